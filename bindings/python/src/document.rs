@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_dom::{
-    Document, Documents, DomError, Edit, Kind, Limits, LoosePage, Namespace, Node, ParseOptions, Selector,
+    Document, Documents, DomError, Edit, Limits, LoosePage, Namespace, Node, NodeKind, ParseOptions, Selector,
 };
 use holdfast_heap::Owned;
 use holdfast_native_heap::RegionBacking;
@@ -317,7 +317,7 @@ impl NativeDocument {
     /// The texts below a node, or of a text; but those in elements of the names in `without`, if they are not directly in this one.
     fn texts(&self, py: Python<'_>, id: u32, without: Vec<String>) -> PyResult<Vec<(u32, String)>> {
         self.node(py, id, |node| {
-            let is_text = |node: &Node<'_>| node.kind() == Kind::Text;
+            let is_text = |node: &Node<'_>| node.kind() == NodeKind::Text;
             let shows = |text: &Node<'_>| {
                 let parent = text.parent().filter(|parent| *parent != node).and_then(Node::name);
                 parent.is_none_or(|name| !without.iter().any(|without| without == name))

@@ -9,7 +9,8 @@ use crate::edit::Edit;
 use crate::error::{Damage, DomError, Limit};
 use crate::image::short_length;
 use crate::layout::{
-    AttributeRecord, Header, LONG, NameRecord, NodeRecord, ORDERED, Room, Table, name_hash, root_type,
+    AttributeRecord, Header, LONG, NameRecord, NodeRecord, ORDERED, Table, TableCapacity, name_hash,
+    root_type,
 };
 use crate::limits::{NAMES_MAX, NODES_MAX, TEXT_BYTES_MAX};
 use crate::namespace::Namespace;
@@ -35,7 +36,7 @@ impl<B: Backing> Edit<'_, '_, B> {
             hash,
             ..NameRecord::default()
         };
-        self.reserve(Room { names: 1, ..Room::default() })?;
+        self.reserve(TableCapacity { names: 1, ..TableCapacity::default() })?;
         let number = self.header.names.used;
         self.put_new(self.header.names, record.as_bytes())?;
         self.header.names.used += 1;
@@ -44,7 +45,7 @@ impl<B: Backing> Edit<'_, '_, B> {
 
     pub(crate) fn push_node(&mut self, record: NodeRecord) -> Result<u32, DomError> {
         self.header.flags &= !ORDERED;
-        self.reserve(Room { nodes: 1, ..Room::default() })?;
+        self.reserve(TableCapacity { nodes: 1, ..TableCapacity::default() })?;
         let number = self.header.nodes.used;
         self.put_new(self.header.nodes, record.as_bytes())?;
         self.header.nodes.used += 1;
@@ -52,7 +53,7 @@ impl<B: Backing> Edit<'_, '_, B> {
     }
 
     pub(crate) fn push_attribute(&mut self, record: AttributeRecord) -> Result<(), DomError> {
-        self.reserve(Room { attributes: 1, ..Room::default() })?;
+        self.reserve(TableCapacity { attributes: 1, ..TableCapacity::default() })?;
         self.put_new(self.header.attributes, record.as_bytes())?;
         self.header.attributes.used += 1;
         Ok(())
@@ -68,7 +69,7 @@ impl<B: Backing> Edit<'_, '_, B> {
         if many > TEXT_BYTES_MAX {
             return Err(DomError::Limit { limit: Limit::TextBytes, max: TEXT_BYTES_MAX });
         }
-        self.reserve(Room { text: many as u32, ..Room::default() })?;
+        self.reserve(TableCapacity { text: many as u32, ..TableCapacity::default() })?;
         let start = self.header.text.used;
         for part in parts {
             let at = self.header.text.at + u64::from(self.header.text.used);
@@ -105,7 +106,7 @@ impl<B: Backing> Edit<'_, '_, B> {
     }
 
     /// Makes room behind what is in use; the document moves when there is none.
-    pub(crate) fn reserve(&mut self, wanted: Room) -> Result<(), DomError> {
+    pub(crate) fn reserve(&mut self, wanted: TableCapacity) -> Result<(), DomError> {
         let header = self.header;
         let fits = |table: Table, wanted: u32| table.room - table.used >= wanted;
         if fits(header.nodes, wanted.nodes)
@@ -125,7 +126,7 @@ impl<B: Backing> Edit<'_, '_, B> {
             Ok(room.min(max) as u32)
         };
         let nodes_max = u64::from(NODES_MAX);
-        let room = Room {
+        let room = TableCapacity {
             nodes: more(header.nodes, wanted.nodes, 16, Limit::Nodes, nodes_max)?,
             attributes: more(header.attributes, wanted.attributes, 16, Limit::AllAttributes, nodes_max)?,
             names: more(header.names, wanted.names, 4, Limit::Names, NAMES_MAX.into())?,

@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 use html5ever::{Attribute, QualName};
 
 use crate::document::Document;
-use crate::layout::{AttributeRecord, DOCUMENT, Kind, NONE, NodeRecord};
+use crate::layout::{AttributeRecord, DOCUMENT, NONE, NodeKind, NodeRecord};
 use crate::limits::ATTRIBUTES_MAX;
 use crate::namespace::Namespace;
 
@@ -19,7 +19,7 @@ const EXTENDED: u32 = 1 << 31;
 
 /// An attribute here.
 #[derive(Clone, Copy)]
-pub(crate) struct Value {
+pub(crate) struct ArenaAttribute {
     /// Number of its name.
     pub(crate) name: u32,
     /// Where its value starts in the text.
@@ -31,8 +31,8 @@ pub(crate) struct Value {
 /// See the module.
 pub(crate) struct Arena {
     pub(crate) nodes: Vec<NodeRecord>,
-    pub(crate) attributes: Vec<Value>,
-    pub(crate) names: Names,
+    pub(crate) attributes: Vec<ArenaAttribute>,
+    pub(crate) names: NameTable,
     text: Vec<u8>,
     extended: Vec<Vec<u8>>,
     /// Of each node how deep it is, as far as it was put there at once.
@@ -48,12 +48,12 @@ pub(crate) struct Arena {
 
 /// The names that occur, each once.
 #[derive(Default)]
-pub(crate) struct Names {
+pub(crate) struct NameTable {
     pub(crate) all: Vec<QualName>,
     numbers: HashMap<QualName, u32, RandomState>,
 }
 
-impl Names {
+impl NameTable {
     pub(crate) fn number(&mut self, name: &QualName) -> u32 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -67,11 +67,11 @@ impl Names {
 
 impl Arena {
     pub(crate) fn new() -> Arena {
-        let mut names = Names::default();
+        let mut names = NameTable::default();
         for local in ["id", "class"] {
             names.number(&QualName::new(None, Namespace::None.to_url(), local.into()));
         }
-        let document = NodeRecord { tag: Kind::Document as u32, ..NodeRecord::default() };
+        let document = NodeRecord { tag: NodeKind::Document as u32, ..NodeRecord::default() };
         Arena {
             nodes: vec![NodeRecord::default(), document],
             attributes: Vec::new(),
@@ -91,9 +91,9 @@ impl Arena {
         let text = |start, length| document.str_at(start, length);
         let value = |attribute: &AttributeRecord| {
             let (value, length) = document.place_of(attribute);
-            Value { name: attribute.name.into(), value, length }
+            ArenaAttribute { name: attribute.name.into(), value, length }
         };
-        let mut names = Names::default();
+        let mut names = NameTable::default();
         for record in document.names {
             let namespace = Namespace::parse(record.namespace).unwrap_or_default();
             let prefix = text(record.prefix, record.prefix_length.into());
@@ -114,7 +114,7 @@ impl Arena {
 
     /// As it is in a document, where nothing has the mark.
     fn node_of(node: &NodeRecord) -> NodeRecord {
-        if node.is(Kind::Element) { *node } else { NodeRecord { tag: node.kind().into(), ..*node } }
+        if node.is(NodeKind::Element) { *node } else { NodeRecord { tag: node.kind().into(), ..*node } }
     }
 
     /// Of a template its contents: they are made with it.
@@ -145,7 +145,7 @@ impl Arena {
     }
 
     /// A node that is nowhere, whose text consists of these parts.
-    pub(crate) fn new_text(&mut self, kind: Kind, parts: &[&[u8]]) -> u32 {
+    pub(crate) fn new_text(&mut self, kind: NodeKind, parts: &[&[u8]]) -> u32 {
         let start = self.text.len() as u32;
         let length = parts.iter().map(|part| self.add_text(part).1).sum();
         self.push(NodeRecord { tag: kind as u32, data: start, first: length, ..NodeRecord::default() })
@@ -168,7 +168,7 @@ impl Arena {
         let tag = NodeRecord::element(name, names, is_template);
         let id = self.push(NodeRecord { tag, data, ..NodeRecord::default() });
         if is_template {
-            let fragment = Kind::Fragment as u32;
+            let fragment = NodeKind::Fragment as u32;
             self.push(NodeRecord { tag: fragment, data: id, ..NodeRecord::default() });
         }
         id
@@ -186,7 +186,7 @@ impl Arena {
     fn push_attribute(&mut self, attribute: &Attribute) {
         let name = self.name_number(&attribute.name);
         let (value, length) = self.add_text(attribute.value.as_bytes());
-        self.attributes.push(Value { name, value, length });
+        self.attributes.push(ArenaAttribute { name, value, length });
     }
 
     /// Gives an element those of the attributes that it does not have.
@@ -219,7 +219,7 @@ impl Arena {
         *self.node_mut(id) = node.with_attributes(names);
     }
 
-    pub(crate) fn attributes_of(&self, node: &NodeRecord) -> &[Value] {
+    pub(crate) fn attributes_of(&self, node: &NodeRecord) -> &[ArenaAttribute] {
         // Of a document again, where the place of none was not looked at.
         if node.attributes() == 0 {
             return &[];
@@ -302,27 +302,27 @@ impl Arena {
         self.depth = self.depth.max(depth);
         // What a template holds is below it, too.
         let node = self.node(child);
-        if node.is(Kind::Element) && node.has_contents() {
+        if node.is(NodeKind::Element) && node.has_contents() {
             self.depths[Arena::contents_of(child) as usize] = depth.saturating_add(1);
         }
     }
 
     pub(crate) fn append_text(&mut self, parent: u32, text: &[u8]) {
         let last = self.last_child(parent);
-        if last != NONE && self.node(last).is(Kind::Text) {
+        if last != NONE && self.node(last).is(NodeKind::Text) {
             return self.extend_text(last, text);
         }
-        let node = self.new_text(Kind::Text, &[text]);
+        let node = self.new_text(NodeKind::Text, &[text]);
         self.append(parent, node);
     }
 
     pub(crate) fn insert_text_before(&mut self, sibling: u32, text: &[u8]) {
         let record = *self.node(sibling);
         let is_first = self.node(record.parent).first == sibling;
-        if !is_first && self.node(record.previous).is(Kind::Text) {
+        if !is_first && self.node(record.previous).is(NodeKind::Text) {
             return self.extend_text(record.previous, text);
         }
-        let node = self.new_text(Kind::Text, &[text]);
+        let node = self.new_text(NodeKind::Text, &[text]);
         self.insert_before(sibling, node);
     }
 
@@ -371,7 +371,7 @@ impl Arena {
             if node.first_child() != NONE {
                 open.push((node.first, depth + 1));
             }
-            if node.is(Kind::Element) && node.has_contents() {
+            if node.is(NodeKind::Element) && node.has_contents() {
                 open.push((Arena::contents_of(id), depth + 1));
             }
         }

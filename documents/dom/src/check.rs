@@ -3,13 +3,13 @@
 use crate::document::{Document, LONG_BYTES};
 use crate::error::{Damage, DomError};
 use crate::image::SHARED_BYTES_MAX;
-use crate::layout::{DOCUMENT, Kind, LONG, NAME_CLASS, NAME_ID, NONE, NodeRecord, ORDERED, name_hash};
+use crate::layout::{DOCUMENT, LONG, NAME_CLASS, NAME_ID, NONE, NodeKind, NodeRecord, ORDERED, name_hash};
 use crate::namespace::Namespace;
 use crate::node::Node;
 
 /// What a check counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckReport {
     /// Nodes that a walk over the document and its templates reaches.
     pub nodes: u64,
     /// Nodes that were removed, and parts of those.
@@ -21,14 +21,14 @@ impl<'heap> Document<'heap> {
     ///
     /// # Errors
     /// [`DomError::Damaged`] with the first damage.
-    pub fn check(&self) -> Result<Checked, DomError> {
+    pub fn check(&self) -> Result<CheckReport, DomError> {
         if self.header.quirks > 2 {
             self.note(Damage::HeaderWord { word: "quirks" });
         }
         if self.header.flags & !ORDERED != 0 {
             self.note(Damage::HeaderWord { word: "flags" });
         }
-        let mut left = Left { attributes: self.attributes.len(), text_bytes: self.text.len() };
+        let mut left = CheckBudget { attributes: self.attributes.len(), text_bytes: self.text.len() };
         for (number, name) in (0..).zip(self.names) {
             left.take_text(self, name.local, name.local_length);
             left.take_text(self, name.prefix, name.prefix_length.into());
@@ -53,7 +53,7 @@ impl<'heap> Document<'heap> {
             }
         }
         let mut seen = vec![false; self.nodes.len()];
-        let mut checked = Checked::default();
+        let mut checked = CheckReport::default();
         let mut open = vec![DOCUMENT];
         while let Some(id) = open.pop() {
             if self.damage().is_some() {
@@ -83,29 +83,29 @@ impl<'heap> Document<'heap> {
         }
     }
 
-    fn check_node(&self, id: u32, left: &mut Left, seen: &mut [bool], open: &mut Vec<u32>) {
+    fn check_node(&self, id: u32, left: &mut CheckBudget, seen: &mut [bool], open: &mut Vec<u32>) {
         let node = Node { document: self, id };
         let (kind, record) = (node.kind(), node.record());
         match kind {
-            Kind::Element => {
+            NodeKind::Element => {
                 let _ = (node.name(), node.namespace());
                 self.check_attributes(&record, left);
             }
-            Kind::Text | Kind::Comment | Kind::Doctype | Kind::ProcessingInstruction => {
+            NodeKind::Text | NodeKind::Comment | NodeKind::Doctype | NodeKind::ProcessingInstruction => {
                 left.take_text(self, record.data, record.first);
                 if self.damage().is_some() {
                     return;
                 }
                 let _ = (node.data(), node.doctype());
             }
-            Kind::Document | Kind::Fragment => {
-                let has_text = kind == Kind::Document && record.data != 0;
+            NodeKind::Document | NodeKind::Fragment => {
+                let has_text = kind == NodeKind::Document && record.data != 0;
                 if [record.parent, record.next, record.previous] != [NONE; 3] || has_text {
                     self.note(Damage::Node { node: id });
                 }
             }
         }
-        if kind != Kind::Element && record.tag != kind as u32 {
+        if kind != NodeKind::Element && record.tag != kind as u32 {
             self.note(Damage::Node { node: id });
         }
         let mut enter = |child: u32, wrong: bool, open: &mut Vec<u32>| {
@@ -118,13 +118,13 @@ impl<'heap> Document<'heap> {
         };
         if let Some(contents) = node.template_contents() {
             let inner = contents.record();
-            enter(contents.id, contents.kind() != Kind::Fragment || inner.data != id, open);
+            enter(contents.id, contents.kind() != NodeKind::Fragment || inner.data != id, open);
         }
         let mut last = NONE;
         for child in node.children() {
             let inner = child.record();
             let follows = last == NONE || inner.previous == last;
-            enter(child.id, inner.parent != id || !follows || child.kind() == Kind::Document, open);
+            enter(child.id, inner.parent != id || !follows || child.kind() == NodeKind::Document, open);
             last = child.id;
             if self.damage().is_some() {
                 return;
@@ -137,7 +137,7 @@ impl<'heap> Document<'heap> {
         }
     }
 
-    fn check_attributes(&self, record: &NodeRecord, left: &mut Left) {
+    fn check_attributes(&self, record: &NodeRecord, left: &mut CheckBudget) {
         let attributes = self.attributes_of(record);
         match left.attributes.checked_sub(attributes.len()) {
             Some(rest) => left.attributes = rest,
@@ -168,12 +168,12 @@ impl<'heap> Document<'heap> {
 
 /// What the nodes that are still to come can have: no two elements of a sound document share attributes, and only short texts are
 /// shared. So a copy of a document that was checked is no larger than the document.
-struct Left {
+struct CheckBudget {
     attributes: usize,
     text_bytes: usize,
 }
 
-impl Left {
+impl CheckBudget {
     fn take_text(&mut self, document: &Document<'_>, start: u32, length: u32) {
         let length = length as usize;
         if length <= SHARED_BYTES_MAX {

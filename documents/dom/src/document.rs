@@ -12,7 +12,7 @@ use zerocopy::FromBytes;
 
 use crate::error::{Damage, DomError, Limit};
 use crate::layout::{
-    AttributeRecord, DOCUMENT, FORMAT_VERSION, Header, Kind, LONG, MAGIC, NAME_CLASS, NONE, NameRecord,
+    AttributeRecord, DOCUMENT, FORMAT_VERSION, Header, LONG, MAGIC, NAME_CLASS, NONE, NameRecord, NodeKind,
     NodeRecord, Table,
 };
 use crate::node::Node;
@@ -110,7 +110,7 @@ impl<'heap> Document<'heap> {
             limit: Cell::new(None),
         };
         match document.record(DOCUMENT) {
-            Some(node) if node.is(Kind::Document) => {}
+            Some(node) if node.is(NodeKind::Document) => {}
             _ => return Err(damaged(Damage::Node { node: DOCUMENT })),
         }
         // A number of a name has 16 bits.
@@ -133,7 +133,7 @@ impl<'heap> Document<'heap> {
     #[must_use]
     pub fn node(&self, id: u32) -> Option<Node<'_>> {
         let record = self.nodes.get(id as usize).filter(|_| id != NONE)?;
-        if Kind::parse(record.kind()).is_none() {
+        if NodeKind::parse(record.kind()).is_none() {
             self.note(Damage::Node { node: id });
             return None;
         }
@@ -143,7 +143,7 @@ impl<'heap> Document<'heap> {
     /// The element `html`, or what a document without one has instead.
     #[must_use]
     pub fn root_element(&self) -> Option<Node<'_>> {
-        self.root().children().find(|node| node.kind() == Kind::Element)
+        self.root().children().find(|node| node.kind() == NodeKind::Element)
     }
 
     /// How far browsers of old are imitated.
@@ -268,7 +268,7 @@ impl<'heap> Document<'heap> {
     /// An element's attributes; none, if they are not there.
     #[inline]
     pub(crate) fn attributes_of(&self, record: &NodeRecord) -> &[AttributeRecord] {
-        if !record.is(Kind::Element) || record.attributes() == 0 {
+        if !record.is(NodeKind::Element) || record.attributes() == 0 {
             return &[];
         }
         let start = record.data as usize;

@@ -16,7 +16,7 @@ use crate::error::DomError;
 use crate::image::Image;
 use crate::layout::root_type;
 use crate::limits::Limits;
-use crate::parse::{ParseOptions, Parsed, parse};
+use crate::parse::{ParseOptions, ParsedSource, parse};
 
 /// A heap for documents, its own or one that somebody lends; see the module.
 pub struct Documents<B: Backing, H: BorrowMut<Owned<B>> = Owned<B>> {
@@ -133,15 +133,15 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
         work: impl FnOnce(&mut Edit<'_, '_, B>) -> Result<R, E>,
     ) -> Result<R, E> {
         self.open(name)?;
-        let result = self.heap.borrow_mut().transaction(|tx| -> Result<R, Failed<E>> {
+        let result = self.heap.borrow_mut().transaction(|tx| -> Result<R, EditFailure<E>> {
             let mut edit = Edit::begin(tx, name)?;
-            let result = work(&mut edit).map_err(Failed::Work)?;
+            let result = work(&mut edit).map_err(EditFailure::Work)?;
             edit.finish()?;
             Ok(result)
         });
         result.map_err(|failed| match failed {
-            Failed::Work(error) => error,
-            Failed::Dom(error) => error.into(),
+            EditFailure::Work(error) => error,
+            EditFailure::Dom(error) => error.into(),
         })
     }
 
@@ -233,7 +233,7 @@ impl LoosePage {
     }
 }
 
-fn report(parsed: Parsed, image: &Image) -> ParseReport {
+fn report(parsed: ParsedSource, image: &Image) -> ParseReport {
     ParseReport {
         source_bytes: parsed.source_bytes,
         document_bytes: image.bytes(),
@@ -243,20 +243,20 @@ fn report(parsed: Parsed, image: &Image) -> ParseReport {
 }
 
 /// Why a change did not come about.
-enum Failed<E> {
+enum EditFailure<E> {
     Work(E),
     Dom(DomError),
 }
 
-impl<E> From<DomError> for Failed<E> {
+impl<E> From<DomError> for EditFailure<E> {
     fn from(error: DomError) -> Self {
-        Failed::Dom(error)
+        EditFailure::Dom(error)
     }
 }
 
-impl<E> From<HeapError> for Failed<E> {
+impl<E> From<HeapError> for EditFailure<E> {
     fn from(error: HeapError) -> Self {
-        Failed::Dom(error.into())
+        EditFailure::Dom(error.into())
     }
 }
 

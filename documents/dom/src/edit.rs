@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use crate::document::Document;
 use crate::error::{ChangeError, Damage, DomError, Limit};
-use crate::layout::{AttributeRecord, Header, Kind, NONE, NodeRecord, ORDERED, Room};
+use crate::layout::{AttributeRecord, Header, NONE, NodeKind, NodeRecord, ORDERED, TableCapacity};
 use crate::limits::ATTRIBUTES_MAX;
 use crate::name::{attribute_name, element_name};
 use crate::namespace::Namespace;
@@ -65,9 +65,9 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
                 return edit.push_node(NodeRecord { tag, ..NodeRecord::default() });
             }
             // The contents are the next node.
-            edit.reserve(Room { nodes: 2, ..Room::default() })?;
+            edit.reserve(TableCapacity { nodes: 2, ..TableCapacity::default() })?;
             let template = edit.push_node(NodeRecord { tag, ..NodeRecord::default() })?;
-            let tag = Kind::Fragment as u32;
+            let tag = NodeKind::Fragment as u32;
             edit.push_node(NodeRecord { tag, data: template, ..NodeRecord::default() })?;
             Ok(template)
         })
@@ -78,7 +78,7 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     /// # Errors
     /// No room.
     pub fn create_text(&mut self, text: &str) -> Result<u32, DomError> {
-        self.create(Kind::Text, text)
+        self.create(NodeKind::Text, text)
     }
 
     /// Makes a comment that is nowhere yet.
@@ -86,10 +86,10 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     /// # Errors
     /// No room.
     pub fn create_comment(&mut self, text: &str) -> Result<u32, DomError> {
-        self.create(Kind::Comment, text)
+        self.create(NodeKind::Comment, text)
     }
 
-    fn create(&mut self, kind: Kind, text: &str) -> Result<u32, DomError> {
+    fn create(&mut self, kind: NodeKind, text: &str) -> Result<u32, DomError> {
         self.change(|edit| {
             let (data, first) = edit.push_text(text)?;
             edit.push_node(NodeRecord { tag: kind as u32, data, first, ..NodeRecord::default() })
@@ -143,12 +143,14 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     /// [`ChangeError`] for a node of another kind; no room.
     pub fn set_text(&mut self, node: u32, text: &str) -> Result<(), DomError> {
         let record = self.node(node)?;
-        match Kind::parse(record.kind()) {
-            Some(Kind::Text | Kind::Comment) => self.change(|edit| {
+        match NodeKind::parse(record.kind()) {
+            Some(NodeKind::Text | NodeKind::Comment) => self.change(|edit| {
                 let (data, first) = edit.push_text(text)?;
                 edit.write_node(node, NodeRecord { data, first, ..record })
             }),
-            Some(Kind::Element | Kind::Fragment) => self.change(|edit| edit.replace_children(node, text)),
+            Some(NodeKind::Element | NodeKind::Fragment) => {
+                self.change(|edit| edit.replace_children(node, text))
+            }
             _ => Err(ChangeError::WrongKind { node, wanted: "text, comment or element" }.into()),
         }
     }
@@ -223,7 +225,7 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     fn node(&self, node: u32) -> Result<NodeRecord, DomError> {
         let document = self.document()?;
         match document.record(node) {
-            Some(record) if node != NONE && Kind::parse(record.kind()).is_some() => Ok(*record),
+            Some(record) if node != NONE && NodeKind::parse(record.kind()).is_some() => Ok(*record),
             _ => Err(ChangeError::NoSuchNode { node }.into()),
         }
     }
@@ -235,13 +237,13 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
 
     /// Whether one node may be put into the other.
     fn check_place(&self, parent: u32, child: u32) -> Result<(), DomError> {
-        let kind = |node| self.node(node).map(|record| Kind::parse(record.kind()));
+        let kind = |node| self.node(node).map(|record| NodeKind::parse(record.kind()));
         let (holder, held) = (kind(parent)?, kind(child)?);
-        let fits = holder.is_some_and(Kind::is_parent)
+        let fits = holder.is_some_and(NodeKind::is_parent)
             && match held {
-                Some(Kind::Document | Kind::Fragment) | None => false,
-                Some(Kind::Doctype) => holder == Some(Kind::Document),
-                Some(Kind::Text) => holder != Some(Kind::Document),
+                Some(NodeKind::Document | NodeKind::Fragment) | None => false,
+                Some(NodeKind::Doctype) => holder == Some(NodeKind::Document),
+                Some(NodeKind::Text) => holder != Some(NodeKind::Document),
                 Some(_) => true,
             };
         if !fits {
@@ -254,7 +256,7 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
             }
             let record = self.linked(at)?;
             // From the contents of a template to the template.
-            at = if record.is(Kind::Fragment) { record.data } else { record.parent };
+            at = if record.is(NodeKind::Fragment) { record.data } else { record.parent };
             if at == NONE {
                 return Ok(());
             }
@@ -312,7 +314,7 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     /// An element, and the name of an attribute as it has it.
     fn attribute_place(&self, node: u32, name: &str) -> Result<(NodeRecord, String), DomError> {
         let record = self.node(node)?;
-        if !record.is(Kind::Element) {
+        if !record.is(NodeKind::Element) {
             return Err(ChangeError::WrongKind { node, wanted: "element" }.into());
         }
         let document = self.document()?;

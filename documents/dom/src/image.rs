@@ -9,7 +9,8 @@ use zerocopy::IntoBytes;
 use crate::arena::Arena;
 use crate::error::{DomError, Limit};
 use crate::layout::{
-    AttributeRecord, Header, Kind, LONG, NONE, NameRecord, NodeRecord, ORDERED, Room, Table, name_hash,
+    AttributeRecord, Header, LONG, NONE, NameRecord, NodeKind, NodeRecord, ORDERED, Table, TableCapacity,
+    name_hash,
 };
 use crate::limits::{Limits, TEXT_BYTES_MAX};
 use crate::namespace::Namespace;
@@ -30,12 +31,12 @@ pub(crate) struct Image {
 }
 
 /// Text that is collected, with what was stored lately.
-struct Blob {
+struct TextPool {
     text: Vec<u8>,
     lately: Vec<(u32, u32)>,
 }
 
-impl Blob {
+impl TextPool {
     fn add(&mut self, text: &[u8]) -> Result<(u32, u32), DomError> {
         let length = text.len() as u32;
         if text.is_empty() {
@@ -93,8 +94,10 @@ impl Image {
         for (number, id) in (1..).zip(&order) {
             numbers[*id as usize] = number;
         }
-        let mut blob =
-            Blob { text: Vec::with_capacity(arena.text_bytes as usize), lately: vec![(0, 0); SHARED_PLACES] };
+        let mut blob = TextPool {
+            text: Vec::with_capacity(arena.text_bytes as usize),
+            lately: vec![(0, 0); SHARED_PLACES],
+        };
         let names = arena.names.all.iter().map(|name| -> Result<NameRecord, DomError> {
             let (local, local_length) = blob.add(name.local.as_bytes())?;
             let prefix = name.prefix.as_deref().unwrap_or_default();
@@ -127,22 +130,22 @@ impl Image {
                 first: number(old.first_child()),
                 ..*old
             };
-            if old.is(Kind::Element) {
+            if old.is(NodeKind::Element) {
                 node.data = attributes.len() as u32;
                 template = number(id);
                 for attribute in arena.attributes_of(old) {
                     let (value, length) = blob.add_value(arena.text_at(attribute.value, attribute.length))?;
                     attributes.push(AttributeRecord { name: attribute.name as u16, length, value });
                 }
-            } else if old.is(Kind::Fragment) {
+            } else if old.is(NodeKind::Fragment) {
                 (node.data, flags) = (template, 0);
-            } else if !old.is(Kind::Document) {
+            } else if !old.is(NodeKind::Document) {
                 node.tag = old.kind().into();
                 (node.data, node.first) = blob.add(arena.text_of(old))?;
             }
             nodes.push(node);
         }
-        let room = Room {
+        let room = TableCapacity {
             nodes: nodes.len() as u32,
             attributes: attributes.len() as u32,
             names: names.len() as u32,

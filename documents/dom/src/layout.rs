@@ -83,7 +83,7 @@ pub struct NodeRecord {
     pub first: u32,
     /// Of an element: number of its first attribute; of a template's contents: the template; else where its text starts.
     pub data: u32,
-    /// From the lowest bit: 3 bits of [`Kind`]; of an element whether the next record is its template's contents (1), whether it has an
+    /// From the lowest bit: 3 bits of [`NodeKind`]; of an element whether the next record is its template's contents (1), whether it has an
     /// attribute [`NAME_ID`] (1), one [`NAME_CLASS`] (1), how many attributes it has (10), and the number of its name (16).
     pub tag: u32,
 }
@@ -91,7 +91,7 @@ pub struct NodeRecord {
 impl NodeRecord {
     /// [`NodeRecord::tag`] of an element with attributes of these names.
     pub fn element(name: u32, attributes: impl IntoIterator<Item = u32>, has_contents: bool) -> u32 {
-        let tag = Kind::Element as u32 | u32::from(has_contents) << 3 | name << 16;
+        let tag = NodeKind::Element as u32 | u32::from(has_contents) << 3 | name << 16;
         attributes.into_iter().fold(tag, |tag, name| (tag | NodeRecord::mark(name)) + (1 << 6))
     }
 
@@ -116,7 +116,7 @@ impl NodeRecord {
     /// Whether it is of this kind.
     #[inline]
     #[must_use]
-    pub const fn is(&self, kind: Kind) -> bool {
+    pub const fn is(&self, kind: NodeKind) -> bool {
         self.kind() == kind as u8
     }
 
@@ -125,7 +125,7 @@ impl NodeRecord {
     #[must_use]
     pub const fn first_child(&self) -> u32 {
         const PARENTS: u32 =
-            1 << Kind::Document as u32 | 1 << Kind::Element as u32 | 1 << Kind::Fragment as u32;
+            1 << NodeKind::Document as u32 | 1 << NodeKind::Element as u32 | 1 << NodeKind::Fragment as u32;
         if PARENTS >> self.kind() & 1 == 1 { self.first } else { NONE }
     }
 
@@ -193,7 +193,7 @@ pub struct NameRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum NodeKind {
     /// The document itself.
     Document = 1,
     /// A document type: its text is the lengths of name and public identifier as two words, then both, then the system
@@ -211,18 +211,18 @@ pub enum Kind {
     Fragment = 7,
 }
 
-impl Kind {
+impl NodeKind {
     /// Parses a stored number.
     #[must_use]
-    pub fn parse(number: u8) -> Option<Kind> {
+    pub fn parse(number: u8) -> Option<NodeKind> {
         Some(match number {
-            1 => Kind::Document,
-            2 => Kind::Doctype,
-            3 => Kind::Element,
-            4 => Kind::Text,
-            5 => Kind::Comment,
-            6 => Kind::ProcessingInstruction,
-            7 => Kind::Fragment,
+            1 => NodeKind::Document,
+            2 => NodeKind::Doctype,
+            3 => NodeKind::Element,
+            4 => NodeKind::Text,
+            5 => NodeKind::Comment,
+            6 => NodeKind::ProcessingInstruction,
+            7 => NodeKind::Fragment,
             _ => return None,
         })
     }
@@ -230,13 +230,13 @@ impl Kind {
     /// Whether such a node may have children.
     #[must_use]
     pub fn is_parent(self) -> bool {
-        matches!(self, Kind::Document | Kind::Element | Kind::Fragment)
+        matches!(self, NodeKind::Document | NodeKind::Element | NodeKind::Fragment)
     }
 }
 
 /// How much room the tables of a document have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct TableCapacity {
     /// Nodes, the one that does not exist included.
     pub nodes: u32,
     /// Attributes.
@@ -250,7 +250,7 @@ pub struct Room {
 impl Header {
     /// A header whose tables follow each other with this much room, and the bytes of all.
     #[must_use]
-    pub fn with_room(room: Room, quirks: u32) -> (Header, u64) {
+    pub fn with_room(room: TableCapacity, quirks: u32) -> (Header, u64) {
         let mut end = size_of::<Header>() as u64;
         let mut table = |room: u32, record: usize| {
             let table = Table { at: end, used: 0, room };
@@ -274,8 +274,8 @@ impl Header {
 
     /// The room of the tables.
     #[must_use]
-    pub fn room(&self) -> Room {
-        Room {
+    pub fn room(&self) -> TableCapacity {
+        TableCapacity {
             nodes: self.nodes.room,
             attributes: self.attributes.room,
             names: self.names.room,

@@ -41,12 +41,12 @@ mod serialize;
 mod sink;
 mod tokens;
 
-pub use check::Checked;
+pub use check::CheckReport;
 pub use document::{Document, DocumentSize, Quirks};
 pub use documents::{Documents, LoosePage, ParseReport};
 pub use edit::Edit;
 pub use error::{ChangeError, Damage, DomError, Limit};
-pub use layout::Kind;
+pub use layout::NodeKind;
 pub use limits::Limits;
 pub use namespace::Namespace;
 pub use node::{Ancestors, AttributeRef, Descendants, Doctype, Node, Siblings};

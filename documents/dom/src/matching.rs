@@ -15,15 +15,15 @@ use selectors::{Element, OpaqueElement};
 
 use crate::document::Document;
 use crate::error::{Damage, Limit};
-use crate::layout::{Kind, NAME_CLASS, NAME_ID, NameRecord, NodeRecord};
+use crate::layout::{NAME_CLASS, NAME_ID, NameRecord, NodeKind, NodeRecord};
 use crate::limits::HAS_DEPTH_MAX;
 use crate::namespace::Namespace;
 use crate::node::Node;
-use crate::selector::{Grammar, Name, NamespaceUrl, PseudoClass, PseudoElement, Value};
+use crate::selector::{Grammar, NamespaceUrl, PseudoClass, PseudoElement, SelectorName, SelectorValue};
 
 /// An element, and what way led to it.
 #[derive(Clone, Copy)]
-pub(crate) struct Matched<'d> {
+pub(crate) struct ElementRef<'d> {
     pub(crate) document: &'d Document<'d>,
     pub(crate) id: u32,
     pub(crate) record: &'d NodeRecord,
@@ -39,29 +39,29 @@ pub(crate) struct Matched<'d> {
 
 /// Where a step goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
+enum WalkDirection {
     Back,
     Forward,
 }
 
-impl std::fmt::Debug for Matched<'_> {
+impl std::fmt::Debug for ElementRef<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.node().fmt(f)
     }
 }
 
-impl<'d> Matched<'d> {
-    pub(crate) fn new(document: &'d Document<'d>, id: u32, record: &'d NodeRecord) -> Matched<'d> {
-        Matched { document, id, record, down: 0, forward: false, hops: 0, mark: id }
+impl<'d> ElementRef<'d> {
+    pub(crate) fn new(document: &'d Document<'d>, id: u32, record: &'d NodeRecord) -> ElementRef<'d> {
+        ElementRef { document, id, record, down: 0, forward: false, hops: 0, mark: id }
     }
 
     fn node(&self) -> Node<'d> {
         Node { document: self.document, id: self.id }
     }
 
-    fn at(self, to: u32, direction: Direction) -> Option<Matched<'d>> {
+    fn at(self, to: u32, direction: WalkDirection) -> Option<ElementRef<'d>> {
         let (id, record) = self.document.follow(self.id, to)?;
-        let forward = direction == Direction::Forward;
+        let forward = direction == WalkDirection::Forward;
         let (hops, mark) = if forward == self.forward && self.hops > 0 {
             (self.hops.saturating_add(1), self.mark)
         } else {
@@ -73,11 +73,11 @@ impl<'d> Matched<'d> {
         }
         // Forward a circle leads through its begin; back it may be entered from anywhere.
         let mark = if !forward && hops.is_power_of_two() { id } else { mark };
-        Some(Matched { id, record, forward, hops, mark, ..self })
+        Some(ElementRef { id, record, forward, hops, mark, ..self })
     }
 
     /// Whether `later` follows `sooner`, as both say. If one of them does not, that is damage.
-    fn are_siblings(sooner: &Matched<'d>, later: &Matched<'d>) -> bool {
+    fn are_siblings(sooner: &ElementRef<'d>, later: &ElementRef<'d>) -> bool {
         let document = sooner.document;
         let parent = sooner.record.parent;
         let sound = sooner.record.next == later.id
@@ -90,12 +90,12 @@ impl<'d> Matched<'d> {
         sound
     }
 
-    fn next_sibling(&self) -> Option<Matched<'d>> {
-        self.at(self.record.next, Direction::Forward).filter(|next| Matched::are_siblings(self, next))
+    fn next_sibling(&self) -> Option<ElementRef<'d>> {
+        self.at(self.record.next, WalkDirection::Forward).filter(|next| ElementRef::are_siblings(self, next))
     }
 
-    fn first_child(&self) -> Option<Matched<'d>> {
-        let child = self.at(self.record.first_child(), Direction::Forward)?;
+    fn first_child(&self) -> Option<ElementRef<'d>> {
+        let child = self.at(self.record.first_child(), WalkDirection::Forward)?;
         if child.record.parent != self.id {
             self.document.note(Damage::Node { node: self.id });
             return None;
@@ -103,7 +103,7 @@ impl<'d> Matched<'d> {
         Some(child)
     }
 
-    fn element_from(mut at: Matched<'d>) -> Option<Matched<'d>> {
+    fn element_from(mut at: ElementRef<'d>) -> Option<ElementRef<'d>> {
         while !at.is_element() {
             at = at.next_sibling()?;
         }
@@ -111,7 +111,7 @@ impl<'d> Matched<'d> {
     }
 
     fn is_element(&self) -> bool {
-        self.record.is(Kind::Element)
+        self.record.is(NodeKind::Element)
     }
 
     fn name_record(&self) -> Option<&'d NameRecord> {
@@ -188,7 +188,7 @@ impl<'d> Matched<'d> {
     }
 }
 
-impl<'d> Element for Matched<'d> {
+impl<'d> Element for ElementRef<'d> {
     type Impl = Grammar;
 
     fn opaque(&self) -> OpaqueElement {
@@ -196,7 +196,7 @@ impl<'d> Element for Matched<'d> {
     }
 
     fn parent_element(&self) -> Option<Self> {
-        self.at(self.record.parent, Direction::Back).filter(Matched::is_element)
+        self.at(self.record.parent, WalkDirection::Back).filter(ElementRef::is_element)
     }
 
     fn parent_node_is_shadow_root(&self) -> bool {
@@ -216,8 +216,8 @@ impl<'d> Element for Matched<'d> {
         let mut at = *self;
         // The first child's previous one is the last.
         while parent.first_child() != at.id {
-            let previous = at.at(at.record.previous, Direction::Back)?;
-            if !Matched::are_siblings(&previous, &at) {
+            let previous = at.at(at.record.previous, WalkDirection::Back)?;
+            if !ElementRef::are_siblings(&previous, &at) {
                 return None;
             }
             at = previous;
@@ -229,7 +229,7 @@ impl<'d> Element for Matched<'d> {
     }
 
     fn next_sibling_element(&self) -> Option<Self> {
-        Matched::element_from(self.next_sibling()?)
+        ElementRef::element_from(self.next_sibling()?)
     }
 
     fn first_element_child(&self) -> Option<Self> {
@@ -238,19 +238,19 @@ impl<'d> Element for Matched<'d> {
         if document.damage().is_some() || document.limit().is_some() {
             return None;
         }
-        let child = Matched::element_from(self.first_child()?)?;
+        let child = ElementRef::element_from(self.first_child()?)?;
         if child.down >= HAS_DEPTH_MAX {
             document.note_limit(Limit::HasDepth, HAS_DEPTH_MAX.into());
             return None;
         }
-        Some(Matched { down: child.down + 1, ..child })
+        Some(ElementRef { down: child.down + 1, ..child })
     }
 
     fn is_html_element_in_html_document(&self) -> bool {
         self.name_record().is_some_and(|name| name.namespace == Namespace::Html as u8)
     }
 
-    fn has_local_name(&self, name: &Name) -> bool {
+    fn has_local_name(&self, name: &SelectorName) -> bool {
         self.name_record().is_some_and(|record| self.document.is_named(record, name))
     }
 
@@ -272,8 +272,8 @@ impl<'d> Element for Matched<'d> {
     fn attr_matches(
         &self,
         namespace: &NamespaceConstraint<&NamespaceUrl>,
-        local_name: &Name,
-        operation: &AttrSelectorOperation<&Value>,
+        local_name: &SelectorName,
+        operation: &AttrSelectorOperation<&SelectorValue>,
     ) -> bool {
         self.document.attributes_of(self.record).iter().any(|attribute| {
             let Some(record) = self.document.name(attribute.name.into()) else { return false };
@@ -310,33 +310,33 @@ impl<'d> Element for Matched<'d> {
         self.is_html("slot")
     }
 
-    fn has_id(&self, id: &Name, case: CaseSensitivity) -> bool {
+    fn has_id(&self, id: &SelectorName, case: CaseSensitivity) -> bool {
         self.known_attribute(NAME_ID).is_some_and(|value| case.eq(id.text.as_bytes(), value))
     }
 
-    fn has_class(&self, name: &Name, case: CaseSensitivity) -> bool {
+    fn has_class(&self, name: &SelectorName, case: CaseSensitivity) -> bool {
         self.known_attribute(NAME_CLASS).is_some_and(|value| {
             let mut classes = value.split(u8::is_ascii_whitespace);
             classes.any(|class| !class.is_empty() && case.eq(name.text.as_bytes(), class))
         })
     }
 
-    fn has_custom_state(&self, _: &Name) -> bool {
+    fn has_custom_state(&self, _: &SelectorName) -> bool {
         false
     }
 
-    fn imported_part(&self, _: &Name) -> Option<Name> {
+    fn imported_part(&self, _: &SelectorName) -> Option<SelectorName> {
         None
     }
 
-    fn is_part(&self, _: &Name) -> bool {
+    fn is_part(&self, _: &SelectorName) -> bool {
         false
     }
 
     fn is_empty(&self) -> bool {
         let mut child = self.first_child();
         while let Some(at) = child {
-            if at.is_element() || at.record.is(Kind::Text) && at.record.first > 0 {
+            if at.is_element() || at.record.is(NodeKind::Text) && at.record.first > 0 {
                 return false;
             }
             child = at.next_sibling();
@@ -346,7 +346,7 @@ impl<'d> Element for Matched<'d> {
 
     fn is_root(&self) -> bool {
         let parent = self.document.follow(self.id, self.record.parent);
-        parent.is_some_and(|(_, parent)| parent.is(Kind::Document))
+        parent.is_some_and(|(_, parent)| parent.is(NodeKind::Document))
     }
 
     fn ignores_nth_child_selectors(&self) -> bool {
@@ -362,7 +362,7 @@ impl<'d> Element for Matched<'d> {
 impl<'heap> Document<'heap> {
     /// Whether a name is this one.
     #[inline]
-    pub(crate) fn is_named(&self, record: &NameRecord, name: &Name) -> bool {
+    pub(crate) fn is_named(&self, record: &NameRecord, name: &SelectorName) -> bool {
         record.hash == name.hash && self.bytes_at(record.local, record.local_length) == name.text.as_bytes()
     }
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use crate::document::Document;
 use crate::error::{Damage, DomError};
 use crate::image::SHARED_BYTES_MAX;
-use crate::layout::{AttributeRecord, Kind, NAME_CLASS, NAME_ID, NameRecord, NodeRecord, name_hash};
+use crate::layout::{AttributeRecord, NAME_CLASS, NAME_ID, NameRecord, NodeKind, NodeRecord, name_hash};
 use crate::namespace::Namespace;
 
 /// A node: a number in a document.
@@ -118,17 +118,17 @@ impl<'d> Node<'d> {
 
     /// What it is. A node of a kind that there is not reads as a comment, and is damage.
     #[must_use]
-    pub fn kind(self) -> Kind {
-        Kind::parse(self.record().kind()).unwrap_or_else(|| {
+    pub fn kind(self) -> NodeKind {
+        NodeKind::parse(self.record().kind()).unwrap_or_else(|| {
             self.document.note(Damage::Node { node: self.id });
-            Kind::Comment
+            NodeKind::Comment
         })
     }
 
     /// Whether it is an element.
     #[must_use]
     pub fn is_element(self) -> bool {
-        self.record().is(Kind::Element)
+        self.record().is(NodeKind::Element)
     }
 
     /// Its parent.
@@ -168,12 +168,12 @@ impl<'d> Node<'d> {
     #[must_use]
     pub fn template_contents(self) -> Option<Node<'d>> {
         let record = self.record();
-        if !record.is(Kind::Element) || !record.has_contents() {
+        if !record.is(NodeKind::Element) || !record.has_contents() {
             return None;
         }
         let contents = self.at(self.id.saturating_add(1))?;
         let inner = contents.record();
-        if inner.is(Kind::Fragment) && inner.data == self.id {
+        if inner.is(NodeKind::Fragment) && inner.data == self.id {
             return Some(contents);
         }
         self.document.note(Damage::Node { node: self.id });
@@ -218,7 +218,7 @@ impl<'d> Node<'d> {
 
     fn element(self) -> Option<NodeRecord> {
         let record = self.record();
-        record.is(Kind::Element).then_some(record)
+        record.is(NodeKind::Element).then_some(record)
     }
 
     /// An element's attributes, in the order of the source.
@@ -279,9 +279,9 @@ impl<'d> Node<'d> {
     #[must_use]
     pub fn data(self) -> Option<&'d str> {
         let record = self.record();
-        match Kind::parse(record.kind())? {
-            Kind::Text | Kind::Comment => Some(self.document.str_at(record.data, record.first)),
-            Kind::ProcessingInstruction => self.instruction().map(|(_, data)| data),
+        match NodeKind::parse(record.kind())? {
+            NodeKind::Text | NodeKind::Comment => Some(self.document.str_at(record.data, record.first)),
+            NodeKind::ProcessingInstruction => self.instruction().map(|(_, data)| data),
             _ => None,
         }
     }
@@ -294,7 +294,7 @@ impl<'d> Node<'d> {
 
     fn instruction(self) -> Option<(&'d str, &'d str)> {
         let record = self.record();
-        if !record.is(Kind::ProcessingInstruction) {
+        if !record.is(NodeKind::ProcessingInstruction) {
             return None;
         }
         let [target] = self.lengths(&record)?;
@@ -311,7 +311,7 @@ impl<'d> Node<'d> {
     #[must_use]
     pub fn doctype(self) -> Option<Doctype<'d>> {
         let record = self.record();
-        if !record.is(Kind::Doctype) {
+        if !record.is(NodeKind::Doctype) {
             return None;
         }
         let [name, public] = self.lengths(&record)?;
@@ -349,12 +349,12 @@ impl<'d> Node<'d> {
     /// [`DomError::Damaged`].
     pub fn text(self) -> Result<String, DomError> {
         let mut text = String::new();
-        if self.record().is(Kind::Text) {
+        if self.record().is(NodeKind::Text) {
             text.push_str(self.data().unwrap_or_default());
         }
         for node in self.descendants() {
             let record = node.record();
-            if record.is(Kind::Text) {
+            if record.is(NodeKind::Text) {
                 text.push_str(self.document.str_at(record.data, record.first));
                 if text.len() > self.document.text_bytes_max() {
                     self.document.note(Damage::Text { start: record.data });

@@ -40,11 +40,14 @@ const CHARACTER_REST_MAX: usize = 3;
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Parses a source to its end. A byte order mark at its start is none of its characters; every other U+FEFF is.
-pub(crate) fn parse(mut source: impl Read, options: &ParseOptions) -> Result<(Arena, Parsed), DomError> {
+pub(crate) fn parse(
+    mut source: impl Read,
+    options: &ParseOptions,
+) -> Result<(Arena, ParsedSource), DomError> {
     let limits = options.limits.within_format();
     let queue = Rc::new(BufferQueue::default());
     let tokenizer = tokenizer(options, limits, queue.clone());
-    let mut parsed = Parsed::default();
+    let mut parsed = ParsedSource::default();
     let mut token = TokenWatch::default();
     let mut is_start = true;
     let mut piece = vec![0; PIECE_BYTES + CHARACTER_REST_MAX];
@@ -90,7 +93,7 @@ pub(crate) fn parse(mut source: impl Read, options: &ParseOptions) -> Result<(Ar
 
 /// What was seen while parsing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Parsed {
+pub(crate) struct ParsedSource {
     pub(crate) source_bytes: u64,
     pub(crate) errors: u64,
 }

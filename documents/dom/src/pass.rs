@@ -13,31 +13,31 @@ use foldhash::fast::RandomState;
 use crate::document::Document;
 use crate::error::Damage;
 use crate::image::SHARED_BYTES_MAX;
-use crate::layout::{AttributeRecord, DOCUMENT, Kind, NONE, NodeRecord};
+use crate::layout::{AttributeRecord, DOCUMENT, NONE, NodeKind, NodeRecord};
 use crate::node::Node;
-use crate::plan::{Check, Part, Plan, Test};
+use crate::plan::{Compound, CompoundTest, Plan, ValueCheck};
 
 /// See the module.
 pub(crate) struct Pass<'p, 'd> {
     document: &'d Document<'d>,
     plan: &'p mut Plan,
     /// The elements around the next one, with the document below them.
-    path: Vec<Frame>,
+    path: Vec<PathFrame>,
     /// The last element, which is not in the path before one of its children comes.
-    last: Frame,
+    last: PathFrame,
     /// How many elements of a name a parent had so far.
     types: HashMap<(u32, u32), i32, RandomState>,
-    left: Left,
+    left: WorkBudget,
 }
 
 /// What may still be looked at.
-struct Left {
+struct WorkBudget {
     attributes: usize,
     value_bytes: usize,
 }
 
 /// An element whose children may come.
-struct Frame {
+struct PathFrame {
     id: u32,
     /// The parts that it is.
     is: u64,
@@ -51,14 +51,14 @@ struct Frame {
     children: i32,
 }
 
-impl Frame {
-    fn new(id: u32, is: u64, above: u64) -> Frame {
-        Frame { id, is, above: above | is, child_before: 0, children_before: 0, children: 0 }
+impl PathFrame {
+    fn new(id: u32, is: u64, above: u64) -> PathFrame {
+        PathFrame { id, is, above: above | is, child_before: 0, children_before: 0, children: 0 }
     }
 }
 
 /// The element that is looked at.
-struct Place<'d> {
+struct Candidate<'d> {
     record: &'d NodeRecord,
     attributes: &'d [AttributeRecord],
     number: i32,
@@ -69,12 +69,12 @@ impl<'p, 'd> Pass<'p, 'd> {
     pub(crate) fn new(document: &'d Document<'d>, plan: &'p mut Plan) -> Pass<'p, 'd> {
         let values = plan.tests.iter().map(|tests| values(tests)).sum::<usize>();
         let shared = (document.nodes.len() + document.attributes.len()) * SHARED_BYTES_MAX;
-        let left = Left {
+        let left = WorkBudget {
             attributes: document.attributes.len(),
             value_bytes: (document.text.len() + shared).saturating_mul(values),
         };
-        let path = vec![Frame::new(DOCUMENT, 0, 0)];
-        Pass { document, plan, path, last: Frame::new(NONE, 0, 0), types: HashMap::default(), left }
+        let path = vec![PathFrame::new(DOCUMENT, 0, 0)];
+        Pass { document, plan, path, last: PathFrame::new(NONE, 0, 0), types: HashMap::default(), left }
     }
 
     /// The elements that match, `max` at most; with damage noted, some of them.
@@ -101,7 +101,7 @@ impl<'p, 'd> Pass<'p, 'd> {
         mut is: impl FnMut(&mut Self, u32, &'d NodeRecord) -> Option<bool>,
     ) -> Vec<Node<'d>> {
         let (document, mut found) = (self.document, Vec::new());
-        for (id, record) in nodes.filter(|(_, record)| record.is(Kind::Element)) {
+        for (id, record) in nodes.filter(|(_, record)| record.is(NodeKind::Element)) {
             match is(self, id, record) {
                 Some(false) => {}
                 Some(true) => {
@@ -129,7 +129,7 @@ impl<'p, 'd> Pass<'p, 'd> {
     /// The parts that an element is, which becomes one of the path.
     fn step(&mut self, id: u32, record: &'d NodeRecord) -> Option<u64> {
         if record.parent == self.last.id {
-            let last = std::mem::replace(&mut self.last, Frame::new(NONE, 0, 0));
+            let last = std::mem::replace(&mut self.last, PathFrame::new(NONE, 0, 0));
             self.path.push(last);
         } else {
             while self.path.last()?.id != record.parent {
@@ -157,7 +157,7 @@ impl<'p, 'd> Pass<'p, 'd> {
         let parent = self.path.last_mut()?;
         parent.child_before = is;
         parent.children_before |= is;
-        self.last = Frame::new(id, is, above);
+        self.last = PathFrame::new(id, is, above);
         Some(is)
     }
 
@@ -176,7 +176,7 @@ impl<'p, 'd> Pass<'p, 'd> {
         }
         let attributes = self.document.attributes_of(record);
         self.left.attributes = self.left.attributes.checked_sub(attributes.len())?;
-        let place = Place { record, attributes, number, number_of_type };
+        let place = Candidate { record, attributes, number, number_of_type };
         while rest != 0 {
             let part = rest.trailing_zeros() as usize;
             rest &= rest - 1;
@@ -189,20 +189,25 @@ impl<'p, 'd> Pass<'p, 'd> {
 }
 
 /// Tests of a value among these, those in brackets included.
-fn values(tests: &[Test]) -> usize {
-    let of = |test: &Test| match test {
-        Test::Attribute(..) => 1,
-        Test::Any { parts, .. } => parts.iter().map(|part| values(&part.tests)).sum(),
-        Test::Never | Test::Root | Test::Place { .. } => 0,
+fn values(tests: &[CompoundTest]) -> usize {
+    let of = |test: &CompoundTest| match test {
+        CompoundTest::Attribute(..) => 1,
+        CompoundTest::Any { parts, .. } => parts.iter().map(|part| values(&part.tests)).sum(),
+        CompoundTest::Never | CompoundTest::Root | CompoundTest::Place { .. } => 0,
     };
     tests.iter().map(of).sum()
 }
 
 /// Whether an element passes all of these; `None` when more was looked at than there can be.
-fn pass_all(document: &Document<'_>, tests: &mut [Test], place: &Place<'_>, left: &mut Left) -> Option<bool> {
+fn pass_all(
+    document: &Document<'_>,
+    tests: &mut [CompoundTest],
+    place: &Candidate<'_>,
+    left: &mut WorkBudget,
+) -> Option<bool> {
     for test in tests {
         let passes = match test {
-            Test::Attribute(name, check) => {
+            CompoundTest::Attribute(name, check) => {
                 let mark = NodeRecord::mark((*name).into());
                 if mark != 0 && place.record.tag & mark == 0 {
                     return Some(false);
@@ -212,12 +217,12 @@ fn pass_all(document: &Document<'_>, tests: &mut [Test], place: &Place<'_>, left
                     None => false,
                 }
             }
-            Test::Never => false,
-            Test::Root => place.record.parent == DOCUMENT,
-            Test::Place { of_type, places } => {
+            CompoundTest::Never => false,
+            CompoundTest::Root => place.record.parent == DOCUMENT,
+            CompoundTest::Place { of_type, places } => {
                 places.matches_index(if *of_type { place.number_of_type } else { place.number })
             }
-            Test::Any { parts, wanted } => any(document, parts, place, left)? == *wanted,
+            CompoundTest::Any { parts, wanted } => any(document, parts, place, left)? == *wanted,
         };
         if !passes {
             return Some(false);
@@ -229,9 +234,9 @@ fn pass_all(document: &Document<'_>, tests: &mut [Test], place: &Place<'_>, left
 #[inline]
 fn pass(
     document: &Document<'_>,
-    check: &mut Check,
+    check: &mut ValueCheck,
     attribute: &AttributeRecord,
-    left: &mut Left,
+    left: &mut WorkBudget,
 ) -> Option<bool> {
     if check.is_of_anything() {
         return Some(true);
@@ -244,7 +249,12 @@ fn pass(
     Some(passes)
 }
 
-fn any(document: &Document<'_>, parts: &mut [Part], place: &Place<'_>, left: &mut Left) -> Option<bool> {
+fn any(
+    document: &Document<'_>,
+    parts: &mut [Compound],
+    place: &Candidate<'_>,
+    left: &mut WorkBudget,
+) -> Option<bool> {
     for part in parts {
         let named = match &part.names {
             Some(names) => *names.get(place.record.name() as usize)?,

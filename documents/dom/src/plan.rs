@@ -13,11 +13,11 @@ use crate::document::{Document, Quirks};
 use crate::image::SHARED_BYTES_MAX;
 use crate::layout::{AttributeRecord, NAME_CLASS, NAME_ID, NameRecord, NodeRecord};
 use crate::namespace::Namespace;
-use crate::selector::{Grammar, Name, Selector};
+use crate::selector::{Grammar, Selector, SelectorName};
 
 /// Parts that fit.
 const PARTS_MAX: usize = 64;
-/// See [`Tables`].
+/// See [`NameBudget`].
 const TABLES_MAX: usize = 1 << 20;
 /// Values of which a test remembers what it found: a page has the same ones again and again.
 const REMEMBERED: usize = 64;
@@ -27,7 +27,7 @@ pub(crate) struct Plan {
     /// By number of a name, the parts that an element of that name may be.
     pub(crate) names: Vec<u64>,
     /// Of each part, what else is asked of an element.
-    pub(crate) tests: Vec<Vec<Test>>,
+    pub(crate) tests: Vec<Vec<CompoundTest>>,
     /// Parts of which something else is asked.
     pub(crate) tested: u64,
     /// Marks of attributes ([`NodeRecord::mark`]) one of which each element must have that matches.
@@ -54,9 +54,9 @@ pub(crate) struct Neighbours {
 }
 
 /// What is asked of an element beyond its name.
-pub(crate) enum Test {
+pub(crate) enum CompoundTest {
     /// It has an attribute of this number, whose value is so.
-    Attribute(u16, Check),
+    Attribute(u16, ValueCheck),
     /// It never passes: an attribute that the document does not have.
     Never,
     /// It is the child of the document.
@@ -64,16 +64,16 @@ pub(crate) enum Test {
     /// Its place among its siblings, or among those of its type.
     Place { of_type: bool, places: AnPlusB },
     /// One of these, or none of them.
-    Any { parts: Vec<Part>, wanted: bool },
+    Any { parts: Vec<Compound>, wanted: bool },
 }
 
 /// Entries of the tables of names that a plan may still have, and looks at names: a list of selectors may be long, and a document
 /// claim many names.
-struct Tables {
+struct NameBudget {
     left: usize,
 }
 
-impl Tables {
+impl NameBudget {
     fn take(&mut self, document: &Document<'_>) -> Option<()> {
         self.left = self.left.checked_sub(document.names.len())?;
         Some(())
@@ -88,34 +88,34 @@ struct Counts {
 }
 
 /// A part within brackets.
-pub(crate) struct Part {
+pub(crate) struct Compound {
     /// By number of a name, whether it may have it; `None` if that does not matter.
     pub(crate) names: Option<Vec<bool>>,
-    pub(crate) tests: Vec<Test>,
+    pub(crate) tests: Vec<CompoundTest>,
 }
 
 /// What is asked of a value, and what was found of some.
-pub(crate) struct Check {
-    what: What,
+pub(crate) struct ValueCheck {
+    what: ValueTest,
     /// Start and bytes of values, and whether they pass.
     remembered: Vec<(u32, u16, bool)>,
 }
 
-enum What {
+enum ValueTest {
     Anything,
     Class(String, CaseSensitivity),
     Value(AttrSelectorOperator, String, CaseSensitivity),
 }
 
-impl Check {
-    fn new(what: What) -> Check {
-        Check { what, remembered: Vec::new() }
+impl ValueCheck {
+    fn new(what: ValueTest) -> ValueCheck {
+        ValueCheck { what, remembered: Vec::new() }
     }
 
     /// Whether it is enough that the attribute is there.
     #[inline]
     pub(crate) fn is_of_anything(&self) -> bool {
-        matches!(self.what, What::Anything)
+        matches!(self.what, ValueTest::Anything)
     }
 
     /// What was found of a value in this place, if that is known.
@@ -129,17 +129,21 @@ impl Check {
     pub(crate) fn look(&mut self, document: &Document<'_>, value: &AttributeRecord) -> (bool, usize) {
         let bytes = document.value_bytes_of(value);
         let passes = match &self.what {
-            What::Anything => true,
-            What::Class(name, case) => {
+            ValueTest::Anything => true,
+            ValueTest::Class(name, case) => {
                 let mut classes = bytes.split(u8::is_ascii_whitespace);
                 classes.any(|class| !class.is_empty() && (*case).eq(name.as_bytes(), class))
             }
-            What::Value(AttrSelectorOperator::Equal, wanted, case) => (*case).eq(bytes, wanted.as_bytes()),
-            What::Value(AttrSelectorOperator::Prefix, wanted, case) => {
+            ValueTest::Value(AttrSelectorOperator::Equal, wanted, case) => {
+                (*case).eq(bytes, wanted.as_bytes())
+            }
+            ValueTest::Value(AttrSelectorOperator::Prefix, wanted, case) => {
                 let start = bytes.get(..wanted.len()).filter(|start| !start.is_empty());
                 start.is_some_and(|start| (*case).eq(start, wanted.as_bytes()))
             }
-            What::Value(operator, wanted, case) => operator.eval_str(document.value_of(value), wanted, *case),
+            ValueTest::Value(operator, wanted, case) => {
+                operator.eval_str(document.value_of(value), wanted, *case)
+            }
         };
         if usize::from(value.length) <= SHARED_BYTES_MAX {
             self.remembered.resize(REMEMBERED, (0, 0, false));
@@ -162,20 +166,25 @@ impl Plan {
             last: 0,
             needs_path: false,
         };
-        let mut tables = Tables { left: TABLES_MAX };
+        let mut tables = NameBudget { left: TABLES_MAX };
         selector.list.slice().iter().try_for_each(|one| plan.add(document, one, &mut tables))?;
         // Where an element stands alone, one look at its record passes over most.
-        let mut marks = plan.tests.iter().map(|tests| tests.iter().find_map(Test::mark));
+        let mut marks = plan.tests.iter().map(|tests| tests.iter().find_map(CompoundTest::mark));
         plan.marks = marks.try_fold(0, |all, mark| Some(all | mark?)).unwrap_or_default();
         Some(plan)
     }
 
-    fn add(&mut self, document: &Document<'_>, selector: &One<Grammar>, tables: &mut Tables) -> Option<()> {
+    fn add(
+        &mut self,
+        document: &Document<'_>,
+        selector: &One<Grammar>,
+        tables: &mut NameBudget,
+    ) -> Option<()> {
         let mut from_right = selector.iter();
         let mut row = Vec::new();
         loop {
             let mut counts = Counts::default();
-            let part = Part::of(document, &mut from_right, &mut counts, tables)?;
+            let part = Compound::of(document, &mut from_right, &mut counts, tables)?;
             let left = from_right.next_sequence();
             row.push((part, counts, left));
             if left.is_none() {
@@ -212,18 +221,18 @@ impl Plan {
     }
 }
 
-impl Part {
+impl Compound {
     fn of(
         document: &Document<'_>,
         components: &mut SelectorIter<'_, Grammar>,
         counts: &mut Counts,
-        tables: &mut Tables,
-    ) -> Option<Part> {
+        tables: &mut NameBudget,
+    ) -> Option<Compound> {
         let case = match document.quirks() {
             Quirks::Full => CaseSensitivity::AsciiCaseInsensitive,
             Quirks::None | Quirks::Limited => CaseSensitivity::CaseSensitive,
         };
-        let mut part = Part { names: None, tests: Vec::new() };
+        let mut part = Compound { names: None, tests: Vec::new() };
         for component in components {
             let test = match component {
                 Component::ExplicitUniversalType | Component::ExplicitAnyNamespace => continue,
@@ -245,18 +254,19 @@ impl Part {
                     part.only(document, |name| name.namespace == Namespace::None as u8);
                     continue;
                 }
-                Component::Class(name) => {
-                    Test::Attribute(NAME_CLASS as u16, Check::new(What::Class(name.text.clone(), case)))
-                }
+                Component::Class(name) => CompoundTest::Attribute(
+                    NAME_CLASS as u16,
+                    ValueCheck::new(ValueTest::Class(name.text.clone(), case)),
+                ),
                 Component::ID(name) => {
-                    let is = What::Value(AttrSelectorOperator::Equal, name.text.clone(), case);
-                    Test::Attribute(NAME_ID as u16, Check::new(is))
+                    let is = ValueTest::Value(AttrSelectorOperator::Equal, name.text.clone(), case);
+                    CompoundTest::Attribute(NAME_ID as u16, ValueCheck::new(is))
                 }
                 Component::AttributeInNoNamespaceExists { local_name, local_name_lower }
                     if local_name == local_name_lower =>
                 {
                     tables.take(document)?;
-                    Test::of(document, local_name, What::Anything)?
+                    CompoundTest::of(document, local_name, ValueTest::Anything)?
                 }
                 Component::AttributeInNoNamespace { local_name, operator, value, case_sensitivity } => {
                     let case = match case_sensitivity {
@@ -269,9 +279,13 @@ impl Part {
                         }
                     };
                     tables.take(document)?;
-                    Test::of(document, local_name, What::Value(*operator, value.as_ref().to_owned(), case))?
+                    CompoundTest::of(
+                        document,
+                        local_name,
+                        ValueTest::Value(*operator, value.as_ref().to_owned(), case),
+                    )?
                 }
-                Component::Root => Test::Root,
+                Component::Root => CompoundTest::Root,
                 Component::Nth(NthSelectorData { ty, an_plus_b, .. }) => {
                     let of_type = match ty {
                         NthType::Child => false,
@@ -280,18 +294,18 @@ impl Part {
                     };
                     counts.places = true;
                     counts.types |= of_type;
-                    Test::Place { of_type, places: *an_plus_b }
+                    CompoundTest::Place { of_type, places: *an_plus_b }
                 }
                 Component::Negation(list) | Component::Is(list) | Component::Where(list) => {
                     let mut parts = Vec::new();
                     for one in list.slice() {
                         let mut components = one.iter();
-                        parts.push(Part::of(document, &mut components, counts, tables)?);
+                        parts.push(Compound::of(document, &mut components, counts, tables)?);
                         if components.next_sequence().is_some() {
                             return None;
                         }
                     }
-                    Test::Any { parts, wanted: !matches!(component, Component::Negation(_)) }
+                    CompoundTest::Any { parts, wanted: !matches!(component, Component::Negation(_)) }
                 }
                 _ => return None,
             };
@@ -309,21 +323,23 @@ impl Part {
     }
 }
 
-impl Test {
+impl CompoundTest {
     /// The mark that each element has that passes.
     fn mark(&self) -> Option<u32> {
         match self {
-            Test::Attribute(name, _) => Some(NodeRecord::mark((*name).into())).filter(|mark| *mark != 0),
+            CompoundTest::Attribute(name, _) => {
+                Some(NodeRecord::mark((*name).into())).filter(|mark| *mark != 0)
+            }
             _ => None,
         }
     }
 
     /// Of an attribute without a namespace; `None` if the document has several such names, which a page never has.
-    fn of(document: &Document<'_>, name: &Name, what: What) -> Option<Test> {
+    fn of(document: &Document<'_>, name: &SelectorName, what: ValueTest) -> Option<CompoundTest> {
         let mut numbers = (0..=u16::MAX).zip(document.names).filter(|(_, record)| {
             record.namespace == Namespace::None as u8 && document.is_named(record, name)
         });
-        let Some((number, _)) = numbers.next() else { return Some(Test::Never) };
-        numbers.next().is_none().then(|| Test::Attribute(number, Check::new(what)))
+        let Some((number, _)) = numbers.next() else { return Some(CompoundTest::Never) };
+        numbers.next().is_none().then(|| CompoundTest::Attribute(number, ValueCheck::new(what)))
     }
 }

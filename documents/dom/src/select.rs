@@ -12,8 +12,8 @@ use selectors::{Element, OpaqueElement};
 
 use crate::document::{Document, Quirks};
 use crate::error::{Damage, DomError};
-use crate::layout::{DOCUMENT, Kind, NAME_CLASS, NAME_ID, NONE, NodeRecord, ORDERED};
-use crate::matching::Matched;
+use crate::layout::{DOCUMENT, NAME_CLASS, NAME_ID, NONE, NodeKind, NodeRecord, ORDERED};
+use crate::matching::ElementRef;
 use crate::node::Node;
 use crate::pass::Pass;
 use crate::plan::Plan;
@@ -61,7 +61,7 @@ impl<'d> Node<'d> {
     pub fn matches(self, selector: &Selector) -> Result<bool, DomError> {
         let document = self.document;
         let Some(record) = document.record(self.id).filter(|_| self.is_element()) else { return Ok(false) };
-        let element = Matched::new(document, self.id, record);
+        let element = ElementRef::new(document, self.id, record);
         let mut caches = SelectorCaches::default();
         let mut context = context(document, None, &mut caches);
         let mut selectors = selector.list.slice().iter();
@@ -108,10 +108,12 @@ impl<'d> Node<'d> {
         let document = self.document;
         let list = selector.list.slice();
         let by_number = document.names.len().saturating_mul(list.len()) <= WANTED_NAMES_MAX;
-        let selectors: Vec<_> =
-            list.iter().map(|selector| (selector, Wanted::of(document, selector, by_number))).collect();
+        let selectors: Vec<_> = list
+            .iter()
+            .map(|selector| (selector, RightmostFilter::of(document, selector, by_number)))
+            .collect();
         let scope = document.record(self.id).filter(|_| self.is_element());
-        let scope = scope.map(|record| Matched::new(document, self.id, record).opaque());
+        let scope = scope.map(|record| ElementRef::new(document, self.id, record).opaque());
         let mut caches = SelectorCaches::default();
         let mut context = context(document, scope, &mut caches);
         let mut found = Vec::new();
@@ -119,10 +121,10 @@ impl<'d> Node<'d> {
             if document.damage().is_some() || document.limit().is_some() {
                 break;
             }
-            if !record.is(Kind::Element) {
+            if !record.is(NodeKind::Element) {
                 continue;
             }
-            let element = Matched::new(document, id, record);
+            let element = ElementRef::new(document, id, record);
             let matches = selectors.iter().any(|(selector, wanted)| {
                 wanted.may_be(document, record) && matches_selector(selector, 0, None, element, &mut context)
             });
@@ -188,16 +190,16 @@ fn context<'a>(
 const WANTED_NAMES_MAX: usize = 1 << 20;
 
 /// What an element must have to match the rightmost part of a selector.
-struct Wanted {
+struct RightmostFilter {
     /// By number of a name, whether it is one that the selector asks for; `None` if it asks for none.
     names: Option<Vec<bool>>,
     class: bool,
     id: bool,
 }
 
-impl Wanted {
-    fn of(document: &Document<'_>, selector: &parser::Selector<Grammar>, by_number: bool) -> Wanted {
-        let mut wanted = Wanted { names: None, class: false, id: false };
+impl RightmostFilter {
+    fn of(document: &Document<'_>, selector: &parser::Selector<Grammar>, by_number: bool) -> RightmostFilter {
+        let mut wanted = RightmostFilter { names: None, class: false, id: false };
         for part in selector.iter() {
             match part {
                 Component::LocalName(local) if by_number => {

@@ -28,7 +28,7 @@ impl Selector {
     pub fn parse(text: &str) -> Result<Selector, DomError> {
         bounded(text)?;
         let mut parser = cssparser::Parser::new(text);
-        let list = SelectorList::parse(&Rules, &mut parser, ParseRelative::No).map_err(|error| {
+        let list = SelectorList::parse(&SelectorRules, &mut parser, ParseRelative::No).map_err(|error| {
             let column = parser.current_source_location().column;
             DomError::Selector { selector: text.to_owned(), reason: reason(&error.kind), column }
         })?;
@@ -37,22 +37,24 @@ impl Selector {
 }
 
 fn reason(kind: &ParseErrorKind<SelectorParseErrorKind>) -> String {
-    use SelectorParseErrorKind as Kind;
+    use SelectorParseErrorKind as NodeKind;
     let reason = match kind {
         ParseErrorKind::Basic(_) => "something that does not belong there",
         ParseErrorKind::Custom(kind) => match kind {
-            Kind::EmptySelector => "a part of it is empty",
-            Kind::DanglingCombinator => "a combinator has nothing on one side",
-            Kind::UnsupportedPseudoClassOrElement => "a pseudo-class or pseudo-element that is not known",
-            Kind::ExpectedNamespace => "a namespace that is not known (html, svg, mathml, xlink and xml are)",
-            Kind::NoIdentForPseudo | Kind::PseudoElementExpectedIdent => {
+            NodeKind::EmptySelector => "a part of it is empty",
+            NodeKind::DanglingCombinator => "a combinator has nothing on one side",
+            NodeKind::UnsupportedPseudoClassOrElement => "a pseudo-class or pseudo-element that is not known",
+            NodeKind::ExpectedNamespace => {
+                "a namespace that is not known (html, svg, mathml, xlink and xml are)"
+            }
+            NodeKind::NoIdentForPseudo | NodeKind::PseudoElementExpectedIdent => {
                 "the name of a pseudo-class is missing"
             }
-            Kind::BadValueInAttr
-            | Kind::InvalidQualNameInAttr
-            | Kind::ExpectedBarInAttr
-            | Kind::NoQualifiedNameInAttributeSelector
-            | Kind::UnexpectedTokenInAttributeSelector => "what is in the brackets of an attribute",
+            NodeKind::BadValueInAttr
+            | NodeKind::InvalidQualNameInAttr
+            | NodeKind::ExpectedBarInAttr
+            | NodeKind::NoQualifiedNameInAttributeSelector
+            | NodeKind::UnexpectedTokenInAttributeSelector => "what is in the brackets of an attribute",
             _ => "something that does not belong there",
         },
     };
@@ -169,34 +171,34 @@ pub(crate) struct Grammar;
 
 impl parser::SelectorImpl for Grammar {
     type ExtraMatchingData<'a> = ();
-    type AttrValue = Value;
-    type Identifier = Name;
-    type LocalName = Name;
+    type AttrValue = SelectorValue;
+    type Identifier = SelectorName;
+    type LocalName = SelectorName;
     type NamespaceUrl = NamespaceUrl;
-    type NamespacePrefix = Value;
+    type NamespacePrefix = SelectorValue;
     type BorrowedNamespaceUrl = NamespaceUrl;
-    type BorrowedLocalName = Name;
+    type BorrowedLocalName = SelectorName;
     type NonTSPseudoClass = PseudoClass;
     type PseudoElement = PseudoElement;
 }
 
 /// The value of an attribute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Value(String);
+pub(crate) struct SelectorValue(String);
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value(text.to_owned())
+impl From<&str> for SelectorValue {
+    fn from(text: &str) -> SelectorValue {
+        SelectorValue(text.to_owned())
     }
 }
 
-impl AsRef<str> for Value {
+impl AsRef<str> for SelectorValue {
     fn as_ref(&self) -> &str {
         &self.0
     }
 }
 
-impl ToCss for Value {
+impl ToCss for SelectorValue {
     fn to_css<W: fmt::Write>(&self, target: &mut W) -> fmt::Result {
         cssparser::serialize_string(&self.0, target)
     }
@@ -204,24 +206,24 @@ impl ToCss for Value {
 
 /// A name, with the hash that documents have of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Name {
+pub(crate) struct SelectorName {
     pub(crate) hash: u32,
     pub(crate) text: String,
 }
 
-impl From<&str> for Name {
-    fn from(text: &str) -> Name {
-        Name { hash: name_hash(text), text: text.to_owned() }
+impl From<&str> for SelectorName {
+    fn from(text: &str) -> SelectorName {
+        SelectorName { hash: name_hash(text), text: text.to_owned() }
     }
 }
 
-impl ToCss for Name {
+impl ToCss for SelectorName {
     fn to_css<W: fmt::Write>(&self, target: &mut W) -> fmt::Result {
         cssparser::serialize_identifier(&self.text, target)
     }
 }
 
-impl PrecomputedHash for Name {
+impl PrecomputedHash for SelectorName {
     fn precomputed_hash(&self) -> u32 {
         self.hash
     }
@@ -290,9 +292,9 @@ impl ToCss for PseudoElement {
 
 impl parser::PseudoElement for PseudoElement {}
 
-struct Rules;
+struct SelectorRules;
 
-impl<'i> parser::Parser<'i> for Rules {
+impl<'i> parser::Parser<'i> for SelectorRules {
     type Impl = Grammar;
     type Error = SelectorParseErrorKind;
 
@@ -318,7 +320,7 @@ impl<'i> parser::Parser<'i> for Rules {
         })
     }
 
-    fn namespace_for_prefix(&self, prefix: &Value) -> Option<NamespaceUrl> {
+    fn namespace_for_prefix(&self, prefix: &SelectorValue) -> Option<NamespaceUrl> {
         let namespace = match prefix.as_ref() {
             "html" => Namespace::Html,
             "svg" => Namespace::Svg,

@@ -12,7 +12,7 @@ use html5ever::{LocalName, QualName};
 use crate::document::Document;
 use crate::error::{Damage, DomError, Limit};
 use crate::image::SHARED_BYTES_MAX;
-use crate::layout::Kind;
+use crate::layout::NodeKind;
 use crate::namespace::Namespace;
 use crate::node::Node;
 
@@ -23,7 +23,7 @@ impl<'d> Node<'d> {
     /// [`DomError::Damaged`].
     pub fn html(self) -> Result<String, DomError> {
         let scope = match self.kind() {
-            Kind::Document | Kind::Fragment => TraversalScope::ChildrenOnly(None),
+            NodeKind::Document | NodeKind::Fragment => TraversalScope::ChildrenOnly(None),
             _ => TraversalScope::IncludeNode,
         };
         self.serialized(scope)
@@ -34,14 +34,14 @@ impl<'d> Node<'d> {
     /// # Errors
     /// [`DomError::Damaged`].
     pub fn inner_html(self) -> Result<String, DomError> {
-        let name = self.is_element().then(|| Names::new(self.document).qualified(self.record().name()));
+        let name = self.is_element().then(|| ParserNames::new(self.document).qualified(self.record().name()));
         self.serialized(TraversalScope::ChildrenOnly(name))
     }
 
     fn serialized(self, scope: TraversalScope) -> Result<String, DomError> {
         let mut out = Vec::new();
         let options = SerializeOpts { traversal_scope: scope, ..SerializeOpts::default() };
-        serialize(&mut out, &Tree(self), options)?;
+        serialize(&mut out, &SerializedNode(self), options)?;
         let text = String::from_utf8(out).unwrap_or_default();
         self.document.unless_damaged(text)
     }
@@ -53,20 +53,20 @@ impl<'d> Node<'d> {
     pub fn write_html(self, writer: impl Write) -> Result<(), DomError> {
         let options =
             SerializeOpts { traversal_scope: TraversalScope::IncludeNode, ..SerializeOpts::default() };
-        serialize(writer, &Tree(self), options)?;
+        serialize(writer, &SerializedNode(self), options)?;
         self.document.unless_damaged(())
     }
 }
 
 /// The parser's form of those of the document's names that occur, each made once.
-struct Names<'d> {
+struct ParserNames<'d> {
     document: &'d Document<'d>,
     made: HashMap<u32, QualName, RandomState>,
 }
 
-impl<'d> Names<'d> {
-    fn new(document: &'d Document<'d>) -> Names<'d> {
-        Names { document, made: HashMap::default() }
+impl<'d> ParserNames<'d> {
+    fn new(document: &'d Document<'d>) -> ParserNames<'d> {
+        ParserNames { document, made: HashMap::default() }
     }
 
     fn qualified(&mut self, number: u32) -> QualName {
@@ -83,12 +83,12 @@ impl<'d> Names<'d> {
 }
 
 /// A node as the serialiser wants it.
-struct Tree<'d>(Node<'d>);
+struct SerializedNode<'d>(Node<'d>);
 
-impl Serialize for Tree<'_> {
+impl Serialize for SerializedNode<'_> {
     fn serialize<S: Serializer>(&self, serializer: &mut S, scope: TraversalScope) -> io::Result<()> {
         let mut walk = Walk {
-            names: Names::new(self.0.document),
+            names: ParserNames::new(self.0.document),
             serializer,
             attributes_left: self.0.document.attributes.len(),
             text_left: self.0.document.text_bytes_max() + self.0.document.attributes.len() * SHARED_BYTES_MAX,
@@ -133,7 +133,7 @@ enum Step {
 }
 
 struct Walk<'d, 's, S: Serializer> {
-    names: Names<'d>,
+    names: ParserNames<'d>,
     serializer: &'s mut S,
     attributes_left: usize,
     text_left: usize,
@@ -190,8 +190,8 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
         let document = node.document;
         let record = node.record();
         match node.kind() {
-            Kind::Document | Kind::Fragment => self.push_children(node, open),
-            Kind::Element => {
+            NodeKind::Document | NodeKind::Fragment => self.push_children(node, open),
+            NodeKind::Element => {
                 // At its start and at its end.
                 if !self.take_name(document, record.name()) || !self.take_name(document, record.name()) {
                     return Ok(());
@@ -225,9 +225,9 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
                     return Ok(());
                 }
                 match kind {
-                    Kind::Text => self.serializer.write_text(node.data().unwrap_or_default())?,
-                    Kind::Comment => self.serializer.write_comment(node.data().unwrap_or_default())?,
-                    Kind::Doctype => {
+                    NodeKind::Text => self.serializer.write_text(node.data().unwrap_or_default())?,
+                    NodeKind::Comment => self.serializer.write_comment(node.data().unwrap_or_default())?,
+                    NodeKind::Doctype => {
                         self.serializer.write_doctype(node.doctype().map_or("", |doctype| doctype.name))?;
                     }
                     _ => self.serializer.write_processing_instruction(

@@ -12,7 +12,7 @@ use html5ever::{Attribute, LocalName, Namespace, QualName};
 
 use crate::arena::Arena;
 use crate::error::Limit;
-use crate::layout::{DOCUMENT, Kind};
+use crate::layout::{DOCUMENT, NodeKind};
 use crate::limits::Limits;
 
 /// See the module.
@@ -25,12 +25,12 @@ pub(crate) struct Sink {
 
 /// The name of an element.
 #[derive(Debug)]
-pub(crate) struct Name {
+pub(crate) struct ElementName {
     namespace: Namespace,
     local: LocalName,
 }
 
-impl ElemName for Name {
+impl ElemName for ElementName {
     fn ns(&self) -> &Namespace {
         &self.namespace
     }
@@ -79,7 +79,7 @@ impl Sink {
 impl TreeSink for Sink {
     type Handle = u32;
     type Output = (Arena, u64);
-    type ElemName<'a> = Name;
+    type ElemName<'a> = ElementName;
 
     fn finish(self) -> (Arena, u64) {
         (self.arena.into_inner(), self.errors.get())
@@ -93,10 +93,10 @@ impl TreeSink for Sink {
         DOCUMENT
     }
 
-    fn elem_name<'a>(&'a self, target: &'a u32) -> Name {
+    fn elem_name<'a>(&'a self, target: &'a u32) -> ElementName {
         let arena = self.arena.borrow();
         let name = &arena.names.all[arena.node(*target).name() as usize];
-        Name { namespace: name.ns.clone(), local: name.local.clone() }
+        ElementName { namespace: name.ns.clone(), local: name.local.clone() }
     }
 
     fn create_element(&self, name: QualName, attributes: Vec<Attribute>, flags: ElementFlags) -> u32 {
@@ -104,13 +104,13 @@ impl TreeSink for Sink {
     }
 
     fn create_comment(&self, text: StrTendril) -> u32 {
-        self.change(|arena| arena.new_text(Kind::Comment, &[text.as_bytes()]))
+        self.change(|arena| arena.new_text(NodeKind::Comment, &[text.as_bytes()]))
     }
 
     fn create_pi(&self, target: StrTendril, data: StrTendril) -> u32 {
         let length = (target.len() as u32).to_le_bytes();
         let parts = [&length[..], target.as_bytes(), data.as_bytes()];
-        self.change(|arena| arena.new_text(Kind::ProcessingInstruction, &parts))
+        self.change(|arena| arena.new_text(NodeKind::ProcessingInstruction, &parts))
     }
 
     fn append(&self, parent: &u32, child: NodeOrText<u32>) {
@@ -135,7 +135,7 @@ impl TreeSink for Sink {
         let lengths = [(name.len() as u32).to_le_bytes(), (public.len() as u32).to_le_bytes()];
         let parts = [&lengths[0][..], &lengths[1][..], name.as_bytes(), public.as_bytes(), system.as_bytes()];
         self.change(|arena| {
-            let node = arena.new_text(Kind::Doctype, &parts);
+            let node = arena.new_text(NodeKind::Doctype, &parts);
             arena.append(DOCUMENT, node);
         });
     }

@@ -5,7 +5,7 @@ mod common;
 
 use common::{empty, parsed, reopened};
 use holdfast_dom::{
-    Document, Documents, DomError, Kind, Limit, Limits, LoosePage, Namespace, Node, ParseOptions, Quirks,
+    Document, Documents, DomError, Limit, Limits, LoosePage, Namespace, Node, NodeKind, ParseOptions, Quirks,
 };
 use holdfast_heap::{Heap, OpenOptions};
 
@@ -18,8 +18,8 @@ fn a_page_is_there_again_at_another_address_with_all_that_was_in_it() {
     let documents = reopened(&parsed(PAGE));
     let page = documents.open("page").unwrap();
     let root = page.root();
-    let kinds: Vec<Kind> = root.children().map(|node| node.kind()).collect();
-    assert_eq!(kinds, [Kind::Doctype, Kind::Comment, Kind::Element]);
+    let kinds: Vec<NodeKind> = root.children().map(|node| node.kind()).collect();
+    assert_eq!(kinds, [NodeKind::Doctype, NodeKind::Comment, NodeKind::Element]);
     let doctype = root.first_child().unwrap().doctype().unwrap();
     assert_eq!((doctype.name, doctype.public_id, doctype.system_id), ("html", "p", "s"));
     assert_eq!(root.children().nth(1).unwrap().data(), Some(" first "));
@@ -48,7 +48,7 @@ fn a_page_is_there_again_at_another_address_with_all_that_was_in_it() {
     assert_eq!(page.quirks(), Quirks::None);
     let input = body.descendants().find(|node| node.name() == Some("input")).unwrap();
     assert_eq!(input.attribute("disabled"), Some(""));
-    assert_eq!(input.ancestors().map(|node| node.kind()).last(), Some(Kind::Document));
+    assert_eq!(input.ancestors().map(|node| node.kind()).last(), Some(NodeKind::Document));
     assert_eq!(input.previous_sibling(), Some(template));
     assert_eq!(page.check().unwrap().removed, 0);
 }

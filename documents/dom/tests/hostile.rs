@@ -6,7 +6,7 @@ mod common;
 
 use common::{open, parsed};
 use holdfast_dom::layout::NodeRecord;
-use holdfast_dom::{Damage, Document, DomError, Edit, Kind, Namespace, Selector};
+use holdfast_dom::{Damage, Document, DomError, Edit, Namespace, NodeKind, Selector};
 use holdfast_testkit::TestMemory;
 
 const PAGE: &str = "<!DOCTYPE html><title>t</title><body class='a b' id=x><!--c--><p>one<b title=y>two</b>three\
@@ -212,7 +212,7 @@ fn circles_of_nodes_end_every_walk_query_and_change_as_damage() {
 fn a_document_node_that_claims_a_text_is_damage_to_all_who_copy_the_document() {
     let (memory, start, _) = memory();
     // Words 4 and 5 of node 1: where its text starts, and what else than its kind it may have.
-    for (word, claim) in [(4, u32::MAX), (5, !7 | Kind::Document as u32)] {
+    for (word, claim) in [(4, u32::MAX), (5, !7 | NodeKind::Document as u32)] {
         let mut memory = memory.copy();
         let at = start + 128 + size_of::<NodeRecord>() + word * 4;
         memory.bytes_mut()[at..at + 4].copy_from_slice(&claim.to_le_bytes());

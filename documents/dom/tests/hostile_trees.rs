@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use common::parsed;
 use holdfast_dom::layout::{
-    AttributeRecord, Header, LONG, NAME_CLASS, NAME_ID, NameRecord, NodeRecord, ORDERED, Room, name_hash,
+    AttributeRecord, Header, LONG, NAME_CLASS, NAME_ID, NameRecord, NodeRecord, ORDERED, TableCapacity,
+    name_hash,
 };
-use holdfast_dom::{Damage, Document, DomError, Kind, Limit, LoosePage, ParseOptions, Selector};
+use holdfast_dom::{Damage, Document, DomError, Limit, LoosePage, NodeKind, ParseOptions, Selector};
 use zerocopy::IntoBytes;
 
 /// A document of these records; its names are `id`, `class` and `b`, its text is `idclassb` and what is given.
@@ -53,7 +54,7 @@ impl Made {
             ..NameRecord::default()
         };
         let names: Vec<NameRecord> = self.names.iter().map(|text| name(text)).collect();
-        let room = Room {
+        let room = TableCapacity {
             nodes: self.nodes.len() as u32,
             attributes: self.attributes.len() as u32,
             names: names.len() as u32,
@@ -86,7 +87,7 @@ fn element(parent: u32, next: u32, previous: u32, first_child: u32) -> NodeRecor
 
 /// Node 0, the document with this first child, and the others.
 fn tree(first_child: u32, others: impl IntoIterator<Item = NodeRecord>) -> Vec<NodeRecord> {
-    let document = NodeRecord { tag: Kind::Document as u32, first: first_child, ..NodeRecord::default() };
+    let document = NodeRecord { tag: NodeKind::Document as u32, first: first_child, ..NodeRecord::default() };
     [NodeRecord::default(), document].into_iter().chain(others).collect()
 }
 
@@ -273,7 +274,7 @@ fn row(many: u32, element_of: impl Fn() -> NodeRecord, text: (u32, u32)) -> Vec<
         let next = if node == last { 0 } else { node + 2 };
         let previous = if at == 0 { last } else { node - 2 };
         nodes.push(NodeRecord { parent: 2, next, previous, first: node + 1, ..element_of() });
-        let (parent, tag) = (node, Kind::Text as u32);
+        let (parent, tag) = (node, NodeKind::Text as u32);
         let (data, first) = text;
         nodes.push(NodeRecord { parent, previous: node + 1, data, first, tag, ..NodeRecord::default() });
     }

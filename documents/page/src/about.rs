@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::EntryDamage;
 use crate::fonts::{FontPlace, FontRecord};
-use crate::list::Onwards;
+use crate::list::AscendingRanges;
 use crate::loader::{Reach, Resource};
 
 /// The description of a page in its entry.
@@ -75,7 +75,7 @@ impl About {
 
     /// Whether no two images, and no two fonts that came with the page, have bytes of the entry in common.
     pub(crate) fn check(&self) -> Result<(), EntryDamage> {
-        let (mut images, mut fonts) = (Onwards::default(), Onwards::default());
+        let (mut images, mut fonts) = (AscendingRanges::default(), AscendingRanges::default());
         for image in &self.images {
             images.next(image.at, image.bytes(), "images")?;
         }
@@ -113,9 +113,9 @@ mod tests {
     use std::os::unix::ffi::OsStringExt;
 
     use super::*;
-    use crate::entry::{Header, PARTS, Part, assemble};
-    use crate::loader::Found;
-    use crate::picture::Kept;
+    use crate::entry::{EntryPart, Header, PARTS, assemble};
+    use crate::loader::ResourceSum;
+    use crate::picture::CachedView;
 
     fn about() -> About {
         let file = OsString::from_vec(b"/fonts/not UTF-8 \xff.ttf".to_vec()).into();
@@ -126,8 +126,8 @@ mod tests {
             base: "https://example.org/a/".to_owned(),
             reach: None,
             resources: vec![
-                Resource { url: "a.css".to_owned(), found: Found::Bytes { hash: u128::MAX, bytes: 7 } },
-                Resource { url: "b.css".to_owned(), found: Found::Nothing },
+                Resource { url: "a.css".to_owned(), found: ResourceSum::Bytes { hash: u128::MAX, bytes: 7 } },
+                Resource { url: "b.css".to_owned(), found: ResourceSum::Nothing },
             ],
             left_out: vec!["c.css: too large".to_owned()],
             fonts: vec![
@@ -166,8 +166,8 @@ mod tests {
         let mut header = Header::new();
         header.version = 3.into();
         let mut parts: [&[u8]; PARTS] = [&[]; PARTS];
-        parts[Part::About as usize] = &description;
-        let damage = Kept::open(&assemble(header, parts)).map(drop).unwrap_err();
+        parts[EntryPart::About as usize] = &description;
+        let damage = CachedView::open(&assemble(header, parts)).map(drop).unwrap_err();
         assert_eq!(damage, EntryDamage::Version { version: 3 });
         assert!(damage.is_of_older_build());
     }

@@ -29,13 +29,13 @@ type Font = (usize, Option<Vec<u8>>);
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Ahead {
+pub(crate) struct Prefetch {
     pixels: RefCell<Option<JoinHandle<Unpacked>>>,
     room: RefCell<Option<JoinHandle<Vec<u8>>>>,
     fonts: RefCell<Option<Receiver<Font>>>,
 }
 
-impl Ahead {
+impl Prefetch {
     /// Begins.
     pub(crate) fn begin(&self, view: View, fonts: &[FontRecord]) {
         let bytes = view.width as usize * view.height as usize * 4;
@@ -108,7 +108,7 @@ mod tests {
         }
         fonts.insert(1, FontRecord::of_entry(0, b"of the page"));
         std::fs::write(&names[1], "another").unwrap();
-        let ahead = Ahead::default();
+        let ahead = Prefetch::default();
         assert!(ahead.next_font().is_none() && ahead.room().is_empty());
         ahead.begin(View::new(10, 20, 1000).unwrap(), &fonts);
         let bytes = |index: usize| Some(names[index].as_os_str().as_encoded_bytes().to_vec());

@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::about::{About, decode, encode};
-use crate::entry::{Entry, Part};
+use crate::entry::{Entry, EntryPart};
 use crate::error::EntryDamage;
 use crate::fetch::{Headers, TIME_END_S, freshness};
-use crate::loader::Found;
-use crate::sources::There;
+use crate::loader::ResourceSum;
+use crate::sources::FetchedResource;
 
 pub(crate) const ANSWER: &str = "http:";
 pub(crate) const BODY: &str = "body:";
@@ -28,7 +28,7 @@ type Heap = Owned<RegionBacking>;
 
 /// What a server said of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct CachedResponse {
     /// Where the bytes were found at last.
     pub(crate) url: Url,
     pub(crate) headers: Headers,
@@ -43,7 +43,7 @@ pub(crate) struct Said {
     pub(crate) encoding: String,
 }
 
-/// The stored form of a [`Said`], between the magic number and the sum.
+/// The stored form of a [`CachedResponse`], between the magic number and the sum.
 #[derive(Deserialize, Serialize)]
 struct Record<'a> {
     status: u16,
@@ -57,17 +57,17 @@ struct Record<'a> {
     headers: Vec<(&'a str, &'a str)>,
 }
 
-impl Said {
+impl CachedResponse {
     /// Whether it was that there is nothing.
     pub(crate) fn is_missing(&self) -> bool {
         self.status != freshness::FOUND
     }
 
-    pub(crate) fn found(&self) -> Found {
+    pub(crate) fn found(&self) -> ResourceSum {
         if self.is_missing() {
-            return Found::Nothing;
+            return ResourceSum::Nothing;
         }
-        Found::Bytes { hash: self.hash, bytes: self.bytes }
+        ResourceSum::Bytes { hash: self.hash, bytes: self.bytes }
     }
 
     pub(crate) fn write(&self) -> Vec<u8> {
@@ -85,7 +85,7 @@ impl Said {
         bytes
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<Said, EntryDamage> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<CachedResponse, EntryDamage> {
         let (bytes, sum) = bytes.split_last_chunk::<8>().ok_or(EntryDamage::NoHeader)?;
         let record = bytes.strip_prefix(MAGIC).ok_or(EntryDamage::NoHeader)?;
         if xxh3_64(bytes) != u64::from_le_bytes(*sum) {
@@ -101,7 +101,7 @@ impl Said {
         for (name, value) in record.headers {
             headers.add(name, value);
         }
-        Ok(Said {
+        Ok(CachedResponse {
             url: Url::parse(record.url).map_err(|_| wrong)?,
             headers,
             at: UNIX_EPOCH + Duration::from_secs(record.at_s),
@@ -124,8 +124,8 @@ pub(crate) fn body_name(hash: u128) -> String {
 }
 
 /// What a server said of an address when it was asked last, if that is kept and whole.
-pub(crate) fn said(heap: &Heap, url: &str) -> Option<Said> {
-    Said::read(heap.bytes(&answer_name(url))?).ok()
+pub(crate) fn said(heap: &Heap, url: &str) -> Option<CachedResponse> {
+    CachedResponse::read(heap.bytes(&answer_name(url))?).ok()
 }
 
 /// Kept bytes, if they are what their name says.
@@ -134,7 +134,7 @@ pub(crate) fn body(heap: &Heap, hash: u128) -> Option<&[u8]> {
 }
 
 /// What is to be kept of what servers said, by name; of the page itself no bytes, since its document is.
-pub(crate) fn roots(news: &[(String, There)], page: &str) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn roots(news: &[(String, FetchedResource)], page: &str) -> Vec<(String, Vec<u8>)> {
     let mut roots = Vec::new();
     for (url, there) in news {
         let Some(said) = &there.said else { continue };
@@ -150,11 +150,11 @@ pub(crate) fn roots(news: &[(String, There)], page: &str) -> Vec<(String, Vec<u8
 
 /// The names of the answers and bodies that a view asks for.
 pub(crate) fn wanted_by(entry: &[u8]) -> Result<HashSet<String>, EntryDamage> {
-    let about = About::read(Entry::open(entry)?.part(Part::About)?)?;
+    let about = About::read(Entry::open(entry)?.part(EntryPart::About)?)?;
     let mut wanted = HashSet::from([answer_name(&about.address)]);
     for resource in &about.resources {
         wanted.insert(answer_name(&resource.url));
-        if let Found::Bytes { hash, .. } = resource.found {
+        if let ResourceSum::Bytes { hash, .. } = resource.found {
             wanted.insert(body_name(hash));
         }
     }
@@ -189,7 +189,7 @@ mod tests {
         headers.add("cache-control", "max-age=5");
         headers.add("Cache-Control", "private");
         assert_eq!(headers.get("cache-control"), Some("max-age=5, private"));
-        let said = Said {
+        let said = CachedResponse {
             url: Url::parse("http://example.org/a").unwrap(),
             headers,
             at: UNIX_EPOCH + Duration::from_secs(1_700_000_000),
@@ -199,14 +199,14 @@ mod tests {
             encoding: "KOI8-R".to_owned(),
         };
         let bytes = said.write();
-        assert_eq!(Said::read(&bytes), Ok(said));
+        assert_eq!(CachedResponse::read(&bytes), Ok(said));
         for bit in 0..bytes.len() * 8 {
             let mut spoiled = bytes.clone();
             spoiled[bit / 8] ^= 1 << (bit % 8);
-            assert!(Said::read(&spoiled).is_err(), "bit {bit}");
+            assert!(CachedResponse::read(&spoiled).is_err(), "bit {bit}");
         }
         for length in 0..bytes.len() {
-            assert!(Said::read(&bytes[..length]).is_err(), "{length} bytes");
+            assert!(CachedResponse::read(&bytes[..length]).is_err(), "{length} bytes");
         }
     }
 
@@ -224,11 +224,11 @@ mod tests {
         }
         bytes.extend([0; 4]);
         bytes.extend(xxh3_64(&bytes).to_le_bytes());
-        assert_eq!(Said::read(&bytes), Err(EntryDamage::NoHeader));
+        assert_eq!(CachedResponse::read(&bytes), Err(EntryDamage::NoHeader));
         // Nor are they read in today's form when the magic number is today's.
         bytes.truncate(bytes.len() - 8);
         bytes[..MAGIC.len()].copy_from_slice(MAGIC);
         bytes.extend(xxh3_64(&bytes).to_le_bytes());
-        assert!(Said::read(&bytes).is_err());
+        assert!(CachedResponse::read(&bytes).is_err());
     }
 }

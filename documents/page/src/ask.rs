@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use holdfast_page::{Address, FindOptions, Opened, Opening, Place, Want, open_with};
+use holdfast_page::{Address, FindOptions, OpenOptions, OpenPage, PageUse, Place, open_with};
 use holdfast_sys::terminal::{Shown, notice};
 use serde::Serialize;
 
@@ -88,12 +88,13 @@ fn fixed(fixed: bool) -> &'static str {
 }
 
 /// Opens a page to be asked, and keeps what had to be made for it.
-fn ask(args: &AskArgs) -> Result<Opened, Failure> {
+fn ask(args: &AskArgs) -> Result<OpenPage, Failure> {
     let address = Address::parse(&args.page)?;
     let view = args.viewport.view()?;
     let limits = limits(args.timeout, &args.servers);
     let cache = if args.no_cache { None } else { cache(&args.place).ok() };
-    let opening = Opening { want: Want::Places, ..opening(view, &limits, cache.as_ref(), &args.servers) };
+    let opening =
+        OpenOptions { want: PageUse::Places, ..opening(view, &limits, cache.as_ref(), &args.servers) };
     let mut opened = open_with(&address, &opening)?;
     for note in &opened.notes {
         notice(format_args!("holdfast: {}", Shown(note)));

@@ -24,14 +24,14 @@ fn can_fill(shape: &impl Shape, transform: Affine) -> bool {
 }
 
 /// Hands on what can be painted.
-pub(crate) struct Bounded<'s, S> {
+pub(crate) struct BoundedPainter<'s, S> {
     to: &'s mut S,
     commands_left: u32,
 }
 
-impl<'s, S: PaintScene> Bounded<'s, S> {
-    pub(crate) fn new(to: &'s mut S) -> Bounded<'s, S> {
-        Bounded { to, commands_left: COMMANDS_MAX }
+impl<'s, S: PaintScene> BoundedPainter<'s, S> {
+    pub(crate) fn new(to: &'s mut S) -> BoundedPainter<'s, S> {
+        BoundedPainter { to, commands_left: COMMANDS_MAX }
     }
 
     fn take(&mut self) -> bool {
@@ -41,7 +41,7 @@ impl<'s, S: PaintScene> Bounded<'s, S> {
     }
 }
 
-impl<S: PaintScene> RenderContext for Bounded<'_, S> {
+impl<S: PaintScene> RenderContext for BoundedPainter<'_, S> {
     fn try_register_custom_resource(
         &mut self,
         resource: Box<dyn Any>,
@@ -58,7 +58,7 @@ impl<S: PaintScene> RenderContext for Bounded<'_, S> {
     }
 }
 
-impl<S: PaintScene> PaintScene for Bounded<'_, S> {
+impl<S: PaintScene> PaintScene for BoundedPainter<'_, S> {
     fn reset(&mut self) {
         self.to.reset();
     }

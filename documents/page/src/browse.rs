@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_page::{Address, FirstFrame, Opener, Opening, WindowError, show};
+use holdfast_page::{Address, FirstFrame, OpenOptions, Opener, WindowError, show};
 use holdfast_sys::terminal::{Shown, notice};
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &OpenArgs, started: Instant) -> Result<u8, Failure> {
     let address = Address::parse(&args.page)?;
     let view = args.viewport.view()?.scrolled(args.scroll).scrolled_right(args.scroll_x);
     let limits = limits(args.timeout, &args.servers);
-    let Opening { from, network, asking, .. } = opening(view, &limits, None, &args.servers);
+    let OpenOptions { from, network, asking, .. } = opening(view, &limits, None, &args.servers);
     let opener = Opener { limits, cache: cache_unless_without(args), from, network, asking };
     let closed = show(address, view, opener, args.exit_after_first_frame, started)?;
     for note in &closed.notes {

@@ -20,11 +20,11 @@ use zerocopy::little_endian::U64;
 
 use crate::about::About;
 use crate::answers;
-use crate::entry::{Entry, Header, Part, USED_AT};
+use crate::entry::{Entry, EntryPart, Header, USED_AT};
 use crate::error::{CacheError, EntryDamage};
-use crate::evict::{Coming, Evicted, drop_lonely, evict_oldest, make_room};
-use crate::picture::{Kept, engine_build};
-use crate::sources::There;
+use crate::evict::{EvictionCounts, IncomingView, drop_lonely, evict_oldest, make_room};
+use crate::picture::{CachedView, engine_build};
+use crate::sources::FetchedResource;
 use crate::view::View;
 
 pub(crate) const VIEW: &str = "view:";
@@ -195,7 +195,7 @@ impl Cache {
         entry: &[u8],
         dom: &[u8],
         others: &[(String, Vec<u8>)],
-    ) -> Result<Evicted, CacheError> {
+    ) -> Result<EvictionCounts, CacheError> {
         let dom_name = dom_name(source, dom);
         let said: u64 = others.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         let needed = entry.len() as u64 + dom.len() as u64 + said;
@@ -206,7 +206,7 @@ impl Cache {
         replaced.insert(dom_name.clone());
         let mut wanted = answers::wanted_by(entry).unwrap_or_default();
         wanted.extend(replaced.iter().cloned());
-        let coming = Coming { view: name, replaced, wanted, spared_since_s: self.spared_since_s };
+        let coming = IncomingView { view: name, replaced, wanted, spared_since_s: self.spared_since_s };
         self.write(|heap| {
             let mut evicted = make_room(heap, &coming, self.quota_bytes - needed)?;
             loop {
@@ -260,7 +260,7 @@ impl Cache {
     }
 
     /// Notes what servers said of what is kept, unless somebody else has the cache: then they are asked again.
-    pub(crate) fn note_news(&self, news: &[(String, There)]) {
+    pub(crate) fn note_news(&self, news: &[(String, FetchedResource)]) {
         let Ok(Some(key)) = OwnerKey::load(self.names.places(), &self.key) else { return };
         let _turn = self.turn();
         let Ok(region) = self.names.open(&self.region, &key) else { return };
@@ -297,7 +297,7 @@ impl Cache {
                 let looked = heap
                     .bytes(&name)
                     .ok_or(EntryDamage::NoHeader)
-                    .and_then(|bytes| Kept::open(bytes).and_then(|kept| kept.entry.check()));
+                    .and_then(|bytes| CachedView::open(bytes).and_then(|kept| kept.entry.check()));
                 if let Err(damage) = looked
                     && !damage.is_of_older_build()
                 {
@@ -474,7 +474,7 @@ fn row(heap: &Heap, name: String, documents: &[(String, u64)]) -> ViewRow {
         (row.picture_bytes, row.layout_bytes) = (header.picture_bytes(), header.layout_bytes());
         row.pixels_bytes = header.pixels_bytes();
         prefix = Some(dom_prefix(&header.source, &header.engine));
-        About::read(Entry::open(bytes)?.part(Part::About)?)
+        About::read(Entry::open(bytes)?.part(EntryPart::About)?)
     });
     match read {
         Ok(about) => (row.address, row.title) = (about.address, about.title),

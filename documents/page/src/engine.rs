@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 use crate::alts;
 use crate::dots;
 use crate::error::PageError;
-use crate::faces::Faces;
+use crate::faces::FontFaces;
 use crate::families::Families;
 use crate::hints;
 use crate::limits::{PageLimits, ROUNDS_MAX};
@@ -27,12 +27,12 @@ use crate::loader::{Loader, Reach, Resource};
 use crate::paragraphs::{Bounds, Paragraphs};
 use crate::pixels::{Pixels, direct};
 use crate::place;
-use crate::places::{self, Places};
-use crate::record::{self, Taken};
+use crate::places::{self, PageLayout};
+use crate::record::{self, PaintRecord};
 use crate::sheets;
 use crate::sources::Sources;
 use crate::spans::Spans;
-use crate::steps::{self, Coming, Hand};
+use crate::steps::{self, DeferredResult, ResultSender};
 use crate::svg;
 use crate::tree;
 use crate::view::View;
@@ -62,7 +62,7 @@ impl fmt::Debug for DomBytes {
 }
 
 /// What is to be made.
-pub(crate) struct Job {
+pub(crate) struct LayoutJob {
     pub(crate) dom: DomBytes,
     /// What addresses in the page are relative to.
     pub(crate) base_url: String,
@@ -80,7 +80,7 @@ pub(crate) struct Job {
 }
 
 /// What was made first: all that is shown.
-pub(crate) struct Made {
+pub(crate) struct LaidOutPage {
     pub(crate) pixels: Pixels,
     pub(crate) title: String,
     pub(crate) content: (u32, u32),
@@ -91,20 +91,20 @@ pub(crate) struct Made {
     pub(crate) wants_network: bool,
     /// Whether text was drawn of whose fonts nothing tells.
     pub(crate) has_drawn_text: bool,
-    pub(crate) times: Times,
+    pub(crate) times: EngineTimes,
 }
 
 /// What was made after that.
 #[derive(Default)]
-pub(crate) struct Rest {
+pub(crate) struct RecordedPage {
     /// The whole page, to be kept.
-    pub(crate) recorded: Option<Taken>,
-    pub(crate) places: Option<Places>,
+    pub(crate) recorded: Option<PaintRecord>,
+    pub(crate) places: Option<PageLayout>,
 }
 
 /// How long it took.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Times {
+pub(crate) struct EngineTimes {
     /// The engine's tree with what it asks for, style and layout.
     pub(crate) layout: Duration,
     pub(crate) paint: Duration,
@@ -114,13 +114,17 @@ pub(crate) struct Times {
 ///
 /// # Errors
 /// [`PageError::Engine`], [`PageError::TimeOut`], [`PageError::Dom`], [`PageError::Thread`].
-pub(crate) fn run(job: Job) -> Result<(Made, Coming<Rest>), PageError> {
+pub(crate) fn run(job: LayoutJob) -> Result<(LaidOutPage, DeferredResult<RecordedPage>), PageError> {
     // One that is asked at the last moment takes its time as well.
     let network = if job.reach == Reach::Files { Duration::ZERO } else { job.limits.network * 2 };
     steps::run(job.limits.time + network, move |hand| make(&job, Bounds::ENGINE, hand))
 }
 
-pub(crate) fn make(job: &Job, bounds: Bounds, hand: &Hand<Made, Rest>) -> Result<Rest, PageError> {
+pub(crate) fn make(
+    job: &LayoutJob,
+    bounds: Bounds,
+    hand: &ResultSender<LaidOutPage, RecordedPage>,
+) -> Result<RecordedPage, PageError> {
     let started = Instant::now();
     let document = Document::from_bytes(job.dom.bytes())?;
     check_depth(&document, &job.limits)?;
@@ -146,7 +150,7 @@ pub(crate) fn make(job: &Job, bounds: Bounds, hand: &Hand<Made, Rest>) -> Result
     let mut paragraphs = Paragraphs::new(bounds, pairs.len());
 
     // A style sheet may ask for images and fonts, which are there at once, and change the layout.
-    let (mut faces, mut families) = (Faces::default(), Families::default());
+    let (mut faces, mut families) = (FontFaces::default(), Families::default());
     for _ in 0..ROUNDS_MAX {
         let before = loader.requests();
         loader.deliver();
@@ -189,7 +193,7 @@ pub(crate) fn make(job: &Job, bounds: Bounds, hand: &Hand<Made, Rest>) -> Result
         .chain(spans.left_out())
         .chain(paragraphs.left_out())
         .collect();
-    hand.out(Made {
+    hand.out(LaidOutPage {
         pixels,
         title: title_of(&document),
         content,
@@ -198,10 +202,10 @@ pub(crate) fn make(job: &Job, bounds: Bounds, hand: &Hand<Made, Rest>) -> Result
         left_out,
         wants_network: loaded.wants_network,
         has_drawn_text: loaded.has_drawn_text,
-        times: Times { layout: laid_out - started, paint: painted - laid_out },
+        times: EngineTimes { layout: laid_out - started, paint: painted - laid_out },
     });
 
-    let mut rest = Rest::default();
+    let mut rest = RecordedPage::default();
     engine.set_viewport_scroll(Point { x: 0.0, y: 0.0 });
     if job.places && hand.is_wanted() {
         rest.places = Some(of_fragment.map_or_else(|| take(&engine), |(_, places)| places));
@@ -268,20 +272,20 @@ mod tests {
 
     use super::*;
     use crate::fetch::Files;
-    use crate::sources::Asking;
+    use crate::sources::CachePolicy;
     use crate::steps::held::ends;
 
-    fn job() -> Job {
+    fn job() -> LayoutJob {
         let limits = PageLimits::default();
         let source = "<!doctype html><title>A</title><p style='background:red'>words, <a href=b>a link</a>";
         let page = LoosePage::parse(source.as_bytes(), &ParseOptions::default()).unwrap();
-        Job {
+        LayoutJob {
             dom: DomBytes::copy(page.bytes()),
             base_url: "file:///a.html".to_owned(),
             view: View::new(300, 200, 1000).unwrap(),
             limits,
             reach: Reach::Files,
-            sources: Arc::new(Sources::new(Arc::new(Files), None, Asking::Usual, &limits)),
+            sources: Arc::new(Sources::new(Arc::new(Files), None, CachePolicy::Usual, &limits)),
             fragment: None,
             record: true,
             places: true,
@@ -291,9 +295,9 @@ mod tests {
     #[test]
     fn there_are_pixels_before_anything_is_recorded_and_nothing_is_for_nobody() {
         let (sender, made) = channel();
-        let wanted: Arc<Mutex<Option<Coming<Rest>>>> = Arc::default();
+        let wanted: Arc<Mutex<Option<DeferredResult<RecordedPage>>>> = Arc::default();
         let until = Arc::clone(&wanted);
-        let (hand, coming) = ends(move |made: Made| {
+        let (hand, coming) = ends(move |made: LaidOutPage| {
             sender.send(made).unwrap();
             // Nobody wants more than these pixels: what is made from here on is nothing.
             drop(until.lock().unwrap().take());

@@ -38,7 +38,7 @@ pub(crate) struct Section {
 
 /// The parts of an entry, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum EntryPart {
     /// Address, title, what the page was made from; fonts and images of the list.
     About,
     Commands,
@@ -112,17 +112,18 @@ impl Header {
 
     /// Bytes of what is painted, and of pixels.
     pub(crate) fn picture_bytes(&self) -> u64 {
-        self.bytes_of(Part::Commands as usize..=Part::Fonts as usize).saturating_add(self.pixels_bytes())
+        self.bytes_of(EntryPart::Commands as usize..=EntryPart::Fonts as usize)
+            .saturating_add(self.pixels_bytes())
     }
 
     /// Bytes of the pixels of a viewport.
     pub(crate) fn pixels_bytes(&self) -> u64 {
-        self.parts[Part::Pixels as usize].bytes.get()
+        self.parts[EntryPart::Pixels as usize].bytes.get()
     }
 
     /// Bytes of what is where.
     pub(crate) fn layout_bytes(&self) -> u64 {
-        self.bytes_of(Part::Links as usize..=Part::Text as usize)
+        self.bytes_of(EntryPart::Links as usize..=EntryPart::Text as usize)
     }
 
     fn bytes_of(&self, parts: std::ops::RangeInclusive<usize>) -> u64 {
@@ -198,13 +199,13 @@ impl<'heap> Entry<'heap> {
     }
 
     /// A whole part.
-    pub(crate) fn part(&self, part: Part) -> Result<&'heap [u8], EntryDamage> {
+    pub(crate) fn part(&self, part: EntryPart) -> Result<&'heap [u8], EntryDamage> {
         let section = self.header.parts[part as usize];
         self.checked(section.at.get(), section.bytes.get(), name(part))
     }
 
     /// A piece of a part.
-    pub(crate) fn piece(&self, part: Part, at: u64, bytes: u64) -> Result<&'heap [u8], EntryDamage> {
+    pub(crate) fn piece(&self, part: EntryPart, at: u64, bytes: u64) -> Result<&'heap [u8], EntryDamage> {
         let section = self.header.parts[part as usize];
         let outside = EntryDamage::Outside { what: name(part) };
         let end = at.checked_add(bytes).filter(|end| *end <= section.bytes.get()).ok_or(outside)?;
@@ -215,7 +216,7 @@ impl<'heap> Entry<'heap> {
     /// A part that is a table.
     pub(crate) fn table<T: FromBytes + Immutable + KnownLayout + Unaligned>(
         &self,
-        part: Part,
+        part: EntryPart,
     ) -> Result<&'heap [T], EntryDamage> {
         <[T]>::ref_from_bytes(self.part(part)?).map_err(|_| EntryDamage::Outside { what: name(part) })
     }
@@ -259,17 +260,17 @@ fn slice(bytes: &[u8], section: Section) -> Option<&[u8]> {
     bytes.get(start..start.checked_add(usize::try_from(section.bytes.get()).ok()?)?)
 }
 
-fn name(part: Part) -> &'static str {
+fn name(part: EntryPart) -> &'static str {
     match part {
-        Part::About => "description",
-        Part::Commands => "table of commands",
-        Part::Starts | Part::Items | Part::Tall | Part::Strips => "table of bands",
-        Part::Payload => "command",
-        Part::Images => "image",
-        Part::Fonts => "font",
-        Part::Links => "links",
-        Part::Boxes => "boxes",
-        Part::Text => "text",
-        Part::Pixels => "pixels",
+        EntryPart::About => "description",
+        EntryPart::Commands => "table of commands",
+        EntryPart::Starts | EntryPart::Items | EntryPart::Tall | EntryPart::Strips => "table of bands",
+        EntryPart::Payload => "command",
+        EntryPart::Images => "image",
+        EntryPart::Fonts => "font",
+        EntryPart::Links => "links",
+        EntryPart::Boxes => "boxes",
+        EntryPart::Text => "text",
+        EntryPart::Pixels => "pixels",
     }
 }

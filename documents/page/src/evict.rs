@@ -16,13 +16,13 @@ use crate::picture;
 
 /// What went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Evicted {
+pub(crate) struct EvictionCounts {
     pub(crate) views: u64,
     pub(crate) pictures: u64,
 }
 
 /// What comes, and what goes not for it.
-pub(crate) struct Coming<'a> {
+pub(crate) struct IncomingView<'a> {
     /// The view's name.
     pub(crate) view: &'a str,
     /// What is replaced with it: its document, and what servers said.
@@ -37,8 +37,12 @@ pub(crate) struct Coming<'a> {
 ///
 /// # Errors
 /// [`CacheError::Full`], when only what was used since is left.
-pub(crate) fn make_room(heap: &mut Heap, coming: &Coming<'_>, bytes_max: u64) -> Result<Evicted, CacheError> {
-    let mut evicted = Evicted::default();
+pub(crate) fn make_room(
+    heap: &mut Heap,
+    coming: &IncomingView<'_>,
+    bytes_max: u64,
+) -> Result<EvictionCounts, CacheError> {
+    let mut evicted = EvictionCounts::default();
     loop {
         let roots = heap.heap().roots();
         let counted = roots.filter(|(name, _)| *name != coming.view && !coming.replaced.contains(*name));
@@ -56,8 +60,8 @@ pub(crate) fn make_room(heap: &mut Heap, coming: &Coming<'_>, bytes_max: u64) ->
 /// Lets one picture or one view go, and what is damaged first of all; `false`, if there is none.
 pub(crate) fn evict_oldest(
     heap: &mut Heap,
-    coming: &Coming<'_>,
-    evicted: &mut Evicted,
+    coming: &IncomingView<'_>,
+    evicted: &mut EvictionCounts,
 ) -> Result<bool, CacheError> {
     let mut views: Vec<(u64, bool, String)> = names(heap, VIEW)
         .into_iter()

@@ -25,29 +25,29 @@ use crate::loader::Loader;
 const RULES_MAX: usize = 2_000;
 
 /// One source of a rule.
-enum Place {
+enum FontSource {
     Address(Url),
     Local(String),
 }
 
 /// A rule that names a family and sources.
-struct Face {
+struct DeclaredFont {
     overrides: FontFaceOverrides,
-    sources: Vec<Place>,
+    sources: Vec<FontSource>,
     /// The rule in short: the same one is not looked at twice.
     key: String,
 }
 
 /// What was looked for.
 #[derive(Default)]
-pub(crate) struct Faces {
+pub(crate) struct FontFaces {
     seen: HashSet<String>,
     /// Families that rules of the page name, in small letters.
     families: HashSet<String>,
     left_out: Vec<String>,
 }
 
-impl Faces {
+impl FontFaces {
     /// Looks for fonts that the engine has not got; whether it got one. What the page asked for up to now has been answered.
     pub(crate) fn walk(&mut self, engine: &mut BaseDocument, loader: &Loader) -> bool {
         let mut has_changed = false;
@@ -59,8 +59,8 @@ impl Faces {
             }
             let addresses = || {
                 face.sources.iter().filter_map(|source| match source {
-                    Place::Address(url) => Some(url),
-                    Place::Local(_) => None,
+                    FontSource::Address(url) => Some(url),
+                    FontSource::Local(_) => None,
                 })
             };
             if addresses().any(|url| loader.is_font(url)) {
@@ -69,8 +69,8 @@ impl Faces {
             }
             let found = face.sources.iter().find_map(|source| {
                 let bytes = match source {
-                    Place::Address(url) => loader.font(url)?,
-                    Place::Local(name) => families::font_of_name(name)?,
+                    FontSource::Address(url) => loader.font(url)?,
+                    FontSource::Local(name) => families::font_of_name(name)?,
                 };
                 readable(&bytes)
             });
@@ -130,7 +130,7 @@ fn readable(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The rules of the page that count in this viewport.
-fn faces_of(engine: &mut BaseDocument) -> Vec<Face> {
+fn faces_of(engine: &mut BaseDocument) -> Vec<DeclaredFont> {
     let sheets: Vec<_> = engine.author_stylesheets().cloned().collect();
     let lock = engine.guard().clone();
     let guard = lock.read();
@@ -147,7 +147,7 @@ fn faces_of(engine: &mut BaseDocument) -> Vec<Face> {
     faces
 }
 
-fn face_of(rule: &FontFaceRule) -> Option<Face> {
+fn face_of(rule: &FontFaceRule) -> Option<DeclaredFont> {
     let descriptors = &rule.descriptors;
     let family = descriptors.font_family.as_ref()?.name.to_string();
     let mut sources = Vec::new();
@@ -155,15 +155,15 @@ fn face_of(rule: &FontFaceRule) -> Option<Face> {
     for source in &descriptors.src.as_ref()?.0 {
         let place = match source {
             Source::Url(source) if is_known(source.format_hint.as_ref()) => {
-                Place::Address(source.url.url()?.as_ref().clone())
+                FontSource::Address(source.url.url()?.as_ref().clone())
             }
             Source::Url(_) => continue,
-            Source::Local(name) => Place::Local(name.name.to_string()),
+            Source::Local(name) => FontSource::Local(name.name.to_string()),
         };
         key.push('\n');
         key.push_str(match &place {
-            Place::Address(url) => url.as_str(),
-            Place::Local(name) => name,
+            FontSource::Address(url) => url.as_str(),
+            FontSource::Local(name) => name,
         });
         sources.push(place);
     }
@@ -174,7 +174,7 @@ fn face_of(rule: &FontFaceRule) -> Option<Face> {
         style: descriptors.font_style.as_ref().map(style_of),
     };
     key.push_str(&format!("\n{:?} {:?}", overrides.weight, overrides.style));
-    Some(Face { overrides, sources, key })
+    Some(DeclaredFont { overrides, sources, key })
 }
 
 /// Whether a format can be read, as far as it is said.

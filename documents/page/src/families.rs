@@ -12,7 +12,7 @@ use blitz_dom::{BaseDocument, NodeId};
 use fontconfig::{Fontconfig, ObjectSet, Pattern, list_fonts};
 use style::values::computed::font::SingleFontFamily;
 
-use crate::faces::{Faces, give};
+use crate::faces::{FontFaces, give};
 use crate::fetch::read_file;
 use crate::fonts::FONT_BYTES_MAX;
 
@@ -38,7 +38,7 @@ impl Families {
         &mut self,
         engine: &mut BaseDocument,
         nodes: &[(u32, NodeId)],
-        faces: &Faces,
+        faces: &FontFaces,
     ) -> bool {
         let mut wanted = used(engine, nodes);
         wanted.retain(|name| {

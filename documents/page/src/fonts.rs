@@ -30,20 +30,20 @@ const VARIABLES: [&str; 6] =
     ["FC_LANG", "LC_ALL", "LC_CTYPE", "LANG", "FONTCONFIG_PATH", "FONTCONFIG_SYSROOT"];
 
 /// The folders of fonts and the files that say which they are.
-pub(crate) struct Folders {
+pub(crate) struct FontFolders {
     roots: Vec<PathBuf>,
     configurations: Vec<PathBuf>,
     /// Of [`VARIABLES`]; empty, where there is none.
     variables: Vec<PathBuf>,
 }
 
-impl Folders {
+impl FontFolders {
     /// As the system's configuration has them.
-    pub(crate) fn of_system() -> Folders {
-        Folders::from(|name| std::env::var_os(name).map(PathBuf::from))
+    pub(crate) fn of_system() -> FontFolders {
+        FontFolders::from(|name| std::env::var_os(name).map(PathBuf::from))
     }
 
-    fn from(variable: impl Fn(&str) -> Option<PathBuf>) -> Folders {
+    fn from(variable: impl Fn(&str) -> Option<PathBuf>) -> FontFolders {
         let home = variable("HOME").unwrap_or_default();
         let data = variable("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share"));
         let settings = variable("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"));
@@ -80,7 +80,7 @@ impl Folders {
             roots.extend([data.join("fonts"), home.join(".fonts")]);
         }
         let variables = VARIABLES.iter().map(|name| variable(name).unwrap_or_default()).collect();
-        Folders { roots, configurations, variables }
+        FontFolders { roots, configurations, variables }
     }
 
     /// A number that changes when a font comes, goes or is replaced, or the configuration or the user's language changes.
@@ -97,7 +97,7 @@ impl Folders {
         sum.finish()
     }
 
-    /// [`Folders::stamp`], and a number that changes too when a file is changed where it is: for what does not say which fonts it has.
+    /// [`FontFolders::stamp`], and a number that changes too when a file is changed where it is: for what does not say which fonts it has.
     pub(crate) fn stamps(&self) -> [u64; 2] {
         let of_folders = self.stamp();
         let mut sum = Xxh3::new();
@@ -309,7 +309,7 @@ mod tests {
         let fonts = folder.path().join("fonts/below");
         std::fs::create_dir_all(&fonts).unwrap();
         std::fs::write(&file, format!("<dir>{}</dir>", folder.path().join("fonts").display())).unwrap();
-        let folders = || Folders::from(|name| (name == "FONTCONFIG_FILE").then(|| file.clone()));
+        let folders = || FontFolders::from(|name| (name == "FONTCONFIG_FILE").then(|| file.clone()));
         let changed = std::fs::metadata(&fonts).unwrap().modified().unwrap();
         let before = folders().stamp();
         assert_eq!(before, folders().stamp());
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn the_stamp_changes_with_the_users_language() {
         let of = |set: &str, value: &str| {
-            Folders::from(|name| (name == set).then(|| PathBuf::from(value))).stamp()
+            FontFolders::from(|name| (name == set).then(|| PathBuf::from(value))).stamp()
         };
         let none = of("", "");
         assert_eq!(none, of("LANG", ""));
@@ -365,7 +365,7 @@ mod tests {
         }
         std::fs::create_dir_all(at("included")).unwrap();
         let path = std::env::join_paths([at("other"), at("beside")]).unwrap();
-        let folders = Folders::from(|name| (name == "FONTCONFIG_PATH").then(|| PathBuf::from(&path)));
+        let folders = FontFolders::from(|name| (name == "FONTCONFIG_PATH").then(|| PathBuf::from(&path)));
         assert_eq!(folders.configurations[0], at("beside/fonts.conf"));
         for name in ["behind/a.ttf", "named/b.ttf"] {
             let bytes = std::fs::read(at(name)).unwrap();

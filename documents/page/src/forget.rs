@@ -6,7 +6,7 @@ use holdfast_heap::HeapError;
 
 use crate::about::About;
 use crate::cache::{Cache, Heap, VIEW, names};
-use crate::entry::{Entry, Part};
+use crate::entry::{Entry, EntryPart};
 use crate::error::{CacheError, EntryDamage};
 use crate::evict::drop_lonely;
 
@@ -35,7 +35,7 @@ impl Cache {
 
 fn views_of(heap: &Heap, urls: &[String]) -> Vec<String> {
     let asks_for = |bytes: &[u8]| -> Result<bool, EntryDamage> {
-        let about = About::read(Entry::open(bytes)?.part(Part::About)?)?;
+        let about = About::read(Entry::open(bytes)?.part(EntryPart::About)?)?;
         let parts = about.resources.iter().map(|resource| &resource.url);
         Ok(parts.chain([&about.address]).any(|url| urls.contains(url)))
     };

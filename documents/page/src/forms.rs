@@ -1,7 +1,7 @@
 //! What fields show that nobody has filled in, and what a closed `details` does not: the engine knows neither placeholders nor lists of
 //! options, and takes the texts of a `details` for its summary.
 
-use holdfast_dom::{Kind, Namespace, Node};
+use holdfast_dom::{Namespace, Node, NodeKind};
 
 /// The mark of an element whose look follows from it ([`hints`](crate::hints)).
 pub(crate) const MARK: &str = "data-holdfast";
@@ -14,7 +14,7 @@ const TEXT_KINDS: [&str; 7] = ["", "text", "email", "number", "search", "tel", "
 const LABEL_MAX: usize = 200;
 
 /// What an element shows in the place of its children, or of its value.
-pub(crate) enum Shown {
+pub(crate) enum FieldContent {
     /// What it has.
     Own,
     /// This as its value, which is not one.
@@ -27,9 +27,9 @@ pub(crate) enum Shown {
     WithoutTexts,
 }
 
-pub(crate) fn shown(node: Node<'_>) -> Shown {
+pub(crate) fn shown(node: Node<'_>) -> FieldContent {
     if node.namespace() != Some(Namespace::Html) {
-        return Shown::Own;
+        return FieldContent::Own;
     }
     let placeholder = || node.attribute("placeholder").filter(|text| !text.is_empty()).map(str::to_owned);
     match node.name() {
@@ -37,21 +37,22 @@ pub(crate) fn shown(node: Node<'_>) -> Shown {
             let kind = node.attribute("type").unwrap_or_default().to_ascii_lowercase();
             let is_empty = node.attribute("value").unwrap_or_default().is_empty();
             let shows = is_empty && TEXT_KINDS.contains(&kind.as_str());
-            placeholder().filter(|_| shows).map_or(Shown::Own, Shown::Placeholder)
+            placeholder().filter(|_| shows).map_or(FieldContent::Own, FieldContent::Placeholder)
         }
         Some("textarea") if node.first_child().is_none() => {
-            placeholder().map_or(Shown::Own, Shown::PlaceholderText)
+            placeholder().map_or(FieldContent::Own, FieldContent::PlaceholderText)
         }
-        Some("select") => Shown::Text(format!("{} {OPENS}", chosen(node))),
-        Some("details") if node.attribute("open").is_none() => Shown::WithoutTexts,
-        _ => Shown::Own,
+        Some("select") => FieldContent::Text(format!("{} {OPENS}", chosen(node))),
+        Some("details") if node.attribute("open").is_none() => FieldContent::WithoutTexts,
+        _ => FieldContent::Own,
     }
 }
 
 /// The option that a list shows: the last one that is chosen, or else the first one.
 fn chosen(list: Node<'_>) -> String {
-    let options =
-        || list.descendants().filter(|node| node.kind() == Kind::Element && node.name() == Some("option"));
+    let options = || {
+        list.descendants().filter(|node| node.kind() == NodeKind::Element && node.name() == Some("option"))
+    };
     let selected = options().filter(|option| option.attribute("selected").is_some()).last();
     let Some(option) = selected.or_else(|| options().find(|option| option.attribute("disabled").is_none()))
     else {

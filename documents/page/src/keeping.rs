@@ -4,25 +4,25 @@ use std::fmt;
 
 use crate::answers;
 use crate::cache::Cache;
-use crate::engine::{DomBytes, Made, Rest};
+use crate::engine::{DomBytes, LaidOutPage, RecordedPage};
 use crate::error::{CacheError, RecordError};
-use crate::fonts::Folders;
+use crate::fonts::FontFolders;
 use crate::loader::Reach;
 use crate::picture::{Origin, to_entry};
-use crate::places::Places;
+use crate::places::PageLayout;
 use crate::snapshot::Snapshot;
-use crate::sources::There;
-use crate::steps::Coming;
+use crate::sources::FetchedResource;
+use crate::steps::DeferredResult;
 use crate::view::View;
 
 /// What is kept of a page. The engine may be at it still while the page is shown already: whoever needs it waits, no longer than the
 /// page may take.
-pub struct ToKeep {
+pub struct UnsavedPage {
     pub(crate) address: String,
     /// What servers said.
-    pub(crate) news: Vec<(String, There)>,
+    pub(crate) news: Vec<(String, FetchedResource)>,
     /// What was made; none, if the page is kept already.
-    pub(crate) view: Option<NewView>,
+    pub(crate) view: Option<UnsavedView>,
     /// Not, if the cache has as much of it, or may not have it.
     pub(crate) is_news: bool,
     /// Addresses of which nothing is to be kept any more, of no page that asks for them.
@@ -30,24 +30,24 @@ pub struct ToKeep {
 }
 
 /// A view that was made.
-pub(crate) struct NewView {
+pub(crate) struct UnsavedView {
     pub(crate) name: String,
     pub(crate) source: u128,
     pub(crate) dom: DomBytes,
-    pub(crate) made: Made,
+    pub(crate) made: LaidOutPage,
     /// What the engine made after the page was painted.
-    pub(crate) rest: Coming<Rest>,
+    pub(crate) rest: DeferredResult<RecordedPage>,
     /// What of it was painted, if that is kept.
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) base: String,
     pub(crate) reach: Reach,
     pub(crate) view: View,
     pub(crate) fonts: [u64; 2],
-    pub(crate) folders: Folders,
+    pub(crate) folders: FontFolders,
     pub(crate) now_s: u64,
 }
 
-impl fmt::Debug for ToKeep {
+impl fmt::Debug for UnsavedPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ToKeep").field("address", &self.address).finish_non_exhaustive()
     }
@@ -55,7 +55,7 @@ impl fmt::Debug for ToKeep {
 
 /// What keeping came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeptReport {
+pub struct SaveReport {
     /// Bytes of the view.
     pub view_bytes: u64,
     /// Bytes of the document.
@@ -66,18 +66,18 @@ pub struct KeptReport {
     pub pictures_evicted: u64,
 }
 
-impl ToKeep {
+impl UnsavedPage {
     /// What is where on the page; none, if it is kept already. Waits for it.
     ///
     /// # Errors
     /// [`RecordError`].
-    pub fn places(&self) -> Result<Option<&Places>, RecordError> {
+    pub fn places(&self) -> Result<Option<&PageLayout>, RecordError> {
         let Some(new) = &self.view else { return Ok(None) };
         Ok(new.rest.get().map_err(Clone::clone)?.places.as_ref())
     }
 
     /// What is on its way; none, if nothing was made.
-    pub(crate) fn coming(&self) -> Option<&Coming<Rest>> {
+    pub(crate) fn coming(&self) -> Option<&DeferredResult<RecordedPage>> {
         self.view.as_ref().map(|new| &new.rest)
     }
 
@@ -85,7 +85,7 @@ impl ToKeep {
     ///
     /// # Errors
     /// [`CacheError`], also that there is nothing to be kept ([`CacheError::Record`]): the cache has what it had, perhaps fewer of the oldest views.
-    pub fn keep(self, cache: &Cache) -> Result<KeptReport, CacheError> {
+    pub fn keep(self, cache: &Cache) -> Result<SaveReport, CacheError> {
         // For what goes no record is waited for.
         let entry = if self.forget.is_empty() { self.entry()? } else { Vec::new() };
         self.keep_entry(&entry, cache)
@@ -122,8 +122,8 @@ impl ToKeep {
     }
 
     /// Puts it into the cache, with the entry made already.
-    pub(crate) fn keep_entry(&self, entry: &[u8], cache: &Cache) -> Result<KeptReport, CacheError> {
-        let nothing = KeptReport { view_bytes: 0, document_bytes: 0, evicted: 0, pictures_evicted: 0 };
+    pub(crate) fn keep_entry(&self, entry: &[u8], cache: &Cache) -> Result<SaveReport, CacheError> {
+        let nothing = SaveReport { view_bytes: 0, document_bytes: 0, evicted: 0, pictures_evicted: 0 };
         if !self.forget.is_empty() {
             cache.forget(&self.forget)?;
             return Ok(nothing);
@@ -141,7 +141,7 @@ impl ToKeep {
         let roots = answers::roots(&self.news, &self.address);
         let evicted = cache.keep(&new.name, new.source, entry, new.dom.bytes(), &roots)?;
         let document_bytes = new.dom.bytes().len() as u64;
-        Ok(KeptReport {
+        Ok(SaveReport {
             view_bytes: entry.len() as u64,
             document_bytes,
             evicted: evicted.views,

@@ -5,7 +5,7 @@
 //! - `limits`, `error`, `view`: what everything else is told in.
 //! - [`Address`], [`Fetch`]: where pages come from. `loader`: what a page asks for. `fonts`: which fonts there are. `sheets`: which style sheets count. `tree`, `engine`, `record`, `steps`: the layout engine, at arm's length.
 //! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
-//! - [`Places`]: what is where, taken from the engine or from an entry; finding text.
+//! - [`PageLayout`]: what is where, taken from the engine or from an entry; finding text.
 //! - `ahead`: what painting needs, made ready meanwhile.
 //! - `picture`: an entry from what the engine made, and pixels from an entry. `snapshot`: pixels that are kept as such.
 //! - [`Cache`]: the heap with the entries. `evict`: what goes when it is full. [`open`]: all of it. [`Import`]: all of it, for many pages.
@@ -72,20 +72,22 @@ pub use address::Address;
 pub use cache::{Cache, CacheStats, ViewRow};
 pub use error::{CacheError, EntryDamage, PageError, RecordError};
 pub use fetch::{
-    Answer, Fetch, FetchError, Fetched, Files, Headers, Known, Missing, Purpose, Url, Wanted, Web,
+    Fetch, FetchAnswer, FetchError, FetchRequest, FetchedBytes, Files, Headers, KnownResponse,
+    MissingResource, Purpose, Url, Web,
 };
 pub use import::{
-    End, Event, Import, ImportError, Imported, JOBS_MAX, Only, Outcome, Plan, Trouble, page_sum,
+    Import, ImportEnd, ImportError, ImportEvent, ImportPlan, ImportProblem, ImportReport, ImportScope,
+    JOBS_MAX, PageOutcome, page_sum,
 };
-pub use keeping::{KeptReport, ToKeep};
+pub use keeping::{SaveReport, UnsavedPage};
 pub use limits::{PageLimits, VIEWPORT_MAX};
 pub use open::{open, open_with};
-pub use opened::{Opened, Opening, Split, Tier, Want};
-pub use picture::Stale;
+pub use opened::{OpenOptions, OpenPage, OpenTimes, PageUse, Tier};
+pub use picture::StaleReason;
 pub use pixels::Pixels;
-pub use places::{FindOptions, Link, Match, NodeBox, Place, Places, TextAt, TextBlock, TextLine};
-pub use sources::Asking;
+pub use places::{FindOptions, Link, Match, NodeBox, PageLayout, Place, TextAt, TextBlock, TextLine};
+pub use sources::CachePolicy;
 pub use steps::LAYOUT_THREAD;
 pub use view::View;
-pub use viewer::{Opener, Served};
-pub use window::{Closed, FirstFrame, WindowError, show};
+pub use viewer::{OpenStats, Opener};
+pub use window::{ClosedWindow, FirstFrame, WindowError, show};

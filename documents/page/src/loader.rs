@@ -16,10 +16,10 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::decode::style_in_utf_8;
 use crate::faces::seems_font;
-use crate::fetch::{self, Answer, Fetch, FetchError, Purpose, Wanted};
+use crate::fetch::{self, Fetch, FetchAnswer, FetchError, FetchRequest, Purpose};
 use crate::limits::PageLimits;
 use crate::sources::{Sources, is_of_network};
-use crate::svg::{self, Vetted};
+use crate::svg::{self, SvgSummary};
 
 /// What a page asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -27,12 +27,12 @@ pub(crate) struct Resource {
     /// Its address, without a place in it.
     pub(crate) url: String,
     /// What was found.
-    pub(crate) found: Found,
+    pub(crate) found: ResourceSum,
 }
 
 /// What was found at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) enum Found {
+pub(crate) enum ResourceSum {
     /// These bytes.
     Bytes {
         /// Their sum.
@@ -44,23 +44,26 @@ pub(crate) enum Found {
     Nothing,
 }
 
-impl Found {
+impl ResourceSum {
     /// What is there now, of which no more than `bytes_max` count.
     #[must_use]
-    pub(crate) fn at(url: &str, bytes_max: u64, from: &dyn Fetch) -> Found {
+    pub(crate) fn at(url: &str, bytes_max: u64, from: &dyn Fetch) -> ResourceSum {
         let bytes = Url::parse(url).ok().and_then(|url| bytes_of(&url, bytes_max, from).ok());
-        bytes.map_or(Found::Nothing, |bytes| Found::of(&bytes))
+        bytes.map_or(ResourceSum::Nothing, |bytes| ResourceSum::of(&bytes))
     }
 
-    pub(crate) fn of(bytes: &[u8]) -> Found {
-        Found::Bytes { hash: xxh3_128(bytes), bytes: bytes.len() as u64 }
+    pub(crate) fn of(bytes: &[u8]) -> ResourceSum {
+        ResourceSum::Bytes { hash: xxh3_128(bytes), bytes: bytes.len() as u64 }
     }
 }
 
 fn bytes_of(url: &Url, bytes_max: u64, from: &dyn Fetch) -> Result<Vec<u8>, FetchError> {
-    match fetch::ask(from, &Wanted { url, bytes_max, purpose: Purpose::Part, known: None, anew: false })? {
-        Answer::Bytes(fetched) => Ok(fetched.bytes),
-        Answer::Unchanged(_) | Answer::Nothing(_) => Err(FetchError::NotFound),
+    match fetch::ask(
+        from,
+        &FetchRequest { url, bytes_max, purpose: Purpose::Part, known: None, anew: false },
+    )? {
+        FetchAnswer::Bytes(fetched) => Ok(fetched.bytes),
+        FetchAnswer::Unchanged(_) | FetchAnswer::Nothing(_) => Err(FetchError::NotFound),
     }
 }
 
@@ -69,29 +72,29 @@ pub(crate) struct Loader {
     limits: PageLimits,
     page: Reach,
     sources: Arc<Sources>,
-    state: Mutex<State>,
+    state: Mutex<LoaderState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LoaderState {
     requests: u32,
     bytes: u64,
     pixels: u64,
     pixels_max: u64,
-    found: HashMap<String, Found>,
+    found: HashMap<String, ResourceSum>,
     order: Vec<String>,
     /// Why something was left out, and what that was.
     left_out: Vec<(String, Vec<String>)>,
     wants_network: bool,
-    pending: Vec<Pending>,
+    pending: Vec<PendingRequest>,
     /// What was found in pictures of SVG.
-    svg: Vetted,
+    svg: SvgSummary,
     /// Addresses at which a font was found.
     fonts: HashSet<String>,
 }
 
 /// What a server is going to be asked for.
-struct Pending {
+struct PendingRequest {
     url: Url,
     /// As it was asked for.
     asked: String,
@@ -99,7 +102,7 @@ struct Pending {
 }
 
 /// What came of reading.
-pub(crate) struct Loaded {
+pub(crate) struct LoadReport {
     pub(crate) resources: Vec<Resource>,
     /// What was not read though it is asked for, and why, for people.
     pub(crate) left_out: Vec<String>,
@@ -144,7 +147,7 @@ const NAMED_MAX: usize = 3;
 
 impl Loader {
     pub(crate) fn new(limits: PageLimits, page: Reach, sources: Arc<Sources>) -> Loader {
-        let state = State { pixels_max: limits.image_pixels, ..State::default() };
+        let state = LoaderState { pixels_max: limits.image_pixels, ..LoaderState::default() };
         Loader { limits, page, sources, state: Mutex::new(state) }
     }
 
@@ -168,12 +171,12 @@ impl Loader {
         self.state().requests
     }
 
-    pub(crate) fn finish(&self) -> Loaded {
+    pub(crate) fn finish(&self) -> LoadReport {
         let mut state = self.state();
         let order = std::mem::take(&mut state.order);
         let resources = order
             .into_iter()
-            .map(|url| Resource { found: state.found.remove(&url).unwrap_or(Found::Nothing), url })
+            .map(|url| Resource { found: state.found.remove(&url).unwrap_or(ResourceSum::Nothing), url })
             .collect();
         // One sentence for each reason, however many there are of a kind.
         let mut left_out: Vec<String> = std::mem::take(&mut state.left_out)
@@ -190,10 +193,15 @@ impl Loader {
             let lacks: Vec<&str> = state.svg.lacks.iter().copied().collect();
             left_out.push(format!("of pictures in SVG: {}", lacks.join(", ")));
         }
-        Loaded { resources, left_out, wants_network: state.wants_network, has_drawn_text: state.svg.has_text }
+        LoadReport {
+            resources,
+            left_out,
+            wants_network: state.wants_network,
+            has_drawn_text: state.svg.has_text,
+        }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LoaderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -261,7 +269,7 @@ impl Loader {
             // Of what changes while the page is made, the first look counts: the next opening sees another.
             if !state.found.contains_key(url.as_str()) {
                 let found = match &read {
-                    Ok(bytes) if !is_of_network => Found::of(bytes),
+                    Ok(bytes) if !is_of_network => ResourceSum::of(bytes),
                     // What only finds no room beside the others is there for a later opening, which looks at each by itself.
                     _ => self.found(url.as_str()),
                 };
@@ -314,7 +322,7 @@ impl Loader {
         if is_style && std::str::from_utf8(&bytes).is_err() { style_in_utf_8(&bytes, said) } else { bytes }
     }
 
-    fn found(&self, url: &str) -> Found {
+    fn found(&self, url: &str) -> ResourceSum {
         self.sources.found(url, self.limits.resource_bytes)
     }
 
@@ -332,7 +340,7 @@ impl Loader {
                 .collect();
             self.sources.ask(&urls);
             self.sources.fetch_kept(urls.iter().map(|(url, ..)| url));
-            for Pending { url, asked, handler } in pending {
+            for PendingRequest { url, asked, handler } in pending {
                 let bytes = self.get(&url).unwrap_or_default();
                 // A style sheet asks for more in here.
                 handler.bytes(asked, Bytes::from(bytes));
@@ -341,7 +349,7 @@ impl Loader {
     }
 }
 
-impl State {
+impl LoaderState {
     /// A picture of SVG, as the engine may have it; anything else as it is.
     fn vet_svg(&mut self, url: &Url, bytes: Vec<u8>, bytes_max: u64) -> Option<Vec<u8>> {
         match svg::vet_file(&bytes, bytes_max) {
@@ -358,7 +366,7 @@ impl State {
     }
 
     /// Whether the page may have this picture, too.
-    fn note_svg(&mut self, vetted: Vetted) -> bool {
+    fn note_svg(&mut self, vetted: SvgSummary) -> bool {
         let pixels = self.pixels.saturating_add(vetted.pixels);
         if pixels > self.pixels_max {
             return false;
@@ -389,7 +397,7 @@ impl NetProvider for Loader {
         }
         let url = without_place(request.url);
         if is_of_network(url.as_str()) {
-            self.state().pending.push(Pending { url, asked, handler });
+            self.state().pending.push(PendingRequest { url, asked, handler });
             return;
         }
         let bytes = self.get(&url).unwrap_or_default();

@@ -19,8 +19,8 @@ use clap::Parser;
 use holdfast_command::exit::{self, BAD_FILE, FOUND, NO_ROOM, NOT_FOUND, OTHER, USAGE};
 use holdfast_command::{output, program};
 use holdfast_page::{
-    Address, Asking, Cache, CacheError, LAYOUT_THREAD, Opened, Opening, PageError, PageLimits, View, ViewRow,
-    Web, open_with,
+    Address, Cache, CacheError, CachePolicy, LAYOUT_THREAD, OpenOptions, OpenPage, PageError, PageLimits,
+    View, ViewRow, Web, open_with,
 };
 use holdfast_region::{NameSpace, Places};
 use holdfast_sys::terminal::{Shown, notice};
@@ -125,7 +125,8 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
     let view = args.viewport.view()?.scrolled(args.scroll).scrolled_right(args.scroll_x);
     let limits = limits(args.timeout, &args.servers);
     let cache = cache_unless_without(args);
-    let opening = Opening { repaint: args.repaint, ..opening(view, &limits, cache.as_ref(), &args.servers) };
+    let opening =
+        OpenOptions { repaint: args.repaint, ..opening(view, &limits, cache.as_ref(), &args.servers) };
     let mut opened = open_with(&address, &opening)?;
     let encoded = match &args.png {
         Some(path) => Some(write_png(&opened, path)?),
@@ -156,18 +157,18 @@ fn opening<'a>(
     limits: &PageLimits,
     cache: Option<&'a Cache>,
     servers: &ServerArgs,
-) -> Opening<'a> {
+) -> OpenOptions<'a> {
     let asking = match (servers.reload, servers.offline) {
-        (true, _) => Asking::Reload,
-        (false, true) => Asking::Offline,
-        (false, false) => Asking::Usual,
+        (true, _) => CachePolicy::Reload,
+        (false, true) => CachePolicy::Offline,
+        (false, false) => CachePolicy::Usual,
     };
     let from = Arc::new(Web::new(Duration::from_secs(servers.patience)));
-    Opening { network: servers.network, asking, ..Opening::new(view, limits, cache, from) }
+    OpenOptions { network: servers.network, asking, ..OpenOptions::new(view, limits, cache, from) }
 }
 
 /// Keeps what was made.
-fn keep(opened: &mut Opened, cache: Option<&Cache>) {
+fn keep(opened: &mut OpenPage, cache: Option<&Cache>) {
     if let (Some(to_keep), Some(cache)) = (opened.to_keep.take(), cache) {
         match to_keep.keep(cache) {
             Ok(kept) if kept.evicted + kept.pictures_evicted > 0 => {
@@ -192,14 +193,14 @@ fn cache_unless_without(args: &OpenArgs) -> Option<Cache> {
     cache(&args.place).inspect_err(|error| notice(format_args!("holdfast: nothing is kept: {error}"))).ok()
 }
 
-fn write_png(opened: &Opened, path: &Path) -> Result<Duration, PageError> {
+fn write_png(opened: &OpenPage, path: &Path) -> Result<Duration, PageError> {
     let started = Instant::now();
     let file = opened.pixels.to_png()?;
     std::fs::write(path, file).map_err(|error| PageError::Write { path: PathBuf::from(path), error })?;
     Ok(started.elapsed())
 }
 
-fn report(opened: &Opened, encoded: Option<Duration>) -> String {
+fn report(opened: &OpenPage, encoded: Option<Duration>) -> String {
     let ms = |time: Duration| format!("{:.2}", time.as_secs_f64() * 1000.0);
     let split = opened.split;
     let mut line = format!(
@@ -238,7 +239,7 @@ struct OpenReport<'a> {
 }
 
 impl OpenReport<'_> {
-    fn of(opened: &Opened, encoded: Option<Duration>) -> OpenReport<'_> {
+    fn of(opened: &OpenPage, encoded: Option<Duration>) -> OpenReport<'_> {
         let ms = |time: Duration| time.as_secs_f64() * 1000.0;
         let split = opened.split;
         OpenReport {

@@ -16,20 +16,20 @@ use holdfast_native_heap::RegionBacking;
 use crate::address::Address;
 use crate::cache::{self, Cache};
 use crate::decode::decoded;
-use crate::engine::{self, DomBytes, Job, Made};
+use crate::engine::{self, DomBytes, LaidOutPage, LayoutJob};
 use crate::error::PageError;
 use crate::fetch::{FetchError, Files, Purpose, Url};
-use crate::fonts::Folders;
-use crate::keeping::{NewView, ToKeep};
+use crate::fonts::FontFolders;
+use crate::keeping::{UnsavedPage, UnsavedView};
 use crate::limits::PageLimits;
 use crate::loader::Reach;
-use crate::opened::{Opened, Opening, Split, Tier, Want};
-use crate::page_now::PageNow;
-use crate::picture::{Kept, Stale};
+use crate::opened::{OpenOptions, OpenPage, OpenTimes, PageUse, Tier};
+use crate::page_now::PageSource;
+use crate::picture::{CachedView, StaleReason};
 use crate::pixels::Pixels;
 use crate::place;
 use crate::snapshot::Snapshot;
-use crate::sources::{Asking, Sources, is_of_network};
+use crate::sources::{CachePolicy, Sources, is_of_network};
 use crate::view::View;
 
 pub(crate) use document::open_document;
@@ -46,8 +46,8 @@ pub fn open(
     view: View,
     limits: &PageLimits,
     cache: Option<&Cache>,
-) -> Result<Opened, PageError> {
-    open_with(address, &Opening::new(view, limits, cache, Arc::new(Files)))
+) -> Result<OpenPage, PageError> {
+    open_with(address, &OpenOptions::new(view, limits, cache, Arc::new(Files)))
 }
 
 /// Opens a page.
@@ -75,46 +75,46 @@ pub fn open(
 ///
 /// # Errors
 /// [`PageError`]. Whatever is wrong with the cache is a note, and no error.
-pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, PageError> {
-    Visit::of(address, opening, opening.view).open(opening.cache)
+pub fn open_with(address: &Address, opening: &OpenOptions<'_>) -> Result<OpenPage, PageError> {
+    OpenSession::of(address, opening, opening.view).open(opening.cache)
 }
 
 /// What the cache has of a page.
 #[derive(Default)]
-struct Found {
-    opened: Option<(Opened, u64)>,
-    stale: Option<Stale>,
+struct CachedState {
+    opened: Option<(OpenPage, u64)>,
+    stale: Option<StaleReason>,
     dom: Option<DomBytes>,
     document_is_damaged: bool,
 }
 
 /// A look into the cache.
-enum Look {
+enum Lookup {
     /// These have to be asked for first.
     Ask(Vec<(Url, Purpose, u64)>),
-    Found(Box<Found>),
+    Done(Box<CachedState>),
 }
 
 /// One opening.
-struct Visit<'a> {
+struct OpenSession<'a> {
     started: Instant,
     address: &'a Address,
     view: View,
     limits: &'a PageLimits,
     reach: Reach,
-    asking: Asking,
-    want: Want,
+    asking: CachePolicy,
+    want: PageUse,
     repaint: bool,
     sources: Arc<Sources>,
-    folders: Folders,
+    folders: FontFolders,
     now_s: u64,
     name: String,
 }
 
-impl<'a> Visit<'a> {
-    fn of(address: &'a Address, opening: &'a Opening<'_>, view: View) -> Visit<'a> {
-        let Opening { limits, cache, from, asking, network, want, repaint, .. } = opening;
-        Visit {
+impl<'a> OpenSession<'a> {
+    fn of(address: &'a Address, opening: &'a OpenOptions<'_>, view: View) -> OpenSession<'a> {
+        let OpenOptions { limits, cache, from, asking, network, want, repaint, .. } = opening;
+        OpenSession {
             started: Instant::now(),
             address,
             view,
@@ -129,25 +129,25 @@ impl<'a> Visit<'a> {
             want: *want,
             repaint: *repaint,
             sources: Arc::new(Sources::new(Arc::clone(from), cache.cloned(), *asking, limits)),
-            folders: Folders::of_system(),
+            folders: FontFolders::of_system(),
             now_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             name: cache::view_name(address.as_str(), view),
         }
     }
 
-    fn open(self, cache: Option<&Cache>) -> Result<Opened, PageError> {
+    fn open(self, cache: Option<&Cache>) -> Result<OpenPage, PageError> {
         let mut notes = Vec::new();
         // A file is read at once: that is the cheapest way to ask it.
         let mut page = if self.address.is_of_network() { None } else { Some(self.of_file()?) };
-        let mut found = Found::default();
+        let mut found = CachedState::default();
         for _ in 0..LOOKS_MAX {
             let Some(cache) = cache else { break };
             match cache.read(|heap| self.look(heap, page.as_ref())) {
-                Ok(Some(Ok(Look::Ask(urls)))) => {
+                Ok(Some(Ok(Lookup::Ask(urls)))) => {
                     self.sources.ask(&urls);
                     continue;
                 }
-                Ok(Some(Ok(Look::Found(looked)))) => found = *looked,
+                Ok(Some(Ok(Lookup::Done(looked)))) => found = *looked,
                 Ok(Some(Err(error))) => return Err(error),
                 Ok(None) => {}
                 Err(error) => notes.push(format!("the cache cannot be used: {error}")),
@@ -156,7 +156,7 @@ impl<'a> Visit<'a> {
         }
         if let (Some((mut opened, used_s)), Some(cache)) = (found.opened.take(), cache) {
             cache.note_use(&self.name, used_s, self.now_s);
-            if self.want == Want::Places {
+            if self.want == PageUse::Places {
                 let document = match (found.dom.take(), page.as_mut()) {
                     (Some(document), _) => document,
                     (None, Some(page)) => self.parse(page)?,
@@ -190,17 +190,17 @@ impl<'a> Visit<'a> {
         (self.address.url().clone(), Purpose::Page, self.limits.source_bytes)
     }
 
-    fn of_file(&self) -> Result<PageNow, PageError> {
+    fn of_file(&self) -> Result<PageSource, PageError> {
         let (url, _, bytes_max) = self.wanted_page();
-        PageNow::of_file(&url, bytes_max, self.sources.from()).map_err(|error| self.failed(error))
+        PageSource::of_file(&url, bytes_max, self.sources.from()).map_err(|error| self.failed(error))
     }
 
-    fn of_server(&self) -> Result<PageNow, PageError> {
-        PageNow::of_server(self.address.as_str(), &self.sources).map_err(|error| self.failed(error))
+    fn of_server(&self) -> Result<PageSource, PageError> {
+        PageSource::of_server(self.address.as_str(), &self.sources).map_err(|error| self.failed(error))
     }
 
-    fn look(&self, heap: &Owned<RegionBacking>, page: Option<&PageNow>) -> Result<Look, PageError> {
-        let kept = heap.bytes(&self.name).map(Kept::open);
+    fn look(&self, heap: &Owned<RegionBacking>, page: Option<&PageSource>) -> Result<Lookup, PageError> {
+        let kept = heap.bytes(&self.name).map(CachedView::open);
         let mut ask = Vec::new();
         if self.address.is_of_network() && !self.sources.learn(heap, self.address.as_str(), Purpose::Page) {
             ask.push(self.wanted_page());
@@ -218,7 +218,7 @@ impl<'a> Visit<'a> {
             }
         }
         if !ask.is_empty() {
-            return Ok(Look::Ask(ask));
+            return Ok(Lookup::Ask(ask));
         }
         let of_server;
         let source = match page {
@@ -228,13 +228,14 @@ impl<'a> Visit<'a> {
                 of_server.source
             }
         };
-        let mut found = Found::default();
-        let kept = kept.map(|kept| kept.map_err(Stale::from).and_then(|kept| self.show(heap, &kept, source)));
+        let mut found = CachedState::default();
+        let kept =
+            kept.map(|kept| kept.map_err(StaleReason::from).and_then(|kept| self.show(heap, &kept, source)));
         match kept {
             Some(Ok(opened)) => {
                 found.opened = Some(opened);
-                if self.want != Want::Places {
-                    return Ok(Look::Found(Box::new(found)));
+                if self.want != PageUse::Places {
+                    return Ok(Lookup::Done(Box::new(found)));
                 }
             }
             Some(Err(stale)) => found.stale = Some(stale),
@@ -245,18 +246,18 @@ impl<'a> Visit<'a> {
             Some(Err(_)) => found.document_is_damaged = true,
             None => {}
         }
-        Ok(Look::Found(Box::new(found)))
+        Ok(Lookup::Done(Box::new(found)))
     }
 
     /// Paints what is kept, if that is what would be made.
     fn show(
         &self,
         heap: &Owned<RegionBacking>,
-        kept: &Kept<'_>,
+        kept: &CachedView<'_>,
         source: u128,
-    ) -> Result<(Opened, u64), Stale> {
+    ) -> Result<(OpenPage, u64), StaleReason> {
         let bytes_max = self.limits.resource_bytes;
-        if self.want != Want::Places {
+        if self.want != PageUse::Places {
             // Where a place in the page is will be known only when it is sure that the page is the same.
             kept.begin(self.view, !self.repaint && self.fragment().is_none());
         }
@@ -266,11 +267,11 @@ impl<'a> Visit<'a> {
         let view = self.view_of_place(heap, kept, source)?;
         let read = Instant::now();
         let (pixels, places, tier) = match self.want {
-            Want::Picture | Want::Scrolling => {
+            PageUse::Picture | PageUse::Scrolling => {
                 let (pixels, tier) = kept.picture(view, !self.repaint)?;
                 (pixels, None, tier)
             }
-            Want::Places => {
+            PageUse::Places => {
                 (Pixels { width: 0, height: 0, bytes: Vec::new() }, Some(kept.places()?), Tier::Layout)
             }
         };
@@ -284,7 +285,7 @@ impl<'a> Visit<'a> {
             notes.push(format!("not kept any more: the server of {url} does not want it to be"));
         }
         let address = self.address.as_str().to_owned();
-        let opened = Opened {
+        let opened = OpenPage {
             source: u128::from_le_bytes(header.source),
             pixels,
             base: kept.about.base.clone(),
@@ -294,8 +295,8 @@ impl<'a> Visit<'a> {
             tier,
             stale: None,
             notes,
-            split: Split { disk: read - self.started, paint: read.elapsed(), ..Split::default() },
-            to_keep: (!news.is_empty()).then_some(ToKeep {
+            split: OpenTimes { disk: read - self.started, paint: read.elapsed(), ..OpenTimes::default() },
+            to_keep: (!news.is_empty()).then_some(UnsavedPage {
                 address,
                 news,
                 view: None,
@@ -305,7 +306,7 @@ impl<'a> Visit<'a> {
             places,
             document: None,
             // The mapping is not held on to: whoever writes waits for all who read.
-            entry: (self.want == Want::Scrolling)
+            entry: (self.want == PageUse::Scrolling)
                 .then(|| heap.bytes(&self.name).unwrap_or_default().to_vec()),
         };
         Ok((opened, header.used_s.get()))
@@ -315,9 +316,9 @@ impl<'a> Visit<'a> {
     fn view_of_place(
         &self,
         heap: &Owned<RegionBacking>,
-        kept: &Kept<'_>,
+        kept: &CachedView<'_>,
         source: u128,
-    ) -> Result<View, Stale> {
+    ) -> Result<View, StaleReason> {
         let Some(fragment) = self.fragment() else { return Ok(self.view) };
         let Some(Ok(bytes)) = cache::document(heap, source) else { return Ok(self.view) };
         let Ok(document) = Document::from_bytes(bytes) else { return Ok(self.view) };
@@ -333,7 +334,7 @@ impl<'a> Visit<'a> {
     fn note_age(&self, notes: &mut Vec<String>) {
         notes.extend(self.sources.silences(self.address.as_str()));
         let there = self.sources.there(self.address.as_str());
-        if let (Asking::Offline, Some(said)) = (self.asking, there.and_then(|there| there.said)) {
+        if let (CachePolicy::Offline, Some(said)) = (self.asking, there.and_then(|there| there.said)) {
             let at = humantime::format_rfc3339_seconds(said.at);
             notes.push(format!("nobody was asked: the page is as it was at {at}"));
         }
@@ -342,11 +343,11 @@ impl<'a> Visit<'a> {
     /// Parses what is not parsed, and lays the page out.
     fn make(
         self,
-        mut page: PageNow,
-        mut found: Found,
+        mut page: PageSource,
+        mut found: CachedState,
         mut notes: Vec<String>,
         is_kept: bool,
-    ) -> Result<Opened, PageError> {
+    ) -> Result<OpenPage, PageError> {
         let read = Instant::now();
         let dom = match found.dom.take() {
             Some(dom) => (dom, Tier::Document),
@@ -355,13 +356,16 @@ impl<'a> Visit<'a> {
         let (dom, tier) = dom;
         let parsed = Instant::now();
         // What was kept stays as good as it was for whoever does not scroll.
-        let is_scrolling = self.want == Want::Scrolling;
+        let is_scrolling = self.want == PageUse::Scrolling;
         let mut is_news = is_kept
-            && !matches!(found.stale, Some(Stale::NoPicture | Stale::ScrollBound | Stale::Beyond { .. }));
+            && !matches!(
+                found.stale,
+                Some(StaleReason::NoPicture | StaleReason::ScrollBound | StaleReason::Beyond { .. })
+            );
         let record = is_news || is_scrolling;
         let fonts = self.folders.stamps();
         let base: String = page.base.into();
-        let job = Job {
+        let job = LayoutJob {
             dom: DomBytes::copy(dom.bytes()),
             base_url: base.clone(),
             view: self.view,
@@ -370,7 +374,7 @@ impl<'a> Visit<'a> {
             sources: Arc::clone(&self.sources),
             fragment: self.fragment(),
             record,
-            places: record || self.want == Want::Places,
+            places: record || self.want == PageUse::Places,
         };
         let (mut made, rest) = engine::run(job)?;
         if !self.folders.has_fonts() {
@@ -387,7 +391,7 @@ impl<'a> Visit<'a> {
         }
         let forget = if is_kept { self.sources.forbidden() } else { Vec::new() };
         let times = made.times;
-        let split = Split {
+        let split = OpenTimes {
             disk: read - self.started,
             parse: parsed - read,
             layout: times.layout,
@@ -395,17 +399,17 @@ impl<'a> Visit<'a> {
         };
         let empty = Pixels { width: 0, height: 0, bytes: Vec::new() };
         let pixels = std::mem::replace(&mut made.pixels, empty);
-        let Made { title, content, scroll, .. } = &made;
+        let LaidOutPage { title, content, scroll, .. } = &made;
         let (title, content, scroll) = (title.clone(), *content, *scroll);
         let scroll_x = self.view.scroll_x_within(content.0);
         let snapshot = if is_news { Snapshot::of(&pixels, (scroll_x, scroll)) } else { None };
         let source = page.source;
-        let document = (self.want == Want::Places).then(|| DomBytes::copy(dom.bytes()));
+        let document = (self.want == PageUse::Places).then(|| DomBytes::copy(dom.bytes()));
         let wanted = match self.want {
-            Want::Places => rest.get().map_err(Clone::clone)?.places.clone(),
-            Want::Picture | Want::Scrolling => None,
+            PageUse::Places => rest.get().map_err(Clone::clone)?.places.clone(),
+            PageUse::Picture | PageUse::Scrolling => None,
         };
-        let new = (is_news || is_scrolling).then(|| NewView {
+        let new = (is_news || is_scrolling).then(|| UnsavedView {
             name: self.name,
             source: page.source,
             dom,
@@ -420,7 +424,7 @@ impl<'a> Visit<'a> {
             now_s: self.now_s,
         });
         // Where nothing is kept, what is kept of the page as it was may have to go.
-        let to_keep = (new.is_some() || !forget.is_empty()).then(|| ToKeep {
+        let to_keep = (new.is_some() || !forget.is_empty()).then(|| UnsavedPage {
             address: self.address.as_str().to_owned(),
             news: self.sources.news(),
             view: new,
@@ -428,7 +432,7 @@ impl<'a> Visit<'a> {
             forget,
         });
         let stale = found.stale;
-        Ok(Opened {
+        Ok(OpenPage {
             source,
             pixels,
             base,
@@ -447,7 +451,7 @@ impl<'a> Visit<'a> {
     }
 
     /// Parses the page, of which the bytes may have to be asked for again: they are not kept, since their document is.
-    fn parse(&self, page: &mut PageNow) -> Result<DomBytes, PageError> {
+    fn parse(&self, page: &mut PageSource) -> Result<DomBytes, PageError> {
         if page.bytes.is_none() {
             let (url, purpose, bytes_max) = self.wanted_page();
             self.sources.bytes(&url, purpose, bytes_max).map_err(|error| self.failed(error))?;

@@ -8,16 +8,16 @@ use holdfast_dom::{Document, DomError, Selector};
 
 use crate::cache::Cache;
 use crate::engine::DomBytes;
-use crate::entry::Part;
+use crate::entry::EntryPart;
 use crate::error::{CacheError, RecordError};
 use crate::fetch::Fetch;
-use crate::keeping::ToKeep;
+use crate::keeping::UnsavedPage;
 use crate::limits::PageLimits;
-use crate::picture::{Kept, Stale};
+use crate::picture::{CachedView, StaleReason};
 use crate::pixels::Pixels;
 use crate::places::wire::read_links;
-use crate::places::{Link, NodeBox, Places};
-use crate::sources::Asking;
+use crate::places::{Link, NodeBox, PageLayout};
+use crate::sources::CachePolicy;
 use crate::view::View;
 
 /// What served a page.
@@ -49,7 +49,7 @@ impl fmt::Display for Tier {
 
 /// How long it took.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Split {
+pub struct OpenTimes {
     /// Reading the page, what it was made from, and the cache.
     pub disk: Duration,
     /// Parsing.
@@ -60,7 +60,7 @@ pub struct Split {
     pub paint: Duration,
 }
 
-impl Split {
+impl OpenTimes {
     /// All of it.
     #[must_use]
     pub fn total(&self) -> Duration {
@@ -70,7 +70,7 @@ impl Split {
 
 /// A page that is open.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenPage {
     /// What it looks like.
     pub pixels: Pixels,
     /// Where it was found at last; addresses in it are relative to this.
@@ -84,15 +84,15 @@ pub struct Opened {
     /// What served it.
     pub tier: Tier,
     /// Why it was not the tier above, if there was something in the cache.
-    pub stale: Option<Stale>,
+    pub stale: Option<StaleReason>,
     /// What was not shown of it, why it was not found in the cache, and the like, for people.
     pub notes: Vec<String>,
     /// How long it took.
-    pub split: Split,
+    pub split: OpenTimes,
     /// What is where, if that was wanted.
-    pub places: Option<Places>,
+    pub places: Option<PageLayout>,
     /// What is to be kept of it. Of a page that was just made it may be on its way still.
-    pub to_keep: Option<ToKeep>,
+    pub to_keep: Option<UnsavedPage>,
     /// Its document, if it was wanted what is where.
     pub(crate) document: Option<DomBytes>,
     /// The sum of its bytes.
@@ -101,11 +101,11 @@ pub struct Opened {
     pub(crate) entry: Option<Vec<u8>>,
 }
 
-impl Opened {
+impl OpenPage {
     /// Where the elements that match a selector are, in the order of the document. Those that are nowhere to be seen are left out.
     ///
     /// # Errors
-    /// When the selector is none, or the document is damaged. Of a page that was not opened for it ([`Want::Places`]) nothing is known.
+    /// When the selector is none, or the document is damaged. Of a page that was not opened for it ([`PageUse::Places`]) nothing is known.
     pub fn boxes_of(&self, selector: &str) -> Result<Vec<NodeBox>, DomError> {
         let selector = Selector::parse(selector)?;
         let (Some(places), Some(bytes)) = (&self.places, &self.document) else { return Ok(Vec::new()) };
@@ -116,18 +116,18 @@ impl Opened {
 
     /// The links of a page that is to be painted again. Waits for them, if it was just made.
     pub(crate) fn links(&self) -> Result<Vec<Link>, RecordError> {
-        if let Some(made) = self.to_keep.as_ref().map_or(Ok(None), ToKeep::places)? {
+        if let Some(made) = self.to_keep.as_ref().map_or(Ok(None), UnsavedPage::places)? {
             return Ok(made.links.clone());
         }
         let entry = self.entry.as_deref().unwrap_or_default();
-        let links = Kept::open(entry).and_then(|kept| read_links(kept.entry.part(Part::Links)?));
+        let links = CachedView::open(entry).and_then(|kept| read_links(kept.entry.part(EntryPart::Links)?));
         Ok(links.unwrap_or_default())
     }
 }
 
 /// What a page is opened for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Want {
+pub enum PageUse {
     /// To be looked at.
     #[default]
     Picture,
@@ -139,7 +139,7 @@ pub enum Want {
 
 /// How a page is opened.
 #[derive(Clone)]
-pub struct Opening<'a> {
+pub struct OpenOptions<'a> {
     /// What is looked at.
     pub view: View,
     /// How much is taken.
@@ -151,14 +151,14 @@ pub struct Opening<'a> {
     /// Whether a page of this machine may ask servers. A page from the network may, and gets no files.
     pub network: bool,
     /// Whether servers are asked for what is kept.
-    pub asking: Asking,
+    pub asking: CachePolicy,
     /// What it is opened for.
-    pub want: Want,
+    pub want: PageUse,
     /// Paint it from its display list, also where its pixels are kept.
     pub repaint: bool,
 }
 
-impl fmt::Debug for Opening<'_> {
+impl fmt::Debug for OpenOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Opening")
             .field("view", &self.view)
@@ -167,7 +167,7 @@ impl fmt::Debug for Opening<'_> {
     }
 }
 
-impl<'a> Opening<'a> {
+impl<'a> OpenOptions<'a> {
     /// The usual one, from whoever gives the pages.
     #[must_use]
     pub fn new(
@@ -175,15 +175,15 @@ impl<'a> Opening<'a> {
         limits: &PageLimits,
         cache: Option<&'a Cache>,
         from: Arc<dyn Fetch>,
-    ) -> Opening<'a> {
-        Opening {
+    ) -> OpenOptions<'a> {
+        OpenOptions {
             view,
             limits: *limits,
             cache,
             from,
             network: false,
-            asking: Asking::Usual,
-            want: Want::Picture,
+            asking: CachePolicy::Usual,
+            want: PageUse::Picture,
             repaint: false,
         }
     }
@@ -197,9 +197,9 @@ impl Cache {
     pub fn places(
         &self,
         view: &str,
-    ) -> Result<Option<Result<Places, crate::error::EntryDamage>>, CacheError> {
+    ) -> Result<Option<Result<PageLayout, crate::error::EntryDamage>>, CacheError> {
         let look = |heap: &holdfast_heap::Owned<_>| {
-            heap.bytes(view).map(|bytes| Kept::open(bytes).and_then(|kept| kept.places()))
+            heap.bytes(view).map(|bytes| CachedView::open(bytes).and_then(|kept| kept.places()))
         };
         Ok(self.read(look)?.flatten())
     }

@@ -6,11 +6,11 @@ use encoding_rs::{Encoding, UTF_8};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::decode::encoding_of;
-use crate::fetch::{self, Answer, Fetch, FetchError, Purpose, Url, Wanted};
+use crate::fetch::{self, Fetch, FetchAnswer, FetchError, FetchRequest, Purpose, Url};
 use crate::sources::Sources;
 
 /// A page as it is now.
-pub(crate) struct PageNow {
+pub(crate) struct PageSource {
     /// The sum of its bytes, and of the name of their encoding unless that is UTF-8.
     pub(crate) source: u128,
     pub(crate) encoding: &'static Encoding,
@@ -19,22 +19,26 @@ pub(crate) struct PageNow {
     pub(crate) base: Url,
 }
 
-impl PageNow {
+impl PageSource {
     /// The page of a file or folder, which is read.
-    pub(crate) fn of_file(url: &Url, bytes_max: u64, from: &dyn Fetch) -> Result<PageNow, Arc<FetchError>> {
-        let wanted = Wanted { url, bytes_max, purpose: Purpose::Page, known: None, anew: false };
+    pub(crate) fn of_file(
+        url: &Url,
+        bytes_max: u64,
+        from: &dyn Fetch,
+    ) -> Result<PageSource, Arc<FetchError>> {
+        let wanted = FetchRequest { url, bytes_max, purpose: Purpose::Page, known: None, anew: false };
         match fetch::ask(from, &wanted)? {
-            Answer::Bytes(fetched) => {
+            FetchAnswer::Bytes(fetched) => {
                 let encoding = encoding_of(&fetched.bytes, fetched.headers.get("content-type"));
                 let source = source_of(xxh3_128(&fetched.bytes), encoding);
-                Ok(PageNow { source, encoding, bytes: Some(Arc::new(fetched.bytes)), base: fetched.url })
+                Ok(PageSource { source, encoding, bytes: Some(Arc::new(fetched.bytes)), base: fetched.url })
             }
-            Answer::Unchanged(_) | Answer::Nothing(_) => Err(Arc::new(FetchError::NotFound)),
+            FetchAnswer::Unchanged(_) | FetchAnswer::Nothing(_) => Err(Arc::new(FetchError::NotFound)),
         }
     }
 
     /// The page as its server has it, which was asked.
-    pub(crate) fn of_server(url: &str, sources: &Sources) -> Result<PageNow, Arc<FetchError>> {
+    pub(crate) fn of_server(url: &str, sources: &Sources) -> Result<PageSource, Arc<FetchError>> {
         let none = || Arc::new(FetchError::NotFound);
         let there = sources.there(url).ok_or_else(none)?;
         let said = there.said.filter(|said| !said.is_missing());
@@ -47,7 +51,12 @@ impl PageNow {
             }
             None => Encoding::for_label(said.encoding.as_bytes()).unwrap_or(UTF_8),
         };
-        Ok(PageNow { source: source_of(said.hash, encoding), encoding, bytes: there.bytes, base: said.url })
+        Ok(PageSource {
+            source: source_of(said.hash, encoding),
+            encoding,
+            bytes: there.bytes,
+            base: said.url,
+        })
     }
 }
 

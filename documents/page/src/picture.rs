@@ -16,27 +16,27 @@ use zerocopy::little_endian::U32;
 
 use crate::about::{About, ImageRecord};
 use crate::address::shown_text;
-use crate::ahead::Ahead;
-use crate::engine::Made;
+use crate::ahead::Prefetch;
+use crate::engine::LaidOutPage;
 use crate::entry::{
-    ALL_FONTS, Entry, Header, NO_PICTURE, PARTS, PICTURE_EVICTED, Part, SCROLL_BOUND, assemble,
+    ALL_FONTS, Entry, EntryPart, Header, NO_PICTURE, PARTS, PICTURE_EVICTED, SCROLL_BOUND, assemble,
 };
 use crate::error::EntryDamage;
-use crate::fonts::{Folders, FontPlace, FontRecord};
-use crate::list::stays::Scrolls;
-use crate::list::{self, CommandRecord, List, Open, Supply, Tables};
-use crate::loader::{Found, Reach, Resource};
+use crate::fonts::{FontFolders, FontPlace, FontRecord};
+use crate::list::stays::ScrollBehavior;
+use crate::list::{self, CommandRecord, List, PaintSource, PaintState, Tables};
+use crate::loader::{Reach, Resource, ResourceSum};
 use crate::pixels::{Pixels, rasterize};
 use crate::places::wire::{read_boxes, read_links, read_text, write_boxes, write_links, write_text};
-use crate::places::{NodeBox, Places};
-use crate::record::Taken;
+use crate::places::{NodeBox, PageLayout};
+use crate::record::PaintRecord;
 use crate::snapshot::Snapshot;
 use crate::view::View;
 
 /// Why a kept page is not shown as it was kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Stale {
+pub enum StaleReason {
     /// The page changed.
     #[error("the page changed")]
     Source,
@@ -78,9 +78,9 @@ pub enum Stale {
     Undrawable,
 }
 
-impl From<EntryDamage> for Stale {
-    fn from(damage: EntryDamage) -> Stale {
-        if damage.is_of_older_build() { Stale::Engine } else { Stale::Damaged(damage) }
+impl From<EntryDamage> for StaleReason {
+    fn from(damage: EntryDamage) -> StaleReason {
+        if damage.is_of_older_build() { StaleReason::Engine } else { StaleReason::Damaged(damage) }
     }
 }
 
@@ -100,15 +100,15 @@ pub(crate) struct Origin<'a> {
     pub(crate) view: View,
     /// The state of the fonts before the page was laid out, and with their files.
     pub(crate) fonts: [u64; 2],
-    pub(crate) folders: &'a Folders,
+    pub(crate) folders: &'a FontFolders,
     pub(crate) now_s: u64,
 }
 
 /// The bytes of an entry. One without a picture says what the page was made from, and keeps its document alive.
 pub(crate) fn to_entry(
-    made: &Made,
-    taken: &Taken,
-    places: &Places,
+    made: &LaidOutPage,
+    taken: &PaintRecord,
+    places: &PageLayout,
     snapshot: Option<&Snapshot>,
     origin: &Origin<'_>,
 ) -> Vec<u8> {
@@ -192,7 +192,7 @@ pub(crate) fn to_entry(
 /// The bytes of an entry without what is painted: what it was made from, and what is where. A byte that is not what was stored is an
 /// error.
 pub(crate) fn without_picture(bytes: &[u8]) -> Result<Vec<u8>, EntryDamage> {
-    let kept = Kept::open(bytes)?;
+    let kept = CachedView::open(bytes)?;
     let mut about = kept.about;
     // Files are looked at still; what the page brought went with the picture.
     about.fonts.retain(|font| matches!(font.place, FontPlace::File { .. }));
@@ -202,60 +202,63 @@ pub(crate) fn without_picture(bytes: &[u8]) -> Result<Vec<u8>, EntryDamage> {
     header.height = 0.into();
     let about = about.write();
     let mut parts: [&[u8]; PARTS] = [&[]; PARTS];
-    parts[Part::About as usize] = &about;
-    for part in [Part::Links, Part::Boxes, Part::Text] {
+    parts[EntryPart::About as usize] = &about;
+    for part in [EntryPart::Links, EntryPart::Boxes, EntryPart::Text] {
         parts[part as usize] = kept.entry.part(part)?;
     }
     Ok(assemble(header, parts))
 }
 
 /// A page of the cache, where it lies.
-pub(crate) struct Kept<'heap> {
+pub(crate) struct CachedView<'heap> {
     pub(crate) entry: Entry<'heap>,
     pub(crate) about: About,
-    loaded: Loaded,
-    pub(crate) ahead: Ahead,
+    loaded: LoadedParts,
+    pub(crate) ahead: Prefetch,
 }
 
 /// The fonts and images of an entry that were needed already.
 #[derive(Default)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedParts {
     fonts: RefCell<Vec<Option<Blob<u8>>>>,
     /// Files that were read, by their sums.
     files: RefCell<HashMap<u128, Blob<u8>>>,
     images: RefCell<Vec<Option<ImageData>>>,
 }
 
-impl Loaded {
+impl LoadedParts {
     /// A font's file, which is read once however many records name it.
-    fn file(&self, record: &FontRecord, path: &Path) -> Result<Blob<u8>, Stale> {
+    fn file(&self, record: &FontRecord, path: &Path) -> Result<Blob<u8>, StaleReason> {
         let mut files = self.files.borrow_mut();
         if let Some(blob) = files.get(&record.hash) {
             return Ok(blob.clone());
         }
-        let bytes = record.read(path).ok_or_else(|| Stale::Font(path.to_owned()))?;
+        let bytes = record.read(path).ok_or_else(|| StaleReason::Font(path.to_owned()))?;
         let blob = Blob::new(Arc::new(bytes));
         files.insert(record.hash, blob.clone());
         Ok(blob)
     }
 }
 
-impl<'heap> Kept<'heap> {
-    pub(crate) fn open(bytes: &'heap [u8]) -> Result<Kept<'heap>, EntryDamage> {
-        Kept::open_again(bytes, Loaded::default())
+impl<'heap> CachedView<'heap> {
+    pub(crate) fn open(bytes: &'heap [u8]) -> Result<CachedView<'heap>, EntryDamage> {
+        CachedView::open_again(bytes, LoadedParts::default())
     }
 
     /// With what was needed of the same entry before.
-    pub(crate) fn open_again(bytes: &'heap [u8], loaded: Loaded) -> Result<Kept<'heap>, EntryDamage> {
+    pub(crate) fn open_again(
+        bytes: &'heap [u8],
+        loaded: LoadedParts,
+    ) -> Result<CachedView<'heap>, EntryDamage> {
         let entry = Entry::open(bytes)?;
-        let about = About::read(entry.part(Part::About)?)?;
+        let about = About::read(entry.part(EntryPart::About)?)?;
         about.check()?;
         loaded.fonts.borrow_mut().resize(about.fonts.len(), None);
         loaded.images.borrow_mut().resize(about.images.len(), None);
-        Ok(Kept { entry, about, loaded, ahead: Ahead::default() })
+        Ok(CachedView { entry, about, loaded, ahead: Prefetch::default() })
     }
 
-    pub(crate) fn into_loaded(self) -> Loaded {
+    pub(crate) fn into_loaded(self) -> LoadedParts {
         self.loaded
     }
 
@@ -263,80 +266,80 @@ impl<'heap> Kept<'heap> {
     pub(crate) fn check(
         &self,
         source: u128,
-        folders: &Folders,
+        folders: &FontFolders,
         reach: Reach,
-        found: &dyn Fn(&Resource) -> Found,
-    ) -> Result<(), Stale> {
+        found: &dyn Fn(&Resource) -> ResourceSum,
+    ) -> Result<(), StaleReason> {
         let header = &self.entry.header;
         if header.engine != engine_build() {
-            return Err(Stale::Engine);
+            return Err(StaleReason::Engine);
         }
         if header.source != source.to_le_bytes() {
-            return Err(Stale::Source);
+            return Err(StaleReason::Source);
         }
         if self.about.reach.is_some_and(|kept| kept != reach) {
-            return Err(Stale::Network);
+            return Err(StaleReason::Network);
         }
         let of_files = header.flags.get() & ALL_FONTS != 0;
         if header.fonts.get() != if of_files { folders.stamps()[1] } else { folders.stamp() } {
-            return Err(Stale::Fonts);
+            return Err(StaleReason::Fonts);
         }
         for font in &self.about.fonts {
             if let (FontPlace::File { path, .. }, false) = (&font.place, font.is_there()) {
-                return Err(Stale::Font(path.clone()));
+                return Err(StaleReason::Font(path.clone()));
             }
         }
         for resource in &self.about.resources {
             if found(resource) != resource.found {
-                return Err(Stale::Resource(resource.url.clone()));
+                return Err(StaleReason::Resource(resource.url.clone()));
             }
         }
         Ok(())
     }
 
     /// Whether this place of it is kept as it looks. To be asked last: none of this is kept anew, and a page that changed is.
-    pub(crate) fn check_view(&self, view: View) -> Result<(), Stale> {
+    pub(crate) fn check_view(&self, view: View) -> Result<(), StaleReason> {
         let header = &self.entry.header;
         if header.flags.get() & NO_PICTURE != 0 {
-            return Err(Stale::NoPicture);
+            return Err(StaleReason::NoPicture);
         }
         if header.flags.get() & PICTURE_EVICTED != 0 {
-            return Err(Stale::PictureEvicted);
+            return Err(StaleReason::PictureEvicted);
         }
         let (scroll, lines) = (view.scroll_within(header.content[1].get()), header.height.get());
         let is_scrolled = scroll != 0 || view.scroll_x_within(header.content[0].get()) != 0;
         if header.flags.get() & SCROLL_BOUND != 0 && is_scrolled {
-            return Err(Stale::ScrollBound);
+            return Err(StaleReason::ScrollBound);
         }
         if scroll.saturating_add(view.height) > lines {
-            return Err(Stale::Beyond { lines });
+            return Err(StaleReason::Beyond { lines });
         }
         Ok(())
     }
 
     /// What is where.
-    pub(crate) fn places(&self) -> Result<Places, EntryDamage> {
-        Ok(Places {
-            links: read_links(self.entry.part(Part::Links)?)?,
+    pub(crate) fn places(&self) -> Result<PageLayout, EntryDamage> {
+        Ok(PageLayout {
+            links: read_links(self.entry.part(EntryPart::Links)?)?,
             boxes: self.boxes()?,
-            text: read_text(self.entry.part(Part::Text)?)?,
+            text: read_text(self.entry.part(EntryPart::Text)?)?,
         })
     }
 
     /// Where elements are.
     pub(crate) fn boxes(&self) -> Result<Vec<NodeBox>, EntryDamage> {
-        read_boxes(self.entry.part(Part::Boxes)?)
+        read_boxes(self.entry.part(EntryPart::Boxes)?)
     }
 
     /// Paints the viewport.
-    pub(crate) fn paint(&self, view: View) -> Result<Pixels, Stale> {
+    pub(crate) fn paint(&self, view: View) -> Result<Pixels, StaleReason> {
         let scroll = view.scroll_within(self.entry.header.content[1].get());
         let tables = Tables {
-            commands: self.entry.table(Part::Commands)?,
-            starts: self.entry.table(Part::Starts)?,
-            items: self.entry.table(Part::Items)?,
-            tall: self.entry.table(Part::Tall)?,
-            strips: self.entry.table(Part::Strips)?,
+            commands: self.entry.table(EntryPart::Commands)?,
+            starts: self.entry.table(EntryPart::Starts)?,
+            items: self.entry.table(EntryPart::Items)?,
+            tall: self.entry.table(EntryPart::Tall)?,
+            strips: self.entry.table(EntryPart::Strips)?,
         };
         let chosen = tables.chosen(scroll..scroll.saturating_add(view.height));
         // As the engine computes it, so that the same bits come out.
@@ -345,8 +348,8 @@ impl<'heap> Kept<'heap> {
         let [left, up] = [scroll_x, scroll].map(|pixels| 0.0 - f64::from(pixels) / scale * scale);
         let up = Affine::translate((left, up));
         let shift = |scrolls| match scrolls {
-            Scrolls::Moves => up,
-            Scrolls::Stays => Affine::IDENTITY,
+            ScrollBehavior::Moves => up,
+            ScrollBehavior::Stays => Affine::IDENTITY,
         };
         let mut painted = Ok(());
         let pixels = catch_unwind(AssertUnwindSafe(|| {
@@ -355,17 +358,17 @@ impl<'heap> Kept<'heap> {
             })
         }));
         painted?;
-        pixels.map_err(|_| Stale::Undrawable)
+        pixels.map_err(|_| StaleReason::Undrawable)
     }
 
     fn replay(
         &self,
         records: &[CommandRecord],
         chosen: &[u32],
-        shift: &dyn Fn(Scrolls) -> Affine,
+        shift: &dyn Fn(ScrollBehavior) -> Affine,
         painter: &mut impl anyrender::PaintScene,
-    ) -> Result<(), Stale> {
-        let mut open = Open::default();
+    ) -> Result<(), StaleReason> {
+        let mut open = PaintState::default();
         let mut painted = Ok(());
         for number in chosen {
             painted = self.one(records, *number, shift, &mut open, painter);
@@ -385,22 +388,22 @@ impl<'heap> Kept<'heap> {
         &self,
         records: &[CommandRecord],
         number: u32,
-        shift: &dyn Fn(Scrolls) -> Affine,
-        open: &mut Open,
+        shift: &dyn Fn(ScrollBehavior) -> Affine,
+        open: &mut PaintState,
         painter: &mut impl anyrender::PaintScene,
-    ) -> Result<(), Stale> {
+    ) -> Result<(), StaleReason> {
         let record = records.get(number as usize).ok_or(EntryDamage::Outside { what: "command" })?;
         let (at, length) = (record.at.get().into(), record.length().into());
         open.commands.next(at, length, "commands")?;
-        let bytes = self.entry.piece(Part::Payload, at, length)?;
+        let bytes = self.entry.piece(EntryPart::Payload, at, length)?;
         list::paint(bytes, shift(record.scrolls()), open, self, painter)
     }
 }
 
-impl Supply for Kept<'_> {
-    type Error = Stale;
+impl PaintSource for CachedView<'_> {
+    type Error = StaleReason;
 
-    fn font(&self, number: u32, face: u32) -> Result<FontData, Stale> {
+    fn font(&self, number: u32, face: u32) -> Result<FontData, StaleReason> {
         let mut fonts = self.loaded.fonts.borrow_mut();
         let number = number as usize;
         let outside = EntryDamage::Outside { what: "font" };
@@ -416,14 +419,14 @@ impl Supply for Kept<'_> {
             (Some(blob), _) => blob.clone(),
             (None, FontPlace::File { path, .. }) => self.loaded.file(record, path)?,
             (None, FontPlace::Entry { at }) => {
-                Blob::new(Arc::new(self.entry.piece(Part::Fonts, *at, record.bytes)?.to_vec()))
+                Blob::new(Arc::new(self.entry.piece(EntryPart::Fonts, *at, record.bytes)?.to_vec()))
             }
         };
         *slot = Some(blob.clone());
         Ok(FontData::new(blob, face))
     }
 
-    fn image(&self, number: u32) -> Result<ImageData, Stale> {
+    fn image(&self, number: u32) -> Result<ImageData, StaleReason> {
         let mut images = self.loaded.images.borrow_mut();
         let number = number as usize;
         let outside = EntryDamage::Outside { what: "image" };
@@ -431,7 +434,7 @@ impl Supply for Kept<'_> {
         if let Some(image) = slot {
             return Ok(image.clone());
         }
-        let pixels = self.entry.piece(Part::Images, record.at, record.bytes())?.to_vec();
+        let pixels = self.entry.piece(EntryPart::Images, record.at, record.bytes())?.to_vec();
         let image = record.image(Blob::new(Arc::new(pixels)));
         Ok(slot.insert(image).clone())
     }

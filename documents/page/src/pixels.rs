@@ -6,7 +6,7 @@ use blitz_dom::BaseDocument;
 use kurbo::{Affine, Rect};
 use peniko::{Color, Fill};
 
-use crate::bounded::Bounded;
+use crate::bounded::BoundedPainter;
 use crate::error::PageError;
 use crate::view::View;
 
@@ -51,7 +51,7 @@ pub(crate) fn paint_scene(
     view: View,
     (width, height): (u32, u32),
 ) {
-    let mut bounded = Bounded::new(scene);
+    let mut bounded = BoundedPainter::new(scene);
     blitz_paint::paint_scene(&mut bounded, engine, view.scale_factor_f64(), width, height, 0, 0);
 }
 

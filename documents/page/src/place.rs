@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use holdfast_dom::{Document, Kind, Node};
+use holdfast_dom::{Document, Node, NodeKind};
 use percent_encoding::percent_decode_str;
 
 use crate::places::NodeBox;
@@ -30,10 +30,10 @@ pub(crate) fn of(document: &Document<'_>, boxes: &[NodeBox], fragment: &str) -> 
 
 /// The element with this `id`, or else the link with this `name`.
 fn named<'a>(document: &'a Document<'_>, name: &str) -> Option<Node<'a>> {
-    let mut elements = document.root().descendants().filter(|node| node.kind() == Kind::Element);
+    let mut elements = document.root().descendants().filter(|node| node.kind() == NodeKind::Element);
     let has = |node: &Node<'_>, attribute: &str| node.attribute(attribute) == Some(name);
     elements.find(|node| has(node, "id")).or_else(|| {
-        let mut elements = document.root().descendants().filter(|node| node.kind() == Kind::Element);
+        let mut elements = document.root().descendants().filter(|node| node.kind() == NodeKind::Element);
         elements.find(|node| node.name() == Some("a") && has(node, "name"))
     })
 }

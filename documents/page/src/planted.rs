@@ -11,11 +11,11 @@ use peniko::color::palette::css::{BLUE, RED};
 use zerocopy::IntoBytes;
 
 use crate::about::{About, ImageRecord};
-use crate::entry::{Header, PARTS, Part, assemble};
+use crate::entry::{EntryPart, Header, PARTS, assemble};
 use crate::error::EntryDamage;
 use crate::fonts::FontRecord;
-use crate::list::{self, List, Strip, Supply};
-use crate::picture::{Kept, Stale};
+use crate::list::{self, List, PaintSource, Strip};
+use crate::picture::{CachedView, StaleReason};
 use crate::view::View;
 
 fn view() -> View {
@@ -38,14 +38,14 @@ fn entry(list: &List, about: &About) -> Vec<u8> {
     let about = about.write();
     let mut parts: [&[u8]; PARTS] = [&[]; PARTS];
     for (part, bytes) in [
-        (Part::About, &*about),
-        (Part::Commands, list.commands.as_bytes()),
-        (Part::Starts, list.starts.as_bytes()),
-        (Part::Items, list.items.as_bytes()),
-        (Part::Strips, list.strips.as_bytes()),
-        (Part::Payload, &list.payload),
-        (Part::Images, &[9; 64]),
-        (Part::Fonts, &[9; 64]),
+        (EntryPart::About, &*about),
+        (EntryPart::Commands, list.commands.as_bytes()),
+        (EntryPart::Starts, list.starts.as_bytes()),
+        (EntryPart::Items, list.items.as_bytes()),
+        (EntryPart::Strips, list.strips.as_bytes()),
+        (EntryPart::Payload, &list.payload),
+        (EntryPart::Images, &[9; 64]),
+        (EntryPart::Fonts, &[9; 64]),
     ] {
         parts[part as usize] = bytes;
     }
@@ -56,17 +56,17 @@ fn entry(list: &List, about: &About) -> Vec<u8> {
 fn commands_that_have_the_same_bytes_are_damage() {
     let mut planted = list();
     let right = entry(&planted, &About::default());
-    assert!(crate::Pixels::to_png(&Kept::open(&right).unwrap().paint(view()).unwrap()).is_ok());
+    assert!(crate::Pixels::to_png(&CachedView::open(&right).unwrap().paint(view()).unwrap()).is_ok());
     planted.commands[2] = planted.commands[1];
     let bytes = entry(&planted, &About::default());
-    let painted = Kept::open(&bytes).unwrap().paint(view());
-    assert_eq!(painted, Err(Stale::Damaged(EntryDamage::Twice { what: "commands" })));
+    let painted = CachedView::open(&bytes).unwrap().paint(view());
+    assert_eq!(painted, Err(StaleReason::Damaged(EntryDamage::Twice { what: "commands" })));
 }
 
 #[test]
 fn images_and_fonts_that_have_the_same_bytes_are_damage() {
     let image = |at, width| ImageRecord { width, height: 2, is_bgra: false, is_premultiplied: false, at };
-    let opened = |about: &About| Kept::open(&entry(&list(), about)).map(drop);
+    let opened = |about: &About| CachedView::open(&entry(&list(), about)).map(drop);
     let mut about = About { images: vec![image(0, 2), image(16, 4), image(48, 2)], ..About::default() };
     about.fonts = vec![FontRecord::of_entry(0, &[9; 32]), FontRecord::of_entry(32, &[9; 32])];
     assert_eq!(opened(&about), Ok(()));
@@ -82,8 +82,8 @@ fn an_image_with_more_pixels_than_numbers_go_lies_outside() {
     let image =
         ImageRecord { width: 1 << 31, height: 1 << 31, is_bgra: false, is_premultiplied: false, at: 0 };
     let bytes = entry(&list(), &About { images: vec![image], ..About::default() });
-    let supplied = Kept::open(&bytes).unwrap().image(0).map(drop);
-    assert_eq!(supplied, Err(Stale::Damaged(EntryDamage::Outside { what: "image" })));
+    let supplied = CachedView::open(&bytes).unwrap().image(0).map(drop);
+    assert_eq!(supplied, Err(StaleReason::Damaged(EntryDamage::Outside { what: "image" })));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_font_file_is_read_once_however_many_records_name_it() {
     paths.iter().for_each(|path| std::fs::write(path, "font").unwrap());
     let fonts = vec![FontRecord::of_file(paths[0].clone(), b"font"); 3];
     let bytes = entry(&list(), &About { fonts, ..About::default() });
-    let kept = Kept::open(&bytes).unwrap();
+    let kept = CachedView::open(&bytes).unwrap();
     let first = kept.font(0, 0).unwrap();
     assert!((1..3).all(|number| kept.font(number, 0).unwrap().data.id() == first.data.id()));
 }

@@ -13,7 +13,7 @@ use kurbo::Affine;
 
 use crate::limits::PICTURE_HEIGHT_MAX;
 use crate::list::Strip;
-use crate::list::stays::{self, Scrolls};
+use crate::list::stays::{self, ScrollBehavior};
 use crate::pixels::paint_scene;
 use crate::view::View;
 
@@ -24,7 +24,7 @@ const STRIP_MAX: u32 = 4_096;
 const STRIP_MIN: u32 = 128;
 
 /// See the module.
-pub(crate) struct Taken {
+pub(crate) struct PaintRecord {
     /// From the top of the page on; none of a page that is too long, or has too many layers at its top already.
     pub(crate) strips: Vec<Strip>,
     /// Whether parts of the page stay where they are when it is scrolled: there is but the unscrolled viewport then.
@@ -32,10 +32,10 @@ pub(crate) struct Taken {
 }
 
 /// Records the page. The engine is not scrolled afterwards.
-pub(crate) fn whole_page(engine: &mut BaseDocument, view: View, content: (u32, u32)) -> Taken {
+pub(crate) fn whole_page(engine: &mut BaseDocument, view: View, content: (u32, u32)) -> PaintRecord {
     let (width, content_height) = content;
     if content_height > PICTURE_HEIGHT_MAX {
-        return Taken { strips: Vec::new(), scroll_bound: false };
+        return PaintRecord { strips: Vec::new(), scroll_bound: false };
     }
     // One pixel further down everything has to be one pixel further up, or where it was; the height leaves nothing out at either end.
     let whole = lines(engine, view, 0, (width, content_height + 1));
@@ -48,15 +48,15 @@ pub(crate) fn whole_page(engine: &mut BaseDocument, view: View, content: (u32, u
         None => {
             let scene = lines(engine, view, 0, (width, view.height));
             let strip = Strip { first: 0, end: view.height, scene, scrolls: Vec::new() };
-            Taken { strips: vec![strip], scroll_bound: true }
+            PaintRecord { strips: vec![strip], scroll_bound: true }
         }
         Some(scrolls) if has_room => {
             let strip = Strip { first: 0, end: content_height, scene: whole, scrolls };
-            Taken { strips: vec![strip], scroll_bound: false }
+            PaintRecord { strips: vec![strip], scroll_bound: false }
         }
         Some(_) => {
             drop(whole);
-            Taken { strips: strips(engine, view, content), scroll_bound: false }
+            PaintRecord { strips: strips(engine, view, content), scroll_bound: false }
         }
     };
     engine.set_viewport_scroll(Point { x: 0.0, y: 0.0 });
@@ -70,10 +70,10 @@ fn rule(
     view: View,
     (width, content_height): (u32, u32),
     whole: &Scene,
-    scrolls: Vec<Scrolls>,
+    scrolls: Vec<ScrollBehavior>,
     has_room: bool,
-) -> Option<Vec<Scrolls>> {
-    if scrolls.iter().all(|one| *one == Scrolls::Moves) {
+) -> Option<Vec<ScrollBehavior>> {
+    if scrolls.iter().all(|one| *one == ScrollBehavior::Moves) {
         return Some(Vec::new());
     }
     let last = content_height.saturating_sub(view.height);

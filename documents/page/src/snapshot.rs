@@ -11,10 +11,10 @@ use std::borrow::Cow;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::entry::Part;
+use crate::entry::EntryPart;
 use crate::error::EntryDamage;
 use crate::opened::Tier;
-use crate::picture::{Kept, Stale};
+use crate::picture::{CachedView, StaleReason};
 use crate::pixels::Pixels;
 use crate::view::View;
 
@@ -28,7 +28,7 @@ type Pixel = [u8; 4];
 /// The beginning of the part.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Head {
+struct SnapshotHeader {
     /// How far right and down the page is scrolled.
     scroll: [U32; 2],
     runs: U32,
@@ -47,7 +47,7 @@ struct Run {
     pixel: Pixel,
 }
 
-const HEAD_BYTES: usize = size_of::<Head>();
+const HEAD_BYTES: usize = size_of::<SnapshotHeader>();
 const SCROLL_BYTES: u64 = 8;
 const _: () = assert!(HEAD_BYTES == 20 && size_of::<Run>() == 12);
 
@@ -94,7 +94,7 @@ fn pack(bytes: &[u8], scroll: (u32, u32)) -> Vec<u8> {
     runs.push(run(alone.len() - begun, 0, Pixel::default()));
     let packed_runs = lz4_flex::block::compress(runs.as_bytes());
     let packed = lz4_flex::block::compress(alone.as_flattened());
-    let head = Head {
+    let head = SnapshotHeader {
         scroll: [scroll.0.into(), scroll.1.into()],
         runs: (runs.len() as u32).into(),
         alone: (alone.len() as u32).into(),
@@ -111,7 +111,7 @@ fn run(alone: usize, alike: usize, pixel: Pixel) -> Run {
 /// The pixels of a part, so many bytes of them; in `room`, if that is as large.
 pub(crate) fn unpack(part: &[u8], bytes: usize, mut room: Vec<u8>) -> Result<Vec<u8>, EntryDamage> {
     let wrong = EntryDamage::Value { what: "pixels" };
-    let (head, rest) = Head::read_from_prefix(part).map_err(|_| wrong)?;
+    let (head, rest) = SnapshotHeader::read_from_prefix(part).map_err(|_| wrong)?;
     let (packed_runs, packed) = rest.split_at_checked(head.runs_bytes.get() as usize).ok_or(wrong)?;
     let (count, alone) = (head.runs.get() as usize, head.alone.get() as usize);
     // Before memory is taken for them: all runs but the last are that long.
@@ -152,13 +152,13 @@ fn raw_bytes(view: View) -> usize {
     view.width as usize * view.height as usize * size_of::<Pixel>()
 }
 
-impl Kept<'_> {
+impl CachedView<'_> {
     /// Begins to make ready what will be shown; with `pixels`, if those of this view are kept, these alone.
     pub(crate) fn begin(&self, view: View, pixels: bool) {
         // What is wrong with them is told when they are needed.
         if pixels
             && let Ok(true) = self.has_pixels(view)
-            && let Ok(part) = self.entry.part(Part::Pixels)
+            && let Ok(part) = self.entry.part(EntryPart::Pixels)
         {
             let (part, bytes) = (part.to_vec(), raw_bytes(view));
             self.ahead.begin_pixels(move || unpack(&part, bytes, Vec::new()));
@@ -168,7 +168,7 @@ impl Kept<'_> {
     }
 
     /// The viewport: its pixels, if they are kept and may be taken, or else painted from the list.
-    pub(crate) fn picture(&self, view: View, pixels: bool) -> Result<(Pixels, Tier), Stale> {
+    pub(crate) fn picture(&self, view: View, pixels: bool) -> Result<(Pixels, Tier), StaleReason> {
         if pixels && self.has_pixels(view)? {
             return Ok((self.pixels(view)?, Tier::Pixels));
         }
@@ -186,7 +186,7 @@ impl Kept<'_> {
         {
             return Ok(false);
         }
-        let scroll = self.entry.piece(Part::Pixels, 0, SCROLL_BYTES)?;
+        let scroll = self.entry.piece(EntryPart::Pixels, 0, SCROLL_BYTES)?;
         let wanted = [
             U32::from(view.scroll_x_within(header.content[0].get())),
             view.scroll_within(header.content[1].get()).into(),
@@ -197,7 +197,7 @@ impl Kept<'_> {
     fn pixels(&self, view: View) -> Result<Pixels, EntryDamage> {
         let bytes = match self.ahead.pixels() {
             Some(unpacked) => unpacked?,
-            None => unpack(self.entry.part(Part::Pixels)?, raw_bytes(view), self.ahead.room())?,
+            None => unpack(self.entry.part(EntryPart::Pixels)?, raw_bytes(view), self.ahead.room())?,
         };
         Ok(Pixels { width: view.width, height: view.height, bytes })
     }
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn what_would_become_more_than_the_viewport_is_damage_before_memory_is_taken_for_it() {
         let bomb = lz4_flex::block::compress(&vec![0; 32 << 20]);
-        let head = |runs: u32, alone: u32| Head {
+        let head = |runs: u32, alone: u32| SnapshotHeader {
             scroll: [0.into(); 2],
             runs: runs.into(),
             alone: alone.into(),

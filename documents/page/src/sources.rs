@@ -16,17 +16,18 @@ use holdfast_heap::Owned;
 use holdfast_native_heap::RegionBacking;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::answers::{self, Said};
+use crate::answers::{self, CachedResponse};
 use crate::cache::Cache;
 use crate::fetch::{
-    self, Answer, CONNECTIONS, Fetch, FetchError, Fetched, Known, Missing, Purpose, Wanted, freshness,
+    self, CONNECTIONS, Fetch, FetchAnswer, FetchError, FetchRequest, FetchedBytes, KnownResponse,
+    MissingResource, Purpose, freshness,
 };
 use crate::limits::PageLimits;
-use crate::loader::{Found, Resource};
+use crate::loader::{Resource, ResourceSum};
 
 /// Whether servers are asked for what is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Asking {
+pub enum CachePolicy {
     /// If it is not good still, as they said.
     #[default]
     Usual,
@@ -38,9 +39,9 @@ pub enum Asking {
 
 /// What there is at an address.
 #[derive(Clone, Debug)]
-pub(crate) struct There {
+pub(crate) struct FetchedResource {
     /// What was said of it; none, if there is nothing.
-    pub(crate) said: Option<Said>,
+    pub(crate) said: Option<CachedResponse>,
     /// Its bytes, if they came with this opening.
     pub(crate) bytes: Option<Arc<Vec<u8>>>,
     /// Why there is nothing, or why nobody could be asked.
@@ -53,9 +54,9 @@ pub(crate) struct There {
     is_forbidden: bool,
 }
 
-impl There {
-    fn nothing(error: Arc<FetchError>) -> There {
-        There {
+impl FetchedResource {
+    fn nothing(error: Arc<FetchError>) -> FetchedResource {
+        FetchedResource {
             said: None,
             bytes: None,
             error: Some(error),
@@ -65,8 +66,8 @@ impl There {
         }
     }
 
-    pub(crate) fn found(&self) -> Found {
-        self.said.as_ref().map_or(Found::Nothing, Said::found)
+    pub(crate) fn found(&self) -> ResourceSum {
+        self.said.as_ref().map_or(ResourceSum::Nothing, CachedResponse::found)
     }
 }
 
@@ -74,20 +75,20 @@ impl There {
 pub(crate) struct Sources {
     from: Arc<dyn Fetch>,
     cache: Option<Cache>,
-    asking: Asking,
+    asking: CachePolicy,
     now: SystemTime,
     /// Of parts that come from servers, all together.
     bytes_left: AtomicU64,
     bodies_max: u64,
     end: Instant,
-    state: Mutex<State>,
+    state: Mutex<SourcesState>,
 }
 
 #[derive(Default)]
-struct State {
+struct SourcesState {
     /// What is kept, and would have to be asked for.
-    kept: HashMap<String, Said>,
-    there: HashMap<String, There>,
+    kept: HashMap<String, CachedResponse>,
+    there: HashMap<String, FetchedResource>,
     /// Kept bytes, by their sums.
     bodies: HashMap<u128, Arc<Vec<u8>>>,
     /// Servers that were not to be reached.
@@ -104,7 +105,7 @@ impl Sources {
     pub(crate) fn new(
         from: Arc<dyn Fetch>,
         cache: Option<Cache>,
-        asking: Asking,
+        asking: CachePolicy,
         limits: &PageLimits,
     ) -> Sources {
         Sources {
@@ -119,7 +120,7 @@ impl Sources {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SourcesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -131,17 +132,17 @@ impl Sources {
         }
         let said = answers::said(heap, url);
         // Whoever asks for a page itself wants to know whether there is one by now.
-        let counts = |said: &Said| purpose == Purpose::Part || !said.is_missing();
+        let counts = |said: &CachedResponse| purpose == Purpose::Part || !said.is_missing();
         let Some(said) = said.filter(counts) else { return false };
         let is_good = match self.asking {
-            Asking::Usual => {
+            CachePolicy::Usual => {
                 freshness::is_fresh(said.status, &said.headers, said.at, self.now) && said.url.as_str() == url
             }
-            Asking::Reload => false,
-            Asking::Offline => true,
+            CachePolicy::Reload => false,
+            CachePolicy::Offline => true,
         };
         if is_good {
-            let there = There {
+            let there = FetchedResource {
                 said: Some(said),
                 bytes: None,
                 error: None,
@@ -157,7 +158,7 @@ impl Sources {
     }
 
     /// What there is at an address that was asked for.
-    pub(crate) fn there(&self, url: &str) -> Option<There> {
+    pub(crate) fn there(&self, url: &str) -> Option<FetchedResource> {
         self.state().there.get(url).cloned()
     }
 
@@ -193,14 +194,20 @@ impl Sources {
     }
 
     /// Asks for the bytes, whatever is known.
-    fn ask_anew(&self, url: &Url, purpose: Purpose, bytes_max: u64) -> There {
+    fn ask_anew(&self, url: &Url, purpose: Purpose, bytes_max: u64) -> FetchedResource {
         let there = self.one(url, purpose, bytes_max, None);
         self.state().there.insert(url.as_str().to_owned(), there.clone());
         there
     }
 
     /// Asks, unless its server was not to be reached a moment ago.
-    fn one(&self, url: &Url, purpose: Purpose, bytes_max: u64, kept: Option<&Said>) -> There {
+    fn one(
+        &self,
+        url: &Url,
+        purpose: Purpose,
+        bytes_max: u64,
+        kept: Option<&CachedResponse>,
+    ) -> FetchedResource {
         let server = url.origin().ascii_serialization();
         let known = self
             .state()
@@ -218,33 +225,40 @@ impl Sources {
         there
     }
 
-    fn ask_server(&self, url: &Url, purpose: Purpose, bytes_max: u64, kept: Option<&Said>) -> There {
-        let nothing = |error| There::nothing(Arc::new(error));
-        if self.asking == Asking::Offline {
+    fn ask_server(
+        &self,
+        url: &Url,
+        purpose: Purpose,
+        bytes_max: u64,
+        kept: Option<&CachedResponse>,
+    ) -> FetchedResource {
+        let nothing = |error| FetchedResource::nothing(Arc::new(error));
+        if self.asking == CachePolicy::Offline {
             return nothing(FetchError::Offline);
         }
         if Instant::now() >= self.end {
             return silent(Arc::new(FetchError::Late), purpose, kept);
         }
-        let is_reload = self.asking == Asking::Reload;
-        let is_known = |said: &&Said| !is_reload && !said.is_missing();
-        let known = kept.filter(is_known).map(|said| Known { url: &said.url, headers: &said.headers });
+        let is_reload = self.asking == CachePolicy::Reload;
+        let is_known = |said: &&CachedResponse| !is_reload && !said.is_missing();
+        let known =
+            kept.filter(is_known).map(|said| KnownResponse { url: &said.url, headers: &said.headers });
         let bytes_max = match purpose {
             Purpose::Page => bytes_max,
             Purpose::Part => bytes_max.min(self.bytes_left.load(Ordering::Relaxed)),
         };
-        let wanted = Wanted { url, bytes_max, purpose, known, anew: is_reload };
+        let wanted = FetchRequest { url, bytes_max, purpose, known, anew: is_reload };
         let asked = fetch::ask(&*self.from, &wanted);
         // What was said before of what is kept all the same (an archive's pages) is not said again by silence.
         let is_forbidden = match &asked {
-            Ok(Answer::Bytes(Fetched { headers, .. }) | Answer::Unchanged(headers)) => {
+            Ok(FetchAnswer::Bytes(FetchedBytes { headers, .. }) | FetchAnswer::Unchanged(headers)) => {
                 !freshness::may_be_kept(headers)
             }
             // What is not to be remembered of that is not.
-            Ok(Answer::Nothing(_)) | Err(_) => false,
+            Ok(FetchAnswer::Nothing(_)) | Err(_) => false,
         };
         let (said, bytes) = match (asked, kept) {
-            (Ok(Answer::Bytes(fetched)), _) => {
+            (Ok(FetchAnswer::Bytes(fetched)), _) => {
                 if purpose == Purpose::Part {
                     let length = fetched.bytes.len() as u64;
                     let less = |left: u64| Some(left.saturating_sub(length));
@@ -253,7 +267,7 @@ impl Sources {
                 let hash = xxh3_128(&fetched.bytes);
                 // The same bytes may be a page of their own: a part does not take its letters away.
                 let encoding = kept.filter(|kept| kept.hash == hash).map(|kept| kept.encoding.clone());
-                let said = Said {
+                let said = CachedResponse {
                     hash,
                     bytes: fetched.bytes.len() as u64,
                     url: fetched.url,
@@ -264,21 +278,31 @@ impl Sources {
                 };
                 (said, Some(Arc::new(fetched.bytes)))
             }
-            (Ok(Answer::Nothing(missing)), _) if freshness::may_be_kept(&missing.headers) => {
-                let Missing { url, status, headers } = missing;
+            (Ok(FetchAnswer::Nothing(missing)), _) if freshness::may_be_kept(&missing.headers) => {
+                let MissingResource { url, status, headers } = missing;
                 let at = SystemTime::now();
-                (Said { url, headers, at, status, hash: 0, bytes: 0, encoding: String::new() }, None)
+                (
+                    CachedResponse { url, headers, at, status, hash: 0, bytes: 0, encoding: String::new() },
+                    None,
+                )
             }
-            (Ok(Answer::Nothing(_)), _) => return nothing(FetchError::NotFound),
-            (Ok(Answer::Unchanged(now)), Some(kept)) => {
+            (Ok(FetchAnswer::Nothing(_)), _) => return nothing(FetchError::NotFound),
+            (Ok(FetchAnswer::Unchanged(now)), Some(kept)) => {
                 let headers = kept.headers.renewed_by(&now);
-                (Said { headers, at: SystemTime::now(), ..kept.clone() }, None)
+                (CachedResponse { headers, at: SystemTime::now(), ..kept.clone() }, None)
             }
-            (Ok(Answer::Unchanged(_)), None) => return nothing(FetchError::Status { status: 304 }),
+            (Ok(FetchAnswer::Unchanged(_)), None) => return nothing(FetchError::Status { status: 304 }),
             (Err(error), kept) if error.is_silence() => return silent(Arc::new(error), purpose, kept),
             (Err(error), _) => return nothing(error),
         };
-        There { said: Some(said), bytes, error: None, is_new: true, is_as_kept: false, is_forbidden }
+        FetchedResource {
+            said: Some(said),
+            bytes,
+            error: None,
+            is_new: true,
+            is_as_kept: false,
+            is_forbidden,
+        }
     }
 
     /// Whoever gives what is of this machine.
@@ -287,23 +311,23 @@ impl Sources {
     }
 
     /// What there is now of a part of a kept view: what was there, if nobody answers.
-    pub(crate) fn found_since(&self, resource: &Resource, bytes_max: u64) -> Found {
+    pub(crate) fn found_since(&self, resource: &Resource, bytes_max: u64) -> ResourceSum {
         if let Some(there) = self.state().there.get_mut(&resource.url)
             && there.said.is_none()
             && there.error.as_ref().is_some_and(|error| error.is_silence())
         {
-            there.is_as_kept = resource.found != Found::Nothing;
+            there.is_as_kept = resource.found != ResourceSum::Nothing;
             return resource.found;
         }
         self.found(&resource.url, bytes_max)
     }
 
     /// What there is now at an address.
-    pub(crate) fn found(&self, url: &str, bytes_max: u64) -> Found {
+    pub(crate) fn found(&self, url: &str, bytes_max: u64) -> ResourceSum {
         if is_of_network(url) {
-            self.there(url).map_or(Found::Nothing, |there| there.found())
+            self.there(url).map_or(ResourceSum::Nothing, |there| there.found())
         } else {
-            Found::at(url, bytes_max, &*self.from)
+            ResourceSum::at(url, bytes_max, &*self.from)
         }
     }
 
@@ -381,10 +405,10 @@ impl Sources {
     }
 
     /// What was said in this opening, with the bytes that came; to be kept.
-    pub(crate) fn news(&self) -> Vec<(String, There)> {
+    pub(crate) fn news(&self) -> Vec<(String, FetchedResource)> {
         let state = self.state();
-        let is_news = |(url, there): &(&String, &There)| there.is_new && is_of_network(url);
-        let mut news: Vec<(String, There)> =
+        let is_news = |(url, there): &(&String, &FetchedResource)| there.is_new && is_of_network(url);
+        let mut news: Vec<(String, FetchedResource)> =
             state.there.iter().filter(is_news).map(|(url, there)| (url.clone(), there.clone())).collect();
         news.sort_by(|one, other| one.0.cmp(&other.0));
         news
@@ -393,8 +417,9 @@ impl Sources {
     /// An address whose server wants nothing of it to be kept.
     pub(crate) fn unkeepable(&self) -> Option<String> {
         let state = self.state();
-        let is_so =
-            |there: &There| there.said.as_ref().is_some_and(|said| !freshness::may_be_kept(&said.headers));
+        let is_so = |there: &FetchedResource| {
+            there.said.as_ref().is_some_and(|said| !freshness::may_be_kept(&said.headers))
+        };
         state.there.iter().filter(|(_, there)| is_so(there)).map(|(url, _)| url.clone()).min()
     }
 
@@ -417,13 +442,13 @@ impl Sources {
 
 /// Nobody answered: what is kept counts, unless it is a page of which it was said that it must not. Without its parts a page would be
 /// shown, and kept, as nobody has seen it.
-fn silent(error: Arc<FetchError>, purpose: Purpose, kept: Option<&Said>) -> There {
+fn silent(error: Arc<FetchError>, purpose: Purpose, kept: Option<&CachedResponse>) -> FetchedResource {
     let said = match kept {
         Some(said) if purpose == Purpose::Page && freshness::must_ask(&said.headers) => {
-            return There::nothing(Arc::new(FetchError::MustAsk { error }));
+            return FetchedResource::nothing(Arc::new(FetchError::MustAsk { error }));
         }
         kept => kept.cloned(),
     };
     let is_as_kept = said.is_some();
-    There { said, bytes: None, error: Some(error), is_new: false, is_as_kept, is_forbidden: false }
+    FetchedResource { said, bytes: None, error: Some(error), is_new: false, is_as_kept, is_forbidden: false }
 }

@@ -22,24 +22,24 @@ pub const LAYOUT_THREAD: &str = "layout";
 const LONGEST: Duration = Duration::from_secs(1 << 30);
 
 /// What is called when the rest is there.
-type Then = Box<dyn FnOnce() + Send>;
+type Callback = Box<dyn FnOnce() + Send>;
 
-struct State<B> {
+struct StepState<B> {
     rest: Option<Result<B, RecordError>>,
     /// Somebody may fetch it.
     is_wanted: bool,
     is_done: bool,
-    then: Option<Then>,
+    then: Option<Callback>,
 }
 
 /// Where the rest is put.
-struct Place<B> {
-    state: Mutex<State<B>>,
+struct ResultSlot<B> {
+    state: Mutex<StepState<B>>,
     changed: Condvar,
 }
 
-impl<B> Place<B> {
-    fn state(&self) -> MutexGuard<'_, State<B>> {
+impl<B> ResultSlot<B> {
+    fn state(&self) -> MutexGuard<'_, StepState<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -59,12 +59,12 @@ impl<B> Place<B> {
 }
 
 /// What the work hands its results to.
-pub(crate) struct Hand<A, B> {
+pub(crate) struct ResultSender<A, B> {
     first: Box<dyn Fn(A) + Send>,
-    place: Arc<Place<B>>,
+    place: Arc<ResultSlot<B>>,
 }
 
-impl<A, B> Hand<A, B> {
+impl<A, B> ResultSender<A, B> {
     /// Hands out what the first step made.
     pub(crate) fn out(&self, first: A) {
         (self.first)(first);
@@ -77,26 +77,26 @@ impl<A, B> Hand<A, B> {
 }
 
 /// What the second step makes: there, or on its way.
-pub(crate) struct Coming<B> {
-    place: Arc<Place<B>>,
+pub(crate) struct DeferredResult<B> {
+    place: Arc<ResultSlot<B>>,
     there: OnceLock<Result<B, RecordError>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     end: Instant,
     time: Duration,
 }
 
-impl<B> Coming<B> {
-    fn new(time: Duration) -> Coming<B> {
-        let state = State { rest: None, is_wanted: true, is_done: false, then: None };
-        let place = Place { state: Mutex::new(state), changed: Condvar::new() };
+impl<B> DeferredResult<B> {
+    fn new(time: Duration) -> DeferredResult<B> {
+        let state = StepState { rest: None, is_wanted: true, is_done: false, then: None };
+        let place = ResultSlot { state: Mutex::new(state), changed: Condvar::new() };
         let now = Instant::now();
         let end = now.checked_add(time).unwrap_or(now + LONGEST);
-        Coming { place: Arc::new(place), there: OnceLock::new(), thread: Mutex::default(), end, time }
+        DeferredResult { place: Arc::new(place), there: OnceLock::new(), thread: Mutex::default(), end, time }
     }
 
     /// What is there already.
-    pub(crate) fn there(rest: B) -> Coming<B> {
-        let coming = Coming::new(Duration::ZERO);
+    pub(crate) fn there(rest: B) -> DeferredResult<B> {
+        let coming = DeferredResult::new(Duration::ZERO);
         coming.place.put(Ok(rest));
         coming
     }
@@ -151,7 +151,7 @@ impl<B> Coming<B> {
     }
 }
 
-impl<B> Drop for Coming<B> {
+impl<B> Drop for DeferredResult<B> {
     fn drop(&mut self) {
         let mut state = self.place.state();
         state.is_wanted = false;
@@ -167,14 +167,14 @@ impl<B> Drop for Coming<B> {
 /// Those of the first step; [`PageError::Engine`], [`PageError::TimeOut`], [`PageError::Thread`].
 pub(crate) fn run<A: Send + 'static, B: Send + 'static>(
     time: Duration,
-    work: impl FnOnce(&Hand<A, B>) -> Result<B, PageError> + Send + 'static,
-) -> Result<(A, Coming<B>), PageError> {
+    work: impl FnOnce(&ResultSender<A, B>) -> Result<B, PageError> + Send + 'static,
+) -> Result<(A, DeferredResult<B>), PageError> {
     let (first, receiver) = sync_channel(1);
     let (failure, failed) = sync_channel(1);
-    let coming = Coming::new(time);
+    let coming = DeferredResult::new(time);
     // Whoever waited may have gone.
     let first = Box::new(move |made| drop(first.try_send(made)));
-    let hand = Hand { first, place: Arc::clone(&coming.place) };
+    let hand = ResultSender { first, place: Arc::clone(&coming.place) };
     let caught = move || {
         let made = catch_unwind(AssertUnwindSafe(|| work(&hand))).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -186,7 +186,7 @@ pub(crate) fn run<A: Send + 'static, B: Send + 'static>(
             let _ = failure.try_send(error);
             of_rest
         });
-        let Hand { place, first } = hand;
+        let ResultSender { place, first } = hand;
         // Whoever waits for the first step is told why there is none.
         drop((first, failure));
         place.put(rest);
@@ -214,26 +214,26 @@ pub(crate) mod held {
     use super::*;
 
     /// Work that hands out to `first`, and what comes of it.
-    pub(crate) fn ends<A, B>(first: impl Fn(A) + Send + 'static) -> (Hand<A, B>, Coming<B>) {
+    pub(crate) fn ends<A, B>(first: impl Fn(A) + Send + 'static) -> (ResultSender<A, B>, DeferredResult<B>) {
         ends_within(Duration::from_secs(300), first)
     }
 
     pub(crate) fn ends_within<A, B>(
         time: Duration,
         first: impl Fn(A) + Send + 'static,
-    ) -> (Hand<A, B>, Coming<B>) {
-        let coming = Coming::new(time);
-        (Hand { first: Box::new(first), place: Arc::clone(&coming.place) }, coming)
+    ) -> (ResultSender<A, B>, DeferredResult<B>) {
+        let coming = DeferredResult::new(time);
+        (ResultSender { first: Box::new(first), place: Arc::clone(&coming.place) }, coming)
     }
 
-    impl<A, B> Hand<A, B> {
+    impl<A, B> ResultSender<A, B> {
         /// The rest is there.
         pub(crate) fn put(&self, rest: Result<B, RecordError>) {
             self.place.put(rest);
         }
     }
 
-    impl<B> Coming<B> {
+    impl<B> DeferredResult<B> {
         /// Waits for it and takes it.
         pub(crate) fn take(mut self) -> Result<B, RecordError> {
             let _ = self.get();
@@ -253,17 +253,19 @@ mod tests {
 
     #[test]
     fn a_panic_of_the_engine_is_a_typed_error_with_its_words() {
-        let made = run(LONG, |_: &Hand<(), ()>| -> Result<(), PageError> { panic!("node {} is gone", 7) });
+        let made =
+            run(LONG, |_: &ResultSender<(), ()>| -> Result<(), PageError> { panic!("node {} is gone", 7) });
         let Err(PageError::Engine { message }) = made.map(|_| ()) else { panic!("no such error") };
         assert_eq!(message, "node 7 is gone");
-        let made = run(LONG, |_: &Hand<(), ()>| -> Result<(), PageError> { panic!("plain") }).map(|_| ());
+        let made =
+            run(LONG, |_: &ResultSender<(), ()>| -> Result<(), PageError> { panic!("plain") }).map(|_| ());
         assert!(matches!(&made, Err(PageError::Engine { message }) if message == "plain"), "{made:?}");
     }
 
     #[test]
     fn an_engine_that_does_not_end_is_left_to_itself() {
         let (sender, receiver) = channel::<()>();
-        let never = move |_: &Hand<(), ()>| {
+        let never = move |_: &ResultSender<(), ()>| {
             let _ = receiver.recv();
             Ok(())
         };
@@ -275,8 +277,8 @@ mod tests {
     /// Work whose second step waits until it may go on.
     fn holding<B: Send + 'static>(
         go_on: Receiver<()>,
-        rest: impl FnOnce(&Hand<&'static str, B>) -> Result<B, PageError> + Send + 'static,
-    ) -> impl FnOnce(&Hand<&'static str, B>) -> Result<B, PageError> + Send + 'static {
+        rest: impl FnOnce(&ResultSender<&'static str, B>) -> Result<B, PageError> + Send + 'static,
+    ) -> impl FnOnce(&ResultSender<&'static str, B>) -> Result<B, PageError> + Send + 'static {
         move |hand| {
             hand.out("pixels");
             let _ = go_on.recv();
@@ -337,7 +339,7 @@ mod tests {
         for fails in [false, true] {
             let is_gone = Arc::new(AtomicBool::new(false));
             let last = Last(Arc::clone(&is_gone));
-            let work = move |hand: &Hand<(), ()>| {
+            let work = move |hand: &ResultSender<(), ()>| {
                 LAST.with(|slot| slot.set(last).is_ok());
                 if fails {
                     return Err(PageError::Engine { message: String::new() });
@@ -354,7 +356,7 @@ mod tests {
     fn a_record_that_nobody_wants_is_not_begun_and_told_to_nobody() {
         let (sender, go_on) = channel();
         let (said, says) = channel();
-        let rest = move |hand: &Hand<_, _>| {
+        let rest = move |hand: &ResultSender<_, _>| {
             said.send(hand.is_wanted()).unwrap();
             Ok(())
         };

@@ -14,7 +14,7 @@ use std::io::Read;
 
 use data_url::DataUrl;
 use encoding_rs::{Encoding, WINDOWS_1252};
-use holdfast_dom::{Document, Kind, Namespace, Node};
+use holdfast_dom::{Document, Namespace, Node, NodeKind};
 use roxmltree::ParsingOptions;
 
 use crate::families;
@@ -35,7 +35,7 @@ const ENTITY_REFERENCES: usize = 256;
 
 /// What is found in a picture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Vetted {
+pub(crate) struct SvgSummary {
     /// What the engine does not paint of it, for people.
     pub(crate) lacks: BTreeSet<&'static str>,
     /// Whether it has text, which is painted in fonts of this machine.
@@ -48,7 +48,7 @@ pub(crate) struct Vetted {
     patterns: HashSet<String>,
 }
 
-impl Vetted {
+impl SvgSummary {
     /// The value of an attribute, or a style sheet, without what the engine paints wrong.
     pub(crate) fn without_patterns<'v>(&self, value: &'v str) -> Cow<'v, str> {
         let mut fixed: Option<String> = None;
@@ -64,7 +64,7 @@ impl Vetted {
     }
 
     /// Takes up what was found in another picture of the page.
-    pub(crate) fn merge(&mut self, other: Vetted) {
+    pub(crate) fn merge(&mut self, other: SvgSummary) {
         self.lacks.extend(other.lacks);
         self.has_text |= other.has_text;
         self.pixels += other.pixels;
@@ -123,14 +123,14 @@ impl Element<'_> {
 }
 
 /// Looks at the picture that an element of a page is; its descendants of other namespaces do not count.
-fn vet_inline(root: Node<'_>) -> Result<Vetted, &'static str> {
+fn vet_inline(root: Node<'_>) -> Result<SvgSummary, &'static str> {
     let mut elements: Vec<Element<'_>> = Vec::new();
     let mut numbers: HashMap<u32, usize> = HashMap::new();
     let mut foreign = false;
     for node in std::iter::once(root).chain(root.descendants()) {
         let parent = node.parent().and_then(|parent| numbers.get(&parent.id()).copied());
         match node.kind() {
-            Kind::Element if node == root || parent.is_some() => {
+            NodeKind::Element if node == root || parent.is_some() => {
                 if node != root && node.namespace() != Some(Namespace::Svg) {
                     foreign = true;
                     continue;
@@ -146,7 +146,7 @@ fn vet_inline(root: Node<'_>) -> Result<Vetted, &'static str> {
                     text: String::new(),
                 });
             }
-            Kind::Text => {
+            NodeKind::Text => {
                 if let Some(parent) = parent.filter(|parent| elements[*parent].name == "style") {
                     elements[parent].text.push_str(node.data().unwrap_or_default());
                 }
@@ -167,7 +167,7 @@ pub(crate) fn is_picture(node: Node<'_>) -> bool {
 }
 
 /// The outermost pictures of a page, by their nodes: what is found in each, or why the engine does not get it.
-pub(crate) type Pictures = BTreeMap<u32, Result<Vetted, &'static str>>;
+pub(crate) type Pictures = BTreeMap<u32, Result<SvgSummary, &'static str>>;
 
 /// Looks at all pictures of a page.
 pub(crate) fn pictures(document: &Document<'_>) -> Pictures {
@@ -202,7 +202,7 @@ fn is_packed(bytes: &[u8]) -> bool {
 }
 
 /// A picture as the engine may have it, in UTF-8, and what was found in it; nothing, if the bytes are no XML, and so no picture.
-pub(crate) fn vet_file(given: &[u8], bytes_max: u64) -> Result<Option<(Vec<u8>, Vetted)>, &'static str> {
+pub(crate) fn vet_file(given: &[u8], bytes_max: u64) -> Result<Option<(Vec<u8>, SvgSummary)>, &'static str> {
     let unpacked;
     let bytes = if is_packed(given) {
         let mut all = Vec::new();
@@ -355,11 +355,11 @@ fn lack_of(name: &str) -> Option<&'static str> {
     })
 }
 
-fn vet(elements: &[Element<'_>]) -> Result<Vetted, &'static str> {
+fn vet(elements: &[Element<'_>]) -> Result<SvgSummary, &'static str> {
     if elements.len() > ELEMENTS_MAX {
         return Err(TOO_MANY);
     }
-    let mut vetted = Vetted::default();
+    let mut vetted = SvgSummary::default();
     let mut depths: Vec<u32> = Vec::with_capacity(elements.len());
     let mut by_id: HashMap<&str, usize> = HashMap::new();
     let rules: Vec<Rule<'_>> = elements.iter().flat_map(|one| rules_of(&one.text)).collect();
@@ -465,7 +465,7 @@ fn cost(graph: &[Vec<(usize, u64)>], own: impl Fn(usize) -> u64) -> Option<u64> 
 mod tests {
     use super::*;
 
-    fn vetted(body: &str) -> Result<(String, Vetted), &'static str> {
+    fn vetted(body: &str) -> Result<(String, SvgSummary), &'static str> {
         let text = format!(
             "<svg xmlns='http://www.w3.org/2000/svg' xmlns:x='http://www.w3.org/1999/xlink'>{body}</svg>"
         );

@@ -5,12 +5,12 @@
 use std::collections::HashSet;
 
 use blitz_dom::{Attribute, DocumentMutator, LocalName, Namespace as Url, NodeId, Prefix, QualName};
-use holdfast_dom::{AttributeRef, Damage, Document, DomError, Kind, Namespace, Node};
+use holdfast_dom::{AttributeRef, Damage, Document, DomError, Namespace, Node, NodeKind};
 
-use crate::forms::{self, Shown};
+use crate::forms::{self, FieldContent};
 use crate::hints;
 use crate::spans::Spans;
-use crate::svg::{Pictures, Vetted, is_plain, leads_out, xml_text};
+use crate::svg::{Pictures, SvgSummary, is_plain, leads_out, xml_text};
 
 /// A node of the document, and what it is in the engine.
 pub(crate) type Pair = (u32, NodeId);
@@ -30,7 +30,7 @@ pub(crate) fn build(
 ) -> Result<Vec<Pair>, DomError> {
     let mut pairs = Vec::with_capacity(document.size().nodes as usize);
     // The next node and its parent in the engine; what comes after it is behind it.
-    let mut next: Vec<(Node<'_>, NodeId, Option<&Vetted>)> =
+    let mut next: Vec<(Node<'_>, NodeId, Option<&SvgSummary>)> =
         document.root().first_child().map(|first| (first, root, None)).into_iter().collect();
     let mut steps_left = document.size().nodes;
     let mut without_texts: HashSet<u32> = HashSet::new();
@@ -46,9 +46,9 @@ pub(crate) fn build(
         }
         match node.kind() {
             // The engine writes a picture as XML, where what HTML has as text could be elements.
-            Kind::Element if within.is_some() && !is_drawn(node) => {}
-            Kind::Element if captions.contains(&node.id()) => {}
-            Kind::Element => {
+            NodeKind::Element if within.is_some() && !is_drawn(node) => {}
+            NodeKind::Element if captions.contains(&node.id()) => {}
+            NodeKind::Element => {
                 let is_without = without.contains(&node.id());
                 let is_outermost = within.is_none();
                 let (within, is_refused) = match (within, pictures.get(&node.id())) {
@@ -73,10 +73,10 @@ pub(crate) fn build(
                     next.extend(caption.first_child().map(|child| (child, made, None)));
                 }
                 let shown = forms::shown(node);
-                if let Shown::Placeholder(text) = &shown {
+                if let FieldContent::Placeholder(text) = &shown {
                     attributes.push(plain_attribute("value", text));
                 }
-                if let Shown::Placeholder(_) | Shown::PlaceholderText(_) = &shown {
+                if let FieldContent::Placeholder(_) | FieldContent::PlaceholderText(_) = &shown {
                     attributes.push(plain_attribute(forms::MARK, "placeholder"));
                 }
                 let made = tree.create_element(name_of(node), attributes);
@@ -84,22 +84,22 @@ pub(crate) fn build(
                 tree.append_children(parent, &[made]);
                 let mut is_empty = is_without && node.name() == Some("style") || is_refused;
                 match shown {
-                    Shown::Text(text) | Shown::PlaceholderText(text) => {
+                    FieldContent::Text(text) | FieldContent::PlaceholderText(text) => {
                         let text = tree.create_text_node(&text);
                         tree.append_children(made, &[text]);
                         is_empty = true;
                     }
-                    Shown::WithoutTexts => {
+                    FieldContent::WithoutTexts => {
                         without_texts.insert(node.id());
                     }
-                    Shown::Own | Shown::Placeholder(_) => {}
+                    FieldContent::Own | FieldContent::Placeholder(_) => {}
                 }
                 if let (Some(child), false) = (node.first_child(), is_empty) {
                     next.push((child, made, within));
                 }
             }
-            Kind::Text if node.parent().is_some_and(|parent| without_texts.contains(&parent.id())) => {}
-            Kind::Text => {
+            NodeKind::Text if node.parent().is_some_and(|parent| without_texts.contains(&parent.id())) => {}
+            NodeKind::Text => {
                 let text = node.data().unwrap_or_default();
                 let made = match within {
                     Some(vetted) => tree.create_text_node(&xml_text(&vetted.without_patterns(text))),
@@ -148,7 +148,12 @@ fn name_of(node: Node<'_>) -> QualName {
     QualName::new(None, Url::from(namespace.url()), LocalName::from(node.name().unwrap_or_default()))
 }
 
-fn attributes_of(node: Node<'_>, is_without: bool, within: Option<&Vetted>, spans: &Spans) -> Vec<Attribute> {
+fn attributes_of(
+    node: Node<'_>,
+    is_without: bool,
+    within: Option<&SvgSummary>,
+    spans: &Spans,
+) -> Vec<Attribute> {
     let is_frame = matches!(node.name(), Some("iframe" | "frame" | "object" | "embed"));
     let is_link = node.name() == Some("link");
     let loads = |name: &str| {

@@ -1,6 +1,6 @@
 //! A document in the form in which the cases have it.
 
-use holdfast_dom::{Document, Kind, Namespace, Node};
+use holdfast_dom::{Document, Namespace, Node, NodeKind};
 
 pub fn dumped(document: &Document<'_>, is_fragment: bool) -> String {
     let mut text = String::new();
@@ -39,17 +39,17 @@ pub fn doctype(name: &str, public: &str, system: &str) -> String {
 
 fn node(node: Node<'_>, depth: usize, text: &mut String) {
     match node.kind() {
-        Kind::Doctype => {
+        NodeKind::Doctype => {
             let said = node.doctype().unwrap();
             line(depth, &doctype(said.name, said.public_id, said.system_id), text);
         }
-        Kind::Text => line(depth, &format!("\"{}\"", node.data().unwrap()), text),
-        Kind::Comment => line(depth, &format!("<!-- {} -->", node.data().unwrap()), text),
-        Kind::ProcessingInstruction => {
+        NodeKind::Text => line(depth, &format!("\"{}\"", node.data().unwrap()), text),
+        NodeKind::Comment => line(depth, &format!("<!-- {} -->", node.data().unwrap()), text),
+        NodeKind::ProcessingInstruction => {
             let said = format!("<?{} {}>", node.target().unwrap(), node.data().unwrap());
             line(depth, &said, text);
         }
-        Kind::Element => {
+        NodeKind::Element => {
             let name = prefixed(node.namespace().unwrap(), node.name().unwrap());
             line(depth, &format!("<{name}>"), text);
             let mut attributes: Vec<String> = node

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use blitz_traits::net::Url;
 
-use crate::fetch::{Answer, Fetch, FetchError, Fetched, Purpose, Wanted, folder, sniff};
+use crate::fetch::{Fetch, FetchAnswer, FetchError, FetchRequest, FetchedBytes, Purpose, folder, sniff};
 
 /// Gives files, and nothing else.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Files;
 
 impl Fetch for Files {
-    fn fetch(&self, wanted: &Wanted<'_>) -> Result<Answer, FetchError> {
+    fn fetch(&self, wanted: &FetchRequest<'_>) -> Result<FetchAnswer, FetchError> {
         if wanted.url.scheme() != "file" {
             return Err(FetchError::Refused("only files are read"));
         }
@@ -33,7 +33,7 @@ impl Fetch for Files {
             return Err(FetchError::Binary { kind });
         }
         let url = if is_folder { Url::from_directory_path(&path).ok() } else { None };
-        Ok(Answer::Bytes(Fetched::new(url.unwrap_or_else(|| wanted.url.clone()), bytes)))
+        Ok(FetchAnswer::Bytes(FetchedBytes::new(url.unwrap_or_else(|| wanted.url.clone()), bytes)))
     }
 }
 

@@ -27,26 +27,26 @@ pub trait Fetch: Send + Sync {
     ///
     /// # Errors
     /// [`FetchError`]. Half of what there is is an error, not less of it.
-    fn fetch(&self, wanted: &Wanted<'_>) -> Result<Answer, FetchError>;
+    fn fetch(&self, wanted: &FetchRequest<'_>) -> Result<FetchAnswer, FetchError>;
 }
 
 /// Asks somebody, and believes neither that it heeds the bound nor that it never panics: it need not be of this crate.
-pub(crate) fn ask(from: &dyn Fetch, wanted: &Wanted<'_>) -> Result<Answer, FetchError> {
+pub(crate) fn ask(from: &dyn Fetch, wanted: &FetchRequest<'_>) -> Result<FetchAnswer, FetchError> {
     let asked = catch_unwind(AssertUnwindSafe(|| from.fetch(wanted)));
     let answer = asked
         .map_err(|_| FetchError::Protocol { message: "asking it failed in this program".to_owned() })??;
     match &answer {
-        Answer::Bytes(fetched) if fetched.bytes.len() as u64 > wanted.bytes_max => {
+        FetchAnswer::Bytes(fetched) if fetched.bytes.len() as u64 > wanted.bytes_max => {
             Err(FetchError::TooLarge { bytes_max: wanted.bytes_max })
         }
-        Answer::Nothing(missing) if !matches!(missing.status, 404 | 410) => Err(FetchError::NotFound),
+        FetchAnswer::Nothing(missing) if !matches!(missing.status, 404 | 410) => Err(FetchError::NotFound),
         _ => Ok(answer),
     }
 }
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct FetchRequest<'a> {
     /// The address, without a place in it.
     pub url: &'a Url,
     /// No more bytes than these: more is an error.
@@ -54,14 +54,14 @@ pub struct Wanted<'a> {
     /// What for.
     pub purpose: Purpose,
     /// What was said of it when it was asked for last, if its bytes are there still: they need not come again then.
-    pub known: Option<Known<'a>>,
+    pub known: Option<KnownResponse<'a>>,
     /// Whether an answer from a store on the way is no answer.
     pub anew: bool,
 }
 
 /// What was said of an address before.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct KnownResponse<'a> {
     /// Where the bytes were found at last.
     pub url: &'a Url,
     /// What was said of them there.
@@ -79,18 +79,18 @@ pub enum Purpose {
 
 /// An answer.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum FetchAnswer {
     /// The bytes.
-    Bytes(Fetched),
+    Bytes(FetchedBytes),
     /// They are those that are known; and what is said of them now.
     Unchanged(Headers),
     /// There are none, of a part of a page; and what is said of that. Whoever cannot say anything of it gives [`FetchError::NotFound`].
-    Nothing(Missing),
+    Nothing(MissingResource),
 }
 
 /// That there is nothing, and what was said of that.
 #[derive(Clone, Debug)]
-pub struct Missing {
+pub struct MissingResource {
     /// Where nothing was found at last.
     pub url: Url,
     /// The status by which it was said: 404 or 410.
@@ -101,7 +101,7 @@ pub struct Missing {
 
 /// Bytes, and what was said of them.
 #[derive(Clone, Debug)]
-pub struct Fetched {
+pub struct FetchedBytes {
     /// The bytes, all of them.
     pub bytes: Vec<u8>,
     /// Where they were found at last; addresses in them are relative to it.
@@ -112,11 +112,11 @@ pub struct Fetched {
     pub at: SystemTime,
 }
 
-impl Fetched {
+impl FetchedBytes {
     /// Bytes of which nothing is said.
     #[must_use]
-    pub fn new(url: Url, bytes: Vec<u8>) -> Fetched {
-        Fetched { bytes, url, headers: Headers::default(), at: SystemTime::now() }
+    pub fn new(url: Url, bytes: Vec<u8>) -> FetchedBytes {
+        FetchedBytes { bytes, url, headers: Headers::default(), at: SystemTime::now() }
     }
 }
 

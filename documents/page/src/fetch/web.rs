@@ -14,7 +14,10 @@ use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnecto
 use ureq::{Agent, Body, http};
 
 use crate::fetch::tls::TlsConnector;
-use crate::fetch::{Answer, Fetch, FetchError, Fetched, Files, Headers, Missing, Purpose, Wanted, sniff};
+use crate::fetch::{
+    Fetch, FetchAnswer, FetchError, FetchRequest, FetchedBytes, Files, Headers, MissingResource, Purpose,
+    sniff,
+};
 
 /// How long is waited for a connection.
 const CONNECT: Duration = Duration::from_secs(15);
@@ -62,7 +65,7 @@ impl Web {
         Web { agent: Agent::with_parts(config, connector, DefaultResolver::default()), patience }
     }
 
-    fn ask(&self, wanted: &Wanted<'_>) -> Result<Answer, FetchError> {
+    fn ask(&self, wanted: &FetchRequest<'_>) -> Result<FetchAnswer, FetchError> {
         let end = Instant::now() + self.patience;
         let mut url = nameless(wanted.url.clone());
         for _ in 0..=REDIRECTS_MAX {
@@ -72,7 +75,7 @@ impl Web {
             match status {
                 200 => {}
                 304 if wanted.known.is_some_and(|known| *known.url == url) => {
-                    return Ok(Answer::Unchanged(headers_of(&response)));
+                    return Ok(FetchAnswer::Unchanged(headers_of(&response)));
                 }
                 301 | 302 | 303 | 307 | 308 => {
                     url = target(&url, &response)?;
@@ -80,7 +83,7 @@ impl Web {
                 }
                 404 | 410 if wanted.purpose == Purpose::Part => {
                     let headers = headers_of(&response);
-                    return Ok(Answer::Nothing(Missing { url, status, headers }));
+                    return Ok(FetchAnswer::Nothing(MissingResource { url, status, headers }));
                 }
                 404 | 410 => return Err(FetchError::NotFound),
                 _ => return Err(FetchError::Status { status }),
@@ -95,12 +98,17 @@ impl Web {
             {
                 return Err(FetchError::Binary { kind });
             }
-            return Ok(Answer::Bytes(Fetched { bytes, url, headers, at: SystemTime::now() }));
+            return Ok(FetchAnswer::Bytes(FetchedBytes { bytes, url, headers, at: SystemTime::now() }));
         }
         Err(FetchError::Redirects { max: REDIRECTS_MAX })
     }
 
-    fn call(&self, url: &Url, wanted: &Wanted<'_>, end: Instant) -> Result<http::Response<Body>, FetchError> {
+    fn call(
+        &self,
+        url: &Url,
+        wanted: &FetchRequest<'_>,
+        end: Instant,
+    ) -> Result<http::Response<Body>, FetchError> {
         if Instant::now() >= end {
             return Err(FetchError::TimeOut { seconds: self.patience.as_secs() });
         }
@@ -150,7 +158,7 @@ impl Web {
 }
 
 impl Fetch for Web {
-    fn fetch(&self, wanted: &Wanted<'_>) -> Result<Answer, FetchError> {
+    fn fetch(&self, wanted: &FetchRequest<'_>) -> Result<FetchAnswer, FetchError> {
         match wanted.url.scheme() {
             "http" | "https" => self.ask(wanted),
             _ => Files.fetch(wanted),

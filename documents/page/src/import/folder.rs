@@ -18,7 +18,7 @@ const TROUBLES_MAX: usize = 100;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Walked {
+pub(crate) struct FolderWalk {
     pub(crate) pages: Vec<PathBuf>,
     /// Hidden files and folders that were left out.
     pub(crate) hidden: u64,
@@ -35,11 +35,11 @@ pub(crate) struct Walked {
 ///
 /// # Errors
 /// When the folder itself cannot be read.
-pub(crate) fn walk(root: &Path, with_hidden: bool, stop: &AtomicBool) -> io::Result<Option<Walked>> {
+pub(crate) fn walk(root: &Path, with_hidden: bool, stop: &AtomicBool) -> io::Result<Option<FolderWalk>> {
     let real = root.canonicalize()?;
     // What the walk itself says of this would name the folder twice.
     std::fs::read_dir(&real)?;
-    let mut walked = Walked::default();
+    let mut walked = FolderWalk::default();
     let mut outside = 0;
     let mut hidden = 0;
     let is_taken = |entry: &DirEntry| {
@@ -133,7 +133,7 @@ mod tests {
         link(".", "circle");
         let go = AtomicBool::new(false);
         let walked = walk(&root, false, &go).unwrap().unwrap();
-        let names = |walked: &Walked| -> Vec<String> {
+        let names = |walked: &FolderWalk| -> Vec<String> {
             let real = root.canonicalize().unwrap();
             walked
                 .pages

@@ -9,51 +9,51 @@ use zerocopy::little_endian::U64;
 use crate::cache::Cache;
 use crate::entry::USED_AT;
 use crate::error::{CacheError, PageError};
-use crate::import::pages::Made;
-use crate::import::{End, Outcome};
+use crate::import::pages::ImportedPage;
+use crate::import::{ImportEnd, PageOutcome};
 
 /// Pages that need not be kept again are noted as used together.
 const TOUCHED_MAX: usize = 1_000;
 
 /// See the module.
-pub(crate) struct Writer {
+pub(crate) struct CacheWriter {
     cache: Cache,
     touched: Vec<String>,
 }
 
-impl Writer {
-    pub(crate) fn new(cache: &Cache, since_s: u64) -> Writer {
-        Writer { cache: cache.sparing(since_s), touched: Vec::new() }
+impl CacheWriter {
+    pub(crate) fn new(cache: &Cache, since_s: u64) -> CacheWriter {
+        CacheWriter { cache: cache.sparing(since_s), touched: Vec::new() }
     }
 
     /// Keeps what was made.
     ///
     /// # Errors
     /// When no more can be kept.
-    pub(crate) fn write(&mut self, made: Result<Made, PageError>) -> Result<Outcome, End> {
+    pub(crate) fn write(&mut self, made: Result<ImportedPage, PageError>) -> Result<PageOutcome, ImportEnd> {
         match made {
-            Err(error) => Ok(Outcome::Failed { why: error.to_string() }),
-            Ok(Made::Refused { why }) => Ok(Outcome::Failed { why }),
-            Ok(Made::Unchanged { view }) => {
+            Err(error) => Ok(PageOutcome::Failed { why: error.to_string() }),
+            Ok(ImportedPage::Refused { why }) => Ok(PageOutcome::Failed { why }),
+            Ok(ImportedPage::Unchanged { view }) => {
                 self.touched.push(view);
                 if self.touched.len() == TOUCHED_MAX {
                     self.note();
                 }
-                Ok(Outcome::Unchanged)
+                Ok(PageOutcome::Unchanged)
             }
-            Ok(Made::Entry(to_keep)) => {
+            Ok(ImportedPage::Entry(to_keep)) => {
                 // Before something is let go.
                 self.note();
                 match to_keep.keep(&self.cache) {
                     Ok(kept) => {
                         let bytes = kept.view_bytes + kept.document_bytes;
-                        Ok(Outcome::Kept { bytes, evicted: kept.evicted })
+                        Ok(PageOutcome::Kept { bytes, evicted: kept.evicted })
                     }
                     Err(error @ (CacheError::TooLarge { .. } | CacheError::Record(_))) => {
-                        Ok(Outcome::Failed { why: error.to_string() })
+                        Ok(PageOutcome::Failed { why: error.to_string() })
                     }
-                    Err(CacheError::Full) => Err(End::Full),
-                    Err(error) => Err(End::Cache(error)),
+                    Err(CacheError::Full) => Err(ImportEnd::Full),
+                    Err(error) => Err(ImportEnd::Cache(error)),
                 }
             }
         }
@@ -81,7 +81,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for CacheWriter {
     fn drop(&mut self) {
         self.note();
     }

@@ -32,17 +32,17 @@ use crate::limits::PageLimits;
 use crate::view::View;
 
 pub use error::ImportError;
-use keep::Writer;
-use pages::{Made, Pages};
-use turns::{Outstanding, Turns};
-pub use warc::Trouble;
+use keep::CacheWriter;
+use pages::{ImportPages, ImportedPage};
+use turns::{MemoryGate, Outstanding};
+pub use warc::ImportProblem;
 
 /// The most pages that are laid out at once.
 pub const JOBS_MAX: usize = 64;
 
 /// What is kept of each page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Only {
+pub enum ImportScope {
     /// Its document, and how it looks.
     All,
     /// Its document, for queries: nothing is laid out.
@@ -59,7 +59,7 @@ pub struct Import {
     /// How much of a page is taken.
     pub limits: PageLimits,
     /// What is kept.
-    pub only: Only,
+    pub only: ImportScope,
     /// How many pages are laid out at once.
     pub jobs: usize,
     /// Which pages: their names in the folder, or their addresses.
@@ -85,7 +85,7 @@ pub fn page_sum(address: &str) -> u64 {
 /// What came of a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum PageOutcome {
     /// It was kept.
     Kept {
         /// Bytes in the cache.
@@ -104,7 +104,7 @@ pub enum Outcome {
 
 /// What an import tells while it runs; from several threads.
 #[derive(Clone, Debug)]
-pub enum Event<'a> {
+pub enum ImportEvent<'a> {
     /// It looks what there is: so many bytes of a file are read.
     Looking {
         /// So far.
@@ -113,7 +113,7 @@ pub enum Event<'a> {
         of: u64,
     },
     /// It knows what there is.
-    Planned(&'a Plan),
+    Planned(&'a ImportPlan),
     /// A page is begun.
     Begun {
         /// Its address.
@@ -124,13 +124,13 @@ pub enum Event<'a> {
         /// Its address.
         address: &'a str,
         /// What came of it.
-        outcome: &'a Outcome,
+        outcome: &'a PageOutcome,
     },
 }
 
 /// What there is to import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct ImportPlan {
     /// Pages to do.
     pub pages: u64,
     /// Pages that were not asked for.
@@ -142,12 +142,12 @@ pub struct Plan {
     /// Records that are damaged, files and folders that cannot be read.
     pub damaged: u64,
     /// What is wrong with these, the first of them.
-    pub troubles: Vec<Trouble>,
+    pub troubles: Vec<ImportProblem>,
 }
 
 /// How an import ended.
 #[derive(Debug)]
-pub enum End {
+pub enum ImportEnd {
     /// All pages are done.
     Done,
     /// It was to stop.
@@ -162,9 +162,9 @@ pub enum End {
 
 /// What it came to, besides what was told.
 #[derive(Debug)]
-pub struct Imported {
+pub struct ImportReport {
     /// Why there is no more.
-    pub end: End,
+    pub end: ImportEnd,
     /// Responses whose bytes have not the sum that the file says.
     pub wrong_sums: u64,
     /// Pages that waited until they were alone, since there was no room for them beside others.
@@ -180,11 +180,11 @@ impl Import {
         &self,
         cache: &Cache,
         stop: &AtomicBool,
-        tell: &(dyn Fn(Event<'_>) + Sync),
-    ) -> Result<Imported, ImportError> {
-        let pages = Pages::find(self, stop, tell)?;
-        tell(Event::Planned(&pages.plan));
-        let shared = Shared {
+        tell: &(dyn Fn(ImportEvent<'_>) + Sync),
+    ) -> Result<ImportReport, ImportError> {
+        let pages = ImportPages::find(self, stop, tell)?;
+        tell(ImportEvent::Planned(&pages.plan));
+        let shared = ImportRun {
             import: self,
             pages: &pages,
             cache,
@@ -193,35 +193,35 @@ impl Import {
             next: AtomicUsize::new(0),
             end: Mutex::new(None),
             late: AtomicUsize::new(0),
-            turns: Turns::default(),
+            turns: MemoryGate::default(),
             waited: AtomicU64::new(0),
         };
         let (alone, rest) = pages.addresses.split_at(pages.alone);
         shared.go(alone, 1)?;
         shared.go(rest, self.jobs.clamp(1, JOBS_MAX))?;
         let end = shared.end.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let stopped = || if stop.load(Ordering::Relaxed) { End::Stopped } else { End::Done };
+        let stopped = || if stop.load(Ordering::Relaxed) { ImportEnd::Stopped } else { ImportEnd::Done };
         let waited = shared.waited.into_inner();
-        Ok(Imported { end: end.unwrap_or_else(stopped), wrong_sums: pages.wrong_sums(), waited })
+        Ok(ImportReport { end: end.unwrap_or_else(stopped), wrong_sums: pages.wrong_sums(), waited })
     }
 }
 
-struct Shared<'a> {
+struct ImportRun<'a> {
     import: &'a Import,
-    pages: &'a Pages,
+    pages: &'a ImportPages,
     cache: &'a Cache,
     stop: &'a AtomicBool,
-    tell: &'a (dyn Fn(Event<'_>) + Sync),
+    tell: &'a (dyn Fn(ImportEvent<'_>) + Sync),
     next: AtomicUsize,
-    end: Mutex<Option<End>>,
+    end: Mutex<Option<ImportEnd>>,
     /// Pages that took too long.
     late: AtomicUsize,
     /// Who makes a page beside others, and who alone.
-    turns: Turns,
+    turns: MemoryGate,
     waited: AtomicU64,
 }
 
-impl Shared<'_> {
+impl ImportRun<'_> {
     /// Does these pages, so many at once.
     fn go(&self, pages: &[String], jobs: usize) -> Result<(), ImportError> {
         self.next.store(0, Ordering::Relaxed);
@@ -231,7 +231,7 @@ impl Shared<'_> {
                 let sender = sender.clone();
                 let work = move || {
                     while let Some(address) = self.take(pages) {
-                        (self.tell)(Event::Begun { address });
+                        (self.tell)(ImportEvent::Begun { address });
                         let Some(made) = self.make(address) else { break };
                         if sender.send((address, made)).is_err() {
                             break;
@@ -247,7 +247,7 @@ impl Shared<'_> {
                 }
             }
             drop(sender);
-            let mut writer = Writer::new(self.cache, self.import.since_s);
+            let mut writer = CacheWriter::new(self.cache, self.import.since_s);
             for (address, made) in receiver {
                 let outcome = match made.end(|made| writer.write(made)) {
                     Ok(outcome) => outcome,
@@ -257,7 +257,7 @@ impl Shared<'_> {
                         continue;
                     }
                 };
-                (self.tell)(Event::Done { address, outcome: &outcome });
+                (self.tell)(ImportEvent::Done { address, outcome: &outcome });
             }
             Ok(())
         })
@@ -272,13 +272,14 @@ impl Shared<'_> {
     }
 
     /// The first reason counts.
-    fn finish(&self, end: End) {
+    fn finish(&self, end: ImportEnd) {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(end);
     }
 
     /// Nothing, if another process has to do it.
-    fn make(&self, address: &str) -> Option<Outstanding<'_, Result<Made, PageError>>> {
-        let is_want_of_room = |made: &Result<Made, PageError>| matches!(made, Err(PageError::Thread(_)));
+    fn make(&self, address: &str) -> Option<Outstanding<'_, Result<ImportedPage, PageError>>> {
+        let is_want_of_room =
+            |made: &Result<ImportedPage, PageError>| matches!(made, Err(PageError::Thread(_)));
         let mut made = self.turns.beside_others(|| self.try_to_make(address));
         // No fault of this page, as long as there are others, and what was made of them.
         if is_want_of_room(&made) && !self.has_late() {
@@ -291,19 +292,19 @@ impl Shared<'_> {
         }
         // Threads of pages that took too long have the memory.
         if is_want_of_room(&made) && self.has_late() {
-            self.finish(End::Weary);
+            self.finish(ImportEnd::Weary);
             return None;
         }
         Some(made)
     }
 
-    fn try_to_make(&self, address: &str) -> Result<Made, PageError> {
+    fn try_to_make(&self, address: &str) -> Result<ImportedPage, PageError> {
         let made = Address::parse(address)
             .and_then(|address| pages::make(self.import, self.cache, &self.pages.from, &address));
         if matches!(made, Err(PageError::TimeOut { .. }))
             && self.late.fetch_add(1, Ordering::Relaxed) + 1 >= self.import.jobs
         {
-            self.finish(End::Weary);
+            self.finish(ImportEnd::Weary);
         }
         made
     }

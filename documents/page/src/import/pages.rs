@@ -9,51 +9,51 @@ use crate::address::Address;
 use crate::cache::{self, Cache};
 use crate::error::PageError;
 use crate::fetch::{Fetch, Files, Url};
-use crate::import::warc::{Trouble, Warc};
-use crate::import::{Event, Import, ImportError, Only, Plan, folder, page_sum};
-use crate::keeping::ToKeep;
+use crate::import::warc::{ImportProblem, Warc};
+use crate::import::{Import, ImportError, ImportEvent, ImportPlan, ImportScope, folder, page_sum};
+use crate::keeping::UnsavedPage;
 use crate::open::{open_document, open_with};
-use crate::opened::{Opening, Tier};
-use crate::picture::Stale;
-use crate::sources::Asking;
+use crate::opened::{OpenOptions, Tier};
+use crate::picture::StaleReason;
+use crate::sources::CachePolicy;
 use crate::view::View;
 
 /// See the module.
-pub(crate) struct Pages {
+pub(crate) struct ImportPages {
     /// Who has them, and what they ask for.
     pub(crate) from: Arc<dyn Fetch>,
     /// Those to try alone first.
     pub(crate) addresses: Vec<String>,
     /// How many these are.
     pub(crate) alone: usize,
-    pub(crate) plan: Plan,
+    pub(crate) plan: ImportPlan,
     warc: Option<Arc<Warc>>,
 }
 
 /// What was made of a page.
-pub(crate) enum Made {
+pub(crate) enum ImportedPage {
     /// What the cache had is as it would be made.
     Unchanged {
         view: String,
     },
-    Entry(Box<ToKeep>),
+    Entry(Box<UnsavedPage>),
     /// It was made, and is not to be kept.
     Refused {
         why: String,
     },
 }
 
-impl Pages {
+impl ImportPages {
     /// Looks what there is.
     pub(crate) fn find(
         import: &Import,
         stop: &AtomicBool,
-        tell: &(dyn Fn(Event<'_>) + Sync),
-    ) -> Result<Pages, ImportError> {
+        tell: &(dyn Fn(ImportEvent<'_>) + Sync),
+    ) -> Result<ImportPages, ImportError> {
         let mut pages = if import.from.is_dir() {
-            Pages::of_folder(import, stop)?
+            ImportPages::of_folder(import, stop)?
         } else {
-            Pages::of_warc(&import.from, import, stop, tell)?
+            ImportPages::of_warc(&import.from, import, stop, tell)?
         };
         let before = pages.addresses.len();
         pages
@@ -71,7 +71,7 @@ impl Pages {
         Ok(pages)
     }
 
-    fn of_folder(import: &Import, stop: &AtomicBool) -> Result<Pages, ImportError> {
+    fn of_folder(import: &Import, stop: &AtomicBool) -> Result<ImportPages, ImportError> {
         let read = |error| ImportError::Read { path: import.from.clone(), error };
         let walked =
             folder::walk(&import.from, import.hidden, stop).map_err(read)?.ok_or(ImportError::Stopped)?;
@@ -79,14 +79,14 @@ impl Pages {
             return Err(ImportError::TooManyFiles { path: import.from.clone() });
         }
         let root = import.from.canonicalize().map_err(read)?;
-        let mut plan = Plan {
+        let mut plan = ImportPlan {
             hidden: walked.hidden,
             outside: walked.outside,
             damaged: walked.failed,
-            ..Plan::default()
+            ..ImportPlan::default()
         };
         plan.troubles =
-            walked.troubles.into_iter().map(|what| Trouble { at: None, url: None, what }).collect();
+            walked.troubles.into_iter().map(|what| ImportProblem { at: None, url: None, what }).collect();
         let mut addresses = Vec::new();
         for path in &walked.pages {
             if !import.matches(&path.strip_prefix(&root).unwrap_or(path).to_string_lossy()) {
@@ -97,27 +97,33 @@ impl Pages {
                 addresses.push(url.into());
             }
         }
-        Ok(Pages { from: Arc::new(Files), addresses, alone: 0, plan, warc: None })
+        Ok(ImportPages { from: Arc::new(Files), addresses, alone: 0, plan, warc: None })
     }
 
     fn of_warc(
         path: &Path,
         import: &Import,
         stop: &AtomicBool,
-        tell: &(dyn Fn(Event<'_>) + Sync),
-    ) -> Result<Pages, ImportError> {
+        tell: &(dyn Fn(ImportEvent<'_>) + Sync),
+    ) -> Result<ImportPages, ImportError> {
         let of = std::fs::metadata(path).map_or(0, |about| about.len());
-        let warc = Arc::new(Warc::open(path, stop, &mut |bytes| tell(Event::Looking { bytes, of }))?);
+        let warc = Arc::new(Warc::open(path, stop, &mut |bytes| tell(ImportEvent::Looking { bytes, of }))?);
         let mut addresses = warc.pages();
         let before = addresses.len();
         addresses.retain(|address| import.matches(address));
-        let plan = Plan {
+        let plan = ImportPlan {
             left_out: (before - addresses.len()) as u64,
             damaged: warc.damaged(),
             troubles: warc.troubles().to_vec(),
-            ..Plan::default()
+            ..ImportPlan::default()
         };
-        Ok(Pages { from: Arc::clone(&warc) as Arc<dyn Fetch>, addresses, alone: 0, plan, warc: Some(warc) })
+        Ok(ImportPages {
+            from: Arc::clone(&warc) as Arc<dyn Fetch>,
+            addresses,
+            alone: 0,
+            plan,
+            warc: Some(warc),
+        })
     }
 
     pub(crate) fn wrong_sums(&self) -> u64 {
@@ -137,30 +143,31 @@ pub(crate) fn make(
     cache: &Cache,
     from: &Arc<dyn Fetch>,
     address: &Address,
-) -> Result<Made, PageError> {
+) -> Result<ImportedPage, PageError> {
     // What is kept may have been said to be good still; here it counts what there is to import.
-    let usual = Opening::new(import.view, &import.limits, Some(cache), Arc::clone(from));
-    let opening = Opening { asking: Asking::Reload, ..usual };
-    if import.only == Only::Document {
+    let usual = OpenOptions::new(import.view, &import.limits, Some(cache), Arc::clone(from));
+    let opening = OpenOptions { asking: CachePolicy::Reload, ..usual };
+    if import.only == ImportScope::Document {
         let view = cache::view_name(address.as_str(), View::DOCUMENT);
         let to_keep = open_document(address, &opening)?;
-        return Ok(to_keep.map_or(Made::Unchanged { view }, |to_keep| Made::Entry(Box::new(to_keep))));
+        return Ok(to_keep
+            .map_or(ImportedPage::Unchanged { view }, |to_keep| ImportedPage::Entry(Box::new(to_keep))));
     }
     let mut opened = open_with(address, &opening)?;
-    let is_new = |to_keep: &ToKeep| to_keep.view.is_some();
+    let is_new = |to_keep: &UnsavedPage| to_keep.view.is_some();
     if let Some(mut to_keep) = opened.to_keep.take().filter(is_new) {
         // Here, and not by the one who writes: what goes wrong is the page's.
         to_keep.places()?;
         // Here several do it at once; and others may wait for the one who writes.
         to_keep.pack();
-        return Ok(Made::Entry(Box::new(to_keep)));
+        return Ok(ImportedPage::Entry(Box::new(to_keep)));
     }
     // A page whose picture cannot be kept is laid out each time, and nothing of it is new.
     let is_kept = matches!(opened.tier, Tier::Pixels | Tier::List)
-        || matches!(opened.stale, Some(Stale::NoPicture | Stale::Beyond { .. }));
+        || matches!(opened.stale, Some(StaleReason::NoPicture | StaleReason::Beyond { .. }));
     if is_kept {
-        return Ok(Made::Unchanged { view: cache::view_name(address.as_str(), import.view) });
+        return Ok(ImportedPage::Unchanged { view: cache::view_name(address.as_str(), import.view) });
     }
     let why = opened.notes.into_iter().rfind(|note| note.starts_with("not kept"));
-    Ok(Made::Refused { why: why.unwrap_or_else(|| "not kept".to_owned()) })
+    Ok(ImportedPage::Refused { why: why.unwrap_or_else(|| "not kept".to_owned()) })
 }

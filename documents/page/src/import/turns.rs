@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Turns {
+pub(crate) struct MemoryGate {
     /// Shared by those who make pages beside others; whoever is alone has it for itself.
     making: RwLock<()>,
     /// How much was made, and has not ended.
@@ -19,12 +19,12 @@ pub(crate) struct Turns {
 /// What was made: it takes room until it ends.
 pub(crate) struct Outstanding<'a, T> {
     made: T,
-    room: Room<'a>,
+    room: OutstandingCount<'a>,
 }
 
-struct Room<'a>(&'a Turns);
+struct OutstandingCount<'a>(&'a MemoryGate);
 
-impl Turns {
+impl MemoryGate {
     /// Makes something while others make something.
     pub(crate) fn beside_others<T>(&self, make: impl FnOnce() -> T) -> Outstanding<'_, T> {
         let _shared = self.making.read().unwrap_or_else(PoisonError::into_inner);
@@ -44,7 +44,7 @@ impl Turns {
 
     fn begin<T>(&self, make: impl FnOnce() -> T) -> Outstanding<'_, T> {
         *self.outstanding() += 1;
-        let room = Room(self);
+        let room = OutstandingCount(self);
         Outstanding { made: make(), room }
     }
 
@@ -71,7 +71,7 @@ impl<T> Deref for Outstanding<'_, T> {
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for OutstandingCount<'_> {
     fn drop(&mut self) {
         *self.0.outstanding() -= 1;
         self.0.ended.notify_all();
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn whoever_is_alone_waits_for_what_is_made_and_for_what_was_made_to_end() {
-        let turns = Turns::default();
+        let turns = MemoryGate::default();
         let busy = AtomicU64::new(0);
         thread::scope(|scope| {
             let (sender, made) = channel();

@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use holdfast_page::{Outcome, page_sum};
+use holdfast_page::{PageOutcome, page_sum};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::ImportArgs;
 use crate::{Failure, OTHER};
-use part::{Ended, Told};
+use part::{PartEnd, PartMessage};
 use report::Report;
 use watch::Watch;
 
@@ -39,7 +39,7 @@ const STOPPED: u8 = 130;
 
 /// What the process that does the work has to know, besides the command line.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct PartOrder {
     done: Vec<u64>,
     alone: Vec<u64>,
     since_s: u64,
@@ -59,7 +59,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8, Failure> {
     let since_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut whole = Whole {
         stop,
-        order: Order { since_s, ..Order::default() },
+        order: PartOrder { since_s, ..PartOrder::default() },
         begun: HashSet::new(),
         report: Report::new(),
         watch: Watch::new(),
@@ -68,7 +68,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8, Failure> {
     let ended = loop {
         let (ended, status) = whole.part()?;
         match ended {
-            Some(Ended::Weary) => {
+            Some(PartEnd::Weary) => {
                 // Pages that were let go are not to blame for what ends the next one.
                 whole.begun.clear();
                 continue;
@@ -90,7 +90,7 @@ fn other(message: String) -> Failure {
 /// An import as a whole.
 struct Whole {
     stop: Arc<AtomicBool>,
-    order: Order,
+    order: PartOrder,
     /// Pages that are begun, and not done.
     begun: HashSet<String>,
     report: Report,
@@ -99,7 +99,7 @@ struct Whole {
 
 impl Whole {
     /// Has the work done by a process, as far as that gets.
-    fn part(&mut self) -> Result<(Option<Ended>, ExitStatus), Failure> {
+    fn part(&mut self) -> Result<(Option<PartEnd>, ExitStatus), Failure> {
         let failed =
             |error: std::io::Error| other(format!("cannot start another process of this program: {error}"));
         let own = std::env::current_exe().map_err(failed)?;
@@ -123,8 +123,8 @@ impl Whole {
                 let _ = kill_process(Pid::from_child(&child), Signal::INT);
             }
             match lines.recv_timeout(TICK) {
-                Ok(Told::Failed { code, message }) => failure = Some(Failure { code, message }),
-                Ok(Told::Ended { ended: how, wrong_sums, waited }) => {
+                Ok(PartMessage::Failed { code, message }) => failure = Some(Failure { code, message }),
+                Ok(PartMessage::Ended { ended: how, wrong_sums, waited }) => {
                     self.report.wrong_sums += wrong_sums;
                     self.report.waited += waited;
                     ended = Some(how);
@@ -146,7 +146,7 @@ impl Whole {
     }
 
     /// Tells the process what to do; what it tells comes by the channel.
-    fn begin(&self, child: &mut Child) -> Receiver<Told> {
+    fn begin(&self, child: &mut Child) -> Receiver<PartMessage> {
         let (sender, receiver) = sync_channel(1_000);
         let (input, output) = (child.stdin.take(), child.stdout.take());
         if let (Some(mut input), Ok(order)) = (input, serde_json::to_vec(&self.order)) {
@@ -167,22 +167,22 @@ impl Whole {
         receiver
     }
 
-    fn hear(&mut self, told: Told) {
+    fn hear(&mut self, told: PartMessage) {
         match told {
-            Told::Looking { bytes, of } => self.watch.looking = Some((bytes, of)),
-            Told::Planned(plan) => {
+            PartMessage::Looking { bytes, of } => self.watch.looking = Some((bytes, of)),
+            PartMessage::Planned(plan) => {
                 self.watch.looking = None;
                 self.report.plan(plan, &mut self.watch);
             }
-            Told::Begun { address } => {
+            PartMessage::Begun { address } => {
                 self.begun.insert(address);
             }
-            Told::Done { address, outcome } => {
+            PartMessage::Done { address, outcome } => {
                 self.begun.remove(&address);
                 self.order.done.push(page_sum(&address));
                 self.report.page(address, outcome, &mut self.watch);
             }
-            Told::Ended { .. } | Told::Failed { .. } => {}
+            PartMessage::Ended { .. } | PartMessage::Failed { .. } => {}
         }
     }
 
@@ -197,7 +197,7 @@ impl Whole {
         if let ([only], false) = (&begun[..], is_over) {
             let why =
                 format!("laying it out ended the process ({how}): it takes more memory than there may be");
-            self.hear(Told::Done { address: only.clone(), outcome: Outcome::Failed { why } });
+            self.hear(PartMessage::Done { address: only.clone(), outcome: PageOutcome::Failed { why } });
             return Ok(());
         }
         self.order.alone = begun.iter().map(|address| page_sum(address)).collect();

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use holdfast_heap::HeapError;
 use holdfast_native_heap::OpenHeapError;
-use holdfast_page::{CacheError, End, Event, Import, ImportError, Only, Outcome, PageLimits, Plan};
+use holdfast_page::{
+    CacheError, Import, ImportEnd, ImportError, ImportEvent, ImportPlan, ImportScope, PageLimits, PageOutcome,
+};
 use holdfast_region::ErrorKind;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{ImportArgs, OnlyArg};
-use crate::importing::Order;
+use crate::importing::PartOrder;
 use crate::{BAD_FILE, DATA_BYTES_MAX, Failure, NO_ROOM, NOT_FOUND, OTHER, cache};
 
 /// Unless it is said how many; each may take a good part of the memory.
@@ -25,19 +27,19 @@ const DATA_BYTES_MORE: u64 = 1 << 30;
 /// A line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Told {
+pub(crate) enum PartMessage {
     Looking { bytes: u64, of: u64 },
-    Planned(Plan),
+    Planned(ImportPlan),
     Begun { address: String },
-    Done { address: String, outcome: Outcome },
-    Ended { ended: Ended, wrong_sums: u64, waited: u64 },
+    Done { address: String, outcome: PageOutcome },
+    Ended { ended: PartEnd, wrong_sums: u64, waited: u64 },
     Failed { code: u8, message: String },
 }
 
 /// How it ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Ended {
+pub(crate) enum PartEnd {
     Done,
     Stopped,
     /// The cache is full of its own pages.
@@ -68,7 +70,7 @@ pub(crate) fn work(args: &ImportArgs) -> Result<u8, Failure> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
     }
-    let tell = |told: &Told| {
+    let tell = |told: &PartMessage| {
         let mut line = serde_json::to_vec(told).unwrap_or_default();
         line.push(b'\n');
         let mut out = std::io::stdout().lock();
@@ -77,24 +79,28 @@ pub(crate) fn work(args: &ImportArgs) -> Result<u8, Failure> {
         }
     };
     if let Err(Failure { code, message }) = work_on(args, &stop, &tell) {
-        tell(&Told::Failed { code, message });
+        tell(&PartMessage::Failed { code, message });
     }
     Ok(0)
 }
 
-fn work_on(args: &ImportArgs, stop: &AtomicBool, tell: &(dyn Fn(&Told) + Sync)) -> Result<(), Failure> {
+fn work_on(
+    args: &ImportArgs,
+    stop: &AtomicBool,
+    tell: &(dyn Fn(&PartMessage) + Sync),
+) -> Result<(), Failure> {
     let mut order = Vec::new();
     let read = std::io::stdin().read_to_end(&mut order).map_err(|error| error.to_string());
-    let order: Order =
-        read.and_then(|_| serde_json::from_slice(&order).map_err(|error| error.to_string()))
-            .map_err(|error| Failure { code: OTHER, message: format!("no order was given: {error}") })?;
+    let order: PartOrder = read
+        .and_then(|_| serde_json::from_slice(&order).map_err(|error| error.to_string()))
+        .map_err(|error| Failure { code: OTHER, message: format!("no order was given: {error}") })?;
     let time = Duration::from_secs(args.timeout);
     let limits = PageLimits { time, network: time, ..PageLimits::default() };
     let import = Import {
         from: args.from.clone(),
         view: args.viewport.view()?,
         limits,
-        only: if args.only == Some(OnlyArg::Document) { Only::Document } else { Only::All },
+        only: if args.only == Some(OnlyArg::Document) { ImportScope::Document } else { ImportScope::All },
         jobs: jobs(args) as usize,
         matching: args.matching.clone(),
         limit: args.limit,
@@ -103,28 +109,28 @@ fn work_on(args: &ImportArgs, stop: &AtomicBool, tell: &(dyn Fn(&Told) + Sync)) 
         alone: order.alone,
         since_s: order.since_s,
     };
-    let hear = |event: Event<'_>| {
+    let hear = |event: ImportEvent<'_>| {
         tell(&match event {
-            Event::Looking { bytes, of } => Told::Looking { bytes, of },
-            Event::Planned(plan) => Told::Planned(plan.clone()),
-            Event::Begun { address } => Told::Begun { address: address.to_owned() },
-            Event::Done { address, outcome } => {
-                Told::Done { address: address.to_owned(), outcome: outcome.clone() }
+            ImportEvent::Looking { bytes, of } => PartMessage::Looking { bytes, of },
+            ImportEvent::Planned(plan) => PartMessage::Planned(plan.clone()),
+            ImportEvent::Begun { address } => PartMessage::Begun { address: address.to_owned() },
+            ImportEvent::Done { address, outcome } => {
+                PartMessage::Done { address: address.to_owned(), outcome: outcome.clone() }
             }
         });
     };
     let imported = import.run(&cache(&args.place)?, stop, &hear)?;
     let ended = match imported.end {
-        End::Done => Ended::Done,
-        End::Stopped => Ended::Stopped,
-        End::Full => Ended::Full,
-        End::Cache(error) => Ended::Cache {
+        ImportEnd::Done => PartEnd::Done,
+        ImportEnd::Stopped => PartEnd::Stopped,
+        ImportEnd::Full => PartEnd::Full,
+        ImportEnd::Cache(error) => PartEnd::Cache {
             code: if is_no_room(&error) { NO_ROOM } else { OTHER },
             message: error.to_string(),
         },
-        End::Weary => Ended::Weary,
+        ImportEnd::Weary => PartEnd::Weary,
     };
-    tell(&Told::Ended { ended, wrong_sums: imported.wrong_sums, waited: imported.waited });
+    tell(&PartMessage::Ended { ended, wrong_sums: imported.wrong_sums, waited: imported.waited });
     Ok(())
 }
 

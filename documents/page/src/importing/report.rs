@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use holdfast_page::{Outcome, Plan, Trouble};
+use holdfast_page::{ImportPlan, ImportProblem, PageOutcome};
 use holdfast_sys::counted::counted;
 use holdfast_sys::terminal::Shown;
 use serde::Serialize;
 
 use crate::importing::STOPPED;
-use crate::importing::part::Ended;
+use crate::importing::part::PartEnd;
 use crate::importing::watch::Watch;
 use crate::{FOUND, Failure, NO_ROOM, print, print_json};
 
@@ -18,7 +18,7 @@ const LISTED_MAX: usize = 10_000;
 
 /// A page that was not kept.
 #[derive(Debug, Serialize)]
-struct NotKept {
+struct FailedPage {
     address: String,
     why: String,
 }
@@ -27,14 +27,14 @@ struct NotKept {
 #[derive(Debug)]
 pub(crate) struct Report {
     started: Instant,
-    plan: Option<Plan>,
+    plan: Option<ImportPlan>,
     pub(crate) pages: u64,
     pub(crate) kept: u64,
     pub(crate) unchanged: u64,
     pub(crate) failed: u64,
     pub(crate) bytes: u64,
     evicted: u64,
-    failures: Vec<NotKept>,
+    failures: Vec<FailedPage>,
     pub(crate) wrong_sums: u64,
     /// Pages for which there was no room beside others.
     pub(crate) waited: u64,
@@ -47,7 +47,7 @@ struct Printed<'a> {
     pages: u64,
     kept: u64,
     unchanged: u64,
-    failed: &'a [NotKept],
+    failed: &'a [FailedPage],
     failed_count: u64,
     bytes: u64,
     evicted: u64,
@@ -55,7 +55,7 @@ struct Printed<'a> {
     hidden: u64,
     outside: u64,
     damaged: u64,
-    troubles: &'a [Trouble],
+    troubles: &'a [ImportProblem],
     wrong_sums: u64,
     waited: u64,
     seconds: f64,
@@ -88,11 +88,11 @@ impl Report {
     }
 
     /// What there is. A later process finds less, since some of it is done.
-    pub(crate) fn plan(&mut self, plan: Plan, watch: &mut Watch) {
+    pub(crate) fn plan(&mut self, plan: ImportPlan, watch: &mut Watch) {
         if self.plan.is_some() {
             return;
         }
-        for Trouble { at, url, what } in plan.troubles.iter().take(SHOWN_MAX) {
+        for ImportProblem { at, url, what } in plan.troubles.iter().take(SHOWN_MAX) {
             let place = at.map(|at| format!("at byte {at}: ")).unwrap_or_default();
             let url = url.as_ref().map(|url| format!("{url}: ")).unwrap_or_default();
             watch.say(&format!("{place}{url}{what}"));
@@ -105,15 +105,15 @@ impl Report {
         self.plan = Some(plan);
     }
 
-    pub(crate) fn page(&mut self, address: String, outcome: Outcome, watch: &mut Watch) {
+    pub(crate) fn page(&mut self, address: String, outcome: PageOutcome, watch: &mut Watch) {
         match outcome {
-            Outcome::Kept { bytes, evicted } => {
+            PageOutcome::Kept { bytes, evicted } => {
                 self.kept += 1;
                 self.bytes += bytes;
                 self.evicted += evicted;
             }
-            Outcome::Unchanged => self.unchanged += 1,
-            Outcome::Failed { why } => {
+            PageOutcome::Unchanged => self.unchanged += 1,
+            PageOutcome::Failed { why } => {
                 self.failed += 1;
                 if self.failures.len() < SHOWN_MAX {
                     // A page that cannot be read names itself.
@@ -123,30 +123,30 @@ impl Report {
                     watch.say("further pages that fail are counted, and named by --json");
                 }
                 if self.failures.len() < LISTED_MAX {
-                    self.failures.push(NotKept { address, why });
+                    self.failures.push(FailedPage { address, why });
                 }
             }
         }
     }
 
     /// Prints it; the exit code.
-    pub(crate) fn finish(self, ended: Ended, json: bool) -> Result<u8, Failure> {
+    pub(crate) fn finish(self, ended: PartEnd, json: bool) -> Result<u8, Failure> {
         let seconds = self.started.elapsed().as_secs_f64();
         let plan = self.plan.as_ref().cloned().unwrap_or_default();
         let code = match &ended {
-            Ended::Stopped => STOPPED,
-            Ended::Full => NO_ROOM,
-            Ended::Cache { code, .. } => *code,
+            PartEnd::Stopped => STOPPED,
+            PartEnd::Full => NO_ROOM,
+            PartEnd::Cache { code, .. } => *code,
             _ if self.failed + plan.damaged + self.wrong_sums > 0 => FOUND,
             _ => 0,
         };
         if json {
             print_json(&Printed {
                 ended: match &ended {
-                    Ended::Stopped => "stopped",
-                    Ended::Full => "full",
-                    Ended::Cache { .. } => "cache",
-                    Ended::Done | Ended::Weary => "done",
+                    PartEnd::Stopped => "stopped",
+                    PartEnd::Full => "full",
+                    PartEnd::Cache { .. } => "cache",
+                    PartEnd::Done | PartEnd::Weary => "done",
                 },
                 pages: self.pages,
                 kept: self.kept,
@@ -195,14 +195,14 @@ impl Report {
         );
         count(self.evicted, "view", "that was used longer ago had to go", &mut watch);
         match ended {
-            Ended::Stopped => watch.say(&format!("stopped; {} left, and the same command goes on there", counted(left, "page"))),
-            Ended::Full => watch.say(&format!(
+            PartEnd::Stopped => watch.say(&format!("stopped; {} left, and the same command goes on there", counted(left, "page"))),
+            PartEnd::Full => watch.say(&format!(
                 "the cache is full of pages of this import (and of others used meanwhile); {left} are left: raise --quota, or choose by --match"
             )),
-            Ended::Cache { message, .. } => {
+            PartEnd::Cache { message, .. } => {
                 watch.say(&format!("stopped, since the cache cannot be written: {message}; {} left", counted(left, "page")));
             }
-            Ended::Done | Ended::Weary => {}
+            PartEnd::Done | PartEnd::Weary => {}
         }
         Ok(code)
     }

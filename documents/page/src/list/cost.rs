@@ -15,11 +15,11 @@ const REACH_MAX: f64 = 1e9;
 /// Follows records whose bytes lie one behind the other, as they were written. In a planted entry a million of them could have the same
 /// bytes, and so cost a million times what these may.
 #[derive(Default)]
-pub(crate) struct Onwards {
+pub(crate) struct AscendingRanges {
     end: u64,
 }
 
-impl Onwards {
+impl AscendingRanges {
     /// The next record's bytes; `what` the records are, for who is told that they go back.
     pub(crate) fn next(&mut self, at: u64, bytes: u64, what: &'static str) -> Result<(), EntryDamage> {
         if at < self.end {

@@ -17,12 +17,12 @@ const EDGE: f64 = 2.0;
 
 /// Follows the layers of a list from its beginning.
 #[derive(Default)]
-pub(crate) struct Extents {
+pub(crate) struct LayerExtents {
     layers: Vec<Range>,
     reaches: HashMap<(u64, u32), f64>,
 }
 
-impl Extents {
+impl LayerExtents {
     /// Where the next command paints.
     pub(crate) fn next(&mut self, one: &RenderCommand) -> Range {
         let around = self.layers.last().copied().unwrap_or(EVERYWHERE);

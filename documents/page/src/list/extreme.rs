@@ -17,9 +17,9 @@ use peniko::{
     ImageFormat, ImageQuality, ImageSampler, Mix,
 };
 
-use super::read::{Open, Supply, paint};
-use super::wire::Writer;
-use super::write::{Shared, write};
+use super::read::{PaintSource, PaintState, paint};
+use super::wire::ByteWriter;
+use super::write::{SharedObjects, write};
 use crate::error::EntryDamage;
 use crate::pixels::rasterize;
 use crate::view::View;
@@ -32,7 +32,7 @@ struct Supplies {
     image: ImageData,
 }
 
-impl Supply for Supplies {
+impl PaintSource for Supplies {
     type Error = EntryDamage;
 
     fn font(&self, _number: u32, face: u32) -> Result<FontData, EntryDamage> {
@@ -150,9 +150,9 @@ fn commands(supplies: &Supplies) -> Vec<Vec<u8>> {
         glyphs,
     );
     scene.draw_box_shadow(turned, rect, RED, 3.0, 2.0);
-    let mut shared = Shared::default();
+    let mut shared = SharedObjects::default();
     let written = |one| {
-        let mut to = Writer::default();
+        let mut to = ByteWriter::default();
         write(one, &mut to, &mut shared).unwrap();
         to.bytes
     };
@@ -207,7 +207,7 @@ fn whatever_numbers_a_command_has_painting_it_ends() {
                     // The rasterizer's panics are caught, as when an entry is painted.
                     let _ = catch_unwind(AssertUnwindSafe(|| {
                         rasterize(view, Vec::new(), |painter| {
-                            let mut open = Open::default();
+                            let mut open = PaintState::default();
                             let _ = paint(&planted, Affine::IDENTITY, &mut open, &supplies, painter);
                             (0..open.layers).for_each(|_| painter.pop_layer());
                         })

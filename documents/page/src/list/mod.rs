@@ -19,12 +19,12 @@ use anyrender::recording::Scene;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-pub(crate) use cost::Onwards;
-use extent::Extents;
-pub(crate) use read::{Open, Supply, paint};
-use stays::Scrolls;
-use wire::Writer;
-pub(crate) use write::Shared;
+pub(crate) use cost::AscendingRanges;
+use extent::LayerExtents;
+pub(crate) use read::{PaintSource, PaintState, paint};
+use stays::ScrollBehavior;
+use wire::ByteWriter;
+pub(crate) use write::SharedObjects;
 
 /// Lines of a band.
 pub(crate) const BAND_HEIGHT: u32 = 256;
@@ -52,8 +52,8 @@ impl CommandRecord {
         self.bytes.get() & !STAYS
     }
 
-    pub(crate) fn scrolls(&self) -> Scrolls {
-        if self.bytes.get() & STAYS == 0 { Scrolls::Moves } else { Scrolls::Stays }
+    pub(crate) fn scrolls(&self) -> ScrollBehavior {
+        if self.bytes.get() & STAYS == 0 { ScrollBehavior::Moves } else { ScrollBehavior::Stays }
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct List {
     pub(crate) items: Vec<U32>,
     pub(crate) tall: Vec<U32>,
     pub(crate) strips: Vec<StripRecord>,
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedObjects,
 }
 
 /// A part of the page, from line to line, recorded in the page's coordinates.
@@ -80,7 +80,7 @@ pub(crate) struct Strip {
     pub(crate) end: u32,
     pub(crate) scene: Scene,
     /// For each command what it does when the page is scrolled; nothing, if all of it goes with the page.
-    pub(crate) scrolls: Vec<Scrolls>,
+    pub(crate) scrolls: Vec<ScrollBehavior>,
 }
 
 /// Where a strip begins.
@@ -98,12 +98,12 @@ pub(crate) fn capture(strips: &[Strip]) -> Result<List, Uncapturable> {
     let height = strips.last().map_or(0, |last| last.end);
     let bands = height.div_ceil(BAND_HEIGHT).max(1);
     let mut list = List::default();
-    let mut payload = Writer::default();
+    let mut payload = ByteWriter::default();
     let mut of_band: Vec<Vec<U32>> = vec![Vec::new(); bands as usize];
     for strip in strips {
         let command = (list.commands.len() as u32).into();
         list.strips.push(StripRecord { line: strip.first.into(), command });
-        let mut extents = Extents::default();
+        let mut extents = LayerExtents::default();
         let everywhere = stays::everywhere(&strip.scene.commands, &strip.scrolls);
         for (place, one) in strip.scene.commands.iter().enumerate() {
             let found = extents.next(one);
@@ -123,8 +123,8 @@ pub(crate) fn capture(strips: &[Strip]) -> Result<List, Uncapturable> {
             let last = (bottom.min(f64::from(strip.end)) as u32 / BAND_HEIGHT).min(bands - 1);
             let number = U32::new(list.commands.len() as u32);
             let said = match strip.scrolls.get(place) {
-                Some(Scrolls::Stays) => STAYS,
-                Some(Scrolls::Moves) | None => 0,
+                Some(ScrollBehavior::Stays) => STAYS,
+                Some(ScrollBehavior::Moves) | None => 0,
             };
             list.commands.push(CommandRecord {
                 at: at.into(),

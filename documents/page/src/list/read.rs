@@ -12,14 +12,14 @@ use peniko::{
 };
 
 use super::cost;
-use super::wire::Reader;
+use super::wire::ByteReader;
 use super::write::{brush, command, segment};
 use crate::error::EntryDamage;
 
 const UNBEARABLE: EntryDamage = EntryDamage::Endless { what: "command" };
 
 /// Where fonts and images come from.
-pub(crate) trait Supply {
+pub(crate) trait PaintSource {
     /// Why one is not there.
     type Error: From<EntryDamage>;
 
@@ -29,24 +29,24 @@ pub(crate) trait Supply {
 
 /// How far painting has come.
 #[derive(Default)]
-pub(crate) struct Open {
+pub(crate) struct PaintState {
     /// Layers that are open.
     pub(crate) layers: u32,
     /// Where commands were found.
-    pub(crate) commands: cost::Onwards,
+    pub(crate) commands: cost::AscendingRanges,
     /// Dashes that were painted.
     dashes: f64,
 }
 
 /// Reads one command and paints it, `shift` moved.
-pub(crate) fn paint<S: Supply>(
+pub(crate) fn paint<S: PaintSource>(
     bytes: &[u8],
     shift: Affine,
-    open: &mut Open,
+    open: &mut PaintState,
     supply: &S,
     to: &mut impl PaintScene,
 ) -> Result<(), S::Error> {
-    let from = &mut Reader::new(bytes, "command");
+    let from = &mut ByteReader::new(bytes, "command");
     match from.u8()? {
         command::LAYER => {
             let fill = fill_rule(from)?;
@@ -99,8 +99,8 @@ pub(crate) fn paint<S: Supply>(
     Ok(from.end()?)
 }
 
-fn glyphs<S: Supply>(
-    from: &mut Reader<'_>,
+fn glyphs<S: PaintSource>(
+    from: &mut ByteReader<'_>,
     shift: Affine,
     supply: &S,
     to: &mut impl PaintScene,
@@ -145,7 +145,7 @@ fn glyphs<S: Supply>(
 }
 
 /// The value of this number among those that there are.
-fn one_of<T: Copy>(from: &mut Reader<'_>, values: &[(u8, T)]) -> Result<T, EntryDamage> {
+fn one_of<T: Copy>(from: &mut ByteReader<'_>, values: &[(u8, T)]) -> Result<T, EntryDamage> {
     let number = from.u8()?;
     let found = values.iter().find(|(of, _)| *of == number);
     found.map(|(_, value)| *value).ok_or_else(|| from.wrong())
@@ -154,12 +154,12 @@ fn one_of<T: Copy>(from: &mut Reader<'_>, values: &[(u8, T)]) -> Result<T, Entry
 /// Values with the numbers that the library gives them.
 macro_rules! numbered {
     ($name:ident: $type:ident = $($value:ident),+) => {
-        const $name: [($crate::list::read::Number, $type); [$($type::$value),+].len()] =
+        const $name: [($crate::list::read::FieldNumber, $type); [$($type::$value),+].len()] =
             [$(($type::$value as u8, $type::$value)),+];
     };
 }
 
-type Number = u8;
+type FieldNumber = u8;
 
 numbered!(FILLS: Fill = NonZero, EvenOdd);
 numbered!(MIXES: Mix = Normal, Multiply, Screen, Overlay, Darken, Lighten, ColorDodge, ColorBurn, HardLight, SoftLight,
@@ -175,20 +175,20 @@ numbered!(ALPHAS: InterpolationAlphaSpace = Premultiplied, Unpremultiplied);
 const JOINS: [(u8, Join); 3] = [(0, Join::Bevel), (1, Join::Miter), (2, Join::Round)];
 const CAPS: [(u8, Cap); 3] = [(0, Cap::Butt), (1, Cap::Square), (2, Cap::Round)];
 
-fn fill_rule(from: &mut Reader<'_>) -> Result<Fill, EntryDamage> {
+fn fill_rule(from: &mut ByteReader<'_>) -> Result<Fill, EntryDamage> {
     one_of(from, &FILLS)
 }
 
 /// A path that is filled or clips.
-fn fillable(from: &mut Reader<'_>, transform: Affine) -> Result<BezPath, EntryDamage> {
+fn fillable(from: &mut ByteReader<'_>, transform: Affine) -> Result<BezPath, EntryDamage> {
     Some(path(from)?).filter(|path| cost::can_fill(path, transform)).ok_or(UNBEARABLE)
 }
 
-fn flag(from: &mut Reader<'_>) -> Result<bool, EntryDamage> {
+fn flag(from: &mut ByteReader<'_>) -> Result<bool, EntryDamage> {
     one_of(from, &[(0, false), (1, true)])
 }
 
-fn affine(from: &mut Reader<'_>) -> Result<Affine, EntryDamage> {
+fn affine(from: &mut ByteReader<'_>) -> Result<Affine, EntryDamage> {
     if flag(from)? {
         return Ok(Affine::new(from.f64s()?));
     }
@@ -196,11 +196,11 @@ fn affine(from: &mut Reader<'_>) -> Result<Affine, EntryDamage> {
     Ok(Affine::new([1.0, 0.0, 0.0, 1.0, x, y]))
 }
 
-fn maybe_affine(from: &mut Reader<'_>) -> Result<Option<Affine>, EntryDamage> {
+fn maybe_affine(from: &mut ByteReader<'_>) -> Result<Option<Affine>, EntryDamage> {
     if flag(from)? { affine(from).map(Some) } else { Ok(None) }
 }
 
-fn stroke(from: &mut Reader<'_>) -> Result<Stroke, EntryDamage> {
+fn stroke(from: &mut ByteReader<'_>) -> Result<Stroke, EntryDamage> {
     let [width, miter_limit, dash_offset] = from.f64s()?;
     let (join, start_cap, end_cap) = (one_of(from, &JOINS)?, one_of(from, &CAPS)?, one_of(from, &CAPS)?);
     let mut stroke =
@@ -212,7 +212,7 @@ fn stroke(from: &mut Reader<'_>) -> Result<Stroke, EntryDamage> {
     Ok(stroke)
 }
 
-fn path(from: &mut Reader<'_>) -> Result<BezPath, EntryDamage> {
+fn path(from: &mut ByteReader<'_>) -> Result<BezPath, EntryDamage> {
     if flag(from)? {
         let [x0, y0, x1, y1] = from.f64s()?;
         let mut path = BezPath::with_capacity(5);
@@ -254,7 +254,7 @@ fn path(from: &mut Reader<'_>) -> Result<BezPath, EntryDamage> {
     Ok(path)
 }
 
-fn read_brush<S: Supply>(from: &mut Reader<'_>, supply: &S) -> Result<Paint, S::Error> {
+fn read_brush<S: PaintSource>(from: &mut ByteReader<'_>, supply: &S) -> Result<Paint, S::Error> {
     let point = |x, y| Point { x, y };
     let kind = match from.u8()? {
         brush::SOLID => return Ok(Paint::Solid(Color::new(from.f32s()?))),
@@ -291,7 +291,7 @@ fn read_brush<S: Supply>(from: &mut Reader<'_>, supply: &S) -> Result<Paint, S::
     Ok(Paint::Gradient(gradient(from, kind)?))
 }
 
-fn gradient(from: &mut Reader<'_>, kind: GradientKind) -> Result<Gradient, EntryDamage> {
+fn gradient(from: &mut ByteReader<'_>, kind: GradientKind) -> Result<Gradient, EntryDamage> {
     let extend = one_of(from, &EXTENDS)?;
     let interpolation_cs = one_of(from, &SPACES)?;
     let hue_direction = one_of(from, &HUES)?;

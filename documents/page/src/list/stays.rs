@@ -6,15 +6,15 @@
 use anyrender::recording::{RenderCommand, Scene};
 use kurbo::{Affine, Shape};
 
-use super::extent::Extents;
-use super::wire::Writer;
+use super::extent::LayerExtents;
+use super::wire::ByteWriter;
 use super::write;
-use super::write::Shared;
+use super::write::SharedObjects;
 use crate::view::View;
 
 /// What a command does when the page is scrolled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scrolls {
+pub(crate) enum ScrollBehavior {
     /// It goes with the page.
     Moves,
     /// It stays.
@@ -25,7 +25,7 @@ pub(crate) enum Scrolls {
 const NOTHING: f64 = 1e-6;
 
 /// Told of a page that is scrolled down by no line and by one; nothing, if something does neither.
-pub(crate) fn classify(whole: &Scene, shifted: &Scene) -> Option<Vec<Scrolls>> {
+pub(crate) fn classify(whole: &Scene, shifted: &Scene) -> Option<Vec<ScrollBehavior>> {
     if whole.commands.len() != shifted.commands.len() {
         return None;
     }
@@ -36,19 +36,19 @@ pub(crate) fn classify(whole: &Scene, shifted: &Scene) -> Option<Vec<Scrolls>> {
         let scrolls = match (transform(one), transform(other)) {
             (None, None) => {
                 around.pop();
-                Scrolls::Moves
+                ScrollBehavior::Moves
             }
             (Some(here), Some(_)) if number == 0 && here == Affine::IDENTITY && is_same(one, other) => {
                 // The ground is everywhere.
-                Scrolls::Moves
+                ScrollBehavior::Moves
             }
-            (Some(_), Some(_)) if is_moved(one, other, 1.0) => Scrolls::Moves,
-            (Some(_), Some(_)) if is_moved(one, other, 0.0) => Scrolls::Stays,
+            (Some(_), Some(_)) if is_moved(one, other, 1.0) => ScrollBehavior::Moves,
+            (Some(_), Some(_)) if is_moved(one, other, 0.0) => ScrollBehavior::Stays,
             _ => return None,
         };
         if is_layer(one) {
-            around.push(scrolls == Scrolls::Stays);
-        } else if transform(one).is_some() && scrolls == Scrolls::Moves && around.contains(&true) {
+            around.push(scrolls == ScrollBehavior::Stays);
+        } else if transform(one).is_some() && scrolls == ScrollBehavior::Moves && around.contains(&true) {
             return None;
         }
         found.push(scrolls);
@@ -57,11 +57,17 @@ pub(crate) fn classify(whole: &Scene, shifted: &Scene) -> Option<Vec<Scrolls>> {
 }
 
 /// Whether a viewport as the engine paints it, so far down, is what the whole page says.
-pub(crate) fn explains(whole: &Scene, scrolls: &[Scrolls], seen: &Scene, view: View, scroll: u32) -> bool {
+pub(crate) fn explains(
+    whole: &Scene,
+    scrolls: &[ScrollBehavior],
+    seen: &Scene,
+    view: View,
+    scroll: u32,
+) -> bool {
     let mut next = seen.commands.iter().enumerate().peekable();
     // For each layer that is open, whether the viewport has it.
     let mut open: Vec<bool> = Vec::new();
-    let mut extents = Extents::default();
+    let mut extents = LayerExtents::default();
     for (number, (one, scrolls)) in whole.commands.iter().zip(scrolls).enumerate() {
         let (top, bottom) = extents.alone(one);
         if transform(one).is_none() {
@@ -72,13 +78,13 @@ pub(crate) fn explains(whole: &Scene, scrolls: &[Scrolls], seen: &Scene, view: V
         }
         let there = next.peek().map(|(_, there)| *there);
         let is_there = there.is_some_and(|there| match *scrolls {
-            Scrolls::Moves if number == 0 && is_ground(one, there, view) => true,
-            Scrolls::Moves => is_moved(one, there, f64::from(scroll)),
-            Scrolls::Stays => is_moved(one, there, 0.0),
+            ScrollBehavior::Moves if number == 0 && is_ground(one, there, view) => true,
+            ScrollBehavior::Moves => is_moved(one, there, f64::from(scroll)),
+            ScrollBehavior::Stays => is_moved(one, there, 0.0),
         });
         if is_there {
             next.next();
-        } else if *scrolls != Scrolls::Moves && bottom >= 0.0 && top < f64::from(view.height) {
+        } else if *scrolls != ScrollBehavior::Moves && bottom >= 0.0 && top < f64::from(view.height) {
             // It could be seen, and is not.
             return false;
         }
@@ -115,8 +121,8 @@ fn is_moved(one: &RenderCommand, other: &RenderCommand, up: f64) -> bool {
 
 /// Whether the bytes are the same: there are numbers in paths that are none, and not even the same as themselves.
 fn is_same(one: &RenderCommand, other: &RenderCommand) -> bool {
-    let mut shared = Shared::default();
-    let mut bytes = [Writer::default(), Writer::default()];
+    let mut shared = SharedObjects::default();
+    let mut bytes = [ByteWriter::default(), ByteWriter::default()];
     let written = [one, other]
         .into_iter()
         .zip(&mut bytes)
@@ -151,7 +157,7 @@ fn moved_to(one: &RenderCommand, to: Affine) -> RenderCommand {
 }
 
 /// Which commands every viewport needs: what stays, and the layers around it.
-pub(crate) fn everywhere(commands: &[RenderCommand], scrolls: &[Scrolls]) -> Vec<bool> {
+pub(crate) fn everywhere(commands: &[RenderCommand], scrolls: &[ScrollBehavior]) -> Vec<bool> {
     let mut needed = vec![false; commands.len()];
     let mut open: Vec<usize> = Vec::new();
     for (number, one) in commands.iter().enumerate() {
@@ -160,7 +166,7 @@ pub(crate) fn everywhere(commands: &[RenderCommand], scrolls: &[Scrolls]) -> Vec
             needed[number] = open.pop().is_some_and(|begin| needed[begin]);
             continue;
         }
-        if scrolls.get(number).is_some_and(|scrolls| *scrolls != Scrolls::Moves) {
+        if scrolls.get(number).is_some_and(|scrolls| *scrolls != ScrollBehavior::Moves) {
             needed[number] = true;
             open.iter().for_each(|around| needed[*around] = true);
         }

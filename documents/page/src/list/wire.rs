@@ -4,11 +4,11 @@ use crate::error::EntryDamage;
 
 /// Bytes that grow.
 #[derive(Default)]
-pub(crate) struct Writer {
+pub(crate) struct ByteWriter {
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Writer {
+impl ByteWriter {
     pub(crate) fn u8(&mut self, value: u8) {
         self.bytes.push(value);
     }
@@ -42,15 +42,15 @@ impl Writer {
 
 /// Bytes that are read from the front.
 #[derive(Clone, Copy)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct ByteReader<'a> {
     bytes: &'a [u8],
     what: &'static str,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     /// `what` it is that is read, for who is told that it is damaged.
-    pub(crate) fn new(bytes: &'a [u8], what: &'static str) -> Reader<'a> {
-        Reader { bytes, what }
+    pub(crate) fn new(bytes: &'a [u8], what: &'static str) -> ByteReader<'a> {
+        ByteReader { bytes, what }
     }
 
     pub(crate) fn wrong(&self) -> EntryDamage {

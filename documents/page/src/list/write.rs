@@ -10,7 +10,7 @@ use peniko::{BlendMode, Blob, Fill, FontData, Gradient, GradientKind, ImageBrush
 
 use super::Uncapturable;
 use super::cost;
-use super::wire::Writer;
+use super::wire::ByteWriter;
 
 /// First byte of a command.
 pub(crate) mod command {
@@ -43,14 +43,14 @@ pub(crate) mod segment {
 
 /// What commands refer to, once each.
 #[derive(Default)]
-pub(crate) struct Shared {
+pub(crate) struct SharedObjects {
     pub(crate) fonts: Vec<Blob<u8>>,
     font_numbers: HashMap<u64, u32>,
     pub(crate) images: Vec<ImageData>,
     image_numbers: HashMap<u64, u32>,
 }
 
-impl Shared {
+impl SharedObjects {
     fn font(&mut self, font: &FontData) -> u32 {
         *self.font_numbers.entry(font.data.id()).or_insert_with(|| {
             self.fonts.push(font.data.clone());
@@ -82,7 +82,11 @@ fn bearable(is: bool) -> Result<(), Uncapturable> {
 }
 
 /// Appends a command.
-pub(crate) fn write(one: &RenderCommand, to: &mut Writer, shared: &mut Shared) -> Result<(), Uncapturable> {
+pub(crate) fn write(
+    one: &RenderCommand,
+    to: &mut ByteWriter,
+    shared: &mut SharedObjects,
+) -> Result<(), Uncapturable> {
     match one {
         // Filters are left out, as by the rasterizer that this is built with.
         RenderCommand::PushLayer(layer) => {
@@ -164,17 +168,17 @@ pub(crate) fn write(one: &RenderCommand, to: &mut Writer, shared: &mut Shared) -
     Ok(())
 }
 
-fn fill_rule(to: &mut Writer, fill: Fill) {
+fn fill_rule(to: &mut ByteWriter, fill: Fill) {
     to.u8(fill as u8);
 }
 
-fn blend(to: &mut Writer, blend: BlendMode) {
+fn blend(to: &mut ByteWriter, blend: BlendMode) {
     to.u8(blend.mix as u8);
     to.u8(blend.compose as u8);
 }
 
 /// Nearly all of them move and do nothing else.
-fn affine(to: &mut Writer, transform: Affine) {
+fn affine(to: &mut ByteWriter, transform: Affine) {
     let all = transform.as_coeffs();
     let moves =
         all[..4].iter().zip([1.0f64, 0.0, 0.0, 1.0]).all(|(one, other)| one.to_bits() == other.to_bits());
@@ -182,14 +186,14 @@ fn affine(to: &mut Writer, transform: Affine) {
     to.f64s(if moves { &all[4..] } else { &all });
 }
 
-fn maybe_affine(to: &mut Writer, transform: Option<Affine>) {
+fn maybe_affine(to: &mut ByteWriter, transform: Option<Affine>) {
     to.u8(u8::from(transform.is_some()));
     if let Some(transform) = transform {
         affine(to, transform);
     }
 }
 
-fn stroke(to: &mut Writer, stroke: &Stroke) {
+fn stroke(to: &mut ByteWriter, stroke: &Stroke) {
     to.f64s(&[stroke.width, stroke.miter_limit, stroke.dash_offset]);
     let cap = |cap| match cap {
         Cap::Butt => 0,
@@ -207,7 +211,7 @@ fn stroke(to: &mut Writer, stroke: &Stroke) {
     to.f64s(&stroke.dash_pattern);
 }
 
-fn path(to: &mut Writer, path: &BezPath) {
+fn path(to: &mut ByteWriter, path: &BezPath) {
     if let Some(corners) = rectangle(path) {
         to.u8(1);
         to.f64s(&corners);
@@ -250,7 +254,7 @@ fn rectangle(path: &BezPath) -> Option<[f64; 4]> {
     is_one.then_some([a.x, a.y, c.x, c.y])
 }
 
-fn paint(to: &mut Writer, paint: &Paint, shared: &mut Shared) -> Result<(), Uncapturable> {
+fn paint(to: &mut ByteWriter, paint: &Paint, shared: &mut SharedObjects) -> Result<(), Uncapturable> {
     match paint {
         Paint::Solid(color) => {
             to.u8(brush::SOLID);
@@ -263,7 +267,7 @@ fn paint(to: &mut Writer, paint: &Paint, shared: &mut Shared) -> Result<(), Unca
     Ok(())
 }
 
-fn image_brush(to: &mut Writer, brush: &ImageBrush, shared: &mut Shared) {
+fn image_brush(to: &mut ByteWriter, brush: &ImageBrush, shared: &mut SharedObjects) {
     to.u8(brush::IMAGE);
     to.u32(shared.image(&brush.image));
     let sampler = brush.sampler;
@@ -273,7 +277,7 @@ fn image_brush(to: &mut Writer, brush: &ImageBrush, shared: &mut Shared) {
     to.f32s(&[sampler.alpha]);
 }
 
-fn gradient(to: &mut Writer, gradient: &Gradient) {
+fn gradient(to: &mut ByteWriter, gradient: &Gradient) {
     match gradient.kind {
         GradientKind::Linear(line) => {
             to.u8(brush::LINEAR);
@@ -302,7 +306,7 @@ fn gradient(to: &mut Writer, gradient: &Gradient) {
     }
 }
 
-fn color(to: &mut Writer, color: &DynamicColor) {
+fn color(to: &mut ByteWriter, color: &DynamicColor) {
     to.u8(color.cs as u8);
     let missing = color.flags.missing();
     to.u8((0..4).filter(|component| missing.contains(*component)).map(|component| 1 << component).sum());

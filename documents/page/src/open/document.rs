@@ -3,26 +3,29 @@
 use holdfast_dom::Document;
 
 use crate::address::Address;
-use crate::engine::{Made, Rest, Times, title_of};
+use crate::engine::{EngineTimes, LaidOutPage, RecordedPage, title_of};
 use crate::error::PageError;
 use crate::fetch::FetchError;
-use crate::keeping::{NewView, ToKeep};
-use crate::opened::Opening;
-use crate::picture::Stale;
+use crate::keeping::{UnsavedPage, UnsavedView};
+use crate::opened::OpenOptions;
+use crate::picture::StaleReason;
 use crate::pixels::Pixels;
-use crate::places::Places;
-use crate::record::Taken;
-use crate::steps::Coming;
+use crate::places::PageLayout;
+use crate::record::PaintRecord;
+use crate::steps::DeferredResult;
 use crate::view::View;
 
-use super::{Look, Visit};
+use super::{Lookup, OpenSession};
 
 /// Reads and parses a page; `None`, if the cache has its document.
 ///
 /// # Errors
 /// As [`super::open_with`].
-pub(crate) fn open_document(address: &Address, opening: &Opening<'_>) -> Result<Option<ToKeep>, PageError> {
-    let visit = Visit::of(address, opening, View::DOCUMENT);
+pub(crate) fn open_document(
+    address: &Address,
+    opening: &OpenOptions<'_>,
+) -> Result<Option<UnsavedPage>, PageError> {
+    let visit = OpenSession::of(address, opening, View::DOCUMENT);
     let mut page = if address.is_of_network() {
         visit.sources.ask(&[visit.wanted_page()]);
         visit.of_server()?
@@ -30,8 +33,8 @@ pub(crate) fn open_document(address: &Address, opening: &Opening<'_>) -> Result<
         visit.of_file()?
     };
     if let Some(cache) = opening.cache
-        && let Ok(Some(Ok(Look::Found(found)))) = cache.read(|heap| visit.look(heap, Some(&page)))
-        && let (Some(Stale::NoPicture), Some(_)) = (found.stale, found.dom)
+        && let Ok(Some(Ok(Lookup::Done(found)))) = cache.read(|heap| visit.look(heap, Some(&page)))
+        && let (Some(StaleReason::NoPicture), Some(_)) = (found.stale, found.dom)
     {
         return Ok(None);
     }
@@ -40,7 +43,7 @@ pub(crate) fn open_document(address: &Address, opening: &Opening<'_>) -> Result<
         return Err(visit.failed(FetchError::Refused("its server does not want it to be kept")));
     }
     let title = title_of(&Document::from_bytes(dom.bytes())?);
-    let made = Made {
+    let made = LaidOutPage {
         pixels: Pixels { width: 0, height: 0, bytes: Vec::new() },
         title,
         content: (0, 0),
@@ -49,11 +52,12 @@ pub(crate) fn open_document(address: &Address, opening: &Opening<'_>) -> Result<
         left_out: Vec::new(),
         wants_network: false,
         has_drawn_text: false,
-        times: Times::default(),
+        times: EngineTimes::default(),
     };
-    let recorded = Taken { strips: Vec::new(), scroll_bound: false };
-    let rest = Coming::there(Rest { recorded: Some(recorded), places: Some(Places::default()) });
-    let view = NewView {
+    let recorded = PaintRecord { strips: Vec::new(), scroll_bound: false };
+    let rest =
+        DeferredResult::there(RecordedPage { recorded: Some(recorded), places: Some(PageLayout::default()) });
+    let view = UnsavedView {
         name: visit.name,
         source: page.source,
         dom,
@@ -67,7 +71,7 @@ pub(crate) fn open_document(address: &Address, opening: &Opening<'_>) -> Result<
         folders: visit.folders,
         now_s: visit.now_s,
     };
-    Ok(Some(ToKeep {
+    Ok(Some(UnsavedPage {
         address: address.as_str().to_owned(),
         news: visit.sources.news(),
         view: Some(view),

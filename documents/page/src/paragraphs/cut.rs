@@ -12,7 +12,10 @@ use style::servo_arc::Arc;
 use style::values::specified::box_::DisplayOutside;
 
 use super::changes::{Changes, HTML, anonymous, name_of, pseudo_of, styles_of, with};
-use super::{Bounds, Long, Part, Parts, Role, Told, collapses, keeps_lines, plan, role_of, survey};
+use super::{
+    Bounds, LongParagraph, NodeRole, ParagraphPart, ParagraphParts, ParagraphReport, collapses, keeps_lines,
+    plan, role_of, survey,
+};
 
 /// Of a block that has a part of a paragraph and nothing of its own.
 const PART_STYLE: &str = "all: unset !important; display: block !important; unicode-bidi: inherit !important; \
@@ -22,7 +25,13 @@ const LATER_STYLE: &str = "; text-indent: 0 !important";
 
 impl Changes {
     /// Breaks a paragraph.
-    pub(super) fn cut(&mut self, engine: &mut BaseDocument, long: &Long, bounds: Bounds, parts: &mut Parts) {
+    pub(super) fn cut(
+        &mut self,
+        engine: &mut BaseDocument,
+        long: &LongParagraph,
+        bounds: Bounds,
+        parts: &mut ParagraphParts,
+    ) {
         let Some(container) = engine.get_node(long.container) else { return };
         let Some(run) = container.children.get(long.children.clone()).map(<[NodeId]>::to_vec) else { return };
         let all = container.children.to_vec();
@@ -30,7 +39,7 @@ impl Changes {
         let [Some(first), Some(later)] = self.part_styles(engine, long.container, styles) else { return };
         let mut ends = plan::ends(engine, long.container, &run, bounds);
         ends.reverse();
-        let mut cutting = Cutting {
+        let mut cutting = Cutter {
             engine,
             changes: self,
             continued: &mut parts.continued,
@@ -49,7 +58,7 @@ impl Changes {
         };
         cutting.begin(first, run);
         cutting.go();
-        let Cutting { blocks, torn, .. } = cutting;
+        let Cutter { blocks, torn, .. } = cutting;
         // What the container's style puts before and behind its lines goes with them.
         let ends = [
             (long.children.start == 0, PseudoElement::Before, blocks.first()),
@@ -65,10 +74,11 @@ impl Changes {
             }
         }
         for (block, has_space_before) in &blocks {
-            let part = Part { paragraph: parts.paragraphs.len(), has_space_before: *has_space_before };
+            let part =
+                ParagraphPart { paragraph: parts.paragraphs.len(), has_space_before: *has_space_before };
             parts.blocks.insert(*block, part);
         }
-        parts.paragraphs.push(Told { styles: long.styles, parts: blocks.len(), torn });
+        parts.paragraphs.push(ParagraphReport { styles: long.styles, parts: blocks.len(), torn });
         let mut children = all;
         children.splice(long.children.clone(), blocks.into_iter().map(|(block, _)| block));
         self.set_children(engine, long.container, children);
@@ -104,7 +114,7 @@ impl Changes {
 }
 
 /// An element of the paragraph that is gone through, or the paragraph itself.
-struct Level {
+struct CutLevel {
     /// As it is in the page.
     origin: NodeId,
     /// What has its children in the part that is being made.
@@ -117,7 +127,7 @@ struct Level {
     is_cut: bool,
 }
 
-struct Cutting<'a> {
+struct Cutter<'a> {
     engine: &'a mut BaseDocument,
     changes: &'a mut Changes,
     continued: &'a mut std::collections::HashMap<NodeId, Vec<NodeId>>,
@@ -125,7 +135,7 @@ struct Cutting<'a> {
     container: NodeId,
     /// The style of blocks behind the first.
     later: Arc<ComputedValues>,
-    levels: Vec<Level>,
+    levels: Vec<CutLevel>,
     /// The ends of lines with which parts end, the next one last, and how many there were.
     ends: Vec<u32>,
     line: u32,
@@ -142,7 +152,7 @@ struct Cutting<'a> {
     torn: usize,
 }
 
-impl Cutting<'_> {
+impl Cutter<'_> {
     fn begin(&mut self, style: Arc<ComputedValues>, source: Vec<NodeId>) {
         let block = anonymous(
             self.engine,
@@ -151,7 +161,7 @@ impl Cutting<'_> {
             ElementStyles { primary: Some(style), ..ElementStyles::default() },
         );
         self.blocks.push((block, false));
-        self.levels.push(Level {
+        self.levels.push(CutLevel {
             origin: self.container,
             target: block,
             source,
@@ -170,21 +180,21 @@ impl Cutting<'_> {
             level.next += 1;
             let Some(node) = self.engine.get_node(child) else { continue };
             let role = role_of(node);
-            if role != Role::Nothing {
-                if !self.is_due && role != Role::Text && self.styles >= self.bounds.element {
+            if role != NodeRole::Nothing {
+                if !self.is_due && role != NodeRole::Text && self.styles >= self.bounds.element {
                     self.tear(self.ends_in_space);
                 }
                 self.cut_if_due();
             }
             match role {
-                Role::Text => self.text(child),
-                Role::Inline | Role::Contents => self.enter(child),
-                Role::LineBreak => {
+                NodeRole::Text => self.text(child),
+                NodeRole::Inline | NodeRole::Contents => self.enter(child),
+                NodeRole::LineBreak => {
                     self.keep(child);
                     self.styles += 1;
                     self.is_due = self.ends_line();
                 }
-                Role::Atomic | Role::Block | Role::Nothing => self.keep(child),
+                NodeRole::Atomic | NodeRole::Block | NodeRole::Nothing => self.keep(child),
             }
         }
     }
@@ -205,8 +215,14 @@ impl Cutting<'_> {
         let Some(node) = self.engine.get_node(element) else { return };
         let source = node.children.to_vec();
         self.styles += survey::styles_of(node);
-        let level =
-            Level { origin: element, target: element, source, next: 0, children: Vec::new(), is_cut: false };
+        let level = CutLevel {
+            origin: element,
+            target: element,
+            source,
+            next: 0,
+            children: Vec::new(),
+            is_cut: false,
+        };
         self.levels.push(level);
     }
 

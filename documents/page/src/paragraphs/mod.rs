@@ -54,7 +54,7 @@ impl Bounds {
 
 /// Where a part belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct ParagraphPart {
     /// The number of the paragraph.
     pub(crate) paragraph: usize,
     /// Whether there was white space between it and the part before that neither of them has.
@@ -63,16 +63,16 @@ pub(crate) struct Part {
 
 /// What was broken, and into what.
 #[derive(Default)]
-pub(crate) struct Parts {
+pub(crate) struct ParagraphParts {
     /// The blocks that stand for paragraphs, by the engine's numbers.
-    pub(crate) blocks: HashMap<NodeId, Part>,
+    pub(crate) blocks: HashMap<NodeId, ParagraphPart>,
     /// What stands for an element behind the first end of a part within it.
     pub(crate) continued: HashMap<NodeId, Vec<NodeId>>,
-    paragraphs: Vec<Told>,
+    paragraphs: Vec<ParagraphReport>,
 }
 
 /// What is told of a paragraph.
-struct Told {
+struct ParagraphReport {
     styles: u32,
     parts: usize,
     /// Where no line ended.
@@ -83,7 +83,7 @@ struct Told {
 pub(crate) struct Paragraphs {
     bounds: Bounds,
     is_needed: bool,
-    parts: Parts,
+    parts: ParagraphParts,
     changes: Changes,
     /// What was asked for when the engine was last asked to lay out.
     asked: Option<u32>,
@@ -95,7 +95,7 @@ impl Paragraphs {
         Paragraphs {
             bounds,
             is_needed: elements as u64 * STYLES_OF_ELEMENT >= u64::from(bounds.styles_max),
-            parts: Parts::default(),
+            parts: ParagraphParts::default(),
             changes: Changes::default(),
             asked: None,
         }
@@ -105,7 +105,7 @@ impl Paragraphs {
     pub(crate) fn resolve(&mut self, engine: &mut BaseDocument, asked: u32) {
         if self.is_needed && self.asked.replace(asked) != Some(asked) {
             self.changes.undo(engine);
-            self.parts = Parts::default();
+            self.parts = ParagraphParts::default();
             engine.handle_messages();
             // The engine does nothing either without a page, or while it waits for style sheets.
             if engine.try_root_element().is_some() && !engine.has_pending_critical_resources() {
@@ -119,7 +119,7 @@ impl Paragraphs {
     }
 
     /// What was broken.
-    pub(crate) fn parts(&self) -> &Parts {
+    pub(crate) fn parts(&self) -> &ParagraphParts {
         &self.parts
     }
 
@@ -127,7 +127,7 @@ impl Paragraphs {
     pub(crate) fn left_out(&self) -> Vec<String> {
         let torn = self.parts.paragraphs.iter().filter(|told| told.torn > 0);
         torn.map(|told| {
-            let Told { styles, parts, torn } = told;
+            let ParagraphReport { styles, parts, torn } = told;
             format!(
                 "a paragraph in one: it has {styles} pieces, and the engine takes no more than {} at once, so it was broken into \
                  {parts}, and {torn} of its lines end too early",
@@ -139,7 +139,7 @@ impl Paragraphs {
 }
 
 /// A paragraph with too many styles.
-struct Long {
+struct LongParagraph {
     container: NodeId,
     /// Which of the container's children it is of.
     children: std::ops::Range<usize>,
@@ -148,7 +148,7 @@ struct Long {
 
 /// How a node takes part in a paragraph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum NodeRole {
     Text,
     /// Its children are part of the paragraph that it is in.
     Inline,
@@ -163,27 +163,27 @@ enum Role {
     Nothing,
 }
 
-fn role_of(node: &Node) -> Role {
+fn role_of(node: &Node) -> NodeRole {
     if node.is_text_node() {
-        return Role::Text;
+        return NodeRole::Text;
     }
-    let Some(element) = node.element_data() else { return Role::Nothing };
-    let Some(style) = node.primary_styles() else { return Role::Nothing };
+    let Some(element) = node.element_data() else { return NodeRole::Nothing };
+    let Some(style) = node.primary_styles() else { return NodeRole::Nothing };
     let display = style.clone_display();
     match (display.outside(), display.inside()) {
-        (_, DisplayInside::Contents) => Role::Contents,
-        (DisplayOutside::None, _) | (_, DisplayInside::None) => Role::Nothing,
-        _ if !is_in_flow(&style) => Role::Atomic,
+        (_, DisplayInside::Contents) => NodeRole::Contents,
+        (DisplayOutside::None, _) | (_, DisplayInside::None) => NodeRole::Nothing,
+        _ if !is_in_flow(&style) => NodeRole::Atomic,
         (DisplayOutside::Inline, DisplayInside::Flow) => match &*element.name.local {
-            "br" => Role::LineBreak,
+            "br" => NodeRole::LineBreak,
             // Those that the engine lays out as boxes whatever their style says.
             "img" | "svg" | "canvas" | "video" | "embed" | "iframe" | "input" | "textarea" | "button" => {
-                Role::Atomic
+                NodeRole::Atomic
             }
-            _ => Role::Inline,
+            _ => NodeRole::Inline,
         },
-        (DisplayOutside::Inline, _) => Role::Atomic,
-        _ => Role::Block,
+        (DisplayOutside::Inline, _) => NodeRole::Atomic,
+        _ => NodeRole::Block,
     }
 }
 

@@ -6,7 +6,7 @@
 
 use blitz_dom::{BaseDocument, NodeId};
 
-use super::{Bounds, Role, keeps_lines, role_of, survey};
+use super::{Bounds, NodeRole, keeps_lines, role_of, survey};
 
 /// What the number of lines should be a multiple of, or of as much of it as can be: pixels have binary fractions mostly, or decimal ones.
 const ROUND: u32 = (1 << 13) * 25;
@@ -38,22 +38,22 @@ fn lines(engine: &BaseDocument, container: NodeId, nodes: &[NodeId]) -> (Vec<u32
     while let Some((id, around)) = next.pop() {
         let Some(node) = engine.get_node(id) else { continue };
         match role_of(node) {
-            Role::Text => {
+            NodeRole::Text => {
                 let text = node.text_data().map_or("", |text| &text.content);
                 let style = engine.get_node(around).and_then(|node| node.primary_styles());
                 if style.is_some_and(|style| keeps_lines(&style)) {
                     lines.extend(text.matches('\n').map(|_| styles));
                 }
             }
-            Role::LineBreak => {
+            NodeRole::LineBreak => {
                 styles += 1;
                 lines.push(styles);
             }
-            Role::Inline | Role::Contents => {
+            NodeRole::Inline | NodeRole::Contents => {
                 styles += survey::styles_of(node);
                 next.extend(node.children.iter().rev().map(|child| (*child, id)));
             }
-            Role::Atomic | Role::Block | Role::Nothing => {}
+            NodeRole::Atomic | NodeRole::Block | NodeRole::Nothing => {}
         }
     }
     (lines, styles)

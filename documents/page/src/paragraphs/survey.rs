@@ -7,12 +7,12 @@ use style::computed_values::text_wrap_mode::T as Wrap;
 use style::properties::ComputedValues;
 use style::values::specified::box_::{DisplayInside, DisplayOutside};
 
-use super::{Long, Role, collapses, role_of};
+use super::{LongParagraph, NodeRole, collapses, role_of};
 
 /// An element that the survey is in.
-struct Frame {
+struct SurveyFrame {
     id: NodeId,
-    role: Role,
+    role: NodeRole,
     next_child: usize,
     /// The paragraph that its children are making: where it began, and the styles of it.
     first_child: usize,
@@ -21,9 +21,9 @@ struct Frame {
     long: Vec<(Range<usize>, u32)>,
 }
 
-impl Frame {
-    fn of(id: NodeId, role: Role) -> Frame {
-        Frame { id, role, next_child: 0, first_child: 0, styles: 0, has_block: false, long: Vec::new() }
+impl SurveyFrame {
+    fn of(id: NodeId, role: NodeRole) -> SurveyFrame {
+        SurveyFrame { id, role, next_child: 0, first_child: 0, styles: 0, has_block: false, long: Vec::new() }
     }
 
     fn end_paragraph(&mut self, behind: usize, own: u32, styles_max: u32) {
@@ -36,24 +36,24 @@ impl Frame {
 }
 
 /// Those of the page, each container's last one first.
-pub(super) fn long_paragraphs(engine: &BaseDocument, styles_max: u32) -> Vec<Long> {
+pub(super) fn long_paragraphs(engine: &BaseDocument, styles_max: u32) -> Vec<LongParagraph> {
     let mut found = Vec::new();
     let Some(root) = engine.try_root_element() else { return found };
-    let mut frames = vec![Frame::of(root.id, Role::Block)];
+    let mut frames = vec![SurveyFrame::of(root.id, NodeRole::Block)];
     while let Some(frame) = frames.last_mut() {
         let Some(node) = engine.get_node(frame.id) else { break };
         if let Some(child) = node.children.get(frame.next_child) {
             frame.next_child += 1;
             let Some(child) = engine.get_node(*child) else { continue };
             match role_of(child) {
-                Role::Text | Role::Nothing => {}
-                Role::LineBreak => frame.styles = frame.styles.saturating_add(1),
+                NodeRole::Text | NodeRole::Nothing => {}
+                NodeRole::LineBreak => frame.styles = frame.styles.saturating_add(1),
                 role => {
-                    if role == Role::Block {
+                    if role == NodeRole::Block {
                         frame.end_paragraph(frame.next_child - 1, styles_of(node), styles_max);
                         frame.has_block = true;
                     }
-                    frames.push(Frame::of(child.id, role));
+                    frames.push(SurveyFrame::of(child.id, role));
                 }
             }
             continue;
@@ -61,7 +61,7 @@ pub(super) fn long_paragraphs(engine: &BaseDocument, styles_max: u32) -> Vec<Lon
         let Some(mut done) = frames.pop() else { break };
         let own = styles_of(node);
         let is_part = match done.role {
-            Role::Inline | Role::Contents => !done.has_block,
+            NodeRole::Inline | NodeRole::Contents => !done.has_block,
             _ => false,
         };
         if is_part {
@@ -74,14 +74,14 @@ pub(super) fn long_paragraphs(engine: &BaseDocument, styles_max: u32) -> Vec<Lon
         }
         done.end_paragraph(node.children.len(), own, styles_max);
         if has_paragraphs(node, done.role) {
-            found.extend(done.long.drain(..).rev().map(|(children, styles)| Long {
+            found.extend(done.long.drain(..).rev().map(|(children, styles)| LongParagraph {
                 container: done.id,
                 children,
                 styles,
             }));
         }
         // An element in a line that has a block in it is laid out as a block itself.
-        if let (Role::Inline | Role::Contents, Some(parent)) = (done.role, frames.last_mut())
+        if let (NodeRole::Inline | NodeRole::Contents, Some(parent)) = (done.role, frames.last_mut())
             && let Some(around) = engine.get_node(parent.id)
         {
             parent.end_paragraph(parent.next_child - 1, styles_of(around), styles_max);
@@ -96,13 +96,13 @@ fn has_content(node: &Node) -> bool {
 }
 
 /// Whether what is directly in it makes lines.
-fn has_paragraphs(node: &Node, role: Role) -> bool {
+fn has_paragraphs(node: &Node, role: NodeRole) -> bool {
     let Some(style) = node.primary_styles() else { return false };
     let display = style.clone_display();
     match (display.outside(), display.inside()) {
         (_, DisplayInside::Flex | DisplayInside::Grid | DisplayInside::Table) => false,
         (DisplayOutside::InternalTable, inside) => inside == DisplayInside::TableCell,
-        _ => role != Role::Contents,
+        _ => role != NodeRole::Contents,
     }
 }
 

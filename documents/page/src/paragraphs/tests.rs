@@ -8,27 +8,27 @@ use std::sync::mpsc::channel;
 use holdfast_dom::{LoosePage, ParseOptions};
 
 use super::*;
-use crate::engine::{self, DomBytes, Job, Made};
+use crate::engine::{self, DomBytes, LaidOutPage, LayoutJob};
 use crate::fetch::Files;
 use crate::limits::PageLimits;
 use crate::loader::Reach;
 use crate::pixels::Pixels;
-use crate::places::text::Piece;
-use crate::places::{FindOptions, NodeBox, Places, TextBlock};
-use crate::sources::{Asking, Sources};
+use crate::places::text::LinePiece;
+use crate::places::{FindOptions, NodeBox, PageLayout, TextBlock};
+use crate::sources::{CachePolicy, Sources};
 use crate::steps::held::ends;
 use crate::view::View;
 
-fn job(page: &str, view: View) -> Job {
+fn job(page: &str, view: View) -> LayoutJob {
     let limits = PageLimits::default();
     let parsed = LoosePage::parse(page.as_bytes(), &ParseOptions::default()).unwrap();
-    Job {
+    LayoutJob {
         dom: DomBytes::copy(parsed.bytes()),
         base_url: "file:///".to_owned(),
         view,
         limits,
         reach: Reach::Files,
-        sources: Arc::new(Sources::new(Arc::new(Files), None, Asking::Usual, &limits)),
+        sources: Arc::new(Sources::new(Arc::new(Files), None, CachePolicy::Usual, &limits)),
         fragment: None,
         record: false,
         places: true,
@@ -40,15 +40,15 @@ struct Laid {
     pixels: Pixels,
     content: (u32, u32),
     left_out: Vec<String>,
-    places: Places,
+    places: PageLayout,
 }
 
 fn made(page: &str, view: View, bounds: Bounds) -> Laid {
     let (sender, made) = channel();
-    let (hand, coming) = ends(move |made: Made| sender.send(made).unwrap());
+    let (hand, coming) = ends(move |made: LaidOutPage| sender.send(made).unwrap());
     let rest = engine::make(&job(page, view), bounds, &hand).unwrap();
     drop(coming);
-    let Made { pixels, content, left_out, .. } = made.try_recv().unwrap();
+    let LaidOutPage { pixels, content, left_out, .. } = made.try_recv().unwrap();
     Laid { pixels, content, left_out, places: rest.places.unwrap() }
 }
 
@@ -291,8 +291,8 @@ fn is_same_box((one, other): (&NodeBox, &NodeBox)) -> bool {
 
 /// What is turned is moved by what floating-point numbers make of it.
 fn is_same_text(texts: &[TextBlock], others: &[TextBlock]) -> bool {
-    let is_same_piece = |(one, other): (&Piece, &Piece)| {
-        let measures = |piece: &Piece| [piece.left, piece.top, piece.bottom, piece.baseline];
+    let is_same_piece = |(one, other): (&LinePiece, &LinePiece)| {
+        let measures = |piece: &LinePiece| [piece.left, piece.top, piece.bottom, piece.baseline];
         let clusters = one.clusters.iter().zip(&other.clusters);
         (one.line, &one.range, one.clusters.len()) == (other.line, &other.range, other.clusters.len())
             && measures(one).into_iter().zip(measures(other)).all(|(one, other)| near(one, other))

@@ -39,7 +39,7 @@ pub struct Match {
 }
 
 pub(crate) fn find(blocks: &[TextBlock], needle: &str, options: FindOptions) -> Vec<Match> {
-    let needle = Folded::of(needle, options.case).text;
+    let needle = FoldedText::of(needle, options.case).text;
     let mut matches = Vec::new();
     if needle.is_empty() {
         return matches;
@@ -49,7 +49,7 @@ pub(crate) fn find(blocks: &[TextBlock], needle: &str, options: FindOptions) -> 
         if block.text.len().saturating_mul(6) < needle.len() {
             continue;
         }
-        let folded = Folded::of(&block.text, options.case);
+        let folded = FoldedText::of(&block.text, options.case);
         let mut from = 0;
         while let Some(found) = folded.text.get(from..).and_then(|rest| rest.find(&needle)) {
             if matches.len() >= options.max {
@@ -82,13 +82,13 @@ fn is_broken(block: &TextBlock, range: &Range<usize>) -> bool {
 }
 
 /// Text without the differences that do not count.
-struct Folded {
+struct FoldedText {
     text: String,
-    units: Vec<Unit>,
+    units: Vec<FoldedChar>,
 }
 
 /// A character of folded text.
-struct Unit {
+struct FoldedChar {
     at: u32,
     /// The character of the text that it comes from.
     start: u32,
@@ -96,10 +96,10 @@ struct Unit {
     is_mark: bool,
 }
 
-impl Folded {
-    fn of(text: &str, case: bool) -> Folded {
+impl FoldedText {
+    fn of(text: &str, case: bool) -> FoldedText {
         let mut folded =
-            Folded { text: String::with_capacity(text.len()), units: Vec::with_capacity(text.len()) };
+            FoldedText { text: String::with_capacity(text.len()), units: Vec::with_capacity(text.len()) };
         for (start, one) in text.char_indices() {
             let end = (start + one.len_utf8()) as u32;
             if one.is_whitespace() {
@@ -126,7 +126,7 @@ impl Folded {
             return;
         }
         let is_mark = !one.is_ascii() && canonical_combining_class(one) != 0;
-        self.units.push(Unit { at: self.text.len() as u32, start, end, is_mark });
+        self.units.push(FoldedChar { at: self.text.len() as u32, start, end, is_mark });
         self.text.push(one);
     }
 
@@ -144,7 +144,7 @@ impl Folded {
 
 #[cfg(test)]
 mod tests {
-    use super::super::text::{Cluster, Piece};
+    use super::super::text::{Cluster, LinePiece};
     use super::*;
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
             let (top, end) = (line as f32 * 20.0, at + part.len() as u32);
             let line = line as u32;
             let bottom = top + 20.0;
-            pieces.push(Piece {
+            pieces.push(LinePiece {
                 line,
                 range: at..end,
                 left: 0.0,

@@ -8,7 +8,7 @@ use blitz_dom::{BaseDocument, Node, NodeId};
 use parley::PositionedLayoutItem;
 
 /// Left, top, right, bottom, in CSS pixels of the box that has the lines.
-pub(super) type Piece = [f32; 4];
+pub(super) type LinePiece = [f32; 4];
 
 /// Pieces of all elements that are held at once, in one box with lines: deep elements over many lines have more than there is memory for.
 const PIECES_MAX: usize = 4_000_000;
@@ -17,7 +17,7 @@ const PIECES_MAX: usize = 4_000_000;
 #[derive(Default)]
 pub(super) struct Fragments {
     /// By the box that has the lines; none, if there are too many.
-    known: HashMap<NodeId, Option<HashMap<NodeId, Vec<Piece>>>>,
+    known: HashMap<NodeId, Option<HashMap<NodeId, Vec<LinePiece>>>>,
 }
 
 impl Fragments {
@@ -26,7 +26,7 @@ impl Fragments {
         &'a mut self,
         engine: &BaseDocument,
         element: &'a Node,
-    ) -> Option<(NodeId, Cow<'a, [Piece]>)> {
+    ) -> Option<(NodeId, Cow<'a, [LinePiece]>)> {
         if !element.is_non_atomic_inline() {
             return None;
         }
@@ -41,14 +41,14 @@ impl Fragments {
     }
 }
 
-fn told_by_engine(element: &Node) -> Option<Vec<Piece>> {
+fn told_by_engine(element: &Node) -> Option<Vec<LinePiece>> {
     let pieces = element.inline_fragment_boxes()?;
     Some(pieces.map(|one| [one.left, one.top, one.right, one.bottom]).collect())
 }
 
 /// The pieces of all elements in the lines of a box; none, if there are more than so many.
-fn pieces(engine: &BaseDocument, root: &Node, max: usize) -> Option<HashMap<NodeId, Vec<Piece>>> {
-    let mut all: HashMap<NodeId, Vec<(usize, Piece)>> = HashMap::new();
+fn pieces(engine: &BaseDocument, root: &Node, max: usize) -> Option<HashMap<NodeId, Vec<LinePiece>>> {
+    let mut all: HashMap<NodeId, Vec<(usize, LinePiece)>> = HashMap::new();
     let lines = root.element_data().and_then(|element| element.inline_layout_data.as_deref());
     let Some(lines) = lines else { return Some(HashMap::new()) };
     let mut count = 0;
@@ -93,7 +93,7 @@ fn pieces(engine: &BaseDocument, root: &Node, max: usize) -> Option<HashMap<Node
     let inset = root.unrounded_layout().padding + root.unrounded_layout().border;
     let (x, y) = (inset.left, inset.top + lines.block_offset);
     let scale = lines.layout.scale();
-    let in_box = |(_, piece): (usize, Piece)| {
+    let in_box = |(_, piece): (usize, LinePiece)| {
         let [left, top, right, bottom] = piece.map(|at| at / scale);
         [x + left, y + top, x + right, y + bottom]
     };

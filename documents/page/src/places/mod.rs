@@ -54,7 +54,7 @@ pub struct TextAt<'a> {
 
 /// What can be clicked on, where everything is, and what is written where.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Places {
+pub struct PageLayout {
     /// Links, in the order of the document.
     pub links: Vec<Link>,
     /// Elements, by their numbers.
@@ -63,7 +63,7 @@ pub struct Places {
     pub text: Vec<TextBlock>,
 }
 
-impl Places {
+impl PageLayout {
     /// Where a text is written. See [`FindOptions`] for what is the same text.
     #[must_use]
     pub fn find(&self, needle: &str, options: FindOptions) -> Vec<Match> {

@@ -6,15 +6,15 @@ use std::collections::HashMap;
 
 use blitz_dom::node::TextBrush;
 use blitz_dom::{BaseDocument, Node, NodeId};
-use holdfast_dom::{Document, Kind};
+use holdfast_dom::{Document, NodeKind};
 use kurbo::{Affine, Rect};
 use parley::{Layout, PositionedLayoutItem};
 use style::computed_values::visibility::T as Visibility;
 
 use super::fragments::Fragments;
-use super::text::{Cluster, Piece, place_of};
-use super::{Link, NodeBox, Places, TextBlock};
-use crate::paragraphs::Parts;
+use super::text::{Cluster, LinePiece, place_of};
+use super::{Link, NodeBox, PageLayout, TextBlock};
+use crate::paragraphs::ParagraphParts;
 use crate::tree::Pair;
 use crate::view::View;
 
@@ -23,10 +23,10 @@ pub(crate) fn take(
     engine: &BaseDocument,
     document: &Document<'_>,
     pairs: &[Pair],
-    parts: &Parts,
+    parts: &ParagraphParts,
     view: View,
-) -> Places {
-    let mut taking = Taking {
+) -> PageLayout {
+    let mut taking = LayoutCollector {
         engine,
         parts,
         scale: view.scale_factor_f64(),
@@ -37,12 +37,12 @@ pub(crate) fn take(
     boxes.sort_by_key(|one| one.node);
     boxes.dedup_by_key(|one| one.node);
     let numbers: HashMap<NodeId, u32> = pairs.iter().map(|(node, made)| (*made, *node)).collect();
-    Places { links, boxes, text: taking.text(&numbers) }
+    PageLayout { links, boxes, text: taking.text(&numbers) }
 }
 
 /// How a box comes onto the page.
 #[derive(Clone, Copy)]
-struct Placed {
+struct BoxPlacement {
     /// From its border box to the page, in pixels.
     transform: Affine,
     /// It does not scroll.
@@ -51,19 +51,19 @@ struct Placed {
     gone: bool,
 }
 
-struct Taking<'a> {
+struct LayoutCollector<'a> {
     engine: &'a BaseDocument,
-    parts: &'a Parts,
+    parts: &'a ParagraphParts,
     scale: f64,
-    known: HashMap<NodeId, Placed>,
+    known: HashMap<NodeId, BoxPlacement>,
     fragments: Fragments,
 }
 
-impl Taking<'_> {
+impl LayoutCollector<'_> {
     /// As the engine's painter goes: from the root down, each box within the one that contains it.
-    fn placed(&mut self, id: NodeId) -> Placed {
+    fn placed(&mut self, id: NodeId) -> BoxPlacement {
         let mut chain = Vec::new();
-        let mut placed = Placed { transform: Affine::IDENTITY, fixed: false, gone: false };
+        let mut placed = BoxPlacement { transform: Affine::IDENTITY, fixed: false, gone: false };
         let mut next = Some(id);
         let root = self.engine.try_root_element();
         while let Some(node) = next.and_then(|id| self.engine.get_node(id)) {
@@ -82,7 +82,7 @@ impl Taking<'_> {
             let offset = (f64::from(at.x) - scrolled.0, f64::from(at.y) - scrolled.1);
             let is_fixed = node.taffy_position() == taffy::Position::Fixed && is_child_of(node.id, root);
             let is_clear = node.primary_styles().is_some_and(|style| style.get_effects().opacity == 0.0);
-            placed = Placed {
+            placed = BoxPlacement {
                 transform: placed.transform
                     * Affine::translate((offset.0 * self.scale, offset.1 * self.scale))
                     * node.transform().as_deref().copied().unwrap_or_default(),
@@ -122,7 +122,7 @@ impl Taking<'_> {
                 // What has no box of its own has one without a size in each part.
                 rects.retain(|rect| rect.width() > 0.0 || rect.height() > 0.0);
             }
-            let node = document.node(*number).filter(|node| node.kind() == Kind::Element);
+            let node = document.node(*number).filter(|node| node.kind() == NodeKind::Element);
             let link = node.filter(|node| matches!(node.name(), Some("a" | "area")));
             if let Some(href) = link.and_then(|node| node.attribute("href")) {
                 let link = |rect: &Rect| Link { place: place_of(*rect), href: href.to_owned(), fixed };
@@ -139,7 +139,7 @@ impl Taking<'_> {
     fn text(&mut self, numbers: &HashMap<NodeId, u32>) -> Vec<TextBlock> {
         let mut blocks = Vec::new();
         // Where the block of a paragraph is that the engine has in parts.
-        let mut joined: HashMap<usize, Joined> = HashMap::new();
+        let mut joined: HashMap<usize, JoinedParagraph> = HashMap::new();
         let mut next: Vec<NodeId> = self.engine.try_root_element().map(|root| root.id).into_iter().collect();
         while let Some(node) = next.pop().and_then(|id| self.engine.get_node(id)) {
             next.extend(node.layout_children.borrow().iter().flatten().rev());
@@ -190,7 +190,8 @@ impl Taking<'_> {
                 blocks.push(block);
                 continue;
             };
-            let paragraph = joined.entry(part.paragraph).or_insert(Joined { block: blocks.len(), lines: 0 });
+            let paragraph =
+                joined.entry(part.paragraph).or_insert(JoinedParagraph { block: blocks.len(), lines: 0 });
             match blocks.get_mut(paragraph.block) {
                 Some(before) => join(before, block, part.has_space_before, paragraph.lines),
                 None => blocks.push(block),
@@ -215,7 +216,7 @@ impl Taking<'_> {
 }
 
 /// A paragraph that the engine has in parts.
-struct Joined {
+struct JoinedParagraph {
     /// Its block of text.
     block: usize,
     /// Of the parts up to now.
@@ -262,7 +263,7 @@ fn is_child_of(id: NodeId, root: Option<&Node>) -> bool {
 }
 
 /// The pieces of all lines, by where they are in the text.
-fn pieces(layout: &Layout<TextBrush>, text_bytes: usize) -> Vec<Piece> {
+fn pieces(layout: &Layout<TextBrush>, text_bytes: usize) -> Vec<LinePiece> {
     let mut pieces = Vec::new();
     for (line, number) in layout.lines().zip(0..) {
         let mut before = None;
@@ -285,7 +286,7 @@ fn pieces(layout: &Layout<TextBrush>, text_bytes: usize) -> Vec<Piece> {
             let ends =
                 clusters.iter().map(|one| one.start).min().zip(clusters.iter().map(|one| one.end).max());
             let Some((start, end)) = ends.filter(|(_, end)| *end as usize <= text_bytes) else { continue };
-            pieces.push(Piece {
+            pieces.push(LinePiece {
                 line: number,
                 range: start..end,
                 left,
@@ -296,7 +297,7 @@ fn pieces(layout: &Layout<TextBrush>, text_bytes: usize) -> Vec<Piece> {
             });
         }
     }
-    pieces.sort_by_key(|piece: &Piece| piece.range.start);
+    pieces.sort_by_key(|piece: &LinePiece| piece.range.start);
     // What is there once cannot be there again; the engine has not been seen to do so.
     pieces.dedup_by(|next, before| next.range.start < before.range.end);
     pieces

@@ -17,12 +17,12 @@ pub struct TextBlock {
     /// Where in the text something else is, as an image: no text goes over it.
     pub(crate) breaks: Vec<u32>,
     /// By where they are in the text.
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<LinePiece>,
 }
 
 /// A piece of a line: text of one direction and font. Measures are those of the block.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Piece {
+pub(crate) struct LinePiece {
     pub(crate) line: u32,
     pub(crate) range: Range<u32>,
     pub(crate) left: f32,
@@ -52,7 +52,7 @@ pub struct TextLine {
     pub baseline: f32,
 }
 
-impl Piece {
+impl LinePiece {
     pub(crate) fn right(&self) -> f32 {
         self.clusters.last().map_or(self.left, |last| last.right)
     }

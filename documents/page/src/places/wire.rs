@@ -1,9 +1,9 @@
 //! Links, boxes and text as bytes, and back.
 
 use crate::error::EntryDamage;
-use crate::list::wire::{Reader, Writer};
+use crate::list::wire::{ByteReader, ByteWriter};
 
-use super::text::{Cluster, Piece};
+use super::text::{Cluster, LinePiece};
 use super::{Link, NodeBox, TextBlock};
 
 /// Bits of what is said of a block.
@@ -22,7 +22,7 @@ const STEP: f32 = 1.0 / 64.0;
 const WIDE: u16 = u16::MAX;
 
 pub(crate) fn write_links(links: &[Link]) -> Vec<u8> {
-    let mut to = Writer::default();
+    let mut to = ByteWriter::default();
     to.u32(links.len() as u32);
     for link in links {
         to.f32s(&link.place);
@@ -33,7 +33,7 @@ pub(crate) fn write_links(links: &[Link]) -> Vec<u8> {
 }
 
 pub(crate) fn read_links(bytes: &[u8]) -> Result<Vec<Link>, EntryDamage> {
-    let from = &mut Reader::new(bytes, "links");
+    let from = &mut ByteReader::new(bytes, "links");
     let mut links = Vec::new();
     for _ in 0..from.count(21)? {
         let place = from.f32s()?;
@@ -45,7 +45,7 @@ pub(crate) fn read_links(bytes: &[u8]) -> Result<Vec<Link>, EntryDamage> {
 }
 
 pub(crate) fn write_boxes(boxes: &[NodeBox]) -> Vec<u8> {
-    let mut to = Writer::default();
+    let mut to = ByteWriter::default();
     to.u32(boxes.len() as u32);
     for one in boxes {
         to.u32(one.node);
@@ -56,7 +56,7 @@ pub(crate) fn write_boxes(boxes: &[NodeBox]) -> Vec<u8> {
 }
 
 pub(crate) fn read_boxes(bytes: &[u8]) -> Result<Vec<NodeBox>, EntryDamage> {
-    let from = &mut Reader::new(bytes, "boxes");
+    let from = &mut ByteReader::new(bytes, "boxes");
     let mut boxes: Vec<NodeBox> = Vec::new();
     for _ in 0..from.count(21)? {
         let one = NodeBox { node: from.u32()?, place: from.f32s()?, fixed: flag(from)? };
@@ -69,7 +69,7 @@ pub(crate) fn read_boxes(bytes: &[u8]) -> Result<Vec<NodeBox>, EntryDamage> {
     Ok(boxes)
 }
 
-fn flag(from: &mut Reader<'_>) -> Result<bool, EntryDamage> {
+fn flag(from: &mut ByteReader<'_>) -> Result<bool, EntryDamage> {
     match from.u8()? {
         0 => Ok(false),
         1 => Ok(true),
@@ -78,7 +78,7 @@ fn flag(from: &mut Reader<'_>) -> Result<bool, EntryDamage> {
 }
 
 pub(crate) fn write_text(blocks: &[TextBlock]) -> Vec<u8> {
-    let mut to = Writer::default();
+    let mut to = ByteWriter::default();
     to.u32(blocks.len() as u32);
     for block in blocks {
         let is_moved = block.placed[..4] == [1.0, 0.0, 0.0, 1.0];
@@ -94,7 +94,7 @@ pub(crate) fn write_text(blocks: &[TextBlock]) -> Vec<u8> {
     to.bytes
 }
 
-fn write_piece(to: &mut Writer, piece: &Piece, text: &str) {
+fn write_piece(to: &mut ByteWriter, piece: &LinePiece, text: &str) {
     let is_backwards = piece.clusters.windows(2).any(|pair| pair[1].start < pair[0].start);
     let is_one = |cluster: &Cluster| {
         let part = text.get(cluster.start as usize..cluster.end as usize);
@@ -132,7 +132,7 @@ fn steps_of(pixels: f32) -> (i64, bool) {
 }
 
 pub(crate) fn read_text(bytes: &[u8]) -> Result<Vec<TextBlock>, EntryDamage> {
-    let from = &mut Reader::new(bytes, "text");
+    let from = &mut ByteReader::new(bytes, "text");
     let mut blocks = Vec::new();
     for _ in 0..from.count(25)? {
         let node = from.u32()?;
@@ -155,7 +155,7 @@ pub(crate) fn read_text(bytes: &[u8]) -> Result<Vec<TextBlock>, EntryDamage> {
             }
             breaks.push(at);
         }
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces: Vec<LinePiece> = Vec::new();
         for _ in 0..from.count(29)? {
             let piece = read_piece(from, &text)?;
             if pieces.last().is_some_and(|before| before.range.end > piece.range.start) {
@@ -169,7 +169,7 @@ pub(crate) fn read_text(bytes: &[u8]) -> Result<Vec<TextBlock>, EntryDamage> {
     Ok(blocks)
 }
 
-fn read_piece(from: &mut Reader<'_>, text: &str) -> Result<Piece, EntryDamage> {
+fn read_piece(from: &mut ByteReader<'_>, text: &str) -> Result<LinePiece, EntryDamage> {
     let (line, start, bytes) = (from.u32()?, from.u32()?, from.u32()?);
     let [left, top, bottom, baseline] = from.f32s()?;
     let said = from.u8()?;
@@ -221,18 +221,18 @@ fn read_piece(from: &mut Reader<'_>, text: &str) -> Result<Piece, EntryDamage> {
     if !is_all {
         return Err(from.wrong());
     }
-    Ok(Piece { line, range: start..end, left, top, bottom, baseline, clusters })
+    Ok(LinePiece { line, range: start..end, left, top, bottom, baseline, clusters })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn piece(line: u32, range: std::ops::Range<u32>, clusters: &[(u32, u32, f32)]) -> Piece {
+    fn piece(line: u32, range: std::ops::Range<u32>, clusters: &[(u32, u32, f32)]) -> LinePiece {
         let clusters =
             clusters.iter().map(|(start, end, right)| Cluster { start: *start, end: *end, right: *right });
         let clusters = clusters.collect();
-        Piece { line, range, left: 10.0, top: 1.0, bottom: 21.5, baseline: 17.25, clusters }
+        LinePiece { line, range, left: 10.0, top: 1.0, bottom: 21.5, baseline: 17.25, clusters }
     }
 
     fn blocks() -> Vec<TextBlock> {
@@ -282,7 +282,7 @@ mod tests {
                 let mut other = bytes.clone();
                 other[at] ^= change;
                 let Ok(text) = read_text(&other) else { continue };
-                let places = crate::places::Places { text, ..Default::default() };
+                let places = crate::places::PageLayout { text, ..Default::default() };
                 let _ = places.find("e", crate::places::FindOptions::default());
                 let _ = places.text_at(15.0, 1e6 + 5.0, 0);
                 places.text.iter().for_each(|block| drop(block.lines()));

@@ -2,21 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::fetch::{self, Fetch, FetchError, Fetched, Wanted};
+use crate::fetch::{self, Fetch, FetchError, FetchRequest, FetchedBytes};
 use crate::open::open_with;
-use crate::opened::{Opened, Opening, Want};
+use crate::opened::{OpenOptions, OpenPage, PageUse};
 use crate::view::View;
 use crate::{Address, PageError, PageLimits};
 
 /// A page of our own.
-struct Said(String);
+struct FailurePage(String);
 
-impl Fetch for Said {
-    fn fetch(&self, wanted: &Wanted<'_>) -> Result<fetch::Answer, FetchError> {
+impl Fetch for FailurePage {
+    fn fetch(&self, wanted: &FetchRequest<'_>) -> Result<fetch::FetchAnswer, FetchError> {
         match wanted.purpose {
-            fetch::Purpose::Page => {
-                Ok(fetch::Answer::Bytes(Fetched::new(wanted.url.clone(), self.0.clone().into_bytes())))
-            }
+            fetch::Purpose::Page => Ok(fetch::FetchAnswer::Bytes(FetchedBytes::new(
+                wanted.url.clone(),
+                self.0.clone().into_bytes(),
+            ))),
             fetch::Purpose::Part => Err(FetchError::NotFound),
         }
     }
@@ -28,10 +29,10 @@ pub(super) fn page(
     error: &PageError,
     view: View,
     limits: &PageLimits,
-) -> Result<Opened, PageError> {
-    let from = Arc::new(Said(text(&address.to_string(), &error.to_string())));
-    let mut opening = Opening::new(View { scroll: 0, scroll_x: 0, ..view }, limits, None, from);
-    opening.want = Want::Scrolling;
+) -> Result<OpenPage, PageError> {
+    let from = Arc::new(FailurePage(text(&address.to_string(), &error.to_string())));
+    let mut opening = OpenOptions::new(View { scroll: 0, scroll_x: 0, ..view }, limits, None, from);
+    opening.want = PageUse::Scrolling;
     open_with(address, &opening)
 }
 

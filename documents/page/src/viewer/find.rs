@@ -1,12 +1,12 @@
 //! Text that is looked for on the page.
 
 use super::Viewer;
-use super::talk::{Ask, PageId};
+use super::talk::{PageId, ViewerRequest};
 use crate::places::Match;
 
 /// What is looked for, and where it is.
 #[derive(Debug, Default)]
-pub(super) struct Finding {
+pub(super) struct TextSearch {
     pub(super) text: String,
     pub(super) matches: Vec<Match>,
     /// The one that one has come to.
@@ -20,15 +20,15 @@ impl Viewer {
     pub(super) fn find(&mut self, text: String) {
         let Some(page) = &self.page else { return };
         let page = page.id;
-        self.asks.retain(|asked| !matches!(asked, Ask::Find { .. }));
+        self.asks.retain(|asked| !matches!(asked, ViewerRequest::Find { .. }));
         if text.is_empty() {
             self.finding = None;
             return;
         }
-        self.asks.push(Ask::Find { page, text: text.clone() });
+        self.asks.push(ViewerRequest::Find { page, text: text.clone() });
         // What was found before stays until the new is there: the page does not flicker while one types.
         let before = self.finding.take().unwrap_or_default();
-        self.finding = Some(Finding { text, done: None, ..before });
+        self.finding = Some(TextSearch { text, done: None, ..before });
     }
 
     /// The same on the page that has come in the place of the one before.

@@ -1,7 +1,7 @@
 //! What the window shows, pixel by pixel: the page as it was painted, what is found and focused on it, scroll bars, the line.
 
-use super::place::{Area, Bar};
-use super::{Picture, Viewer};
+use super::place::{ScrollBar, WindowArea};
+use super::{ShownPicture, Viewer};
 use crate::pixels::Pixels;
 
 /// Red, green and blue, as windows have them.
@@ -26,7 +26,7 @@ struct Canvas<'a> {
 
 impl Canvas<'_> {
     /// The pixels of a line of an area, as far as they are in the window.
-    fn row(&mut self, area: Area, y: u32) -> &mut [Color] {
+    fn row(&mut self, area: WindowArea, y: u32) -> &mut [Color] {
         let (from, to) = (area.x.min(self.width), area.x.saturating_add(area.width).min(self.width));
         if y >= self.height {
             return &mut [];
@@ -35,33 +35,33 @@ impl Canvas<'_> {
         self.pixels.get_mut(start + from as usize..start + to as usize).unwrap_or_default()
     }
 
-    fn each(&mut self, area: Area, work: impl Fn(&mut Color)) {
+    fn each(&mut self, area: WindowArea, work: impl Fn(&mut Color)) {
         for y in area.y..area.y.saturating_add(area.height).min(self.height) {
             self.row(area, y).iter_mut().for_each(&work);
         }
     }
 
-    fn fill(&mut self, area: Area, color: Color) {
+    fn fill(&mut self, area: WindowArea, color: Color) {
         self.each(area, |pixel| *pixel = color);
     }
 
     /// Colours white, and what is darker less.
-    fn stain(&mut self, area: Area, color: Color) {
+    fn stain(&mut self, area: WindowArea, color: Color) {
         self.each(area, |pixel| {
             let one = |shift: u32| (((*pixel >> shift) & 0xff) * ((color >> shift) & 0xff) / 0xff) << shift;
             *pixel = one(16) | one(8) | one(0);
         });
     }
 
-    fn frame(&mut self, area: Area, color: Color) {
-        let Area { x, y, width, height } = area;
-        self.fill(Area { height: 2, ..area }, color);
-        self.fill(Area { y: (y + height).saturating_sub(2), height: 2, ..area }, color);
-        self.fill(Area { width: 2, ..area }, color);
-        self.fill(Area { x: (x + width).saturating_sub(2), width: 2, ..area }, color);
+    fn frame(&mut self, area: WindowArea, color: Color) {
+        let WindowArea { x, y, width, height } = area;
+        self.fill(WindowArea { height: 2, ..area }, color);
+        self.fill(WindowArea { y: (y + height).saturating_sub(2), height: 2, ..area }, color);
+        self.fill(WindowArea { width: 2, ..area }, color);
+        self.fill(WindowArea { x: (x + width).saturating_sub(2), width: 2, ..area }, color);
     }
 
-    fn copy(&mut self, area: Area, from: &Pixels) {
+    fn copy(&mut self, area: WindowArea, from: &Pixels) {
         let lines = from.bytes.chunks_exact(from.width.max(1) as usize * 4).take(area.height as usize);
         for (line, y) in lines.zip(area.y..) {
             for (to, pixel) in self.row(area, y).iter_mut().zip(line.chunks_exact(4)) {
@@ -77,7 +77,7 @@ impl Viewer {
         let (width, height) = self.size;
         let parts = self.parts();
         let canvas = &mut Canvas { width, height, pixels };
-        canvas.fill(Area { x: 0, y: 0, width, height }, PAPER);
+        canvas.fill(WindowArea { x: 0, y: 0, width, height }, PAPER);
         if let Some(picture) = &self.picture {
             canvas.copy(parts.page, &picture.pixels);
             self.mark(canvas, parts.page, picture);
@@ -92,21 +92,21 @@ impl Viewer {
             Some((held, _)) if held == direction => HELD_THUMB,
             _ => THUMB,
         };
-        let down = Bar { track: parts.beside.height, ..down };
+        let down = ScrollBar { track: parts.beside.height, ..down };
         if let Some((from, length)) = down.thumb() {
-            let Area { x, width, .. } = parts.beside;
-            let thumb = Area { x: x + 2, y: from, width: width.saturating_sub(4), height: length };
-            canvas.fill(thumb, color(super::pointer::Direction::Down));
+            let WindowArea { x, width, .. } = parts.beside;
+            let thumb = WindowArea { x: x + 2, y: from, width: width.saturating_sub(4), height: length };
+            canvas.fill(thumb, color(super::pointer::Axis::Down));
         }
         if let Some((from, length)) = across.thumb() {
             canvas.fill(parts.below, TRACK);
-            let thumb = Area { x: from, width: length, ..parts.below };
-            canvas.fill(thumb, color(super::pointer::Direction::Across));
+            let thumb = WindowArea { x: from, width: length, ..parts.below };
+            canvas.fill(thumb, color(super::pointer::Axis::Across));
         }
     }
 
     /// What is found, and the link that the keyboard is on.
-    fn mark(&self, canvas: &mut Canvas<'_>, page: Area, picture: &Picture) {
+    fn mark(&self, canvas: &mut Canvas<'_>, page: WindowArea, picture: &ShownPicture) {
         // What stays in its place has one in the viewport.
         let scrolled = |is_fixed| if is_fixed { (0, 0) } else { picture.scroll };
         if let Some(finding) = &self.finding {
@@ -131,7 +131,11 @@ impl Viewer {
 }
 
 /// Where a rectangle of the page is in the window, if it is there.
-fn on_screen([left, top, right, bottom]: [f32; 4], scroll: (u32, u32), page: Area) -> Option<Area> {
+fn on_screen(
+    [left, top, right, bottom]: [f32; 4],
+    scroll: (u32, u32),
+    page: WindowArea,
+) -> Option<WindowArea> {
     let one = |from: f32, to: f32, scroll: u32, size: u32| {
         let end = f64::from(size);
         let from = (f64::from(from).floor() - f64::from(scroll)).clamp(0.0, end);
@@ -140,7 +144,7 @@ fn on_screen([left, top, right, bottom]: [f32; 4], scroll: (u32, u32), page: Are
     };
     let (x, width) = one(left, right, scroll.0, page.width)?;
     let (y, height) = one(top, bottom, scroll.1, page.height)?;
-    Some(Area { x: page.x + x, y: page.y + y, width, height })
+    Some(WindowArea { x: page.x + x, y: page.y + y, width, height })
 }
 
 #[cfg(test)]
@@ -149,10 +153,10 @@ mod tests {
 
     #[test]
     fn rectangles_of_the_page_are_cut_where_the_window_ends() {
-        let page = Area { x: 0, y: 0, width: 100, height: 50 };
+        let page = WindowArea { x: 0, y: 0, width: 100, height: 50 };
         let at = |place| on_screen(place, (0, 200), page);
-        assert_eq!(at([10.2, 210.0, 20.0, 215.5]), Some(Area { x: 10, y: 10, width: 10, height: 6 }));
-        assert_eq!(at([90.0, 190.0, 200.0, 210.0]), Some(Area { x: 90, y: 0, width: 10, height: 10 }));
+        assert_eq!(at([10.2, 210.0, 20.0, 215.5]), Some(WindowArea { x: 10, y: 10, width: 10, height: 6 }));
+        assert_eq!(at([90.0, 190.0, 200.0, 210.0]), Some(WindowArea { x: 90, y: 0, width: 10, height: 10 }));
         assert_eq!(at([0.0, 0.0, 10.0, 199.0]), None);
         assert_eq!(at([f32::NAN, 0.0, f32::INFINITY, 300.0]), None, "nothing that is no number");
     }
@@ -161,7 +165,7 @@ mod tests {
     fn what_is_found_is_coloured_and_text_on_it_stays() {
         let mut pixels = vec![PAPER, 0, PAPER];
         let canvas = &mut Canvas { width: 3, height: 1, pixels: &mut pixels };
-        canvas.stain(Area { x: 0, y: 0, width: 2, height: 9 }, FOUND);
+        canvas.stain(WindowArea { x: 0, y: 0, width: 2, height: 9 }, FOUND);
         assert_eq!(pixels, [FOUND, 0, PAPER]);
     }
 }

@@ -7,7 +7,7 @@ const VISITS_MAX: usize = 1_000;
 
 /// A page that was looked at.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Visit {
+pub(crate) struct HistoryEntry {
     pub(crate) address: Address,
     /// How far it was scrolled to the right and down, in thousandths of a pixel of the page.
     pub(crate) scroll: (u64, u64),
@@ -16,19 +16,19 @@ pub(crate) struct Visit {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    visits: Vec<Visit>,
+    visits: Vec<HistoryEntry>,
     /// The one that is looked at.
     at: usize,
 }
 
 impl History {
     /// The one that is looked at.
-    pub(crate) fn now(&mut self) -> Option<&mut Visit> {
+    pub(crate) fn now(&mut self) -> Option<&mut HistoryEntry> {
         self.visits.get_mut(self.at)
     }
 
     /// One that is so many steps ahead of the one that is looked at, or of one that is on its way.
-    pub(crate) fn ahead(&self, on_its_way: Option<usize>, steps: i32) -> Option<(usize, &Visit)> {
+    pub(crate) fn ahead(&self, on_its_way: Option<usize>, steps: i32) -> Option<(usize, &HistoryEntry)> {
         let at = on_its_way.unwrap_or(self.at).checked_add_signed(steps as isize)?;
         Some((at, self.visits.get(at)?))
     }
@@ -41,7 +41,7 @@ impl History {
     }
 
     /// Goes to a new one, from which none leads forward.
-    pub(crate) fn push(&mut self, visit: Visit) {
+    pub(crate) fn push(&mut self, visit: HistoryEntry) {
         self.visits.truncate(self.at + 1);
         if self.visits.len() == VISITS_MAX {
             self.visits.remove(0);
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn a_new_page_ends_what_led_forward() {
         let mut history = History::default();
-        let visit = |name: &str| Visit { address: Address::parse(name).unwrap(), scroll: (0, 0) };
+        let visit = |name: &str| HistoryEntry { address: Address::parse(name).unwrap(), scroll: (0, 0) };
         assert!(history.now().is_none() && history.ahead(None, -1).is_none());
         for name in ["a.html", "b.html", "c.html"] {
             history.push(visit(name));

@@ -35,7 +35,7 @@ pub(crate) enum Key {
 
 /// Keys that are held meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct Modifiers {
     /// Control.
     pub ctrl: bool,
     /// Alt.
@@ -61,7 +61,7 @@ pub(crate) enum Button {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Input {
     /// Presses a key, which types this text.
-    Key(Key, Held, String),
+    Key(Key, Modifiers, String),
     /// Moves the pointer there.
     Pointer(f64, f64),
     /// Moves the pointer out of the window.
@@ -84,7 +84,7 @@ pub(crate) enum Input {
 
 /// What is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Command {
+pub(crate) enum ViewerCommand {
     /// Lines to the right and down.
     Lines(i32, i32),
     /// Viewports down.
@@ -95,7 +95,7 @@ pub(crate) enum Command {
     Forward,
     Reload,
     /// As if there were no cache.
-    ReloadAnew,
+    ReloadIgnoringCache,
     Find,
     FindNext,
     FindPrevious,
@@ -111,38 +111,40 @@ pub(crate) enum Command {
 }
 
 /// What a key means while nothing is typed into a line.
-pub(crate) fn command(key: Key, held: Held) -> Option<Command> {
-    let Held { ctrl, alt, shift } = held;
+pub(crate) fn command(key: Key, held: Modifiers) -> Option<ViewerCommand> {
+    let Modifiers { ctrl, alt, shift } = held;
     Some(match (key, ctrl, alt) {
-        (Key::Left, false, true) => Command::Back,
-        (Key::Right, false, true) => Command::Forward,
-        (Key::Backspace, false, false) if shift => Command::Forward,
-        (Key::Backspace, false, false) => Command::Back,
-        (Key::Up, false, false) => Command::Lines(0, -1),
-        (Key::Down, false, false) => Command::Lines(0, 1),
-        (Key::Left, false, false) => Command::Lines(-1, 0),
-        (Key::Right, false, false) => Command::Lines(1, 0),
-        (Key::PageUp, false, false) => Command::Pages(-1),
-        (Key::PageDown, false, false) => Command::Pages(1),
-        (Key::Char(' '), false, false) => Command::Pages(if shift { -1 } else { 1 }),
-        (Key::Home, _, false) => Command::Top,
-        (Key::End, _, false) => Command::End,
-        (Key::Function(5), ctrl, false) if ctrl || shift => Command::ReloadAnew,
-        (Key::Function(5), _, false) => Command::Reload,
-        (Key::Char('r'), true, false) if shift => Command::ReloadAnew,
-        (Key::Char('r'), true, false) => Command::Reload,
-        (Key::Char('f'), true, false) | (Key::Char('/'), false, false) => Command::Find,
-        (Key::Function(3), false, false) | (Key::Char('g'), true, false) if shift => Command::FindPrevious,
-        (Key::Function(3), false, false) | (Key::Char('g'), true, false) => Command::FindNext,
-        (Key::Char('l'), true, false) => Command::Address,
-        (Key::Char('+' | '='), true, false) => Command::Larger,
-        (Key::Char('-' | '_'), true, false) => Command::Smaller,
-        (Key::Char('0'), true, false) => Command::Usual,
-        (Key::Tab, false, false) if shift => Command::PreviousLink,
-        (Key::Tab, false, false) => Command::NextLink,
-        (Key::Enter, false, false) => Command::Follow,
-        (Key::Escape, false, false) => Command::Stop,
-        (Key::Char('w' | 'q'), true, false) => Command::Quit,
+        (Key::Left, false, true) => ViewerCommand::Back,
+        (Key::Right, false, true) => ViewerCommand::Forward,
+        (Key::Backspace, false, false) if shift => ViewerCommand::Forward,
+        (Key::Backspace, false, false) => ViewerCommand::Back,
+        (Key::Up, false, false) => ViewerCommand::Lines(0, -1),
+        (Key::Down, false, false) => ViewerCommand::Lines(0, 1),
+        (Key::Left, false, false) => ViewerCommand::Lines(-1, 0),
+        (Key::Right, false, false) => ViewerCommand::Lines(1, 0),
+        (Key::PageUp, false, false) => ViewerCommand::Pages(-1),
+        (Key::PageDown, false, false) => ViewerCommand::Pages(1),
+        (Key::Char(' '), false, false) => ViewerCommand::Pages(if shift { -1 } else { 1 }),
+        (Key::Home, _, false) => ViewerCommand::Top,
+        (Key::End, _, false) => ViewerCommand::End,
+        (Key::Function(5), ctrl, false) if ctrl || shift => ViewerCommand::ReloadIgnoringCache,
+        (Key::Function(5), _, false) => ViewerCommand::Reload,
+        (Key::Char('r'), true, false) if shift => ViewerCommand::ReloadIgnoringCache,
+        (Key::Char('r'), true, false) => ViewerCommand::Reload,
+        (Key::Char('f'), true, false) | (Key::Char('/'), false, false) => ViewerCommand::Find,
+        (Key::Function(3), false, false) | (Key::Char('g'), true, false) if shift => {
+            ViewerCommand::FindPrevious
+        }
+        (Key::Function(3), false, false) | (Key::Char('g'), true, false) => ViewerCommand::FindNext,
+        (Key::Char('l'), true, false) => ViewerCommand::Address,
+        (Key::Char('+' | '='), true, false) => ViewerCommand::Larger,
+        (Key::Char('-' | '_'), true, false) => ViewerCommand::Smaller,
+        (Key::Char('0'), true, false) => ViewerCommand::Usual,
+        (Key::Tab, false, false) if shift => ViewerCommand::PreviousLink,
+        (Key::Tab, false, false) => ViewerCommand::NextLink,
+        (Key::Enter, false, false) => ViewerCommand::Follow,
+        (Key::Escape, false, false) => ViewerCommand::Stop,
+        (Key::Char('w' | 'q'), true, false) => ViewerCommand::Quit,
         _ => return None,
     })
 }
@@ -153,22 +155,22 @@ mod tests {
 
     #[test]
     fn keys_mean_what_they_mean_in_other_browsers() {
-        let none = Held::default();
-        let ctrl = Held { ctrl: true, ..none };
-        let alt = Held { alt: true, ..none };
-        let shift = Held { shift: true, ..none };
+        let none = Modifiers::default();
+        let ctrl = Modifiers { ctrl: true, ..none };
+        let alt = Modifiers { alt: true, ..none };
+        let shift = Modifiers { shift: true, ..none };
         for (key, held, meant) in [
-            (Key::Char('f'), ctrl, Some(Command::Find)),
+            (Key::Char('f'), ctrl, Some(ViewerCommand::Find)),
             (Key::Char('f'), none, None),
-            (Key::Char('/'), none, Some(Command::Find)),
-            (Key::Char(' '), shift, Some(Command::Pages(-1))),
-            (Key::Left, alt, Some(Command::Back)),
-            (Key::Left, none, Some(Command::Lines(-1, 0))),
-            (Key::Backspace, none, Some(Command::Back)),
-            (Key::Function(5), none, Some(Command::Reload)),
-            (Key::Function(5), shift, Some(Command::ReloadAnew)),
-            (Key::Char('q'), ctrl, Some(Command::Quit)),
-            (Key::Char('q'), Held { alt: true, ..ctrl }, None),
+            (Key::Char('/'), none, Some(ViewerCommand::Find)),
+            (Key::Char(' '), shift, Some(ViewerCommand::Pages(-1))),
+            (Key::Left, alt, Some(ViewerCommand::Back)),
+            (Key::Left, none, Some(ViewerCommand::Lines(-1, 0))),
+            (Key::Backspace, none, Some(ViewerCommand::Back)),
+            (Key::Function(5), none, Some(ViewerCommand::Reload)),
+            (Key::Function(5), shift, Some(ViewerCommand::ReloadIgnoringCache)),
+            (Key::Char('q'), ctrl, Some(ViewerCommand::Quit)),
+            (Key::Char('q'), Modifiers { alt: true, ..ctrl }, None),
         ] {
             assert_eq!(command(key, held), meant, "{key:?} {held:?}");
         }

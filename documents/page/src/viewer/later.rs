@@ -14,7 +14,7 @@ const SOON: &str = "it is found out where the links are ...";
 
 /// What is done when the links are there.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Later {
+pub(super) enum LinkCommand {
     /// The link there is followed.
     Click {
         /// Where in the window.
@@ -32,7 +32,7 @@ impl Viewer {
     pub(super) fn click_later(&mut self, at: (f64, f64)) {
         let is_awaited = self.page.as_ref().is_some_and(|page| page.awaits_links);
         if let (Some(seen), true, None) = (self.seen(), is_awaited, &self.pending) {
-            self.later = Some(Later::Click { at, seen, scroll: self.scroll });
+            self.later = Some(LinkCommand::Click { at, seen, scroll: self.scroll });
             self.said = Some(SOON.to_owned());
         }
     }
@@ -40,10 +40,10 @@ impl Viewer {
     /// A step from link to link on such a page.
     pub(super) fn focus_later(&mut self, step: isize) {
         let before = match self.later {
-            Some(Later::Focus(steps)) => steps,
+            Some(LinkCommand::Focus(steps)) => steps,
             _ => 0,
         };
-        self.later = Some(Later::Focus(before.saturating_add(step)));
+        self.later = Some(LinkCommand::Focus(before.saturating_add(step)));
         self.said = Some(SOON.to_owned());
     }
 
@@ -63,17 +63,19 @@ impl Viewer {
             }
         }
         match later {
-            Some(Later::Click { at, seen, scroll }) if scroll == self.scroll && self.pending.is_none() => {
+            Some(LinkCommand::Click { at, seen, scroll })
+                if scroll == self.scroll && self.pending.is_none() =>
+            {
                 if let Some(href) = self.link_at(at, seen).map(|link| link.href.clone()) {
                     self.typing = None;
                     self.follow(&href);
                 }
             }
-            Some(Later::Focus(steps)) => {
+            Some(LinkCommand::Focus(steps)) => {
                 let (steps, step) = (steps.unsigned_abs().min(STEPS_MAX), steps.signum());
                 (0..steps).for_each(|_| self.focus_step(step));
             }
-            Some(Later::Click { .. }) | None => {}
+            Some(LinkCommand::Click { .. }) | None => {}
         }
     }
 }
@@ -81,7 +83,7 @@ impl Viewer {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
-    use super::super::talk::{Answer, Ask};
+    use super::super::talk::{ViewerEvent, ViewerRequest};
     use super::super::tests::{address, answer_with, asked, back, click, key, links, paint, viewer};
     use super::super::{Button, Cursor, Input, Key, Viewer};
 
@@ -95,13 +97,15 @@ mod tests {
     }
 
     fn linked(viewer: &mut Viewer, page: u64) {
-        viewer.answer(Answer::Links { page, links: Ok(links()) });
+        viewer.answer(ViewerEvent::Links { page, links: Ok(links()) });
     }
 
     fn opens(viewer: &mut Viewer) -> Vec<String> {
         let asks = viewer.take_asks().into_iter();
-        asks.filter_map(|ask| if let Ask::Open(asked) = ask { Some(asked.address.to_string()) } else { None })
-            .collect()
+        asks.filter_map(|ask| {
+            if let ViewerRequest::Open(asked) = ask { Some(asked.address.to_string()) } else { None }
+        })
+        .collect()
     }
 
     #[test]
@@ -148,7 +152,7 @@ mod tests {
         paint(&mut viewer);
         click(&mut viewer, 20.0, 50.0);
         linked(&mut viewer, 1);
-        let place = Ask::Place { page: 1, fragment: "end".to_owned() };
+        let place = ViewerRequest::Place { page: 1, fragment: "end".to_owned() };
         assert!(viewer.take_asks().contains(&place));
     }
 
@@ -204,7 +208,7 @@ mod tests {
         assert!(viewer.says().starts_with("/pages/a.html#end"), "{}", viewer.says());
         let mut viewer = unlinked();
         key(&mut viewer, Key::Tab);
-        viewer.answer(Answer::Links { page: 1, links: Ok(Vec::new()) });
+        viewer.answer(ViewerEvent::Links { page: 1, links: Ok(Vec::new()) });
         assert!(viewer.says().starts_with("there are no links"), "{}", viewer.says());
     }
 
@@ -212,7 +216,7 @@ mod tests {
     fn links_that_never_come_are_told() {
         let mut viewer = unlinked();
         click(&mut viewer, 20.0, 60.0);
-        viewer.answer(Answer::Links { page: 1, links: Err("the engine gave up".to_owned()) });
+        viewer.answer(ViewerEvent::Links { page: 1, links: Err("the engine gave up".to_owned()) });
         assert!(opens(&mut viewer).is_empty());
         assert!(viewer.says().contains("its links are not known: the engine gave up"), "{}", viewer.says());
         key(&mut viewer, Key::Tab);

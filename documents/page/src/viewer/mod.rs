@@ -20,23 +20,23 @@ pub(crate) mod talk;
 mod text;
 mod typing;
 
-pub(crate) use input::{Button, Held, Input, Key};
+pub(crate) use input::{Button, Input, Key, Modifiers};
 pub use pages::Opener;
-pub(crate) use pages::Pages;
+pub(crate) use pages::PageThreads;
 
 use crate::Address;
 use crate::pixels::Pixels;
 use crate::places::Link;
 use crate::view::View;
-use find::Finding;
+use find::TextSearch;
 use history::History;
-use input::Command;
-use later::Later;
-use navigate::Pending;
-use place::Parts;
-pub use talk::Served;
-use talk::{Again, Answer, Ask, LineText, PageId, Painted};
-use typing::Typing;
+use input::ViewerCommand;
+use later::LinkCommand;
+use navigate::PendingPage;
+use place::WindowParts;
+pub use talk::OpenStats;
+use talk::{LineText, PageId, PaintedView, ReloadMode, ViewerEvent, ViewerRequest};
+use typing::LineInput;
 
 /// What the pointer looks like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) enum Cursor {
 }
 
 /// The page that is shown.
-struct Page {
+struct ShownPage {
     id: PageId,
     address: Address,
     /// What addresses in it are relative to.
@@ -60,13 +60,13 @@ struct Page {
     links: Vec<Link>,
     /// They are told later.
     awaits_links: bool,
-    served: Served,
+    served: OpenStats,
     notes: Vec<String>,
     is_failure: bool,
 }
 
 /// Pixels that are shown, and where of which page they are.
-struct Picture {
+struct ShownPicture {
     page: PageId,
     scroll: (u32, u32),
     pixels: Pixels,
@@ -78,29 +78,29 @@ pub(crate) struct Viewer {
     /// Of the display, and what the user wants on top of it.
     display_permille: u32,
     zoom_permille: u32,
-    page: Option<Page>,
-    picture: Option<Picture>,
+    page: Option<ShownPage>,
+    picture: Option<ShownPicture>,
     /// How far the page is to be scrolled; the picture follows.
     scroll: (u32, u32),
     /// What is painted, or is going to be when all that was asked for is there.
     asked_paint: (PageId, (u32, u32)),
-    pending: Option<Pending>,
+    pending: Option<PendingPage>,
     /// What is done when the links are there.
-    later: Option<Later>,
+    later: Option<LinkCommand>,
     history: History,
-    typing: Option<Typing>,
-    finding: Option<Finding>,
+    typing: Option<LineInput>,
+    finding: Option<TextSearch>,
     /// Number of the link that the keyboard is on.
     focus: Option<usize>,
     pointer: Option<(f64, f64)>,
     /// The scroll bar that is held, and where on its thumb.
-    held_bar: Option<(pointer::Direction, f64)>,
+    held_bar: Option<(pointer::Axis, f64)>,
     /// What of a notch is less than a pixel.
     rest: (f64, f64),
     /// What the user is told until the next thing happens.
     said: Option<String>,
     line: (LineText, Option<Pixels>),
-    asks: Vec<Ask>,
+    asks: Vec<ViewerRequest>,
     last_id: PageId,
     is_changed: bool,
     is_done: bool,
@@ -188,7 +188,7 @@ impl Viewer {
 
     /// What served the page that is shown, and its title.
     #[must_use]
-    pub(crate) fn shown(&self) -> Option<(Served, &str)> {
+    pub(crate) fn shown(&self) -> Option<(OpenStats, &str)> {
         self.page.as_ref().map(|page| (page.served, page.title.as_str()))
     }
 
@@ -198,13 +198,13 @@ impl Viewer {
     }
 
     /// What is asked for since the last time.
-    pub(crate) fn take_asks(&mut self) -> Vec<Ask> {
+    pub(crate) fn take_asks(&mut self) -> Vec<ViewerRequest> {
         self.ask_for_line();
         std::mem::take(&mut self.asks)
     }
 
-    fn parts(&self) -> Parts {
-        Parts::of(self.size.0, self.size.1, self.display_permille)
+    fn parts(&self) -> WindowParts {
+        WindowParts::of(self.size.0, self.size.1, self.display_permille)
     }
 
     /// The viewport that the window has now.
@@ -223,7 +223,7 @@ impl Viewer {
                     self.later = None;
                 } else if let Some(command) = input::command(key, held) {
                     self.said = None;
-                    if !matches!(command, Command::NextLink | Command::PreviousLink) {
+                    if !matches!(command, ViewerCommand::NextLink | ViewerCommand::PreviousLink) {
                         self.later = None;
                     }
                     self.command(command);
@@ -254,51 +254,51 @@ impl Viewer {
         }
     }
 
-    fn command(&mut self, command: Command) {
+    fn command(&mut self, command: ViewerCommand) {
         match command {
-            Command::Lines(x, y) => {
+            ViewerCommand::Lines(x, y) => {
                 let line = self.line_pixels();
                 self.scroll_by(f64::from(x) * line, f64::from(y) * line);
             }
-            Command::Pages(count) => {
+            ViewerCommand::Pages(count) => {
                 // A line or two of before stays, to find on.
                 let page = (f64::from(self.parts().page.height) - self.line_pixels()).max(1.0);
                 self.scroll_by(0.0, f64::from(count) * page);
             }
-            Command::Top => self.scroll_to(self.scroll.0, 0),
-            Command::End => self.scroll_to(self.scroll.0, u32::MAX),
-            Command::Back => self.travel(-1),
-            Command::Forward => self.travel(1),
-            Command::Reload => self.reload(Again::Asked),
-            Command::ReloadAnew => self.reload(Again::Anew),
-            Command::Find => self.begin_find(),
-            Command::FindNext => self.find_step(1),
-            Command::FindPrevious => self.find_step(-1),
-            Command::Address => self.begin_address(),
-            Command::Larger => self.zoom(1),
-            Command::Smaller => self.zoom(-1),
-            Command::Usual => self.zoom(0),
-            Command::NextLink => self.focus_step(1),
-            Command::PreviousLink => self.focus_step(-1),
-            Command::Follow => self.follow_focus(),
-            Command::Stop => self.stop(),
-            Command::Quit => self.is_done = true,
+            ViewerCommand::Top => self.scroll_to(self.scroll.0, 0),
+            ViewerCommand::End => self.scroll_to(self.scroll.0, u32::MAX),
+            ViewerCommand::Back => self.travel(-1),
+            ViewerCommand::Forward => self.travel(1),
+            ViewerCommand::Reload => self.reload(ReloadMode::AskServer),
+            ViewerCommand::ReloadIgnoringCache => self.reload(ReloadMode::IgnoreCache),
+            ViewerCommand::Find => self.begin_find(),
+            ViewerCommand::FindNext => self.find_step(1),
+            ViewerCommand::FindPrevious => self.find_step(-1),
+            ViewerCommand::Address => self.begin_address(),
+            ViewerCommand::Larger => self.zoom(1),
+            ViewerCommand::Smaller => self.zoom(-1),
+            ViewerCommand::Usual => self.zoom(0),
+            ViewerCommand::NextLink => self.focus_step(1),
+            ViewerCommand::PreviousLink => self.focus_step(-1),
+            ViewerCommand::Follow => self.follow_focus(),
+            ViewerCommand::Stop => self.stop(),
+            ViewerCommand::Quit => self.is_done = true,
         }
     }
 
     /// What was told.
-    pub(crate) fn answer(&mut self, answer: Answer) {
+    pub(crate) fn answer(&mut self, answer: ViewerEvent) {
         match answer {
-            Answer::Opened(opened) => self.opened(*opened),
-            Answer::Links { page, links } => self.linked(page, links),
-            Answer::Failed { page, text } => {
+            ViewerEvent::Opened(opened) => self.opened(*opened),
+            ViewerEvent::Links { page, links } => self.linked(page, links),
+            ViewerEvent::Failed { page, text } => {
                 if self.pending.take_if(|pending| pending.is_of(page)).is_some() {
                     self.said = Some(text);
                 }
             }
-            Answer::Painted(painted) => self.painted(painted),
-            Answer::Found { page, text, matches } => self.found(page, &text, matches),
-            Answer::Place { page, line } => {
+            ViewerEvent::Painted(painted) => self.painted(painted),
+            ViewerEvent::Found { page, text, matches } => self.found(page, &text, matches),
+            ViewerEvent::Place { page, line } => {
                 if self.page.as_ref().is_some_and(|shown| shown.id == page) {
                     match line {
                         Some(line) => self.scroll_to(self.scroll.0, line),
@@ -306,8 +306,8 @@ impl Viewer {
                     }
                 }
             }
-            Answer::Line(text, pixels) => self.line = (text, Some(pixels)),
-            Answer::Note { page, text } => {
+            ViewerEvent::Line(text, pixels) => self.line = (text, Some(pixels)),
+            ViewerEvent::Note { page, text } => {
                 if let Some(shown) = self.page.as_mut().filter(|shown| shown.id == page) {
                     shown.notes.push(text);
                 }
@@ -316,13 +316,13 @@ impl Viewer {
         self.is_changed = true;
     }
 
-    fn painted(&mut self, painted: Painted) {
+    fn painted(&mut self, painted: PaintedView) {
         if self.page.as_ref().is_none_or(|page| page.id != painted.page) {
             return;
         }
         match painted.pixels {
             Ok(pixels) => {
-                self.picture = Some(Picture { page: painted.page, scroll: painted.scroll, pixels });
+                self.picture = Some(ShownPicture { page: painted.page, scroll: painted.scroll, pixels });
             }
             Err(why) => self.said = Some(why),
         }

@@ -1,22 +1,22 @@
 //! From page to page: links, addresses, back and forth, again, in another size.
 
-use super::history::Visit;
-use super::pointer::Target;
-use super::talk::{Again, Ask, AskedPage, OpenedPage};
-use super::{Page, Viewer, ZOOM};
+use super::history::HistoryEntry;
+use super::pointer::LinkTarget;
+use super::talk::{OpenedView, PageRequest, ReloadMode, ViewerRequest};
+use super::{ShownPage, Viewer, ZOOM};
 use crate::Address;
 use crate::view::View;
 
 /// A page that was asked for and is not there yet.
-pub(super) struct Pending {
+pub(super) struct PendingPage {
     id: super::PageId,
     address: Address,
     view: View,
-    then: Then,
+    then: HistoryChange,
 }
 
 /// What becomes of the history when it is there.
-enum Then {
+enum HistoryChange {
     /// It is a new page.
     New,
     /// It is one that was visited.
@@ -37,7 +37,7 @@ fn rescaled((x, y): (u32, u32), from: View, to: View) -> (u32, u32) {
     (one(x), one(y))
 }
 
-impl Pending {
+impl PendingPage {
     pub(super) fn is_of(&self, page: super::PageId) -> bool {
         self.id == page
     }
@@ -47,16 +47,23 @@ impl Viewer {
     /// The first page.
     pub(super) fn begin(&mut self, address: Address, view: View) {
         let fragment = address.fragment().map(str::to_owned);
-        self.open(address, view, fragment, Again::Not, Then::New);
+        self.open(address, view, fragment, ReloadMode::Cached, HistoryChange::New);
     }
 
-    fn open(&mut self, address: Address, view: View, fragment: Option<String>, again: Again, then: Then) {
-        let is_resize = matches!(then, Then::Fit);
+    fn open(
+        &mut self,
+        address: Address,
+        view: View,
+        fragment: Option<String>,
+        again: ReloadMode,
+        then: HistoryChange,
+    ) {
+        let is_resize = matches!(then, HistoryChange::Fit);
         self.last_id += 1;
         let id = self.last_id;
         self.said = None;
         self.later = None;
-        self.asks.push(Ask::Open(AskedPage {
+        self.asks.push(ViewerRequest::Open(PageRequest {
             id,
             address: address.clone(),
             view,
@@ -64,7 +71,7 @@ impl Viewer {
             again,
             is_resize,
         }));
-        self.pending = Some(Pending { id, address, view, then });
+        self.pending = Some(PendingPage { id, address, view, then });
     }
 
     /// Whether a page is on its way, and which.
@@ -81,23 +88,23 @@ impl Viewer {
             && self.pending.is_none()
         {
             let (page, fragment) = (page.id, place.clone());
-            self.asks.push(Ask::Place { page, fragment });
+            self.asks.push(ViewerRequest::Place { page, fragment });
             self.remember_scroll();
-            self.history.push(Visit { address: address.clone(), scroll: self.scroll_of_page() });
+            self.history.push(HistoryEntry { address: address.clone(), scroll: self.scroll_of_page() });
             if let Some(page) = &mut self.page {
                 page.address = address;
             }
             return;
         }
         let view = self.view();
-        self.open(address, view, fragment, Again::Not, Then::New);
+        self.open(address, view, fragment, ReloadMode::Cached, HistoryChange::New);
     }
 
     /// Opens what a link leads to.
     pub(super) fn follow(&mut self, href: &str) {
         match self.target(href) {
-            Some(Target::Page(address)) => self.go(address),
-            Some(Target::Other(address, why)) => self.said = Some(format!("{address}: {why}")),
+            Some(LinkTarget::Page(address)) => self.go(address),
+            Some(LinkTarget::Other(address, why)) => self.said = Some(format!("{address}: {why}")),
             None => {}
         }
     }
@@ -105,8 +112,8 @@ impl Viewer {
     /// Back, or forth.
     pub(super) fn travel(&mut self, steps: i32) {
         let on_its_way = self.pending.as_ref().and_then(|pending| match pending.then {
-            Then::Visit(at) => Some(at),
-            Then::New | Then::Stay | Then::Fit => None,
+            HistoryChange::Visit(at) => Some(at),
+            HistoryChange::New | HistoryChange::Stay | HistoryChange::Fit => None,
         });
         let Some((at, visit)) = self.history.ahead(on_its_way, steps) else {
             let end = if steps < 0 {
@@ -131,21 +138,21 @@ impl Viewer {
         }
         let (x, y) = self.scroll_from(css);
         let view = self.view().scrolled(y).scrolled_right(x);
-        self.open(address, view, None, Again::Not, Then::Visit(at));
+        self.open(address, view, None, ReloadMode::Cached, HistoryChange::Visit(at));
     }
 
     /// Opens the same page again.
-    pub(super) fn reload(&mut self, again: Again) {
+    pub(super) fn reload(&mut self, again: ReloadMode) {
         let (x, y) = self.scroll;
         let view = self.view().scrolled(y).scrolled_right(x);
         match (self.pending.take(), &self.page) {
-            (Some(Pending { address, then, .. }), _) => {
+            (Some(PendingPage { address, then, .. }), _) => {
                 let fragment = address.fragment().map(str::to_owned);
                 self.open(address, self.view(), fragment, again, then);
             }
             (None, Some(page)) => {
                 let address = page.address.clone();
-                self.open(address, view, None, again, Then::Stay);
+                self.open(address, view, None, again, HistoryChange::Stay);
             }
             (None, None) => {}
         }
@@ -160,15 +167,16 @@ impl Viewer {
             {
                 return;
             }
-            if let Some(Pending { address, view: was, then, .. }) = self.pending.take() {
-                let fragment = address.fragment().map(str::to_owned).filter(|_| matches!(then, Then::New));
+            if let Some(PendingPage { address, view: was, then, .. }) = self.pending.take() {
+                let fragment =
+                    address.fragment().map(str::to_owned).filter(|_| matches!(then, HistoryChange::New));
                 // The same page is where it was scrolled to meanwhile, another one where it was asked for.
                 let (at, was) = match (&then, &self.page) {
-                    (Then::Stay | Then::Fit, Some(page)) => (self.scroll, page.view),
+                    (HistoryChange::Stay | HistoryChange::Fit, Some(page)) => (self.scroll, page.view),
                     _ => ((was.scroll_x, was.scroll), was),
                 };
                 let (x, y) = rescaled(at, was, view);
-                self.open(address, view.scrolled(y).scrolled_right(x), fragment, Again::Not, then);
+                self.open(address, view.scrolled(y).scrolled_right(x), fragment, ReloadMode::Cached, then);
             }
             return;
         }
@@ -179,7 +187,7 @@ impl Viewer {
         }
         let (x, y) = rescaled(self.scroll, then, view);
         let address = page.address.clone();
-        self.open(address, view.scrolled(y).scrolled_right(x), None, Again::Not, Then::Fit);
+        self.open(address, view.scrolled(y).scrolled_right(x), None, ReloadMode::Cached, HistoryChange::Fit);
     }
 
     /// A step larger, smaller, or as usual.
@@ -198,7 +206,7 @@ impl Viewer {
     /// Leaves what one was about to do.
     pub(super) fn stop(&mut self) {
         if let Some(pending) = self.pending.take() {
-            self.asks.push(Ask::Stop(pending.id));
+            self.asks.push(ViewerRequest::Stop(pending.id));
             self.said = Some("stopped".to_owned());
         }
         self.finding = None;
@@ -206,19 +214,19 @@ impl Viewer {
     }
 
     /// A page is there.
-    pub(super) fn opened(&mut self, opened: OpenedPage) {
+    pub(super) fn opened(&mut self, opened: OpenedView) {
         let Some(pending) = self.pending.take_if(|pending| pending.id == opened.id) else { return };
-        let is_same = matches!(pending.then, Then::Stay | Then::Fit);
+        let is_same = matches!(pending.then, HistoryChange::Stay | HistoryChange::Fit);
         match pending.then {
-            Then::New => {
+            HistoryChange::New => {
                 self.remember_scroll();
-                self.history.push(Visit { address: pending.address.clone(), scroll: (0, 0) });
+                self.history.push(HistoryEntry { address: pending.address.clone(), scroll: (0, 0) });
             }
-            Then::Visit(at) => {
+            HistoryChange::Visit(at) => {
                 self.remember_scroll();
                 self.history.go(at);
             }
-            Then::Stay | Then::Fit => {}
+            HistoryChange::Stay | HistoryChange::Fit => {}
         }
         // What the user did while the same page was on its way counts; another page begins where it does.
         let is_moved = is_same
@@ -229,7 +237,7 @@ impl Viewer {
         self.focus = None;
         self.later = None;
         self.held_bar = self.held_bar.filter(|_| is_same);
-        self.page = Some(Page {
+        self.page = Some(ShownPage {
             id: opened.id,
             base: Address::parse(&opened.base).unwrap_or_else(|_| pending.address.clone()),
             address: pending.address,
@@ -245,7 +253,7 @@ impl Viewer {
         if let Some(failure) = opened.failure {
             self.said = Some(failure.to_string());
         }
-        self.asks.push(Ask::Show(opened.id));
+        self.asks.push(ViewerRequest::Show(opened.id));
         self.scroll = opened.first.scroll;
         self.asked_paint = (opened.id, self.scroll);
         self.painted(opened.first);

@@ -10,11 +10,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::serving::{Serving, Told};
-use super::talk::{Again, Answer, Ask, AskedPage, LineText, PageId};
+use super::serving::{PageMessage, PageServer};
+use super::talk::{LineText, PageId, PageRequest, ReloadMode, ViewerEvent, ViewerRequest};
 use super::text::LinePainter;
-use crate::opened::Opening;
-use crate::{Asking, Cache, Fetch, PageError, PageLimits};
+use crate::opened::OpenOptions;
+use crate::{Cache, CachePolicy, Fetch, PageError, PageLimits};
 
 /// Pages that are opened at once. One that is shown counts until it is recorded: it has the engine's memory as long.
 const OPENING_MAX: u32 = 2;
@@ -32,43 +32,43 @@ pub struct Opener {
     /// Whether pages of this machine may ask servers.
     pub network: bool,
     /// Whether servers are asked for what is kept.
-    pub asking: Asking,
+    pub asking: CachePolicy,
 }
 
 impl Opener {
-    pub(super) fn opening<'a>(&'a self, asked: &AskedPage, cache: Option<&'a Cache>) -> Opening<'a> {
-        let mut opening = Opening::new(asked.view, &self.limits, cache, Arc::clone(&self.from));
+    pub(super) fn opening<'a>(&'a self, asked: &PageRequest, cache: Option<&'a Cache>) -> OpenOptions<'a> {
+        let mut opening = OpenOptions::new(asked.view, &self.limits, cache, Arc::clone(&self.from));
         opening.network = self.network;
         opening.asking = match (self.asking, asked.again) {
-            (Asking::Usual, Again::Asked | Again::Anew) => Asking::Reload,
+            (CachePolicy::Usual, ReloadMode::AskServer | ReloadMode::IgnoreCache) => CachePolicy::Reload,
             (usual, _) => usual,
         };
         opening
     }
 }
 
-pub(super) type Tell = Arc<dyn Fn(Answer) + Send + Sync>;
+pub(super) type EventSink = Arc<dyn Fn(ViewerEvent) + Send + Sync>;
 
 /// See the module.
-pub(crate) struct Pages {
+pub(crate) struct PageThreads {
     opener: Arc<Opener>,
-    tell: Tell,
-    slots: Arc<Slots>,
+    tell: EventSink,
+    slots: Arc<OpenSlots>,
     pages: Vec<PageThread>,
     shown: PageId,
-    ending: Vec<(JoinHandle<()>, Arc<Wanted>)>,
+    ending: Vec<(JoinHandle<()>, Arc<PageDemand>)>,
     line: Option<Sender<LineText>>,
 }
 
 struct PageThread {
     id: PageId,
-    asks: Sender<Told>,
-    wanted: Arc<Wanted>,
+    asks: Sender<PageMessage>,
+    wanted: Arc<PageDemand>,
     thread: JoinHandle<()>,
 }
 
 /// What of a page is wanted still.
-pub(super) struct Wanted {
+pub(super) struct PageDemand {
     /// It is being opened: there is nothing to keep yet.
     pub(super) is_opening: AtomicBool,
     /// Nothing.
@@ -77,9 +77,9 @@ pub(super) struct Wanted {
     pub(super) is_passing: AtomicBool,
 }
 
-impl Wanted {
-    pub(super) fn new() -> Wanted {
-        Wanted {
+impl PageDemand {
+    pub(super) fn new() -> PageDemand {
+        PageDemand {
             is_opening: AtomicBool::new(true),
             is_gone: AtomicBool::new(false),
             is_passing: AtomicBool::new(false),
@@ -87,10 +87,10 @@ impl Wanted {
     }
 }
 
-impl Pages {
+impl PageThreads {
     /// `tell` is called from other threads.
-    pub(crate) fn new(opener: Opener, tell: impl Fn(Answer) + Send + Sync + 'static) -> Pages {
-        Pages {
+    pub(crate) fn new(opener: Opener, tell: impl Fn(ViewerEvent) + Send + Sync + 'static) -> PageThreads {
+        PageThreads {
             opener: Arc::new(opener),
             tell: Arc::new(tell),
             slots: Arc::default(),
@@ -102,10 +102,10 @@ impl Pages {
     }
 
     /// Has done what is asked for; the answer comes by itself.
-    pub(crate) fn serve(&mut self, ask: Ask) {
+    pub(crate) fn serve(&mut self, ask: ViewerRequest) {
         self.ending.retain(|(thread, _)| !thread.is_finished());
         match ask {
-            Ask::Open(asked) => {
+            ViewerRequest::Open(asked) => {
                 self.leave(|page, shown| page.id != shown);
                 if asked.is_resize {
                     // A window that is drawn larger goes through many sizes.
@@ -113,25 +113,27 @@ impl Pages {
                 }
                 self.begin(asked);
             }
-            Ask::Show(id) => {
+            ViewerRequest::Show(id) => {
                 self.shown = id;
                 self.leave(|page, shown| page.id != shown);
             }
-            Ask::Stop(id) => self.leave(|page, _| page.id == id),
-            Ask::Paint { page, .. } | Ask::Find { page, .. } | Ask::Place { page, .. } => {
+            ViewerRequest::Stop(id) => self.leave(|page, _| page.id == id),
+            ViewerRequest::Paint { page, .. }
+            | ViewerRequest::Find { page, .. }
+            | ViewerRequest::Place { page, .. } => {
                 if let Some(thread) = self.pages.iter().find(|thread| thread.id == page) {
                     // One that has ended has told why.
-                    let _ = thread.asks.send(Told::Ask(ask));
+                    let _ = thread.asks.send(PageMessage::Ask(ask));
                 }
             }
-            Ask::Line(text) => self.paint_line(text),
+            ViewerRequest::Line(text) => self.paint_line(text),
         }
     }
 
-    fn begin(&mut self, asked: AskedPage) {
+    fn begin(&mut self, asked: PageRequest) {
         let (asks, told) = channel();
-        let wanted = Arc::new(Wanted::new());
-        let page = Serving {
+        let wanted = Arc::new(PageDemand::new());
+        let page = PageServer {
             opener: Arc::clone(&self.opener),
             tell: Arc::clone(&self.tell),
             wanted: Arc::clone(&wanted),
@@ -144,7 +146,7 @@ impl Pages {
             Ok(thread) => self.pages.push(PageThread { id, asks, wanted, thread }),
             Err(error) => {
                 let text = PageError::Thread(error).to_string();
-                (self.tell)(Answer::Failed { page: id, text });
+                (self.tell)(ViewerEvent::Failed { page: id, text });
             }
         }
     }
@@ -155,7 +157,7 @@ impl Pages {
         for page in std::mem::take(&mut self.pages) {
             if which(&page, self.shown) {
                 page.wanted.is_gone.store(true, Ordering::Relaxed);
-                let _ = page.asks.send(Told::Left);
+                let _ = page.asks.send(PageMessage::Left);
                 self.ending.push((page.thread, page.wanted));
             } else {
                 left.push(page);
@@ -196,28 +198,28 @@ impl Pages {
     }
 }
 
-fn paint_lines(asked: &Receiver<LineText>, tell: &Tell) {
+fn paint_lines(asked: &Receiver<LineText>, tell: &EventSink) {
     let mut painter = LinePainter::default();
     while let Ok(first) = asked.recv() {
         let newest = asked.try_iter().last().unwrap_or(first);
         let pixels = painter.paint(&newest);
-        tell(Answer::Line(newest, pixels));
+        tell(ViewerEvent::Line(newest, pixels));
     }
 }
 
 /// How many may open a page at once.
 #[derive(Default)]
-pub(super) struct Slots {
+pub(super) struct OpenSlots {
     pub(super) taken: Mutex<u32>,
     changed: Condvar,
 }
 
 /// One of them.
-pub(super) struct Slot<'a>(&'a Slots);
+pub(super) struct OpenSlot<'a>(&'a OpenSlots);
 
-impl Slots {
+impl OpenSlots {
     /// Waits for a slot; none for a page that nobody wants any more.
-    pub(super) fn take(&self, wanted: &Wanted) -> Option<Slot<'_>> {
+    pub(super) fn take(&self, wanted: &PageDemand) -> Option<OpenSlot<'_>> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         while *taken >= OPENING_MAX {
             if wanted.is_gone.load(Ordering::Relaxed) {
@@ -230,11 +232,11 @@ impl Slots {
             return None;
         }
         *taken += 1;
-        Some(Slot(self))
+        Some(OpenSlot(self))
     }
 }
 
-impl Drop for Slot<'_> {
+impl Drop for OpenSlot<'_> {
     fn drop(&mut self) {
         *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.0.changed.notify_all();

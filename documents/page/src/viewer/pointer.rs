@@ -6,13 +6,13 @@ use crate::Address;
 
 /// Of a scroll bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum Axis {
     Across,
     Down,
 }
 
 /// What a link leads to.
-pub(super) enum Target {
+pub(super) enum LinkTarget {
     /// A page.
     Page(Address),
     /// Something that is not opened, and why.
@@ -52,14 +52,16 @@ impl Viewer {
     }
 
     /// What a link of this page leads to.
-    pub(super) fn target(&self, href: &str) -> Option<Target> {
+    pub(super) fn target(&self, href: &str) -> Option<LinkTarget> {
         let page = self.page.as_ref()?;
         // A place in this page is in this page, wherever that was found.
         let base = if href.trim_start().starts_with('#') { &page.address } else { &page.base };
         Some(match base.join(href) {
-            Ok(address) => Target::Page(address),
-            Err(crate::PageError::Address { address, reason }) => Target::Other(address, reason.to_owned()),
-            Err(error) => Target::Other(href.to_owned(), error.to_string()),
+            Ok(address) => LinkTarget::Page(address),
+            Err(crate::PageError::Address { address, reason }) => {
+                LinkTarget::Other(address, reason.to_owned())
+            }
+            Err(error) => LinkTarget::Other(href.to_owned(), error.to_string()),
         })
     }
 
@@ -68,8 +70,8 @@ impl Viewer {
         if let Some((direction, on_thumb)) = self.held_bar {
             let [across, down] = self.bars();
             match direction {
-                Direction::Across => self.scroll_to(across.scrolled(x - on_thumb), self.scroll.1),
-                Direction::Down => self.scroll_to(self.scroll.0, down.scrolled(y - on_thumb)),
+                Axis::Across => self.scroll_to(across.scrolled(x - on_thumb), self.scroll.1),
+                Axis::Down => self.scroll_to(self.scroll.0, down.scrolled(y - on_thumb)),
             }
         }
     }
@@ -83,9 +85,9 @@ impl Viewer {
         let Some((x, y)) = self.pointer else { return };
         let (parts, [across, down]) = (self.parts(), self.bars());
         if parts.beside.has(x, y) {
-            self.grab(Direction::Down, y, down);
+            self.grab(Axis::Down, y, down);
         } else if parts.below.has(x, y) && across.end() > 0 {
-            self.grab(Direction::Across, x, across);
+            self.grab(Axis::Across, x, across);
         } else if let Some(link) = self.hovered() {
             let href = link.href.clone();
             self.typing = None;
@@ -95,7 +97,7 @@ impl Viewer {
         }
     }
 
-    fn grab(&mut self, direction: Direction, at: f64, bar: super::place::Bar) {
+    fn grab(&mut self, direction: Axis, at: f64, bar: super::place::ScrollBar) {
         let Some((from, length)) = bar.thumb() else { return };
         let (from, length) = (f64::from(from), f64::from(length));
         // Beside the thumb: it comes there.

@@ -1,8 +1,8 @@
 //! How far the page is scrolled.
 
-use super::place::Bar;
-use super::talk::Ask;
-use super::{Page, Viewer};
+use super::place::ScrollBar;
+use super::talk::ViewerRequest;
+use super::{ShownPage, Viewer};
 
 /// Of an arrow key, in pixels of the page at scale 1.
 const LINE: f64 = 40.0;
@@ -13,17 +13,17 @@ impl Viewer {
     }
 
     /// The scroll bars: to the right and down.
-    pub(super) fn bars(&self) -> [Bar; 2] {
+    pub(super) fn bars(&self) -> [ScrollBar; 2] {
         let parts = self.parts();
         let content = self.page.as_ref().map_or((0, 0), |page| page.content);
         let [across, down] =
             [(parts.page.width, content.0, self.scroll.0), (parts.page.height, content.1, self.scroll.1)]
-                .map(|(seen, all, at)| Bar { track: seen, seen, all, at });
+                .map(|(seen, all, at)| ScrollBar { track: seen, seen, all, at });
         [across, down]
     }
 
     /// How far it can be scrolled, as the page was laid out.
-    fn ends(page: &Page) -> (u32, u32) {
+    fn ends(page: &ShownPage) -> (u32, u32) {
         (page.content.0.saturating_sub(page.view.width), page.content.1.saturating_sub(page.view.height))
     }
 
@@ -36,9 +36,9 @@ impl Viewer {
         // Also back to what is shown still, if something else was asked for since.
         if self.asked_paint != (page.id, scroll) {
             self.asked_paint = (page.id, scroll);
-            let ask = Ask::Paint { page: page.id, scroll };
+            let ask = ViewerRequest::Paint { page: page.id, scroll };
             // One that was not sent yet is of no use.
-            self.asks.retain(|asked| !matches!(asked, Ask::Paint { .. }));
+            self.asks.retain(|asked| !matches!(asked, ViewerRequest::Paint { .. }));
             self.asks.push(ask);
         }
         self.is_changed = true;

@@ -10,23 +10,23 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use super::failure;
-use super::pages::{Opener, Slot, Slots, Tell, Wanted};
-use super::talk::{Again, Answer, Ask, AskedPage, OpenedPage, Painted, Served};
+use super::pages::{EventSink, OpenSlot, OpenSlots, Opener, PageDemand};
+use super::talk::{OpenStats, OpenedView, PageRequest, PaintedView, ReloadMode, ViewerEvent, ViewerRequest};
 use crate::PageError;
-use crate::keeping::ToKeep;
+use crate::keeping::UnsavedPage;
 use crate::open::open_with;
-use crate::opened::{Opened, Want};
-use crate::picture::Stale;
+use crate::opened::{OpenPage, PageUse};
+use crate::picture::StaleReason;
 use crate::pixels::Pixels;
-use crate::showing::Showing;
+use crate::showing::LivePage;
 use holdfast_sys::counted::counted;
 
 /// A page is kept when it was looked at for so long, or was left.
 const KEPT_AFTER: Duration = Duration::from_millis(300);
 
 /// What the thread of a page is told.
-pub(super) enum Told {
-    Ask(Ask),
+pub(super) enum PageMessage {
+    Ask(ViewerRequest),
     /// Nobody looks at the page any more.
     Left,
     /// The page is recorded, or will never be.
@@ -34,58 +34,58 @@ pub(super) enum Told {
 }
 
 /// See the module.
-pub(super) struct Serving {
+pub(super) struct PageServer {
     pub(super) opener: Arc<Opener>,
-    pub(super) tell: Tell,
-    pub(super) wanted: Arc<Wanted>,
-    pub(super) asked: AskedPage,
+    pub(super) tell: EventSink,
+    pub(super) wanted: Arc<PageDemand>,
+    pub(super) asked: PageRequest,
 }
 
 /// What is asked for, and was not done yet.
 #[derive(Default)]
-struct Waiting {
-    asks: Vec<Ask>,
+struct PendingRequests {
+    asks: Vec<ViewerRequest>,
     is_left: bool,
 }
 
-impl Waiting {
-    fn take(&mut self, told: Told) {
+impl PendingRequests {
+    fn take(&mut self, told: PageMessage) {
         match told {
-            Told::Ask(ask) => {
+            PageMessage::Ask(ask) => {
                 // Of what is to be painted, and to be found, the newest.
-                let is_older = |older: &Ask| match ask {
-                    Ask::Paint { .. } => matches!(older, Ask::Paint { .. }),
-                    Ask::Find { .. } => matches!(older, Ask::Find { .. }),
+                let is_older = |older: &ViewerRequest| match ask {
+                    ViewerRequest::Paint { .. } => matches!(older, ViewerRequest::Paint { .. }),
+                    ViewerRequest::Find { .. } => matches!(older, ViewerRequest::Find { .. }),
                     _ => false,
                 };
                 self.asks.retain(|older| !is_older(older));
                 self.asks.push(ask);
             }
-            Told::Left => self.is_left = true,
-            Told::Recorded => {}
+            PageMessage::Left => self.is_left = true,
+            PageMessage::Recorded => {}
         }
     }
 }
 
-impl Serving {
+impl PageServer {
     fn is_gone(&self) -> bool {
         self.wanted.is_gone.load(Ordering::Relaxed)
     }
 
     /// `itself` is where the thread is told.
-    pub(super) fn run(&self, told: &Receiver<Told>, itself: Sender<Told>, slots: &Slots) {
+    pub(super) fn run(&self, told: &Receiver<PageMessage>, itself: Sender<PageMessage>, slots: &OpenSlots) {
         let Some(slot) = slots.take(&self.wanted) else { return };
         let asked = &self.asked;
-        let cache = self.opener.cache.as_ref().filter(|_| asked.again != Again::Anew);
+        let cache = self.opener.cache.as_ref().filter(|_| asked.again != ReloadMode::IgnoreCache);
         let mut opening = self.opener.opening(asked, cache);
-        opening.want = Want::Scrolling;
+        opening.want = PageUse::Scrolling;
         let (opened, failure) = match open_with(&asked.named(), &opening) {
             Ok(opened) => (opened, None),
             Err(error) => match failure::page(&asked.address, &error, asked.view, &self.opener.limits) {
                 Ok(page) => (page, Some(error)),
                 Err(worse) => {
                     let text = format!("{error} ({worse})");
-                    return (self.tell)(Answer::Failed { page: asked.id, text });
+                    return (self.tell)(ViewerEvent::Failed { page: asked.id, text });
                 }
             },
         };
@@ -98,23 +98,23 @@ impl Serving {
     /// Shows a page that was opened, until it is left.
     fn show(
         &self,
-        mut opened: Opened,
+        mut opened: OpenPage,
         failure: Option<PageError>,
-        told: &Receiver<Told>,
-        itself: Sender<Told>,
-        slot: Slot<'_>,
+        told: &Receiver<PageMessage>,
+        itself: Sender<PageMessage>,
+        slot: OpenSlot<'_>,
     ) {
         let asked = &self.asked;
         let is_failure = failure.is_some();
         let since = Instant::now();
         let was = (opened.content, opened.source);
-        (self.tell)(Answer::Opened(Box::new(self.told(&mut opened, failure))));
+        (self.tell)(ViewerEvent::Opened(Box::new(self.told(&mut opened, failure))));
         let Some(mut waiting) = self.until_recorded(&opened, told, itself) else { return };
         drop(slot);
-        let mut showing = Showing::of(&mut opened);
-        if !waiting.is_left && opened.to_keep.as_ref().and_then(ToKeep::coming).is_some() {
+        let mut showing = LivePage::of(&mut opened);
+        if !waiting.is_left && opened.to_keep.as_ref().and_then(UnsavedPage::coming).is_some() {
             let links = opened.links().map_err(|error| error.to_string());
-            (self.tell)(Answer::Links { page: asked.id, links });
+            (self.tell)(ViewerEvent::Links { page: asked.id, links });
         }
         let mut unkept = if is_failure { None } else { Some(opened) };
         while !waiting.is_left {
@@ -133,41 +133,43 @@ impl Serving {
         self.keep(&showing, unkept);
     }
 
-    fn told(&self, opened: &mut Opened, failure: Option<PageError>) -> OpenedPage {
+    fn told(&self, opened: &mut OpenPage, failure: Option<PageError>) -> OpenedView {
         let empty = Pixels { width: 0, height: 0, bytes: Vec::new() };
         let pixels = std::mem::replace(&mut opened.pixels, empty);
-        let is_kept = opened.to_keep.as_ref().and_then(ToKeep::coming).is_none();
+        let is_kept = opened.to_keep.as_ref().and_then(UnsavedPage::coming).is_none();
         let tier = failure.is_none().then_some(opened.tier);
         let scroll = (self.asked.view.scroll_x_within(opened.content.0), opened.scroll);
-        OpenedPage {
+        OpenedView {
             id: self.asked.id,
             base: std::mem::take(&mut opened.base),
             title: std::mem::take(&mut opened.title),
             content: opened.content,
             links: is_kept.then(|| opened.links().unwrap_or_default()),
-            served: Served { tier, split: opened.split },
+            served: OpenStats { tier, split: opened.split },
             notes: std::mem::take(&mut opened.notes),
             failure,
-            first: Painted { page: self.asked.id, scroll, pixels: Ok(pixels) },
+            first: PaintedView { page: self.asked.id, scroll, pixels: Ok(pixels) },
         }
     }
 
     /// Waits for the record of a page that was made, and takes what is asked for meanwhile. None, if the page was left and is not to be kept.
     fn until_recorded(
         &self,
-        opened: &Opened,
-        told: &Receiver<Told>,
-        itself: Sender<Told>,
-    ) -> Option<Waiting> {
-        let mut waiting = Waiting::default();
-        let Some(coming) = opened.to_keep.as_ref().and_then(ToKeep::coming) else { return Some(waiting) };
+        opened: &OpenPage,
+        told: &Receiver<PageMessage>,
+        itself: Sender<PageMessage>,
+    ) -> Option<PendingRequests> {
+        let mut waiting = PendingRequests::default();
+        let Some(coming) = opened.to_keep.as_ref().and_then(UnsavedPage::coming) else {
+            return Some(waiting);
+        };
         coming.then(move || {
-            let _ = itself.send(Told::Recorded);
+            let _ = itself.send(PageMessage::Recorded);
         });
         loop {
             match told.recv_timeout(coming.end().saturating_duration_since(Instant::now())) {
                 // Its time is over: that is found again by whoever takes it.
-                Ok(Told::Recorded) | Err(RecvTimeoutError::Timeout) => return Some(waiting),
+                Ok(PageMessage::Recorded) | Err(RecvTimeoutError::Timeout) => return Some(waiting),
                 Ok(one) => waiting.take(one),
                 Err(RecvTimeoutError::Disconnected) => waiting.is_left = true,
             }
@@ -178,21 +180,21 @@ impl Serving {
     }
 
     /// Does what was asked for.
-    fn answer(&self, asks: Vec<Ask>, showing: &mut Showing, was: ((u32, u32), u128)) {
+    fn answer(&self, asks: Vec<ViewerRequest>, showing: &mut LivePage, was: ((u32, u32), u128)) {
         let id = self.asked.id;
         for ask in asks {
             match ask {
-                Ask::Paint { scroll, .. } => {
+                ViewerRequest::Paint { scroll, .. } => {
                     let pixels = self.paint(showing, scroll.0, scroll.1, was);
-                    (self.tell)(Answer::Painted(Painted { page: id, scroll, pixels }));
+                    (self.tell)(ViewerEvent::Painted(PaintedView { page: id, scroll, pixels }));
                 }
-                Ask::Find { text, .. } => {
+                ViewerRequest::Find { text, .. } => {
                     let matches = showing.find(&text).map_err(|why| format!("cannot look for it: {why}"));
-                    (self.tell)(Answer::Found { page: id, text, matches });
+                    (self.tell)(ViewerEvent::Found { page: id, text, matches });
                 }
-                Ask::Place { fragment, .. } => {
+                ViewerRequest::Place { fragment, .. } => {
                     let line = showing.line_of(&fragment, self.opener.cache.as_ref());
-                    (self.tell)(Answer::Place { page: id, line });
+                    (self.tell)(ViewerEvent::Place { page: id, line });
                 }
                 _ => {}
             }
@@ -200,14 +202,14 @@ impl Serving {
     }
 
     /// Where it is kept; none, if it is not to be.
-    fn cache_for(&self, to_keep: Option<&ToKeep>) -> Option<&crate::Cache> {
+    fn cache_for(&self, to_keep: Option<&UnsavedPage>) -> Option<&crate::Cache> {
         let is_passing = self.wanted.is_passing.load(Ordering::Relaxed);
         // What must not be kept goes also where it was only passed.
-        let is_wanted = |it: &ToKeep| it.is_news && !is_passing || !it.forget.is_empty();
+        let is_wanted = |it: &UnsavedPage| it.is_news && !is_passing || !it.forget.is_empty();
         self.opener.cache.as_ref().filter(|_| to_keep.is_some_and(is_wanted))
     }
 
-    fn keep(&self, showing: &Showing, opened: Option<Opened>) {
+    fn keep(&self, showing: &LivePage, opened: Option<OpenPage>) {
         let to_keep = opened.and_then(|opened| opened.to_keep);
         let (Some(cache), Some(to_keep)) = (self.cache_for(to_keep.as_ref()), &to_keep) else { return };
         // What goes needs no entry.
@@ -223,13 +225,13 @@ impl Serving {
             Ok(_) => return,
             Err(error) => format!("the page is not kept: {error}"),
         };
-        (self.tell)(Answer::Note { page: self.asked.id, text });
+        (self.tell)(ViewerEvent::Note { page: self.asked.id, text });
     }
 
     /// What is at this scroll position: from the list, or by the engine where the list has it not.
     fn paint(
         &self,
-        showing: &mut Showing,
+        showing: &mut LivePage,
         x: u32,
         y: u32,
         was: ((u32, u32), u128),
@@ -240,14 +242,14 @@ impl Serving {
             Ok(pixels) => Ok(pixels),
             // A page whose pixels were kept may be shown though its list is damaged.
             Err(
-                Stale::NoPicture
-                | Stale::PictureEvicted
-                | Stale::ScrollBound
-                | Stale::Beyond { .. }
-                | Stale::Damaged(_)
-                | Stale::Undrawable,
+                StaleReason::NoPicture
+                | StaleReason::PictureEvicted
+                | StaleReason::ScrollBound
+                | StaleReason::Beyond { .. }
+                | StaleReason::Damaged(_)
+                | StaleReason::Undrawable,
             ) => {
-                let asked = AskedPage { view, again: Again::Not, ..self.asked.clone() };
+                let asked = PageRequest { view, again: ReloadMode::Cached, ..self.asked.clone() };
                 // What could not be recorded is not tried again each time.
                 let cache = self.opener.cache.as_ref().filter(|_| showing.entry().is_ok());
                 let opening = self.opener.opening(&asked, cache);

@@ -3,9 +3,9 @@
 use holdfast_sys::terminal::steers;
 
 use super::Viewer;
-use super::pointer::Target;
-use super::talk::{Ask, LineText};
-use super::typing::What;
+use super::pointer::LinkTarget;
+use super::talk::{LineText, ViewerRequest};
+use super::typing::LineInputKind;
 
 /// Characters of a line that can be seen at all.
 const SHOWN_MAX: usize = 1_000;
@@ -21,19 +21,19 @@ impl Viewer {
         };
         if let Some(typing) = &self.typing {
             return match typing.what {
-                What::Address => (format!("Address: {}|", typing.text), right, true),
-                What::Find => (format!("Find: {}|", typing.text), self.count_of_matches(), true),
+                LineInputKind::Address => (format!("Address: {}|", typing.text), right, true),
+                LineInputKind::Find => (format!("Find: {}|", typing.text), self.count_of_matches(), true),
             };
         }
         let left = if let Some(said) = &self.said {
             said.clone()
         } else if let Some(link) = self.hovered().or(self.focused()) {
             match self.target(&link.href) {
-                Some(Target::Page(address)) => match address.fragment() {
+                Some(LinkTarget::Page(address)) => match address.fragment() {
                     Some(fragment) => format!("{address}#{fragment}"),
                     None => address.to_string(),
                 },
-                Some(Target::Other(address, why)) => format!("{address}: {why}"),
+                Some(LinkTarget::Other(address, why)) => format!("{address}: {why}"),
                 None => link.href.clone(),
             }
         } else if let Some(address) = self.awaited() {
@@ -92,7 +92,7 @@ impl Viewer {
         let (asked, _) = &self.line;
         if *asked != wanted {
             self.line.0 = wanted.clone();
-            self.asks.push(Ask::Line(wanted));
+            self.asks.push(ViewerRequest::Line(wanted));
         }
     }
 

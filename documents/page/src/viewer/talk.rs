@@ -7,16 +7,16 @@ use std::time::Duration;
 use crate::pixels::Pixels;
 use crate::places::{Link, Match};
 use crate::view::View;
-use crate::{Address, PageError, Split, Tier};
+use crate::{Address, OpenTimes, PageError, Tier};
 
 /// A number of its own for each time that a page is opened.
 pub(crate) type PageId = u64;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Ask {
+pub(crate) enum ViewerRequest {
     /// A page, instead of the one that was asked for before and is not there yet.
-    Open(AskedPage),
+    Open(PageRequest),
     /// That page is shown now: no other is needed.
     Show(PageId),
     /// Not that page any more.
@@ -33,19 +33,19 @@ pub(crate) enum Ask {
 
 /// A page that is asked for.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct AskedPage {
+pub(crate) struct PageRequest {
     pub(crate) id: PageId,
     pub(crate) address: Address,
     /// With the scroll position, which a place in the page comes before.
     pub(crate) view: View,
     pub(crate) fragment: Option<String>,
     /// Whether it is loaded again.
-    pub(crate) again: Again,
+    pub(crate) again: ReloadMode,
     /// It is the page that is shown, in another viewport.
     pub(crate) is_resize: bool,
 }
 
-impl AskedPage {
+impl PageRequest {
     /// Its address, with the place in it only if that comes before the scroll position.
     pub(crate) fn named(&self) -> Address {
         match self.fragment {
@@ -57,13 +57,14 @@ impl AskedPage {
 
 /// Whether a page is loaded again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum ReloadMode {
+    /// It is opened as usual, from the cache where that holds it.
     #[default]
-    Not,
-    /// Its server is asked, whatever it said.
-    Asked,
-    /// As if there were no cache.
-    Anew,
+    Cached,
+    /// Its server is asked, whether or not the stored answer is still fresh.
+    AskServer,
+    /// It is opened as if there were no cache.
+    IgnoreCache,
 }
 
 /// The line below the page.
@@ -81,8 +82,8 @@ pub(crate) struct LineText {
 
 /// What is told.
 #[derive(Debug)]
-pub(crate) enum Answer {
-    Opened(Box<OpenedPage>),
+pub(crate) enum ViewerEvent {
+    Opened(Box<OpenedView>),
     /// The links of a page that came without them; or why they are not known.
     Links {
         page: PageId,
@@ -93,7 +94,7 @@ pub(crate) enum Answer {
         page: PageId,
         text: String,
     },
-    Painted(Painted),
+    Painted(PaintedView),
     Found {
         page: PageId,
         text: String,
@@ -113,14 +114,14 @@ pub(crate) enum Answer {
 
 /// What served a page, and how long that took.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Served {
+pub struct OpenStats {
     /// None, if it was not opened.
     pub tier: Option<Tier>,
     /// How long.
-    pub split: Split,
+    pub split: OpenTimes,
 }
 
-impl fmt::Display for Served {
+impl fmt::Display for OpenStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(tier) = self.tier else { return f.write_str("not opened") };
         let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1000.0);
@@ -132,7 +133,7 @@ impl fmt::Display for Served {
 
 /// Pixels of a page.
 #[derive(Debug)]
-pub(crate) struct Painted {
+pub(crate) struct PaintedView {
     pub(crate) page: PageId,
     /// How far the page is scrolled in them.
     pub(crate) scroll: (u32, u32),
@@ -141,7 +142,7 @@ pub(crate) struct Painted {
 
 /// A page that is there.
 #[derive(Debug)]
-pub(crate) struct OpenedPage {
+pub(crate) struct OpenedView {
     pub(crate) id: PageId,
     /// What addresses in it are relative to.
     pub(crate) base: String,
@@ -150,9 +151,9 @@ pub(crate) struct OpenedPage {
     pub(crate) content: (u32, u32),
     /// None, if they are told later: the page was painted before it was found out what is where.
     pub(crate) links: Option<Vec<Link>>,
-    pub(crate) served: Served,
+    pub(crate) served: OpenStats,
     pub(crate) notes: Vec<String>,
     /// Why this is not the page, but one that says why.
     pub(crate) failure: Option<PageError>,
-    pub(crate) first: Painted,
+    pub(crate) first: PaintedView,
 }

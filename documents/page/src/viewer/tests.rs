@@ -1,6 +1,6 @@
 //! The viewer without a window: what is done goes in, what is asked for comes out.
 
-use super::talk::{AskedPage, OpenedPage};
+use super::talk::{OpenedView, PageRequest};
 use super::*;
 
 pub(super) const SIZE: (u32, u32) = (400, 300);
@@ -18,9 +18,10 @@ fn pixels() -> Pixels {
 }
 
 /// The page that was asked for last.
-pub(super) fn asked(viewer: &mut Viewer) -> AskedPage {
+pub(super) fn asked(viewer: &mut Viewer) -> PageRequest {
     let asks = viewer.take_asks().into_iter().rev();
-    let mut opens = asks.filter_map(|ask| if let Ask::Open(asked) = ask { Some(asked) } else { None });
+    let mut opens =
+        asks.filter_map(|ask| if let ViewerRequest::Open(asked) = ask { Some(asked) } else { None });
     opens.next().unwrap()
 }
 
@@ -39,22 +40,22 @@ pub(super) fn links() -> Vec<Link> {
 }
 
 /// Answers with a page of 2,000 lines that has some links.
-pub(super) fn answer(viewer: &mut Viewer, asked: &AskedPage) {
+pub(super) fn answer(viewer: &mut Viewer, asked: &PageRequest) {
     answer_with(viewer, asked, Some(links()));
 }
 
-pub(super) fn answer_with(viewer: &mut Viewer, asked: &AskedPage, links: Option<Vec<Link>>) {
+pub(super) fn answer_with(viewer: &mut Viewer, asked: &PageRequest, links: Option<Vec<Link>>) {
     let scroll = (asked.view.scroll_x_within(SIZE.0), asked.view.scroll_within(2000));
-    viewer.answer(Answer::Opened(Box::new(OpenedPage {
+    viewer.answer(ViewerEvent::Opened(Box::new(OpenedView {
         id: asked.id,
         base: asked.address.as_str().to_owned(),
         title: asked.address.as_str().rsplit('/').next().unwrap().to_owned(),
         content: (SIZE.0, 2000),
         links,
-        served: Served { tier: Some(crate::Tier::List), ..Served::default() },
+        served: OpenStats { tier: Some(crate::Tier::List), ..OpenStats::default() },
         notes: Vec::new(),
         failure: None,
-        first: Painted { page: asked.id, scroll, pixels: Ok(pixels()) },
+        first: PaintedView { page: asked.id, scroll, pixels: Ok(pixels()) },
     })));
 }
 
@@ -62,11 +63,11 @@ pub(super) fn answer_with(viewer: &mut Viewer, asked: &AskedPage, links: Option<
 pub(super) fn paint(viewer: &mut Viewer) -> (u32, u32) {
     let asks = viewer.take_asks();
     let paint = asks.iter().rev().find_map(|ask| match ask {
-        Ask::Paint { page, scroll } => Some((*page, *scroll)),
+        ViewerRequest::Paint { page, scroll } => Some((*page, *scroll)),
         _ => None,
     });
     let (page, scroll) = paint.unwrap_or_else(|| panic!("{asks:?}"));
-    viewer.answer(Answer::Painted(Painted { page, scroll, pixels: Ok(pixels()) }));
+    viewer.answer(ViewerEvent::Painted(PaintedView { page, scroll, pixels: Ok(pixels()) }));
     scroll
 }
 
@@ -80,11 +81,11 @@ pub(super) fn open() -> Viewer {
 
 pub(super) fn key(viewer: &mut Viewer, key: Key) {
     let text = if let Key::Char(one) = key { one.to_string() } else { String::new() };
-    viewer.input(Input::Key(key, Held::default(), text));
+    viewer.input(Input::Key(key, Modifiers::default(), text));
 }
 
 fn ctrl(viewer: &mut Viewer, one: char) {
-    viewer.input(Input::Key(Key::Char(one), Held { ctrl: true, ..Held::default() }, String::new()));
+    viewer.input(Input::Key(Key::Char(one), Modifiers { ctrl: true, ..Modifiers::default() }, String::new()));
 }
 
 fn write(viewer: &mut Viewer, text: &str) {
@@ -112,7 +113,7 @@ fn a_page_is_asked_for_at_once_and_shown_when_it_is_there() {
     answer(&mut viewer, &first);
     assert!(viewer.is_settled() && viewer.title() == "a.html");
     assert!(viewer.says().contains("display list: "), "{}", viewer.says());
-    assert!(viewer.take_asks().contains(&Ask::Show(first.id)));
+    assert!(viewer.take_asks().contains(&ViewerRequest::Show(first.id)));
     let mut frame = vec![0; 414 * 326];
     viewer.compose(&mut frame);
     assert!(frame[0] == 0x0020_2020 && frame[400] != 0x0020_2020, "the page, and beside it the scroll bar");
@@ -125,14 +126,14 @@ fn the_newest_scroll_position_is_painted_and_the_last_picture_stays_meanwhile() 
         key(&mut viewer, Key::Down);
     }
     let asks = viewer.take_asks();
-    let paints = asks.iter().filter(|ask| matches!(ask, Ask::Paint { .. })).count();
+    let paints = asks.iter().filter(|ask| matches!(ask, ViewerRequest::Paint { .. })).count();
     assert_eq!(paints, 1, "what was not sent yet is of no use");
     assert!(!viewer.is_settled() && viewer.picture.is_some());
     // Back again while that is on its way: the answers come in their order.
     for _ in 0..5 {
         key(&mut viewer, Key::Up);
     }
-    viewer.answer(Answer::Painted(Painted { page: 1, scroll: (0, 200), pixels: Ok(pixels()) }));
+    viewer.answer(ViewerEvent::Painted(PaintedView { page: 1, scroll: (0, 200), pixels: Ok(pixels()) }));
     assert!(!viewer.is_settled());
     assert_eq!(paint(&mut viewer), (0, 0));
     assert!(viewer.is_settled());
@@ -169,9 +170,9 @@ fn links_are_followed_where_they_are_seen() {
         viewer.says()
     );
     click(&mut viewer, 20.0, 10.0);
-    let place = Ask::Place { page: 1, fragment: "end".to_owned() };
+    let place = ViewerRequest::Place { page: 1, fragment: "end".to_owned() };
     assert!(viewer.take_asks().contains(&place), "the same page is not opened again");
-    viewer.answer(Answer::Place { page: 1, line: Some(1234) });
+    viewer.answer(ViewerEvent::Place { page: 1, line: Some(1234) });
     assert_eq!(paint(&mut viewer), (0, 1234));
     back(&mut viewer);
     assert_eq!(paint(&mut viewer), (0, 500));
@@ -212,7 +213,7 @@ fn a_newer_page_supersedes_one_that_is_on_its_way() {
     back(&mut viewer);
     assert_eq!(asked(&mut viewer).address, address("file:///pages/a.html"), "it was never there");
     key(&mut viewer, Key::Escape);
-    assert!(viewer.is_settled() && matches!(viewer.take_asks()[0], Ask::Stop(_)));
+    assert!(viewer.is_settled() && matches!(viewer.take_asks()[0], ViewerRequest::Stop(_)));
     assert_eq!(viewer.title(), "fixed.html");
 }
 
@@ -222,7 +223,7 @@ fn text_is_found_while_it_is_typed() {
     key(&mut viewer, Key::Char('/'));
     write(&mut viewer, "a/b");
     assert_eq!(viewer.says(), "Find: a/b| | looking ...");
-    let wanted = Ask::Find { page: 1, text: "a/b".to_owned() };
+    let wanted = ViewerRequest::Find { page: 1, text: "a/b".to_owned() };
     assert!(viewer.take_asks().contains(&wanted));
     let one = |top: f32| crate::places::Match {
         places: vec![[10.0, top, 50.0, top + 10.0]],
@@ -232,9 +233,9 @@ fn text_is_found_while_it_is_typed() {
         range: 0..1,
     };
     let matches = vec![one(20.0), one(900.0)];
-    viewer.answer(Answer::Found { page: 1, text: "a".to_owned(), matches: Ok(vec![]) });
+    viewer.answer(ViewerEvent::Found { page: 1, text: "a".to_owned(), matches: Ok(vec![]) });
     assert_eq!(viewer.says(), "Find: a/b| | looking ...", "an answer to what was asked before");
-    viewer.answer(Answer::Found { page: 1, text: "a/b".to_owned(), matches: Ok(matches) });
+    viewer.answer(ViewerEvent::Found { page: 1, text: "a/b".to_owned(), matches: Ok(matches) });
     assert_eq!(viewer.says(), "Find: a/b| | 1 of 2");
     key(&mut viewer, Key::Enter);
     assert_eq!(viewer.says(), "Find: a/b| | 2 of 2");
@@ -294,7 +295,7 @@ fn the_keyboard_goes_from_link_to_link() {
     key(&mut viewer, Key::Tab);
     assert!(viewer.says().starts_with("/pages/a.html#end"), "{}", viewer.says());
     assert_eq!(paint(&mut viewer), (0, 400), "it is scrolled to");
-    viewer.input(Input::Key(Key::Tab, Held { shift: true, ..Held::default() }, String::new()));
+    viewer.input(Input::Key(Key::Tab, Modifiers { shift: true, ..Modifiers::default() }, String::new()));
     key(&mut viewer, Key::Enter);
     assert_eq!(asked(&mut viewer).address, address("file:///pages/b.html"));
 }
@@ -319,7 +320,7 @@ fn what_steers_a_line_is_left_out_of_it() {
     let mut viewer = viewer();
     viewer.said = Some("a\nb\u{1b}[1m\u{202e}c\u{2028}".to_owned());
     let line = viewer.take_asks().into_iter().find_map(|ask| match ask {
-        Ask::Line(line) => Some(line.left),
+        ViewerRequest::Line(line) => Some(line.left),
         _ => None,
     });
     assert_eq!(line.as_deref(), Some("a b [1m c "));
@@ -358,6 +359,6 @@ fn a_first_page_that_could_not_be_opened_leaves_nothing_to_wait_for() {
     let mut viewer = viewer();
     let first = asked(&mut viewer);
     assert!(!viewer.has_nothing());
-    viewer.answer(Answer::Failed { page: first.id, text: "no thread".to_owned() });
+    viewer.answer(ViewerEvent::Failed { page: first.id, text: "no thread".to_owned() });
     assert!(viewer.has_nothing() && viewer.says().contains("no thread"), "{}", viewer.says());
 }

@@ -1,18 +1,18 @@
 //! Text that is typed into the line below the page: what is looked for, or an address.
 
 use super::Viewer;
-use super::input::{Held, Key};
+use super::input::{Key, Modifiers};
 use crate::Address;
 
 /// What is typed.
 #[derive(Debug)]
-pub(super) struct Typing {
-    pub(super) what: What,
+pub(super) struct LineInput {
+    pub(super) what: LineInputKind,
     pub(super) text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum LineInputKind {
     Find,
     Address,
 }
@@ -23,15 +23,15 @@ const TEXT_MAX: usize = 4_000;
 impl Viewer {
     pub(super) fn begin_find(&mut self) {
         let text = self.finding.as_ref().map(|finding| finding.text.clone()).unwrap_or_default();
-        self.typing = Some(Typing { what: What::Find, text });
+        self.typing = Some(LineInput { what: LineInputKind::Find, text });
     }
 
     pub(super) fn begin_address(&mut self) {
-        self.typing = Some(Typing { what: What::Address, text: String::new() });
+        self.typing = Some(LineInput { what: LineInputKind::Address, text: String::new() });
     }
 
     /// Takes a key into the line; false, if it is none for it.
-    pub(super) fn typed(&mut self, key: Key, held: Held, text: &str) -> bool {
+    pub(super) fn typed(&mut self, key: Key, held: Modifiers, text: &str) -> bool {
         let Some(typing) = &mut self.typing else { return false };
         let what = typing.what;
         match (key, held.ctrl) {
@@ -40,7 +40,7 @@ impl Viewer {
                 self.finding = None;
             }
             (Key::Enter, _) => match what {
-                What::Find => {
+                LineInputKind::Find => {
                     let text = typing.text.clone();
                     // The line stays: Enter again leads to the next one.
                     if self.finding.as_ref().is_some_and(|finding| finding.text == text) {
@@ -49,7 +49,7 @@ impl Viewer {
                         self.find(text);
                     }
                 }
-                What::Address => {
+                LineInputKind::Address => {
                     let text = std::mem::take(&mut typing.text);
                     self.typing = None;
                     self.go_to_typed(text.trim());
@@ -63,7 +63,7 @@ impl Viewer {
                 typing.text.clear();
                 self.changed(what);
             }
-            (Key::Function(3), _) | (Key::Char('g'), true) if what == What::Find => {
+            (Key::Function(3), _) | (Key::Char('g'), true) if what == LineInputKind::Find => {
                 self.find_step(if held.shift { -1 } else { 1 });
             }
             (Key::Char(_), false) if !held.alt => {
@@ -78,8 +78,8 @@ impl Viewer {
     }
 
     /// What is looked for is found while it is typed.
-    fn changed(&mut self, what: What) {
-        if what == What::Find
+    fn changed(&mut self, what: LineInputKind) {
+        if what == LineInputKind::Find
             && let Some(typing) = &self.typing
         {
             let text = typing.text.clone();

@@ -3,10 +3,10 @@
 use winit::event::MouseButton;
 use winit::keyboard::{self, ModifiersState, NamedKey};
 
-use crate::viewer::{Button, Held, Key};
+use crate::viewer::{Button, Key, Modifiers};
 
-pub(super) fn held(state: ModifiersState) -> Held {
-    Held { ctrl: state.control_key(), alt: state.alt_key(), shift: state.shift_key() }
+pub(super) fn held(state: ModifiersState) -> Modifiers {
+    Modifiers { ctrl: state.control_key(), alt: state.alt_key(), shift: state.shift_key() }
 }
 
 pub(super) fn button(button: MouseButton) -> Option<Button> {

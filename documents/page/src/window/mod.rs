@@ -17,8 +17,8 @@ use winit::event::{ElementState, MouseScrollDelta, WindowEvent};
 use winit::event_loop::{ActiveEventLoop, ControlFlow, EventLoop, EventLoopProxy, OwnedDisplayHandle};
 use winit::window::{CursorIcon, Window, WindowId};
 
-use crate::viewer::talk::Answer;
-use crate::viewer::{Cursor, Held, Input, Opener, Pages, Served, Viewer};
+use crate::viewer::talk::ViewerEvent;
+use crate::viewer::{Cursor, Input, Modifiers, OpenStats, Opener, PageThreads, Viewer};
 use crate::{Address, View};
 
 /// Why there is no window.
@@ -64,14 +64,14 @@ pub struct FirstFrame {
     /// From the beginning until the picture was on the screen.
     pub shown: Duration,
     /// What served the page.
-    pub served: Served,
+    pub served: OpenStats,
     /// Its title.
     pub title: String,
 }
 
 /// What is to be said when the window is closed.
 #[derive(Clone, Debug, Default)]
-pub struct Closed {
+pub struct ClosedWindow {
     /// None, if it was closed before that.
     pub first: Option<FirstFrame>,
     /// What could not be told in the window any more: that a page is not kept, and the like, for people.
@@ -89,7 +89,7 @@ pub fn show(
     opener: Opener,
     after_first_frame: bool,
     since: Instant,
-) -> Result<Closed, WindowError> {
+) -> Result<ClosedWindow, WindowError> {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if !["DISPLAY", "WAYLAND_DISPLAY", "WAYLAND_SOCKET"].into_iter().any(is_set) {
         return Err(WindowError::NoDisplay);
@@ -97,7 +97,7 @@ pub fn show(
     let (sender, answers) = channel();
     let waker: Arc<OnceLock<Mutex<EventLoopProxy<()>>>> = Arc::default();
     let proxy = Arc::clone(&waker);
-    let mut pages = Pages::new(opener, move |answer| {
+    let mut pages = PageThreads::new(opener, move |answer| {
         // Who is not there any more wants no answer.
         let _ = sender.send(answer);
         if let Some(proxy) = proxy.get() {
@@ -111,7 +111,7 @@ pub fn show(
         pages,
         answers,
         screen: None,
-        held: Held::default(),
+        held: Modifiers::default(),
         title: String::new(),
         cursor: Cursor::default(),
         after_first_frame,
@@ -133,14 +133,14 @@ pub fn show(
     drop(app.screen.take());
     let App { pages, first, failure, answers, mut notes, .. } = app;
     let late = pages.close();
-    let is_note = |answer| if let Answer::Note { text, .. } = answer { Some(text) } else { None };
+    let is_note = |answer| if let ViewerEvent::Note { text, .. } = answer { Some(text) } else { None };
     notes.extend(answers.try_iter().filter_map(is_note).chain(late));
     let words = |panic: Box<dyn std::any::Any + Send>| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked").to_owned()
     };
     ran.unwrap_or_else(|panic| Err(display_error(words(panic))))?;
-    failure.map_or(Ok(Closed { first, notes }), Err)
+    failure.map_or(Ok(ClosedWindow { first, notes }), Err)
 }
 
 /// A window with what it shows.
@@ -154,10 +154,10 @@ const BELIEVED_AFTER: Duration = Duration::from_secs(5);
 
 struct App {
     viewer: Viewer,
-    pages: Pages,
-    answers: Receiver<Answer>,
+    pages: PageThreads,
+    answers: Receiver<ViewerEvent>,
     screen: Option<Screen>,
-    held: Held,
+    held: Modifiers,
     title: String,
     cursor: Cursor,
     after_first_frame: bool,
@@ -218,7 +218,7 @@ impl App {
     fn exchange(&mut self, event_loop: &ActiveEventLoop) {
         while let Ok(answer) = self.answers.try_recv() {
             // Nobody reads the line of a window that ends by itself.
-            if let (true, Answer::Note { text, .. }) = (self.after_first_frame, &answer) {
+            if let (true, ViewerEvent::Note { text, .. }) = (self.after_first_frame, &answer) {
                 self.notes.push(text.clone());
             }
             self.viewer.answer(answer);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_page::{Stale, Tier, View};
+use holdfast_page::{StaleReason, Tier, View};
 
 use crate::{Place, anew, is_drawn, png, view};
 
@@ -108,7 +108,7 @@ fn a_page_with_more_clips_than_the_engine_has_is_kept_as_far_as_it_can_be() {
     compare(&place, &page, view, &[0, 3_900, 4_000, 9_999, 20_000, 30_000]);
     let end = place.open(&page, view.scrolled(1_000_000));
     assert!(
-        matches!((end.tier, &end.stale), (Tier::Document, Some(Stale::Beyond { .. }))),
+        matches!((end.tier, &end.stale), (Tier::Document, Some(StaleReason::Beyond { .. }))),
         "{:?}",
         end.stale
     );

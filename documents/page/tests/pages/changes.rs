@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use holdfast_page::{Opened, PageLimits, Stale, Tier, open};
+use holdfast_page::{OpenPage, PageLimits, StaleReason, Tier, open};
 
 use crate::{HEADER_BYTES, Place, address, anew, limits, png, view};
 
 const PAGE: &str = "<!doctype html><link rel=stylesheet href=a.css><h1>Page</h1><img src=a.png><p>text";
 
 /// What is said of a file that changed.
-fn changed(file: &Path) -> Stale {
-    Stale::Resource(address(file).as_str().to_owned())
+fn changed(file: &Path) -> StaleReason {
+    StaleReason::Resource(address(file).as_str().to_owned())
 }
 
 /// Opens a page that is kept, and was changed in some way: it must be made anew as if there were no cache, and be kept again.
-fn is_made_anew(place: &Place, page: &Path) -> Opened {
+fn is_made_anew(place: &Place, page: &Path) -> OpenPage {
     let view = view(300, 200);
     let opened = place.open(page, view);
     assert!(!matches!(opened.tier, Tier::Pixels | Tier::List), "an old picture was shown");
@@ -51,7 +51,7 @@ fn a_page_that_changed_or_whose_style_or_image_did_is_made_anew() {
 
     place.write("a.html", PAGE.replace("text", "test"));
     let opened = is_made_anew(&place, &page);
-    assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(Stale::Source)));
+    assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(StaleReason::Source)));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_page_that_was_kept_without_a_picture_for_this_place_is_kept_anew_when_its_s
     let style = place.write("a.css", "h1 { background: url(tile.png) center fixed }");
     let (top, below) = (view(300, 200), view(300, 200).scrolled(150));
     place.open(&page, top);
-    assert_eq!(place.open(&page, below).stale, Some(Stale::ScrollBound));
+    assert_eq!(place.open(&page, below).stale, Some(StaleReason::ScrollBound));
     place.write("a.css", "h1 { color: red }");
     assert_eq!(place.open(&page, below).stale, Some(changed(&style)));
     let opened = place.open(&page, below);
@@ -131,7 +131,7 @@ fn a_page_that_another_build_kept_is_made_anew() {
     });
     assert!(place.cache().views().unwrap()[0].document_bytes > 0, "it has a document, of its build");
     let opened = is_made_anew(&place, &page);
-    assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(Stale::Engine)));
+    assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(StaleReason::Engine)));
     assert_eq!(place.cache().stats().unwrap().documents, 1, "the other build's went with its view");
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_page::{Address, Asking, Opening, Tier, Web, open_with};
+use holdfast_page::{Address, CachePolicy, OpenOptions, Tier, Web, open_with};
 
 use crate::network::{anew, server};
 use crate::{Place, limits, view};
@@ -16,18 +16,18 @@ fn what_a_page_needs_stays_when_the_page_for_which_it_was_kept_goes_to_make_room
     let right = anew(&url, other);
     // As much room as the second view alone takes, with all that it needs.
     let alone = Place::new();
-    alone.visit(&url, tall, Asking::Usual).unwrap();
+    alone.visit(&url, tall, CachePolicy::Usual).unwrap();
     let needed = alone.cache().stats().unwrap();
     assert!(needed.answers_bytes > 0, "{needed:?}");
     let quota = needed.view_bytes + needed.document_bytes + needed.answers_bytes;
 
     let place = Place::new();
-    place.visit(&url, wide, Asking::Usual).unwrap();
+    place.visit(&url, wide, CachePolicy::Usual).unwrap();
     server.asked();
     let cache = place.cache_of(quota);
     let limits = limits();
     let web = Arc::new(Web::new(Duration::from_secs(60)));
-    let opening = Opening::new(tall, &limits, Some(&cache), web);
+    let opening = OpenOptions::new(tall, &limits, Some(&cache), web);
     let mut opened = open_with(&Address::parse(&url).unwrap(), &opening).unwrap();
     assert_eq!(opened.tier, Tier::Document);
     let kept = opened.to_keep.take().unwrap().keep(&cache).unwrap();
@@ -37,8 +37,8 @@ fn what_a_page_needs_stays_when_the_page_for_which_it_was_kept_goes_to_make_room
     assert_eq!(stats.answers_bytes, needed.answers_bytes, "{stats:?}");
 
     // Its document, what its server said of it and its parts, and their bytes.
-    let again = place.visit(&url, tall, Asking::Usual).unwrap();
-    let narrow = place.visit(&url, other, Asking::Usual).unwrap();
+    let again = place.visit(&url, tall, CachePolicy::Usual).unwrap();
+    let narrow = place.visit(&url, other, CachePolicy::Usual).unwrap();
     assert_eq!((again.tier, narrow.tier), (Tier::Pixels, Tier::Document));
     assert_eq!(server.paths(), [""; 0], "nobody is asked for what was kept");
     assert_eq!(narrow.pixels, right);

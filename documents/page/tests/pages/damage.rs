@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use holdfast_heap::HeapError;
-use holdfast_page::{EntryDamage, Stale, Tier};
+use holdfast_page::{EntryDamage, StaleReason, Tier};
 use holdfast_region::{OwnerKey, RegionName};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -40,7 +40,7 @@ fn whatever_byte_of_a_view_rots_the_page_is_shown_as_it_is() {
                 assert_eq!(place.cache().remove(&names).unwrap(), 1);
                 place.open(&page, view);
             }
-            (Tier::Document, Some(Stale::Damaged(_))) => {
+            (Tier::Document, Some(StaleReason::Damaged(_))) => {
                 assert!(opened.notes.iter().any(|note| note.contains("damaged")), "{:?}", opened.notes);
             }
             other => panic!("byte {at}: {other:?}"),
@@ -156,7 +156,7 @@ fn a_list_that_would_be_painted_without_end_is_damage_however_right_its_sums_are
         });
         let opened = place.repainted(&page, view);
         if is_damage {
-            let endless = matches!(&opened.stale, Some(Stale::Damaged(EntryDamage::Endless { .. })));
+            let endless = matches!(&opened.stale, Some(StaleReason::Damaged(EntryDamage::Endless { .. })));
             assert!(opened.tier == Tier::Document && endless, "{:?}", opened.stale);
             assert_eq!(opened.pixels, made);
         } else {

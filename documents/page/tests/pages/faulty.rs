@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
 
-use holdfast_page::{Asking, FetchError, Stale};
+use holdfast_page::{CachePolicy, FetchError, StaleReason};
 
 use crate::network::{anew, error_of, server, try_anew};
 use crate::processes::out;
@@ -22,7 +22,7 @@ fn half_of_an_answer_is_never_kept_as_all_of_it() {
     assert!(opened.notes.iter().any(|note| note.contains("only a part")), "{:?}", opened.notes);
     server.say("/a.css", whole);
     let opened = place.usual(&url);
-    assert_eq!(opened.stale, Some(Stale::Resource(server.url("/a.css"))));
+    assert_eq!(opened.stale, Some(StaleReason::Resource(server.url("/a.css"))));
     assert_eq!(opened.pixels, anew(&url, view(300, 200)));
 
     let page = Reply::html(format!("<!doctype html>{}", "<p>text".repeat(1_000)));
@@ -32,7 +32,7 @@ fn half_of_an_answer_is_never_kept_as_all_of_it() {
         Reply::html("ff\r\nonly this").with("Transfer-Encoding", "chunked").with("Content-Length", "");
     for broken in [page.on(Way::Half), gzip.on(Way::Half), longer, chunked] {
         server.say("/half.html", broken.clone());
-        let error = error_of(place.visit(&server.url("/half.html"), view(300, 200), Asking::Usual));
+        let error = error_of(place.visit(&server.url("/half.html"), view(300, 200), CachePolicy::Usual));
         assert!(
             matches!(*error, FetchError::Cut { .. } | FetchError::Protocol { .. }),
             "{error:?} {:?}",

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use holdfast_page::{Stale, Tier, View};
+use holdfast_page::{StaleReason, Tier, View};
 
 use crate::alike::compare;
 use crate::{Place, anew, png, view};
@@ -142,7 +142,7 @@ fn a_ground_that_stays_in_the_viewport_is_laid_out_again_when_it_is_scrolled() {
                 assert!(opened.pixels == anew(&page, there), "{style} from {scroll}");
                 let is_told = matches!(
                     (opened.tier, &opened.stale),
-                    (Tier::Pixels, None) | (Tier::Document, Some(Stale::ScrollBound))
+                    (Tier::Pixels, None) | (Tier::Document, Some(StaleReason::ScrollBound))
                 );
                 assert!(is_told, "{style} from {scroll}: {:?}", opened.stale);
                 let list = place.repainted(&page, there);

@@ -1,6 +1,6 @@
 //! Folders as pages.
 
-use holdfast_page::{Stale, Tier};
+use holdfast_page::{StaleReason, Tier};
 
 use crate::{Place, anew, is_drawn, view};
 
@@ -17,7 +17,7 @@ fn a_folder_is_shown_as_its_index_or_as_a_list_that_follows_it() {
     assert_eq!((again.tier, again.pixels == list.pixels), (Tier::Pixels, true));
     std::fs::write(folder.join("b.txt"), "text").unwrap();
     let changed = place.open(&folder, view);
-    assert_eq!((changed.stale, changed.pixels == list.pixels), (Some(Stale::Source), false));
+    assert_eq!((changed.stale, changed.pixels == list.pixels), (Some(StaleReason::Source), false));
     let rows = place.cache().views().unwrap();
     assert!(place.cache().places(&rows[0].name).unwrap().unwrap().unwrap().links.len() >= 3);
 
@@ -26,7 +26,7 @@ fn a_folder_is_shown_as_its_index_or_as_a_list_that_follows_it() {
     std::fs::write(&index, "<!doctype html><title>I</title><link rel=stylesheet href=i.css><p>index")
         .unwrap();
     let opened = place.open(&folder, view);
-    assert_eq!((opened.title.as_str(), opened.stale), ("I", Some(Stale::Source)));
+    assert_eq!((opened.title.as_str(), opened.stale), ("I", Some(StaleReason::Source)));
     assert_eq!(opened.pixels, anew(&index, view), "what it asks for is beside it");
     // Nobody may look into it.
     let missing = place.try_open(&folder.join("none"), view);

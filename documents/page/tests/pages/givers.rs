@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use holdfast_page::{
-    Address, Answer, Asking, Fetch, FetchError, Fetched, Headers, Missing, Opening, PageError, PageLimits,
-    Tier, Wanted, open_with,
+    Address, CachePolicy, Fetch, FetchAnswer, FetchError, FetchRequest, FetchedBytes, Headers,
+    MissingResource, OpenOptions, PageError, PageLimits, Tier, open_with,
 };
 
 use crate::{Place, is_drawn, limits, view};
@@ -14,18 +14,20 @@ use crate::{Place, is_drawn, limits, view};
 struct Memory(HashMap<&'static str, &'static str>);
 
 impl Fetch for Memory {
-    fn fetch(&self, wanted: &Wanted<'_>) -> Result<Answer, FetchError> {
-        let nothing = |status| Missing { url: wanted.url.clone(), status, headers: Headers::default() };
+    fn fetch(&self, wanted: &FetchRequest<'_>) -> Result<FetchAnswer, FetchError> {
+        let nothing =
+            |status| MissingResource { url: wanted.url.clone(), status, headers: Headers::default() };
         match wanted.url.path() {
-            "/gone" => Ok(Answer::Nothing(nothing(410))),
-            "/odd" => Ok(Answer::Nothing(nothing(200))),
+            "/gone" => Ok(FetchAnswer::Nothing(nothing(410))),
+            "/odd" => Ok(FetchAnswer::Nothing(nothing(200))),
             "/panic" => panic!("as a giver may"),
-            "/much" => {
-                Ok(Answer::Bytes(Fetched::new(wanted.url.clone(), vec![b'x'; wanted.bytes_max as usize + 1])))
-            }
+            "/much" => Ok(FetchAnswer::Bytes(FetchedBytes::new(
+                wanted.url.clone(),
+                vec![b'x'; wanted.bytes_max as usize + 1],
+            ))),
             path => {
                 let bytes = self.0.get(path).ok_or(FetchError::NotFound)?.as_bytes().to_vec();
-                Ok(Answer::Bytes(Fetched::new(wanted.url.clone(), bytes)))
+                Ok(FetchAnswer::Bytes(FetchedBytes::new(wanted.url.clone(), bytes)))
             }
         }
     }
@@ -45,9 +47,9 @@ fn a_page_comes_from_anything_that_gives_bytes_and_neither_its_panics_nor_its_ex
     let memory = Arc::new(Memory(pages));
     let limits = PageLimits { resource_bytes: 1 << 20, source_bytes: 1 << 20, ..limits() };
     let open = |path: &str| {
-        let asking = Asking::Reload;
+        let asking = CachePolicy::Reload;
         let opening =
-            Opening { asking, ..Opening::new(view(300, 200), &limits, Some(&cache), memory.clone()) };
+            OpenOptions { asking, ..OpenOptions::new(view(300, 200), &limits, Some(&cache), memory.clone()) };
         let address = Address::parse(&format!("http://archive.invalid{path}")).unwrap();
         let mut opened = open_with(&address, &opening)?;
         if let Some(to_keep) = opened.to_keep.take() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use holdfast_page::{Asking, Opening, Tier, open_with};
+use holdfast_page::{CachePolicy, OpenOptions, Tier, open_with};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -119,9 +119,9 @@ fn a_warc_file_is_imported_under_its_addresses_with_what_its_pages_ask_for() {
     std::fs::write(site.join("a.png"), &red).unwrap();
     let cache = place.cache();
     let usual =
-        Opening::new(view(300, 200), &limits(), Some(&cache), std::sync::Arc::new(holdfast_page::Files));
+        OpenOptions::new(view(300, 200), &limits(), Some(&cache), std::sync::Arc::new(holdfast_page::Files));
     for page in ["http://a.invalid/page", "http://a.invalid/never"] {
-        let opening = Opening { asking: Asking::Offline, ..usual.clone() };
+        let opening = OpenOptions { asking: CachePolicy::Offline, ..usual.clone() };
         let opened = open_with(&holdfast_page::Address::parse(page).unwrap(), &opening).unwrap();
         assert_eq!(opened.tier, Tier::Pixels, "{page}: {:?}", opened.notes);
         assert!(opened.notes.iter().any(|note| note.contains("2024-05-06T07:08:09Z")), "{:?}", opened.notes);

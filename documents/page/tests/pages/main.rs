@@ -32,7 +32,7 @@ use std::time::Duration;
 use holdfast_heap::Owned;
 use holdfast_native_heap::{RegionBacking, open_data_heap};
 use holdfast_page::{
-    Address, Cache, Files, Opened, Opening, PageError, PageLimits, Pixels, View, open, open_with,
+    Address, Cache, Files, OpenOptions, OpenPage, PageError, PageLimits, Pixels, View, open, open_with,
 };
 use holdfast_region::{NameSpace, OwnerKey, Places, RegionName};
 use tempfile::TempDir;
@@ -92,11 +92,11 @@ impl Place {
     }
 
     /// Opens a page and keeps it.
-    fn open(&self, page: &Path, view: View) -> Opened {
+    fn open(&self, page: &Path, view: View) -> OpenPage {
         self.try_open(page, view).unwrap()
     }
 
-    fn try_open(&self, page: &Path, view: View) -> Result<Opened, PageError> {
+    fn try_open(&self, page: &Path, view: View) -> Result<OpenPage, PageError> {
         let cache = self.cache();
         let mut opened = open(&address(page), view, &limits(), Some(&cache))?;
         if let Some(to_keep) = opened.to_keep.take() {
@@ -106,10 +106,10 @@ impl Place {
     }
 
     /// Opens a page as if only its display list were kept.
-    fn repainted(&self, page: &Path, view: View) -> Opened {
+    fn repainted(&self, page: &Path, view: View) -> OpenPage {
         let cache = self.cache();
         let opening =
-            Opening { repaint: true, ..Opening::new(view, &limits(), Some(&cache), Arc::new(Files)) };
+            OpenOptions { repaint: true, ..OpenOptions::new(view, &limits(), Some(&cache), Arc::new(Files)) };
         let mut opened = open_with(&address(page), &opening).unwrap();
         if let Some(to_keep) = opened.to_keep.take() {
             to_keep.keep(&cache).unwrap();

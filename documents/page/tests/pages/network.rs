@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_page::{
-    Address, Asking, FetchError, Opened, Opening, PageError, Pixels, Stale, Tier, View, Web, open_with,
+    Address, CachePolicy, FetchError, OpenOptions, OpenPage, PageError, Pixels, StaleReason, Tier, View, Web,
+    open_with,
 };
 
 use crate::server::{Reply, Server};
@@ -15,11 +16,11 @@ const PAGE: &str =
 
 impl Place {
     /// Opens a page of a server and keeps it.
-    pub(crate) fn visit(&self, url: &str, view: View, asking: Asking) -> Result<Opened, PageError> {
+    pub(crate) fn visit(&self, url: &str, view: View, asking: CachePolicy) -> Result<OpenPage, PageError> {
         let cache = self.cache();
         let limits = limits();
         let web = Arc::new(Web::new(Duration::from_secs(60)));
-        let opening = Opening { asking, ..Opening::new(view, &limits, Some(&cache), web) };
+        let opening = OpenOptions { asking, ..OpenOptions::new(view, &limits, Some(&cache), web) };
         let mut opened = open_with(&Address::parse(url).unwrap(), &opening)?;
         if let Some(to_keep) = opened.to_keep.take() {
             to_keep.keep(&cache).unwrap();
@@ -27,8 +28,8 @@ impl Place {
         Ok(opened)
     }
 
-    pub(crate) fn usual(&self, url: &str) -> Opened {
-        self.visit(url, view(300, 200), Asking::Usual).unwrap()
+    pub(crate) fn usual(&self, url: &str) -> OpenPage {
+        self.visit(url, view(300, 200), CachePolicy::Usual).unwrap()
     }
 }
 
@@ -37,12 +38,12 @@ pub(crate) fn anew(url: &str, view: View) -> Pixels {
     try_anew(url, view, Duration::from_secs(60)).unwrap().pixels
 }
 
-pub(crate) fn try_anew(url: &str, view: View, patience: Duration) -> Result<Opened, PageError> {
-    let opening = Opening::new(view, &limits(), None, Arc::new(Web::new(patience)));
+pub(crate) fn try_anew(url: &str, view: View, patience: Duration) -> Result<OpenPage, PageError> {
+    let opening = OpenOptions::new(view, &limits(), None, Arc::new(Web::new(patience)));
     open_with(&Address::parse(url).unwrap(), &opening)
 }
 
-pub(crate) fn error_of(opened: Result<Opened, PageError>) -> Arc<FetchError> {
+pub(crate) fn error_of(opened: Result<OpenPage, PageError>) -> Arc<FetchError> {
     match opened {
         Err(PageError::Fetch { error, .. }) => error,
         other => panic!("{other:?}"),
@@ -92,9 +93,9 @@ fn nobody_is_asked_as_long_as_the_server_said_and_a_new_word_of_it_counts() {
     assert_eq!(server.paths().len(), 3);
     assert_eq!(place.usual(&url).tier, Tier::Pixels);
     // In another viewport as well.
-    assert_eq!(place.visit(&url, view(200, 200), Asking::Usual).unwrap().tier, Tier::Document);
+    assert_eq!(place.visit(&url, view(200, 200), CachePolicy::Usual).unwrap().tier, Tier::Document);
     assert_eq!(server.paths(), [""; 0], "all of it is good still");
-    assert_eq!(place.visit(&url, view(300, 200), Asking::Reload).unwrap().tier, Tier::Pixels);
+    assert_eq!(place.visit(&url, view(300, 200), CachePolicy::Reload).unwrap().tier, Tier::Pixels);
     let requests = server.asked();
     assert_eq!(requests.len(), 3, "all of it is asked for by a reload");
     assert!(requests.iter().all(|(_, headers)| headers["cache-control"] == "no-cache"));
@@ -129,15 +130,18 @@ fn what_changed_on_the_server_is_made_anew_and_told() {
     let first = place.usual(&url);
     server.say("/a.css", Reply::css("h1 { color: tan }").with("ETag", "\"two\""));
     let opened = place.usual(&url);
-    assert_eq!((opened.tier, opened.stale), (Tier::Document, Some(Stale::Resource(server.url("/a.css")))));
+    assert_eq!(
+        (opened.tier, opened.stale),
+        (Tier::Document, Some(StaleReason::Resource(server.url("/a.css"))))
+    );
     assert!(opened.pixels != first.pixels && opened.pixels == anew(&url, view));
     server.say("/a.html", Reply::html(PAGE.replace("text", "test")).with("ETag", "\"three\""));
     let opened = place.usual(&url);
-    assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(Stale::Source)));
+    assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(StaleReason::Source)));
     assert_eq!(opened.pixels, anew(&url, view));
     server.say("/a.png", Reply::status(404));
     let opened = place.usual(&url);
-    assert_eq!(opened.stale, Some(Stale::Resource(server.url("/a.png"))));
+    assert_eq!(opened.stale, Some(StaleReason::Resource(server.url("/a.png"))));
     assert_eq!(opened.pixels, anew(&url, view));
     // Other words for the same bytes.
     server.say("/a.html", Reply::html(PAGE.replace("text", "test")).with("ETag", "\"four\""));
@@ -155,7 +159,7 @@ fn another_viewport_takes_the_document_and_the_parts_that_are_kept() {
     for path in ALL {
         server.say(path, Reply::status(404).with("ETag", "\"one\""));
     }
-    let opened = place.visit(&url, view(200, 200), Asking::Usual).unwrap();
+    let opened = place.visit(&url, view(200, 200), CachePolicy::Usual).unwrap();
     assert_eq!((opened.tier, opened.notes), (Tier::Document, vec![]));
     let whole = self::server(&[]);
     assert_eq!(opened.pixels, anew(&whole.url("/a.html"), view(200, 200)));
@@ -172,7 +176,7 @@ fn a_page_whose_document_is_gone_is_asked_for_again_though_it_has_not_changed() 
         heap.transaction(|tx| tx.remove(document)).unwrap();
     });
     server.asked();
-    let opened = place.visit(&url, view(200, 200), Asking::Usual).unwrap();
+    let opened = place.visit(&url, view(200, 200), CachePolicy::Usual).unwrap();
     assert_eq!((opened.tier, opened.pixels), (Tier::Nothing, anew(&url, view(200, 200))));
     assert_eq!(place.usual(&url).tier, Tier::Pixels);
 }
@@ -195,19 +199,19 @@ fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
         opened.notes
     );
     assert_eq!(opened.notes.len(), 2, "one word for all: {:?}", opened.notes);
-    let opened = place.visit(&url, view(200, 200), Asking::Usual).unwrap();
+    let opened = place.visit(&url, view(200, 200), CachePolicy::Usual).unwrap();
     assert_eq!(opened.tier, Tier::Document);
-    let error = error_of(place.visit(&other, view(300, 200), Asking::Usual));
+    let error = error_of(place.visit(&other, view(300, 200), CachePolicy::Usual));
     assert!(matches!(*error, FetchError::Unreachable(_)), "{error:?}");
-    let error = error_of(place.visit(&strict, view(300, 200), Asking::Usual));
+    let error = error_of(place.visit(&strict, view(300, 200), CachePolicy::Usual));
     assert!(
         matches!(&*error, FetchError::MustAsk { .. }) && error.to_string().contains("--offline"),
         "{error:?}"
     );
-    let opened = place.visit(&strict, view(300, 200), Asking::Offline).unwrap();
+    let opened = place.visit(&strict, view(300, 200), CachePolicy::Offline).unwrap();
     assert_eq!(opened.tier, Tier::Pixels, "whoever asks for it so knows");
     assert!(opened.notes.iter().any(|note| note.contains("nobody was asked")), "{:?}", opened.notes);
-    let error = error_of(place.visit(&other, view(300, 200), Asking::Offline));
+    let error = error_of(place.visit(&other, view(300, 200), CachePolicy::Offline));
     assert!(matches!(*error, FetchError::Offline), "{error:?}");
 
     // What was said of the parts is lost as well: the picture is what it was, and not one without them.
@@ -230,7 +234,7 @@ fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
     assert_eq!((opened.tier, opened.pixels == first.pixels), (Tier::Pixels, true));
     assert!(opened.notes.iter().any(|note| note.contains("503")), "{:?}", opened.notes);
     back.say("/a.html", Reply::html("<!doctype html><p>back"));
-    assert_eq!(place.usual(&url).stale, Some(Stale::Source));
+    assert_eq!(place.usual(&url).stale, Some(StaleReason::Source));
 }
 
 #[test]
@@ -270,9 +274,9 @@ fn a_page_from_a_server_gets_no_files_and_a_file_asks_no_server_unless_it_may() 
     let page = place.write("a.html", page);
     let may = |network: bool| {
         let cache = place.cache();
-        let opening = Opening {
+        let opening = OpenOptions {
             network,
-            ..Opening::new(
+            ..OpenOptions::new(
                 view(300, 200),
                 &limits(),
                 Some(&cache),
@@ -289,9 +293,9 @@ fn a_page_from_a_server_gets_no_files_and_a_file_asks_no_server_unless_it_may() 
     assert!(without.notes.iter().any(|note| note.contains("--network")), "{:?}", without.notes);
     assert_eq!((may(false).tier, server.paths()), (Tier::Pixels, vec![]));
     let with = may(true);
-    assert_eq!((&with.stale, server.paths()), (&Some(Stale::Network), vec!["/a.css".to_owned()]));
+    assert_eq!((&with.stale, server.paths()), (&Some(StaleReason::Network), vec!["/a.css".to_owned()]));
     assert_ne!(with.pixels, without.pixels);
-    assert_eq!((may(true).tier, may(false).stale), (Tier::Pixels, Some(Stale::Network)));
+    assert_eq!((may(true).tier, may(false).stale), (Tier::Pixels, Some(StaleReason::Network)));
 }
 
 #[test]
@@ -315,7 +319,7 @@ fn a_page_that_was_found_elsewhere_is_asked_for_where_it_was_named_and_is_relati
     // The same tag at another place says nothing.
     server.say("/sub/other.html", Reply { body: b"<!doctype html><p>other".to_vec(), ..page });
     server.say("/moved", Reply::redirect("/sub/other.html"));
-    assert_eq!(place.usual(&url).stale, Some(Stale::Source));
+    assert_eq!(place.usual(&url).stale, Some(StaleReason::Source));
 }
 
 #[test]
@@ -332,7 +336,7 @@ fn pages_in_other_letters_look_as_those_in_utf_8() {
     assert_eq!((again.tier, again.pixels), (Tier::Pixels, right.clone()));
     // The server takes its word back: the same bytes are other letters.
     server.say("/koi8-r.html", Reply::new("text/html; charset=KOI8-U", &bytes));
-    assert_eq!(place.usual(&server.url("/koi8-r.html")).stale, Some(Stale::Source));
+    assert_eq!(place.usual(&server.url("/koi8-r.html")).stale, Some(StaleReason::Source));
     let meta =
         [b"<!doctype html><meta charset=koi8-r>".as_slice(), &bytes["<!doctype html>".len()..]].concat();
     let file = place.write("a.html", meta);
@@ -362,7 +366,7 @@ fn what_servers_sent_counts_against_the_quota_goes_with_its_page_and_is_believed
         let name = format!("body:{:032x}", xxhash_rust::xxh3::xxh3_128(b"h1 { color: red }"));
         heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), 0, b"x")).unwrap();
     });
-    let narrow = place.visit(&server.url("/a.html"), view(200, 200), Asking::Usual).unwrap();
+    let narrow = place.visit(&server.url("/a.html"), view(200, 200), CachePolicy::Usual).unwrap();
     assert_eq!((narrow.tier, narrow.pixels), (Tier::Document, anew(&server.url("/a.html"), view(200, 200))));
     // What was said rots: it is asked for again.
     place.spoil(|heap| {
@@ -410,7 +414,7 @@ fn a_place_in_a_page_is_where_it_is_shown_from_the_list_as_well() {
         assert_eq!(place.usual(&format!("{url}{fragment}")).scroll, 0, "{fragment}");
     }
     assert_eq!(
-        place.visit(&format!("{url}#e"), view(300, 200).scrolled(7), Asking::Usual).unwrap().scroll,
+        place.visit(&format!("{url}#e"), view(300, 200).scrolled(7), CachePolicy::Usual).unwrap().scroll,
         7
     );
     assert!(place.usual(&url).pixels == top.pixels);
@@ -431,7 +435,7 @@ fn a_page_that_was_a_part_of_another_one_before_is_a_page_all_the_same() {
         let opened = place.usual(&server.url("/b.html"));
         assert_eq!((opened.title.as_str(), opened.tier), ("B", Tier::Nothing));
         assert_eq!(opened.pixels, anew(&server.url("/b.html"), view(300, 200)));
-        let image = place.visit(&server.url("/a.png"), view(300, 200), Asking::Usual);
+        let image = place.visit(&server.url("/a.png"), view(300, 200), CachePolicy::Usual);
         let error = error_of(image);
         assert!(matches!(*error, FetchError::NotHtml { .. }), "{error:?}");
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_page::{Files, FindOptions, Opened, Opening, Tier, View, Want, open_with};
+use holdfast_page::{Files, FindOptions, OpenOptions, OpenPage, PageUse, Tier, View, open_with};
 
 use crate::{Place, address, anew, is_drawn, limits, view};
 
@@ -23,9 +23,9 @@ fn pieces(count: usize, end: &str) -> String {
     (0..count).map(piece).collect()
 }
 
-fn opened(place: &Place, page: &Path, view: View, want: Want) -> Opened {
+fn opened(place: &Place, page: &Path, view: View, want: PageUse) -> OpenPage {
     let (cache, limits) = (place.cache(), limits());
-    let opening = Opening { want, ..Opening::new(view, &limits, Some(&cache), Arc::new(Files)) };
+    let opening = OpenOptions { want, ..OpenOptions::new(view, &limits, Some(&cache), Arc::new(Files)) };
     let mut opened = open_with(&address(page), &opening).unwrap();
     if let Some(to_keep) = opened.to_keep.take() {
         to_keep.keep(&cache).unwrap();
@@ -50,7 +50,7 @@ fn a_listing_with_more_pieces_than_the_engine_counts_looks_as_its_beginning_does
         let long = page(PIECES);
         for (view, short) in views.iter().zip(&short) {
             assert!(is_drawn(short), "{name} at {view:?}");
-            let opened = opened(&place, &long, *view, Want::Picture);
+            let opened = opened(&place, &long, *view, PageUse::Picture);
             assert_eq!(opened.pixels, *short, "{name} at {view:?}");
             assert_eq!(opened.notes, Vec::<String>::new(), "{name}");
         }
@@ -63,9 +63,9 @@ fn what_is_at_the_end_of_a_part_is_found_there_also_when_the_page_was_kept() {
     // A link over all of it, and a word that is marked behind each place at which it can be broken.
     let text = pieces(PIECES, "\n");
     let page = place.write("a.html", format!("{STYLE}<body><pre><a href=all>{text}</a></pre>"));
-    let cold = opened(&place, &page, view(600, 300), Want::Places);
+    let cold = opened(&place, &page, view(600, 300), PageUse::Places);
     assert_eq!(cold.tier, Tier::Nothing);
-    let again = opened(&place, &page, view(600, 300), Want::Places);
+    let again = opened(&place, &page, view(600, 300), PageUse::Places);
     assert_eq!(again.tier, Tier::Layout);
     assert_eq!(again.boxes_of("i, a, pre").unwrap(), cold.boxes_of("i, a, pre").unwrap());
     let boxes = again.boxes_of("a").unwrap();
@@ -87,7 +87,7 @@ fn what_is_at_the_end_of_a_part_is_found_there_also_when_the_page_was_kept() {
         assert_eq!(link.map(|link| link.href.as_str()), Some("all"), "{line}");
     }
     let fresh = anew(&page, view(600, 300).scrolled(5_100 * 18));
-    let kept = opened(&place, &page, view(600, 300).scrolled(5_100 * 18), Want::Picture);
+    let kept = opened(&place, &page, view(600, 300).scrolled(5_100 * 18), PageUse::Picture);
     assert_eq!((kept.tier, kept.pixels == fresh), (Tier::List, true));
 }
 
@@ -95,12 +95,12 @@ fn what_is_at_the_end_of_a_part_is_found_there_also_when_the_page_was_kept() {
 fn a_paragraph_that_cannot_be_broken_unseen_is_shown_and_told_of() {
     let place = Place::new();
     let page = place.write("a.html", format!("{STYLE}<body><p>{}</p>", pieces(PIECES, " ")));
-    let cold = opened(&place, &page, view(600, 300), Want::Picture);
-    let told = |opened: &Opened| -> Vec<String> {
+    let cold = opened(&place, &page, view(600, 300), PageUse::Picture);
+    let told = |opened: &OpenPage| -> Vec<String> {
         opened.notes.iter().filter(|note| note.contains("pieces")).cloned().collect()
     };
     assert_eq!(told(&cold).len(), 1, "{:?}", cold.notes);
     assert!(told(&cold)[0].contains("it has 70001 pieces"), "{:?}", cold.notes);
-    let again = opened(&place, &page, view(600, 300), Want::Picture);
+    let again = opened(&place, &page, view(600, 300), PageUse::Picture);
     assert_eq!((again.tier, &again.pixels, told(&again)), (Tier::Pixels, &cold.pixels, told(&cold)));
 }

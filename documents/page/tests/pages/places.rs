@@ -4,18 +4,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_page::{
-    Files, FindOptions, Opened, Opening, PageLimits, Place as Corners, Places, Tier, View, Want, open_with,
+    Files, FindOptions, OpenOptions, OpenPage, PageLayout, PageLimits, PageUse, Place as Corners, Tier, View,
+    open_with,
 };
 
 use crate::{Place, address, anew, limits, view};
 
 impl Place {
     /// Opens a page to be asked, and keeps it.
-    fn ask(&self, page: &Path, view: View) -> Opened {
+    fn ask(&self, page: &Path, view: View) -> OpenPage {
         let cache = self.cache();
         let limits: PageLimits = limits();
-        let opening =
-            Opening { want: Want::Places, ..Opening::new(view, &limits, Some(&cache), Arc::new(Files)) };
+        let opening = OpenOptions {
+            want: PageUse::Places,
+            ..OpenOptions::new(view, &limits, Some(&cache), Arc::new(Files))
+        };
         let mut opened = open_with(&address(page), &opening).unwrap();
         if let Some(to_keep) = opened.to_keep.take() {
             to_keep.keep(&cache).unwrap();
@@ -23,7 +26,7 @@ impl Place {
         opened
     }
 
-    fn places(&self, page: &Path, view: View) -> Places {
+    fn places(&self, page: &Path, view: View) -> PageLayout {
         self.ask(page, view).places.unwrap()
     }
 }

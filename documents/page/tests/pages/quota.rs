@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use holdfast_page::{CacheError, Files, FindOptions, Opening, Stale, Tier, Want, open, open_with};
+use holdfast_page::{
+    CacheError, Files, FindOptions, OpenOptions, PageUse, StaleReason, Tier, open, open_with,
+};
 use holdfast_region::{OwnerKey, RegionName};
 
 use crate::{CACHE, HEADER_BYTES, Place, address, anew, limits, view};
@@ -82,13 +84,15 @@ fn a_page_whose_picture_went_is_found_things_in_and_laid_out_again_from_its_docu
     let places = cache.places(&row.name).unwrap().unwrap().unwrap();
     assert_eq!((places.links.len(), places.find("needle", FindOptions::default()).len()), (1, 1));
 
-    let opening =
-        Opening { want: Want::Places, ..Opening::new(view, &limits(), Some(&cache), Arc::new(Files)) };
+    let opening = OpenOptions {
+        want: PageUse::Places,
+        ..OpenOptions::new(view, &limits(), Some(&cache), Arc::new(Files))
+    };
     let asked = open_with(&address(&page), &opening).unwrap();
     assert_eq!((asked.tier, &asked.stale), (Tier::Layout, &None));
     assert_eq!(asked.boxes_of("a").unwrap().len(), 1);
     let opened = place.open(&page, view);
-    assert_eq!((opened.tier, opened.stale), (Tier::Document, Some(Stale::PictureEvicted)));
+    assert_eq!((opened.tier, opened.stale), (Tier::Document, Some(StaleReason::PictureEvicted)));
     assert_eq!(opened.pixels, anew(&page, view));
     assert_eq!(place.open(&page, view).tier, Tier::Pixels, "it is kept again");
 }

@@ -1,6 +1,6 @@
 //! Servers that take back what they gave, or have nothing: what is kept then, and what not.
 
-use holdfast_page::{Asking, Stale, Tier};
+use holdfast_page::{CachePolicy, StaleReason, Tier};
 
 use crate::network::{anew, server};
 use crate::server::{Reply, Server};
@@ -22,7 +22,7 @@ fn what_a_server_does_not_want_to_be_kept_any_more_is_shown_once_and_goes() {
         };
         server.say("/a.html", page(tag.and(Some("\"one\"")), "text"));
         let first = place.usual(&url);
-        place.visit(&url, view(200, 200), Asking::Usual).unwrap();
+        place.visit(&url, view(200, 200), CachePolicy::Usual).unwrap();
         assert_eq!(place.cache().views().unwrap().len(), 2);
         server.say("/a.html", page(tag, text).with("Cache-Control", "no-store"));
         let opened = place.usual(&url);
@@ -36,7 +36,7 @@ fn what_a_server_does_not_want_to_be_kept_any_more_is_shown_once_and_goes() {
         assert_eq!(place.cache().views().unwrap(), [], "of no viewport, and not as it was before");
         let stats = place.cache().stats().unwrap();
         assert_eq!((stats.documents, stats.answers_bytes), (0, 0));
-        assert!(place.visit(&url, view(300, 200), Asking::Offline).is_err());
+        assert!(place.visit(&url, view(300, 200), CachePolicy::Offline).is_err());
         let again = place.usual(&url);
         assert!(again.tier == Tier::Nothing && !is_said(&again.notes), "{:?}", again.notes);
         assert_eq!(place.cache().views().unwrap(), []);
@@ -93,7 +93,7 @@ fn a_part_that_is_not_there_is_not_asked_for_again_as_long_as_its_server_said() 
     );
     server.asked();
     for size in [view(300, 200), view(200, 200)] {
-        let opened = place.visit(&url, size, Asking::Usual).unwrap();
+        let opened = place.visit(&url, size, CachePolicy::Usual).unwrap();
         assert_eq!(opened.tier, if size == view(300, 200) { Tier::Pixels } else { Tier::Document });
         assert_eq!(opened.notes.len(), 1, "{:?}", opened.notes);
         assert!(["/a.png", "/b.png", "/c.png"].iter().all(|part| opened.notes[0].contains(part)));
@@ -104,12 +104,12 @@ fn a_part_that_is_not_there_is_not_asked_for_again_as_long_as_its_server_said() 
     }
     server.say("/b.png", Reply::new("image/png", png(20, 20, [9, 99, 9, 255])));
     let opened = place.usual(&url);
-    assert_eq!(opened.stale, Some(Stale::Resource(server.url("/b.png"))));
+    assert_eq!(opened.stale, Some(StaleReason::Resource(server.url("/b.png"))));
     // It is a page of its own for whoever asks for one, and it is there by now.
     server.say("/a.png", Reply::html("<!doctype html><title>There</title>"));
     assert_eq!(place.usual(&server.url("/a.png")).title, "There");
-    let made = place.visit(&url, view(300, 200), Asking::Reload).unwrap();
+    let made = place.visit(&url, view(300, 200), CachePolicy::Reload).unwrap();
     assert_eq!(made.pixels, anew(&url, view(300, 200)));
     drop(server);
-    assert_eq!(place.visit(&url, view(300, 200), Asking::Offline).unwrap().tier, Tier::Pixels);
+    assert_eq!(place.visit(&url, view(300, 200), CachePolicy::Offline).unwrap().tier, Tier::Pixels);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_page::{
-    EntryDamage, Files, FindOptions, Opened, Opening, Stale, Tier, View, Want, open, open_with,
+    EntryDamage, Files, FindOptions, OpenOptions, OpenPage, PageUse, StaleReason, Tier, View, open, open_with,
 };
 
 use crate::damage::plant;
@@ -49,7 +49,7 @@ fn page(place: &Place) -> std::path::PathBuf {
 }
 
 /// A page that must not be shown from its pixels; it is made anew as it looks now.
-fn is_made_anew(place: &Place, page: &Path, view: View) -> Opened {
+fn is_made_anew(place: &Place, page: &Path, view: View) -> OpenPage {
     let opened = place.open(page, view);
     assert!(opened.tier == Tier::Document && opened.pixels == anew(page, view), "{}", opened.tier);
     assert_eq!(place.open(page, view).tier, Tier::Pixels, "it is kept again");
@@ -138,14 +138,14 @@ fn pixels_of_a_page_that_changed_in_any_part_are_not_shown() {
     place.open(&page, view);
     assert_eq!(place.open(&page, view).tier, Tier::Pixels);
     place.write("a.css", "h1 { color: gold }");
-    assert!(matches!(is_made_anew(&place, &page, view).stale, Some(Stale::Resource(_))));
+    assert!(matches!(is_made_anew(&place, &page, view).stale, Some(StaleReason::Resource(_))));
     place.write("a.png", png(30, 10, [99, 9, 9, 255]));
-    assert!(matches!(is_made_anew(&place, &page, view).stale, Some(Stale::Resource(_))));
+    assert!(matches!(is_made_anew(&place, &page, view).stale, Some(StaleReason::Resource(_))));
     place.write("a.html", PAGE.replace("Some", "Same"));
     let opened = place.open(&page, view);
     assert_eq!(
         (opened.tier, opened.stale, opened.pixels == anew(&page, view)),
-        (Tier::Nothing, Some(Stale::Source), true)
+        (Tier::Nothing, Some(StaleReason::Source), true)
     );
 }
 
@@ -161,14 +161,16 @@ fn a_page_of_which_no_list_can_be_kept_opens_from_its_pixels_where_it_was_opened
     assert_eq!(first.tier, Tier::Nothing);
     let again = place.open(&page, view);
     assert_eq!((again.tier, again.stale, again.pixels == first.pixels), (Tier::Pixels, None, true));
-    assert_eq!(place.repainted(&page, view).stale, Some(Stale::NoPicture));
+    assert_eq!(place.repainted(&page, view).stale, Some(StaleReason::NoPicture));
     let below = place.open(&page, view.scrolled(500));
-    assert_eq!((below.tier, below.stale), (Tier::Document, Some(Stale::NoPicture)));
+    assert_eq!((below.tier, below.stale), (Tier::Document, Some(StaleReason::NoPicture)));
     assert_eq!(place.open(&page, view).tier, Tier::Pixels, "they are kept still");
     // Who asks what is where has an answer of the kept layout.
     let cache = place.cache();
-    let opening =
-        Opening { want: Want::Places, ..Opening::new(view, &limits(), Some(&cache), Arc::new(Files)) };
+    let opening = OpenOptions {
+        want: PageUse::Places,
+        ..OpenOptions::new(view, &limits(), Some(&cache), Arc::new(Files))
+    };
     let asked = open_with(&address(&page), &opening).unwrap();
     let found = asked.places.unwrap().find("Top", FindOptions::default());
     assert_eq!((asked.tier, found.len()), (Tier::Layout, 1));
@@ -212,7 +214,11 @@ fn whatever_byte_of_the_pixels_rots_they_are_not_shown_and_that_is_told() {
         let opened = place.open(&page, view);
         assert!(opened.pixels == made, "byte {at}");
         let is_told = opened.notes.iter().any(|note| note.contains("damaged"));
-        assert!(matches!(opened.stale, Some(Stale::Damaged(_))) && is_told, "byte {at}: {:?}", opened.stale);
+        assert!(
+            matches!(opened.stale, Some(StaleReason::Damaged(_))) && is_told,
+            "byte {at}: {:?}",
+            opened.stale
+        );
         assert_eq!(place.open(&page, view).tier, Tier::Pixels, "it is kept again");
     }
 }
@@ -263,7 +269,11 @@ fn pixels_that_are_too_few_too_many_or_cut_are_damage_however_right_their_sums_a
         replace(&place, &name, &entry);
         let opened = place.open(&page, view);
         if is_damage {
-            assert_eq!(opened.stale, Some(Stale::Damaged(EntryDamage::Value { what: "pixels" })), "{what}");
+            assert_eq!(
+                opened.stale,
+                Some(StaleReason::Damaged(EntryDamage::Value { what: "pixels" })),
+                "{what}"
+            );
             assert!(opened.pixels == made, "{what}");
         } else {
             // Sums do not tell who wrote: this one is believed.
@@ -296,7 +306,7 @@ fn a_picture_that_goes_for_want_of_room_takes_its_pixels_along() {
         let rows = cache.views().unwrap();
         let row = rows.iter().find(|row| row.address.ends_with("a.html")).unwrap();
         assert!((row.pixels_bytes, row.picture_bytes) == (0, 0) && row.damage.is_none(), "{row:?}");
-        assert_eq!(place.open(&page, view).stale, Some(Stale::PictureEvicted));
+        assert_eq!(place.open(&page, view).stale, Some(StaleReason::PictureEvicted));
         assert_eq!(place.open(&page, view).tier, Tier::Pixels, "they are kept again");
         place.cache().remove(&rows.into_iter().map(|row| row.name).collect::<Vec<_>>()).unwrap();
     }
@@ -317,7 +327,7 @@ fn a_page_that_an_older_build_kept_in_its_format_is_made_anew_and_not_called_dam
         let said = String::from_utf8_lossy(&listed.stdout).into_owned();
         assert!(said.contains("of an older build") && !said.contains("damage"), "{said}");
         let opened = is_made_anew(&place, &page, view);
-        assert_eq!(opened.stale, Some(Stale::Engine));
+        assert_eq!(opened.stale, Some(StaleReason::Engine));
     }
     // One that no build wrote is damage.
     let (name, mut other) = entry(&place);
@@ -325,7 +335,7 @@ fn a_page_that_an_older_build_kept_in_its_format_is_made_anew_and_not_called_dam
     replace(&place, &name, &other);
     assert_eq!(place.cache().check().unwrap().len(), 1);
     let opened = place.open(&page, view);
-    assert_eq!(opened.stale, Some(Stale::Damaged(EntryDamage::Version { version: 77 })));
+    assert_eq!(opened.stale, Some(StaleReason::Damaged(EntryDamage::Version { version: 77 })));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_page::{Opened, Pixels, Tier};
+use holdfast_page::{OpenPage, Pixels, Tier};
 
 use crate::{Place, anew, png, view};
 
@@ -158,7 +158,7 @@ fn hostile_pictures_cost_the_page_nothing_else() {
         "<svg".to_owned(),
         svg("<!-- <svg> --><rect width='nan' height='inf'/><path d='M'/><polygon points='1'/>"),
     ];
-    let open = |number: usize, body: &str, is_inline: bool| -> Opened {
+    let open = |number: usize, body: &str, is_inline: bool| -> OpenPage {
         let shown = if is_inline { body.to_owned() } else { "<img src=a.svg width=40 height=40>".to_owned() };
         place.write("a.svg", body);
         let page = place.write(

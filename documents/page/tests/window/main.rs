@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_page::{Address, Cache, Files, Opening, PageLimits, Pixels, View, Want, open, open_with};
+use holdfast_page::{Address, Cache, Files, OpenOptions, PageLimits, PageUse, Pixels, View, open, open_with};
 use holdfast_region::{NameSpace, Places, RegionName};
 
 use screen::{AROUND, Place, Screen, Window};
@@ -29,8 +29,8 @@ fn anew(page: &Path, view: View) -> Pixels {
 
 /// Where elements are: left, top, right, bottom of each.
 fn boxes(page: &Path, selector: &str) -> Vec<[f32; 4]> {
-    let mut opening = Opening::new(view(SIZE), &limits(), None, Arc::new(Files));
-    opening.want = Want::Places;
+    let mut opening = OpenOptions::new(view(SIZE), &limits(), None, Arc::new(Files));
+    opening.want = PageUse::Places;
     let opened = open_with(&Address::parse(page.to_str().unwrap()).unwrap(), &opening).unwrap();
     opened.boxes_of(selector).unwrap().into_iter().map(|one| one.place).collect()
 }

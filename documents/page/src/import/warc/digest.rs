@@ -8,14 +8,14 @@ use sha2::Sha256;
 
 /// A sum that a record says its payload has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Digest {
+pub(crate) enum PayloadDigest {
     Sha1([u8; 20]),
     Sha256([u8; 32]),
 }
 
-impl Digest {
+impl PayloadDigest {
     /// `ALGORITHM:VALUE`, in base 32 or 16; `None` if it is another one.
-    pub(crate) fn parse(text: &str) -> Option<Digest> {
+    pub(crate) fn parse(text: &str) -> Option<PayloadDigest> {
         let (algorithm, value) = text.split_once(':')?;
         let value = value.trim_end_matches('=');
         let bytes = |count: usize| {
@@ -26,16 +26,16 @@ impl Digest {
             }
         };
         match algorithm.to_ascii_lowercase().as_str() {
-            "sha1" | "sha-1" => Some(Digest::Sha1(bytes(20)?.try_into().ok()?)),
-            "sha256" | "sha-256" => Some(Digest::Sha256(bytes(32)?.try_into().ok()?)),
+            "sha1" | "sha-1" => Some(PayloadDigest::Sha1(bytes(20)?.try_into().ok()?)),
+            "sha256" | "sha-256" => Some(PayloadDigest::Sha256(bytes(32)?.try_into().ok()?)),
             _ => None,
         }
     }
 
-    fn hasher(self) -> Hasher {
+    fn hasher(self) -> DigestHasher {
         match self {
-            Digest::Sha1(_) => Hasher::Sha1(Sha1::new()),
-            Digest::Sha256(_) => Hasher::Sha256(Sha256::new()),
+            PayloadDigest::Sha1(_) => DigestHasher::Sha1(Sha1::new()),
+            PayloadDigest::Sha256(_) => DigestHasher::Sha256(Sha256::new()),
         }
     }
 
@@ -47,36 +47,36 @@ impl Digest {
     }
 }
 
-enum Hasher {
+enum DigestHasher {
     Sha1(Sha1),
     Sha256(Sha256),
 }
 
-impl Hasher {
+impl DigestHasher {
     fn update(&mut self, bytes: &[u8]) {
         match self {
-            Hasher::Sha1(hasher) => hasher.update(bytes),
-            Hasher::Sha256(hasher) => hasher.update(bytes),
+            DigestHasher::Sha1(hasher) => hasher.update(bytes),
+            DigestHasher::Sha256(hasher) => hasher.update(bytes),
         }
     }
 
-    fn end(self) -> Digest {
+    fn end(self) -> PayloadDigest {
         match self {
-            Hasher::Sha1(hasher) => Digest::Sha1(hasher.finalize().into()),
-            Hasher::Sha256(hasher) => Digest::Sha256(hasher.finalize().into()),
+            DigestHasher::Sha1(hasher) => PayloadDigest::Sha1(hasher.finalize().into()),
+            DigestHasher::Sha256(hasher) => PayloadDigest::Sha256(hasher.finalize().into()),
         }
     }
 }
 
 /// Passes bytes on and adds them up.
-pub(crate) struct Summing<R> {
+pub(crate) struct DigestReader<R> {
     inner: R,
-    hasher: Option<(Digest, Hasher)>,
+    hasher: Option<(PayloadDigest, DigestHasher)>,
 }
 
-impl<R: Read> Summing<R> {
-    pub(crate) fn new(inner: R, said: Option<Digest>) -> Summing<R> {
-        Summing { inner, hasher: said.map(|said| (said, said.hasher())) }
+impl<R: Read> DigestReader<R> {
+    pub(crate) fn new(inner: R, said: Option<PayloadDigest>) -> DigestReader<R> {
+        DigestReader { inner, hasher: said.map(|said| (said, said.hasher())) }
     }
 
     /// Reads the rest; whether all of it has the sum that was said.
@@ -86,7 +86,7 @@ impl<R: Read> Summing<R> {
     }
 }
 
-impl<R: Read> Read for Summing<R> {
+impl<R: Read> Read for DigestReader<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(to)?;
         if let Some((_, hasher)) = &mut self.hasher {
@@ -104,13 +104,13 @@ mod tests {
     #[test]
     fn sums_are_read_in_base_32_and_16_and_others_are_none() {
         // The sum of nothing, as the standard's examples write it.
-        let empty = Digest::parse("sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ").unwrap();
+        let empty = PayloadDigest::parse("sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ").unwrap();
         assert!(empty.is_of(b"") && !empty.is_of(b"a"));
-        assert_eq!(Digest::parse("SHA1:da39a3ee5e6b4b0d3255bfef95601890afd80709"), Some(empty));
+        assert_eq!(PayloadDigest::parse("SHA1:da39a3ee5e6b4b0d3255bfef95601890afd80709"), Some(empty));
         let long = "sha256:E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855";
-        assert!(Digest::parse(long).unwrap().is_of(b""));
+        assert!(PayloadDigest::parse(long).unwrap().is_of(b""));
         for other in ["md5:d41d8cd98f00b204e9800998ecf8427e", "sha1:", "sha1", "sha1:3I42", "sha1:\u{e9}"] {
-            assert_eq!(Digest::parse(other), None, "{other}");
+            assert_eq!(PayloadDigest::parse(other), None, "{other}");
         }
     }
 }

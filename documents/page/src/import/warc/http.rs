@@ -86,12 +86,17 @@ impl Response {
             .field("transfer-encoding")
             .is_some_and(|value| value.to_ascii_lowercase().contains("chunked"));
         let mut raw = raw;
-        let mut counted = Counted { inner: &mut raw, read: 0 };
+        let mut counted = CountingReader { inner: &mut raw, read: 0 };
         let chunked = is_chunked && begins_as_chunk(counted.inner)?;
         let encoding = self.field("content-encoding").unwrap_or("").trim().to_ascii_lowercase();
         let (body, was_packed) = if chunked {
             unpacked(
-                BufReader::new(Chunks { inner: counted.inner, left: 0, is_first: true, is_over: false }),
+                BufReader::new(ChunkedReader {
+                    inner: counted.inner,
+                    left: 0,
+                    is_first: true,
+                    is_over: false,
+                }),
                 &encoding,
                 bytes_max,
             )?
@@ -142,12 +147,12 @@ fn bounded(from: impl Read, bytes_max: u64) -> Result<Vec<u8>, HttpError> {
     if body.len() as u64 > bytes_max { Err(HttpError::TooLarge(bytes_max)) } else { Ok(body) }
 }
 
-struct Counted<R> {
+struct CountingReader<R> {
     inner: R,
     read: u64,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(to)?;
         self.read += read as u64;
@@ -163,14 +168,14 @@ fn begins_as_chunk(from: &mut impl BufRead) -> io::Result<bool> {
 }
 
 /// A body that comes in chunks.
-struct Chunks<R> {
+struct ChunkedReader<R> {
     inner: R,
     left: u64,
     is_first: bool,
     is_over: bool,
 }
 
-impl<R: BufRead> Chunks<R> {
+impl<R: BufRead> ChunkedReader<R> {
     fn next(&mut self) -> io::Result<()> {
         let mut line = Vec::new();
         if !self.is_first {
@@ -194,7 +199,7 @@ impl<R: BufRead> Chunks<R> {
     }
 }
 
-impl<R: BufRead> Read for Chunks<R> {
+impl<R: BufRead> Read for ChunkedReader<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if to.is_empty() {
             return Ok(0);

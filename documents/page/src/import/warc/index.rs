@@ -14,9 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::fetch::Url;
 use crate::import::folder::is_html;
-use crate::import::warc::digest::Digest;
+use crate::import::warc::digest::PayloadDigest;
 use crate::import::warc::http::{HEAD_BYTES_MAX, Response};
-use crate::import::warc::record::{At, Damage, GZIP, Head, Packing, Unpacked, read_head};
+use crate::import::warc::record::{
+    Compression, GZIP, RecordHeader, RecordReader, WarcDamage, WarcReader, read_head,
+};
 
 /// Records that are remembered, and the bytes of their addresses.
 const RECORDS_MAX: usize = 4_000_000;
@@ -30,27 +32,27 @@ const REDIRECTS_MAX: usize = 10;
 
 /// What is known of the response of an address.
 #[derive(Clone, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct IndexedResponse {
     /// Where its record begins.
     pub(crate) at: u64,
     pub(crate) is_page: bool,
     date: u64,
-    leads: Leads,
+    leads: IndexedTarget,
 }
 
 #[derive(Clone, Debug)]
-enum Leads {
+enum IndexedTarget {
     /// The body is there.
     Here,
-    /// The same body came before, where `Index::bodies` says, or at this address.
-    Same { digest: Option<Digest>, url: Option<Box<str>> },
+    /// The same body came before, where `WarcIndex::bodies` says, or at this address.
+    Same { digest: Option<PayloadDigest>, url: Option<Box<str>> },
     /// It is at another address.
     Moved(Box<str>),
 }
 
 /// What could not be taken of a file, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
+pub struct ImportProblem {
     /// Where it is in the file, if there is a place to name.
     pub at: Option<u64>,
     /// The address, if it is known.
@@ -61,26 +63,26 @@ pub struct Trouble {
 
 /// A response with a body.
 #[derive(Clone, Copy, Debug)]
-struct Body {
+struct ResponseBody {
     at: u64,
     is_page: bool,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Index {
-    slots: HashMap<Box<str>, Slot>,
-    bodies: HashMap<Digest, Body>,
+pub(crate) struct WarcIndex {
+    slots: HashMap<Box<str>, IndexedResponse>,
+    bodies: HashMap<PayloadDigest, ResponseBody>,
     urls_bytes: usize,
     pub(crate) records: u64,
     /// How many records are damaged; not all of them are named.
     pub(crate) damaged: u64,
-    pub(crate) troubles: Vec<Trouble>,
+    pub(crate) troubles: Vec<ImportProblem>,
 }
 
 /// Where the body of an address is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RecordPlace {
     /// Of the record whose headers count.
     pub(crate) at: u64,
     /// Of the record with the body.
@@ -91,7 +93,7 @@ pub(crate) struct Place {
 
 /// Why a file has no index.
 #[derive(Debug)]
-pub(crate) enum NoIndex {
+pub(crate) enum IndexError {
     Read(io::Error),
     NotWarc,
     PackedAsWhole,
@@ -100,26 +102,26 @@ pub(crate) enum NoIndex {
 }
 
 /// How the records of a file are packed.
-pub(crate) fn packing(file: &File) -> Result<Packing, NoIndex> {
+pub(crate) fn packing(file: &File) -> Result<Compression, IndexError> {
     let mut first = [0; 5];
-    let read = file.read_at(&mut first, 0).map_err(NoIndex::Read)?;
+    let read = file.read_at(&mut first, 0).map_err(IndexError::Read)?;
     match &first[..read] {
-        first if first.starts_with(&GZIP) => Ok(Packing::Gzip),
-        b"WARC/" => Ok(Packing::Plain),
-        _ => Err(NoIndex::NotWarc),
+        first if first.starts_with(&GZIP) => Ok(Compression::Gzip),
+        b"WARC/" => Ok(Compression::Plain),
+        _ => Err(IndexError::NotWarc),
     }
 }
 
-impl Index {
+impl WarcIndex {
     /// Reads all of a file once. `tell` hears how far it is.
     pub(crate) fn of(
         file: &Arc<File>,
-        packing: Packing,
+        packing: Compression,
         stop: &AtomicBool,
         tell: &mut dyn FnMut(u64),
-    ) -> Result<Index, NoIndex> {
-        let mut index = Index::default();
-        let size = file.metadata().map_err(NoIndex::Read)?.len();
+    ) -> Result<WarcIndex, IndexError> {
+        let mut index = WarcIndex::default();
+        let size = file.metadata().map_err(IndexError::Read)?.len();
         let mut at = 0;
         while !stop.load(Ordering::Relaxed) {
             tell(at);
@@ -129,13 +131,13 @@ impl Index {
             match index.one(file, at, packing) {
                 Ok(None) => return Ok(index),
                 Ok(Some(next)) => at = next,
-                Err(One::NoIndex(error)) => return Err(error),
-                Err(One::Damaged(Damage::NoRecord)) if index.records == 0 && at == 0 => {
-                    return Err(NoIndex::NotWarc);
+                Err(RecordIssue::NoIndex(error)) => return Err(error),
+                Err(RecordIssue::Damaged(WarcDamage::NoRecord)) if index.records == 0 && at == 0 => {
+                    return Err(IndexError::NotWarc);
                 }
-                Err(One::Damaged(damage)) => {
+                Err(RecordIssue::Damaged(damage)) => {
                     index.damaged += 1;
-                    let next = search(file, at + 1, packing, stop).map_err(NoIndex::Read)?;
+                    let next = search(file, at + 1, packing, stop).map_err(IndexError::Read)?;
                     let goes_on = match next {
                         Some(next) => format!("; it goes on at {next}"),
                         None => "; there is no record behind it".to_owned(),
@@ -148,27 +150,27 @@ impl Index {
                 }
             }
         }
-        Err(NoIndex::Stopped)
+        Err(IndexError::Stopped)
     }
 
     /// The record there; where the next one is.
-    fn one(&mut self, file: &Arc<File>, at: u64, packing: Packing) -> Result<Option<u64>, One> {
-        let mut from = Unpacked::open(file, at, packing);
+    fn one(&mut self, file: &Arc<File>, at: u64, packing: Compression) -> Result<Option<u64>, RecordIssue> {
+        let mut from = RecordReader::open(file, at, packing);
         let Some(head) = read_head(&mut from)? else { return Ok(None) };
-        if packing == Packing::Gzip && head.length > UNPACKED_MAX {
-            return Err(Damage::Large(UNPACKED_MAX).into());
+        if packing == Compression::Gzip && head.length > UNPACKED_MAX {
+            return Err(WarcDamage::Large(UNPACKED_MAX).into());
         }
         let mut first = Vec::new();
         let room = head.length.min(HEAD_BYTES_MAX as u64);
         from.by_ref().take(room).read_to_end(&mut first).map_err(|error| from.damage(error))?;
         if (first.len() as u64) < room {
-            return Err(Damage::Ends.into());
+            return Err(WarcDamage::Ends.into());
         }
         let next = match packing {
-            Packing::Plain => {
+            Compression::Plain => {
                 end_of_plain(file, at.checked_add(head.bytes).and_then(|at| at.checked_add(head.length)))?
             }
-            Packing::Gzip => end_of_member(&mut from, head.length - room)?,
+            Compression::Gzip => end_of_member(&mut from, head.length - room)?,
         };
         self.records += 1;
         self.take(at, &head, &first)?;
@@ -176,7 +178,7 @@ impl Index {
     }
 
     /// Remembers a record, if it is of use.
-    fn take(&mut self, at: u64, head: &Head, first: &[u8]) -> Result<(), NoIndex> {
+    fn take(&mut self, at: u64, head: &RecordHeader, first: &[u8]) -> Result<(), IndexError> {
         if !matches!(head.kind.as_str(), "response" | "resource" | "revisit") {
             return Ok(());
         }
@@ -201,9 +203,9 @@ impl Index {
             );
             return Ok(());
         }
-        let digest = head.payload_digest.as_deref().and_then(Digest::parse);
+        let digest = head.payload_digest.as_deref().and_then(PayloadDigest::parse);
         let (is_page, leads) = match head.kind.as_str() {
-            "resource" => (names_html(&head.content_type), Leads::Here),
+            "resource" => (names_html(&head.content_type), IndexedTarget::Here),
             "revisit" => {
                 // Of one that did not change the server says so, and little else; some crawlers keep nothing of it.
                 let response = Response::parse(first).ok();
@@ -216,7 +218,7 @@ impl Index {
                     .as_deref()
                     .and_then(|url| Url::parse(url).ok())
                     .map(|url| self::key(&url).into());
-                (response.as_ref().is_some_and(named), Leads::Same { digest, url })
+                (response.as_ref().is_some_and(named), IndexedTarget::Same { digest, url })
             }
             _ => {
                 let response = match Response::parse(first) {
@@ -228,16 +230,18 @@ impl Index {
                 };
                 let moved = response.field("location").and_then(|to| url.join(to).ok());
                 match (response.status, moved) {
-                    (200, _) => (is_page(&response, first), Leads::Here),
-                    (301 | 302 | 303 | 307 | 308, Some(to)) => (false, Leads::Moved(self::key(&to).into())),
+                    (200, _) => (is_page(&response, first), IndexedTarget::Here),
+                    (301 | 302 | 303 | 307 | 308, Some(to)) => {
+                        (false, IndexedTarget::Moved(self::key(&to).into()))
+                    }
                     _ => return Ok(()),
                 }
             }
         };
-        if let (Some(digest), Leads::Here) = (digest, &leads) {
-            self.bodies.insert(digest, Body { at, is_page });
+        if let (Some(digest), IndexedTarget::Here) = (digest, &leads) {
+            self.bodies.insert(digest, ResponseBody { at, is_page });
         }
-        let slot = Slot { at, is_page, date: date(&head.date), leads };
+        let slot = IndexedResponse { at, is_page, date: date(&head.date), leads };
         let before = self.slots.get(key.as_str());
         // The newest counts; of two of one moment the later.
         if before.is_some_and(|before| before.date > slot.date) {
@@ -248,7 +252,7 @@ impl Index {
         }
         self.slots.insert(key.into(), slot);
         if self.slots.len() > RECORDS_MAX || self.urls_bytes > URLS_BYTES_MAX {
-            return Err(NoIndex::TooMany);
+            return Err(IndexError::TooMany);
         }
         Ok(())
     }
@@ -256,13 +260,14 @@ impl Index {
     pub(crate) fn trouble(&mut self, at: Option<u64>, url: Option<&str>, what: String) {
         if self.troubles.len() < TROUBLES_MAX {
             let url = url.map(|url| url.chars().take(300).collect());
-            self.troubles.push(Trouble { at, url, what });
+            self.troubles.push(ImportProblem { at, url, what });
         }
     }
 
     /// Addresses of pages, in the order of the file.
     pub(crate) fn pages(&self) -> Vec<String> {
-        let is_page = |slot: &Slot| slot.is_page || self.body(slot).is_some_and(|body| body.is_page);
+        let is_page =
+            |slot: &IndexedResponse| slot.is_page || self.body(slot).is_some_and(|body| body.is_page);
         let mut pages: Vec<(u64, &str)> = self
             .slots
             .iter()
@@ -273,51 +278,52 @@ impl Index {
         pages.into_iter().map(|(_, url)| url.to_owned()).collect()
     }
 
-    fn body(&self, slot: &Slot) -> Option<Body> {
-        let here = |slot: &Slot| Body { at: slot.at, is_page: slot.is_page };
+    fn body(&self, slot: &IndexedResponse) -> Option<ResponseBody> {
+        let here = |slot: &IndexedResponse| ResponseBody { at: slot.at, is_page: slot.is_page };
         match &slot.leads {
-            Leads::Here => Some(here(slot)),
-            Leads::Moved(_) => None,
-            Leads::Same { digest, url } => {
+            IndexedTarget::Here => Some(here(slot)),
+            IndexedTarget::Moved(_) => None,
+            IndexedTarget::Same { digest, url } => {
                 let same = digest.as_ref().and_then(|digest| self.bodies.get(digest).copied());
-                let named =
-                    || self.slots.get(url.as_deref()?).filter(|named| matches!(named.leads, Leads::Here));
+                let named = || {
+                    self.slots.get(url.as_deref()?).filter(|named| matches!(named.leads, IndexedTarget::Here))
+                };
                 same.or_else(|| named().map(here))
             }
         }
     }
 
     /// Where the body of an address is, after redirections; `None`, if this file does not have it.
-    pub(crate) fn find(&self, url: &str) -> Option<Place> {
+    pub(crate) fn find(&self, url: &str) -> Option<RecordPlace> {
         let mut url = url;
         for _ in 0..=REDIRECTS_MAX {
             let slot = self.slots.get(url)?;
-            if let Leads::Moved(to) = &slot.leads {
+            if let IndexedTarget::Moved(to) = &slot.leads {
                 url = to;
                 continue;
             }
             let body_at = self.body(slot)?.at;
-            return Some(Place { at: slot.at, body_at, url: url.to_owned() });
+            return Some(RecordPlace { at: slot.at, body_at, url: url.to_owned() });
         }
         None
     }
 }
 
 /// Why one record came to nothing.
-enum One {
-    Damaged(Damage),
-    NoIndex(NoIndex),
+enum RecordIssue {
+    Damaged(WarcDamage),
+    NoIndex(IndexError),
 }
 
-impl From<Damage> for One {
-    fn from(damage: Damage) -> One {
-        One::Damaged(damage)
+impl From<WarcDamage> for RecordIssue {
+    fn from(damage: WarcDamage) -> RecordIssue {
+        RecordIssue::Damaged(damage)
     }
 }
 
-impl From<NoIndex> for One {
-    fn from(error: NoIndex) -> One {
-        One::NoIndex(error)
+impl From<IndexError> for RecordIssue {
+    fn from(error: IndexError) -> RecordIssue {
+        RecordIssue::NoIndex(error)
     }
 }
 
@@ -349,42 +355,42 @@ fn is_page(response: &Response, first: &[u8]) -> bool {
 }
 
 /// Looks behind a plain record: empty lines and another record, or the end of the file.
-fn end_of_plain(file: &Arc<File>, end: Option<u64>) -> Result<u64, Damage> {
-    let size = file.metadata().map_err(Damage::Read)?.len();
-    let end = end.filter(|end| *end <= size).ok_or(Damage::Ends)?;
+fn end_of_plain(file: &Arc<File>, end: Option<u64>) -> Result<u64, WarcDamage> {
+    let size = file.metadata().map_err(WarcDamage::Read)?.len();
+    let end = end.filter(|end| *end <= size).ok_or(WarcDamage::Ends)?;
     let mut behind = Vec::new();
-    At::new(file, end).take(12).read_to_end(&mut behind).map_err(Damage::Read)?;
+    WarcReader::new(file, end).take(12).read_to_end(&mut behind).map_err(WarcDamage::Read)?;
     let skipped = behind.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let rest = &behind[skipped..];
     // Where the file ends in the first word of a record, the next look at it says so.
     let is_record = b"WARC/".starts_with(&rest[..rest.len().min(5)]);
-    if is_record { Ok(end + skipped as u64) } else { Err(Damage::Length) }
+    if is_record { Ok(end + skipped as u64) } else { Err(WarcDamage::Length) }
 }
 
 /// Reads a member to its end, whose sum tells whether it is whole.
-fn end_of_member(from: &mut Unpacked, left: u64) -> Result<u64, One> {
+fn end_of_member(from: &mut RecordReader, left: u64) -> Result<u64, RecordIssue> {
     let read =
         io::copy(&mut from.by_ref().take(left), &mut io::sink()).map_err(|error| from.damage(error))?;
     if read < left {
-        return Err(Damage::Length.into());
+        return Err(WarcDamage::Length.into());
     }
     let mut behind = Vec::new();
     from.by_ref().take(64).read_to_end(&mut behind).map_err(|error| from.damage(error))?;
     let rest = behind.trim_ascii_start();
     if rest.starts_with(b"WARC/") {
-        return Err(NoIndex::PackedAsWhole.into());
+        return Err(IndexError::PackedAsWhole.into());
     }
     if !rest.is_empty() || behind.len() == 64 {
-        return Err(Damage::Length.into());
+        return Err(WarcDamage::Length.into());
     }
     Ok(from.position())
 }
 
 /// Looks for a record from a place on.
-fn search(file: &Arc<File>, from: u64, packing: Packing, stop: &AtomicBool) -> io::Result<Option<u64>> {
+fn search(file: &Arc<File>, from: u64, packing: Compression, stop: &AtomicBool) -> io::Result<Option<u64>> {
     let (mark, skipped) = match packing {
-        Packing::Plain => (&b"\nWARC/1."[..], 1),
-        Packing::Gzip => (&GZIP[..], 0),
+        Compression::Plain => (&b"\nWARC/1."[..], 1),
+        Compression::Gzip => (&GZIP[..], 0),
     };
     let finder = memchr::memmem::Finder::new(mark);
     let mut window = vec![0; 1 << 20];
@@ -394,8 +400,8 @@ fn search(file: &Arc<File>, from: u64, packing: Packing, stop: &AtomicBool) -> i
         for found in finder.find_iter(&window[..read]) {
             let place = at + found as u64 + skipped;
             let mut begins = [0; 7];
-            let is_record =
-                Unpacked::open(file, place, packing).read_exact(&mut begins).is_ok() && &begins == b"WARC/1.";
+            let is_record = RecordReader::open(file, place, packing).read_exact(&mut begins).is_ok()
+                && &begins == b"WARC/1.";
             if is_record && place >= from {
                 return Ok(Some(place));
             }

@@ -15,32 +15,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::fetch::{Answer, Fetch, FetchError, Fetched, Headers, Url, Wanted};
+use crate::fetch::{Fetch, FetchAnswer, FetchError, FetchRequest, FetchedBytes, Headers, Url};
 use crate::import::error::ImportError;
-use digest::{Digest, Summing};
+use digest::{DigestReader, PayloadDigest};
 use http::{HEAD_BYTES_MAX, HttpError, Response};
-use index::{Index, NoIndex};
-use record::{Damage, Head, Packing, Unpacked, read_head};
+use index::{IndexError, WarcIndex};
+use record::{Compression, RecordHeader, RecordReader, WarcDamage, read_head};
 
-pub use index::Trouble;
+pub use index::ImportProblem;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Warc {
     file: Arc<File>,
-    packing: Packing,
-    index: Index,
+    packing: Compression,
+    index: WarcIndex,
     /// Responses whose payload does not have the sum that the file says.
     wrong_sums: AtomicU64,
 }
 
 /// Why a response cannot be had.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotKept {
+pub(crate) enum ResponseError {
     #[error("the file has no response of this address")]
     NotThere,
     #[error("the record at {at} is damaged: {damage}")]
-    Damaged { at: u64, damage: Damage },
+    Damaged { at: u64, damage: WarcDamage },
     #[error("the crawler has cut it short ({0})")]
     Truncated(String),
     #[error(transparent)]
@@ -59,14 +59,14 @@ impl Warc {
     ) -> Result<Warc, ImportError> {
         let read = |error: io::Error| ImportError::Read { path: path.to_owned(), error };
         let file = Arc::new(File::open(path).map_err(read)?);
-        let index =
-            index::packing(&file).and_then(|packing| Ok((packing, Index::of(&file, packing, stop, tell)?)));
+        let index = index::packing(&file)
+            .and_then(|packing| Ok((packing, WarcIndex::of(&file, packing, stop, tell)?)));
         let (packing, index) = index.map_err(|error| match error {
-            NoIndex::Read(error) => read(error),
-            NoIndex::NotWarc => ImportError::NotWarc { path: path.to_owned() },
-            NoIndex::PackedAsWhole => ImportError::PackedAsWhole { path: path.to_owned() },
-            NoIndex::TooMany => ImportError::TooMany { path: path.to_owned() },
-            NoIndex::Stopped => ImportError::Stopped,
+            IndexError::Read(error) => read(error),
+            IndexError::NotWarc => ImportError::NotWarc { path: path.to_owned() },
+            IndexError::PackedAsWhole => ImportError::PackedAsWhole { path: path.to_owned() },
+            IndexError::TooMany => ImportError::TooMany { path: path.to_owned() },
+            IndexError::Stopped => ImportError::Stopped,
         })?;
         Ok(Warc { file, packing, index, wrong_sums: AtomicU64::new(0) })
     }
@@ -82,7 +82,7 @@ impl Warc {
     }
 
     /// What was found wrong.
-    pub(crate) fn troubles(&self) -> &[Trouble] {
+    pub(crate) fn troubles(&self) -> &[ImportProblem] {
         &self.index.troubles
     }
 
@@ -92,14 +92,14 @@ impl Warc {
     }
 
     /// The response of an address, after redirections.
-    fn get(&self, url: &Url, bytes_max: u64) -> Result<Fetched, NotKept> {
-        let place = self.index.find(&index::key(url)).ok_or(NotKept::NotThere)?;
+    fn get(&self, url: &Url, bytes_max: u64) -> Result<FetchedBytes, ResponseError> {
+        let place = self.index.find(&index::key(url)).ok_or(ResponseError::NotThere)?;
         let (head, response, block) = self.response(place.body_at)?;
         if let Some(why) = head.truncated {
-            return Err(NotKept::Truncated(why));
+            return Err(ResponseError::Truncated(why));
         }
-        let said = head.payload_digest.as_deref().and_then(Digest::parse);
-        let mut raw = BufReader::new(Summing::new(block, said));
+        let said = head.payload_digest.as_deref().and_then(PayloadDigest::parse);
+        let mut raw = BufReader::new(DigestReader::new(block, said));
         let bytes = response.body(&mut raw, bytes_max)?;
         // The sum is of what came over the wire; crawlers that keep it unwrapped add up that.
         let is_right = match said {
@@ -113,13 +113,13 @@ impl Warc {
             let (head, later, _) = self.response(place.at)?;
             (headers, date) = (headers.renewed_by(&self::headers(&later)), head.date);
         }
-        let url = Url::parse(&place.url).map_err(|_| NotKept::NotThere)?;
+        let url = Url::parse(&place.url).map_err(|_| ResponseError::NotThere)?;
         let at = humantime::parse_rfc3339(&date).unwrap_or(UNIX_EPOCH).min(SystemTime::now());
-        Ok(Fetched { bytes, url, headers, at })
+        Ok(FetchedBytes { bytes, url, headers, at })
     }
 
     /// The record there: its header, the head of the response in it, and what follows that.
-    fn response(&self, at: u64) -> Result<(Head, Response, impl Read), NotKept> {
+    fn response(&self, at: u64) -> Result<(RecordHeader, Response, impl Read), ResponseError> {
         let (head, mut from) = self.record(at)?;
         if head.kind == "resource" {
             let fields = vec![("content-type".to_owned(), head.content_type.clone())];
@@ -129,7 +129,7 @@ impl Warc {
         let mut first = Vec::new();
         let room = head.length.min(HEAD_BYTES_MAX as u64);
         let read = from.by_ref().take(room).read_to_end(&mut first);
-        read.map_err(|error| NotKept::Damaged { at, damage: from.damage(error) })?;
+        read.map_err(|error| ResponseError::Damaged { at, damage: from.damage(error) })?;
         // What came again unchanged may have been kept without what was said of it.
         let response = match Response::parse(&first) {
             Err(_) if head.kind == "revisit" => Response::default(),
@@ -141,22 +141,22 @@ impl Warc {
         Ok((head, response, block))
     }
 
-    fn record(&self, at: u64) -> Result<(Head, Unpacked), NotKept> {
-        let mut from = Unpacked::open(&self.file, at, self.packing);
-        let damaged = |damage| NotKept::Damaged { at, damage };
-        let head = read_head(&mut from).map_err(damaged)?.ok_or_else(|| damaged(Damage::Ends))?;
+    fn record(&self, at: u64) -> Result<(RecordHeader, RecordReader), ResponseError> {
+        let mut from = RecordReader::open(&self.file, at, self.packing);
+        let damaged = |damage| ResponseError::Damaged { at, damage };
+        let head = read_head(&mut from).map_err(damaged)?.ok_or_else(|| damaged(WarcDamage::Ends))?;
         Ok((head, from))
     }
 }
 
 impl Fetch for Warc {
-    fn fetch(&self, wanted: &Wanted<'_>) -> Result<Answer, FetchError> {
-        let failed = |error: NotKept| match error {
-            NotKept::NotThere => FetchError::NotFound,
-            NotKept::Http(HttpError::TooLarge(bytes_max)) => FetchError::TooLarge { bytes_max },
+    fn fetch(&self, wanted: &FetchRequest<'_>) -> Result<FetchAnswer, FetchError> {
+        let failed = |error: ResponseError| match error {
+            ResponseError::NotThere => FetchError::NotFound,
+            ResponseError::Http(HttpError::TooLarge(bytes_max)) => FetchError::TooLarge { bytes_max },
             error => FetchError::Read(io::Error::new(io::ErrorKind::InvalidData, error)),
         };
-        self.get(wanted.url, wanted.bytes_max).map(Answer::Bytes).map_err(failed)
+        self.get(wanted.url, wanted.bytes_max).map(FetchAnswer::Bytes).map_err(failed)
     }
 }
 
@@ -174,7 +174,7 @@ fn headers(response: &Response) -> Headers {
 }
 
 /// Reads the rest; whether the sum of all is what was said.
-fn is_right<R: Read>(mut raw: BufReader<Summing<R>>) -> io::Result<bool> {
+fn is_right<R: Read>(mut raw: BufReader<DigestReader<R>>) -> io::Result<bool> {
     io::copy(&mut raw, &mut io::sink())?;
     raw.into_inner().ends_right()
 }

@@ -19,7 +19,7 @@ pub(crate) const GZIP: [u8; 3] = [0x1f, 0x8b, 8];
 
 /// What is wrong with a record.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Damage {
+pub(crate) enum WarcDamage {
     #[error("the file cannot be read: {0}")]
     Read(#[source] io::Error),
     #[error("the file ends in the middle of it")]
@@ -40,18 +40,18 @@ pub(crate) enum Damage {
 
 /// A file, from a place on.
 #[derive(Debug)]
-pub(crate) struct At {
+pub(crate) struct WarcReader {
     file: Arc<File>,
     at: u64,
 }
 
-impl At {
-    pub(crate) fn new(file: &Arc<File>, at: u64) -> At {
-        At { file: Arc::clone(file), at }
+impl WarcReader {
+    pub(crate) fn new(file: &Arc<File>, at: u64) -> WarcReader {
+        WarcReader { file: Arc::clone(file), at }
     }
 }
 
-impl Read for At {
+impl Read for WarcReader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read_at(to, self.at)?;
         self.at += read as u64;
@@ -61,76 +61,76 @@ impl Read for At {
 
 /// How the records of a file are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Packing {
+pub(crate) enum Compression {
     Plain,
     Gzip,
 }
 
 /// The bytes of a record, unpacked.
 #[derive(Debug)]
-pub(crate) enum Unpacked {
-    Plain(BufReader<At>),
-    Gzip(BufReader<GzDecoder<BufReader<At>>>),
+pub(crate) enum RecordReader {
+    Plain(BufReader<WarcReader>),
+    Gzip(BufReader<GzDecoder<BufReader<WarcReader>>>),
 }
 
-impl Unpacked {
-    pub(crate) fn open(file: &Arc<File>, at: u64, packing: Packing) -> Unpacked {
-        let raw = BufReader::with_capacity(64 << 10, At::new(file, at));
+impl RecordReader {
+    pub(crate) fn open(file: &Arc<File>, at: u64, packing: Compression) -> RecordReader {
+        let raw = BufReader::with_capacity(64 << 10, WarcReader::new(file, at));
         match packing {
-            Packing::Plain => Unpacked::Plain(raw),
-            Packing::Gzip => Unpacked::Gzip(BufReader::with_capacity(32 << 10, GzDecoder::new(raw))),
+            Compression::Plain => RecordReader::Plain(raw),
+            Compression::Gzip => RecordReader::Gzip(BufReader::with_capacity(32 << 10, GzDecoder::new(raw))),
         }
     }
 
     /// Where in the file what was read so far ends. Of a gzip member that is so at its end only.
     pub(crate) fn position(&self) -> u64 {
         let raw = match self {
-            Unpacked::Plain(raw) => raw,
-            Unpacked::Gzip(unpacked) => unpacked.get_ref().get_ref(),
+            RecordReader::Plain(raw) => raw,
+            RecordReader::Gzip(unpacked) => unpacked.get_ref().get_ref(),
         };
         raw.get_ref().at - raw.buffer().len() as u64
     }
 
     /// What reading failed of.
-    pub(crate) fn damage(&self, error: io::Error) -> Damage {
+    pub(crate) fn damage(&self, error: io::Error) -> WarcDamage {
         match (self, error.kind()) {
-            (_, io::ErrorKind::UnexpectedEof) => Damage::Ends,
-            (Unpacked::Gzip(_), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => {
-                Damage::Gzip(error)
+            (_, io::ErrorKind::UnexpectedEof) => WarcDamage::Ends,
+            (RecordReader::Gzip(_), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => {
+                WarcDamage::Gzip(error)
             }
-            _ => Damage::Read(error),
+            _ => WarcDamage::Read(error),
         }
     }
 }
 
-impl Read for Unpacked {
+impl Read for RecordReader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self {
-            Unpacked::Plain(reader) => reader.read(to),
-            Unpacked::Gzip(reader) => reader.read(to),
+            RecordReader::Plain(reader) => reader.read(to),
+            RecordReader::Gzip(reader) => reader.read(to),
         }
     }
 }
 
-impl BufRead for Unpacked {
+impl BufRead for RecordReader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         match self {
-            Unpacked::Plain(reader) => reader.fill_buf(),
-            Unpacked::Gzip(reader) => reader.fill_buf(),
+            RecordReader::Plain(reader) => reader.fill_buf(),
+            RecordReader::Gzip(reader) => reader.fill_buf(),
         }
     }
 
     fn consume(&mut self, bytes: usize) {
         match self {
-            Unpacked::Plain(reader) => reader.consume(bytes),
-            Unpacked::Gzip(reader) => reader.consume(bytes),
+            RecordReader::Plain(reader) => reader.consume(bytes),
+            RecordReader::Gzip(reader) => reader.consume(bytes),
         }
     }
 }
 
 /// What the header of a record says, as far as an import asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct RecordHeader {
     /// Bytes of the header itself, with its last empty line.
     pub(crate) bytes: u64,
     pub(crate) kind: String,
@@ -150,8 +150,8 @@ pub(crate) struct Head {
 /// Reads the header of a record; `None` where the file ends in order.
 ///
 /// # Errors
-/// [`Damage`].
-pub(crate) fn read_head(from: &mut Unpacked) -> Result<Option<Head>, Damage> {
+/// [`WarcDamage`].
+pub(crate) fn read_head(from: &mut RecordReader) -> Result<Option<RecordHeader>, WarcDamage> {
     let mut left = HEAD_BYTES_MAX;
     let mut line = Vec::new();
     if !next_line(from, &mut left, &mut line)? {
@@ -159,15 +159,15 @@ pub(crate) fn read_head(from: &mut Unpacked) -> Result<Option<Head>, Damage> {
     }
     let version = line.trim_ascii_end();
     if version != b"WARC/1.0" && version != b"WARC/1.1" {
-        return Err(Damage::NoRecord);
+        return Err(WarcDamage::NoRecord);
     }
-    let mut head = Head::default();
+    let mut head = RecordHeader::default();
     let mut length = None;
     let mut name = String::new();
     let mut value = String::new();
     loop {
         if !next_line(from, &mut left, &mut line)? {
-            return Err(Damage::Ends);
+            return Err(WarcDamage::Ends);
         }
         let text = String::from_utf8_lossy(line.trim_ascii_end());
         if text.starts_with([' ', '\t']) {
@@ -182,33 +182,33 @@ pub(crate) fn read_head(from: &mut Unpacked) -> Result<Option<Head>, Damage> {
         if text.is_empty() {
             break;
         }
-        let (field, said) = text.split_once(':').ok_or(Damage::Head("has a line that is no field"))?;
+        let (field, said) = text.split_once(':').ok_or(WarcDamage::Head("has a line that is no field"))?;
         (name, value) = (field.trim().to_ascii_lowercase(), said.trim().to_owned());
     }
-    head.length = length.ok_or(Damage::Head("does not say how long it is"))?;
+    head.length = length.ok_or(WarcDamage::Head("does not say how long it is"))?;
     head.bytes = HEAD_BYTES_MAX - left;
     Ok(Some(head))
 }
 
-fn set(head: &mut Head, length: &mut Option<u64>, name: &str, value: &str) -> Result<(), Damage> {
+fn set(head: &mut RecordHeader, length: &mut Option<u64>, name: &str, value: &str) -> Result<(), WarcDamage> {
     let address = |value: &str| {
         // As older versions of wget write it.
         let bare = value.strip_prefix('<').and_then(|value| value.strip_suffix('>')).unwrap_or(value);
         if bare.len() > URL_BYTES_MAX {
-            return Err(Damage::Address("is too long"));
+            return Err(WarcDamage::Address("is too long"));
         }
         if bare.contains(char::is_control) {
-            return Err(Damage::Address("has control characters"));
+            return Err(WarcDamage::Address("has control characters"));
         }
         Ok(Some(bare.to_owned()))
     };
     match name {
         "content-length" => {
-            let wrong = Damage::Head("has a length that is no number");
+            let wrong = WarcDamage::Head("has a length that is no number");
             let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
             let said = digits.then(|| value.parse().ok()).flatten().ok_or(wrong)?;
             if length.replace(said).is_some_and(|before| before != said) {
-                return Err(Damage::Head("has two lengths"));
+                return Err(WarcDamage::Head("has two lengths"));
             }
         }
         "warc-type" => head.kind = value.to_ascii_lowercase(),
@@ -225,7 +225,7 @@ fn set(head: &mut Head, length: &mut Option<u64>, name: &str, value: &str) -> Re
 }
 
 /// Reads a line with its end; `false` where nothing is left.
-fn next_line(from: &mut Unpacked, left: &mut u64, line: &mut Vec<u8>) -> Result<bool, Damage> {
+fn next_line(from: &mut RecordReader, left: &mut u64, line: &mut Vec<u8>) -> Result<bool, WarcDamage> {
     line.clear();
     let read = from.by_ref().take(*left).read_until(b'\n', line).map_err(|error| from.damage(error))?;
     *left -= read as u64;
@@ -233,7 +233,7 @@ fn next_line(from: &mut Unpacked, left: &mut u64, line: &mut Vec<u8>) -> Result<
         return Ok(true);
     }
     if *left == 0 {
-        return Err(Damage::Head("has no end"));
+        return Err(WarcDamage::Head("has no end"));
     }
-    if read == 0 { Ok(false) } else { Err(Damage::Ends) }
+    if read == 0 { Ok(false) } else { Err(WarcDamage::Ends) }
 }

@@ -49,12 +49,13 @@ fn both(records: &[Vec<u8>]) -> [Warc; 2] {
     [records.concat(), packed.concat()].map(|bytes| opened(&bytes).unwrap())
 }
 
-fn get(warc: &Warc, url: &str) -> Result<Fetched, FetchError> {
+fn get(warc: &Warc, url: &str) -> Result<FetchedBytes, FetchError> {
     let url = Url::parse(url).unwrap();
-    let wanted = Wanted { url: &url, bytes_max: 1 << 20, purpose: Purpose::Page, known: None, anew: false };
+    let wanted =
+        FetchRequest { url: &url, bytes_max: 1 << 20, purpose: Purpose::Page, known: None, anew: false };
     match warc.fetch(&wanted)? {
-        Answer::Bytes(fetched) => Ok(fetched),
-        Answer::Unchanged(_) | Answer::Nothing(_) => panic!("nothing was known"),
+        FetchAnswer::Bytes(fetched) => Ok(fetched),
+        FetchAnswer::Unchanged(_) | FetchAnswer::Nothing(_) => panic!("nothing was known"),
     }
 }
 

@@ -5,27 +5,27 @@ use std::sync::mpsc::{channel, sync_channel};
 use tempfile::TempDir;
 
 use super::*;
-use crate::engine::{Made, Rest};
+use crate::engine::{LaidOutPage, RecordedPage};
 use crate::error::RecordError;
 use crate::fetch::Files;
-use crate::steps::Hand;
+use crate::steps::ResultSender;
 use crate::steps::held::ends;
 use crate::view::View;
-use crate::{Address, Asking, Cache, PageLimits};
+use crate::{Address, Cache, CachePolicy, PageLimits};
 use holdfast_region::{NameSpace, Places, RegionName};
 
 const LONG: Duration = Duration::from_secs(120);
 
 /// A page that is shown, with the hand that records it.
-struct Shown {
+struct RecordedTestPage {
     folder: TempDir,
-    asks: Sender<Told>,
-    answers: Receiver<Answer>,
-    slots: Arc<Slots>,
-    wanted: Arc<Wanted>,
+    asks: Sender<PageMessage>,
+    answers: Receiver<ViewerEvent>,
+    slots: Arc<OpenSlots>,
+    wanted: Arc<PageDemand>,
     thread: std::thread::JoinHandle<()>,
-    hand: Hand<Made, Rest>,
-    rest: Result<Rest, RecordError>,
+    hand: ResultSender<LaidOutPage, RecordedPage>,
+    rest: Result<RecordedPage, RecordError>,
 }
 
 fn cache(folder: &TempDir) -> Cache {
@@ -34,12 +34,12 @@ fn cache(folder: &TempDir) -> Cache {
     Cache::new(names, RegionName::parse("page-cache").unwrap(), "default", 64 << 20)
 }
 
-fn shown() -> Shown {
+fn shown() -> RecordedTestPage {
     shown_of(false)
 }
 
 /// A page that is new, or one that was kept and must not be any more.
-fn shown_of(is_forbidden: bool) -> Shown {
+fn shown_of(is_forbidden: bool) -> RecordedTestPage {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.html");
     let lines: String = (0..100).map(|number| format!("<p>line {number} of a page")).collect();
@@ -49,14 +49,14 @@ fn shown_of(is_forbidden: bool) -> Shown {
         cache: Some(cache(&folder)),
         from: Arc::new(Files),
         network: false,
-        asking: Asking::Usual,
+        asking: CachePolicy::Usual,
     };
-    let asked = AskedPage {
+    let asked = PageRequest {
         id: 1,
         address: Address::parse(path.to_str().unwrap()).unwrap(),
         view: View::new(300, 200, 1000).unwrap(),
         fragment: None,
-        again: Again::Not,
+        again: ReloadMode::Cached,
         is_resize: false,
     };
     let kept = opener.cache.as_ref().filter(|_| is_forbidden);
@@ -65,7 +65,7 @@ fn shown_of(is_forbidden: bool) -> Shown {
         opened.to_keep.unwrap().keep(&cache(&folder)).unwrap();
     }
     let mut opening = opener.opening(&asked, opener.cache.as_ref().filter(|_| !is_forbidden));
-    opening.want = Want::Scrolling;
+    opening.want = PageUse::Scrolling;
     let mut opened = open_with(&asked.address, &opening).unwrap();
     if is_forbidden {
         opened.to_keep.as_mut().unwrap().forget = vec![asked.address.as_str().to_owned()];
@@ -76,8 +76,8 @@ fn shown_of(is_forbidden: bool) -> Shown {
     let rest = std::mem::replace(&mut new.rest, coming).take();
     let (tell, answers) = sync_channel(100);
     let (asks, told) = channel();
-    let (slots, wanted) = (Arc::<Slots>::default(), Arc::new(Wanted::new()));
-    let page = Serving {
+    let (slots, wanted) = (Arc::<OpenSlots>::default(), Arc::new(PageDemand::new()));
+    let page = PageServer {
         opener: Arc::new(opener),
         tell: Arc::new(move |answer| tell.send(answer).unwrap()),
         wanted: Arc::clone(&wanted),
@@ -88,21 +88,21 @@ fn shown_of(is_forbidden: bool) -> Shown {
         let slot = of_thread.take(&page.wanted).unwrap();
         page.show(opened, None, &told, itself, slot);
     });
-    Shown { folder, asks, answers, slots, wanted, thread, hand, rest }
+    RecordedTestPage { folder, asks, answers, slots, wanted, thread, hand, rest }
 }
 
-impl Shown {
-    fn ask(&self, ask: Ask) {
-        self.asks.send(Told::Ask(ask)).unwrap();
+impl RecordedTestPage {
+    fn ask(&self, ask: ViewerRequest) {
+        self.asks.send(PageMessage::Ask(ask)).unwrap();
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> ViewerEvent {
         self.answers.recv_timeout(LONG).unwrap()
     }
 
     /// The page as it comes first: without links.
     fn first(&self) -> Pixels {
-        let Answer::Opened(page) = self.answer() else { panic!("it is not shown") };
+        let ViewerEvent::Opened(page) = self.answer() else { panic!("it is not shown") };
         assert!(page.links.is_none() && page.title == "A");
         page.first.pixels.unwrap()
     }
@@ -115,16 +115,16 @@ impl Shown {
 
     fn leave(&self) {
         self.wanted.is_gone.store(true, Ordering::Relaxed);
-        self.asks.send(Told::Left).unwrap();
+        self.asks.send(PageMessage::Left).unwrap();
     }
 }
 
-fn paint(line: u32) -> Ask {
-    Ask::Paint { page: 1, scroll: (0, line) }
+fn paint(line: u32) -> ViewerRequest {
+    ViewerRequest::Paint { page: 1, scroll: (0, line) }
 }
 
-fn find(text: &str) -> Ask {
-    Ask::Find { page: 1, text: text.to_owned() }
+fn find(text: &str) -> ViewerRequest {
+    ViewerRequest::Find { page: 1, text: text.to_owned() }
 }
 
 #[test]
@@ -139,16 +139,16 @@ fn a_page_is_shown_before_it_is_recorded_and_what_is_asked_for_meanwhile_is_done
     let (there, leave) = (page.anew(300), page.asks.clone());
     page.hand.put(page.rest);
     let next = || page.answers.recv_timeout(LONG).unwrap();
-    let Answer::Links { page: 1, links: Ok(links) } = next() else { panic!("no links") };
+    let ViewerEvent::Links { page: 1, links: Ok(links) } = next() else { panic!("no links") };
     assert_eq!(links[0].href, "b.html");
-    let Answer::Painted(painted) = next() else { panic!("not painted") };
+    let ViewerEvent::Painted(painted) = next() else { panic!("not painted") };
     assert_eq!(painted.scroll, (0, 300), "the newest, and nothing else");
     assert!(painted.pixels.unwrap() == there, "another picture");
-    let Answer::Found { text, matches, .. } = next() else { panic!("nothing is looked for") };
+    let ViewerEvent::Found { text, matches, .. } = next() else { panic!("nothing is looked for") };
     assert_eq!((text.as_str(), matches.unwrap().len()), ("line 9 ", 1));
     assert_eq!(*page.slots.taken.lock().unwrap(), 0, "others may be opened");
     page.wanted.is_gone.store(true, Ordering::Relaxed);
-    leave.send(Told::Left).unwrap();
+    leave.send(PageMessage::Left).unwrap();
     page.thread.join().unwrap();
     assert_eq!(cache(&page.folder).views().unwrap().len(), 1, "it is kept");
 }
@@ -200,13 +200,13 @@ fn a_page_that_cannot_be_recorded_is_shown_and_scrolled_and_it_is_said_that_it_i
     // Its note may come before what takes longer.
     while seen.len() < 4 {
         seen.push(match page.answer() {
-            Answer::Links { links: Err(why), .. } => format!("links: {why}"),
-            Answer::Painted(painted) => {
+            ViewerEvent::Links { links: Err(why), .. } => format!("links: {why}"),
+            ViewerEvent::Painted(painted) => {
                 assert!(painted.pixels.unwrap() == page.anew(300), "the engine paints it");
                 "painted".to_owned()
             }
-            Answer::Found { matches: Err(why), .. } => why,
-            Answer::Note { text, .. } => text,
+            ViewerEvent::Found { matches: Err(why), .. } => why,
+            ViewerEvent::Note { text, .. } => text,
             other => panic!("{other:?}"),
         });
     }
