@@ -1,4 +1,4 @@
-"""What programs for BeautifulSoup and selectolax ask, asked of them and of a `Document`: the answers are the same."""
+"""`holdfast.compat`: the questions that programs for BeautifulSoup and selectolax ask have the same answers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import holdfast
 import pytest
+from holdfast.compat import Document
 
 # Every parser makes the same tree of it.
 PAGE = """<!DOCTYPE html><html lang="en"><head><title>A &amp; B</title><style>p {}</style></head><body class="a b" id="x"><h1>News</h1>
@@ -111,7 +112,7 @@ SELECTOLAX: dict[str, Question] = {
 
 @pytest.fixture
 def page(tmp_path: Any) -> Any:
-    with holdfast.Document.parse(PAGE, heap="pages", name="page", home=tmp_path / "home", pool=tmp_path / "pool") as page:
+    with Document.parse(PAGE, heap="pages", name="page", home=tmp_path / "home", pool=tmp_path / "pool") as page:
         yield page
 
 
@@ -127,3 +128,25 @@ def test_answers_are_those_of_selectolax(question: str, page: Any) -> None:
     lexbor = pytest.importorskip("selectolax.lexbor")
     ask = SELECTOLAX[question]
     assert plain(ask(page), "attributes") == plain(ask(lexbor.LexborHTMLParser(PAGE)), "attributes")
+
+
+def test_names_without_a_peer_forward(page: Any) -> None:
+    paragraph, body = page.find("p"), page.body
+    assert paragraph.encode() == paragraph.html.encode() and page.decode() == page.html
+    assert paragraph.text(separator="|", strip=True) == "one|two|deep|three"
+    assert page.css_first("dl", 5) == 5 and page.css_first("h1", strict=True) == page.find("h1")
+    with pytest.raises(ValueError, match="2 elements"):
+        page.css_first("a", strict=True)
+    assert body.has_attr("id") and not body.has_attr("none") and page.tags("a") == page.css("a")
+    # Elements found in any way have the names.
+    found = [next(iter(page)), paragraph.parent, page.find("b").closest("p"), page.root, page.select_one("b")]
+    made = page.new_tag("i", {"id": "made"})
+    assert [one.tag for one in [*found, made]] == ["html", "body", "p", "html", "b", "i"]
+
+
+def test_text_from_before_compact_is_refused(page: Any) -> None:
+    text = page.find("p").text
+    page.compact()
+    assert text.startswith("one two")
+    with pytest.raises(holdfast.Closed, match="compacted.*ask"):
+        text()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import PurePath
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ._errors import DocumentError
 from ._holdfast import Heap, _Document
@@ -33,6 +33,9 @@ class Document(Element):
 
     __slots__ = ("_heap", "_owns_heap", "_name")
 
+    #: The type of its elements.
+    _element_type: ClassVar[type[Element]] = Element
+
     _heap: Heap | None
     _owns_heap: bool
     _name: str | None
@@ -54,6 +57,9 @@ class Document(Element):
     def _document(self) -> Document:
         # No attribute, so that nothing refers to itself: an abandoned document is gone at once.
         return self
+
+    def _element(self, native: _Document, number: int) -> Element:
+        return self._element_type(self, native, number)
 
     @classmethod
     def parse(
@@ -213,14 +219,14 @@ class Document(Element):
         """Its elements, in their order; not what templates hold."""
         native = self._native
         for number in native.elements(ROOT, None):
-            yield Element(self, native, number)
+            yield self._element(native, number)
 
     @property
     def root(self) -> Element | None:
         """The element that holds all others: `html`."""
         native = self._native
         kinds = native.children(ROOT)
-        return next((Element(self, native, number) for number, kind in kinds if kind == ELEMENT), None)
+        return next((self._element(native, number) for number, kind in kinds if kind == ELEMENT), None)
 
     @property
     def head(self) -> Element | None:
@@ -236,10 +242,6 @@ class Document(Element):
     def title(self) -> Element | None:
         """The element `title`; its text is `title.string`."""
         return self.find("title")
-
-    def tags(self, name: str) -> list[Element]:
-        """The elements of this name."""
-        return self.find_all(name)
 
     @property
     def size_bytes(self) -> int:
@@ -264,7 +266,7 @@ class Document(Element):
         if "class_" in both:
             both["class"] = both.pop("class_")
         native = self._native
-        return Element(self, native, native.create_element(name, list(both.items())))
+        return self._element(native, native.create_element(name, list(both.items())))
 
     def new_string(self, text: str) -> Text:
         """Makes a text that is nowhere yet."""

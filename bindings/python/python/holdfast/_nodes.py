@@ -47,7 +47,7 @@ def wrap(document: Document, native: _Document, found: tuple[int, int]) -> Eleme
     if kind == DOCUMENT:
         return document
     if kind in (ELEMENT, FRAGMENT):
-        return Element(document, native, number)
+        return document._element(native, number)
     classes: dict[int, type[Text]] = {TEXT: Text, COMMENT: Comment}
     return classes.get(kind, _Other)._of(document, native, number)
 
@@ -184,23 +184,7 @@ class _Other(Text):
     """A document type, or a processing instruction."""
 
 
-class TextOf(str):
-    """The text of an element; calling it gives the text in another form, as `Node.text()` of selectolax does."""
-
-    _element: Element
-
-    def __call__(self, deep: bool = True, separator: str = "", strip: bool = False) -> str:
-        """All text in the element, scripts included; `deep=False`: its own alone; `separator`: between texts; `strip`: white space
-        around each taken away."""
-        element = self._element
-        native = element._native
-        if deep:
-            return _joined((text for _, text in native.texts(element._id, [])), separator, strip)
-        own = [number for number, kind in native.children(element._id) if kind == TEXT]
-        return _joined((native.data(number) or "" for number in own), separator, strip)
-
-
-def _joined(texts: Iterable[str], separator: str, strip: bool) -> str:
+def joined(texts: Iterable[str], separator: str, strip: bool) -> str:
     if strip:
         texts = (text.strip() for text in texts)
         texts = (text for text in texts if text)
@@ -234,11 +218,6 @@ class Element(_Linked):
         return self._native.name(self._id)
 
     @property
-    def tag(self) -> str | None:
-        """Its name, as selectolax calls it."""
-        return self.name
-
-    @property
     def namespace(self) -> str | None:
         """The address of its namespace."""
         return self._native.namespace(self._id)
@@ -249,16 +228,6 @@ class Element(_Linked):
     def attributes(self) -> dict[str, str]:
         """Its attributes as they are now, each one text, as a copy."""
         return dict(self._native.attributes(self._id))
-
-    @property
-    def attrs(self) -> dict[str, str | list[str]]:
-        """Its attributes as they are now, those that are lists of words (`class`, `rel`, ...) as lists, as a copy."""
-        return {name: self._as_list(name, value) for name, value in self.attributes.items()}
-
-    @property
-    def id(self) -> str | None:
-        """The attribute `id`."""
-        return self.attributes.get("id")
 
     def _as_list(self, name: str, value: str) -> str | list[str]:
         is_list = name in LISTS["*"] or name in LISTS.get(self.name or "", ())
@@ -271,10 +240,6 @@ class Element(_Linked):
         """An attribute, as a list if it is one of words; or `default`."""
         value = self.attributes.get(name)
         return default if value is None else self._as_list(name, value)
-
-    def has_attr(self, name: str) -> bool:
-        """Whether it has this attribute."""
-        return name in self.attributes
 
     def __setitem__(self, name: str, value: str | Iterable[str]) -> None:
         text = value if isinstance(value, str) else " ".join(value)
@@ -291,13 +256,8 @@ class Element(_Linked):
         native = self._native
         return [wrap(self._document, native, found) for found in native.children(self._id)]
 
-    @property
-    def children(self) -> Iterator[Element | Text]:
-        """What is directly in it."""
-        return iter(self.contents)
-
     def __iter__(self) -> Iterator[Element | Text]:
-        return self.children
+        return iter(self.contents)
 
     def __len__(self) -> int:
         return len(self._native.children(self._id))
@@ -324,14 +284,7 @@ class Element(_Linked):
         """The text in it, but not that of scripts and styles in it; `separator`: between texts; `strip`: white space around each taken
         away, and what is empty then left out."""
         texts = self._native.texts(self._id, UNSEEN)
-        return _joined((text for _, text in texts), separator, strip)
-
-    @property
-    def text(self) -> TextOf:
-        """`get_text()`; and when it is called, `text(deep=True, separator="", strip=False)`, the text with that of scripts."""
-        text = TextOf(self.get_text())
-        text._element = self
-        return text
+        return joined((text for _, text in texts), separator, strip)
 
     @property
     def strings(self) -> Iterator[Text]:
@@ -339,14 +292,6 @@ class Element(_Linked):
         native = self._native
         for number, text in native.texts(self._id, UNSEEN):
             yield Text._of(self._document, native, number, text)
-
-    @property
-    def stripped_strings(self) -> Iterator[str]:
-        """The texts in it without white space around them, but for those that are empty then."""
-        for _, text in self._native.texts(self._id, UNSEEN):
-            stripped = text.strip()
-            if stripped:
-                yield stripped
 
     @property
     def string(self) -> Text | None:
@@ -372,29 +317,11 @@ class Element(_Linked):
         """
         native = self._native
         found = native.select(self._id, selector, limit == 1)
-        return [Element(self._document, native, number) for number in found[:limit]]
+        return [self._document._element(native, number) for number in found[:limit]]
 
     def select_one(self, selector: str) -> Element | None:
         """The first element in it that matches."""
         return next(iter(self.select(selector, limit=1)), None)
-
-    def css(self, query: str) -> list[Element]:
-        """As `select`."""
-        return self.select(query)
-
-    def css_first(self, query: str, default: Any = None, strict: bool = False) -> Any:
-        """The first element in it that matches, or `default`; with `strict`, `ValueError` if there are several."""
-        if not strict:
-            found = self.select_one(query)
-            return default if found is None else found
-        several = self.select(query)
-        if len(several) > 1:
-            raise ValueError(f"{len(several)} elements match {query!r}; strict wants one")
-        return several[0] if several else default
-
-    def css_matches(self, selector: str) -> bool:
-        """Whether an element in it matches."""
-        return self.select_one(selector) is not None
 
     def matches(self, selector: str) -> bool:
         """Whether this element matches."""
@@ -403,7 +330,7 @@ class Element(_Linked):
     def closest(self, selector: str) -> Element | None:
         """This element, or the nearest around it, that matches."""
         number = self._native.closest(self._id, selector)
-        return None if number is None else Element(self._document, self._native, number)
+        return None if number is None else self._document._element(self._native, number)
 
     def find_all(
         self,
@@ -428,7 +355,7 @@ class Element(_Linked):
             numbers = [number for number, kind in native.children(self._id) if kind == ELEMENT]
         found = []
         for number in numbers:
-            element = Element(self._document, native, number)
+            element = self._document._element(native, number)
             if query.takes(element, recursive and names is not None):
                 found.append(element)
                 if limit is not None and len(found) >= limit:
@@ -457,18 +384,6 @@ class Element(_Linked):
     def inner_html(self) -> str:
         """What is in it as HTML."""
         return self._native.html(self._id, True)
-
-    def decode(self) -> str:
-        """As `html`."""
-        return self.html
-
-    def encode(self, encoding: str = "utf-8") -> bytes:
-        """`html` as bytes."""
-        return self.html.encode(encoding)
-
-    def decode_contents(self) -> str:
-        """As `inner_html`."""
-        return self.inner_html
 
     def __str__(self) -> str:
         return self.html
