@@ -13,15 +13,14 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use holdfast_region::{Places, evict_databases_for_room, make_room};
+use holdfast_region::{Places, make_room};
 use holdfast_sys::file::{path_names_file, private_options};
 use holdfast_sys::lease::{Lease, take};
 use holdfast_sys::lock::{LockMode, try_lock, unlock};
 use holdfast_sys::process::ProcessId;
 
-use crate::base::Base;
+use crate::base::{Base, read_mark};
 use crate::copy;
-use crate::databases::evict_for_room;
 use crate::error::{Result, SqliteError};
 use crate::identity::Identity;
 use crate::image::layout::PROCESSES_MAX;
@@ -29,7 +28,8 @@ use crate::image::{BLOCK_BYTES, Found, HeaderCopy, Image, Introduction, LEASES_A
 use crate::locking::{is_anybody_there, pid_space};
 use crate::log::Log;
 use crate::mark::{self, Mark};
-use crate::owner::{Owner, refuse_if_elsewhere};
+use crate::owner::Owner;
+use crate::owner::elsewhere::refuse_if_elsewhere;
 use crate::pool::Pool;
 use crate::recovery::Lost;
 use crate::renumbered::{self, Adopted};
@@ -40,22 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const HEADROOM: u64 = 4 * BLOCK_BYTES as u64;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The mark in a database file, and whether the file is in WAL mode.
-pub(crate) fn read_mark(base: &dyn Base) -> Result<(Option<Mark>, bool)> {
-    let mut header = [0; mark::HEADER_BYTES];
-    base.read(0, &mut header)?;
-    Ok((mark::find(&header), mark::is_wal(&header)))
-}
-
 /// Attaches this process to the image of a database.
-pub(crate) fn attach(database: &Path, base: Box<dyn Base>, limit_slots: Option<u32>) -> Result<Pool> {
-    let places = Places::from_env()?;
-    evict_databases_for_room(evict_for_room);
-    let identity = Identity::of(database).map_err(SqliteError::io("examine", database))?;
-    attach_at(&places, (database, identity), base, limit_slots)
-}
-
-/// The same, with the pool at a place of the caller's.
 pub(crate) fn attach_at(
     places: &Places,
     (database, identity): (&Path, Identity),

@@ -15,6 +15,7 @@ use holdfast_sys::lease::{Lease, is_taken, take};
 
 use crate::error::{Result, SqliteError};
 use crate::ffi::{self, IoMethods, RawFile};
+use crate::mark::{self, Mark};
 
 /// What is asked of a database file.
 pub(crate) trait Base: Send + Sync + std::fmt::Debug {
@@ -31,6 +32,13 @@ pub(crate) trait Base: Send + Sync + std::fmt::Debug {
     fn grow_by(&self, _bytes: c_int) {}
     /// The file is about to grow to so many bytes.
     fn grow_to(&self, _bytes: u64) {}
+}
+
+/// The mark in a database file, and whether the file is in WAL mode.
+pub(crate) fn read_mark(base: &dyn Base) -> Result<(Option<Mark>, bool)> {
+    let mut header = [0; mark::HEADER_BYTES];
+    base.read(0, &mut header)?;
+    Ok((mark::find(&header), mark::is_wal(&header)))
 }
 
 /// A file of the base VFS.

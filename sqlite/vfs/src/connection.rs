@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::attach::read_mark;
+use crate::base::read_mark;
 use crate::base::{Base, HostFile};
 use crate::error::SqliteError;
 use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_SHARED, RawFile};
@@ -23,7 +23,7 @@ use crate::host;
 use crate::image::{Astray, BLOCK_BYTES, NoSlot, WriterId};
 use crate::journal::Journal;
 use crate::mark;
-use crate::owner::refuse_if_elsewhere;
+use crate::owner::elsewhere::refuse_if_elsewhere;
 use crate::pool::Pool;
 use crate::stub;
 

@@ -13,18 +13,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use holdfast_region::{Places, RoomReport};
+use holdfast_region::{Places, RoomReport, evict_databases_for_room};
 use holdfast_sys::file::{open_regular, path_names_file, private_options, space};
 use holdfast_sys::lock::{LockMode, try_lock};
 
-use crate::attach::{attach_file, read_mark};
-use crate::base::OwnFile;
+use crate::attach::{attach_at, attach_file};
+use crate::base::read_mark;
+use crate::base::{Base, OwnFile};
 use crate::copy::{self, Copy};
 use crate::error::{Result, SqliteError};
 use crate::identity::Identity;
 use crate::locking::{pid_space, who_is_there};
 use crate::log::log_path;
 use crate::mark;
+use crate::pool::Pool;
 use crate::snapshot::Head;
 use crate::stub;
 
@@ -233,6 +235,14 @@ impl Databases {
         }
         Ok(())
     }
+}
+
+/// Attaches this process to the image of a database, in the pool that the environment names.
+pub(crate) fn attach(database: &Path, base: Box<dyn Base>, limit_slots: Option<u32>) -> Result<Pool> {
+    let places = Places::from_env()?;
+    evict_databases_for_room(evict_for_room);
+    let identity = Identity::of(database).map_err(SqliteError::io("examine", database))?;
+    attach_at(&places, (database, identity), base, limit_slots)
 }
 
 /// Evicts databases that no process has open, the one longest unused first, until so many bytes are free in the pool; for

@@ -129,3 +129,6 @@ pub struct Vfs {
 pub(crate) type Symbol = Option<unsafe extern "C" fn()>;
 
 const _: () = assert!(size_of::<Vfs>() == 168 && size_of::<IoMethods>() == 152);
+
+/// What a file control is handed.
+pub(crate) type Argument = *mut c_void;

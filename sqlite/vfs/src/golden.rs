@@ -1,6 +1,6 @@
 //! Row H12: files that older versions wrote. Database, redo log, image and saved copy of a set are of one database: block 1 was
 //! committed to its file, block 2 to the log, block 3 to image and copy. In set 1 each is of the version 1 of its format; in set 2
-//! mark and log name boot and pool (`owner.rs`).
+//! mark and log name boot and pool (`owner/`).
 //!
 //! `HOLDFAST_GOLDEN=$PWD/sqlite/vfs/golden cargo test -p holdfast-sqlite golden_files_are_made` writes them anew, of the versions that
 //! the code has now; whoever raises a version adds the result beside the old ones.
@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use holdfast_region::Places;
 use holdfast_testkit::golden;
 
-use crate::attach::{attach_at, read_mark};
+use crate::attach::attach_at;
 use crate::base::OwnFile;
+use crate::base::read_mark;
 use crate::copy;
 use crate::databases::Databases;
 use crate::error::{Result, SqliteError};

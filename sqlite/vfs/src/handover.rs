@@ -20,8 +20,8 @@
 use std::time::{Duration, Instant};
 
 use crate::apply::mark_again;
-use crate::attach::read_mark;
 use crate::base::Base;
+use crate::base::read_mark;
 use crate::connection::{Code, Connection, report};
 use crate::copy;
 use crate::error::{Result, SqliteError};

@@ -8,15 +8,15 @@
 
 #![forbid(unsafe_code)]
 
-use crate::attach::read_mark;
 use crate::base::Base;
+use crate::base::read_mark;
 use crate::copy;
 use crate::error::{CREATE, Result, SqliteError};
 use crate::ffi;
 use crate::image::{Astray, BLOCK_BYTES, NoSlot};
 use crate::log::{Generation, Log, random};
 use crate::mark::{self, Stamp};
-use crate::owner::refuse_if_elsewhere;
+use crate::owner::elsewhere::refuse_if_elsewhere;
 use crate::pool::Pool;
 use crate::recovery::clear_mark;
 use crate::stub;

@@ -129,3 +129,17 @@ pub(crate) fn log(code: c_int, text: &str) {
     // SAFETY: both texts end with a zero, and the format takes one text.
     unsafe { (host.log)(code, c"%s".as_ptr(), text.as_ptr()) };
 }
+
+/// For a text that SQLite will free.
+pub(crate) fn text_for_sqlite(text: &str) -> *mut c_char {
+    let Some(host) = Host::get() else { return std::ptr::null_mut() };
+    // SAFETY: the memory is as long as is asked for, and filled with the text and a zero.
+    unsafe {
+        let memory: *mut c_char = (host.malloc)(text.len() as c_int + 1).cast();
+        if !memory.is_null() {
+            memory.copy_from_nonoverlapping(text.as_ptr().cast(), text.len());
+            *memory.add(text.len()) = 0;
+        }
+        memory
+    }
+}

@@ -18,7 +18,7 @@ use std::time::Duration;
 use holdfast_region::Places;
 use holdfast_sys::file::private_options;
 
-use crate::attach::read_mark;
+use crate::base::read_mark;
 use crate::base::{Base, OwnFile};
 use crate::copy;
 use crate::error::{Result, SqliteError};
@@ -27,7 +27,8 @@ use crate::image::{BLOCK_BYTES, Found, HeaderCopy, Plan, examine, scan};
 use crate::locking::{is_anybody_there, pid_space};
 use crate::log::log_path;
 use crate::mark::{self, Mark};
-use crate::owner::{Owner, refuse_if_elsewhere};
+use crate::owner::Owner;
+use crate::owner::elsewhere::refuse_if_elsewhere;
 use crate::recovery::Lost;
 use crate::renumbered;
 use crate::stub;

@@ -28,6 +28,7 @@ mod databases;
 mod direct;
 mod error;
 mod ffi;
+mod file_names;
 mod flush;
 mod flusher;
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - Records are read in order and up to the first that is not whole; so the state is always as of some commit.
 //! - The header names the database by a nonce that the mark in the database file has, too: a foreign log is never applied.
-//! - It names the pool that goes on from it, too: see `owner.rs`.
+//! - It names the pool that goes on from it, too: see `owner/`.
 //! - The log is begun again (another salt) only when all that it holds is in the database file, and durable.
 
 #![forbid(unsafe_code)]
@@ -24,8 +24,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::apply::Blocks;
 use crate::error::SqliteError;
+use crate::file_names::{Names, folder_of};
 use crate::image::BLOCK_BYTES;
-use crate::names::{Names, folder_of};
 use crate::owner::{OWNER_AT, Owner};
 
 const MAGIC: &[u8; 8] = b"HFsqlog\x02";

@@ -8,7 +8,7 @@
 //!
 //! The mark says as of which transaction the file is, too (each checkpoint writes it): a file that was put back from a backup is
 //! older than what the log beside it, or an image, goes on from, and neither is applied to it. And it carries a tag of the boot
-//! and the pool that has the newest pages: see `owner.rs`.
+//! and the pool that has the newest pages: see `owner/`.
 //!
 //! Invariant: a marked page never leaves this library: who reads through the VFS sees the page without the mark.
 

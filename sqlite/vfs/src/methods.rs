@@ -9,12 +9,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::connection::{Connection, report};
 use crate::error::SqliteError;
-use crate::ffi::{self, IoMethods, RawFile};
+use crate::ffi::{self, Argument, IoMethods, RawFile};
 use crate::mark;
 use crate::memory;
 use crate::pragma;
 use crate::registry;
-use crate::vfs::Argument;
 
 /// What SQLite holds for an open file.
 #[repr(C)]

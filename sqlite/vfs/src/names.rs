@@ -12,67 +12,16 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::Metadata;
-use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-
 use holdfast_sys::file::sync_directory;
 
-use crate::attach::read_mark;
+use crate::base::read_mark;
 use crate::error::{Result, SqliteError};
+use crate::file_names::{Names, Seen, folder_of};
 use crate::log::Log;
 use crate::pool::Pool;
 
 /// How often the folder may change while a commit looks at it.
 const LOOKS_MAX: u32 = 8;
-
-/// A file, and when its inode changed last: a rename changes it, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
-    file: FileId,
-    changed: (i64, i64),
-}
-
-/// Device and inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FileId(u64, u64);
-
-impl FileId {
-    /// Of the file that a path names; `None` where there is none.
-    pub(crate) fn of(path: &Path) -> Option<FileId> {
-        path.metadata().ok().map(|found| FileId::from_metadata(&found))
-    }
-
-    fn from_metadata(found: &Metadata) -> FileId {
-        FileId(found.dev(), found.ino())
-    }
-}
-
-impl Seen {
-    fn of(found: &Metadata) -> Seen {
-        Seen { file: FileId::from_metadata(found), changed: (found.ctime(), found.ctime_nsec()) }
-    }
-
-    /// What a path names, or that it names nothing.
-    fn at(path: &Path) -> io::Result<Option<Seen>> {
-        match path.symlink_metadata() {
-            Ok(found) => Ok(Some(Seen::of(&found))),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Database, log and their folder as they were when their names were last known to be durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Names {
-    database: Seen,
-    log: Seen,
-    folder: Seen,
-}
 
 impl Pool {
     /// Refuses where the name of the database no longer names the file that was opened.
@@ -152,15 +101,6 @@ impl Pool {
     fn sync_folder(&self, log: &Log) -> Result<()> {
         let folder = folder_of(log.path());
         sync_directory(folder).map_err(SqliteError::io("sync", folder))
-    }
-}
-
-/// The folder in which a file is.
-pub(crate) fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
-        Some(folder) => folder,
-        None => Path::new("/"),
     }
 }
 

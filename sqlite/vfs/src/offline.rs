@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 
 use holdfast_region::Places;
 
-use crate::attach::{attach, open_behind_gate, read_mark};
+use crate::attach::open_behind_gate;
+use crate::base::read_mark;
 use crate::base::{Base, OwnFile};
 use crate::copy;
+use crate::databases::attach;
 use crate::error::{Result, SqliteError};
 use crate::image::WriterId;
 use crate::inspection::{Inspection, State, identify, inspect};

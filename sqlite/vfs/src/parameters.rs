@@ -8,8 +8,10 @@
 
 use std::ffi::OsString;
 
-use crate::pragma::PREFIX;
 use crate::settings::{NAMES, Settings, limit_slots};
+
+/// In front of the name of each setting.
+pub(crate) const PREFIX: &str = "holdfast_";
 
 /// Bytes of the pool for a database.
 pub(crate) const POOL_LIMIT: &str = "pool_limit";

@@ -5,7 +5,12 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::ffi::{self, Symbol, Vfs};
-use crate::vfs::base_of;
+
+/// The VFS below ours.
+pub(crate) fn base_of(ours: *mut Vfs) -> *mut Vfs {
+    // SAFETY: SQLite hands us the VFS that `describe` made.
+    unsafe { (*ours).app_data.cast() }
+}
 
 /// One function that calls the base VFS's of the same name.
 macro_rules! pass {

@@ -14,8 +14,6 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
-use crate::registry;
-
 /// How often a lock is looked at before the processor is given away.
 const SPINS: u32 = 100;
 /// How long a lock waits.
@@ -72,7 +70,7 @@ pub(crate) fn note_refusal(pool: usize, wanted: c_int) {
 
 /// Sleeps in place of SQLite's busy handler, until what was refused is to be had, and at most so long; the time that it took.
 /// `None` where nothing was refused just now, or the sleep is to be slept to its end.
-pub(crate) fn sleep_until_free(asked: Duration) -> Option<Duration> {
+pub(crate) fn sleep_until_free(asked: Duration, is_free: impl Fn(usize, c_int) -> bool) -> Option<Duration> {
     let refusal = REFUSAL.try_with(Cell::take).ok()??;
     if asked > SHORTENED_MAX || refusal.at.elapsed() > JUST_NOW {
         return None;
@@ -81,7 +79,7 @@ pub(crate) fn sleep_until_free(asked: Duration) -> Option<Duration> {
     loop {
         let left = asked.saturating_sub(started.elapsed());
         std::thread::sleep(left.min(NAP));
-        if left <= NAP || registry::is_free(refusal.pool, refusal.wanted) {
+        if left <= NAP || is_free(refusal.pool, refusal.wanted) {
             return Some(started.elapsed());
         }
     }

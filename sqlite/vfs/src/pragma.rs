@@ -7,14 +7,11 @@ use std::sync::Arc;
 
 use crate::connection::Connection;
 use crate::ffi;
-use crate::host;
+use crate::host::{self, text_for_sqlite};
 use crate::image::BLOCK_BYTES;
-use crate::parameters::proposal;
+use crate::parameters::{PREFIX, proposal};
 use crate::settings::{NAMES, limit_slots};
-use crate::vfs::text_for_sqlite;
 
-/// In front of the name of each setting.
-pub(crate) const PREFIX: &str = "holdfast_";
 /// What may be behind it.
 const PRAGMAS: [&str; 9] =
     ["level", "threshold", "flush", "flush_interval", "wal", "pool_limit", "checkpoint", "release", "stats"];

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::apply::apply;
-use crate::attach::read_mark;
 use crate::base::Base;
+use crate::base::read_mark;
 use crate::copy::{self, Copy, Fit};
 use crate::error::{Result, SqliteError, is_forbidden};
 use crate::ffi;

@@ -11,9 +11,11 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 
 use crate::complaints;
+use crate::ffi::Argument;
 use crate::ffi::{self, IoMethods, RawFile};
 use crate::host::Host;
-use crate::vfs::{Argument, is_ours, text_for_sqlite};
+use crate::host::text_for_sqlite;
+use crate::vfs::is_ours;
 
 /// A file control of our own: it fills in a pointer to a [`Refusal`].
 const FCNTL_REFUSAL: c_int = 0x4846_0001;

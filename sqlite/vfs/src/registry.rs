@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::attach::attach;
 use crate::base::Base;
 use crate::connection::Connection;
+use crate::databases::attach;
 use crate::error::{Result, SqliteError};
 use crate::ffi;
 use crate::host;

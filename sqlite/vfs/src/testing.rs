@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use holdfast_region::Places;
 
-use crate::attach::{attach_at, read_mark};
+use crate::attach::attach_at;
+use crate::base::read_mark;
 use crate::base::{Base, OwnFile};
 use crate::databases::Databases;
 use crate::error::{Result, SqliteError};

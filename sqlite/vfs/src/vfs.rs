@@ -12,15 +12,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
-use crate::attach::read_mark;
+use crate::base::read_mark;
 use crate::base::{Base, HostFile};
 use crate::complaints;
 use crate::connection::{Connection, report};
 use crate::error::{Result, SqliteError};
 use crate::ffi::{self, RawFile, Vfs};
-use crate::host::{self, Host};
+use crate::host::{self, Host, text_for_sqlite};
 use crate::methods::{JOURNAL, MAIN, OurFile, choose_methods};
 use crate::parameters::Wishes;
+use crate::passing::base_of;
 use crate::patience::sleep_until_free;
 use crate::refused;
 use crate::registry;
@@ -126,12 +127,6 @@ fn describe(base: *mut Vfs) -> Vfs {
         get_system_call: Some(crate::passing::get_system_call),
         next_system_call: Some(crate::passing::next_system_call),
     }
-}
-
-/// The VFS below ours.
-pub(crate) fn base_of(ours: *mut Vfs) -> *mut Vfs {
-    // SAFETY: SQLite hands us the VFS that `describe` made.
-    unsafe { (*ours).app_data.cast() }
 }
 
 fn open_base(
@@ -463,7 +458,7 @@ unsafe extern "C" fn last_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -
 /// Sleeps, for the busy handler as long as what it was refused is not to be had.
 unsafe extern "C" fn sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
     let asked = Duration::from_micros(u64::try_from(microseconds).unwrap_or(0));
-    let slept = catch_unwind(|| sleep_until_free(asked)).ok().flatten();
+    let slept = catch_unwind(|| sleep_until_free(asked, registry::is_free)).ok().flatten();
     match slept.map(|slept| c_int::try_from(slept.as_micros())) {
         Some(slept) => slept.unwrap_or(c_int::MAX),
         // SAFETY: SQLite's own arguments.
@@ -548,20 +543,3 @@ impl Base for SharedBase {
         self.file.grow_to(bytes);
     }
 }
-
-/// For a text that SQLite will free.
-pub(crate) fn text_for_sqlite(text: &str) -> *mut c_char {
-    let Some(host) = Host::get() else { return std::ptr::null_mut() };
-    // SAFETY: the memory is as long as is asked for, and filled with the text and a zero.
-    unsafe {
-        let memory: *mut c_char = (host.malloc)(text.len() as c_int + 1).cast();
-        if !memory.is_null() {
-            memory.copy_from_nonoverlapping(text.as_ptr().cast(), text.len());
-            *memory.add(text.len()) = 0;
-        }
-        memory
-    }
-}
-
-/// What a file control is handed.
-pub(crate) type Argument = *mut c_void;
