@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use holdfast_applet::{Command, Grants, Kind, Limits, MAX_HEAP_LIMIT_BYTES};
+use holdfast_applet::{Command, Grants, Limits, MAX_HEAP_LIMIT_BYTES, SandboxKind};
 use holdfast_region::{
     Consistency, KeyError, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName,
 };
@@ -47,7 +47,7 @@ pub fn prepare(
         let (name, value) = environment(variable)?;
         grants = grants.env(name, value);
     }
-    let is_native = matches!(Kind::of(&args.applet), Ok(Kind::Native));
+    let is_native = matches!(SandboxKind::of(&args.applet), Ok(SandboxKind::Native));
     for mut grant in args.dirs {
         if !grant.host.is_dir() {
             let path = grant.host.display();

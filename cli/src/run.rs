@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use holdfast_applet::{
-    AppletError, End, Failure as AppletFailure, FailureKind, KillReason, Kind, Metrics, Outcome, Stdio,
+    AppletError, End, Failure as AppletFailure, FailureKind, KillReason, Metrics, Outcome, SandboxKind, Stdio,
 };
 use holdfast_region::RegionName;
 use holdfast_sys::counted::counted;
@@ -34,7 +34,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     limits.timeout = args.timeout;
     match command.limits(limits).stdio(Stdio::inherit()).run() {
         Ok(outcome) => {
-            let is_native = outcome.metrics.kind == Kind::Native;
+            let is_native = outcome.metrics.kind == SandboxKind::Native;
             let status = outcome.exit_status;
             let network_refusals = outcome.metrics.network_refusals;
             let cost = outcome.metrics.clone();
@@ -181,7 +181,7 @@ pub fn show_metrics(metrics: &Metrics) {
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
     let (start, run, cpu) = (ms(metrics.start_time), ms(metrics.wall_time), ms(metrics.cpu_time));
     match metrics.kind {
-        Kind::Wasm => {
+        SandboxKind::Wasm => {
             let how = if metrics.compiled { "compiled" } else { "from the cache" };
             let (engine, load) = (ms(metrics.engine_time), ms(metrics.load_time));
             let start = ms(metrics.instantiate_time);

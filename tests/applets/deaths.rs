@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use holdfast_applet::{Call, CallError, Command, End, Failure, FailureKind, Grants, Kind, Limits};
+use holdfast_applet::{Call, CallError, Command, End, Failure, FailureKind, Grants, Limits, SandboxKind};
 
 use crate::{death, spawn, spawn_with, with_each};
 
@@ -16,7 +16,7 @@ fn a_crash_is_an_error_with_its_cause_and_respawn_goes_on() {
         for function in ["crash", "abort"] {
             let error = death(applet.call(function, b""));
             assert_eq!(error.kind(), FailureKind::Trap, "{error}");
-            if kind == Kind::Native {
+            if kind == SandboxKind::Native {
                 let name = if function == "crash" { "SIGSEGV" } else { "SIGABRT" };
                 assert!(
                     matches!(&error.failure, Failure::Ended { end: End::Signal { name: found, .. } } if *found == name),
@@ -35,7 +35,7 @@ fn a_crash_is_an_error_with_its_cause_and_respawn_goes_on() {
 #[test]
 fn a_death_that_no_call_has_met_is_known_to_who_asks() {
     with_each(|kind, path| {
-        if kind == Kind::Wasm {
+        if kind == SandboxKind::Wasm {
             // It runs only while it is called.
             return;
         }
@@ -71,7 +71,7 @@ fn an_applet_that_serves_ends_in_order_when_it_is_only_run() {
 #[test]
 fn a_forbidden_system_call_is_reported_with_name_arguments_and_place() {
     with_each(|kind, path| {
-        if kind == Kind::Wasm {
+        if kind == SandboxKind::Wasm {
             return;
         }
         let applet = spawn(path);
@@ -150,7 +150,7 @@ fn a_cancelled_call_ends_and_an_applet_that_listens_survives_it() {
     with_each(|kind, path| {
         let applet = Arc::new(spawn(path));
         let result = cancel_while(&applet, "spin_until_cancelled");
-        if kind == Kind::Native {
+        if kind == SandboxKind::Native {
             assert!(matches!(result, Err(CallError::Cancelled)), "{result:?}");
             assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
         } else {
@@ -173,7 +173,7 @@ fn who_waits_for_a_call_is_asked_whether_to_go_on_and_may_cancel_it() {
         let started = Instant::now();
         let result = applet.call_with(call);
         assert!(asked.load(Ordering::SeqCst) >= 5 && started.elapsed() < Duration::from_secs(30));
-        if kind == Kind::Native {
+        if kind == SandboxKind::Native {
             assert!(matches!(result, Err(CallError::Cancelled)), "{result:?}");
         } else {
             assert_eq!(death(result).kind(), FailureKind::Cancelled);

@@ -1,6 +1,6 @@
 //! Applets with a heap: what they stored is at its last commit, whatever they die of.
 
-use holdfast_applet::{Applet, CallError, Grants, Kind, Limits, Recovery};
+use holdfast_applet::{Applet, CallError, Grants, Limits, Recovery, SandboxKind};
 use holdfast_region::{OwnerKey, RegionName};
 
 use crate::{Home, ask, death, with_each};
@@ -148,5 +148,5 @@ fn two_kinds_of_applets_do_not_mistake_each_others_heaps() {
     assert!(matches!(error, CallError::Failed { .. }), "{error}");
     applet.close().unwrap();
     assert_eq!(ask(&home.spawn(native), "look", 0).unwrap(), 1);
-    assert_eq!(Kind::of(std::path::Path::new("/proc/self/exe")).unwrap(), Kind::Native);
+    assert_eq!(SandboxKind::of(std::path::Path::new("/proc/self/exe")).unwrap(), SandboxKind::Native);
 }

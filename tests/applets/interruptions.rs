@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast_applet::{Call, CallError, Command, Failure, Grants, Kind, Limits, Pool};
+use holdfast_applet::{Call, CallError, Command, Failure, Grants, Limits, Pool, SandboxKind};
 
 use crate::{death, forms, spawn, spawn_with, with_each};
 
@@ -56,7 +56,7 @@ fn an_applet_that_sends_without_end_keeps_nobody_from_looking() {
 
 #[test]
 fn a_native_applet_that_asks_for_memory_without_end_keeps_nobody_from_looking() {
-    for path in forms().into_iter().filter(|(kind, _)| *kind == Kind::Native).map(|(_, path)| path) {
+    for path in forms().into_iter().filter(|(kind, _)| *kind == SandboxKind::Native).map(|(_, path)| path) {
         let mut limits = Limits::default();
         limits.grace = Duration::from_millis(50);
         let error = heard_in_time(|| {
@@ -71,7 +71,7 @@ fn a_native_applet_that_asks_for_memory_without_end_keeps_nobody_from_looking() 
 
 #[test]
 fn a_native_applet_that_stops_in_the_middle_of_a_message_keeps_nobody_from_looking() {
-    for path in forms().into_iter().filter(|(kind, _)| *kind == Kind::Native).map(|(_, path)| path) {
+    for path in forms().into_iter().filter(|(kind, _)| *kind == SandboxKind::Native).map(|(_, path)| path) {
         let mut limits = Limits::default();
         limits.grace = Duration::from_millis(50);
         let started = Instant::now();

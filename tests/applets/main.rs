@@ -16,7 +16,7 @@ mod runs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use holdfast_applet::{Applet, AppletError, CallError, Command, Grants, Kind, Limits, Stdio};
+use holdfast_applet::{Applet, AppletError, CallError, Command, Grants, Limits, SandboxKind, Stdio};
 use holdfast_region::{Consistency, NameSpace, OwnerKey, Places, Region, RegionName};
 use holdfast_testkit::Programs;
 use tempfile::TempDir;
@@ -24,17 +24,17 @@ use tempfile::TempDir;
 const MIB: u64 = 1 << 20;
 
 /// The applet in each of its forms.
-fn forms() -> [(Kind, PathBuf); 3] {
+fn forms() -> [(SandboxKind, PathBuf); 3] {
     let programs = Programs::find().unwrap();
     [
-        (Kind::Native, programs.native_applet("trial").unwrap()),
-        (Kind::Native, programs.static_applet("trial").unwrap()),
-        (Kind::Wasm, programs.applet("trial").unwrap()),
+        (SandboxKind::Native, programs.native_applet("trial").unwrap()),
+        (SandboxKind::Native, programs.static_applet("trial").unwrap()),
+        (SandboxKind::Wasm, programs.applet("trial").unwrap()),
     ]
 }
 
 /// Does the same with each form.
-fn with_each(test: impl Fn(Kind, PathBuf)) {
+fn with_each(test: impl Fn(SandboxKind, PathBuf)) {
     for (kind, path) in forms() {
         eprintln!("{kind}: {}", path.display());
         test(kind, path);

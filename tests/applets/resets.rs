@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use holdfast_applet::{Applet, Grants, Kind, Limits};
+use holdfast_applet::{Applet, Grants, Limits, SandboxKind};
 use holdfast_jail::notes;
 use holdfast_region::{NameSpace, Opened, OwnerKey, Places, Region, RegionName};
 use holdfast_testkit::Programs;
@@ -142,11 +142,11 @@ fn a_native_applets_commit_at_level_system_takes_no_disk_where_its_pool_outlives
         assert_eq!(ask(&applet, "count", 0).unwrap(), 1);
         applet.call("commit", &SYSTEM.to_le_bytes()).unwrap();
         let expected = match kind {
-            Kind::Native => (Opened::WarmAfterReset, 1),
+            SandboxKind::Native => (Opened::WarmAfterReset, 1),
             // Nobody orders the stores of compiled code: its commits go to the store.
             _ => (Opened::Cold, 1),
         };
-        assert_eq!(machine.has_base(), kind != Kind::Native, "{kind}");
+        assert_eq!(machine.has_base(), kind != SandboxKind::Native, "{kind}");
         assert_eq!(machine.found_after_a_reset(&path), expected, "{kind}");
         assert_eq!(ask(&applet, "count", 0).unwrap(), 2);
         applet.close().unwrap();

@@ -1,7 +1,7 @@
 //! The video player: frames of a video made here, whose pixels are known, of odd sizes; videos that are none; and a real
 //! one, where there is one.
 
-use holdfast_channel::SharedBuffer;
+use holdfast_channel::ArenaBuffer;
 use serde_json::Value;
 
 use crate::host::{Answer, Host};
@@ -51,7 +51,7 @@ fn properties(answer: &Answer) -> Value {
 }
 
 /// The next frame's time and pixels; `None` after the last one.
-fn next_frame(host: &mut Host, buffer: &SharedBuffer, format: &str) -> Option<(u64, Vec<u8>)> {
+fn next_frame(host: &mut Host, buffer: &ArenaBuffer, format: &str) -> Option<(u64, Vec<u8>)> {
     buffer.copy_in(0, &vec![GUARD; buffer.len() as usize]).unwrap();
     match call_with(host, "next_frame", format.as_bytes(), buffer.handle()) {
         Answer::Result(time) if time.is_empty() => None,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use holdfast_channel::protocol::{AppletMessage, HostMessage};
 use holdfast_channel::wait::Deadline;
 use holdfast_channel::{
-    ChannelError, ChannelMemory, Endpoint, Handle, Header, HostWait, Layout, SharedBuffer, SliceSink,
+    ArenaBuffer, ChannelError, ChannelMemory, Endpoint, Handle, Header, HostWait, Layout, SliceSink,
 };
 
 use super::futex::PingPong;
@@ -147,7 +147,7 @@ impl Caller {
 /// Two shared buffers in turns: one is written while the other one is read.
 struct Writer {
     caller: Caller,
-    buffers: [SharedBuffer; 2],
+    buffers: [ArenaBuffer; 2],
     source: Vec<u8>,
 }
 

@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use holdfast_applet::{Access, DirGrant, Grants, Kind, MAX_HEAP_LIMIT_BYTES};
+use holdfast_applet::{Access, DirGrant, Grants, MAX_HEAP_LIMIT_BYTES, SandboxKind};
 use holdfast_region::{
     Consistency, NameSpace, Opened, OwnerKey, PlaceError, Places, Region, RegionError, RegionName,
 };
@@ -176,7 +176,7 @@ impl Given {
             Some(_) => heap.quota_bytes,
             None => heap.limit_bytes,
         });
-        if limit_bytes > MAX_HEAP_LIMIT_BYTES && !matches!(Kind::of(path), Ok(Kind::Native)) {
+        if limit_bytes > MAX_HEAP_LIMIT_BYTES && !matches!(SandboxKind::of(path), Ok(SandboxKind::Native)) {
             return Err(PyValueError::new_err(format!(
                 "a WebAssembly applet can use a heap of {} MiB at most; choose a smaller limit",
                 MAX_HEAP_LIMIT_BYTES >> 20

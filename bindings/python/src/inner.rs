@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use holdfast_applet::{AppletError, CallError, CallMetrics, Kind, Pooled};
+use holdfast_applet::{AppletError, CallError, CallMetrics, Pooled, SandboxKind};
 use pyo3::prelude::*;
 
 use crate::error::{call_error, cancelled};
@@ -58,7 +58,7 @@ impl Deref for Held {
 
 impl Inner {
     pub(crate) fn new(path: PathBuf, grace: Duration, held: Held) -> Inner {
-        let outlives_cancel = held.metrics().kind == Kind::Native;
+        let outlives_cancel = held.metrics().kind == SandboxKind::Native;
         let (functions, weaker) = (held.functions(), held.weaker());
         Inner {
             gate: Gate::new(held),

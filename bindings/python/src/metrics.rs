@@ -13,7 +13,7 @@ fn make<'py>(py: Python<'py>, class: &str, fields: &Bound<'py, PyDict>) -> PyRes
 /// The account of an applet.
 pub(crate) fn of_applet<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, PyAny>> {
     let fields = PyDict::new(py);
-    let kind = if metrics.kind == holdfast_applet::Kind::Native { "native" } else { "wasm" };
+    let kind = if metrics.kind == holdfast_applet::SandboxKind::Native { "native" } else { "wasm" };
     fields.set_item("kind", kind)?;
     fields.set_item("start_seconds", metrics.start_time.as_secs_f64())?;
     fields.set_item("wall_seconds", metrics.wall_time.as_secs_f64())?;

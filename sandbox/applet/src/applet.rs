@@ -19,11 +19,11 @@ use crate::command::{self, Command, Plan};
 use crate::control::Control;
 use crate::error::{AppletError, CallError, CloseError, Failure};
 use crate::grants::Grants;
-use crate::kind::Kind;
+use crate::kind::SandboxKind;
 use crate::limits::Limits;
 use crate::metrics::{CallMetrics, Metrics};
 use crate::sandbox;
-use crate::session::{Over, Request, Step};
+use crate::session::{Request, SessionEnded, Step};
 use crate::state::State;
 use crate::stream::Stream;
 
@@ -34,7 +34,7 @@ pub struct Applet {
     /// A stream has come to its end.
     stream_over: Condvar,
     control: Mutex<Arc<Control>>,
-    kind: Kind,
+    kind: SandboxKind,
     /// The process that has it: a forked copy of the host has the memory of the applet's lock, and nothing else.
     owner: u32,
 }
@@ -209,7 +209,7 @@ impl Applet {
         if let State::Serving(session) = &*state
             && session.has_ended()
         {
-            state.die(Over(None));
+            state.die(SessionEnded(None));
         }
         match &*state {
             State::Dead(error, _) => Some(error.clone()),
@@ -243,7 +243,7 @@ impl Applet {
                 CallError::Forked { owner } => Failure::Forked { owner },
                 _ => Failure::Busy,
             };
-            Arc::from(command::refused(failure, Kind::Native, None))
+            Arc::from(command::refused(failure, SandboxKind::Native, None))
         })?;
         let (_, region) = state.take().dismiss();
         match State::begin(&self.plan, region) {
@@ -355,7 +355,7 @@ impl Drop for Applet {
             return;
         }
         let taken = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let (_, region) = taken.end(Over(None));
+        let (_, region) = taken.end(SessionEnded(None));
         // Whoever wants to know calls `close`; a heap that is not closed in order loses nothing.
         let _ = region.map(Region::close);
     }

@@ -15,7 +15,7 @@ use crate::error::CallError;
 /// applet does not know it.
 #[derive(Debug)]
 pub struct SharedBuffer {
-    buffer: holdfast_channel::SharedBuffer,
+    buffer: holdfast_channel::ArenaBuffer,
     memory: Arc<ChannelMemory>,
 }
 

@@ -10,7 +10,7 @@ use holdfast_wasm::{Program, RunOptions, Stdio, WasmError};
 use crate::applet::Applet;
 use crate::error::{AppletError, Failure, HeapAfterFailure};
 use crate::grants::Grants;
-use crate::kind::Kind;
+use crate::kind::SandboxKind;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::native;
@@ -106,10 +106,10 @@ impl Command {
     /// state and closed, as [`AppletError::heap`] says.
     pub fn run(self) -> Result<Outcome, Box<AppletError>> {
         let Command { plan, region } = self;
-        match Kind::of(&plan.path) {
-            Ok(Kind::Native) => native::run(&plan, region),
-            Ok(Kind::Wasm) => run_wasm(&plan, region),
-            Err(source) => Err(refused(cannot_read(&plan.path, source), Kind::Wasm, region)),
+        match SandboxKind::of(&plan.path) {
+            Ok(SandboxKind::Native) => native::run(&plan, region),
+            Ok(SandboxKind::Wasm) => run_wasm(&plan, region),
+            Err(source) => Err(refused(cannot_read(&plan.path, source), SandboxKind::Wasm, region)),
         }
     }
 
@@ -141,7 +141,7 @@ pub(crate) fn cannot_read(path: &Path, source: std::io::Error) -> Failure {
 }
 
 /// What did not even start.
-pub(crate) fn refused(failure: Failure, kind: Kind, region: Option<Region>) -> Box<AppletError> {
+pub(crate) fn refused(failure: Failure, kind: SandboxKind, region: Option<Region>) -> Box<AppletError> {
     let heap = region.map(|region| HeapAfterFailure::closed(region, None));
     Box::new(AppletError {
         failure,
@@ -155,10 +155,10 @@ pub(crate) fn refused(failure: Failure, kind: Kind, region: Option<Region>) -> B
 fn run_wasm(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<AppletError>> {
     let (program, options) = match plan.for_wasm() {
         Ok(ready) => ready,
-        Err(failure) => return Err(refused(failure, Kind::Wasm, region)),
+        Err(failure) => return Err(refused(failure, SandboxKind::Wasm, region)),
     };
     let finished = holdfast_wasm::run(&program, &options, region);
-    let mut metrics = Metrics::new(Kind::Wasm);
+    let mut metrics = Metrics::new(SandboxKind::Wasm);
     metrics.take_wasm(&finished.metrics);
     let holdfast_wasm::Finished { end, functions, region, heap_error, cache_note, stdout, stderr, .. } =
         finished;

@@ -12,7 +12,7 @@ use holdfast_sys::shortage;
 use holdfast_wasm::WasmError;
 
 use crate::heap_recovery::{Recovery, RecoveryError, recover};
-use crate::kind::Kind;
+use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
 
 /// An applet that is gone, or never came to life. Its heap, if there was one, is at its last consistent state.
@@ -53,7 +53,7 @@ pub enum Failure {
         /// The field of [`crate::Limits`].
         limit: &'static str,
         /// The kind.
-        kind: Kind,
+        kind: SandboxKind,
         /// What to do.
         instead: &'static str,
     },
@@ -292,7 +292,7 @@ impl fmt::Display for AppletError {
 /// A heap that cannot be opened, for whoever makes commands for a [`crate::Pool`].
 impl From<RegionError> for Box<AppletError> {
     fn from(error: RegionError) -> Self {
-        crate::command::refused(error.into(), Kind::Native, None)
+        crate::command::refused(error.into(), SandboxKind::Native, None)
     }
 }
 

@@ -15,19 +15,19 @@ const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum Kind {
+pub enum SandboxKind {
     /// An ELF program, in a process of its own.
     Native,
     /// WebAssembly, in this process.
     Wasm,
 }
 
-impl Kind {
+impl SandboxKind {
     /// The kind of a file, by its first bytes; whatever is no ELF program the WebAssembly sandbox has to judge.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn of(path: &Path) -> io::Result<Kind> {
+    pub fn of(path: &Path) -> io::Result<SandboxKind> {
         // Asked before it is opened: a pipe that nobody writes to would keep that waiting for ever.
         if !path.metadata()?.is_file() {
             let what = "it is not a file";
@@ -35,18 +35,18 @@ impl Kind {
         }
         let mut start = [0; ELF_MAGIC.len()];
         match File::open(path)?.read_exact(&mut start) {
-            Ok(()) if start == ELF_MAGIC => Ok(Kind::Native),
+            Ok(()) if start == ELF_MAGIC => Ok(SandboxKind::Native),
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
-            _ => Ok(Kind::Wasm),
+            _ => Ok(SandboxKind::Wasm),
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for SandboxKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Kind::Native => "native",
-            Kind::Wasm => "WebAssembly",
+            SandboxKind::Native => "native",
+            SandboxKind::Wasm => "WebAssembly",
         })
     }
 }

@@ -82,7 +82,7 @@ pub use command::{Command, Outcome};
 pub use error::{AppletError, CallError, CloseError, Failure, FailureKind, HeapAfterFailure};
 pub use grants::Grants;
 pub use heap_recovery::{Recovery, RecoveryError, recover};
-pub use kind::Kind;
+pub use kind::SandboxKind;
 pub use limits::Limits;
 pub use metrics::{CallMetrics, Metrics};
 pub use pool::{Pool, Pooled};

@@ -10,7 +10,7 @@ use holdfast_jail::JailLimits;
 use holdfast_wasm::{CompileIn, DEFAULT_COMPILE_MEMORY_BYTES, DEFAULT_TEXT_BYTES};
 
 use crate::error::Failure;
-use crate::kind::Kind;
+use crate::kind::SandboxKind;
 
 const MIB: u64 = 1 << 20;
 
@@ -79,11 +79,11 @@ impl Default for Limits {
 
 impl Limits {
     /// The limits of a sandbox for WebAssembly.
-    pub(crate) fn for_wasm(&self) -> Result<holdfast_wasm::Limits, Failure> {
+    pub(crate) fn for_wasm(&self) -> Result<holdfast_wasm::WasmLimits, Failure> {
         let default = Limits::default();
-        refuse(self.cpu_time.is_some(), "cpu_time", Kind::Wasm, "use a timeout or fuel")?;
-        refuse(self.nice != default.nice, "nice", Kind::Wasm, "it runs on the caller's thread")?;
-        let mut limits = holdfast_wasm::Limits::default();
+        refuse(self.cpu_time.is_some(), "cpu_time", SandboxKind::Wasm, "use a timeout or fuel")?;
+        refuse(self.nice != default.nice, "nice", SandboxKind::Wasm, "it runs on the caller's thread")?;
+        let mut limits = holdfast_wasm::WasmLimits::default();
         limits.timeout = self.timeout;
         limits.compile_timeout = self.compile_timeout;
         limits.compile_memory_bytes = self.compile_memory_bytes;
@@ -97,7 +97,7 @@ impl Limits {
     /// The limits of a native applet, with so much address space for its heap and shared memory, of which so much is mapped
     /// privately.
     pub(crate) fn for_jail(&self, mapped_bytes: u64, private_bytes: u64) -> Result<JailLimits, Failure> {
-        refuse(self.fuel.is_some(), "fuel", Kind::Native, "use a timeout or cpu_time")?;
+        refuse(self.fuel.is_some(), "fuel", SandboxKind::Native, "use a timeout or cpu_time")?;
         Ok(JailLimits {
             address_space_bytes: self.memory_bytes.saturating_add(mapped_bytes),
             private_bytes: self.memory_bytes.saturating_add(private_bytes),
@@ -109,7 +109,12 @@ impl Limits {
     }
 }
 
-fn refuse(is_set: bool, limit: &'static str, kind: Kind, instead: &'static str) -> Result<(), Failure> {
+fn refuse(
+    is_set: bool,
+    limit: &'static str,
+    kind: SandboxKind,
+    instead: &'static str,
+) -> Result<(), Failure> {
     if is_set { Err(Failure::LimitNotOffered { limit, kind, instead }) } else { Ok(()) }
 }
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::kind::Kind;
+use crate::kind::SandboxKind;
 
 /// What an applet cost so far, or until it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Metrics {
     /// In which sandbox it ran.
-    pub kind: Kind,
+    pub kind: SandboxKind,
     /// From the request until its first instruction could run (native: until it served, or its start was confirmed).
     pub start_time: Duration,
     /// WebAssembly: creating the engine.
@@ -46,7 +46,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new(kind: Kind) -> Metrics {
+    pub(crate) fn new(kind: SandboxKind) -> Metrics {
         Metrics {
             kind,
             start_time: Duration::ZERO,
@@ -76,7 +76,7 @@ impl Metrics {
     }
 
     /// Takes over what the WebAssembly sandbox measured.
-    pub(crate) fn take_wasm(&mut self, found: &holdfast_wasm::Metrics) {
+    pub(crate) fn take_wasm(&mut self, found: &holdfast_wasm::WasmMetrics) {
         self.engine_time = found.engine_time;
         self.load_time = found.load_time;
         self.compiled = found.compiled;

@@ -16,7 +16,7 @@ use holdfast_channel::header::Header;
 use holdfast_channel::hello::{HELLO_BYTES_MAX, Names};
 use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
 use holdfast_channel::note;
-use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind as ProtocolKind};
+use holdfast_channel::protocol::{AppletMessage, HostMessage, MessageKind};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
 use holdfast_crossings::{Applet, Kind as AppletKind, Mark};
@@ -31,7 +31,7 @@ use crate::command::{Outcome, Plan, refused};
 use crate::control::Control;
 use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
 use crate::input;
-use crate::kind::Kind;
+use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
 use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished, let_go};
 
@@ -93,7 +93,7 @@ impl Native {
             }
             Err(failure) => {
                 let heap_error = region.as_mut().and_then(|region| region.end_lending().err());
-                let mut error = refused(failure, Kind::Native, None);
+                let mut error = refused(failure, SandboxKind::Native, None);
                 error.heap = region.as_mut().map(|region| HeapAfterFailure::open(region, heap_error));
                 Err((error, region))
             }
@@ -219,7 +219,7 @@ impl Sandbox for Native {
     }
 
     fn send(&mut self, header: &Header, payload: &[u8], deadline: Option<Instant>) -> Result<(), Stop> {
-        if header.kind() == Some(ProtocolKind::Call) {
+        if header.kind() == Some(MessageKind::Call) {
             // A nudge that came when the call before was over already.
             self.endpoint.take_interrupt();
         }
@@ -296,7 +296,7 @@ impl Sandbox for Native {
 
     fn metrics(&self) -> Metrics {
         let usage = self.jailed.usage();
-        let mut metrics = Metrics::new(Kind::Native);
+        let mut metrics = Metrics::new(SandboxKind::Native);
         metrics.start_time = self.start_time;
         metrics.wall_time = self.started.elapsed();
         metrics.cpu_time = usage.cpu_time;

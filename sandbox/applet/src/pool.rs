@@ -19,7 +19,7 @@ use holdfast_sys::own_pid;
 use crate::applet::Applet;
 use crate::command::{self, Command};
 use crate::error::{AppletError, Failure};
-use crate::kind::Kind;
+use crate::kind::SandboxKind;
 
 /// How long the pool waits after a start that failed, before it tries again.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
@@ -32,22 +32,22 @@ type Source = Box<dyn Fn() -> Result<Command, Box<AppletError>> + Send + Sync>;
 
 /// A pool of warm applets. See the module.
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
     filler: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct PoolShared {
     /// The process that has it: a forked copy of the host has neither the thread nor the applets.
     owner: u32,
     source: Source,
     size: usize,
     reuses: bool,
-    inner: Mutex<Inner>,
+    inner: Mutex<PoolState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Inner {
+struct PoolState {
     ready: VecDeque<Applet>,
     is_closed: bool,
     /// The last start in the background failed.
@@ -59,7 +59,7 @@ struct Inner {
 /// An applet out of a pool. When it is dropped it is ended, or goes back if the pool takes applets back and it lives.
 pub struct Pooled {
     applet: Option<Applet>,
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
 }
 
 impl Pool {
@@ -74,12 +74,12 @@ impl Pool {
         source: impl Fn() -> Result<Command, Box<AppletError>> + Send + Sync + 'static,
     ) -> Result<Pool, Box<AppletError>> {
         let first = source()?.spawn()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolShared {
             owner: own_pid::get(),
             source: Box::new(source),
             size: size.max(1),
             reuses,
-            inner: Mutex::new(Inner { ready: VecDeque::from([first]), ..Inner::default() }),
+            inner: Mutex::new(PoolState { ready: VecDeque::from([first]), ..PoolState::default() }),
             changed: Condvar::new(),
         });
         let filled = shared.clone();
@@ -95,7 +95,7 @@ impl Pool {
     pub fn take(&self) -> Result<Pooled, Box<AppletError>> {
         if !self.shared.is_ours() {
             let failure = Failure::Forked { owner: self.shared.owner };
-            return Err(command::refused(failure, Kind::Native, None));
+            return Err(command::refused(failure, SandboxKind::Native, None));
         }
         let applet = loop {
             let warm = self.shared.lock().ready.pop_front();
@@ -117,12 +117,12 @@ impl Pool {
     }
 }
 
-impl Shared {
+impl PoolShared {
     fn is_ours(&self) -> bool {
         self.owner == own_pid::get()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         // Whatever a panic left is a list of applets.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,7 +182,7 @@ impl Drop for Pool {
         };
         self.shared.changed.notify_all();
         drop(ready);
-        let is_starting = |inner: &mut Inner| inner.is_starting;
+        let is_starting = |inner: &mut PoolState| inner.is_starting;
         let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), START_PATIENCE, is_starting);
         let is_stuck = waited.unwrap_or_else(PoisonError::into_inner).1.timed_out();
         if let Some(filler) = self.filler.take()

@@ -15,7 +15,7 @@ use crate::buffer::SharedBuffer;
 use crate::command::{Plan, cannot_read, refused};
 use crate::control::Control;
 use crate::error::{AppletError, CallError, Failure};
-use crate::kind::Kind;
+use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
 use crate::native::Native;
 use crate::wasm::Wasm;
@@ -55,7 +55,7 @@ pub(crate) enum Unpublished {
     /// The heap is as of the last commit, and the applet may go on once it has forgotten the rest.
     RolledBack(RegionError),
     /// The applet must be ended.
-    Over(Failure),
+    Ended(Failure),
 }
 
 /// How an applet ended, and what is left of it.
@@ -140,11 +140,11 @@ pub(crate) fn let_go((mut error, region): NotStarted) -> Box<AppletError> {
 
 /// Starts the sandbox that an applet is for.
 pub(crate) fn start(plan: &Plan, region: Option<Region>) -> Result<Box<dyn Sandbox>, NotStarted> {
-    match Kind::of(&plan.path) {
-        Ok(Kind::Native) => {
+    match SandboxKind::of(&plan.path) {
+        Ok(SandboxKind::Native) => {
             Native::start(plan, region, true).map(|native| Box::new(native) as Box<dyn Sandbox>)
         }
-        Ok(Kind::Wasm) => Wasm::start(plan, region).map(|wasm| Box::new(wasm) as Box<dyn Sandbox>),
-        Err(source) => Err((refused(cannot_read(&plan.path, source), Kind::Wasm, None), region)),
+        Ok(SandboxKind::Wasm) => Wasm::start(plan, region).map(|wasm| Box::new(wasm) as Box<dyn Sandbox>),
+        Err(source) => Err((refused(cannot_read(&plan.path, source), SandboxKind::Wasm, None), region)),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - One call at a time. Whatever an applet sends that does not belong to it is a breach of the protocol, and ends it.
-//! - A session that returned [`Over`] is used for nothing but its end.
+//! - A session that returned [`SessionEnded`] is used for nothing but its end.
 //! - Who gives a call up without its end (a panic) abandons it: its answers never count as another one's.
 //! - In the mode `atomic` a call's stores count before its result is given out; those of a call that failed never do.
 #![forbid(unsafe_code)]
@@ -28,10 +28,10 @@ use crate::sandbox::{Sandbox, Stop, Unpublished};
 use pending::Pending;
 
 /// What is being talked to.
-type Boxed = Box<dyn Sandbox>;
+type BoxedSandbox = Box<dyn Sandbox>;
 
 /// The applet must be ended, because of this.
-pub(crate) struct Over(pub(crate) Option<Failure>);
+pub(crate) struct SessionEnded(pub(crate) Option<Failure>);
 
 /// What an applet says in a call.
 pub(crate) enum Step {
@@ -61,7 +61,7 @@ pub(crate) struct Request<'a> {
 
 /// See the module.
 pub(crate) struct Session {
-    pub(crate) sandbox: Boxed,
+    pub(crate) sandbox: BoxedSandbox,
     pub(crate) control: Arc<Control>,
     functions: Vec<String>,
     grace: Duration,
@@ -86,7 +86,10 @@ pub(crate) struct Session {
 
 impl Session {
     /// Waits for the applet to serve.
-    pub(crate) fn begin(mut sandbox: Boxed, limits: &Limits) -> Result<Session, (Boxed, Over)> {
+    pub(crate) fn begin(
+        mut sandbox: BoxedSandbox,
+        limits: &Limits,
+    ) -> Result<Session, (BoxedSandbox, SessionEnded)> {
         let start = limits.start_timeout;
         let _starting = sandbox.crossings().call(START);
         let control = sandbox.control();
@@ -105,7 +108,7 @@ impl Session {
             Ok(functions)
         }) {
             Ok(functions) => functions,
-            Err(failure) => return Err((sandbox, Over(failure))),
+            Err(failure) => return Err((sandbox, SessionEnded(failure))),
         };
         Ok(Session {
             sandbox,
@@ -133,10 +136,10 @@ impl Session {
     }
 
     /// Begins a call.
-    pub(crate) fn call(&mut self, request: &Request) -> Result<Result<(), CallError>, Over> {
+    pub(crate) fn call(&mut self, request: &Request) -> Result<Result<(), CallError>, SessionEnded> {
         if self.pending.is_some() {
             // What it still says would be taken for an answer to this one.
-            return Err(Over(Some(Failure::Host {
+            return Err(SessionEnded(Some(Failure::Host {
                 step: "call the applet",
                 source: std::io::Error::other("this program gave a call up in the middle of it"),
             })));
@@ -203,12 +206,12 @@ impl Session {
     }
 
     /// The next thing that the applet says; after a result or a refusal the call is over.
-    pub(crate) fn step(&mut self) -> Result<Step, Over> {
+    pub(crate) fn step(&mut self) -> Result<Step, SessionEnded> {
         let mut payload = Vec::new();
         loop {
             self.pass_on_cancel()?;
             let Some(pending) = &mut self.pending else {
-                return Err(Over(Some(Failure::Protocol { what: "there is no call".to_owned() })));
+                return Err(SessionEnded(Some(Failure::Protocol { what: "there is no call".to_owned() })));
             };
             let (call, deadline) = (pending.call, pending.deadline());
             let is_looked_after = pending.look_every.is_some();
@@ -268,7 +271,7 @@ impl Session {
 
     /// The call under way is given up by somebody who cannot go on: it is ended as one whose result nobody wants, so that the
     /// applet is as good as before, or over.
-    pub(crate) fn abandon(&mut self) -> Result<(), Over> {
+    pub(crate) fn abandon(&mut self) -> Result<(), SessionEnded> {
         if self.pending.is_none() {
             return Ok(());
         }
@@ -284,7 +287,7 @@ impl Session {
         self.pending.is_none() && self.sandbox.has_ended()
     }
 
-    fn pass_on_cancel(&mut self) -> Result<(), Over> {
+    fn pass_on_cancel(&mut self) -> Result<(), SessionEnded> {
         let Some(pending) = &mut self.pending else { return Ok(()) };
         if pending.patience.is_some() || (pending.is_wanted() && !self.control.is_cancelled(pending.call)) {
             return Ok(());
@@ -299,7 +302,7 @@ impl Session {
         }
     }
 
-    fn done(&mut self, result: Vec<u8>) -> Result<Step, Over> {
+    fn done(&mut self, result: Vec<u8>) -> Result<Step, SessionEnded> {
         let published = self.sandbox.publish();
         // What it costs to make the stores count belongs to the call.
         // A cancellation that came too late to stop it changes nothing: its stores count, so it has a result.
@@ -310,16 +313,16 @@ impl Session {
                 self.forget = true;
                 Ok(Step::Refused(CallError::NotPublished(Arc::new(error))))
             }
-            Err(Unpublished::Over(failure)) => Err(Over(Some(failure))),
+            Err(Unpublished::Ended(failure)) => Err(SessionEnded(Some(failure))),
         }
     }
 
     /// The call has no result: the applet says so, or there was no room for what it sent.
-    fn failed(&mut self, code: i32, text: &[u8]) -> Result<Step, Over> {
+    fn failed(&mut self, code: i32, text: &[u8]) -> Result<Step, SessionEnded> {
         let is_refused = self.is_refused();
         let was_cancelled = self.finish_call();
         self.forget = self.sandbox.is_atomic();
-        self.sandbox.roll_back().map_err(|failure| Over(Some(failure)))?;
+        self.sandbox.roll_back().map_err(|failure| SessionEnded(Some(failure)))?;
         if is_refused {
             return Ok(Step::Refused(CallError::ResultTooLarge { limit_bytes: self.result_bytes }));
         }
@@ -349,20 +352,20 @@ impl Session {
         pending.patience.is_some()
     }
 
-    fn over(&mut self, stop: Stop) -> Over {
+    fn over(&mut self, stop: Stop) -> SessionEnded {
         match (stop, &self.pending) {
             (Stop::HalfDone | Stop::Deadline, Some(Pending { patience: Some(_), .. })) => {
                 self.ignored_cancel()
             }
             (Stop::Deadline, Some(Pending { time_limit: Some(limit), .. })) => {
-                Over(Some(Failure::CallTimeLimit { limit: *limit }))
+                SessionEnded(Some(Failure::CallTimeLimit { limit: *limit }))
             }
-            (stop, _) => Over(stop.failure()),
+            (stop, _) => SessionEnded(stop.failure()),
         }
     }
 
-    fn ignored_cancel(&self) -> Over {
-        Over(Some(Failure::IgnoredCancel { grace: self.grace }))
+    fn ignored_cancel(&self) -> SessionEnded {
+        SessionEnded(Some(Failure::IgnoredCancel { grace: self.grace }))
     }
 
     fn count(&mut self, bytes: usize) {
@@ -412,6 +415,6 @@ fn after(time: Duration) -> Instant {
     now.checked_add(time).or_else(|| now.checked_add(YEAR)).unwrap_or(now)
 }
 
-fn broken(what: &'static str) -> Over {
-    Over(Some(Failure::Protocol { what: format!("it {what}") }))
+fn broken(what: &'static str) -> SessionEnded {
+    SessionEnded(Some(Failure::Protocol { what: format!("it {what}") }))
 }

@@ -12,10 +12,10 @@ use holdfast_region::Region;
 use crate::command::{Plan, refused};
 use crate::control::Control;
 use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
-use crate::kind::Kind;
+use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
 use crate::sandbox::{self, Ended, NotStarted, Sandbox};
-use crate::session::{Over, Session, Step};
+use crate::session::{Session, SessionEnded, Step};
 
 /// See the module.
 #[allow(clippy::large_enum_variant, reason = "there is one for each applet")]
@@ -30,7 +30,7 @@ impl State {
     /// Starts it, with what cancels its calls; or what it died of before it came to life.
     pub(crate) fn begin(plan: &Plan, region: Option<Region>) -> Result<(State, Arc<Control>), NotStarted> {
         let sandbox = sandbox::start(plan, region)?;
-        let begun = Session::begin(sandbox, &plan.limits).map_err(|(sandbox, Over(failure))| {
+        let begun = Session::begin(sandbox, &plan.limits).map_err(|(sandbox, SessionEnded(failure))| {
             let metrics = sandbox.metrics();
             let (mut error, region) = conclude(sandbox, failure, metrics);
             if let Failure::Ended { end: End::Exited { status } } = error.failure {
@@ -51,7 +51,7 @@ impl State {
                 Ok(step) => {
                     if session.is_spent {
                         // The call has what it has, and the next one finds the applet dead.
-                        self.die(Over(None));
+                        self.die(SessionEnded(None));
                     }
                     Ok(step)
                 }
@@ -79,14 +79,14 @@ impl State {
     }
 
     /// Ends what serves, and says what the applet died of, now or before.
-    pub(crate) fn die(&mut self, over: Over) -> CallError {
+    pub(crate) fn die(&mut self, over: SessionEnded) -> CallError {
         let (error, region) = self.take().end(over);
         *self = State::Dead(error.clone(), region);
         CallError::Died(error)
     }
 
     /// Ends what serves: what it died of, now or before, and its heap, at its last consistent state.
-    pub(crate) fn end(self, Over(failure): Over) -> (Arc<AppletError>, Option<Region>) {
+    pub(crate) fn end(self, SessionEnded(failure): SessionEnded) -> (Arc<AppletError>, Option<Region>) {
         match self {
             State::Serving(session) => {
                 session.control.end();
@@ -103,7 +103,7 @@ impl State {
         if let State::Serving(session) = &mut self {
             session.dismiss();
         }
-        self.end(Over(None))
+        self.end(SessionEnded(None))
     }
 
     /// Takes it out. Whoever finds what is left here finds it after a panic of whoever has taken it.
@@ -112,7 +112,7 @@ impl State {
             step: "start or end the applet",
             source: std::io::Error::other("this program panicked in the middle of it; start another one"),
         };
-        std::mem::replace(self, State::Dead(Arc::from(refused(failure, Kind::Native, None)), None))
+        std::mem::replace(self, State::Dead(Arc::from(refused(failure, SandboxKind::Native, None)), None))
     }
 }
 

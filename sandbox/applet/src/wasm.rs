@@ -18,7 +18,7 @@ use crate::buffer::SharedBuffer;
 use crate::command::{Plan, refused};
 use crate::control::Control;
 use crate::error::{CallError, Failure, HeapAfterFailure};
-use crate::kind::Kind;
+use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
 use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished};
 
@@ -47,7 +47,7 @@ impl Wasm {
         });
         let (program, options, memory) = match ready {
             Ok(ready) => ready,
-            Err(failure) => return Err((refused(failure, Kind::Wasm, None), region)),
+            Err(failure) => return Err((refused(failure, SandboxKind::Wasm, None), region)),
         };
         let is_atomic = region.as_ref().is_some_and(|region| region.consistency() == Consistency::Atomic);
         match holdfast_wasm::serve(&program, &options, region) {
@@ -58,7 +58,7 @@ impl Wasm {
             }
             Err(finished) => {
                 let mut ended = ended(*finished);
-                let mut error = refused(ended.failure, Kind::Wasm, None);
+                let mut error = refused(ended.failure, SandboxKind::Wasm, None);
                 error.metrics = ended.metrics;
                 error.heap =
                     ended.region.as_mut().map(|region| HeapAfterFailure::open(region, ended.heap_error));
@@ -91,7 +91,7 @@ fn arena(memory: &ChannelMemory) -> Result<Option<Arena>, Failure> {
 }
 
 fn ended(finished: holdfast_wasm::Finished) -> Ended {
-    let mut metrics = Metrics::new(Kind::Wasm);
+    let mut metrics = Metrics::new(SandboxKind::Wasm);
     metrics.take_wasm(&finished.metrics);
     let failure = match finished.end {
         Ok(status) => Failure::Ended { end: End::Exited { status } },
@@ -151,9 +151,9 @@ impl Sandbox for Wasm {
         self.serving.publish().map_err(|error| match error {
             WasmError::Heap(error) => match self.serving.roll_back() {
                 Ok(()) => Unpublished::RolledBack(error),
-                Err(error) => Unpublished::Over(error.into()),
+                Err(error) => Unpublished::Ended(error.into()),
             },
-            error => Unpublished::Over(error.into()),
+            error => Unpublished::Ended(error.into()),
         })
     }
 
@@ -182,7 +182,7 @@ impl Sandbox for Wasm {
     }
 
     fn metrics(&self) -> Metrics {
-        let mut metrics = Metrics::new(Kind::Wasm);
+        let mut metrics = Metrics::new(SandboxKind::Wasm);
         metrics.take_wasm(&self.serving.metrics());
         metrics
     }

@@ -73,7 +73,7 @@ impl std::error::Error for BufferError {
 
 /// See the module.
 #[derive(Debug)]
-pub struct SharedBuffer {
+pub struct ArenaBuffer {
     memory: Arc<ChannelMemory>,
     shared: Shared,
     handle: Handle,
@@ -81,20 +81,20 @@ pub struct SharedBuffer {
     taken: Option<Range<u64>>,
 }
 
-impl SharedBuffer {
-    pub(crate) fn new(memory: Arc<ChannelMemory>, bytes: u64) -> Result<SharedBuffer, BufferError> {
+impl ArenaBuffer {
+    pub(crate) fn new(memory: Arc<ChannelMemory>, bytes: u64) -> Result<ArenaBuffer, BufferError> {
         let range = memory.take(bytes)?;
         let handle = Handle { offset: range.start, bytes };
         let Some(shared) = memory.part(handle) else {
             memory.give_back(&range);
             return Err(BufferError::OutOfRange { at: range.start, bytes, buffer_bytes: bytes });
         };
-        Ok(SharedBuffer { memory, shared, handle, taken: Some(range) })
+        Ok(ArenaBuffer { memory, shared, handle, taken: Some(range) })
     }
 
-    pub(crate) fn given(memory: Arc<ChannelMemory>, handle: Handle) -> Option<SharedBuffer> {
+    pub(crate) fn given(memory: Arc<ChannelMemory>, handle: Handle) -> Option<ArenaBuffer> {
         let shared = memory.part(handle).filter(|_| handle.bytes > 0)?;
-        Some(SharedBuffer { memory, shared, handle, taken: None })
+        Some(ArenaBuffer { memory, shared, handle, taken: None })
     }
 
     /// Where it is, for messages.
@@ -149,7 +149,7 @@ impl SharedBuffer {
     }
 }
 
-impl Drop for SharedBuffer {
+impl Drop for ArenaBuffer {
     fn drop(&mut self) {
         if let Some(range) = &self.taken {
             self.memory.give_back(range);

@@ -9,7 +9,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::protocol::Kind;
+use crate::protocol::MessageKind;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: u32 = 48;
@@ -26,7 +26,7 @@ pub const FORGET: u16 = 1 << 1;
 pub struct Header {
     /// Bytes of the payload, from this record on.
     pub payload_bytes: u32,
-    /// A [`Kind`].
+    /// A [`MessageKind`].
     pub kind: u16,
     /// [`MORE`], set by the endpoint, and [`FORGET`].
     pub flags: u16,
@@ -49,14 +49,14 @@ const _: () = assert!(size_of::<Header>() == HEADER_BYTES as usize);
 impl Header {
     /// A header of a kind, with nothing else in it.
     #[must_use]
-    pub fn new(kind: Kind) -> Header {
+    pub fn new(kind: MessageKind) -> Header {
         Header { kind: kind as u16, ..Header::default() }
     }
 
     /// The kind, if it is one.
     #[must_use]
-    pub fn kind(&self) -> Option<Kind> {
-        Kind::from_number(self.kind)
+    pub fn kind(&self) -> Option<MessageKind> {
+        MessageKind::from_number(self.kind)
     }
 
     /// Whether the payload goes on in the next record.

@@ -90,7 +90,7 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Kind;
+    use crate::protocol::MessageKind;
     use std::format;
     use std::string::String;
     use std::vec::Vec;
@@ -128,7 +128,7 @@ mod tests {
         assert!(refused(&hello(1), b"\x01\x1b").contains("printable"));
         assert!(refused(&hello(2), b"\x01a\x01a").contains("same name"));
         assert!(refused(&hello(1), b"\x01a\x01b").contains("behind"));
-        assert!(refused(&Header::new(Kind::Result), b"").contains("begin"));
+        assert!(refused(&Header::new(MessageKind::Result), b"").contains("begin"));
         let newer = AppletMessage::Hello { version: 2, count: 0 }.into();
         assert!(refused(&newer, b"").contains("version"));
     }

@@ -13,7 +13,7 @@
 //! - [`ring`]: one direction: [`Producer`] and [`Consumer`]. [`wait`]: spinning, then sleeping, as a trait that both
 //!   sides implement for their platform.
 //! - [`Endpoint`]: send and receive whole messages, with deadlines. What it receives goes to a [`Sink`].
-//! - `ChannelMemory`, `SharedBuffer`, `HostWait`, `Bell` (feature `std`): the sealed file, buffers in its arena, and
+//! - `ChannelMemory`, `ArenaBuffer`, `HostWait`, `Bell` (feature `std`): the sealed file, buffers in its arena, and
 //!   waiting that a supervisor can end.
 //!
 //! The invariant that all of it serves: **the host believes nothing that it can read twice.** A header is copied once
@@ -53,7 +53,7 @@ mod sink;
 pub mod wait;
 
 #[cfg(feature = "std")]
-pub use arena::{BufferError, SharedBuffer};
+pub use arena::{ArenaBuffer, BufferError};
 pub use boot::{Boot, CHANNEL_FD, REGION_FD};
 pub use endpoint::Endpoint;
 pub use error::{BootError, ChannelError};

@@ -15,7 +15,7 @@ use holdfast_sys::shared_memory::SharedMemory;
 use zerocopy::IntoBytes;
 
 use crate::Side;
-use crate::arena::{self, BufferError, SharedBuffer};
+use crate::arena::{self, ArenaBuffer, BufferError};
 use crate::boot::{Boot, BootRegion};
 use crate::endpoint::Endpoint;
 use crate::error::BootError;
@@ -125,15 +125,15 @@ impl ChannelMemory {
     ///
     /// # Errors
     /// When the arena or the machine has no room for it.
-    pub fn buffer(self: &Arc<Self>, bytes: u64) -> Result<SharedBuffer, BufferError> {
-        SharedBuffer::new(Arc::clone(self), bytes)
+    pub fn buffer(self: &Arc<Self>, bytes: u64) -> Result<ArenaBuffer, BufferError> {
+        ArenaBuffer::new(Arc::clone(self), bytes)
     }
 
     /// The buffer that the host has told this applet of; `None` if it does not lie in the arena. (A host asks its own buffer
-    /// about what an applet tells it: [`SharedBuffer::locate`].)
+    /// about what an applet tells it: [`ArenaBuffer::locate`].)
     #[must_use]
-    pub fn given(self: &Arc<Self>, handle: Handle) -> Option<SharedBuffer> {
-        SharedBuffer::given(Arc::clone(self), handle)
+    pub fn given(self: &Arc<Self>, handle: Handle) -> Option<ArenaBuffer> {
+        ArenaBuffer::given(Arc::clone(self), handle)
     }
 
     /// A part of the arena, if it is one and begins at a multiple of 8. Whoever uses the value keeps `self`.

@@ -18,7 +18,7 @@ pub const KEEPS_ORDER: u32 = 1;
 /// The note as it lies in a program's section `.note.holdfast`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct Note {
+pub struct ProgramNote {
     owner_bytes: u32,
     promises_bytes: u32,
     kind: u32,
@@ -27,12 +27,12 @@ pub struct Note {
     promises: u32,
 }
 
-impl Note {
+impl ProgramNote {
     /// The note of a program that keeps to these.
     #[must_use]
-    pub const fn new(promises: u32) -> Note {
+    pub const fn new(promises: u32) -> ProgramNote {
         const OWNER_BYTES: u32 = OWNER.len() as u32 + 1;
-        Note {
+        ProgramNote {
             owner_bytes: OWNER_BYTES,
             promises_bytes: size_of::<u32>() as u32,
             kind: KIND,
@@ -42,7 +42,7 @@ impl Note {
     }
 }
 
-const _: () = assert!(size_of::<Note>() == 28 && align_of::<Note>() == 4);
+const _: () = assert!(size_of::<ProgramNote>() == 28 && align_of::<ProgramNote>() == 4);
 
 /// Whether a note with this owner, kind and content promises to keep the order.
 #[must_use]

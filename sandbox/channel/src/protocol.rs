@@ -46,7 +46,7 @@ pub mod status {
 /// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
-pub enum Kind {
+pub enum MessageKind {
     /// Host: run an export; the payload is its input.
     Call = 1,
     /// Host: the call's result is not wanted any more.
@@ -71,40 +71,40 @@ pub enum Kind {
     Seal = 22,
 }
 
-impl Kind {
+impl MessageKind {
     /// All kinds.
-    pub const ALL: [Kind; 11] = [
-        Kind::Call,
-        Kind::Cancel,
-        Kind::Reply,
-        Kind::End,
-        Kind::Hello,
-        Kind::Result,
-        Kind::Chunk,
-        Kind::Failure,
-        Kind::Grow,
-        Kind::Commit,
-        Kind::Seal,
+    pub const ALL: [MessageKind; 11] = [
+        MessageKind::Call,
+        MessageKind::Cancel,
+        MessageKind::Reply,
+        MessageKind::End,
+        MessageKind::Hello,
+        MessageKind::Result,
+        MessageKind::Chunk,
+        MessageKind::Failure,
+        MessageKind::Grow,
+        MessageKind::Commit,
+        MessageKind::Seal,
     ];
 
     /// The kind with a number.
     #[must_use]
-    pub fn from_number(number: u16) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| *kind as u16 == number)
+    pub fn from_number(number: u16) -> Option<MessageKind> {
+        MessageKind::ALL.into_iter().find(|kind| *kind as u16 == number)
     }
 
     /// Who sends it.
     #[must_use]
     pub const fn sender(self) -> Side {
         match self {
-            Kind::Call | Kind::Cancel | Kind::Reply | Kind::End => Side::Host,
-            Kind::Hello
-            | Kind::Result
-            | Kind::Chunk
-            | Kind::Failure
-            | Kind::Grow
-            | Kind::Commit
-            | Kind::Seal => Side::Applet,
+            MessageKind::Call | MessageKind::Cancel | MessageKind::Reply | MessageKind::End => Side::Host,
+            MessageKind::Hello
+            | MessageKind::Result
+            | MessageKind::Chunk
+            | MessageKind::Failure
+            | MessageKind::Grow
+            | MessageKind::Commit
+            | MessageKind::Seal => Side::Applet,
         }
     }
 }
@@ -146,15 +146,15 @@ impl HostMessage {
     /// What is wrong with it, as a part of a sentence.
     pub fn parse(header: &Header) -> Result<HostMessage, &'static str> {
         Ok(match header.kind().ok_or(UNKNOWN_KIND)? {
-            Kind::Call => HostMessage::Call {
+            MessageKind::Call => HostMessage::Call {
                 call: header.call,
                 index: header.index,
                 buffer: Handle { offset: header.a, bytes: header.b },
                 time_ns: header.c,
             },
-            Kind::Cancel => HostMessage::Cancel { call: header.call },
-            Kind::Reply => HostMessage::Reply { status: header.status, value: header.a },
-            Kind::End => HostMessage::End,
+            MessageKind::Cancel => HostMessage::Cancel { call: header.call },
+            MessageKind::Reply => HostMessage::Reply { status: header.status, value: header.a },
+            MessageKind::End => HostMessage::End,
             _ => return Err(WRONG_WAY),
         })
     }
@@ -165,11 +165,13 @@ impl From<HostMessage> for Header {
         match message {
             HostMessage::Call { call, index, buffer, time_ns } => {
                 let Handle { offset: a, bytes: b } = buffer;
-                Header { call, index, a, b, c: time_ns, ..Header::new(Kind::Call) }
+                Header { call, index, a, b, c: time_ns, ..Header::new(MessageKind::Call) }
             }
-            HostMessage::Cancel { call } => Header { call, ..Header::new(Kind::Cancel) },
-            HostMessage::Reply { status, value } => Header { status, a: value, ..Header::new(Kind::Reply) },
-            HostMessage::End => Header::new(Kind::End),
+            HostMessage::Cancel { call } => Header { call, ..Header::new(MessageKind::Cancel) },
+            HostMessage::Reply { status, value } => {
+                Header { status, a: value, ..Header::new(MessageKind::Reply) }
+            }
+            HostMessage::End => Header::new(MessageKind::End),
         }
     }
 }
@@ -226,15 +228,19 @@ impl AppletMessage {
     pub fn parse(header: &Header) -> Result<AppletMessage, &'static str> {
         let call = header.call;
         Ok(match header.kind().ok_or(UNKNOWN_KIND)? {
-            Kind::Hello => AppletMessage::Hello { version: header.index, count: header.a },
-            Kind::Result => AppletMessage::Result { call },
-            Kind::Chunk => AppletMessage::Chunk { call, part: Handle { offset: header.a, bytes: header.b } },
-            Kind::Failure if header.status == 0 => return Err("reported a failure without a code"),
-            Kind::Failure => AppletMessage::Failure { call, code: header.status },
-            Kind::Grow => AppletMessage::Grow { at_least_bytes: header.a },
-            Kind::Commit if header.index > 2 => return Err("asked for a durability level that there is not"),
-            Kind::Commit => AppletMessage::Commit { level: header.index },
-            Kind::Seal => AppletMessage::Seal,
+            MessageKind::Hello => AppletMessage::Hello { version: header.index, count: header.a },
+            MessageKind::Result => AppletMessage::Result { call },
+            MessageKind::Chunk => {
+                AppletMessage::Chunk { call, part: Handle { offset: header.a, bytes: header.b } }
+            }
+            MessageKind::Failure if header.status == 0 => return Err("reported a failure without a code"),
+            MessageKind::Failure => AppletMessage::Failure { call, code: header.status },
+            MessageKind::Grow => AppletMessage::Grow { at_least_bytes: header.a },
+            MessageKind::Commit if header.index > 2 => {
+                return Err("asked for a durability level that there is not");
+            }
+            MessageKind::Commit => AppletMessage::Commit { level: header.index },
+            MessageKind::Seal => AppletMessage::Seal,
             _ => return Err(WRONG_WAY),
         })
     }
@@ -244,18 +250,20 @@ impl From<AppletMessage> for Header {
     fn from(message: AppletMessage) -> Header {
         match message {
             AppletMessage::Hello { version, count } => {
-                Header { index: version, a: count, ..Header::new(Kind::Hello) }
+                Header { index: version, a: count, ..Header::new(MessageKind::Hello) }
             }
-            AppletMessage::Result { call } => Header { call, ..Header::new(Kind::Result) },
+            AppletMessage::Result { call } => Header { call, ..Header::new(MessageKind::Result) },
             AppletMessage::Chunk { call, part } => {
-                Header { call, a: part.offset, b: part.bytes, ..Header::new(Kind::Chunk) }
+                Header { call, a: part.offset, b: part.bytes, ..Header::new(MessageKind::Chunk) }
             }
             AppletMessage::Failure { call, code } => {
-                Header { call, status: code, ..Header::new(Kind::Failure) }
+                Header { call, status: code, ..Header::new(MessageKind::Failure) }
             }
-            AppletMessage::Grow { at_least_bytes } => Header { a: at_least_bytes, ..Header::new(Kind::Grow) },
-            AppletMessage::Commit { level } => Header { index: level, ..Header::new(Kind::Commit) },
-            AppletMessage::Seal => Header::new(Kind::Seal),
+            AppletMessage::Grow { at_least_bytes } => {
+                Header { a: at_least_bytes, ..Header::new(MessageKind::Grow) }
+            }
+            AppletMessage::Commit { level } => Header { index: level, ..Header::new(MessageKind::Commit) },
+            AppletMessage::Seal => Header::new(MessageKind::Seal),
         }
     }
 }
@@ -298,18 +306,18 @@ mod tests {
     #[test]
     fn kinds_are_known_by_their_numbers_and_belong_to_one_side() {
         for number in 0..=u16::MAX {
-            let Some(kind) = Kind::from_number(number) else { continue };
+            let Some(kind) = MessageKind::from_number(number) else { continue };
             assert_eq!(kind as u16, number);
             assert_eq!(kind.sender() == Side::Host, number < 16);
         }
-        assert_eq!(Kind::ALL.map(|kind| kind as u16), [1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22]);
+        assert_eq!(MessageKind::ALL.map(|kind| kind as u16), [1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22]);
     }
 
     #[test]
     fn fields_that_cannot_be_are_named() {
-        let failure = Header::new(Kind::Failure);
+        let failure = Header::new(MessageKind::Failure);
         assert!(AppletMessage::parse(&failure).is_err());
-        let commit = Header { index: 3, ..Header::new(Kind::Commit) };
+        let commit = Header { index: 3, ..Header::new(MessageKind::Commit) };
         assert!(AppletMessage::parse(&commit).is_err());
         let unknown = Header { kind: 99, ..Header::default() };
         assert_eq!(AppletMessage::parse(&unknown), Err(UNKNOWN_KIND));

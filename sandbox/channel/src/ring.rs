@@ -23,7 +23,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::error::ChannelError;
 use crate::header::{FORGET, HEADER_BYTES, Header, MORE, RECORD_ALIGN, piece_bytes_max, record_bytes};
 use crate::layout::CONTROL_BYTES;
-use crate::protocol::Kind;
+use crate::protocol::MessageKind;
 use crate::shared::Shared;
 
 /// Producer's line of the control page: its position.
@@ -278,7 +278,7 @@ impl Consumer {
         let mut bytes = [0; HEADER_BYTES as usize];
         self.ring.read(self.tail, &mut bytes)?;
         let Ok(header) = Header::read_from_bytes(&bytes) else { return Err(OUTSIDE) };
-        let known = if header.kind() == Some(Kind::Call) { MORE | FORGET } else { MORE };
+        let known = if header.kind() == Some(MessageKind::Call) { MORE | FORGET } else { MORE };
         if header.flags & !known != 0 {
             return broke("set flags in a header that mean nothing");
         }

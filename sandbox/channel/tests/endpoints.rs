@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_channel::header::{FORGET, Header};
 use holdfast_channel::hello;
-use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind, PROTOCOL_VERSION};
+use holdfast_channel::protocol::{AppletMessage, HostMessage, MessageKind, PROTOCOL_VERSION};
 use holdfast_channel::ring::DATA_WORD;
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{
@@ -445,7 +445,7 @@ fn an_interrupt_returns_once_and_the_channel_goes_on() {
 
 #[test]
 fn messages_of_unknown_kinds_and_of_the_wrong_side_are_the_peers_breach() {
-    for kind in [0, 15, 23, u16::MAX, Kind::Call as u16, Kind::End as u16] {
+    for kind in [0, 15, 23, u16::MAX, MessageKind::Call as u16, MessageKind::End as u16] {
         let Pair { mut host, mut applet, .. } = pair();
         applet.send(&Header { kind, ..Header::default() }, &[], Deadline::NOW).unwrap();
         let broken = host.receive(&mut Vec::new(), 0, Deadline::NEVER).unwrap_err();

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use holdfast_channel::header::{Header, record_bytes};
-use holdfast_channel::protocol::{HostMessage, Kind};
+use holdfast_channel::protocol::{HostMessage, MessageKind};
 use holdfast_channel::ring::{CONSUMER_POSITION, DATA_WORD, PRODUCER_POSITION, ROOM_WORD};
 use holdfast_channel::wait::Deadline;
 use holdfast_channel::{ChannelError, ChannelMemory, Endpoint, HostWait, Layout, Producer, Shared, Side};
@@ -92,7 +92,7 @@ impl Attacker<'_> {
         while !self.stop.load(Ordering::Relaxed) && started.elapsed() < HANG {
             let bytes = self.random.below(600);
             let payload = vec![0xab; bytes as usize];
-            let kinds = [Kind::Result, Kind::Chunk, Kind::Failure, Kind::Grow];
+            let kinds = [MessageKind::Result, MessageKind::Chunk, MessageKind::Failure, MessageKind::Grow];
             let kind = kinds[self.random.below(4) as usize];
             let header = Header { payload_bytes: bytes as u32, call: bytes, status: 1, ..Header::new(kind) };
             if producer.push(&header, &payload) == Ok(true) {
@@ -140,7 +140,7 @@ impl Attacker<'_> {
             }
             Attack::Headers => {
                 let word = self.random.below(6);
-                let value = self.random.odd(bytes | (Kind::Result as u64) << 32);
+                let value = self.random.odd(bytes | (MessageKind::Result as u64) << 32);
                 self.store(place(start + 8 * word), value);
             }
             Attack::Positions => {
@@ -202,7 +202,7 @@ fn host(endpoint: &mut Endpoint<HostWait>, attack: Attack, seen: &mut Seen) {
                 // What was validated is what was used.
                 assert_eq!(payload.len(), header.payload_bytes as usize, "{attack:?}");
                 assert!(u64::from(header.payload_bytes) <= LIMIT_BYTES && header.flags == 0, "{header:?}");
-                assert_eq!(header.kind().map(Kind::sender), Some(Side::Applet), "{header:?}");
+                assert_eq!(header.kind().map(MessageKind::sender), Some(Side::Applet), "{header:?}");
                 if attack == Attack::Futexes || attack == Attack::Payloads {
                     assert_eq!(header.call, u64::from(header.payload_bytes), "{attack:?}");
                 }

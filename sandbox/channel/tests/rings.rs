@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use holdfast_channel::header::{Header, MORE, RECORD_ALIGN, record_bytes};
-use holdfast_channel::protocol::Kind;
+use holdfast_channel::protocol::MessageKind;
 use holdfast_channel::ring::{CONSUMER_POSITION, PRODUCER_POSITION};
 use holdfast_channel::{ChannelError, Consumer, Producer, Shared};
 use proptest::prelude::*;
@@ -37,7 +37,7 @@ impl Ends {
 
     fn push(&mut self, payload: &[u8], call: u64) -> bool {
         let payload_bytes = payload.len() as u32;
-        let header = Header { payload_bytes, call, ..Header::new(Kind::Result) };
+        let header = Header { payload_bytes, call, ..Header::new(MessageKind::Result) };
         self.producer.push(&header, payload).unwrap()
     }
 
@@ -108,7 +108,7 @@ proptest! {
 fn a_piece_that_never_fits_is_refused_and_a_record_is_taken_only_at_its_size() {
     let mut ends = Ends::new();
     let most = ends.producer.piece_bytes_max() as usize;
-    let header = Header::new(Kind::Result);
+    let header = Header::new(MessageKind::Result);
     let refused = ends.producer.push(&header, &vec![0; most + 1]);
     assert_eq!(refused, Err(ChannelError::TooLarge { bytes: most as u64 + 1, limit_bytes: most as u64 }));
     assert!(matches!(ends.consumer.take(&mut []), Err(ChannelError::NoRoom { needed_bytes: 0 })));
@@ -143,14 +143,15 @@ fn a_position_of_the_consumer_that_cannot_be_is_the_peers_breach() {
         assert!(ends.push(&[], 1));
         ends.set(CONSUMER_POSITION, told);
         // It is looked at when room runs out, and not before.
-        let found = (0..100).find_map(|_| ends.producer.push(&Header::new(Kind::Result), &[0; 1000]).err());
+        let found =
+            (0..100).find_map(|_| ends.producer.push(&Header::new(MessageKind::Result), &[0; 1000]).err());
         assert!(matches!(found, Some(ChannelError::PeerBroke { .. })), "{told}: {found:?}");
     }
 }
 
 #[test]
 fn a_header_that_cannot_be_is_the_peers_breach() {
-    let good = Header { payload_bytes: 8, ..Header::new(Kind::Result) };
+    let good = Header { payload_bytes: 8, ..Header::new(MessageKind::Result) };
     for (wrong, what) in [
         (Header { payload_bytes: 17, ..good }, "announced more"),
         (Header { payload_bytes: 2000, ..good }, "announced more"),
@@ -175,7 +176,7 @@ fn a_header_is_copied_once_and_what_the_copy_says_counts() {
     assert!(ends.push(&[7; 100], 1));
     let seen = ends.consumer.poll().unwrap().unwrap();
     // Now that it is checked the peer changes it.
-    let other = Header { payload_bytes: 4, call: 99, flags: 0x80, ..Header::new(Kind::Seal) };
+    let other = Header { payload_bytes: 4, call: 99, flags: 0x80, ..Header::new(MessageKind::Seal) };
     ends.shared.write(4096, other.as_bytes()).unwrap();
     assert_eq!(ends.consumer.poll().unwrap(), Some(seen));
     assert_eq!(ends.pop(), Some((1, vec![7; 100])));

@@ -16,10 +16,10 @@ use wasmtime::{Engine, InstancePre, Linker, Module};
 
 use crate::cache::CodeCache;
 use crate::error::WasmError;
-use crate::limits::Limits;
-use crate::metrics::Metrics;
+use crate::limits::WasmLimits;
+use crate::metrics::WasmMetrics;
 use crate::program::{Identity, Program};
-use crate::state::State;
+use crate::state::StoreState;
 use crate::{engine, explain, imports, messages, wasi};
 
 /// How many programs are remembered; the one that was not started for longest is forgotten.
@@ -28,7 +28,7 @@ const PROGRAMS_MAX: usize = 32;
 /// See the module's documentation.
 pub(crate) struct Code {
     pub(crate) engine: Engine,
-    pub(crate) ready: InstancePre<State>,
+    pub(crate) ready: InstancePre<StoreState>,
     /// Gone before the code itself, which the others keep.
     _range: CodeRange,
     _module: Module,
@@ -37,7 +37,7 @@ pub(crate) struct Code {
 /// What loading costs and notes, for the report of a run.
 #[derive(Default)]
 pub(crate) struct LoadReport {
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: WasmMetrics,
     pub(crate) cache_note: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl Code {
     /// Loads or compiles a program, and links it.
     pub(crate) fn load(
         program: &Program,
-        limits: &Limits,
+        limits: &WasmLimits,
         cache_dir: Option<&Path>,
         report: &mut LoadReport,
     ) -> Result<Code, WasmError> {
@@ -76,7 +76,7 @@ impl Code {
     /// The same, but a program that this process has loaded before, and remembers, is only looked up.
     pub(crate) fn shared(
         program: &Program,
-        limits: &Limits,
+        limits: &WasmLimits,
         cache_dir: Option<&Path>,
         report: &mut LoadReport,
     ) -> Result<Arc<Code>, WasmError> {
@@ -95,7 +95,7 @@ impl Code {
     }
 }
 
-fn link(applet: &str, engine: &Engine, module: &Module) -> Result<InstancePre<State>, WasmError> {
+fn link(applet: &str, engine: &Engine, module: &Module) -> Result<InstancePre<StoreState>, WasmError> {
     let mut linker = Linker::new(engine);
     wasi::add_to_linker(&mut linker)
         .and_then(|()| imports::add_to_linker(&mut linker))

@@ -72,7 +72,7 @@ pub fn run_compiler() {
 pub fn try_compiler() -> Result<(), WasmError> {
     let program = crate::Program::from_bytes("the smallest module", *b"\0asm\x01\0\0\0")?;
     let (started, limit) = (Instant::now(), Duration::from_secs(10));
-    let terms = Terms {
+    let terms = CompileTerms {
         count_fuel: false,
         memory_bytes: crate::limits::DEFAULT_COMPILE_MEMORY_BYTES,
         started,
@@ -82,7 +82,7 @@ pub fn try_compiler() -> Result<(), WasmError> {
 }
 
 /// What compiling may take.
-pub(crate) struct Terms {
+pub(crate) struct CompileTerms {
     pub(crate) count_fuel: bool,
     pub(crate) memory_bytes: u64,
     /// When the wall time begins that `limit` is for.
@@ -90,7 +90,7 @@ pub(crate) struct Terms {
     pub(crate) limit: Duration,
 }
 
-impl Terms {
+impl CompileTerms {
     fn deadline(&self) -> Option<Instant> {
         self.started.checked_add(self.limit)
     }
@@ -104,7 +104,7 @@ pub(crate) struct Artefact {
 }
 
 /// Compiles a program in a process of its own.
-pub(crate) fn compile(applet: &str, source: &Source, terms: &Terms) -> Result<Artefact, WasmError> {
+pub(crate) fn compile(applet: &str, source: &Source, terms: &CompileTerms) -> Result<Artefact, WasmError> {
     let file = |label| memory_file::create(label).map_err(cannot_start);
     let (output, last_words) = (file("holdfast code")?, file("holdfast compiler")?);
     let child = start(source, &output, &last_words, terms)?;
@@ -127,7 +127,7 @@ pub(crate) fn compile(applet: &str, source: &Source, terms: &Terms) -> Result<Ar
 }
 
 /// What a refusal means to the caller.
-pub(crate) fn refused(applet: &str, refusal: Refusal, terms: &Terms) -> WasmError {
+pub(crate) fn refused(applet: &str, refusal: Refusal, terms: &CompileTerms) -> WasmError {
     let applet = applet.to_owned();
     match refusal {
         Refusal::Invalid(reason) => WasmError::Invalid { applet, reason: names::lines(&reason) },
@@ -149,7 +149,7 @@ pub(crate) fn refused(applet: &str, refusal: Refusal, terms: &Terms) -> WasmErro
 }
 
 /// What the end of a process without a result means.
-fn died(applet: &str, status: Option<ExitStatus>, last_words: &File, terms: &Terms) -> WasmError {
+fn died(applet: &str, status: Option<ExitStatus>, last_words: &File, terms: &CompileTerms) -> WasmError {
     let words = read_last_words(last_words);
     let is_too_large = status.and_then(|status| status.signal()) == Some(SIGXFSZ);
     if is_too_large && !program::has_room(terms.memory_bytes) {
@@ -188,14 +188,19 @@ fn cannot_start(error: io::Error) -> WasmError {
     WasmError::CompilerStart { reason: error.to_string() }
 }
 
-fn start(source: &Source, output: &File, last_words: &File, terms: &Terms) -> Result<Child, WasmError> {
+fn start(
+    source: &Source,
+    output: &File,
+    last_words: &File,
+    terms: &CompileTerms,
+) -> Result<Child, WasmError> {
     let known = COMMAND.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let command = match known {
         Some(command) => command,
         None => own_program().map_err(|reason| WasmError::CompilerStart { reason: reason.to_owned() })?,
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    let request = worker::Request {
+    let request = worker::CompileRequest {
         parent: std::process::id(),
         memory_bytes: terms.memory_bytes,
         // Only for the case that this process is stopped and cannot keep the deadline.
@@ -241,7 +246,7 @@ pub(crate) fn compile_here(
     engine: &wasmtime::Engine,
     applet: &str,
     source: &Source,
-    terms: &Terms,
+    terms: &CompileTerms,
 ) -> Result<wasmtime::Module, WasmError> {
     let bytes = source.read().map_err(|error| WasmError::host("read the program", error))?;
     let (done, outcome) = std::sync::mpsc::sync_channel(1);

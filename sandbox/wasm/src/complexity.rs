@@ -66,24 +66,28 @@ pub(crate) struct Excess {
 pub(crate) fn check(module: &[u8]) -> Result<(), Excess> {
     // An error is the compiler's to report.
     let Ok(ControlFlow::Break((function, over))) = find(module) else { return Ok(()) };
-    let Over { what, found, limit } = over;
+    let LimitExceeded { what, found, limit } = over;
     let function = function.map(|index| (index, name_of(module, index).ok().flatten()));
     Err(Excess { function, what: what.to_owned(), found, limit })
 }
 
-struct Over {
+struct LimitExceeded {
     what: &'static str,
     found: usize,
     limit: usize,
 }
 
-fn within(what: &'static str, found: usize, limit: usize) -> ControlFlow<Over> {
-    if found > limit { ControlFlow::Break(Over { what, found, limit }) } else { ControlFlow::Continue(()) }
+fn within(what: &'static str, found: usize, limit: usize) -> ControlFlow<LimitExceeded> {
+    if found > limit {
+        ControlFlow::Break(LimitExceeded { what, found, limit })
+    } else {
+        ControlFlow::Continue(())
+    }
 }
 
 /// Counts of a whole module, and what its functions refer to.
 #[derive(Default)]
-struct Module {
+struct ModuleCounts {
     /// Number of parameters and of results of each type.
     types: Vec<(u32, u32)>,
     /// The type of each function, imported ones first.
@@ -98,7 +102,7 @@ struct Module {
     locals: usize,
 }
 
-impl Module {
+impl ModuleCounts {
     fn type_of(&self, index: u32) -> (u32, u32) {
         self.types.get(index as usize).copied().unwrap_or_default()
     }
@@ -112,7 +116,7 @@ impl Module {
         self.constant_bytes += expression.get_binary_reader().bytes_remaining();
     }
 
-    fn check(&self) -> ControlFlow<Over> {
+    fn check(&self) -> ControlFlow<LimitExceeded> {
         let checked = [
             ("parameters and results of its types", self.type_values, TYPE_VALUES_MAX),
             ("functions", self.functions.len(), FUNCTIONS_MAX),
@@ -208,10 +212,10 @@ impl Module {
     }
 }
 
-type Found = ControlFlow<(Option<u32>, Over)>;
+type Found = ControlFlow<(Option<u32>, LimitExceeded)>;
 
 fn find(module: &[u8]) -> Result<Found, BinaryReaderError> {
-    let mut counts = Module::default();
+    let mut counts = ModuleCounts::default();
     let mut scratch = Scratch::default();
     let mut bodies = None;
     for payload in Parser::new(0).parse_all(module) {
@@ -258,9 +262,9 @@ struct Values {
 fn check_function(
     body: &FunctionBody<'_>,
     index: usize,
-    module: &mut Module,
+    module: &mut ModuleCounts,
     scratch: &mut Scratch,
-) -> Result<ControlFlow<Over>, BinaryReaderError> {
+) -> Result<ControlFlow<LimitExceeded>, BinaryReaderError> {
     if let ControlFlow::Break(over) = within("bytes of code", body.range().len(), BODY_BYTES_MAX) {
         return Ok(ControlFlow::Break(over));
     }

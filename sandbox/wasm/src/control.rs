@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use wasmtime::Engine;
 
-use crate::state::Stop;
+use crate::state::StopCause;
 use crate::ticker;
 
 /// No deadline.
@@ -27,7 +27,7 @@ pub(crate) fn clock_ns(instant: Instant) -> u64 {
 }
 
 /// What stops one applet.
-pub(crate) struct Control {
+pub(crate) struct RunControl {
     engine: Engine,
     deadline_ns: AtomicU64,
     /// When the host wants to look in.
@@ -40,11 +40,11 @@ pub(crate) struct Control {
     waker: Mutex<Option<Waker>>,
 }
 
-impl Control {
-    pub(crate) fn new(engine: &Engine) -> Arc<Control> {
+impl RunControl {
+    pub(crate) fn new(engine: &Engine) -> Arc<RunControl> {
         // The clock starts no later than anything that has a deadline.
         clock_ns(Instant::now());
-        Arc::new(Control {
+        Arc::new(RunControl {
             engine: engine.clone(),
             deadline_ns: AtomicU64::new(NEVER),
             look_ns: AtomicU64::new(NEVER),
@@ -72,12 +72,12 @@ impl Control {
     }
 
     /// Why the applet must stop now, if it must.
-    pub(crate) fn stop(&self) -> Option<Stop> {
+    pub(crate) fn stop(&self) -> Option<StopCause> {
         if self.is_interrupted.load(Ordering::Acquire) {
-            return Some(Stop::Interrupted);
+            return Some(StopCause::Interrupted);
         }
         let deadline_ns = self.deadline_ns.load(Ordering::Acquire);
-        (deadline_ns != NEVER && clock_ns(Instant::now()) >= deadline_ns).then_some(Stop::TimeLimit)
+        (deadline_ns != NEVER && clock_ns(Instant::now()) >= deadline_ns).then_some(StopCause::TimeLimit)
     }
 
     /// Whether the host wants to look in now.
@@ -86,7 +86,7 @@ impl Control {
         look_ns != NEVER && clock_ns(Instant::now()) >= look_ns
     }
 
-    /// Has the applet look at [`Control::stop`], whether it computes or waits.
+    /// Has the applet look at [`RunControl::stop`], whether it computes or waits.
     pub(crate) fn alert(&self) {
         self.engine.increment_epoch();
         if let Some(waker) = lock(&self.waker).take() {
@@ -117,7 +117,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Stops an applet from any thread.
 #[derive(Clone)]
-pub struct Interrupt(pub(crate) Arc<Control>);
+pub struct Interrupt(pub(crate) Arc<RunControl>);
 
 impl Interrupt {
     /// Stops the applet, now or as soon as it runs again: it ends with

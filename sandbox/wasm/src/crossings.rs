@@ -11,7 +11,7 @@ use wasmtime::{AsContextMut, Caller, Linker};
 use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as preview1, WasiSnapshotPreview1};
 use wiggle::GuestMemory;
 
-use crate::state::State;
+use crate::state::StoreState;
 use crate::wasi::{MODULE, memory_and_state};
 
 /// Links functions that wait.
@@ -20,7 +20,7 @@ macro_rules! waiting {
         $linker.func_wrap_async(
             MODULE,
             stringify!($name),
-            |mut caller: Caller<'_, State>, ($($argument,)+): ($($kind,)+)| {
+            |mut caller: Caller<'_, StoreState>, ($($argument,)+): ($($kind,)+)| {
                 Box::new(async move {
                     let _crossing = caller.data().crossings.cross(stringify!($name));
                     let fuel = caller.as_context_mut().hostcall_fuel();
@@ -40,7 +40,7 @@ macro_rules! immediate {
         $linker.func_wrap(
             MODULE,
             stringify!($name),
-            |mut caller: Caller<'_, State>, $($argument: $kind),*| -> wasmtime::Result<i32> {
+            |mut caller: Caller<'_, StoreState>, $($argument: $kind),*| -> wasmtime::Result<i32> {
                 let _crossing = caller.data().crossings.cross(stringify!($name));
                 let fuel = caller.as_context_mut().hostcall_fuel();
                 let (memory, state) = memory_and_state(&mut caller)?;
@@ -53,11 +53,11 @@ macro_rules! immediate {
 }
 
 /// Puts marked functions over those that are there, if this process is to mark.
-pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
     if holdfast_crossings::is_wanted() { mark(linker) } else { Ok(()) }
 }
 
-fn mark(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+fn mark(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
     immediate! { linker:
         args_get(argv: i32, bytes: i32);
         args_sizes_get(count: i32, bytes: i32);
@@ -129,10 +129,10 @@ mod tests {
         p1::add_to_linker_async(&mut theirs, |context| context).unwrap();
         let mut store = Store::new(&engine, context());
         let all: BTreeSet<_> = theirs.iter(&mut store).map(|(_, name, _)| name.to_owned()).collect();
-        let mut ours = Linker::<State>::new(&engine);
+        let mut ours = Linker::<StoreState>::new(&engine);
         mark(&mut ours).unwrap();
         let link = HeapLink::new(None, None);
-        let state = State {
+        let state = StoreState {
             wasi: context(),
             limiter: Limiter::new(link.clone(), 0),
             link,

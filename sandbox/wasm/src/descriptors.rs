@@ -11,7 +11,7 @@ use wasmtime::{AsContextMut, Caller, Linker};
 use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as preview1, WasiSnapshotPreview1};
 use wiggle::GuestMemory;
 
-use crate::state::State;
+use crate::state::StoreState;
 use crate::wasi::{MODULE, memory_and_state};
 
 /// Files and directories that an applet may have open at once, as most systems have it by default.
@@ -21,11 +21,11 @@ const TOO_MANY: i32 = 33;
 const SUCCESS: i32 = 0;
 
 /// Replaces the functions that open and close descriptors by ones that count, over what is there already.
-pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
     linker.func_wrap_async(
         MODULE,
         "path_open",
-        |mut caller: Caller<'_, State>,
+        |mut caller: Caller<'_, StoreState>,
          (dir, look_up, path, path_len, flags, rights, inherited, fd_flags, out): (
             i32,
             i32,
@@ -65,7 +65,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
             })
         },
     )?;
-    linker.func_wrap_async(MODULE, "fd_close", |mut caller: Caller<'_, State>, (fd,): (i32,)| {
+    linker.func_wrap_async(MODULE, "fd_close", |mut caller: Caller<'_, StoreState>, (fd,): (i32,)| {
         Box::new(async move {
             let _crossing = caller.data().crossings.cross("fd_close");
             let (memory, state) = memory_and_state(&mut caller)?;
@@ -78,7 +78,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
     linker.func_wrap_async(
         MODULE,
         "fd_renumber",
-        |mut caller: Caller<'_, State>, (from, to): (i32, i32)| {
+        |mut caller: Caller<'_, StoreState>, (from, to): (i32, i32)| {
             Box::new(async move {
                 let _crossing = caller.data().crossings.cross("fd_renumber");
                 let (memory, state) = memory_and_state(&mut caller)?;

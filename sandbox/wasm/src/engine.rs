@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use wasmtime::{Config, Engine, Module, OptLevel};
 
 use crate::cache::{self, CodeCache};
-use crate::compiler::{self, Terms};
+use crate::compiler::{self, CompileTerms};
 use crate::error::WasmError;
 use crate::layout::LINEAR_MEMORY_BYTES;
-use crate::limits::{CompileIn, Limits};
+use crate::limits::{CompileIn, WasmLimits};
 use crate::linear_memory::Creator;
 use crate::program::Program;
 
@@ -60,7 +60,7 @@ pub(crate) fn create(count_fuel: bool, is_parallel: bool) -> Result<Engine, Wasm
 
 /// Finds the program in the cache, or compiles it. `engine_time` gets what the engine took.
 pub(crate) fn load(
-    limits: &Limits,
+    limits: &WasmLimits,
     program: &Program,
     cache: Option<&CodeCache>,
     engine_time: &mut Duration,
@@ -87,7 +87,7 @@ pub(crate) fn load(
     }
     // Reading a large program counts.
     let (limit, memory_bytes) = (limits.compile_limit(), limits.compile_memory_bytes);
-    let terms = Terms { count_fuel, memory_bytes, started, limit };
+    let terms = CompileTerms { count_fuel, memory_bytes, started, limit };
     // What is in the source may be newer than what the first look-up was for.
     let entry = cache.map(|cache| cache.entry(&engine, source.sha256));
     let module = match limits.compile_in {

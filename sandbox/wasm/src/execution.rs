@@ -14,26 +14,26 @@ use std::time::Duration;
 use wasmtime::{Error, Store, UpdateDeadline};
 
 use crate::code::Code;
-use crate::control::Control;
+use crate::control::RunControl;
 use crate::error::WasmError;
 use crate::explain::{self, Ended};
 use crate::heap_link::{HeapLink, HostFault};
 use crate::linear_memory;
 use crate::metrics::Clocks;
-use crate::state::{State, Stop};
+use crate::state::{StopCause, StoreState};
 
 /// An execution that has ended.
 pub(crate) struct Done {
-    pub(crate) store: Store<State>,
+    pub(crate) store: Store<StoreState>,
     /// How the call into the applet ended; or why it was stopped while it waited.
-    outcome: Result<Result<(), Error>, Stop>,
+    outcome: Result<Result<(), Error>, StopCause>,
     is_instantiated: bool,
 }
 
 pub(crate) type Execution = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 /// Begins an execution; nothing happens before it is polled.
-pub(crate) fn begin(code: &Arc<Code>, mut store: Store<State>, control: Arc<Control>) -> Execution {
+pub(crate) fn begin(code: &Arc<Code>, mut store: Store<StoreState>, control: Arc<RunControl>) -> Execution {
     stop_if_told(&mut store, control.clone());
     let ready = code.ready.clone();
     Box::pin(async move {
@@ -60,11 +60,11 @@ pub(crate) fn begin(code: &Arc<Code>, mut store: Store<State>, control: Arc<Cont
 
 /// Ends the applet in its next loop or call once it is to be stopped, or a host fault happened; whoever notices that
 /// bumps the epoch.
-fn stop_if_told(store: &mut Store<State>, control: Arc<Control>) {
+fn stop_if_told(store: &mut Store<StoreState>, control: Arc<RunControl>) {
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(move |context| {
         if context.data().link.host_fault().is_some() {
-            return Err(Stop::HostFault.into());
+            return Err(StopCause::HostFault.into());
         }
         match control.stop() {
             Some(stop) => Err(stop.into()),
@@ -76,16 +76,16 @@ fn stop_if_told(store: &mut Store<State>, control: Arc<Control>) {
 }
 
 /// What the end of an execution is judged by.
-pub(crate) struct Terms<'a> {
+pub(crate) struct ExecutionTerms<'a> {
     pub(crate) applet: &'a str,
-    pub(crate) control: &'a Control,
+    pub(crate) control: &'a RunControl,
     pub(crate) time_limit: Duration,
     pub(crate) fuel: Option<u64>,
 }
 
 impl Done {
     /// Puts together what the call, the limits and the heap say about the end.
-    pub(crate) fn verdict(&self, terms: &Terms<'_>) -> Result<i32, WasmError> {
+    pub(crate) fn verdict(&self, terms: &ExecutionTerms<'_>) -> Result<i32, WasmError> {
         let state = self.store.data();
         let link = &state.link;
         let ended = match &self.outcome {
@@ -98,10 +98,10 @@ impl Done {
         let waiting = self.outcome.is_err();
         match ended {
             Ended::Exited(status) => link.publish_at_end().map(|()| status).map_err(WasmError::Heap),
-            Ended::Stopped(Stop::Interrupted, function) => {
+            Ended::Stopped(StopCause::Interrupted, function) => {
                 Err(WasmError::Interrupted { reason: terms.control.reason(), function, waiting })
             }
-            Ended::Stopped(Stop::TimeLimit | Stop::HostFault, function) => {
+            Ended::Stopped(StopCause::TimeLimit | StopCause::HostFault, function) => {
                 Err(WasmError::TimeLimit { limit: terms.time_limit, function, waiting })
             }
             Ended::OutOfFuel(function) => {
@@ -132,7 +132,7 @@ pub(crate) fn host_fault(link: &HeapLink, function: Option<String>) -> Result<()
 }
 
 /// The refusal of a limit, in a run that ended before any code of the applet's ran.
-fn refused_start(applet: &str, state: &State) -> Option<WasmError> {
+fn refused_start(applet: &str, state: &StoreState) -> Option<WasmError> {
     let applet = applet.to_owned();
     if let Some(what) = &state.limiter.refused_table {
         return Some(WasmError::TableLimit { applet, what: what.clone() });

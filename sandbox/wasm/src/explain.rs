@@ -8,7 +8,7 @@ use crate::error::{Frame, MemoryLimitHit, TrapCause, TrapReport, WasmError};
 use crate::imports;
 use crate::layout::Layout;
 use crate::names::{self, Bounded};
-use crate::state::Stop;
+use crate::state::StopCause;
 
 /// How wasmtime words the address of a memory fault, for want of a typed accessor; a test notices a change.
 const FAULT_PREFIX: &str = "memory fault at wasm address 0x";
@@ -20,7 +20,7 @@ const FAULT_BYTES_MAX: usize = 128;
 pub(crate) enum Ended {
     Exited(i32),
     /// By the host.
-    Stopped(Stop, Option<String>),
+    Stopped(StopCause, Option<String>),
     OutOfFuel(Option<String>),
     Trapped(Box<TrapReport>),
 }
@@ -43,7 +43,7 @@ pub(crate) fn ended(error: &Error, layout: &Layout, memory_limit: Option<MemoryL
     }
     let frames = frames(error);
     let function = frames.iter().find_map(|frame| frame.function.clone());
-    if let Some(stop) = error.downcast_ref::<Stop>() {
+    if let Some(stop) = error.downcast_ref::<StopCause>() {
         return Ended::Stopped(*stop, function);
     }
     let cause = match error.downcast_ref::<Trap>() {

@@ -46,7 +46,7 @@ pub(crate) struct Attached {
     pub(crate) atomic: bool,
 }
 
-struct Inner {
+struct LinkState {
     region: Option<Region>,
     arena: Option<Arena>,
     /// While it is mapped.
@@ -70,11 +70,11 @@ struct Guards {
 }
 
 /// See the module's documentation.
-pub(crate) struct HeapLink(Mutex<Inner>);
+pub(crate) struct HeapLink(Mutex<LinkState>);
 
 impl HeapLink {
     pub(crate) fn new(region: Option<Region>, arena: Option<Arena>) -> Arc<Self> {
-        Arc::new(HeapLink(Mutex::new(Inner {
+        Arc::new(HeapLink(Mutex::new(LinkState {
             region,
             arena,
             mapped_arena: None,
@@ -88,7 +88,7 @@ impl HeapLink {
         })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, LinkState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,7 +159,7 @@ impl HeapLink {
     /// Grows the region and moves the guard behind it.
     pub(crate) fn grow(&self, at_least_bytes: u64) -> Result<u64, GuestCode> {
         let mut inner = self.lock();
-        let Inner { region, layout, guards, base, error, .. } = &mut *inner;
+        let LinkState { region, layout, guards, base, error, .. } = &mut *inner;
         let (Some(region), Some(heap)) = (region.as_mut(), layout.heap.as_mut()) else {
             return Err(GuestCode::NotGranted);
         };
@@ -192,7 +192,7 @@ impl HeapLink {
     pub(crate) fn publish_at_end(&self) -> Result<(), RegionError> {
         let mut inner = self.lock();
         match &mut *inner {
-            Inner { region: Some(region), layout: Layout { heap: Some(_), .. }, .. } => {
+            LinkState { region: Some(region), layout: Layout { heap: Some(_), .. }, .. } => {
                 region.publish().map(drop)
             }
             _ => Ok(()),
@@ -202,7 +202,7 @@ impl HeapLink {
     /// Undoes what was stored since the last publication, if the mode is `atomic`.
     pub(crate) fn roll_back(&self) -> Result<(), RegionError> {
         match &mut *self.lock() {
-            Inner { region: Some(region), layout: Layout { heap: Some(_), .. }, .. }
+            LinkState { region: Some(region), layout: Layout { heap: Some(_), .. }, .. }
                 if region.consistency() == Consistency::Atomic =>
             {
                 region.rollback().map(drop)
@@ -221,7 +221,7 @@ impl HeapLink {
 
     fn with_attached(&self, work: impl FnOnce(&mut Region) -> Result<(), RegionError>) -> GuestCode {
         let mut inner = self.lock();
-        let Inner { region: Some(region), layout: Layout { heap: Some(_), .. }, error, .. } = &mut *inner
+        let LinkState { region: Some(region), layout: Layout { heap: Some(_), .. }, error, .. } = &mut *inner
         else {
             return GuestCode::NotGranted;
         };
@@ -240,7 +240,7 @@ impl HeapLink {
     /// read, is reported.
     pub(crate) fn prepare_kernel_write(&self, range: &std::ops::Range<u64>) {
         let mut inner = self.lock();
-        let Inner { region, layout, error, kernel_hole, kernel_store, .. } = &mut *inner;
+        let LinkState { region, layout, error, kernel_hole, kernel_store, .. } = &mut *inner;
         if let Some(region) = region
             && let Some(part) = layout.heap_part_of(range)
         {
@@ -316,7 +316,7 @@ impl HeapLink {
     #[allow(unsafe_code, reason = "the one place where region and linear memory meet")]
     pub(crate) unsafe fn map(&self, base: *mut u8, new_size_bytes: u64) -> std::io::Result<()> {
         let mut inner = self.lock();
-        let Inner { region, arena, mapped_arena, layout, attaching: Some(stop), guards, error, .. } =
+        let LinkState { region, arena, mapped_arena, layout, attaching: Some(stop), guards, error, .. } =
             &mut *inner
         else {
             return Err(std::io::Error::other("no heap is being attached"));
@@ -368,7 +368,7 @@ impl HeapLink {
     /// Takes the region and the guards out of the memory, which is about to go.
     pub(crate) fn unmap(&self) {
         let mut inner = self.lock();
-        let Inner { region, mapped_arena, layout, guards, error, base, .. } = &mut *inner;
+        let LinkState { region, mapped_arena, layout, guards, error, base, .. } = &mut *inner;
         *guards = None;
         // What it watched goes with the address space.
         *mapped_arena = None;

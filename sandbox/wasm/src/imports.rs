@@ -12,7 +12,7 @@ use wasmtime::{Caller, Extern, Linker};
 
 use crate::guest_code::GuestCode;
 use crate::layout::{HEAP_BASE, WASM_PAGE_BYTES};
-use crate::state::{State, Stop};
+use crate::state::{StopCause, StoreState};
 
 /// Name of the import module.
 pub const MODULE: &str = "holdfast";
@@ -31,11 +31,11 @@ const FLAG_READ_ONLY: u64 = 2;
 const FLAG_ATOMIC: u64 = 4;
 
 /// Adds the module to a linker.
-pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
     linker.func_wrap(
         MODULE,
         "attach",
-        |mut caller: Caller<'_, State>, out: i32| -> wasmtime::Result<i32> {
+        |mut caller: Caller<'_, StoreState>, out: i32| -> wasmtime::Result<i32> {
             let _crossing = caller.data().crossings.cross("attach");
             go_on(&caller)?;
             Ok(attach(&mut caller, u64::from(out as u32)).as_i32())
@@ -44,18 +44,22 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
     linker.func_wrap(
         MODULE,
         "grow",
-        |caller: Caller<'_, State>, at_least_bytes: i64| -> wasmtime::Result<i64> {
+        |caller: Caller<'_, StoreState>, at_least_bytes: i64| -> wasmtime::Result<i64> {
             let _crossing = caller.data().crossings.cross("grow");
             go_on(&caller)?;
             Ok(grow(&caller, at_least_bytes))
         },
     )?;
-    linker.func_wrap(MODULE, "commit", |caller: Caller<'_, State>, level: i32| -> wasmtime::Result<i32> {
-        let _crossing = caller.data().crossings.cross("commit");
-        go_on(&caller)?;
-        Ok(commit(&caller, level).as_i32())
-    })?;
-    linker.func_wrap(MODULE, "rollback", |caller: Caller<'_, State>| -> wasmtime::Result<i32> {
+    linker.func_wrap(
+        MODULE,
+        "commit",
+        |caller: Caller<'_, StoreState>, level: i32| -> wasmtime::Result<i32> {
+            let _crossing = caller.data().crossings.cross("commit");
+            go_on(&caller)?;
+            Ok(commit(&caller, level).as_i32())
+        },
+    )?;
+    linker.func_wrap(MODULE, "rollback", |caller: Caller<'_, StoreState>| -> wasmtime::Result<i32> {
         let _crossing = caller.data().crossings.cross("rollback");
         go_on(&caller)?;
         Ok(caller.data().link.roll_back_for_applet().as_i32())
@@ -65,14 +69,14 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
 
 /// Ends an applet that is to be stopped for what happened in host code: compiled code notices in its next loop or
 /// call only, and until then nothing of what it computes may be published.
-pub(crate) fn go_on(caller: &Caller<'_, State>) -> wasmtime::Result<()> {
+pub(crate) fn go_on(caller: &Caller<'_, StoreState>) -> wasmtime::Result<()> {
     match caller.data().link.host_fault() {
-        Some(_) => Err(Stop::HostFault.into()),
+        Some(_) => Err(StopCause::HostFault.into()),
         None => Ok(()),
     }
 }
 
-fn attach(caller: &mut Caller<'_, State>, out: u64) -> GuestCode {
+fn attach(caller: &mut Caller<'_, StoreState>, out: u64) -> GuestCode {
     let link = caller.data().link.clone();
     if !link.has_region() {
         return GuestCode::NotGranted;
@@ -101,7 +105,7 @@ fn attach(caller: &mut Caller<'_, State>, out: u64) -> GuestCode {
 }
 
 /// Makes the memory reach to the end of the heap, unless it does; the linear memory maps region and arena meanwhile.
-pub(crate) fn attach_all(caller: &mut Caller<'_, State>) -> GuestCode {
+pub(crate) fn attach_all(caller: &mut Caller<'_, StoreState>) -> GuestCode {
     let link = caller.data().link.clone();
     if link.is_attached() {
         return GuestCode::Ok;
@@ -119,7 +123,7 @@ pub(crate) fn attach_all(caller: &mut Caller<'_, State>) -> GuestCode {
     if link.end_attach() && grown.is_ok() { GuestCode::Ok } else { GuestCode::Io }
 }
 
-fn grow(caller: &Caller<'_, State>, at_least_bytes: i64) -> i64 {
+fn grow(caller: &Caller<'_, StoreState>, at_least_bytes: i64) -> i64 {
     let outcome = match u64::try_from(at_least_bytes) {
         Ok(at_least_bytes) => caller.data().link.grow(at_least_bytes),
         Err(_) => Err(GuestCode::LimitReached),
@@ -130,7 +134,7 @@ fn grow(caller: &Caller<'_, State>, at_least_bytes: i64) -> i64 {
     }
 }
 
-fn commit(caller: &Caller<'_, State>, level: i32) -> GuestCode {
+fn commit(caller: &Caller<'_, StoreState>, level: i32) -> GuestCode {
     let link = &caller.data().link;
     match u32::try_from(level).ok().and_then(Durability::from_number) {
         _ if link.attached().is_none() => GuestCode::NotGranted,

@@ -14,7 +14,7 @@ use crate::limits::Limiter;
 use crate::mailbox::Mailbox;
 use crate::program::Program;
 use crate::run::RunOptions;
-use crate::state::State;
+use crate::state::StoreState;
 use crate::stdio::Captured;
 use crate::wasi;
 
@@ -35,12 +35,12 @@ pub(crate) fn new_store(
     code: &Code,
     link: &Arc<HeapLink>,
     crossings: Mark,
-) -> Result<(Store<State>, Captured), WasmError> {
+) -> Result<(Store<StoreState>, Captured), WasmError> {
     let mut arguments = vec![program.name().to_owned()];
     arguments.extend(options.args.iter().cloned());
     let (wasi, captured) = wasi::context(&arguments, &options.env, &options.dirs, &options.stdio)?;
     let fuel = options.limits.fuel;
-    let state = State {
+    let state = StoreState {
         wasi,
         limiter: Limiter::new(link.clone(), options.limits.memory_bytes),
         link: link.clone(),

@@ -57,10 +57,10 @@ pub use holdfast_channel::Header;
 pub use imports::MODULE as IMPORT_MODULE;
 pub use layout::{HEAP_BASE, MAX_HEAP_LIMIT_BYTES};
 pub use limits::{
-    CompileIn, DEFAULT_COMPILE_MEMORY_BYTES, DEFAULT_MEMORY_LIMIT_BYTES, DEFAULT_TEXT_BYTES, Limits,
+    CompileIn, DEFAULT_COMPILE_MEMORY_BYTES, DEFAULT_MEMORY_LIMIT_BYTES, DEFAULT_TEXT_BYTES, WasmLimits,
 };
 pub use mailbox::PAYLOAD_BYTES_MAX;
-pub use metrics::Metrics;
+pub use metrics::WasmMetrics;
 pub use program::Program;
 pub use run::{Finished, RunOptions, run};
 pub use serving::{Received, SendError, Serving, serve};

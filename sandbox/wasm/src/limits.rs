@@ -22,10 +22,10 @@ const TABLE_ELEMENTS_MAX: usize = 1 << 20;
 /// Tables in an applet; compilers emit one or two.
 const TABLES_MAX: usize = 16;
 
-/// Limits of one run. The heap's own limit is not among them: it belongs to the heap.
+/// WasmLimits of one run. The heap's own limit is not among them: it belongs to the heap.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Limits {
+pub struct WasmLimits {
     /// Wall time of a run, from the call of [`crate::run`] to the end: compiling and waiting included; `None` is no limit.
     pub timeout: Option<Duration>,
     /// Wall time for compiling an applet that is not in the cache; never more than `timeout`. `None` is as long as
@@ -43,9 +43,9 @@ pub struct Limits {
     pub fuel: Option<u64>,
 }
 
-impl Default for Limits {
+impl Default for WasmLimits {
     fn default() -> Self {
-        Limits {
+        WasmLimits {
             timeout: None,
             compile_timeout: None,
             compile_memory_bytes: DEFAULT_COMPILE_MEMORY_BYTES,
@@ -70,7 +70,7 @@ pub enum CompileIn {
     ThisProcess,
 }
 
-impl Limits {
+impl WasmLimits {
     /// What compiling may take: wall time.
     pub(crate) fn compile_limit(&self) -> Duration {
         let limits = [self.compile_timeout, self.timeout];

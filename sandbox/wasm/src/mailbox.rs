@@ -13,7 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use holdfast_channel::Header;
-use holdfast_channel::protocol::{Kind, MESSAGE_BYTES_MAX};
+use holdfast_channel::protocol::{MESSAGE_BYTES_MAX, MessageKind};
 
 /// The longest payload of one message, in either direction.
 pub const PAYLOAD_BYTES_MAX: usize = MESSAGE_BYTES_MAX as usize;
@@ -30,7 +30,7 @@ pub(crate) struct Message {
 }
 
 /// What an applet gets that asks for a message.
-pub(crate) enum Next {
+pub(crate) enum NextMessage {
     Message(Message),
     /// It has room for less than these bytes; the message stays.
     Larger(usize),
@@ -56,7 +56,7 @@ pub(crate) struct Progress {
 }
 
 #[derive(Default)]
-struct Inner {
+struct MailboxState {
     to_applet: VecDeque<Message>,
     to_applet_bytes: usize,
     from_applet: Option<Message>,
@@ -66,14 +66,14 @@ struct Inner {
 
 /// See the module's documentation.
 #[derive(Default)]
-pub(crate) struct Mailbox(Mutex<Inner>);
+pub(crate) struct Mailbox(Mutex<MailboxState>);
 
 impl Mailbox {
     pub(crate) fn new() -> Arc<Mailbox> {
         Arc::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, MailboxState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -114,26 +114,26 @@ impl Mailbox {
     }
 
     /// The next message for the applet, if it has room for `capacity` bytes; to be asked again while it is pending.
-    pub(crate) fn poll_next(&self, capacity: usize) -> Poll<Next> {
+    pub(crate) fn poll_next(&self, capacity: usize) -> Poll<NextMessage> {
         let mut inner = self.lock();
         let needed = inner.to_applet.front().map(|message| message.payload.len());
         inner.is_idle = needed.is_none();
         match needed {
             None => Poll::Pending,
-            Some(needed) if needed > capacity => Poll::Ready(Next::Larger(needed)),
+            Some(needed) if needed > capacity => Poll::Ready(NextMessage::Larger(needed)),
             Some(needed) => {
                 inner.to_applet_bytes -= needed;
                 inner
                     .to_applet
                     .pop_front()
-                    .map_or(Poll::Pending, |message| Poll::Ready(Next::Message(message)))
+                    .map_or(Poll::Pending, |message| Poll::Ready(NextMessage::Message(message)))
             }
         }
     }
 
     /// Whether the host has said that it does not want the result of that call any more.
     pub(crate) fn is_cancelled(&self, call: u64) -> bool {
-        let is_it = |header: &Header| header.kind() == Some(Kind::Cancel) && header.call == call;
+        let is_it = |header: &Header| header.kind() == Some(MessageKind::Cancel) && header.call == call;
         self.lock().to_applet.iter().any(|message| is_it(&message.header))
     }
 

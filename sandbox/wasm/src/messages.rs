@@ -12,7 +12,7 @@ use std::future::poll_fn;
 use std::ops::Range;
 
 use holdfast_channel::header::HEADER_BYTES;
-use holdfast_channel::protocol::Kind;
+use holdfast_channel::protocol::MessageKind;
 use holdfast_channel::{Handle, Header};
 use wasmtime::{AsContext, AsContextMut, Caller, Linker, bail};
 use zerocopy::{FromBytes, IntoBytes};
@@ -21,16 +21,16 @@ use crate::arena;
 use crate::guest_code::GuestCode;
 use crate::imports::{MODULE, attach_all, go_on};
 use crate::layout::HEAP_BASE;
-use crate::mailbox::{Message, Next, PAYLOAD_BYTES_MAX};
-use crate::state::State;
+use crate::mailbox::{Message, NextMessage, PAYLOAD_BYTES_MAX};
+use crate::state::StoreState;
 use crate::wasi::memory_and_state;
 
 /// Adds them to a linker.
-pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
     linker.func_wrap_async(
         MODULE,
         "receive",
-        |mut caller: Caller<'_, State>, (header, payload, capacity): (i32, i32, i32)| {
+        |mut caller: Caller<'_, StoreState>, (header, payload, capacity): (i32, i32, i32)| {
             Box::new(async move {
                 let _crossing = caller.data().crossings.cross("receive");
                 let to = Places::new("receive", &mut caller, header, payload, capacity as u32)?;
@@ -41,14 +41,14 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
     linker.func_wrap_async(
         MODULE,
         "send",
-        |mut caller: Caller<'_, State>, (header, payload): (i32, i32)| {
+        |mut caller: Caller<'_, StoreState>, (header, payload): (i32, i32)| {
             Box::new(async move {
                 let _crossing = caller.data().crossings.cross("send");
                 send(&mut caller, header, payload).await
             })
         },
     )?;
-    linker.func_wrap(MODULE, "arena", |mut caller: Caller<'_, State>| -> wasmtime::Result<i64> {
+    linker.func_wrap(MODULE, "arena", |mut caller: Caller<'_, StoreState>| -> wasmtime::Result<i64> {
         let _crossing = caller.data().crossings.cross("arena");
         go_on(&caller)?;
         let arena_bytes = caller.data().link.arena_bytes();
@@ -67,7 +67,7 @@ struct Places {
 impl Places {
     fn new(
         import: &str,
-        caller: &mut Caller<'_, State>,
+        caller: &mut Caller<'_, StoreState>,
         header: i32,
         payload: i32,
         payload_bytes: u32,
@@ -84,7 +84,7 @@ impl Places {
 fn place(
     import: &str,
     what: &str,
-    caller: &Caller<'_, State>,
+    caller: &Caller<'_, StoreState>,
     start: i32,
     bytes: u32,
 ) -> wasmtime::Result<Range<usize>> {
@@ -103,7 +103,7 @@ fn place(
 }
 
 /// What the host may see of the applet while it is suspended.
-fn note_progress(caller: &Caller<'_, State>) {
+fn note_progress(caller: &Caller<'_, StoreState>) {
     let fuel_left = caller.as_context().get_fuel().ok();
     let state = caller.data();
     state.mailbox.note(|progress| {
@@ -113,22 +113,22 @@ fn note_progress(caller: &Caller<'_, State>) {
 }
 
 /// Returns the bytes of the payload; minus the bytes that it needs if there is no room for them.
-async fn receive(caller: &mut Caller<'_, State>, to: &Places) -> wasmtime::Result<i32> {
+async fn receive(caller: &mut Caller<'_, StoreState>, to: &Places) -> wasmtime::Result<i32> {
     note_progress(caller);
     let mailbox = caller.data().mailbox.clone();
     let mut message = match poll_fn(|_| mailbox.poll_next(to.payload.len())).await {
-        Next::Message(message) => message,
+        NextMessage::Message(message) => message,
         // No payload is longer than `PAYLOAD_BYTES_MAX`.
-        Next::Larger(needed) => return Ok(-(needed as i32)),
+        NextMessage::Larger(needed) => return Ok(-(needed as i32)),
     };
-    if message.header.kind() == Some(Kind::Call) && arena::part_of(&message.header).is_some() {
+    if message.header.kind() == Some(MessageKind::Call) && arena::part_of(&message.header).is_some() {
         if attach_all(caller) != GuestCode::Ok {
             bail!("a call with a shared buffer, for which the applet's memory has no room left");
         }
         // The host made sure that it lies in the arena.
         message.header.a += HEAP_BASE - caller.data().link.arena_bytes();
     }
-    if message.header.kind() == Some(Kind::Call)
+    if message.header.kind() == Some(MessageKind::Call)
         && let Some(fuel) = caller.data().fuel
     {
         caller.as_context_mut().set_fuel(fuel)?;
@@ -142,14 +142,14 @@ async fn receive(caller: &mut Caller<'_, State>, to: &Places) -> wasmtime::Resul
     Ok(bytes as i32)
 }
 
-async fn send(caller: &mut Caller<'_, State>, header: i32, payload: i32) -> wasmtime::Result<i32> {
+async fn send(caller: &mut Caller<'_, StoreState>, header: i32, payload: i32) -> wasmtime::Result<i32> {
     let header = Places::new("send", caller, header, 0, 0)?.header;
     let (memory, _) = memory_and_state(caller)?;
     let Some(mut header) = memory.get(header).and_then(|bytes| Header::read_from_bytes(bytes).ok()) else {
         bail!("the memory has shrunk")
     };
     let mailbox = caller.data().mailbox.clone();
-    let is_chunk = header.kind() == Some(Kind::Chunk);
+    let is_chunk = header.kind() == Some(MessageKind::Chunk);
     if is_chunk && mailbox.is_cancelled(header.call) {
         return Ok(GuestCode::Cancelled.as_i32());
     }

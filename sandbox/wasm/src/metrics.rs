@@ -9,7 +9,7 @@ use holdfast_sys::process::thread_cpu_time;
 /// What a run cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Metrics {
+pub struct WasmMetrics {
     /// Creating the engine.
     pub engine_time: Duration,
     /// Compiling the applet, or loading it from the cache.
@@ -33,7 +33,7 @@ pub struct Metrics {
     pub heap_dirty: bool,
 }
 
-impl Metrics {
+impl WasmMetrics {
     /// Counts wall and CPU time in which the applet ran.
     pub(crate) fn add(&mut self, (wall_time, cpu_time): (Duration, Duration)) {
         self.wall_time += wall_time;

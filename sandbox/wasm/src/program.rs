@@ -28,7 +28,7 @@ const CORE_VERSION: &[u8] = &[1, 0, 0, 0];
 #[derive(Debug)]
 pub struct Program {
     name: String,
-    code: Code,
+    code: ProgramBytes,
     sha256: OnceLock<[u8; 32]>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum Identity {
 const PIECE_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
-enum Code {
+enum ProgramBytes {
     Bytes(Vec<u8>),
     /// A copy of a file that was written just now, or is none: text, a pipe.
     Copied(Source),
@@ -94,7 +94,7 @@ impl Program {
             let header_bytes = MAGIC.len() + CORE_VERSION.len();
             (&mut file).take(header_bytes as u64).read_to_end(&mut start).map_err(cannot_read)?;
             if start.starts_with(MAGIC) && start.ends_with(CORE_VERSION) && start.len() == header_bytes {
-                return Ok(Program::new(name, Code::File { path: path.to_owned(), file, stamp }));
+                return Ok(Program::new(name, ProgramBytes::File { path: path.to_owned(), file, stamp }));
             }
         }
         let mut rest = start.chain(&file);
@@ -103,14 +103,14 @@ impl Program {
         let is_text = is_text(&name, &start)?;
         let rest = start.chain(rest);
         if has_room(PROGRAM_BYTES_MAX) {
-            return Ok(Program::new(name, Code::Copied(copy(path, rest, is_text)?)));
+            return Ok(Program::new(name, ProgramBytes::Copied(copy(path, rest, is_text)?)));
         }
         let mut bytes = Vec::new();
         read_pieces(path, rest, |piece| {
             bytes.extend_from_slice(piece);
             Ok(())
         })?;
-        Ok(Program::new(name, Code::Bytes(bytes)))
+        Ok(Program::new(name, ProgramBytes::Bytes(bytes)))
     }
 
     /// Takes a program from memory; `name` stands for it in messages.
@@ -121,27 +121,29 @@ impl Program {
     pub fn from_bytes(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Result<Self, WasmError> {
         let (name, bytes) = (name.into(), bytes.into());
         is_text(&name, &bytes)?;
-        Ok(Program::new(name, Code::Bytes(bytes)))
+        Ok(Program::new(name, ProgramBytes::Bytes(bytes)))
     }
 
-    fn new(name: String, code: Code) -> Program {
+    fn new(name: String, code: ProgramBytes) -> Program {
         Program { name, code, sha256: OnceLock::new() }
     }
 
     /// Taken once for each program.
     pub(crate) fn identity(&self) -> Identity {
         match &self.code {
-            Code::Bytes(bytes) => Identity::Sha256(*self.sha256.get_or_init(|| Sha256::digest(bytes).into())),
-            Code::Copied(source) => Identity::Sha256(source.sha256),
-            Code::File { stamp, .. } => Identity::File(stamp.to_bytes()),
+            ProgramBytes::Bytes(bytes) => {
+                Identity::Sha256(*self.sha256.get_or_init(|| Sha256::digest(bytes).into()))
+            }
+            ProgramBytes::Copied(source) => Identity::Sha256(source.sha256),
+            ProgramBytes::File { stamp, .. } => Identity::File(stamp.to_bytes()),
         }
     }
 
     /// Whether what was read of it is what [`Program::identity`] stands for.
     pub(crate) fn is_unchanged(&self) -> bool {
         match &self.code {
-            Code::Bytes(_) | Code::Copied(_) => true,
-            Code::File { file, stamp, .. } => {
+            ProgramBytes::Bytes(_) | ProgramBytes::Copied(_) => true,
+            ProgramBytes::File { file, stamp, .. } => {
                 FileStamp::of_settled(file).is_ok_and(|now| now == Some(*stamp))
             }
         }
@@ -156,7 +158,7 @@ impl Program {
     pub(crate) fn sha256(&self) -> Result<[u8; 32], WasmError> {
         match (&self.code, self.identity()) {
             (_, Identity::Sha256(sha256)) => Ok(sha256),
-            (Code::File { path, file, .. }, _) => {
+            (ProgramBytes::File { path, file, .. }, _) => {
                 let mut sum = Sha256::new();
                 read_pieces(path, whole(path, file)?, |piece| {
                     sum.update(piece);
@@ -165,7 +167,7 @@ impl Program {
                 Ok(sum.finalize().into())
             }
             // Only files have another identity.
-            (Code::Bytes(_) | Code::Copied(_), Identity::File(_)) => {
+            (ProgramBytes::Bytes(_) | ProgramBytes::Copied(_), Identity::File(_)) => {
                 Err(WasmError::host("tell the program's identity", "it has none"))
             }
         }
@@ -174,12 +176,12 @@ impl Program {
     /// What the compiler gets of it; a program in a file is read now.
     pub(crate) fn source(&self) -> Result<Source, WasmError> {
         match &self.code {
-            Code::Copied(source) => source.try_clone().map_err(cannot_copy),
-            Code::File { path, file, stamp } => {
+            ProgramBytes::Copied(source) => source.try_clone().map_err(cannot_copy),
+            ProgramBytes::File { path, file, stamp } => {
                 room_for(stamp.bytes)?;
                 copy(path, whole(path, file)?, false)
             }
-            Code::Bytes(bytes) => {
+            ProgramBytes::Bytes(bytes) => {
                 room_for(bytes.len() as u64)?;
                 copy(Path::new(&self.name), bytes.as_slice(), !bytes.starts_with(MAGIC))
             }

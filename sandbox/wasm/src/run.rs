@@ -14,8 +14,8 @@ use crate::code::{Code, LoadReport};
 use crate::error::WasmError;
 use crate::grant::DirGrant;
 use crate::heap_link::HeapLink;
-use crate::limits::Limits;
-use crate::metrics::Metrics;
+use crate::limits::WasmLimits;
+use crate::metrics::WasmMetrics;
 use crate::program::Program;
 use crate::serving::{Load, Serving};
 use crate::stdio::{Captured, Stdio};
@@ -33,7 +33,7 @@ pub struct RunOptions {
     /// Its standard streams.
     pub stdio: Stdio,
     /// What it may use up.
-    pub limits: Limits,
+    pub limits: WasmLimits,
     /// Memory to be shared with the applet; without, no call has a buffer. It lies right below the heap's place and takes
     /// so much from what the applet's own memory can grow to before a heap or a buffer is used.
     pub arena: Option<Arena>,
@@ -49,7 +49,7 @@ pub struct Finished {
     /// What it offered to be called, if it serves; after a run none of that was called.
     pub functions: Option<Vec<String>>,
     /// What it cost.
-    pub metrics: Metrics,
+    pub metrics: WasmMetrics,
     /// The region that was given to the run, unmapped.
     pub region: Option<Region>,
     /// A failure of the heap that the applet was told only as a number.

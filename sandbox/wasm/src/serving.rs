@@ -17,21 +17,21 @@ use std::time::{Duration, Instant};
 
 use holdfast_channel::Header;
 use holdfast_channel::hello::Names;
-use holdfast_channel::protocol::{HostMessage, Kind};
+use holdfast_channel::protocol::{HostMessage, MessageKind};
 use holdfast_crossings::{Applet, Kind as AppletKind, Mark};
 use holdfast_region::Region;
 use holdfast_sys::special_bits::Surrendered;
 use tokio::runtime::{Handle, Runtime};
 
 use crate::code::{Code, LoadReport};
-use crate::control::{Control, Interrupt};
+use crate::control::{Interrupt, RunControl};
 use crate::error::WasmError;
-use crate::execution::{self, Done, Execution, Terms};
+use crate::execution::{self, Done, Execution, ExecutionTerms};
 use crate::grant::Access;
 use crate::heap_link::HeapLink;
-use crate::limits::Limits;
+use crate::limits::WasmLimits;
 use crate::mailbox::{Mailbox, Message, PAYLOAD_BYTES_MAX, Seen};
-use crate::metrics::{Clocks, Metrics};
+use crate::metrics::{Clocks, WasmMetrics};
 use crate::program::Program;
 use crate::run::{Finished, RunOptions};
 use crate::stdio::Captured;
@@ -91,7 +91,7 @@ pub struct Serving {
     execution: Option<Execution>,
     runtime: Option<Runtime>,
     mailbox: Arc<Mailbox>,
-    control: Arc<Control>,
+    control: Arc<RunControl>,
     link: Arc<HeapLink>,
     /// Outlives the execution, which is dropped first.
     _code: Arc<Code>,
@@ -130,7 +130,8 @@ pub fn serve(
 }
 
 /// How the code of a program is come by: of its own, or shared.
-pub(crate) type Load = fn(&Program, &Limits, Option<&Path>, &mut LoadReport) -> Result<Arc<Code>, WasmError>;
+pub(crate) type Load =
+    fn(&Program, &WasmLimits, Option<&Path>, &mut LoadReport) -> Result<Arc<Code>, WasmError>;
 
 impl Serving {
     pub(crate) fn start(
@@ -162,7 +163,7 @@ impl Serving {
             }
         };
         let mailbox = store.data().mailbox.clone();
-        let control = Control::new(&code.engine);
+        let control = RunControl::new(&code.engine);
         Ok(Serving {
             execution: Some(execution::begin(&code, store, control.clone())),
             runtime: Some(runtime),
@@ -199,7 +200,7 @@ impl Serving {
         if bytes > PAYLOAD_BYTES_MAX {
             return Err(SendError::TooLarge { bytes, limit_bytes: PAYLOAD_BYTES_MAX });
         }
-        if header.kind() == Some(Kind::Call) {
+        if header.kind() == Some(MessageKind::Call) {
             let arena_bytes = self.link.arena_bytes();
             if arena::part_of(&header).is_some_and(|part| !arena::holds(arena_bytes, part)) {
                 return Err(SendError::NoSuchBuffer);
@@ -209,7 +210,7 @@ impl Serving {
         self.mailbox
             .post(Message { header, payload })
             .map_err(|queued_bytes| SendError::Full { queued_bytes })?;
-        if header.kind() == Some(Kind::Call) {
+        if header.kind() == Some(MessageKind::Call) {
             self.called = Instant::now();
         }
         Ok(())
@@ -268,7 +269,7 @@ impl Serving {
     }
 
     /// What the applet has cost so far.
-    pub fn metrics(&self) -> Metrics {
+    pub fn metrics(&self) -> WasmMetrics {
         let mut metrics = self.report.metrics;
         let progress = self.mailbox.progress();
         let (wall_time, cpu_time) = progress.instantiated.unwrap_or((metrics.wall_time, metrics.cpu_time));
@@ -404,7 +405,7 @@ impl Serving {
             let exact = deadline.saturating_duration_since(self.called);
             Duration::from_millis((exact + Duration::from_micros(500)).as_millis() as u64)
         });
-        let terms = Terms {
+        let terms = ExecutionTerms {
             applet: &self.applet,
             control: &self.control,
             time_limit: self.time_limit.or(limit).unwrap_or_default(),

@@ -11,7 +11,7 @@ use crate::heap_link::HeapLink;
 use crate::limits::Limiter;
 use crate::mailbox::Mailbox;
 
-pub(crate) struct State {
+pub(crate) struct StoreState {
     pub(crate) wasi: WasiP1Ctx,
     pub(crate) limiter: Limiter,
     pub(crate) link: Arc<HeapLink>,
@@ -24,7 +24,7 @@ pub(crate) struct State {
     pub(crate) crossings: Mark,
 }
 
-impl State {
+impl StoreState {
     /// Counts a descriptor that was closed.
     pub(crate) fn closed_if(&mut self, closed: bool) {
         self.open_descriptors = self.open_descriptors.saturating_sub(u32::from(closed));
@@ -33,20 +33,20 @@ impl State {
 
 /// Why the host stopped the applet; travels through wasmtime as an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum StopCause {
     TimeLimit,
     HostFault,
     Interrupted,
 }
 
-impl fmt::Display for Stop {
+impl fmt::Display for StopCause {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Stop::TimeLimit => write!(formatter, "time limit"),
-            Stop::Interrupted => write!(formatter, "stopped by the host"),
-            Stop::HostFault => write!(formatter, "fault in host code on the applet's behalf"),
+            StopCause::TimeLimit => write!(formatter, "time limit"),
+            StopCause::Interrupted => write!(formatter, "stopped by the host"),
+            StopCause::HostFault => write!(formatter, "fault in host code on the applet's behalf"),
         }
     }
 }
 
-impl std::error::Error for Stop {}
+impl std::error::Error for StopCause {}

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::control::{Control, NEVER, clock_ns};
+use crate::control::{NEVER, RunControl, clock_ns};
 
 static NEXT_NS: AtomicU64 = AtomicU64::new(NEVER);
 static WATCHED: Mutex<Watched> =
@@ -24,7 +24,7 @@ static CHANGED: Condvar = Condvar::new();
 const PRUNE_MIN: usize = 64;
 
 struct Watched {
-    controls: Vec<Weak<Control>>,
+    controls: Vec<Weak<RunControl>>,
     prune_at: usize,
     /// The process that has the thread: a fork takes this memory along, and the thread not.
     runs_in: Option<u32>,
@@ -36,7 +36,7 @@ fn lock() -> MutexGuard<'static, Watched> {
 }
 
 /// Alerts `control` once `deadline_ns` is over, unless it is armed anew before.
-pub(crate) fn watch(control: &Arc<Control>, deadline_ns: u64) -> io::Result<()> {
+pub(crate) fn watch(control: &Arc<RunControl>, deadline_ns: u64) -> io::Result<()> {
     if !control.is_registered.load(Ordering::Relaxed) {
         register(control)?;
     }
@@ -48,7 +48,7 @@ pub(crate) fn watch(control: &Arc<Control>, deadline_ns: u64) -> io::Result<()> 
     Ok(())
 }
 
-fn register(control: &Arc<Control>) -> io::Result<()> {
+fn register(control: &Arc<RunControl>) -> io::Result<()> {
     let mut watched = lock();
     let process = std::process::id();
     if watched.runs_in != Some(process) {
@@ -91,7 +91,7 @@ fn tick() {
 }
 
 /// Alerts everybody whose deadline is over; returns the earliest of the others.
-fn fire(controls: &mut Vec<Weak<Control>>, now_ns: u64) -> u64 {
+fn fire(controls: &mut Vec<Weak<RunControl>>, now_ns: u64) -> u64 {
     let mut next_ns = NEVER;
     controls.retain(|control| {
         let Some(control) = control.upgrade() else { return false };

@@ -21,7 +21,7 @@ use crate::crossings;
 use crate::descriptors;
 use crate::error::WasmError;
 use crate::grant::{Access, DirGrant};
-use crate::state::{State, Stop};
+use crate::state::{StopCause, StoreState};
 use crate::stdio::{Captured, Stdio};
 
 pub(crate) const MODULE: &str = "wasi_snapshot_preview1";
@@ -75,14 +75,14 @@ fn refuse_reading_within_writing(dirs: &[DirGrant]) -> Result<(), WasmError> {
 }
 
 /// Adds WASI preview 1 to a linker.
-pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
-    p1::add_to_linker_async(linker, |state: &mut State| &mut state.wasi)?;
+pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
+    p1::add_to_linker_async(linker, |state: &mut StoreState| &mut state.wasi)?;
     linker.allow_shadowing(true);
     crossings::add_to_linker(linker)?;
     linker.func_wrap(
         MODULE,
         "proc_exit",
-        |caller: Caller<'_, State>, status: i32| -> wasmtime::Result<()> {
+        |caller: Caller<'_, StoreState>, status: i32| -> wasmtime::Result<()> {
             let _crossing = caller.data().crossings.cross("proc_exit");
             Err(I32Exit(status).into())
         },
@@ -90,7 +90,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
     linker.func_wrap_async(
         MODULE,
         "fd_read",
-        |mut caller: Caller<'_, State>, (fd, buffers, buffers_len, out): (i32, i32, i32, i32)| {
+        |mut caller: Caller<'_, StoreState>, (fd, buffers, buffers_len, out): (i32, i32, i32, i32)| {
             Box::new(async move {
                 let _crossing = caller.data().crossings.cross("fd_read");
                 let fuel = caller.as_context_mut().hostcall_fuel();
@@ -98,7 +98,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
                 if let Some(target) = first_buffer(memory, buffers, buffers_len) {
                     state.link.prepare_kernel_write(&target);
                     if state.link.host_fault().is_some() {
-                        return Err(Stop::HostFault.into());
+                        return Err(StopCause::HostFault.into());
                     }
                 }
                 state.wasi.set_hostcall_fuel(fuel);
@@ -110,7 +110,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
     linker.func_wrap_async(
         MODULE,
         "poll_oneoff",
-        |mut caller: Caller<'_, State>, (subscriptions, events, count, out): (i32, i32, i32, i32)| {
+        |mut caller: Caller<'_, StoreState>, (subscriptions, events, count, out): (i32, i32, i32, i32)| {
             Box::new(async move {
                 let _crossing = caller.data().crossings.cross("poll_oneoff");
                 let fuel = caller.as_context_mut().hostcall_fuel();
@@ -133,8 +133,8 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
 }
 
 pub(crate) fn memory_and_state<'a>(
-    caller: &'a mut Caller<'_, State>,
-) -> wasmtime::Result<(&'a mut [u8], &'a mut State)> {
+    caller: &'a mut Caller<'_, StoreState>,
+) -> wasmtime::Result<(&'a mut [u8], &'a mut StoreState)> {
     match caller.get_export("memory") {
         Some(Extern::Memory(memory)) => Ok(memory.data_and_store_mut(caller)),
         _ => bail!("the applet exports no memory named `memory`"),

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU32;
 
 use holdfast_channel::header::{Header, MORE};
 use holdfast_channel::hello::Names;
-use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind};
+use holdfast_channel::protocol::{AppletMessage, HostMessage, MessageKind};
 use holdfast_channel::ring::{CONSUMER_POSITION, DATA_WORD, PRODUCER_POSITION, ROOM_WORD};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Boot, ChannelError, Endpoint, Handle, Layout, Producer, Shared, Side};
@@ -102,7 +102,7 @@ impl Applet {
     fn step(&self) {
         let Some(store) = self.stores.borrow_mut().next() else { return };
         let kind_of =
-            |kind: u8| Kind::ALL.get(usize::from(kind)).map_or(u16::from(kind), |kind| *kind as u16);
+            |kind: u8| MessageKind::ALL.get(usize::from(kind)).map_or(u16::from(kind), |kind| *kind as u16);
         match store {
             Store::Honest { kind, bytes, index, a, text } => {
                 let mut payload = text;

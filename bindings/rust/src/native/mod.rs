@@ -27,7 +27,7 @@ use crate::serve::ServeError;
 use crate::transport::{Transport, TransportError};
 use boot::Refused;
 use channel::Channel;
-use holdfast_channel::note::{KEEPS_ORDER, Note};
+use holdfast_channel::note::{KEEPS_ORDER, ProgramNote};
 use holdfast_channel::protocol::{AppletMessage, status};
 use holdfast_channel::{Handle, Header};
 
@@ -94,7 +94,7 @@ static AT_EXIT: extern "C" fn() = at_exit;
 /// it must be for that, where the boot record asks for it. Linkers keep a section of this name, and its kind, as a note.
 #[used]
 #[unsafe(link_section = ".note.holdfast")]
-static PROMISES: Note = Note::new(KEEPS_ORDER);
+static PROMISES: ProgramNote = ProgramNote::new(KEEPS_ORDER);
 
 /// Makes everything durable at a level, or a code.
 pub(crate) fn commit(level: u32) -> Result<(), i32> {

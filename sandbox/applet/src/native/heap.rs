@@ -64,7 +64,7 @@ impl Native {
             Ok(()) => region.commit(durability).map(drop),
             Err(Unpublished::RolledBack(error)) => Err(error),
             // The region refuses everything from here on, so the call cannot count either.
-            Err(Unpublished::Over(_)) => return status::FAILED,
+            Err(Unpublished::Ended(_)) => return status::FAILED,
         };
         match committed {
             Ok(()) => status::OK,
@@ -83,7 +83,7 @@ impl Native {
         let Some(region) = &mut self.region else { return Ok(()) };
         copied.and_then(|()| region.publish().map(drop)).map_err(|error| match region.rollback() {
             Ok(_) => Unpublished::RolledBack(error),
-            Err(error) => Unpublished::Over(error.into()),
+            Err(error) => Unpublished::Ended(error.into()),
         })
     }
 

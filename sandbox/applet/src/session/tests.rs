@@ -5,7 +5,7 @@ use super::*;
 use holdfast_crossings::Mark;
 
 use crate::buffer::SharedBuffer;
-use crate::kind::Kind;
+use crate::kind::SandboxKind;
 use crate::sandbox::Ended;
 
 /// Serves one function. In its call it stops in the middle of a message, and then the call is cancelled.
@@ -76,7 +76,7 @@ impl Sandbox for Stalling {
     }
 
     fn metrics(&self) -> Metrics {
-        Metrics::new(Kind::Native)
+        Metrics::new(SandboxKind::Native)
     }
 
     fn weaker(&self) -> Vec<String> {
@@ -118,6 +118,6 @@ fn an_applet_that_stops_in_the_middle_of_a_message_ignored_the_cancellation() {
         is_counted: false,
     };
     assert!(matches!(session.call(&request), Ok(Ok(()))));
-    let Err(Over(failure)) = session.step() else { panic!("it has a result") };
+    let Err(SessionEnded(failure)) = session.step() else { panic!("it has a result") };
     assert!(matches!(failure, Some(Failure::IgnoredCancel { .. })), "{failure:?}");
 }

@@ -39,7 +39,7 @@ const NO_REPORT: i32 = 3;
 
 /// What the process is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct CompileRequest {
     /// The process that wants the code.
     pub(crate) parent: u32,
     /// Private memory that compiling may take.
@@ -50,18 +50,18 @@ pub(crate) struct Request {
     pub(crate) count_fuel: bool,
 }
 
-impl Request {
+impl CompileRequest {
     pub(crate) fn to_text(&self) -> String {
-        let Request { parent, memory_bytes, cpu_s, threads, count_fuel } = self;
+        let CompileRequest { parent, memory_bytes, cpu_s, threads, count_fuel } = self;
         format!("{VERSION} {parent} {memory_bytes} {cpu_s} {threads} {}", u8::from(*count_fuel))
     }
 
-    fn read(text: &str) -> Option<Request> {
+    fn read(text: &str) -> Option<CompileRequest> {
         let mut words = text.split(' ');
         if words.next() != Some(VERSION) {
             return None;
         }
-        let request = Request {
+        let request = CompileRequest {
             parent: words.next()?.parse().ok()?,
             memory_bytes: words.next()?.parse().ok()?,
             cpu_s: words.next()?.parse().ok()?,
@@ -104,7 +104,7 @@ pub(crate) fn run_if_asked() {
     if worker::is_privileged() {
         return;
     }
-    let Some(request) = std::env::var(REQUEST).ok().as_deref().and_then(Request::read) else { return };
+    let Some(request) = std::env::var(REQUEST).ok().as_deref().and_then(CompileRequest::read) else { return };
     if !worker::is_parent(request.parent) {
         return;
     }
@@ -115,7 +115,7 @@ pub(crate) fn run_if_asked() {
     })
 }
 
-fn run(request: &Request) -> io::Result<()> {
+fn run(request: &CompileRequest) -> io::Result<()> {
     let (confined, files) = match confine(request) {
         Ok(files) => (Ok(()), files),
         Err(error) => (Err(error), Files::open()?),
@@ -143,7 +143,7 @@ impl Files {
     }
 }
 
-fn confine(request: &Request) -> Result<Files, String> {
+fn confine(request: &CompileRequest) -> Result<Files, String> {
     let threads = request.threads as u64;
     let limits = Limits {
         data_bytes: request.memory_bytes,
@@ -161,7 +161,7 @@ fn confine(request: &Request) -> Result<Files, String> {
     Ok(files)
 }
 
-fn compile(request: &Request, files: &Files) -> Result<Vec<u8>, Refusal> {
+fn compile(request: &CompileRequest, files: &Files) -> Result<Vec<u8>, Refusal> {
     let mut program = vec![0; files.program_bytes as usize];
     let cannot = |what: &str, error: String| Refusal::NotConfined(format!("{what}: {error}"));
     files
@@ -183,10 +183,11 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_it_was_written() {
-        let request = Request { parent: 7, memory_bytes: 1 << 30, cpu_s: 60, threads: 2, count_fuel: true };
-        assert_eq!(Request::read(&request.to_text()), Some(request.clone()));
+        let request =
+            CompileRequest { parent: 7, memory_bytes: 1 << 30, cpu_s: 60, threads: 2, count_fuel: true };
+        assert_eq!(CompileRequest::read(&request.to_text()), Some(request.clone()));
         for text in ["", "1", "2 7 1 1 1 1", "1 7 1 1 1 1 1", "1 x 1 1 1 1"] {
-            assert_eq!(Request::read(text), None, "{text}");
+            assert_eq!(CompileRequest::read(text), None, "{text}");
         }
     }
 
