@@ -9,14 +9,14 @@ use crate::Split;
 
 /// Bars double in width: bar `n` holds what took less than `2^n` ns, and not less than half of that. The last has all
 /// from 39 hours on.
-pub const BARS: usize = 48;
+pub(crate) const BARS: usize = 48;
 
 /// Two digits: 1 %.
 const DIGITS: u8 = 2;
 
 /// The calls of one bar.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Bar {
+pub(crate) struct Bar {
     /// How many.
     pub calls: u64,
     /// Their time.
@@ -25,7 +25,7 @@ pub struct Bar {
 
 /// How long the calls of one kind took.
 #[derive(Clone, Debug)]
-pub struct Latency {
+pub(crate) struct Latency {
     percentiles: Histogram<u64>,
     bars: [Bar; BARS],
     max_ns: u64,
@@ -49,7 +49,7 @@ fn empty() -> Histogram<u64> {
 
 impl Latency {
     /// Counts a call.
-    pub fn add(&mut self, time: &Split) {
+    pub(crate) fn add(&mut self, time: &Split) {
         if self.percentiles.record(time.wall_ns.max(1)).is_err() {
             // More than it can grow to: counts as the largest value that it holds.
             self.percentiles.saturating_record(u64::MAX);
@@ -62,13 +62,13 @@ impl Latency {
 
     /// How many calls.
     #[must_use]
-    pub fn calls(&self) -> u64 {
+    pub(crate) fn calls(&self) -> u64 {
         self.percentiles.len()
     }
 
     /// The time that this part of the calls (0 to 1) took at most, within 1 %; 0 without calls.
     #[must_use]
-    pub fn at_ns(&self, part: f64) -> u64 {
+    pub(crate) fn at_ns(&self, part: f64) -> u64 {
         if self.percentiles.is_empty() {
             return 0;
         }
@@ -78,14 +78,14 @@ impl Latency {
 
     /// The longest call, exactly.
     #[must_use]
-    pub fn max_ns(&self) -> u64 {
+    pub(crate) fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
     /// An interval that holds the true median with a probability of 95 %, by order statistics: it asks for no shape of
     /// the distribution. None with fewer than 6 calls, of which nothing can be said.
     #[must_use]
-    pub fn median_interval_ns(&self) -> Option<(u64, u64)> {
+    pub(crate) fn median_interval_ns(&self) -> Option<(u64, u64)> {
         let calls = self.calls();
         let (low, high) = crate::statistics::median_ranks(usize::try_from(calls).unwrap_or(usize::MAX))?;
         let at = |rank: usize| self.at_ns((rank as f64 + 0.5) / calls as f64);
@@ -94,7 +94,7 @@ impl Latency {
 
     /// The bars that hold calls, from the shortest to the longest, with those between them.
     #[must_use]
-    pub fn bars(&self) -> Vec<(usize, Bar)> {
+    pub(crate) fn bars(&self) -> Vec<(usize, Bar)> {
         let used = |bar: &Bar| bar.calls > 0;
         let Some(first) = self.bars.iter().position(used) else { return Vec::new() };
         let last = self.bars.iter().rposition(used).unwrap_or(first);
@@ -104,14 +104,14 @@ impl Latency {
 
 /// The bar that holds a time.
 #[must_use]
-pub fn bar_of(time_ns: u64) -> usize {
+pub(crate) fn bar_of(time_ns: u64) -> usize {
     let bits = (u64::BITS - time_ns.leading_zeros()) as usize;
     bits.min(BARS - 1)
 }
 
 /// Where a bar ends: all in it took less. The last one has no end.
 #[must_use]
-pub fn bar_end_ns(index: usize) -> u64 {
+pub(crate) fn bar_end_ns(index: usize) -> u64 {
     if index + 1 >= BARS { u64::MAX } else { 1 << index }
 }
 

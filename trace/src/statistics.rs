@@ -3,7 +3,7 @@
 /// The places (from 0) of the sorted values between which the true median is with a probability of 95 % or more. None with
 /// fewer than 6 values: even the smallest and the largest of 5 miss it more often than that.
 #[must_use]
-pub fn median_ranks(values: usize) -> Option<(usize, usize)> {
+pub(crate) fn median_ranks(values: usize) -> Option<(usize, usize)> {
     if values < 6 {
         return None;
     }
@@ -28,7 +28,7 @@ pub fn median_ranks(values: usize) -> Option<(usize, usize)> {
 
 /// The median of some values, and where it is for sure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Median {
+pub(crate) struct Median {
     /// The middle one, or the mean of the two in the middle.
     pub value: f64,
     /// With a probability of 95 %; None with fewer than 6 values.
@@ -38,7 +38,7 @@ pub struct Median {
 impl Median {
     /// None of no values.
     #[must_use]
-    pub fn of(values: &[f64]) -> Option<Median> {
+    pub(crate) fn of(values: &[f64]) -> Option<Median> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let middle = sorted.len() / 2;
@@ -50,7 +50,7 @@ impl Median {
 
     /// Whether two are apart for sure: both have an interval, and these do not touch.
     #[must_use]
-    pub fn differs_from(&self, other: &Median) -> Option<bool> {
+    pub(crate) fn differs_from(&self, other: &Median) -> Option<bool> {
         let ((low, high), (other_low, other_high)) = (self.interval?, other.interval?);
         Some(high < other_low || other_high < low)
     }

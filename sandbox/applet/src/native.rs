@@ -19,7 +19,7 @@ use holdfast_channel::note;
 use holdfast_channel::protocol::{AppletMessage, HostMessage, MessageKind};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
-use holdfast_crossings::{Applet, Kind as AppletKind, Mark};
+use holdfast_crossings::{Applet, AppletKind, Mark};
 use holdfast_jail::{
     Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant, Weakness,
 };

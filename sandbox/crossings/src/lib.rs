@@ -24,7 +24,7 @@ pub use mark::{Applet, Interval, Mark};
 pub use read::{Ending, Host, RECORDS_MAX, Read, read};
 #[doc(hidden)]
 pub use record::frame;
-pub use record::{Answer, Kind, NAME_BYTES_MAX, Record};
+pub use record::{Answer, AppletKind, NAME_BYTES_MAX, Record};
 
 /// Whether what crosses is marked in this process: for functions that are worth their cost only then.
 #[must_use]

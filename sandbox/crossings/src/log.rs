@@ -18,8 +18,8 @@ use rustix::time::{ClockId, clock_gettime};
 use zerocopy::IntoBytes;
 
 use crate::record::{
-    FLAG_AT_REST, FRAME_BYTES, FRAME_BYTES_MAX, FrameHead, Kind, MAGIC, NAME_BYTES_MAX, RECORD_BYTES_MAX,
-    Record,
+    AppletKind, FLAG_AT_REST, FRAME_BYTES, FRAME_BYTES_MAX, FrameHead, MAGIC, NAME_BYTES_MAX,
+    RECORD_BYTES_MAX, Record,
 };
 
 /// Records are written this long after the first of them at the latest, as soon as another one comes.
@@ -114,7 +114,7 @@ impl Log {
     }
 
     /// An applet is being started: its number.
-    pub(crate) fn begin(&self, kind: Kind, name: &str) -> u32 {
+    pub(crate) fn begin(&self, kind: AppletKind, name: &str) -> u32 {
         let start_ns = now_ns();
         let mut inner = self.lock();
         let process = std::process::id();

@@ -1,7 +1,7 @@
 //! What a host marks with.
 
 use crate::log::{Log, log, now_ns};
-use crate::record::{Answer, Kind, Record};
+use crate::record::{Answer, AppletKind, Record};
 
 /// An applet, for as long as it is there. When the last one of a process goes, all that was marked is written.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ enum What {
 impl Applet {
     /// An applet is being started; `name` is what people know it by.
     #[must_use]
-    pub fn begin(kind: Kind, name: &str) -> Applet {
+    pub fn begin(kind: AppletKind, name: &str) -> Applet {
         let Some(log) = log() else { return Applet(Mark::default()) };
         Applet(Mark { log: Some(log), applet: log.begin(kind, name) })
     }

@@ -22,7 +22,7 @@ pub(crate) const FLAG_AT_REST: u32 = 1;
 
 /// The kinds of applets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Kind {
+pub enum AppletKind {
     /// In the host's process, whose functions it imports.
     Wasm,
     /// A process of its own, whose system calls a filter lets through or gives to the host.
@@ -55,7 +55,7 @@ pub enum Record {
         /// Its number in this process.
         applet: u32,
         /// Of which kind.
-        kind: Kind,
+        kind: AppletKind,
         /// What runs, by [`Record::Name`].
         name: u32,
         /// When.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use holdfast_channel::Header;
 use holdfast_channel::hello::Names;
 use holdfast_channel::protocol::{HostMessage, MessageKind};
-use holdfast_crossings::{Applet, Kind as AppletKind, Mark};
+use holdfast_crossings::{Applet, AppletKind, Mark};
 use holdfast_region::Region;
 use holdfast_sys::special_bits::Surrendered;
 use tokio::runtime::{Handle, Runtime};

@@ -3,11 +3,10 @@
 
 #![no_main]
 
-use holdfast_trace::classes::Scheme;
 use holdfast_trace::import;
 use holdfast_trace::report::document::Sleep;
 use holdfast_trace::report::{Look, terminal};
-use holdfast_trace::summary::{Options, Summary};
+use holdfast_trace::{Scheme, Summary, SummaryOptions as Options};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (bool, &[u8])| {

@@ -2,13 +2,11 @@
 
 use std::path::Path;
 
-use holdfast_trace::Event;
-use holdfast_trace::classes::Scheme;
 use holdfast_trace::report::document::{Sleep, Source};
 use holdfast_trace::report::{
-    self, By, Look, Page, Part, Report, Whole, WriteError, perfetto, study, write_whole,
+    self, Grouping, Look, Page, Part, Report, WholeFile, WriteError, perfetto, study, write_whole,
 };
-use holdfast_trace::summary::{Options, Summary};
+use holdfast_trace::{Event, Scheme, Summary, SummaryOptions as Options};
 
 use crate::failure;
 use crate::show_args::{ByArg, SchemeArg, ShowArgs, SleepArg, SumArgs};
@@ -25,7 +23,7 @@ pub(crate) struct Collector {
 
 /// Every call for a viewer. A disk that is full ends this, and not the trace.
 struct Lanes {
-    writer: Option<perfetto::Writer<Whole>>,
+    writer: Option<perfetto::Writer<WholeFile>>,
     failed: Option<Failure>,
 }
 
@@ -48,7 +46,7 @@ impl Collector {
     pub(crate) fn new(show: &ShowArgs, began_ns: u64, live: Option<Live>) -> Result<Collector, Failure> {
         let options = options(&show.sum, Sleep::Measured);
         let lanes = |path: &Path| {
-            let file = if is_output(path) { Whole::standard_output() } else { Whole::create(path) }
+            let file = if is_output(path) { WholeFile::standard_output() } else { WholeFile::create(path) }
                 .map_err(failure::of_write)?;
             let writer = perfetto::Writer::new(file, began_ns, options.scheme)
                 .map_err(|source| WriteError { path: path.to_owned(), source, old_stays: false })
@@ -120,11 +118,11 @@ pub(crate) fn show(
 /// How tables look on a stream.
 pub(crate) fn look(sum: &SumArgs, by: Option<ByArg>, stream: terminal::Stream) -> Look {
     let by = by.map(|by| match by {
-        ByArg::Class => By::Class,
-        ByArg::Call => By::Call,
-        ByArg::Thread => By::Thread,
-        ByArg::Process => By::Process,
-        ByArg::Crossing => By::Crossing,
+        ByArg::Class => Grouping::Class,
+        ByArg::Call => Grouping::Call,
+        ByArg::Thread => Grouping::Thread,
+        ByArg::Process => Grouping::Process,
+        ByArg::Crossing => Grouping::Crossing,
     });
     Look { width: terminal::width(stream), colour: terminal::colour(stream), top: usize::from(sum.top), by }
 }

@@ -5,15 +5,14 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use holdfast_sys::counted::counted;
-use holdfast_trace::classes::Scheme;
-use holdfast_trace::crossings::{Crossings, Kept};
 use holdfast_trace::diff::{self, Diff, Runs};
 use holdfast_trace::import::{self, Beside};
 use holdfast_trace::matrix::{self, MatrixError, Plan, Run};
 use holdfast_trace::report::document::{FORMAT, Sleep};
 use holdfast_trace::report::{self, Look, Page, Report, study};
-use holdfast_trace::summary::Summary;
-use holdfast_trace::{Ending, Event, Program, Recording, Settings, StopFlag, Target};
+use holdfast_trace::{
+    CallsInMemory, Crossings, Ending, Event, Program, Recording, Scheme, Settings, StopFlag, Summary, Target,
+};
 
 use crate::args::ReportArgs;
 use crate::collect::{self, Collector, save};
@@ -82,7 +81,7 @@ fn read(
     scheme: Scheme,
     mut add: impl FnMut(&Event),
 ) -> Option<Crossings> {
-    let mut kept = recording.crossings().map(|_| Kept::new(scheme));
+    let mut kept = recording.crossings().map(|_| CallsInMemory::new(scheme));
     for event in &mut *recording {
         add(&event);
         kept.iter_mut().for_each(|kept| kept.add(&event));

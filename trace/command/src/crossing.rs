@@ -4,9 +4,8 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 
-use holdfast_trace::crossings::{Crossings, Kept};
 use holdfast_trace::report::document::Sleep;
-use holdfast_trace::{Event, Recorder, Settings};
+use holdfast_trace::{CallsInMemory, Crossings, Event, Recorder, Settings};
 
 use crate::collect;
 use crate::show_args::ShowArgs;
@@ -16,7 +15,7 @@ use holdfast_command::exit::{Failure, HOST_FAILED};
 pub(crate) struct Crossing {
     /// Without a name, so that no applet that was granted its directory can come by it.
     record: File,
-    kept: Kept,
+    kept: CallsInMemory,
 }
 
 impl Crossing {
@@ -34,7 +33,7 @@ impl Crossing {
         let path = format!("/proc/{}/fd/{}", std::process::id(), record.as_raw_fd());
         settings.environment.push((holdfast_crossings::VARIABLE.into(), path.into()));
         let options = collect::options(&show.sum, Sleep::Measured);
-        Ok(Crossing { record, kept: Kept::new(options.scheme) })
+        Ok(Crossing { record, kept: CallsInMemory::new(options.scheme) })
     }
 
     pub(crate) fn add(&mut self, event: &Event) {

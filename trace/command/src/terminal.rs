@@ -5,9 +5,9 @@ use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use holdfast_trace::Summary;
 use holdfast_trace::report::document::Source;
 use holdfast_trace::report::watch;
-use holdfast_trace::summary::Summary;
 
 use holdfast_command::exit::{Failure, OTHER, USAGE};
 

@@ -15,8 +15,8 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-pub use names::known_as;
-pub use refined::place;
+pub(crate) use names::known_as;
+pub(crate) use refined::place;
 
 /// The three classes.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
@@ -161,7 +161,7 @@ pub enum Scheme {
 
 /// What a call can wait for.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Waits {
+pub(crate) struct Waits {
     /// Another program, a person, a clock: sleep, that no faster memory takes away.
     pub event: bool,
     /// A device.
@@ -172,7 +172,7 @@ pub struct Waits {
 
 impl Waits {
     /// For nothing.
-    pub const NEVER: Waits = Waits { event: false, io: false, lock: false };
+    pub(crate) const NEVER: Waits = Waits { event: false, io: false, lock: false };
 
     fn parse(text: &str) -> Option<Waits> {
         let mut waits = Waits::NEVER;
@@ -191,31 +191,27 @@ impl Waits {
 
 /// Where a call belongs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Place {
+pub(crate) struct Treatment {
     /// Its part; [`Subclass::class`] has the class.
     pub subclass: Subclass,
     /// What it can wait for.
     pub waits: Waits,
 }
 
-impl Place {
+impl Treatment {
     /// Of calls that no table knows.
-    pub(crate) const UNKNOWN: Place = Place { subclass: Subclass::System, waits: Waits::NEVER };
+    pub(crate) const UNKNOWN: Treatment = Treatment { subclass: Subclass::System, waits: Waits::NEVER };
 }
 
 /// A row of the table.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Of the call on x86-64.
     pub number: u32,
     /// As the kernel calls it.
     pub name: &'static str,
     /// Where it belongs by its name.
-    pub place: Place,
-    /// Whether the study itself placed it; the others were placed by its definitions.
-    pub placed_by_the_study: bool,
-    /// What decides in the refined scheme, or what is special.
-    pub note: &'static str,
+    pub place: Treatment,
 }
 
 static TEXT: &str = include_str!("../../data/syscall-classes.tsv");
@@ -234,38 +230,27 @@ fn row(line: &'static str) -> Option<Entry> {
     let subclass = fields.next()?;
     let subclass = Subclass::ALL.into_iter().find(|known| known.id() == subclass)?;
     let waits = Waits::parse(fields.next()?)?;
-    let placed_by_the_study = match fields.next()? {
-        "paper" => true,
-        "ours" => false,
-        _ => return None,
-    };
-    let note = fields.next()?;
-    let note = if note == "-" { "" } else { note };
+    // The last two are for readers: whether the study itself placed the call, or this project by
+    // the study's definitions, and what decides in the refined scheme.
+    fields.next().filter(|by| ["paper", "ours"].contains(by))?;
+    fields.next()?;
     (subclass.class().id() == class && fields.next().is_none()).then_some(Entry {
         number,
         name,
-        place: Place { subclass, waits },
-        placed_by_the_study,
-        note,
+        place: Treatment { subclass, waits },
     })
-}
-
-/// All calls of x86-64, by number.
-#[must_use]
-pub fn table() -> &'static [Entry] {
-    &TABLE
 }
 
 /// The call with this number on x86-64.
 #[must_use]
-pub fn by_number(number: u32) -> Option<&'static Entry> {
+pub(crate) fn by_number(number: u32) -> Option<&'static Entry> {
     let index = TABLE.binary_search_by_key(&number, |entry| entry.number).ok()?;
     TABLE.get(index)
 }
 
 /// The call with this name on x86-64.
 #[must_use]
-pub fn by_name(name: &str) -> Option<&'static Entry> {
+pub(crate) fn by_name(name: &str) -> Option<&'static Entry> {
     TABLE.get(*BY_NAME.get(name)?)
 }
 

@@ -49,7 +49,7 @@ const ALIASES: &[(&str, &str)] = &[
 
 /// The call of x86-64 that does the same as the one with this name.
 #[must_use]
-pub fn known_as(name: &str) -> Option<&'static Entry> {
+pub(crate) fn known_as(name: &str) -> Option<&'static Entry> {
     let alias = || {
         let index = ALIASES.binary_search_by_key(&name, |(other, _)| other).ok()?;
         by_name(ALIASES.get(index)?.1)

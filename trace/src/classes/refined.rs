@@ -2,7 +2,7 @@
 //!
 //! Invariant: a call about which nothing more is known (no arguments, an unknown descriptor) stays where its name puts it.
 
-use super::{Entry, Place, Scheme, Subclass, Waits};
+use super::{Entry, Scheme, Subclass, Treatment, Waits};
 use crate::Object;
 
 /// Flags and commands, as Linux has them on x86.
@@ -27,15 +27,20 @@ mod flags {
 
 /// Where a call belongs in a scheme. `entry` is the call of x86-64 that does the same, if there is one.
 #[must_use]
-pub fn place(scheme: Scheme, entry: Option<&Entry>, arguments: &[u64; 6], object: Object) -> Place {
-    let Some(entry) = entry else { return Place::UNKNOWN };
+pub(crate) fn place(
+    scheme: Scheme,
+    entry: Option<&Entry>,
+    arguments: &[u64; 6],
+    object: Object,
+) -> Treatment {
+    let Some(entry) = entry else { return Treatment::UNKNOWN };
     match scheme {
         Scheme::Paper => entry.place,
         Scheme::Refined => refine(entry, arguments, object),
     }
 }
 
-fn refine(entry: &Entry, arguments: &[u64; 6], object: Object) -> Place {
+fn refine(entry: &Entry, arguments: &[u64; 6], object: Object) -> Treatment {
     let mut place = entry.place;
     match entry.name {
         "read" | "write" | "readv" | "writev" | "pread64" | "pwrite64" | "preadv" | "pwritev" | "preadv2"
@@ -56,7 +61,7 @@ fn refine(entry: &Entry, arguments: &[u64; 6], object: Object) -> Place {
         "fcntl" => {
             let waiting = [flags::F_SETLKW, flags::F_OFD_SETLKW, flags::F_SETLKW64_OF_32_BIT];
             if waiting.contains(&arguments[1]) {
-                place = Place { subclass: Subclass::Sync, waits: Waits { event: true, ..Waits::NEVER } };
+                place = Treatment { subclass: Subclass::Sync, waits: Waits { event: true, ..Waits::NEVER } };
             } else {
                 place.waits = Waits::NEVER;
             }

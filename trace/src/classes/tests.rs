@@ -5,19 +5,25 @@ use crate::{Abi, Object, call_name};
 
 const KERNEL: &str = "/usr/include/x86_64-linux-gnu/asm/unistd_64.h";
 
+/// Whether the table says that the study itself placed a call.
+fn is_placed_by_study(name: &str) -> bool {
+    let of = |line: &str| line.split('\t').skip(1).step_by(4).take(2).eq([name, "paper"]);
+    TEXT.lines().any(of)
+}
+
 #[test]
 fn every_line_of_the_table_is_a_call_and_every_number_is_there_once() {
-    assert_eq!(table().len(), TEXT.lines().count() - 1, "a line is not in order");
-    assert!(table().windows(2).all(|pair| pair[0].number < pair[1].number), "sorted by number");
-    assert_eq!(BY_NAME.len(), table().len(), "a name is there twice");
-    assert_eq!(table().len(), 385);
+    assert_eq!(TABLE.len(), TEXT.lines().count() - 1, "a line is not in order");
+    assert!(TABLE.windows(2).all(|pair| pair[0].number < pair[1].number), "sorted by number");
+    assert_eq!(BY_NAME.len(), TABLE.len(), "a name is there twice");
+    assert_eq!(TABLE.len(), 385);
 }
 
 #[test]
 fn every_call_of_the_kernels_list_is_in_the_table_under_its_number() {
     let text = std::fs::read_to_string(KERNEL).expect("linux-libc-dev is installed by ./test");
     // Headers may be of a kernel that has more calls than the table, which then come after its last one.
-    let last = table().last().expect("the table is not empty").number;
+    let last = TABLE.last().expect("the table is not empty").number;
     let mut calls = 0;
     for line in text.lines().filter_map(|line| line.strip_prefix("#define __NR_")) {
         let (name, number) = line.split_once(' ').expect("a name and a number");
@@ -36,7 +42,7 @@ fn every_call_of_the_crates_list_is_in_the_table_under_its_number() {
         let entry = by_number(call.id() as u32);
         assert_eq!(entry.map(|entry| entry.name), Some(call.name()));
     }
-    for entry in table() {
+    for entry in TABLE.iter() {
         assert_eq!(call_name(Abi::X86_64, entry.number), entry.name);
     }
 }
@@ -101,13 +107,13 @@ fn the_studys_own_lists_are_in_the_classes_where_it_has_them() {
     ] {
         for name in names.split_whitespace() {
             let entry = by_name(name).expect(name);
-            assert_eq!((entry.place.subclass, entry.placed_by_the_study), (subclass, true), "{name}");
+            assert_eq!((entry.place.subclass, is_placed_by_study(name)), (subclass, true), "{name}");
         }
     }
 }
 
 /// Where a call is put by its arguments.
-fn refined(name: &str, arguments: [u64; 6], object: Object) -> Place {
+fn refined(name: &str, arguments: [u64; 6], object: Object) -> Treatment {
     place(Scheme::Refined, known_as(name), &arguments, object)
 }
 

@@ -188,7 +188,7 @@ fn outside(runs: &[Option<&Crossings>], when: When) -> Estimate {
 
 /// The changes as text.
 #[must_use]
-pub fn change_terminal(changes: &CrossingChanges, look: &Look) -> String {
+pub(crate) fn change_terminal(changes: &CrossingChanges, look: &Look) -> String {
     let mut out = text::title("Crossings", look.width, look.colour);
     let mut table = Table::new(&["", "cross A", "B", "each A", "B", "kernel A", "B", "time A", "B"]);
     let count = |of: Estimate| text::count_or_blank(of.value.round() as u64);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use holdfast_crossings::{Answer, Host, Kind, Record};
+use holdfast_crossings::{Answer, AppletKind as RecordedKind, Host, Record};
 
 use super::document::{AppletKind, When};
 use super::spans::Spans;
@@ -72,8 +72,8 @@ impl Indexed {
         for record in &host.records {
             if let Record::Applet { applet, kind, name, .. } = record {
                 let kind = match kind {
-                    Kind::Wasm => AppletKind::Wasm,
-                    Kind::Native => AppletKind::Native,
+                    RecordedKind::Wasm => AppletKind::Wasm,
+                    RecordedKind::Native => AppletKind::Native,
                 };
                 indexed.applets.insert(*applet, (kind, host.name(*name).to_owned()));
             }

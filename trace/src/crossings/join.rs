@@ -6,9 +6,9 @@ use std::io::Read as Source;
 use holdfast_crossings::{Answer, Ending, Host, Read, VARIABLE, read};
 use holdfast_sys::counted::counted;
 
+use super::calls::{CallKind, CallsInMemory, KeptCall};
 use super::document::{AppletKind, By, Crossings, When};
 use super::host::Indexed;
-use super::kept::{CallKind, Kept, KeptCall};
 use super::sums::{FunctionSum, Sums};
 
 /// What an applet did when it was not being called.
@@ -16,7 +16,7 @@ const OUTSIDE: &str = "(outside)";
 /// The names of what is no call begin so; no program's entry does.
 const NO_CALL: char = '(';
 
-impl Kept {
+impl CallsInMemory {
     /// Joins the calls with the hosts' record, which is read to its end.
     #[must_use]
     pub fn join(mut self, record: &mut impl Source) -> Crossings {
@@ -42,7 +42,7 @@ impl Kept {
     }
 }
 
-fn notes(found: &Read, kept: &Kept) -> Vec<String> {
+fn notes(found: &Read, kept: &CallsInMemory) -> Vec<String> {
     let mut notes = Vec::new();
     if found.hosts.is_empty() {
         notes.push(format!(
@@ -90,7 +90,7 @@ fn notes(found: &Read, kept: &Kept) -> Vec<String> {
 struct Join<'a> {
     host: &'a Host,
     at: Indexed,
-    kept: &'a Kept,
+    kept: &'a CallsInMemory,
     sums: &'a mut Sums,
 }
 

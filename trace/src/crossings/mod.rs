@@ -7,20 +7,21 @@
 //! Invariants:
 //! - Each system call of hosts and their applets is counted once, in one place; the record's own are told apart from all.
 //! - The record is another process's word: what is missing or does not fit is said in the notes, and nothing of it is a reason to fail.
-//! - Calls that are kept for the join are bounded ([`KEPT_MAX`]); what came after is counted.
+//! - Calls that are kept for the join are bounded (`calls::CALLS_MAX`); what came after is counted.
 
+mod calls;
 mod change;
 mod document;
 mod host;
 mod join;
-mod kept;
 mod show;
 mod spans;
 mod sums;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use change::{CrossingChange, CrossingChanges, CrossingFigures, OutsideChange, change_terminal};
-pub use document::{AppletCrossings, AppletKind, By, Crossed, Crossings, Function, Kernel, Outside, When};
-pub use kept::{KEPT_MAX, Kept};
-pub use show::terminal;
+pub use calls::CallsInMemory;
+pub use document::Crossings;
+
+pub(crate) use change::{CrossingChanges, change_terminal};
+pub(crate) use show::terminal;

@@ -9,7 +9,7 @@ const OUTSIDE_WIDTH: usize = 46;
 
 /// The view as text. Nothing of it if there is nothing.
 #[must_use]
-pub fn terminal(crossings: &Crossings, look: &Look) -> String {
+pub(crate) fn terminal(crossings: &Crossings, look: &Look) -> String {
     let mut out = String::new();
     for applet in &crossings.applets {
         out += &title(applet, look);

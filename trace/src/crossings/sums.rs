@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::calls::{CallKind, KeptCall};
 use super::document::{AppletCrossings, AppletKind, By, Crossed, Crossings, Function, Kernel, Outside, When};
-use super::kept::{CallKind, KeptCall};
 
 /// System calls by kind.
 #[derive(Debug, Default)]

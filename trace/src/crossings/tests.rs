@@ -1,8 +1,9 @@
 //! A made-up host with two applets, whose numbers are known, and what becomes of records that lie.
 
-use holdfast_crossings::{Answer, Kind, Record, frame};
+use holdfast_crossings::{Answer, AppletKind as RecordedKind, Record, frame};
 use proptest::prelude::*;
 
+use super::document::{AppletKind, By, Crossed, Function, When};
 use super::*;
 use crate::classes::Scheme;
 use crate::report::Look;
@@ -41,7 +42,7 @@ fn wasm() -> Vec<Record> {
         |name, start_ns, end_ns| Record::Crossing { applet: 1, name, thread: HOST, start_ns, end_ns };
     vec![
         name(0, "one.wasm"),
-        Record::Applet { applet: 1, kind: Kind::Wasm, name: 0, at_ns: 50 },
+        Record::Applet { applet: 1, kind: RecordedKind::Wasm, name: 0, at_ns: 50 },
         name(1, "serve"),
         name(2, "fd_write"),
         name(3, "send"),
@@ -61,7 +62,7 @@ fn wasm() -> Vec<Record> {
 fn native() -> Vec<Record> {
     vec![
         name(10, "./two"),
-        Record::Applet { applet: 2, kind: Kind::Native, name: 10, at_ns: 450 },
+        Record::Applet { applet: 2, kind: RecordedKind::Native, name: 10, at_ns: 450 },
         Record::Process { applet: 2, process: NATIVE, at_ns: 500 },
         name(11, "grow"),
         name(12, "main"),
@@ -106,7 +107,7 @@ fn calls(asked_ns: u64) -> Vec<Event> {
 }
 
 fn joined(events: &[Event], record: &[u8]) -> Crossings {
-    let mut kept = Kept::new(Scheme::Paper);
+    let mut kept = CallsInMemory::new(Scheme::Paper);
     events.iter().for_each(|event| kept.add(event));
     kept.join(&mut &*record)
 }
@@ -253,7 +254,7 @@ fn any_record() -> impl Strategy<Value = Record> {
                 end_ns,
             },
             _ => {
-                let kind = if is_wasm { Kind::Wasm } else { Kind::Native };
+                let kind = if is_wasm { RecordedKind::Wasm } else { RecordedKind::Native };
                 Record::Applet { applet, kind, name, at_ns: start_ns }
             }
         },

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 pub use document::Matrix;
-pub use platform::{Kind, Place, PlatformSpec};
+pub use platform::{MadeFileSystem, PlatformPlace, PlatformSpec};
 pub use show::terminal;
 
 use document::{FORMAT, Platform};
@@ -128,7 +128,7 @@ pub fn run(
     trace: &mut dyn FnMut(&Path) -> Result<Run, MatrixError>,
     told: &mut dyn FnMut(&str),
 ) -> Result<Matrix, MatrixError> {
-    if plan.platforms.iter().any(|spec| matches!(spec.place, Place::Made(_)))
+    if plan.platforms.iter().any(|spec| matches!(spec.place, PlatformPlace::Made(_)))
         && rustix::process::geteuid().is_root()
     {
         holdfast_sys::mounts::leave_shared()

@@ -16,16 +16,16 @@ use super::MatrixError;
 
 /// What a platform is made of.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Place {
+pub enum PlatformPlace {
     /// A directory that is there.
     Directory(PathBuf),
     /// A file system of this kind, made for the run.
-    Made(Kind),
+    Made(MadeFileSystem),
 }
 
 /// File systems that can be made for a run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
+pub enum MadeFileSystem {
     /// Without a journal.
     Ext2,
     /// With one.
@@ -36,15 +36,16 @@ pub enum Kind {
     Tmpfs,
 }
 
-impl Kind {
-    const ALL: [Kind; 4] = [Kind::Ext2, Kind::Ext4, Kind::Xfs, Kind::Tmpfs];
+impl MadeFileSystem {
+    const ALL: [MadeFileSystem; 4] =
+        [MadeFileSystem::Ext2, MadeFileSystem::Ext4, MadeFileSystem::Xfs, MadeFileSystem::Tmpfs];
 
     fn name(self) -> &'static str {
         match self {
-            Kind::Ext2 => "ext2",
-            Kind::Ext4 => "ext4",
-            Kind::Xfs => "xfs",
-            Kind::Tmpfs => "tmpfs",
+            MadeFileSystem::Ext2 => "ext2",
+            MadeFileSystem::Ext4 => "ext4",
+            MadeFileSystem::Xfs => "xfs",
+            MadeFileSystem::Tmpfs => "tmpfs",
         }
     }
 }
@@ -55,7 +56,7 @@ pub struct PlatformSpec {
     /// What the report calls it.
     pub name: String,
     /// What it is made of.
-    pub place: Place,
+    pub place: PlatformPlace,
 }
 
 impl FromStr for PlatformSpec {
@@ -68,10 +69,10 @@ impl FromStr for PlatformSpec {
             return Err(FORM.to_owned());
         }
         let place = if place == "loop" {
-            let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name);
-            Place::Made(kind.ok_or_else(|| format!("{name} cannot be made for a run; {FORM}"))?)
+            let kind = MadeFileSystem::ALL.into_iter().find(|kind| kind.name() == name);
+            PlatformPlace::Made(kind.ok_or_else(|| format!("{name} cannot be made for a run; {FORM}"))?)
         } else {
-            Place::Directory(PathBuf::from(place))
+            PlatformPlace::Directory(PathBuf::from(place))
         };
         Ok(PlatformSpec { name: name.to_owned(), place })
     }
@@ -93,12 +94,12 @@ impl Ready {
     /// Makes it, or looks whether it is there.
     pub(super) fn prepare(spec: &PlatformSpec, image_bytes: u64) -> Result<Ready, MatrixError> {
         let (directory, place, mounted) = match &spec.place {
-            Place::Directory(directory) => {
+            PlatformPlace::Directory(directory) => {
                 let directory = fs::canonicalize(directory)
                     .map_err(|source| MatrixError::Directory { path: directory.clone(), source })?;
                 (directory, None, false)
             }
-            Place::Made(kind) => {
+            PlatformPlace::Made(kind) => {
                 let place = temporary(None)?;
                 let point = place.path().join("mounted");
                 fs::create_dir(&point).map_err(MatrixError::io("make a directory", &point))?;
@@ -136,12 +137,12 @@ fn temporary(inside: Option<&Path>) -> Result<TempDir, MatrixError> {
     made.map_err(|source| MatrixError::Directory { path: place(), source })
 }
 
-fn make(kind: Kind, place: &Path, point: &Path, image_bytes: u64) -> Result<(), MatrixError> {
+fn make(kind: MadeFileSystem, place: &Path, point: &Path, image_bytes: u64) -> Result<(), MatrixError> {
     if !rustix::process::geteuid().is_root() {
         return Err(MatrixError::NotRoot { kind: kind.name() });
     }
     let mut mount = Command::new("mount");
-    if kind == Kind::Tmpfs {
+    if kind == MadeFileSystem::Tmpfs {
         mount
             .args(["-t", "tmpfs", "-o", &format!("size={image_bytes},mode=0755"), "holdfast-trace"])
             .arg(point);
@@ -152,13 +153,13 @@ fn make(kind: Kind, place: &Path, point: &Path, image_bytes: u64) -> Result<(), 
     file.set_len(image_bytes).map_err(MatrixError::io("make", &image))?;
     drop(file);
     let mut format = match kind {
-        Kind::Xfs => Command::new("mkfs.xfs"),
+        MadeFileSystem::Xfs => Command::new("mkfs.xfs"),
         _ => Command::new("mkfs.ext4"),
     };
     match kind {
         // Nothing is left for later that would run beside the measurement.
-        Kind::Ext4 => format.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
-        Kind::Ext2 => format.args(["-q", "-F", "-t", "ext2", "-E", "lazy_itable_init=0"]),
+        MadeFileSystem::Ext4 => format.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
+        MadeFileSystem::Ext2 => format.args(["-q", "-F", "-t", "ext2", "-E", "lazy_itable_init=0"]),
         _ => format.arg("-q"),
     };
     // Tools of the system may be where only root's PATH leads.
@@ -173,11 +174,11 @@ fn quiet(command: &mut Command) -> io::Result<std::process::Output> {
     command.stdin(Stdio::null()).output()
 }
 
-fn tool(command: &mut Command, kind: Kind) -> Result<(), MatrixError> {
+fn tool(command: &mut Command, kind: MadeFileSystem) -> Result<(), MatrixError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let package = match (kind, program.as_str()) {
         (_, "mount") => "mount",
-        (Kind::Xfs, _) => "xfsprogs",
+        (MadeFileSystem::Xfs, _) => "xfsprogs",
         _ => "e2fsprogs",
     };
     let failed =
@@ -196,8 +197,8 @@ mod tests {
     #[test]
     fn a_platform_is_a_directory_or_a_kind_of_file_system_that_can_be_made() {
         let parse = |text: &str| text.parse::<PlatformSpec>();
-        assert_eq!(parse("ext4=loop").unwrap().place, Place::Made(Kind::Ext4));
-        assert_eq!(parse("fast disk=/mnt/a=b").unwrap().place, Place::Directory("/mnt/a=b".into()));
+        assert_eq!(parse("ext4=loop").unwrap().place, PlatformPlace::Made(MadeFileSystem::Ext4));
+        assert_eq!(parse("fast disk=/mnt/a=b").unwrap().place, PlatformPlace::Directory("/mnt/a=b".into()));
         for wrong in ["ext4", "=x", "x=", "zfs=loop", "a\n=/tmp"] {
             assert!(parse(wrong).unwrap_err().contains("ext4=loop"), "{wrong}");
         }

@@ -66,7 +66,7 @@ impl HeadRest {
 
 /// What a frame holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     /// An [`About`](crate::About) as known at the beginning: the first frame, and the closing room until the end.
     Beginning,
     /// Events, one after another.
@@ -77,18 +77,18 @@ pub(super) enum Kind {
     Crossings,
 }
 
-impl Kind {
+impl FrameKind {
     pub(super) fn code(self) -> u32 {
         match self {
-            Kind::Beginning => 1,
-            Kind::Events => 2,
-            Kind::End => 3,
-            Kind::Crossings => 4,
+            FrameKind::Beginning => 1,
+            FrameKind::Events => 2,
+            FrameKind::End => 3,
+            FrameKind::Crossings => 4,
         }
     }
 
-    pub(super) fn of(code: u32) -> Option<Kind> {
-        [Kind::Beginning, Kind::Events, Kind::End, Kind::Crossings]
+    pub(super) fn of(code: u32) -> Option<FrameKind> {
+        [FrameKind::Beginning, FrameKind::Events, FrameKind::End, FrameKind::Crossings]
             .into_iter()
             .find(|kind| kind.code() == code)
     }
@@ -148,7 +148,7 @@ const _: () = assert!(size_of::<FrameHead>() == 40 && size_of::<UnmarkedFrameHea
 
 impl FrameHead {
     /// The head of a frame with these bytes.
-    pub(super) fn of(kind: Kind, items: u32, before: u64, raw_bytes: usize, stored: &[u8]) -> FrameHead {
+    pub(super) fn of(kind: FrameKind, items: u32, before: u64, raw_bytes: usize, stored: &[u8]) -> FrameHead {
         let mut head = FrameHead {
             mark: FRAME_MARK,
             kind: kind.code().into(),
@@ -174,7 +174,7 @@ fn sum(fields: &[u8], stored: &[u8]) -> u64 {
 /// A head that may be one: its lengths are bounded, its sum was not compared.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
-    pub(super) kind: Kind,
+    pub(super) kind: FrameKind,
     pub(super) head_bytes: usize,
     pub(super) stored_bytes: usize,
     pub(super) raw_bytes: usize,
@@ -218,7 +218,7 @@ impl Layout {
         // LZ4 makes what cannot be compressed a little longer.
         let stored_bytes_max = lz4_flex::block::get_maximum_output_size(FRAME_BYTES_MAX);
         let is_bounded = stored_bytes <= stored_bytes_max && raw_bytes <= FRAME_BYTES_MAX;
-        let kind = Kind::of(kind.get()).filter(|_| is_bounded)?;
+        let kind = FrameKind::of(kind.get()).filter(|_| is_bounded)?;
         let head_bytes = self.head_bytes();
         Some(Candidate { kind, head_bytes, stored_bytes, raw_bytes, items: items.get(), before })
     }

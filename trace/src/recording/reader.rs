@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 use super::RecordingError;
 use super::ending::{Damage, Ending};
 use super::format::{
-    CLOSING_BYTES_MAX, FLAG_CROSSINGS, FRAME_MARK, Head, HeadRest, Kind, Layout, MAGIC, Tally, VERSION,
+    CLOSING_BYTES_MAX, FLAG_CROSSINGS, FRAME_MARK, FrameKind, Head, HeadRest, Layout, MAGIC, Tally, VERSION,
     VERSION_PLAIN, VERSION_UNMARKED,
 };
 use super::source::Source;
@@ -64,7 +64,7 @@ struct Frame {
     file_bytes: u64,
     /// Unpacked.
     bytes: Vec<u8>,
-    kind: Option<Kind>,
+    kind: Option<FrameKind>,
     items: u32,
     before: Option<u64>,
 }
@@ -182,8 +182,10 @@ impl Reading {
             let there = self.source.peek(closing_bytes)?.len();
             let at_byte = self.source.at_byte();
             match self.frame_here(closing_bytes)? {
-                Here::Sound(frame) if frame.kind == Some(Kind::Beginning) => opening = account(&frame.bytes),
-                Here::Sound(frame) if frame.kind == Some(Kind::End) => self.close(&frame),
+                Here::Sound(frame) if frame.kind == Some(FrameKind::Beginning) => {
+                    opening = account(&frame.bytes)
+                }
+                Here::Sound(frame) if frame.kind == Some(FrameKind::End) => self.close(&frame),
                 Here::Sound(_) | Here::Unsound | Here::End => self.pass_over(there),
             }
             let read = (self.source.at_byte() - at_byte) as usize;
@@ -191,7 +193,7 @@ impl Reading {
         }
         // A frame that is unsound here is passed over later, with what else is.
         match self.frame_here(usize::MAX)? {
-            Here::Sound(frame) if frame.kind == Some(Kind::Beginning) => {
+            Here::Sound(frame) if frame.kind == Some(FrameKind::Beginning) => {
                 opening = account(&frame.bytes).or(opening);
             }
             Here::Sound(frame) => self.take(frame),
@@ -295,12 +297,12 @@ impl Reading {
             damage.reaches_end = false;
         }
         match frame.kind {
-            Some(Kind::Events) => self.take_events(frame),
-            Some(Kind::Crossings) => self.take_crossings(&frame),
-            Some(Kind::End) => self.close(&frame),
+            Some(FrameKind::Events) => self.take_events(frame),
+            Some(FrameKind::Crossings) => self.take_crossings(&frame),
+            Some(FrameKind::End) => self.close(&frame),
             // One of a damaged head, or a copy.
-            Some(Kind::Beginning) | None if self.layout == Layout::Marked => {}
-            Some(Kind::Beginning) | None => self.note_damage(frame.at_byte, frame.file_bytes),
+            Some(FrameKind::Beginning) | None if self.layout == Layout::Marked => {}
+            Some(FrameKind::Beginning) | None => self.note_damage(frame.at_byte, frame.file_bytes),
         }
     }
 

@@ -15,7 +15,7 @@ use super::format::{FLAG_CROSSINGS, FRAME_BYTES};
 use super::medium::Medium;
 use super::{Recorder, Recording, RecordingError};
 use crate::classes::Scheme;
-use crate::crossings::Kept;
+use crate::crossings::CallsInMemory;
 use crate::{About, BackendKind, Event, Settings, Target};
 
 /// Events of all recordings here: some frames.
@@ -460,7 +460,7 @@ fn a_file_that_cannot_be_read_to_its_end_gives_its_start() {
 #[test]
 fn a_file_of_false_frames_is_given_up() {
     let mut bytes = recorded();
-    let mut head = super::format::FrameHead::of(super::format::Kind::Events, 1, 0, 8, &[0; 8]);
+    let mut head = super::format::FrameHead::of(super::format::FrameKind::Events, 1, 0, 8, &[0; 8]);
     head.stored_bytes = (4 << 20).into();
     let head = zerocopy::IntoBytes::as_bytes(&head).to_vec();
     (0..200_000).for_each(|_| bytes.extend(&head));
@@ -486,7 +486,7 @@ fn a_recording_with_more_crossings_than_are_read_keeps_its_events_and_its_final_
         let ending = recording.ending().unwrap();
         assert!(ending.is_complete() && recording.about().lasted_ns == 77, "{ending:?}");
         let mut kept = recording.crossings().unwrap();
-        (kept.len(), Kept::new(Scheme::Paper).join(&mut kept).notes)
+        (kept.len(), CallsInMemory::new(Scheme::Paper).join(&mut kept).notes)
     };
     let (kept, notes) = read(1);
     assert!(kept == FRAME_BYTES && notes.iter().any(|note| note.contains("is damaged")), "{kept}, {notes:?}");

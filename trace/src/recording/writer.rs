@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 
 use super::RecordingError;
 use super::format::{
-    CLOSING_SLACK_BYTES, FLAG_CROSSINGS, FRAME_BYTES, FRAME_BYTES_MAX, FrameHead, Head, HeadRest, Kind,
+    CLOSING_SLACK_BYTES, FLAG_CROSSINGS, FRAME_BYTES, FRAME_BYTES_MAX, FrameHead, FrameKind, Head, HeadRest,
     MAGIC, Tally, VERSION,
 };
 use super::medium::{FileMedium, Medium};
@@ -89,7 +89,7 @@ impl Recorder {
         about: &About,
         flags: u32,
     ) -> io::Result<Recorder> {
-        let opening = frame(Kind::Beginning, 1, 0, &encoded(about)?)?;
+        let opening = frame(FrameKind::Beginning, 1, 0, &encoded(about)?)?;
         let closing_bytes = if medium.can_overwrite() { opening.len() + CLOSING_SLACK_BYTES } else { 0 };
         let head = Head { magic: MAGIC, version: VERSION.into(), flags: flags.into() };
         let mut rest =
@@ -155,7 +155,7 @@ impl Recorder {
             let read = record.take(FRAME_BYTES as u64).read_to_end(&mut piece);
             let written = read.and_then(|bytes| match bytes {
                 0 => Ok(true),
-                _ => self.write_frame(Kind::Crossings, 1, self.crossings_bytes, &piece).map(|()| false),
+                _ => self.write_frame(FrameKind::Crossings, 1, self.crossings_bytes, &piece).map(|()| false),
             });
             match written {
                 Ok(true) => {
@@ -211,7 +211,7 @@ impl Recorder {
             has_all_crossings: self.has_all_crossings,
             failure: self.failure.as_ref().map(ToString::to_string),
         };
-        let whole = encoded(&(about, &tally)).and_then(|bytes| frame(Kind::End, 1, self.kept, &bytes));
+        let whole = encoded(&(about, &tally)).and_then(|bytes| frame(FrameKind::End, 1, self.kept, &bytes));
         let whole = match whole {
             Ok(whole) => whole,
             Err(_) => return self.write_short_closing(about, &tally),
@@ -234,7 +234,7 @@ impl Recorder {
             ..self.about.clone()
         };
         let bytes = encoded(&(&about, tally))?;
-        self.overwrite_closing(&frame(Kind::End, 1, self.kept, &bytes)?)
+        self.overwrite_closing(&frame(FrameKind::End, 1, self.kept, &bytes)?)
     }
 
     fn overwrite_closing(&mut self, frame: &[u8]) -> io::Result<()> {
@@ -256,7 +256,7 @@ impl Recorder {
             return;
         }
         let gathered = std::mem::take(&mut self.gathered);
-        match self.write_frame(Kind::Events, events as u32, self.kept, &gathered) {
+        match self.write_frame(FrameKind::Events, events as u32, self.kept, &gathered) {
             Ok(()) => self.kept += events,
             Err(error) => {
                 self.dropped += events;
@@ -268,7 +268,7 @@ impl Recorder {
         self.gathered_since_ns = None;
     }
 
-    fn write_frame(&mut self, kind: Kind, items: u32, before: u64, raw: &[u8]) -> io::Result<()> {
+    fn write_frame(&mut self, kind: FrameKind, items: u32, before: u64, raw: &[u8]) -> io::Result<()> {
         self.append(&frame(kind, items, before, raw)?)
     }
 
@@ -285,7 +285,7 @@ impl Recorder {
 }
 
 /// A frame, packed.
-fn frame(kind: Kind, items: u32, before: u64, raw: &[u8]) -> io::Result<Vec<u8>> {
+fn frame(kind: FrameKind, items: u32, before: u64, raw: &[u8]) -> io::Result<Vec<u8>> {
     if raw.len() > FRAME_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command line is too long to be kept"));
     }

@@ -63,7 +63,7 @@ impl Write for Direct {
 
 /// A file that is being written.
 #[derive(Debug)]
-pub struct Whole {
+pub struct WholeFile {
     path: PathBuf,
     out: Out,
     old_stays: bool,
@@ -77,46 +77,46 @@ enum Out {
     Direct(BufWriter<Direct>),
 }
 
-impl Whole {
+impl WholeFile {
     /// Begins a file.
     ///
     /// # Errors
     /// Those of the disk.
-    pub fn create(path: &Path) -> Result<Whole, WriteError> {
+    pub fn create(path: &Path) -> Result<WholeFile, WriteError> {
         let failed = |source, old_stays| WriteError { path: path.to_owned(), source, old_stays };
         let real = match behind_links(path).map_err(|error| failed(error, false))? {
             Behind::Descriptor(path) => {
                 let file = open_descriptor(&path).map_err(|error| failed(error, false))?;
-                return Ok(Whole::direct(path, file));
+                return Ok(WholeFile::direct(path, file));
             }
             Behind::File(real) => real,
         };
         let there = fs::metadata(&real);
         if there.as_ref().is_ok_and(|file| !file.is_file()) {
             let file = File::options().write(true).open(&real).map_err(|error| failed(error, false))?;
-            return Ok(Whole::direct(path.to_owned(), file.into()));
+            return Ok(WholeFile::direct(path.to_owned(), file.into()));
         }
         let old_stays = there.is_ok();
         // As any new file: what the process's mask leaves of it.
         let mode = there.map_or_else(|_| fs::Permissions::from_mode(0o666), |old| old.permissions());
         let out = new_file(&real, mode).map_err(|error| failed(error, old_stays))?;
-        Ok(Whole { path: path.to_owned(), out: Out::Beside(BufWriter::new(out), real), old_stays })
+        Ok(WholeFile { path: path.to_owned(), out: Out::Beside(BufWriter::new(out), real), old_stays })
     }
 
     /// Standard output, whatever it leads to.
     ///
     /// # Errors
     /// Those of a process that has none, or no number for one more descriptor.
-    pub fn standard_output() -> Result<Whole, WriteError> {
+    pub fn standard_output() -> Result<WholeFile, WriteError> {
         let path = PathBuf::from("standard output");
         match Direct::output() {
-            Ok(output) => Ok(Whole::direct(path, output)),
+            Ok(output) => Ok(WholeFile::direct(path, output)),
             Err(source) => Err(WriteError { path, source, old_stays: false }),
         }
     }
 
-    fn direct(path: PathBuf, file: Direct) -> Whole {
-        Whole { path, out: Out::Direct(BufWriter::new(file)), old_stays: false }
+    fn direct(path: PathBuf, file: Direct) -> WholeFile {
+        WholeFile { path, out: Out::Direct(BufWriter::new(file)), old_stays: false }
     }
 
     /// The file is complete.
@@ -142,7 +142,7 @@ impl Whole {
     }
 }
 
-impl Write for Whole {
+impl Write for WholeFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.out {
             Out::Beside(out, _) => out.write(bytes),
@@ -223,7 +223,7 @@ pub fn write_whole(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), WriteError> {
-    let mut file = Whole::create(path)?;
+    let mut file = WholeFile::create(path)?;
     fill(&mut file).map_err(|source| file.failed(source))?;
     file.finish()
 }

@@ -18,11 +18,11 @@ pub mod watch;
 use holdfast_sys::terminal::ShownJson;
 
 pub use document::Report;
-pub use file::{Whole, WriteError, write_whole};
+pub use file::{WholeFile, WriteError, write_whole};
 pub use folded::{Part, folded};
 pub use html::{Page, html};
 pub use table::{Align, Table};
-pub use terminal::{By, Look, terminal};
+pub use terminal::{Grouping, Look, terminal};
 pub use tsv::tsv;
 
 /// The report as JSON, of which `docs/trace-report.schema.json` is the schema.

@@ -12,7 +12,7 @@ use holdfast_sys::counted::noun_for;
 
 /// Of what the tables are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum By {
+pub enum Grouping {
     /// Classes and their parts.
     Class,
     /// Calls.
@@ -35,7 +35,7 @@ pub struct Look {
     /// Rows of lists of calls, threads and processes.
     pub top: usize,
     /// One kind of table in full; without it a bit of each.
-    pub by: Option<By>,
+    pub by: Option<Grouping>,
 }
 
 impl Default for Look {
@@ -54,22 +54,22 @@ pub fn terminal(report: &Report, look: &Look) -> String {
     heading(report, &mut out);
     let all = look.by.is_none();
     let by = |kind| all || look.by == Some(kind);
-    if by(By::Class) {
+    if by(Grouping::Class) {
         classes(report, &mut out);
         split(report, &mut out);
     }
-    if by(By::Call) {
+    if by(Grouping::Call) {
         calls(report, &mut out, all);
     }
-    if by(By::Process) && (!all || report.processes.len() > 1) {
+    if by(Grouping::Process) && (!all || report.processes.len() > 1) {
         processes(report, &mut out);
     }
-    if by(By::Thread) && (!all || report.threads.len() > report.processes.len()) {
+    if by(Grouping::Thread) && (!all || report.threads.len() > report.processes.len()) {
         threads(report, &mut out);
     }
     match &report.crossings {
-        Some(crossings) if by(By::Crossing) => out.text += &crossings::terminal(crossings, look),
-        None if look.by == Some(By::Crossing) => {
+        Some(crossings) if by(Grouping::Crossing) => out.text += &crossings::terminal(crossings, look),
+        None if look.by == Some(Grouping::Crossing) => {
             out.text.push('\n');
             out.paragraph("What crosses sandboxes was not recorded; trace with --sandbox.");
         }

@@ -13,9 +13,14 @@ use crate::diff::{Diff, Runs};
 fn no_line_on_a_terminal_is_wider_than_it_and_none_has_a_character_that_moves_the_cursor() {
     let report = report();
     for width in [40, 60, 80, 120] {
-        for by in
-            [None, Some(By::Class), Some(By::Call), Some(By::Thread), Some(By::Process), Some(By::Crossing)]
-        {
+        for by in [
+            None,
+            Some(Grouping::Class),
+            Some(Grouping::Call),
+            Some(Grouping::Thread),
+            Some(Grouping::Process),
+            Some(Grouping::Crossing),
+        ] {
             let text = terminal(&report, &Look { width, by, ..Look::default() });
             for line in text.lines() {
                 assert!(line.chars().count() <= width, "{width}: {line}");
@@ -55,7 +60,7 @@ fn the_terminal_has_the_studys_rows_what_was_lost_and_what_did_not_return() {
 fn whoever_asks_for_crossings_that_were_not_recorded_is_told_so() {
     let without = Report { crossings: None, ..report() };
     let text = |by| terminal(&without, &Look { by, ..Look::default() });
-    assert!(text(Some(By::Crossing)).contains("was not recorded; trace with --sandbox"));
+    assert!(text(Some(Grouping::Crossing)).contains("was not recorded; trace with --sandbox"));
     assert!(!text(None).contains("--sandbox"));
 }
 
@@ -104,7 +109,13 @@ fn numbers_in_json_that_no_trace_has_are_shown_and_compared_without_a_panic() {
     );
     let swollen = read(&fields).unwrap();
     let mut forms = vec![html(Page::Report(&swollen)), tsv(&swollen)];
-    for by in [None, Some(By::Call), Some(By::Thread), Some(By::Process), Some(By::Crossing)] {
+    for by in [
+        None,
+        Some(Grouping::Call),
+        Some(Grouping::Thread),
+        Some(Grouping::Process),
+        Some(Grouping::Crossing),
+    ] {
         forms.push(terminal(&swollen, &Look { by, ..Look::default() }));
     }
     forms.extend(study::Case::ALL.map(|case| study::beside_report(&swollen, case, 80, false)));

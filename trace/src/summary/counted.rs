@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::classes::{Entry, Place, Scheme};
+use crate::classes::{Entry, Scheme, Treatment};
 use crate::histogram::Latency;
 use crate::report::document::{Sleep, Sums};
 use crate::report::text::percent_of;
 use crate::{Abi, Call, Split};
 
 /// From here on the study took a call that waits for sleep: its histogram of poll() has 60 us and more as such.
-pub const PAPER_SLEEP_FROM_NS: u64 = 60_000;
+pub(super) const PAPER_SLEEP_FROM_NS: u64 = 60_000;
 
 /// ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK: the kernel's own, for calls that begin again.
 const BEGINS_AGAIN: [i32; 4] = [512, 513, 514, 516];
@@ -23,7 +23,7 @@ pub(super) fn begins_again(code: i32) -> bool {
 
 /// What is known of a call by its number alone, found once.
 #[derive(Clone, Debug)]
-pub(super) struct Kind {
+pub(super) struct KnownCall {
     /// As its ABI calls it.
     pub(super) name: String,
     /// The call of x86-64 that does the same.
@@ -52,16 +52,16 @@ enum Child {
     ByFlag,
 }
 
-impl Kind {
-    pub(super) fn of(abi: Abi, number: u32) -> Kind {
-        Kind::named(&crate::call_name(abi, number))
+impl KnownCall {
+    pub(super) fn of(abi: Abi, number: u32) -> KnownCall {
+        KnownCall::named(&crate::call_name(abi, number))
     }
 
-    pub(super) fn named(name: &str) -> Kind {
+    pub(super) fn named(name: &str) -> KnownCall {
         let entry = crate::classes::known_as(name);
         let same = entry.map_or(name, |entry| entry.name);
         let place = crate::classes::place(Scheme::Paper, entry, &[0; 6], crate::Object::None);
-        Kind {
+        KnownCall {
             name: name.to_owned(),
             entry,
             bytes: bytes(same),
@@ -112,7 +112,7 @@ fn bytes(name: &str) -> Bytes {
 /// The calls of one kind in one place.
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
-    pub(super) place: Place,
+    pub(super) place: Treatment,
     pub(super) calls: u64,
     pub(super) errors: u64,
     pub(super) interrupted: u64,
@@ -127,7 +127,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    pub(super) fn new(place: Place, single_calls: bool) -> Counted {
+    pub(super) fn new(place: Treatment, single_calls: bool) -> Counted {
         Counted {
             place,
             calls: 0,
@@ -143,7 +143,7 @@ impl Counted {
         }
     }
 
-    pub(super) fn add(&mut self, kind: &Kind, call: &Call, asleep_ns: u64) {
+    pub(super) fn add(&mut self, kind: &KnownCall, call: &Call, asleep_ns: u64) {
         self.calls = self.calls.saturating_add(1);
         self.time += call.time;
         self.asleep_ns = self.asleep_ns.saturating_add(asleep_ns);

@@ -9,13 +9,11 @@ mod timeline;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use counted::{Counted, Kind, begins_again};
+use counted::{Counted, KnownCall, begins_again};
 use rows::{Row, Rows};
 use timeline::{Scale, Timeline};
 
-pub use counted::PAPER_SLEEP_FROM_NS;
-
-use crate::classes::{self, Class, Place, Scheme, Subclass, Waits};
+use crate::classes::{self, Class, Scheme, Subclass, Treatment, Waits};
 use crate::histogram::bar_end_ns;
 use crate::report::document::{
     Bar, CallRow, ClassRow, Count, Distribution, ErrorCount, FORMAT, Report, Sleep, Source, Stack,
@@ -49,7 +47,7 @@ struct Key {
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     options: Options,
-    kinds: HashMap<(Abi, u32), Kind>,
+    kinds: HashMap<(Abi, u32), KnownCall>,
     unknown: usize,
     counted: HashMap<Key, Counted>,
     /// Sums of another tool, by name.
@@ -126,7 +124,7 @@ impl Summary {
 
     /// Adds what another tool summed up of one call: it has no single calls.
     pub fn add_sum(&mut self, name: &str, calls: u64, errors: u64, wall_ns: u64) {
-        let kind = Kind::named(name);
+        let kind = KnownCall::named(name);
         let place = classes::place(self.options.scheme, kind.entry, &[0; 6], crate::Object::None);
         let name = if self.sums.len() < 1024 || self.sums.contains_key(name) { name } else { "all others" };
         let sum = self.sums.entry(name.to_owned()).or_insert_with(|| Counted::new(place, false));
@@ -181,7 +179,11 @@ impl Summary {
     fn add_call(&mut self, call: &Call) {
         let number = self.known(call.abi, call.number);
         let kind = self.kinds.entry((call.abi, number)).or_insert_with(|| {
-            if number == u32::MAX { Kind::named("other numbers") } else { Kind::of(call.abi, number) }
+            if number == u32::MAX {
+                KnownCall::named("other numbers")
+            } else {
+                KnownCall::of(call.abi, number)
+            }
         });
         let place = match self.options.scheme {
             Scheme::Paper => kind.entry.map_or(UNKNOWN, |entry| entry.place),
@@ -348,7 +350,7 @@ impl Summary {
     }
 }
 
-const UNKNOWN: Place = Place { subclass: Subclass::System, waits: Waits::NEVER };
+const UNKNOWN: Treatment = Treatment { subclass: Subclass::System, waits: Waits::NEVER };
 
 fn in_the_study(subclass: Subclass) -> bool {
     !matches!(subclass, Subclass::System | Subclass::AsyncIo)

@@ -1,5 +1,6 @@
 //! What must hold of every report, whatever the events were.
 
+use super::counted::PAPER_SLEEP_FROM_NS;
 use super::*;
 use crate::{End, Object};
 

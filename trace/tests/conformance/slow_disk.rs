@@ -5,7 +5,7 @@ use std::path::Path;
 
 use holdfast_trace::matrix::{self, MatrixError, Plan, Run};
 use holdfast_trace::report::document::Source;
-use holdfast_trace::summary::{Options, Summary};
+use holdfast_trace::{Summary, SummaryOptions as Options};
 
 use crate::group::Group;
 use crate::subject::{Subject, timed_over_each};

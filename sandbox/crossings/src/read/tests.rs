@@ -6,7 +6,7 @@ use std::io::{Read as _, Seek, SeekFrom};
 
 use super::*;
 use crate::log::Log;
-use crate::record::{Answer, Kind};
+use crate::record::{Answer, AppletKind};
 
 /// A file that several may append to, and what was written to it.
 fn file() -> File {
@@ -24,7 +24,7 @@ fn bytes_of(file: &mut File) -> Vec<u8> {
 fn written(crossings: u32) -> Vec<u8> {
     let mut file = file();
     let log = Log::new(file.try_clone().unwrap(), u64::MAX);
-    let applet = log.begin(Kind::Wasm, "an applet");
+    let applet = log.begin(AppletKind::Wasm, "an applet");
     let name = log.name("fd_write");
     for at in 0..u64::from(crossings) {
         let record = Record::Crossing { applet, name, thread: 1, start_ns: at, end_ns: at + 1 };
@@ -47,7 +47,7 @@ fn what_is_marked_is_read_again_with_its_names_over_any_number_of_frames() {
     let host = &read.hosts[0];
     assert!(host.is_finished && !host.has_gaps && host.dropped == 0 && host.writes.len() > 3);
     assert_eq!(host.process, std::process::id());
-    let Some(Record::Applet { name, kind: Kind::Wasm, .. }) =
+    let Some(Record::Applet { name, kind: AppletKind::Wasm, .. }) =
         host.records.iter().find(|record| matches!(record, Record::Applet { .. }))
     else {
         panic!("no applet")
@@ -92,7 +92,7 @@ fn lengths_and_numbers_that_lie_take_no_memory() {
 fn names_are_bounded_in_length_and_number_and_so_is_a_frame() {
     let mut file = file();
     let log = Log::new(file.try_clone().unwrap(), u64::MAX);
-    let applet = log.begin(Kind::Native, &"\u{e9}".repeat(5000));
+    let applet = log.begin(AppletKind::Native, &"\u{e9}".repeat(5000));
     for number in 0..10_000 {
         let name = log.name(&format!("function {number}"));
         log.add(&Record::Call { applet, name, thread: 1, start_ns: 1, end_ns: 2 }, 2);
@@ -119,7 +119,7 @@ fn names_are_bounded_in_length_and_number_and_so_is_a_frame() {
 fn a_name_that_is_too_long_or_one_too_many_is_work_of_the_record_once() {
     let mut file = file();
     let log = Log::new(file.try_clone().unwrap(), u64::MAX);
-    let applet = log.begin(Kind::Wasm, "first");
+    let applet = log.begin(AppletKind::Wasm, "first");
     for number in 0..5_000 {
         log.name(&format!("function {number}"));
     }
@@ -127,7 +127,7 @@ fn a_name_that_is_too_long_or_one_too_many_is_work_of_the_record_once() {
     let numbers: BTreeSet<_> = (0..1_000).flat_map(|_| [log.name(&long), log.name("one more")]).collect();
     assert_eq!(numbers.len(), 1, "both are among all others");
     // One that was known before there were too many is itself.
-    assert_eq!(log.begin(Kind::Wasm, "first"), 2);
+    assert_eq!(log.begin(AppletKind::Wasm, "first"), 2);
     log.end(applet);
     log.end(2);
     let read = read(&mut bytes_of(&mut file).as_slice()).unwrap();
@@ -141,7 +141,7 @@ fn a_name_that_is_too_long_or_one_too_many_is_work_of_the_record_once() {
     assert_eq!(applets.collect::<Vec<_>>(), ["first", "first"]);
 
     let log = Log::new(file.try_clone().unwrap(), u64::MAX);
-    let applet = log.begin(Kind::Wasm, "an applet");
+    let applet = log.begin(AppletKind::Wasm, "an applet");
     for _ in 0..1_000 {
         log.name(&long);
     }
@@ -156,7 +156,7 @@ fn a_host_whose_record_is_as_long_as_it_may_get_writes_no_more_until_its_end() {
     const SECOND_NS: u64 = 1_000_000_000;
     let mut file = file();
     let log = Log::new(file.try_clone().unwrap(), 1);
-    let applet = log.begin(Kind::Wasm, "an applet");
+    let applet = log.begin(AppletKind::Wasm, "an applet");
     let add = |at| log.add(&Record::Turn { applet, thread: 1, start_ns: at, end_ns: at }, at);
     // The first is written as soon as it is old; from then on the record is full.
     let begin_ns = crate::log::now_ns();
@@ -174,7 +174,7 @@ fn a_frame_is_old_by_its_first_record_with_a_time() {
     const SECOND_NS: u64 = 1_000_000_000;
     let mut file = file();
     let log = Log::new(file.try_clone().unwrap(), u64::MAX);
-    let applet = log.begin(Kind::Wasm, "an applet");
+    let applet = log.begin(AppletKind::Wasm, "an applet");
     let begin_ns = crate::log::now_ns();
     let add = |at| log.add(&Record::Turn { applet, thread: 1, start_ns: at, end_ns: at }, at);
     add(begin_ns + 2 * SECOND_NS);
@@ -189,7 +189,7 @@ fn a_frame_is_old_by_its_first_record_with_a_time() {
 fn a_host_whose_record_finds_no_room_goes_on_and_counts_what_is_missing() {
     let full = std::fs::OpenOptions::new().append(true).open("/dev/full").unwrap();
     let log = Log::new(full, u64::MAX);
-    let applet = log.begin(Kind::Wasm, "an applet");
+    let applet = log.begin(AppletKind::Wasm, "an applet");
     for at in 0..100_000 {
         log.add(&Record::Turn { applet, thread: 1, start_ns: at, end_ns: at }, at);
     }

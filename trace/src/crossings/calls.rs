@@ -6,7 +6,7 @@ use crate::classes::{self, Scheme, Subclass};
 use crate::{Abi, Event};
 
 /// Calls that are kept; some 40 bytes each, and a place of eight while they are joined.
-pub const KEPT_MAX: usize = 1 << 22;
+pub(super) const CALLS_MAX: usize = 1 << 22;
 /// Kinds that are told apart; a program can make up numbers.
 const KINDS_MAX: usize = 4096;
 
@@ -18,7 +18,7 @@ pub(super) struct KeptCall {
     pub(super) start_ns: u64,
     pub(super) wall_ns: u64,
     pub(super) awake_ns: u64,
-    /// Its place in [`Kept::kinds`].
+    /// Its place in [`CallsInMemory::kinds`].
     pub(super) kind: u16,
     pub(super) has_failed: bool,
 }
@@ -34,27 +34,27 @@ pub(super) struct CallKind {
 
 /// Calls as they came.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct CallsInMemory {
     scheme: Scheme,
     pub(super) kinds: Vec<CallKind>,
     known: HashMap<(Abi, u32, Subclass), u16>,
     pub(super) calls: Vec<KeptCall>,
-    /// Where those of each process are, once they are [in order](Kept::put_in_order): there may be thousands of hosts.
+    /// Where those of each process are, once they are [in order](CallsInMemory::put_in_order): there may be thousands of hosts.
     places: HashMap<u32, Vec<usize>>,
     pub(super) passed_over: u64,
 }
 
-impl Kept {
+impl CallsInMemory {
     /// Of nothing; the classes of calls are those of this scheme.
     #[must_use]
-    pub fn new(scheme: Scheme) -> Kept {
-        Kept { scheme, ..Kept::default() }
+    pub fn new(scheme: Scheme) -> CallsInMemory {
+        CallsInMemory { scheme, ..CallsInMemory::default() }
     }
 
     /// Keeps a call; of other events there is nothing to keep.
     pub fn add(&mut self, event: &Event) {
         let Event::Call(call) = event else { return };
-        if self.calls.len() >= KEPT_MAX {
+        if self.calls.len() >= CALLS_MAX {
             self.passed_over += 1;
             return;
         }
@@ -98,7 +98,7 @@ impl Kept {
         self.places.contains_key(&process)
     }
 
-    /// The calls of a process, with their places in [`Kept::calls`].
+    /// The calls of a process, with their places in [`CallsInMemory::calls`].
     pub(super) fn of(&self, process: u32) -> impl Iterator<Item = (usize, &KeptCall, &CallKind)> {
         let places = self.places.get(&process).map_or(&[][..], Vec::as_slice);
         places.iter().filter_map(|place| {
