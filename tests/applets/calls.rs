@@ -8,6 +8,7 @@ use holdfast_applet::{Applet, Call, CallError, Failure, Limits};
 
 use crate::{ask, spawn, spawn_with, with_each};
 
+/// Guarantee: applets/results
 #[test]
 fn a_result_is_what_the_function_made_of_the_input_whatever_its_size() {
     with_each(|_, path| {
@@ -22,6 +23,7 @@ fn a_result_is_what_the_function_made_of_the_input_whatever_its_size() {
     });
 }
 
+/// Guarantee: applets/results
 #[test]
 fn functions_are_known_by_name_and_a_wrong_name_is_answered_with_the_right_ones() {
     with_each(|_, path| {
@@ -34,6 +36,7 @@ fn functions_are_known_by_name_and_a_wrong_name_is_answered_with_the_right_ones(
     });
 }
 
+/// Guarantee: applets/results
 #[test]
 fn a_failure_has_the_functions_code_and_words_without_control_characters_and_the_applet_serves_on() {
     with_each(|_, path| {
@@ -47,6 +50,7 @@ fn a_failure_has_the_functions_code_and_words_without_control_characters_and_the
     });
 }
 
+/// Guarantee: applets/streams
 #[test]
 fn a_streamed_result_comes_part_by_part_and_whole_for_who_does_not_stream() {
     with_each(|_, path| {
@@ -68,6 +72,8 @@ fn a_streamed_result_comes_part_by_part_and_whole_for_who_does_not_stream() {
 /// What one message holds.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
+/// Guarantee: applets/message-size
+/// Guarantee: applets/results
 #[test]
 fn an_input_that_no_message_holds_is_refused_before_it_is_sent_and_the_applet_serves_on() {
     with_each(|_, path| {
@@ -84,6 +90,8 @@ fn an_input_that_no_message_holds_is_refused_before_it_is_sent_and_the_applet_se
     });
 }
 
+/// Guarantee: applets/message-size
+/// Guarantee: applets/results
 #[test]
 fn a_result_that_no_message_holds_is_an_error_to_the_function_and_the_applet_serves_on() {
     with_each(|_, path| {
@@ -104,6 +112,7 @@ fn a_result_that_no_message_holds_is_an_error_to_the_function_and_the_applet_ser
     });
 }
 
+/// Guarantee: applets/streams
 #[test]
 fn a_result_beyond_its_limit_is_refused_and_a_stream_of_it_is_not() {
     with_each(|_, path| {
@@ -125,6 +134,7 @@ fn a_result_beyond_its_limit_is_refused_and_a_stream_of_it_is_not() {
     });
 }
 
+/// Guarantee: applets/busy
 #[test]
 fn what_a_thread_asks_of_an_applet_while_it_has_a_stream_is_answered_or_refused() {
     with_each(|_, path| {
@@ -143,6 +153,7 @@ fn what_a_thread_asks_of_an_applet_while_it_has_a_stream_is_answered_or_refused(
     });
 }
 
+/// Guarantee: applets/threads
 #[test]
 fn calls_from_many_threads_take_turns_and_each_gets_its_own_result() {
     with_each(|_, path| {
@@ -165,6 +176,7 @@ fn calls_from_many_threads_take_turns_and_each_gets_its_own_result() {
     });
 }
 
+/// Guarantee: applets/threads
 #[test]
 fn many_applets_work_at_once_from_many_threads() {
     with_each(|_, path| {
@@ -188,6 +200,7 @@ fn many_applets_work_at_once_from_many_threads() {
     });
 }
 
+/// Guarantee: applets/buffers
 #[test]
 fn a_shared_buffer_is_worked_on_where_it_lies_and_belongs_to_one_applet() {
     with_each(|_, path| {
@@ -228,6 +241,8 @@ fn what_an_applet_writes_is_captured_and_what_it_costs_is_counted() {
     });
 }
 
+/// Guarantee: applets/run-or-call
+/// Guarantee: programs/python-run
 #[test]
 fn an_applet_that_never_serves_is_refused_with_what_to_do() {
     with_each(|_, path| {
@@ -252,6 +267,7 @@ fn a_quiet_applet_costs_nothing_while_it_waits() {
     });
 }
 
+/// Guarantee: applets/native-files
 #[test]
 fn a_file_in_a_granted_directory_is_read_by_an_applet_that_uses_the_library() {
     with_each(|kind, path| {

@@ -9,6 +9,7 @@ use holdfast_applet::{Call, CallError, Command, End, Failure, FailureKind, Grant
 
 use crate::{death, spawn, spawn_with, with_each};
 
+/// Guarantee: applets/death
 #[test]
 fn a_crash_is_an_error_with_its_cause_and_respawn_goes_on() {
     with_each(|kind, path| {
@@ -32,6 +33,7 @@ fn a_crash_is_an_error_with_its_cause_and_respawn_goes_on() {
     });
 }
 
+/// Guarantee: applets/pools
 #[test]
 fn a_death_that_no_call_has_met_is_known_to_who_asks() {
     with_each(|kind, path| {
@@ -50,6 +52,7 @@ fn a_death_that_no_call_has_met_is_known_to_who_asks() {
     });
 }
 
+/// Guarantee: applets/death
 #[test]
 fn an_exit_in_the_middle_of_a_call_is_the_applets_death_and_not_the_hosts() {
     with_each(|_, path| {
@@ -60,6 +63,7 @@ fn an_exit_in_the_middle_of_a_call_is_the_applets_death_and_not_the_hosts() {
     });
 }
 
+/// Guarantee: applets/run-or-call
 #[test]
 fn an_applet_that_serves_ends_in_order_when_it_is_only_run() {
     with_each(|_, path| {
@@ -68,6 +72,7 @@ fn an_applet_that_serves_ends_in_order_when_it_is_only_run() {
     });
 }
 
+/// Guarantee: applets/death
 #[test]
 fn a_forbidden_system_call_is_reported_with_name_arguments_and_place() {
     with_each(|kind, path| {
@@ -84,6 +89,9 @@ fn a_forbidden_system_call_is_reported_with_name_arguments_and_place() {
     });
 }
 
+/// Guarantee: applets/cancel
+/// Guarantee: applets/deadlines
+/// Guarantee: applets/death
 #[test]
 fn a_call_past_its_deadline_is_stopped_at_once_and_the_applet_with_it() {
     with_each(|_, path| {
@@ -107,6 +115,7 @@ fn a_call_past_its_deadline_is_stopped_at_once_and_the_applet_with_it() {
     });
 }
 
+/// Guarantee: applets/streams
 #[test]
 fn a_flood_is_cut_off_at_the_limit_of_results_and_only_who_goes_on_dies_of_it() {
     with_each(|_, path| {
@@ -145,6 +154,9 @@ fn cancel_while(applet: &Arc<holdfast_applet::Applet>, function: &str) -> Result
     result
 }
 
+/// Guarantee: applets/cancel
+/// Guarantee: applets/deadlines
+/// Guarantee: applets/death
 #[test]
 fn a_cancelled_call_ends_and_an_applet_that_listens_survives_it() {
     with_each(|kind, path| {
@@ -163,6 +175,9 @@ fn a_cancelled_call_ends_and_an_applet_that_listens_survives_it() {
     });
 }
 
+/// Guarantee: applets/cancel
+/// Guarantee: applets/interruptible
+/// Guarantee: programs/python-cancel
 #[test]
 fn who_waits_for_a_call_is_asked_whether_to_go_on_and_may_cancel_it() {
     with_each(|kind, path| {
@@ -185,6 +200,9 @@ fn who_waits_for_a_call_is_asked_whether_to_go_on_and_may_cancel_it() {
     });
 }
 
+/// Guarantee: applets/cancel
+/// Guarantee: applets/deadlines
+/// Guarantee: applets/death
 #[test]
 fn a_stream_that_is_dropped_early_cancels_its_call_and_only_who_goes_on_dies_of_it() {
     with_each(|_, path| {
@@ -203,6 +221,7 @@ fn a_stream_that_is_dropped_early_cancels_its_call_and_only_who_goes_on_dies_of_
     });
 }
 
+/// Guarantee: applets/deadlines
 #[test]
 fn patience_without_an_end_is_no_panic() {
     with_each(|_, path| {

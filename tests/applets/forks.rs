@@ -30,6 +30,7 @@ fn holds_in_a_copy(work: impl FnOnce() -> bool) -> bool {
     status == 0
 }
 
+/// Guarantee: applets/forked-hosts
 #[test]
 fn a_forked_copy_of_the_host_can_do_nothing_to_an_applet_and_its_heap() {
     with_each(|_, path| {
@@ -68,6 +69,7 @@ fn a_forked_copy_of_the_host_can_do_nothing_to_an_applet_and_its_heap() {
     });
 }
 
+/// Guarantee: applets/forked-hosts
 #[test]
 fn a_stream_goes_on_in_the_process_that_has_it_and_not_in_a_copy() {
     with_each(|_, path| {
@@ -93,6 +95,7 @@ fn a_stream_goes_on_in_the_process_that_has_it_and_not_in_a_copy() {
     });
 }
 
+/// Guarantee: applets/forked-hosts
 #[test]
 fn a_copy_that_is_forked_off_in_the_middle_of_a_call_waits_for_nothing() {
     with_each(|_, path| {
@@ -117,6 +120,7 @@ fn a_copy_that_is_forked_off_in_the_middle_of_a_call_waits_for_nothing() {
     });
 }
 
+/// Guarantee: applets/forked-hosts
 #[test]
 fn a_copy_takes_nothing_out_of_a_pool_and_gives_nothing_back() {
     with_each(|_, path| {

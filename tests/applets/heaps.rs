@@ -5,6 +5,8 @@ use holdfast_region::{OwnerKey, RegionName};
 
 use crate::{Home, ask, death, with_each};
 
+/// Guarantee: applets/death
+/// Guarantee: applets/heap-after-death
 #[test]
 fn what_a_call_committed_survives_the_applets_death_and_what_it_left_open_does_not() {
     with_each(|_, path| {
@@ -27,6 +29,8 @@ fn what_a_call_committed_survives_the_applets_death_and_what_it_left_open_does_n
     });
 }
 
+/// Guarantee: applets/death
+/// Guarantee: applets/heap-after-death
 #[test]
 fn the_heap_is_there_again_for_the_next_applet_also_from_the_store() {
     with_each(|_, path| {
@@ -43,6 +47,7 @@ fn the_heap_is_there_again_for_the_next_applet_also_from_the_store() {
     });
 }
 
+/// Guarantee: applets/no-messages
 #[test]
 fn a_heap_grows_to_its_limit_and_says_when_it_is_full() {
     with_each(|_, path| {
@@ -56,6 +61,8 @@ fn a_heap_grows_to_its_limit_and_says_when_it_is_full() {
     });
 }
 
+/// Guarantee: applets/death
+/// Guarantee: applets/heap-after-death
 #[test]
 fn in_the_mode_atomic_each_call_counts_whole_or_not_at_all() {
     with_each(|_, path| {
@@ -77,6 +84,7 @@ fn in_the_mode_atomic_each_call_counts_whole_or_not_at_all() {
     });
 }
 
+/// Guarantee: applets/death
 #[test]
 fn stores_out_of_range_kill_the_applet_and_never_the_host() {
     with_each(|_, path| {
@@ -90,6 +98,7 @@ fn stores_out_of_range_kill_the_applet_and_never_the_host() {
     });
 }
 
+/// Guarantee: applets/read-only-heap
 #[test]
 fn a_store_to_a_heap_that_may_only_be_read_ends_the_applet_and_says_so() {
     with_each(|_, path| {
@@ -110,6 +119,7 @@ fn a_store_to_a_heap_that_may_only_be_read_ends_the_applet_and_says_so() {
     });
 }
 
+/// Guarantee: applets/no-messages
 #[test]
 fn a_burst_of_transactions_makes_no_message_and_no_forbidden_call() {
     with_each(|kind, path| {
@@ -136,6 +146,7 @@ fn an_applet_without_a_heap_is_told_so_and_serves_on() {
     });
 }
 
+/// Guarantee: applets/kinds-apart
 #[test]
 fn two_kinds_of_applets_do_not_mistake_each_others_heaps() {
     let [(_, native), _, (_, wasm)] = crate::forms();

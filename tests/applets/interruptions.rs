@@ -43,6 +43,8 @@ fn longest_wait(applet: &holdfast_applet::Applet, function: &str, looks_max: u32
     (longest, error)
 }
 
+/// Guarantee: applets/interruptible
+/// Guarantee: programs/python-cancel
 #[test]
 fn an_applet_that_sends_without_end_keeps_nobody_from_looking() {
     with_each(|kind, path| {
@@ -54,6 +56,8 @@ fn an_applet_that_sends_without_end_keeps_nobody_from_looking() {
     });
 }
 
+/// Guarantee: applets/interruptible
+/// Guarantee: programs/python-cancel
 #[test]
 fn a_native_applet_that_asks_for_memory_without_end_keeps_nobody_from_looking() {
     for path in forms().into_iter().filter(|(kind, _)| *kind == SandboxKind::Native).map(|(_, path)| path) {
@@ -69,6 +73,8 @@ fn a_native_applet_that_asks_for_memory_without_end_keeps_nobody_from_looking() 
     }
 }
 
+/// Guarantee: applets/interruptible
+/// Guarantee: programs/python-cancel
 #[test]
 fn a_native_applet_that_stops_in_the_middle_of_a_message_keeps_nobody_from_looking() {
     for path in forms().into_iter().filter(|(kind, _)| *kind == SandboxKind::Native).map(|(_, path)| path) {
@@ -83,6 +89,8 @@ fn a_native_applet_that_stops_in_the_middle_of_a_message_keeps_nobody_from_looki
     }
 }
 
+/// Guarantee: applets/cancel
+/// Guarantee: applets/pools
 #[test]
 fn a_call_whose_caller_panics_is_over_before_the_next_one_and_answers_none_but_its_own() {
     with_each(|kind, path| {
@@ -100,6 +108,8 @@ fn a_call_whose_caller_panics_is_over_before_the_next_one_and_answers_none_but_i
     });
 }
 
+/// Guarantee: applets/cancel
+/// Guarantee: applets/pools
 #[test]
 fn an_applet_whose_caller_panicked_goes_back_to_no_pool() {
     with_each(|kind, path| {

@@ -17,6 +17,7 @@ fn wait_for(pool: &Pool, count: usize) {
     }
 }
 
+/// Guarantee: applets/pools
 #[test]
 fn a_pool_keeps_applets_ready_and_gives_each_a_fresh_one() {
     with_each(|_, path| {
@@ -34,6 +35,7 @@ fn a_pool_keeps_applets_ready_and_gives_each_a_fresh_one() {
     });
 }
 
+/// Guarantee: applets/pools
 #[test]
 fn a_pool_that_reuses_takes_back_what_lives() {
     with_each(|_, path| {
@@ -57,6 +59,7 @@ fn a_pool_that_reuses_takes_back_what_lives() {
     });
 }
 
+/// Guarantee: applets/pools
 #[test]
 fn a_pool_to_which_applets_come_back_keeps_no_more_than_it_was_told_to() {
     let [(_, path), ..] = forms();
@@ -83,6 +86,7 @@ fn a_pool_to_which_applets_come_back_keeps_no_more_than_it_was_told_to() {
     }
 }
 
+/// Guarantee: applets/pools
 #[test]
 fn a_source_that_panics_in_the_background_is_tried_again() {
     let [(_, path), ..] = forms();
@@ -98,6 +102,7 @@ fn a_source_that_panics_in_the_background_is_tried_again() {
     assert_eq!(asked.load(Ordering::SeqCst), 3);
 }
 
+/// Guarantee: applets/pools
 #[test]
 fn a_pool_ends_though_its_source_does_not() {
     let [(_, path), ..] = forms();
@@ -116,6 +121,7 @@ fn a_pool_ends_though_its_source_does_not() {
     drop(release);
 }
 
+/// Guarantee: applets/pools
 #[test]
 fn what_died_while_it_waited_in_a_pool_is_given_to_nobody() {
     let [(_, path), ..] = forms();

@@ -118,6 +118,8 @@ impl Replaceable {
     }
 }
 
+/// Guarantee: applets/languages
+/// Guarantee: heap/order-promises
 #[test]
 fn the_native_applets_of_every_language_promise_to_keep_the_order_of_their_stores() {
     let programs = Programs::find().unwrap();
@@ -134,6 +136,7 @@ fn the_native_applets_of_every_language_promise_to_keep_the_order_of_their_store
     assert!(notes(programs.holdfast()).unwrap().iter().all(|note| note.owner != b"Holdfast"));
 }
 
+/// Guarantee: heap/reset-ordered
 #[test]
 fn a_native_applets_commit_at_level_system_takes_no_disk_where_its_pool_outlives_a_reset() {
     for (kind, path) in forms() {
@@ -154,6 +157,7 @@ fn a_native_applets_commit_at_level_system_takes_no_disk_where_its_pool_outlives
     }
 }
 
+/// Guarantee: heap/order-promises
 #[test]
 fn after_the_death_of_an_applet_its_image_counts_and_its_successor_goes_on_without_the_disk() {
     let [(_, path), ..] = forms();
@@ -169,6 +173,7 @@ fn after_the_death_of_an_applet_its_image_counts_and_its_successor_goes_on_witho
     assert!(!machine.has_base());
 }
 
+/// Guarantee: heap/order-promises
 #[test]
 fn an_applet_that_promises_nothing_is_not_believed_after_a_reset() {
     let [(_, path), ..] = forms();
@@ -185,6 +190,7 @@ fn an_applet_that_promises_nothing_is_not_believed_after_a_reset() {
     assert_eq!(machine.found_after_a_reset(&path), (Opened::Warm, 2));
 }
 
+/// Guarantee: heap/order-promises
 #[test]
 fn a_promise_of_order_does_not_outlive_its_applet() {
     let [(_, path), ..] = forms();
@@ -210,6 +216,7 @@ fn a_promise_of_order_does_not_outlive_its_applet() {
     assert_eq!(machine.found_after_a_reset(&path), (Opened::WarmAfterReset, 3));
 }
 
+/// Guarantee: heap/persist
 #[test]
 fn an_applet_that_orders_its_stores_itself_persists_them_one_by_one() {
     for (kind, path) in forms() {

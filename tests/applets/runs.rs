@@ -27,6 +27,8 @@ fn look(home: &Home, path: &PathBuf) -> String {
     String::from_utf8(outcome.stdout).unwrap()
 }
 
+/// Guarantee: applets/death
+/// Guarantee: applets/heap-after-death
 #[test]
 fn stores_of_a_run_count_at_once_or_in_the_mode_atomic_when_it_ends_by_itself() {
     with_each(|_, path| {
@@ -46,6 +48,8 @@ fn stores_of_a_run_count_at_once_or_in_the_mode_atomic_when_it_ends_by_itself() 
     });
 }
 
+/// Guarantee: applets/run-or-call
+/// Guarantee: programs/python-run
 #[test]
 fn an_applet_that_serves_and_is_only_run_ends_at_once() {
     with_each(|_, path| {

@@ -129,6 +129,8 @@ fn an_update_takes_its_input_and_then_its_buffer() {
 }
 
 /// The process is killed at some moment of each update. Its next life asks how far the last one came, and goes on.
+///
+/// Guarantee: applets/examples
 #[test]
 fn a_digest_goes_on_after_a_kill_in_the_middle_of_it() {
     const PIECE: usize = 300_000;

@@ -64,6 +64,7 @@ fn next_frame(host: &mut Host, buffer: &ArenaBuffer, format: &str) -> Option<(u6
     }
 }
 
+/// Guarantee: applets/examples
 #[test]
 fn frames_of_any_width_have_their_pixels_and_nothing_behind_them_is_touched() {
     let Some(mut host) = player() else { return };
@@ -124,6 +125,7 @@ fn a_call_that_makes_no_sense_is_refused() {
     assert_fails(call_with(&mut host, "next_frame", b"", buffer.handle()), 1, "needs a shared buffer");
 }
 
+/// Guarantee: applets/examples
 #[test]
 fn what_is_no_video_is_a_failure_and_the_player_goes_on() {
     let Some(mut host) = player() else { return };
@@ -140,6 +142,8 @@ fn what_is_no_video_is_a_failure_and_the_player_goes_on() {
 
 /// The text names a file that is there. libavformat's list demuxer opens a second container for it, which once did not hear of the
 /// order to open nothing.
+///
+/// Guarantee: applets/examples
 #[test]
 fn a_list_that_names_other_files_gets_none_of_them() {
     let Ok(program) = holdfast_testkit::native_applet("video") else {

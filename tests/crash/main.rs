@@ -27,6 +27,7 @@ const LANES: u64 = 2;
 const TEXT: &str =
     "A short text: the tables are what this is about. Onomatopoeia is in them, xqzzyt is not.\n";
 
+/// Guarantee: heap/kill-any-instruction
 #[test]
 fn kills_at_random_moments_lose_no_acknowledged_word() {
     let kills = number("HOLDFAST_KILLS", KILLS_DEFAULT);

@@ -16,6 +16,7 @@ use compare::Rules;
 use markdown::{Command, Step, steps};
 use stage::{Stage, clone};
 
+/// Guarantee: project/commands-run
 #[test]
 fn readme() {
     check("README.md");
@@ -36,6 +37,7 @@ fn guide_to_keeper() {
     check("docs/guides/keeper.md");
 }
 
+/// Guarantee: project/commands-run
 #[test]
 fn guide_to_sqlite() {
     check("docs/guides/sqlite.md");
@@ -46,16 +48,19 @@ fn guide_to_sqlite_in_devices() {
     check("docs/guides/sqlite-embedded.md");
 }
 
+/// Guarantee: project/commands-run
 #[test]
 fn guide_to_trace() {
     check("docs/guides/trace.md");
 }
 
+/// Guarantee: project/commands-run
 #[test]
 fn guide_to_documents() {
     check("docs/guides/documents.md");
 }
 
+/// Guarantee: project/commands-run
 #[test]
 fn guide_to_pages() {
     check("docs/guides/pages.md");
@@ -77,6 +82,8 @@ fn guide_to_the_failure_lab() {
 }
 
 /// A new guide is checked, too.
+///
+/// Guarantee: project/commands-run
 #[test]
 fn every_guide_is_checked() {
     let source = include_str!("main.rs");

@@ -220,6 +220,7 @@ $ ./a
         assert_eq!(commands[0].output.as_deref(), Some("1\n"));
     }
 
+    /// Guarantee: project/commands-run
     #[test]
     fn what_would_be_skipped_silently_is_an_error() {
         for document in [

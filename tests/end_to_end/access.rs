@@ -70,6 +70,7 @@ fn a_heap_is_shared_for_reading_then_for_writing_then_not_at_all() {
     assert!(succeed(&mut guestbook(&scratch, &["--heap", "book"], &["list"])).contains("3 entries"));
 }
 
+/// Guarantee: heap/keys
 #[test]
 fn a_mistyped_key_is_refused_with_near_names_and_only_what_makes_something_makes_a_key() {
     let scratch = with_two_entries();
@@ -123,6 +124,7 @@ fn a_heap_whose_key_was_lost_is_copied_to_one_of_another_key() {
     assert!(list.contains("2 entries"), "{list}");
 }
 
+/// Guarantee: heap/grants
 #[test]
 fn a_damaged_access_table_lets_only_the_owner_in_and_the_remedy_works() {
     let scratch = with_two_entries();

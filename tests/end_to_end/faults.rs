@@ -37,6 +37,7 @@ fn assert_recovers_from_the_store(scratch: &Scratch) {
     assert_both_entries(scratch);
 }
 
+/// Guarantee: heap/messages
 #[test]
 fn a_truncated_image_is_refused_and_the_remedy_works() {
     let scratch =
@@ -167,6 +168,7 @@ fn a_full_pool_is_an_error_value_for_the_applet_and_changes_nothing() {
     }
 }
 
+/// Guarantee: heap/messages
 #[test]
 fn a_read_only_store_is_said_by_doctor_and_by_the_command_that_meets_it() {
     let scratch = with_two_entries();

@@ -93,6 +93,7 @@ fn a_keeper_checkpoints_what_a_program_left_and_ends_when_it_is_told_to() {
     assert!(killed.success() && keeper.0.wait().unwrap().success());
 }
 
+/// Guarantee: keeper/clients
 #[test]
 fn a_keeper_whose_notices_nobody_takes_saves_and_serves_on() {
     let scratch = with_unsaved_heap();
@@ -148,6 +149,8 @@ fn a_keeper_that_serves_shows_who_has_what_and_says_what_is_wrong_with_its_argum
 }
 
 /// The report that led to pools with an owner: home C stores, and dies; the keeper of home D has the same pool.
+///
+/// Guarantee: heap/one-home
 #[test]
 fn a_pool_of_another_home_is_refused_by_every_command() {
     let scratch = with_unsaved_heap();
@@ -193,6 +196,7 @@ fn a_pool_of_another_home_is_refused_by_every_command() {
     assert_eq!(foreign(&["heap", "checkpoint", "diary"]).status, 0);
 }
 
+/// Guarantee: keeper/pool-limit
 #[test]
 fn the_limit_of_the_pool_follows_the_machine_and_is_told() {
     let scratch = scratch();

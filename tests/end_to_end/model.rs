@@ -31,6 +31,7 @@ fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
+/// Guarantee: project/model
 #[test]
 fn a_model_in_json_has_the_same_fields_ever_after_and_numbers_that_fit_together() {
     if !python_is_there() {
@@ -114,6 +115,7 @@ fn a_model_for_a_person_says_from_where_on_a_call_pays_and_how_far_it_is_off() {
     assert!(!out.contains("Short decisions"), "{out}");
 }
 
+/// Guarantee: project/model
 #[test]
 fn a_model_that_is_wrongly_started_says_what_to_do() {
     let scratch = scratch();

@@ -9,6 +9,7 @@ use crate::{scratch, succeed, tell};
 const PAGE: &str = "<!DOCTYPE html><title>News</title><ul id=news><li class=new><a href=/1>one</a>\
     <li><a HREF='/2?a&amp;b'>two &amp; more</a></ul><p>end";
 
+/// Guarantee: documents/command
 #[test]
 fn a_page_is_kept_once_and_queried_from_its_file_and_from_the_heap_alike() {
     let scratch = scratch();
@@ -50,6 +51,7 @@ fn a_page_is_kept_once_and_queried_from_its_file_and_from_the_heap_alike() {
     assert!(!sound.is_empty());
 }
 
+/// Guarantee: documents/command
 #[test]
 fn a_page_comes_from_standard_input_too() {
     let scratch = scratch();
@@ -65,6 +67,7 @@ fn a_page_comes_from_standard_input_too() {
     assert_eq!((output.status.code(), output.stdout), (Some(0), b"News\n".to_vec()));
 }
 
+/// Guarantee: documents/command
 #[test]
 fn what_cannot_be_queried_or_kept_is_told_with_what_to_do() {
     let scratch = scratch();
@@ -99,6 +102,8 @@ fn what_cannot_be_queried_or_kept_is_told_with_what_to_do() {
 }
 
 /// A product is a program of its own: `holdfast NAME` starts holdfast-NAME.
+///
+/// Guarantee: pages/program
 #[test]
 fn a_product_is_a_program_beside_the_command_or_in_path() {
     let scratch = scratch();

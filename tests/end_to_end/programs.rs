@@ -12,6 +12,7 @@ fn run(program: &str, options: &[&str], arguments: &[&str]) -> Told {
     tell(scratch().holdfast().args(["run", program]).args(options).arg("--").args(arguments))
 }
 
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn a_program_that_finds_no_file_is_told_of_the_option_that_grants_one() {
     let scratch = scratch();
@@ -28,6 +29,7 @@ fn a_program_that_finds_no_file_is_told_of_the_option_that_grants_one() {
     assert_eq!(run("/bin/true", &[], &[]).err, "");
 }
 
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn a_directory_under_a_relative_path_is_found_from_the_programs_root() {
     let scratch = scratch();
@@ -42,6 +44,7 @@ fn a_directory_under_a_relative_path_is_found_from_the_programs_root() {
     assert!(told.status == 2 && told.err.contains(".::/data"), "{}", told.err);
 }
 
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn a_directory_in_front_of_the_programs_libraries_is_refused() {
     for grant in ["/etc::/lib64", "/etc::/usr", "/usr"] {
@@ -58,6 +61,7 @@ fn a_violation_is_not_said_to_be_one_of_the_loading() {
     assert!(told.err.contains("no process is started") && !told.err.contains("loading"), "{}", told.err);
 }
 
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn a_run_whose_output_cannot_be_written_fails() {
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -99,6 +103,7 @@ fn limits_have_the_names_of_the_options_in_what_is_told() {
     );
 }
 
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn a_pipe_is_no_program_and_keeps_nobody_waiting() {
     let scratch = scratch();
@@ -109,6 +114,7 @@ fn a_pipe_is_no_program_and_keeps_nobody_waiting() {
     assert!(told.status == 126 && told.err.contains("not a file"), "{} {}", told.status, told.err);
 }
 
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn a_program_without_a_heap_needs_no_home() {
     let mut command = scratch().holdfast();
@@ -120,6 +126,7 @@ fn a_program_without_a_heap_needs_no_home() {
     assert_eq!(tell(command.args(["run", "/bin/echo", "--heap", "new"])).status, 125);
 }
 
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn the_new_heap_of_a_program_that_ran_without_serving_stays() {
     let scratch = scratch();
@@ -131,6 +138,9 @@ fn the_new_heap_of_a_program_that_ran_without_serving_stays() {
 }
 
 /// A run of an applet that serves did nothing, and ended with status 0.
+///
+/// Guarantee: applets/run-or-call
+/// Guarantee: programs/python-run
 #[test]
 fn a_run_of_an_applet_that_serves_points_to_call() {
     let scratch = scratch();
@@ -167,6 +177,7 @@ fn heap_sizes_that_would_be_rounded_to_a_mebibyte_are_refused() {
     assert_eq!(tell(scratch.holdfast().args(["heap", "ls"])).out.lines().count(), 1);
 }
 
+/// Guarantee: sandbox/changed-pages
 #[test]
 fn a_heap_that_a_native_program_left_alone_is_told_as_unchanged() {
     let scratch = scratch();
@@ -183,6 +194,7 @@ fn a_heap_that_a_native_program_left_alone_is_told_as_unchanged() {
     assert!(unchanged.contains(", unchanged"), "{unchanged}");
 }
 
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn shells_and_git_find_dev_null() {
     let words = "echo lost > /dev/null && cat < /dev/null && echo done";
@@ -204,6 +216,8 @@ fn shells_and_git_find_dev_null() {
 }
 
 /// A refusal that looks as if it passed is tried again for ever.
+///
+/// Guarantee: sandbox/no-network
 #[test]
 fn one_that_asks_for_the_network_is_told_so() {
     let python = "import socket\ntry: socket.create_connection(('127.0.0.1', 9))\n\
@@ -225,6 +239,7 @@ fn one_that_asks_for_the_network_is_told_so() {
     assert_eq!((told.status, told.out.as_str(), told.err.as_str()), (0, "13\n", ""));
 }
 
+/// Guarantee: sandbox/own-status
 #[test]
 fn an_applets_own_status_is_told_from_holdfasts() {
     let scratch = scratch();

@@ -62,6 +62,7 @@ fn lost_headers_are_written_anew() {
     }
 }
 
+/// Guarantee: heap/check
 #[test]
 fn a_heap_that_lost_a_second_copy_is_sound_and_the_check_says_what_is_lost() {
     type Damage = (fn(&Scratch) -> PathBuf, fn(&mut Vec<u8>), &'static str);
@@ -116,6 +117,8 @@ fn flipped_bits_in_the_allocators_tables_are_turned_back() {
 
 /// The check plans the repair: where that loses nothing, going back to the last checkpoint, which loses what was stored
 /// since, is not even named.
+///
+/// Guarantee: heap/check
 #[test]
 fn check_proposes_the_repair_that_loses_nothing() {
     type Damage = (fn(&mut Vec<u8>), &'static str);
@@ -144,6 +147,7 @@ fn check_proposes_the_repair_that_loses_nothing() {
     }
 }
 
+/// Guarantee: heap/check
 #[test]
 fn check_says_where_a_repair_would_lose_something() {
     let scratch = with_two_entries();

@@ -57,6 +57,7 @@ impl Drop for Keeper {
     }
 }
 
+/// Guarantee: sandbox/home-is-private
 #[test]
 fn a_home_is_private_under_any_umask() {
     let scratch = scratch();
@@ -97,6 +98,7 @@ fn a_home_is_private_under_any_umask() {
     assert!(socket.symlink_metadata().unwrap().file_type().is_socket());
 }
 
+/// Guarantee: sandbox/home-is-private
 #[test]
 fn files_that_users_name_are_not_writable_to_others() {
     let scratch = scratch();
@@ -118,6 +120,8 @@ fn files_that_users_name_are_not_writable_to_others() {
 }
 
 /// A home that an earlier version made under such a umask.
+///
+/// Guarantee: sandbox/home-is-private
 #[test]
 fn a_note_that_was_open_to_others_is_closed() {
     let scratch = scratch();
@@ -153,6 +157,7 @@ fn writer(name: &str, flags: u32) -> String {
     )
 }
 
+/// Guarantee: sandbox/special-files
 #[test]
 fn programs_in_webassembly_leave_ordinary_modes() {
     let scratch = scratch();

@@ -20,6 +20,7 @@ fn json(scratch: &Scratch, arguments: &[&str]) -> serde_json::Value {
     serde_json::from_str(&told.out).unwrap_or_else(|error| panic!("{error}: {}{}", told.out, told.err))
 }
 
+/// Guarantee: heap/hostile-content
 #[test]
 fn names_that_would_steer_a_terminal_are_escaped_in_text_and_exact_in_json() {
     const WILD: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\r\n\u{9b}31m\u{202E}Gästebuch";
@@ -74,6 +75,7 @@ fn hostile(scratch: &Scratch, name_bytes: u64) {
     put(SUPER_ROOTS, &[table, SLOTS, SLOTS, SLOTS]);
 }
 
+/// Guarantee: heap/hostile-content
 #[test]
 fn a_table_of_roots_with_endless_names_costs_the_tools_little_and_is_told() {
     for (name_bytes, roots, listed) in [(1 << 20, 0, 0), (255, 1 << 17, 100_000)] {

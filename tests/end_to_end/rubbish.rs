@@ -16,6 +16,7 @@ fn heap(scratch: &Scratch, arguments: &[&str]) -> Command {
     command
 }
 
+/// Guarantee: heap/salvage
 #[test]
 fn a_heap_that_nothing_can_read_is_shown_with_what_is_known_and_can_be_removed() {
     let scratch = with_two_entries();
@@ -49,6 +50,7 @@ fn dead() -> u32 {
     child.id()
 }
 
+/// Guarantee: heap/tidy
 #[test]
 fn what_no_heap_needs_is_listed_by_doctor_and_tidy_and_removed_when_asked() {
     let scratch = with_two_entries();

@@ -19,6 +19,7 @@ fn run_under(scratch: &Scratch, limit: &str, words: &[&str]) -> Told {
 
 const TRUE: &[&str] = &["run", "/bin/true"];
 
+/// Guarantee: sandbox/limits-are-named
 #[test]
 fn a_limit_that_is_too_low_is_named() {
     let scratch = scratch();
@@ -55,6 +56,7 @@ fn a_limit_that_is_too_low_is_named() {
     }
 }
 
+/// Guarantee: sandbox/limits-are-named
 #[test]
 fn what_nobody_asked_for_may_be_less() {
     let scratch = scratch();
@@ -66,6 +68,7 @@ fn what_nobody_asked_for_may_be_less() {
     }
 }
 
+/// Guarantee: sandbox/limits-are-named
 #[test]
 fn too_few_descriptors_are_named() {
     let scratch = scratch();

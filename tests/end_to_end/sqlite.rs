@@ -42,6 +42,8 @@ fn plain(scratch: &Scratch, sql: &str) -> Command {
     command
 }
 
+/// Guarantee: sqlite/recover
+/// Guarantee: sqlite/without-the-vfs
 #[test]
 fn a_database_that_a_crash_left_behind_is_told_recovered_and_then_read_by_any_sqlite() {
     let scratch = scratch();
@@ -74,6 +76,7 @@ fn a_database_that_a_crash_left_behind_is_told_recovered_and_then_read_by_any_sq
     assert_eq!((missing.status, missing.err.contains("there is no file")), (3, true), "{}", missing.err);
 }
 
+/// Guarantee: sqlite/status
 #[test]
 fn a_database_that_was_saved_is_named_by_keeper_and_doctor_and_recovered_without_its_pool() {
     let scratch = scratch();
@@ -108,6 +111,7 @@ fn tell_of_any_end(command: &mut Command) -> std::process::ExitStatus {
     command.output().unwrap().status
 }
 
+/// Guarantee: sqlite/release
 #[test]
 fn a_database_that_is_in_use_is_released_to_be_copied_by_any_program_and_its_user_goes_on() {
     let scratch = scratch();
@@ -136,6 +140,9 @@ fn a_database_that_is_in_use_is_released_to_be_copied_by_any_program_and_its_use
 }
 
 /// The ways that the guide shows are those that work, as it prints them; `cp` alone is none.
+///
+/// Guarantee: sqlite/copies
+/// Guarantee: sqlite/release
 #[test]
 fn the_ways_to_copy_a_database_in_use_take_all_of_it() {
     let scratch = scratch();
@@ -176,6 +183,7 @@ fn the_ways_to_copy_a_database_in_use_take_all_of_it() {
     assert_eq!(read("notes.db").out, "kept\nlater\n");
 }
 
+/// Guarantee: sqlite/languages
 #[test]
 fn sql_of_ones_own_is_measured_in_each_way_to_commit_and_what_is_missing_is_told() {
     let scratch = scratch();
@@ -232,6 +240,8 @@ fn a_left_database_makes_room_for_other_programs() {
 }
 
 /// Commits of one home, asked about from another one; then from its own.
+///
+/// Guarantee: sqlite/status
 #[test]
 fn another_home_is_told_whose_commits_they_are() {
     let scratch = scratch();
@@ -270,6 +280,7 @@ fn another_home_is_told_whose_commits_they_are() {
     assert_eq!(succeed(&mut plain(&scratch, "SELECT text FROM notes")), "kept\n");
 }
 
+/// Guarantee: sqlite/status
 #[test]
 fn what_is_no_database_is_an_error_of_every_command() {
     let scratch = scratch();

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use crate::guestbook::with_two_entries;
 use crate::tell;
 
+/// Guarantee: heap/messages
 #[test]
 fn a_standard_output_that_is_full_is_a_failure_of_every_command() {
     let scratch = with_two_entries();
@@ -26,6 +27,7 @@ fn a_standard_output_that_is_full_is_a_failure_of_every_command() {
     }
 }
 
+/// Guarantee: keeper/clients
 #[test]
 fn a_standard_error_that_is_full_or_closed_changes_nothing_of_what_a_command_does() {
     let scratch = with_two_entries();

@@ -63,6 +63,7 @@ const COMMANDS: &[&[&str]] = &[
     &["completions", "@"],
 ];
 
+/// Guarantee: sandbox/terminal
 #[test]
 fn names_steer_no_terminal() {
     let scratch = with_two_entries();
@@ -81,6 +82,7 @@ fn names_steer_no_terminal() {
     }
 }
 
+/// Guarantee: sandbox/terminal
 #[test]
 fn places_steer_no_terminal() {
     let scratch = scratch();

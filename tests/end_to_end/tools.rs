@@ -95,6 +95,7 @@ fn a_stream_through_a_pipe_makes_the_same_heap_and_a_broken_one_makes_none() {
     assert_fails(&scratch, &["show", "second"], 3, &[]);
 }
 
+/// Guarantee: heap/messages
 #[test]
 fn an_export_that_is_killed_leaves_no_file_under_its_name() {
     let scratch = with_two_entries();
@@ -216,6 +217,7 @@ fn a_file_that_was_cut_off_is_salvaged_with_a_word_about_the_objects_that_are_lo
     assert!(told.out.contains("missing from offset 0x20000") && told.out.contains("LOST"), "{}", told.out);
 }
 
+/// Guarantee: heap/salvage
 #[test]
 fn nothing_is_made_of_tables_that_contradict_themselves_or_of_a_file_that_is_no_heap() {
     let scratch = with_two_entries();

@@ -35,6 +35,7 @@ pub(crate) fn backends(scratch: &Scratch) -> Vec<&'static str> {
     found
 }
 
+/// Guarantee: trace/unharmed
 #[test]
 fn the_traced_program_has_the_streams_and_its_exit_code_is_that_of_the_command() {
     let scratch = scratch();
@@ -66,6 +67,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Guarantee: trace/unharmed
 #[test]
 fn an_interrupt_of_the_terminal_ends_the_program_and_the_report_still_comes() {
     use std::os::unix::process::CommandExt;
@@ -88,6 +90,7 @@ fn an_interrupt_of_the_terminal_ends_the_program_and_the_report_still_comes() {
     }
 }
 
+/// Guarantee: trace/attach
 #[test]
 fn who_ends_the_tracer_lets_the_program_go_on() {
     let scratch = scratch();
@@ -108,6 +111,7 @@ fn who_ends_the_tracer_lets_the_program_go_on() {
     }
 }
 
+/// Guarantee: trace/unharmed
 #[test]
 fn a_recording_is_reported_as_the_run_was_and_a_damaged_one_as_far_as_it_is_good() {
     let scratch = scratch();
@@ -159,6 +163,7 @@ fn assert_is_told(scratch: &Scratch, told: &crate::Told, path: &str, why: &str) 
     assert!(said.contains(why) && !said.contains("killed"), "{said}");
 }
 
+/// Guarantee: trace/full-disk
 #[test]
 fn a_recording_on_a_full_disk_says_what_is_missing() {
     let scratch = scratch();
@@ -187,6 +192,7 @@ fn a_recording_on_a_full_disk_says_what_is_missing() {
     }
 }
 
+/// Guarantee: trace/full-disk
 #[test]
 fn a_recording_that_reaches_ulimit_f_says_what_is_missing() {
     let scratch = scratch();
@@ -208,6 +214,8 @@ fn a_recording_that_reaches_ulimit_f_says_what_is_missing() {
     }
 }
 
+/// Guarantee: trace/cut
+/// Guarantee: trace/killed-tracer
 #[test]
 fn a_recording_of_a_killed_tracer_says_that_it_cannot_know() {
     let scratch = scratch();
@@ -230,6 +238,8 @@ fn a_recording_of_a_killed_tracer_says_that_it_cannot_know() {
 }
 
 /// The size that was found to give nothing: a fraction of the file has that fraction of the calls.
+///
+/// Guarantee: trace/cut
 #[test]
 fn a_part_of_a_recording_has_that_part_of_the_calls() {
     let scratch = scratch();
@@ -253,6 +263,7 @@ fn a_part_of_a_recording_has_that_part_of_the_calls() {
     assert!(most > 2_500, "{most}");
 }
 
+/// Guarantee: trace/unharmed
 #[test]
 fn a_recording_that_cannot_be_begun_stops_the_program_and_a_report_that_does_not_fit_is_told_after_it() {
     let scratch = scratch();
@@ -264,6 +275,7 @@ fn a_recording_that_cannot_be_begun_stops_the_program_and_a_report_that_does_not
     assert!(told.err.contains("cannot write /dev/full"), "{}", told.err);
 }
 
+/// Guarantee: trace/no-privilege
 #[test]
 fn who_may_not_use_bpf_traces_by_ptrace_and_is_told_so_unless_it_was_asked_for() {
     use std::os::unix::fs::PermissionsExt;

@@ -88,6 +88,7 @@ fn probed(browser: &str, place: &Path, pages: &[String]) -> Vec<Value> {
     serde_json::from_str(&found.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">")).unwrap()
 }
 
+/// Guarantee: trace/forms
 #[test]
 fn pages_fit_a_phone_and_a_desk() {
     let Some(browser) = browser() else {

@@ -22,6 +22,7 @@ fn recorded(scratch: &Scratch, place: &Path, name: &str, work: &str) -> PathBuf 
 
 const WORK: &str = "cat /etc/passwd >/dev/null; sleep 0.05; ls / >/dev/null";
 
+/// Guarantee: trace/forms
 #[test]
 fn a_recording_is_written_in_every_form_and_all_say_the_same() {
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
@@ -49,6 +50,7 @@ fn a_recording_is_written_in_every_form_and_all_say_the_same() {
     assert_eq!(succeed(&mut trace(&scratch, &["report", &at("json")])), tables);
 }
 
+/// Guarantee: trace/whole-files
 #[test]
 fn a_report_that_does_not_fit_leaves_the_old_file_and_files_of_others_are_refused() {
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
@@ -82,6 +84,7 @@ fn a_report_that_does_not_fit_leaves_the_old_file_and_files_of_others_are_refuse
     }
 }
 
+/// Guarantee: trace/whole-files
 #[test]
 fn a_form_for_standard_output_goes_behind_what_is_there_and_replaces_nothing() {
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
@@ -112,6 +115,7 @@ fn a_form_for_standard_output_goes_behind_what_is_there_and_replaces_nothing() {
     }
 }
 
+/// Guarantee: trace/whole-files
 #[test]
 fn a_reader_that_went_away_is_no_failure_of_any_form_nor_of_the_traced_program() {
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
@@ -162,6 +166,7 @@ fn calls_that_one_run_makes_and_another_does_not_are_found_by_diff() {
     assert!(told.status == 3 && told.err.contains("no recording"), "{}", told.err);
 }
 
+/// Guarantee: trace/same-rules
 #[test]
 fn reports_that_were_summed_up_otherwise_are_neither_shown_as_asked_for_nor_compared() {
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
@@ -190,6 +195,7 @@ fn reports_that_were_summed_up_otherwise_are_neither_shown_as_asked_for_nor_comp
     }
 }
 
+/// Guarantee: trace/matrix
 #[test]
 fn a_matrix_runs_a_program_on_each_platform_in_turns_and_leaves_nothing() {
     let (scratch, one, two) =
@@ -236,6 +242,7 @@ fn a_matrix_runs_a_program_on_each_platform_in_turns_and_leaves_nothing() {
     assert!(wrong.status == 2 && wrong.err.contains("ext4=loop"), "{}", wrong.err);
 }
 
+/// Guarantee: trace/strace-logs
 #[test]
 fn logs_of_the_real_strace_are_read_line_by_line_and_set_beside_what_was_measured() {
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());

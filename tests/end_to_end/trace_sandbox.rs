@@ -109,6 +109,7 @@ fn kernel(row: &Value, name: &str) -> u64 {
     calls.map(|row| row["calls"].as_u64().unwrap()).sum()
 }
 
+/// Guarantee: trace/crossings
 #[test]
 fn values_in_files_cross_three_times_each_and_values_in_a_heap_never() {
     let scratch = scratch();
@@ -146,6 +147,7 @@ fn values_in_files_cross_three_times_each_and_values_in_a_heap_never() {
     }
 }
 
+/// Guarantee: trace/crossings
 #[test]
 fn a_recording_keeps_what_crosses_and_two_are_set_beside_each_other() {
     let scratch = scratch();
@@ -199,6 +201,7 @@ fn a_recording_keeps_what_crosses_and_two_are_set_beside_each_other() {
     );
 }
 
+/// Guarantee: trace/crossings
 #[test]
 fn a_native_programs_system_calls_are_told_by_who_let_them_through() {
     let scratch = scratch();
@@ -248,6 +251,7 @@ fn a_host_makes_calls() {
     applet.close().unwrap();
 }
 
+/// Guarantee: trace/crossings
 #[test]
 fn requests_that_an_applet_serves_are_counted_one_by_one() {
     let scratch = scratch();
@@ -295,6 +299,7 @@ fn requests_that_an_applet_serves_are_counted_one_by_one() {
     }
 }
 
+/// Guarantee: trace/crossings-damage
 #[test]
 fn a_host_that_is_killed_leaves_what_it_had_recorded_and_the_rest_is_said_to_be_missing() {
     let scratch = scratch();
@@ -321,6 +326,7 @@ fn a_host_that_is_killed_leaves_what_it_had_recorded_and_the_rest_is_said_to_be_
     assert!(crossings > 5_000, "{crossings}");
 }
 
+/// Guarantee: trace/crossings-forgery
 #[test]
 fn a_host_whose_files_are_limited_keeps_no_record_and_works_on_and_the_view_says_why() {
     let scratch = scratch();
@@ -341,6 +347,7 @@ fn a_host_whose_files_are_limited_keeps_no_record_and_works_on_and_the_view_says
     assert!(limited.contains("the size of its files is limited (`ulimit -f`)"), "{limited}");
 }
 
+/// Guarantee: trace/crossings-forgery
 #[test]
 fn no_applet_is_told_of_the_record_and_a_file_with_a_name_is_never_taken_for_it() {
     let scratch = scratch();

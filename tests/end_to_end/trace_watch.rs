@@ -83,6 +83,7 @@ fn calls(screen: &str) -> u64 {
     number.replace(',', "").parse().expect("a number")
 }
 
+/// Guarantee: trace/watch
 #[test]
 fn a_trace_is_watched_on_a_terminal_which_is_as_it_was_after_an_interrupt() {
     let scratch = scratch();

@@ -216,6 +216,9 @@ fn header_bits() -> impl Iterator<Item = (u64, u8)> {
         .chain(bits(CHECKSUM))
 }
 
+/// Guarantee: heap/damaged-headers
+/// Guarantee: heap/damaged-journal
+/// Guarantee: heap/hostile-content
 #[test]
 fn every_flipped_bit_of_a_header_is_found_or_harmless() {
     let mut trials = Trials::of_all("H9", "every bit of every header");
@@ -299,6 +302,9 @@ fn mutate(scene: &Scene, kind: Kind, file: &mut Sketch, random: &mut StdRng) -> 
     choice < 2
 }
 
+/// Guarantee: heap/damaged-headers
+/// Guarantee: heap/damaged-journal
+/// Guarantee: heap/hostile-content
 #[test]
 fn flipped_zeroed_stale_and_swapped_pages_are_found_or_harmless_and_never_a_panic() {
     let mut trials = Trials::of("H9", "random damage", MUTATIONS);
@@ -366,6 +372,9 @@ fn look_at_heap(bytes: &[u8]) {
     }
 }
 
+/// Guarantee: heap/damaged-headers
+/// Guarantee: heap/damaged-journal
+/// Guarantee: heap/hostile-content
 #[test]
 fn damage_to_a_redo_log_is_found_and_a_damaged_one_changes_nothing() {
     let mut trials = Trials::of_all("H9", "every bit of what describes a publication");

@@ -40,6 +40,8 @@ fn expected(names: &[&str]) -> Vec<(String, u64)> {
     names.iter().map(|name| ((*name).to_owned(), 24)).collect()
 }
 
+/// Guarantee: heap/old-formats
+/// Guarantee: sqlite/old-versions
 #[test]
 fn files_of_every_version_so_far_open_and_say_what_they_said() {
     let mut trials = Trials::of_all("H12", "golden files");
@@ -79,6 +81,8 @@ fn files_of_every_version_so_far_open_and_say_what_they_said() {
     assert_eq!(bytes[1 << 19..][..8], *b"by redo\0", "the publication was not finished");
 }
 
+/// Guarantee: heap/old-formats
+/// Guarantee: sqlite/old-versions
 #[test]
 fn a_file_of_a_newer_version_is_refused_by_its_version_and_left_as_it_was() {
     let mut trials = Trials::of_all("H12", "newer versions");

@@ -27,6 +27,7 @@ const READY: usize = 0;
 const ENTERED: usize = 1;
 const COMMITTED: usize = 2;
 
+/// Guarantee: heap/kill-any-instruction
 #[test]
 fn a_writer_killed_at_any_moment_leaves_every_acknowledged_entry_and_at_most_one_more() {
     run("kills");

@@ -65,11 +65,13 @@ unsafe impl GlobalAlloc for Failing {
     }
 }
 
+/// Guarantee: heap/no-false-acknowledgement
 #[test]
 fn no_allocation_that_fails_loses_a_commit_and_a_large_one_is_an_error() {
     run("out of memory");
 }
 
+/// Guarantee: heap/no-false-acknowledgement
 #[test]
 fn no_amount_of_address_space_loses_a_commit_or_ends_in_a_signal() {
     run("address space");

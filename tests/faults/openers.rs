@@ -25,6 +25,7 @@ const WAITING: usize = 2;
 const DONE: usize = 3;
 const INHERITED: usize = 4;
 
+/// Guarantee: heap/readers-and-writers
 #[test]
 fn of_openers_at_the_same_moment_one_at_a_time_writes_whatever_the_lock_file_says() {
     run("openers");

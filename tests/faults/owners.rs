@@ -22,6 +22,8 @@ const GO: usize = 0;
 const WAITING: usize = 1;
 const DELAY_US_MAX: u64 = 4000;
 
+/// Guarantee: heap/one-home
+/// Guarantee: keeper/one-keeper
 #[test]
 fn one_home_has_a_pool_and_others_touch_nothing_in_it() {
     run("owners");

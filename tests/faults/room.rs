@@ -40,11 +40,14 @@ fn in_own_mounts(role: &str) {
     run_with(command, role);
 }
 
+/// Guarantee: heap/room
 #[test]
 fn twenty_heaps_fit_into_a_pool_for_four() {
     in_own_mounts("twenty heaps");
 }
 
+/// Guarantee: heap/room
+/// Guarantee: keeper/eviction
 #[test]
 fn an_allocator_that_is_killed_while_it_evicts_loses_nothing() {
     in_own_mounts("room");

@@ -52,6 +52,9 @@ const KINDS: [FileKind; 8] = [
     FileKind::Plain,
 ];
 
+/// Guarantee: heap/hostile-content
+/// Guarantee: heap/damaged-headers
+/// Guarantee: heap/damaged-journal
 #[test]
 fn absurd_values_behind_right_sums_are_refused_or_shown() {
     run("sealed");
@@ -108,6 +111,8 @@ fn attempt(scene: &FullHome, path: &Path, sketch: &Sketch, commands: &[Vec<OsStr
 }
 
 /// The largest region that there can be, of which nothing is there.
+///
+/// Guarantee: heap/hostile-content
 #[test]
 fn huge_sparse_images_are_no_reason_to_allocate() {
     run("inflated");

@@ -24,11 +24,15 @@ const READY: usize = 0;
 const COMMITTED: usize = 1;
 const CUT: usize = 2;
 
+/// Guarantee: heap/no-false-acknowledgement
+/// Guarantee: heap/no-sigbus
 #[test]
 fn an_image_truncated_by_another_process_is_a_typed_error_and_the_last_commit_is_there() {
     run("truncation");
 }
 
+/// Guarantee: heap/no-false-acknowledgement
+/// Guarantee: heap/no-sigbus
 #[test]
 fn a_disk_that_fills_up_is_a_typed_error_and_no_commit_is_lost_or_falsely_acknowledged() {
     let allowed = Command::new("unshare").args(["-Urm", "mount", "-t", "tmpfs", "none", "/mnt"]).output();

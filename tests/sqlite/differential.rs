@@ -159,6 +159,7 @@ fn content(connection: &Connection) -> Vec<(String, Vec<Vec<Value>>)> {
     names.into_iter().map(|name| (name.clone(), rows(&name))).collect()
 }
 
+/// Guarantee: sqlite/same-results
 #[test]
 fn random_statements_come_to_the_same_as_over_the_vfs_of_unix_and_in_memory() {
     let mut trials = Trials::of("S5", "random statements, 1000 for each seed", SEEDS);

@@ -106,31 +106,37 @@ fn every_call(row: &'static str, what: &'static str, (parameters, fault): (&str,
     }
 }
 
+/// Guarantee: sqlite/killed-writer
 #[test]
 fn a_process_that_dies_in_any_call_leaves_the_state_before_or_after() {
     every_call("S1", "death in each call", (PARAMETERS, "death"));
 }
 
+/// Guarantee: sqlite/disk-errors
 #[test]
 fn an_error_in_any_call_loses_nothing_that_was_acknowledged() {
     every_call("S2", "an error in each call", (PARAMETERS, "error"));
 }
 
+/// Guarantee: sqlite/disk-errors
 #[test]
 fn a_disk_that_is_full_from_any_call_on_loses_nothing_that_was_acknowledged() {
     every_call("S2", "a full disk from each call on", (PARAMETERS, "full"));
 }
 
+/// Guarantee: sqlite/disk-errors
 #[test]
 fn a_disk_on_which_nothing_works_from_any_call_on_loses_nothing_that_was_acknowledged() {
     every_call("S2", "no call works from each call on", (MOVING, "broken"));
 }
 
+/// Guarantee: sqlite/killed-writer
 #[test]
 fn a_process_that_dies_in_any_call_on_the_way_to_wal_and_back_leaves_the_state_before_or_after() {
     every_call("S1", "death in each call, WAL and release", (MOVING, "death"));
 }
 
+/// Guarantee: sqlite/killed-writer
 #[test]
 fn an_error_in_any_call_on_the_way_to_wal_and_back_loses_nothing_that_was_acknowledged() {
     every_call("S2", "an error in each call, WAL and release", (MOVING, "error"));

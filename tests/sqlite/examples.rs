@@ -35,6 +35,7 @@ fn counts(program: impl Fn(&Path) -> Command) {
     }
 }
 
+/// Guarantee: sqlite/languages
 #[test]
 fn the_example_for_the_shell_keeps_its_rows() {
     if !is_there("sqlite3") {
@@ -47,6 +48,7 @@ fn the_example_for_the_shell_keeps_its_rows() {
     });
 }
 
+/// Guarantee: sqlite/languages
 #[test]
 fn the_example_for_python_keeps_its_rows() {
     let python = "/usr/bin/python3";
@@ -68,6 +70,7 @@ fn the_example_for_python_keeps_its_rows() {
     });
 }
 
+/// Guarantee: sqlite/languages
 #[test]
 fn the_example_in_c_keeps_its_rows() {
     if !is_there("cc") || !Path::new("/usr/include/sqlite3.h").exists() {
@@ -90,6 +93,7 @@ fn the_example_in_c_keeps_its_rows() {
     });
 }
 
+/// Guarantee: sqlite/languages
 #[test]
 fn the_example_in_c_with_the_vfs_linked_into_it_keeps_its_rows() {
     let archive = engine::extension().unwrap().with_file_name("libholdfast_sqlite.a");
@@ -115,6 +119,7 @@ fn the_example_in_c_with_the_vfs_linked_into_it_keeps_its_rows() {
     });
 }
 
+/// Guarantee: sqlite/languages
 #[test]
 fn the_example_for_node_keeps_its_rows() {
     let modules = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().join("node/node_modules");

@@ -37,6 +37,7 @@ pub(crate) fn hold(path: &Path, how: &str) {
     }
 }
 
+/// Guarantee: sqlite/killed-holder
 #[test]
 fn a_killed_holder_of_any_lock_keeps_nobody_out_and_leaves_nothing_half_done() {
     let mut trials = Trials::of("S7", "holders are killed", KILLS);

@@ -94,6 +94,7 @@ pub(crate) fn starve(folder: &Path, first: i64) {
     say(&format!("tried {tried}"));
 }
 
+/// Guarantee: sqlite/memory-errors
 #[test]
 fn memory_that_runs_out_at_any_allocation_loses_nothing_that_was_acknowledged() {
     let mut trials = Trials::of("S3", "memory runs out, in strides of 40 allocations", CASES);

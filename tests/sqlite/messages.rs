@@ -67,6 +67,7 @@ fn shell(database: &Path, parameters: &str, sql: &str) -> Command {
     command
 }
 
+/// Guarantee: sqlite/settings
 #[test]
 fn the_shell_prints_the_whole_reason() {
     if !can_run(Command::new("sqlite3").arg("--version")) {
@@ -120,6 +121,7 @@ loader.load_extension(os.environ['HOLDFAST_SQLITE_EXTENSION'])
 sqlite3.connect(f'file:{sys.argv[1]}?vfs=holdfast&{sys.argv[2]}', uri=True)
 ";
 
+/// Guarantee: sqlite/settings
 #[test]
 fn python_raises_the_whole_reason() {
     let can = "import sqlite3; sqlite3.connect(':memory:').enable_load_extension(True)";
@@ -162,6 +164,7 @@ loader.loadExtension(process.env.HOLDFAST_SQLITE_EXTENSION);
 new Database(process.argv[1]);
 ";
 
+/// Guarantee: sqlite/settings
 #[test]
 fn node_throws_the_whole_reason() {
     let modules = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().join("node/node_modules");
@@ -207,6 +210,7 @@ pub(crate) fn open(path: &Path) {
     say("told");
 }
 
+/// Guarantee: sqlite/settings
 #[test]
 fn rusqlite_returns_the_whole_reason() {
     let ground = Ground::new();

@@ -200,6 +200,8 @@ pub(crate) fn drive() {
     }
 }
 
+/// Guarantee: sqlite/level-power
+/// Guarantee: sqlite/log-removed
 #[test]
 fn commits_at_level_power_survive_what_is_done_to_names() {
     match lacking() {

@@ -72,6 +72,7 @@ pub(crate) fn drive() {
     }
 }
 
+/// Guarantee: sqlite/level-power
 #[test]
 fn after_a_power_cut_every_commit_at_level_power_is_there_on_ext4_and_xfs() {
     match lacking() {

@@ -77,6 +77,7 @@ pub(crate) fn check(path: &Path) {
     assert_eq!(state(&plain).unwrap(), done);
 }
 
+/// Guarantee: sqlite/killed-writer
 #[test]
 fn every_state_of_the_sequence_is_known() {
     let connection = Connection::open_in_memory().unwrap();

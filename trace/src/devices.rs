@@ -12,6 +12,7 @@ pub(crate) fn is_terminal(major: u32) -> bool {
 mod tests {
     use super::*;
 
+    /// Guarantee: trace/descriptors
     #[test]
     fn terminals_are_told_from_other_devices() {
         // ptyp0, ttyp0, tty1, console, pts/0, ttyACM0, ttyUSB0, ttyAMA0; and null, lp0, input/event0, others.

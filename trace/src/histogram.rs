@@ -125,6 +125,7 @@ mod tests {
         latency
     }
 
+    /// Guarantee: trace/percentiles
     #[test]
     fn percentiles_are_within_one_percent_and_the_longest_call_is_exact() {
         let latency = of(&(1..=100_000).map(|index| index * 1_001).collect::<Vec<_>>());

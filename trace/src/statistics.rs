@@ -60,6 +60,7 @@ impl Median {
 mod tests {
     use super::*;
 
+    /// Guarantee: trace/percentiles
     #[test]
     fn the_ranks_of_a_median_are_those_of_the_tables() {
         // From the binomial distribution with 1/2, two-sided 95 %, as tables of the sign test have them (counted from 1 there).
@@ -78,6 +79,7 @@ mod tests {
         assert!(low.abs_diff(counted) <= 2 && low + high == 1000, "{low} {high} {counted}");
     }
 
+    /// Guarantee: trace/percentiles
     #[test]
     fn the_interval_of_a_median_holds_the_truth_19_times_of_20() {
         let mut state = 7_u64;

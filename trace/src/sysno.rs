@@ -211,6 +211,7 @@ mod tests {
         assert_eq!(call_number("no such call"), None);
     }
 
+    /// Guarantee: trace/descriptors
     #[test]
     fn the_descriptor_is_found_where_each_call_has_it() {
         for (abi, name, number, argument) in [

@@ -12,6 +12,7 @@ use std::path::Path;
 
 use clang::{Compiled, compile};
 
+/// Guarantee: trace/no-privilege
 #[test]
 fn a_build_goes_on_without_clang_and_ends_at_what_clang_refuses() {
     let place = tempfile::tempdir().expect("a place");

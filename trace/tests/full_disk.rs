@@ -5,6 +5,7 @@
 use holdfast_trace::{About, BackendKind, Event, Recorder, Recording, RecordingError, Settings, Target};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
+/// Guarantee: trace/full-disk
 #[test]
 fn a_recording_on_a_full_disk_keeps_what_was_written_and_says_what_is_missing() {
     const LIMIT_BYTES: u64 = 64 << 10;

@@ -91,6 +91,7 @@ fn a_call_takes_a_few_bytes() {
     assert_eq!(read(&path).0.len(), 100_000);
 }
 
+/// Guarantee: trace/cut
 #[test]
 fn a_recording_that_is_cut_anywhere_is_read_up_to_the_cut() {
     let (_directory, path) = place();
@@ -131,6 +132,7 @@ fn a_recording_that_is_cut_anywhere_is_read_up_to_the_cut() {
     assert!(lengths.len() > 5, "{lengths:?}");
 }
 
+/// Guarantee: trace/damage
 #[test]
 fn a_recording_with_any_byte_changed_gives_only_events_that_were_recorded() {
     let (_directory, path) = place();
@@ -153,6 +155,7 @@ fn a_recording_with_any_byte_changed_gives_only_events_that_were_recorded() {
     }
 }
 
+/// Guarantee: trace/versions
 #[test]
 fn what_is_no_recording_or_a_later_one_is_refused_by_name() {
     let (_directory, path) = place();
@@ -173,6 +176,7 @@ fn what_is_no_recording_or_a_later_one_is_refused_by_name() {
     assert!(matches!(missing, RecordingError::Io { .. }));
 }
 
+/// Guarantee: trace/full-disk
 #[test]
 fn a_recording_that_cannot_be_begun_says_so() {
     let error = Recorder::create(Path::new("/dev/full"), &about()).unwrap_err();
@@ -192,6 +196,8 @@ fn golden(version: u32) -> Vec<u8> {
 }
 
 /// Earlier versions are read in whole, up to a cut, and behind damage; they do not say how many events there were.
+///
+/// Guarantee: trace/versions
 #[test]
 fn recordings_of_earlier_versions_are_read() {
     let (_directory, path) = place();

@@ -70,6 +70,7 @@ fn sort_sorts_the_same_with_its_heap_in_a_region() {
     nothing_is_left(&bench);
 }
 
+/// Guarantee: programs/malloc
 #[test]
 fn python_computes_the_same_and_forks_with_its_heap_in_a_region() {
     if !has("python3") {
@@ -108,6 +109,7 @@ fn a_compiler_makes_the_same_object_file_with_its_heap_in_a_region() {
     nothing_is_left(&bench);
 }
 
+/// Guarantee: programs/malloc
 #[test]
 fn the_whole_family_of_malloc_keeps_its_promises_also_in_threads_and_after_forks() {
     if !has("cc") {
@@ -123,6 +125,8 @@ fn the_whole_family_of_malloc_keeps_its_promises_also_in_threads_and_after_forks
     nothing_is_left(&bench);
 }
 
+/// Guarantee: programs/forks
+/// Guarantee: programs/malloc
 #[test]
 fn a_fork_leaves_the_locks_and_the_memory_of_its_parent_alone() {
     if !has("cc") {

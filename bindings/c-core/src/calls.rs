@@ -361,6 +361,7 @@ mod tests {
         Calls::new(Heap::open(TestMemory::new(64 << 20), options).unwrap())
     }
 
+    /// Guarantee: programs/fixed-addresses
     #[test]
     fn a_range_is_page_aligned_keeps_its_place_and_is_as_large_as_asked_for() {
         let mut calls = calls();
@@ -417,6 +418,7 @@ mod tests {
         assert_eq!(calls.read("qnv/12/3"), Ok(Root { pointer: other, bytes: 20 }));
     }
 
+    /// Guarantee: programs/objects
     #[test]
     fn roots_are_read_only_with_the_layout_that_they_carry() {
         let mut calls = calls();
@@ -430,6 +432,7 @@ mod tests {
         assert_eq!(calls.read_typed("none", 7), Err(HeapError::NoSuchRoot.into()));
     }
 
+    /// Guarantee: programs/objects
     #[test]
     fn objects_change_their_size_and_roots_do_not() {
         let mut calls = calls();
@@ -445,6 +448,7 @@ mod tests {
         assert_eq!(calls.allocate_aligned(3, 100).unwrap_err().code(), Code::Alignment);
     }
 
+    /// Guarantee: programs/transactions
     #[test]
     fn nested_transactions_are_one_and_an_inner_abort_aborts_it_all() {
         let mut calls = calls();

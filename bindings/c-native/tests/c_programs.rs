@@ -28,6 +28,7 @@ fn assert_sound(bench: &Bench) {
     assert!(matches!(soundness, Soundness::Sound { .. }), "{soundness:?}");
 }
 
+/// Guarantee: programs/next-run
 #[test]
 fn a_value_is_there_at_the_next_run_whether_the_library_is_shared_or_static() {
     if !has("pkg-config") || !has("cc") {
@@ -46,6 +47,7 @@ fn a_value_is_there_at_the_next_run_whether_the_library_is_shared_or_static() {
     assert_sound(&bench);
 }
 
+/// Guarantee: programs/next-run
 #[test]
 fn a_killed_program_loses_nothing_that_it_stored_and_an_open_transaction_is_rolled_back() {
     if !has("pkg-config") || !has("cc") {
@@ -64,6 +66,8 @@ fn a_killed_program_loses_nothing_that_it_stored_and_an_open_transaction_is_roll
 }
 
 /// The reset itself is tried where stores can be recorded: in the tests of `core/heap`.
+///
+/// Guarantee: heap/persist
 #[test]
 fn a_log_that_orders_its_stores_itself_is_whole_over_every_kind_of_pool() {
     if !has("pkg-config") || !has("cc") {
@@ -88,6 +92,7 @@ fn a_log_that_orders_its_stores_itself_is_whole_over_every_kind_of_pool() {
     }
 }
 
+/// Guarantee: programs/next-run
 #[test]
 fn what_was_committed_at_level_power_survives_the_loss_of_the_pool() {
     if !has("pkg-config") || !has("cc") {
@@ -102,6 +107,7 @@ fn what_was_committed_at_level_power_survives_the_loss_of_the_pool() {
     assert_eq!(bench.run(&program, "count"), "2\n");
 }
 
+/// Guarantee: programs/rollback
 #[test]
 fn a_rollback_goes_back_to_the_last_commit_and_what_is_stored_afterwards_follows_the_same_rule() {
     if !has("pkg-config") || !has("cc") {
@@ -116,6 +122,7 @@ fn a_rollback_goes_back_to_the_last_commit_and_what_is_stored_afterwards_follows
     assert_eq!(bench.run(&program, "count"), "2\n");
 }
 
+/// Guarantee: programs/rollback
 #[test]
 fn a_rollback_that_fails_closes_the_heap_which_can_be_opened_again() {
     if !has("pkg-config") || !has("cc") {
@@ -134,6 +141,8 @@ fn a_rollback_that_fails_closes_the_heap_which_can_be_opened_again() {
     assert_sound(&bench);
 }
 
+/// Guarantee: programs/fixed-addresses
+/// Guarantee: programs/own-user
 #[test]
 fn the_calls_of_the_papers_find_their_data_at_the_same_address() {
     if !has("pkg-config") || !has("cc") {
@@ -146,6 +155,8 @@ fn the_calls_of_the_papers_find_their_data_at_the_same_address() {
     assert_sound(&bench);
 }
 
+/// Guarantee: programs/rollback
+/// Guarantee: programs/errors
 #[test]
 fn every_error_has_its_code_and_a_message_that_says_what_to_do() {
     if !has("pkg-config") || !has("cc") {
@@ -164,6 +175,7 @@ fn every_error_has_its_code_and_a_message_that_says_what_to_do() {
     );
 }
 
+/// Guarantee: programs/errors
 #[test]
 fn a_program_is_told_which_process_has_its_heap() {
     if !has("pkg-config") || !has("cc") {
@@ -184,6 +196,7 @@ fn a_program_is_told_which_process_has_its_heap() {
     assert_eq!(bench.run(&program, "try-to-open"), "0 no error\n");
 }
 
+/// Guarantee: programs/forks
 #[test]
 fn a_forked_child_is_refused_and_its_exit_leaves_the_parents_heap_alone() {
     if !has("pkg-config") || !has("cc") {
@@ -198,6 +211,7 @@ fn a_forked_child_is_refused_and_its_exit_leaves_the_parents_heap_alone() {
     assert_sound(&bench);
 }
 
+/// Guarantee: programs/threads
 #[test]
 fn threads_allocate_and_free_at_the_same_time_and_each_has_its_own_last_error() {
     if !has("pkg-config") || !has("cc") {
@@ -209,6 +223,7 @@ fn threads_allocate_and_free_at_the_same_time_and_each_has_its_own_last_error() 
     assert_sound(&bench);
 }
 
+/// Guarantee: programs/exit-handlers
 #[test]
 fn handlers_of_the_program_may_still_use_the_heap_at_exit() {
     if !has("pkg-config") || !has("cc") {

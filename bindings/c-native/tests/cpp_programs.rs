@@ -14,6 +14,7 @@ use common::{Bench, Linking, has};
 /// Kills of a program that commits all the time.
 const KILLS: u64 = 60;
 
+/// Guarantee: programs/containers
 #[test]
 fn standard_containers_live_in_a_heap_across_runs_and_a_kill_between_operations() {
     if !has("pkg-config") || !has("g++") {
@@ -48,6 +49,7 @@ fn a_root_is_constructed_whole_or_not_at_all_and_a_transaction_ends_with_its_sco
     assert_eq!(bench.run(&program, "details"), "");
 }
 
+/// Guarantee: programs/rollback
 #[test]
 fn a_map_and_a_c_hash_table_are_as_of_the_last_commit_after_a_rollback() {
     if !has("pkg-config") || !has("g++") {
@@ -60,6 +62,7 @@ fn a_map_and_a_c_hash_table_are_as_of_the_last_commit_after_a_rollback() {
     assert_eq!(bench.run(&program, "check"), "200\n");
 }
 
+/// Guarantee: heap/atomic-kill
 #[test]
 fn a_map_and_a_c_hash_table_without_transactions_are_whole_after_kills_at_random_in_the_mode_atomic() {
     if !has("pkg-config") || !has("g++") {

@@ -32,31 +32,37 @@ fn said_nothing(source: &str, command: &str) {
     assert!(matches!(soundness, Soundness::Sound { .. }), "{soundness:?}");
 }
 
+/// Guarantee: documents/c
 #[test]
 fn c_walks_searches_and_writes_a_document_also_when_its_heap_was_opened_again() {
     said_nothing("documents.c", "all");
 }
 
+/// Guarantee: documents/c
 #[test]
 fn changes_from_c_belong_to_the_open_transaction_and_what_is_refused_does_not_end_it() {
     said_nothing("documents.c", "changes");
 }
 
+/// Guarantee: documents/c
 #[test]
 fn a_document_that_was_closed_replaced_removed_or_rolled_back_is_refused_in_c() {
     said_nothing("documents.c", "stale");
 }
 
+/// Guarantee: documents/c
 #[test]
 fn errors_of_documents_in_c_have_a_code_and_say_where_and_a_refused_page_leaves_the_old_one() {
     said_nothing("documents.c", "errors");
 }
 
+/// Guarantee: documents/c
 #[test]
 fn the_header_of_documents_is_of_use_in_cpp() {
     said_nothing("documents.cpp", "");
 }
 
+/// Guarantee: documents/c
 #[test]
 fn every_function_of_the_header_of_documents_is_in_the_library_and_no_other() {
     let header = std::fs::read_to_string("../c/include/holdfast_document.h").unwrap();
@@ -85,6 +91,7 @@ fn every_function_of_the_header_of_documents_is_in_the_library_and_no_other() {
     assert!(declared.len() > 30, "{declared:?}");
 }
 
+/// Guarantee: documents/c
 #[test]
 fn a_kill_of_a_c_program_leaves_each_transaction_on_a_document_whole() {
     if lacks_tools() {
@@ -106,6 +113,7 @@ fn a_kill_of_a_c_program_leaves_each_transaction_on_a_document_whole() {
     }
 }
 
+/// Guarantee: documents/c
 #[test]
 fn the_example_in_c_parses_once_and_marks_all_links() {
     if lacks_tools() {

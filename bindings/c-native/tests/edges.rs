@@ -37,11 +37,13 @@ fn said_nothing(source: &str, command: &str) {
     assert_sound(&bench);
 }
 
+/// Guarantee: programs/transactions
 #[test]
 fn what_follows_an_inner_abort_is_rolled_back_with_the_whole_transaction() {
     said_nothing("edges.c", "nested");
 }
 
+/// Guarantee: programs/threads
 #[test]
 fn a_program_that_ends_while_its_threads_store_and_allocate_loses_nothing_and_does_not_crash() {
     if !has("pkg-config") || !has("cc") {
@@ -70,36 +72,43 @@ fn a_program_that_ends_while_its_threads_store_and_allocate_loses_nothing_and_do
     }
 }
 
+/// Guarantee: programs/threads
 #[test]
 fn a_constructor_that_throws_leaves_alone_what_other_threads_allocate_meanwhile() {
     said_nothing("edges.cpp", "throw-beside-a-thread");
 }
 
+/// Guarantee: programs/threads
 #[test]
 fn threads_that_make_the_same_root_at_once_get_the_same() {
     said_nothing("edges.cpp", "make-at-once");
 }
 
+/// Guarantee: programs/forks
 #[test]
 fn a_child_that_was_forked_by_whatever_call_neither_calls_nor_touches_its_parents_heap() {
     said_nothing("edges.c", "children");
 }
 
+/// Guarantee: programs/transactions
 #[test]
 fn a_transaction_object_that_outlives_its_heap_leaves_the_next_one_alone_and_a_closed_heap_stays_closed() {
     said_nothing("edges.cpp", "outlive-a-heap");
 }
 
+/// Guarantee: programs/objects
 #[test]
 fn objects_are_aligned_and_resized_roots_carry_layouts_and_an_owner_sets_the_limit() {
     said_nothing("edges.c", "shapes");
 }
 
+/// Guarantee: programs/objects
 #[test]
 fn a_typed_root_of_cpp_is_found_only_as_its_own_type_and_wide_types_are_aligned() {
     said_nothing("edges.cpp", "typed");
 }
 
+/// Guarantee: programs/read-only
 #[test]
 fn keys_that_may_only_read_read_a_native_heap_at_the_same_time_and_cannot_change_it() {
     if !has("pkg-config") || !has("cc") {

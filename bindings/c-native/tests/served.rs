@@ -165,6 +165,7 @@ fn count_after(kept: &Kept) -> String {
     kept.run("count")
 }
 
+/// Guarantee: programs/served-heaps
 #[test]
 fn a_program_finds_what_it_counted_also_after_it_was_killed_in_a_transaction() {
     let Some(mut kept) = Kept::new() else { return };
@@ -182,6 +183,7 @@ fn a_program_finds_what_it_counted_also_after_it_was_killed_in_a_transaction() {
     assert!(!Path::new("/nowhere").exists());
 }
 
+/// Guarantee: programs/served-heaps
 #[test]
 fn a_served_heap_grows_keeps_its_address_and_refuses_what_it_cannot_do() {
     let Some(kept) = Kept::new() else { return };
@@ -189,6 +191,8 @@ fn a_served_heap_grows_keeps_its_address_and_refuses_what_it_cannot_do() {
     assert_eq!(kept.run("refusals"), "refused");
 }
 
+/// Guarantee: keeper/closing
+/// Guarantee: keeper/keeper-dies
 #[test]
 fn closing_finds_the_next_keeper_and_without_one_says_so_and_can_be_tried_again() {
     let Some(mut kept) = Kept::new() else { return };
@@ -213,6 +217,8 @@ fn closing_finds_the_next_keeper_and_without_one_says_so_and_can_be_tried_again(
     assert_eq!(kept.run("count"), "5");
 }
 
+/// Guarantee: keeper/users-apart
+/// Guarantee: programs/own-user
 #[test]
 fn each_user_has_counters_of_its_own() {
     let Some(kept) = Kept::new() else { return };
@@ -226,6 +232,8 @@ fn each_user_has_counters_of_its_own() {
 }
 
 /// Without a keeper a heap is its user's by the modes of its files.
+///
+/// Guarantee: programs/own-user
 #[test]
 fn without_a_keeper_other_users_are_kept_out_by_the_modes_of_the_files() {
     let Some(kept) = Kept::new() else { return };

@@ -69,6 +69,8 @@ def test_the_loop_goes_on_during_a_call(run: Callable[..., None]) -> None:
     run(test)
 
 
+# Guarantee: programs/python-calls
+# Guarantee: programs/python-cancel
 def test_cancelling_a_task_cancels_its_call(run: Callable[..., None], kind: str) -> None:
     async def test(applet: holdfast.AsyncApplet) -> None:
         began = time.monotonic()
@@ -82,6 +84,8 @@ def test_cancelling_a_task_cancels_its_call(run: Callable[..., None], kind: str)
     run(test, grace=20)
 
 
+# Guarantee: programs/python-calls
+# Guarantee: programs/python-cancel
 def test_cancelling_a_task_that_waits_cancels_no_other_call(run: Callable[..., None]) -> None:
     async def test(applet: holdfast.AsyncApplet) -> None:
         first = asyncio.create_task(applet.call("spin", timeout=1.0))
@@ -108,6 +112,8 @@ def test_parts_come_with_async_for(run: Callable[..., None]) -> None:
     run(test)
 
 
+# Guarantee: programs/python-calls
+# Guarantee: programs/python-cancel
 def test_a_stream_that_is_left_early_is_cancelled(run: Callable[..., None]) -> None:
     async def test(applet: holdfast.AsyncApplet) -> None:
         for way in ["aclosing", "break"]:

@@ -35,6 +35,7 @@ def test_numpy_sees_the_same_memory(trial: holdfast.Applet) -> None:
     assert trial.call("echo", floats) == floats.tobytes()
 
 
+# Guarantee: programs/python-buffers
 def test_memory_lives_as_long_as_something_refers_to_it(start: Start) -> None:
     applet = start()
     buffer = applet.buffer(4096)
@@ -78,6 +79,7 @@ def test_a_buffer_of_another_applet_is_refused(start: Start) -> None:
     assert bytes(memoryview(buffer)[:1]) == b"\0"
 
 
+# Guarantee: programs/python-buffers
 def test_a_buffer_outlives_a_crash(trial: holdfast.Applet) -> None:
     buffer = trial.buffer(10)
     view = memoryview(buffer)

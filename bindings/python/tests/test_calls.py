@@ -15,6 +15,7 @@ import pytest
 from conftest import Start, number, program
 
 
+# Guarantee: programs/python-calls
 def test_a_call_returns_bytes(start: Start, kind: str) -> None:
     with start("echo") as applet:
         assert applet.functions == ("echo", "reverse", "upper", "count", "numbers")
@@ -26,6 +27,7 @@ def test_a_call_returns_bytes(start: Start, kind: str) -> None:
     assert applet.closed and not applet.alive
 
 
+# Guarantee: programs/python-buffers
 def test_anything_with_the_buffer_protocol_is_data(trial: holdfast.Applet) -> None:
     numpy = pytest.importorskip("numpy")
     floats = numpy.arange(6, dtype="float64").reshape(2, 3)
@@ -42,6 +44,7 @@ def test_large_data_goes_both_ways(trial: holdfast.Applet) -> None:
     assert trial.call("echo", data) == data
 
 
+# Guarantee: programs/python-buffers
 def test_data_is_let_go_of_afterwards(trial: holdfast.Applet) -> None:
     data = bytearray(b"abc")
     for _ in range(3):
@@ -52,6 +55,7 @@ def test_data_is_let_go_of_afterwards(trial: holdfast.Applet) -> None:
     data.append(1)
 
 
+# Guarantee: programs/python-calls
 def test_a_failure_has_the_functions_code_and_words(trial: holdfast.Applet) -> None:
     with pytest.raises(holdfast.CallFailed) as raised:
         trial.call("fail")
@@ -70,6 +74,7 @@ def test_an_unknown_function_is_told_with_those_that_there_are(trial: holdfast.A
     assert isinstance(raised.value, LookupError)
 
 
+# Guarantee: programs/python-calls
 def test_a_crash_is_an_exception_and_respawn_goes_on(trial: holdfast.Applet, kind: str) -> None:
     with pytest.raises(holdfast.AppletCrashed) as raised:
         trial.call("crash")
@@ -95,6 +100,7 @@ def test_an_end_in_a_call_is_a_crash(trial: holdfast.Applet) -> None:
     assert not trial.alive
 
 
+# Guarantee: programs/python-calls
 def test_a_violation_says_which_system_call(places: dict[str, Any]) -> None:
     with holdfast.Applet(program("trial", "native"), **places) as applet:
         with pytest.raises(holdfast.PolicyViolation) as raised:
@@ -106,6 +112,7 @@ def test_a_violation_says_which_system_call(places: dict[str, Any]) -> None:
     assert violation.arch == "x86-64" and violation.reason
 
 
+# Guarantee: programs/python-calls
 @pytest.mark.parametrize("by_call", [True, False])
 def test_a_call_that_takes_too_long_is_stopped(start: Start, by_call: bool) -> None:
     applet = start(call_timeout=30.0 if by_call else 0.1)

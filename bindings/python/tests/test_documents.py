@@ -48,6 +48,7 @@ def one(page: Element, selector: str) -> Element:
     return found
 
 
+# Guarantee: documents/python
 def test_a_page_is_there_again_and_is_opened_without_parsing(places: Places) -> None:
     with parsed(places) as page:
         html = page.html
@@ -61,6 +62,7 @@ def test_a_page_is_there_again_and_is_opened_without_parsing(places: Places) -> 
         assert page.document_name == "page"
 
 
+# Guarantee: documents/python
 def test_sources_are_text_bytes_and_files(places: Places, tmp_path: Path) -> None:
     file = tmp_path / "a.html"
     file.write_text("<p>ü")
@@ -81,6 +83,7 @@ def test_sources_are_text_bytes_and_files(places: Places, tmp_path: Path) -> Non
         assert Document.names(heap) == ["a.html"] and "a.html" in heap
 
 
+# Guarantee: documents/python
 def test_elements_come_in_the_order_of_the_document(page: Document) -> None:
     names = ["html", "head", "title", "body", "p", "b", "br", "a", "a", "script", "svg", "template"]
     assert [element.name for element in page] == names
@@ -90,6 +93,7 @@ def test_elements_come_in_the_order_of_the_document(page: Document) -> None:
     assert page.root == one(page, "html") and page.title is not None and page.title.string == "A & B"
 
 
+# Guarantee: documents/python
 def test_nodes_have_neighbours_and_texts_are_str(page: Document) -> None:
     comment = page.contents[1]
     assert isinstance(comment, Comment) and comment == "c" and comment.parent is page
@@ -112,6 +116,7 @@ def test_nodes_have_neighbours_and_texts_are_str(page: Document) -> None:
     assert "svg" in (one(page, "svg").namespace or "")
 
 
+# Guarantee: documents/python
 def test_attributes_are_as_in_a_mapping(page: Document) -> None:
     link = one(page, "a")
     assert link["href"] == "/1" and link["rel"] == ["next", "nofollow"] and link.get("none") is None
@@ -125,6 +130,7 @@ def test_attributes_are_as_in_a_mapping(page: Document) -> None:
     assert repr(link) == "<holdfast.Element a href='/1' rel='next nofollow'>"
 
 
+# Guarantee: documents/python
 def test_text_comes_in_the_forms_that_are_known(page: Document) -> None:
     paragraph = one(page, "p")
     assert paragraph.get_text("|", strip=True) == "one|two|three|first|second"
@@ -135,6 +141,7 @@ def test_text_comes_in_the_forms_that_are_known(page: Document) -> None:
     assert one(page, "b").inner_html == "two"
 
 
+# Guarantee: documents/python
 def test_selectors_are_those_of_css(page: Document) -> None:
     assert [link["href"] for link in page.select("a[href]")] == ["/1", "/2"]
     assert len(page.select("a", limit=1)) == 1 and page.select_one("a + a") == page.select("a")[1]
@@ -150,6 +157,7 @@ def test_selectors_are_those_of_css(page: Document) -> None:
     assert large.value.max == 16 << 10 and isinstance(large.value, ValueError)
 
 
+# Guarantee: documents/python-names
 def test_find_takes_what_beautifulsoup_takes(page: Document) -> None:
     first, second = page.find_all("a")
     assert page.find("a") == first and page.find("ul") is None and page.find_all(["b", "br"], limit=1) == [one(page, "b")]
@@ -169,6 +177,7 @@ def test_find_takes_what_beautifulsoup_takes(page: Document) -> None:
         page.find("a", href=3)
 
 
+# Guarantee: documents/python
 def test_changes_count_at_once_or_together(kept: Document, places: Places) -> None:
     link, body = one(kept, "a"), one(kept, "body")
     link["class"] = ["x", "y"]
@@ -221,6 +230,7 @@ def test_changes_count_at_once_or_together(kept: Document, places: Places) -> No
         assert page.html == html
 
 
+# Guarantee: documents/python
 def test_a_page_in_memory_and_one_that_is_opened_for_reading_are_not_changed(places: Places) -> None:
     page = Document.parse(PAGE)
     with pytest.raises(holdfast.DocumentError, match="heap="):
@@ -243,6 +253,7 @@ def test_a_page_in_memory_and_one_that_is_opened_for_reading_are_not_changed(pla
             Document.open(heap="pages", **places)
 
 
+# Guarantee: documents/python-stale
 def test_what_was_closed_is_refused_and_never_crashes(places: Places) -> None:
     page = parsed(places)
     link, text = one(page, "a"), one(page, "b").string
@@ -275,6 +286,7 @@ def test_what_was_closed_is_refused_and_never_crashes(places: Places) -> None:
     Document.open("page", heap="pages", **places).close()
 
 
+# Guarantee: documents/python-stale
 def test_a_node_of_a_page_that_was_parsed_again_is_refused(places: Places) -> None:
     with holdfast.Heap("pages", atomic=True, **places) as heap:
         for ending in ["parse", "compact", "compact elsewhere", "remove", "rollback"]:
@@ -318,6 +330,7 @@ def test_a_node_of_a_page_that_was_parsed_again_is_refused(places: Places) -> No
         assert one(Document.open("page", heap=heap), "a")["href"] == "/1"
 
 
+# Guarantee: documents/python-stale
 def test_a_node_from_before_compact_is_refused_and_never_another_one(kept: Document) -> None:
     one(kept, "title").decompose()
     link, text, bold = one(kept, "a"), one(kept, "b").string, one(kept, "b")
@@ -359,6 +372,7 @@ def test_a_node_from_before_compact_is_refused_and_never_another_one(kept: Docum
     kept.check()
 
 
+# Guarantee: documents/python-stale
 def test_a_document_has_no_memory_to_look_at(kept: Document) -> None:
     heap = kept.heap
     assert heap is not None and "page" in heap
@@ -378,6 +392,7 @@ def test_a_document_has_no_memory_to_look_at(kept: Document) -> None:
     one(kept, "a").string = "x"
 
 
+# Guarantee: documents/python
 def test_errors_say_what_to_do_and_leave_what_was_there(kept: Document, places: Places, tmp_path: Path) -> None:
     heap = kept.heap
     assert heap is not None
@@ -427,6 +442,7 @@ def test_errors_say_what_to_do_and_leave_what_was_there(kept: Document, places: 
         Document.parse("", heap=heap, name="")
 
 
+# Guarantee: documents/python
 def test_a_damaged_document_is_an_error_and_its_heap_serves_on(places: Places) -> None:
     with parsed(places) as page:
         page.commit()
@@ -443,6 +459,7 @@ def test_a_damaged_document_is_an_error_and_its_heap_serves_on(places: Places) -
         Document.parse(PAGE, heap=heap, name="page").check()
 
 
+# Guarantee: documents/python-stale
 def test_threads_and_forks(places: Places) -> None:
     with holdfast.Heap("pages", limit="64MiB", **places) as heap:
         page = Document.parse(PAGE, heap=heap, name="page")
@@ -469,6 +486,7 @@ def test_threads_and_forks(places: Places) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+# Guarantee: documents/python
 def test_a_kill_leaves_each_transaction_whole(places: Places) -> None:
     parsed(places).close()
     code = textwrap.dedent(

@@ -116,6 +116,7 @@ def page(tmp_path: Any) -> Any:
         yield page
 
 
+# Guarantee: documents/python-names
 @pytest.mark.parametrize("question", SOUP)
 def test_answers_are_those_of_beautifulsoup(question: str, page: Any) -> None:
     bs4 = pytest.importorskip("bs4")
@@ -123,6 +124,7 @@ def test_answers_are_those_of_beautifulsoup(question: str, page: Any) -> None:
     assert plain(ask(page), "attrs") == plain(ask(bs4.BeautifulSoup(PAGE, "html.parser")), "attrs")
 
 
+# Guarantee: documents/python-names
 @pytest.mark.parametrize("question", SELECTOLAX)
 def test_answers_are_those_of_selectolax(question: str, page: Any) -> None:
     lexbor = pytest.importorskip("selectolax.lexbor")

@@ -82,6 +82,7 @@ def test_no_room_is_an_error_and_leaves_things_as_they_were(heap: holdfast.Heap)
     heap.create("small", 100)
 
 
+# Guarantee: programs/python-buffers
 def test_closing_is_refused_while_there_are_views(places: Places) -> None:
     heap = holdfast.Heap("state", **places)
     view = heap.create("a", 100)
@@ -110,6 +111,7 @@ def test_closing_is_refused_while_there_are_views(places: Places) -> None:
             use()
 
 
+# Guarantee: programs/python-buffers
 def test_numpy_arrays_count_as_views(places: Places) -> None:
     numpy = pytest.importorskip("numpy")
     heap = holdfast.Heap("state", **places)
@@ -121,6 +123,7 @@ def test_numpy_arrays_count_as_views(places: Places) -> None:
     heap.close()
 
 
+# Guarantee: programs/python-buffers
 def test_views_outlive_the_heap_object(places: Places) -> None:
     heap = holdfast.Heap("state", **places)
     view = heap.create("a", 8)
@@ -152,6 +155,7 @@ def test_an_exception_is_not_hidden_by_views(places: Places) -> None:
         assert bytes(heap["a"]) == b"12345678"
 
 
+# Guarantee: programs/python-transactions
 def test_a_transaction_happens_altogether_or_not_at_all(heap: holdfast.Heap) -> None:
     view = heap.create("a", 16)
     other = heap.create("b", 8)
@@ -221,6 +225,7 @@ def test_a_transaction_is_used_in_its_block_only(heap: holdfast.Heap) -> None:
     assert list(heap) == ["a"]
 
 
+# Guarantee: programs/python-buffers
 def test_memory_of_an_undone_root_is_given_to_nobody_while_it_is_seen(heap: holdfast.Heap) -> None:
     with pytest.raises(ZeroDivisionError):
         with heap.transaction():
@@ -236,6 +241,7 @@ def test_memory_of_an_undone_root_is_given_to_nobody_while_it_is_seen(heap: hold
     assert bytes(heap.create("next", 4096)) == b"\0" * 4096
 
 
+# Guarantee: programs/python-transactions
 def test_an_abandoned_transaction_is_rolled_back(heap: holdfast.Heap) -> None:
     view = heap.create("a", 8)
 
@@ -308,6 +314,7 @@ def test_commits_have_levels(heap: holdfast.Heap) -> None:
         heap.rollback()
 
 
+# Guarantee: heap/persist
 def test_parts_of_roots_are_persisted(heap: holdfast.Heap) -> None:
     view = heap.create("a", 16)
     view[:8] = b"12345678"
@@ -319,6 +326,7 @@ def test_parts_of_roots_are_persisted(heap: holdfast.Heap) -> None:
     view.release()
 
 
+# Guarantee: programs/python-transactions
 def test_atomic_stores_count_at_a_commit(places: Places) -> None:
     with holdfast.Heap("state", atomic=True, **places) as heap:
         view = heap.create("a", 8)
@@ -346,6 +354,7 @@ def test_atomic_stores_count_at_a_commit(places: Places) -> None:
         assert bytes(heap["a"]) == b"33333333"
 
 
+# Guarantee: programs/python-transactions
 @pytest.mark.parametrize("atomic", [False, True])
 def test_a_kill_loses_what_does_not_count_and_nothing_else(places: Places, atomic: bool) -> None:
     code = f"""
@@ -442,6 +451,7 @@ def test_names_keys_and_sizes_are_checked(start: Start, places: Places) -> None:
         start(heap="no/heap")
 
 
+# Guarantee: programs/python-leaks
 def test_a_heap_for_an_applet_that_never_starts_is_not_left_behind(places: Places, tmp_path: Any) -> None:
     text = tmp_path / "text"
     text.write_text("hello")

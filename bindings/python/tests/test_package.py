@@ -75,16 +75,19 @@ def run_tool(*arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+# Guarantee: programs/python-types
 def test_types_are_right_in_the_package_the_tests_and_the_examples() -> None:
     pytest.importorskip("mypy")
     run_tool("mypy", "--strict", "python/holdfast", "tests", "examples", "../../applets/video/player.py")
 
 
+# Guarantee: programs/python-types
 def test_the_stub_describes_what_there_is() -> None:
     pytest.importorskip("mypy")
     run_tool("mypy.stubtest", "holdfast", "--concise", "--allowlist", "tests/stubtest.allow")
 
 
+# Guarantee: documents/python
 @pytest.mark.parametrize("example", sorted((PACKAGE / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_examples_run(
     example: Path, places: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

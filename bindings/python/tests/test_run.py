@@ -11,6 +11,7 @@ import pytest
 from conftest import program
 
 
+# Guarantee: programs/python-run
 def test_a_run_reads_its_input_and_gives_status_output_and_costs(kind: str, places: dict[str, Any]) -> None:
     data = bytes(range(256)) * 400
     copy: dict[str, Any] = {"args": ["--copy"], "heap": "copied", **places}
@@ -23,11 +24,13 @@ def test_a_run_reads_its_input_and_gives_status_output_and_costs(kind: str, plac
     assert holdfast.run(program("trial", kind), input=b"x", output="discard", **copy).stdout == b""
 
 
+# Guarantee: programs/python-run
 def test_a_status_is_the_programs_own_and_no_exception(kind: str, places: dict[str, Any]) -> None:
     done = holdfast.run(program("guestbook", kind), args=["burn"], **places)
     assert done.exit_status == 2 and done.stderr.startswith(b"usage:")
 
 
+# Guarantee: programs/python-run
 def test_what_a_run_stored_is_there_in_the_next_one(kind: str, places: dict[str, Any]) -> None:
     book = program("guestbook", kind)
     for number in [1, 2]:
@@ -41,6 +44,7 @@ def test_what_a_run_stored_is_there_in_the_next_one(kind: str, places: dict[str,
     assert holdfast.run(book, args=["list"], heap="book", **places).stdout.endswith(b"2 entries\n")
 
 
+# Guarantee: programs/python-run
 def test_a_run_that_takes_too_long_is_ended(kind: str, places: dict[str, Any]) -> None:
     endless = program("trial", kind)
     began = time.monotonic()
@@ -49,6 +53,8 @@ def test_a_run_that_takes_too_long_is_ended(kind: str, places: dict[str, Any]) -
     assert time.monotonic() - began < 10
 
 
+# Guarantee: applets/run-or-call
+# Guarantee: programs/python-run
 def test_a_program_that_serves_is_called_and_not_run(kind: str, places: dict[str, Any]) -> None:
     with pytest.raises(holdfast.AppletError, match=r"none ran; start it with Applet\(path\)"):
         holdfast.run(program("notes", kind), heap="notes", **places)
@@ -65,6 +71,7 @@ def test_a_missing_heap_is_named_as_python_grants_it(kind: str, places: dict[str
         assert 'pass heap="NAME"' in str(raised.value) and "--heap" not in str(raised.value)
 
 
+# Guarantee: programs/python-run
 def test_what_cannot_be_run_is_told_apart_and_leaves_no_heap(places: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(holdfast.AppletNotFound, match="nowhere"):
         holdfast.run(tmp_path / "nowhere.wasm", heap="none", **places)

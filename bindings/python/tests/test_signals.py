@@ -27,6 +27,9 @@ def interrupted(after: float = 0.3) -> Iterator[None]:
     assert time.monotonic() - started < 20
 
 
+# Guarantee: applets/cancel
+# Guarantee: applets/interruptible
+# Guarantee: programs/python-cancel
 def test_an_interrupt_ends_a_call_that_hangs(trial: holdfast.Applet) -> None:
     for function in ("spin_until_cancelled", "spin"):
         with interrupted():
@@ -36,6 +39,8 @@ def test_an_interrupt_ends_a_call_that_hangs(trial: holdfast.Applet) -> None:
         assert trial.call("echo", b"it goes on") == b"it goes on"
 
 
+# Guarantee: applets/interruptible
+# Guarantee: programs/python-cancel
 def test_an_interrupt_is_heard_whatever_the_applet_sends(trial: holdfast.Applet, kind: str) -> None:
     # Only a native applet can stop in the middle of a message.
     for function in ("flood_empty", "stop_in_a_part") if kind == "native" else ("flood_empty",):

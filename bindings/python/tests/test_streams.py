@@ -33,6 +33,8 @@ def test_a_failure_comes_after_the_parts(trial: holdfast.Applet) -> None:
     assert not trial.alive
 
 
+# Guarantee: programs/python-calls
+# Guarantee: programs/python-cancel
 def test_a_stream_that_is_left_early_is_cancelled(start: Start) -> None:
     applet = start(grace=0.05)
     for way in ["close", "with", "drop"]:
@@ -52,6 +54,8 @@ def test_a_stream_that_is_left_early_is_cancelled(start: Start) -> None:
         assert applet.call("echo", b"next") == b"next"
 
 
+# Guarantee: programs/python-calls
+# Guarantee: programs/python-cancel
 def test_an_applet_that_heeds_a_cancellation_serves_on(places: dict[str, Any]) -> None:
     with holdfast.Applet(program("echo", "native"), grace=20, **places) as applet:
         for _ in range(20):
@@ -61,6 +65,8 @@ def test_an_applet_that_heeds_a_cancellation_serves_on(places: dict[str, Any]) -
             assert applet.call("echo", b"next") == b"next"
 
 
+# Guarantee: programs/python-calls
+# Guarantee: programs/python-cancel
 def test_an_applet_of_either_kind_outlives_a_stream_that_is_closed_early(start: Start) -> None:
     applet = start(grace=20.0)
     for way in ["close", "drop"]:
@@ -75,6 +81,8 @@ def test_an_applet_of_either_kind_outlives_a_stream_that_is_closed_early(start: 
     assert applet.metrics().calls == 4
 
 
+# Guarantee: programs/python-calls
+# Guarantee: programs/python-cancel
 def test_a_function_that_never_notices_is_ended_after_the_grace(start: Start) -> None:
     applet = start(grace=0.2)
     began = time.monotonic()
@@ -85,6 +93,7 @@ def test_a_function_that_never_notices_is_ended_after_the_grace(start: Start) ->
     assert time.monotonic() - began < 10
 
 
+# Guarantee: programs/python-calls
 def test_a_call_that_would_wait_for_its_own_stream_is_refused(trial: holdfast.Applet) -> None:
     with trial.stream("parts", number(1000)) as stream:
         next(stream)

@@ -20,6 +20,7 @@ import pytest
 from conftest import Start, number, program
 
 
+# Guarantee: programs/python-threads
 def test_many_threads_call_one_applet(trial: holdfast.Applet) -> None:
     failures: list[BaseException] = []
 
@@ -40,6 +41,7 @@ def test_many_threads_call_one_applet(trial: holdfast.Applet) -> None:
     assert trial.metrics().calls == 800
 
 
+# Guarantee: programs/python-threads
 def test_python_goes_on_during_a_call(start: Start) -> None:
     applet = start(call_timeout=0.5)
     turns = 0
@@ -63,6 +65,7 @@ def test_python_goes_on_during_a_call(start: Start) -> None:
     assert turns > 5
 
 
+# Guarantee: programs/python-threads
 def test_closing_waits_for_a_call_and_cancel_ends_it(start: Start) -> None:
     applet = start(grace=0.05)
     outcome: list[BaseException] = []
@@ -104,6 +107,7 @@ def children() -> set[str]:
     return found
 
 
+# Guarantee: programs/python-leaks
 def test_nothing_is_left_of_applets(kind: str, places: dict[str, Any]) -> None:
     def cycle() -> None:
         applet = holdfast.Applet(program("trial", kind), heap="left", **places)
@@ -130,6 +134,7 @@ def test_nothing_is_left_of_applets(kind: str, places: dict[str, Any]) -> None:
     assert len(gc.get_objects()) - objects < 100
 
 
+# Guarantee: programs/python-buffers
 def test_calls_leak_no_references(trial: holdfast.Applet) -> None:
     data, name = bytearray(b"x" * 1000), "echo"
     before = (sys.getrefcount(data), sys.getrefcount(name), sys.getrefcount(trial))
@@ -142,6 +147,7 @@ def test_calls_leak_no_references(trial: holdfast.Applet) -> None:
     assert (sys.getrefcount(data), sys.getrefcount(name), sys.getrefcount(trial)) == before
 
 
+# Guarantee: programs/python-leaks
 def test_an_applet_that_nobody_refers_to_ends(start: Start, kind: str, places: dict[str, Any]) -> None:
     applet = holdfast.Applet(program("trial", kind), heap="mine", **places)
     gone = weakref.ref(applet)
@@ -171,6 +177,7 @@ def run_forked(work: Any) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+# Guarantee: programs/python-forks
 def test_a_forked_child_changes_nothing(trial: holdfast.Applet, places: dict[str, Any]) -> None:
     buffer = trial.buffer(16)
     memoryview(buffer)[:] = b"0123456789abcdef"
@@ -222,6 +229,7 @@ def test_a_child_may_have_applets_of_its_own(kind: str, places: dict[str, Any]) 
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
 
 
+# Guarantee: programs/python-leaks
 @pytest.mark.parametrize("way", ["end", "exit", "killed"])
 def test_the_end_of_python_ends_its_applets(kind: str, places: dict[str, Any], way: str) -> None:
     ends = {"end": "pass", "exit": "sys.exit(3)", "killed": "os.kill(os.getpid(), 9)"}

@@ -147,6 +147,8 @@ def by_ffmpeg(*arguments: object) -> Picture:
     return numpy.frombuffer(done.stdout, numpy.uint8).reshape(HEIGHT, WIDTH, 3)
 
 
+# Guarantee: applets/examples
+# Guarantee: programs/python-video
 def test_a_real_video_plays_in_the_sandbox_to_its_end(clip: Path, places: dict[str, Any]) -> None:
     result = play(places, clip)
     assert (result["width"], result["height"], result["frames_per_s"]) == (WIDTH, HEIGHT, FRAMES_PER_S)
@@ -159,6 +161,8 @@ def test_a_real_video_plays_in_the_sandbox_to_its_end(clip: Path, places: dict[s
     assert "3 frames of 190" in said and "policy violations: none" in said
 
 
+# Guarantee: applets/examples
+# Guarantee: programs/python-video
 def test_frames_are_written_as_png_files_with_the_videos_pictures(
     clip: Path, places: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -211,6 +215,8 @@ def screenshot(path: Path) -> Picture:
     return pixels.reshape(height, row_bytes // 4, 4)[:, :width, 2::-1]
 
 
+# Guarantee: applets/examples
+# Guarantee: programs/python-video
 def test_the_window_shows_the_video_at_its_rate(
     clip: Path, places: dict[str, Any], screen: tuple[str, Path], tmp_path: Path
 ) -> None:
@@ -239,6 +245,8 @@ def test_the_window_shows_the_video_at_its_rate(
     assert result["frames"] == frames and result["shown"] == frames
 
 
+# Guarantee: applets/examples
+# Guarantee: programs/python-video
 def test_the_window_takes_as_long_as_the_video(clip: Path, places: dict[str, Any], screen: tuple[str, Path]) -> None:
     frames = 50
     started = time.monotonic()
@@ -272,18 +280,21 @@ def test_closing_the_window_ends_the_video(clip: Path, places: dict[str, Any], s
     assert 0 < json.loads(done.stdout)["frames"] < FRAMES
 
 
+# Guarantee: programs/python-video
 def test_without_a_display_there_is_a_message(clip: Path, places: dict[str, Any]) -> None:
     pytest.importorskip("tkinter", reason="the video player's window: there is no tkinter; ./test installs it")
     code, message = play(places, clip, "--window")
     assert code == NO_WINDOW and "no display" in message and "--png" in message
 
 
+# Guarantee: programs/python-video
 def test_without_tkinter_there_is_a_message(clip: Path, places: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "tkinter.py").write_text("raise ImportError")
     code, message = play(places, clip, "--window", PYTHONPATH=str(tmp_path))
     assert code == NO_WINDOW and "python3-tk" in message
 
 
+# Guarantee: programs/python-video
 def test_what_is_no_video_is_a_message(clip: Path, places: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no video " * 100)
     (tmp_path / "nothing").touch()
@@ -295,6 +306,7 @@ def test_what_is_no_video_is_a_message(clip: Path, places: dict[str, Any], tmp_p
     assert 0 < play(places, cut)["frames"] < FRAMES
 
 
+# Guarantee: programs/python-video
 def test_what_is_not_there_is_a_message(places: dict[str, Any], tmp_path: Path) -> None:
     code, message = play(places, tmp_path / "none.mpg")
     assert code == NOT_FOUND and "none.mpg" in message
@@ -305,6 +317,7 @@ def test_what_is_not_there_is_a_message(places: dict[str, Any], tmp_path: Path) 
     assert code == APPLET_DIED and "no video player" in message
 
 
+# Guarantee: programs/python-video
 def test_png_files_that_cannot_be_written_are_a_message(places: dict[str, Any], hostile: Path, tmp_path: Path) -> None:
     (tmp_path / "video").write_text("good")
     (tmp_path / "file").touch()
@@ -330,6 +343,7 @@ def test_png_files_that_cannot_be_written_are_a_message(places: dict[str, Any], 
         ("empty", NO_VIDEO, "no picture"),
     ],
 )
+# Guarantee: programs/python-video
 def test_an_applet_that_dies_or_lies_costs_a_message(
     places: dict[str, Any], hostile: Path, tmp_path: Path, video: str, expected_code: int, words: str
 ) -> None:

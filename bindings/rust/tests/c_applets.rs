@@ -18,6 +18,7 @@ fn failure(code: i32, text: &str) -> Answer {
     Answer::Failure { code, text: text.to_owned() }
 }
 
+/// Guarantee: applets/languages
 #[test]
 fn an_applet_in_c_serves_and_its_heap_is_there_again_however_it_is_linked() {
     if !has("cc") || !has("pkg-config") {
@@ -52,6 +53,7 @@ fn an_applet_in_c_serves_and_its_heap_is_there_again_however_it_is_linked() {
     }
 }
 
+/// Guarantee: applets/cancel
 #[test]
 fn a_stream_in_c_ends_when_the_host_cancels_it() {
     if !has("cc") || !has("pkg-config") {
@@ -69,6 +71,7 @@ fn a_stream_in_c_ends_when_the_host_cancels_it() {
     host.end();
 }
 
+/// Guarantee: applets/languages
 #[test]
 fn every_function_of_the_header_does_what_it_says_also_where_it_fails() {
     if !has("cc") || !has("pkg-config") {
@@ -90,6 +93,7 @@ fn every_function_of_the_header_does_what_it_says_also_where_it_fails() {
     assert_eq!(output.status.code(), Some(26), "NV_NO_HOST");
 }
 
+/// Guarantee: applets/panics
 #[test]
 fn exceptions_of_cpp_become_failures_and_none_gets_through_the_library() {
     if !has("g++") || !has("pkg-config") {
@@ -120,6 +124,7 @@ fn quiet(program: &std::path::Path) -> Command {
     command
 }
 
+/// Guarantee: applets/heap-after-death
 #[test]
 fn a_map_of_the_standard_library_lives_in_the_heap_of_an_applet_in_cpp() {
     if !has("g++") || !has("pkg-config") {
@@ -151,6 +156,7 @@ fn a_map_of_the_standard_library_lives_in_the_heap_of_an_applet_in_cpp() {
     }
 }
 
+/// Guarantee: applets/native-heap
 #[test]
 fn threads_of_an_applet_share_the_heap_and_each_has_its_own_last_error() {
     if !has("cc") || !has("pkg-config") {
@@ -169,6 +175,7 @@ fn threads_of_an_applet_share_the_heap_and_each_has_its_own_last_error() {
     host.end().unwrap().assert_sound();
 }
 
+/// Guarantee: applets/no-messages
 #[test]
 fn using_the_heap_of_a_native_applet_makes_no_system_call() {
     if !has("cc") || !has("pkg-config") {
@@ -190,6 +197,8 @@ fn using_the_heap_of_a_native_applet_makes_no_system_call() {
     assert_eq!(start(&["grow"]), (None, Some(libc::SIGSYS)));
 }
 
+/// Guarantee: applets/languages
+/// Guarantee: heap/order-promises
 #[test]
 fn an_applet_in_zig_serves_and_uses_the_heap_by_the_header_for_c() {
     let Some(zig) = compilers::zig() else { return };

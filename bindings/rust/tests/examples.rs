@@ -22,6 +22,7 @@ fn notes() -> Command {
     Command::new(program)
 }
 
+/// Guarantee: applets/native-heap
 #[test]
 fn notes_are_kept_in_their_order_over_runs_and_kills_until_they_are_cleared() {
     let mut host = Host::serving(notes(), Some(Image::new(256 << 20)));

@@ -49,6 +49,7 @@ mod tests {
         assert!(parse_age("0s").is_ok() && parse_time("0s").is_err() && parse_time("100years").is_ok());
     }
 
+    /// Guarantee: heap/hostile-content
     #[test]
     fn every_number_of_seconds_can_be_shown() {
         assert_eq!(show_time(0), "1970-01-01T00:00:00Z");

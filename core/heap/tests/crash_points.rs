@@ -35,6 +35,7 @@ fn store(heap: &mut Heap<TestMemory>, name: &str, at: usize, byte: u8) {
     unsafe { root.pointer.as_ptr().add(at).write_volatile(byte) };
 }
 
+/// Guarantee: heap/roots
 #[test]
 fn creating_the_first_root_is_all_or_nothing() {
     assert!(enumerate(SMALL, nothing, |heap| _ = heap.create_root("a", 100).unwrap(), all_roots) > 20);
@@ -50,6 +51,7 @@ fn creating_a_root_that_makes_the_table_grow_is_all_or_nothing() {
     enumerate(SMALL, fill, |heap| _ = heap.create_root("one more", 40_000).unwrap(), all_roots);
 }
 
+/// Guarantee: heap/roots
 #[test]
 fn removing_a_root_is_all_or_nothing() {
     fn two(heap: &mut Heap<TestMemory>) {
@@ -59,6 +61,8 @@ fn removing_a_root_is_all_or_nothing() {
     enumerate(SMALL, two, |heap| heap.remove_root("goes").unwrap(), all_roots);
 }
 
+/// Guarantee: heap/kill-any-instruction
+/// Guarantee: heap/transactions
 #[test]
 fn a_transaction_over_many_ranges_and_objects_is_all_or_nothing() {
     fn prepare(heap: &mut Heap<TestMemory>) {
@@ -80,6 +84,7 @@ fn a_transaction_over_many_ranges_and_objects_is_all_or_nothing() {
     enumerate(SMALL, prepare, operate, all_roots);
 }
 
+/// Guarantee: heap/transactions
 #[test]
 fn an_aborted_transaction_leaves_no_trace_whenever_it_dies() {
     fn prepare(heap: &mut Heap<TestMemory>) {
@@ -94,6 +99,7 @@ fn an_aborted_transaction_leaves_no_trace_whenever_it_dies() {
     enumerate(SMALL, prepare, operate, all_roots);
 }
 
+/// Guarantee: heap/transactions
 #[test]
 fn a_log_that_outgrows_its_chunk_is_linked_and_given_back_whenever_it_dies() {
     fn prepare(heap: &mut Heap<TestMemory>) {
@@ -173,6 +179,7 @@ fn an_anonymous_object_of_whole_segments_is_freed_whole_or_kept_whole() {
     enumerate(LARGE, prepare, |heap| heap.free(huge(heap)).unwrap(), whole_or_gone);
 }
 
+/// Guarantee: heap/transactions
 #[test]
 fn a_rollback_that_is_killed_does_not_write_into_what_it_has_given_back() {
     // The old bytes of a range inside a new object of whole segments are in the log. Once the object is given
@@ -194,6 +201,7 @@ fn a_rollback_that_is_killed_does_not_write_into_what_it_has_given_back() {
     enumerate(LARGE, prepare, operate, all_roots);
 }
 
+/// Guarantee: heap/kill-any-instruction
 #[test]
 fn formatting_can_be_killed_and_repeated() {
     for step in 0.. {
@@ -243,6 +251,7 @@ fn plain_allocations_and_frees_are_single_steps() {
 
 /// The heap goes on after the kill, whose call was cut off: that takes unwinding.
 #[cfg(not(target_family = "wasm"))]
+/// Guarantee: heap/objects
 #[test]
 fn the_short_way_of_allocations_and_frees_is_one_store_too() {
     let mut heap = open(TestMemory::new(SMALL));
@@ -269,6 +278,7 @@ fn the_short_way_of_allocations_and_frees_is_one_store_too() {
     assert_eq!(assert_sound(heap.backing().bytes(), "one by one").objects, 40);
 }
 
+/// Guarantee: programs/named-objects
 #[test]
 fn an_object_becomes_a_root_all_or_nothing() {
     fn operate(heap: &mut Heap<TestMemory>) {
@@ -295,6 +305,7 @@ fn aligned_objects_of_whole_segments_appear_and_vanish_at_once() {
     enumerate(LARGE, freed, |heap| _ = heap.alloc(13 << 20).unwrap(), objects);
 }
 
+/// Guarantee: heap/transactions
 #[test]
 fn nested_transactions_are_all_or_nothing() {
     fn prepare(heap: &mut Heap<TestMemory>) {
@@ -325,6 +336,7 @@ fn typed_roots(heap: &Heap<TestMemory>) -> Vec<u8> {
     format!("{roots:?} {objects} {}", String::from_utf8(content).unwrap()).into_bytes()
 }
 
+/// Guarantee: heap/typed-roots
 #[test]
 fn a_migration_leaves_the_old_root_or_the_new_one() {
     fn prepare(heap: &mut Heap<TestMemory>) {
@@ -342,6 +354,7 @@ fn a_migration_leaves_the_old_root_or_the_new_one() {
     assert!(enumerate(SMALL, prepare, operate, typed_roots) > 20);
 }
 
+/// Guarantee: heap/old-formats
 #[test]
 fn a_heap_of_version_1_is_raised_in_one_step() {
     let prepared = open(version_1()).close();

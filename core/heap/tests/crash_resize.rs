@@ -59,6 +59,7 @@ fn linked_object(heap: &Heap<TestMemory>) -> Vec<u8> {
     format!("{bytes} {sevens} {}", heap.usable_bytes(object).unwrap()).into_bytes()
 }
 
+/// Guarantee: heap/resize
 #[test]
 fn resizing_together_with_the_link_is_all_or_nothing() {
     const CHUNK: u64 = 64 << 10;
@@ -74,6 +75,7 @@ fn resizing_together_with_the_link_is_all_or_nothing() {
     enumerate(SMALL, run, |heap| resize_linked(heap, 90), linked_object);
 }
 
+/// Guarantee: heap/resize
 #[test]
 fn resizing_outside_a_transaction_leaves_the_old_place_or_the_new_one() {
     const CHUNK: u64 = 64 << 10;
@@ -117,6 +119,8 @@ fn resize_huge<const BYTES: u64>(heap: &mut Heap<TestMemory>) {
     heap.commit().unwrap();
 }
 
+/// Guarantee: heap/objects
+/// Guarantee: heap/resize
 #[test]
 fn an_object_of_whole_segments_grows_in_place_or_not_at_all() {
     // By one new segment; over a free one and a new one.
@@ -129,6 +133,8 @@ fn an_object_of_whole_segments_grows_in_place_or_not_at_all() {
     enumerate(20 * MIB, with_a_free_segment, resize_huge::<{ 14 * MIB }>, huge::<{ 6 << 20 }>);
 }
 
+/// Guarantee: heap/objects
+/// Guarantee: heap/resize
 #[test]
 fn an_object_of_whole_segments_gives_its_tail_back_or_keeps_it_whole() {
     // Two segments; one, of which each descriptor is made of content.

@@ -100,6 +100,7 @@ fn enumerate(commit: Commit) {
     }
 }
 
+/// Guarantee: heap/threads
 #[test]
 fn what_a_commit_frees_is_not_anothers_before_no_recovery_can_free_it_again() {
     enumerate(|handle, object| {
@@ -108,6 +109,7 @@ fn what_a_commit_frees_is_not_anothers_before_no_recovery_can_free_it_again() {
     });
 }
 
+/// Guarantee: heap/threads
 #[test]
 fn what_a_resize_moves_away_from_is_not_anothers_before_no_recovery_can_free_it_again() {
     enumerate(|handle, object| _ = handle.realloc(object, 2 * BYTES + 900).unwrap());

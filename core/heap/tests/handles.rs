@@ -10,6 +10,8 @@ use std::ptr::NonNull;
 use common::{TestMemory, assert_sound, open, share};
 use holdfast_heap::HeapError;
 
+/// Guarantee: heap/same-in-a-sandbox
+/// Guarantee: heap/no-undefined-behaviour
 #[test]
 fn a_handle_frees_what_it_does_not_own_and_refuses_what_is_not_allocated() {
     let shared = share(open(TestMemory::new(16 << 20)));
@@ -40,6 +42,7 @@ fn a_handle_frees_what_it_does_not_own_and_refuses_what_is_not_allocated() {
     assert_eq!(assert_sound(heap.backing().bytes(), "one object of two's").objects, 1);
 }
 
+/// Guarantee: heap/objects
 #[test]
 fn what_the_heap_freed_last_in_a_slab_is_the_threads_alone_once_it_has_claimed_the_slab() {
     let shared = share(open(TestMemory::new(16 << 20)));

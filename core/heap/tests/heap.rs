@@ -191,11 +191,15 @@ fn run(steps: Vec<Step>) {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    /// Guarantee: heap/objects
+    /// Guarantee: heap/same-in-a-sandbox
     #[test]
     fn any_sequence_of_operations_matches_the_model(steps in proptest::collection::vec(step(), 1..120)) {
         run(steps);
     }
 
+    /// Guarantee: heap/check
+    /// Guarantee: heap/hostile-content
     #[test]
     fn no_bytes_make_opening_or_checking_panic(
         flips in proptest::collection::vec((0..4_194_304usize, any::<u8>()), 1..40),
@@ -225,6 +229,7 @@ proptest! {
     }
 }
 
+/// Guarantee: heap/reading-writes-nothing
 #[test]
 fn a_warm_open_of_a_heap_in_order_writes_nothing() {
     let mut heap = open(TestMemory::new(16 << 20));
@@ -293,6 +298,7 @@ fn a_transaction_whose_work_fails_or_panics_is_rolled_back() {
     assert_eq!(heap.roots().map(|(name, _)| name.to_owned()).collect::<Vec<_>>(), ["c"]);
 }
 
+/// Guarantee: heap/limits
 #[test]
 fn the_heap_grows_to_its_limit_and_says_so() {
     let mut heap = open(TestMemory::new(16 << 20));
@@ -395,6 +401,7 @@ fn foreign_newer_and_mismatched_bytes_are_refused_untouched() {
     assert!(matches!(refused(&|_| (), native), OpenError::PointerMismatch { .. }));
 }
 
+/// Guarantee: heap/check
 #[test]
 fn every_flipped_bit_of_tables_that_hold_the_roots_is_found_by_the_check() {
     let mut heap = open(TestMemory::new(4 << 20));

@@ -27,6 +27,9 @@ fn ends(work: impl FnOnce()) -> bool {
 
 /// A stray store to the number of segments, after the heap was opened, made every walk over the segments endless: that
 /// of an allocation of whole segments, and the question where the bytes went.
+///
+/// Guarantee: heap/check
+/// Guarantee: heap/hostile-content
 #[test]
 fn a_heap_that_claims_endless_segments_is_walked_to_its_end_only() {
     for claimed in [3_u64, 1 << 40, u64::MAX] {
@@ -62,6 +65,8 @@ fn heap_with_a_long_name(slots: u64, roots: u64) -> Heap<TestMemory> {
 }
 
 /// Tools that kept each of these names died for lack of memory.
+///
+/// Guarantee: heap/hostile-content
 #[test]
 fn a_name_that_is_longer_than_any_is_no_roots_name_however_many_slots_lead_to_it() {
     let heap = heap_with_a_long_name(1 << 14, 1 << 14);
@@ -76,6 +81,7 @@ fn a_name_that_is_longer_than_any_is_no_roots_name_however_many_slots_lead_to_it
 }
 
 #[cfg(feature = "std")]
+/// Guarantee: heap/hostile-content
 #[test]
 fn what_a_hostile_table_of_roots_leaves_of_a_repair_is_bounded() {
     let work = || {
@@ -89,6 +95,8 @@ fn what_a_hostile_table_of_roots_leaves_of_a_repair_is_bounded() {
 }
 
 /// One flipped bit in the word of used chunks gave an object the place of the superblock, or one behind the heap's end.
+///
+/// Guarantee: heap/check
 #[test]
 fn tables_and_chunks_that_are_not_there_are_given_to_no_object_whatever_the_used_word_says() {
     const BYTES: u64 = 6 << 20;
@@ -118,6 +126,8 @@ fn tables_and_chunks_that_are_not_there_are_given_to_no_object_whatever_the_used
 }
 
 /// Every entry claimed the same place in the new table: with a million of them that took minutes.
+///
+/// Guarantee: heap/hostile-content
 #[test]
 fn a_table_of_roots_that_all_claim_one_place_is_not_made_larger_and_the_error_changes_nothing() {
     let work = || {
@@ -129,6 +139,7 @@ fn a_table_of_roots_that_all_claim_one_place_is_not_made_larger_and_the_error_ch
     assert!(ends(work));
 }
 
+/// Guarantee: heap/hostile-content
 #[test]
 fn no_root_is_left_behind_by_a_table_that_grows_however_few_are_counted() {
     let mut heap = open(TestMemory::new(8 << 20));

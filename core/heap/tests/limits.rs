@@ -29,6 +29,7 @@ fn room(bytes: u64) -> u64 {
     bytes / CHUNK_BYTES - bytes.div_ceil(SEGMENT_BYTES) - 1
 }
 
+/// Guarantee: heap/limits
 #[test]
 fn what_a_raised_limit_adds_to_a_short_segment_is_used_and_no_damage() {
     for small in [1 << 20, 5 << 20, 6 << 20, (8 << 20) - CHUNK_BYTES] {
@@ -74,6 +75,7 @@ fn a_repair_and_a_survey_find_nothing_to_do_in_a_heap_that_has_outgrown_its_shor
 }
 
 #[cfg(feature = "crash-points")]
+/// Guarantee: heap/limits
 #[test]
 fn a_kill_in_any_step_of_the_growth_over_a_short_segment_leaves_a_sound_heap() {
     use common::kill::{Left, killed_at};

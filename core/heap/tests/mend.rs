@@ -77,6 +77,7 @@ fn flip_each(good: &[u64], places: impl Iterator<Item = u64>) -> (u32, u32) {
     (found, mended)
 }
 
+/// Guarantee: heap/repair
 #[test]
 fn every_flipped_bit_of_the_fixed_tables_is_turned_back() {
     let good = heap();
@@ -151,6 +152,7 @@ fn heap_with_children() -> (Vec<u64>, u64) {
     (words(heap.close().bytes()), descriptor_of(child))
 }
 
+/// Guarantee: heap/repair
 #[test]
 fn a_slab_whose_description_was_overwritten_is_not_freed_however_content_that_would_make_the_checker() {
     let (good, descriptor) = heap_with_children();
@@ -179,6 +181,7 @@ fn a_slab_whose_description_was_overwritten_is_not_freed_however_content_that_wo
     }
 }
 
+/// Guarantee: heap/repair
 #[test]
 fn a_run_of_which_all_but_the_first_chunk_counts_as_free_is_kept_whole() {
     let (good, _) = heap_with_children();
@@ -207,6 +210,7 @@ fn an_old_part_of_the_log_that_counts_as_in_use_does_not_take_a_slab_with_it_tha
     }
 }
 
+/// Guarantee: heap/repair
 #[test]
 fn segments_with_objects_are_not_cut_off_by_what_is_taken_for_a_flipped_bit() {
     let (good, _) = heap_with_children();

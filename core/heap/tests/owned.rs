@@ -9,6 +9,7 @@ use holdfast_heap::{HeapError, Owned, RootType};
 
 const TYPE: Option<RootType> = Some(RootType { layout: 7, version: 1 });
 
+/// Guarantee: documents/safe-roots
 #[test]
 fn roots_are_read_changed_replaced_and_rolled_back_as_bytes() {
     let mut owned = Owned::new(open(TestMemory::new(16 << 20)));
@@ -53,6 +54,7 @@ fn roots_are_read_changed_replaced_and_rolled_back_as_bytes() {
     assert_eq!(owned.bytes("table"), Some(&[&expected[..], &[5; 100]].concat()[..]));
 }
 
+/// Guarantee: documents/readers
 #[test]
 fn a_heap_is_lent_with_its_open_transaction() {
     let mut heap = open(TestMemory::new(16 << 20));
@@ -65,6 +67,7 @@ fn a_heap_is_lent_with_its_open_transaction() {
 }
 
 #[cfg(feature = "std")]
+/// Guarantee: documents/readers
 #[test]
 fn a_heap_is_not_lent_while_several_threads_allocate_in_it() {
     let shared = common::share(open(TestMemory::new(16 << 20)));
@@ -73,6 +76,7 @@ fn a_heap_is_not_lent_while_several_threads_allocate_in_it() {
     assert!(Owned::lent(&mut heap).is_some());
 }
 
+/// Guarantee: documents/safe-roots
 #[test]
 fn a_root_that_claims_more_than_it_has_is_read_within_the_heap_and_never_stored_to() {
     let mut heap = open(TestMemory::new(16 << 20));

@@ -52,6 +52,7 @@ fn memory() -> (TestMemory, u64, u64) {
     (heap.close(), root, large)
 }
 
+/// Guarantee: heap/read-only
 #[test]
 fn a_heap_that_may_only_be_read_reads_refuses_every_change_and_keeps_every_byte() {
     let (memory, root, large) = memory();

@@ -20,6 +20,7 @@ fn chunk_of(heap: &Heap<TestMemory>, object: NonNull<u8>) -> u64 {
     heap.offset_of(object).unwrap() / CHUNK_BYTES
 }
 
+/// Guarantee: heap/no-undefined-behaviour
 #[test]
 fn what_was_freed_last_is_given_first_and_never_twice() {
     let mut heap = open(TestMemory::new(8 << 20));
@@ -77,6 +78,7 @@ fn a_free_that_is_not_of_an_objects_start_is_refused_in_a_known_slab() {
     assert_eq!(heap.free(behind), Err(HeapError::NotAllocated), "an object that ends outside of its slab");
 }
 
+/// Guarantee: heap/objects
 #[test]
 fn a_slab_that_was_given_back_is_forgotten_with_its_slots() {
     let mut heap = open(TestMemory::new(2 << 20));
@@ -99,6 +101,7 @@ fn a_slab_that_was_given_back_is_forgotten_with_its_slots() {
     assert_sound(heap.backing().bytes(), "reused");
 }
 
+/// Guarantee: heap/objects
 #[test]
 fn a_transaction_and_the_slots_freed_last_do_not_disturb_each_other() {
     let mut heap = open(TestMemory::new(8 << 20));
@@ -124,6 +127,7 @@ fn a_transaction_and_the_slots_freed_last_do_not_disturb_each_other() {
     assert_eq!(assert_sound(heap.backing().bytes(), "rolled back").objects, 600);
 }
 
+/// Guarantee: heap/objects
 #[test]
 fn room_that_is_not_remembered_slot_by_slot_is_found_again() {
     let mut heap = open(TestMemory::new(32 << 20));
@@ -146,6 +150,7 @@ fn room_that_is_not_remembered_slot_by_slot_is_found_again() {
     assert_eq!(assert_sound(heap.backing().bytes(), "as full as before").objects, objects.len() as u64);
 }
 
+/// Guarantee: heap/objects
 #[test]
 fn many_small_objects_keep_their_bytes_through_frees_transactions_and_reopening() {
     let mut heap = open(TestMemory::new(16 << 20));

@@ -112,6 +112,7 @@ fn built() -> TestMemory {
     heap.close()
 }
 
+/// Guarantee: heap/relocation
 #[test]
 fn every_pointer_of_a_typed_heap_follows_it_to_another_address() {
     let original = built();
@@ -151,6 +152,7 @@ fn refusal(spoil: impl FnOnce(&mut Heap<TestMemory>), types: &[Described]) -> Re
     error
 }
 
+/// Guarantee: heap/relocation
 #[test]
 fn what_has_no_type_is_named_and_nothing_is_changed() {
     let error = refusal(|heap| _ = heap.create_root("plain", 8).unwrap(), &types());
@@ -164,6 +166,7 @@ fn what_has_no_type_is_named_and_nothing_is_changed() {
     assert!(matches!(error, RelocationError::Unreached { bytes: 112, objects: 2, .. }), "{error}");
 }
 
+/// Guarantee: heap/relocation
 #[test]
 fn a_pointer_that_leads_to_no_value_of_its_type_keeps_the_heap_where_it_is() {
     let spoilers: [fn(&mut Heap<TestMemory>, &mut List); 5] = [
@@ -216,6 +219,7 @@ fn pointing<T: holdfast_heap::Typed>(heap: &mut Heap<TestMemory>, name: &str) ->
     middle
 }
 
+/// Guarantee: heap/relocation
 #[test]
 fn types_that_differ_in_what_their_links_lead_to_are_told_apart_and_every_pointer_follows() {
     let mut heap = open(TestMemory::new(8 << 20));
@@ -269,6 +273,7 @@ fn a_value_that_is_looked_at_as_two_types_of_one_layout_is_looked_at_twice() {
     }
 }
 
+/// Guarantee: heap/relocation
 #[test]
 fn a_type_that_could_be_two_keeps_the_heap_where_it_is() {
     // What a program with plain pointers stored may be used with links, and does not say which.

@@ -154,6 +154,7 @@ fn session(seed: u64, images_max: u64, losing: Losing) -> std::result::Result<u6
     Ok(watch.images())
 }
 
+/// Guarantee: heap/reset-ordered
 #[test]
 fn whatever_reached_memory_before_a_reset_the_heap_has_every_acknowledged_operation_whole() {
     let mut trials = Trials::of("H3", "images of memory after a reset", 20_000);
@@ -168,6 +169,7 @@ fn whatever_reached_memory_before_a_reset_the_heap_has_every_acknowledged_operat
     }
 }
 
+/// Guarantee: heap/reset-ordered
 #[test]
 fn every_choice_of_a_transactions_lines_leaves_it_whole_or_undone() {
     let (mut heap, mut watch) = formatted(SESSION_BYTES, 2, 4096);
@@ -199,6 +201,7 @@ fn every_choice_of_a_transactions_lines_leaves_it_whole_or_undone() {
     assert!(watch.images() > 4096, "{} images", watch.images());
 }
 
+/// Guarantee: heap/reset-ordered
 #[test]
 fn formatting_a_heap_in_order_leaves_it_empty_or_whole_after_a_reset() {
     let memory = memory_of(SESSION_BYTES);
@@ -208,6 +211,7 @@ fn formatting_a_heap_in_order_leaves_it_empty_or_whole_after_a_reset() {
     assert!(watch.images() > 20, "{} images", watch.images());
 }
 
+/// Guarantee: heap/reset-ordered
 #[test]
 fn objects_of_whole_segments_and_a_long_log_are_in_order_too() {
     const SEGMENT: u64 = layout::SEGMENT_BYTES;
@@ -279,6 +283,7 @@ fn objects_of_whole_segments_and_a_long_log_are_in_order_too() {
     });
 }
 
+/// Guarantee: heap/reset-ordered
 #[test]
 fn what_a_thread_allocates_or_frees_on_its_own_is_in_memory_when_its_call_returns() {
     let (heap, mut watch) = formatted(SESSION_BYTES, 5, IMAGES_MAX);
@@ -296,6 +301,8 @@ fn what_a_thread_allocates_or_frees_on_its_own_is_in_memory_when_its_call_return
     }
 }
 
+/// Guarantee: heap/persist
+/// Guarantee: heap/reset-ordered
 #[test]
 fn what_was_stored_outside_of_a_transaction_is_in_memory_once_it_was_persisted() {
     let (mut heap, mut watch) = formatted(SESSION_BYTES, 7, IMAGES_MAX);
@@ -315,6 +322,7 @@ fn what_was_stored_outside_of_a_transaction_is_in_memory_once_it_was_persisted()
     linked.map(drop).unwrap_or_else(|wrong| panic!("{wrong}"));
 }
 
+/// Guarantee: heap/reset-ordered
 #[test]
 fn a_medium_that_misses_write_backs_of_any_kind_is_found_out() {
     let lane = (layout::LANE_OFFSET, layout::LANE_OFFSET + 8);

@@ -7,6 +7,7 @@ mod common;
 use common::{OPTIONS, TestMemory, assert_sound, at, fill, holds, open};
 use holdfast_heap::{Heap, HeapError};
 
+/// Guarantee: heap/alignment
 #[test]
 fn aligned_objects_are_aligned_freed_and_measured_at_every_size() {
     let mut heap = open(TestMemory::new(128 << 20));
@@ -80,6 +81,8 @@ fn a_run_grows_in_place_gives_chunks_back_and_moves_when_it_must() {
     assert_eq!(assert_sound(heap.backing().bytes(), "all freed").objects, 0);
 }
 
+/// Guarantee: heap/objects
+/// Guarantee: heap/resize
 #[test]
 fn an_object_of_whole_segments_grows_over_free_ones_and_gives_its_tail_back() {
     const MIB: u64 = 1 << 20;
@@ -117,6 +120,8 @@ fn an_object_of_whole_segments_grows_over_free_ones_and_gives_its_tail_back() {
     assert_eq!(assert_sound(heap.backing().bytes(), "all freed").objects, 0);
 }
 
+/// Guarantee: heap/objects
+/// Guarantee: heap/resize
 #[test]
 fn an_aborted_transaction_undoes_resizes_of_an_object_of_whole_segments() {
     const MIB: u64 = 1 << 20;
@@ -142,6 +147,7 @@ fn an_aborted_transaction_undoes_resizes_of_an_object_of_whole_segments() {
     }
 }
 
+/// Guarantee: heap/limits
 #[test]
 fn what_is_free_at_the_end_is_the_beginning_of_a_larger_object() {
     let mut heap = open(TestMemory::new(64 << 20));
@@ -156,6 +162,8 @@ fn what_is_free_at_the_end_is_the_beginning_of_a_larger_object() {
     assert!(matches!(heap.alloc(60 << 20), Err(HeapError::OutOfMemory { .. })));
 }
 
+/// Guarantee: heap/resize
+/// Guarantee: heap/transactions
 #[test]
 fn an_aborted_transaction_undoes_any_chain_of_resizes() {
     const CHUNK: u64 = 64 << 10;
@@ -178,6 +186,7 @@ fn an_aborted_transaction_undoes_any_chain_of_resizes() {
     assert_eq!(assert_sound(heap.backing().bytes(), "aborted").objects, 2);
 }
 
+/// Guarantee: heap/transactions
 #[test]
 fn nested_transactions_count_as_one() {
     let mut heap = open(TestMemory::new(16 << 20));
@@ -216,6 +225,8 @@ fn nested_transactions_count_as_one() {
     assert!(heap.root("open").is_none(), "an outer level that never ended counted");
 }
 
+/// Guarantee: heap/resize
+/// Guarantee: heap/transactions
 #[test]
 fn an_aborted_transaction_brings_back_what_a_resize_has_zeroed() {
     for bytes in [100, 300_000] {

@@ -87,6 +87,7 @@ fn work(handle: &mut Handle<TestMemory>, thread: u64, passed_on: &Mutex<Vec<Obje
     objects
 }
 
+/// Guarantee: heap/threads
 #[test]
 fn four_threads_never_share_an_object_and_lose_none() {
     let shared = share(open(TestMemory::new(256 << 20)));
@@ -114,6 +115,7 @@ fn four_threads_never_share_an_object_and_lose_none() {
     assert_eq!(assert_sound(heap.backing().bytes(), "all freed").objects, 0);
 }
 
+/// Guarantee: heap/threads
 #[test]
 fn no_bit_is_lost_that_two_threads_change_in_one_word() {
     const OBJECTS: usize = 1_000_000;
@@ -247,6 +249,8 @@ fn child(path: &Path, until: Instant) {
     });
 }
 
+/// Guarantee: heap/kill-any-instruction
+/// Guarantee: heap/threads
 #[test]
 fn a_kill_of_four_threads_leaves_every_object_allocated_or_not() {
     const FILE: &str = "HOLDFAST_TEST_SHARED_HEAP";

@@ -21,6 +21,7 @@ fn view(heap: &Heap<TestMemory>, pointer: NonNull<u8>) -> ObjectView {
     ObjectView { offset: heap.offset_of(pointer).unwrap(), bytes: heap.usable_bytes(pointer).unwrap() }
 }
 
+/// Guarantee: heap/survey
 #[test]
 fn classes_chunks_objects_and_roots_add_up() {
     let mut heap = open(TestMemory::new(48 << 20));
@@ -68,6 +69,7 @@ fn classes_chunks_objects_and_roots_add_up() {
     assert_eq!(roots, [("plain", 100, None), ("typed", 8, heap.root_type("typed"))]);
 }
 
+/// Guarantee: heap/survey
 #[test]
 fn exactly_the_objects_that_no_root_reaches_are_leaks() {
     for (base, width) in [(0x8000_0000_u64, 4), (0x1000_0000_0000, 8)] {
@@ -145,6 +147,8 @@ fn ask_everything(bytes: &[u8]) {
     assert!(begin.elapsed() < Duration::from_secs(10), "too long for {} bytes", bytes.len());
 }
 
+/// Guarantee: heap/check
+/// Guarantee: heap/hostile-content
 #[test]
 fn a_survey_of_an_old_a_cut_and_a_foreign_heap_answers_or_refuses() {
     let old = version_1();
@@ -179,6 +183,8 @@ fn a_head_that_claims_more_than_its_segment_has_shows_as_damage_and_moves_nothin
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    /// Guarantee: heap/check
+    /// Guarantee: heap/hostile-content
     #[test]
     fn no_bytes_make_a_survey_panic(
         flips in proptest::collection::vec((0..8_388_608usize, any::<u8>()), 1..40),

@@ -7,6 +7,7 @@ mod common;
 use common::{Dice, TestMemory, assert_sound, at, fill, holds, open};
 use holdfast_heap::HeapError;
 
+/// Guarantee: heap/transactions
 #[test]
 fn a_range_that_is_noted_a_million_times_takes_its_room_once() {
     let mut heap = open(TestMemory::new(1 << 20));
@@ -24,6 +25,7 @@ fn a_range_that_is_noted_a_million_times_takes_its_room_once() {
     assert!(holds(&heap, heap.offset_of(counters).unwrap(), 16 * 8, 0));
 }
 
+/// Guarantee: heap/transactions
 #[test]
 fn whatever_is_noted_again_an_abort_brings_back_what_was_there_at_the_begin() {
     const BYTES: u64 = 4096;
@@ -57,6 +59,7 @@ fn whatever_is_noted_again_an_abort_brings_back_what_was_there_at_the_begin() {
     }
 }
 
+/// Guarantee: heap/roots
 #[test]
 fn a_root_whose_object_was_freed_by_mistake_can_still_be_removed() {
     let mut heap = open(TestMemory::new(4 << 20));
@@ -74,6 +77,7 @@ fn a_root_whose_object_was_freed_by_mistake_can_still_be_removed() {
     }
 }
 
+/// Guarantee: heap/transactions
 #[test]
 fn what_fails_half_way_in_a_transaction_takes_the_whole_of_it_along() {
     let mut heap = open(TestMemory::new(1 << 20));

@@ -26,6 +26,7 @@ typed! {
     struct Page: 1 { bytes: [u8; 4096] }
 }
 
+/// Guarantee: programs/named-objects
 #[test]
 fn an_object_gets_a_name_in_one_step_and_only_one() {
     let mut heap = open(TestMemory::new(4 << 20));
@@ -52,6 +53,8 @@ fn an_object_gets_a_name_in_one_step_and_only_one() {
     assert_sound(heap.backing().bytes(), "named");
 }
 
+/// Guarantee: heap/typed-roots
+/// Guarantee: heap/no-undefined-behaviour
 #[test]
 fn a_typed_root_is_opened_only_as_its_own_type() {
     let mut heap = open(TestMemory::new(4 << 20));
@@ -101,6 +104,7 @@ fn migrate(heap: &mut Heap<TestMemory>, name: &str) -> Result<NonNull<Second>, H
     })
 }
 
+/// Guarantee: heap/typed-roots
 #[test]
 fn a_migration_happens_once_and_a_failed_one_leaves_the_old_root() {
     let mut heap = open(TestMemory::new(4 << 20));
@@ -133,6 +137,8 @@ fn a_migration_happens_once_and_a_failed_one_leaves_the_old_root() {
     assert_eq!(assert_sound(heap.backing().bytes(), "migrated").objects, 4);
 }
 
+/// Guarantee: heap/old-formats
+/// Guarantee: sqlite/old-versions
 #[test]
 fn a_heap_of_version_1_is_opened_recovered_used_and_raised_only_when_it_must_be() {
     let image = version_1();

@@ -318,6 +318,7 @@ mod tests {
         region.close().unwrap();
     }
 
+    /// Guarantee: heap/reset-ordered
     #[test]
     fn a_heap_is_ordered_when_it_was_asked_for_and_the_mode_does_not_do_it() {
         let (_directory, names, key, name) = scratch();
@@ -367,6 +368,7 @@ mod tests {
         region.close().unwrap();
     }
 
+    /// Guarantee: heap/limits
     #[test]
     fn an_open_heap_uses_a_limit_that_was_raised_and_keeps_to_one_that_was_lowered() {
         let (_directory, names, key, name) = scratch();
@@ -392,6 +394,7 @@ mod tests {
         region.close().unwrap();
     }
 
+    /// Guarantee: heap/limits
     #[test]
     fn a_heap_with_a_limit_within_a_segment_is_sound_and_uses_all_of_a_limit_that_is_raised() {
         let (_directory, names, key, name) = scratch();
@@ -419,6 +422,7 @@ mod tests {
         check();
     }
 
+    /// Guarantee: programs/errors
     #[test]
     fn a_heap_of_an_applet_is_refused_and_left_as_it_was() {
         let (_directory, names, key, name) = scratch();

@@ -155,6 +155,7 @@ fn verify(heap: &Heap<RegionBacking>) {
     }
 }
 
+/// Guarantee: heap/relocation
 #[test]
 fn a_typed_heap_whose_address_is_taken_is_moved_and_keeps_its_new_address() {
     let home = with_list();
@@ -185,6 +186,7 @@ fn a_typed_heap_whose_address_is_taken_is_moved_and_keeps_its_new_address() {
     verify(&heap);
 }
 
+/// Guarantee: heap/relocation
 #[test]
 fn a_heap_with_an_object_without_a_type_stays_and_the_error_says_what_sits_there_and_why() {
     let home = with_list();
@@ -209,6 +211,7 @@ fn a_heap_with_an_object_without_a_type_stays_and_the_error_says_what_sits_there
     verify(&open_heap(region).unwrap().0);
 }
 
+/// Guarantee: heap/relocation
 #[test]
 fn a_relocation_that_dies_in_any_step_is_done_again_and_every_pointer_is_whole() {
     let template = with_list();

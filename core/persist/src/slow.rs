@@ -135,6 +135,7 @@ mod tests {
         assert_eq!([lines(at(63), 1), lines(at(63), 2), lines(at(1), 128), lines(at(70), 10)], [1, 2, 3, 1]);
     }
 
+    /// Guarantee: project/slow-memory
     #[test]
     fn a_line_and_a_drain_take_at_least_what_is_configured_for_them() {
         let _alone = alone();

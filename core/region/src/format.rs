@@ -384,6 +384,7 @@ mod tests {
         assert_eq!(u64::from_le_bytes(bytes[4088..].try_into().unwrap()), 0x7f65_39df_e6be_efb4);
     }
 
+    /// Guarantee: heap/damaged-headers
     #[test]
     fn a_counter_that_could_not_be_counted_up_is_damage() {
         for change in [

@@ -215,6 +215,7 @@ mod tests {
         assert_eq!((&bytes[64 + 46..64 + 51], bytes[64 + 44]), (&b"alice"[..], 5));
     }
 
+    /// Guarantee: heap/grants
     #[test]
     fn any_flipped_bit_and_any_other_length_grants_nothing() {
         let bytes = encode([7; 16], &grants());
@@ -230,6 +231,7 @@ mod tests {
         assert!(matches!(decode(&longer, [7; 16]), Err(TableFault::Damaged)));
     }
 
+    /// Guarantee: heap/grants
     #[test]
     fn a_newer_table_is_not_called_damaged() {
         let mut bytes = encode([7; 16], &grants());

@@ -485,6 +485,7 @@ mod tests {
 
     use super::*;
 
+    /// Guarantee: sandbox/wild-pointers
     #[test]
     fn a_range_for_the_kernel_is_writable_under_page_protection_and_other_pages_stay_clean() {
         let page = 4096;

@@ -203,6 +203,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: heap/compartments
     #[test]
     fn only_what_asks_for_a_compartment_gets_its_name() {
         let compartment = name("words").compartment(&name("worker-3")).unwrap();

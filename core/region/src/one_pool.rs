@@ -201,6 +201,7 @@ mod tests {
 
     const DAX: PoolKind = PoolKind::Dax { survives: Survives::Reset };
 
+    /// Guarantee: heap/one-home
     #[test]
     fn that_a_pool_outlives_the_boot_is_durable_before_the_pool_is_used() {
         let home = tempfile::tempdir().unwrap();
@@ -217,6 +218,7 @@ mod tests {
         assert!(steps.take().contains(&"sync directory"));
     }
 
+    /// Guarantee: heap/one-home
     #[test]
     fn a_home_that_cannot_remember_a_pool_that_outlives_the_boot_refuses_it() {
         let home = tempfile::tempdir().unwrap();
@@ -228,6 +230,7 @@ mod tests {
         take_into_use(home.path(), "boot", &pool, PoolKind::Tmpfs).unwrap();
     }
 
+    /// Guarantee: heap/one-home
     #[test]
     fn whoever_reads_the_record_finds_a_whole_one_while_it_is_replaced() {
         let home = tempfile::tempdir().unwrap();

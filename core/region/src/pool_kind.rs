@@ -84,6 +84,7 @@ impl fmt::Display for PoolKind {
 mod tests {
     use super::*;
 
+    /// Guarantee: heap/level-never-weaker
     #[test]
     fn a_tmpfs_and_a_disk_are_told_apart_and_neither_is_called_persistent() {
         let disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();

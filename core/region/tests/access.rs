@@ -63,6 +63,8 @@ fn end<T>(result: Result<T>) -> End {
 }
 
 /// Every operation there is, by a key of each kind, in a home of its own.
+///
+/// Guarantee: heap/keys
 #[test]
 fn each_key_may_do_what_it_was_granted_and_nothing_else() {
     use End::{Done, NotOwner, Quota, ReadOnly};
@@ -164,6 +166,7 @@ fn each_key_may_do_what_it_was_granted_and_nothing_else() {
     }
 }
 
+/// Guarantee: heap/keys
 #[test]
 fn what_a_key_without_a_grant_is_told_has_nothing_of_the_content_and_names_the_remedy() {
     let home = shared(None);
@@ -183,6 +186,7 @@ fn what_a_key_without_a_grant_is_told_has_nothing_of_the_content_and_names_the_r
     assert!(!home.image("words").exists());
 }
 
+/// Guarantee: heap/grants
 #[test]
 fn a_quota_bounds_growth_by_its_key_and_nobody_else() {
     let quota_bytes = 6 * MIB + 70_000;
@@ -208,6 +212,8 @@ fn a_quota_bounds_growth_by_its_key_and_nobody_else() {
     assert_eq!((region.backed_bytes(), region.growth_limit_bytes()), (20 * MIB, 20 * MIB));
 }
 
+/// Guarantee: heap/read-only
+/// Guarantee: heap/readers-and-writers
 #[test]
 fn a_reader_never_makes_a_region_dirty_and_changes_no_file() {
     let home = shared(Some(Rights::Read));
@@ -240,6 +246,7 @@ fn a_reader_never_makes_a_region_dirty_and_changes_no_file() {
     assert!(region.opened() == Opened::WarmAfterCrash && region.is_dirty());
 }
 
+/// Guarantee: heap/read-only
 #[test]
 fn a_store_to_a_region_that_may_only_be_read_is_a_segmentation_fault_and_changes_nothing() {
     let home = shared(Some(Rights::Read));
@@ -252,6 +259,7 @@ fn a_store_to_a_region_that_may_only_be_read_is_a_segmentation_fault_and_changes
     assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Warm, b"hello".to_vec()));
 }
 
+/// Guarantee: heap/readers-and-writers
 #[test]
 fn many_readers_share_a_region_and_keep_writers_out_while_a_writer_keeps_them_out() {
     let home = shared(Some(Rights::Read));
@@ -278,6 +286,7 @@ fn many_readers_share_a_region_and_keep_writers_out_while_a_writer_keeps_them_ou
     assert_eq!(read(&home.names().open_read_only(&words, &other_key()).unwrap(), 0, 5), b"mineo");
 }
 
+/// Guarantee: heap/grants
 #[test]
 fn grants_change_while_a_program_has_the_region_and_count_from_the_next_opening_on() {
     let home = shared(Some(WRITE));
@@ -300,6 +309,7 @@ fn grants_change_while_a_program_has_the_region_and_count_from_the_next_opening_
     ));
 }
 
+/// Guarantee: heap/grants
 #[test]
 fn grants_outlive_the_image_and_die_with_the_region() {
     let home = shared(Some(WRITE));
@@ -318,6 +328,7 @@ fn grants_outlive_the_image_and_die_with_the_region() {
     assert!(home.names().open_read_only(&words, &other_key()).is_ok());
 }
 
+/// Guarantee: heap/grants
 #[test]
 fn a_damaged_table_denies_everybody_but_the_owner_who_can_replace_it() {
     let home = shared(Some(WRITE));
@@ -347,6 +358,7 @@ fn a_damaged_table_denies_everybody_but_the_owner_who_can_replace_it() {
     assert!(matches!(names.open(&words, &other_key()), Err(RegionError::NotOwner { .. })));
 }
 
+/// Guarantee: heap/grants
 #[test]
 fn a_table_is_the_old_or_the_new_one_in_whichever_step_its_writer_fails_or_dies() {
     let before = vec![grant_to(&other_key(), WRITE)];
@@ -378,6 +390,7 @@ fn a_table_is_the_old_or_the_new_one_in_whichever_step_its_writer_fails_or_dies(
     }
 }
 
+/// Guarantee: heap/grants
 #[test]
 fn a_table_is_durable_before_it_gets_its_name() {
     let home = shared(None);

@@ -117,6 +117,7 @@ fn through(words: &[&str]) -> Command {
     command
 }
 
+/// Guarantee: heap/fixed-address
 #[test]
 fn a_heap_has_its_address_in_every_process_wherever_the_rest_lies() {
     let home = Home::new();
@@ -135,6 +136,7 @@ fn a_heap_has_its_address_in_every_process_wherever_the_rest_lies() {
     assert!(stacks.len() > 1 || randomised.trim() == "0", "the layout was the same in all runs");
 }
 
+/// Guarantee: heap/fixed-address
 #[test]
 fn a_heap_has_its_address_under_the_layout_of_a_debugger() {
     let home = Home::new();
@@ -158,6 +160,7 @@ fn a_heap_has_its_address_under_the_layout_of_a_debugger() {
     assert!(stacks.iter().all(|stack| *stack == stacks[0]), "{stacks:?}");
 }
 
+/// Guarantee: heap/fixed-address
 #[test]
 fn what_squats_on_a_range_is_named_and_costs_that_heap_only() {
     let home = Home::new();
@@ -171,6 +174,7 @@ fn what_squats_on_a_range_is_named_and_costs_that_heap_only() {
     child.finish();
 }
 
+/// Guarantee: heap/fixed-address
 #[test]
 fn under_a_small_limit_on_address_space_only_the_heaps_own_range_is_reserved() {
     let home = Home::new();
@@ -193,6 +197,7 @@ fn two_homes_in_one_process_have_their_first_heaps_side_by_side() {
     }
 }
 
+/// Guarantee: heap/fixed-address
 #[test]
 fn a_home_that_meets_an_open_heap_of_another_one_makes_way() {
     // The same path makes the same choice, so the second home would collide if it did not look.
@@ -211,6 +216,7 @@ fn a_home_that_meets_an_open_heap_of_another_one_makes_way() {
     std::fs::rename(&aside, home.path()).unwrap();
 }
 
+/// Guarantee: heap/relocation
 #[test]
 fn what_is_rewritten_for_another_address_counts_only_when_the_relocation_is_finished() {
     let home = Home::with_text("heap", b"older");

@@ -98,6 +98,7 @@ fn growth_stays_and_what_is_stored_there_follows_the_same_rule() {
     assert_eq!((load(&mut region, 7 << 20, 3), load(&mut region, 6 << 20, 3)), (b"far".to_vec(), vec![0; 3]));
 }
 
+/// Guarantee: heap/atomic-kill
 #[test]
 fn a_writer_that_dies_in_any_step_of_a_publication_leaves_all_of_it_or_nothing() {
     let mut outcomes = [0, 0];
@@ -130,6 +131,7 @@ fn a_writer_that_dies_in_any_step_of_a_publication_leaves_all_of_it_or_nothing()
     assert!(outcomes[0] > 1 && outcomes[1] > 1, "{outcomes:?}");
 }
 
+/// Guarantee: heap/atomic-kill
 #[test]
 fn a_recovery_that_dies_in_any_step_is_done_again() {
     for step in 0.. {
@@ -156,6 +158,7 @@ fn a_recovery_that_dies_in_any_step_is_done_again() {
     }
 }
 
+/// Guarantee: heap/atomic-errors
 #[test]
 fn an_error_in_any_step_of_a_publication_loses_nothing() {
     for error in [ENOSPC, EIO] {
@@ -207,6 +210,7 @@ impl Numbers {
     }
 }
 
+/// Guarantee: heap/atomic-errors
 #[test]
 fn whatever_is_stored_published_and_rolled_back_image_and_mapping_are_as_a_model_says() {
     for seed in 0..4 {
@@ -255,6 +259,7 @@ fn whatever_is_stored_published_and_rolled_back_image_and_mapping_are_as_a_model
     }
 }
 
+/// Guarantee: heap/atomic-memory
 #[test]
 fn copies_that_stay_are_bounded_and_what_is_dropped_was_published() {
     let home = Home::new();
@@ -292,6 +297,7 @@ fn copied_bytes(region: &mut Region) -> u64 {
     copied_bytes
 }
 
+/// Guarantee: heap/atomic-errors
 #[test]
 fn a_publication_that_was_refused_can_be_rolled_back_also_when_copies_stay() {
     let home = Home::with_text("words", b"hello");
@@ -314,6 +320,7 @@ fn a_publication_that_was_refused_can_be_rolled_back_also_when_copies_stay() {
     assert_eq!(read(&region, 8, 8), 6_u64.to_le_bytes());
 }
 
+/// Guarantee: heap/atomic-memory
 #[test]
 fn pages_that_are_locked_into_memory_are_published_committed_and_rolled_back_like_others() {
     let home = Home::with_text("words", b"hello");
@@ -335,6 +342,7 @@ fn pages_that_are_locked_into_memory_are_published_committed_and_rolled_back_lik
     assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 5));
 }
 
+/// Guarantee: heap/atomic-kill
 #[test]
 fn a_program_without_transactions_that_is_killed_at_random_is_as_of_its_last_publication() {
     let home = Home::with_text("words", b"hello");

@@ -36,6 +36,7 @@ fn written(report: CommitReport) -> (Written, u64) {
     (report.written, report.pages)
 }
 
+/// Guarantee: heap/commit-cost
 #[test]
 fn after_a_kill_the_next_commit_writes_the_pages_that_differ_and_no_others() {
     let home = Home::with_text("words", b"hello");
@@ -52,6 +53,7 @@ fn after_a_kill_the_next_commit_writes_the_pages_that_differ_and_no_others() {
     assert_eq!(written(commit_after_kill(&home, &[(300 * PAGE_BYTES, b"c")])), (Written::Journal, 1));
 }
 
+/// Guarantee: heap/commit-cost
 #[test]
 fn a_short_session_writes_what_it_stored_when_it_is_closed() {
     let home = Home::with_text("words", b"hello");
@@ -63,6 +65,7 @@ fn a_short_session_writes_what_it_stored_when_it_is_closed() {
     assert_eq!(read(&open(&home), 7 * PAGE_BYTES as u64, 5), b"seven");
 }
 
+/// Guarantee: heap/commit-cost
 #[test]
 fn growth_that_only_a_killed_session_saw_is_committed_too() {
     let home = Home::with_text("words", b"hello");
@@ -78,6 +81,7 @@ fn growth_that_only_a_killed_session_saw_is_committed_too() {
     assert_eq!(written(commit_after_kill(&home, &[])), (Written::Journal, 1));
 }
 
+/// Guarantee: heap/commit-cost
 #[test]
 fn a_store_that_is_not_whole_and_changes_everywhere_make_a_base() {
     let home = Home::with_text("words", &[1; 64 * PAGE_BYTES]);
@@ -91,6 +95,7 @@ fn a_store_that_is_not_whole_and_changes_everywhere_make_a_base() {
     assert_eq!(commit_after_kill(&home, &[(0, b"y")]).written, Written::Base);
 }
 
+/// Guarantee: heap/checkpoint
 #[test]
 fn an_image_with_commits_that_the_store_has_lost_is_not_removed() {
     let home = Home::with_text("words", b"hello");

@@ -46,6 +46,7 @@ fn home() -> Home {
     home
 }
 
+/// Guarantee: heap/compartments
 #[test]
 fn a_worker_reaches_its_own_compartment_and_nothing_else() {
     let home = home();
@@ -105,6 +106,7 @@ fn the_keys_of_compartments_are_all_different_and_always_the_same() {
     assert!(!format!("{:?}", key()).contains("0101010101"));
 }
 
+/// Guarantee: heap/compartments
 #[test]
 fn workers_use_their_compartments_at_the_same_time_and_while_the_parent_is_in_use() {
     let home = home();
@@ -131,6 +133,7 @@ fn workers_use_their_compartments_at_the_same_time_and_while_the_parent_is_in_us
     }
 }
 
+/// Guarantee: heap/compartments
 #[test]
 fn compartments_and_parent_stay_below_the_parents_limit_together() {
     let home = home();
@@ -156,6 +159,7 @@ fn compartments_and_parent_stay_below_the_parents_limit_together() {
     names.open_compartment(&named("words"), &named("d"), &key(), 2 * MIB).unwrap().close().unwrap();
 }
 
+/// Guarantee: heap/compartments
 #[test]
 fn the_size_of_a_parent_that_only_its_journal_knows_counts() {
     let home = Home::new();
@@ -177,6 +181,7 @@ fn the_size_of_a_parent_that_only_its_journal_knows_counts() {
     assert_eq!((made.limit_bytes(), home.image("words").exists()), (4 * MIB, false));
 }
 
+/// Guarantee: heap/compartments
 #[test]
 fn a_changed_limit_keeps_parent_and_compartments_together_below_the_parents() {
     let home = home();
@@ -195,6 +200,7 @@ fn a_changed_limit_keeps_parent_and_compartments_together_below_the_parents() {
     assert_eq!(compartment(&names, "c").unwrap().limit_bytes(), 4 * MIB);
 }
 
+/// Guarantee: heap/compartments
 #[test]
 fn a_worker_may_remove_its_compartment_and_not_change_what_it_may_have() {
     let home = home();
@@ -221,6 +227,7 @@ fn a_worker_may_remove_its_compartment_and_not_change_what_it_may_have() {
     assert!(matches!(anew, Err(RegionError::NotOwner { .. })), "{anew:?}");
 }
 
+/// Guarantee: heap/compartments
 #[test]
 fn no_copy_and_no_stream_becomes_a_compartment() {
     let home = home();
@@ -237,6 +244,7 @@ fn no_copy_and_no_stream_becomes_a_compartment() {
     assert_eq!(names.compartments(&named("words")).unwrap().len(), 3);
 }
 
+/// Guarantee: heap/compartments
 #[test]
 fn a_region_is_removed_with_its_compartments_or_not_at_all() {
     let home = home();
@@ -255,6 +263,7 @@ fn a_region_is_removed_with_its_compartments_or_not_at_all() {
     assert!(matches!(compartment(&names, "a"), Err(RegionError::NotFound { .. })));
 }
 
+/// Guarantee: heap/compartments
 #[test]
 fn a_compartment_is_made_only_as_one_and_listed_behind_its_parent() {
     let home = home();

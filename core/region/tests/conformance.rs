@@ -104,6 +104,7 @@ fn create(backend: &Backend) -> Region {
     backend.names(1).create(&words(), &key(), 16 * MIB).unwrap()
 }
 
+/// Guarantee: heap/level-never-weaker
 #[test]
 fn what_was_stored_survives_its_writer_over_every_kind_of_pool() {
     over_each(|backend| {
@@ -122,6 +123,7 @@ fn what_was_stored_survives_its_writer_over_every_kind_of_pool() {
     });
 }
 
+/// Guarantee: heap/level-never-weaker
 #[test]
 fn no_level_is_weakened_over_any_kind_of_pool_and_the_report_says_which_was_reached() {
     over_each(|backend| {
@@ -153,6 +155,8 @@ fn no_level_is_weakened_over_any_kind_of_pool_and_the_report_says_which_was_reac
     });
 }
 
+/// Guarantee: heap/level-never-weaker
+/// Guarantee: heap/power
 #[test]
 fn what_was_committed_at_each_level_above_process_is_there_after_a_restart_of_every_kind_of_pool() {
     for level in [Durability::System, Durability::Power] {
@@ -199,6 +203,7 @@ fn a_region_that_was_closed_is_there_after_a_restart_of_every_kind_of_pool() {
     });
 }
 
+/// Guarantee: heap/reset-atomic
 #[test]
 fn publications_are_whole_or_undone_over_every_kind_of_pool() {
     over_each(|backend| {

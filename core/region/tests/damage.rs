@@ -49,6 +49,7 @@ fn remedy_of(error: &RegionError) -> &Remedy {
     }
 }
 
+/// Guarantee: heap/damaged-headers
 #[test]
 fn a_truncated_image_is_refused_and_the_whole_checkpoint_is_the_remedy() {
     let home = Home::with_text("words", b"hello");
@@ -89,6 +90,7 @@ fn a_header_slot_damaged_in_any_byte_costs_nothing_as_long_as_the_other_is_whole
     assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Warm, b"hello".to_vec()));
 }
 
+/// Guarantee: heap/damaged-headers
 #[test]
 fn both_header_slots_damaged_in_the_same_byte_give_an_error_for_every_byte() {
     let home = Home::new();
@@ -132,6 +134,7 @@ fn growth_survives_the_loss_of_the_header_slot_that_tells_of_it() {
     }
 }
 
+/// Guarantee: heap/damaged-headers
 #[test]
 fn a_flipped_bit_in_the_data_of_a_base_file_is_found_before_it_is_used() {
     let home = Home::with_text("words", b"hello");
@@ -170,6 +173,7 @@ fn a_base_file_with_one_damaged_header_slot_still_opens() {
     }
 }
 
+/// Guarantee: heap/damaged-headers
 #[test]
 fn a_foreign_file_is_called_foreign_and_left_alone() {
     let home = Home::with_text("words", b"hello");
@@ -208,6 +212,7 @@ fn a_damaged_region_can_be_removed_by_its_owner() {
     assert!(!home.image("words").exists() && !home.base("words").exists());
 }
 
+/// Guarantee: heap/damaged-headers
 #[test]
 fn a_file_of_a_newer_format_is_not_called_damaged() {
     let home = Home::with_text("words", b"hello");

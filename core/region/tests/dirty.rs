@@ -19,6 +19,8 @@ fn assert_stored(home: &Home, offset: usize, text: &[u8]) {
     assert_eq!(load(&mut region, offset, text.len()), text);
 }
 
+/// Guarantee: heap/commit-cost
+/// Guarantee: heap/dirty-pages
 #[test]
 fn after_the_first_commit_of_a_session_exactly_the_pages_stored_to_are_written() {
     let home = Home::with_text("words", b"hello");
@@ -38,6 +40,8 @@ fn after_the_first_commit_of_a_session_exactly_the_pages_stored_to_are_written()
     assert_stored(&home, 5 * PAGE_BYTES - 1, b"two");
 }
 
+/// Guarantee: heap/commit-cost
+/// Guarantee: heap/dirty-pages
 #[test]
 fn what_is_stored_after_the_last_commit_is_written_at_close() {
     let home = Home::with_text("words", b"hello");
@@ -49,6 +53,8 @@ fn what_is_stored_after_the_last_commit_is_written_at_close() {
     assert_stored(&home, 9 * PAGE_BYTES, b"two");
 }
 
+/// Guarantee: heap/commit-cost
+/// Guarantee: heap/dirty-pages
 #[test]
 fn a_region_grows_while_it_is_tracked() {
     let home = Home::new();

@@ -66,6 +66,7 @@ impl Run {
     }
 }
 
+/// Guarantee: heap/power
 #[test]
 fn random_sessions_with_power_cuts_at_random_steps_lose_no_acknowledged_commit() {
     let mut trials = Trials::of("H2", "power cuts in random sessions and recoveries", SEEDS);

@@ -76,6 +76,8 @@ fn is_fine(error: &RegionError) -> bool {
     )
 }
 
+/// Guarantee: heap/no-false-acknowledgement
+/// Guarantee: heap/power
 #[test]
 fn an_error_in_any_step_of_a_regions_life_is_typed_and_no_promise_is_broken() {
     let mut trials = Trials::of_all("H7", "EIO and ENOSPC in each step, once and for good");

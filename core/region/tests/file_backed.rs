@@ -174,18 +174,21 @@ fn cut_power(home: &Home, tear: impl FnOnce(&std::fs::File)) -> PathBuf {
     of_another
 }
 
+/// Guarantee: heap/heap-on-disk
 #[test]
 fn a_heap_that_outgrows_the_pool_moves_to_the_disk_and_grows_on() {
     let home = Home::new();
     with_small_tmpfs(&home, home.pool(), "overflow");
 }
 
+/// Guarantee: heap/heap-on-disk
 #[test]
 fn a_full_disk_under_a_heap_is_an_error_value_and_all_earlier_data_is_there() {
     let home = Home::new();
     with_small_tmpfs(&home, home.path(), "full-disk");
 }
 
+/// Guarantee: heap/heap-on-disk
 #[test]
 fn a_heap_on_the_disk_is_warm_after_a_close_and_after_a_kill() {
     let home = Home::new();
@@ -205,6 +208,8 @@ fn a_heap_on_the_disk_is_warm_after_a_close_and_after_a_kill() {
     assert!(home.names().open_read(&named("heap")).unwrap().bytes().starts_with(b"killed"));
 }
 
+/// Guarantee: heap/heap-on-disk
+/// Guarantee: heap/pools-on-disk
 #[test]
 fn after_a_power_cut_a_heap_on_the_disk_is_as_of_its_last_commit_however_torn_its_image_is() {
     let tears: [fn(&std::fs::File); 3] = [
@@ -233,6 +238,8 @@ fn after_a_power_cut_a_heap_on_the_disk_is_as_of_its_last_commit_however_torn_it
     }
 }
 
+/// Guarantee: heap/heap-on-disk
+/// Guarantee: heap/pools-on-disk
 #[test]
 fn a_power_cut_right_after_the_creation_leaves_an_empty_heap_on_the_disk() {
     let home = Home::new();
@@ -243,6 +250,7 @@ fn a_power_cut_right_after_the_creation_leaves_an_empty_heap_on_the_disk() {
     assert_eq!(read(&region, 0, 6), [0; 6]);
 }
 
+/// Guarantee: heap/heap-on-disk
 #[test]
 fn a_creation_on_the_disk_that_fails_in_any_step_leaves_nothing_behind() {
     let home = Home::new();
@@ -283,6 +291,8 @@ fn removing_a_heap_or_its_image_removes_them_from_the_disk() {
     assert!(names.list().unwrap().is_empty());
 }
 
+/// Guarantee: heap/heap-on-disk
+/// Guarantee: heap/no-sigbus
 #[test]
 fn an_image_on_the_disk_that_is_cut_off_in_use_is_a_typed_error_and_no_signal() {
     let home = Home::new();
@@ -296,12 +306,15 @@ fn an_image_on_the_disk_that_is_cut_off_in_use_is_a_typed_error_and_no_signal() 
     assert!(matches!(error, RegionError::BackingLost { .. }), "{error}");
 }
 
+/// Guarantee: heap/heap-on-disk
+/// Guarantee: heap/no-sigbus
 #[test]
 fn a_disk_that_fails_under_a_heap_in_use_is_not_called_a_heap_that_was_cut_off() {
     let home = Home::new();
     with_small_tmpfs(&home, home.path(), "failing-disk");
 }
 
+/// Guarantee: heap/heap-on-disk
 #[test]
 fn a_move_keeps_every_byte_in_both_directions_warm_and_cold() {
     let home = Home::with_text("heap", b"hello");
@@ -332,6 +345,7 @@ fn a_move_keeps_every_byte_in_both_directions_warm_and_cold() {
     assert_eq!(home.leftovers(), Vec::<PathBuf>::new());
 }
 
+/// Guarantee: heap/heap-on-disk
 #[test]
 fn a_move_that_fails_or_dies_in_any_step_leaves_the_newest_bytes_on_one_medium() {
     for medium in [Medium::File, Medium::Memory] {

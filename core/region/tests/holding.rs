@@ -16,6 +16,7 @@ fn a_child_plays_its_role() {
     play();
 }
 
+/// Guarantee: heap/readers-and-writers
 #[test]
 fn a_second_opener_is_told_who_holds_the_heap() {
     let home = Home::with_text("words", b"hello");
@@ -41,6 +42,7 @@ fn a_second_opener_is_told_who_holds_the_heap() {
     assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Warm, b"mineo".to_vec()));
 }
 
+/// Guarantee: heap/readers-and-writers
 #[test]
 fn a_holder_killed_by_sigkill_blocks_nobody_and_its_stores_are_there() {
     let home = Home::with_text("words", b"hello");
@@ -161,6 +163,7 @@ fn regions_created_at_the_same_time_get_different_addresses() {
     assert!(addresses.windows(2).all(|pair| pair[1] - pair[0] >= 2 << 30));
 }
 
+/// Guarantee: heap/checkpoint
 #[test]
 fn a_writer_killed_in_any_step_of_a_checkpoint_leaves_a_whole_base_and_no_rubbish_for_long() {
     let home = Home::with_text("words", b"first");
@@ -203,6 +206,7 @@ fn a_writer_killed_in_any_step_of_a_checkpoint_leaves_a_whole_base_and_no_rubbis
     assert!(with_leftovers >= 3, "the kills hit no interesting step");
 }
 
+/// Guarantee: heap/tidy
 #[test]
 fn a_writer_leaves_the_temporary_files_of_a_region_with_a_similar_name_alone() {
     let home = Home::new();
@@ -219,6 +223,7 @@ fn a_writer_leaves_the_temporary_files_of_a_region_with_a_similar_name_alone() {
     assert!(others.iter().all(|path| path.exists()), "another region's checkpoint is gone");
 }
 
+/// Guarantee: heap/tidy
 #[test]
 fn what_a_living_writer_builds_is_no_leftover() {
     let home = Home::with_text("words", b"before");
@@ -241,11 +246,13 @@ fn what_a_living_writer_builds_is_no_leftover() {
     assert_eq!(read(&home.names().open(&named("words"), &key()).unwrap(), 0, 6), b"before");
 }
 
+/// Guarantee: heap/room
 #[test]
 fn a_full_pool_is_an_error_value_and_all_earlier_data_is_there() {
     in_a_small_pool("fill words");
 }
 
+/// Guarantee: heap/room
 #[test]
 fn what_is_in_a_pool_without_any_room_can_be_used_moved_and_removed() {
     in_a_small_pool("crowded words");

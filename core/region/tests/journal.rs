@@ -112,6 +112,7 @@ fn a_journal_is_continued_by_warm_and_cold_sessions() {
     );
 }
 
+/// Guarantee: heap/commit-cost
 #[test]
 fn a_commit_writes_little_more_than_what_changed() {
     let home = Home::new();
@@ -178,6 +179,7 @@ fn growth_is_committed_by_a_record_and_is_there_after_a_cold_open() {
     assert_eq!(read(&region, 8 * MIB - 3, 3), b"end");
 }
 
+/// Guarantee: heap/commit-cost
 #[test]
 fn a_journal_that_grew_too_long_is_folded_into_a_new_base() {
     let (home, mut region, notes) = small();
@@ -202,6 +204,7 @@ fn a_journal_that_grew_too_long_is_folded_into_a_new_base() {
     assert!(read(&open(&home).unwrap(), 0, 200 * PAGE) == [20; 200 * PAGE]);
 }
 
+/// Guarantee: heap/level-never-weaker
 #[test]
 fn the_level_process_writes_nothing_and_the_level_system_is_done_as_power_where_a_pool_ends_with_the_boot() {
     let (home, mut region, notes) = small();
@@ -220,6 +223,7 @@ fn the_level_process_writes_nothing_and_the_level_system_is_done_as_power_where_
     assert_eq!(text_at(&open(&home).unwrap(), 1), "one");
 }
 
+/// Guarantee: heap/damaged-journal
 #[test]
 fn a_torn_last_record_is_cut_off_and_the_journal_goes_on() {
     let (home, mut region, notes) = small();
@@ -275,6 +279,7 @@ fn reported(home: &Home) -> Option<(u64, u64)> {
     outcome
 }
 
+/// Guarantee: heap/damaged-journal
 #[test]
 fn a_flipped_bit_in_a_record_that_others_follow_is_reported_and_not_cut_off() {
     let (home, mut region, notes) = small();
@@ -309,6 +314,7 @@ fn a_flipped_bit_in_a_record_that_others_follow_is_reported_and_not_cut_off() {
     assert_eq!(texts(&open(&home).unwrap()), ["one", "two", "three"]);
 }
 
+/// Guarantee: heap/damaged-journal
 #[test]
 fn a_flipped_bit_in_the_last_record_is_reported_when_the_region_was_closed_in_order() {
     let (home, mut region, notes) = small();
@@ -371,6 +377,7 @@ fn a_damaged_image_beside_a_whole_journal_loses_nothing_that_was_committed() {
     assert_eq!(texts(&open(&home).unwrap()), ["one", "two", ""]);
 }
 
+/// Guarantee: heap/damaged-journal
 #[test]
 fn a_stale_journal_is_ignored_and_one_of_a_later_checkpoint_is_an_error() {
     let (home, mut region, notes) = small();

@@ -66,6 +66,8 @@ fn assert_stored(home: &Home, numbers: std::ops::Range<u64>) {
     }
 }
 
+/// Guarantee: heap/commit-cost
+/// Guarantee: heap/journal-written-ahead
 #[test]
 fn a_session_that_commits_often_writes_over_zeros_and_a_close_gives_back_what_is_left() {
     let home = home_with_base();
@@ -94,6 +96,7 @@ fn a_session_that_commits_often_writes_over_zeros_and_a_close_gives_back_what_is
     assert_stored(&home, 1..last + 2);
 }
 
+/// Guarantee: heap/journal-written-ahead
 #[test]
 fn zeros_behind_the_last_record_are_the_journals_end_and_the_next_writer_goes_on_in_them() {
     let home = home_with_base();
@@ -113,6 +116,7 @@ fn zeros_behind_the_last_record_are_the_journals_end_and_the_next_writer_goes_on
     assert_stored(&home, 1..11);
 }
 
+/// Guarantee: heap/journal-written-ahead
 #[test]
 fn what_is_not_zeros_behind_the_last_record_counts_for_nothing_and_is_cut_off() {
     for at in [0, 1, RECORD_BYTES, AHEAD_BYTES / 2] {
@@ -130,6 +134,7 @@ fn what_is_not_zeros_behind_the_last_record_counts_for_nothing_and_is_cut_off() 
     }
 }
 
+/// Guarantee: heap/journal-written-ahead
 #[test]
 fn a_flipped_bit_in_a_record_that_others_follow_is_damage_also_where_zeros_follow_those() {
     let home = home_with_base();
@@ -143,6 +148,8 @@ fn a_flipped_bit_in_a_record_that_others_follow_is_damage_also_where_zeros_follo
     assert_stored(&home, 1..8);
 }
 
+/// Guarantee: heap/commit-cost
+/// Guarantee: heap/journal-written-ahead
 #[test]
 fn without_room_for_zeros_appends_are_exact_and_every_commit_counts() {
     let nearly_full = || FaultyStorage::with_room(Fault::Dead, MIB);
@@ -167,6 +174,8 @@ fn without_room_for_zeros_appends_are_exact_and_every_commit_counts() {
     assert_stored(&home, 1..EXACT + 3);
 }
 
+/// Guarantee: heap/commit-cost
+/// Guarantee: heap/journal-written-ahead
 #[test]
 fn large_records_have_no_zeros_behind_them() {
     let home = home_with_base();

@@ -32,6 +32,8 @@ fn write(home: &Home, stop: &AtomicBool) {
 }
 
 /// A length that the writer cut off, and a record that was finished after it was looked at, were taken for damage.
+///
+/// Guarantee: heap/readers-beside-a-writer
 #[test]
 fn a_reader_beside_a_writer_never_calls_a_good_journal_damaged() {
     let home = Home::new();

@@ -106,6 +106,8 @@ fn cut_in_every_step(plan: &[usize], after: impl Fn(&PowerStorage, &Run, usize))
     }
 }
 
+/// Guarantee: heap/power
+/// Guarantee: heap/journal-written-ahead
 #[test]
 fn a_power_cut_in_any_step_of_commit_fold_and_close_loses_no_acknowledged_commit() {
     for plan in [LONG, OFTEN, STRADDLE, STREAMED] {
@@ -122,6 +124,8 @@ fn a_power_cut_in_any_step_of_commit_fold_and_close_loses_no_acknowledged_commit
     }
 }
 
+/// Guarantee: heap/power
+/// Guarantee: heap/journal-written-ahead
 #[test]
 fn a_recovery_that_loses_power_in_any_step_can_be_done_again_and_its_commits_count() {
     for plan in [SHORT, OFTEN] {
@@ -178,6 +182,7 @@ fn a_process_that_dies_in_any_step_of_a_cold_open_leaves_the_store_as_it_was() {
     }
 }
 
+/// Guarantee: heap/no-false-acknowledgement
 #[test]
 fn an_error_in_any_step_of_a_commit_acknowledges_nothing_and_loses_nothing() {
     let faults = [
@@ -249,6 +254,7 @@ fn home_without_image(home: &Home) -> Home {
     PowerStorage::new(home).after_cut(Kept::Everything)
 }
 
+/// Guarantee: heap/no-false-acknowledgement
 #[test]
 fn after_a_failed_sync_the_journal_is_never_synced_again_and_believed() {
     let (home, _) = home_with_base();
@@ -319,6 +325,7 @@ fn records_that_only_the_kernels_cache_may_have_are_synced_before_anything_follo
     assert_eq!(storage.take_log(), [&again[..], &["write_at", "sync_data"]].concat());
 }
 
+/// Guarantee: heap/cold-open
 #[test]
 fn what_a_cold_open_found_is_durable_when_a_commit_says_so() {
     // The writer died in a step of its commit, the pool was emptied, and only then the machine goes down.

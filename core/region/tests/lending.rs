@@ -19,6 +19,7 @@ fn store(lent: &Lent, offset: u64, bytes: &[u8]) {
     lent.file.write_all_at(bytes, lent.data_offset + offset).unwrap();
 }
 
+/// Guarantee: heap/lending
 #[test]
 fn what_a_borrower_stores_is_found_by_each_commit_and_survives_a_lost_pool() {
     let home = Home::with_text("words", b"hello");
@@ -49,6 +50,7 @@ fn what_a_borrower_stores_is_found_by_each_commit_and_survives_a_lost_pool() {
     region.close().unwrap();
 }
 
+/// Guarantee: heap/lending
 #[test]
 fn a_borrower_that_dies_with_its_host_leaves_its_stores_to_the_next_session() {
     let home = Home::with_text("words", b"hello");
@@ -62,6 +64,7 @@ fn a_borrower_that_dies_with_its_host_leaves_its_stores_to_the_next_session() {
     assert_eq!(region.close().unwrap().checkpoint.pages, 1);
 }
 
+/// Guarantee: heap/lending
 #[test]
 fn in_the_mode_atomic_a_borrower_cannot_write_and_what_is_copied_in_counts_when_it_is_published() {
     let home = Home::with_text("words", b"hello");
@@ -88,6 +91,7 @@ fn in_the_mode_atomic_a_borrower_cannot_write_and_what_is_copied_in_counts_when_
     region.close().unwrap();
 }
 
+/// Guarantee: heap/lending
 #[test]
 fn a_region_that_may_only_be_read_is_lent_for_reading() {
     let home = Home::with_text("words", b"hello");

@@ -50,6 +50,7 @@ fn limit_error(result: Result<u64, RegionError>) -> LimitError {
     }
 }
 
+/// Guarantee: heap/limits
 #[test]
 fn a_mapped_region_grows_past_its_old_limit_in_place_and_keeps_every_store() {
     let _turn = alone_at_addresses();
@@ -121,6 +122,7 @@ fn a_limit_that_no_base_can_take_makes_the_next_commit_write_one() {
     assert_eq!((region.limit_bytes(), read(&region, 0, 5)), (7 * MIB, b"later".to_vec()));
 }
 
+/// Guarantee: heap/limits
 #[test]
 fn a_limit_shrinks_to_the_size_and_no_further_and_the_addresses_behind_are_free_again() {
     let _turn = alone_at_addresses();
@@ -149,6 +151,7 @@ fn a_limit_shrinks_to_the_size_and_no_further_and_the_addresses_behind_are_free_
     assert_eq!(load(&mut region, 0, 5), b"hello");
 }
 
+/// Guarantee: heap/limits
 #[test]
 fn a_limit_does_not_grow_over_a_heap_of_another_home_that_the_process_has_open() {
     let _turn = alone_at_addresses();
@@ -172,6 +175,7 @@ fn a_limit_does_not_grow_over_a_heap_of_another_home_that_the_process_has_open()
     assert_eq!(region.set_limit(2 * GIB).unwrap(), 2 * GIB);
 }
 
+/// Guarantee: heap/limits
 #[test]
 fn a_region_in_the_range_of_a_sandbox_keeps_to_it() {
     let home = Home::with_text("words", b"hello");
@@ -186,6 +190,7 @@ fn a_region_in_the_range_of_a_sandbox_keeps_to_it() {
     assert_eq!(load(&mut region, 0, 5), b"later");
 }
 
+/// Guarantee: heap/grants
 #[test]
 fn only_the_owner_changes_a_limit_and_nobody_who_only_reads() {
     let home = Home::with_text("words", b"hello");
@@ -200,6 +205,7 @@ fn only_the_owner_changes_a_limit_and_nobody_who_only_reads() {
     assert_eq!(granted.limit_bytes(), 8 * MIB);
 }
 
+/// Guarantee: heap/compartments
 #[test]
 fn an_open_region_and_its_compartments_stay_together_below_its_limit() {
     let home = Home::with_text("words", b"hello");
@@ -270,6 +276,7 @@ fn follow(home: &Home) -> u64 {
     limit_bytes
 }
 
+/// Guarantee: heap/limits
 #[test]
 fn a_change_of_the_limit_that_fails_or_dies_in_any_step_leaves_the_old_one_or_the_new_one() {
     let _turn = alone_at_addresses();
@@ -297,6 +304,7 @@ fn a_change_of_the_limit_that_fails_or_dies_in_any_step_leaves_the_old_one_or_th
     });
 }
 
+/// Guarantee: heap/limits
 #[test]
 fn a_change_of_the_limit_at_rest_that_fails_or_dies_in_any_step_leaves_one_that_the_store_can_follow() {
     in_every_step(|names, arm, to| {
@@ -330,6 +338,7 @@ fn grown_past_its_old_limit(at_rest: bool) -> (Home, Vec<u8>) {
     (home, headers)
 }
 
+/// Guarantee: heap/limits
 #[test]
 fn a_flipped_bit_in_either_header_of_the_base_after_a_change_of_the_limit_costs_no_commit() {
     for at_rest in [true, false] {
@@ -343,6 +352,8 @@ fn a_flipped_bit_in_either_header_of_the_base_after_a_change_of_the_limit_costs_
     }
 }
 
+/// Guarantee: heap/damaged-journal
+/// Guarantee: heap/limits
 #[test]
 fn a_journal_that_goes_on_beyond_an_older_limit_of_the_base_is_reported_and_repaired_without_loss() {
     let (home, headers) = grown_past_its_old_limit(true);

@@ -116,6 +116,7 @@ fn a_child_plays_its_role() {
     say("done");
 }
 
+/// Guarantee: heap/salvage
 #[test]
 fn a_file_that_claims_more_than_there_is_memory_is_an_error_that_says_what_to_do() {
     let home = Home::new();

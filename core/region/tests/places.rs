@@ -237,6 +237,7 @@ fn a_key_file_that_is_damaged_open_to_others_or_a_link_is_refused() {
     assert!(matches!(error, KeyError::Place(PlaceError::SymbolicLink { .. })), "{error}");
 }
 
+/// Guarantee: heap/pools-on-disk
 #[test]
 fn in_a_pool_on_a_disk_an_image_of_another_boot_does_not_hide_commits() {
     let scratch = tempfile::tempdir().unwrap();
@@ -270,6 +271,7 @@ fn in_a_pool_on_a_disk_an_image_of_another_boot_does_not_hide_commits() {
     assert!(!of_another.exists(), "the image of the other boot takes room for ever");
 }
 
+/// Guarantee: heap/one-home
 #[test]
 fn a_home_has_one_pool_at_a_time() {
     let scratch = Scratch::new();
@@ -311,6 +313,7 @@ fn a_home_has_one_pool_at_a_time() {
     assert!(std::fs::read_to_string(&record).unwrap().ends_with("/first\n"));
 }
 
+/// Guarantee: heap/one-home
 #[test]
 fn while_persistent_memory_with_the_newest_images_is_not_mounted_no_other_pool_is_taken() {
     let scratch = Scratch::new();
@@ -332,6 +335,7 @@ fn while_persistent_memory_with_the_newest_images_is_not_mounted_no_other_pool_i
     Places::at(&home, &other).unwrap();
 }
 
+/// Guarantee: heap/level-never-weaker
 #[test]
 fn persistent_memory_is_emulated_only_when_asked_for_and_only_in_memory() {
     let scratch = Scratch::new();
@@ -378,6 +382,7 @@ fn found(names: &NameSpace) -> Vec<u8> {
     read(&names.open(&named("words"), &key()).unwrap(), 0, 5)
 }
 
+/// Guarantee: heap/one-home
 #[test]
 fn a_pool_serves_one_home() {
     let scratch = Scratch::new();
@@ -397,6 +402,7 @@ fn a_pool_serves_one_home() {
     assert_eq!(found(&names), b"newer");
 }
 
+/// Guarantee: heap/one-home
 #[test]
 fn of_two_homes_that_race_for_a_pool_one_gets_it() {
     let scratch = Scratch::new();
@@ -417,6 +423,8 @@ fn of_two_homes_that_race_for_a_pool_one_gets_it() {
 }
 
 /// A keeper, say, whose pool was emptied by hand and taken by another home since.
+///
+/// Guarantee: heap/one-home
 #[test]
 fn places_that_lost_their_pool_touch_nothing_in_it() {
     let scratch = Scratch::new();
@@ -444,6 +452,7 @@ fn places_that_lost_their_pool_touch_nothing_in_it() {
     assert_eq!(found(&names), b"other");
 }
 
+/// Guarantee: heap/one-home
 #[test]
 fn a_home_that_is_moved_keeps_its_pool_and_a_copy_gets_none() {
     let scratch = Scratch::new();
@@ -468,6 +477,7 @@ fn a_home_that_is_moved_keeps_its_pool_and_a_copy_gets_none() {
     assert_eq!(found(&names), b"newer");
 }
 
+/// Guarantee: heap/one-home
 #[test]
 fn a_pool_of_a_home_that_is_gone_is_taken_when_it_is_empty_and_adopted_when_it_is_not() {
     let scratch = Scratch::new();
@@ -502,6 +512,8 @@ fn a_pool_of_a_home_that_is_gone_is_taken_when_it_is_empty_and_adopted_when_it_i
 }
 
 /// As an earlier version left it: no record.
+///
+/// Guarantee: heap/one-home
 #[test]
 fn a_pool_without_a_record_is_taken_by_the_home_that_knows_its_images() {
     let scratch = Scratch::new();
@@ -538,6 +550,7 @@ fn a_pool_without_a_record_is_taken_by_the_home_that_knows_its_images() {
     assert!(names.open(&named("newer"), &key()).is_ok());
 }
 
+/// Guarantee: heap/one-home
 #[test]
 fn a_record_of_a_pool_that_cannot_be_read_is_refused() {
     let scratch = Scratch::new();

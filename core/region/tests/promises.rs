@@ -47,6 +47,7 @@ fn assert_number_after_a_reset(storage: &ResetStorage, expected: u64) {
     assert_eq!(number(&mut region), expected, "the header alone");
 }
 
+/// Guarantee: heap/order-promises
 #[test]
 fn a_promise_of_order_ends_with_its_mapping() {
     let (_home, storage, names) = reset_home();
@@ -64,6 +65,7 @@ fn a_promise_of_order_ends_with_its_mapping() {
     assert_number_after_a_reset(&storage, 2);
 }
 
+/// Guarantee: heap/order-promises
 #[test]
 fn a_borrowers_promise_of_order_ends_with_its_loan() {
     let (_home, storage, names) = reset_home();
@@ -87,6 +89,7 @@ fn a_borrowers_promise_of_order_ends_with_its_loan() {
     assert_number_after_a_reset(&storage, 2);
 }
 
+/// Guarantee: heap/reset-ordered
 #[test]
 fn what_a_borrower_committed_at_level_power_is_in_its_image_after_a_reset() {
     let (_home, storage, names) = reset_home();
@@ -105,6 +108,7 @@ fn what_a_borrower_committed_at_level_power_is_in_its_image_after_a_reset() {
     assert_number_after_a_reset(&storage, 2);
 }
 
+/// Guarantee: heap/order-promises
 #[test]
 fn what_a_killed_writer_left_in_the_caches_is_in_memory_before_an_ordered_one_stores() {
     for was_lent in [false, true] {
@@ -127,6 +131,8 @@ fn what_a_killed_writer_left_in_the_caches_is_in_memory_before_an_ordered_one_st
     }
 }
 
+/// Guarantee: applets/languages
+/// Guarantee: heap/order-promises
 #[test]
 fn a_loan_for_reading_or_of_a_pool_that_ends_with_the_boot_asks_for_no_order() {
     let (_home, _storage, names) = reset_home();

@@ -32,6 +32,8 @@ fn the_redo_log_of_another_image_is_left_alone() {
 
 /// Kills at random found this: the image was removed by hand, twice, with nothing committed in between. Both images
 /// that were built from the store had the same generation, so the second one took the redo log of the first for its own.
+///
+/// Guarantee: heap/lost-redo-log
 #[test]
 fn the_redo_log_of_an_image_that_is_gone_does_not_reach_the_next_image_of_the_same_generation() {
     let home = Home::with_text("words", b"hello");
@@ -53,6 +55,8 @@ fn the_redo_log_of_an_image_that_is_gone_does_not_reach_the_next_image_of_the_sa
 }
 
 /// The same for an image that is built because the region moves.
+///
+/// Guarantee: heap/lost-redo-log
 #[test]
 fn the_redo_log_of_an_image_that_is_gone_does_not_reach_the_image_of_a_region_that_moves() {
     let home = Home::with_text("words", b"hello");
@@ -70,6 +74,8 @@ fn the_redo_log_of_an_image_that_is_gone_does_not_reach_the_image_of_a_region_th
 
 /// The pool is emptied in the same boot: a logout with RemoveIPC does that. It must not take what is left of a
 /// publication from an image that lies elsewhere.
+///
+/// Guarantee: heap/heap-on-disk
 #[test]
 fn a_heap_on_the_disk_that_dies_in_a_publication_is_whole_without_the_pool() {
     let home = Home::new();
@@ -94,6 +100,8 @@ fn a_heap_on_the_disk_that_dies_in_a_publication_is_whole_without_the_pool() {
 }
 
 /// The reader has seen that there is nothing to finish, and waits for the lock of a writer who then dies.
+///
+/// Guarantee: heap/atomic-kill
 #[test]
 fn a_reader_that_waits_for_a_writer_who_dies_in_a_publication_sees_all_of_it() {
     for with_key in [false, true] {
@@ -129,6 +137,8 @@ fn patiently<R>(open: impl Fn() -> Result<R, RegionError>) -> R {
 }
 
 /// An earlier version kept the redo log of every image in the pool.
+///
+/// Guarantee: heap/heap-on-disk
 #[test]
 fn a_publication_whose_log_an_earlier_version_left_in_the_pool_is_finished() {
     let home = Home::new();
@@ -144,6 +154,7 @@ fn a_publication_whose_log_an_earlier_version_left_in_the_pool_is_finished() {
     assert_eq!(number(&mut home.names().open(&named("words"), &key()).unwrap()), 2);
 }
 
+/// Guarantee: heap/lost-redo-log
 #[test]
 fn a_region_whose_image_and_redo_log_somebody_removed_in_use_is_closed_with_everything() {
     let home = Home::with_text("words", b"hello");

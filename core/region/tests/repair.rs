@@ -73,6 +73,7 @@ const WITHOUT_LOSS: [Damage; 8] = [
     ("the header of the journal", |home| flip(&home.journal("words"), 100)),
 ];
 
+/// Guarantee: heap/repair
 #[test]
 fn files_that_another_file_makes_up_for_are_mended_without_loss() {
     for closed in [true, false] {
@@ -118,6 +119,7 @@ fn a_torn_end_of_the_journal_is_cut_off() {
     }
 }
 
+/// Guarantee: heap/repair
 #[test]
 fn what_would_lose_something_is_told_and_changes_nothing_until_it_is_done() {
     let cut: Damage = ("an image that is cut off", |home| truncate(&home.image("words"), DATA_OFFSET + MIB));
@@ -176,6 +178,7 @@ fn pieces_of_the_data_are_replaced_together() {
     }
 }
 
+/// Guarantee: heap/repair
 #[test]
 fn a_repair_that_dies_in_any_step_leaves_a_region_that_can_be_repaired() {
     let cut: Damage = ("an image that is cut off", |home| truncate(&home.image("words"), DATA_OFFSET + MIB));
@@ -224,6 +227,8 @@ fn before_a_reset(closed: bool) -> Home {
 }
 
 /// What was found wrong in an image that a reset tore says nothing about the store.
+///
+/// Guarantee: heap/repair
 #[test]
 fn an_image_that_a_reset_may_have_torn_mends_nothing() {
     for lost_headers in [false, true] {
@@ -247,6 +252,7 @@ fn an_image_that_a_reset_may_have_torn_mends_nothing() {
     }
 }
 
+/// Guarantee: heap/repair
 #[test]
 fn an_image_without_headers_that_is_shorter_than_the_store_is_passed_over_or_refused_with_a_remedy() {
     for closed in [true, false] {
@@ -269,6 +275,8 @@ fn an_image_without_headers_that_is_shorter_than_the_store_is_passed_over_or_ref
 }
 
 /// The rescue copy is newer than the store, and a new checkpoint would make it stale.
+///
+/// Guarantee: heap/repair
 #[test]
 fn a_region_that_was_rescued_is_mended_from_its_copy() {
     let home = home(false);

@@ -50,6 +50,7 @@ fn open_number(home: &Home) -> (Opened, u64) {
     (region.opened(), number)
 }
 
+/// Guarantee: keeper/flush
 #[test]
 fn what_a_stopped_writer_had_stored_is_there_after_the_machine_went() {
     let home = Home::with_text("words", b"hello");
@@ -87,6 +88,7 @@ fn what_a_stopped_writer_had_stored_is_there_after_the_machine_went() {
     assert_eq!((region.opened(), read(&region, 0, 6)), (Opened::Cold, b"stored".to_vec()));
 }
 
+/// Guarantee: keeper/no-undo
 #[test]
 fn a_copy_that_is_older_than_the_last_commit_is_passed_over() {
     for newer_base in [false, true] {
@@ -112,6 +114,8 @@ fn a_copy_that_is_older_than_the_last_commit_is_passed_over() {
 
 /// A commit compares, finds that the store has it all, and writes nothing: no number in the store tells that the copy is
 /// older.
+///
+/// Guarantee: keeper/no-undo
 #[test]
 fn a_commit_that_takes_back_what_was_rescued_is_not_undone_by_the_copy() {
     let home = crashed();
@@ -124,6 +128,7 @@ fn a_commit_that_takes_back_what_was_rescued_is_not_undone_by_the_copy() {
     assert_eq!(open_number(&home), (Opened::Cold, 1));
 }
 
+/// Guarantee: keeper/damaged-copy
 #[test]
 fn a_damaged_copy_costs_no_more_than_the_copy() {
     let damages: [fn(&std::path::Path); 5] = [
@@ -150,6 +155,7 @@ fn a_base_file_under_the_name_of_a_copy_does_not_count() {
     assert_eq!(open_number(&home), (Opened::Cold, 1));
 }
 
+/// Guarantee: keeper/first-copy
 #[test]
 fn a_region_that_never_had_a_checkpoint_comes_back_from_its_copy() {
     let home = Home::new();
@@ -174,6 +180,7 @@ fn a_region_that_never_had_a_checkpoint_comes_back_from_its_copy() {
     assert!(home.base("words").exists());
 }
 
+/// Guarantee: keeper/atomic-copy
 #[test]
 fn a_publication_that_a_stopped_writer_had_half_done_is_whole_in_the_copy() {
     for step in 0.. {
@@ -203,6 +210,7 @@ fn a_publication_that_a_stopped_writer_had_half_done_is_whole_in_the_copy() {
     }
 }
 
+/// Guarantee: keeper/damaged-copy
 #[test]
 fn a_copy_that_fails_at_any_step_leaves_the_one_before_it() {
     for fault in [Fault::Dead, Fault::Once(ENOSPC), Fault::Always(ENOSPC)] {
@@ -240,6 +248,8 @@ fn a_copy_that_fails_at_any_step_leaves_the_one_before_it() {
 }
 
 /// One of three is damaged and one is not there, and the disk fails at any step.
+///
+/// Guarantee: keeper/damaged-copy
 #[test]
 fn several_copies_cost_each_other_nothing_and_what_fails_leaves_the_ones_before() {
     let three = |home: &Home| {
@@ -279,6 +289,8 @@ fn several_copies_cost_each_other_nothing_and_what_fails_leaves_the_ones_before(
 }
 
 /// The room of a copy that is replaced is freed late, but before another copy goes without.
+///
+/// Guarantee: keeper/damaged-copy
 #[test]
 fn a_store_that_is_full_gets_back_the_room_of_the_copies_that_were_replaced_before() {
     let home = crashed();
@@ -300,6 +312,9 @@ fn a_store_that_is_full_gets_back_the_room_of_the_copies_that_were_replaced_befo
 }
 
 /// Somebody let the writer go on while its region was copied.
+///
+/// Guarantee: keeper/one-slow-writer
+/// Guarantee: keeper/stopped-programs
 #[test]
 fn a_copy_whose_writer_did_not_stand_still_to_its_end_is_dropped_and_the_one_before_it_stays() {
     let home = crashed();
@@ -321,6 +336,7 @@ fn a_copy_whose_writer_did_not_stand_still_to_its_end_is_dropped_and_the_one_bef
     assert!(matches!(written, Rescue::Written { .. }));
 }
 
+/// Guarantee: keeper/damaged-copy
 #[test]
 fn a_cold_open_that_dies_at_any_step_finds_the_copy_again() {
     for step in 0.. {
@@ -395,6 +411,7 @@ fn a_limit_that_was_set_after_the_copy_was_made_stays() {
     assert_eq!((region.limit_bytes(), number(&mut region)), (16 * MIB, 2));
 }
 
+/// Guarantee: keeper/atomic-copy
 #[test]
 fn a_region_whose_writer_goes_on_is_copied_when_it_is_quiet() {
     let home = crashed();

@@ -107,6 +107,7 @@ fn open_after_reset(names: &NameSpace, promised: Promised, context: &str) -> Opt
     }
 }
 
+/// Guarantee: heap/reset-ordered
 #[test]
 fn after_a_reset_in_any_step_an_ordered_writers_commits_are_there() {
     let states = in_every_step(
@@ -196,6 +197,7 @@ fn look_for_number(names: &NameSpace, promised: Promised, context: &str) -> Opti
     Some(region)
 }
 
+/// Guarantee: heap/reset-atomic
 #[test]
 fn after_a_reset_in_any_step_the_mode_atomic_is_at_a_publication_and_at_none_before_the_last_commit() {
     in_every_step(Home::in_memory, live_atomic, |_, names, promised, context| {
@@ -207,6 +209,7 @@ fn after_a_reset_in_any_step_the_mode_atomic_is_at_a_publication_and_at_none_bef
     });
 }
 
+/// Guarantee: heap/reset-ordered
 #[test]
 fn a_recovery_after_a_reset_can_itself_be_reset_in_any_step() {
     let mut recoveries = 0;
@@ -241,6 +244,8 @@ fn a_recovery_after_a_reset_can_itself_be_reset_in_any_step() {
     assert!(recoveries > 30, "{recoveries}");
 }
 
+/// Guarantee: heap/level-never-weaker
+/// Guarantee: heap/reset-unordered
 #[test]
 fn after_a_reset_in_any_step_an_unordered_writers_region_is_as_of_its_last_commit_and_never_torn() {
     in_every_step(
@@ -274,6 +279,7 @@ fn after_a_reset_in_any_step_an_unordered_writers_region_is_as_of_its_last_commi
     );
 }
 
+/// Guarantee: heap/reset-unordered
 #[test]
 fn an_unordered_writer_after_an_ordered_one_that_died_costs_no_commit_of_it() {
     let prepare = || {
@@ -320,6 +326,7 @@ fn a_writer_that_does_not_write_back_loses_what_it_acknowledged() {
     assert_eq!((slot_value(&mut region, 1), slot_value(&mut region, 2)), (1, 0));
 }
 
+/// Guarantee: heap/reset-ordered
 #[test]
 fn what_an_ordered_writer_commits_at_level_power_is_in_its_image_after_a_reset() {
     // The store has it, too; but after a reset the image is believed.
@@ -337,6 +344,7 @@ fn what_an_ordered_writer_commits_at_level_power_is_in_its_image_after_a_reset()
     assert_eq!((region.opened(), number(&mut region)), (Opened::WarmAfterReset, 2));
 }
 
+/// Guarantee: heap/reset-unordered
 #[test]
 fn an_image_that_a_reset_may_have_torn_is_read_by_nobody_and_stays_when_there_is_nothing_else() {
     let home = Home::in_memory();
@@ -370,6 +378,7 @@ fn an_image_that_a_reset_may_have_torn_is_read_by_nobody_and_stays_when_there_is
     assert!(!home.image("words").exists());
 }
 
+/// Guarantee: heap/one-home
 #[test]
 fn an_image_that_was_left_behind_while_its_pool_was_away_does_not_hide_newer_commits() {
     let home = Home::in_memory();
@@ -409,6 +418,7 @@ fn many_threads_commit_to_memory_and_to_the_store() {
     shared.into_inner().close().unwrap();
 }
 
+/// Guarantee: heap/reset-unordered
 #[test]
 fn an_image_moved_out_of_a_pool_that_outlives_the_boot_does_not_come_back() {
     in_every_step(

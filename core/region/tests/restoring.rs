@@ -56,6 +56,7 @@ fn no_place(result: Result<RestoreReport, RegionError>) -> String {
     error.to_string()
 }
 
+/// Guarantee: heap/restore
 #[test]
 fn a_restored_parent_keeps_the_limit_that_its_compartments_need() {
     let home = Home::new();
@@ -72,6 +73,7 @@ fn a_restored_parent_keeps_the_limit_that_its_compartments_need() {
     assert_eq!(limit_and_text(&home, &named("words"), 5).0, 8 * MIB);
 }
 
+/// Guarantee: heap/restore
 #[test]
 fn restored_data_that_do_not_fit_in_either_limit_get_one_that_holds_them_and_the_compartments() {
     let home = Home::new();
@@ -85,6 +87,7 @@ fn restored_data_that_do_not_fit_in_either_limit_get_one_that_holds_them_and_the
     assert_eq!(limit_and_text(&home, &named("words"), 5), (20 * MIB, b"words".to_vec()));
 }
 
+/// Guarantee: heap/restore
 #[test]
 fn a_restored_region_takes_no_addresses_of_one_that_came_behind_it() {
     let home = Home::new();
@@ -103,6 +106,7 @@ fn a_restored_region_takes_no_addresses_of_one_that_came_behind_it() {
     assert_eq!(limit_and_text(&home, &named("words"), 5), (4 * MIB, b"words".to_vec()));
 }
 
+/// Guarantee: heap/restore
 #[test]
 fn a_region_does_not_come_back_where_another_one_grew_over_its_addresses() {
     let home = Home::new();
@@ -120,6 +124,7 @@ fn a_region_does_not_come_back_where_another_one_grew_over_its_addresses() {
     assert_eq!(limit_and_text(&home, &named("words"), 5), (8 * MIB, b"words".to_vec()));
 }
 
+/// Guarantee: heap/restore
 #[test]
 fn a_restored_compartment_stays_within_what_its_parent_has_left() {
     let home = Home::new();
@@ -141,6 +146,7 @@ fn a_restored_compartment_stays_within_what_its_parent_has_left() {
     assert!(names.list().unwrap().is_empty());
 }
 
+/// Guarantee: heap/compartments
 #[test]
 fn a_worker_restores_its_data_and_not_what_it_may_have() {
     let home = Home::new();
@@ -170,6 +176,7 @@ fn may_use(names: &NameSpace) -> bool {
     names.access(&named("words"), &other_key()).is_ok()
 }
 
+/// Guarantee: heap/grants
 #[test]
 fn grants_do_not_come_back_with_a_region_that_was_removed_wherever_its_removal_died() {
     for step in 0.. {
@@ -198,6 +205,7 @@ fn grants_do_not_come_back_with_a_region_that_was_removed_wherever_its_removal_d
     }
 }
 
+/// Guarantee: heap/grants
 #[test]
 fn a_table_that_is_left_of_a_removed_region_is_dropped_when_it_comes_back() {
     let home = Home::with_text("words", b"hello");

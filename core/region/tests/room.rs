@@ -52,6 +52,7 @@ fn refusal(result: Result<Region, RegionError>) -> String {
     error.to_string()
 }
 
+/// Guarantee: heap/room
 #[test]
 fn a_full_pool_makes_room_for_new_regions() {
     let (_home, storage, names) = full(Fault::Dead);
@@ -67,6 +68,7 @@ fn a_full_pool_makes_room_for_new_regions() {
     assert_eq!(names.summary(&named("r0")).unwrap().state, RegionState::Cold);
 }
 
+/// Guarantee: heap/room
 #[test]
 fn growth_and_publication_make_room() {
     let (home, _storage, names) = full(Fault::Dead);
@@ -90,6 +92,7 @@ fn growth_and_publication_make_room() {
     }
 }
 
+/// Guarantee: heap/room
 #[test]
 fn images_in_use_stay_and_the_error_says_so() {
     let (home, _storage, names) = full(Fault::Dead);
@@ -112,6 +115,7 @@ fn images_in_use_stay_and_the_error_says_so() {
     drop(writer);
 }
 
+/// Guarantee: heap/room
 #[test]
 fn an_image_that_cannot_be_written_back_stays() {
     let (home, storage, names) = full(Fault::Dead);
@@ -132,6 +136,7 @@ fn an_image_that_cannot_be_written_back_stays() {
     }
 }
 
+/// Guarantee: heap/room
 #[test]
 fn a_quota_of_the_pool_makes_room_as_well() {
     let (_home, storage, names) = full(Fault::Dead);
@@ -144,6 +149,7 @@ fn a_quota_of_the_pool_makes_room_as_well() {
     }
 }
 
+/// Guarantee: heap/room
 #[test]
 fn allocators_that_evict_at_the_same_time_all_come_through() {
     let (_home, _storage, names) = full(Fault::Dead);
@@ -163,6 +169,8 @@ fn allocators_that_evict_at_the_same_time_all_come_through() {
 }
 
 /// Kills of real processes over a real tmpfs are in `tests/faults/room.rs` (row H14).
+///
+/// Guarantee: heap/room
 #[test]
 fn an_allocator_that_dies_in_any_step_of_an_eviction_loses_nothing() {
     for fault in [Fault::Once(5), Fault::Dead] {

@@ -25,6 +25,7 @@ fn salvaged(home: &Home, damaged: &DamagedFile) -> Vec<u8> {
     read(&region, 0, 4 << 20)
 }
 
+/// Guarantee: heap/salvage
 #[test]
 fn an_image_without_headers_gives_all_its_data_and_is_left_alone() {
     let home = home();

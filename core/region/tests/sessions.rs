@@ -81,6 +81,7 @@ fn stores_after_the_last_checkpoint_are_in_the_image_even_without_a_close() {
     assert!(!region.close().unwrap().checkpoint.skipped);
 }
 
+/// Guarantee: heap/cold-open
 #[test]
 fn without_its_image_a_region_opens_cold_with_identical_bytes() {
     let home = Home::new();
@@ -119,6 +120,7 @@ fn a_checkpoint_of_a_mostly_zero_region_is_mostly_hole() {
     assert!(base.blocks() * 512 <= 128 << 10, "{} bytes allocated", base.blocks() * 512);
 }
 
+/// Guarantee: heap/fixed-address
 #[test]
 fn growth_goes_in_4_mib_steps_without_moving_and_new_bytes_are_zero() {
     let home = Home::new();
@@ -206,6 +208,7 @@ fn a_region_maps_into_address_space_of_the_caller_and_leaves_it_reserved() {
     assert_eq!(load(&mut region, 0, 5), b"Hello");
 }
 
+/// Guarantee: heap/fixed-address
 #[test]
 fn every_region_has_an_address_range_of_its_own_and_keeps_it() {
     let home = Home::new();
@@ -298,6 +301,7 @@ fn the_list_tells_what_every_region_is_doing() {
     assert!(list[0].image.is_some() && list[0].base.is_some() && list[0].damaged.is_none());
 }
 
+/// Guarantee: heap/messages
 #[test]
 fn a_missing_heap_is_reported_with_names_that_are_near() {
     let home = Home::with_text("spelling", b"");
@@ -313,6 +317,7 @@ fn a_missing_heap_is_reported_with_names_that_are_near() {
     assert!(!home.pool().join("zz.lock").exists());
 }
 
+/// Guarantee: heap/keys
 #[test]
 fn only_the_key_that_created_a_region_opens_or_removes_it() {
     let home = Home::with_text("words", b"hello");

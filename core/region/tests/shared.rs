@@ -70,6 +70,7 @@ fn in_threads(body: impl Fn(usize) + Sync) {
     });
 }
 
+/// Guarantee: heap/group-commit
 #[test]
 fn commits_of_many_threads_share_syncs_and_none_is_lost() {
     const COMMITS: u64 = 50;
@@ -121,6 +122,7 @@ fn a_power_cut_among_many_threads_loses_no_acknowledged_commit() {
     }
 }
 
+/// Guarantee: heap/group-commit
 #[test]
 fn an_error_reaches_every_caller_of_the_batch_and_the_next_commit_mends_it() {
     let home = Home::new();
@@ -172,6 +174,7 @@ fn one_failed_sync_is_told_to_those_it_concerns_and_no_acknowledged_store_is_los
     }
 }
 
+/// Guarantee: heap/group-commit
 #[test]
 fn in_the_mode_atomic_commits_of_many_threads_publish_whole_stretches_and_none_is_lost() {
     for durability in [Durability::Process, Durability::Power] {

@@ -57,6 +57,7 @@ fn snapshot_path(home: &Home, tag: &str) -> std::path::PathBuf {
     home.path().join("store/snapshots/words").join(format!("{tag}.base"))
 }
 
+/// Guarantee: heap/snapshots
 #[test]
 fn a_snapshot_keeps_what_was_there_and_restoring_keeps_what_it_replaces() {
     let home = with_snapshot();
@@ -85,6 +86,7 @@ fn a_snapshot_holds_stores_that_were_never_checkpointed() {
     assert!(snapshot.bytes().starts_with(b"later"));
 }
 
+/// Guarantee: heap/snapshots
 #[test]
 fn a_base_whose_journal_is_gone_is_not_taken_for_the_newest_state() {
     let home = with_journal();
@@ -113,6 +115,7 @@ fn a_region_in_the_store_only_is_snapshotted_without_an_image() {
     assert_eq!(content(&home), b"hello");
 }
 
+/// Guarantee: heap/snapshots
 #[test]
 fn a_restore_that_dies_in_any_step_leaves_the_old_state_or_the_restored_one() {
     for fault in [Fault::Once(EIO), Fault::Dead] {
@@ -150,6 +153,7 @@ fn a_restore_that_dies_in_any_step_leaves_the_old_state_or_the_restored_one() {
     }
 }
 
+/// Guarantee: heap/snapshots
 #[test]
 fn a_snapshot_that_dies_in_any_step_leaves_none_or_a_whole_one() {
     for step in 0.. {
@@ -182,6 +186,7 @@ fn a_snapshot_is_durable_before_it_gets_its_name() {
     assert!(log.ends_with(&["write_at", "sync", "rename", "sync_directory"]), "{log:?}");
 }
 
+/// Guarantee: heap/damaged-headers
 #[test]
 fn a_flipped_bit_in_a_snapshot_is_found_before_it_is_used_and_the_region_stays() {
     let home = with_snapshot();
@@ -229,6 +234,7 @@ fn snapshots_outlive_their_region_and_bring_it_back() {
     assert_eq!(content(&home), b"hello");
 }
 
+/// Guarantee: heap/keys
 #[test]
 fn only_the_owner_takes_restores_and_removes_snapshots() {
     let home = with_snapshot();

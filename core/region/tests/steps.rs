@@ -126,6 +126,7 @@ fn growth_that_fails_in_any_step_keeps_all_data_and_poisons_where_the_header_is_
     );
 }
 
+/// Guarantee: heap/checkpoint
 #[test]
 fn a_checkpoint_that_fails_in_any_step_leaves_a_whole_base_and_can_be_repeated() {
     in_every_step(
@@ -180,6 +181,7 @@ fn a_checkpoint_is_durable_before_it_gets_its_name_and_before_the_image_says_so(
     assert_eq!(storage.take_log(), ["write_at"], "a clean close changes one header slot and nothing else");
 }
 
+/// Guarantee: heap/room
 #[test]
 fn a_full_store_is_named_and_the_checkpoint_succeeds_once_there_is_room() {
     let home = with_hello();

@@ -104,6 +104,7 @@ fn starts_with(home: &Home, name: &str, text: &[u8]) -> bool {
     unsynced(home).open_read(&named(name)).unwrap().bytes()[AT..].starts_with(text)
 }
 
+/// Guarantee: heap/snapshots
 #[test]
 fn a_snapshot_a_copy_and_a_stream_hold_the_last_commit() {
     for how in ALL {
@@ -125,6 +126,7 @@ fn a_snapshot_a_copy_and_a_stream_hold_the_last_commit() {
     }
 }
 
+/// Guarantee: heap/snapshots
 #[test]
 fn a_snapshot_that_dies_in_any_step_loses_no_commit() {
     for how in ALL {
@@ -154,6 +156,7 @@ fn a_snapshot_that_dies_in_any_step_loses_no_commit() {
     }
 }
 
+/// Guarantee: heap/restore
 #[test]
 fn a_restore_that_dies_in_any_step_brings_back_nothing_of_a_journal_or_a_redo_log() {
     for how in ALL {
@@ -211,6 +214,7 @@ fn a_restore_over_a_damaged_region_is_not_overwritten_by_its_redo_log_wherever_i
     }
 }
 
+/// Guarantee: heap/restore
 #[test]
 fn logs_that_a_removed_region_left_are_not_applied_to_what_is_restored_or_imported() {
     for how in [Left::WithoutImage, Left::Publishing] {
@@ -271,6 +275,7 @@ fn a_new_limit_keeps_the_last_commit() {
     }
 }
 
+/// Guarantee: heap/salvage
 #[test]
 fn what_is_salvaged_from_a_file_has_what_the_log_beside_it_adds() {
     let home = left(Left::WithoutImage);

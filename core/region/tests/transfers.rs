@@ -40,6 +40,7 @@ fn assert_nothing_is_left(home: &Home, name: &str) {
     }
 }
 
+/// Guarantee: heap/import
 #[test]
 fn an_exported_region_arrives_with_its_bytes_in_another_home_under_another_key() {
     let (home, stream) = with_stream();
@@ -56,6 +57,7 @@ fn an_exported_region_arrives_with_its_bytes_in_another_home_under_another_key()
     assert!(other.names().open(&named("copy"), &key()).is_err());
 }
 
+/// Guarantee: heap/import
 #[test]
 fn every_flipped_byte_of_a_stream_is_found_and_leaves_nothing_behind() {
     let (_, stream) = with_stream();
@@ -71,6 +73,7 @@ fn every_flipped_byte_of_a_stream_is_found_and_leaves_nothing_behind() {
     import(&home, "copy", &stream).unwrap();
 }
 
+/// Guarantee: heap/import
 #[test]
 fn a_stream_that_is_cut_off_anywhere_is_refused_and_leaves_nothing_behind() {
     let (_, stream) = with_stream();
@@ -98,6 +101,7 @@ fn foreign_streams_and_longer_ones_are_refused() {
     assert_nothing_is_left(&home, "copy");
 }
 
+/// Guarantee: heap/import
 #[test]
 fn what_a_stream_claims_is_refused_where_there_is_no_room_for_it_before_more_is_read() {
     let (_, stream) = with_stream();
@@ -137,6 +141,7 @@ fn an_import_never_replaces_a_region() {
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
 }
 
+/// Guarantee: heap/import
 #[test]
 fn an_import_that_dies_in_any_step_leaves_no_region_or_a_whole_one() {
     let (origin, stream) = with_stream();
@@ -205,6 +210,7 @@ fn a_limit_grows_and_shrinks_and_survives_the_loss_of_the_pool() {
     ));
 }
 
+/// Guarantee: heap/limits
 #[test]
 fn a_limit_does_not_grow_over_the_addresses_of_the_next_region_but_over_those_of_a_copy() {
     let home = Home::with_text("words", b"hello");

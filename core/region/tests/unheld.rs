@@ -31,6 +31,8 @@ fn cold_number(home: &Home) -> u64 {
     number(&mut region)
 }
 
+/// Guarantee: heap/room
+/// Guarantee: keeper/eviction
 #[test]
 fn what_a_dead_writer_stored_is_checkpointed_without_its_key_and_the_next_open_is_in_order() {
     let home = with_dead_writer(2);
@@ -58,6 +60,8 @@ fn a_publication_that_broke_off_is_finished_before_it_is_checkpointed() {
     assert!(found == 3 || found == 2, "{found}");
 }
 
+/// Guarantee: heap/room
+/// Guarantee: keeper/eviction
 #[test]
 fn an_evicted_region_leaves_the_pool_and_comes_back_as_it_was() {
     let home = with_dead_writer(7);
@@ -70,6 +74,8 @@ fn an_evicted_region_leaves_the_pool_and_comes_back_as_it_was() {
     assert_eq!(cold_number(&home), 7);
 }
 
+/// Guarantee: heap/room
+/// Guarantee: keeper/eviction
 #[test]
 fn a_region_that_is_held_is_neither_checkpointed_nor_evicted() {
     let home = with_dead_writer(2);
@@ -85,6 +91,8 @@ fn a_region_that_is_held_is_neither_checkpointed_nor_evicted() {
     assert!(matches!(names.evict(&named("none")), Err(RegionError::NotFound { .. })));
 }
 
+/// Guarantee: heap/room
+/// Guarantee: keeper/eviction
 #[test]
 fn an_image_stays_while_the_store_is_not_whole_and_a_lost_base_is_made_anew_first() {
     let home = Home::with_text("words", b"hello");
@@ -98,6 +106,8 @@ fn an_image_stays_while_the_store_is_not_whole_and_a_lost_base_is_made_anew_firs
     assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Cold, b"hello".to_vec()));
 }
 
+/// Guarantee: heap/room
+/// Guarantee: keeper/eviction
 #[test]
 fn an_eviction_that_fails_in_any_step_loses_nothing() {
     for fault in [Fault::Once(EIO), Fault::Dead] {

@@ -184,6 +184,7 @@ mod tests {
         PrivateDirectory::open_or_create(&folder.path().join("file")).unwrap_err();
     }
 
+    /// Guarantee: sandbox/compile-cache
     #[test]
     fn only_a_file_that_nobody_else_can_have_written_is_opened() {
         let folder = tempfile::tempdir().unwrap();

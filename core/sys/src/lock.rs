@@ -275,6 +275,7 @@ mod tests {
         });
     }
 
+    /// Guarantee: sqlite/saved-copies
     #[test]
     fn a_holder_for_a_moment_that_has_taken_its_record_back_is_waited_for_with_new_patience() {
         let folder = tempfile::tempdir().unwrap();
@@ -305,6 +306,7 @@ mod tests {
         assert!(matches!(outcome, LockOutcome::Held(None)));
     }
 
+    /// Guarantee: heap/room
     #[test]
     fn a_lock_whose_record_cannot_be_written_is_held_all_the_same() {
         // Every write to it says that there is no room.

@@ -26,6 +26,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
+    /// Guarantee: trace/matrix
     #[test]
     fn what_a_thread_mounts_after_it_left_nobody_else_sees() {
         let place = tempfile::tempdir().unwrap();

@@ -213,6 +213,7 @@ mod tests {
         assert!(!alive());
     }
 
+    /// Guarantee: keeper/stopped-programs
     #[test]
     fn a_process_whose_first_thread_has_ended_is_alive_while_another_one_runs() {
         let stat = |threads: u32| {

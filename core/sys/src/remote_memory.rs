@@ -117,6 +117,7 @@ mod tests {
         assert_eq!(read(me, 8, &mut copy).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
+    /// Guarantee: sandbox/changed-pages
     #[test]
     fn both_ways_find_exactly_the_pages_that_were_stored_to() {
         let page_bytes = rustix::param::page_size();

@@ -58,6 +58,7 @@ mod tests {
         attributes().unwrap().runtime
     }
 
+    /// Guarantee: sandbox/supervisor
     #[test]
     fn what_a_thread_with_short_slices_starts_has_ordinary_ones() {
         let ordinary_ns = slice_ns();

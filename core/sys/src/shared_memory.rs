@@ -124,6 +124,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
 
+    /// Guarantee: applets/buffers
     #[test]
     fn two_mappings_share_bytes_and_nobody_can_cut_the_file() {
         let one = SharedMemory::create("test", 1 << 20).unwrap();

@@ -49,6 +49,7 @@ fn set(is_kept: bool) -> bool {
 mod tests {
     use super::*;
 
+    /// Guarantee: sandbox/special-files
     #[test]
     fn the_right_is_back_afterwards() {
         let before = are_kept();

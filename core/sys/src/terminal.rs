@@ -106,6 +106,8 @@ impl Display for ShownJson<'_> {
 mod tests {
     use super::*;
 
+    /// Guarantee: heap/hostile-content
+    /// Guarantee: pages/terminal
     #[test]
     fn what_would_steer_a_terminal_is_escaped_and_ordinary_unicode_stays() {
         for c in ('\0'..='\u{9F}').filter(|c| c.is_control()).chain(['\u{202E}', '\u{2066}', '\u{2028}']) {
@@ -120,6 +122,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: sandbox/terminal
     #[test]
     fn lines_and_columns_stay_and_nothing_else_steers() {
         assert_eq!(ShownLines("a\tb\n\u{1b}[2Jc\r\n").to_string(), "a\tb\n\\u{1b}[2Jc\\r\n");
@@ -130,6 +133,7 @@ mod tests {
         assert_eq!(shown, "cannot open x\n  holdfast: all is well\\u{1b}[0m");
     }
 
+    /// Guarantee: sandbox/terminal
     #[test]
     fn json_keeps_its_meaning() {
         let text = "{\n  \"a\u{9b}\u{7f}\u{202e}\u{E0001}ä\": \"\\u001b\"\n}";

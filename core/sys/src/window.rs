@@ -289,6 +289,7 @@ mod tests {
         Box::leak(Box::new(Window::new(start..start + 16 * GIB)))
     }
 
+    /// Guarantee: heap/fixed-address
     #[test]
     fn a_window_is_reserved_whole_at_the_first_claim_and_stays_reserved() {
         let window = window(0);

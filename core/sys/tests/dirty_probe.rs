@@ -7,6 +7,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc is mounted").count()
 }
 
+/// Guarantee: heap/dirty-pages
 #[test]
 fn trying_a_tracker_out_leaves_no_descriptor_and_no_mapping() {
     let before = descriptors();

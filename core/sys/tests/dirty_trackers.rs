@@ -231,6 +231,7 @@ fn huge_kib(memory: &Memory) -> u64 {
     kib.filter_map(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok()).sum()
 }
 
+/// Guarantee: heap/dirty-pages
 #[test]
 fn a_store_into_a_huge_page_is_found_however_the_page_became_huge() {
     const HUGE_PAGES: usize = HUGE_PAGE_BYTES / PAGE;
@@ -280,6 +281,7 @@ fn apply(tracked: &mut Tracked, copy: &mut [u64]) {
     }
 }
 
+/// Guarantee: heap/dirty-pages
 #[test]
 fn with_threads_storing_all_the_while_the_taken_ranges_make_an_exact_copy() {
     const PAGES: usize = 96;
@@ -322,6 +324,8 @@ fn with_threads_storing_all_the_while_the_taken_ranges_make_an_exact_copy() {
 
 /// The story: a fault handler notes a page and is interrupted; the page is taken and protected; the handler goes on
 /// and makes it writable. Nobody would ever notice a store to it again.
+///
+/// Guarantee: heap/dirty-pages
 #[test]
 fn a_store_that_meets_a_take_does_not_leave_its_page_untracked() {
     const ROUNDS: usize = 400;
@@ -369,6 +373,7 @@ fn a_way_works_wherever_the_kernel_has_what_it_needs() {
     }
 }
 
+/// Guarantee: heap/dirty-pages
 #[test]
 fn what_the_kernel_reads_into_the_mapping_is_found() {
     with_every_tracker(32, 32, |mut tracked| {
@@ -434,6 +439,7 @@ fn after_the_tracker_the_mapping_is_writable_and_a_new_tracker_starts_clean() {
     });
 }
 
+/// Guarantee: heap/dirty-pages
 #[test]
 fn a_page_whose_memory_is_reclaimed_after_its_store_is_still_found() {
     for kind in Kind::ALL.into_iter().filter(|kind| available(*kind).is_usable()) {

@@ -66,6 +66,8 @@ fn a_child_waits_until_it_is_let_go() {
 
 /// A host that is killed leaves a child that nobody will ever let go, and that may have been born too late to be
 /// killed with it: `PR_SET_PDEATHSIG` counts from its own call on.
+///
+/// Guarantee: sandbox/dies-with-host
 #[test]
 fn a_child_whose_parent_is_dead_does_not_wait_for_it() {
     let mut parent = std::process::Command::new("true").spawn().unwrap();

@@ -103,6 +103,7 @@ impl OpenTag {
 mod tests {
     use super::*;
 
+    /// Guarantee: documents/limits
     #[test]
     fn attributes_are_counted_as_the_tokenizer_takes_them() {
         for (tag, attributes) in [

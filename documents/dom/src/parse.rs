@@ -182,6 +182,7 @@ fn unfinished(bytes: &[u8]) -> usize {
 mod tests {
     use super::*;
 
+    /// Guarantee: documents/encodings
     #[test]
     fn the_start_of_a_character_waits_for_its_rest_and_nothing_else_does() {
         for (bytes, rest) in [

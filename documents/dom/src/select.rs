@@ -285,6 +285,7 @@ mod tests {
         ":where(.a, .b) li",
     ];
 
+    /// Guarantee: documents/queries
     #[test]
     fn a_plan_and_the_other_way_to_compare_find_the_same() {
         let mut planned = 0;
@@ -311,6 +312,7 @@ mod tests {
         assert_eq!(planned, SELECTORS.len() * PAGES.len());
     }
 
+    /// Guarantee: documents/bounded-memory
     #[test]
     fn a_list_in_brackets_takes_no_table_for_each_of_many_names() {
         let many: String = (0..12_000).map(|n| format!("<x-{n}>")).collect();

@@ -337,6 +337,7 @@ impl<'i> parser::Parser<'i> for SelectorRules {
 mod tests {
     use super::*;
 
+    /// Guarantee: documents/queries
     #[test]
     fn a_selector_that_is_too_long_too_deep_or_of_too_many_parts_is_refused_before_it_is_parsed() {
         let limit = |text: &str| match Selector::parse(text) {
@@ -352,6 +353,7 @@ mod tests {
         assert_eq!(limit(&row(SELECTOR_PARTS_MAX + 1)), Some(Limit::SelectorParts));
     }
 
+    /// Guarantee: documents/queries
     #[test]
     fn brackets_strings_escapes_and_comments_hide_nothing_from_the_limits_of_a_selector() {
         let limit = |text: &str| match Selector::parse(text) {
@@ -379,6 +381,7 @@ mod tests {
         assert!(Selector::parse(&format!(r#"[b="{}"]"#, " x,".repeat(more))).is_ok());
     }
 
+    /// Guarantee: documents/queries
     #[test]
     fn what_is_no_selector_is_told_with_a_reason_and_a_place() {
         for (text, reason) in [

@@ -121,6 +121,7 @@ mod tests {
 
     use super::*;
 
+    /// Guarantee: documents/limits
     #[test]
     fn one_piece_of_a_source_stores_no_more_beyond_a_limit_than_one_token_makes() {
         let limits = Limits { text_bytes: 50_000, ..Limits::default() };

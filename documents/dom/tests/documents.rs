@@ -13,6 +13,7 @@ const PAGE: &str = "<!DOCTYPE html PUBLIC \"p\" \"s\"><!-- first --><title>A &am
     <body class='a b' id=x><p>one<b>two</b>three<br><svg xlink:href='#y'><path D=1 /></svg>\
     <template><i>in</i></template><input disabled>";
 
+/// Guarantee: documents/html
 #[test]
 fn a_page_is_there_again_at_another_address_with_all_that_was_in_it() {
     let documents = reopened(&parsed(PAGE));
@@ -53,6 +54,7 @@ fn a_page_is_there_again_at_another_address_with_all_that_was_in_it() {
     assert_eq!(page.check().unwrap().removed, 0);
 }
 
+/// Guarantee: documents/serialise
 #[test]
 fn a_document_is_written_as_the_parsers_own_serialiser_writes_it() {
     use html5ever::serialize::{SerializeOpts, serialize};
@@ -83,6 +85,7 @@ fn a_document_is_written_as_the_parsers_own_serialiser_writes_it() {
     }
 }
 
+/// Guarantee: documents/serialise
 #[test]
 fn html_of_a_part_is_that_of_the_part_alone() {
     let documents = parsed(PAGE);
@@ -96,6 +99,7 @@ fn html_of_a_part_is_that_of_the_part_alone() {
     assert_eq!(written, b"<b>two</b>");
 }
 
+/// Guarantee: documents/replacing
 #[test]
 fn a_document_lies_beside_other_things_and_takes_the_place_of_its_older_self_alone() {
     let memory = empty().into_heap().close();
@@ -129,6 +133,7 @@ fn a_document_lies_beside_other_things_and_takes_the_place_of_its_older_self_alo
     assert_eq!(documents.heap().root("data").unwrap().bytes, 200);
 }
 
+/// Guarantee: documents/limits
 #[test]
 fn a_page_that_is_too_much_is_a_typed_error_and_the_older_one_stays() {
     let mut documents = parsed("<p>old");
@@ -179,6 +184,7 @@ fn a_page_that_is_too_much_is_a_typed_error_and_the_older_one_stays() {
     }
 }
 
+/// Guarantee: documents/limits
 #[test]
 fn a_source_without_end_ends_at_the_limit() {
     struct Endless;
@@ -196,6 +202,7 @@ fn a_source_without_end_ends_at_the_limit() {
     assert!(refused.to_string().contains("more than 4194304 bytes of source"), "{refused}");
 }
 
+/// Guarantee: documents/limits
 #[test]
 fn a_page_that_is_too_deep_is_refused_long_before_its_end() {
     /// Opens one element in the other, and counts the bytes.
@@ -220,6 +227,8 @@ fn a_page_that_is_too_deep_is_refused_long_before_its_end() {
     }
 }
 
+/// Guarantee: documents/limits
+/// Guarantee: documents/depth
 #[test]
 fn a_deep_page_within_the_limit_is_walked_searched_written_and_dropped_without_recursion() {
     let options =
@@ -235,6 +244,7 @@ fn a_deep_page_within_the_limit_is_walked_searched_written_and_dropped_without_r
     assert_eq!(page.check().unwrap().nodes, 20_006);
 }
 
+/// Guarantee: documents/encodings
 #[test]
 fn bytes_that_are_no_utf_8_are_replaced_wherever_the_pieces_of_the_source_end() {
     struct Pieces<'a>(&'a [u8], usize);
@@ -255,6 +265,7 @@ fn bytes_that_are_no_utf_8_are_replaced_wherever_the_pieces_of_the_source_end() 
     }
 }
 
+/// Guarantee: documents/readers
 #[test]
 fn a_page_that_was_parsed_before_is_kept_as_if_it_had_been_parsed_there_also_in_a_heap_that_is_lent() {
     let parsed = parsed(PAGE);
@@ -298,6 +309,8 @@ fn text_of(source: &[u8], piece: usize, options: &ParseOptions) -> String {
 }
 
 /// The tokenizer was fed in pieces of 16 KiB, and threw a U+FEFF at the start of each away; that behind a script or a `<meta charset>`, too.
+///
+/// Guarantee: documents/encodings
 #[test]
 fn a_byte_order_mark_counts_at_the_start_alone() {
     let options = ParseOptions::default();
@@ -348,6 +361,8 @@ fn a_byte_order_mark_counts_at_the_start_alone() {
 }
 
 /// 80,000 attributes took 2.2 s, as the tokenizer compares each with all before it and hands over complete tags only.
+///
+/// Guarantee: documents/limits
 #[test]
 fn a_tag_with_too_many_attributes_is_read_no_further() {
     /// A tag without end, and how much of it was read.
@@ -403,6 +418,8 @@ fn a_tag_with_too_many_attributes_is_read_no_further() {
 }
 
 /// The parser's name of `xmlns` is one with a prefix of no letters, which was shown as `:xmlns`.
+///
+/// Guarantee: documents/namespaces
 #[test]
 fn attributes_of_svg_have_the_names_of_the_page() {
     let source = "<svg xmlns='http://www.w3.org/2000/svg' xmlns:xlink='http://www.w3.org/1999/xlink' xml:lang=de \

@@ -27,6 +27,7 @@ fn changed(source: &str, work: impl FnOnce(&mut Change<'_, '_>) -> Result<(), Do
     body(&reopened(&documents))
 }
 
+/// Guarantee: documents/edits
 #[test]
 fn nodes_are_put_moved_and_removed_and_texts_and_attributes_changed() {
     let find = |edit: &Change<'_, '_>, selector: &str| id(&edit.document().unwrap(), selector);
@@ -65,6 +66,7 @@ fn nodes_are_put_moved_and_removed_and_texts_and_attributes_changed() {
     assert_eq!(html, "<ul><li>3</li><li>first</li></ul><i></i>");
 }
 
+/// Guarantee: documents/edits
 #[test]
 fn a_document_that_is_changed_thousands_of_times_grows_moves_and_is_sound() {
     let mut documents = parsed("<ul></ul>");
@@ -93,6 +95,7 @@ fn a_document_that_is_changed_thousands_of_times_grows_moves_and_is_sound() {
     assert_eq!(select("li")[2_999].previous_sibling().unwrap().text().unwrap(), "29 98");
 }
 
+/// Guarantee: documents/invalid-changes
 #[test]
 fn what_no_tree_can_be_is_refused_and_the_rest_of_the_transaction_counts() {
     let mut documents = parsed("<!DOCTYPE html><div id=a><p id=b>text</p></div><template><i></i></template>");
@@ -139,6 +142,7 @@ fn what_no_tree_can_be_is_refused_and_the_rest_of_the_transaction_counts() {
     );
 }
 
+/// Guarantee: documents/invalid-changes
 #[test]
 fn a_template_that_is_made_has_contents_as_one_that_was_parsed() {
     let mut documents = parsed("<!DOCTYPE html><p>text");
@@ -166,6 +170,7 @@ fn a_template_that_is_made_has_contents_as_one_that_was_parsed() {
     assert_eq!(documents.open("page").unwrap().select(&Selector::parse("i").unwrap()).unwrap(), []);
 }
 
+/// Guarantee: documents/edits
 #[test]
 fn an_edit_that_returns_an_error_or_runs_out_of_room_leaves_what_was_there() {
     let mut documents = parsed("<p>kept");
@@ -197,6 +202,7 @@ fn an_edit_that_returns_an_error_or_runs_out_of_room_leaves_what_was_there() {
     assert_eq!(body(&reopened(&documents)), before);
 }
 
+/// Guarantee: documents/edits
 #[test]
 fn random_changes_are_those_of_a_plain_tree() {
     // A tree of vectors, changed in the same way.
@@ -277,6 +283,7 @@ fn random_changes_are_those_of_a_plain_tree() {
     assert_eq!(body(&documents), html(&plain, 0));
 }
 
+/// Guarantee: documents/queries
 #[test]
 fn a_query_of_a_changed_document_finds_what_is_there_in_its_new_order() {
     let mut documents = parsed("<ul><li id=a>1<li id=b>2</ul><ol></ol>");
@@ -326,6 +333,7 @@ fn a_query_of_a_changed_document_finds_what_is_there_in_its_new_order() {
     assert!(found(&documents, ".x").is_empty());
 }
 
+/// Guarantee: documents/serialise
 #[test]
 fn values_of_attributes_of_any_length_are_whole() {
     for length in [0, 1, 64, 65, 65_534, 65_535, 65_536, 200_000] {

@@ -6,6 +6,7 @@ mod links;
 
 use holdfast_region::Places;
 
+/// Guarantee: documents/readers
 #[test]
 fn the_example_in_rust_parses_once_and_marks_all_links() {
     let folder = tempfile::tempdir().unwrap();

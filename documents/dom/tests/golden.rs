@@ -23,6 +23,7 @@ fn bytes(words: &str) -> Vec<u8> {
     (0..digits.len() / 2).map(|at| u8::from_str_radix(&digits[at * 2..at * 2 + 2], 16).unwrap()).collect()
 }
 
+/// Guarantee: documents/versions
 #[test]
 fn a_document_of_version_1_is_read_and_a_page_still_becomes_one() {
     let now = parsed(PAGE);

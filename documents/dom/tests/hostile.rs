@@ -71,6 +71,8 @@ fn change<B: holdfast_heap::Backing>(edit: &mut Edit<'_, '_, B>, node: u32) -> R
     edit.remove(node)
 }
 
+/// Guarantee: documents/bounded-memory
+/// Guarantee: documents/damage
 #[test]
 fn every_flipped_bit_of_a_header_is_found_when_the_document_is_opened() {
     let (mut memory, start, _) = memory();
@@ -86,6 +88,8 @@ fn every_flipped_bit_of_a_header_is_found_when_the_document_is_opened() {
     }
 }
 
+/// Guarantee: documents/bounded-memory
+/// Guarantee: documents/damage
 #[test]
 fn tables_that_do_not_lie_in_the_document_are_found_although_the_sum_is_right() {
     let page = holdfast_dom::LoosePage::parse(PAGE.as_bytes(), &Default::default()).unwrap();
@@ -118,6 +122,8 @@ fn tables_that_do_not_lie_in_the_document_are_found_although_the_sum_is_right() 
     }
 }
 
+/// Guarantee: documents/bounded-memory
+/// Guarantee: documents/damage
 #[test]
 fn a_document_of_any_bytes_never_panics_hangs_or_gives_a_part_of_an_answer() {
     any_bytes(PAGE);
@@ -170,6 +176,8 @@ fn any_bytes(source: &str) {
     assert!(damaged > rounds / 4 && changed > rounds / 20, "{damaged} and {changed} of {rounds}");
 }
 
+/// Guarantee: documents/bounded-memory
+/// Guarantee: documents/damage
 #[test]
 fn circles_of_nodes_end_every_walk_query_and_change_as_damage() {
     let words = |document: &Document<'_>, name: &str| {
@@ -208,6 +216,7 @@ fn circles_of_nodes_end_every_walk_query_and_change_as_damage() {
     }
 }
 
+/// Guarantee: documents/bounded-memory
 #[test]
 fn a_document_node_that_claims_a_text_is_damage_to_all_who_copy_the_document() {
     let (memory, start, _) = memory();
@@ -222,6 +231,8 @@ fn a_document_node_that_claims_a_text_is_damage_to_all_who_copy_the_document() {
     }
 }
 
+/// Guarantee: documents/bounded-memory
+/// Guarantee: documents/damage
 #[test]
 fn a_change_that_meets_a_circle_after_its_first_store_takes_all_back_although_its_caller_goes_on() {
     let (memory, start, _) = memory();
@@ -243,6 +254,8 @@ fn a_change_that_meets_a_circle_after_its_first_store_takes_all_back_although_it
     assert_eq!(documents.into_heap().close().bytes()[start..start + 2_048], before);
 }
 
+/// Guarantee: documents/bounded-memory
+/// Guarantee: documents/damage
 #[test]
 fn elements_that_claim_the_same_attributes_are_damage_and_cost_no_more_than_there_are() {
     let many: String = (0..500).map(|n| format!(" a{n}")).collect();

@@ -124,6 +124,8 @@ fn ask_all(made: &mut Made) -> Option<Damage> {
     damage
 }
 
+/// Guarantee: documents/bounded-memory
+/// Guarantee: documents/damage
 #[test]
 fn nodes_that_are_child_and_sibling_at_a_time_do_not_multiply_the_work_of_has() {
     soon(|| {
@@ -135,6 +137,8 @@ fn nodes_that_are_child_and_sibling_at_a_time_do_not_multiply_the_work_of_has() 
     });
 }
 
+/// Guarantee: documents/bounded-memory
+/// Guarantee: documents/damage
 #[test]
 fn siblings_that_follow_themselves_at_every_level_end_as_damage() {
     soon(|| {
@@ -159,6 +163,8 @@ fn siblings_that_follow_themselves_at_every_level_end_as_damage() {
     });
 }
 
+/// Guarantee: documents/bounded-memory
+/// Guarantee: documents/damage
 #[test]
 fn whatever_the_links_say_every_query_ends() {
     soon(|| {
@@ -182,6 +188,7 @@ fn whatever_the_links_say_every_query_ends() {
     });
 }
 
+/// Guarantee: documents/queries
 #[test]
 fn a_sound_page_is_never_called_damaged_however_long_the_ways_of_a_selector_are() {
     let nested = "<!DOCTYPE html>".to_owned() + &"<div>".repeat(12) + "<b id=leaf>";
@@ -206,6 +213,7 @@ fn a_sound_page_is_never_called_damaged_however_long_the_ways_of_a_selector_are(
     }
 }
 
+/// Guarantee: documents/depth
 #[test]
 fn has_goes_down_to_its_limit_on_a_small_stack_and_no_further() {
     let deep = |levels: usize| {
@@ -253,6 +261,7 @@ fn shortest(mut work: impl FnMut()) -> Duration {
     times.min().unwrap()
 }
 
+/// Guarantee: documents/queries
 #[test]
 fn fields_of_a_disabled_set_are_not_each_looked_for_among_all_others() {
     let time = |fields: usize| {
@@ -281,6 +290,7 @@ fn row(many: u32, element_of: impl Fn() -> NodeRecord, text: (u32, u32)) -> Vec<
     nodes
 }
 
+/// Guarantee: documents/bounded-memory
 #[test]
 fn nodes_that_claim_the_same_texts_and_attributes_are_found_before_anything_is_copied() {
     let long = vec![b'x'; 10_000];
@@ -321,6 +331,7 @@ fn nodes_that_claim_the_same_texts_and_attributes_are_found_before_anything_is_c
     assert!(matches!(check(&mut made), DomError::Damaged(Damage::Text { .. })));
 }
 
+/// Guarantee: documents/bounded-memory
 #[test]
 fn a_check_finds_words_that_would_silently_change_what_queries_find() {
     let made = || Made::of(tree(2, [element(1, 0, 2, 0)]));
@@ -366,6 +377,7 @@ fn a_check_finds_words_that_would_silently_change_what_queries_find() {
     assert!(damage(in_order(tree(2, [element(1, 0, 2, 0), element(0, 0, 0, 0)]))).contains("node 3"));
 }
 
+/// Guarantee: documents/bounded-memory
 #[test]
 fn a_long_name_that_many_elements_have_is_not_written_without_end() {
     let name = "x".repeat(1 << 20);
@@ -383,6 +395,7 @@ fn a_long_name_that_many_elements_have_is_not_written_without_end() {
     assert!(matches!(written, Err(DomError::Damaged(Damage::Text { .. }))), "{written:?}");
 }
 
+/// Guarantee: documents/bounded-memory
 #[test]
 fn a_list_of_selectors_takes_no_table_of_names_that_a_document_only_claims() {
     let with_names = |many| Made { names: vec!["b"; many], ..Made::of(tree(2, [element(1, 0, 2, 0)])) };

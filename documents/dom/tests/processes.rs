@@ -111,6 +111,7 @@ fn part_that_changes_the_document_until_it_is_killed() {
     }
 }
 
+/// Guarantee: documents/edits
 #[test]
 fn a_kill_in_the_middle_of_changes_leaves_each_transaction_whole_or_not_at_all() {
     let place = tempfile::tempdir().unwrap();
@@ -152,6 +153,7 @@ fn part_that_parses_until_it_is_killed() {
     }
 }
 
+/// Guarantee: documents/replacing
 #[test]
 fn a_kill_while_a_page_takes_the_place_of_another_leaves_the_old_or_the_new_one() {
     let place = tempfile::tempdir().unwrap();
@@ -186,6 +188,7 @@ fn part_that_reads() {
     close(documents, region);
 }
 
+/// Guarantee: documents/readers
 #[test]
 fn several_processes_read_one_document_at_a_time() {
     let place = tempfile::tempdir().unwrap();

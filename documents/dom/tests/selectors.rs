@@ -112,6 +112,7 @@ fn closed(source: &str) -> String {
     text
 }
 
+/// Guarantee: documents/queries
 #[test]
 fn selectors_find_what_a_second_implementation_finds_on_real_pages() {
     let mut pages = common::pages();
@@ -154,6 +155,7 @@ fn ids(page: &Document<'_>, selector: &str) -> Vec<String> {
     found.iter().map(|node| node.html_id().unwrap_or("-").to_owned()).collect()
 }
 
+/// Guarantee: documents/queries
 #[test]
 fn what_the_other_implementation_does_not_know_is_as_the_specification_has_it() {
     let documents = parsed(
@@ -189,6 +191,7 @@ fn what_the_other_implementation_does_not_know_is_as_the_specification_has_it() 
     assert_eq!(around.html_id(), Some("d"));
 }
 
+/// Guarantee: documents/queries
 #[test]
 fn classes_and_identifiers_are_compared_without_case_in_a_page_of_old() {
     let old = parsed("<p id=X class=Y>");

@@ -18,6 +18,7 @@ use cases::{Case, read};
 use holdfast_dom::{Documents, ParseOptions};
 use holdfast_testkit::TestMemory;
 
+/// Guarantee: documents/html
 #[test]
 fn every_case_of_html5lib_is_as_expected_from_the_heap_opened_again() {
     let files = read(&common::folder("html5lib"));

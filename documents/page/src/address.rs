@@ -146,6 +146,7 @@ fn wrong(address: &str, reason: &'static str) -> PageError {
 mod tests {
     use super::*;
 
+    /// Guarantee: pages/no-local-files
     #[test]
     fn addresses_are_files_folders_and_what_servers_have() {
         let folder = tempfile::tempdir().unwrap();

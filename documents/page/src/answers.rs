@@ -181,6 +181,7 @@ pub(crate) fn lonely(heap: &Heap, views: &[String], but: &HashSet<String>) -> Ve
 mod tests {
     use super::*;
 
+    /// Guarantee: pages/servers
     #[test]
     fn what_a_server_said_is_read_as_it_was_written_and_every_flipped_bit_is_found() {
         let mut headers = Headers::default();

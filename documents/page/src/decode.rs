@@ -185,6 +185,8 @@ mod tests {
     use super::*;
 
     /// One mark belongs to the encoding; the parser takes away one more, so a second one is doubled.
+    ///
+    /// Guarantee: documents/encodings
     #[test]
     fn a_second_byte_order_mark_is_a_character() {
         let text_of = |bytes: &[u8], said: Option<&str>| {
@@ -206,6 +208,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: pages/encodings
     #[test]
     fn the_encoding_is_that_of_the_first_bytes_or_the_server_or_the_page() {
         let of = |bytes: &[u8], said: Option<&str>| encoding_of(bytes, said).name();

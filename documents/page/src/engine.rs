@@ -292,6 +292,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: pages/window-waits
     #[test]
     fn there_are_pixels_before_anything_is_recorded_and_nothing_is_for_nobody() {
         let (sender, made) = channel();
@@ -310,6 +311,7 @@ mod tests {
         assert!(rest.recorded.is_none() && rest.places.is_none(), "it was made before the pixels were there");
     }
 
+    /// Guarantee: pages/window-waits
     #[test]
     fn what_is_where_and_the_whole_page_come_after_the_pixels() {
         let (made, coming) = run(job()).unwrap();

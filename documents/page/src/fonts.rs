@@ -302,6 +302,7 @@ mod tests {
         assert_eq!(found, wanted);
     }
 
+    /// Guarantee: pages/changed
     #[test]
     fn the_stamp_changes_when_a_font_comes_or_goes() {
         let folder = tempfile::tempdir().unwrap();
@@ -323,6 +324,7 @@ mod tests {
         assert_eq!(folders().find(b"a fond"), None);
     }
 
+    /// Guarantee: pages/changed
     #[test]
     fn the_stamp_changes_with_the_users_language() {
         let of = |set: &str, value: &str| {
@@ -337,6 +339,8 @@ mod tests {
         assert_ne!(of("LANG", "ja"), of("LANG", "zh"));
     }
 
+    /// Guarantee: pages/changed
+    /// Guarantee: pages/fonts
     #[test]
     fn the_configuration_and_folders_behind_links_are_found_as_fontconfig_finds_them() {
         let folder = tempfile::tempdir().unwrap();

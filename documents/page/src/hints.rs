@@ -136,6 +136,7 @@ pub(crate) fn color(value: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// Guarantee: pages/svg
     #[test]
     fn each_value_of_a_page_is_one_rule_that_nothing_gets_out_of() {
         let source = "<body text=#123 link='red'><table border=3 cellpadding=4 cellspacing=x><font color=chucknorris \

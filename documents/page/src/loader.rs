@@ -430,6 +430,7 @@ pub(crate) fn pixels(bytes: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// Guarantee: pages/no-local-files
     #[test]
     fn what_a_page_may_ask_for_depends_on_where_it_is_from() {
         let schemes = ["data", "file", "http", "https", "ftp"];

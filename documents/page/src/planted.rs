@@ -52,6 +52,7 @@ fn entry(list: &List, about: &About) -> Vec<u8> {
     assemble(header, parts)
 }
 
+/// Guarantee: pages/planted
 #[test]
 fn commands_that_have_the_same_bytes_are_damage() {
     let mut planted = list();
@@ -63,6 +64,7 @@ fn commands_that_have_the_same_bytes_are_damage() {
     assert_eq!(painted, Err(StaleReason::Damaged(EntryDamage::Twice { what: "commands" })));
 }
 
+/// Guarantee: pages/planted
 #[test]
 fn images_and_fonts_that_have_the_same_bytes_are_damage() {
     let image = |at, width| ImageRecord { width, height: 2, is_bgra: false, is_premultiplied: false, at };
@@ -77,6 +79,7 @@ fn images_and_fonts_that_have_the_same_bytes_are_damage() {
     assert_eq!(opened(&about), Err(EntryDamage::Twice { what: "fonts" }));
 }
 
+/// Guarantee: pages/planted
 #[test]
 fn an_image_with_more_pixels_than_numbers_go_lies_outside() {
     let image =
@@ -86,6 +89,7 @@ fn an_image_with_more_pixels_than_numbers_go_lies_outside() {
     assert_eq!(supplied, Err(StaleReason::Damaged(EntryDamage::Outside { what: "image" })));
 }
 
+/// Guarantee: pages/planted
 #[test]
 fn a_font_file_is_read_once_however_many_records_name_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -215,6 +215,7 @@ mod tests {
         (0..pixels).flat_map(pixel).collect()
     }
 
+    /// Guarantee: pages/kept-pixels
     #[test]
     fn pixels_come_out_as_they_went_in() {
         let noise: Vec<u8> =
@@ -233,6 +234,7 @@ mod tests {
         assert!(pack(&noise, (0, 0)).is_empty(), "it is not worth it");
     }
 
+    /// Guarantee: pages/kept-pixels
     #[test]
     fn pixels_that_are_fewer_or_more_or_cut_are_damage() {
         let raw = drawn(5_000);
@@ -245,6 +247,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: pages/kept-pixels
     #[test]
     fn whatever_bits_are_flipped_as_many_bytes_come_out_or_none() {
         let raw = drawn(2_000);
@@ -260,6 +263,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: pages/kept-pixels
     #[test]
     fn what_would_become_more_than_the_viewport_is_damage_before_memory_is_taken_for_it() {
         let bomb = lz4_flex::block::compress(&vec![0; 32 << 20]);
@@ -275,6 +279,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: pages/kept-pixels
     #[test]
     fn pixels_of_a_viewport_that_is_too_large_are_not_copied() {
         let pixels = |bytes: usize| Pixels { width: 1, height: (bytes / 4) as u32, bytes: vec![0; bytes] };

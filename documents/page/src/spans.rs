@@ -125,6 +125,7 @@ mod tests {
         )
     }
 
+    /// Guarantee: pages/too-much
     #[test]
     fn cells_end_with_their_group_and_with_the_columns() {
         let text = |columns: u32, rows: u32| (Some(columns.to_string()), Some(rows.to_string()));

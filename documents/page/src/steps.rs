@@ -251,6 +251,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
+    /// Guarantee: pages/memory
     #[test]
     fn a_panic_of_the_engine_is_a_typed_error_with_its_words() {
         let made =
@@ -262,6 +263,7 @@ mod tests {
         assert!(matches!(&made, Err(PageError::Engine { message }) if message == "plain"), "{made:?}");
     }
 
+    /// Guarantee: pages/memory
     #[test]
     fn an_engine_that_does_not_end_is_left_to_itself() {
         let (sender, receiver) = channel::<()>();
@@ -286,6 +288,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: pages/window-waits
     #[test]
     fn what_is_painted_is_handed_out_before_the_page_is_recorded() {
         let (sender, go_on) = channel();
@@ -303,6 +306,7 @@ mod tests {
         assert_eq!(is_told.try_recv(), Ok(()), "what is there already is told at once");
     }
 
+    /// Guarantee: pages/window-waits
     #[test]
     fn a_panic_while_the_page_is_recorded_takes_no_pixels_away() {
         let (sender, go_on) = channel();
@@ -312,6 +316,7 @@ mod tests {
         assert_eq!(coming.get(), Err(&RecordError::Engine { message: "node 7 is gone".to_owned() }));
     }
 
+    /// Guarantee: pages/window-waits
     #[test]
     fn a_record_that_is_not_made_in_time_is_waited_for_once() {
         let (hand, coming) = held::ends_within::<(), ()>(Duration::from_millis(20), |()| ());
@@ -324,6 +329,8 @@ mod tests {
         assert_eq!(coming.get(), Err(&RecordError::TimeOut { seconds: 0 }), "it does not change any more");
     }
 
+    /// Guarantee: pages/import-kills
+    /// Guarantee: pages/memory
     #[test]
     fn the_stack_of_an_engine_that_is_done_is_free_when_that_is_told() {
         use std::sync::atomic::{AtomicBool, Ordering};
@@ -352,6 +359,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: pages/window-waits
     #[test]
     fn a_record_that_nobody_wants_is_not_begun_and_told_to_nobody() {
         let (sender, go_on) = channel();

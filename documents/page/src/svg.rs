@@ -473,6 +473,7 @@ mod tests {
         Ok((String::from_utf8(bytes).unwrap(), vetted))
     }
 
+    /// Guarantee: pages/svg-bounds
     #[test]
     fn references_out_of_a_picture_are_taken_away() {
         for href in [
@@ -501,6 +502,7 @@ mod tests {
         assert!(!String::from_utf8(bytes).unwrap().contains("href="));
     }
 
+    /// Guarantee: pages/svg-bounds
     #[test]
     fn what_is_used_again_and_again_is_counted_each_time() {
         let doubling = |levels: usize, element: &dyn Fn(usize) -> String| -> String {
@@ -539,6 +541,7 @@ mod tests {
         assert!(vetted(&format!("{}{}", "<g>".repeat(1_100), "</g>".repeat(1_100))).is_err());
     }
 
+    /// Guarantee: pages/svg-bounds
     #[test]
     fn entities_and_compressed_bytes_are_bounded() {
         let entity = |value: &str, body: &str| {
@@ -562,6 +565,7 @@ mod tests {
         );
     }
 
+    /// Guarantee: pages/svg
     #[test]
     fn patterns_are_not_painted_and_said() {
         let (text, found) = vetted(

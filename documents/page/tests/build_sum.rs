@@ -6,6 +6,7 @@ mod sum;
 
 use std::path::Path;
 
+/// Guarantee: pages/changed
 #[test]
 fn another_source_manifest_or_target_is_another_build() {
     let folder = tempfile::tempdir().unwrap();
@@ -45,6 +46,7 @@ fn another_source_manifest_or_target_is_another_build() {
     assert!(one != sum("target"));
 }
 
+/// Guarantee: pages/changed
 #[test]
 fn what_draws_is_in_the_sum() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -125,6 +125,7 @@ mod tests {
     use super::*;
     use crate::report::{Counters, HeapStatus};
 
+    /// Guarantee: keeper/status
     #[test]
     fn every_metric_has_a_help_a_type_and_a_value() {
         let heap = HeapStatus {

@@ -138,6 +138,7 @@ mod tests {
         assert_eq!(parse(&bytes), Some(Ok(Ask::Flush)));
     }
 
+    /// Guarantee: keeper/clients
     #[test]
     fn what_is_wrong_is_refused_with_a_reason() {
         let refused = |bytes: &[u8], reason: &str| {

@@ -204,6 +204,8 @@ pub(crate) fn image_bytes(heap: &RegionSummary) -> u64 {
 mod tests {
     use super::*;
 
+    /// Guarantee: keeper/background
+    /// Guarantee: keeper/one-slow-writer
     #[test]
     fn over_a_long_time_no_more_is_written_than_the_rate_allows() {
         let mut allowance = Allowance::new(100, 1000);

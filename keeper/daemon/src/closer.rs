@@ -179,6 +179,7 @@ mod tests {
 
     use super::*;
 
+    /// Guarantee: keeper/descriptors
     #[test]
     fn an_end_is_told_at_once_and_takes_no_thread_if_no_descriptor_lies_unread() {
         let closer = Closer::new(1);
@@ -189,6 +190,7 @@ mod tests {
         assert_eq!(ours.read(&mut [0; 8]).unwrap(), 0);
     }
 
+    /// Guarantee: keeper/descriptors
     #[test]
     fn what_is_parked_is_closed_when_the_threads_get_to_it() {
         let closer = Closer::new(4);
@@ -207,6 +209,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: keeper/descriptors
     #[test]
     fn more_descriptors_than_there_is_room_for_stay_where_they_are() {
         let closer = Closer::new(1);

@@ -123,6 +123,7 @@ impl PoolLimit {
 mod tests {
     use super::*;
 
+    /// Guarantee: keeper/pool-limit
     #[test]
     fn the_default_limit_follows_the_machine() {
         let memory = Memory::of_this_process().unwrap().bytes();

@@ -337,6 +337,8 @@ mod tests {
         end(stopped);
     }
 
+    /// Guarantee: keeper/one-slow-writer
+    /// Guarantee: keeper/stopped-programs
     #[test]
     fn who_goes_on_although_he_was_stopped_costs_only_his_own_heaps() {
         let pool = tempfile::tempdir().unwrap();
@@ -353,6 +355,7 @@ mod tests {
         end(other);
     }
 
+    /// Guarantee: keeper/stopped-programs
     #[test]
     fn whom_a_killed_keeper_left_goes_on_and_a_later_process_with_that_pid_is_left_alone() {
         let pool = tempfile::tempdir().unwrap();

@@ -69,6 +69,7 @@ mod tests {
         Memory::below(root.path()).unwrap()
     }
 
+    /// Guarantee: keeper/pool-limit
     #[test]
     fn the_lowest_limit_of_control_groups_counts() {
         assert_eq!(memory("", &[]).bytes(), TOTAL);

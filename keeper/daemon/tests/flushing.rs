@@ -19,6 +19,7 @@ fn a_child_plays_its_role() {
     play();
 }
 
+/// Guarantee: keeper/flush
 #[test]
 fn what_running_programs_had_stored_is_there_after_the_machine_went_and_they_go_on() {
     let home = Home::new();
@@ -41,6 +42,7 @@ fn what_running_programs_had_stored_is_there_after_the_machine_went_and_they_go_
     assert_eq!(home.number("quiet"), (Opened::Cold, 5));
 }
 
+/// Guarantee: keeper/flush
 #[test]
 fn a_program_that_stores_without_a_pause_is_saved_whole() {
     let home = Home::new();
@@ -57,6 +59,7 @@ fn a_program_that_stores_without_a_pause_is_saved_whole() {
     assert_eq!(home.number("words").0, Opened::Rescued);
 }
 
+/// Guarantee: keeper/what-fits
 #[test]
 fn what_does_not_fit_into_the_time_is_told_and_what_is_worth_most_goes_first() {
     let home = Home::new();
@@ -78,6 +81,7 @@ fn what_does_not_fit_into_the_time_is_told_and_what_is_worth_most_goes_first() {
     assert_eq!((report.saved[0].name.as_str(), report.left.len()), ("large", 0));
 }
 
+/// Guarantee: keeper/what-fits
 #[test]
 fn a_store_without_room_keeps_what_fits_and_tells_what_does_not() {
     let both = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -100,6 +104,8 @@ fn a_store_without_room_keeps_what_fits_and_tells_what_does_not() {
 }
 
 /// Row D1: the keeper is killed while it flushes, at any moment.
+///
+/// Guarantee: keeper/killed-keeper
 #[test]
 fn a_keeper_that_is_killed_in_a_flush_leaves_nobody_stopped_and_no_half_copy() {
     let home = Home::new();
@@ -126,6 +132,7 @@ fn a_keeper_that_is_killed_in_a_flush_leaves_nobody_stopped_and_no_half_copy() {
     assert_eq!(home.number("words"), (Opened::Rescued, 7));
 }
 
+/// Guarantee: keeper/one-keeper
 #[test]
 fn a_home_has_one_keeper() {
     let home = Home::new();
@@ -136,6 +143,7 @@ fn a_home_has_one_keeper() {
     home.keeper(config());
 }
 
+/// Guarantee: keeper/stopped-programs
 #[test]
 fn a_program_that_a_person_stopped_is_saved_and_stays_stopped() {
     let home = Home::new();
@@ -150,6 +158,8 @@ fn a_program_that_a_person_stopped_is_saved_and_stays_stopped() {
 }
 
 /// A native applet has the image of its heap mapped, and its host the lock.
+///
+/// Guarantee: keeper/flush
 #[test]
 fn whoever_stores_to_what_another_process_has_locked_is_stopped_as_well() {
     let home = Home::new();
@@ -178,6 +188,9 @@ while True: time.sleep(0.001)";
 }
 
 /// Nobody else may pay for a program that another one, or a person, wakes up while it is copied.
+///
+/// Guarantee: keeper/one-slow-writer
+/// Guarantee: keeper/stopped-programs
 #[test]
 fn a_heap_whose_writer_does_not_stand_still_costs_no_other_heap_its_copy() {
     let home = Home::new();
@@ -214,6 +227,8 @@ impl Drop for Killed {
 }
 
 /// `/proc/PID` of such a process says what its first thread is: a zombie without memory.
+///
+/// Guarantee: keeper/stopped-programs
 #[test]
 fn a_program_whose_first_thread_has_ended_is_stopped_like_any_other() {
     let home = Home::new();

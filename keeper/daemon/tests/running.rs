@@ -65,6 +65,8 @@ impl Running {
     }
 }
 
+/// Guarantee: keeper/flush
+/// Guarantee: keeper/signals
 #[test]
 fn a_keeper_answers_flushes_and_ends_with_everything_saved() {
     let running = Running::new();
@@ -93,6 +95,8 @@ fn a_keeper_answers_flushes_and_ends_with_everything_saved() {
     assert_eq!(home.number("words"), (Opened::Rescued, 7));
 }
 
+/// Guarantee: keeper/flush
+/// Guarantee: keeper/signals
 #[test]
 fn a_power_button_that_is_held_and_a_battery_that_runs_out_save_everything() {
     let running = Running::new();
@@ -127,6 +131,8 @@ fn a_power_button_that_is_held_and_a_battery_that_runs_out_save_everything() {
 }
 
 /// Rows D2 to D4.
+///
+/// Guarantee: keeper/clients
 #[test]
 fn clients_that_hang_up_or_send_garbage_cost_nobody_else_anything() {
     let running = Running::new();
@@ -169,6 +175,8 @@ fn clients_that_hang_up_or_send_garbage_cost_nobody_else_anything() {
 }
 
 /// Row D1: the keeper is killed while requests are under way; whoever asks the next one gets an answer.
+///
+/// Guarantee: keeper/killed-keeper
 #[test]
 fn a_keeper_that_is_killed_in_a_request_is_followed_by_one_that_answers() {
     let mut running = Running::new();
@@ -186,6 +194,7 @@ fn a_keeper_that_is_killed_in_a_request_is_followed_by_one_that_answers() {
     }
 }
 
+/// Guarantee: keeper/idle
 #[test]
 fn an_idle_keeper_uses_next_to_no_processor_time() {
     let running = Running::new();

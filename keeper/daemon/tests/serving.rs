@@ -27,6 +27,8 @@ fn kind(error: &KeeperError) -> Option<RefusedKind> {
 }
 
 /// Of an earlier attempt: the keeper took the region back and never looked at what had been stored.
+///
+/// Guarantee: keeper/stored
 #[test]
 fn what_a_borrower_stored_is_there_for_the_next_one_however_it_left() {
     let serving = Serving::new("");
@@ -64,6 +66,7 @@ fn what_a_borrower_stored_is_there_for_the_next_one_however_it_left() {
     assert_eq!(found, Some(3), "it was killed");
 }
 
+/// Guarantee: keeper/stored
 #[test]
 fn a_commit_at_level_power_is_in_the_store_and_one_at_process_survives_both_programs() {
     let mut serving = Serving::new("");
@@ -125,6 +128,8 @@ fn a_region_is_one_programs_at_a_time_and_is_removed_when_nobody_has_it() {
 }
 
 /// Of an earlier attempt: the next keeper found an image in which a program was storing, and believed half of it.
+///
+/// Guarantee: keeper/leases
 #[test]
 fn while_a_borrower_of_a_dead_keeper_lives_nobody_else_gets_its_region_and_nothing_torn_is_believed() {
     let mut serving = Serving::new("");
@@ -155,6 +160,8 @@ fn while_a_borrower_of_a_dead_keeper_lives_nobody_else_gets_its_region_and_nothi
 }
 
 /// Of an earlier attempt: descriptors piled up for a client that never took them.
+///
+/// Guarantee: keeper/descriptors
 #[test]
 fn descriptors_that_nobody_takes_are_taken_back() {
     let serving = Serving::new("patience=300 connections=16");
@@ -183,6 +190,8 @@ fn descriptors_that_nobody_takes_are_taken_back() {
 }
 
 /// Of an earlier attempt: lengths from a header that the borrower had written. Here there is none in what it gets.
+///
+/// Guarantee: keeper/no-resize
 #[test]
 fn a_borrower_can_change_no_size_and_no_keeper_dies_of_what_it_stores() {
     let serving = Serving::new("");
@@ -211,6 +220,8 @@ fn a_borrower_can_change_no_size_and_no_keeper_dies_of_what_it_stores() {
 }
 
 /// Of an earlier attempt: a client came back after the keeper's death, and wrote over what another program had stored.
+///
+/// Guarantee: keeper/leases
 #[test]
 fn who_comes_back_is_refused_if_another_program_had_the_region_in_between() {
     let mut serving = Serving::new("");
@@ -246,6 +257,7 @@ fn who_comes_back_is_refused_if_another_program_had_the_region_in_between() {
     assert_eq!(raw.refusal(), "superseded");
 }
 
+/// Guarantee: keeper/leases
 #[test]
 fn only_the_image_that_was_lent_resumes_a_loan() {
     let serving = Serving::new("");
@@ -269,6 +281,9 @@ fn only_the_image_that_was_lent_resumes_a_loan() {
 }
 
 /// Of an earlier attempt: closing failed for no reason but that the keeper was another one.
+///
+/// Guarantee: keeper/closing
+/// Guarantee: keeper/keeper-dies
 #[test]
 fn closing_after_the_keepers_death_succeeds_with_the_next_keeper_and_says_so_without_one() {
     let mut serving = Serving::new("");
@@ -293,6 +308,7 @@ fn closing_after_the_keepers_death_succeeds_with_the_next_keeper_and_says_so_wit
     assert_eq!(load_from(&serving.open("words")), Some(5));
 }
 
+/// Guarantee: keeper/emergency
 #[test]
 fn what_is_lent_is_saved_in_an_emergency_also_while_its_program_stores() {
     let mut serving = Serving::new("");
@@ -321,6 +337,7 @@ fn what_is_lent_is_saved_in_an_emergency_also_while_its_program_stores() {
     assert!(opened == Opened::Rescued && number >= 1);
 }
 
+/// Guarantee: keeper/idle
 #[test]
 fn a_keeper_whose_borrowers_are_silent_sleeps() {
     let serving = Serving::new("");

@@ -59,6 +59,9 @@ fn life(borrower: &Borrower) {
 }
 
 /// Row D1: whichever step it is, the same request succeeds with the next keeper, and nothing of it is done twice or half.
+///
+/// Guarantee: keeper/keeper-dies
+/// Guarantee: keeper/killed-keeper
 #[test]
 fn a_keeper_that_dies_at_any_phase_of_a_request_costs_a_program_nothing() {
     for phase in Phase::ALL {
@@ -131,6 +134,8 @@ fn frame(numbers: &mut Numbers) -> Vec<u8> {
 }
 
 /// Rows D2 to D4: half frames, malformed ones, hang-ups at any moment, and somebody else who is served all the while.
+///
+/// Guarantee: keeper/garbage
 #[test]
 fn a_hundred_thousand_frames_of_all_kinds_harm_nobody() {
     const FRAMES: usize = 100_000;
@@ -161,6 +166,7 @@ fn a_hundred_thousand_frames_of_all_kinds_harm_nobody() {
     assert!(soon(|| serving.descriptors() <= before + 1), "{} and {before}", serving.descriptors());
 }
 
+/// Guarantee: keeper/garbage
 #[test]
 fn what_is_no_request_is_refused_by_kind_and_the_keeper_hangs_up() {
     let serving = Serving::new("patience=200");
@@ -203,6 +209,8 @@ fn lingering() -> (TcpStream, TcpStream) {
 }
 
 /// Of an earlier attempt: whoever could connect stopped the keeper for as long as he liked.
+///
+/// Guarantee: keeper/descriptors
 #[test]
 fn a_descriptor_whose_closing_takes_long_keeps_nobody_waiting() {
     let mut serving = Serving::new("connections=8 patience=500");
@@ -240,6 +248,8 @@ fn a_descriptor_whose_closing_takes_long_keeps_nobody_waiting() {
 }
 
 /// Row D3: no descriptor is left.
+///
+/// Guarantee: keeper/garbage
 #[test]
 fn a_keeper_without_descriptors_refuses_and_serves_on() {
     let serving = Serving::new("connections=64");
@@ -260,6 +270,7 @@ fn a_keeper_without_descriptors_refuses_and_serves_on() {
     assert_eq!(load_from(&serving.open("words")), Some(49));
 }
 
+/// Guarantee: keeper/garbage
 #[test]
 fn a_keeper_with_few_descriptors_lends_no_more_than_it_can() {
     let serving = Serving::new("descriptors=80 connections=64");
@@ -280,6 +291,8 @@ fn a_keeper_with_few_descriptors_lends_no_more_than_it_can() {
 }
 
 /// Row D4: memory for what a program stores is refused before the program can store there.
+///
+/// Guarantee: keeper/garbage
 #[test]
 fn a_pool_without_room_refuses_growth_and_keeps_what_there_is() {
     let Some(serving) = Serving::in_small_pool(10) else { return };

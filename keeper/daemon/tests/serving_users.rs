@@ -28,6 +28,7 @@ fn asked(serving: &Serving, user: u32, what: &str, name: &str) -> Option<String>
     Some(said)
 }
 
+/// Guarantee: keeper/users-apart
 #[test]
 fn a_users_region_is_for_others_neither_opened_nor_named_nor_listed_nor_measured() {
     let serving = Serving::new("users=all");
@@ -57,6 +58,7 @@ fn a_users_region_is_for_others_neither_opened_nor_named_nor_listed_nor_measured
     assert_eq!(mode & 0o077, 0);
 }
 
+/// Guarantee: keeper/stored
 #[test]
 fn what_a_killed_program_of_another_user_had_stored_is_there_for_that_user() {
     let serving = Serving::new(&format!("users={ALICE}"));
@@ -76,6 +78,7 @@ fn what_a_killed_program_of_another_user_had_stored_is_there_for_that_user() {
     assert_eq!(bytes[..8], 6_u64.to_le_bytes());
 }
 
+/// Guarantee: keeper/admission
 #[test]
 fn who_was_not_let_in_is_refused_with_a_word_that_says_what_to_do() {
     let serving = Serving::new(&format!("users={ALICE}"));
@@ -84,6 +87,7 @@ fn who_was_not_let_in_is_refused_with_a_word_that_says_what_to_do() {
     assert_eq!(asked(&serving, ALICE, "open", "words").unwrap(), "opened");
 }
 
+/// Guarantee: keeper/quotas
 #[test]
 fn quotas_bound_bytes_regions_and_connections_of_a_user_and_of_all() {
     let serving = Serving::new("bytes=8388608 regions=3 connections=4 total=9437184");
@@ -122,6 +126,7 @@ fn quotas_bound_bytes_regions_and_connections_of_a_user_and_of_all() {
     assert_eq!((status.bytes, status.total_bytes), (8 << 20, 9 << 20));
 }
 
+/// Guarantee: keeper/quotas
 #[test]
 fn what_all_users_may_have_together_is_bounded_as_well() {
     let serving = Serving::new("users=all total=3145728");
@@ -133,6 +138,8 @@ fn what_all_users_may_have_together_is_bounded_as_well() {
 }
 
 /// Of an earlier attempt: one who sent without a pause was answered without a pause.
+///
+/// Guarantee: keeper/fairness
 #[test]
 fn a_user_who_floods_keeps_nobody_else_waiting() {
     let serving = Serving::new("users=all");
@@ -150,6 +157,7 @@ fn a_user_who_floods_keeps_nobody_else_waiting() {
     flood.kill();
 }
 
+/// Guarantee: keeper/status
 #[test]
 fn status_and_metrics_tell_what_each_user_has() {
     let serving = Serving::new("");

@@ -16,6 +16,8 @@ fn a_child_plays_its_role() {
     play();
 }
 
+/// Guarantee: keeper/background
+/// Guarantee: keeper/one-slow-writer
 #[test]
 fn a_heap_of_a_program_that_died_is_checkpointed_and_one_that_is_open_is_copied_once() {
     let home = Home::new();
@@ -34,6 +36,8 @@ fn a_heap_of_a_program_that_died_is_checkpointed_and_one_that_is_open_is_copied_
     assert_eq!(home.number("open"), (Opened::Rescued, 7));
 }
 
+/// Guarantee: keeper/background
+/// Guarantee: keeper/one-slow-writer
 #[test]
 fn a_heap_that_is_never_quiet_has_its_writer_stopped_for_a_copy_after_two_windows() {
     let home = Home::new();
@@ -56,6 +60,8 @@ fn a_heap_that_is_never_quiet_has_its_writer_stopped_for_a_copy_after_two_window
     assert_eq!(home.number("words").0, Opened::Rescued);
 }
 
+/// Guarantee: keeper/background
+/// Guarantee: keeper/one-slow-writer
 #[test]
 fn what_the_write_rate_leaves_no_room_for_is_put_off() {
     let home = Home::new();
@@ -76,6 +82,7 @@ fn used_s_ago(home: &Home, name: &str, seconds: u64) {
     image.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
 }
 
+/// Guarantee: keeper/eviction
 #[test]
 fn a_pool_that_is_too_full_loses_the_images_longest_unused_and_opening_brings_them_back() {
     let home = Home::new();
@@ -105,6 +112,8 @@ fn a_pool_that_is_too_full_loses_the_images_longest_unused_and_opening_brings_th
 }
 
 /// Whoever opens a heap at that moment waits for it, and is not told that somebody holds it.
+///
+/// Guarantee: keeper/eviction
 #[test]
 fn a_heap_that_is_being_evicted_opens_all_the_same() {
     let home = Home::new();
@@ -124,6 +133,8 @@ fn a_heap_that_is_being_evicted_opens_all_the_same() {
 }
 
 /// Row D1: the keeper is killed while it evicts, at any moment.
+///
+/// Guarantee: keeper/killed-keeper
 #[test]
 fn a_keeper_that_is_killed_in_an_eviction_loses_nothing() {
     let home = Home::new();

@@ -50,6 +50,8 @@ fn no_unit_is_ordered_against_a_template() {
 }
 
 /// A limit for phones evicts the kept pages of every other machine.
+///
+/// Guarantee: keeper/pool-limit
 #[test]
 fn units_leave_the_limit_of_the_pool_to_the_machine() {
     for unit in ["system", "user"].into_iter().flat_map(units) {

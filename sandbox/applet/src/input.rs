@@ -57,6 +57,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
+    /// Guarantee: sandbox/changed-pages
     #[test]
     fn what_is_typed_is_passed_on_and_who_passes_it_on_ends_with_the_applet() {
         let (silent, mut typist) = pipe().unwrap();

@@ -122,6 +122,7 @@ fn refuse(
 mod tests {
     use super::*;
 
+    /// Guarantee: sandbox/limits-are-named
     #[test]
     fn a_limit_that_a_sandbox_cannot_keep_is_refused_by_name() {
         let fuel = Limits { fuel: Some(1), ..Limits::default() };

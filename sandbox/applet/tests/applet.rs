@@ -123,6 +123,7 @@ fn read_value(region: &mut Region) -> (u64, Opened) {
     (value, opened)
 }
 
+/// Guarantee: heap/rollback-after-trap
 #[test]
 fn an_open_transaction_is_rolled_back_by_the_host_after_a_trap() {
     let scratch = Scratch::new();

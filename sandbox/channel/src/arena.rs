@@ -235,6 +235,7 @@ mod tests {
         assert_eq!(&found, b"from applet");
     }
 
+    /// Guarantee: applets/buffers
     #[test]
     fn only_parts_of_a_buffer_are_located_in_it() {
         let channel = channel();
@@ -250,6 +251,7 @@ mod tests {
         assert_eq!(at(0, 0), None);
     }
 
+    /// Guarantee: applets/buffers
     #[test]
     fn a_dropped_buffer_gives_its_memory_back_and_a_new_one_is_zero() {
         let channel = channel();
@@ -286,6 +288,7 @@ mod tests {
     }
 
     proptest! {
+        /// Guarantee: applets/buffers
         #[test]
         fn buffers_never_overlap(sizes in prop::collection::vec((1_u64..200_000, any::<bool>()), 1..60)) {
             let mut taken: Vec<Range<u64>> = Vec::new();

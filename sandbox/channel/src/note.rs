@@ -55,6 +55,7 @@ pub fn keeps_order(owner: &[u8], kind: u32, content: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    /// Guarantee: heap/order-promises
     #[test]
     fn a_promise_is_told_from_other_notes_and_longer_ones_may_come() {
         assert!(keeps_order(b"Holdfast", 1, &[1, 0, 0, 0]));

@@ -56,6 +56,7 @@ fn hostile(memory: &ChannelMemory) -> (SharedMemory, Shared) {
     (other, shared)
 }
 
+/// Guarantee: applets/message-order
 #[test]
 fn messages_of_every_size_arrive_in_both_directions() {
     let Pair { mut host, mut applet, .. } = pair();
@@ -114,6 +115,7 @@ fn the_names_of_exports_arrive() {
     assert!(names.iter().eq(["add", "größe"]));
 }
 
+/// Guarantee: applets/message-size
 #[test]
 fn a_message_that_is_too_long_stays_until_there_is_room_or_it_is_passed_over() {
     let Pair { mut host, mut applet, .. } = pair();
@@ -134,6 +136,7 @@ fn a_message_that_is_too_long_stays_until_there_is_room_or_it_is_passed_over() {
     assert_eq!(host.try_receive(&mut payload, 10, Deadline::NOW), Ok(None));
 }
 
+/// Guarantee: applets/message-size
 #[test]
 fn a_message_in_many_records_is_refused_at_its_first_and_can_be_passed_over() {
     let Pair { mut host, mut applet, .. } = pair();
@@ -152,6 +155,8 @@ fn a_message_in_many_records_is_refused_at_its_first_and_can_be_passed_over() {
     });
 }
 
+/// Guarantee: applets/bounded-waits
+/// Guarantee: applets/deadlines
 #[test]
 fn a_deadline_ends_every_wait_in_time() {
     let Pair { mut host, mut applet, .. } = pair();
@@ -180,6 +185,8 @@ fn a_deadline_ends_every_wait_in_time() {
     assert_eq!(host.peek(deadline), Err(ChannelError::HalfDone));
 }
 
+/// Guarantee: applets/bounded-waits
+/// Guarantee: applets/deadlines
 #[test]
 fn who_always_has_a_message_ready_holds_nobody_past_the_deadline() {
     let Pair { mut host, mut applet, .. } = pair();
@@ -219,6 +226,7 @@ fn a_peer_that_is_gone_ends_the_wait_at_once_and_its_last_messages_count() {
     assert_eq!(host.receive(&mut Vec::new(), 4, Deadline::NEVER), Err(ChannelError::PeerGone));
 }
 
+/// Guarantee: applets/death-ends-waits
 #[test]
 fn a_bell_is_heard_in_whatever_moment_of_a_wait_it_rings() {
     for trial in 0..300 {
@@ -243,6 +251,7 @@ fn a_bell_is_heard_in_whatever_moment_of_a_wait_it_rings() {
     }
 }
 
+/// Guarantee: applets/death-ends-waits
 #[test]
 fn a_bell_is_heard_also_when_the_peer_plays_with_the_words() {
     for _ in 0..20 {
@@ -274,6 +283,7 @@ fn a_bell_is_heard_also_when_the_peer_plays_with_the_words() {
     }
 }
 
+/// Guarantee: applets/bounded-waits
 #[test]
 fn a_bell_is_heard_also_when_the_peer_moved_the_sleeper_to_another_word() {
     let Pair { mut host, bell, memory, .. } = pair();
@@ -302,6 +312,7 @@ fn a_bell_is_heard_also_when_the_peer_moved_the_sleeper_to_another_word() {
     assert_eq!(ended, Err(ChannelError::PeerGone));
 }
 
+/// Guarantee: applets/cancel
 #[test]
 fn an_interrupt_in_the_middle_of_a_message_waits_for_its_end() {
     let Pair { mut host, mut applet, bell, .. } = pair();
@@ -402,6 +413,7 @@ fn an_interrupt_that_was_taken_back_does_not_meet_a_later_message() {
     });
 }
 
+/// Guarantee: applets/cancel
 #[test]
 fn an_interrupt_ends_the_wait_for_a_peer_that_stopped_in_the_middle_of_a_message() {
     let Pair { mut host, bell, memory, .. } = pair();
@@ -473,6 +485,8 @@ impl Wait for Restless {
     fn wake(&self, _: &AtomicU32) {}
 }
 
+/// Guarantee: applets/bounded-waits
+/// Guarantee: applets/deadlines
 #[test]
 fn who_wakes_the_other_side_again_and_again_for_nothing_breaks_the_channel() {
     let layout = Layout::new(RING_BYTES, 0).unwrap();

@@ -148,6 +148,7 @@ fn large_inputs_and_results_pass_through_a_small_ring() {
     applet.end();
 }
 
+/// Guarantee: applets/message-order
 #[test]
 fn a_stream_arrives_in_order_and_waits_for_a_slow_reader() {
     let mut applet = Applet::start("stream", 4096);
@@ -179,6 +180,8 @@ fn a_shared_buffer_is_read_and_written_by_both() {
     applet.end();
 }
 
+/// Guarantee: applets/bounded-waits
+/// Guarantee: applets/deadlines
 #[test]
 fn an_applet_that_does_not_read_holds_nobody_past_the_deadline() {
     let mut applet = Applet::start("ignore", 4096);
@@ -203,6 +206,7 @@ fn watch(applet: &mut Applet) -> thread::JoinHandle<Instant> {
     })
 }
 
+/// Guarantee: applets/death-ends-waits
 #[test]
 fn the_death_of_an_applet_ends_the_wait_for_it_within_a_second() {
     let wait = || {
@@ -219,6 +223,7 @@ fn the_death_of_an_applet_ends_the_wait_for_it_within_a_second() {
     assert!((0..5).any(|_| wait() < Duration::from_secs(1)));
 }
 
+/// Guarantee: applets/death-ends-waits
 #[test]
 fn what_an_applet_answered_before_it_died_counts() {
     let mut applet = Applet::start("answer and die", 4096);
@@ -229,6 +234,7 @@ fn what_an_applet_answered_before_it_died_counts() {
     assert_eq!(applet.answer(), Err(ChannelError::PeerGone));
 }
 
+/// Guarantee: applets/death-ends-waits
 #[test]
 fn the_death_of_an_applet_ends_a_wait_for_room_too() {
     let mut applet = Applet::start("ignore", 4096);

@@ -241,6 +241,7 @@ fn host(endpoint: &mut Endpoint<HostWait>, attack: Attack, seen: &mut Seen) {
     }
 }
 
+/// Guarantee: applets/hostile-channel
 #[test]
 fn whatever_a_peer_stores_while_the_host_parses_the_result_is_typed_and_what_was_checked_is_used() {
     let wanted = std::env::var("HOLDFAST_RACES").map_or(RACES_DEFAULT, |text| text.parse().unwrap());

@@ -58,6 +58,7 @@ fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (seed.wrapping_mul(31) + at * 7) as u8).collect()
 }
 
+/// Guarantee: applets/message-order
 #[test]
 fn records_go_through_wherever_they_begin() {
     for start in (0..RING_BYTES as usize).step_by(RECORD_ALIGN as usize) {
@@ -77,6 +78,7 @@ fn records_go_through_wherever_they_begin() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Guarantee: applets/message-order
     #[test]
     fn a_ring_behaves_as_a_queue_of_bounded_size(
         steps in prop::collection::vec((any::<bool>(), 0_usize..2000), 1..300),
@@ -118,6 +120,7 @@ fn a_piece_that_never_fits_is_refused_and_a_record_is_taken_only_at_its_size() {
     assert_eq!(ends.pop(), Some((1, vec![7; 10])));
 }
 
+/// Guarantee: applets/hostile-channel
 #[test]
 fn a_position_of_the_producer_that_cannot_be_is_the_peers_breach() {
     for told in [8, 4095, 4160, u64::MAX] {
@@ -136,6 +139,7 @@ fn a_position_of_the_producer_that_cannot_be_is_the_peers_breach() {
     assert!(matches!(ends.consumer.poll(), Err(ChannelError::PeerBroke { .. })));
 }
 
+/// Guarantee: applets/hostile-channel
 #[test]
 fn a_position_of_the_consumer_that_cannot_be_is_the_peers_breach() {
     for told in [4, 4096, 8192, u64::MAX] {
@@ -149,6 +153,7 @@ fn a_position_of_the_consumer_that_cannot_be_is_the_peers_breach() {
     }
 }
 
+/// Guarantee: applets/hostile-channel
 #[test]
 fn a_header_that_cannot_be_is_the_peers_breach() {
     let good = Header { payload_bytes: 8, ..Header::new(MessageKind::Result) };
@@ -170,6 +175,7 @@ fn a_header_that_cannot_be_is_the_peers_breach() {
     }
 }
 
+/// Guarantee: applets/hostile-channel
 #[test]
 fn a_header_is_copied_once_and_what_the_copy_says_counts() {
     let mut ends = Ends::new();

@@ -31,6 +31,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
+/// Guarantee: applets/interruptible
 #[test]
 fn who_takes_turns_comes_back_in_the_middle_of_a_message_and_goes_on_with_it_later() {
     let (mut host, mut applet, bell) = pair();
@@ -67,6 +68,7 @@ fn who_takes_turns_comes_back_in_the_middle_of_a_message_and_goes_on_with_it_lat
     });
 }
 
+/// Guarantee: applets/interruptible
 #[test]
 fn who_takes_turns_hears_at_once_of_a_peer_that_stopped_in_the_middle_of_a_message() {
     let (mut host, mut applet, bell) = pair();

@@ -123,6 +123,7 @@ fn offered(layer: Layer, jail: &Jail, machine: &Machine, program: &ElfProgram) -
 mod tests {
     use super::*;
 
+    /// Guarantee: sandbox/missing-layers
     #[test]
     fn an_old_landlock_is_used_and_told_and_strict_refuses_it() {
         let path = std::env::current_exe().unwrap();

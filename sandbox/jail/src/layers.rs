@@ -209,6 +209,7 @@ mod tests {
         assert!(!Layers::default().has(Layer::ControlGroup));
     }
 
+    /// Guarantee: sandbox/ordinary-programs
     #[test]
     fn several_weaknesses_are_one_line() {
         let of = |layers: &[Layer]| {
@@ -223,6 +224,7 @@ mod tests {
         assert!(!told.contains('\n') && told.contains("holdfast doctor"), "{told}");
     }
 
+    /// Guarantee: sandbox/missing-layers
     #[test]
     fn a_landlock_that_knows_less_than_all_is_incomplete() {
         for (abi, lacks) in

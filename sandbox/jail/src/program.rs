@@ -231,6 +231,7 @@ mod tests {
         assert!(matches!(missing, Err(JailError::Program { .. })));
     }
 
+    /// Guarantee: sandbox/supervisor
     #[test]
     fn a_pipe_in_a_programs_place_is_refused_at_once() {
         let directory = tempfile::tempdir().unwrap();
@@ -270,6 +271,7 @@ mod tests {
         found.into_iter().map(|note| (note.owner, note.kind, note.content)).collect()
     }
 
+    /// Guarantee: heap/order-promises
     #[test]
     fn notes_are_found_in_either_alignment() {
         for alignment in [4, 8] {
@@ -285,6 +287,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: heap/order-promises
     #[test]
     fn a_broken_note_ends_the_list() {
         let whole = note(b"GNU\0", 3, b"content", 4);

@@ -239,6 +239,7 @@ impl Drop for Undumpable {
 mod tests {
     use super::*;
 
+    /// Guarantee: sandbox/supervisor
     #[test]
     fn a_child_that_dies_before_it_is_met_is_not_taken_for_a_slow_one() {
         let mut steps = holdfast_sys::spawn::Steps::new();

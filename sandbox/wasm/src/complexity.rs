@@ -439,6 +439,8 @@ mod tests {
         format!("{}{}", format!("{opening} ").repeat(depth), "end ".repeat(depth))
     }
 
+    /// Guarantee: sandbox/compile-bounds
+    /// Guarantee: sandbox/compile-time
     #[test]
     fn each_limit_is_refused_one_past_it_and_names_the_function() {
         let big = |what: &str| Some((Some("big".to_owned()), what.to_owned()));
@@ -449,6 +451,8 @@ mod tests {
         assert_eq!(excess(&"nop ".repeat(BODY_BYTES_MAX)), big("bytes of code"));
     }
 
+    /// Guarantee: sandbox/compile-bounds
+    /// Guarantee: sandbox/compile-time
     #[test]
     fn values_of_blocks_calls_and_branches_count() {
         let big = |what: &str| Some((Some("big".to_owned()), what.to_owned()));
@@ -469,6 +473,8 @@ mod tests {
         assert_eq!(excess(&table(BRANCH_VALUES_MAX / 3 + 1)), big("values that branches carry"));
     }
 
+    /// Guarantee: sandbox/compile-bounds
+    /// Guarantee: sandbox/compile-time
     #[test]
     fn segments_and_names_of_the_module_count() {
         let what = |text: String| check(&wat::parse_str(text).unwrap()).err().map(|excess| excess.what);

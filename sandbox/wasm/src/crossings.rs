@@ -122,6 +122,8 @@ mod tests {
     }
 
     /// Without one of its own a function would be linked unmarked.
+    ///
+    /// Guarantee: trace/crossings
     #[test]
     fn every_function_of_wasi_is_marked() {
         let engine = Engine::default();

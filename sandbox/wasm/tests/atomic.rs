@@ -52,6 +52,7 @@ fn a_run_that_ends_by_itself_counts_whatever_its_status() {
     assert_eq!((status(&exited), number(exited.region.as_ref().unwrap())), (3, 2));
 }
 
+/// Guarantee: heap/atomic-trap
 #[test]
 fn a_trap_undoes_everything_since_the_last_commit() {
     let scratch = Scratch::new();
@@ -77,6 +78,7 @@ fn a_run_that_is_stopped_at_its_time_limit_counts_for_nothing() {
     assert_eq!(number(finished.region.as_ref().unwrap()), 0);
 }
 
+/// Guarantee: sandbox/wild-pointers
 #[test]
 fn nothing_is_published_after_host_code_touched_a_hole_for_the_applet() {
     for last in ["(drop (call $commit (i32.const 0)))", "(drop (call $commit (i32.const 2)))"] {
@@ -91,6 +93,7 @@ fn nothing_is_published_after_host_code_touched_a_hole_for_the_applet() {
     }
 }
 
+/// Guarantee: heap/atomic-trap
 #[test]
 fn what_the_kernel_writes_and_what_grows_follows_the_same_rule() {
     let scratch = Scratch::new();

@@ -110,6 +110,7 @@ fn try_to_be_on_time(scratch: &Path, bomb: &Bomb) -> (u64, Outcome) {
     (file.as_file().metadata().unwrap().len(), outcome)
 }
 
+/// Guarantee: sandbox/compile-bounds
 #[test]
 fn bombs_leave_the_host_small_and_on_time() {
     let scratch = tempfile::tempdir().unwrap();

@@ -119,6 +119,7 @@ impl Drop for Killed {
     }
 }
 
+/// Guarantee: sandbox/compile-confined
 #[test]
 fn the_compiler_is_confined() {
     let mut command = host_as("slow");
@@ -151,6 +152,7 @@ fn the_compiler_is_confined() {
     }
 }
 
+/// Guarantee: sandbox/compile-confined
 #[test]
 fn the_compiler_dies_with_its_host() {
     let mut host = Killed(host_as("long").stdout(Stdio::null()).spawn().unwrap());
@@ -168,6 +170,7 @@ fn the_compiler_dies_with_its_host() {
     }
 }
 
+/// Guarantee: sandbox/compile-bounds
 #[test]
 fn a_killed_compiler_is_an_error_of_its_own() {
     let mut host = Killed(host_as("slow").stdout(Stdio::piped()).spawn().unwrap());
@@ -179,6 +182,7 @@ fn a_killed_compiler_is_an_error_of_its_own() {
     assert!(text.contains("process died: killed by signal 9") && text.contains("unharmed"), "{text}");
 }
 
+/// Guarantee: sandbox/compile-bounds
 #[test]
 fn memory_past_the_limit_is_an_error_that_names_it() {
     let mut options = options();
@@ -191,6 +195,7 @@ fn memory_past_the_limit_is_an_error_that_names_it() {
     assert!(error.to_string().contains("--compile-memory") && started.elapsed() < PATIENCE, "{error}");
 }
 
+/// Guarantee: sandbox/compile-bounds
 #[test]
 fn a_host_that_cannot_start_it_is_told_why() {
     let result = |mut host: Command| {
@@ -218,6 +223,7 @@ fn a_host_that_cannot_start_it_is_told_why() {
     assert!(text.contains("cannot be started") && text.contains("temporarily unavailable"), "{text}");
 }
 
+/// Guarantee: sandbox/compile-time
 #[test]
 fn a_run_with_its_compiling_ends_at_the_time_limit() {
     let mut options = options();
@@ -234,6 +240,7 @@ fn a_run_with_its_compiling_ends_at_the_time_limit() {
     assert!(matches!(error, WasmError::CompileTimeLimit { .. }), "{error:?}");
 }
 
+/// Guarantee: sandbox/compile-bounds
 #[test]
 fn text_is_taken_up_to_its_limit() {
     let text = format!("(module (func (export \"_start\")) {})", ";; a comment\n".repeat(90_000));
@@ -247,6 +254,8 @@ fn text_is_taken_up_to_its_limit() {
 }
 
 /// An error that quotes a line of 6 MB is cut.
+///
+/// Guarantee: sandbox/compile-bounds
 #[test]
 fn an_error_in_a_long_line_is_short() {
     let mut options = options();
@@ -286,6 +295,8 @@ fn the_same_program_at_once_is_compiled_for_each() {
 }
 
 /// The environment of a host is no request, whatever it says: only its parent may ask, by its own number.
+///
+/// Guarantee: sandbox/compile-confined
 #[test]
 fn a_request_that_is_not_the_parents_is_ignored() {
     for request in ["1 1 1000000000 60 2 0", "1 4000000000 1000000000 60 2 0", "nonsense"] {

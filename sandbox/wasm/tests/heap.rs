@@ -23,6 +23,7 @@ fn data_is_there_in_the_next_run_of_another_program() {
     assert_eq!(status(&second), 42);
 }
 
+/// Guarantee: heap/reading-writes-nothing
 #[test]
 fn a_run_that_only_reads_leaves_the_heap_clean() {
     let scratch = Scratch::new();
@@ -110,6 +111,7 @@ fn a_store_past_the_backed_part_traps_and_succeeds_after_growing() {
     assert_eq!(grown.metrics.heap_backed_bytes, 8 * MIB);
 }
 
+/// Guarantee: sandbox/memory-limits
 #[test]
 fn growing_past_the_limit_is_an_answer_and_not_an_end() {
     let scratch = Scratch::new();
@@ -251,6 +253,7 @@ fn the_address_below_the_heap_is_no_memory() {
     }
 }
 
+/// Guarantee: sandbox/many-applets
 #[test]
 fn many_applets_run_in_one_process_at_once_each_with_its_own_heap() {
     let scratch = Scratch::new();

@@ -14,6 +14,7 @@ fn is_host_access(finished: &Finished) {
     assert!(error_text(finished).contains("host access outside the heap and memory of the applet"));
 }
 
+/// Guarantee: sandbox/wild-pointers
 #[test]
 fn filling_a_hole_stops_the_applet_and_spares_the_host() {
     for hole in HOLES {
@@ -155,6 +156,7 @@ fn a_file_can_be_read_into_a_clean_heap() {
     }
 }
 
+/// Guarantee: sandbox/wild-pointers
 #[test]
 fn a_file_can_be_read_into_what_growth_added_to_a_clean_heap() {
     for call in [FD_READ, FD_PREAD] {
@@ -230,6 +232,7 @@ fn writing_a_hole_to_a_file_is_an_error_number_and_spares_the_host() {
     assert_eq!(std::fs::read(granted.path().join("file")).unwrap(), b"hello world");
 }
 
+/// Guarantee: heap/no-sigbus
 #[test]
 fn an_image_that_is_cut_off_under_the_applet_stops_it_and_spares_the_host() {
     let scratch = Scratch::new();

@@ -40,6 +40,7 @@ fn an_endless_loop_is_stopped_in_its_function() {
     assert!(finished.metrics.cpu_time > Duration::ZERO);
 }
 
+/// Guarantee: sandbox/time-limits
 #[test]
 fn an_applet_that_stores_to_its_heap_forever_is_stopped_and_keeps_its_data() {
     let scratch = Scratch::new();
@@ -108,6 +109,7 @@ fn fuel_runs_out() {
     assert_eq!(finished.metrics.fuel_used, Some(10_000));
 }
 
+/// Guarantee: sandbox/memory-limits
 #[test]
 fn memory_stops_growing_at_its_limit_and_the_abort_that_follows_says_so() {
     let mut options = options();
@@ -159,6 +161,7 @@ fn tables_are_limited_too() {
     assert!(matches!(finished.end, Err(WasmError::TableLimit { .. })), "{:?}", finished.end);
 }
 
+/// Guarantee: sandbox/limits-are-named
 #[test]
 fn a_limit_that_was_refused_long_ago_is_not_blamed_for_a_later_trap() {
     let mut options = options();

@@ -56,6 +56,7 @@ fn an_endless_file_is_refused() {
     );
 }
 
+/// Guarantee: sandbox/own-status
 #[test]
 fn an_unknown_import_is_named_with_what_exists() {
     let cases = [
@@ -167,6 +168,7 @@ fn applets_compiled_at_the_same_time_keep_their_own_code() {
     assert_eq!(statuses(Some(false)), [0, 1, 2, 3, 4, 5, 6, 7]);
 }
 
+/// Guarantee: sandbox/compile-cache
 #[test]
 fn code_under_the_name_of_another_applet_is_compiled_over() {
     let directory = tempfile::tempdir().unwrap();
@@ -210,6 +212,7 @@ fn files_with(extension: &str, folder: &std::path::Path) -> Vec<std::path::PathB
     all.filter(|path| path.extension().is_some_and(|it| it == extension)).collect()
 }
 
+/// Guarantee: sandbox/compile-cache
 #[test]
 fn an_applet_that_was_changed_in_place_never_runs_with_its_old_code() {
     let directory = tempfile::tempdir().unwrap();
@@ -229,6 +232,7 @@ fn an_applet_that_was_changed_in_place_never_runs_with_its_old_code() {
     assert_eq!(run_file(&applet, &cache), (2, false));
 }
 
+/// Guarantee: sandbox/compile-cache
 #[test]
 fn code_that_was_changed_after_its_checksum_was_taken_is_compiled_over() {
     let directory = tempfile::tempdir().unwrap();
@@ -292,6 +296,8 @@ fn an_unusable_cache_is_noted_and_the_applet_runs() {
     }
 }
 
+/// Guarantee: sandbox/compile-bounds
+/// Guarantee: sandbox/compile-time
 #[test]
 fn a_small_file_that_would_take_minutes_to_compile_is_refused_at_once_and_named() {
     let (opened, closed) = ("loop ".repeat(30_000), "end ".repeat(30_000));
@@ -318,6 +324,8 @@ fn a_small_file_that_would_take_minutes_to_compile_is_refused_at_once_and_named(
     }
 }
 
+/// Guarantee: sandbox/compile-bounds
+/// Guarantee: sandbox/compile-time
 #[test]
 fn compiling_has_a_time_limit() {
     let mut options = options();
@@ -330,6 +338,7 @@ fn compiling_has_a_time_limit() {
     assert_eq!(status(&holdfast_wasm::run(&slow, &options, None)), 0);
 }
 
+/// Guarantee: sandbox/compile-cache
 #[test]
 fn compiled_code_that_another_user_may_have_put_there_is_compiled_over() {
     let directory = tempfile::tempdir().unwrap();

@@ -111,6 +111,7 @@ fn child_that_forks_after_its_first_time_limit() {
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == EXIT_TIME_LIMIT_WAITING, "{status:#x}");
 }
 
+/// Guarantee: sandbox/time-limits
 #[test]
 fn a_time_limit_holds_in_a_process_that_was_forked_off() {
     let scratch = Scratch::new();
@@ -191,6 +192,7 @@ fn child_that_fills_a_heap_that_it_may_only_read_without_descriptors() {
     touch_without_descriptors(true, "0x80000100");
 }
 
+/// Guarantee: sandbox/wild-pointers
 #[test]
 fn host_accesses_are_survived_by_a_process_without_a_free_descriptor() {
     for (test, code) in [
@@ -236,6 +238,7 @@ fn child_whose_applet_opens_files_without_end() {
     println!("\nopened {}", u32::from_le_bytes(count));
 }
 
+/// Guarantee: sandbox/memory-limits
 #[test]
 fn an_applet_that_opens_files_without_end_leaves_descriptors_for_the_host() {
     for (limit, expected) in [(64, 30..57), (2048, 1024..1025)] {
@@ -296,6 +299,7 @@ fn ends_by_its_time_limit(mut process: Child) {
     assert_eq!(status.code(), Some(EXIT_TIME_LIMIT_WAITING));
 }
 
+/// Guarantee: sandbox/time-limits
 #[test]
 fn an_applet_that_waits_for_input_is_stopped() {
     // The pipe stays open and empty until the process has ended.
@@ -305,6 +309,7 @@ fn an_applet_that_waits_for_input_is_stopped() {
     let _ = stdin.flush();
 }
 
+/// Guarantee: sandbox/time-limits
 #[test]
 fn an_applet_whose_output_nobody_reads_is_stopped() {
     ends_by_its_time_limit(child("child_that_writes_forever", &Scratch::new()).spawn().unwrap());
@@ -326,6 +331,7 @@ fn terminal() -> Option<(OwnedFd, File)> {
     Some((reader, writer))
 }
 
+/// Guarantee: sandbox/time-limits
 #[test]
 fn an_applet_that_writes_to_a_terminal_that_nobody_reads_is_stopped() {
     let Some((_reader, writer)) = terminal() else {

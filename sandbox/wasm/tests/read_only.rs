@@ -56,6 +56,7 @@ fn an_applet_reads_what_another_one_stored_and_is_told_that_it_may_only_read() {
     assert!(finished.region.unwrap().close().unwrap().checkpoint.skipped);
 }
 
+/// Guarantee: heap/read-only
 #[test]
 fn a_store_of_the_applet_traps_with_the_cause_and_the_remedy() {
     let scratch = filled();
@@ -82,6 +83,7 @@ fn a_store_of_the_applet_traps_with_the_cause_and_the_remedy() {
     assert!(error_text(&finished).contains("holdfast.grow"));
 }
 
+/// Guarantee: heap/read-only
 #[test]
 fn stores_that_the_host_would_do_for_the_applet_stop_it_and_spare_the_host() {
     let scratch = filled();
@@ -117,6 +119,7 @@ fn stores_that_the_host_would_do_for_the_applet_stop_it_and_spare_the_host() {
     }
 }
 
+/// Guarantee: heap/readers-and-writers
 #[test]
 fn many_applets_read_one_heap_at_once_in_one_process() {
     let scratch = filled();

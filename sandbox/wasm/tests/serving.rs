@@ -10,6 +10,7 @@ use common::serve::{
 use common::{MIB, Scratch, error_text, options, program, program_with, status};
 use holdfast_wasm::{Header, PAYLOAD_BYTES_MAX, Program, Received, SendError, Serving, WasmError};
 
+/// Guarantee: applets/results
 #[test]
 fn an_applet_is_called_again_and_again_and_ends_when_it_is_told_to() {
     let mut serving = serve(&server(ECHO), None);
@@ -25,6 +26,7 @@ fn an_applet_is_called_again_and_again_and_ends_when_it_is_told_to() {
     assert_eq!(status(&serving.finish()), 0);
 }
 
+/// Guarantee: applets/results
 #[test]
 fn a_call_streams_and_fails_as_the_applet_says() {
     let mut serving = serve(
@@ -55,6 +57,7 @@ fn a_call_streams_and_fails_as_the_applet_says() {
     }
 }
 
+/// Guarantee: applets/message-size
 #[test]
 fn a_message_for_which_there_is_no_room_says_what_it_needs_and_stays() {
     let body = r#"
@@ -77,6 +80,8 @@ fn a_message_for_which_there_is_no_room_says_what_it_needs_and_stays() {
     assert_eq!(status(&serving.finish()), 0);
 }
 
+/// Guarantee: applets/message-size
+/// Guarantee: applets/wasm-flood
 #[test]
 fn the_longest_message_passes_both_ways_and_a_longer_one_in_none() {
     // The header in the first page, the payload behind it.
@@ -103,6 +108,8 @@ fn the_longest_message_passes_both_ways_and_a_longer_one_in_none() {
     assert_eq!(status(&serving.finish()), 0);
 }
 
+/// Guarantee: applets/message-size
+/// Guarantee: applets/wasm-flood
 #[test]
 fn what_waits_for_an_applet_is_bounded() {
     let mut serving = serve(&server(ECHO), None);
@@ -128,6 +135,7 @@ fn ends(memory: &str, body: &str) -> String {
     }
 }
 
+/// Guarantee: applets/wasm-bounds
 #[test]
 fn headers_and_payloads_that_do_not_lie_in_memory_end_the_applet_with_a_reason() {
     const END_OF_MEMORY: u32 = 2 * 65_536;
@@ -187,6 +195,7 @@ fn an_applet_without_a_memory_named_so_gets_a_reason() {
     assert!(matches!(serving.finish().end, Err(WasmError::Trap(_))));
 }
 
+/// Guarantee: applets/wasm-bounds
 #[test]
 fn headers_and_payloads_may_lie_in_a_heap_but_not_in_what_it_has_not_or_may_not_change() {
     let scratch = Scratch::new();
@@ -224,6 +233,7 @@ fn headers_and_payloads_may_lie_in_a_heap_but_not_in_what_it_has_not_or_may_not_
     }
 }
 
+/// Guarantee: applets/run-or-call
 #[test]
 fn an_applet_that_never_asks_for_a_message_runs_to_its_end() {
     for (body, expected) in [("", 0), ("(call $exit (i32.const 3))", 3)] {
@@ -238,6 +248,8 @@ fn an_applet_that_never_asks_for_a_message_runs_to_its_end() {
     assert_eq!(status(&last_call(serving, 0, deadline())), 9);
 }
 
+/// Guarantee: applets/message-size
+/// Guarantee: applets/wasm-flood
 #[test]
 fn a_flood_of_messages_waits_for_the_host_to_take_them() {
     let body = "(loop $more (drop (call $send (i32.const 1024) (i32.const 0))) (br $more))";
@@ -251,6 +263,7 @@ fn a_flood_of_messages_waits_for_the_host_to_take_them() {
     assert!(matches!(&finished.end, Err(WasmError::Interrupted { .. })), "{:?}", finished.end);
 }
 
+/// Guarantee: applets/run-or-call
 #[test]
 fn a_program_that_serves_ends_at_once_when_it_is_only_run() {
     let finished = holdfast_wasm::run(&server(ECHO), &options(), None);
@@ -295,6 +308,8 @@ fn messages_pass_while_an_applet_is_instantiated_also_from_another_thread() {
     assert_eq!(payload.join().unwrap(), b"hello");
 }
 
+/// Guarantee: applets/threads
+/// Guarantee: applets/wasm-sharing
 #[test]
 fn many_applets_of_one_program_serve_on_many_threads_and_move_between_them() {
     let program = server(ECHO);
@@ -320,6 +335,7 @@ fn many_applets_of_one_program_serve_on_many_threads_and_move_between_them() {
     }
 }
 
+/// Guarantee: applets/wasm-sharing
 #[test]
 fn a_program_that_was_served_before_is_not_compiled_again() {
     let program = server("(call $answer (i32.const 17) (i32.const 4096) (i32.const 1))");
@@ -337,6 +353,7 @@ fn a_program_that_was_served_before_is_not_compiled_again() {
     assert!(!serve(&program, None).metrics().compiled);
 }
 
+/// Guarantee: applets/wasm-sharing
 #[test]
 fn a_file_that_was_changed_is_served_as_it_is_now() {
     let scratch = Scratch::new();

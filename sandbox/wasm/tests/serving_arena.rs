@@ -99,6 +99,7 @@ fn ended(mut serving: Serving, index: u32, input: u32) -> Finished {
     serving.finish()
 }
 
+/// Guarantee: applets/buffers
 #[test]
 fn a_buffer_is_one_memory_for_host_and_applet() {
     let (file, options) = with_arena();
@@ -123,6 +124,7 @@ fn a_buffer_is_one_memory_for_host_and_applet() {
     assert_eq!((&before, &behind), (b"not for the applet", b"nor is this"));
 }
 
+/// Guarantee: applets/buffers
 #[test]
 fn a_part_of_the_arena_comes_back_by_its_offset_and_any_other_ends_the_applet() {
     let (file, options) = with_arena();
@@ -161,6 +163,7 @@ fn a_part_of_the_arena_comes_back_by_its_offset_and_any_other_ends_the_applet() 
     }
 }
 
+/// Guarantee: applets/buffers
 #[test]
 fn a_buffer_that_does_not_lie_in_the_arena_is_not_sent() {
     let (_file, options) = with_arena();
@@ -174,6 +177,7 @@ fn a_buffer_that_does_not_lie_in_the_arena_is_not_sent() {
     assert_eq!(number(call(&mut without, 1, b"")), 0);
 }
 
+/// Guarantee: applets/wasm-memory
 #[test]
 fn heap_and_arena_are_there_together_in_either_order() {
     let scratch = Scratch::new();
@@ -197,6 +201,7 @@ fn heap_and_arena_are_there_together_in_either_order() {
     }
 }
 
+/// Guarantee: applets/wasm-memory
 #[test]
 fn around_the_arena_there_is_nothing() {
     for (address, region_limit, is_there) in [
@@ -271,6 +276,7 @@ fn messages_and_bulk_copies_pass_through_the_arena() {
     assert!(text.contains("the payload for holdfast.receive") && text.contains("between"), "{text}");
 }
 
+/// Guarantee: applets/wasm-memory
 #[test]
 fn memory_that_grows_passes_by_the_arena_and_never_into_it() {
     // Attached first: what is grown later lies above.
@@ -305,6 +311,7 @@ fn a_memory_that_may_not_grow_so_far_has_no_arena() {
     assert_eq!(status(&holdfast_wasm::run(&program, &options, None)), 1);
 }
 
+/// Guarantee: applets/buffers
 #[test]
 fn only_a_range_of_a_file_that_cannot_shrink_is_shared() {
     let len = 4 * MIB;

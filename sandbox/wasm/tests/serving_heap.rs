@@ -62,6 +62,7 @@ fn numbers(finished: Finished) -> [u32; 2] {
     numbers
 }
 
+/// Guarantee: applets/heap-after-death
 #[test]
 fn a_counter_goes_on_after_traps_and_reopening() {
     let scratch = Scratch::new();
@@ -85,6 +86,7 @@ fn a_counter_goes_on_after_traps_and_reopening() {
     }
 }
 
+/// Guarantee: applets/heap-after-death
 #[test]
 fn in_the_mode_atomic_exactly_what_the_host_published_counts() {
     let scratch = Scratch::new();
@@ -109,6 +111,7 @@ fn in_the_mode_atomic_exactly_what_the_host_published_counts() {
     assert_eq!(numbers(last_call(serving, 2, deadline())), [expected + 1, expected + 1]);
 }
 
+/// Guarantee: applets/heap-after-death
 #[test]
 fn an_applet_that_its_host_lets_go_leaves_what_was_published_and_one_that_ends_itself_all_of_it() {
     let scratch = Scratch::new();
@@ -132,6 +135,7 @@ fn an_applet_that_its_host_lets_go_leaves_what_was_published_and_one_that_ends_i
     assert_eq!(numbers(finished), [2, 2]);
 }
 
+/// Guarantee: applets/wasm-bounds
 #[test]
 fn nothing_is_published_of_an_applet_that_had_the_host_touch_a_hole_and_it_cannot_answer() {
     let scratch = Scratch::new();
@@ -162,6 +166,8 @@ fn a_serving_that_is_dropped_leaves_its_heap_as_if_the_process_had_died() {
     }
 }
 
+/// Guarantee: applets/threads
+/// Guarantee: applets/wasm-sharing
 #[test]
 fn several_applets_count_in_heaps_of_their_own_at_once() {
     let program = counter();

@@ -51,6 +51,7 @@ fn assert_time_limit(finished: &Finished, started: Instant, was_waiting: bool) {
     assert!(started.elapsed() >= SHORT && started.elapsed() < PATIENCE);
 }
 
+/// Guarantee: applets/deadlines
 #[test]
 fn a_call_that_computes_for_ever_is_stopped_at_its_deadline_and_in_its_function() {
     let mut serving = serve(&program(), None);
@@ -62,6 +63,7 @@ fn a_call_that_computes_for_ever_is_stopped_at_its_deadline_and_in_its_function(
     assert!(finished.metrics.cpu_time > Duration::ZERO);
 }
 
+/// Guarantee: applets/deadlines
 #[test]
 fn a_call_that_waits_is_stopped_at_its_deadline() {
     let serving = serve(&program(), None);
@@ -70,6 +72,7 @@ fn a_call_that_waits_is_stopped_at_its_deadline() {
     assert_time_limit(&finished, started, true);
 }
 
+/// Guarantee: applets/deadlines
 #[test]
 fn a_deadline_counts_for_its_call_only() {
     let mut serving = serve(&program(), None);
@@ -91,6 +94,7 @@ fn a_deadline_that_is_over_before_the_applet_runs_stops_it_unrun() {
     assert!(matches!(serving.finish().end, Err(WasmError::TimeLimit { .. })));
 }
 
+/// Guarantee: applets/deadlines
 #[test]
 fn a_deadline_of_one_applet_stops_no_other_of_the_same_program() {
     let program = program();
@@ -118,6 +122,7 @@ fn a_deadline_of_one_applet_stops_no_other_of_the_same_program() {
     });
 }
 
+/// Guarantee: applets/deadlines
 #[test]
 fn deadlines_in_any_order_are_all_kept() {
     let program = program();
@@ -138,6 +143,7 @@ fn deadlines_in_any_order_are_all_kept() {
     });
 }
 
+/// Guarantee: applets/deadlines
 #[test]
 fn an_applet_is_interrupted_from_another_thread_wherever_it_is() {
     for (index, was_waiting) in [(1, false), (2, true)] {
@@ -171,6 +177,7 @@ fn an_applet_is_interrupted_from_another_thread_wherever_it_is() {
     assert!(finished.end.is_ok());
 }
 
+/// Guarantee: applets/wasm-fuel
 #[test]
 fn each_call_has_the_fuel_of_a_call() {
     let mut options = options();
@@ -197,6 +204,7 @@ fn used_by(serving: &mut holdfast_wasm::Serving, bytes: usize) -> u64 {
     serving.metrics().fuel_used.unwrap()
 }
 
+/// Guarantee: applets/wasm-fuel
 #[test]
 fn an_applet_cannot_get_fuel_without_a_call() {
     let mut options = options();

@@ -20,6 +20,7 @@ fn cause(finished: &Finished) -> TrapCause {
     }
 }
 
+/// Guarantee: sandbox/own-status
 #[test]
 fn a_trap_names_the_function_and_the_cause() {
     let cases = [
@@ -95,6 +96,7 @@ fn a_pointer_past_the_memory_ends_the_applet_with_the_host_functions_reason() {
     }
 }
 
+/// Guarantee: sandbox/terminal
 #[test]
 fn a_name_that_stands_for_endless_text_costs_nothing_and_hides_no_fault() {
     // Six times fourteen to one: gigabytes of text from 300 bytes, asked for by each of the two ways to a name.
@@ -123,6 +125,7 @@ fn names_of_c_functions_are_not_taken_for_types() {
     }
 }
 
+/// Guarantee: sandbox/terminal
 #[test]
 fn control_characters_in_names_are_written_out() {
     let name = r#"$"\1b[31mX\1b]0;pwned\07\n\nholdfast: everything is fine""#;

@@ -8,6 +8,7 @@ use std::path::Path;
 use common::{options, program, run, status};
 use holdfast_wasm::{DirGrant, Finished, Input, RunOptions, WasmError};
 
+/// Guarantee: sandbox/nothing-by-default
 #[test]
 fn nothing_is_granted_by_default() {
     let body = "
@@ -113,6 +114,7 @@ fn a_read_only_directory_can_be_read_and_not_written() {
     assert!(dir.path().join("g").exists());
 }
 
+/// Guarantee: sandbox/granted-directories
 #[test]
 fn a_directory_for_reading_in_one_for_writing_is_refused_and_one_for_writing_in_one_for_reading_is_written_to()
  {
@@ -140,6 +142,7 @@ fn a_directory_for_reading_in_one_for_writing_is_refused_and_one_for_writing_in_
     }
 }
 
+/// Guarantee: sandbox/granted-directories
 #[test]
 fn a_granted_directory_cannot_be_left() {
     let outer = tempfile::tempdir().unwrap();

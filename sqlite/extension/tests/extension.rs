@@ -28,6 +28,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
+/// Guarantee: sqlite/languages
 #[test]
 fn the_extension_serves_the_shell_of_sqlite() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -46,6 +47,7 @@ fn the_extension_serves_the_shell_of_sqlite() {
     assert_eq!(text(&plain), "2");
 }
 
+/// Guarantee: sqlite/languages
 #[test]
 fn the_extension_serves_python() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -87,6 +89,7 @@ const PLACES: [(&str, usize); 13] = [
     ("filename_wal", 248),
 ];
 
+/// Guarantee: sqlite/languages
 #[test]
 fn declarations_are_those_of_the_header() {
     let folder = tempfile::tempdir().unwrap();

@@ -297,6 +297,7 @@ mod tests {
         path
     }
 
+    /// Guarantee: keeper/damaged-copy
     #[test]
     fn a_copy_is_read_as_it_was_written_and_any_byte_that_changed_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
@@ -326,6 +327,9 @@ mod tests {
         assert!(Copy::open(folder.path(), 9).unwrap().is_none());
     }
 
+    /// Guarantee: keeper/no-undo
+    /// Guarantee: sqlite/backups
+    /// Guarantee: sqlite/older-copies
     #[test]
     fn a_copy_fits_only_its_own_file_between_what_it_was_made_on_and_what_it_holds() {
         let folder = tempfile::tempdir().unwrap();

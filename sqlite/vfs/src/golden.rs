@@ -113,6 +113,8 @@ fn commit(pool: &Pool, number: u32, says: u8) {
     pool.commit(&[put(pool, number, &block(says))], 4 * BLOCK_BYTES as u64).unwrap();
 }
 
+/// Guarantee: sqlite/old-versions
+/// Guarantee: heap/old-formats
 #[test]
 fn databases_that_every_version_so_far_left_open_and_say_what_they_said() {
     for set in SETS {
@@ -140,6 +142,8 @@ fn databases_that_every_version_so_far_left_open_and_say_what_they_said() {
 }
 
 /// A mark and a log that do not say whose the pool is are those of the pool in use.
+///
+/// Guarantee: sqlite/old-versions
 #[test]
 fn an_old_mark_opens_without_its_image() {
     let machine = Machine::new();
@@ -149,6 +153,8 @@ fn an_old_mark_opens_without_its_image() {
     assert_eq!(machine.says(), [b'S', 11, 12, 0]);
 }
 
+/// Guarantee: heap/old-formats
+/// Guarantee: sqlite/old-versions
 #[test]
 fn an_image_or_a_log_of_a_newer_version_is_refused_and_left_as_it_was() {
     let refused = |machine: &Machine| machine.attach().map(drop).unwrap_err();

@@ -269,6 +269,7 @@ mod tests {
         pool.commit(&[put(pool, 0, page)], page.len() as u64).unwrap();
     }
 
+    /// Guarantee: sqlite/wal-death
     #[test]
     fn whoever_comes_after_one_who_died_while_handing_a_database_over_ends_it() {
         let steps = Steps::endless();
@@ -295,6 +296,8 @@ mod tests {
 
     /// Whatever the disk failed at, and for however long: a commit that is taken afterwards outlives its process, and
     /// its log the machine, as the mark refers to it.
+    ///
+    /// Guarantee: sqlite/disk-errors
     #[test]
     fn a_commit_after_a_database_could_not_be_handed_over_is_kept_or_refused() {
         let steps = Steps::endless();
@@ -338,6 +341,8 @@ mod tests {
     }
 
     /// Who is alone in the pool is not alone with the file: once its mark is gone any program may write to it.
+    ///
+    /// Guarantee: sqlite/wal-death
     #[test]
     fn a_file_that_others_wrote_to_while_its_hand_over_failed_is_theirs() {
         let others = [b"SQLite format 3\0".as_slice(), &[7; 4080]].concat();
@@ -361,6 +366,8 @@ mod tests {
     }
 
     /// The file may have been changed by others in between, once its mark was gone.
+    ///
+    /// Guarantee: sqlite/wal-death
     #[test]
     fn a_file_that_was_handed_over_is_not_written_to_again_by_who_ends_it() {
         for (dead, failed_reads) in [(true, 0), (false, 0), (false, 1), (false, 2)] {
@@ -385,6 +392,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: sqlite/wal-passes
     #[test]
     fn a_database_in_wal_mode_does_not_become_hot() {
         let folder = tempfile::tempdir().unwrap();

@@ -170,6 +170,8 @@ mod tests {
     use crate::testing::{attached, first_page};
 
     /// A database of one page, or of none, whose process died, or failed, before it said that the database is hot.
+    ///
+    /// Guarantee: sqlite/killed-holder
     #[test]
     fn a_mark_of_somebody_who_died_before_the_database_was_hot_keeps_nobody_from_writing() {
         for page in [Vec::new(), first_page()] {

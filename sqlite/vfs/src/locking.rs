@@ -361,6 +361,8 @@ mod tests {
     }
 
     /// Whoever took over waited for the commit's lock behind the gate, and for the gate to take over from that lock's owner.
+    ///
+    /// Guarantee: sqlite/killed-holder
     #[test]
     fn who_died_waiting_for_readers_is_taken_over_without_touching_the_map_that_they_read() {
         let folder = tempfile::tempdir().unwrap();
@@ -381,6 +383,8 @@ mod tests {
         }
     }
 
+    /// Guarantee: sqlite/copies
+    /// Guarantee: sqlite/release
     #[test]
     fn who_comes_into_the_pool_just_after_the_database_left_it_is_not_in_it() {
         let folder = tempfile::tempdir().unwrap();
@@ -392,6 +396,7 @@ mod tests {
         assert_eq!(pool.image.locks().entry(pool.number).readers(), 2);
     }
 
+    /// Guarantee: sqlite/killed-holder
     #[test]
     fn two_dead_processes_of_which_one_holds_the_lock_that_the_other_waited_for_hold_nobody_up() {
         const FIRST: u32 = 5;
@@ -420,6 +425,7 @@ mod tests {
         (0..20).map(timed).min().unwrap_or_default()
     }
 
+    /// Guarantee: sqlite/fair-writers
     #[test]
     fn readers_and_commits_wait_a_moment_and_who_wants_to_write_beside_a_writer_is_refused_at_once() {
         let folder = tempfile::tempdir().unwrap();
@@ -441,6 +447,7 @@ mod tests {
         assert!(pool.lock_exclusive(one));
     }
 
+    /// Guarantee: sqlite/busy-handler
     #[test]
     fn nobody_claims_a_database_that_is_not_in_the_pool_or_has_a_journal_to_roll_back() {
         let folder = tempfile::tempdir().unwrap();

@@ -139,6 +139,8 @@ pub(crate) fn is_wal(page: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    /// Guarantee: sqlite/ordinary-file
+    /// Guarantee: sqlite/without-the-vfs
     #[test]
     fn a_mark_is_found_and_taken_out_again_without_a_trace() {
         let mut page: Vec<u8> = (0..=255).cycle().take(4096).collect();
@@ -168,6 +170,8 @@ mod tests {
         assert_eq!(find(&page[..99]), None);
     }
 
+    /// Guarantee: sqlite/backups
+    /// Guarantee: sqlite/older-copies
     #[test]
     fn a_mark_says_as_of_when_the_file_is_also_when_numbers_grow_beyond_their_lower_half() {
         let mark = |transaction| Mark { nonce: 1, transaction, tag: None, was_empty: false };

@@ -48,6 +48,7 @@ fn in_time<T: Send + 'static>(something: impl FnOnce() -> T + Send + 'static) ->
     hear.recv_timeout(Duration::from_secs(20)).ok()
 }
 
+/// Guarantee: sqlite/saved-copies
 #[test]
 fn an_image_of_an_earlier_boot_that_somebody_looks_at_is_waited_for() {
     let folder = fresh();
@@ -80,6 +81,7 @@ fn an_image_of_an_earlier_boot_that_somebody_looks_at_is_waited_for() {
     assert_eq!(found[0], 77);
 }
 
+/// Guarantee: sqlite/level-power
 #[test]
 fn a_commit_that_finds_its_log_damaged_does_not_wait_for_itself() {
     let folder = fresh();
@@ -94,6 +96,7 @@ fn a_commit_that_finds_its_log_damaged_does_not_wait_for_itself() {
     assert_eq!(committed, Some(true), "the commit waits for itself");
 }
 
+/// Guarantee: sqlite/level-power
 #[test]
 fn the_record_of_a_commit_that_was_taken_back_is_gone_before_its_number_is_used_again() {
     let folder = fresh();
@@ -127,6 +130,7 @@ fn the_record_of_a_commit_that_was_taken_back_is_gone_before_its_number_is_used_
     );
 }
 
+/// Guarantee: sqlite/saved-copies
 #[test]
 fn a_pipe_where_a_database_was_holds_nobody_up() {
     let folder = fresh();
@@ -141,6 +145,7 @@ fn a_pipe_where_a_database_was_holds_nobody_up() {
     assert!(tidied.is_some(), "the keeper waits for ever");
 }
 
+/// Guarantee: sqlite/other-homes
 #[test]
 fn a_database_that_is_at_work_in_another_pool_is_not_recovered_from_under_it() {
     let folder = fresh();
@@ -166,6 +171,7 @@ fn a_look_at_a_log_keeps_nobody_from_recovering_by_it() {
     drop(looked);
 }
 
+/// Guarantee: sqlite/saved-copies
 #[test]
 fn a_copy_of_before_a_release_that_comes_after_it_is_removed() {
     let folder = fresh();
@@ -186,6 +192,7 @@ fn a_copy_of_before_a_release_that_comes_after_it_is_removed() {
     assert!(!path.exists());
 }
 
+/// Guarantee: sqlite/level-power
 #[test]
 fn nothing_is_dirty_after_a_commit_at_level_power() {
     let folder = fresh();
@@ -196,6 +203,8 @@ fn nothing_is_dirty_after_a_commit_at_level_power() {
 }
 
 /// A size only, and a shrink followed by growth, recovered from the log.
+///
+/// Guarantee: sqlite/level-power
 #[test]
 fn commits_at_level_power_that_change_the_size_only_are_recovered() {
     let folder = fresh();
@@ -214,6 +223,8 @@ fn commits_at_level_power_that_change_the_size_only_are_recovered() {
 }
 
 /// While no flush gets through, which would write another log.
+///
+/// Guarantee: sqlite/saved-copies
 #[test]
 fn a_copy_that_a_lost_log_made_useless_is_not_called_saved() {
     let folder = fresh();

@@ -159,6 +159,8 @@ mod tests {
         }),
     ];
 
+    /// Guarantee: sqlite/level-power
+    /// Guarantee: sqlite/log-removed
     #[test]
     fn commits_at_level_power_outlive_what_is_done_to_the_log() {
         for (what, fault) in LOG_FAULTS {
@@ -170,6 +172,9 @@ mod tests {
     }
 
     /// It has the nonce of the database; of another time, or of this one with fewer records.
+    ///
+    /// Guarantee: sqlite/level-power
+    /// Guarantee: sqlite/log-removed
     #[test]
     fn an_older_copy_of_the_log_takes_nothing_from_commits() {
         for (is_moved, is_older_generation) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -213,6 +218,7 @@ mod tests {
         committed
     }
 
+    /// Guarantee: sqlite/log-removed
     #[test]
     fn a_commit_that_recovery_would_not_find_is_refused() {
         let is_moved = |error: &SqliteError| matches!(error, SqliteError::Moved { .. });
@@ -242,6 +248,7 @@ mod tests {
         assert_refused("its folder is moved", leave, come_back, is_moved);
     }
 
+    /// Guarantee: sqlite/log-removed
     #[test]
     fn a_commit_to_a_removed_folder_is_refused() {
         let (folder, pool) = at_level_power();
@@ -251,6 +258,9 @@ mod tests {
     }
 
     /// It may have the newest commits of its own database, which was moved away from it.
+    ///
+    /// Guarantee: sqlite/level-power
+    /// Guarantee: sqlite/log-removed
     #[test]
     fn the_log_of_another_database_is_not_written_to() {
         let (folder, pool) = at_level_power();
@@ -271,6 +281,9 @@ mod tests {
     }
 
     /// A database was moved away from its log, and another one begins at its name.
+    ///
+    /// Guarantee: sqlite/level-power
+    /// Guarantee: sqlite/log-removed
     #[test]
     fn a_new_log_leaves_the_file_of_one_that_is_open_alone() {
         let (folder, pool) = at_level_power();
@@ -290,6 +303,8 @@ mod tests {
     }
 
     /// A checkpoint wrote pages of the pool among those of another program.
+    ///
+    /// Guarantee: sqlite/log-removed
     #[test]
     fn a_file_that_was_overwritten_gets_no_page_of_the_pool() {
         let (_folder, pool) = at_level_power();
@@ -301,6 +316,8 @@ mod tests {
     }
 
     /// While the commit is under way: between its record and its answer.
+    ///
+    /// Guarantee: sqlite/log-removed
     #[test]
     fn a_name_that_goes_during_a_commit_undoes_it() {
         let faults: [(&str, Fault); 3] = [
@@ -330,6 +347,8 @@ mod tests {
     }
 
     /// The folder is synced, and the names are looked at again.
+    ///
+    /// Guarantee: sqlite/log-removed
     #[test]
     fn a_folder_that_changes_during_a_commit_keeps_it() {
         let (folder, pool) = at_level_power();

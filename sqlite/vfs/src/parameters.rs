@@ -182,6 +182,7 @@ mod tests {
         }))
     }
 
+    /// Guarantee: sqlite/settings
     #[test]
     fn known_parameters_and_those_of_drivers_pass() {
         let wishes = read("vfs=holdfast&mode=rw&psow=1&_busy_timeout=5&level=power&holdfast_threshold=7");
@@ -192,6 +193,7 @@ mod tests {
         assert_eq!(read("pool_limit=4194304").unwrap().limit_slots, Some(1024));
     }
 
+    /// Guarantee: sqlite/settings
     #[test]
     fn what_is_misspelled_is_refused_with_what_was_meant() {
         for (text, parts) in [
@@ -218,6 +220,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: sqlite/settings
     #[test]
     fn variables_are_read_and_refused_alike() {
         let read = |key: &str, value: &str| {

@@ -321,6 +321,8 @@ mod tests {
     }
 
     /// Takes over a copy on a machine that goes in each step of it, with all, none, or only the last of what was not synced.
+    ///
+    /// Guarantee: sqlite/taking-over
     #[test]
     fn a_machine_that_goes_in_any_step_of_taking_a_copy_over_loses_nothing_and_the_next_boot_does_it_again() {
         let folder = tempfile::tempdir().unwrap();

@@ -151,6 +151,7 @@ pub(crate) fn find(name: *const i8) -> *mut Connection {
 mod tests {
     use super::*;
 
+    /// Guarantee: sqlite/outgrown-pool
     #[test]
     fn every_name_is_known_however_many_connections_there_are() {
         // Addresses that nothing is read from.

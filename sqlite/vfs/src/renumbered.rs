@@ -134,6 +134,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: sqlite/surviving-pool
     #[test]
     fn a_database_whose_device_has_another_number_after_a_reset_finds_its_image() {
         let machine = Machine::new();
@@ -148,6 +149,7 @@ mod tests {
         assert_eq!(machine.images().len(), 1);
     }
 
+    /// Guarantee: sqlite/surviving-pool
     #[test]
     fn in_one_boot_a_database_of_another_device_gets_nobody_elses_image() {
         let machine = Machine::new();

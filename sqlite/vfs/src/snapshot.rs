@@ -166,6 +166,8 @@ mod tests {
         Some((gathered.transaction, blocks))
     }
 
+    /// Guarantee: sqlite/emergency
+    /// Guarantee: sqlite/saved-copies
     #[test]
     fn in_the_middle_of_a_commit_either_the_old_blocks_are_seen_or_the_new_ones() {
         let folder = tempfile::tempdir().unwrap();
@@ -190,6 +192,8 @@ mod tests {
         assert_eq!(seen(&pool), None, "the log has it");
     }
 
+    /// Guarantee: sqlite/emergency
+    /// Guarantee: sqlite/saved-copies
     #[test]
     fn a_prepared_transaction_is_seen_when_its_super_journal_is_gone_and_not_before() {
         let folder = tempfile::tempdir().unwrap();
@@ -211,6 +215,8 @@ mod tests {
         assert_eq!(seen(&pool), committed);
     }
 
+    /// Guarantee: sqlite/emergency
+    /// Guarantee: sqlite/saved-copies
     #[test]
     fn what_goes_to_the_database_file_itself_is_not_copied() {
         let folder = tempfile::tempdir().unwrap();

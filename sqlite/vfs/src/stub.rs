@@ -100,6 +100,7 @@ pub(crate) fn clean_up(database: &Path, super_journal: &[u8]) {
 mod tests {
     use super::*;
 
+    /// Guarantee: sqlite/attached
     #[test]
     fn a_super_journal_stays_as_long_as_a_journal_refers_to_it() {
         let folder = tempfile::tempdir().unwrap();

@@ -13,6 +13,8 @@ use common::copies::{
 };
 use common::{Player, begin, number, open, open_plain, role, scratch, statistic, try_open};
 
+/// Guarantee: sqlite/backups
+/// Guarantee: sqlite/older-copies
 #[test]
 fn what_was_put_back_from_a_backup_gets_no_copy_of_a_later_time() {
     const TEST: &str = "what_was_put_back_from_a_backup_gets_no_copy_of_a_later_time";
@@ -70,6 +72,9 @@ fn what_was_put_back_from_a_backup_gets_no_copy_of_a_later_time() {
 }
 
 /// The same with the pool, whose image goes on from a newer file.
+///
+/// Guarantee: sqlite/backups
+/// Guarantee: sqlite/older-copies
 #[test]
 fn a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_time() {
     const TEST: &str = "a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_time";
@@ -91,6 +96,8 @@ fn a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_ti
     assert_counted(&open(&path, ""), 18);
 }
 
+/// Guarantee: sqlite/backups
+/// Guarantee: sqlite/older-copies
 #[test]
 fn a_file_that_was_copied_gets_no_copy_of_the_other_and_one_that_was_moved_gets_its_own() {
     const TEST: &str = "a_file_that_was_copied_gets_no_copy_of_the_other_and_one_that_was_moved_gets_its_own";
@@ -113,6 +120,8 @@ fn a_file_that_was_copied_gets_no_copy_of_the_other_and_one_that_was_moved_gets_
     assert_counted(&open(&moved, ""), 19);
 }
 
+/// Guarantee: sqlite/backups
+/// Guarantee: sqlite/older-copies
 #[test]
 fn a_database_that_was_replaced_gets_nothing_of_the_copy() {
     const TEST: &str = "a_database_that_was_replaced_gets_nothing_of_the_copy";
@@ -139,6 +148,9 @@ fn a_database_that_was_replaced_gets_nothing_of_the_copy() {
 }
 
 /// Such a transaction writes to the file without a checkpoint: what was in it before is older than log and image.
+///
+/// Guarantee: sqlite/backups
+/// Guarantee: sqlite/older-copies
 #[test]
 fn a_file_from_before_a_transaction_that_outgrew_the_pool_is_told_from_the_one_after_it() {
     const TEST: &str = "a_file_from_before_a_transaction_that_outgrew_the_pool_is_told_from_the_one_after_it";

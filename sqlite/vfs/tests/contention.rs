@@ -40,6 +40,7 @@ fn is_busy(done: rusqlite::Result<()>) -> bool {
     done.is_err_and(|error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy))
 }
 
+/// Guarantee: sqlite/fair-writers
 #[test]
 fn who_was_refused_is_the_next_to_write_and_who_only_reads_instead_holds_up_nobody_afterwards() {
     let folder = scratch();
@@ -78,6 +79,8 @@ fn who_was_refused_is_the_next_to_write_and_who_only_reads_instead_holds_up_nobo
 }
 
 /// A program that gave up, and reads much later, is not about to write: others begin meanwhile, and wait for it in their commits.
+///
+/// Guarantee: sqlite/fair-writers
 #[test]
 fn who_was_refused_long_ago_reads_as_anybody_else() {
     let folder = scratch();
@@ -103,6 +106,7 @@ fn sleep_us(asked: i32) -> i32 {
     }
 }
 
+/// Guarantee: sqlite/busy-handler
 #[test]
 fn a_sleep_of_the_busy_handler_ends_when_the_lock_is_free_and_any_other_one_when_it_should() {
     const ASKED_US: i32 = 5000;
@@ -139,6 +143,7 @@ fn try_again(refused: i32) -> bool {
     true
 }
 
+/// Guarantee: sqlite/fair-writers
 #[test]
 fn processes_that_write_without_a_pause_have_their_turns_and_lose_nothing() {
     const TEST: &str = "processes_that_write_without_a_pause_have_their_turns_and_lose_nothing";

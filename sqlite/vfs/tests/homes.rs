@@ -241,6 +241,8 @@ fn mounts() -> Result<(), String> {
 
 /// The issue's own case, and its kin: a killed writer, then others who open the file from
 /// elsewhere, then the home.
+///
+/// Guarantee: sqlite/other-homes
 #[test]
 fn a_killed_writers_commits_outlive_openers_of_other_homes() {
     const TEST: &str = "a_killed_writers_commits_outlive_openers_of_other_homes";
@@ -272,6 +274,8 @@ fn a_killed_writers_commits_outlive_openers_of_other_homes() {
 }
 
 /// A pool that cannot be seen is not a pool that is lost.
+///
+/// Guarantee: sqlite/other-homes
 #[test]
 fn a_container_with_its_own_dev_shm_loses_nothing() {
     const TEST: &str = "a_container_with_its_own_dev_shm_loses_nothing";
@@ -295,6 +299,8 @@ fn a_container_with_its_own_dev_shm_loses_nothing() {
 
 /// A process that has the database open before it goes to another pool reads nothing old, and
 /// writes nothing over it.
+///
+/// Guarantee: sqlite/other-homes
 #[test]
 fn who_had_it_open_sees_that_it_went_to_another_pool() {
     const TEST: &str = "who_had_it_open_sees_that_it_went_to_another_pool";
@@ -317,6 +323,8 @@ fn who_had_it_open_sees_that_it_went_to_another_pool() {
 
 /// It was removed: where it was is here, and it is not. Then what the log has is taken, from any
 /// home.
+///
+/// Guarantee: sqlite/lost-pool
 #[test]
 fn a_pool_that_was_removed_is_lost_and_one_that_was_moved_is_not() {
     const TEST: &str = "a_pool_that_was_removed_is_lost_and_one_that_was_moved_is_not";
@@ -340,6 +348,8 @@ fn a_pool_that_was_removed_is_lost_and_one_that_was_moved_is_not() {
     }
 }
 
+/// Guarantee: sqlite/discard
+/// Guarantee: sqlite/other-homes
 #[test]
 fn what_may_exist_is_dropped_only_by_its_name() {
     const TEST: &str = "what_may_exist_is_dropped_only_by_its_name";
@@ -368,6 +378,9 @@ fn what_may_exist_is_dropped_only_by_its_name() {
     assert!(said.ends_with("done: named: LastFlush"), "{said}");
 }
 
+/// Guarantee: sqlite/backups
+/// Guarantee: sqlite/copies
+/// Guarantee: sqlite/renamed
 #[test]
 fn copies_and_renamed_files_are_told_apart() {
     const TEST: &str = "copies_and_renamed_files_are_told_apart";
@@ -404,6 +417,8 @@ fn copies_and_renamed_files_are_told_apart() {
     assert!(ground.rows_at_home() >= told);
 }
 
+/// Guarantee: sqlite/discard
+/// Guarantee: sqlite/other-homes
 #[test]
 fn what_a_keeper_saved_is_for_its_home() {
     const TEST: &str = "what_a_keeper_saved_is_for_its_home";

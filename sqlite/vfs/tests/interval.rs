@@ -60,6 +60,7 @@ fn commit_and_idle(role: &str, folder: &Path) {
     std::thread::sleep(Duration::from_secs(600));
 }
 
+/// Guarantee: sqlite/flush-interval
 #[test]
 fn an_idle_process_flushes_within_the_interval() {
     const TEST: &str = "an_idle_process_flushes_within_the_interval";
@@ -106,6 +107,7 @@ fn open_after_kill(path: &Path) -> rusqlite::Connection {
     }
 }
 
+/// Guarantee: sqlite/flush-interval
 #[test]
 fn two_processes_keep_the_interval_together() {
     const TEST: &str = "two_processes_keep_the_interval_together";
@@ -128,6 +130,8 @@ fn two_processes_keep_the_interval_together() {
 
 /// Who says `off`, or wants no flush before the close, gets none; and what an interval is can be
 /// changed at any time.
+///
+/// Guarantee: sqlite/flush-interval
 #[test]
 fn the_interval_is_off_where_it_is_said_to_be() {
     for parameters in ["flush_interval=off", "threshold=infinity"] {
@@ -151,6 +155,7 @@ fn the_interval_is_off_where_it_is_said_to_be() {
     assert_eq!(text, "1000ms");
 }
 
+/// Guarantee: sqlite/flush-interval
 #[test]
 fn commits_of_a_killed_process_are_flushed_by_the_next() {
     const TEST: &str = "commits_of_a_killed_process_are_flushed_by_the_next";
@@ -171,6 +176,8 @@ fn commits_of_a_killed_process_are_flushed_by_the_next() {
 }
 
 /// Also where nobody commits any more.
+///
+/// Guarantee: sqlite/flush-interval
 #[test]
 fn a_flush_that_failed_is_tried_again() {
     let folder = scratch();

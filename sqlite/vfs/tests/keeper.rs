@@ -89,6 +89,8 @@ fn saved_in(report: &FlushReport, folder: &Path) -> Vec<String> {
     own
 }
 
+/// Guarantee: keeper/what-fits
+/// Guarantee: sqlite/emergency
 #[test]
 fn a_flush_saves_databases_with_heaps_their_programs_go_on_and_all_is_there_after_the_machine_went() {
     const TEST: &str =
@@ -136,6 +138,8 @@ fn a_flush_saves_databases_with_heaps_their_programs_go_on_and_all_is_there_afte
     heaps.remove(&heap, &key).unwrap();
 }
 
+/// Guarantee: keeper/background
+/// Guarantee: sqlite/flush-interval
 #[test]
 fn a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_background() {
     const TEST: &str = "a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_background";
@@ -169,6 +173,9 @@ fn a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_backgro
 }
 
 /// `threshold=infinity` flushes nothing before the close: what the keeper copied is all that is left.
+///
+/// Guarantee: keeper/background
+/// Guarantee: sqlite/flush-interval
 #[test]
 fn what_a_program_would_never_flush_is_at_most_a_loss_window_behind_at_a_bounded_rate() {
     const TEST: &str = "what_a_program_would_never_flush_is_at_most_a_loss_window_behind_at_a_bounded_rate";
@@ -199,6 +206,8 @@ fn what_a_program_would_never_flush_is_at_most_a_loss_window_behind_at_a_bounded
     assert_eq!(number(&open(&path, ""), NUMBER), 30);
 }
 
+/// Guarantee: keeper/what-fits
+/// Guarantee: sqlite/emergency
 #[test]
 fn what_does_not_fit_or_is_damaged_is_told_by_its_path_and_costs_no_other_database_its_copy() {
     const TEST: &str =
@@ -248,6 +257,9 @@ fn what_does_not_fit_or_is_damaged_is_told_by_its_path_and_costs_no_other_databa
 }
 
 /// Row D1, for databases.
+///
+/// Guarantee: keeper/killed-keeper
+/// Guarantee: sqlite/taking-over
 #[test]
 fn a_keeper_that_is_killed_while_it_saves_leaves_the_copy_before_or_the_new_one() {
     const TEST: &str = "a_keeper_that_is_killed_while_it_saves_leaves_the_copy_before_or_the_new_one";
@@ -287,6 +299,8 @@ fn a_keeper_that_is_killed_while_it_saves_leaves_the_copy_before_or_the_new_one(
     }
 }
 
+/// Guarantee: keeper/eviction
+/// Guarantee: sqlite/eviction
 #[test]
 fn databases_that_nobody_has_are_evicted_into_their_files_the_longest_unused_first_and_opened_unseen() {
     const TEST: &str =
@@ -333,6 +347,8 @@ fn databases_that_nobody_has_are_evicted_into_their_files_the_longest_unused_fir
     assert_eq!(number(&open(&path("open"), ""), NUMBER), 9);
 }
 
+/// Guarantee: keeper/eviction
+/// Guarantee: sqlite/eviction
 #[test]
 fn what_cannot_be_evicted_is_told_or_left_alone_and_nobody_is_waited_for() {
     const TEST: &str = "what_cannot_be_evicted_is_told_or_left_alone_and_nobody_is_waited_for";
@@ -361,6 +377,7 @@ fn what_cannot_be_evicted_is_told_or_left_alone_and_nobody_is_waited_for() {
     }
 }
 
+/// Guarantee: sqlite/status
 #[test]
 fn the_status_names_databases_with_what_only_the_pool_has_of_them() {
     const TEST: &str = "the_status_names_databases_with_what_only_the_pool_has_of_them";

@@ -43,6 +43,7 @@ fn kill_after(test: &str, role: &str, folder: &Path, round: u64) -> i64 {
     player.kill("told: ").unwrap_or(first)
 }
 
+/// Guarantee: sqlite/killed-writer
 #[test]
 fn a_killed_writer_loses_no_commit_that_it_acknowledged() {
     const TEST: &str = "a_killed_writer_loses_no_commit_that_it_acknowledged";
@@ -84,6 +85,8 @@ fn a_killed_writer_loses_no_commit_that_it_acknowledged() {
     }
 }
 
+/// Guarantee: sqlite/level-power
+/// Guarantee: sqlite/lost-pool
 #[test]
 fn when_the_pool_is_lost_the_database_is_whole_and_as_of_a_flush() {
     const TEST: &str = "when_the_pool_is_lost_the_database_is_whole_and_as_of_a_flush";
@@ -117,6 +120,7 @@ fn when_the_pool_is_lost_the_database_is_whole_and_as_of_a_flush() {
     }
 }
 
+/// Guarantee: sqlite/level-power
 #[test]
 fn two_processes_that_write_at_level_power_lose_none_of_each_others_commits_with_the_pool() {
     const TEST: &str =
@@ -159,6 +163,7 @@ fn two_processes_that_write_at_level_power_lose_none_of_each_others_commits_with
     assert_sound(&plain);
 }
 
+/// Guarantee: sqlite/outgrown-pool
 #[test]
 fn a_journal_whose_writer_died_while_it_wrote_it_undoes_nothing_that_was_committed_later() {
     const TEST: &str =
@@ -202,6 +207,7 @@ fn a_journal_whose_writer_died_while_it_wrote_it_undoes_nothing_that_was_committ
     assert!(!journal.exists());
 }
 
+/// Guarantee: sqlite/outgrown-pool
 #[test]
 fn a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_the_pool() {
     const TEST: &str =
@@ -234,6 +240,7 @@ fn a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_
     }
 }
 
+/// Guarantee: sqlite/attached
 #[test]
 fn a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill() {
     const TEST: &str = "a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill";
@@ -284,6 +291,7 @@ fn a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill() {
     }
 }
 
+/// Guarantee: sqlite/processes-share
 #[test]
 fn processes_share_a_database_and_each_others_commits_count_once() {
     const TEST: &str = "processes_share_a_database_and_each_others_commits_count_once";
@@ -307,6 +315,7 @@ fn processes_share_a_database_and_each_others_commits_count_once() {
     assert_sound(&connection);
 }
 
+/// Guarantee: sqlite/killed-holder
 #[test]
 fn a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped() {
     const TEST: &str = "a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped";
@@ -345,6 +354,7 @@ fn a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped() {
     }
 }
 
+/// Guarantee: sqlite/forks
 #[test]
 fn a_forked_child_is_refused_and_hurts_nothing_of_its_parents() {
     let folder = scratch();
@@ -370,6 +380,11 @@ fn a_forked_child_is_refused_and_hurts_nothing_of_its_parents() {
     assert_eq!(number(&open_plain(&path), "SELECT n FROM counter"), 1);
 }
 
+/// Guarantee: sqlite/backups
+/// Guarantee: sqlite/damage
+/// Guarantee: sqlite/discard
+/// Guarantee: sqlite/recover
+/// Guarantee: sqlite/renamed
 #[test]
 fn a_database_that_was_moved_while_its_pages_were_in_the_pool_is_all_there() {
     const TEST: &str = "a_database_that_was_moved_while_its_pages_were_in_the_pool_is_all_there";
@@ -391,6 +406,11 @@ fn a_database_that_was_moved_while_its_pages_were_in_the_pool_is_all_there() {
     assert_sound(&open_plain(&moved));
 }
 
+/// Guarantee: sqlite/backups
+/// Guarantee: sqlite/damage
+/// Guarantee: sqlite/discard
+/// Guarantee: sqlite/recover
+/// Guarantee: sqlite/renamed
 #[test]
 fn what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_lost() {
     const TEST: &str = "what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_lost";

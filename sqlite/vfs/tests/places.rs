@@ -10,6 +10,7 @@ use std::path::Path;
 
 use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic};
 
+/// Guarantee: sqlite/hard-links
 #[test]
 fn a_database_in_use_by_two_of_its_names_has_one_log_and_says_so() {
     const TEST: &str = "a_database_in_use_by_two_of_its_names_has_one_log_and_says_so";
@@ -46,6 +47,7 @@ fn a_database_in_use_by_two_of_its_names_has_one_log_and_says_so() {
 /// Somebody who is not root.
 const NOBODY: u32 = 65_534;
 
+/// Guarantee: sqlite/read-only-files
 #[test]
 fn what_may_only_be_read_is_read_and_a_write_is_refused_as_by_sqlite() {
     const TEST: &str = "what_may_only_be_read_is_read_and_a_write_is_refused_as_by_sqlite";
@@ -93,6 +95,7 @@ fn what_may_only_be_read_is_read_and_a_write_is_refused_as_by_sqlite() {
     assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1);
 }
 
+/// Guarantee: sqlite/disk-errors
 #[test]
 fn what_cannot_become_hot_leaves_nothing_behind() {
     let folder = scratch();

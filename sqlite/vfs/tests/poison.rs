@@ -16,6 +16,8 @@ const CAPACITY_AT: u64 = 12;
 
 /// A write found a slot that led astray and only failed: the next call went on with the same image.
 /// Reads always stopped using it.
+///
+/// Guarantee: sqlite/damage
 #[test]
 fn a_corrupt_slot_poisons_a_write_like_a_read() {
     for writes in [false, true] {

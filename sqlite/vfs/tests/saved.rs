@@ -18,6 +18,8 @@ use holdfast_sqlite::{Recovered, Rescue};
 /// How often a writer is stopped, at another moment each time.
 const ROUNDS: u64 = 24;
 
+/// Guarantee: sqlite/recover
+/// Guarantee: sqlite/saved-copies
 #[test]
 fn what_was_saved_is_there_when_the_pool_is_lost_through_the_vfs_and_through_tools() {
     const TEST: &str = "what_was_saved_is_there_when_the_pool_is_lost_through_the_vfs_and_through_tools";
@@ -52,6 +54,9 @@ fn what_was_saved_is_there_when_the_pool_is_lost_through_the_vfs_and_through_too
 
 /// What the keeper does in an emergency: the writer is stopped anywhere, in a commit, a flush, a checkpoint, or a transaction that
 /// outgrows the pool.
+///
+/// Guarantee: sqlite/emergency
+/// Guarantee: sqlite/saved-copies
 #[test]
 fn a_writer_that_is_stopped_at_any_moment_is_saved_with_all_that_it_acknowledged() {
     const TEST: &str = "a_writer_that_is_stopped_at_any_moment_is_saved_with_all_that_it_acknowledged";
@@ -92,6 +97,7 @@ fn a_writer_that_is_stopped_at_any_moment_is_saved_with_all_that_it_acknowledged
     }
 }
 
+/// Guarantee: sqlite/saved-copies
 #[test]
 fn a_copy_that_is_made_while_somebody_commits_is_as_of_one_commit_or_is_none() {
     const TEST: &str = "a_copy_that_is_made_while_somebody_commits_is_as_of_one_commit_or_is_none";
@@ -136,6 +142,7 @@ fn a_copy_that_is_made_while_somebody_commits_is_as_of_one_commit_or_is_none() {
     assert!(written > 0, "somebody committed each time");
 }
 
+/// Guarantee: sqlite/saved-copies
 #[test]
 fn an_image_of_another_boot_counts_as_lost_and_the_copy_is_taken() {
     const TEST: &str = "an_image_of_another_boot_counts_as_lost_and_the_copy_is_taken";
@@ -156,6 +163,9 @@ fn an_image_of_another_boot_counts_as_lost_and_the_copy_is_taken() {
     assert_counted(&open(&path, ""), 19);
 }
 
+/// Guarantee: keeper/no-undo
+/// Guarantee: sqlite/backups
+/// Guarantee: sqlite/older-copies
 #[test]
 fn a_copy_that_is_older_than_database_and_log_is_not_applied() {
     const TEST: &str = "a_copy_that_is_older_than_database_and_log_is_not_applied";
@@ -187,6 +197,9 @@ fn a_copy_that_is_older_than_database_and_log_is_not_applied() {
     }
 }
 
+/// Guarantee: keeper/no-undo
+/// Guarantee: sqlite/backups
+/// Guarantee: sqlite/older-copies
 #[test]
 fn a_copy_counts_for_nothing_after_a_close_and_when_the_database_is_marked_anew() {
     const TEST: &str = "a_copy_counts_for_nothing_after_a_close_and_when_the_database_is_marked_anew";
@@ -215,6 +228,7 @@ fn a_copy_counts_for_nothing_after_a_close_and_when_the_database_is_marked_anew(
     assert!(!copy.exists(), "nobody needs it any more");
 }
 
+/// Guarantee: keeper/damaged-copy
 #[test]
 fn a_copy_that_is_not_whole_counts_for_nothing() {
     const TEST: &str = "a_copy_that_is_not_whole_counts_for_nothing";
@@ -247,6 +261,9 @@ fn a_copy_that_is_not_whole_counts_for_nothing() {
     assert!(!unfinished.exists());
 }
 
+/// Guarantee: keeper/no-undo
+/// Guarantee: sqlite/backups
+/// Guarantee: sqlite/older-copies
 #[test]
 fn a_transaction_that_outgrew_the_pool_is_not_undone_by_an_older_copy_and_newer_ones_go_on_from_it() {
     const TEST: &str =

@@ -83,6 +83,7 @@ fn assert_complete(path: &Path) {
     recover(path, false).unwrap();
 }
 
+/// Guarantee: sqlite/status
 #[test]
 fn status_says_of_a_file_what_an_opening_finds() {
     let folder = scratch();
@@ -114,6 +115,8 @@ fn status_says_of_a_file_what_an_opening_finds() {
 }
 
 /// What other programs do to a file, without the VFS.
+///
+/// Guarantee: sqlite/status
 #[test]
 fn other_programs_transactions_are_told() {
     const TEST: &str = "other_programs_transactions_are_told";
@@ -149,6 +152,7 @@ fn other_programs_transactions_are_told() {
     }
 }
 
+/// Guarantee: sqlite/status
 #[test]
 fn a_file_whose_commits_cannot_be_reached_is_not_complete() {
     const TEST: &str = "a_file_whose_commits_cannot_be_reached_is_not_complete";
@@ -202,6 +206,7 @@ fn a_file_whose_commits_cannot_be_reached_is_not_complete() {
 /// Somebody who is not root.
 const NOBODY: u32 = 65_534;
 
+/// Guarantee: sqlite/status
 #[test]
 fn what_may_not_be_read_is_not_called_complete() {
     const TEST: &str = "what_may_not_be_read_is_not_called_complete";

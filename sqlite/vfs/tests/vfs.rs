@@ -4,6 +4,8 @@ mod common;
 
 use common::{assert_sound, number, open, open_plain, scratch, statistic, try_open};
 
+/// Guarantee: sqlite/ordinary-file
+/// Guarantee: sqlite/same-results
 #[test]
 fn commits_rollbacks_and_savepoints_do_what_they_say_and_the_closed_file_is_an_ordinary_database() {
     let folder = scratch();
@@ -34,6 +36,8 @@ fn commits_rollbacks_and_savepoints_do_what_they_say_and_the_closed_file_is_an_o
     }
 }
 
+/// Guarantee: sqlite/ordinary-file
+/// Guarantee: sqlite/same-results
 #[test]
 fn every_page_size_and_vacuum_and_a_change_of_the_page_size_work() {
     let folder = scratch();
@@ -68,6 +72,8 @@ fn every_page_size_and_vacuum_and_a_change_of_the_page_size_work() {
     }
 }
 
+/// Guarantee: sqlite/ordinary-file
+/// Guarantee: sqlite/without-the-vfs
 #[test]
 fn a_program_without_the_vfs_is_refused_while_pages_are_in_the_pool_and_served_before_and_after() {
     let folder = scratch();
@@ -94,6 +100,7 @@ fn a_program_without_the_vfs_is_refused_while_pages_are_in_the_pool_and_served_b
     assert_eq!(number(&open_plain(&copy), "SELECT count(*) FROM t"), 2);
 }
 
+/// Guarantee: sqlite/wal-passes
 #[test]
 fn a_database_in_wal_mode_is_passed_through_and_one_of_ours_does_not_become_one() {
     let folder = scratch();
@@ -118,6 +125,7 @@ fn a_database_in_wal_mode_is_passed_through_and_one_of_ours_does_not_become_one(
     }
 }
 
+/// Guarantee: sqlite/attached
 #[test]
 fn a_commit_over_attached_databases_is_in_all_of_them() {
     let folder = scratch();
@@ -136,6 +144,7 @@ fn a_commit_over_attached_databases_is_in_all_of_them() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "a journal or super-journal is left");
 }
 
+/// Guarantee: sqlite/attached
 #[test]
 fn a_commit_over_attached_databases_stands_in_all_of_them_where_the_log_of_one_cannot_be_written() {
     let folder = scratch();
@@ -167,6 +176,7 @@ fn a_commit_over_attached_databases_stands_in_all_of_them_where_the_log_of_one_c
 const FILL: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) \
                     INSERT INTO t (b) SELECT hex(zeroblob(400)) || i FROM n";
 
+/// Guarantee: sqlite/outgrown-pool
 #[test]
 fn a_transaction_that_outgrows_the_pool_goes_on_on_the_disk_and_can_be_rolled_back() {
     let folder = scratch();
@@ -194,6 +204,7 @@ fn a_transaction_that_outgrows_the_pool_goes_on_on_the_disk_and_can_be_rolled_ba
     }
 }
 
+/// Guarantee: sqlite/outgrown-pool
 #[test]
 fn without_a_journal_a_full_pool_is_an_error_and_what_was_committed_stays() {
     let folder = scratch();
@@ -221,6 +232,7 @@ fn without_a_journal_a_full_pool_is_an_error_and_what_was_committed_stays() {
     assert_eq!(number(&open_plain(&path), "SELECT count(*) FROM t"), 2);
 }
 
+/// Guarantee: sqlite/processes-share
 #[test]
 fn connections_of_many_threads_share_a_database() {
     let folder = scratch();
@@ -243,6 +255,7 @@ fn connections_of_many_threads_share_a_database() {
     assert_sound(&connection);
 }
 
+/// Guarantee: sqlite/settings
 #[test]
 fn pragmas_and_parameters_set_what_they_name_and_refuse_what_they_do_not_know() {
     let folder = scratch();
@@ -269,6 +282,8 @@ fn pragmas_and_parameters_set_what_they_name_and_refuse_what_they_do_not_know() 
     assert!(try_open(&path, "threshold=some").is_err());
 }
 
+/// Guarantee: sqlite/level-power
+/// Guarantee: sqlite/lost-pool
 #[test]
 fn a_flush_at_level_power_has_each_commit_in_the_log_and_a_threshold_has_them_together() {
     let folder = scratch();
@@ -287,6 +302,7 @@ fn a_flush_at_level_power_has_each_commit_in_the_log_and_a_threshold_has_them_to
     assert!(statistic(&lazy, "flushes") < 300);
 }
 
+/// Guarantee: sqlite/languages
 #[test]
 fn the_example_for_rust_keeps_its_rows() {
     let here = std::env::current_exe().unwrap();

@@ -30,6 +30,7 @@ fn count(connection: &Connection) -> i64 {
     number(connection, "SELECT count(*) FROM t")
 }
 
+/// Guarantee: sqlite/wal-passes
 #[test]
 fn a_database_that_may_goes_over_to_wal_under_its_connections_and_comes_back() {
     let folder = scratch();
@@ -72,6 +73,7 @@ fn a_database_that_may_goes_over_to_wal_under_its_connections_and_comes_back() {
     assert_eq!(statistic(&again, "hot"), 1);
 }
 
+/// Guarantee: sqlite/wal-passes
 #[test]
 fn a_database_goes_over_to_wal_and_back_in_exclusive_mode() {
     let folder = scratch();
@@ -103,6 +105,7 @@ fn a_database_goes_over_to_wal_and_back_in_exclusive_mode() {
     }
 }
 
+/// Guarantee: sqlite/wal-passes
 #[test]
 fn whether_wal_passes_is_said_by_the_uri_the_environment_and_a_pragma() {
     const TEST: &str = "whether_wal_passes_is_said_by_the_uri_the_environment_and_a_pragma";
@@ -140,6 +143,7 @@ fn whether_wal_passes_is_said_by_the_uri_the_environment_and_a_pragma() {
     }
 }
 
+/// Guarantee: sqlite/wal-passes
 #[test]
 fn who_refuses_wal_goes_on_with_a_database_that_others_have_brought_there() {
     let folder = scratch();
@@ -162,6 +166,7 @@ fn who_refuses_wal_goes_on_with_a_database_that_others_have_brought_there() {
     assert_eq!((count(&plain), set(&refuses, "journal_mode")), (4, "wal".to_owned()));
 }
 
+/// Guarantee: sqlite/wal-passes
 #[test]
 fn a_copy_of_a_database_in_wal_mode_made_page_by_page_is_one_too() {
     let folder = scratch();
@@ -196,6 +201,7 @@ fn go_to_and_fro(path: &Path, parameters: &str) {
     }
 }
 
+/// Guarantee: sqlite/wal-death
 #[test]
 fn who_is_killed_on_the_way_to_wal_or_back_loses_no_commit_and_others_go_on() {
     const TEST: &str = "who_is_killed_on_the_way_to_wal_or_back_loses_no_commit_and_others_go_on";
@@ -232,6 +238,8 @@ fn who_is_killed_on_the_way_to_wal_or_back_loses_no_commit_and_others_go_on() {
     }
 }
 
+/// Guarantee: sqlite/copies
+/// Guarantee: sqlite/release
 #[test]
 fn a_database_that_is_released_is_read_and_copied_by_any_program_and_goes_on_with_the_next_write() {
     let folder = scratch();
@@ -264,6 +272,8 @@ fn a_database_that_is_released_is_read_and_copied_by_any_program_and_goes_on_wit
     }
 }
 
+/// Guarantee: sqlite/copies
+/// Guarantee: sqlite/release
 #[test]
 fn who_writes_while_another_releases_the_database_again_and_again_loses_nothing() {
     const TEST: &str = "who_writes_while_another_releases_the_database_again_and_again_loses_nothing";
@@ -301,6 +311,7 @@ fn who_writes_while_another_releases_the_database_again_and_again_loses_nothing(
     assert_sound(&reader);
 }
 
+/// Guarantee: sqlite/processes-share
 #[test]
 fn a_first_write_is_prepared_while_others_read() {
     let folder = scratch();
@@ -323,6 +334,7 @@ fn a_first_write_is_prepared_while_others_read() {
     assert_eq!(count(&reader), 2);
 }
 
+/// Guarantee: sqlite/without-the-vfs
 #[test]
 fn a_database_opened_without_locks_is_sqlites_unless_its_newest_pages_are_in_the_pool() {
     let folder = scratch();
@@ -339,6 +351,7 @@ fn a_database_opened_without_locks_is_sqlites_unless_its_newest_pages_are_in_the
     }
 }
 
+/// Guarantee: sqlite/wal-passes
 #[test]
 fn a_file_in_wal_mode_says_of_the_disk_what_is_true_of_it() {
     let folder = scratch();
@@ -371,6 +384,7 @@ fn a_file_in_wal_mode_says_of_the_disk_what_is_true_of_it() {
     assert_sound(&connection);
 }
 
+/// Guarantee: sqlite/read-only-files
 #[test]
 fn a_journal_on_the_disk_is_as_private_as_its_database() {
     let folder = scratch();
@@ -388,6 +402,8 @@ fn a_journal_on_the_disk_is_as_private_as_its_database() {
 }
 
 /// As whoever was killed while it released the database left it: "disk I/O error" was the answer to all readers but one.
+///
+/// Guarantee: sqlite/wal-death
 #[test]
 fn readers_of_a_database_whose_release_broke_off_wait_for_each_other() {
     /// In the header of an image.

@@ -18,6 +18,15 @@ use holdfast_lab::missing::LabError;
 
 const SEED_DEFAULT: u64 = 0x486f_6c64_6661_7374;
 
+/// Guarantee: heap/persist
+/// Guarantee: heap/reset-ordered
+/// Guarantee: sandbox/descriptors
+/// Guarantee: keeper/flush
+/// Guarantee: keeper/signals
+/// Guarantee: sqlite/surviving-pool
+/// Guarantee: sqlite/level-power
+/// Guarantee: sqlite/lost-pool
+/// Guarantee: heap/power
 #[test]
 fn every_acknowledged_record_is_there_after_every_failure_of_the_machine() {
     let guest = PathBuf::from(env!("CARGO_BIN_EXE_holdfast-lab-guest"));

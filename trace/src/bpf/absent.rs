@@ -42,6 +42,7 @@ mod tests {
     use super::*;
     use crate::Target;
 
+    /// Guarantee: trace/no-privilege
     #[test]
     fn a_build_without_the_backend_says_so_and_what_to_do() {
         let settings = Settings::new(Target::Attach(vec![1]));

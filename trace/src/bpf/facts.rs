@@ -103,6 +103,7 @@ mod tests {
         assert_eq!(facts_32[192], 5 | FACT_MAPPING | FACT_MORE_ARGUMENTS);
     }
 
+    /// Guarantee: trace/descriptors
     #[test]
     fn the_programs_in_the_kernel_know_the_same_terminals() {
         let terminals = terminals();

@@ -67,6 +67,7 @@ fn processes_in(group: &Path) -> Vec<u32> {
 mod tests {
     use super::*;
 
+    /// Guarantee: trace/control-groups
     #[test]
     fn groups_that_are_gone_are_told_of_and_so_is_a_process_that_came_back() {
         let groups = |ids: &[u64], processes: &[u32]| Groups {

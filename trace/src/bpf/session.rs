@@ -452,6 +452,7 @@ mod tests {
         Ok(objects)
     }
 
+    /// Guarantee: trace/descriptors
     #[test]
     fn an_older_kernels_way_to_read_finds_the_same_descriptors() {
         match objects(true) {

@@ -19,6 +19,7 @@ fn every_line_of_the_table_is_a_call_and_every_number_is_there_once() {
     assert_eq!(TABLE.len(), 385);
 }
 
+/// Guarantee: trace/classes
 #[test]
 fn every_call_of_the_kernels_list_is_in_the_table_under_its_number() {
     let text = std::fs::read_to_string(KERNEL).expect("linux-libc-dev is installed by ./test");
@@ -36,6 +37,7 @@ fn every_call_of_the_kernels_list_is_in_the_table_under_its_number() {
     assert!(calls > 350, "{calls}");
 }
 
+/// Guarantee: trace/classes
 #[test]
 fn every_call_of_the_crates_list_is_in_the_table_under_its_number() {
     for call in syscalls::x86_64::Sysno::iter() {
@@ -47,6 +49,7 @@ fn every_call_of_the_crates_list_is_in_the_table_under_its_number() {
     }
 }
 
+/// Guarantee: trace/classes
 #[test]
 fn every_call_of_32_bit_programs_has_a_place() {
     let gone = [
@@ -74,6 +77,7 @@ fn every_call_of_32_bit_programs_has_a_place() {
     assert!(known_as("no_such_call").is_none());
 }
 
+/// Guarantee: trace/classes
 #[test]
 fn the_studys_own_lists_are_in_the_classes_where_it_has_them() {
     for (subclass, names) in [

@@ -144,6 +144,8 @@ fn told(crossings: &Crossings) -> u64 {
     functions.map(of_function).sum::<u64>() + outside + crossings.own_calls + crossings.other_calls
 }
 
+/// Guarantee: trace/crossings
+/// Guarantee: trace/crossings-damage
 #[test]
 fn each_system_call_is_in_the_crossing_the_call_or_the_time_outside_that_it_was_made_in() {
     // By ptrace a call that is asked about begins before the question, by BPF after the answer.
@@ -175,6 +177,7 @@ fn each_system_call_is_in_the_crossing_the_call_or_the_time_outside_that_it_was_
     }
 }
 
+/// Guarantee: trace/crossings-damage
 #[test]
 fn a_record_that_is_not_there_damaged_unfinished_or_of_others_is_told_and_what_is_good_of_it_counts() {
     let none = joined(&calls(515), &[]);
@@ -193,6 +196,7 @@ fn a_record_that_is_not_there_damaged_unfinished_or_of_others_is_told_and_what_i
     assert_eq!(function(&elsewhere, AppletKind::Wasm, "serve").crossings, 3);
 }
 
+/// Guarantee: trace/crossings
 #[test]
 fn names_of_applets_are_text_on_a_terminal_and_no_line_is_too_wide() {
     let view = sample(&"\u{1b}[31mred\n\u{7}</script>".repeat(4));
@@ -214,6 +218,7 @@ fn names_of_applets_are_text_on_a_terminal_and_no_line_is_too_wide() {
     }
 }
 
+/// Guarantee: trace/crossings
 #[test]
 fn what_one_side_crosses_and_the_other_does_not_is_beside_each_other() {
     let with = joined(&calls(515), &frame(HOST, 0, true, &wasm()));
@@ -262,6 +267,8 @@ fn any_record() -> impl Strategy<Value = Record> {
 }
 
 proptest! {
+    /// Guarantee: trace/crossings
+    /// Guarantee: trace/crossings-damage
     #[test]
     fn whatever_a_record_says_each_system_call_is_told_once_and_nothing_panics(
         records in prop::collection::vec(any_record(), 0..40),

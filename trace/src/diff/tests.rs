@@ -37,6 +37,7 @@ fn change<'a>(diff: &'a Diff, name: &str) -> &'a Change {
     diff.calls.iter().find(|change| change.name == name).unwrap()
 }
 
+/// Guarantee: trace/diff
 #[test]
 fn calls_that_differ_are_told_from_cost_that_differs() {
     let repeat = |calls: &[(u32, u64, u64)]| -> Vec<_> {
@@ -65,6 +66,7 @@ fn calls_that_differ_are_told_from_cost_that_differs() {
     assert_eq!(diff.calls[0].name, "read", "the largest change comes first");
 }
 
+/// Guarantee: trace/diff
 #[test]
 fn a_trace_compared_with_itself_differs_in_nothing() {
     let one = || runs("same", (0..6).map(|_| run(&[(0, 100, 1_000), (7, 3, 90_000)])).collect());
@@ -74,6 +76,7 @@ fn a_trace_compared_with_itself_differs_in_nothing() {
     }
 }
 
+/// Guarantee: trace/diff
 #[test]
 fn two_single_runs_say_of_cost_what_their_calls_allow_and_of_numbers_nothing() {
     let a = runs("a", vec![run(&[(0, 1_000, 1_000), (4, 3, 500)])]);
@@ -124,6 +127,8 @@ fn cells(text: &str, title: &str, call: &str) -> Vec<(String, String)> {
 
 /// Most calls got cheaper and a few much dearer: the ratio of the medians and the part of the cost go different ways, and
 /// each stands below its own heading, beside the numbers that it is made of.
+///
+/// Guarantee: trace/diff
 #[test]
 fn by_cost_has_the_sign_of_the_means_beside_it() {
     let a = runs("a", vec![run(&[(0, 100, 1_000), (4, 9, 500)])]);
@@ -151,6 +156,8 @@ fn by_cost_has_the_sign_of_the_means_beside_it() {
 }
 
 /// With runs of any numbers and costs the parts add up, and no sign contradicts the numbers beside it.
+///
+/// Guarantee: trace/diff
 #[test]
 fn parts_of_a_change_never_contradict_its_figures() {
     let sides = |seed: u64, count: u64| -> Vec<Report> {

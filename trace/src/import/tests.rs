@@ -19,6 +19,7 @@ fn import(text: &str) -> (Imported, Report) {
     import_as(Options::default(), text)
 }
 
+/// Guarantee: trace/strace-logs
 #[test]
 fn lines_of_every_form_are_read() {
     let value = |value| Returned::Value(value);
@@ -154,6 +155,7 @@ fn lines_of_every_form_are_read() {
     }
 }
 
+/// Guarantee: trace/strace-logs
 #[test]
 fn lines_that_are_none_are_counted_and_the_first_are_shown() {
     let broken = [
@@ -349,6 +351,7 @@ fn arguments_and_descriptors_are_understood_as_far_as_classes_need_it() {
     assert_eq!((of(Subclass::Socket), of(Subclass::Sync)), (2, 2));
 }
 
+/// Guarantee: trace/strace-logs
 #[test]
 fn a_log_of_strange_bytes_long_lines_and_many_threads_is_read_in_bounded_memory() {
     let mut log = vec![0xff, 0xfe, b'\n', 0, b'\n'];
@@ -390,6 +393,7 @@ proptest::proptest! {
         let _ = counts::parse(&text);
     }
 
+    /// Guarantee: trace/strace-logs
     #[test]
     fn pieces_of_lines_in_any_order_are_read_to_the_end(pieces in proptest::collection::vec(0..PIECES.len(), 0..40)) {
         let text: String = pieces.into_iter().map(|piece| PIECES[piece]).collect();

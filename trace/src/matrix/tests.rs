@@ -37,6 +37,7 @@ fn report(ns: u64) -> Report {
     summary.into_report(Source { command: vec!["program".to_owned()], ..Source::default() })
 }
 
+/// Guarantee: trace/matrix
 #[test]
 fn repetitions_take_turns_and_each_begins_in_a_new_empty_directory() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -93,6 +94,7 @@ fn runs_that_fail_are_counted_and_told() {
     );
 }
 
+/// Guarantee: trace/matrix
 #[test]
 fn file_systems_are_made_for_the_run_and_nothing_of_them_is_left() {
     let plan = Plan { repetitions: 1, warm_ups: 0, ..plan(&["ext2=loop", "ext4=loop", "tmpfs=loop"]) };

@@ -96,6 +96,7 @@ fn reason(process: u32, yama_scope: &str, error: &io::Error) -> String {
 mod tests {
     use super::*;
 
+    /// Guarantee: trace/clean-refusal
     #[test]
     fn a_refusal_names_its_reason_and_the_remedy() {
         let error = io::Error::from_raw_os_error(libc::EPERM);

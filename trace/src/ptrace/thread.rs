@@ -339,6 +339,8 @@ mod tests {
     }
 
     /// Stops that cost less than when they were measured make no call shorter than one that does nothing.
+    ///
+    /// Guarantee: trace/overhead
     #[test]
     fn no_call_is_made_shorter_than_a_null_call() {
         let correction = Correction { null_call_ns: 7, ..BIAS };
@@ -350,6 +352,7 @@ mod tests {
         assert_eq!(raw.split(&correction, Blocked::default()), Split::of(7, 0, 0, 0, 0));
     }
 
+    /// Guarantee: trace/overhead
     #[test]
     fn what_neither_a_cpu_nor_the_run_queue_had_was_blocked() {
         assert_eq!(split([110, 220, 2], 7), Split::of(100, 0, 0, 640, 200));

@@ -191,6 +191,7 @@ fn frame_events(whole: &[u8], cuts: impl Iterator<Item = usize>) -> u64 {
     lengths.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap()
 }
 
+/// Guarantee: trace/cut
 #[test]
 fn every_cut_costs_one_frame_at_most() {
     let whole = recorded();
@@ -214,6 +215,8 @@ fn every_cut_costs_one_frame_at_most() {
 }
 
 /// Each write in turn fails, whole or in its middle, with and without the possibility to cut off or to write over.
+///
+/// Guarantee: trace/full-disk
 #[test]
 fn every_write_that_fails_is_told() {
     let whole = SharedDisk::default();
@@ -262,6 +265,8 @@ fn every_write_that_fails_is_told() {
 }
 
 /// The disk takes all writes and fails when they are to be on it; or the last account cannot be written.
+///
+/// Guarantee: trace/full-disk
 #[test]
 fn a_failure_at_the_end_is_told() {
     for (syncs_fail, overwrites_fail) in [(true, false), (false, true), (true, true)] {
@@ -286,6 +291,9 @@ fn a_failure_at_the_end_is_told() {
 }
 
 /// The tracer dies within each write, after each so many bytes of it.
+///
+/// Guarantee: trace/cut
+/// Guarantee: trace/killed-tracer
 #[test]
 fn a_killed_tracer_leaves_what_it_wrote() {
     let disk = SharedDisk::default();
@@ -320,6 +328,9 @@ fn a_killed_tracer_leaves_what_it_wrote() {
 }
 
 /// The disk is full, and the tracer is killed before it can say how much was lost in all.
+///
+/// Guarantee: trace/cut
+/// Guarantee: trace/killed-tracer
 #[test]
 fn a_killed_tracer_of_a_full_disk_says_both() {
     let disk = SharedDisk::default();
@@ -335,6 +346,8 @@ fn a_killed_tracer_of_a_full_disk_says_both() {
 }
 
 /// One byte is changed; a stretch is zero, or gone, or there twice.
+///
+/// Guarantee: trace/damage
 #[test]
 fn damage_costs_the_frames_that_it_hits() {
     let disk = SharedDisk::default();
@@ -380,6 +393,8 @@ fn damage_costs_the_frames_that_it_hits() {
 }
 
 /// The first frame and the room before it tell the same, so that either may be damaged.
+///
+/// Guarantee: trace/damage
 #[test]
 fn an_unfinished_recording_has_its_opening_twice() {
     let disk = SharedDisk::default();
@@ -400,6 +415,9 @@ fn an_unfinished_recording_has_its_opening_twice() {
 }
 
 /// What cannot be written over has its account at its end, and a cut of it is not known to be one.
+///
+/// Guarantee: trace/cut
+/// Guarantee: trace/killed-tracer
 #[test]
 fn a_stream_has_its_account_at_its_end() {
     let disk = SharedDisk::default();
@@ -415,6 +433,8 @@ fn a_stream_has_its_account_at_its_end() {
 }
 
 /// Notes of any length are dropped before the number of events is.
+///
+/// Guarantee: trace/full-disk
 #[test]
 fn long_notes_do_not_cost_the_account_of_a_full_disk() {
     let disk = SharedDisk::default();
@@ -444,6 +464,7 @@ impl Read for BadSector {
     }
 }
 
+/// Guarantee: trace/damage
 #[test]
 fn a_file_that_cannot_be_read_to_its_end_gives_its_start() {
     let whole = recorded();
@@ -457,6 +478,8 @@ fn a_file_that_cannot_be_read_to_its_end_gives_its_start() {
 }
 
 /// A file in which all bytes could begin a long frame is given up, instead of being summed up for ever.
+///
+/// Guarantee: trace/damage
 #[test]
 fn a_file_of_false_frames_is_given_up() {
     let mut bytes = recorded();
@@ -470,6 +493,7 @@ fn a_file_of_false_frames_is_given_up() {
     assert!(ending.missing == 0 && ending.unreadable.is_some() && !ending.is_complete(), "{ending:?}");
 }
 
+/// Guarantee: trace/crossings-damage
 #[test]
 fn a_recording_with_more_crossings_than_are_read_keeps_its_events_and_its_final_account() {
     // Pieces, the first of which ends within the host's one frame.

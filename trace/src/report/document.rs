@@ -416,6 +416,7 @@ mod tests {
     /// Where the schema lies, for those who read the JSON.
     const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/trace-report.schema.json");
 
+    /// Guarantee: trace/json
     #[test]
     fn the_schema_of_the_json_in_the_documents_is_that_of_the_code() {
         let schema = schemars::schema_for!(Report);

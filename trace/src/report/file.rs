@@ -236,6 +236,7 @@ mod tests {
         fs::read_to_string(path).unwrap()
     }
 
+    /// Guarantee: trace/whole-files
     #[test]
     fn a_report_that_does_not_fit_leaves_the_old_one_and_nothing_beside_it() {
         let place = tempfile::tempdir().unwrap();
@@ -253,6 +254,7 @@ mod tests {
         assert_eq!(text(&path), "new");
     }
 
+    /// Guarantee: trace/whole-files
     #[test]
     fn a_full_device_is_an_error_and_not_replaced() {
         let error = write_whole(Path::new("/dev/full"), |out| out.write_all(b"x")).unwrap_err();
@@ -270,6 +272,7 @@ mod tests {
         assert!(write_whole(Path::new("/no/such/folder/x"), |_| Ok(())).is_err());
     }
 
+    /// Guarantee: trace/whole-files
     #[test]
     fn a_link_to_what_is_not_there_yet_leads_there_and_one_without_end_is_an_error() {
         let place = tempfile::tempdir().unwrap();
@@ -283,6 +286,7 @@ mod tests {
         assert!(fs::symlink_metadata(&ring).unwrap().is_symlink());
     }
 
+    /// Guarantee: trace/whole-files
     #[test]
     fn a_descriptor_is_written_to_behind_what_is_there_and_its_file_is_not_replaced() {
         use std::os::fd::AsRawFd;

@@ -9,6 +9,7 @@ use super::*;
 use crate::classes::Scheme;
 use crate::diff::{Diff, Runs};
 
+/// Guarantee: trace/forms
 #[test]
 fn no_line_on_a_terminal_is_wider_than_it_and_none_has_a_character_that_moves_the_cursor() {
     let report = report();
@@ -56,6 +57,7 @@ fn the_terminal_has_the_studys_rows_what_was_lost_and_what_did_not_return() {
     }
 }
 
+/// Guarantee: trace/crossings
 #[test]
 fn whoever_asks_for_crossings_that_were_not_recorded_is_told_so() {
     let without = Report { crossings: None, ..report() };
@@ -94,6 +96,7 @@ fn fields_of(value: &Value, fields: &mut BTreeSet<String>) {
     }
 }
 
+/// Guarantee: trace/json
 #[test]
 fn numbers_in_json_that_no_trace_has_are_shown_and_compared_without_a_panic() {
     let whole = serde_json::to_value(report()).unwrap();
@@ -128,6 +131,7 @@ fn numbers_in_json_that_no_trace_has_are_shown_and_compared_without_a_panic() {
     assert!(forms.iter().all(|form| !form.is_empty()));
 }
 
+/// Guarantee: trace/json
 #[test]
 fn json_is_the_report_and_is_read_back_as_it_was() {
     let report = report();
@@ -135,6 +139,7 @@ fn json_is_the_report_and_is_read_back_as_it_was() {
     assert_eq!(again, report);
 }
 
+/// Guarantee: trace/forms
 #[test]
 fn every_row_of_columns_has_all_of_them() {
     let text = tsv(&report());
@@ -167,6 +172,7 @@ fn folded_stacks_have_five_frames_and_add_up_to_the_time() {
     }
 }
 
+/// Guarantee: trace/forms
 #[test]
 fn a_viewer_gets_every_call_on_the_lane_of_its_thread_in_whole_json() {
     let mut writer = perfetto::Writer::new(Vec::new(), 1_000_000, Scheme::Paper).unwrap();
@@ -203,6 +209,7 @@ fn an_empty_trace_has_every_form() {
     let _: Value = serde_json::from_slice(&writer.finish().0).unwrap();
 }
 
+/// Guarantee: trace/forms
 #[test]
 fn a_page_asks_the_network_for_nothing_and_takes_no_name_for_markup() {
     let report = report();
@@ -224,6 +231,7 @@ fn a_page_asks_the_network_for_nothing_and_takes_no_name_for_markup() {
     }
 }
 
+/// Guarantee: trace/watch
 #[test]
 fn a_screen_fits_its_terminal() {
     let report = report();
@@ -241,6 +249,7 @@ fn a_screen_fits_its_terminal() {
     }
 }
 
+/// Guarantee: trace/watch
 #[test]
 fn the_terminal_is_given_back_when_the_view_is_left() {
     let mut terminal = Vec::new();
@@ -253,6 +262,8 @@ fn the_terminal_is_given_back_when_the_view_is_left() {
 }
 
 /// A heading says what is below it: kinds of calls, and calls. The study is named.
+///
+/// Guarantee: trace/forms
 #[test]
 fn headings_say_kinds_and_calls_and_the_study_has_a_name() {
     let report = report();
@@ -272,6 +283,8 @@ fn headings_say_kinds_and_calls_and_the_study_has_a_name() {
 }
 
 /// What can be seen of it without a browser; `pages_fit_a_phone_and_a_desk` looks at it with one.
+///
+/// Guarantee: trace/forms
 #[test]
 fn a_page_is_made_for_narrow_windows() {
     let page = html(Page::Report(&report()));
@@ -296,6 +309,9 @@ fn a_page_is_made_for_narrow_windows() {
 }
 
 /// A recording that lacks something says so in every form that says how it came about, and never that nothing was lost.
+///
+/// Guarantee: trace/cut
+/// Guarantee: trace/killed-tracer
 #[test]
 fn what_a_recording_lacks_is_in_the_report() {
     let mut report = report();

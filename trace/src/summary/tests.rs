@@ -70,6 +70,7 @@ fn many() -> Vec<Event> {
     events
 }
 
+/// Guarantee: trace/parts-add-up
 #[test]
 fn every_call_is_in_one_class_one_part_one_row_one_thread_and_one_stack() {
     for scheme in [Scheme::Paper, Scheme::Refined] {
@@ -120,6 +121,8 @@ fn the_row_of_a_part_counts_a_call_once_however_many_ways_lead_to_it() {
     assert_eq!(report.total.distinct, 2);
 }
 
+/// Guarantee: trace/classes
+/// Guarantee: trace/device-waits
 #[test]
 fn sleep_is_left_out_as_measured_and_waiting_for_a_device_never_is() {
     let time = Split::of(1, 20, 300, 4_000, 50_000);
@@ -134,6 +137,8 @@ fn sleep_is_left_out_as_measured_and_waiting_for_a_device_never_is() {
     assert_eq!(awake(CLONE, [0x11, 0, 0, 0, 0, 0]), 54_301);
 }
 
+/// Guarantee: trace/classes
+/// Guarantee: trace/device-waits
 #[test]
 fn the_studys_rule_takes_long_waits_as_sleep_in_whole_and_knows_nothing_of_others() {
     let long = Split::of(PAPER_SLEEP_FROM_NS, 0, 0, 0, 0);
@@ -166,6 +171,7 @@ fn a_call_that_ends_its_thread_is_not_named_as_unfinished() {
     assert_eq!(report.total.calls, 1);
 }
 
+/// Guarantee: trace/bounded
 #[test]
 fn ten_thousand_short_lived_threads_keep_their_sums_in_bounded_rows() {
     let mut summary = Summary::default();
@@ -184,6 +190,7 @@ fn ten_thousand_short_lived_threads_keep_their_sums_in_bounded_rows() {
     assert_eq!(report.threads[0].time.wall_ns, 9_999, "the busiest comes first");
 }
 
+/// Guarantee: trace/bounded
 #[test]
 fn forty_thousand_processes_are_counted_and_keep_their_names_and_sums_in_bounded_rows() {
     const PROCESSES: u32 = 40_000;
@@ -225,6 +232,7 @@ fn forty_thousand_processes_are_counted_and_keep_their_names_and_sums_in_bounded
     assert!(text.contains("40,001 processes"), "{text}");
 }
 
+/// Guarantee: trace/bounded
 #[test]
 fn a_process_is_there_as_long_as_one_of_its_threads_is() {
     let ended = |thread| Event::Ended { at_ns: 6, process: 1, thread, end: Some(End::Exited(0)) };
@@ -237,6 +245,7 @@ fn a_process_is_there_as_long_as_one_of_its_threads_is() {
     assert_eq!(rows, [("server", 3, 2), ("next", 1, 0)]);
 }
 
+/// Guarantee: trace/bounded
 #[test]
 fn numbers_and_names_without_end_end_in_one_row() {
     let mut summary = Summary::default();

@@ -129,6 +129,7 @@ mod tests {
         row.bins().iter().map(|bin| f64::from(bin.cpu + bin.asleep + bin.device + bin.queue)).sum()
     }
 
+    /// Guarantee: trace/bounded
     #[test]
     fn a_trace_that_goes_on_blurs_its_lanes_and_loses_nothing_of_them() {
         let mut scale = Scale::default();

@@ -24,6 +24,7 @@ fn tracer_of(process: u32) -> u32 {
     line.trim().parse().unwrap()
 }
 
+/// Guarantee: trace/ends-in-time
 #[test]
 fn threads_that_do_nothing_but_call_keep_no_trace_from_its_end() {
     over_each(|subject| {
@@ -61,6 +62,7 @@ fn threads_that_do_nothing_but_call_keep_no_trace_from_its_end() {
     });
 }
 
+/// Guarantee: trace/every-call
 #[test]
 fn of_a_thread_that_does_not_stop_to_be_let_go_is_told_what_is_known() {
     let facts = Facts::new();
@@ -97,6 +99,7 @@ fn of_a_thread_that_does_not_stop_to_be_let_go_is_told_what_is_known() {
     assert!(vfork.2 > 1_000_000_000, "{unfinished:?}");
 }
 
+/// Guarantee: trace/clean-refusal
 #[test]
 fn a_process_that_cannot_be_attached_to_leaves_none_of_the_others_traced() {
     let facts = Facts::new();
@@ -114,6 +117,7 @@ fn a_process_that_cannot_be_attached_to_leaves_none_of_the_others_traced() {
     assert_eq!(tracer, 0);
 }
 
+/// Guarantee: trace/clean-refusal
 #[test]
 fn a_kernel_that_does_not_tell_of_calls_is_said_so_and_hangs_nobody() {
     let facts = Facts::new();

@@ -42,6 +42,7 @@ impl Count {
     }
 }
 
+/// Guarantee: trace/every-call
 #[test]
 fn a_buffer_that_is_too_small_loses_records_and_counts_every_one() {
     let words = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=100000", "status=none"];
@@ -57,6 +58,7 @@ fn a_buffer_that_is_too_small_loses_records_and_counts_every_one() {
     assert_eq!(pressed.came + pressed.lost, whole.came);
 }
 
+/// Guarantee: trace/attach
 #[test]
 fn every_thread_of_a_running_program_is_attached_to_and_so_is_one_that_it_makes_later() {
     let facts = Facts::new();
@@ -86,6 +88,7 @@ fn every_thread_of_a_running_program_is_attached_to_and_so_is_one_that_it_makes_
     assert_eq!(began, ended);
 }
 
+/// Guarantee: trace/control-groups
 #[test]
 fn every_thread_of_a_process_that_is_moved_into_a_control_group_is_traced() {
     let Some(group) = Group::new() else {
@@ -126,6 +129,7 @@ fn every_thread_of_a_process_that_is_moved_into_a_control_group_is_traced() {
     [inside, moved].into_iter().for_each(end);
 }
 
+/// Guarantee: trace/control-groups
 #[test]
 fn processes_of_a_control_group_are_traced_and_those_that_come_into_it_and_no_others() {
     let Some(group) = Group::new() else {
@@ -162,6 +166,7 @@ fn processes_of_a_control_group_are_traced_and_those_that_come_into_it_and_no_ot
     children.into_iter().for_each(end);
 }
 
+/// Guarantee: trace/io-uring
 #[test]
 fn operations_of_an_io_uring_are_counted_apart_from_calls() {
     let facts = Facts::new();
@@ -191,6 +196,7 @@ fn operations_of_an_io_uring_are_counted_apart_from_calls() {
     assert_eq!(operations, [(0, 25)]);
 }
 
+/// Guarantee: trace/no-privilege
 #[test]
 fn without_the_privilege_the_backend_says_what_it_takes() {
     if !rustix::process::geteuid().is_root() {

@@ -31,6 +31,7 @@ pub(crate) fn end(mut child: Child) {
     let _ = child.wait();
 }
 
+/// Guarantee: trace/unharmed
 #[test]
 fn job_control_works_under_trace() {
     over_each(|subject| {
@@ -41,6 +42,7 @@ fn job_control_works_under_trace() {
     });
 }
 
+/// Guarantee: trace/unharmed
 #[test]
 fn a_signal_from_outside_reaches_the_program_and_is_its_end() {
     over_each(|subject| {
@@ -91,6 +93,7 @@ fn attached(
     (events, outcome.end)
 }
 
+/// Guarantee: trace/attach
 #[test]
 fn a_running_process_is_traced_for_a_while_and_goes_on_untraced() {
     over_each(|subject| {
@@ -123,6 +126,7 @@ fn a_running_process_is_traced_for_a_while_and_goes_on_untraced() {
     });
 }
 
+/// Guarantee: trace/attach
 #[test]
 fn a_program_whose_tracer_is_killed_goes_on_unharmed() {
     over_each(|subject| {
@@ -145,6 +149,7 @@ fn a_program_whose_tracer_is_killed_goes_on_unharmed() {
     });
 }
 
+/// Guarantee: trace/clean-refusal
 #[test]
 fn a_program_that_is_not_there_or_cannot_be_run_is_named_with_the_remedy() {
     over_each(|subject| {
@@ -178,6 +183,7 @@ fn a_program_that_is_not_there_or_cannot_be_run_is_named_with_the_remedy() {
     });
 }
 
+/// Guarantee: trace/clean-refusal
 #[test]
 fn processes_that_cannot_be_traced_are_refused_with_the_reason() {
     let run = |process| {
@@ -222,6 +228,7 @@ pub(crate) fn tracer_of_another_user(words: &[&str]) -> (tempfile::TempDir, Chil
     (place, started.unwrap())
 }
 
+/// Guarantee: trace/clean-refusal
 #[test]
 fn another_users_process_is_refused_with_the_remedy() {
     if !rustix::process::geteuid().is_root() {

@@ -5,6 +5,8 @@ use crate::trace::{Trace, sum};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// Guarantee: trace/parts-add-up
+/// Guarantee: trace/own-time-only
 #[test]
 fn a_thread_that_sleeps_is_not_charged_for_one_that_reads_meanwhile() {
     timed_over_each(|subject| {
@@ -39,6 +41,7 @@ fn a_thread_that_sleeps_is_not_charged_for_one_that_reads_meanwhile() {
     });
 }
 
+/// Guarantee: trace/own-time-only
 #[test]
 fn a_parent_is_not_charged_for_what_its_child_does_while_it_waits() {
     timed_over_each(|subject| {
@@ -62,6 +65,7 @@ fn a_parent_is_not_charged_for_what_its_child_does_while_it_waits() {
     });
 }
 
+/// Guarantee: trace/own-time-only
 #[test]
 fn so_many_sleeps_of_so_long_are_measured_as_such() {
     timed_over_each(|subject| {
@@ -90,6 +94,7 @@ fn so_many_sleeps_of_so_long_are_measured_as_such() {
     });
 }
 
+/// Guarantee: trace/device-waits
 #[test]
 fn waiting_for_the_disk_is_no_sleep() {
     timed_over_each(|subject| {
@@ -117,6 +122,7 @@ fn waiting_for_the_disk_is_no_sleep() {
     });
 }
 
+/// Guarantee: trace/device-waits
 #[test]
 fn a_parent_in_vfork_waits_while_its_child_sleeps() {
     timed_over_each(|subject| {
@@ -136,6 +142,7 @@ fn a_parent_in_vfork_waits_while_its_child_sleeps() {
     });
 }
 
+/// Guarantee: trace/own-time-only
 #[test]
 fn a_spinner_that_shares_its_cpu_is_on_the_run_queue_for_the_others_time() {
     timed_over_each(|subject| {
@@ -156,6 +163,7 @@ fn a_spinner_that_shares_its_cpu_is_on_the_run_queue_for_the_others_time() {
     });
 }
 
+/// Guarantee: trace/overhead
 #[test]
 fn calls_that_do_nothing_take_next_to_no_time() {
     timed_over_each(|subject| {

@@ -74,6 +74,7 @@ fn traced_on_a_slow_disk(subject: &Subject) -> Result<Trace, String> {
     traced
 }
 
+/// Guarantee: trace/device-waits
 #[test]
 fn waiting_for_a_slow_disk_is_waiting_for_a_device_all_the_time() {
     timed_over_each(|subject| {

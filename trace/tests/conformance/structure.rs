@@ -20,6 +20,7 @@ fn lives(trace: &Trace) -> (Vec<u32>, Vec<u32>) {
     (began, ended)
 }
 
+/// Guarantee: trace/every-call
 #[test]
 fn ten_thousand_short_lived_threads_are_each_told_of_with_their_call() {
     over_each(|subject| {
@@ -33,6 +34,7 @@ fn ten_thousand_short_lived_threads_are_each_told_of_with_their_call() {
     });
 }
 
+/// Guarantee: trace/every-call
 #[test]
 fn a_call_that_its_thread_never_returned_from_is_told_with_its_time() {
     over_each(|subject| {
@@ -55,6 +57,7 @@ fn a_call_that_its_thread_never_returned_from_is_told_with_its_time() {
     });
 }
 
+/// Guarantee: trace/every-call
 #[test]
 fn a_thread_that_execs_becomes_its_process_and_all_others_end() {
     over_each(|subject| {
@@ -86,6 +89,7 @@ fn a_thread_that_execs_becomes_its_process_and_all_others_end() {
     });
 }
 
+/// Guarantee: trace/every-call
 #[test]
 fn children_by_every_call_are_traced_and_their_parents_known() {
     over_each(|subject| {
@@ -122,6 +126,7 @@ fn children_by_every_call_are_traced_and_their_parents_known() {
     });
 }
 
+/// Guarantee: trace/every-call
 #[test]
 fn a_call_is_named_by_the_door_that_it_came_through() {
     over_each(|subject| {
@@ -141,6 +146,7 @@ fn a_call_is_named_by_the_door_that_it_came_through() {
     });
 }
 
+/// Guarantee: trace/unharmed
 #[test]
 fn a_filter_of_the_program_works_as_untraced_and_what_it_refuses_is_told() {
     over_each(|subject| {
@@ -154,6 +160,7 @@ fn a_filter_of_the_program_works_as_untraced_and_what_it_refuses_is_told() {
     });
 }
 
+/// Guarantee: trace/descriptors
 #[test]
 fn what_a_descriptor_is_is_known_and_noticed_when_its_number_comes_again() {
     over_each(|subject| {
@@ -178,6 +185,7 @@ fn what_a_descriptor_is_is_known_and_noticed_when_its_number_comes_again() {
     });
 }
 
+/// Guarantee: trace/restarts
 #[test]
 fn a_call_that_begins_again_is_told_from_one_that_the_program_makes_again() {
     over_each(|subject| {

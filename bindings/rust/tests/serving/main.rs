@@ -44,6 +44,8 @@ fn failure(code: i32, text: &str) -> Answer {
     Answer::Failure { code, text: text.to_owned() }
 }
 
+/// Guarantee: applets/results
+/// Guarantee: applets/streams
 #[test]
 fn a_native_applet_serves_calls_of_any_size() {
     let mut host = Host::serving(applet("messages"), None);
@@ -62,6 +64,8 @@ fn a_native_applet_serves_calls_of_any_size() {
     host.end();
 }
 
+/// Guarantee: applets/results
+/// Guarantee: applets/streams
 #[test]
 fn a_failed_call_has_its_code_and_its_text_and_the_applet_goes_on() {
     let mut host = Host::serving(applet("messages"), None);
@@ -77,6 +81,8 @@ fn a_failed_call_has_its_code_and_its_text_and_the_applet_goes_on() {
     host.end();
 }
 
+/// Guarantee: applets/results
+/// Guarantee: applets/streams
 #[test]
 fn a_stream_longer_than_the_ring_arrives_in_order() {
     let mut host = Host::serving(applet("messages"), None);
@@ -86,6 +92,7 @@ fn a_stream_longer_than_the_ring_arrives_in_order() {
     host.end();
 }
 
+/// Guarantee: applets/cancel
 #[test]
 fn a_call_that_is_cancelled_notices_and_the_next_one_is_not() {
     let mut host = Host::serving(applet("messages"), None);
@@ -123,6 +130,7 @@ fn a_shared_buffer_is_worked_on_in_place() {
     host.end();
 }
 
+/// Guarantee: applets/panics
 #[test]
 fn a_function_that_panics_ends_the_applet() {
     let mut command = applet("messages");
@@ -148,6 +156,7 @@ fn a_host_that_breaks_the_protocol_is_told_apart_from_one_that_ends_the_calls() 
     }
 }
 
+/// Guarantee: applets/native-heap
 #[test]
 fn the_heap_of_a_native_applet_is_there_again_in_the_next_process() {
     let mut image = Image::new(64 << 20);
@@ -171,6 +180,7 @@ fn the_heap_of_a_native_applet_is_there_again_in_the_next_process() {
     host.end();
 }
 
+/// Guarantee: applets/heap-after-death
 #[test]
 fn what_a_failed_call_leaves_open_is_rolled_back_before_the_host_hears_of_it() {
     let mut host = Host::serving(applet("heap"), Some(Image::new(64 << 20)));
@@ -186,6 +196,7 @@ fn what_a_failed_call_leaves_open_is_rolled_back_before_the_host_hears_of_it() {
     host.end();
 }
 
+/// Guarantee: applets/native-heap
 #[test]
 fn a_heap_grows_by_a_message_up_to_its_limit() {
     let mut host = Host::serving(applet("heap"), Some(Image::new(64 << 20)));
@@ -215,6 +226,8 @@ fn commits_are_asked_of_the_host_where_they_cost_something() {
     host.end();
 }
 
+/// Guarantee: applets/native-heap
+/// Guarantee: applets/read-only-heap
 #[test]
 fn a_heap_that_may_only_be_read_is_mapped_so() {
     let mut host = Host::serving(applet("heap"), Some(Image::new(64 << 20)));
@@ -231,6 +244,7 @@ fn a_heap_that_may_only_be_read_is_mapped_so() {
     assert!(host.image.take().unwrap().bytes() == before);
 }
 
+/// Guarantee: applets/heap-after-death
 #[test]
 fn in_the_mode_atomic_what_is_not_published_is_forgotten_and_the_heap_goes_on() {
     let mut image = Image::new(64 << 20);
@@ -262,6 +276,11 @@ fn in_the_mode_atomic_what_is_not_published_is_forgotten_and_the_heap_goes_on() 
     host.end();
 }
 
+/// Guarantee: heap/persist
+/// Guarantee: heap/reset-ordered
+/// Guarantee: sandbox/descriptors
+/// Guarantee: applets/native-heap
+/// Guarantee: applets/read-only-heap
 #[test]
 fn a_region_whose_place_is_taken_is_not_mapped_and_takes_nothing_away() {
     // With `MAP_SYNC` the kernel does not know the flag that refuses a place that is taken.
@@ -274,6 +293,7 @@ fn a_region_whose_place_is_taken_is_not_mapped_and_takes_nothing_away() {
     }
 }
 
+/// Guarantee: applets/run-or-call
 #[test]
 fn a_program_that_does_not_serve_uses_its_heap_and_seals() {
     let mut host = Host::start(applet("loader"), Layout::default(), Some(Image::new(32 << 20)));
@@ -283,6 +303,7 @@ fn a_program_that_does_not_serve_uses_its_heap_and_seals() {
     host.image.take().unwrap().assert_sound();
 }
 
+/// Guarantee: applets/run-or-call
 #[test]
 fn a_program_that_no_host_has_started_is_told_to_be_run_by_one() {
     // With nothing at the descriptor, with something that is no channel, and with a file that is too short for one.
@@ -318,6 +339,8 @@ fn a_small_call_takes_microseconds() {
     host.end();
 }
 
+/// Guarantee: applets/languages
+/// Guarantee: heap/order-promises
 #[test]
 fn a_heap_is_kept_in_order_where_the_host_asks_for_it_and_nowhere_else() {
     let mut image = Image::new(64 << 20);
@@ -332,6 +355,9 @@ fn a_heap_is_kept_in_order_where_the_host_asks_for_it_and_nowhere_else() {
     }
 }
 
+/// Guarantee: heap/persist
+/// Guarantee: heap/reset-ordered
+/// Guarantee: sandbox/descriptors
 #[test]
 fn a_heap_that_cannot_be_mapped_synchronously_is_refused_and_not_mapped_with_less() {
     let mut image = Image::new(64 << 20);

@@ -7,6 +7,8 @@ use holdfast_region::{Consistency, Region, RegionError};
 
 use crate::session::{Home, MIB, MODES, Numbers};
 
+/// Guarantee: heap/atomic-kill
+/// Guarantee: heap/power
 #[test]
 fn what_a_root_names_is_found_again_in_either_mode_after_a_commit_and_an_end_in_order_or_by_death() {
     for (mode, next) in MODES.into_iter().flat_map(|mode| MODES.map(|next| (mode, next))) {
@@ -41,6 +43,7 @@ fn what_a_root_names_is_found_again_in_either_mode_after_a_commit_and_an_end_in_
     }
 }
 
+/// Guarantee: heap/transactions
 #[test]
 fn a_transaction_counts_whole_with_its_levels_or_leaves_no_trace() {
     for mode in MODES {
@@ -89,6 +92,7 @@ fn a_transaction_counts_whole_with_its_levels_or_leaves_no_trace() {
     }
 }
 
+/// Guarantee: heap/transactions
 #[test]
 fn a_transaction_that_is_open_at_the_death_is_rolled_back_also_if_it_was_committed_half_done() {
     for mode in MODES {
@@ -115,6 +119,7 @@ fn a_transaction_that_is_open_at_the_death_is_rolled_back_also_if_it_was_committ
     }
 }
 
+/// Guarantee: heap/objects
 #[test]
 fn whatever_is_allocated_freed_and_taken_back_the_heap_is_as_a_model_says() {
     for mode in MODES {
@@ -164,6 +169,7 @@ fn whatever_is_allocated_freed_and_taken_back_the_heap_is_as_a_model_says() {
     }
 }
 
+/// Guarantee: heap/objects
 #[test]
 fn a_heap_grows_in_the_middle_of_its_work_and_keeps_its_rules_in_the_new_part() {
     for (mode, next) in MODES.into_iter().flat_map(|mode| MODES.map(|next| (mode, next))) {
@@ -194,6 +200,7 @@ fn a_heap_grows_in_the_middle_of_its_work_and_keeps_its_rules_in_the_new_part() 
     }
 }
 
+/// Guarantee: heap/atomic-errors
 #[test]
 fn a_rollback_goes_back_to_the_last_commit_or_says_that_transactions_do_that() {
     let home = Home::new();

@@ -81,6 +81,8 @@ impl Storage for Full {
     }
 }
 
+/// Guarantee: heap/no-false-acknowledgement
+/// Guarantee: heap/power
 #[test]
 fn a_disk_that_is_full_from_any_step_of_a_commit_on_loses_nothing() {
     for mode in MODES {
@@ -134,6 +136,7 @@ fn a_disk_that_is_full_from_any_step_of_a_commit_on_loses_nothing() {
     }
 }
 
+/// Guarantee: programs/rollback
 #[test]
 fn an_image_that_was_cut_off_is_found_by_a_commit_and_by_a_rollback() {
     for (mode, by_rollback) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
@@ -159,6 +162,8 @@ fn an_image_that_was_cut_off_is_found_by_a_commit_and_by_a_rollback() {
     }
 }
 
+/// Guarantee: heap/no-false-acknowledgement
+/// Guarantee: heap/power
 #[test]
 fn a_heap_whose_image_is_lost_is_as_of_the_last_commit_to_the_disk() {
     for (mode, next) in MODES.into_iter().flat_map(|mode| MODES.map(|next| (mode, next))) {

@@ -53,6 +53,8 @@ fn said(line: &str) -> Option<u64> {
     line.split_once("@@ ").and_then(|(_, number)| number.trim().parse().ok())
 }
 
+/// Guarantee: heap/atomic-kill
+/// Guarantee: heap/power
 #[test]
 fn a_writer_that_is_killed_at_random_leaves_every_transaction_it_committed_or_its_last_commit() {
     for mode in MODES {

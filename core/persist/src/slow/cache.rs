@@ -71,6 +71,7 @@ mod tests {
         core::ptr::without_provenance(number * LINE_BYTES)
     }
 
+    /// Guarantee: project/slow-memory
     #[test]
     fn a_line_is_missed_once_and_again_after_its_set_was_used_up() {
         let mut cache = ReadCache::new(SlowMemory::DRAM, 4 * 2 * LINE_BYTES, 2);
@@ -82,6 +83,7 @@ mod tests {
         assert_eq!(cache.touch(line(1), 1), 0);
     }
 
+    /// Guarantee: project/slow-memory
     #[test]
     fn what_fits_is_missed_once_and_what_is_twice_as_large_each_time() {
         let mut cache = ReadCache::of_the_paper(SlowMemory::DRAM);
@@ -91,6 +93,7 @@ mod tests {
         assert_eq!([pass(2 * lines), pass(2 * lines)], [lines as u64, lines as u64 * 2]);
     }
 
+    /// Guarantee: project/slow-memory
     #[test]
     fn missed_lines_take_at_least_what_is_configured() {
         let memory = SlowMemory { read_ns_per_line: 10_000, ..SlowMemory::DRAM };

@@ -101,6 +101,7 @@ fn both_clocks() -> (u64, Instant) {
 mod tests {
     use super::*;
 
+    /// Guarantee: project/slow-memory
     #[test]
     fn no_delay_is_shorter_than_asked_for() {
         prepare();

@@ -101,6 +101,7 @@ pub fn is_on_persistent_memory(directory: &Path) -> bool {
 mod tests {
     use super::*;
 
+    /// Guarantee: heap/level-never-weaker
     #[test]
     fn neither_a_tmpfs_nor_a_disk_maps_synchronously_and_no_trial_file_stays() {
         let folder = tempfile::tempdir().unwrap();
@@ -112,6 +113,7 @@ mod tests {
         assert!(maps_synchronously(&folder.path().join("none")).is_err());
     }
 
+    /// Guarantee: heap/reset-ordered
     #[test]
     fn what_a_device_survives_is_what_its_bus_and_region_say() {
         let sys = tempfile::tempdir().unwrap();

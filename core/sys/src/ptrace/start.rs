@@ -186,6 +186,7 @@ fn child(orders: &Orders) -> ! {
 mod tests {
     use super::*;
 
+    /// Guarantee: trace/clean-refusal
     #[test]
     fn a_child_that_is_not_let_go_leaves_nothing_behind() {
         let child = start(&Task::NullCalls(1)).unwrap();

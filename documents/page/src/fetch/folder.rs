@@ -123,6 +123,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Guarantee: pages/terminal
     #[test]
     fn a_folder_is_listed_the_same_each_time_and_its_names_cannot_be_markup() {
         let folder = tempfile::tempdir().unwrap();

@@ -76,6 +76,7 @@ mod tests {
         of(FOUND)
     }
 
+    /// Guarantee: pages/servers
     #[test]
     fn an_answer_is_good_as_long_as_it_says_and_nothing_is_guessed() {
         assert_eq!(fresh_for(&[("Cache-Control", "max-age=1000")]), 1_000);
@@ -92,6 +93,7 @@ mod tests {
         assert_eq!(fresh_for(&[]), 0);
     }
 
+    /// Guarantee: pages/servers
     #[test]
     fn words_without_sense_are_no_end_of_the_program() {
         let values = [
@@ -119,6 +121,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: pages/no-store
     #[test]
     fn what_is_not_to_be_kept_is_told_apart() {
         let of = |value: &str| {

@@ -65,6 +65,7 @@ pub(crate) fn is_named_page(path: &Path) -> bool {
 mod tests {
     use super::*;
 
+    /// Guarantee: pages/too-much
     #[test]
     fn binaries_are_told_from_pages_and_text() {
         for (bytes, kind) in [

@@ -110,6 +110,7 @@ pub(crate) fn is_html(first: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    /// Guarantee: pages/imports
     #[test]
     fn pages_of_a_folder_come_sorted_without_what_is_hidden_or_outside() {
         let place = tempfile::tempdir().unwrap();

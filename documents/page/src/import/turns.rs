@@ -86,6 +86,8 @@ mod tests {
 
     use super::*;
 
+    /// Guarantee: pages/import-kills
+    /// Guarantee: pages/memory
     #[test]
     fn whoever_is_alone_waits_for_what_is_made_and_for_what_was_made_to_end() {
         let turns = MemoryGate::default();

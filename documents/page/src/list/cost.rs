@@ -110,6 +110,7 @@ mod tests {
         Stroke::new(1.0).with_dashes(offset, pattern)
     }
 
+    /// Guarantee: pages/planted
     #[test]
     fn dashes_are_counted_before_they_are_painted() {
         let count =
@@ -132,6 +133,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: pages/planted
     #[test]
     fn what_is_as_wide_as_numbers_go_is_not_flattened() {
         let mut curve = line(5.0);

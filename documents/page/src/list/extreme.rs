@@ -188,6 +188,7 @@ struct Case {
     extreme: usize,
 }
 
+/// Guarantee: pages/planted
 #[test]
 fn whatever_numbers_a_command_has_painting_it_ends() {
     let current = Arc::new(Mutex::new(Case::default()));

@@ -243,6 +243,7 @@ fn differences(whole: &Laid, broken: &Laid) -> Vec<&'static str> {
     what.into_iter().map(|(_, what)| what).collect()
 }
 
+/// Guarantee: pages/long-paragraphs
 #[test]
 fn a_paragraph_that_is_broken_where_lines_end_looks_as_if_it_were_whole() {
     let mut wrong = Vec::new();
@@ -259,6 +260,7 @@ fn a_paragraph_that_is_broken_where_lines_end_looks_as_if_it_were_whole() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Guarantee: pages/long-paragraphs
 #[test]
 fn parts_begin_where_the_lines_before_them_take_whole_pixels() {
     let pages = pages();
@@ -314,6 +316,7 @@ fn inked(pixels: &Pixels) -> Vec<usize> {
     rows.filter(|(_, row)| row.iter().any(|byte| *byte != 255)).map(|(number, _)| number).collect()
 }
 
+/// Guarantee: pages/long-paragraphs
 #[test]
 fn a_paragraph_without_ends_of_lines_is_broken_between_words_and_that_is_told() {
     let words = |count: usize, gap: &str| -> String {
@@ -355,6 +358,7 @@ fn a_paragraph_without_ends_of_lines_is_broken_between_words_and_that_is_told() 
     }
 }
 
+/// Guarantee: pages/long-paragraphs
 #[test]
 fn what_arrives_after_a_paragraph_was_broken_is_laid_out_with_all_of_it() {
     // The image of a style is asked for once everything was laid out, and is there only in the round after.
@@ -379,6 +383,7 @@ fn a_page_with_few_elements_is_not_even_looked_at() {
     assert!(Paragraphs::new(Bounds::ENGINE, 11_000).is_needed);
 }
 
+/// Guarantee: pages/long-paragraphs
 #[test]
 fn a_planned_end_of_a_line_that_was_needed_sooner_does_not_hide_those_behind_it() {
     let lines: String = "<i>a</i> <i>b</i> <i>c</i>\n".repeat(10);

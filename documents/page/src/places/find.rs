@@ -147,6 +147,8 @@ mod tests {
     use super::super::text::{Cluster, LinePiece};
     use super::*;
 
+    /// Guarantee: pages/clicks
+    /// Guarantee: pages/window
     #[test]
     fn letters_without_room_in_a_long_line_are_nowhere_and_do_not_cost_the_line_each() {
         let mut long = block(&["x".repeat(300_000).as_str()]);
@@ -196,6 +198,7 @@ mod tests {
         found.into_iter().map(|one| one.range).collect()
     }
 
+    /// Guarantee: pages/places
     #[test]
     fn text_is_found_however_it_is_written() {
         assert_eq!(ranges("Straße STRASSE strasse", "straSSe", false), [0..7, 8..15, 16..23]);
@@ -212,6 +215,7 @@ mod tests {
         assert_eq!(ranges("", "abc", false), []);
     }
 
+    /// Guarantee: pages/places
     #[test]
     fn nothing_is_found_within_a_letter() {
         assert_eq!(ranges("ßs", "s", false), [2..3]);
@@ -227,6 +231,7 @@ mod tests {
         assert_eq!((found[0].node, found[0].range.clone()), (7, 4..13));
     }
 
+    /// Guarantee: pages/places
     #[test]
     fn no_match_goes_over_what_is_no_text_and_no_more_are_looked_for_than_wanted() {
         let mut broken = block(&["onetwo two"]);

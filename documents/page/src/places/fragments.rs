@@ -112,6 +112,7 @@ mod tests {
     use super::*;
     use crate::tree;
 
+    /// Guarantee: pages/long-paragraphs
     #[test]
     fn pieces_are_where_the_engine_tells_that_each_element_is() {
         let page = "<!doctype html><body><p style='width: 200px; padding: 3px'>some <b>words that <i>go</i> over</b> lines <br>

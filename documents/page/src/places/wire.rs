@@ -255,11 +255,15 @@ mod tests {
         vec![TextBlock { node: 3, fixed: false, text, placed, breaks: vec![3, 7], pieces }, turned]
     }
 
+    /// Guarantee: pages/byte-for-byte
+    /// Guarantee: pages/places
     #[test]
     fn text_comes_back_as_it_was() {
         assert_eq!(read_text(&write_text(&blocks())).unwrap(), blocks());
     }
 
+    /// Guarantee: pages/byte-for-byte
+    /// Guarantee: pages/places
     #[test]
     fn what_is_lost_by_rounding_does_not_add_up() {
         let clusters: Vec<(u32, u32, f32)> =
@@ -274,6 +278,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: pages/damage
     #[test]
     fn whatever_byte_is_another_one_reads_as_damage_or_as_text_that_can_be_searched() {
         let bytes = write_text(&blocks());
@@ -291,6 +296,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: pages/damage
     #[test]
     fn boxes_out_of_order_are_damage() {
         let one = NodeBox { node: 2, place: [0.0; 4], fixed: false };

@@ -65,6 +65,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Guarantee: pages/window-waits
     #[test]
     fn what_is_said_of_a_page_is_text_and_no_markup() {
         let page = text("file:///a/<b>&c", "cannot read <script>");

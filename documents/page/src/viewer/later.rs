@@ -108,6 +108,7 @@ mod tests {
         .collect()
     }
 
+    /// Guarantee: pages/clicks
     #[test]
     fn a_click_before_the_links_are_there_follows_the_one_that_was_there_to_be_seen() {
         let mut viewer = unlinked();
@@ -123,6 +124,7 @@ mod tests {
         assert!(opens(&mut viewer).is_empty(), "once");
     }
 
+    /// Guarantee: pages/clicks
     #[test]
     fn the_pointer_on_a_link_is_a_hand_as_soon_as_it_is_known() {
         let mut viewer = unlinked();
@@ -134,6 +136,7 @@ mod tests {
         assert!(viewer.says().starts_with("/pages/b.html |"), "{}", viewer.says());
     }
 
+    /// Guarantee: pages/clicks
     #[test]
     fn a_click_counts_no_more_when_the_page_was_scrolled_since() {
         let mut viewer = unlinked();
@@ -156,6 +159,7 @@ mod tests {
         assert!(viewer.take_asks().contains(&place));
     }
 
+    /// Guarantee: pages/clicks
     #[test]
     fn a_click_on_a_page_that_was_left_since_means_nothing_on_the_next() {
         let mut viewer = unlinked();
@@ -176,6 +180,7 @@ mod tests {
         assert!(opens(&mut viewer).is_empty());
     }
 
+    /// Guarantee: pages/clicks
     #[test]
     fn what_the_user_does_after_a_click_counts_instead_of_it() {
         for later in [
@@ -193,6 +198,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: pages/clicks
     #[test]
     fn the_keyboard_goes_to_its_link_when_there_are_links() {
         let mut viewer = unlinked();
@@ -212,6 +218,7 @@ mod tests {
         assert!(viewer.says().starts_with("there are no links"), "{}", viewer.says());
     }
 
+    /// Guarantee: pages/clicks
     #[test]
     fn links_that_never_come_are_told() {
         let mut viewer = unlinked();

@@ -119,6 +119,7 @@ fn a_page_is_asked_for_at_once_and_shown_when_it_is_there() {
     assert!(frame[0] == 0x0020_2020 && frame[400] != 0x0020_2020, "the page, and beside it the scroll bar");
 }
 
+/// Guarantee: pages/window-waits
 #[test]
 fn the_newest_scroll_position_is_painted_and_the_last_picture_stays_meanwhile() {
     let mut viewer = open();
@@ -147,6 +148,8 @@ fn the_newest_scroll_position_is_painted_and_the_last_picture_stays_meanwhile() 
     assert_eq!(paint(&mut viewer), (0, 1441), "what is less than a pixel counts the next time");
 }
 
+/// Guarantee: pages/clicks
+/// Guarantee: pages/window
 #[test]
 fn links_are_followed_where_they_are_seen() {
     let mut viewer = open();
@@ -199,6 +202,7 @@ fn back_leads_to_where_one_was_and_forward_again() {
     assert_eq!(asked(&mut viewer).address, address("file:///pages/b.html"));
 }
 
+/// Guarantee: pages/window-waits
 #[test]
 fn a_newer_page_supersedes_one_that_is_on_its_way() {
     let mut viewer = open();
@@ -326,6 +330,8 @@ fn what_steers_a_line_is_left_out_of_it() {
     assert_eq!(line.as_deref(), Some("a b [1m c "));
 }
 
+/// Guarantee: pages/clicks
+/// Guarantee: pages/window
 #[test]
 fn steps_back_that_are_taken_at_once_lead_as_far_as_one_after_the_other() {
     let mut viewer = open();
@@ -343,6 +349,8 @@ fn steps_back_that_are_taken_at_once_lead_as_far_as_one_after_the_other() {
     assert_eq!(asked(&mut viewer).address, address("file:///pages/b.html"));
 }
 
+/// Guarantee: pages/clicks
+/// Guarantee: pages/window
 #[test]
 fn steps_of_the_zoom_that_are_taken_at_once_stay_at_the_same_text() {
     let mut viewer = open();
@@ -354,6 +362,8 @@ fn steps_of_the_zoom_that_are_taken_at_once_stay_at_the_same_text() {
     assert_eq!((page.view.scale_permille, page.view.scroll), (1250, 1250));
 }
 
+/// Guarantee: pages/clicks
+/// Guarantee: pages/window
 #[test]
 fn a_first_page_that_could_not_be_opened_leaves_nothing_to_wait_for() {
     let mut viewer = viewer();

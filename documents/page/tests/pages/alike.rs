@@ -91,6 +91,7 @@ pub(crate) fn compare(place: &Place, page: &Path, view: View, scrolls: &[u32]) {
     }
 }
 
+/// Guarantee: pages/byte-for-byte
 #[test]
 fn a_kept_page_is_painted_byte_for_byte_as_it_is_laid_out() {
     let place = Place::new();
@@ -100,6 +101,7 @@ fn a_kept_page_is_painted_byte_for_byte_as_it_is_laid_out() {
     }
 }
 
+/// Guarantee: pages/byte-for-byte
 #[test]
 fn a_page_with_more_clips_than_the_engine_has_is_kept_as_far_as_it_can_be() {
     let place = Place::new();
@@ -116,6 +118,7 @@ fn a_page_with_more_clips_than_the_engine_has_is_kept_as_far_as_it_can_be() {
     assert_eq!(place.open(&page, view).tier, Tier::Pixels);
 }
 
+/// Guarantee: pages/byte-for-byte
 #[test]
 fn letters_that_reach_over_the_edge_of_a_band_are_painted_in_both() {
     let place = Place::new();
@@ -125,6 +128,7 @@ fn letters_that_reach_over_the_edge_of_a_band_are_painted_in_both() {
     compare(&place, &page, view(500, 256), &edges);
 }
 
+/// Guarantee: pages/byte-for-byte
 #[test]
 fn a_kept_page_is_painted_byte_for_byte_at_other_scales() {
     let place = Place::new();
@@ -135,6 +139,8 @@ fn a_kept_page_is_painted_byte_for_byte_at_other_scales() {
     }
 }
 
+/// Guarantee: pages/byte-for-byte
+/// Guarantee: pages/kept-pixels
 #[test]
 fn real_pages_are_painted_byte_for_byte_as_they_are_laid_out() {
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned();
@@ -149,6 +155,7 @@ fn real_pages_are_painted_byte_for_byte_as_they_are_laid_out() {
     }
 }
 
+/// Guarantee: pages/viewports
 #[test]
 fn another_viewport_takes_the_kept_document_and_lays_it_out() {
     let place = Place::new();
@@ -162,6 +169,8 @@ fn another_viewport_takes_the_kept_document_and_lays_it_out() {
     assert_eq!(place.cache().stats().unwrap().documents, 1);
 }
 
+/// Guarantee: pages/byte-for-byte
+/// Guarantee: pages/places
 #[test]
 fn links_and_elements_are_kept_with_their_places() {
     let place = Place::new();

@@ -27,6 +27,7 @@ fn is_made_anew(place: &Place, page: &Path) -> OpenPage {
     opened
 }
 
+/// Guarantee: pages/changed
 #[test]
 fn a_page_that_changed_or_whose_style_or_image_did_is_made_anew() {
     let place = Place::new();
@@ -54,6 +55,7 @@ fn a_page_that_changed_or_whose_style_or_image_did_is_made_anew() {
     assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(StaleReason::Source)));
 }
 
+/// Guarantee: pages/changed
 #[test]
 fn a_page_that_was_kept_without_a_picture_for_this_place_is_kept_anew_when_its_style_changed() {
     let place = Place::new();
@@ -72,6 +74,7 @@ fn a_page_that_was_kept_without_a_picture_for_this_place_is_kept_anew_when_its_s
     assert_eq!(opened.pixels, anew(&page, below));
 }
 
+/// Guarantee: pages/changed
 #[test]
 fn a_page_with_more_files_than_are_read_is_served_from_its_list_until_one_changes() {
     let place = Place::new();
@@ -107,6 +110,7 @@ fn of_another_build(entry: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Guarantee: pages/changed
 #[test]
 fn a_page_that_another_build_kept_is_made_anew() {
     let place = Place::new();
@@ -135,6 +139,7 @@ fn a_page_that_another_build_kept_is_made_anew() {
     assert_eq!(place.cache().stats().unwrap().documents, 1, "the other build's went with its view");
 }
 
+/// Guarantee: pages/viewports
 #[test]
 fn a_page_at_another_place_is_another_page() {
     let place = Place::new();

@@ -8,6 +8,7 @@ use holdfast_page::{Address, CachePolicy, OpenOptions, Tier, Web, open_with};
 use crate::network::{anew, server};
 use crate::{Place, limits, view};
 
+/// Guarantee: pages/quota
 #[test]
 fn what_a_page_needs_stays_when_the_page_for_which_it_was_kept_goes_to_make_room() {
     let server = server(&[("Cache-Control", "max-age=1000")]);

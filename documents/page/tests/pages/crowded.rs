@@ -7,6 +7,8 @@ use serde_json::Value;
 use crate::Place;
 use crate::importing::{counts, ended, importing, pages};
 
+/// Guarantee: pages/import-kills
+/// Guarantee: pages/memory
 #[test]
 fn each_of_many_pages_at_once_has_a_stack_of_its_own() {
     let place = Place::new();
@@ -16,6 +18,8 @@ fn each_of_many_pages_at_once_has_a_stack_of_its_own() {
     assert_eq!((counts(&report), &report["waited"]), ([40, 40, 0, 0], &Value::from(0)), "{said}");
 }
 
+/// Guarantee: pages/import-kills
+/// Guarantee: pages/memory
 #[test]
 fn a_page_for_which_there_is_no_room_beside_others_is_made_when_it_is_alone() {
     let place = Place::new();

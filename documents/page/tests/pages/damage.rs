@@ -13,6 +13,7 @@ const PAGE: &str = "<!doctype html><title>Damage</title><style>h1 { background: 
     .s { box-shadow: 1px 1px 4px red; overflow: hidden; opacity: .5 }</style><h1>Some <i>text</i></h1><img src=a.png>
     <div class=s><a href=b>b</a></div><table border=1><tr><td>1</table>";
 
+/// Guarantee: pages/damage
 #[test]
 fn whatever_byte_of_a_view_rots_the_page_is_shown_as_it_is() {
     let place = Place::new();
@@ -50,6 +51,7 @@ fn whatever_byte_of_a_view_rots_the_page_is_shown_as_it_is() {
     assert!(unharmed < 10, "{unharmed}");
 }
 
+/// Guarantee: pages/damage
 #[test]
 fn a_rotten_view_is_told_of_by_a_look_at_every_byte() {
     let place = Place::new();
@@ -64,6 +66,7 @@ fn a_rotten_view_is_told_of_by_a_look_at_every_byte() {
     assert_eq!(cache.check().unwrap().len(), 1);
 }
 
+/// Guarantee: pages/damage
 #[test]
 fn a_rotten_document_is_parsed_again() {
     let place = Place::new();
@@ -83,6 +86,7 @@ fn a_rotten_document_is_parsed_again() {
     assert_eq!(place.open(&page, view(250, 200)).tier, Tier::Document, "the right one is there again");
 }
 
+/// Guarantee: pages/damage
 #[test]
 fn an_entry_that_is_something_else_altogether_is_made_anew() {
     let place = Place::new();
@@ -123,6 +127,7 @@ pub(crate) fn plant(entry: &mut [u8], at: usize, bytes: &[u8]) {
     entry[320..328].copy_from_slice(&sum);
 }
 
+/// Guarantee: pages/planted
 #[test]
 fn a_list_that_would_be_painted_without_end_is_damage_however_right_its_sums_are() {
     let place = Place::new();
@@ -179,6 +184,7 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
+/// Guarantee: pages/kills
 #[test]
 fn a_cache_whose_writer_was_killed_in_the_middle_is_read_by_the_next_one() {
     let place = Place::new();
@@ -202,6 +208,7 @@ fn a_cache_whose_writer_was_killed_in_the_middle_is_read_by_the_next_one() {
     assert_eq!((opened.tier, opened.notes.as_slice()), (Tier::Pixels, &[][..]));
 }
 
+/// Guarantee: pages/kills
 #[test]
 fn a_cache_whose_maker_was_killed_before_there_was_anything_in_it_is_none() {
     let place = Place::new();

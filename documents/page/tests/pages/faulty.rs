@@ -11,6 +11,7 @@ use crate::processes::out;
 use crate::server::{Reply, Server, Way, own_authority_tls, plain_at_the_port_of_tls, self_made_tls};
 use crate::{Place, view};
 
+/// Guarantee: pages/half-answers
 #[test]
 fn half_of_an_answer_is_never_kept_as_all_of_it() {
     let (place, server) = (Place::new(), server(&[("Cache-Control", "max-age=1000"), ("ETag", "\"one\"")]));
@@ -48,6 +49,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     to.finish().unwrap()
 }
 
+/// Guarantee: pages/server-faults
 #[test]
 fn a_page_comes_compressed_as_it_is_asked_for() {
     let server = Server::new();
@@ -59,6 +61,7 @@ fn a_page_comes_compressed_as_it_is_asked_for() {
     assert!(server.asked()[0].1["accept-encoding"].contains("gzip"));
 }
 
+/// Guarantee: pages/server-faults
 #[test]
 fn what_servers_do_wrong_is_a_typed_error_within_bounds() {
     let server = Server::new();
@@ -120,6 +123,7 @@ fn what_servers_do_wrong_is_a_typed_error_within_bounds() {
     );
 }
 
+/// Guarantee: pages/offline
 #[test]
 fn a_server_that_is_mute_is_not_waited_for_by_each_part_of_a_page() {
     let (server, mute) = (Server::new(), Server::new());
@@ -141,6 +145,7 @@ fn a_server_that_is_mute_is_not_waited_for_by_each_part_of_a_page() {
     assert!((1..20).contains(&asked), "{asked}");
 }
 
+/// Guarantee: pages/server-faults
 #[test]
 fn a_server_that_cannot_show_who_it_is_is_not_asked() {
     for address in [self_made_tls("<p>x").0, plain_at_the_port_of_tls()] {
@@ -151,6 +156,7 @@ fn a_server_that_cannot_show_who_it_is_is_not_asked() {
     }
 }
 
+/// Guarantee: pages/server-faults
 #[test]
 fn a_server_for_which_the_users_certificates_vouch_is_trusted() {
     let place = Place::new();
@@ -206,6 +212,7 @@ fn a_trusted_certificate_may_be_its_own_authority() {
     }
 }
 
+/// Guarantee: pages/program
 #[test]
 fn several_programs_show_a_page_of_one_server_from_one_cache() {
     let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));

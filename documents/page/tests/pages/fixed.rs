@@ -56,6 +56,7 @@ const STAYING: [(&str, &str, &str); 9] = [
     ),
 ];
 
+/// Guarantee: pages/byte-for-byte
 #[test]
 fn parts_that_stay_in_place_are_kept_and_painted_byte_for_byte_wherever_the_page_is_scrolled_to() {
     let place = Place::new();
@@ -74,6 +75,7 @@ fn parts_that_stay_in_place_are_kept_and_painted_byte_for_byte_wherever_the_page
     }
 }
 
+/// Guarantee: pages/byte-for-byte
 #[test]
 fn what_stays_is_in_every_band_with_the_layers_around_it() {
     let place = Place::new();
@@ -82,6 +84,7 @@ fn what_stays_is_in_every_band_with_the_layers_around_it() {
     compare(&place, &page, view(500, 250), &[0, 255, 256, 700, 1_300, 1_000_000]);
 }
 
+/// Guarantee: pages/byte-for-byte
 #[test]
 fn what_stays_in_a_layer_that_goes_with_the_page_is_cut_by_it_wherever_that_is() {
     let place = Place::new();
@@ -100,6 +103,7 @@ fn what_stays_in_a_layer_that_goes_with_the_page_is_cut_by_it_wherever_that_is()
     }
 }
 
+/// Guarantee: pages/byte-for-byte
 #[test]
 fn what_stays_is_where_the_engine_has_it_far_down_a_page() {
     let place = Place::new();
@@ -114,6 +118,7 @@ fn what_stays_is_where_the_engine_has_it_far_down_a_page() {
     }
 }
 
+/// Guarantee: pages/byte-for-byte
 #[test]
 fn fixed_parts_of_what_is_transformed_go_with_it() {
     let place = Place::new();
@@ -122,6 +127,7 @@ fn fixed_parts_of_what_is_transformed_go_with_it() {
     compare(&place, &page, view(500, 250), &[0, 1, 90, 400, 1_000_000]);
 }
 
+/// Guarantee: pages/byte-for-byte
 #[test]
 fn a_ground_that_stays_in_the_viewport_is_laid_out_again_when_it_is_scrolled() {
     let place = Place::new();

@@ -4,6 +4,7 @@ use holdfast_page::{StaleReason, Tier};
 
 use crate::{Place, anew, is_drawn, view};
 
+/// Guarantee: pages/terminal
 #[test]
 fn a_folder_is_shown_as_its_index_or_as_a_list_that_follows_it() {
     let place = Place::new();
@@ -33,6 +34,7 @@ fn a_folder_is_shown_as_its_index_or_as_a_list_that_follows_it() {
     assert!(missing.is_err());
 }
 
+/// Guarantee: pages/redirects
 #[test]
 fn a_file_of_the_far_future_is_in_the_list_without_a_time() {
     let place = Place::new();

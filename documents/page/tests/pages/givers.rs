@@ -33,6 +33,8 @@ impl Fetch for Memory {
     }
 }
 
+/// Guarantee: pages/no-local-files
+/// Guarantee: pages/server-faults
 #[test]
 fn a_page_comes_from_anything_that_gives_bytes_and_neither_its_panics_nor_its_excess_get_through() {
     let place = Place::new();

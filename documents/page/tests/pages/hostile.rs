@@ -6,6 +6,7 @@ use holdfast_page::{PageError, PageLimits, Tier, View, open};
 
 use crate::{Place, address, anew, limits, png, view};
 
+/// Guarantee: pages/too-much
 #[test]
 fn a_page_as_deep_as_is_taken_is_laid_out_and_a_deeper_one_is_refused() {
     let place = Place::new();
@@ -32,6 +33,7 @@ fn a_page_as_deep_as_is_taken_is_laid_out_and_a_deeper_one_is_refused() {
     }
 }
 
+/// Guarantee: pages/too-much
 #[test]
 fn what_is_too_much_is_an_error_or_left_out_and_said() {
     let place = Place::new();
@@ -54,6 +56,7 @@ fn what_is_too_much_is_an_error_or_left_out_and_said() {
     assert!(notes.iter().any(|note| note.contains("more pixels")), "{notes:?}");
 }
 
+/// Guarantee: pages/too-much
 #[test]
 fn style_sheets_that_import_each_other_end() {
     let place = Place::new();
@@ -64,6 +67,7 @@ fn style_sheets_that_import_each_other_end() {
     assert_eq!(place.open(&page, view(300, 200)).pixels, opened.pixels);
 }
 
+/// Guarantee: pages/too-much
 #[test]
 fn a_pipe_or_a_folder_in_the_place_of_a_style_sheet_is_not_waited_for() {
     let place = Place::new();
@@ -81,6 +85,7 @@ fn a_pipe_or_a_folder_in_the_place_of_a_style_sheet_is_not_waited_for() {
     assert_eq!(place.open(&page, view(300, 200)).tier, Tier::Pixels);
 }
 
+/// Guarantee: pages/too-much
 #[test]
 fn a_page_that_takes_too_long_is_given_up() {
     let place = Place::new();
@@ -90,6 +95,7 @@ fn a_page_that_takes_too_long_is_given_up() {
     assert!(matches!(opened, Err(PageError::TimeOut { .. })), "{opened:?}");
 }
 
+/// Guarantee: pages/too-much
 #[test]
 fn sizes_that_make_no_sense_are_refused_before_anything_is_done() {
     for (width, height, scale) in
@@ -100,6 +106,7 @@ fn sizes_that_make_no_sense_are_refused_before_anything_is_done() {
     }
 }
 
+/// Guarantee: pages/too-much
 #[test]
 fn pages_without_anything_are_white() {
     let place = Place::new();
@@ -112,6 +119,8 @@ fn pages_without_anything_are_white() {
 }
 
 /// `/bin/ls` was laid out as a page.
+///
+/// Guarantee: pages/too-much
 #[test]
 fn binaries_are_refused_by_name() {
     let place = Place::new();

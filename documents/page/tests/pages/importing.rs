@@ -72,6 +72,7 @@ fn warc(records: &[(&str, &str, &[u8])]) -> Vec<u8> {
 
 const HTML: &str = "Content-Type: text/html\r\nETag: \"1\"\r\n";
 
+/// Guarantee: pages/imports
 #[test]
 fn a_folder_is_imported_and_what_did_not_change_is_skipped_the_next_time() {
     let place = Place::new();
@@ -94,6 +95,7 @@ fn a_folder_is_imported_and_what_did_not_change_is_skipped_the_next_time() {
     assert_eq!(some(&["--limit", "3", "--jobs", "1"]), [3, 2, 1, 0]);
 }
 
+/// Guarantee: pages/imports
 #[test]
 fn a_warc_file_is_imported_under_its_addresses_with_what_its_pages_ask_for() {
     let place = Place::new();
@@ -133,6 +135,7 @@ fn a_warc_file_is_imported_under_its_addresses_with_what_its_pages_ask_for() {
     assert!(String::from_utf8_lossy(&listed.stdout).contains("http://a.invalid/page  Kept"));
 }
 
+/// Guarantee: pages/imports
 #[test]
 fn the_document_of_an_address_is_that_of_the_view_that_was_used_last() {
     let place = Place::new();
@@ -179,6 +182,7 @@ fn unchanged_server() -> (u16, std::sync::mpsc::Receiver<String>) {
     (port, asked)
 }
 
+/// Guarantee: pages/imports
 #[test]
 fn a_page_from_a_warc_file_is_asked_for_again_by_what_its_server_said_then() {
     let place = Place::new();
@@ -194,6 +198,7 @@ fn a_page_from_a_warc_file_is_asked_for_again_by_what_its_server_said_then() {
     assert!(head.contains("if-none-match: \"1\""), "{head}");
 }
 
+/// Guarantee: pages/imports
 #[test]
 fn an_import_of_documents_lays_nothing_out_and_leaves_that_to_whoever_opens_a_page() {
     let place = Place::new();
@@ -213,6 +218,7 @@ fn an_import_of_documents_lays_nothing_out_and_leaves_that_to_whoever_opens_a_pa
     assert_eq!(place.cache().check().unwrap(), []);
 }
 
+/// Guarantee: pages/imports
 #[test]
 fn pages_that_fail_are_named_and_the_others_are_kept() {
     let place = Place::new();
@@ -244,6 +250,7 @@ fn pages_that_fail_are_named_and_the_others_are_kept() {
     assert_eq!(place.cache().check().unwrap(), []);
 }
 
+/// Guarantee: pages/warc
 #[test]
 fn a_damaged_warc_file_gives_the_rest_and_what_it_says_does_not_steer_the_terminal() {
     let place = Place::new();
@@ -266,6 +273,7 @@ fn a_damaged_warc_file_gives_the_rest_and_what_it_says_does_not_steer_the_termin
     );
 }
 
+/// Guarantee: pages/import-kills
 #[test]
 fn an_import_that_is_killed_goes_on_where_it_was() {
     let place = Place::new();
@@ -304,6 +312,7 @@ fn wait_for(child: &mut Child) -> (String, String, i32) {
     (out, err, child.wait().unwrap().code().unwrap_or(-1))
 }
 
+/// Guarantee: pages/import-kills
 #[test]
 fn an_import_that_is_stopped_ends_after_the_pages_that_are_begun() {
     let place = Place::new();
@@ -322,6 +331,7 @@ fn an_import_that_is_stopped_ends_after_the_pages_that_are_begun() {
     assert_eq!(place.cache().views().unwrap().len() as u64, kept);
 }
 
+/// Guarantee: pages/import-kills
 #[test]
 fn two_imports_and_a_browser_share_one_cache() {
     let place = Place::new();
@@ -350,6 +360,7 @@ fn two_imports_and_a_browser_share_one_cache() {
     assert_eq!(place.cache().views().unwrap().len(), 30);
 }
 
+/// Guarantee: pages/import-kills
 #[test]
 fn an_import_stops_when_the_cache_is_full_of_its_own_pages() {
     let place = Place::new();
@@ -376,6 +387,7 @@ fn an_import_stops_when_the_cache_is_full_of_its_own_pages() {
     assert_eq!((report["unchanged"].as_u64().unwrap(), code), (kept, 6), "{said}");
 }
 
+/// Guarantee: pages/import-kills
 #[test]
 fn a_reader_that_went_away_is_no_failure_of_an_import() {
     let place = Place::new();
@@ -387,6 +399,7 @@ fn a_reader_that_went_away_is_no_failure_of_an_import() {
     assert_eq!(place.cache().views().unwrap().len(), 4);
 }
 
+/// Guarantee: pages/warc
 #[test]
 fn what_wget_has_kept_is_imported() {
     let place = Place::new();

@@ -8,6 +8,7 @@ fn of(place: &Place, body: &str) -> Pixels {
     anew(&place.write("a.html", format!("<!doctype html><body>{body}")), view(300, 200))
 }
 
+/// Guarantee: pages/svg
 #[test]
 fn old_attributes_look_as_css_says_it() {
     let place = Place::new();
@@ -84,6 +85,8 @@ fn old_attributes_look_as_css_says_it() {
 }
 
 /// Numbers in attributes that the engine counted with, or painted with, until it failed.
+///
+/// Guarantee: pages/too-much
 #[test]
 fn sizes_of_any_kind_are_laid_out() {
     let place = Place::new();

@@ -62,6 +62,7 @@ pub(crate) fn server(headers: &[(&str, &str)]) -> Server {
 
 const ALL: [&str; 3] = ["/a.css", "/a.html", "/a.png"];
 
+/// Guarantee: pages/servers
 #[test]
 fn a_server_that_says_that_nothing_changed_has_the_kept_picture_shown() {
     for (said, asked) in [
@@ -85,6 +86,7 @@ fn a_server_that_says_that_nothing_changed_has_the_kept_picture_shown() {
     }
 }
 
+/// Guarantee: pages/servers
 #[test]
 fn nobody_is_asked_as_long_as_the_server_said_and_a_new_word_of_it_counts() {
     let (place, server) = (Place::new(), server(&[("Cache-Control", "max-age=1000")]));
@@ -122,6 +124,7 @@ fn nobody_is_asked_as_long_as_the_server_said_and_a_new_word_of_it_counts() {
     assert_eq!(server.paths(), [""; 0], "it was renewed by the answer that nothing had changed");
 }
 
+/// Guarantee: pages/servers
 #[test]
 fn what_changed_on_the_server_is_made_anew_and_told() {
     let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
@@ -150,6 +153,7 @@ fn what_changed_on_the_server_is_made_anew_and_told() {
     assert_eq!((opened.tier, opened.pixels), (Tier::Pixels, anew(&url, view)));
 }
 
+/// Guarantee: pages/servers
 #[test]
 fn another_viewport_takes_the_document_and_the_parts_that_are_kept() {
     let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
@@ -165,6 +169,7 @@ fn another_viewport_takes_the_document_and_the_parts_that_are_kept() {
     assert_eq!(opened.pixels, anew(&whole.url("/a.html"), view(200, 200)));
 }
 
+/// Guarantee: pages/servers
 #[test]
 fn a_page_whose_document_is_gone_is_asked_for_again_though_it_has_not_changed() {
     let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
@@ -181,6 +186,7 @@ fn a_page_whose_document_is_gone_is_asked_for_again_though_it_has_not_changed() 
     assert_eq!(place.usual(&url).tier, Tier::Pixels);
 }
 
+/// Guarantee: pages/offline
 #[test]
 fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
     let (place, gone) = (Place::new(), server(&[("ETag", "\"one\"")]));
@@ -237,6 +243,7 @@ fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
     assert_eq!(place.usual(&url).stale, Some(StaleReason::Source));
 }
 
+/// Guarantee: pages/no-store
 #[test]
 fn what_must_not_be_kept_is_not_and_that_is_said() {
     let (place, server) = (Place::new(), server(&[]));
@@ -258,6 +265,7 @@ fn what_must_not_be_kept_is_not_and_that_is_said() {
     assert_eq!(place.cache().stats().unwrap().answers_bytes, 0);
 }
 
+/// Guarantee: pages/no-local-files
 #[test]
 fn a_page_from_a_server_gets_no_files_and_a_file_asks_no_server_unless_it_may() {
     let (place, server) = (Place::new(), server(&[]));
@@ -298,6 +306,7 @@ fn a_page_from_a_server_gets_no_files_and_a_file_asks_no_server_unless_it_may() 
     assert_eq!((may(true).tier, may(false).stale), (Tier::Pixels, Some(StaleReason::Network)));
 }
 
+/// Guarantee: pages/redirects
 #[test]
 fn a_page_that_was_found_elsewhere_is_asked_for_where_it_was_named_and_is_relative_to_where_it_was_found() {
     let (place, server) = (Place::new(), server(&[("Cache-Control", "max-age=1000"), ("ETag", "\"one\"")]));
@@ -322,6 +331,7 @@ fn a_page_that_was_found_elsewhere_is_asked_for_where_it_was_named_and_is_relati
     assert_eq!(place.usual(&url).stale, Some(StaleReason::Source));
 }
 
+/// Guarantee: pages/encodings
 #[test]
 fn pages_in_other_letters_look_as_those_in_utf_8() {
     let (place, server) = (Place::new(), Server::new());
@@ -350,6 +360,8 @@ fn pages_in_other_letters_look_as_those_in_utf_8() {
     assert_eq!(style(b"/* \xe9 */ p { color: red }"), style(b"p { color: red }"));
 }
 
+/// Guarantee: pages/servers
+/// Guarantee: pages/quota
 #[test]
 fn what_servers_sent_counts_against_the_quota_goes_with_its_page_and_is_believed_only_by_its_sum() {
     let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
@@ -388,6 +400,7 @@ fn what_servers_sent_counts_against_the_quota_goes_with_its_page_and_is_believed
     assert_eq!(place.cache().stats().unwrap().answers_bytes, 0);
 }
 
+/// Guarantee: pages/viewports
 #[test]
 fn a_place_in_a_page_is_where_it_is_shown_from_the_list_as_well() {
     let (place, server) = (Place::new(), Server::new());
@@ -420,6 +433,7 @@ fn a_place_in_a_page_is_where_it_is_shown_from_the_list_as_well() {
     assert!(place.usual(&url).pixels == top.pixels);
 }
 
+/// Guarantee: pages/redirects
 #[test]
 fn a_page_that_was_a_part_of_another_one_before_is_a_page_all_the_same() {
     for said in [("ETag", "\"one\""), ("Cache-Control", "max-age=1000")] {
@@ -441,6 +455,7 @@ fn a_page_that_was_a_part_of_another_one_before_is_a_page_all_the_same() {
     }
 }
 
+/// Guarantee: pages/redirects
 #[test]
 fn a_part_that_leads_on_to_a_server_that_is_gone_says_nothing_of_the_one_that_leads_there() {
     let server = Server::new();

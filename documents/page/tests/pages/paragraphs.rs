@@ -33,6 +33,7 @@ fn opened(place: &Place, page: &Path, view: View, want: PageUse) -> OpenPage {
     opened
 }
 
+/// Guarantee: pages/long-paragraphs
 #[test]
 fn a_listing_with_more_pieces_than_the_engine_counts_looks_as_its_beginning_does_by_itself() {
     let place = Place::new();
@@ -57,6 +58,7 @@ fn a_listing_with_more_pieces_than_the_engine_counts_looks_as_its_beginning_does
     }
 }
 
+/// Guarantee: pages/long-paragraphs
 #[test]
 fn what_is_at_the_end_of_a_part_is_found_there_also_when_the_page_was_kept() {
     let place = Place::new();
@@ -91,6 +93,7 @@ fn what_is_at_the_end_of_a_part_is_found_there_also_when_the_page_was_kept() {
     assert_eq!((kept.tier, kept.pixels == fresh), (Tier::List, true));
 }
 
+/// Guarantee: pages/long-paragraphs
 #[test]
 fn a_paragraph_that_cannot_be_broken_unseen_is_shown_and_told_of() {
     let place = Place::new();

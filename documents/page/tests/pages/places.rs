@@ -61,6 +61,8 @@ fn assert_holds(place: Corners, ink: Corners, slack: f32, what: &str) {
     assert!(is_around && is_near, "{what}: {place:?}, ink at {ink:?}");
 }
 
+/// Guarantee: pages/byte-for-byte
+/// Guarantee: pages/places
 #[test]
 fn what_is_found_is_where_the_ink_is() {
     let place = Place::new();
@@ -113,6 +115,8 @@ fn what_is_found_is_where_the_ink_is() {
     }
 }
 
+/// Guarantee: pages/byte-for-byte
+/// Guarantee: pages/places
 #[test]
 fn what_stays_in_the_viewport_is_told_as_the_engine_paints_it() {
     let place = Place::new();
@@ -142,6 +146,7 @@ fn what_stays_in_the_viewport_is_told_as_the_engine_paints_it() {
     }
 }
 
+/// Guarantee: pages/places
 #[test]
 fn a_match_over_the_end_of_a_line_is_two_places_and_white_space_counts_as_it_is_laid_out() {
     let place = Place::new();
@@ -168,6 +173,7 @@ fn a_match_over_the_end_of_a_line_is_two_places_and_white_space_counts_as_it_is_
     assert_eq!(places.text_at(399.0, 299.0, 0), None);
 }
 
+/// Guarantee: pages/places
 #[test]
 fn text_that_is_not_to_be_seen_is_not_found() {
     let place = Place::new();
@@ -178,6 +184,8 @@ fn text_that_is_not_to_be_seen_is_not_found() {
     assert_eq!(place.places(&file, view(400, 300)).find("needle", FindOptions::default()), []);
 }
 
+/// Guarantee: pages/byte-for-byte
+/// Guarantee: pages/places
 #[test]
 fn a_kept_layout_answers_as_a_fresh_one_and_nothing_is_laid_out() {
     let place = Place::new();
@@ -231,6 +239,7 @@ fn a_kept_layout_answers_as_a_fresh_one_and_nothing_is_laid_out() {
     );
 }
 
+/// Guarantee: pages/places
 #[test]
 fn the_program_finds_text_and_elements_and_says_where() {
     let place = Place::new();

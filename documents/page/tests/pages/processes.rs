@@ -23,6 +23,7 @@ pub(crate) fn out(output: &Output) -> (String, String) {
     )
 }
 
+/// Guarantee: pages/kills
 #[test]
 fn a_kill_at_any_moment_leaves_the_old_view_or_the_new_one() {
     let place = Place::new();
@@ -71,6 +72,7 @@ fn run(place: &Place, page: &Path) -> (String, String) {
     out(&output)
 }
 
+/// Guarantee: pages/kills
 #[test]
 fn several_programs_share_one_cache() {
     let place = Place::new();
@@ -115,6 +117,7 @@ fn own_fonts(place: &Place) -> Option<(PathBuf, PathBuf)> {
     Some((place.write("fonts.conf", text), own))
 }
 
+/// Guarantee: pages/changed
 #[test]
 fn a_page_whose_font_is_gone_or_changed_is_made_anew_and_says_so() {
     let place = Place::new();
@@ -183,6 +186,7 @@ fn a_page_whose_font_is_gone_or_changed_is_made_anew_and_says_so() {
     }
 }
 
+/// Guarantee: pages/terminal
 #[test]
 fn what_a_page_says_does_not_steer_the_terminal() {
     let place = Place::new();
@@ -209,6 +213,7 @@ fn what_a_page_says_does_not_steer_the_terminal() {
     assert!(!said.0.contains(steers) && !said.1.contains(steers), "{said:?}");
 }
 
+/// Guarantee: pages/memory
 #[test]
 fn a_page_that_takes_memory_without_end_ends_the_program_and_leaves_the_cache_whole() {
     let place = Place::new();
@@ -250,6 +255,7 @@ fn a_page_that_takes_memory_without_end_ends_the_program_and_leaves_the_cache_wh
     assert!(run(&place, &good).0.starts_with("pixels"));
 }
 
+/// Guarantee: pages/program
 #[test]
 fn the_program_paints_lists_shows_and_removes() {
     let place = Place::new();

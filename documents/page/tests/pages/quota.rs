@@ -9,6 +9,7 @@ use holdfast_region::{OwnerKey, RegionName};
 
 use crate::{CACHE, HEADER_BYTES, Place, address, anew, limits, view};
 
+/// Guarantee: pages/quota
 #[test]
 fn beyond_the_quota_pictures_that_were_used_longest_ago_go_and_then_whole_views_with_their_documents() {
     let place = Place::new();
@@ -63,6 +64,7 @@ fn beyond_the_quota_pictures_that_were_used_longest_ago_go_and_then_whole_views_
     assert_eq!(place.cache().check().unwrap(), []);
 }
 
+/// Guarantee: pages/viewports
 #[test]
 fn a_page_whose_picture_went_is_found_things_in_and_laid_out_again_from_its_document() {
     let place = Place::new();
@@ -107,6 +109,7 @@ fn set_used(place: &Place, name: &str, used_s: u64) {
     });
 }
 
+/// Guarantee: pages/quota
 #[test]
 fn opening_a_page_notes_that_it_was_used() {
     let place = Place::new();
@@ -120,6 +123,7 @@ fn opening_a_page_notes_that_it_was_used() {
     assert_eq!(place.open(&page, view(300, 200)).tier, Tier::Pixels, "the note is no damage");
 }
 
+/// Guarantee: pages/quota
 #[test]
 fn a_page_that_is_larger_than_the_quota_is_shown_and_not_kept() {
     let place = Place::new();
@@ -130,6 +134,7 @@ fn a_page_that_is_larger_than_the_quota_is_shown_and_not_kept() {
     assert!(matches!(kept, Err(CacheError::TooLarge { quota_bytes: 1_000, .. })), "{kept:?}");
 }
 
+/// Guarantee: pages/quota
 #[test]
 fn removing_pages_leaves_the_others() {
     let place = Place::new();
@@ -154,6 +159,8 @@ fn removing_pages_leaves_the_others() {
     assert_eq!(place.open(&one, view(300, 200)).tier, Tier::Nothing);
 }
 
+/// Guarantee: pages/import-kills
+/// Guarantee: pages/memory
 #[test]
 fn a_larger_quota_is_one_also_for_a_cache_that_was_made_for_a_smaller_one() {
     let place = Place::new();

@@ -8,6 +8,7 @@ use crate::{Place, png, view};
 
 const PAGE: &str = "<!doctype html><link rel=stylesheet href=/a.css><p>text";
 
+/// Guarantee: pages/no-store
 #[test]
 fn what_a_server_does_not_want_to_be_kept_any_more_is_shown_once_and_goes() {
     let is_said =
@@ -43,6 +44,7 @@ fn what_a_server_does_not_want_to_be_kept_any_more_is_shown_once_and_goes() {
     }
 }
 
+/// Guarantee: pages/no-store
 #[test]
 fn a_view_that_cannot_be_read_goes_with_what_must_not_be_kept_any_more() {
     let (place, server) = (Place::new(), server(&[]));
@@ -57,6 +59,7 @@ fn a_view_that_cannot_be_read_goes_with_what_must_not_be_kept_any_more() {
     assert_eq!((stats.views, stats.documents, stats.answers_bytes), (0, 0, 0));
 }
 
+/// Guarantee: pages/no-store
 #[test]
 fn a_part_that_must_not_be_kept_any_more_takes_the_pages_that_ask_for_it_along_and_no_others() {
     let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
@@ -75,6 +78,7 @@ fn a_part_that_must_not_be_kept_any_more_takes_the_pages_that_ask_for_it_along_a
     assert_eq!(place.usual(&server.url("/c.html")).tier, Tier::Pixels);
 }
 
+/// Guarantee: pages/servers
 #[test]
 fn a_part_that_is_not_there_is_not_asked_for_again_as_long_as_its_server_said() {
     let place = Place::new();

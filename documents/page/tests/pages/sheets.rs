@@ -13,6 +13,7 @@ fn is_red(place: &Place, head: &str) -> bool {
     last == [200, 30, 30, 255]
 }
 
+/// Guarantee: pages/style-sheets
 #[test]
 fn style_sheets_count_for_the_media_the_kind_and_the_set_that_they_are_of() {
     let place = Place::new();
@@ -59,6 +60,7 @@ fn style_sheets_count_for_the_media_the_kind_and_the_set_that_they_are_of() {
     }
 }
 
+/// Guarantee: pages/style-sheets
 #[test]
 fn a_style_sheet_that_does_not_count_is_not_asked_for() {
     let place = Place::new();

@@ -56,6 +56,7 @@ fn is_made_anew(place: &Place, page: &Path, view: View) -> OpenPage {
     opened
 }
 
+/// Guarantee: pages/kept-pixels
 #[test]
 fn pixels_are_shown_in_the_view_that_they_are_of_and_the_list_is_painted_in_others() {
     let place = Place::new();
@@ -81,6 +82,7 @@ fn pixels_are_shown_in_the_view_that_they_are_of_and_the_list_is_painted_in_othe
     assert_eq!(place.open(&page, other).tier, Tier::Document, "another scale");
 }
 
+/// Guarantee: pages/kept-pixels
 #[test]
 fn a_page_that_is_wider_than_the_viewport_has_its_pixels_from_where_it_was_scrolled_to() {
     let place = Place::new();
@@ -96,6 +98,7 @@ fn a_page_that_is_wider_than_the_viewport_has_its_pixels_from_where_it_was_scrol
     }
 }
 
+/// Guarantee: pages/kept-pixels
 #[test]
 fn pixels_past_the_end_of_a_page_are_those_of_its_end() {
     let place = Place::new();
@@ -108,6 +111,7 @@ fn pixels_past_the_end_of_a_page_are_those_of_its_end() {
     }
 }
 
+/// Guarantee: pages/kept-pixels
 #[test]
 fn pixels_of_a_place_in_a_page_are_shown_at_that_place() {
     let place = Place::new();
@@ -130,6 +134,7 @@ fn pixels_of_a_place_in_a_page_are_shown_at_that_place() {
     assert_eq!((top.tier, top.scroll, top.pixels == anew(&page, view(300, 200))), (Tier::List, 0, true));
 }
 
+/// Guarantee: pages/changed
 #[test]
 fn pixels_of_a_page_that_changed_in_any_part_are_not_shown() {
     let place = Place::new();
@@ -149,6 +154,7 @@ fn pixels_of_a_page_that_changed_in_any_part_are_not_shown() {
     );
 }
 
+/// Guarantee: pages/kept-pixels
 #[test]
 fn a_page_of_which_no_list_can_be_kept_opens_from_its_pixels_where_it_was_opened_first() {
     let place = Place::new();
@@ -176,6 +182,7 @@ fn a_page_of_which_no_list_can_be_kept_opens_from_its_pixels_where_it_was_opened
     assert_eq!((asked.tier, found.len()), (Tier::Layout, 1));
 }
 
+/// Guarantee: pages/kept-pixels
 #[test]
 fn pixels_that_do_not_become_half_as_large_are_not_kept() {
     let place = Place::new();
@@ -196,6 +203,7 @@ fn pixels_that_do_not_become_half_as_large_are_not_kept() {
     assert_eq!(place.open(&page, view).tier, Tier::List);
 }
 
+/// Guarantee: pages/kept-pixels
 #[test]
 fn whatever_byte_of_the_pixels_rots_they_are_not_shown_and_that_is_told() {
     let place = Place::new();
@@ -223,6 +231,7 @@ fn whatever_byte_of_the_pixels_rots_they_are_not_shown_and_that_is_told() {
     }
 }
 
+/// Guarantee: pages/kept-pixels
 #[test]
 fn pixels_that_are_too_few_too_many_or_cut_are_damage_however_right_their_sums_are() {
     let place = Place::new();
@@ -282,6 +291,7 @@ fn pixels_that_are_too_few_too_many_or_cut_are_damage_however_right_their_sums_a
     }
 }
 
+/// Guarantee: pages/kept-pixels
 #[test]
 fn a_picture_that_goes_for_want_of_room_takes_its_pixels_along() {
     let place = Place::new();
@@ -312,6 +322,7 @@ fn a_picture_that_goes_for_want_of_room_takes_its_pixels_along() {
     }
 }
 
+/// Guarantee: pages/damage
 #[test]
 fn a_page_that_an_older_build_kept_in_its_format_is_made_anew_and_not_called_damaged() {
     let place = Place::new();
@@ -338,6 +349,7 @@ fn a_page_that_an_older_build_kept_in_its_format_is_made_anew_and_not_called_dam
     assert_eq!(opened.stale, Some(StaleReason::Damaged(EntryDamage::Version { version: 77 })));
 }
 
+/// Guarantee: pages/kept-pixels
 #[test]
 fn the_program_tells_of_pixels_and_paints_again_when_it_is_told_to() {
     let place = Place::new();

@@ -21,6 +21,7 @@ const BLUE: [u8; 3] = [0, 0, 255];
 const WHITE: [u8; 3] = [255, 255, 255];
 const HEAD: &str = "<!doctype html><style>body { margin: 0 } img, svg { display: block }</style>";
 
+/// Guarantee: pages/svg
 #[test]
 fn pictures_in_svg_are_painted_and_kept() {
     let place = Place::new();
@@ -75,6 +76,8 @@ fn data_png() -> String {
 }
 
 /// The engine's SVG reads files by their names.
+///
+/// Guarantee: pages/svg-bounds
 #[test]
 fn pictures_read_no_files() {
     let place = Place::new();
@@ -120,6 +123,8 @@ fn pictures_read_no_files() {
 }
 
 /// Each of them is left out, and named; the rest of the page is there.
+///
+/// Guarantee: pages/svg-bounds
 #[test]
 fn hostile_pictures_cost_the_page_nothing_else() {
     let place = Place::new();
@@ -191,6 +196,7 @@ fn hostile_pictures_cost_the_page_nothing_else() {
 const BIG_PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAdTAAAHUwCAYAAABmJ/i6AAAACElEQVR4nAMAAAAAAUgGidIAAAAASUVORK5CYII=";
 
+/// Guarantee: pages/svg
 #[test]
 fn svg_that_the_engine_does_not_paint_is_named_once() {
     let place = Place::new();

@@ -25,6 +25,7 @@ fn page_of(place: &Place, style: &str) -> PathBuf {
     )
 }
 
+/// Guarantee: pages/fonts
 #[test]
 fn sources_of_a_font_are_tried_in_their_order() {
     let place = Place::new();
@@ -74,6 +75,8 @@ fn sources_of_a_font_are_tried_in_their_order() {
 }
 
 /// Arial became DejaVu Sans where `fc-match Arial` says Liberation Sans.
+///
+/// Guarantee: pages/fonts
 #[test]
 fn families_that_are_missing_are_those_that_fontconfig_says() {
     let place = Place::new();

@@ -11,6 +11,7 @@ use holdfast_region::{NameSpace, OwnerKey, Places, RegionName};
 use crate::screen::{Place, Screen, Window, wait};
 use crate::{NOTCH, SIZE, anew, long, view};
 
+/// Guarantee: pages/window-waits
 #[test]
 fn a_page_that_vanishes_is_shown_until_it_is_loaded_again_and_then_the_window_says_so() {
     let Some(screen) = Screen::start() else { return };
@@ -36,6 +37,7 @@ fn a_page_that_vanishes_is_shown_until_it_is_loaded_again_and_then_the_window_sa
     assert_eq!(notes, "");
 }
 
+/// Guarantee: pages/window-kills
 #[test]
 fn without_a_cache_the_window_keeps_nothing_and_scrolls_all_the_same() {
     let Some(screen) = Screen::start() else { return };
@@ -50,6 +52,7 @@ fn without_a_cache_the_window_keeps_nothing_and_scrolls_all_the_same() {
     assert_eq!(place.cache().views().unwrap(), []);
 }
 
+/// Guarantee: pages/window-kills
 #[test]
 fn two_windows_share_one_cache() {
     let (Some(one), Some(other)) = (Screen::start(), Screen::start()) else { return };
@@ -78,6 +81,7 @@ fn two_windows_share_one_cache() {
     assert_eq!(place.cache().views().unwrap().len(), 2);
 }
 
+/// Guarantee: pages/window-kills
 #[test]
 fn a_window_that_is_killed_while_it_keeps_a_page_leaves_the_cache_whole() {
     let Some(screen) = Screen::start() else { return };
@@ -107,6 +111,7 @@ fn a_window_that_is_killed_while_it_keeps_a_page_leaves_the_cache_whole() {
     window.quit();
 }
 
+/// Guarantee: pages/window-kills
 #[test]
 fn what_is_kept_is_there_when_the_window_is_closed_at_once() {
     let Some(screen) = Screen::start() else { return };
@@ -130,6 +135,7 @@ fn what_is_kept_is_there_when_the_window_is_closed_at_once() {
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("pixels"), "{output:?}");
 }
 
+/// Guarantee: pages/window-kills
 #[test]
 fn what_is_not_kept_is_said_though_the_window_is_closed_at_once() {
     let Some(screen) = Screen::start() else { return };
@@ -142,6 +148,7 @@ fn what_is_not_kept_is_said_though_the_window_is_closed_at_once() {
     assert_eq!(notes.lines().count(), 1, "{notes}");
 }
 
+/// Guarantee: pages/window
 #[test]
 fn parts_that_stay_in_their_place_are_painted_by_the_engine_or_from_the_list_alike() {
     let Some(screen) = Screen::start() else { return };
@@ -179,6 +186,7 @@ fn spoil_the_list(place: &Place) {
     region.close().unwrap();
 }
 
+/// Guarantee: pages/damage
 #[test]
 fn a_page_that_is_shown_from_its_pixels_is_scrolled_and_mended_where_its_list_rotted() {
     let Some(screen) = Screen::start() else { return };
@@ -203,6 +211,7 @@ fn a_page_that_is_shown_from_its_pixels_is_scrolled_and_mended_where_its_list_ro
     assert_eq!(place.cache().check().unwrap(), []);
 }
 
+/// Guarantee: pages/window
 #[test]
 fn without_a_display_it_is_said_what_to_do() {
     let place = Place::new();

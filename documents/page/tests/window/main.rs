@@ -71,6 +71,7 @@ fn button(href: &str, top: u32) -> String {
     )
 }
 
+/// Guarantee: pages/window
 #[test]
 fn the_window_shows_the_page_wherever_it_is_scrolled() {
     let Some(screen) = Screen::start() else { return };
@@ -116,6 +117,7 @@ fn the_window_shows_the_page_wherever_it_is_scrolled() {
     }
 }
 
+/// Guarantee: pages/window
 #[test]
 fn links_lead_on_and_back_leads_to_where_one_was() {
     let Some(screen) = Screen::start() else { return };
@@ -149,6 +151,7 @@ fn links_lead_on_and_back_leads_to_where_one_was() {
     window.quit();
 }
 
+/// Guarantee: pages/window
 #[test]
 fn a_page_that_changed_is_another_one_when_it_is_loaded_again() {
     let Some(screen) = Screen::start() else { return };
@@ -175,6 +178,7 @@ fn a_page_that_changed_is_another_one_when_it_is_loaded_again() {
     window.quit();
 }
 
+/// Guarantee: pages/window
 #[test]
 fn what_is_found_is_coloured_and_one_comes_to_it() {
     let Some(screen) = Screen::start() else { return };
@@ -214,6 +218,7 @@ fn what_is_found_is_coloured_and_one_comes_to_it() {
     window.quit();
 }
 
+/// Guarantee: pages/window
 #[test]
 fn a_page_is_laid_out_for_the_window_and_its_zoom() {
     let Some(screen) = Screen::start() else { return };

@@ -327,6 +327,8 @@ mod tests {
     }
 
     /// Of an earlier attempt: a flush of 6 s ended the loans of all whose word of taking had come meanwhile.
+    ///
+    /// Guarantee: keeper/timeouts
     #[test]
     fn what_came_in_time_counts_also_if_the_keeper_looks_late() {
         let now = Instant::now();
@@ -340,6 +342,7 @@ mod tests {
         assert!(!connection.go_on(late + 2 * PATIENCE) && connection.ask.is_some());
     }
 
+    /// Guarantee: keeper/timeouts
     #[test]
     fn who_did_not_say_it_in_time_is_hung_up_on() {
         for sent in [&b""[..], &b"\x1b\0\0\0{\"vers"[..]] {

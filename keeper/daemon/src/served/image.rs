@@ -39,6 +39,7 @@ pub(crate) fn is_of_size(file: &File, limit_bytes: u64) -> bool {
 mod tests {
     use super::*;
 
+    /// Guarantee: keeper/no-resize
     #[test]
     fn what_is_lent_keeps_its_size() {
         let file = sealed(1 << 20).unwrap();
@@ -50,6 +51,7 @@ mod tests {
         assert!(has_seals(&file) && is_of_size(&file, 1 << 20) && !is_of_size(&file, 1 << 21));
     }
 
+    /// Guarantee: keeper/no-resize
     #[test]
     fn what_a_borrower_could_cut_off_is_not_taken() {
         let open = holdfast_sys::file::anonymous("open", 1 << 20).unwrap();

@@ -149,6 +149,9 @@ mod tests {
     }
 
     /// Of an earlier attempt: one who stored without a pause used up the time of all others, and got three attempts.
+    ///
+    /// Guarantee: keeper/emergency
+    /// Guarantee: keeper/what-fits
     #[test]
     fn what_is_lent_is_brought_in_a_part_of_the_time_and_then_left() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -161,6 +164,8 @@ mod tests {
     }
 
     /// Of an earlier attempt: what a program had brought back was dropped when it could not be given the region again.
+    ///
+    /// Guarantee: keeper/leases
     #[test]
     fn what_comes_back_and_cannot_be_lent_again_is_brought_all_the_same() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -180,6 +185,8 @@ mod tests {
     }
 
     /// Of an earlier attempt: a region whose borrower could not be stopped was not saved at all.
+    ///
+    /// Guarantee: keeper/emergency
     #[test]
     fn what_cannot_be_brought_is_saved_as_it_was_published_last_and_reported() {
         for is_emergency in [true, false] {

@@ -158,6 +158,7 @@ fn remove(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    /// Guarantee: keeper/leases
     #[test]
     fn a_lease_is_held_while_a_copy_of_it_is_open_and_an_old_one_holds_nothing() {
         let pool = tempfile::tempdir().unwrap();
@@ -180,6 +181,7 @@ mod tests {
         drop(copy);
     }
 
+    /// Guarantee: heap/hostile-content
     #[test]
     fn notes_that_lead_elsewhere_count_for_nothing() {
         let pool = tempfile::tempdir().unwrap();

@@ -36,6 +36,7 @@ pub(crate) fn key_name(user: u32) -> String {
 mod tests {
     use super::*;
 
+    /// Guarantee: keeper/users-apart
     #[test]
     fn a_name_leads_to_its_users_region_and_to_no_other() {
         let name = in_home(1000, "words.v2").unwrap();

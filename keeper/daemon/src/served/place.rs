@@ -73,6 +73,7 @@ pub(crate) fn raise_descriptor_limit() -> u64 {
 mod tests {
     use super::*;
 
+    /// Guarantee: keeper/socket
     #[test]
     fn what_is_no_old_socket_of_ours_stays() {
         let directory = tempfile::tempdir().unwrap();
@@ -87,6 +88,7 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"a letter");
     }
 
+    /// Guarantee: keeper/socket
     #[test]
     fn a_directory_that_others_can_write_is_refused() {
         let directory = tempfile::tempdir().unwrap();

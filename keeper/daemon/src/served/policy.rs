@@ -152,6 +152,7 @@ impl ServePolicy {
 mod tests {
     use super::*;
 
+    /// Guarantee: keeper/admission
     #[test]
     fn nobody_is_served_who_was_not_let_in() {
         let mut policy = ServePolicy::at("/run/s");

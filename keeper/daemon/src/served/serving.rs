@@ -298,6 +298,8 @@ mod tests {
     use super::*;
 
     /// Of an earlier attempt: whoever had more connections was answered more often.
+    ///
+    /// Guarantee: keeper/fairness
     #[test]
     fn in_a_turn_each_user_gets_one_answer_however_many_connections_ask() {
         use std::io::Write;

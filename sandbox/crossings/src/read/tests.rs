@@ -39,6 +39,7 @@ fn crossings(read: &Read) -> usize {
     read.hosts.iter().flat_map(|host| &host.records).filter(is_one).count()
 }
 
+/// Guarantee: trace/crossings-damage
 #[test]
 fn what_is_marked_is_read_again_with_its_names_over_any_number_of_frames() {
     let bytes = written(100_000);
@@ -55,6 +56,7 @@ fn what_is_marked_is_read_again_with_its_names_over_any_number_of_frames() {
     assert_eq!(host.name(*name), "an applet");
 }
 
+/// Guarantee: trace/crossings-damage
 #[test]
 fn a_record_that_is_cut_off_or_changed_anywhere_keeps_what_is_before_and_says_so() {
     let bytes = written(60_000);
@@ -76,6 +78,7 @@ fn a_record_that_is_cut_off_or_changed_anywhere_keeps_what_is_before_and_says_so
     assert!(without.hosts[0].has_gaps && without.ending == Ending::Whole);
 }
 
+/// Guarantee: trace/crossings-damage
 #[test]
 fn lengths_and_numbers_that_lie_take_no_memory() {
     let mut head = FrameHead::new_zeroed();
@@ -88,6 +91,7 @@ fn lengths_and_numbers_that_lie_take_no_memory() {
     }
 }
 
+/// Guarantee: trace/crossings-damage
 #[test]
 fn names_are_bounded_in_length_and_number_and_so_is_a_frame() {
     let mut file = file();
@@ -115,6 +119,7 @@ fn names_are_bounded_in_length_and_number_and_so_is_a_frame() {
     assert_eq!(host.records.last(), Some(&question));
 }
 
+/// Guarantee: trace/crossings-damage
 #[test]
 fn a_name_that_is_too_long_or_one_too_many_is_work_of_the_record_once() {
     let mut file = file();
@@ -151,6 +156,7 @@ fn a_name_that_is_too_long_or_one_too_many_is_work_of_the_record_once() {
     assert!(again - own < 10, "{again} after {own}");
 }
 
+/// Guarantee: trace/crossings-forgery
 #[test]
 fn a_host_whose_record_is_as_long_as_it_may_get_writes_no_more_until_its_end() {
     const SECOND_NS: u64 = 1_000_000_000;
@@ -169,6 +175,7 @@ fn a_host_whose_record_is_as_long_as_it_may_get_writes_no_more_until_its_end() {
     assert_eq!((host.writes.len(), host.is_finished, host.dropped), (2, true, log.dropped()));
 }
 
+/// Guarantee: trace/crossings-forgery
 #[test]
 fn a_frame_is_old_by_its_first_record_with_a_time() {
     const SECOND_NS: u64 = 1_000_000_000;
@@ -185,6 +192,7 @@ fn a_frame_is_old_by_its_first_record_with_a_time() {
     assert!(first_bytes > 0 && bytes_of(&mut file).len() > first_bytes, "{first_bytes}");
 }
 
+/// Guarantee: trace/crossings-forgery
 #[test]
 fn a_host_whose_record_finds_no_room_goes_on_and_counts_what_is_missing() {
     let full = std::fs::OpenOptions::new().append(true).open("/dev/full").unwrap();

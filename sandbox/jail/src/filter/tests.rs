@@ -60,6 +60,7 @@ fn policies() -> impl Iterator<Item = Policy> {
     })
 }
 
+/// Guarantee: sandbox/system-calls
 #[test]
 fn the_filter_says_of_every_number_what_the_policy_says() {
     for policy in policies() {
@@ -74,6 +75,7 @@ fn the_filter_says_of_every_number_what_the_policy_says() {
     }
 }
 
+/// Guarantee: sandbox/system-calls
 #[test]
 fn numbers_of_x32_and_other_architectures_always_notify() {
     for policy in [Policy::default(), Policy::open()] {
@@ -87,6 +89,7 @@ fn numbers_of_x32_and_other_architectures_always_notify() {
     }
 }
 
+/// Guarantee: sandbox/system-calls
 #[test]
 fn the_filter_holds_every_condition_as_the_policy_does() {
     let mut tried = 0;

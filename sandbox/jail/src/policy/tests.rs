@@ -38,6 +38,9 @@ fn files_are_opened_for_reading_while_loading_only() {
     }
 }
 
+/// Guarantee: sandbox/descriptors
+/// Guarantee: sandbox/ordinary-programs
+/// Guarantee: sandbox/other-processes
 #[test]
 fn a_thread_shares_all_that_threads_share_whatever_its_library_asks_for() {
     const GLIBC: u64 = 0x3d_0f00;
@@ -58,6 +61,9 @@ fn a_thread_shares_all_that_threads_share_whatever_its_library_asks_for() {
     }
 }
 
+/// Guarantee: sandbox/descriptors
+/// Guarantee: sandbox/ordinary-programs
+/// Guarantee: sandbox/other-processes
 #[test]
 fn signals_go_to_the_program_itself_only() {
     let kill = |pid: i32| action(Step::Final, libc::SYS_kill, [pid as u64, 15, 0, 0, 0, 0]);
@@ -73,6 +79,9 @@ fn signals_go_to_the_program_itself_only() {
     }
 }
 
+/// Guarantee: sandbox/descriptors
+/// Guarantee: sandbox/ordinary-programs
+/// Guarantee: sandbox/other-processes
 #[test]
 fn what_was_given_gets_no_second_number() {
     for given in [3, 4] {
@@ -93,6 +102,9 @@ fn what_was_given_gets_no_second_number() {
     assert_eq!(action(Step::Final, libc::SYS_dup, [0; 6]), Some(Action::Errno(libc::EMFILE)));
 }
 
+/// Guarantee: heap/persist
+/// Guarantee: heap/reset-ordered
+/// Guarantee: sandbox/descriptors
 #[test]
 fn the_regions_header_cannot_be_mapped_shared() {
     let mapped =
@@ -136,6 +148,7 @@ fn is_allowed(rules: &[&Rule], args: &[u64; 6]) -> bool {
 /// The kernel takes a mode as 16 bits and flags as 32: what lies above must not make a difference.
 const ABOVE: [u64; 3] = [0, 0x1_0000, 0xffff_ffff_0000_0000];
 
+/// Guarantee: sandbox/special-files
 #[test]
 fn no_policy_lets_a_special_mode_through() {
     for row in MODE_CALLS {
@@ -178,6 +191,7 @@ fn no_policy_lets_a_special_mode_through() {
     }
 }
 
+/// Guarantee: sandbox/special-files
 #[test]
 fn ordinary_modes_pass_where_directories_are_granted() {
     let of = |syscall| {
@@ -206,6 +220,8 @@ fn ordinary_modes_pass_where_directories_are_granted() {
 }
 
 /// A call that is let through in some policy, and sounds as if it made or changed files, is in the table or known not to.
+///
+/// Guarantee: sandbox/special-files
 #[test]
 fn no_call_that_makes_files_is_missing_in_the_table() {
     const SOUNDS: [&str; 9] = ["open", "creat", "mk", "mod", "chown", "attr", "umask", "mq_", "memfd"];

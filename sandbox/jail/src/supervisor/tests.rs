@@ -49,6 +49,7 @@ fn until(what: impl Fn() -> bool) {
     }
 }
 
+/// Guarantee: sandbox/supervisor
 #[test]
 fn a_program_that_the_kernel_does_not_watch_is_looked_at_until_it_is_gone() {
     let mut warden = warden();
@@ -66,6 +67,7 @@ fn a_program_that_the_kernel_does_not_watch_is_looked_at_until_it_is_gone() {
     assert!(matches!(inmate.end(), Some(End::Killed(KillReason::Other { .. }))), "{:?}", inmate.end());
 }
 
+/// Guarantee: sandbox/supervisor
 #[test]
 fn a_program_that_has_ended_leaves_no_time_at_which_to_look_at_it() {
     let mut warden = warden();
@@ -80,6 +82,7 @@ fn a_program_that_has_ended_leaves_no_time_at_which_to_look_at_it() {
     assert!(warden.times.is_empty() && warden.charges.is_empty(), "{:?}", warden.times);
 }
 
+/// Guarantee: sandbox/supervisor
 #[test]
 fn a_program_whose_calls_cannot_be_answered_does_not_wait_for_ever() {
     let mut warden = warden();
@@ -94,6 +97,8 @@ fn a_program_whose_calls_cannot_be_answered_does_not_wait_for_ever() {
 }
 
 /// In a forked copy of the host the lock may be held by a thread that the copy does not have.
+///
+/// Guarantee: sandbox/supervisor
 #[test]
 fn a_supervisor_that_runs_is_found_whoever_holds_the_lock_of_its_start() {
     Supervisor::get().unwrap();

@@ -42,6 +42,8 @@ fn nothing_is_easily_done() {}
 
 /// In a process of its own, where nobody else starts programs. The supervisor once woke up without end while the handle of
 /// a program that had ended was kept.
+///
+/// Guarantee: sandbox/supervisor
 #[test]
 fn the_supervisor_sleeps_while_handles_of_ended_programs_are_kept() {
     const ALONE: &str = "HOLDFAST_JAIL_ALONE";
@@ -72,6 +74,8 @@ fn the_supervisor_sleeps_while_handles_of_ended_programs_are_kept() {
     assert!(taken_ns < 10_000_000, "{taken_ns} ns of processor time in half a second without work");
 }
 
+/// Guarantee: sandbox/exits
+/// Guarantee: sandbox/own-status
 #[test]
 fn the_exit_status_a_crash_and_an_abort_are_told_apart() {
     assert_eq!(end(jail(&["exits", "7"])), End::Exited { status: 7 });
@@ -99,6 +103,7 @@ fn output_past_what_is_kept_is_gone_and_that_is_told() {
     assert!(jailed.output_truncated());
 }
 
+/// Guarantee: sandbox/forbidden-calls
 #[test]
 fn a_sealed_program_opens_nothing_any_more() {
     let program = victims::dynamic().to_str().unwrap();
@@ -120,6 +125,8 @@ fn a_sealed_program_opens_nothing_any_more() {
     assert!(violation.instruction_pointer != 0);
 }
 
+/// Guarantee: sandbox/exits
+/// Guarantee: sandbox/own-status
 #[test]
 fn the_first_reason_of_a_kill_counts_and_comes_back() {
     let jailed = jail(&["waits"]).spawn().unwrap();
@@ -130,6 +137,7 @@ fn the_first_reason_of_a_kill_counts_and_comes_back() {
     assert_eq!(finish(&jailed), End::Killed(KillReason::Cancelled));
 }
 
+/// Guarantee: sandbox/dies-with-host
 #[test]
 fn a_dropped_handle_leaves_no_process() {
     let jailed = jail(&["waits"]).spawn().unwrap();
@@ -179,6 +187,7 @@ fn memory_file(bytes: u64) -> OwnedFd {
     file
 }
 
+/// Guarantee: sandbox/changed-pages
 #[test]
 fn pages_that_a_program_changed_privately_are_found_and_read() {
     for layers in [Layers::default(), Layers::none()] {
@@ -207,6 +216,7 @@ fn pages_that_a_program_changed_privately_are_found_and_read() {
     }
 }
 
+/// Guarantee: sandbox/descriptors
 #[test]
 fn descriptors_are_where_they_were_asked_for_and_no_others_are_there() {
     let refused_at = |number| jail(&[]).descriptor(number, memory_file(0)).spawn();
@@ -218,6 +228,7 @@ fn descriptors_are_where_they_were_asked_for_and_no_others_are_there() {
     assert_eq!(end(granted), WORKED);
 }
 
+/// Guarantee: sandbox/granted-directories
 #[test]
 fn a_granted_directory_is_used_as_granted_and_nothing_beside_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -235,6 +246,7 @@ fn a_granted_directory_is_used_as_granted_and_nothing_beside_it() {
     assert_eq!(run(&["create", "/outside"], Access::ReadWrite), refused(libc::EROFS));
 }
 
+/// Guarantee: sandbox/granted-directories
 #[test]
 fn of_grants_within_each_other_the_innermost_counts_in_whatever_order_they_are_named() {
     use Access::{ReadOnly, ReadWrite};
@@ -279,6 +291,7 @@ fn of_grants_within_each_other_the_innermost_counts_in_whatever_order_they_are_n
     assert!(matches!(twice, Err(JailError::Text { .. })), "two grants under one path");
 }
 
+/// Guarantee: sandbox/granted-directories
 #[test]
 fn a_granted_file_below_a_granted_directory_makes_nothing_in_the_hosts() {
     let directory = tempfile::tempdir().unwrap();
@@ -302,6 +315,8 @@ fn a_granted_file_below_a_granted_directory_makes_nothing_in_the_hosts() {
 }
 
 /// In a process of its own, whose supervisor is started by a thread that is nice.
+///
+/// Guarantee: sandbox/supervisor
 #[test]
 fn programs_are_at_least_as_nice_as_the_thread_that_starts_them_is_whoever_asks() {
     const ALONE: &str = "HOLDFAST_JAIL_NICE";
@@ -389,6 +404,7 @@ fn a_host_without_room_for_threads() {
     }
 }
 
+/// Guarantee: sandbox/failed-start
 #[test]
 fn a_program_whose_start_fails_after_its_first_instruction_is_ended() {
     let output = std::process::Command::new(std::env::current_exe().unwrap())
@@ -412,6 +428,7 @@ fn a_host_that_ignores_its_children() {
     }
 }
 
+/// Guarantee: sandbox/exits
 #[test]
 fn an_end_that_the_host_let_the_kernel_take_is_unknown_but_no_riddle() {
     let output = std::process::Command::new("env")

@@ -88,12 +88,15 @@ fn for_all<T: Copy + Send + Sync>(cases: &[T], check: impl Fn(T) + Send + Sync) 
     });
 }
 
+/// Guarantee: sandbox/system-calls
+/// Guarantee: sandbox/forbidden-calls
 #[test]
 fn every_call_of_a_real_program_ends_as_the_policy_says() {
     let numbers: Vec<i64> = (0..NUMBERS).collect();
     for_all(&numbers, |number| check(number, [0; 6]));
 }
 
+/// Guarantee: sandbox/system-calls
 #[test]
 fn calls_of_x32_and_of_i386_are_violations_whatever_their_numbers() {
     // read, write, brk and exit_group among them, which x86-64 may make.
@@ -108,6 +111,7 @@ fn calls_of_x32_and_of_i386_are_violations_whatever_their_numbers() {
     });
 }
 
+/// Guarantee: sandbox/system-calls
 #[test]
 fn every_condition_of_every_rule_is_enforced_on_a_real_program() {
     let mut cases = Vec::new();
@@ -142,6 +146,7 @@ fn every_condition_of_every_rule_is_enforced_on_a_real_program() {
     for_all(&cases, |(number, args)| check(number, args));
 }
 
+/// Guarantee: sandbox/system-calls
 #[test]
 fn a_group_of_rules_that_is_left_out_is_forbidden() {
     let run = |words: &[&str], policy: Policy| end(jail(words).policy(policy));

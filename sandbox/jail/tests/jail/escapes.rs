@@ -61,6 +61,7 @@ fn with_root<'a>(
     room
 }
 
+/// Guarantee: sandbox/other-processes
 #[test]
 fn other_processes_cannot_be_traced_signalled_or_read() {
     let bystander = Bystander::start();
@@ -82,6 +83,7 @@ fn other_processes_cannot_be_traced_signalled_or_read() {
     }
 }
 
+/// Guarantee: sandbox/other-processes
 #[test]
 fn the_host_cannot_be_signalled() {
     let pid = std::process::id().to_string();
@@ -94,6 +96,7 @@ fn the_host_cannot_be_signalled() {
     Escape { words: &["kill", &pid], stopped_by, always: Layers::none(), policy: Ok("kill") }.try_it();
 }
 
+/// Guarantee: sandbox/privileges
 #[test]
 fn name_spaces_mounts_and_kernel_programs_cannot_be_made() {
     let always = Layers::none();
@@ -120,6 +123,7 @@ fn name_spaces_mounts_and_kernel_programs_cannot_be_made() {
     }
 }
 
+/// Guarantee: sandbox/forbidden-calls
 #[test]
 fn code_cannot_be_made_in_memory_and_no_program_can_be_started() {
     let always = Layers::none();
@@ -135,6 +139,7 @@ fn code_cannot_be_made_in_memory_and_no_program_can_be_started() {
     assert!(matches!(&end, End::Violation(violation) if violation.name == "execve"), "{end}");
 }
 
+/// Guarantee: sandbox/privileges
 #[test]
 fn the_start_of_the_program_is_allowed_once() {
     // The very call that the host let pass: execveat of descriptor 3 with AT_EMPTY_PATH.
@@ -145,6 +150,7 @@ fn the_start_of_the_program_is_allowed_once() {
     }
 }
 
+/// Guarantee: sandbox/privileges
 #[test]
 fn set_user_programs_raise_nothing() {
     // Never optional. Without it the program would end with its own error; here it cannot be started with rights.
@@ -158,6 +164,7 @@ fn set_user_programs_raise_nothing() {
     assert!(status.contains("NoNewPrivs:\t1") && status.contains("Seccomp:\t2"), "{status}");
 }
 
+/// Guarantee: sandbox/privileges
 #[test]
 fn all_capabilities_are_gone_for_good() {
     let status = |layers: Layers| {
@@ -179,6 +186,7 @@ fn all_capabilities_are_gone_for_good() {
     }
 }
 
+/// Guarantee: sandbox/granted-directories
 #[test]
 fn files_outside_cannot_be_read_or_written() {
     let directory = tempfile::tempdir().unwrap();
@@ -206,6 +214,9 @@ fn files_outside_cannot_be_read_or_written() {
     Escape { words, stopped_by: &own, always, policy: Err(libc::EACCES) }.try_it();
 }
 
+/// Guarantee: sandbox/descriptors
+/// Guarantee: sandbox/ordinary-programs
+/// Guarantee: sandbox/other-processes
 #[test]
 fn of_all_devices_a_program_has_the_one_that_is_empty() {
     let alone = |words: &[&str], layers| end(jail(words).layers(layers));
@@ -238,6 +249,8 @@ const NULL_FLAGS: [i32; 5] = [
 ];
 
 /// Shells, git and Java open it for writing, and end where they cannot.
+///
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn dev_null_is_there_to_read_and_write() {
     let only = |layer| Layers::none().with(layer);
@@ -270,6 +283,7 @@ fn dev_null_is_there_to_read_and_write() {
     assert_eq!(limited, refused(libc::EMFILE));
 }
 
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn no_other_path_is_taken_for_dev_null() {
     for path in
@@ -290,6 +304,9 @@ fn no_other_path_is_taken_for_dev_null() {
     assert_eq!(racer(Policy::open(), "10000000"), WORKED, "the canary");
 }
 
+/// Guarantee: sandbox/descriptors
+/// Guarantee: sandbox/ordinary-programs
+/// Guarantee: sandbox/other-processes
 #[test]
 fn signals_reach_the_program_itself_with_and_without_a_process_name_space() {
     let signal = |signal, name| End::Signal { signal, name };
@@ -299,6 +316,7 @@ fn signals_reach_the_program_itself_with_and_without_a_process_name_space() {
     assert_eq!(alone(Layers::none().with(Layer::Processes)), WORKED);
 }
 
+/// Guarantee: sandbox/no-network
 #[test]
 fn nobody_outside_can_be_connected_to() {
     let always = Layers::none();
@@ -326,6 +344,7 @@ fn nobody_outside_can_be_connected_to() {
     Escape { words: &["pass a descriptor"], stopped_by: NONE, always, policy: Ok("socketpair") }.try_it();
 }
 
+/// Guarantee: sandbox/other-processes
 #[test]
 fn shared_memory_of_system_v_cannot_be_attached() {
     let segment = Segment::new();
@@ -362,6 +381,7 @@ impl Drop for Segment {
     }
 }
 
+/// Guarantee: sandbox/no-terminal
 #[test]
 fn nothing_can_be_typed_into_a_terminal() {
     let end = end(jail(&["type into the terminal", "0"]));
@@ -376,6 +396,7 @@ fn nothing_can_be_typed_into_a_terminal() {
     assert_eq!(found, refused(libc::ENXIO));
 }
 
+/// Guarantee: sandbox/descriptors
 #[test]
 fn a_descriptor_that_the_host_forgot_does_not_leak() {
     let file = tempfile::tempfile().unwrap();
@@ -386,6 +407,7 @@ fn a_descriptor_that_the_host_forgot_does_not_leak() {
     }
 }
 
+/// Guarantee: sandbox/granted-directories
 #[test]
 fn links_in_a_granted_directory_lead_nowhere_even_in_a_race() {
     let outside = tempfile::tempdir().unwrap();
@@ -432,6 +454,7 @@ fn map(protection: i32, flags: i32, descriptor: i32, offset: u64) -> Vec<String>
     std::iter::once("call".to_owned()).chain(numbers.map(|number| number.to_string())).collect()
 }
 
+/// Guarantee: sandbox/descriptors
 #[test]
 fn the_regions_header_cannot_be_mapped_in_any_way() {
     const HEADER_BYTES: u64 = 8192;
@@ -461,6 +484,7 @@ fn the_regions_header_cannot_be_mapped_in_any_way() {
     }
 }
 
+/// Guarantee: applets/bounded-waits
 #[test]
 fn a_sleeper_of_the_host_cannot_be_moved_to_another_word() {
     for operation in [libc::FUTEX_REQUEUE, libc::FUTEX_CMP_REQUEUE] {

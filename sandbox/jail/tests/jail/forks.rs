@@ -8,6 +8,7 @@ use holdfast_jail::KillReason;
 
 use crate::victims::jail;
 
+/// Guarantee: sandbox/dies-with-host
 #[test]
 fn a_forked_copy_of_the_host_cannot_end_its_programs() {
     let jailed = jail(&["waits"]).spawn().unwrap();

@@ -50,6 +50,7 @@ fn users(files: &[&Path]) -> Vec<(u32, PathBuf)> {
     found
 }
 
+/// Guarantee: sandbox/dies-with-host
 #[test]
 fn no_jailed_program_survives_its_host() {
     let directory = tempfile::tempdir_in(fixed().parent().unwrap()).unwrap();

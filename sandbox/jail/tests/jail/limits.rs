@@ -20,6 +20,9 @@ fn responsive() {
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }
 
+/// Guarantee: sandbox/limits-are-named
+/// Guarantee: sandbox/memory-limits
+/// Guarantee: sandbox/time-limits
 #[test]
 fn a_spinning_program_ends_at_its_cpu_time() {
     for limit in [Duration::from_millis(50), Duration::from_millis(1300)] {
@@ -31,6 +34,9 @@ fn a_spinning_program_ends_at_its_cpu_time() {
     }
 }
 
+/// Guarantee: sandbox/limits-are-named
+/// Guarantee: sandbox/memory-limits
+/// Guarantee: sandbox/time-limits
 #[test]
 fn a_waiting_program_ends_at_its_wall_time() {
     let limit = Duration::from_millis(60);
@@ -39,6 +45,9 @@ fn a_waiting_program_ends_at_its_wall_time() {
     assert!(jailed.usage().wall_time >= limit);
 }
 
+/// Guarantee: sandbox/limits-are-named
+/// Guarantee: sandbox/memory-limits
+/// Guarantee: sandbox/time-limits
 #[test]
 fn a_fork_bomb_ends_at_its_first_fork() {
     for layers in [Layers::none(), Layers::default()] {
@@ -50,6 +59,9 @@ fn a_fork_bomb_ends_at_its_first_fork() {
     responsive();
 }
 
+/// Guarantee: sandbox/limits-are-named
+/// Guarantee: sandbox/memory-limits
+/// Guarantee: sandbox/time-limits
 #[test]
 fn threads_are_counted() {
     for layers in [Layers::none(), Layers::default()] {
@@ -63,6 +75,9 @@ fn threads_are_counted() {
     responsive();
 }
 
+/// Guarantee: sandbox/limits-are-named
+/// Guarantee: sandbox/memory-limits
+/// Guarantee: sandbox/time-limits
 #[test]
 fn a_program_that_used_up_its_address_space_is_told_from_one_that_aborts() {
     let limit_bytes = 64 << 20;
@@ -75,6 +90,9 @@ fn a_program_that_used_up_its_address_space_is_told_from_one_that_aborts() {
     }
 }
 
+/// Guarantee: sandbox/limits-are-named
+/// Guarantee: sandbox/memory-limits
+/// Guarantee: sandbox/time-limits
 #[test]
 fn a_control_group_counts_memory_in_use_and_is_removed() {
     let limit_bytes = 32 << 20;
@@ -106,6 +124,9 @@ fn a_control_group_counts_memory_in_use_and_is_removed() {
     }
 }
 
+/// Guarantee: sandbox/limits-are-named
+/// Guarantee: sandbox/memory-limits
+/// Guarantee: sandbox/time-limits
 #[test]
 fn files_that_are_open_are_counted() {
     let few = limits(|limits| limits.open_files = 5);
@@ -115,6 +136,9 @@ fn files_that_are_open_are_counted() {
     assert_eq!(found, refused(libc::EMFILE));
 }
 
+/// Guarantee: sandbox/limits-are-named
+/// Guarantee: sandbox/memory-limits
+/// Guarantee: sandbox/time-limits
 #[test]
 fn a_file_does_not_grow_past_its_limit() {
     let directory = tempfile::tempdir().unwrap();
@@ -136,6 +160,9 @@ fn a_file_does_not_grow_past_its_limit() {
     assert_eq!(found, End::Limit(LimitHit::FileSize { limit_bytes }));
 }
 
+/// Guarantee: sandbox/limits-are-named
+/// Guarantee: sandbox/memory-limits
+/// Guarantee: sandbox/time-limits
 #[test]
 fn a_flood_of_output_ends_at_its_limit_and_harms_nobody() {
     let limit_bytes = 4 << 20;
@@ -153,6 +180,9 @@ fn a_flood_of_output_ends_at_its_limit_and_harms_nobody() {
     }
 }
 
+/// Guarantee: sandbox/limits-are-named
+/// Guarantee: sandbox/memory-limits
+/// Guarantee: sandbox/time-limits
 #[test]
 fn a_flood_of_questions_ends_at_its_limit_and_others_are_answered_meanwhile() {
     let limit = 20_000;
@@ -164,6 +194,7 @@ fn a_flood_of_questions_ends_at_its_limit_and_others_are_answered_meanwhile() {
     }
 }
 
+/// Guarantee: sandbox/no-terminal
 #[test]
 fn locked_memory_core_dumps_and_priorities_are_limited() {
     // What the host may do to its priority the program may not; whether it may is up to the machine.
@@ -192,6 +223,7 @@ fn locked_memory_core_dumps_and_priorities_are_limited() {
     );
 }
 
+/// Guarantee: sandbox/memory-limits
 #[test]
 fn memory_of_its_own_is_limited_apart_from_what_it_shares() {
     const MIB: u64 = 1 << 20;

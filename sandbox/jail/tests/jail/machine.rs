@@ -6,6 +6,7 @@ use holdfast_jail::{Access, JailError, Layer, Layers, PathGrant};
 
 use crate::victims::{WORKED, end, finish, jail, refused};
 
+/// Guarantee: sandbox/missing-layers
 #[test]
 fn a_missing_layer_is_refused_if_strict_and_told_if_not() {
     for layer in Layer::ALL {
@@ -33,6 +34,8 @@ fn a_layer_that_was_not_asked_for_is_no_weakness() {
     }
 }
 
+/// Guarantee: sandbox/granted-directories
+/// Guarantee: sandbox/missing-layers
 #[test]
 fn directories_are_granted_only_where_something_confines_to_them() {
     let directory = tempfile::tempdir().unwrap();
@@ -102,6 +105,7 @@ fn in_a_container_with_one_user() {
     assert_eq!(finish(&jailed), refused(libc::ENOENT));
 }
 
+/// Guarantee: sandbox/missing-layers
 #[test]
 fn a_root_without_other_users_runs_programs_as_itself_and_says_so() {
     let output = Command::new("unshare")
@@ -123,6 +127,7 @@ fn a_root_without_other_users_runs_programs_as_itself_and_says_so() {
     assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
 }
 
+/// Guarantee: sandbox/missing-layers
 #[test]
 fn where_name_spaces_are_forbidden_the_other_layers_hold() {
     // A user name space of its own, in which it is nobody, and whose limit of further ones is zero.

@@ -62,6 +62,7 @@ fn modes(directory: &Path) -> BTreeMap<String, u32> {
         .collect()
 }
 
+/// Guarantee: sandbox/special-files
 #[test]
 fn files_are_made_with_ordinary_modes_only() {
     for how in ["open", "openat", "creat", "mkdir", "mkdirat", "temporary"] {
@@ -88,6 +89,7 @@ fn files_are_made_with_ordinary_modes_only() {
     }
 }
 
+/// Guarantee: sandbox/special-files
 #[test]
 fn a_mode_that_makes_nothing_is_not_looked_at() {
     // Some programs pass whatever is in the register.
@@ -96,6 +98,7 @@ fn a_mode_that_makes_nothing_is_not_looked_at() {
     assert!(found.iter().all(|outcome| *outcome == (0, 0o644)), "{found:?}");
 }
 
+/// Guarantee: sandbox/special-files
 #[test]
 fn no_mode_is_changed() {
     for how in ["chmod", "fchmod", "fchmodat", "fchmodat2"] {
@@ -110,6 +113,7 @@ fn no_mode_is_changed() {
     }
 }
 
+/// Guarantee: sandbox/special-files
 #[test]
 fn a_rename_leaves_no_device_node() {
     let rename = |flags: u32, policy: Policy| {
@@ -136,6 +140,7 @@ fn a_rename_leaves_no_device_node() {
     }
 }
 
+/// Guarantee: sandbox/special-files
 #[test]
 fn the_table_of_modes_holds_for_a_real_program() {
     let directory = directory();
@@ -171,6 +176,8 @@ fn the_table_of_modes_holds_for_a_real_program() {
 }
 
 /// Directories made in a set-group-ID directory have that bit, too, as the user who set it wants; files never do.
+///
+/// Guarantee: sandbox/special-files
 #[test]
 fn a_set_group_directory_hands_its_bit_to_directories_only() {
     let directory = directory();
@@ -190,6 +197,8 @@ fn a_set_group_directory_hands_its_bit_to_directories_only() {
 }
 
 /// What the program stores in a set-user-ID file that was there is not run with its owner's rights.
+///
+/// Guarantee: sandbox/special-files
 #[test]
 fn a_set_user_file_that_is_written_to_loses_the_bit() {
     for (action, is_changed) in [("write into", true), ("cut off", true), ("read", false)] {

@@ -44,6 +44,7 @@ fn run(program: &Path, args: &[&str]) -> (End, String) {
     (end, String::from_utf8_lossy(&said).into_owned())
 }
 
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn ordinary_programs_run_and_are_told_what_they_may_not_have() {
     for (program, args, Says(text, status)) in PROGRAMS {
@@ -57,6 +58,7 @@ fn ordinary_programs_run_and_are_told_what_they_may_not_have() {
     }
 }
 
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn a_thread_that_nobody_is_told_of_is_a_thread() {
     assert_eq!(end(jail(&["a thread of Go's"]).layers(Layers::none())), End::Exited { status: 7 });
@@ -80,6 +82,7 @@ func main() {
 }
 ";
 
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn a_program_of_go_runs_with_its_threads_and_its_collector() {
     let Some(go) =
@@ -109,6 +112,7 @@ fn a_program_of_go_runs_with_its_threads_and_its_collector() {
     assert_eq!((end, said.as_str()), (End::Exited { status: 0 }, "done\n"));
 }
 
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn a_program_that_starts_others_or_makes_code_is_told_so() {
     for (words, told) in
@@ -140,6 +144,7 @@ fn a_panic() {
     }
 }
 
+/// Guarantee: sandbox/ordinary-programs
 #[test]
 fn a_panic_of_a_sealed_program_is_told_in_its_own_words() {
     let jailed = Jail::new(std::env::current_exe().unwrap())

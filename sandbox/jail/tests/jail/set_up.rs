@@ -13,6 +13,7 @@ fn memory_file() -> OwnedFd {
     rustix::fs::memfd_create("holdfast-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
 }
 
+/// Guarantee: sandbox/failed-start
 #[test]
 fn a_program_whose_set_up_fails_at_any_step_never_runs() {
     // The victim leaves a mark in descriptor 3, which no limit or filter keeps it from.
@@ -60,6 +61,7 @@ fn a_program_whose_set_up_fails_at_any_step_never_runs() {
     panic!("more than {STEPS_MAX} steps");
 }
 
+/// Guarantee: sandbox/failed-start
 #[test]
 fn a_program_that_cannot_be_started_is_an_error_of_the_last_step() {
     let directory = tempfile::tempdir().unwrap();

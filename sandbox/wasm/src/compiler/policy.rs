@@ -91,6 +91,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::process::Command;
 
+    /// Guarantee: sandbox/compile-confined
     #[test]
     fn files_sockets_and_processes_do_not_exist() {
         let filter = filter(std::process::id()).unwrap();

@@ -154,6 +154,7 @@ mod tests {
         assert_eq!(read(&file).unwrap(), Some(Report::Code { bytes: 100_000 }));
     }
 
+    /// Guarantee: sandbox/compile-cache
     #[test]
     fn a_report_that_is_not_whole_is_none() {
         let whole = file();

@@ -331,6 +331,7 @@ impl Image {
 mod tests {
     use super::*;
 
+    /// Guarantee: sqlite/surviving-pool
     #[test]
     fn an_image_that_is_mapped_with_less_than_its_pool_needs_says_so() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -201,6 +201,7 @@ mod tests {
         assert_eq!(read.look(1), Sight::Hidden);
     }
 
+    /// Guarantee: sqlite/lost-pool
     #[test]
     fn a_pool_that_ends_with_the_boot_is_gone_after_it() {
         let ground = ground();
@@ -228,6 +229,7 @@ mod tests {
         assert_eq!(whereabouts(&ground.standing(&far)), Some(Whereabouts::Saved));
     }
 
+    /// Guarantee: sqlite/lost-pool
     #[test]
     fn without_the_log_the_mark_tells_pools_and_boots_apart() {
         let ground = ground();

@@ -250,6 +250,7 @@ mod tests {
         raw
     }
 
+    /// Guarantee: pages/warc
     #[test]
     fn what_was_wrapped_for_the_way_is_unwrapped() {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
@@ -281,6 +282,7 @@ mod tests {
         }
     }
 
+    /// Guarantee: pages/warc
     #[test]
     fn half_a_body_and_one_that_is_too_much_is_an_error() {
         let long = format!("HTTP/1.1 200 OK\r\nContent-Length: {}", TEXT.len() + 1);

@@ -63,6 +63,7 @@ fn whats(warc: &Warc) -> String {
     warc.troubles().iter().map(|trouble| format!("{trouble:?}\n")).collect()
 }
 
+/// Guarantee: pages/warc
 #[test]
 fn pages_and_what_they_ask_for_are_found_by_address() {
     let style = http("Content-Type: text/css\r\nETag: \"1\"\r\n", b"p { color: red }");
@@ -110,6 +111,7 @@ fn pages_and_what_they_ask_for_are_found_by_address() {
     }
 }
 
+/// Guarantee: pages/warc
 #[test]
 fn of_several_responses_of_an_address_the_newest_counts() {
     let older =
@@ -124,6 +126,7 @@ fn of_several_responses_of_an_address_the_newest_counts() {
     }
 }
 
+/// Guarantee: pages/warc
 #[test]
 fn what_came_again_unchanged_leads_to_its_bytes_and_has_what_was_said_last() {
     let digest = format!("WARC-Payload-Digest: {}\r\n", sum(PAGE.as_bytes()));
@@ -154,6 +157,7 @@ fn what_came_again_unchanged_leads_to_its_bytes_and_has_what_was_said_last() {
     }
 }
 
+/// Guarantee: pages/warc
 #[test]
 fn sums_are_compared_with_what_came_and_with_what_it_was_made_to() {
     let packed = gzip(PAGE.as_bytes());
@@ -174,6 +178,7 @@ fn sums_are_compared_with_what_came_and_with_what_it_was_made_to() {
     }
 }
 
+/// Guarantee: pages/warc
 #[test]
 fn a_file_that_is_cut_anywhere_gives_what_is_whole_and_says_where_it_ends() {
     let records: Vec<Vec<u8>> =
@@ -206,6 +211,7 @@ fn a_file_that_is_cut_anywhere_gives_what_is_whole_and_says_where_it_ends() {
     }
 }
 
+/// Guarantee: pages/warc
 #[test]
 fn a_damaged_record_is_named_with_its_place_and_the_next_ones_are_read() {
     let records: Vec<Vec<u8>> =
@@ -265,6 +271,7 @@ fn a_damaged_record_is_named_with_its_place_and_the_next_ones_are_read() {
     assert_eq!((warc.pages().len(), warc.damaged()), (2, 1), "{}", whats(&warc));
 }
 
+/// Guarantee: pages/warc
 #[test]
 fn a_record_that_is_unpacked_without_end_is_left_out() {
     let head = format!(
@@ -285,6 +292,7 @@ fn a_record_that_is_unpacked_without_end_is_left_out() {
     }
 }
 
+/// Guarantee: pages/warc
 #[test]
 fn half_a_page_is_none() {
     let cut = record(

@@ -127,6 +127,7 @@ fn find(text: &str) -> ViewerRequest {
     ViewerRequest::Find { page: 1, text: text.to_owned() }
 }
 
+/// Guarantee: pages/window-waits
 #[test]
 fn a_page_is_shown_before_it_is_recorded_and_what_is_asked_for_meanwhile_is_done_then() {
     let page = shown();
@@ -153,6 +154,7 @@ fn a_page_is_shown_before_it_is_recorded_and_what_is_asked_for_meanwhile_is_done
     assert_eq!(cache(&page.folder).views().unwrap().len(), 1, "it is kept");
 }
 
+/// Guarantee: pages/no-store
 #[test]
 fn a_page_that_must_not_be_kept_any_more_goes_when_it_is_left_though_it_could_not_be_recorded() {
     let page = shown_of(true);
@@ -164,6 +166,7 @@ fn a_page_that_must_not_be_kept_any_more_goes_when_it_is_left_though_it_could_no
     assert_eq!(cache(&page.folder).views().unwrap(), []);
 }
 
+/// Guarantee: pages/window-waits
 #[test]
 fn a_page_that_is_left_before_it_is_recorded_is_kept_when_it_is() {
     let page = shown();
@@ -176,6 +179,7 @@ fn a_page_that_is_left_before_it_is_recorded_is_kept_when_it_is() {
     assert!(page.answers.try_recv().is_err(), "nobody is told of links any more");
 }
 
+/// Guarantee: pages/window-waits
 #[test]
 fn a_page_that_was_only_passed_through_waits_for_no_record() {
     let page = shown();
@@ -189,6 +193,7 @@ fn a_page_that_was_only_passed_through_waits_for_no_record() {
     assert_eq!(*page.slots.taken.lock().unwrap(), 0);
 }
 
+/// Guarantee: pages/window-waits
 #[test]
 fn a_page_that_cannot_be_recorded_is_shown_and_scrolled_and_it_is_said_that_it_is_not_kept() {
     let page = shown();
