@@ -91,6 +91,7 @@ pub(crate) fn without_reason(root: &Path, names: &[String]) -> Result<Vec<String
 mod tests {
     use super::*;
 
+    /// Guarantee: sqlite/same-results
     #[test]
     fn a_listed_file_that_fails_is_lost_and_one_that_passes_unlisted_is_gained() {
         let ran = |name: &str, passed: bool| Ran {
@@ -106,6 +107,7 @@ mod tests {
         assert_eq!(verdict, Verdict { kept: 1, lost: names("b"), gained, failing: names("d") });
     }
 
+    /// Guarantee: sqlite/same-results
     #[test]
     fn the_list_says_of_each_file_how_it_is_run() {
         let listed = parse("# remark\na released # too\nb\n");

@@ -16,7 +16,7 @@ const LAYERS: [&[&str]; 8] = [
     &["bindings/rust", "bindings/c-core", "bindings/c", "documents/dom", "sqlite/vfs", "trace"],
     &["bindings/c-native", "bindings/python", "keeper/daemon", "sqlite/extension", "sqlite/static"],
     &["cli/command"],
-    &["documents/page", "keeper/command", "sqlite/command", "trace/command"],
+    &["documents/page", "keeper/command", "sqlite/command", "sqlite/model", "trace/command"],
     &["cli"],
     &["applets", "bench", "tests", "xtask"],
 ];
