@@ -6,6 +6,8 @@ mod common;
 use common::{empty, parsed, reopened};
 use holdfast_dom::{ChangeError, Document, Documents, DomError, Edit, Namespace, Selector};
 use holdfast_testkit::TestMemory;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 type Change<'tx, 'heap> = Edit<'tx, 'heap, TestMemory>;
 
@@ -215,11 +217,8 @@ fn random_changes_are_those_of_a_plain_tree() {
         let inner: String = plain.children[node].iter().map(|child| html(plain, *child as usize)).collect();
         format!("<n{node}>{inner}</n{node}>")
     }
-    let mut state = 0x9E37_79B9_u64;
-    let mut random = |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
+    let mut generator = StdRng::seed_from_u64(0x9E37_79B9);
+    let mut random = |below: usize| generator.random_range(0..below);
     let mut documents = empty();
     documents.parse("page", &b"<n0></n0>"[..], &Default::default()).unwrap();
     let mut numbers = vec![id(&documents.open("page").unwrap(), "n0")];

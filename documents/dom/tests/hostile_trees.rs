@@ -13,6 +13,8 @@ use holdfast_dom::layout::{
     name_hash,
 };
 use holdfast_dom::{Damage, Document, DomError, Limit, LoosePage, NodeKind, ParseOptions, Selector};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use zerocopy::IntoBytes;
 
 /// A document of these records; its names are `id`, `class` and `b`, its text is `idclassb` and what is given.
@@ -168,11 +170,8 @@ fn siblings_that_follow_themselves_at_every_level_end_as_damage() {
 #[test]
 fn whatever_the_links_say_every_query_ends() {
     soon(|| {
-        let mut state = 11u64;
-        let mut random = |below: u32| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as u32 % below
-        };
+        let mut generator = StdRng::seed_from_u64(11);
+        let mut random = |below: u32| generator.random_range(0..below);
         let mut damaged = 0;
         for round in 0..400 {
             let count = 8 + round % 40;
