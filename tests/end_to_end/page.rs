@@ -76,7 +76,7 @@ fn what_cannot_be_queried_or_kept_is_told_with_what_to_do() {
     let deep = scratch.write("deep.html", "<div>".repeat(3_000)).unwrap();
     let told = |arguments: &[&str]| tell(scratch.holdfast().arg("page").args(arguments));
     for (arguments, status, part) in [
-        (&["query", file, "li:hover"][..], 2, "`li:hover` is no selector"),
+        (&["query", file, "li:hover"][..], 2, "invalid selector `li:hover`"),
         (&["query", file, "table"], 1, ""),
         (&["query", "./missing.html", "li"], 3, "missing.html"),
         (&["query", "missing.html", "li"], 3, "there is no file missing.html in this folder"),

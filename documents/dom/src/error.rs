@@ -179,8 +179,8 @@ pub enum DomError {
     /// Bytes of the document are wrong.
     #[error("the document is damaged: {0}; parse the page again")]
     Damaged(Damage),
-    /// A selector that is none.
-    #[error("`{selector}` is no selector: {reason} at character {column}")]
+    /// The selector is invalid.
+    #[error("invalid selector `{selector}`: {reason} at character {column}")]
     Selector {
         /// The text.
         selector: String,

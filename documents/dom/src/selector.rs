@@ -37,25 +37,21 @@ impl Selector {
 }
 
 fn reason(kind: &ParseErrorKind<SelectorParseErrorKind>) -> String {
-    use SelectorParseErrorKind as NodeKind;
+    use SelectorParseErrorKind as Error;
     let reason = match kind {
-        ParseErrorKind::Basic(_) => "something that does not belong there",
+        ParseErrorKind::Basic(_) => "unexpected input",
         ParseErrorKind::Custom(kind) => match kind {
-            NodeKind::EmptySelector => "a part of it is empty",
-            NodeKind::DanglingCombinator => "a combinator has nothing on one side",
-            NodeKind::UnsupportedPseudoClassOrElement => "a pseudo-class or pseudo-element that is not known",
-            NodeKind::ExpectedNamespace => {
-                "a namespace that is not known (html, svg, mathml, xlink and xml are)"
-            }
-            NodeKind::NoIdentForPseudo | NodeKind::PseudoElementExpectedIdent => {
-                "the name of a pseudo-class is missing"
-            }
-            NodeKind::BadValueInAttr
-            | NodeKind::InvalidQualNameInAttr
-            | NodeKind::ExpectedBarInAttr
-            | NodeKind::NoQualifiedNameInAttributeSelector
-            | NodeKind::UnexpectedTokenInAttributeSelector => "what is in the brackets of an attribute",
-            _ => "something that does not belong there",
+            Error::EmptySelector => "empty selector",
+            Error::DanglingCombinator => "a combinator without a selector on both sides",
+            Error::UnsupportedPseudoClassOrElement => "unknown pseudo-class or pseudo-element",
+            Error::ExpectedNamespace => "unknown namespace (known are html, svg, mathml, xlink and xml)",
+            Error::NoIdentForPseudo | Error::PseudoElementExpectedIdent => "missing name of a pseudo-class",
+            Error::BadValueInAttr
+            | Error::InvalidQualNameInAttr
+            | Error::ExpectedBarInAttr
+            | Error::NoQualifiedNameInAttributeSelector
+            | Error::UnexpectedTokenInAttributeSelector => "invalid attribute in brackets",
+            _ => "unexpected input",
         },
     };
     reason.to_owned()
@@ -339,7 +335,7 @@ mod tests {
 
     /// Guarantee: documents/queries
     #[test]
-    fn a_selector_that_is_too_long_too_deep_or_of_too_many_parts_is_refused_before_it_is_parsed() {
+    fn selectors_over_a_limit_are_not_parsed() {
         let limit = |text: &str| match Selector::parse(text) {
             Err(DomError::Limit { limit, .. }) => Some(limit),
             _ => None,
@@ -355,7 +351,7 @@ mod tests {
 
     /// Guarantee: documents/queries
     #[test]
-    fn brackets_strings_escapes_and_comments_hide_nothing_from_the_limits_of_a_selector() {
+    fn limits_count_brackets_strings_and_comments() {
         let limit = |text: &str| match Selector::parse(text) {
             Err(DomError::Limit { limit, .. }) => Some(limit),
             _ => None,
@@ -383,17 +379,17 @@ mod tests {
 
     /// Guarantee: documents/queries
     #[test]
-    fn what_is_no_selector_is_told_with_a_reason_and_a_place() {
+    fn invalid_selectors_have_a_reason_and_a_place() {
         for (text, reason) in [
             ("", "empty"),
             ("a >", "combinator"),
             ("a:hover", "pseudo"),
             ("a::before", "pseudo"),
-            (".", "belong"),
+            (".", "unexpected"),
             ("foo|a", "namespace"),
-            ("a[b=", "belong"),
+            ("a[b=", "unexpected"),
             ("a[1]", "brackets"),
-            ("a]", "belong"),
+            ("a]", "unexpected"),
         ] {
             let error = Selector::parse(text).unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");
