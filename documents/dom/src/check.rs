@@ -2,8 +2,8 @@
 
 use crate::document::{Document, LONG_BYTES};
 use crate::error::{Damage, DomError};
-use crate::image::SHARED_BYTES_MAX;
 use crate::layout::{DOCUMENT, LONG, NAME_CLASS, NAME_ID, NONE, NodeKind, NodeRecord, ORDERED, name_hash};
+use crate::limits::SHARED_BYTES_MAX;
 use crate::namespace::Namespace;
 use crate::node::Node;
 

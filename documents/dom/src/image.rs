@@ -12,11 +12,9 @@ use crate::layout::{
     AttributeRecord, Header, LONG, NONE, NameRecord, NodeKind, NodeRecord, ORDERED, Table, TableCapacity,
     name_hash,
 };
-use crate::limits::{Limits, TEXT_BYTES_MAX};
+use crate::limits::{Limits, SHARED_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::namespace::Namespace;
 
-/// Texts of up to this many bytes are looked for among those stored lately.
-pub(crate) const SHARED_BYTES_MAX: usize = 64;
 /// Places in which those are remembered.
 const SHARED_PLACES: usize = 4096;
 

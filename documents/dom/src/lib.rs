@@ -1,19 +1,24 @@
-//! Persistent HTML documents. A page is parsed once, as the specification of HTML says, into a heap; from then on the document
-//! is used where it lies: walked, searched by selectors, written as HTML again and changed in transactions, without being
-//! loaded, by any number of processes that read.
+//! Persistent HTML documents. A page is parsed once, as the HTML specification says, into a heap.
+//! From then on the document is used in place by any number of readers: walked, searched by
+//! selectors, serialised, and changed in transactions. Nothing is loaded or copied to open it.
 //!
-//! A tour, bottom up:
-//! - `layout`: the records of the format. `namespace`, `error`, `limits`: what they and everything else is told in.
-//! - `sink`, `arena`: the tree while html5ever builds it. `tokens`, `parse`: pieces of a source, and when it is too much. `image`: the
-//!   bytes of a document from that.
-//! - [`Document`]: a document in its bytes. [`Node`]: its nodes. `serialize`: HTML again. `check`: all of it.
-//! - [`Selector`], `plan`, `pass`, `matching`, `select`: queries.
-//! - [`Documents`]: the documents of a heap. [`Edit`], `name`: changes; `append`: what they store.
+//! # To use it
+//! [`Documents`] holds the documents of a heap: `parse` stores a page, `open` returns a
+//! [`Document`], `edit` changes one in a transaction ([`Edit`]). [`Document::select`] takes a
+//! [`Selector`] and returns [`Node`]s. [`LoosePage`] is a document outside any heap.
 //!
-//! The invariant that all of it serves: **no byte of a document is believed.** Each number is looked up in a table whose place is
-//! known to lie in the document; what is wrong reads as nothing and is noted, and a whole answer is an error then.
+//! # The modules, bottom up
+//! - `layout`: the records of the format. `namespace`, `error`, `limits`: shared terms.
+//! - `sink`, `arena`: the tree while html5ever builds it. `tokens`, `parse`: the source and its
+//!   limits. `image`: the bytes of a document from that tree.
+//! - `document`, `node`: a document in its bytes. `serialize`: HTML again. `check`: every byte.
+//! - `selector`, `plan`, `pass`, `matching`, `select`: queries.
+//! - `documents`, `edit`, `name`, `append`: the documents of a heap and their changes.
 //!
-//! What it must not do: copy a document to read it; recurse on the depth of a page; keep an address in a document.
+//! # Invariant
+//! **No byte of a document is trusted.** Each number is looked up in a table whose place in the
+//! document was checked. A wrong value reads as absent and is noted, and a query over it returns an
+//! error. No function copies a document to read it or recurses on the depth of a page.
 
 #![forbid(unsafe_code)]
 

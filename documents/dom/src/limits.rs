@@ -51,6 +51,8 @@ pub(crate) const ATTRIBUTES_MAX: u32 = 1_023;
 /// Names that count at most. A record has 16 bits for their number, and the tag with which the limit is passed adds fewer than the
 /// rest.
 pub(crate) const NAMES_MAX: u32 = 50_000;
+/// Texts of up to this many bytes are stored once, where the same was stored lately.
+pub(crate) const SHARED_BYTES_MAX: usize = 64;
 /// Bytes of a selector.
 pub(crate) const SELECTOR_BYTES_MAX: usize = 16 << 10;
 /// Brackets in each other in a selector.

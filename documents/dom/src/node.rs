@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use crate::document::Document;
 use crate::error::{Damage, DomError};
-use crate::image::SHARED_BYTES_MAX;
 use crate::layout::{AttributeRecord, NAME_CLASS, NAME_ID, NameRecord, NodeKind, NodeRecord, name_hash};
+use crate::limits::SHARED_BYTES_MAX;
 use crate::namespace::Namespace;
 
 /// A node: a number in a document.

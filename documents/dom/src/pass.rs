@@ -12,8 +12,8 @@ use foldhash::fast::RandomState;
 
 use crate::document::Document;
 use crate::error::Damage;
-use crate::image::SHARED_BYTES_MAX;
 use crate::layout::{AttributeRecord, DOCUMENT, NONE, NodeKind, NodeRecord};
+use crate::limits::SHARED_BYTES_MAX;
 use crate::node::Node;
 use crate::plan::{Compound, CompoundTest, Plan, ValueCheck};
 

@@ -10,8 +10,8 @@ use selectors::parser::{
 };
 
 use crate::document::{Document, Quirks};
-use crate::image::SHARED_BYTES_MAX;
 use crate::layout::{AttributeRecord, NAME_CLASS, NAME_ID, NameRecord, NodeRecord};
+use crate::limits::SHARED_BYTES_MAX;
 use crate::namespace::Namespace;
 use crate::selector::{Grammar, Selector, SelectorName};
 

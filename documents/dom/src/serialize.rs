@@ -11,8 +11,8 @@ use html5ever::{LocalName, QualName};
 
 use crate::document::Document;
 use crate::error::{Damage, DomError, Limit};
-use crate::image::SHARED_BYTES_MAX;
 use crate::layout::NodeKind;
+use crate::limits::SHARED_BYTES_MAX;
 use crate::namespace::Namespace;
 use crate::node::Node;
 
