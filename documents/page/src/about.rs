@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::EntryDamage;
 use crate::fonts::{FontPlace, FontRecord};
 use crate::list::AscendingRanges;
-use crate::loader::{Reach, Resource};
+use crate::resource::{Reach, Resource};
 
 /// The description of a page in its entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -114,8 +114,8 @@ mod tests {
 
     use super::*;
     use crate::entry::{EntryPart, Header, PARTS, assemble};
-    use crate::loader::ResourceSum;
     use crate::picture::CachedView;
+    use crate::resource::ResourceSum;
 
     fn about() -> About {
         let file = OsString::from_vec(b"/fonts/not UTF-8 \xff.ttf".to_vec()).into();

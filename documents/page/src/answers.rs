@@ -17,8 +17,7 @@ use crate::about::{About, decode, encode};
 use crate::entry::{Entry, EntryPart};
 use crate::error::EntryDamage;
 use crate::fetch::{Headers, TIME_END_S, freshness};
-use crate::loader::ResourceSum;
-use crate::sources::FetchedResource;
+use crate::resource::ResourceSum;
 
 pub(crate) const ANSWER: &str = "http:";
 pub(crate) const BODY: &str = "body:";
@@ -131,21 +130,6 @@ pub(crate) fn said(heap: &Heap, url: &str) -> Option<CachedResponse> {
 /// Kept bytes, if they are what their name says.
 pub(crate) fn body(heap: &Heap, hash: u128) -> Option<&[u8]> {
     heap.bytes(&body_name(hash)).filter(|bytes| xxh3_128(bytes) == hash)
-}
-
-/// What is to be kept of what servers said, by name; of the page itself no bytes, since its document is.
-pub(crate) fn roots(news: &[(String, FetchedResource)], page: &str) -> Vec<(String, Vec<u8>)> {
-    let mut roots = Vec::new();
-    for (url, there) in news {
-        let Some(said) = &there.said else { continue };
-        roots.push((answer_name(url), said.write()));
-        if let Some(bytes) = there.bytes.as_ref().filter(|_| url != page) {
-            roots.push((body_name(said.hash), bytes.to_vec()));
-        }
-    }
-    roots.sort();
-    roots.dedup();
-    roots
 }
 
 /// The names of the answers and bodies that a view asks for.

@@ -20,11 +20,9 @@ use zerocopy::little_endian::U64;
 
 use crate::about::About;
 use crate::answers;
-use crate::entry::{Entry, EntryPart, Header, USED_AT};
+use crate::entry::{Entry, EntryPart, Header, USED_AT, engine_build};
 use crate::error::{CacheError, EntryDamage};
 use crate::evict::{EvictionCounts, IncomingView, drop_lonely, evict_oldest, make_room};
-use crate::picture::{CachedView, engine_build};
-use crate::sources::FetchedResource;
 use crate::view::View;
 
 pub(crate) const VIEW: &str = "view:";
@@ -259,18 +257,18 @@ impl Cache {
         });
     }
 
-    /// Notes what servers said of what is kept, unless somebody else has the cache: then they are asked again.
-    pub(crate) fn note_news(&self, news: &[(String, FetchedResource)]) {
+    /// Stores new answers of servers in the place of older ones. While another process writes, nothing is stored: the servers are asked
+    /// again later.
+    pub(crate) fn note_answers(&self, answers: &[(String, Vec<u8>)]) {
         let Ok(Some(key)) = OwnerKey::load(self.names.places(), &self.key) else { return };
         let _turn = self.turn();
         let Ok(region) = self.names.open(&self.region, &key) else { return };
         let _ = with_heap(region, |heap| {
             heap.transaction(|tx| -> Result<(), HeapError> {
-                for (url, there) in news {
-                    let name = answers::answer_name(url);
+                for (name, bytes) in answers {
                     // One that is not there has gone with its page.
-                    if let (Some(said), Some(_)) = (&there.said, tx.root(&name)) {
-                        put(tx, &name, &said.write())?;
+                    if tx.root(name).is_some() {
+                        put(tx, name, bytes)?;
                     }
                 }
                 Ok(())
@@ -294,10 +292,7 @@ impl Cache {
         let look = |heap: &Heap| {
             let mut found = Vec::new();
             for name in names(heap, VIEW) {
-                let looked = heap
-                    .bytes(&name)
-                    .ok_or(EntryDamage::NoHeader)
-                    .and_then(|bytes| CachedView::open(bytes).and_then(|kept| kept.entry.check()));
+                let looked = heap.bytes(&name).ok_or(EntryDamage::NoHeader).and_then(|bytes| checked(bytes));
                 if let Err(damage) = looked
                     && !damage.is_of_older_build()
                 {
@@ -373,6 +368,13 @@ pub(crate) fn document_of_view(heap: &Heap, view: &str) -> Option<String> {
     let header = Header::read(heap.bytes(view)?).ok().filter(|header| header.engine == engine_build())?;
     let bytes = document(heap, u128::from_le_bytes(header.source))?.ok()?;
     Some(dom_name(u128::from_le_bytes(header.source), bytes))
+}
+
+/// Checks every byte of an entry, and its description.
+fn checked(bytes: &[u8]) -> Result<(), EntryDamage> {
+    let entry = Entry::open(bytes)?;
+    About::read(entry.part(EntryPart::About)?)?.check()?;
+    entry.check()
 }
 
 /// What counts against the quota.

@@ -23,12 +23,13 @@ use crate::faces::FontFaces;
 use crate::families::Families;
 use crate::hints;
 use crate::limits::{PageLimits, ROUNDS_MAX};
-use crate::loader::{Loader, Reach, Resource};
+use crate::loader::Loader;
 use crate::paragraphs::{Bounds, Paragraphs};
 use crate::pixels::{Pixels, direct};
 use crate::place;
 use crate::places::{self, PageLayout};
 use crate::record::{self, PaintRecord};
+use crate::resource::{Reach, Resource};
 use crate::sheets;
 use crate::sources::Sources;
 use crate::spans::Spans;
@@ -156,7 +157,8 @@ pub(crate) fn make(
         loader.deliver();
         paragraphs.resolve(&mut engine, loader.requests());
         loader.deliver();
-        let has_fonts = faces.walk(&mut engine, &loader) | families.stand_in(&mut engine, &pairs, &faces);
+        let has_fonts =
+            faces.walk(&mut engine, &loader) | families.stand_in(&mut engine, &pairs, |name| faces.has(name));
         if loader.requests() == before && !has_fonts {
             break;
         }

@@ -153,6 +153,13 @@ impl Header {
     }
 }
 
+/// The build that draws.
+pub(crate) fn engine_build() -> [u8; 16] {
+    let mut build = [0; 16];
+    build.copy_from_slice(env!("HOLDFAST_PAGE_BUILD").as_bytes());
+    build
+}
+
 /// Puts an entry together.
 pub(crate) fn assemble(mut header: Header, parts: [&[u8]; PARTS]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];

@@ -8,11 +8,12 @@ use std::collections::HashSet;
 
 use holdfast_heap::HeapError;
 
+use crate::about::About;
 use crate::answers;
 use crate::cache::{DOM, Heap, VIEW, dom_prefix, is_counted, names};
-use crate::entry::Header;
+use crate::entry::{Entry, EntryPart, Header, NO_PICTURE, PARTS, PICTURE_EVICTED, SCROLL_BOUND, assemble};
 use crate::error::{CacheError, EntryDamage};
-use crate::picture;
+use crate::fonts::FontPlace;
 
 /// What went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,7 +93,7 @@ pub(crate) fn evict_oldest(
 fn strip(heap: &mut Heap, name: &str) -> Result<bool, CacheError> {
     let Some(bytes) = heap.bytes(name) else { return Ok(false) };
     // What is damaged goes with its turn.
-    let Ok(without) = picture::without_picture(bytes) else { return Ok(false) };
+    let Ok(without) = without_picture(bytes) else { return Ok(false) };
     let stored = heap.transaction(|tx| -> Result<(), HeapError> {
         tx.remove(name)?;
         tx.create(name, without.len() as u64, None, |to| to.copy_from_slice(&without)).map(|_| ())
@@ -103,6 +104,27 @@ fn strip(heap: &mut Heap, name: &str) -> Result<bool, CacheError> {
         Err(HeapError::OutOfMemory { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The bytes of an entry without what is painted: what it was made from, and what is where. A byte that is not what was stored is an
+/// error.
+fn without_picture(bytes: &[u8]) -> Result<Vec<u8>, EntryDamage> {
+    let entry = Entry::open(bytes)?;
+    let mut about = About::read(entry.part(EntryPart::About)?)?;
+    about.check()?;
+    // Files are looked at still; what the page brought went with the picture.
+    about.fonts.retain(|font| matches!(font.place, FontPlace::File { .. }));
+    about.images.clear();
+    let mut header = entry.header;
+    header.flags = (header.flags.get() & !(SCROLL_BOUND | NO_PICTURE) | PICTURE_EVICTED).into();
+    header.height = 0.into();
+    let about = about.write();
+    let mut parts: [&[u8]; PARTS] = [&[]; PARTS];
+    parts[EntryPart::About as usize] = &about;
+    for part in [EntryPart::Links, EntryPart::Boxes, EntryPart::Text] {
+        parts[part as usize] = entry.part(part)?;
+    }
+    Ok(assemble(header, parts))
 }
 
 /// Removes documents of which there is no view, and what servers said that no view asks for, but for those that are named; returns

@@ -9,8 +9,8 @@ use std::collections::HashSet;
 
 use blitz_dom::BaseDocument;
 use blitz_dom::decode_font_bytes;
-use blitz_dom::net::{FontFaceOverrides, Resource, ResourceLoadResponse};
-use blitz_traits::net::{Bytes, Url};
+use blitz_dom::net::FontFaceOverrides;
+use blitz_traits::net::Url;
 use fontique::FontStyle;
 use skrifa::raw::FileRef;
 use style::font_face::{
@@ -20,6 +20,7 @@ use style::stylesheets::{CssRule, CustomMediaMap, StylesheetInDocument};
 
 use crate::families;
 use crate::loader::Loader;
+use crate::resource::seems_font;
 
 /// Rules of a page that are looked at.
 const RULES_MAX: usize = 2_000;
@@ -76,7 +77,7 @@ impl FontFaces {
             });
             match found {
                 Some(bytes) => {
-                    give(engine, bytes, face.overrides.clone());
+                    families::give(engine, bytes, face.overrides.clone());
                     loader.excuse(addresses());
                     has_changed = true;
                 }
@@ -94,29 +95,6 @@ impl FontFaces {
     /// Families that are missing, for people.
     pub(crate) fn left_out(&self) -> Vec<String> {
         self.left_out.clone()
-    }
-}
-
-/// Gives the engine a font.
-pub(crate) fn give(engine: &mut BaseDocument, bytes: Vec<u8>, overrides: FontFaceOverrides) {
-    engine.load_resource(ResourceLoadResponse {
-        // Of no request of the engine's.
-        request_id: usize::MAX,
-        node_id: None,
-        resolved_url: None,
-        result: Ok(Resource::Font(Bytes::from(bytes), overrides)),
-    });
-}
-
-/// Whether bytes begin as a font does that the engine reads, and are as many as it says.
-pub(crate) fn seems_font(bytes: &[u8]) -> bool {
-    match bytes.first_chunk::<4>() {
-        Some(b"wOFF" | b"wOF2") => {
-            let length = bytes.get(8..12).and_then(|word| word.try_into().ok()).map(u32::from_be_bytes);
-            length.is_some_and(|length| length as usize <= bytes.len())
-        }
-        Some(b"OTTO" | b"true" | [0, 1, 0, 0]) => FileRef::new(bytes).is_ok(),
-        _ => false,
     }
 }
 

@@ -7,12 +7,12 @@ use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
 
-use blitz_dom::net::FontFaceOverrides;
+use blitz_dom::net::{FontFaceOverrides, Resource, ResourceLoadResponse};
 use blitz_dom::{BaseDocument, NodeId};
+use blitz_traits::net::Bytes;
 use fontconfig::{Fontconfig, ObjectSet, Pattern, list_fonts};
 use style::values::computed::font::SingleFontFamily;
 
-use crate::faces::{FontFaces, give};
 use crate::fetch::read_file;
 use crate::fonts::FONT_BYTES_MAX;
 
@@ -33,19 +33,20 @@ pub(crate) struct Families {
 }
 
 impl Families {
-    /// Gives the engine fonts for the families that the page's elements ask for and that are not there; whether it got one.
+    /// Gives the engine fonts for the families that the page's elements name, that no font on this machine has,
+    /// and that the page does not declare itself (`is_declared`); returns whether it got one.
     pub(crate) fn stand_in(
         &mut self,
         engine: &mut BaseDocument,
         nodes: &[(u32, NodeId)],
-        faces: &FontFaces,
+        is_declared: impl Fn(&str) -> bool,
     ) -> bool {
         let mut wanted = used(engine, nodes);
         wanted.retain(|name| {
             let small = name.to_lowercase();
             // Names of the engine's own.
             !small.starts_with("-moz-")
-                && !faces.has(&small)
+                && !is_declared(&small)
                 && self.asked.len() < NAMES_MAX
                 && self.asked.insert(small)
         });
@@ -65,6 +66,17 @@ impl Families {
         }
         has_changed
     }
+}
+
+/// Gives the engine a font.
+pub(crate) fn give(engine: &mut BaseDocument, bytes: Vec<u8>, overrides: FontFaceOverrides) {
+    engine.load_resource(ResourceLoadResponse {
+        // Of no request of the engine's.
+        request_id: usize::MAX,
+        node_id: None,
+        resolved_url: None,
+        result: Ok(Resource::Font(Bytes::from(bytes), overrides)),
+    });
 }
 
 /// The family that stands for letters of no family.

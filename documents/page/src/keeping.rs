@@ -2,16 +2,15 @@
 
 use std::fmt;
 
-use crate::answers;
 use crate::cache::Cache;
 use crate::engine::{DomBytes, LaidOutPage, RecordedPage};
 use crate::error::{CacheError, RecordError};
 use crate::fonts::FontFolders;
-use crate::loader::Reach;
 use crate::picture::{Origin, to_entry};
 use crate::places::PageLayout;
+use crate::resource::Reach;
 use crate::snapshot::Snapshot;
-use crate::sources::FetchedResource;
+use crate::sources::{FetchedResource, stored_answers, stored_roots};
 use crate::steps::DeferredResult;
 use crate::view::View;
 
@@ -132,13 +131,13 @@ impl UnsavedPage {
             return Ok(nothing);
         }
         let Some(new) = &self.view else {
-            cache.note_news(&self.news);
+            cache.note_answers(&stored_answers(&self.news));
             return Ok(nothing);
         };
         if entry.is_empty() {
             return Ok(nothing);
         }
-        let roots = answers::roots(&self.news, &self.address);
+        let roots = stored_roots(&self.news, &self.address);
         let evicted = cache.keep(&new.name, new.source, entry, new.dom.bytes(), &roots)?;
         let document_bytes = new.dom.bytes().len() as u64;
         Ok(SaveReport {

@@ -1,20 +1,28 @@
-//! Pages that open without being laid out again: parsed, styled, laid out and painted once, then kept in a heap and shown from
-//! there.
+//! Web pages that open without being laid out again. A page is parsed, styled, laid out and painted
+//! once, stored in a persistent heap, and shown from there.
 //!
-//! A tour, bottom up:
-//! - `limits`, `error`, `view`: what everything else is told in.
-//! - [`Address`], [`Fetch`]: where pages come from. `loader`: what a page asks for. `fonts`: which fonts there are. `sheets`: which style sheets count. `tree`, `engine`, `record`, `steps`: the layout engine, at arm's length.
-//! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
-//! - [`PageLayout`]: what is where, taken from the engine or from an entry; finding text.
-//! - `ahead`: what painting needs, made ready meanwhile.
-//! - `picture`: an entry from what the engine made, and pixels from an entry. `snapshot`: pixels that are kept as such.
-//! - [`Cache`]: the heap with the entries. `evict`: what goes when it is full. [`open`]: all of it. [`Import`]: all of it, for many pages.
-//! - `showing`: a page that is painted again and again. `viewer`: a browser without a window. `window`: its window.
+//! # To open a page
+//! [`open_with`] takes an [`Address`] and [`OpenOptions`] (the [`View`], the [`PageLimits`], the
+//! [`Cache`], the [`Fetch`] that reads pages) and returns an [`OpenPage`] with its [`Pixels`]. Its
+//! `to_keep` is stored by [`UnsavedPage::keep`]. [`Import`] does this for all pages of a folder or of
+//! a WARC file. [`show`] opens a window.
 //!
-//! The invariant that all of it serves: **what is shown from the cache is what would be made anew**, bit by bit; and when that cannot be
-//! told, it is made anew.
+//! # The modules, bottom up
+//! - `limits`, `error`, `view`: terms that all others share.
+//! - `address`, `fetch`: where pages come from. `resource`: what a page may ask for and what was found.
+//! - `entry`: a stored view with its checksums. `about`: the description in it. `list`: the display
+//!   list, bytes without pointers. `answers`: stored answers of servers.
+//! - `cache`: the heap of views. `evict`: what is removed when it is full.
+//! - `sources`: which servers are asked during one opening. `loader`: what the engine reads by it.
+//! - `tree`, `engine`, `record`, `steps`: the layout engine. `fonts`, `faces`, `families`: its fonts.
+//! - `places`: the layout of a page, as boxes, links and text ([`PageLayout`]).
+//! - `picture`, `snapshot`: from the engine to a stored view, and from that to pixels.
+//! - `open`, `keeping`: opening and storing. `showing`, `viewer`, `window`: the browser.
 //!
-//! What it must not do: believe a byte of the cache; let the engine's panics through; run a script.
+//! # Invariant
+//! **What is shown from the cache equals what the engine would make now**, bit by bit. Where that is
+//! not certain, the page is made again. No byte of the cache is trusted, no panic of the engine
+//! leaves this crate, and no script is run.
 
 #![forbid(unsafe_code)]
 
@@ -56,6 +64,7 @@ mod places;
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod planted;
 mod record;
+mod resource;
 mod sheets;
 mod showing;
 mod snapshot;
@@ -82,8 +91,8 @@ pub use import::{
 pub use keeping::{SaveReport, UnsavedPage};
 pub use limits::{PageLimits, VIEWPORT_MAX};
 pub use open::{open, open_with};
-pub use opened::{OpenOptions, OpenPage, OpenTimes, PageUse, Tier};
-pub use picture::StaleReason;
+pub use opened::{OpenOptions, OpenPage, OpenTimes, PageUse};
+pub use picture::{StaleReason, Tier};
 pub use pixels::Pixels;
 pub use places::{FindOptions, Link, Match, NodeBox, PageLayout, Place, TextAt, TextBlock, TextLine};
 pub use sources::CachePolicy;

@@ -6,66 +6,17 @@
 //! from the network, unless that is wanted.
 
 use std::collections::{HashMap, HashSet};
-use std::io::Cursor;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blitz_traits::net::{Bytes, NetHandler, NetProvider, Request, Url};
 use data_url::DataUrl;
-use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_128;
 
 use crate::decode::style_in_utf_8;
-use crate::faces::seems_font;
-use crate::fetch::{self, Fetch, FetchAnswer, FetchError, FetchRequest, Purpose};
+use crate::fetch::{FetchError, Purpose};
 use crate::limits::PageLimits;
-use crate::sources::{Sources, is_of_network};
+use crate::resource::{Reach, Resource, ResourceSum, bytes_of, is_of_network, pixel_count, seems_font};
+use crate::sources::Sources;
 use crate::svg::{self, SvgSummary};
-
-/// What a page asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) struct Resource {
-    /// Its address, without a place in it.
-    pub(crate) url: String,
-    /// What was found.
-    pub(crate) found: ResourceSum,
-}
-
-/// What was found at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) enum ResourceSum {
-    /// These bytes.
-    Bytes {
-        /// Their sum.
-        hash: u128,
-        /// How many.
-        bytes: u64,
-    },
-    /// Nothing that can be read.
-    Nothing,
-}
-
-impl ResourceSum {
-    /// What is there now, of which no more than `bytes_max` count.
-    #[must_use]
-    pub(crate) fn at(url: &str, bytes_max: u64, from: &dyn Fetch) -> ResourceSum {
-        let bytes = Url::parse(url).ok().and_then(|url| bytes_of(&url, bytes_max, from).ok());
-        bytes.map_or(ResourceSum::Nothing, |bytes| ResourceSum::of(&bytes))
-    }
-
-    pub(crate) fn of(bytes: &[u8]) -> ResourceSum {
-        ResourceSum::Bytes { hash: xxh3_128(bytes), bytes: bytes.len() as u64 }
-    }
-}
-
-fn bytes_of(url: &Url, bytes_max: u64, from: &dyn Fetch) -> Result<Vec<u8>, FetchError> {
-    match fetch::ask(
-        from,
-        &FetchRequest { url, bytes_max, purpose: Purpose::Part, known: None, anew: false },
-    )? {
-        FetchAnswer::Bytes(fetched) => Ok(fetched.bytes),
-        FetchAnswer::Unchanged(_) | FetchAnswer::Nothing(_) => Err(FetchError::NotFound),
-    }
-}
 
 /// See the module.
 pub(crate) struct Loader {
@@ -110,33 +61,6 @@ pub(crate) struct LoadReport {
     pub(crate) wants_network: bool,
     /// Whether a picture has text in fonts of this machine, of which nothing tells afterwards.
     pub(crate) has_drawn_text: bool,
-}
-
-/// What a page may ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) enum Reach {
-    /// A page of this machine: files.
-    Files,
-    /// A page of this machine: files, and servers.
-    FilesAndNetwork,
-    /// A page from the network: servers alone. Whoever wrote it learns nothing of this machine's files.
-    Network,
-    /// A page that came safely: what comes safely alone, or else anybody on the way could change how it looks.
-    SafeNetwork,
-}
-
-impl Reach {
-    fn allows(self, scheme: &str) -> Result<(), &'static str> {
-        match (scheme, self) {
-            ("file", Reach::Network | Reach::SafeNetwork) => Err("a page from the network gets no files"),
-            ("http", Reach::SafeNetwork) => {
-                Err("a page of https: gets nothing by http:, which anybody can change")
-            }
-            ("http" | "https", Reach::Files) => Err("the network is not asked; allow it by --network"),
-            ("data" | "file" | "http" | "https", _) => Ok(()),
-            _ => Err("only files and addresses of http: and https: are read"),
-        }
-    }
 }
 
 const TOO_MANY_PIXELS: &str = "the page's images have more pixels than are taken";
@@ -281,7 +205,7 @@ impl Loader {
         };
         state.bytes += bytes.len() as u64;
         let bytes = if svg::may_be(&bytes) { state.vet_svg(url, bytes, left)? } else { bytes };
-        match pixels(&bytes) {
+        match pixel_count(&bytes) {
             Some(pixels) if state.pixels.saturating_add(pixels) > self.limits.image_pixels => {
                 state.leave_out(url, TOO_MANY_PIXELS);
                 None
@@ -416,28 +340,4 @@ fn without_place(mut url: Url) -> Url {
 /// The beginning of an address, for people.
 fn shown(url: &Url) -> String {
     url.as_str().chars().take(200).collect()
-}
-
-/// The pixels of an image; none, if it is no image that can be decoded.
-pub(crate) fn pixels(bytes: &[u8]) -> Option<u64> {
-    let format = image::guess_format(bytes).ok()?;
-    let (width, height) =
-        image::ImageReader::with_format(Cursor::new(bytes), format).into_dimensions().ok()?;
-    Some(u64::from(width) * u64::from(height))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantee: pages/no-local-files
-    #[test]
-    fn what_a_page_may_ask_for_depends_on_where_it_is_from() {
-        let schemes = ["data", "file", "http", "https", "ftp"];
-        let allowed = |reach: Reach| schemes.map(|scheme| reach.allows(scheme).is_ok());
-        assert_eq!(allowed(Reach::Files), [true, true, false, false, false]);
-        assert_eq!(allowed(Reach::FilesAndNetwork), [true, true, true, true, false]);
-        assert_eq!(allowed(Reach::Network), [true, false, true, true, false]);
-        assert_eq!(allowed(Reach::SafeNetwork), [true, false, false, true, false]);
-    }
 }

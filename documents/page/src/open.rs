@@ -22,14 +22,14 @@ use crate::fetch::{FetchError, Files, Purpose, Url};
 use crate::fonts::FontFolders;
 use crate::keeping::{UnsavedPage, UnsavedView};
 use crate::limits::PageLimits;
-use crate::loader::Reach;
-use crate::opened::{OpenOptions, OpenPage, OpenTimes, PageUse, Tier};
+use crate::opened::{OpenOptions, OpenPage, OpenTimes, PageUse};
 use crate::page_now::PageSource;
-use crate::picture::{CachedView, StaleReason};
+use crate::picture::{CachedView, StaleReason, Tier};
 use crate::pixels::Pixels;
 use crate::place;
+use crate::resource::{Reach, is_of_network};
 use crate::snapshot::Snapshot;
-use crate::sources::{CachePolicy, Sources, is_of_network};
+use crate::sources::{CachePolicy, Sources};
 use crate::view::View;
 
 pub(crate) use document::open_document;

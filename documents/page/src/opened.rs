@@ -13,39 +13,12 @@ use crate::error::{CacheError, RecordError};
 use crate::fetch::Fetch;
 use crate::keeping::UnsavedPage;
 use crate::limits::PageLimits;
-use crate::picture::{CachedView, StaleReason};
+use crate::picture::{CachedView, StaleReason, Tier};
 use crate::pixels::Pixels;
 use crate::places::wire::read_links;
 use crate::places::{Link, NodeBox, PageLayout};
 use crate::sources::CachePolicy;
 use crate::view::View;
-
-/// What served a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tier {
-    /// Its pixels were there.
-    Pixels,
-    /// Its display list was painted.
-    List,
-    /// Its layout was there, which was asked for what is where; nothing was laid out or painted.
-    Layout,
-    /// Its document was there; it was laid out.
-    Document,
-    /// It was parsed and laid out.
-    Nothing,
-}
-
-impl fmt::Display for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Tier::Pixels => "pixels",
-            Tier::List => "display list",
-            Tier::Layout => "layout",
-            Tier::Document => "document",
-            Tier::Nothing => "cold",
-        })
-    }
-}
 
 /// How long it took.
 #[derive(Clone, Copy, Debug, Default)]

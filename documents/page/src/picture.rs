@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,17 +20,17 @@ use crate::address::shown_text;
 use crate::ahead::Prefetch;
 use crate::engine::LaidOutPage;
 use crate::entry::{
-    ALL_FONTS, Entry, EntryPart, Header, NO_PICTURE, PARTS, PICTURE_EVICTED, SCROLL_BOUND, assemble,
+    ALL_FONTS, Entry, EntryPart, Header, NO_PICTURE, PICTURE_EVICTED, SCROLL_BOUND, assemble, engine_build,
 };
 use crate::error::EntryDamage;
 use crate::fonts::{FontFolders, FontPlace, FontRecord};
 use crate::list::stays::ScrollBehavior;
 use crate::list::{self, CommandRecord, List, PaintSource, PaintState, Tables};
-use crate::loader::{Reach, Resource, ResourceSum};
 use crate::pixels::{Pixels, rasterize};
 use crate::places::wire::{read_boxes, read_links, read_text, write_boxes, write_links, write_text};
 use crate::places::{NodeBox, PageLayout};
 use crate::record::PaintRecord;
+use crate::resource::{Reach, Resource, ResourceSum};
 use crate::snapshot::Snapshot;
 use crate::view::View;
 
@@ -84,11 +85,31 @@ impl From<EntryDamage> for StaleReason {
     }
 }
 
-/// The build that draws.
-pub(crate) fn engine_build() -> [u8; 16] {
-    let mut build = [0; 16];
-    build.copy_from_slice(env!("HOLDFAST_PAGE_BUILD").as_bytes());
-    build
+/// What served a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Its pixels were there.
+    Pixels,
+    /// Its display list was painted.
+    List,
+    /// Its layout was there, which was asked for what is where; nothing was laid out or painted.
+    Layout,
+    /// Its document was there; it was laid out.
+    Document,
+    /// It was parsed and laid out.
+    Nothing,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tier::Pixels => "pixels",
+            Tier::List => "display list",
+            Tier::Layout => "layout",
+            Tier::Document => "document",
+            Tier::Nothing => "cold",
+        })
+    }
 }
 
 /// What an entry is made from, besides what the engine made.
@@ -187,26 +208,6 @@ pub(crate) fn to_entry(
             &snapshot.map(Snapshot::part).unwrap_or_default(),
         ],
     )
-}
-
-/// The bytes of an entry without what is painted: what it was made from, and what is where. A byte that is not what was stored is an
-/// error.
-pub(crate) fn without_picture(bytes: &[u8]) -> Result<Vec<u8>, EntryDamage> {
-    let kept = CachedView::open(bytes)?;
-    let mut about = kept.about;
-    // Files are looked at still; what the page brought went with the picture.
-    about.fonts.retain(|font| matches!(font.place, FontPlace::File { .. }));
-    about.images.clear();
-    let mut header = kept.entry.header;
-    header.flags = (header.flags.get() & !(SCROLL_BOUND | NO_PICTURE) | PICTURE_EVICTED).into();
-    header.height = 0.into();
-    let about = about.write();
-    let mut parts: [&[u8]; PARTS] = [&[]; PARTS];
-    parts[EntryPart::About as usize] = &about;
-    for part in [EntryPart::Links, EntryPart::Boxes, EntryPart::Text] {
-        parts[part as usize] = kept.entry.part(part)?;
-    }
-    Ok(assemble(header, parts))
 }
 
 /// A page of the cache, where it lies.

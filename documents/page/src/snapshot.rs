@@ -13,8 +13,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use crate::entry::EntryPart;
 use crate::error::EntryDamage;
-use crate::opened::Tier;
-use crate::picture::{CachedView, StaleReason};
+use crate::picture::{CachedView, StaleReason, Tier};
 use crate::pixels::Pixels;
 use crate::view::View;
 

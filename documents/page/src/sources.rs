@@ -23,7 +23,7 @@ use crate::fetch::{
     MissingResource, Purpose, freshness,
 };
 use crate::limits::PageLimits;
-use crate::loader::{Resource, ResourceSum};
+use crate::resource::{Resource, ResourceSum, is_of_network};
 
 /// Whether servers are asked for what is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,11 +93,6 @@ struct SourcesState {
     bodies: HashMap<u128, Arc<Vec<u8>>>,
     /// Servers that were not to be reached.
     unreachable: Vec<(String, Arc<FetchError>)>,
-}
-
-/// Whether somebody is asked over a network for it.
-pub(crate) fn is_of_network(url: &str) -> bool {
-    url.starts_with("http:") || url.starts_with("https:")
 }
 
 impl Sources {
@@ -451,4 +446,25 @@ fn silent(error: Arc<FetchError>, purpose: Purpose, kept: Option<&CachedResponse
     };
     let is_as_kept = said.is_some();
     FetchedResource { said, bytes: None, error: Some(error), is_new: false, is_as_kept, is_forbidden: false }
+}
+
+/// The answers of servers as the cache stores them, by name.
+pub(crate) fn stored_answers(news: &[(String, FetchedResource)]) -> Vec<(String, Vec<u8>)> {
+    let stored = |(url, there): &(String, FetchedResource)| {
+        Some((answers::answer_name(url), there.said.as_ref()?.write()))
+    };
+    news.iter().filter_map(stored).collect()
+}
+
+/// The answers and bodies that the cache stores of a page, by name. The page itself has no body: its document is stored.
+pub(crate) fn stored_roots(news: &[(String, FetchedResource)], page: &str) -> Vec<(String, Vec<u8>)> {
+    let mut roots = stored_answers(news);
+    for (_, there) in news.iter().filter(|(url, _)| url != page) {
+        if let (Some(said), Some(bytes)) = (&there.said, &there.bytes) {
+            roots.push((answers::body_name(said.hash), bytes.to_vec()));
+        }
+    }
+    roots.sort();
+    roots.dedup();
+    roots
 }

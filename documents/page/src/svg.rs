@@ -18,7 +18,7 @@ use holdfast_dom::{Document, Namespace, Node, NodeKind};
 use roxmltree::ParsingOptions;
 
 use crate::families;
-use crate::loader::pixels;
+use crate::resource::pixel_count;
 
 /// Elements of a picture.
 const ELEMENTS_MAX: usize = 200_000;
@@ -103,7 +103,7 @@ fn local(name: &str) -> &str {
 /// The pixels of an image that is in the address; none, if it is elsewhere, or no image of pixels.
 fn image_pixels(value: &str) -> Option<u64> {
     let (bytes, _) = DataUrl::process(value).ok()?.decode_to_vec().ok()?;
-    pixels(&bytes)
+    pixel_count(&bytes)
 }
 
 /// An element, in document order.

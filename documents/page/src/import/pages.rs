@@ -13,8 +13,8 @@ use crate::import::warc::{ImportProblem, Warc};
 use crate::import::{Import, ImportError, ImportEvent, ImportPlan, ImportScope, folder, page_sum};
 use crate::keeping::UnsavedPage;
 use crate::open::{open_document, open_with};
-use crate::opened::{OpenOptions, Tier};
-use crate::picture::StaleReason;
+use crate::opened::OpenOptions;
+use crate::picture::{StaleReason, Tier};
 use crate::sources::CachePolicy;
 use crate::view::View;
 

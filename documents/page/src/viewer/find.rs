@@ -1,19 +1,8 @@
 //! Text that is looked for on the page.
 
-use super::Viewer;
 use super::talk::{PageId, ViewerRequest};
+use super::{TextSearch, Viewer};
 use crate::places::Match;
-
-/// What is looked for, and where it is.
-#[derive(Debug, Default)]
-pub(super) struct TextSearch {
-    pub(super) text: String,
-    pub(super) matches: Vec<Match>,
-    /// The one that one has come to.
-    pub(super) at: usize,
-    /// Whether it was looked for already, and what went wrong.
-    pub(super) done: Option<Result<(), String>>,
-}
 
 impl Viewer {
     /// Looks for a text, from what is seen on.

@@ -96,12 +96,12 @@ impl Viewer {
         if let Some((from, length)) = down.thumb() {
             let WindowArea { x, width, .. } = parts.beside;
             let thumb = WindowArea { x: x + 2, y: from, width: width.saturating_sub(4), height: length };
-            canvas.fill(thumb, color(super::pointer::Axis::Down));
+            canvas.fill(thumb, color(super::Axis::Down));
         }
         if let Some((from, length)) = across.thumb() {
             canvas.fill(parts.below, TRACK);
             let thumb = WindowArea { x: from, width: length, ..parts.below };
-            canvas.fill(thumb, color(super::pointer::Axis::Across));
+            canvas.fill(thumb, color(super::Axis::Across));
         }
     }
 

@@ -3,29 +3,14 @@
 //! Invariant: it means what it would have meant at once. A click is one on what was seen where it fell; it counts no more when the page
 //! is another one by then, is scrolled elsewhere, or the user did something else.
 
-use super::Viewer;
 use super::talk::PageId;
+use super::{LinkCommand, Viewer};
 use crate::places::Link;
 
 /// Steps from link to link that count: more than anybody takes meanwhile.
 const STEPS_MAX: usize = 1_000;
 /// What the user is told meanwhile.
 const SOON: &str = "it is found out where the links are ...";
-
-/// What is done when the links are there.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum LinkCommand {
-    /// The link there is followed.
-    Click {
-        /// Where in the window.
-        at: (f64, f64),
-        /// How far the page was scrolled in what was seen, and was to be.
-        seen: (u32, u32),
-        scroll: (u32, u32),
-    },
-    /// The keyboard goes so many links on.
-    Focus(isize),
-}
 
 impl Viewer {
     /// A click on a page whose links come.

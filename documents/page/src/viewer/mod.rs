@@ -26,17 +26,13 @@ pub(crate) use pages::PageThreads;
 
 use crate::Address;
 use crate::pixels::Pixels;
-use crate::places::Link;
+use crate::places::{Link, Match};
 use crate::view::View;
-use find::TextSearch;
 use history::History;
 use input::ViewerCommand;
-use later::LinkCommand;
-use navigate::PendingPage;
 use place::WindowParts;
 pub use talk::OpenStats;
 use talk::{LineText, PageId, PaintedView, ReloadMode, ViewerEvent, ViewerRequest};
-use typing::LineInput;
 
 /// What the pointer looks like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +68,80 @@ struct ShownPicture {
     pixels: Pixels,
 }
 
-/// See the module.
+/// What is looked for, and where it is.
+#[derive(Debug, Default)]
+struct TextSearch {
+    text: String,
+    matches: Vec<Match>,
+    /// The one that one has come to.
+    at: usize,
+    /// Whether it was looked for already, and what went wrong.
+    done: Option<Result<(), String>>,
+}
+
+/// What is typed.
+#[derive(Debug)]
+struct LineInput {
+    what: LineInputKind,
+    text: String,
+}
+
+/// What the line is typed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineInputKind {
+    Find,
+    Address,
+}
+
+/// What is done when the links are there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum LinkCommand {
+    /// The link there is followed.
+    Click {
+        /// Where in the window.
+        at: (f64, f64),
+        /// How far the page was scrolled in what was seen, and was to be.
+        seen: (u32, u32),
+        scroll: (u32, u32),
+    },
+    /// The keyboard goes so many links on.
+    Focus(isize),
+}
+
+/// A page that was asked for and is not there yet.
+struct PendingPage {
+    id: PageId,
+    address: Address,
+    view: View,
+    then: HistoryChange,
+}
+
+/// What becomes of the history when it is there.
+enum HistoryChange {
+    /// It is a new page.
+    New,
+    /// It is one that was visited.
+    Visit(usize),
+    /// It is the same.
+    Stay,
+    /// It is the same, in another viewport.
+    Fit,
+}
+
+impl PendingPage {
+    fn is_of(&self, page: PageId) -> bool {
+        self.id == page
+    }
+}
+
+/// The direction of a scroll bar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Axis {
+    Across,
+    Down,
+}
+
+/// The browser and all of its state.
 pub(crate) struct Viewer {
     size: (u32, u32),
     /// Of the display, and what the user wants on top of it.
@@ -94,7 +163,7 @@ pub(crate) struct Viewer {
     focus: Option<usize>,
     pointer: Option<(f64, f64)>,
     /// The scroll bar that is held, and where on its thumb.
-    held_bar: Option<(pointer::Axis, f64)>,
+    held_bar: Option<(Axis, f64)>,
     /// What of a notch is less than a pixel.
     rest: (f64, f64),
     /// What the user is told until the next thing happens.

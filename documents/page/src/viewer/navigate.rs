@@ -3,29 +3,9 @@
 use super::history::HistoryEntry;
 use super::pointer::LinkTarget;
 use super::talk::{OpenedView, PageRequest, ReloadMode, ViewerRequest};
-use super::{ShownPage, Viewer, ZOOM};
+use super::{HistoryChange, PendingPage, ShownPage, Viewer, ZOOM};
 use crate::Address;
 use crate::view::View;
-
-/// A page that was asked for and is not there yet.
-pub(super) struct PendingPage {
-    id: super::PageId,
-    address: Address,
-    view: View,
-    then: HistoryChange,
-}
-
-/// What becomes of the history when it is there.
-enum HistoryChange {
-    /// It is a new page.
-    New,
-    /// It is one that was visited.
-    Visit(usize),
-    /// It is the same.
-    Stay,
-    /// It is the same, in another viewport.
-    Fit,
-}
 
 /// Steps of the zoom, in thousandths.
 const STEPS: [u32; 15] = [250, 333, 500, 667, 750, 800, 900, 1000, 1100, 1250, 1500, 1750, 2000, 3000, 5000];
@@ -35,12 +15,6 @@ fn rescaled((x, y): (u32, u32), from: View, to: View) -> (u32, u32) {
     let factor = f64::from(to.scale_permille) / f64::from(from.scale_permille);
     let one = |at: u32| (f64::from(at) * factor).min(1e9) as u32;
     (one(x), one(y))
-}
-
-impl PendingPage {
-    pub(super) fn is_of(&self, page: super::PageId) -> bool {
-        self.id == page
-    }
 }
 
 impl Viewer {

@@ -1,15 +1,8 @@
 //! The mouse: links below it, scroll bars that are held.
 
 use super::input::Button;
-use super::{Link, Viewer};
+use super::{Axis, Link, Viewer};
 use crate::Address;
-
-/// Of a scroll bar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Axis {
-    Across,
-    Down,
-}
 
 /// What a link leads to.
 pub(super) enum LinkTarget {

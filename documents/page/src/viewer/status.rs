@@ -2,10 +2,10 @@
 
 use holdfast_sys::terminal::steers;
 
+use super::LineInputKind;
 use super::Viewer;
 use super::pointer::LinkTarget;
 use super::talk::{LineText, ViewerRequest};
-use super::typing::LineInputKind;
 
 /// Characters of a line that can be seen at all.
 const SHOWN_MAX: usize = 1_000;

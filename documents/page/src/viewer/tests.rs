@@ -229,7 +229,7 @@ fn text_is_found_while_it_is_typed() {
     assert_eq!(viewer.says(), "Find: a/b| | looking ...");
     let wanted = ViewerRequest::Find { page: 1, text: "a/b".to_owned() };
     assert!(viewer.take_asks().contains(&wanted));
-    let one = |top: f32| crate::places::Match {
+    let one = |top: f32| Match {
         places: vec![[10.0, top, 50.0, top + 10.0]],
         fixed: false,
         node: 1,

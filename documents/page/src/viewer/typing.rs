@@ -1,21 +1,8 @@
 //! Text that is typed into the line below the page: what is looked for, or an address.
 
-use super::Viewer;
 use super::input::{Key, Modifiers};
+use super::{LineInput, LineInputKind, Viewer};
 use crate::Address;
-
-/// What is typed.
-#[derive(Debug)]
-pub(super) struct LineInput {
-    pub(super) what: LineInputKind,
-    pub(super) text: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LineInputKind {
-    Find,
-    Address,
-}
 
 /// Characters of a line.
 const TEXT_MAX: usize = 4_000;
