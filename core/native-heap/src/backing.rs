@@ -77,7 +77,7 @@ unsafe impl Backing for RegionBacking {
 }
 
 /// Keeps a part of a region's mapping from the children that this process forks.
-pub fn hide(start: *mut u8, bytes: u64) -> io::Result<()> {
+pub(crate) fn hide(start: *mut u8, bytes: u64) -> io::Result<()> {
     if bytes == 0 {
         return Ok(());
     }

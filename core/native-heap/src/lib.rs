@@ -14,8 +14,7 @@
 mod backing;
 mod moving;
 mod rollback;
-#[allow(unsafe_code)]
-#[allow(unsafe_code)]
+
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +22,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use holdfast_heap::{Backing, Heap, OpenError, OpenOptions, Pointers, RelocationError};
 use holdfast_region::{CheckpointReport, CloseReport, CommitReport, Durability, Region, RegionError};
 
-pub use backing::{RegionBacking, grow_error, hide};
+use backing::hide;
+pub use backing::{RegionBacking, grow_error};
 pub use holdfast_types::size::{SizeError, parse as parse_size};
 pub use moving::{Moved, open_typed_heap};
 pub use rollback::{roll_back, roll_back_on};

@@ -13,9 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_heap::{Backing, GrowError, Heap, OpenError, OpenOptions, Pointers};
 use holdfast_region::{Durability, RegionError, claim_addresses};
-use holdfast_sys::mapping::{Prot, Reservation, map_shared_fixed};
-
-use holdfast_native_heap::hide;
+use holdfast_sys::mapping::{Prot, Reservation, map_shared_fixed, share_with_children};
 
 use crate::borrower::Borrowed;
 use crate::error::KeeperError;
@@ -157,6 +155,15 @@ pub fn open_served_heap<B: Backing>(
     let backing = ServedBacking { base, backed_bytes, region: region.clone() };
     let heap = Heap::open(wrap(backing), OpenOptions { pointers: Some(pointers), format_if_empty: true })?;
     Ok((heap, region))
+}
+
+/// Keeps a part of the mapping from the children that this process forks.
+fn hide(start: *mut u8, bytes: u64) -> io::Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    // SAFETY: the part is mapped, and is the region's; nothing that a child gets of it is promised.
+    unsafe { share_with_children(start, bytes as usize, false) }
 }
 
 /// Maps a part that the keeper has allocated, and that was not mapped before.
