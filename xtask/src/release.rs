@@ -29,10 +29,15 @@ pub(crate) fn release(workspace: &Workspace) -> Result<()> {
 
 /// Builds packages, in one go so that dependencies are built once; returns the folder with their programs.
 pub(crate) fn build(workspace: &Workspace, packages: &[&str]) -> Result<PathBuf> {
+    build_as(workspace, "release", packages)
+}
+
+/// The same in another profile.
+pub(crate) fn build_as(workspace: &Workspace, profile: &str, packages: &[&str]) -> Result<PathBuf> {
     let host = host()?;
     let mut command = cargo(&workspace.root);
     // With a target, even that of the host, the flags are for the programs and not for what helps to build them.
-    command.args(["build", "--release", "--target", &host]);
+    command.args(["build", "--profile", profile, "--target", &host]);
     for package in packages {
         command.args(["-p", package]);
     }
@@ -41,7 +46,7 @@ pub(crate) fn build(workspace: &Workspace, packages: &[&str]) -> Result<PathBuf>
             .env(format!("CARGO_TARGET_{}_RUSTFLAGS", host.to_uppercase().replace('-', "_")), STATIC_FLAGS);
     }
     run(&mut command)?;
-    Ok(workspace.target.join(&host).join("release"))
+    Ok(workspace.target.join(&host).join(profile))
 }
 
 /// The target that the compiler runs on.
