@@ -56,15 +56,15 @@ pub fn open(
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// use holdfast_page::{Address, Cache, Opening, PageLimits, View, Web, open_with};
+/// use holdfast_page::{Address, Cache, OpenOptions, PageLimits, View, Web, open_with};
 /// use holdfast_region::{NameSpace, Places, RegionName};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let cache = Cache::new(NameSpace::new(Places::from_env()?), RegionName::parse("page-cache")?, "default", 512 << 20);
 /// let limits = PageLimits::default();
 /// let web = Arc::new(Web::new(Duration::from_secs(30)));
-/// let opening = Opening::new(View::new(1280, 800, 1000)?, &limits, Some(&cache), web);
-/// let mut page = open_with(&Address::parse("https://example.org/")?, &opening)?;
+/// let options = OpenOptions::new(View::new(1280, 800, 1000)?, &limits, Some(&cache), web);
+/// let mut page = open_with(&Address::parse("https://example.org/")?, &options)?;
 /// std::fs::write("page.png", page.pixels.to_png()?)?;
 /// if let Some(to_keep) = page.to_keep.take() {
 ///     to_keep.keep(&cache)?;
