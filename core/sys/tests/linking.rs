@@ -12,7 +12,7 @@ fn built(name: &str, flags: &str) -> PathBuf {
     command.args(["build", "--quiet", "-p", "holdfast-sys", "--example", "own_program"]);
     command.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", &target);
     command.env("CARGO_ENCODED_RUSTFLAGS", flags);
-    assert!(command.status().unwrap().success(), "{command:?}");
+    assert!(command.status().is_ok_and(|status| status.success()), "{command:?}");
     target.join("debug/examples/own_program")
 }
 
