@@ -36,9 +36,19 @@ pub(crate) trait Base: Send + Sync + std::fmt::Debug {
 
 /// The mark in a database file, and whether the file is in WAL mode.
 pub(crate) fn read_mark(base: &dyn Base) -> Result<(Option<Mark>, bool)> {
+    Ok(mark_of(&read_header(base)?))
+}
+
+/// The first bytes of a database file.
+pub(crate) fn read_header(base: &dyn Base) -> Result<[u8; mark::HEADER_BYTES]> {
     let mut header = [0; mark::HEADER_BYTES];
     base.read(0, &mut header)?;
-    Ok((mark::find(&header), mark::is_wal(&header)))
+    Ok(header)
+}
+
+/// The mark in such a header, and whether it says WAL mode.
+pub(crate) fn mark_of(header: &[u8; mark::HEADER_BYTES]) -> (Option<Mark>, bool) {
+    (mark::find(header), mark::is_wal(header))
 }
 
 /// A file of the base VFS.

@@ -18,8 +18,7 @@ use std::time::Duration;
 use holdfast_region::Places;
 use holdfast_sys::file::private_options;
 
-use crate::base::read_mark;
-use crate::base::{Base, OwnFile};
+use crate::base::{Base, OwnFile, mark_of, read_header};
 use crate::copy;
 use crate::error::{Result, SqliteError};
 use crate::identity::Identity;
@@ -123,13 +122,15 @@ pub fn status(path: &Path) -> Result<Status> {
 pub(crate) fn inspect(path: &Path) -> Result<Inspection> {
     let base = OwnFile::look(path)?;
     for look in 1.. {
-        let before = read_mark(&base)?;
-        let found = Look::new(path, &base, before)?.inspect()?;
+        let before = read_header(&base)?;
+        let found = Look::new(path, &base, before)?.inspect();
         // The file of a database that is in use may be between two states.
-        let is_replaced = matches!(found.refusal, Some(SqliteError::Replaced { .. }));
-        let may_pass = is_replaced && found.status.is_open && look < LOOKS;
-        if read_mark(&base)? == before && !may_pass {
-            return Ok(found);
+        let may_pass = found.as_ref().is_ok_and(|found| {
+            let is_replaced = matches!(found.refusal, Some(SqliteError::Replaced { .. }));
+            is_replaced && found.status.is_open && look < LOOKS
+        });
+        if mark_of(&read_header(&base)?) == mark_of(&before) && !may_pass {
+            return found;
         }
         if look == LOOKS {
             break;
@@ -147,6 +148,7 @@ pub(crate) fn identify(path: &Path) -> Result<Identity> {
 struct Look<'a> {
     path: &'a Path,
     base: &'a OwnFile,
+    header: [u8; mark::HEADER_BYTES],
     places: Places,
     identity: Identity,
     marked: Option<Mark>,
@@ -155,7 +157,9 @@ struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    fn new(path: &'a Path, base: &'a OwnFile, (marked, is_wal): (Option<Mark>, bool)) -> Result<Look<'a>> {
+    /// The header is read once: a process may write or take off the mark between two reads.
+    fn new(path: &'a Path, base: &'a OwnFile, header: [u8; mark::HEADER_BYTES]) -> Result<Look<'a>> {
+        let (marked, is_wal) = mark_of(&header);
         let places = Places::from_env()?;
         let identity = identify(path)?;
         let is_wal = is_wal && marked.is_none();
@@ -172,7 +176,7 @@ impl<'a> Look<'a> {
             dirty_blocks: 0,
             bytes: base.size()?,
         };
-        Ok(Look { path, base, places, identity, marked, is_wal, status })
+        Ok(Look { path, base, header, places, identity, marked, is_wal, status })
     }
 
     fn inspect(mut self) -> Result<Inspection> {
@@ -202,12 +206,11 @@ impl<'a> Look<'a> {
         if bytes == 0 {
             return Ok(None);
         }
-        let mut header = [0; mark::HEADER_BYTES];
-        self.base.read(0, &mut header)?;
-        let page = page_bytes(&header);
+        let header = &self.header;
+        let page = page_bytes(header);
         let is_stand_in = self.marked.is_some_and(|mark| mark.was_empty);
         Ok(match () {
-            () if !mark::is_database(&header) => Some("it does not begin as one"),
+            () if !mark::is_database(header) => Some("it does not begin as one"),
             () if is_stand_in => None,
             () if !page.is_power_of_two() || page < PAGE_BYTES_MIN || bytes < PAGE_BYTES_MIN => {
                 Some("its header is damaged")
@@ -328,8 +331,7 @@ impl<'a> Look<'a> {
     }
 
     fn is_cut(&self) -> Result<bool> {
-        let mut header = [0; mark::HEADER_BYTES];
-        self.base.read(0, &mut header)?;
+        let header = read_header(self.base)?;
         Ok(says_more_than(&header, self.base.size()?))
     }
 }

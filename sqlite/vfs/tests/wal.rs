@@ -307,6 +307,7 @@ fn who_writes_while_another_releases_the_database_again_and_again_loses_nothing(
         assert!(number(&reader, "SELECT a FROM t") > COMMITS);
     }
     assert_eq!(number(&reader, "SELECT a FROM t"), 1 + 2 * COMMITS);
+    releasing.assert_running();
     assert!(releasing.kill("told: ").is_some());
     assert_sound(&reader);
 }

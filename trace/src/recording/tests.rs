@@ -6,7 +6,7 @@
 
 use std::io::{self, Cursor, ErrorKind, Read};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use holdfast_crossings::{Record, frame};
 
@@ -116,8 +116,11 @@ impl Medium for SharedDisk {
     }
 }
 
+/// The same each time: what the machine has mounted may change between two calls.
 fn about() -> About {
-    About::before(&Settings::new(Target::Attach(vec![1])), BackendKind::Ptrace)
+    static ABOUT: LazyLock<About> =
+        LazyLock::new(|| About::before(&Settings::new(Target::Attach(vec![1])), BackendKind::Ptrace));
+    ABOUT.clone()
 }
 
 /// Events that LZ4 makes a half of at best, and that name their place.

@@ -191,6 +191,13 @@ impl Player {
         self.next(mark).unwrap_or_else(|| panic!("it ended: {}", self.child.wait().unwrap()))
     }
 
+    /// Fails when it has ended: a loop without an end ends only by a failure.
+    pub(crate) fn assert_running(&mut self) {
+        if let Some(status) = self.child.try_wait().unwrap() {
+            panic!("it ended: {status}");
+        }
+    }
+
     /// Kills it and returns the last number that it told.
     pub(crate) fn kill(mut self, mark: &str) -> Option<i64> {
         self.child.kill().unwrap();
