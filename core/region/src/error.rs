@@ -5,23 +5,26 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod kind;
+pub(crate) mod remedy;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_sys::process::Occupant;
 
-use crate::access::AccessError;
-pub use crate::error_kind::ErrorKind;
-use crate::key::KeyError;
-use crate::limit::LimitError;
+use crate::care::limit::LimitError;
+use crate::care::snapshot::SnapshotError;
+pub use crate::error::kind::ErrorKind;
+pub use crate::error::remedy::Remedy;
+use crate::error::remedy::{in_units, io_remedy};
 use crate::name::NameError;
-use crate::places::PlaceError;
-pub use crate::remedy::Remedy;
-use crate::remedy::{in_units, io_remedy};
-use crate::room::RoomReport;
-use crate::snapshot::SnapshotError;
-use crate::stream::StreamError;
+use crate::names::access::AccessError;
+use crate::names::key::KeyError;
+use crate::names::places::PlaceError;
+use crate::names::room::RoomReport;
+use crate::store::stream::StreamError;
 
 /// Short for results of this crate.
 pub type Result<T> = std::result::Result<T, RegionError>;

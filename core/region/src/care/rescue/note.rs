@@ -1,0 +1,101 @@
+//! What tells a rescue copy from a base file: a note behind the header slots.
+
+#![forbid(unsafe_code)]
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use holdfast_sys::process::boot_id;
+use xxhash_rust::xxh3::xxh3_64;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::media::files::rescue_path;
+use crate::media::format::SLOTS_BYTES;
+use crate::media::image::{FileFault, Image};
+use crate::name::RegionName;
+
+const MAGIC: [u8; 8] = *b"HFRESCUE";
+const VERSION: u32 = 1;
+/// Where the note is: in the part of the file that base files leave empty.
+pub(super) const NOTE_OFFSET: u64 = SLOTS_BYTES as u64;
+/// What tells a rescue copy from a base file, and where it comes from.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct Note {
+    magic: [u8; 8],
+    version: U32,
+    reserved: U32,
+    boot: [u8; 16],
+    taken_unix_s: U64,
+    /// XXH3-64 of all before.
+    checksum: U64,
+}
+
+const _: () = assert!(size_of::<Note>() == 48);
+
+impl Note {
+    pub(super) fn new() -> Note {
+        let mut note = Note {
+            magic: MAGIC,
+            version: VERSION.into(),
+            reserved: U32::ZERO,
+            // For people; that it cannot be read is no reason to have no copy.
+            boot: boot_id().ok().and_then(|text| parse_boot(&text)).unwrap_or_default(),
+            taken_unix_s: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs())
+                .into(),
+            checksum: U64::ZERO,
+        };
+        note.checksum = note.sum().into();
+        note
+    }
+
+    fn sum(&self) -> u64 {
+        xxh3_64(&self.as_bytes()[..size_of::<Note>() - size_of::<U64>()])
+    }
+}
+
+fn parse_boot(text: &[u8]) -> Option<[u8; 16]> {
+    let text = std::str::from_utf8(text).ok()?;
+    uuid::Uuid::parse_str(text.trim()).ok().map(uuid::Uuid::into_bytes)
+}
+
+/// Opens a rescue copy; header and note are checked, the data not yet.
+pub(crate) fn open_rescue(store: &Path, name: &RegionName) -> Result<Image, FileFault> {
+    let image = Image::open(rescue_path(store, name), name, false)?;
+    let mut note = Note::new_zeroed();
+    let read = image.file.read_exact_at(note.as_mut_bytes(), NOTE_OFFSET);
+    read.map_err(|source| FileFault::Io { step: "read", source })?;
+    if note.magic != MAGIC || note.checksum.get() != note.sum() {
+        return Err(FileFault::Damaged);
+    }
+    match note.version.get() {
+        VERSION => Ok(image),
+        version => Err(FileFault::Newer { version, flags: 0 }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_a_note_never_change() {
+        let mut note = Note { boot: [7; 16], taken_unix_s: 9.into(), ..Note::new() };
+        note.checksum = note.sum().into();
+        let bytes = note.as_bytes();
+        assert_eq!(&bytes[..16], b"HFRESCUE\x01\0\0\0\0\0\0\0");
+        assert_eq!((&bytes[16..32], &bytes[32..40]), (&[7; 16][..], &9_u64.to_le_bytes()[..]));
+        assert_eq!(bytes[40..], xxh3_64(&bytes[..40]).to_le_bytes());
+    }
+
+    #[test]
+    fn a_boot_is_read_as_the_kernel_writes_it() {
+        let boot = parse_boot(b"00112233-4455-6677-8899-aabbccddeeff\n").unwrap();
+        assert_eq!((boot[0], boot[15]), (0, 0xff));
+        assert_eq!(parse_boot(b"no boot"), None);
+    }
+}

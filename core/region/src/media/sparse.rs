@@ -1,0 +1,194 @@
+//! Copying and summing a data area without touching its holes.
+//!
+//! The sum is XXH3-64 of all bytes, holes included as zeros, so it does not depend on which zeros happen to be
+//! holes. Pages of zeros are not written: in a fresh target they stay holes.
+
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use holdfast_sys::file::next_data;
+use holdfast_sys::zeroed::zeroed;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::media::format::DATA_OFFSET;
+use crate::media::storage::Storage;
+
+/// Unit of what is a hole and what is data.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+/// Bytes read at once: fits the second-level cache, so that summing and writing find them there.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// So much is handed to the disk at once, while the next is still summed.
+const WRITE_OUT_BYTES: u64 = 1 << 20;
+
+static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
+
+/// What was found in a data area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DataSum {
+    /// XXH3-64 of all bytes.
+    pub(crate) checksum: u64,
+    /// Pages that are not all zero.
+    pub(crate) pages: u64,
+}
+
+/// Which side of a copy failed.
+#[derive(Debug)]
+pub(crate) enum CopyError {
+    /// The source could not be read, or is too short.
+    Read(io::Error),
+    /// The target could not be written.
+    Write(io::Error),
+}
+
+/// Zeros to read into. Without memory it is an error, where `vec!` would end the process.
+pub(crate) fn buffer(bytes: u64) -> io::Result<Vec<u8>> {
+    zeroed(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+/// Sums the first `data_bytes` bytes of the data area of `source`; with a target, copies all pages that are
+/// not zero to the same place in it.
+pub(crate) fn sum_and_copy(
+    source: &File,
+    data_bytes: u64,
+    target: Option<(&dyn Storage, &File)>,
+) -> Result<DataSum, CopyError> {
+    let (mut pages, mut begun) = (0, DATA_OFFSET);
+    let checksum = sum_each(source, data_bytes, |bytes, position| {
+        pages += write_pages(bytes, position, target).map_err(CopyError::Write)?;
+        let written = position + bytes.len() as u64;
+        if let Some((storage, file)) = target
+            && written - begun >= WRITE_OUT_BYTES
+        {
+            storage.begin_write_out(file, begun..written);
+            begun = written;
+        }
+        Ok(())
+    })?;
+    Ok(DataSum { checksum, pages })
+}
+
+/// Sums as [`sum_and_copy`] does, and shows `visit` the bytes of the file that are no hole, with their position in it, in
+/// whole pages and in order.
+pub(crate) fn sum_each<E: From<CopyError>>(
+    source: &File,
+    data_bytes: u64,
+    mut visit: impl FnMut(&[u8], u64) -> Result<(), E>,
+) -> Result<u64, E> {
+    let end = DATA_OFFSET + data_bytes;
+    let mut chunk = buffer(CHUNK_BYTES as u64).map_err(CopyError::Read)?;
+    let mut sum = Xxh3::new();
+    let mut position = DATA_OFFSET;
+    while position < end {
+        let data = next_data(source, position).map_err(CopyError::Read)?.unwrap_or(end..end);
+        // Extents need not be page-aligned; a page that is partly data is data.
+        let data_start = (data.start / PAGE_BYTES * PAGE_BYTES).clamp(position, end);
+        let data_end = data.end.next_multiple_of(PAGE_BYTES).clamp(data_start, end);
+        add_zeros(&mut sum, data_start - position);
+        position = data_start;
+        while position < data_end {
+            let wanted = (data_end - position).min(CHUNK_BYTES as u64) as usize;
+            let bytes = &mut chunk[..wanted];
+            source.read_exact_at(bytes, position).map_err(CopyError::Read)?;
+            sum.update(bytes);
+            visit(bytes, position)?;
+            position += wanted as u64;
+        }
+    }
+    // A source that was cut off meanwhile looks like one that ends in a hole.
+    if source.metadata().map_err(CopyError::Read)?.len() < end {
+        return Err(CopyError::Read(io::ErrorKind::UnexpectedEof.into()).into());
+    }
+    Ok(sum.digest())
+}
+
+fn add_zeros(sum: &mut Xxh3, mut count: u64) {
+    while count > 0 {
+        let step = count.min(CHUNK_BYTES as u64);
+        sum.update(&ZEROS[..step as usize]);
+        count -= step;
+    }
+}
+
+/// Writes the runs of pages that are not zero; returns how many pages they have.
+pub(crate) fn write_pages(
+    bytes: &[u8],
+    position: u64,
+    target: Option<(&dyn Storage, &File)>,
+) -> io::Result<u64> {
+    let page_bytes = PAGE_BYTES as usize;
+    let mut pages = 0;
+    let mut offset = 0;
+    while offset < bytes.len() {
+        let run = bytes[offset..].chunks(page_bytes).take_while(|page| !is_zero(page)).count();
+        if run == 0 {
+            offset += page_bytes;
+            continue;
+        }
+        let run_end = (offset + run * page_bytes).min(bytes.len());
+        if let Some((storage, file)) = target {
+            storage.write_at(file, &bytes[offset..run_end], position + offset as u64)?;
+        }
+        pages += run as u64;
+        offset = run_end;
+    }
+    Ok(pages)
+}
+
+/// Works on blocks without an early way out inside, so that the compiler can use vector instructions.
+pub(crate) fn is_zero(page: &[u8]) -> bool {
+    page.chunks(256).all(|block| block.iter().fold(0, |seen, byte| seen | byte) == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::media::storage::KernelStorage;
+    use std::os::unix::fs::MetadataExt;
+    use xxhash_rust::xxh3::xxh3_64;
+
+    const DATA_BYTES: u64 = 8 << 20;
+
+    fn sparse_file(pieces: &[(u64, &[u8])]) -> (File, Vec<u8>) {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(DATA_OFFSET + DATA_BYTES).unwrap();
+        let mut expected = vec![0; DATA_BYTES as usize];
+        for (offset, bytes) in pieces {
+            file.write_all_at(bytes, DATA_OFFSET + offset).unwrap();
+            expected[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        (file, expected)
+    }
+
+    #[test]
+    fn the_sum_is_that_of_all_bytes_and_the_copy_is_identical_with_its_holes() {
+        let zeros = [0; 3 * 4096];
+        let (source, expected) = sparse_file(&[
+            (0, b"first"),
+            (5000, b"middle of a page"),
+            (1 << 20, &[7; 300 << 10]),
+            (4 << 20, &zeros),
+            (DATA_BYTES - 1, b"x"),
+        ]);
+        let target = tempfile::tempfile().unwrap();
+        target.set_len(DATA_OFFSET + DATA_BYTES).unwrap();
+        let found = sum_and_copy(&source, DATA_BYTES, Some((&KernelStorage, &target))).unwrap();
+        assert_eq!(found.checksum, xxh3_64(&expected));
+        assert_eq!(found.pages, 1 + 1 + 75 + 1);
+        let mut copied = vec![0; DATA_BYTES as usize];
+        target.read_exact_at(&mut copied, DATA_OFFSET).unwrap();
+        assert!(copied == expected);
+        assert!(target.metadata().unwrap().blocks() * 512 <= 80 * 4096);
+        assert_eq!(sum_and_copy(&target, DATA_BYTES, None).unwrap(), found);
+    }
+
+    #[test]
+    fn a_source_that_is_too_short_is_an_error_and_no_hole() {
+        let (source, _) = sparse_file(&[(0, b"first")]);
+        source.set_len(DATA_OFFSET + DATA_BYTES / 2).unwrap();
+        assert!(matches!(sum_and_copy(&source, DATA_BYTES, None), Err(CopyError::Read(_))));
+    }
+}

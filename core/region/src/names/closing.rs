@@ -1,0 +1,88 @@
+//! Closing a region: what is owed goes to the store, and then the image counts as clean.
+//!
+//! Invariants:
+//! - The header says `Clean` only after everything that the image holds is durable in the store.
+//! - What fails leaves the image `Open`: the next session owes what this one could not bring to the store.
+
+#![forbid(unsafe_code)]
+
+use std::io::ErrorKind;
+
+use holdfast_sys::mapping::gather_huge_pages;
+use serde::Serialize;
+
+use crate::care::medium::Medium;
+use crate::error::{RegionError, Result};
+use crate::media::format::{DATA_OFFSET, FileState};
+use crate::names::commit::{JournalSlot, Written};
+use crate::names::namespace::NameSpace;
+use crate::names::region::{CheckpointReport, Opened, Region};
+
+/// What closing did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct CloseReport {
+    /// The last checkpoint.
+    pub checkpoint: CheckpointReport,
+}
+
+impl Region {
+    /// Unmaps, checkpoints if dirty, marks the image clean and releases the name. One that may only be read is unmapped
+    /// and released, no more.
+    ///
+    /// # Errors
+    /// As [`Region::checkpoint`]. The region is released all the same; what it holds stays in the image, and
+    /// the next open is `WarmAfterCrash`.
+    pub fn close(mut self) -> Result<CloseReport> {
+        self.settle_image()
+    }
+
+    /// What closing does, with the name still locked afterwards.
+    pub(crate) fn settle_image(&mut self) -> Result<CloseReport> {
+        self.unmap()?;
+        if self.read_only {
+            return Ok(CloseReport { checkpoint: CheckpointReport { skipped: true, ..Default::default() } });
+        }
+        let committed = self.commit_to_store()?;
+        if committed.written == Written::Base || matches!(self.opened, Opened::Cold | Opened::Rescued) {
+            self.gather_huge_pages();
+        }
+        if let Some(redo) = self.redo.take() {
+            match self.storage.remove(redo.path()) {
+                // Somebody emptied the pool; the commit has everything.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                other => other.map_err(RegionError::io("remove", redo.path()))?,
+            }
+        }
+        let durable_sequence = match &*JournalSlot::lock(&self.journal) {
+            JournalSlot::Ready(journal) => {
+                // Only helps to tell damage from a torn end; nothing relies on it.
+                let _ = journal.mark_end(&*self.storage, self.image.header.backed_bytes);
+                journal.last_sequence
+            }
+            // Not looked at, so as it was. Broken it cannot be: the commit mended it.
+            JournalSlot::Unread | JournalSlot::Broken => self.image.header.journal_sequence,
+        };
+        self.image
+            .change_header(&*self.storage, |header| {
+                header.state = FileState::Clean;
+                header.journal_sequence = durable_sequence;
+            })
+            .map_err(RegionError::io("write the header of", &self.image.path))?;
+        // Older than the last commit, or the same. One that stays does not count, and is removed by the next session.
+        let _ = self.names_of().remove_rescue(self.name());
+        Ok(CloseReport { checkpoint: committed.into() })
+    }
+
+    fn names_of(&self) -> NameSpace {
+        NameSpace::sharing(self.places.clone(), self.storage.clone())
+    }
+
+    /// Makes the next sessions' page faults few. Done when a session has paid for a checkpoint or a cold open
+    /// anyway; a kernel that refuses costs speed only.
+    fn gather_huge_pages(&self) {
+        if self.medium() == Medium::Memory && self.places.pool_is_volatile_memory() {
+            let _ = gather_huge_pages(&self.image.file, DATA_OFFSET, self.image.header.backed_bytes as usize);
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! Commits: at which level, and whether what changed goes to the journal or into a new base.
+//!
+//! Invariants:
+//! - `Ok` at level `power` means that everything stored before the call is durable in the store.
+//! - A record is appended only when the region knows which pages the store lacks, and the journal is in order.
+//!   Everything else makes a base, which needs no knowledge of what came before.
+//! - From the first step of a new base until it is complete the journal counts as broken, so nothing is
+//!   appended to a journal that the new base made stale.
+
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+
+use holdfast_types::Durability;
+
+use crate::error::{RegionError, Result};
+use crate::media::files::{journal_path, remove_temporaries};
+use crate::media::format::Header;
+use crate::media::journal::{Journal, PageSource, Record, Streamed, stream};
+use crate::media::pending::Pending;
+use crate::media::sparse::PAGE_BYTES;
+use crate::media::storage::Storage;
+use crate::names::namespace::NameSpace;
+use crate::names::region::{CheckpointReport, Region};
+use crate::store::base::{is_full, open_base, write_base};
+use crate::store::compare::differing;
+use crate::store::stored::Stored;
+
+/// A journal may always become this long before it is folded into a new base.
+const JOURNAL_BYTES_MIN: u64 = 4 << 20;
+/// Commits with more changed bytes make a base.
+const RECORD_BYTES_MAX: u64 = 256 << 20;
+/// A record of more changed bytes is not built in memory, if there is but one writer, who waits anyway.
+const BUILT_BYTES_MAX: u64 = 512 << 10;
+
+/// Whether others may store as soon as a commit is prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writers {
+    One,
+    Many,
+}
+
+/// Where a commit put what had changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Written {
+    /// Nowhere: nothing had changed, or the level needs no copy.
+    Nothing,
+    /// A record was appended to the journal.
+    Journal,
+    /// A new base file was made, and the journal begins anew.
+    Base,
+    /// It was written back from the processor's caches to the image, which survives what the level names.
+    Memory,
+}
+
+/// What a commit did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct CommitReport {
+    /// Where the changes went.
+    pub written: Written,
+    /// Pages of data written; pages of zeros need no bytes.
+    pub pages: u64,
+    /// Bytes written for it: the pages and what describes them. For a base without its headers.
+    pub bytes: u64,
+    /// Which failure it survives: the level that was asked for, or a higher one where that one is not offered.
+    pub level: Durability,
+}
+
+impl CommitReport {
+    const fn nothing(level: Durability) -> CommitReport {
+        CommitReport { written: Written::Nothing, pages: 0, bytes: 0, level }
+    }
+}
+
+impl From<Streamed> for CommitReport {
+    fn from(streamed: Streamed) -> CommitReport {
+        let level = Durability::Power;
+        CommitReport { written: Written::Journal, pages: streamed.pages, bytes: streamed.bytes, level }
+    }
+}
+
+impl From<CommitReport> for CheckpointReport {
+    fn from(report: CommitReport) -> CheckpointReport {
+        CheckpointReport {
+            bytes: report.pages * PAGE_BYTES,
+            pages: report.pages,
+            skipped: report.written == Written::Nothing,
+        }
+    }
+}
+
+/// What is known about the journal in the store.
+#[derive(Debug)]
+pub(crate) enum JournalSlot {
+    /// Not looked at in this session.
+    Unread,
+    /// It may be appended to.
+    Ready(Journal),
+    /// It may not, or there is none: a base must be made first.
+    Broken,
+}
+
+impl JournalSlot {
+    pub(crate) fn lock(slot: &Mutex<JournalSlot>) -> MutexGuard<'_, JournalSlot> {
+        // Every state between two steps is a valid one, the worst being `Broken`.
+        slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends and syncs. After an error the journal counts as broken: it is never synced again and believed.
+    pub(crate) fn append(&mut self, storage: &dyn Storage, record: &Record) -> std::io::Result<()> {
+        let JournalSlot::Ready(mut journal) = std::mem::replace(self, JournalSlot::Broken) else {
+            return Err(std::io::Error::other("the journal was lost between two steps of a commit"));
+        };
+        journal.append(storage, record)?;
+        *self = JournalSlot::Ready(journal);
+        Ok(())
+    }
+}
+
+/// The part of a commit that needs writers kept away, done.
+#[derive(Debug)]
+pub(crate) enum Prepared {
+    /// Nothing is left to do.
+    Done(CommitReport),
+    /// This is to be appended.
+    Record(Record),
+}
+
+impl Region {
+    /// Makes everything stored so far count and survive the failure that the level names. No thread may store to the
+    /// region meanwhile; [`crate::SharedRegion`] sees to that for many.
+    ///
+    /// At level `power`, the pages that changed are appended to the journal and synced. Where these are not known, image
+    /// and store are compared; where most has changed, or the journal has grown too long, a new base is made. The level
+    /// `system` is done as `power` unless the pool outlives the boot and stores are ordered (see
+    /// [`Region::promise_order`]); the report says what was done.
+    ///
+    /// # Errors
+    /// `StoreFull` and most `Io` errors mean that nothing is promised about the
+    /// stores since the last commit; what was durable before is, the image has everything, and the next commit
+    /// makes a new base. `BackingLost`, `BackingFailed` and `Displaced` refuse to let a bad image into the store and
+    /// poison the region.
+    pub fn commit(&mut self, durability: Durability) -> Result<CommitReport> {
+        let published = self.publish()?;
+        match durability {
+            Durability::Process => self.commit_to_process(),
+            level if self.commits_to_memory(level) => self.commit_to_memory(published.bytes),
+            _ => self.commit_to_store(),
+        }
+    }
+
+    /// As [`Region::commit`] at level `power`, of what counts already: in the mode `atomic` nothing is published. The
+    /// first one of a session also looks whether the store has what it should have, and makes it anew if a file was lost.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn checkpoint(&mut self) -> Result<CheckpointReport> {
+        self.unproven |= matches!(*JournalSlot::lock(&self.journal), JournalSlot::Unread);
+        self.commit_to_store().map(CheckpointReport::from)
+    }
+
+    pub(crate) fn commit_to_store(&mut self) -> Result<CommitReport> {
+        match self.prepare_commit(Writers::One)? {
+            Prepared::Done(report) => Ok(report),
+            Prepared::Record(record) => {
+                let appended = JournalSlot::lock(&self.journal).append(&*self.storage, &record);
+                appended.map_err(|source| self.append_error(source, record.bytes().len() as u64))?;
+                Ok(record.report())
+            }
+        }
+    }
+
+    /// Stores are in the image, which outlives the process, unless it was cut off.
+    pub(crate) fn commit_to_process(&self) -> Result<CommitReport> {
+        self.check_usable()?;
+        if self.lost_backing() {
+            Err(self.backing_lost())
+        } else {
+            Ok(CommitReport::nothing(Durability::Process))
+        }
+    }
+
+    /// Does all of a `power` commit that must see no stores: builds or streams the record, or makes a base.
+    pub(crate) fn prepare_commit(&mut self, writers: Writers) -> Result<Prepared> {
+        self.check_usable()?;
+        const NOTHING: Prepared = Prepared::Done(CommitReport::nothing(Durability::Power));
+        if self.read_only {
+            return Ok(NOTHING);
+        }
+        self.check_backing()?;
+        self.suspect_stores();
+        self.take_stores()?;
+        self.write_back_stores()?;
+        if !self.lacks() && !self.unproven {
+            return Ok(NOTHING);
+        }
+        self.look_for_changes();
+        if !self.lacks() {
+            return Ok(NOTHING);
+        }
+        if !self.owed
+            && let Some(prepared) = self.prepare_record(writers)?
+        {
+            self.pending.clear();
+            self.grown = false;
+            return Ok(prepared);
+        }
+        self.make_base().map(Prepared::Done)
+    }
+
+    /// Remembers ranges that the store lacks.
+    pub(crate) fn note_pending(&mut self, ranges: &[Range<u64>]) {
+        let backed_bytes = self.backed_bytes();
+        for range in ranges {
+            // Without memory to note them nobody knows what the store lacks.
+            let range = range.start..range.end.min(backed_bytes);
+            self.owed |= self.pending.insert(range.clone()).is_err();
+            if self.image.outlives_boot {
+                self.unwritten.note(range);
+            }
+        }
+    }
+
+    /// Where nobody noticed what changed since the last session's last commit, image and store tell. Afterwards the
+    /// journal was looked at, and what is pending is what differs; or the region owes a base.
+    fn look_for_changes(&mut self) {
+        let slots = self.journal.clone();
+        let mut slot = JournalSlot::lock(&slots);
+        if !matches!(*slot, JournalSlot::Unread) {
+            return;
+        }
+        if self.owed {
+            // What a session that died left half-made. That it stays changes nothing.
+            let _ = remove_temporaries(&*self.storage, self.places.store(), self.name());
+        }
+        let unnoticed = self.owed || self.pending.bytes() >= self.backed_bytes();
+        let (store, image) = (self.places.store(), &self.image.header);
+        let Some(stored) = adoptable(store, image) else {
+            *slot = JournalSlot::Broken;
+            return;
+        };
+        let enough_bytes = self.backed_bytes().min(RECORD_BYTES_MAX) / 2;
+        let found = match unnoticed {
+            true => differing(&stored, &self.image.file, self.backed_bytes(), enough_bytes).map(Some),
+            false => Some(None),
+        };
+        let stored_bytes = stored.backed_bytes();
+        let adopted =
+            found.and_then(|found| Some((found, adopt_journal(&*self.storage, store, image, stored)?)));
+        let Some((found, journal)) = adopted else {
+            *slot = JournalSlot::Broken;
+            return;
+        };
+        if found.as_ref().is_some_and(Pending::is_empty) {
+            // Nothing will be written, so nothing would tell that a rescue copy is older than what counts now.
+            let names = NameSpace::sharing(self.places.clone(), self.storage.clone());
+            if names.remove_rescue(self.name()).is_err() {
+                *slot = JournalSlot::Broken;
+                return;
+            }
+        }
+        // The newest name in the store may have been given by somebody who died before it was durable.
+        if self.unproven && self.storage.sync_directory(store).is_err() {
+            *slot = JournalSlot::Broken;
+            return;
+        }
+        self.unproven = false;
+        *slot = JournalSlot::Ready(journal);
+        if let Some(found) = found {
+            self.pending = found;
+            self.grown |= stored_bytes != self.backed_bytes();
+            self.owed = false;
+        }
+    }
+
+    /// The pending pages as a record, appended already if they are many; `None` when a base is due instead.
+    fn prepare_record(&mut self, writers: Writers) -> Result<Option<Prepared>> {
+        let backed_bytes = self.backed_bytes();
+        let pending = self.pending.ranges();
+        let dirty_bytes: u64 = pending.iter().map(|range| range.end - range.start).sum();
+        if dirty_bytes >= backed_bytes.min(RECORD_BYTES_MAX) {
+            return Ok(None);
+        }
+        let slots = self.journal.clone();
+        let mut slot = JournalSlot::lock(&slots);
+        let JournalSlot::Ready(journal) = &mut *slot else { return Ok(None) };
+        if journal.end > journal.bound_bytes {
+            return Ok(None);
+        }
+        let source: &dyn PageSource = match &self.mapped {
+            Some(mapped) => mapped,
+            None => &self.image.file,
+        };
+        let (sequence, storage) = (journal.last_sequence + 1, self.storage.clone());
+        if writers == Writers::One && dirty_bytes > BUILT_BYTES_MAX {
+            let (header, mut streamed) = (journal.header.clone(), Streamed { bytes: 0, pages: 0 });
+            let appended = journal.append_by(&*storage, |file, offset| {
+                let target = (&*storage, file, offset);
+                let is_whole = || !self.lost_backing();
+                streamed = stream(source, &pending, backed_bytes, (&header, sequence), target, is_whole)?;
+                Ok(streamed.bytes)
+            });
+            if appended.is_err() {
+                *slot = JournalSlot::Broken;
+            }
+            drop(slot);
+            self.check_whole()?;
+            return match appended {
+                Ok(()) => Ok(Some(Prepared::Done(streamed.into()))),
+                Err(source) => Err(self.append_error(source, dirty_bytes)),
+            };
+        }
+        let built = Record::build(source, &pending, backed_bytes, &journal.header, sequence, journal.end);
+        drop(slot);
+        self.check_whole()?;
+        match built {
+            Ok(record) => Ok(Some(Prepared::Record(record))),
+            // A base is made through a small buffer.
+            Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => Ok(None),
+            Err(source) => {
+                // As in `make_base`.
+                self.check_backing()?;
+                Err(RegionError::Io { step: "read", path: self.image.path.clone(), source })
+            }
+        }
+    }
+
+    /// Where the image was cut off, memory shows something else.
+    fn check_whole(&mut self) -> Result<()> {
+        if self.lost_backing() {
+            self.poisoned = true;
+            return Err(self.backing_lost());
+        }
+        Ok(())
+    }
+
+    /// From now on only a new base will do, whatever is in the store.
+    pub(crate) fn owe_base(&mut self) {
+        self.owed = true;
+        *JournalSlot::lock(&self.journal) = JournalSlot::Broken;
+    }
+
+    /// Copies the image to a new base file, whose checkpoint makes the journal stale.
+    fn make_base(&mut self) -> Result<CommitReport> {
+        self.owe_base();
+        self.take_stores()?;
+        let store = self.places.store().to_owned();
+        let header = next_base_header(&store, &self.image.header);
+        let (written, header) = match write_base(&*self.storage, &self.image.file, header, &store) {
+            Ok(written) => written,
+            Err(error) => {
+                // The image may have been cut off while it was read; that error says more.
+                self.check_backing()?;
+                self.owe()?;
+                return Err(error);
+            }
+        };
+        let stale = journal_path(&store, self.name());
+        if stale.symlink_metadata().is_ok() {
+            // One that stays is recognised as stale, and replaced by the next one.
+            let _ = self.storage.remove(&stale);
+        }
+        self.poisoned = true;
+        self.image
+            .change_header(&*self.storage, |image| {
+                image.checkpoint_count = header.checkpoint_count;
+                image.journal_sequence = 0;
+            })
+            .map_err(RegionError::io("write the header of", &self.image.path))?;
+        self.poisoned = false;
+        let data_bytes = written.pages * PAGE_BYTES;
+        let journal = Journal::after_base(&store, &header, bound_for(data_bytes));
+        *JournalSlot::lock(&self.journal) = JournalSlot::Ready(journal);
+        self.owed = false;
+        self.grown = false;
+        self.unproven = false;
+        self.pending.clear();
+        let level = Durability::Power;
+        Ok(CommitReport { written: Written::Base, pages: written.pages, bytes: data_bytes, level })
+    }
+
+    /// The error of an append that failed. The store lacks something from now on.
+    fn append_error(&mut self, source: std::io::Error, needed_bytes: u64) -> RegionError {
+        // The slot is broken, which makes the region dirty. Without this its stores would be noticed one by one,
+        // to no end; that it may fail changes nothing.
+        let _ = self.owe();
+        append_error(&*self.storage, self.places.store(), self.name(), needed_bytes, source)
+    }
+}
+
+impl Record {
+    pub(crate) fn report(&self) -> CommitReport {
+        let (bytes, level) = (self.bytes().len() as u64, Durability::Power);
+        CommitReport { written: Written::Journal, pages: self.pages, bytes, level }
+    }
+}
+
+/// The header of the next base of an image. No two bases of a region have the same number, even when a base came
+/// into the store and the image could not take note of it.
+pub(crate) fn next_base_header(store: &Path, image: &Header) -> Header {
+    let in_store = open_base(store, &image.name)
+        .ok()
+        .filter(|base| base.header.uuid == image.uuid)
+        .map_or(0, |base| base.header.checkpoint_count);
+    let checkpoint_count = image.checkpoint_count.max(in_store) + 1;
+    Header { checkpoint_count, ..image.clone() }
+}
+
+/// Says what a failed append means.
+pub(crate) fn append_error(
+    storage: &dyn Storage,
+    store: &Path,
+    name: &crate::name::RegionName,
+    needed_bytes: u64,
+    source: std::io::Error,
+) -> RegionError {
+    if is_full(&source) {
+        return RegionError::StoreFull {
+            needed_bytes,
+            available_bytes: storage.available_bytes(store).unwrap_or(0),
+            store: store.to_owned(),
+        };
+    }
+    RegionError::Io { step: "append to", path: journal_path(store, name), source }
+}
+
+fn bound_for(base_bytes: u64) -> u64 {
+    JOURNAL_BYTES_MIN.max(base_bytes)
+}
+
+/// What the store has, if the image goes on from it; `None` when anything about base or journal is not as the image
+/// says. A new base then mends it, as the image has everything.
+pub(crate) fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
+    let stored = Stored::open_writable(store, &image.name).ok()??;
+    let base = &stored.base.header;
+    // All that a cold open takes from the base: the limit (see `crate::limit`), the address, the medium.
+    let same = Header {
+        sequence: base.sequence,
+        state: base.state,
+        backed_bytes: base.backed_bytes,
+        image_generation: base.image_generation,
+        data_checksum: base.data_checksum,
+        continued: true,
+        journal_sequence: base.journal_sequence,
+        boot: base.boot,
+        ordered: base.ordered,
+        ..image.clone()
+    };
+    (same == *base).then_some(stored)
+}
+
+/// The journal that continues the image's last checkpoint.
+fn adopt_journal(storage: &dyn Storage, store: &Path, image: &Header, stored: Stored) -> Option<Journal> {
+    let Stored { base, journal } = stored;
+    let bound_bytes = bound_for(base.file.metadata().ok()?.blocks() * 512);
+    let durable_sequence = image.journal_sequence;
+    match journal {
+        Some(found) => {
+            Journal::adopt(storage, store, &image.name, found, durable_sequence, bound_bytes).ok()?
+        }
+        None => (durable_sequence == 0).then(|| Journal::after_base(store, &base.header, bound_bytes)),
+    }
+}

@@ -1,0 +1,108 @@
+//! Growth in place: how far a region may grow, and how it does.
+//!
+//! Invariants:
+//! - Bytes are allocated before the header speaks of them, and mapped after they were allocated.
+//! - A region grows under the lock on the name space, so that it and its compartments stay below its limit together.
+
+#![forbid(unsafe_code)]
+
+use crate::error::{RegionError, Result};
+use crate::media::format::{DATA_OFFSET, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_BYTES, LIMIT_UNIT_BYTES};
+use crate::names::access::AccessError;
+use crate::names::namespace::NameSpace;
+use crate::names::region::{Region, no_room};
+use crate::store::base::is_full;
+
+impl Region {
+    /// Grow in steps of `bytes`, rounded to 4 MiB and kept between 4 and 16 MiB.
+    pub fn set_growth_hint(&mut self, bytes: u64) {
+        let bytes = bytes.clamp(GROWTH_STEP_BYTES, GROWTH_HINT_BYTES_MAX);
+        self.growth_hint_bytes = bytes.next_multiple_of(GROWTH_STEP_BYTES);
+    }
+
+    /// How far [`Region::grow`] can get as far as limit and quota are concerned: what to tell an applet. Compartments may
+    /// take of it.
+    #[must_use]
+    pub fn growth_limit_bytes(&self) -> u64 {
+        let bound = if self.read_only { self.backed_bytes() } else { self.quota_bytes.unwrap_or(u64::MAX) };
+        bound.min(self.limit_bytes()).max(self.backed_bytes())
+    }
+
+    /// Makes at least `at_least_bytes` accessible, in place, and says how many are. Growth goes in steps of the
+    /// growth hint, up to the limit; new bytes are zero and allocated.
+    ///
+    /// # Errors
+    /// `LimitReached`, `NoRoom`, `NamesBusy` and `Access` (the key's quota, the quotas of compartments, or a region that
+    /// may only be read) change nothing. `Io` while the header is written poisons the region.
+    pub fn grow(&mut self, at_least_bytes: u64) -> Result<u64> {
+        self.check_usable()?;
+        let (backed_bytes, limit_bytes) = (self.backed_bytes(), self.limit_bytes());
+        if at_least_bytes <= backed_bytes {
+            return Ok(backed_bytes);
+        }
+        self.check_writable()?;
+        if at_least_bytes > limit_bytes {
+            return Err(RegionError::LimitReached { limit_bytes, asked_bytes: at_least_bytes });
+        }
+        let names = NameSpace::sharing(self.places.clone(), self.storage.clone());
+        names.with_room(|| self.grow_once(&names, at_least_bytes))
+    }
+
+    fn grow_once(&mut self, names: &NameSpace, at_least_bytes: u64) -> Result<u64> {
+        let backed_bytes = self.backed_bytes();
+        // No compartment can be given what is taken here.
+        let _names = names.lock_names()?;
+        let limit_bytes = self.bounded(names, at_least_bytes)?;
+        let generous = at_least_bytes.next_multiple_of(self.growth_hint_bytes).min(limit_bytes);
+        let frugal = at_least_bytes.next_multiple_of(GROWTH_STEP_BYTES).min(limit_bytes);
+        let grown = match self.allocate(backed_bytes, generous) {
+            Err(RegionError::NoRoom { .. }) if frugal < generous => {
+                self.allocate(backed_bytes, frugal).map(|()| frugal)
+            }
+            other => other.map(|()| generous),
+        }?;
+        // From here on a failure leaves more allocated than the header says, and perhaps mapped: unknown.
+        self.poisoned = true;
+        self.map_growth(grown).map_err(RegionError::io("map", &self.image.path))?;
+        self.image
+            .change_header(&*self.storage, |header| header.backed_bytes = grown)
+            .map_err(RegionError::io("write the header of", &self.image.path))?;
+        self.poisoned = false;
+        self.grown = true;
+        Ok(grown)
+    }
+
+    /// The limit, less what the compartments may take and what the key may not.
+    fn bounded(&self, names: &NameSpace, asked_bytes: u64) -> Result<u64> {
+        let limit_bytes = self.limit_bytes();
+        let quota_bytes = self.quota_bytes.unwrap_or(limit_bytes) / LIMIT_UNIT_BYTES * LIMIT_UNIT_BYTES;
+        if asked_bytes > quota_bytes {
+            let name = self.name().to_string();
+            return Err(AccessError::QuotaReached { name, quota_bytes, asked_bytes }.into());
+        }
+        let given_out_bytes = names.given_out_bytes(self.name(), None)?;
+        let left_bytes = limit_bytes.saturating_sub(given_out_bytes);
+        if asked_bytes > left_bytes {
+            let (parent, used_bytes) = (self.name().to_string(), given_out_bytes + self.backed_bytes());
+            let asked_bytes = asked_bytes - self.backed_bytes();
+            return Err(AccessError::NoQuotaLeft { parent, limit_bytes, used_bytes, asked_bytes }.into());
+        }
+        Ok(left_bytes.min(quota_bytes))
+    }
+
+    fn allocate(&self, from_bytes: u64, to_bytes: u64) -> Result<()> {
+        let range = DATA_OFFSET + from_bytes..DATA_OFFSET + to_bytes;
+        let allocated = self.storage.allocate(&self.image.file, range).and_then(|()| {
+            // The header must not speak of what a reset can take.
+            if self.image.outlives_boot { self.storage.sync(&self.image.file) } else { Ok(()) }
+        });
+        allocated.map_err(|source| {
+            if is_full(&source) {
+                let cause = Some(source.kind());
+                no_room(&*self.storage, &self.places, self.medium(), to_bytes - from_bytes, cause)
+            } else {
+                RegionError::Io { step: "allocate", path: self.image.path.clone(), source }
+            }
+        })
+    }
+}

@@ -1,0 +1,674 @@
+//! Where things are: home, store, keys, cache and pool.
+//!
+//! Invariants: a [`Places`] that exists was checked. Its directories exist, belong to this user, are closed to
+//! others, and the pool is no symbolic link; so nobody else could have put a file there. Other users can
+//! create names in /dev/shm before us; they get us an error, never our data.
+//!
+//! A pool that is no memory keeps its files over a reboot, and a power cut leaves them in any state. What is in it is
+//! therefore of one boot, as are images on the disk: see [`Places::images`]. A pool in persistent memory is not: its
+//! images say of which boot they are (see [`PoolKind`]).
+
+#![forbid(unsafe_code)]
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use holdfast_sys::file::{effective_user, is_volatile_memory};
+use holdfast_sys::process::boot_id;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::care::medium::Medium;
+use crate::error::kind::ErrorKind;
+use crate::media::pool_kind::{PoolKind, Survives};
+use crate::names::one_pool::take_into_use;
+use crate::names::pool_owner::{Claim, HomeId, RECORD, target};
+
+/// The directories of one home. See the module for what is guaranteed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    home: PathBuf,
+    store: PathBuf,
+    keys: PathBuf,
+    cache: PathBuf,
+    pool: PathBuf,
+    pool_kind: PoolKind,
+    /// The pool is a tmpfs that is treated as what `pool_kind` says.
+    emulated: bool,
+    boot: [u8; 16],
+    /// Where other boots have theirs, if the pool is on a disk.
+    pools: Option<PathBuf>,
+    /// The directory of images on the disk, and in it the one of this boot.
+    disk_images: PathBuf,
+    images_of_boot: PathBuf,
+    id: Option<HomeId>,
+    /// Whether the pool has the name of the home's default pool.
+    is_default: bool,
+    /// Where the record of the pool's owner is, and what it says.
+    owner_record: PathBuf,
+    owner_target: PathBuf,
+}
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// Nothing says where the home is.
+    #[error("no home directory is known; set HOLDFAST_HOME or HOME to an absolute path")]
+    NoHome,
+    /// A variable holds a relative path, which would mean another place in every directory.
+    #[error("{variable} is {}, a relative path; make it absolute", value.display())]
+    NotAbsolute {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        value: PathBuf,
+    },
+    /// No tmpfs for the pool.
+    #[error(
+        "no tmpfs for the pool: {} is none and XDG_RUNTIME_DIR names none; mount one at /dev/shm, or set \
+         HOLDFAST_POOL to a directory (on a disk, images survive reboots but every store is written back)",
+        tried.display()
+    )]
+    NoTmpfs {
+        /// Where one was expected.
+        tried: PathBuf,
+    },
+    /// A path of ours is a symbolic link.
+    #[error("{} is a symbolic link, and could lead anywhere; {}", path.display(), elsewhere(path))]
+    SymbolicLink {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A path of ours is no directory (or, for a file, no regular file).
+    #[error("{} is not what it should be, a {expected}; {}", path.display(), instead_of(expected))]
+    WrongKind {
+        /// The path.
+        path: PathBuf,
+        /// What should be there.
+        expected: &'static str,
+    },
+    /// A path of ours belongs to somebody else.
+    #[error(
+        "{} belongs to user {owner} and not to user {us}; {}",
+        path.display(), elsewhere(path)
+    )]
+    NotOurs {
+        /// The path.
+        path: PathBuf,
+        /// Who owns it.
+        owner: u32,
+        /// Who we are.
+        us: u32,
+    },
+    /// Other users may enter a directory that must be private.
+    #[error("{} has mode {mode:04o}, open to other users; {}", path.display(), closed(path, *mode, *remedy_mode))]
+    NotPrivate {
+        /// The path.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+        /// The bits that it should have.
+        remedy_mode: u32,
+    },
+    /// The pool cannot stand for persistent memory.
+    #[error(
+        "{} is neither a tmpfs nor persistent memory, so it cannot stand for the latter in an experiment; choose a \
+         directory on a tmpfs with HOLDFAST_POOL, or unset HOLDFAST_EMULATE_DAX", pool.display()
+    )]
+    NotEmulable {
+        /// The pool.
+        pool: PathBuf,
+    },
+    /// The heaps of the home have their images in persistent memory that is not there now.
+    #[error(
+        "the newest state of the heaps of {} is in the pool {}, in memory that survives a reset, and that is not mounted \
+         now; mount it (docs/guides/reserved-ram.md) and set HOLDFAST_POOL={1}. If it is gone for good, remove {2}: heaps \
+         are then as of their last commit at level `power`", home.display(), in_use.display(), record.display()
+    )]
+    PoolNotMounted {
+        /// The home.
+        home: PathBuf,
+        /// The pool with images.
+        in_use: PathBuf,
+        /// What says so.
+        record: PathBuf,
+    },
+    /// The heaps of the home have their images in another pool.
+    #[error(
+        "the heaps of {} are in the pool {}, and {} would make second copies of them; set HOLDFAST_POOL={1}, or move \
+         to the new pool: `HOLDFAST_POOL={1} holdfast heap checkpoint` and, for each heap, `HOLDFAST_POOL={1} holdfast \
+         heap rm --image NAME`", home.display(), in_use.display(), ours.display()
+    )]
+    OtherPool {
+        /// The home.
+        home: PathBuf,
+        /// The pool with images.
+        in_use: PathBuf,
+        /// The one that was asked for.
+        ours: PathBuf,
+    },
+    /// The pool belongs to another home.
+    #[error(
+        "the pool {} belongs to the home {}, not to {}; a pool serves one home: unset HOLDFAST_POOL (each home then has a \
+         pool of its own), set it to another directory, or use the home that the pool belongs to with HOLDFAST_HOME={1}",
+        pool.display(), owner.display(), home.display()
+    )]
+    PoolOfOther {
+        /// The pool.
+        pool: PathBuf,
+        /// The home that was refused.
+        home: PathBuf,
+        /// The home that it belongs to.
+        owner: PathBuf,
+    },
+    /// The pool belongs to the home that this one is a copy of.
+    #[error(
+        "the pool {} belongs to the home {}, of which {} is a copy (both have the same file `identity`); use the original, \
+         or make the copy a home of its own: remove {2}/identity and {2}/pool-in-use, and choose another pool for it with \
+         HOLDFAST_POOL",
+        pool.display(), owner.display(), home.display()
+    )]
+    PoolOfCopy {
+        /// The pool.
+        pool: PathBuf,
+        /// The copy.
+        home: PathBuf,
+        /// The original.
+        owner: PathBuf,
+    },
+    /// The pool has images of a home that is gone, or that is not known.
+    #[error(
+        "the pool {} has images that the home {} does not know ({names}){}; use the home that they belong to \
+         (HOLDFAST_HOME), or choose another pool with HOLDFAST_POOL. If that home is gone: `holdfast heap adopt` makes the \
+         pool this home's, `rm -r {0}` removes it with all that is in it",
+        pool.display(), home.display(), lost_text(owner.as_deref())
+    )]
+    PoolOfLost {
+        /// The pool.
+        pool: PathBuf,
+        /// The home that was refused.
+        home: PathBuf,
+        /// The home that the pool belonged to, if its record says one.
+        owner: Option<PathBuf>,
+        /// Images that the home does not know, or the first of them.
+        names: String,
+    },
+    /// An image of a pool that is to be adopted has the name of another heap of the home.
+    #[error(
+        "the image of the heap {name:?} in the pool {} is another heap than {name:?} in the store of {}; save one of them \
+         under another name first: `holdfast heap salvage {0}/{name}.image --to NEW` in a home with another pool, then remove \
+         that image", pool.display(), home.display()
+    )]
+    PoolClash {
+        /// The pool.
+        pool: PathBuf,
+        /// The home.
+        home: PathBuf,
+        /// The name of both heaps.
+        name: String,
+    },
+    /// What says whose the pool is cannot be read.
+    #[error(
+        "{}, which says whose the pool is, {what}; choose another pool with HOLDFAST_POOL, use the version of Holdfast that \
+         made this one, or remove that file if no home uses the pool", path.display()
+    )]
+    PoolRecord {
+        /// The record.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The kernel refused.
+    #[error("cannot {step} {}: {source}; check its permissions, or set HOLDFAST_HOME and HOLDFAST_POOL", path.display())]
+    Io {
+        /// The step, as a verb.
+        step: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+fn lost_text(owner: Option<&Path>) -> String {
+    match owner {
+        Some(owner) => format!("; it belongs to the home {}, which is not there any more", owner.display()),
+        None => "; an earlier version made it, and nothing says which home it belongs to".to_owned(),
+    }
+}
+
+impl PlaceError {
+    /// What kind of failure this is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            PlaceError::PoolOfOther { .. }
+            | PlaceError::PoolOfCopy { .. }
+            | PlaceError::PoolOfLost { .. }
+            | PlaceError::PoolClash { .. } => ErrorKind::Denied,
+            _ => ErrorKind::Io,
+        }
+    }
+}
+
+fn elsewhere(path: &Path) -> String {
+    format!(
+        "remove {} if it is yours to remove, or choose a directory of your own with HOLDFAST_POOL (such as \
+         /dev/shm/NAME) or HOLDFAST_HOME",
+        path.display()
+    )
+}
+
+/// What to do about a path at which something else is. It may be a file of the system, to which a variable leads.
+fn instead_of(expected: &str) -> &'static str {
+    match expected {
+        "directory" => "choose a directory of your own with HOLDFAST_HOME and HOLDFAST_POOL",
+        _ => "move it away",
+    }
+}
+
+/// What to do about a path that is open to others. A directory that everybody may write to is the
+/// system's: nobody must be told to close /tmp.
+fn closed(path: &Path, mode: u32, remedy_mode: u32) -> String {
+    let close = format!("`chmod {remedy_mode:04o} {}`", path.display());
+    if remedy_mode & 0o100 == 0 {
+        return format!("{close} closes it");
+    }
+    let choose = format!(
+        "choose a directory of your own with HOLDFAST_HOME and HOLDFAST_POOL, such as {}",
+        path.join("NAME").display()
+    );
+    if mode & 0o1002 != 0 {
+        choose
+    } else {
+        format!("{choose}, or close this one if only Holdfast uses it: {close}")
+    }
+}
+
+impl Places {
+    /// The places that the environment names: `HOLDFAST_HOME`, `HOLDFAST_POOL` and the XDG variables. Creates
+    /// what is missing.
+    ///
+    /// # Errors
+    /// [`PlaceError`] says which directory cannot be used, why, and what to do.
+    pub fn from_env() -> Result<Places, PlaceError> {
+        Places::from_variables(|name| std::env::var_os(name), Path::new("/dev/shm"))
+    }
+
+    /// As [`Places::from_env`], for a pool of a home that is gone: what is in it becomes this home's.
+    ///
+    /// # Errors
+    /// As [`Places::from_env`]; `PoolOfOther` and `PoolOfCopy` while the home that it belongs to is there; `PoolClash`
+    /// when both have a heap of one name.
+    pub fn adopt_from_env() -> Result<Places, PlaceError> {
+        Places::find(|name| std::env::var_os(name), Path::new("/dev/shm"), true)
+    }
+
+    /// As [`Places::at`], with what [`Places::adopt_from_env`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn adopt_at(home: impl Into<PathBuf>, pool: impl Into<PathBuf>) -> Result<Places, PlaceError> {
+        let home = home.into();
+        let cache = home.join("cache");
+        Places::prepare(home, cache, |_| Ok(pool.into()), None, true)
+    }
+
+    /// As [`Places::from_env`], with the variables from `lookup` and the first choice of tmpfs from `tmpfs`.
+    ///
+    /// # Errors
+    /// As [`Places::from_env`].
+    pub fn from_variables(
+        lookup: impl Fn(&str) -> Option<OsString>,
+        tmpfs: &Path,
+    ) -> Result<Places, PlaceError> {
+        Places::find(lookup, tmpfs, false)
+    }
+
+    fn find(
+        lookup: impl Fn(&str) -> Option<OsString>,
+        tmpfs: &Path,
+        adopts: bool,
+    ) -> Result<Places, PlaceError> {
+        let given = |variable: &'static str| -> Result<Option<PathBuf>, PlaceError> {
+            match lookup(variable).filter(|value| !value.is_empty()).map(PathBuf::from) {
+                Some(value) if value.is_relative() => Err(PlaceError::NotAbsolute { variable, value }),
+                other => Ok(other),
+            }
+        };
+        // The XDG specification has relative values ignored, not refused.
+        let xdg = |name: &str| lookup(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let user_home = || xdg("HOME").ok_or(PlaceError::NoHome);
+        let explicit_home = given("HOLDFAST_HOME")?;
+        let (home, cache) = match explicit_home {
+            Some(home) => {
+                let cache = home.join("cache");
+                (home, cache)
+            }
+            None => (
+                match xdg("XDG_DATA_HOME") {
+                    Some(data) => data.join("holdfast"),
+                    None => user_home()?.join(".local/share/holdfast"),
+                },
+                match xdg("XDG_CACHE_HOME") {
+                    Some(cache) => cache.join("holdfast"),
+                    None => user_home()?.join(".cache/holdfast"),
+                },
+            ),
+        };
+        let emulation = match lookup("HOLDFAST_EMULATE_DAX") {
+            Some(value) if value == "1" => Some(boot_of_machine()?),
+            _ => None,
+        };
+        match given("HOLDFAST_POOL")? {
+            Some(pool) => Places::prepare(home, cache, |_| Ok(pool), emulation, adopts),
+            None => {
+                let runtime = xdg("XDG_RUNTIME_DIR");
+                let pool = |home: &Path| default_pool(home, tmpfs, runtime.as_deref());
+                Places::prepare(home, cache, pool, emulation, adopts)
+            }
+        }
+    }
+
+    /// The places below `home`, with the pool at `pool`, which may be on any file system. Creates what is
+    /// missing.
+    ///
+    /// # Errors
+    /// As [`Places::from_env`].
+    pub fn at(home: impl Into<PathBuf>, pool: impl Into<PathBuf>) -> Result<Places, PlaceError> {
+        let home = home.into();
+        let cache = home.join("cache");
+        Places::prepare(home, cache, |_| Ok(pool.into()), None, false)
+    }
+
+    /// As [`Places::at`], with the pool *treated as* persistent memory that survives a reset, in a boot that the caller
+    /// makes up. For tests and measurements where there is no such memory: another `boot` is what a reset looks like from
+    /// above. Nothing is durable by this: a tmpfs is gone after a real reset. What `HOLDFAST_EMULATE_DAX=1` does, with
+    /// the boot of the machine.
+    ///
+    /// # Errors
+    /// As [`Places::from_env`]; `NotEmulable` when the pool is neither a tmpfs nor persistent memory (of which then only the
+    /// boot is made up).
+    pub fn at_emulated_dax(
+        home: impl Into<PathBuf>,
+        pool: impl Into<PathBuf>,
+        boot: [u8; 16],
+    ) -> Result<Places, PlaceError> {
+        let home = home.into();
+        let cache = home.join("cache");
+        Places::prepare(home, cache, |_| Ok(pool.into()), Some(boot), false)
+    }
+
+    fn prepare(
+        home: PathBuf,
+        cache: PathBuf,
+        pool: impl FnOnce(&Path) -> Result<PathBuf, PlaceError>,
+        emulation: Option<[u8; 16]>,
+        adopts: bool,
+    ) -> Result<Places, PlaceError> {
+        create_private(&home)?;
+        let home = home.canonicalize().map_err(io_error("resolve", &home))?;
+        check_directory(&home, false)?;
+        let (store, keys) = (home.join("store"), home.join("keys"));
+        for directory in [&store, &keys] {
+            create_private(directory)?;
+            check_directory(directory, true)?;
+        }
+        // Collecting the components drops a trailing slash, which would make lstat follow a link.
+        let pool: PathBuf = pool(&home)?.components().collect();
+        create_private(&pool)?;
+        check_directory(&pool, true)?;
+        let found = PoolKind::of(&pool).map_err(io_error("examine", &pool))?;
+        let (pool_kind, emulated) = match (found, emulation) {
+            (PoolKind::Tmpfs, Some(_)) => (PoolKind::Dax { survives: Survives::Reset }, true),
+            (PoolKind::Disk, Some(_)) => return Err(PlaceError::NotEmulable { pool }),
+            (found, _) => (found, false),
+        };
+        let disk_images = home.join("images");
+        let boot = emulation.map_or_else(boot_of_machine, Ok)?;
+        let boot_text = uuid::Uuid::from_bytes(boot).to_string();
+        let images_of_boot = disk_images.join(&boot_text);
+        let is_default = pool.file_name().is_some_and(|name| *name == *default_name(&home));
+        let id = HomeId::of(&home)?;
+        let (pool, pools) = match pool_kind {
+            PoolKind::Disk => (pool.join(&boot_text), Some(pool)),
+            _ => (pool, None),
+        };
+        let places = Places {
+            owner_record: pools.as_ref().unwrap_or(&pool).join(RECORD),
+            owner_target: target(id, &home),
+            home,
+            store,
+            keys,
+            cache,
+            pool,
+            pool_kind,
+            emulated,
+            boot,
+            pools,
+            disk_images,
+            images_of_boot,
+            id,
+            is_default,
+        };
+        let claim = places.claim(adopts);
+        let is_new = claim.take()?;
+        // What is emulated ends with the boot all the same.
+        take_into_use(&places.home, &boot_text, places.pool_root(), found).inspect_err(|_| {
+            if is_new {
+                claim.give_up();
+            }
+        })?;
+        note_home(places.pool_root(), &places.home);
+        if places.pools.is_some() {
+            create_private(&places.pool)?;
+            check_directory(&places.pool, true)?;
+        }
+        Ok(places)
+    }
+
+    fn claim(&self, adopts: bool) -> Claim<'_> {
+        Claim {
+            home: &self.home,
+            id: self.id,
+            root: self.pool_root(),
+            images: &self.pool,
+            kind: self.pool_kind,
+            is_default: self.is_default,
+            adopts,
+        }
+    }
+
+    /// The directory that was named as the pool.
+    fn pool_root(&self) -> &Path {
+        self.pools.as_ref().unwrap_or(&self.pool)
+    }
+
+    /// Whether the pool still is this home's: somebody may have emptied it by hand, and another home may have taken it
+    /// since. One that was emptied, and that no home has taken, is taken anew.
+    ///
+    /// # Errors
+    /// `PoolOfOther` and the other errors about a pool's owner; `Io`.
+    pub fn check_pool(&self) -> Result<(), PlaceError> {
+        // Asked at each lock: as a rule it says what it said before.
+        if std::fs::read_link(&self.owner_record).is_ok_and(|found| found == self.owner_target) {
+            return Ok(());
+        }
+        match self.claim(false).take() {
+            // Without its directory nothing is in it: what needs the directory says so itself.
+            Err(PlaceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// The home directory, canonical.
+    #[must_use]
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Base files.
+    #[must_use]
+    pub fn store(&self) -> &Path {
+        &self.store
+    }
+
+    /// Owner keys.
+    #[must_use]
+    pub fn keys(&self) -> &Path {
+        &self.keys
+    }
+
+    /// Compiled applets. Not created here; whoever fills it creates it.
+    #[must_use]
+    pub fn cache(&self) -> &Path {
+        &self.cache
+    }
+
+    /// Images and locks; if the directory that was named is on a disk, the one of this boot in it.
+    #[must_use]
+    pub fn pool(&self) -> &Path {
+        &self.pool
+    }
+
+    /// Where images on a medium lie. Those on the disk are of this boot: after the next one they do not count.
+    #[must_use]
+    pub fn images(&self, medium: Medium) -> &Path {
+        match medium {
+            Medium::Memory => &self.pool,
+            Medium::File => &self.images_of_boot,
+        }
+    }
+
+    /// Creates [`Places::images`] where it is not there yet.
+    pub(crate) fn prepare_images(&self, medium: Medium) -> Result<(), PlaceError> {
+        let path = self.images(medium);
+        create_private(path)?;
+        check_directory(path, true)
+    }
+
+    /// What is left of earlier boots.
+    pub(crate) fn images_of_other_boots(&self) -> Vec<PathBuf> {
+        let directories = [Some(&self.disk_images), self.pools.as_ref()].into_iter().flatten();
+        let entries = directories.flat_map(std::fs::read_dir).flatten().flatten();
+        // In a directory that somebody chose for a pool there may be others' directories.
+        let is_of_boot = |path: &PathBuf| {
+            path.file_name().and_then(OsStr::to_str).is_some_and(|name| uuid::Uuid::try_parse(name).is_ok())
+        };
+        let others = entries.map(|entry| entry.path()).filter(is_of_boot);
+        others.filter(|path| *path != self.images_of_boot && *path != self.pool).collect()
+    }
+
+    /// Whether the pool is memory of the kernel (tmpfs): always so for the default pool.
+    #[must_use]
+    pub fn pool_is_volatile_memory(&self) -> bool {
+        self.pool_kind == PoolKind::Tmpfs || self.emulated
+    }
+
+    /// What the pool is made of, or (see [`Places::is_emulated`]) is treated as.
+    #[must_use]
+    pub fn pool_kind(&self) -> PoolKind {
+        self.pool_kind
+    }
+
+    /// Whether the pool is only treated as persistent memory (see [`Places::at_emulated_dax`]).
+    #[must_use]
+    pub fn is_emulated(&self) -> bool {
+        self.emulated
+    }
+
+    /// Which boot of the machine this is (`/proc/sys/kernel/random/boot_id`).
+    #[must_use]
+    pub fn boot(&self) -> [u8; 16] {
+        self.boot
+    }
+
+    /// Whether an image on a medium outlives the boot, so that every step to it must be durable in order.
+    pub(crate) fn images_outlive_boot(&self, medium: Medium) -> bool {
+        medium == Medium::Memory && self.pool_kind.outlives_boot()
+    }
+
+    /// Whether such an image can be mapped so that stores are durable once they are written back.
+    pub(crate) fn maps_synchronously(&self, medium: Medium) -> bool {
+        self.images_outlive_boot(medium) && !self.emulated
+    }
+}
+
+/// The kernel's text is a UUID.
+fn boot_of_machine() -> Result<[u8; 16], PlaceError> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = boot_id().map_err(io_error("examine", path))?;
+    let parsed = uuid::Uuid::try_parse_ascii(text.trim_ascii());
+    let parsed = parsed.map_err(|_| io_error("examine", path)(io::ErrorKind::InvalidData.into()))?;
+    Ok(parsed.into_bytes())
+}
+
+/// TMPFS/holdfast-UID/HASH, where HASH tells the homes of one user apart.
+fn default_pool(home: &Path, tmpfs: &Path, runtime: Option<&Path>) -> Result<PathBuf, PlaceError> {
+    let is_tmpfs = |path: &Path| path.is_dir() && is_volatile_memory(path).unwrap_or(false);
+    let root = std::iter::once(tmpfs)
+        .chain(runtime)
+        .find(|path| is_tmpfs(path))
+        .ok_or_else(|| PlaceError::NoTmpfs { tried: tmpfs.to_owned() })?;
+    let of_user = root.join(format!("holdfast-{}", effective_user()));
+    create_private(&of_user)?;
+    check_directory(&of_user, true)?;
+    Ok(of_user.join(default_name(home)))
+}
+
+fn default_name(home: &Path) -> String {
+    format!("{:016x}", xxh3_64(home.as_os_str().as_bytes()))
+}
+
+/// Creates a directory and its parents, closed to others; one that exists is left as it is.
+fn create_private(path: &Path) -> Result<(), PlaceError> {
+    if path.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io_error("create", path))
+}
+
+fn check_directory(path: &Path, private: bool) -> Result<(), PlaceError> {
+    let found = path.symlink_metadata().map_err(io_error("examine", path))?;
+    if found.is_symlink() {
+        return Err(PlaceError::SymbolicLink { path: path.to_owned() });
+    }
+    if !found.is_dir() {
+        return Err(PlaceError::WrongKind { path: path.to_owned(), expected: "directory" });
+    }
+    check_owner(path, found.uid())?;
+    let mode = found.permissions().mode() & 0o7777;
+    if private && mode & 0o077 != 0 {
+        return Err(PlaceError::NotPrivate { path: path.to_owned(), mode, remedy_mode: 0o700 });
+    }
+    Ok(())
+}
+
+pub(crate) fn check_owner(path: &Path, owner: u32) -> Result<(), PlaceError> {
+    let us = effective_user();
+    if owner == us { Ok(()) } else { Err(PlaceError::NotOurs { path: path.to_owned(), owner, us }) }
+}
+
+/// Leaves the home's path in the pool, whose own name is only a hash. For people: nothing reads it, and a full pool does
+/// without.
+fn note_home(pool: &Path, home: &Path) {
+    let note = pool.join("home");
+    if let Ok(found) = note.symlink_metadata() {
+        // Made by an earlier version, under a umask that left it open to others.
+        if found.is_file() && found.mode() & 0o077 != 0 {
+            let _ = std::fs::set_permissions(&note, Permissions::from_mode(0o600));
+        }
+        return;
+    }
+    let mut text = home.as_os_str().as_bytes().to_vec();
+    text.push(b'\n');
+    let _ = holdfast_sys::file::write_private(&note, &text);
+}
+
+fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceError {
+    move |source| PlaceError::Io { step, path: path.to_owned(), source }
+}

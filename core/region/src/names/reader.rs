@@ -1,0 +1,83 @@
+//! A region opened for reading: a view that writes nothing and keeps writers away while it lives.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use holdfast_sys::lock::FileLock;
+use holdfast_sys::mapping::Reservation;
+
+use crate::error::{RegionError, Result};
+use crate::image::memory::ReadOnlyData;
+use crate::media::format::DATA_OFFSET;
+use crate::media::image::Image;
+use crate::media::sparse::buffer;
+use crate::names::summary::RegionSummary;
+
+/// A region's data as it was when it was opened, from the image or, without one, from the store.
+pub struct RegionReader {
+    // Dropped before the lock.
+    data: ReadOnlyData,
+    file: File,
+    summary: RegionSummary,
+    backed_bytes: u64,
+    lock: FileLock,
+}
+
+impl RegionReader {
+    pub(crate) fn new(image: Image, summary: RegionSummary, lock: FileLock) -> Result<RegionReader> {
+        let Image { file, path, header, .. } = image;
+        let backed_bytes = header.backed_bytes;
+        let backed = usize::try_from(backed_bytes)
+            .map_err(|_| RegionError::AddressesExhausted { limit_bytes: backed_bytes })?;
+        let data = Reservation::anywhere(backed, 1)
+            .and_then(|range| ReadOnlyData::map(range, &file, backed))
+            .map_err(RegionError::io("map", &path))?;
+        Ok(RegionReader { data, file, summary, backed_bytes, lock })
+    }
+
+    /// What is known about the region.
+    #[must_use]
+    pub fn summary(&self) -> &RegionSummary {
+        &self.summary
+    }
+
+    /// The backed data, mapped read-only. It is untrusted: an applet wrote it.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.data.bytes()
+    }
+
+    /// A copy of the backed data.
+    ///
+    /// # Errors
+    /// `NoMemory`, `Io`.
+    pub fn read_all(&self) -> Result<Vec<u8>> {
+        let path = self.summary.image.as_ref().or(self.summary.base.as_ref()).map(|file| file.path.clone());
+        let read = buffer(self.backed_bytes).and_then(|mut bytes| {
+            self.file.read_exact_at(&mut bytes, DATA_OFFSET)?;
+            Ok(bytes)
+        });
+        read.map_err(RegionError::read_whole(path.unwrap_or_default(), self.backed_bytes))
+    }
+
+    /// Whether the file was cut off while it was being read, or its disk failed: what [`RegionReader::bytes`] gave is
+    /// then partly made up of zeros.
+    #[must_use]
+    pub fn lost_backing(&self) -> bool {
+        self.data.lost_backing()
+            || self.file.metadata().is_ok_and(|found| found.len() < DATA_OFFSET + self.backed_bytes)
+    }
+}
+
+impl fmt::Debug for RegionReader {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("RegionReader")
+            .field("summary", &self.summary)
+            .field("lock", &self.lock)
+            .finish_non_exhaustive()
+    }
+}

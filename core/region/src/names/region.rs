@@ -1,0 +1,442 @@
+//! A region that this process has open: state and mapping. Growth is in [`crate::names::growth`], commits in
+//! [`crate::names::commit`], closing in [`crate::names::closing`].
+//!
+//! Invariants:
+//! - While a [`Region`] lives it holds the name's lock, so it is the only writer; one that may only be read shares the
+//!   lock with other readers, so there is no writer.
+//! - A region that may only be read is never dirty, never grows, and writes to no file.
+//! - The header says `Open` from before the first store can happen until after the last checkpoint is durable;
+//!   a header that says `Clean` means that base and image hold the same data.
+//! - `owed` is true when nobody knows what the store lacks: a comparison or a new base helps. A mapping is then writable
+//!   from the start. `pending` and `grown` are what is known to be lacking besides the stores to the mapping.
+//! - `unproven` is true after a cold open: what was read from the store may be in the kernel's cache only.
+//! - After a failed header write nobody knows which header is in force: the region is poisoned, and only the
+//!   next open, which reads the header again, can go on.
+//! - A region that is dropped without [`Region::close`] stays `Open` in its header: nothing is lost (stores
+//!   are in the image), the next open is `WarmAfterCrash` and owes a checkpoint.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+use holdfast_sys::lock::FileLock;
+use serde::Serialize;
+
+use crate::care::medium::Medium;
+use crate::error::{RegionError, Result};
+use crate::image::address::address_window;
+use crate::image::dirty::{DirtySource, Tracking};
+use crate::image::memory::{MappedData, Notify};
+use crate::media::format::{DATA_OFFSET, GROWTH_STEP_BYTES};
+use crate::media::image::Image;
+use crate::media::pending::Pending;
+use crate::media::redo::Redo;
+use crate::media::storage::Storage;
+use crate::name::RegionName;
+use crate::names::access::{Access, AccessError};
+use crate::names::atomic::Consistency;
+use crate::names::commit::JournalSlot;
+use crate::names::compartments::is_workers_key;
+use crate::names::key::OwnerKey;
+use crate::names::order::Unwritten;
+use crate::names::places::Places;
+use crate::names::relocation::Relocating;
+use crate::names::room::RoomReport;
+use crate::store::stored::remedy_for_image;
+
+/// How a region came to be open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Opened {
+    /// It was made just now, all zero.
+    Created,
+    /// The image was in the pool, closed in order.
+    Warm,
+    /// The image was in the pool; its last writer ended without closing it.
+    WarmAfterCrash,
+    /// The image was in a pool that outlived the machine's last boot; its last writer, an ordered one, ended with it.
+    WarmAfterReset,
+    /// The image was rebuilt from the store.
+    Cold,
+    /// The image was rebuilt from a rescue copy, which is newer than the last commit; its last writer ended without
+    /// closing it.
+    Rescued,
+}
+
+/// What a checkpoint wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct CheckpointReport {
+    /// Data bytes written.
+    pub bytes: u64,
+    /// Pages written; pages of zeros are holes.
+    pub pages: u64,
+    /// Nothing had changed since the last checkpoint, so nothing was written.
+    pub skipped: bool,
+}
+
+/// An open region. See the module for its invariants.
+pub struct Region {
+    // Fields drop in this order: no mapping may be left when the lock goes.
+    pub(crate) mapped: Option<MappedData>,
+    pub(crate) image: Image,
+    pub(crate) lost_notify: Option<Notify>,
+    pub(crate) dirty_source: Option<Box<dyn DirtySource>>,
+    pub(crate) opened: Opened,
+    pub(crate) consistency: Consistency,
+    /// From the first choice of the mode `atomic` on.
+    pub(crate) redo: Option<Redo>,
+    /// Set while a relocation is under way.
+    pub(crate) relocating: Option<Relocating>,
+    pub(crate) owed: bool,
+    pub(crate) grown: bool,
+    pub(crate) unproven: bool,
+    pub(crate) pending: Pending,
+    /// What a reset would take; kept for images that outlive one.
+    pub(crate) unwritten: Unwritten,
+    /// Every store of the next or present mapping or loan is ordered (see [`Region::promise_order`]).
+    pub(crate) order_promised: bool,
+    /// Locked by whoever appends, which need not be who has the region.
+    pub(crate) journal: Arc<Mutex<JournalSlot>>,
+    pub(crate) poisoned: bool,
+    lost: bool,
+    pub(crate) growth_hint_bytes: u64,
+    /// How far the key that opened it may let it grow.
+    pub(crate) quota_bytes: Option<u64>,
+    /// Whether that key is the owner's.
+    pub(crate) is_owner: bool,
+    /// Whether it is a compartment that was handed to its worker, or opened with the worker's key.
+    pub(crate) is_workers: bool,
+    pub(crate) read_only: bool,
+    /// Another process stores to the image (see [`crate::names::lending`]).
+    pub(crate) lent: bool,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) places: Arc<Places>,
+    lock: FileLock,
+}
+
+impl Region {
+    pub(crate) fn new(
+        image: Image,
+        opened: Opened,
+        storage: Arc<dyn Storage>,
+        places: Arc<Places>,
+        lock: FileLock,
+    ) -> Region {
+        // Until it is known that the key is that of the region above.
+        let is_workers = image.header.name.parent_and_worker().is_some();
+        Region {
+            mapped: None,
+            image,
+            lost_notify: None,
+            dirty_source: None,
+            opened,
+            consistency: Consistency::Direct,
+            redo: None,
+            relocating: None,
+            owed: matches!(
+                opened,
+                Opened::Created | Opened::WarmAfterCrash | Opened::WarmAfterReset | Opened::Rescued
+            ),
+            grown: false,
+            unproven: matches!(opened, Opened::Cold | Opened::Rescued),
+            pending: Pending::default(),
+            // What the last writer left in the caches counts with the next commit.
+            unwritten: if opened == Opened::WarmAfterCrash {
+                Unwritten::unknown()
+            } else {
+                Unwritten::default()
+            },
+            order_promised: false,
+            journal: Arc::new(Mutex::new(JournalSlot::Unread)),
+            poisoned: false,
+            lost: false,
+            growth_hint_bytes: GROWTH_STEP_BYTES,
+            quota_bytes: None,
+            is_owner: true,
+            is_workers,
+            read_only: false,
+            lent: false,
+            storage,
+            places,
+            lock,
+        }
+    }
+
+    /// Bounds it by what the key may do.
+    pub(crate) fn with_access(mut self, access: Access) -> Region {
+        self.quota_bytes = access.quota_bytes();
+        self.is_owner = access == Access::Owner;
+        self
+    }
+
+    /// For whoever opened it by its name with this key.
+    pub(crate) fn with_key(mut self, key: &OwnerKey) -> Region {
+        self.is_workers = is_workers_key(&self.image.header, key);
+        self
+    }
+
+    /// For somebody who only reads. The image must be open for reading only.
+    pub(crate) fn into_read_only(mut self) -> Region {
+        self.read_only = true;
+        // What the store lacks is the next writer's business.
+        self.owed = false;
+        self
+    }
+
+    /// The region's name.
+    #[must_use]
+    pub fn name(&self) -> &RegionName {
+        &self.image.header.name
+    }
+
+    /// The region's identity, made at creation; no other region has it, whatever its name.
+    #[must_use]
+    pub fn uuid(&self) -> [u8; 16] {
+        self.image.header.uuid
+    }
+
+    /// How far the region may grow.
+    #[must_use]
+    pub fn limit_bytes(&self) -> u64 {
+        self.image.header.limit_bytes
+    }
+
+    /// How much of it is allocated and accessible now.
+    #[must_use]
+    pub fn backed_bytes(&self) -> u64 {
+        self.image.header.backed_bytes
+    }
+
+    /// Its native address: where [`Region::map_native`] maps it.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.image.header.address
+    }
+
+    /// How it came to be open.
+    #[must_use]
+    pub fn opened(&self) -> Opened {
+        self.opened
+    }
+
+    /// Where the region is mapped in this process, if it is.
+    #[must_use]
+    pub fn mapping(&self) -> Option<NonNull<u8>> {
+        self.mapped.as_ref().and_then(|mapped| NonNull::new(mapped.base()))
+    }
+
+    /// Whether it was opened for reading: stores to it fault, and nothing that changes it is done.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Whether the store may lack something that the image has, and this process would have to bring it there.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        (self.lacks() || self.lent || self.mapped.as_ref().is_some_and(MappedData::is_dirty))
+            && !self.read_only
+    }
+
+    /// Whether host code stored to a region that may only be read, on an applet's behalf. Nothing of it lasts; what the
+    /// applet reads there is scratch memory from then on: stop it.
+    #[must_use]
+    pub fn refused_store(&self) -> bool {
+        self.mapped.as_ref().is_some_and(MappedData::refused_store)
+    }
+
+    /// Whether the store lacks something that was found already.
+    pub(crate) fn lacks(&self) -> bool {
+        self.owed
+            || self.grown
+            || !self.pending.is_empty()
+            || matches!(*JournalSlot::lock(&self.journal), JournalSlot::Broken)
+    }
+
+    /// Whether the image was found cut off under the mapping, or its disk could not give a page of it. What the applet
+    /// reads and stores there is scratch memory: stop it, and do not trust what it computes.
+    #[must_use]
+    pub fn lost_backing(&self) -> bool {
+        self.lost || self.mapped.as_ref().is_some_and(MappedData::lost_backing)
+    }
+
+    /// What to call when the backing is found lost while the region is mapped next; [`Region::unmap`] forgets it. It
+    /// runs in a signal handler, so it may only do what is async-signal-safe: store to an atomic, bump an epoch.
+    ///
+    /// In a region that may only be read, it also lets stores of host code pass into scratch memory, and is called for
+    /// them (see [`Region::refused_store`]). Without it such a store ends the process.
+    pub fn set_lost_notify(&mut self, notify: Arc<dyn Fn() + Send + Sync>) {
+        self.lost_notify = Some(notify);
+    }
+
+    /// Ends the mapping. Its range is reserved and inaccessible again.
+    /// Without a mapping there is nothing to do.
+    ///
+    /// # Errors
+    /// `Io` when the kernel cannot end it; the range then still shows the region's bytes.
+    pub fn unmap(&mut self) -> Result<()> {
+        // Whoever promised is gone, also where what follows fails.
+        self.order_promised = false;
+        self.lost = self.lost_backing();
+        if self.lost {
+            // What stands in for the lost pages is not tracked, and is not to be kept.
+            self.owed = true;
+        } else {
+            let stored = self.take_dirty(Tracking::AsIs).inspect_err(|_| self.unwritten.note_all())?;
+            self.note_pending(&stored);
+        }
+        let ended = self.mapped.take().map_or(Ok(()), MappedData::unmap);
+        // Whoever was to be told is gone with the mapping: an applet's engine, say.
+        self.lost_notify = None;
+        ended.map_err(RegionError::io("unmap", &self.image.path))
+    }
+
+    /// Makes the mapping writable (and the region dirty) before the first store. Needed only for stores that
+    /// the kernel does on somebody's behalf, such as `read(2)` into the region: they fail with EFAULT where a
+    /// store of the program would be noticed and let through.
+    ///
+    /// # Errors
+    /// `Io`; `Access` when the region may only be read.
+    pub fn make_writable(&mut self) -> Result<()> {
+        self.check_writable()?;
+        match &mut self.mapped {
+            Some(mapped) => {
+                mapped.make_writable().map_err(RegionError::io("make writable", &self.image.path))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The same for a range of bytes, for as few pages as can be told apart; call it before every such store. A
+    /// mapping that is dirty need not be writable everywhere: what growth added, and pages that were committed, may not
+    /// be.
+    ///
+    /// # Errors
+    /// As [`Region::make_writable`].
+    pub fn make_range_writable(&mut self, bytes: Range<u64>) -> Result<()> {
+        self.check_writable()?;
+        match &mut self.mapped {
+            Some(mapped) => {
+                let made = mapped.make_range_writable(bytes);
+                made.map_err(RegionError::io("make writable", &self.image.path))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Reads backed bytes, whether the region is mapped or not.
+    ///
+    /// # Errors
+    /// `OutOfBounds`, `Io`.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let (len_bytes, backed_bytes) = (buffer.len() as u64, self.backed_bytes());
+        if offset.checked_add(len_bytes).is_none_or(|end| end > backed_bytes) {
+            return Err(RegionError::OutOfBounds { offset, len_bytes, backed_bytes });
+        }
+        let read = self.image.file.read_exact_at(buffer, DATA_OFFSET + offset);
+        read.map_err(RegionError::io("read", &self.image.path))
+    }
+
+    /// The store lacks something from now on, so no store has to be noticed any more.
+    pub(crate) fn owe(&mut self) -> Result<()> {
+        self.owed = true;
+        self.make_writable()
+    }
+
+    pub(crate) fn set_mapped(&mut self, mapped: MappedData) -> Result<()> {
+        self.mapped = Some(mapped);
+        if self.owed { self.make_writable() } else { Ok(()) }
+    }
+
+    pub(crate) fn check_mappable(&self) -> Result<()> {
+        self.check_usable()?;
+        if self.mapped.is_some() || self.lent { Err(RegionError::AlreadyMapped) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if !self.read_only {
+            return Ok(());
+        }
+        Err(AccessError::ReadOnly { name: self.name().to_string() }.into())
+    }
+
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        if self.poisoned { Err(RegionError::Poisoned { name: self.name().to_string() }) } else { Ok(()) }
+    }
+
+    pub(crate) fn backing_lost(&self) -> RegionError {
+        let path = self.image.path.clone();
+        let remedy = remedy_for_image(self.places.store(), self.name(), &path);
+        // The kernel's signal is the same for both; the length tells.
+        let is_whole =
+            self.image.file.metadata().is_ok_and(|found| found.len() >= self.image.header.file_bytes());
+        if is_whole {
+            RegionError::BackingFailed { path, remedy }
+        } else {
+            RegionError::BackingLost { path, remedy }
+        }
+    }
+
+    /// Whether the file that the path names is still ours and still whole.
+    pub(crate) fn check_backing(&mut self) -> Result<()> {
+        let path = &self.image.path;
+        let len_bytes = self.image.file.metadata().map_err(RegionError::io("examine", path))?.len();
+        if self.lost_backing() || len_bytes < self.image.header.file_bytes() {
+            self.poisoned = true;
+            return Err(self.backing_lost());
+        }
+        // Somebody emptied the pool under us: the open file is the newest data there is, so it goes to the
+        // store. But if another image has the name now, another writer may be at work on it.
+        let ours = holdfast_sys::file::path_names_file(path, &self.image.file);
+        if !ours.map_err(RegionError::io("examine", path))? && path.symlink_metadata().is_ok() {
+            let path = path.clone();
+            self.poisoned = true;
+            return Err(RegionError::Displaced { path });
+        }
+        Ok(())
+    }
+}
+
+/// What to say when a medium is full.
+pub(crate) fn no_room(
+    storage: &dyn Storage,
+    places: &Places,
+    medium: Medium,
+    needed_bytes: u64,
+    cause: Option<io::ErrorKind>,
+) -> RegionError {
+    let available = |path| storage.available_bytes(path).unwrap_or(0);
+    let (pool_bytes, disk_bytes) = (available(places.pool()), available(places.home()));
+    let (pool, home) = (places.pool().to_owned(), places.home().to_owned());
+    match medium {
+        Medium::Memory => {
+            let room = Box::new(RoomReport { cause, ..RoomReport::default() });
+            RegionError::NoRoom { needed_bytes, available_bytes: pool_bytes, pool, home, disk_bytes, room }
+        }
+        Medium::File => {
+            RegionError::NoRoomOnDisk { needed_bytes, available_bytes: disk_bytes, home, pool, pool_bytes }
+        }
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Region")
+            .field("header", &self.image.header)
+            .field("opened", &self.opened)
+            .field("mapped", &self.mapped.is_some())
+            .field("addresses", &address_window())
+            .field("dirty", &self.is_dirty())
+            .field("poisoned", &self.poisoned)
+            .field("lock", &self.lock)
+            .finish_non_exhaustive()
+    }
+}

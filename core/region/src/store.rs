@@ -1,0 +1,9 @@
+//! The copy of a region on a disk: base file, the journal that continues it, and portable streams.
+//!
+//! Reads and writes whole copies, and verifies them before they are used. Knows files ([`crate::media`]),
+//! and neither mappings nor locks: the caller makes sure that nobody else writes.
+
+pub(crate) mod base;
+pub(crate) mod compare;
+pub(crate) mod stored;
+pub(crate) mod stream;
