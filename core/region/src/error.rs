@@ -5,26 +5,34 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod access;
+pub(crate) mod key;
 pub(crate) mod kind;
+pub(crate) mod limit;
+pub(crate) mod place;
 pub(crate) mod remedy;
+pub(crate) mod room;
+pub(crate) mod snapshot;
+pub(crate) mod stream;
 
+use crate::error::remedy::near_text;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_sys::process::Occupant;
 
-use crate::care::limit::LimitError;
-use crate::care::snapshot::SnapshotError;
+use crate::error::access::AccessError;
+use crate::error::key::KeyError;
 pub use crate::error::kind::ErrorKind;
+use crate::error::limit::LimitError;
+use crate::error::place::PlaceError;
 pub use crate::error::remedy::Remedy;
 use crate::error::remedy::{in_units, io_remedy};
+use crate::error::room::RoomReport;
+use crate::error::snapshot::SnapshotError;
+use crate::error::stream::StreamError;
 use crate::name::NameError;
-use crate::names::access::AccessError;
-use crate::names::key::KeyError;
-use crate::names::places::PlaceError;
-use crate::names::room::RoomReport;
-use crate::store::stream::StreamError;
 
 /// Short for results of this crate.
 pub type Result<T> = std::result::Result<T, RegionError>;
@@ -465,10 +473,6 @@ impl RegionError {
     }
 }
 
-pub(crate) fn near_text(near: &[String]) -> String {
-    if near.is_empty() { String::new() } else { format!(" (near names: {})", near.join(", ")) }
-}
-
 fn disk_text(needed_bytes: u64, disk_bytes: u64, home: &Path) -> String {
     let place = format!("{}, which has {} free", home.display(), in_units(disk_bytes));
     if disk_bytes < needed_bytes {
@@ -488,5 +492,60 @@ fn holder_text(holder: Option<u32>) -> String {
     match holder {
         Some(pid) => format!("process {pid}"),
         None => "another process (a reader, or one that cannot be named)".to_owned(),
+    }
+}
+
+impl RegionError {
+    /// What kind of failure this is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            RegionError::Name(_)
+            | RegionError::LimitOutOfRange { .. }
+            | RegionError::AlreadyMapped
+            | RegionError::OnlyCopy { .. }
+            | RegionError::OwnerKnown { .. }
+            | RegionError::StoreBehind { .. }
+            | RegionError::NotAtomic { .. }
+            | RegionError::OutOfBounds { .. } => ErrorKind::Usage,
+            RegionError::SharedCommit { cause } => cause.kind(),
+            RegionError::NotFound { .. } | RegionError::Snapshot(SnapshotError::Missing { .. }) => {
+                ErrorKind::NotFound
+            }
+            RegionError::AlreadyExists { .. } | RegionError::Snapshot(SnapshotError::Exists { .. }) => {
+                ErrorKind::AlreadyExists
+            }
+            RegionError::Limit(_) => ErrorKind::Usage,
+            RegionError::Stream(StreamError::Unreadable { .. }) => ErrorKind::Io,
+            RegionError::Held { .. } | RegionError::NamesBusy { .. } => ErrorKind::Held,
+            RegionError::NotOwner { .. } => ErrorKind::Denied,
+            RegionError::Access(error) => error.kind(),
+            RegionError::Stream(_)
+            | RegionError::Truncated { .. }
+            | RegionError::Foreign { .. }
+            | RegionError::Renamed { .. }
+            | RegionError::HeaderDamaged { .. }
+            | RegionError::DataDamaged { .. }
+            | RegionError::JournalDamaged { .. }
+            | RegionError::JournalMismatch { .. }
+            | RegionError::JournalMisfit { .. }
+            | RegionError::NewerFormat { .. }
+            | RegionError::Displaced { .. }
+            | RegionError::Torn { .. }
+            | RegionError::BackingLost { .. } => ErrorKind::BadFile,
+            RegionError::NoRoom { .. }
+            | RegionError::NoRoomOnDisk { .. }
+            | RegionError::StoreFull { .. }
+            | RegionError::LimitReached { .. }
+            | RegionError::AddressesExhausted { .. } => ErrorKind::NoRoom,
+            RegionError::Key(error) => error.kind(),
+            RegionError::Place(error) => error.kind(),
+            RegionError::AddressTaken { .. }
+            | RegionError::AddressSpace { .. }
+            | RegionError::Poisoned { .. }
+            | RegionError::NoMemory { .. }
+            | RegionError::BackingFailed { .. }
+            | RegionError::Io { .. } => ErrorKind::Io,
+        }
     }
 }

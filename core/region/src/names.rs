@@ -3,25 +3,21 @@
 //! Uses the floors below ([`crate::media`], [`crate::store`], [`crate::image`]).
 
 pub(crate) mod access;
-pub(crate) mod atomic;
-pub(crate) mod closing;
-pub(crate) mod commit;
 pub(crate) mod compartments;
+pub(crate) mod eviction;
 pub(crate) mod granting;
 pub(crate) mod grants;
-pub(crate) mod growth;
 pub(crate) mod key;
-pub(crate) mod lending;
+pub(crate) mod limits;
 pub(crate) mod namespace;
 pub(crate) mod one_pool;
 pub(crate) mod opening;
-pub(crate) mod order;
 pub(crate) mod places;
 pub(crate) mod pool_owner;
+pub(crate) mod quotas;
 pub(crate) mod reader;
 pub(crate) mod region;
-pub(crate) mod relocation;
+pub(crate) mod removing;
 pub(crate) mod room;
 pub(crate) mod shared;
 pub(crate) mod summary;
-pub(crate) mod unheld;

@@ -14,32 +14,28 @@
 
 mod sources;
 
+use crate::error::{ErrorKind, RegionError, Result};
+use crate::media::files::{base_path, copies_path, journal_path, redo_path};
+use crate::media::format::{Header, SLOT_BYTES};
+use crate::media::image::{FileFault, Image};
+use crate::media::journal::find_journal;
+use crate::media::sparse::{buffer, write_pages};
+use crate::name::RegionName;
+use crate::names::key::OwnerKey;
+use crate::names::key::check_key;
+use crate::names::namespace::NameSpace;
+use crate::names::places::current_image_path;
+use crate::store::base::{open_base, verify_base};
+use crate::store::stored::Stored;
+use holdfast_sys::file::{next_data, private_options};
+use holdfast_sys::lock::{FileLock, LockMode};
+use serde::Serialize;
 use std::fmt;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-use holdfast_sys::file::{next_data, private_options};
-use holdfast_sys::lock::{FileLock, LockMode};
-use serde::Serialize;
-
-use crate::care::medium::current_image_path;
-use crate::error::{ErrorKind, RegionError, Result};
-use crate::media::files::{base_path, copies_path, journal_path, redo_path};
-use crate::media::format::{DATA_OFFSET, Header, SLOT_BYTES};
-use crate::media::image::{FileFault, Image};
-use crate::media::journal::find_journal;
-use crate::media::redo::Redo;
-use crate::media::sparse::{buffer, write_pages};
-use crate::name::RegionName;
-use crate::names::key::OwnerKey;
-use crate::names::namespace::NameSpace;
-use crate::names::opening::check_key;
-use crate::names::region::Region;
-use crate::store::base::{open_base, verify_base};
-use crate::store::stored::Stored;
 
 /// Bytes copied at once.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -134,7 +130,7 @@ impl NameSpace {
             }
             Ok(Found::Without(file, header)) => {
                 findings.push(FileFinding {
-                    path: current_image_path(&self.places, name),
+                    path: current_image_path(self.places(), name),
                     what: "both of its headers are damaged".to_owned(),
                     how: "written anew from that of the last checkpoint",
                     lost: None,
@@ -149,7 +145,7 @@ impl NameSpace {
                     return Err(error);
                 };
                 findings.push(FileFinding {
-                    path: current_image_path(&self.places, name),
+                    path: current_image_path(self.places(), name),
                     what: first_clause(&error),
                     how: "removed: the region goes on from its last commit",
                     lost: Some("what was stored since the last commit".to_owned()),
@@ -184,7 +180,7 @@ impl NameSpace {
     /// The base if its header can be read; findings about it.
     fn examine_base(&self, name: &RegionName, findings: &mut Vec<FileFinding>) -> Result<Option<Image>> {
         let how = "replaced by a new checkpoint";
-        let (what, base) = match open_base(self.places.store(), name) {
+        let (what, base) = match open_base(self.places().store(), name) {
             Ok(base) => match verify_base(&base, None) {
                 Err(error) => {
                     let error = self.build_error(error, &base.path, 0);
@@ -206,7 +202,7 @@ impl NameSpace {
                 (first_clause(&error), None)
             }
         };
-        findings.push(FileFinding { path: base_path(self.places.store(), name), what, how, lost: None });
+        findings.push(FileFinding { path: base_path(self.places().store(), name), what, how, lost: None });
         Ok(base)
     }
 
@@ -218,8 +214,8 @@ impl NameSpace {
         findings: &mut Vec<FileFinding>,
     ) -> Result<()> {
         let Some(base) = base else { return Ok(()) };
-        let path = journal_path(self.places.store(), name);
-        let what = match find_journal(self.places.store(), name, &base.header, false) {
+        let path = journal_path(self.places().store(), name);
+        let what = match find_journal(self.places().store(), name, &base.header, false) {
             Ok(Some(found)) if found.extent.torn => TORN.to_owned(),
             Ok(_) => return Ok(()),
             Err(error) if is_damage(&error) => first_clause(&error),
@@ -232,7 +228,7 @@ impl NameSpace {
 
     /// Copies all files of a region to a new directory in the store, durably.
     fn keep_copies(&self, name: &RegionName) -> Result<PathBuf> {
-        let (store, image) = (self.places.store(), current_image_path(&self.places, name));
+        let (store, image) = (self.places().store(), current_image_path(self.places(), name));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let free = (now..now + (1 << 20)).map(|second| copies_path(store, name, second));
         let directory = free.into_iter().find(|path| path.symlink_metadata().is_err());
@@ -253,16 +249,16 @@ impl NameSpace {
             self.copy_file(from, &to).map_err(RegionError::io("copy", from))?;
         }
         for made in directory.ancestors().take_while(|path| path.starts_with(store)) {
-            self.storage.sync_directory(made).map_err(RegionError::io("make durable", made))?;
+            self.storage().sync_directory(made).map_err(RegionError::io("make durable", made))?;
         }
         Ok(directory)
     }
 
     fn copy_file(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let (from, to) = (private_options().read(true).open(from)?, self.storage.create(to)?);
-        if self.storage.share_blocks(&from, &to).is_err() {
+        let (from, to) = (private_options().read(true).open(from)?, self.storage().create(to)?);
+        if self.storage().share_blocks(&from, &to).is_err() {
             let len = from.metadata()?.len();
-            self.storage.set_len(&to, len)?;
+            self.storage().set_len(&to, len)?;
             let mut position = 0;
             while let Some(data) = next_data(&from, position)?.filter(|data| data.start < len) {
                 position = data.start;
@@ -270,12 +266,12 @@ impl NameSpace {
                     let mut bytes = buffer((data.end.min(len) - position).min(CHUNK_BYTES))?;
                     from.read_exact_at(&mut bytes, position)?;
                     // An image is allocated throughout; what of it is zero stays a hole in the copy.
-                    write_pages(&bytes, position, Some((&*self.storage, &to)))?;
+                    write_pages(&bytes, position, Some((self.storage(), &to)))?;
                     position += bytes.len() as u64;
                 }
             }
         }
-        self.storage.sync(&to)
+        self.storage().sync(&to)
     }
 }
 
@@ -309,7 +305,7 @@ impl Examination {
     pub fn mend(self, pieces: &[(u64, &[u8])]) -> Result<PathBuf> {
         let Examination { names, name, key, findings, source, lock, .. } = self;
         let copies = names.keep_copies(&name)?;
-        let path = current_image_path(&names.places, &name);
+        let path = current_image_path(names.places(), &name);
         match source {
             Source::Image | Source::Rescue => {}
             Source::ImageWithout(header) => {
@@ -317,7 +313,7 @@ impl Examination {
                 let file = file.map_err(RegionError::io("open", &path))?;
                 for slot in 0..2 {
                     let header = Header { sequence: slot + 1, ..header.clone() };
-                    let written = names.storage.write_at(&file, &header.encode(), slot * SLOT_BYTES as u64);
+                    let written = names.storage().write_at(&file, &header.encode(), slot * SLOT_BYTES as u64);
                     written.map_err(RegionError::io("write the header of", &path))?;
                 }
             }
@@ -335,42 +331,6 @@ impl Examination {
         region.rewrite(pieces)?;
         region.close()?;
         Ok(copies)
-    }
-}
-
-impl Region {
-    /// Replaces pieces of the data of a region that is not mapped, all or nothing, also under SIGKILL.
-    fn rewrite(&mut self, pieces: &[(u64, &[u8])]) -> Result<()> {
-        if pieces.is_empty() {
-            return Ok(());
-        }
-        let path = self.redo_path();
-        let failed = || RegionError::io("write", &path);
-        let ranges: Vec<_> =
-            pieces.iter().map(|(offset, bytes)| *offset..*offset + bytes.len() as u64).collect();
-        self.claim_order()?;
-        let outlives_boot = self.image.outlives_boot;
-        let mut log = Redo::open(&*self.storage, path.clone(), outlives_boot).map_err(failed())?;
-        let bytes_of = |range: &std::ops::Range<u64>| {
-            let found = pieces.binary_search_by_key(&range.start, |(offset, _)| *offset);
-            found.map_or(&[] as &[u8], |index| pieces[index].1)
-        };
-        log.write(&*self.storage, &self.image.header, &ranges, bytes_of).map_err(failed())?;
-        // It counts from here on; the next open would finish it.
-        self.poisoned = true;
-        for (offset, bytes) in pieces {
-            let written = self.storage.write_at(&self.image.file, bytes, DATA_OFFSET + offset);
-            written.map_err(RegionError::io("write", &self.image.path))?;
-        }
-        if outlives_boot {
-            let synced = self.storage.sync_data(&self.image.file);
-            synced.map_err(RegionError::io("make durable", &self.image.path))?;
-        }
-        log.clear(&*self.storage).map_err(failed())?;
-        self.poisoned = false;
-        self.redo = Some(log);
-        self.note_pending(&ranges);
-        Ok(())
     }
 }
 

@@ -13,33 +13,31 @@
 #![forbid(unsafe_code)]
 
 mod naming;
-mod note;
 
-use std::fs::File;
-use std::io::ErrorKind;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-use holdfast_sys::file::private_options;
-use holdfast_sys::lock::{FileLock, LockMode, LockOutcome};
-use serde::Serialize;
-use zerocopy::IntoBytes;
-
-use crate::care::medium::{current_image_path, redo_paths};
 pub use crate::care::rescue::naming::Replaced;
-pub(crate) use crate::care::rescue::note::open_rescue;
-use crate::care::rescue::note::{NOTE_OFFSET, Note};
 use crate::care::settle::checksum_of;
 use crate::error::{RegionError, Remedy, Result};
-use crate::media::files::{journal_path, rescue_lock_path, rescue_path, rescue_temporary_path};
+use crate::media::files::{journal_path, rescue_lock_path, rescue_temporary_path};
 use crate::media::format::{DATA_OFFSET, FileState, Header};
 use crate::media::image::{Backing, BuildError, FileFault, Image};
 use crate::media::redo;
 use crate::media::sparse::{CopyError, DataSum, sum_and_copy};
 use crate::name::RegionName;
 use crate::names::namespace::NameSpace;
-use crate::store::base::{open_base, target_error, verify_base};
+use crate::names::places::{current_image_path, redo_paths};
+use crate::store::base::{open_base, target_error};
+use crate::store::rescue::{NOTE_OFFSET, Note, open_rescue};
 use crate::store::stored::Stored;
+use crate::store::stored::position;
+use crate::store::stored::position_of;
+use holdfast_sys::file::private_options;
+use holdfast_sys::lock::{FileLock, LockMode, LockOutcome};
+use serde::Serialize;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
 
 /// How long somebody else may take to make a copy in the same store.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
@@ -212,7 +210,7 @@ impl NameSpace {
 
     /// One copy at a time: they share a temporary name.
     fn lock_rescues(&self, name: &RegionName) -> Result<FileLock> {
-        let path = rescue_lock_path(self.places.store());
+        let path = rescue_lock_path(self.places().store());
         let started = Instant::now();
         loop {
             let outcome = FileLock::acquire(&path, LockMode::Exclusive, PAUSE);
@@ -228,13 +226,13 @@ impl NameSpace {
 
     /// The image, with the header that an opener would go by.
     fn image_to_rescue(&self, name: &RegionName) -> Result<Option<Image>> {
-        let path = current_image_path(&self.places, name);
+        let path = current_image_path(self.places(), name);
         let mut image = match Image::open(path.clone(), name, false) {
             Ok(image) => image,
             Err(FileFault::Missing) => return Ok(None),
             Err(fault) => return Err(fault.into_error(&path, Remedy::RestoreFile { path: path.clone() })),
         };
-        image.outlives_boot = self.places.images_outlive_boot(image.header.medium);
+        image.outlives_boot = self.places().images_outlive_boot(image.header.medium);
         // What a reset tore must not come back as a copy.
         if self.is_void(&image) {
             return Ok(None);
@@ -250,7 +248,7 @@ impl NameSpace {
     fn seen_in_store(&self, image: &Header) -> (u64, u64) {
         let known = (image.checkpoint_count, image.journal_sequence);
         for _ in 0..LOOKS_MAX {
-            match Stored::open(self.places.store(), &image.name) {
+            match Stored::open(self.places().store(), &image.name) {
                 Ok(Some(stored)) if stored.base.header.uuid == image.uuid => {
                     return known.max(position(&stored));
                 }
@@ -265,11 +263,11 @@ impl NameSpace {
     /// Makes durable what the stopped writer had appended. A copy that knows of a record which a power cut then takes away
     /// would be taken for as new as another record with the same number.
     fn sync_journal(&self, name: &RegionName) -> Result<()> {
-        let path = journal_path(self.places.store(), name);
+        let path = journal_path(self.places().store(), name);
         match private_options().read(true).open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             opened => opened
-                .and_then(|journal| self.storage.sync_data(&journal))
+                .and_then(|journal| self.storage().sync_data(&journal))
                 .map_err(RegionError::io("make durable", path)),
         }
     }
@@ -279,9 +277,11 @@ impl NameSpace {
         if self.publication_of(image).is_some() {
             return Ok(None);
         }
-        let (store, header) = (self.places.store(), &image.header);
+        let (store, header) = (self.places().store(), &image.header);
         let is_like = |other: &Header| {
-            other.uuid == header.uuid && other.backed_bytes == header.backed_bytes && of(other) == seen
+            other.uuid == header.uuid
+                && other.backed_bytes == header.backed_bytes
+                && position_of(other) == seen
         };
         let rescue = open_rescue(store, &header.name).ok().filter(|rescue| is_like(&rescue.header));
         let base = open_base(store, &header.name).ok().filter(|base| is_like(&base.header));
@@ -297,7 +297,7 @@ impl NameSpace {
     /// A publication that a stopped writer has begun: it counts, and the image has perhaps a part of it.
     fn publication_of(&self, image: &Image) -> Option<File> {
         let counts = |path: &PathBuf| redo::counts(path, &image.header);
-        let path = redo_paths(&self.places, &image.header.name).into_iter().find(counts)?;
+        let path = redo_paths(self.places(), &image.header.name).into_iter().find(counts)?;
         private_options().read(true).open(path).ok()
     }
 
@@ -308,7 +308,7 @@ impl NameSpace {
         (checkpoint_count, journal_sequence): (u64, u64),
         may_change: bool,
     ) -> Result<Option<(Image, DataSum)>> {
-        let (store, storage) = (self.places.store(), &*self.storage);
+        let (store, storage) = (self.places().store(), self.storage());
         let header = Header {
             state: FileState::Open,
             continued: true,
@@ -350,82 +350,6 @@ impl NameSpace {
         }
         Ok(Some((built, written)))
     }
-
-    /// The rescue copy, if it is newer than what is stored and whole. The caller holds the name's lock, and there is no
-    /// image.
-    pub(crate) fn rescue_that_counts(
-        &self,
-        name: &RegionName,
-        stored: Option<&Stored>,
-    ) -> Result<Option<Image>> {
-        let path = rescue_path(self.places.store(), name);
-        let fail = |fault: FileFault| fault.into_error(&path, Remedy::RestoreFile { path: path.clone() });
-        let whole = match (open_rescue(self.places.store(), name), stored) {
-            (Err(FileFault::Missing), _) => return Ok(None),
-            (Ok(rescue), Some(stored)) if !goes_on_from(&rescue.header, stored) => return Ok(None),
-            // Without a base file the copy is all that there is.
-            (Ok(rescue), None) => return Ok(Some(rescue)),
-            (Err(fault), None) => return Err(fail(fault)),
-            // Whatever is wrong with it, what was committed is in the store.
-            (Err(_), Some(_)) => None,
-            (Ok(rescue), Some(_)) => verify_base(&rescue, None).is_ok().then_some(rescue),
-        };
-        Ok(whole)
-    }
-
-    /// Builds an image from a copy. It owes the store a checkpoint, and until that is there the copy stays.
-    pub(crate) fn open_rescued(&self, rescue: &Image, stored: Option<&Stored>) -> Result<Image> {
-        let base = stored.map_or(&rescue.header, |stored| &stored.base.header);
-        let header = Header {
-            state: FileState::Open,
-            image_generation: rescue.header.image_generation.max(base.image_generation).saturating_add(1),
-            data_checksum: 0,
-            continued: false,
-            journal_sequence: 0,
-            // A limit changes without a checkpoint.
-            limit_bytes: base.limit_bytes,
-            ..rescue.header.clone()
-        };
-        self.build_image(header, |file| verify_base(rescue, Some((&*self.storage, file))))
-    }
-
-    /// The base file or, where there is none yet, the rescue copy.
-    pub(crate) fn base_or_rescue(&self, name: &RegionName) -> Result<Image> {
-        match self.base(name)? {
-            Some(base) => Ok(base),
-            None => self.rescue_that_counts(name, None)?.ok_or_else(|| self.not_found(name)),
-        }
-    }
-
-    /// Removes the copy, durably, if there is one.
-    pub(crate) fn remove_rescue(&self, name: &RegionName) -> Result<()> {
-        let path = rescue_path(self.places.store(), name);
-        if path.symlink_metadata().is_err() {
-            return Ok(());
-        }
-        self.remove_file(&path)?;
-        self.sync_store()
-    }
-}
-
-/// The newest checkpoint and record of what is stored.
-fn position(stored: &Stored) -> (u64, u64) {
-    let sequence = stored.journal.as_ref().map_or(0, |journal| journal.extent.last_sequence);
-    (stored.base.header.checkpoint_count, sequence)
-}
-
-/// The same as a header says it.
-fn of(header: &Header) -> (u64, u64) {
-    (header.checkpoint_count, header.journal_sequence)
-}
-
-/// Whether a copy holds everything that is stored, and can take its place.
-fn goes_on_from(rescue: &Header, stored: &Stored) -> bool {
-    let base = &stored.base.header;
-    rescue.uuid == base.uuid
-        && rescue.owner_fingerprint == base.owner_fingerprint
-        && rescue.backed_bytes <= base.limit_bytes
-        && position(stored) <= of(rescue)
 }
 
 fn read_error(error: CopyError, image: &Image) -> RegionError {

@@ -21,12 +21,12 @@ use crate::media::image::{Backing, BuildError, Image};
 use crate::media::journal::continued_checkpoint;
 use crate::media::sparse::{CopyError, DataSum, sum_and_copy};
 use crate::name::RegionName;
-use crate::names::commit::{adoptable, next_base_header};
 use crate::names::key::OwnerKey;
+use crate::names::key::check_key;
 use crate::names::namespace::NameSpace;
-use crate::names::opening::check_key;
 use crate::store::base::{open_base, target_error, verify_base, write_base};
 use crate::store::stored::Stored;
+use crate::store::stored::{adoptable, next_base_header};
 
 /// A region that nobody writes, with a base that is up to date.
 pub(crate) struct Settled {
@@ -53,7 +53,7 @@ impl NameSpace {
     /// As [`NameSpace::settle`], under a lock that the caller holds.
     pub(crate) fn settle_locked(&self, name: &RegionName, key: &OwnerKey) -> Result<(Option<Image>, Image)> {
         let Some(image) = self.image(name, LockMode::Exclusive)? else {
-            let stored = Stored::open(self.places.store(), name)?;
+            let stored = Stored::open(self.places().store(), name)?;
             if let Some(rescue) = self.rescue_that_counts(name, stored.as_ref())? {
                 check_key(name, rescue.header.owner_fingerprint, key)?;
                 return self.settle_image(name, key);
@@ -69,7 +69,7 @@ impl NameSpace {
         if in_order
             // A record that is known to be durable was appended to a journal: without it the base is an older state.
             && image.header.journal_sequence == 0
-            && let Some(stored) = adoptable(self.places.store(), &image.header)
+            && let Some(stored) = adoptable(self.places().store(), &image.header)
             && !stored.is_continued()
             && stored.backed_bytes() == image.header.backed_bytes
             && !stored.base.slot_damaged
@@ -84,11 +84,11 @@ impl NameSpace {
     fn settle_image(&self, name: &RegionName, key: &OwnerKey) -> Result<(Option<Image>, Image)> {
         // Opening knows what a crash and a damaged slot mean for the header, and finishes publications.
         let (mut image, _, _) = self.open_locked(name, key)?.ok_or_else(|| self.not_found(name))?;
-        let store = self.places.store();
+        let store = self.places().store();
         let header = next_base_header(store, &image.header);
-        let (_, header) = write_base(&*self.storage, &image.file, header, store)?;
+        let (_, header) = write_base(self.storage(), &image.file, header, store)?;
         self.remove_file(&journal_path(store, name))?;
-        let written = image.change_header(&*self.storage, |image| {
+        let written = image.change_header(self.storage(), |image| {
             image.checkpoint_count = header.checkpoint_count;
             image.journal_sequence = 0;
             image.state = FileState::Clean;
@@ -100,7 +100,7 @@ impl NameSpace {
 
     /// Makes one base of a base and the journal that continues it, without going through the pool.
     pub(crate) fn fold_in_store(&self, stored: &Stored) -> Result<Image> {
-        let (store, old) = (self.places.store(), &stored.base.header);
+        let (store, old) = (self.places().store(), &stored.base.header);
         // Also one that is not folded, because it is no use, must be stale beside the new base.
         let journal = continued_checkpoint(&journal_path(store, &old.name));
         let header = Header {
@@ -112,7 +112,7 @@ impl NameSpace {
         };
         let data_bytes = header.backed_bytes;
         let built = self.build_in_store(store, header, |file, header| {
-            stored.copy_to(&*self.storage, file)?;
+            stored.copy_to(self.storage(), file)?;
             header.data_checksum = checksum_of(file, data_bytes)?.checksum;
             Ok(())
         })?;
@@ -128,14 +128,14 @@ impl NameSpace {
         header: Header,
         fill: impl FnOnce(&File, &mut Header) -> std::result::Result<(), BuildError>,
     ) -> Result<Image> {
-        remove_temporaries(&*self.storage, directory, &header.name)?;
+        remove_temporaries(self.storage(), directory, &header.name)?;
         let temporary = temporary_path(directory, &header.name);
         let data_bytes = header.backed_bytes;
-        let failed = |error| target_error(&*self.storage, error, &temporary, directory, data_bytes);
-        let built = Image::build(&*self.storage, temporary.clone(), header, Backing::Holes, fill);
+        let failed = |error| target_error(self.storage(), error, &temporary, directory, data_bytes);
+        let built = Image::build(self.storage(), temporary.clone(), header, Backing::Holes, fill);
         let built = built.map_err(failed)?;
-        if let Err(source) = self.storage.sync(&built.file) {
-            let _ = self.storage.remove(&temporary);
+        if let Err(source) = self.storage().sync(&built.file) {
+            let _ = self.storage().remove(&temporary);
             return Err(failed(BuildError::Target { step: "make durable", source }));
         }
         Ok(built)
@@ -148,20 +148,20 @@ impl NameSpace {
         directory: &Path,
         path: PathBuf,
     ) -> Result<Image> {
-        if let Err(source) = built.rename(&*self.storage, path.clone()) {
-            let _ = self.storage.remove(&built.path);
+        if let Err(source) = built.rename(self.storage(), path.clone()) {
+            let _ = self.storage().remove(&built.path);
             return Err(RegionError::Io { step: "rename", path, source });
         }
-        self.storage.sync_directory(directory).map_err(RegionError::io("make durable", directory))?;
+        self.storage().sync_directory(directory).map_err(RegionError::io("make durable", directory))?;
         Ok(built)
     }
 
     /// Fills a new file with the verified data of a base file: by sharing its blocks where the file system can,
     /// else by a copy that keeps the holes.
     pub(crate) fn fill_from(&self, base: &Image, target: &File) -> std::result::Result<(), BuildError> {
-        match self.storage.share_blocks(&base.file, target) {
+        match self.storage().share_blocks(&base.file, target) {
             Ok(()) => verify_base(base, None),
-            Err(_) => verify_base(base, Some((&*self.storage, target))),
+            Err(_) => verify_base(base, Some((self.storage(), target))),
         }
     }
 }

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::error::snapshot::SnapshotError;
 use std::fmt;
 use std::fs::DirBuilder;
 use std::io;
@@ -23,7 +24,6 @@ use holdfast_sys::lock::{FileLock, LockMode};
 use holdfast_sys::mapping::Reservation;
 use serde::Serialize;
 
-use crate::care::medium::{current_image_path, redo_paths};
 use crate::error::{ErrorKind, RegionError, Remedy, Result};
 use crate::image::memory::ReadOnlyData;
 use crate::media::files::{base_path, journal_path, names_in, snapshot_path, snapshots_path};
@@ -32,45 +32,12 @@ use crate::media::image::{FileFault, Image};
 use crate::media::journal::continued_checkpoint;
 use crate::media::redo;
 use crate::name::RegionName;
-use crate::names::compartments::{is_workers_key, parent_only};
 use crate::names::key::OwnerKey;
+use crate::names::key::check_key;
 use crate::names::namespace::NameSpace;
-use crate::names::opening::check_key;
+use crate::names::places::{current_image_path, redo_paths};
+use crate::names::quotas::{is_workers_key, parent_only};
 use crate::store::base::{open_base, verify_base};
-
-/// Why a snapshot cannot be had under a tag.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SnapshotError {
-    /// There is no such snapshot.
-    #[error("the heap {name:?} has no snapshot {tag:?}{}", tags_text(tags))]
-    Missing {
-        /// Name of the region.
-        name: String,
-        /// The tag asked for.
-        tag: String,
-        /// Tags that there are.
-        tags: Vec<String>,
-    },
-    /// There is one already, and snapshots never change.
-    #[error(
-        "the heap {name:?} has a snapshot {tag:?} already; choose another tag, or remove it with \
-         `holdfast heap rm --snapshot {tag} {name}`"
-    )]
-    Exists {
-        /// Name of the region.
-        name: String,
-        /// The tag asked for.
-        tag: String,
-    },
-}
-
-fn tags_text(tags: &[String]) -> String {
-    match tags {
-        [] => "; take one with `holdfast heap snapshot`".to_owned(),
-        tags => format!("; there are: {}", tags.join(", ")),
-    }
-}
 
 /// A snapshot, described without reading its data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -144,7 +111,7 @@ impl NameSpace {
 
     fn snapshot_of(&self, base: &Image, tag: &RegionName) -> Result<SnapshotSummary> {
         let name = &base.header.name;
-        let store = self.places.store();
+        let store = self.places().store();
         let (directory, path) = (snapshots_path(store, name), snapshot_path(store, name, tag));
         if path.symlink_metadata().is_ok() {
             return Err(SnapshotError::Exists { name: name.to_string(), tag: tag.to_string() }.into());
@@ -153,7 +120,7 @@ impl NameSpace {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
             made.map_err(RegionError::io("create", &directory))?;
             for parent in [store.to_owned(), store.join("snapshots")] {
-                self.storage.sync_directory(&parent).map_err(RegionError::io("make durable", parent))?;
+                self.storage().sync_directory(&parent).map_err(RegionError::io("make durable", parent))?;
             }
         }
         let header = Header { continued: false, ..base.header.clone() };
@@ -167,7 +134,7 @@ impl NameSpace {
     /// # Errors
     /// `NotFound` when there is neither region nor snapshot, `Io`.
     pub fn snapshots(&self, name: &RegionName) -> Result<Vec<SnapshotSummary>> {
-        let tags = names_in(&snapshots_path(self.places.store(), name), "base")?;
+        let tags = names_in(&snapshots_path(self.places().store(), name), "base")?;
         if tags.is_empty() && !self.exists(name) {
             return Err(self.not_found(name));
         }
@@ -177,7 +144,7 @@ impl NameSpace {
     }
 
     fn snapshot_summary(&self, name: &RegionName, tag: RegionName) -> SnapshotSummary {
-        let path = snapshot_path(self.places.store(), name, &tag);
+        let path = snapshot_path(self.places().store(), name, &tag);
         let metadata = path.symlink_metadata().ok();
         let (header, damaged) = match Image::open(path.clone(), name, false) {
             Ok(image) => (Some(image.header), None),
@@ -197,7 +164,7 @@ impl NameSpace {
     }
 
     fn snapshot_file(&self, name: &RegionName, tag: &RegionName) -> Result<Image> {
-        let path = snapshot_path(self.places.store(), name, tag);
+        let path = snapshot_path(self.places().store(), name, tag);
         Image::open(path.clone(), name, false).map_err(|fault| match fault {
             FileFault::Missing => match self.snapshots(name) {
                 Err(error) => error,
@@ -264,7 +231,7 @@ impl NameSpace {
                 Err(error) => return Err(error),
             }
         }
-        let store = self.places.store();
+        let store = self.places().store();
         let found = settled.as_ref().map(|(_, base)| &base.header);
         let mut header = self.header_after(&snapshot.header, found);
         // Of a damaged region, what can still be read.
@@ -281,12 +248,12 @@ impl NameSpace {
         }
         let built = self.build_in_store(store, header, |file, _| self.fill_from(&snapshot, file))?;
         let (names, built) = self.still_fits(built, current.as_ref())?;
-        let (image, base) = (current_image_path(&self.places, name), base_path(store, name));
+        let (image, base) = (current_image_path(self.places(), name), base_path(store, name));
         if settled.is_some() {
             // Base and image hold the same: without the image the region is still the old one, and with the
             // rename it is the restored one. The other way round, the old image would hide the new base.
             if let Err(error) = self.remove_image_durably(name, &image) {
-                let _ = self.storage.remove(&built.path);
+                let _ = self.storage().remove(&built.path);
                 return Err(error);
             }
             self.publish_in_store(built, store, base)?;
@@ -324,7 +291,7 @@ impl NameSpace {
         match locked {
             Ok(names) => Ok((names, built)),
             Err(error) => {
-                let _ = self.storage.remove(&built.path);
+                let _ = self.storage().remove(&built.path);
                 Err(error)
             }
         }
@@ -333,15 +300,15 @@ impl NameSpace {
     /// The header of a restored base. Checkpoints and images count on from whatever is left of the region, also
     /// of one that was removed or damaged, so that no journal and no redo log of an earlier state fits.
     fn header_after(&self, snapshot: &Header, settled: Option<&Header>) -> Header {
-        let (store, name) = (self.places.store(), &snapshot.name);
+        let (store, name) = (self.places().store(), &snapshot.name);
         let image =
-            Image::open(current_image_path(&self.places, name), name, false).ok().map(|image| image.header);
+            Image::open(current_image_path(self.places(), name), name, false).ok().map(|image| image.header);
         let base = open_base(store, name).ok().map(|base| base.header);
         let headers = || [Some(snapshot), settled, image.as_ref(), base.as_ref()].into_iter().flatten();
         let checkpoints = headers().map(|header| header.checkpoint_count);
         let checkpoint = checkpoints.chain(continued_checkpoint(&journal_path(store, name))).max();
         let generations = headers().map(|header| header.image_generation);
-        let logs = redo_paths(&self.places, name);
+        let logs = redo_paths(self.places(), name);
         let generation = generations.chain(logs.iter().filter_map(|path| redo::generation(path))).max();
         Header {
             checkpoint_count: checkpoint.unwrap_or(0).saturating_add(1),
@@ -358,14 +325,16 @@ impl NameSpace {
         self.remove_stale_images(name)?;
         self.remove_file(image)?;
         self.remove_redo_logs(name)?;
-        let images = image.parent().unwrap_or(self.places.pool());
-        self.storage.sync_directory(images).map_err(RegionError::io("make durable", images))
+        let images = image.parent().unwrap_or(self.places().pool());
+        self.storage().sync_directory(images).map_err(RegionError::io("make durable", images))
     }
 
     /// Whoever may replace a damaged region owns what of it can still be read.
     fn check_owner_of_rest(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
-        let owners =
-            [self.image(name, LockMode::Exclusive).ok().flatten(), open_base(self.places.store(), name).ok()];
+        let owners = [
+            self.image(name, LockMode::Exclusive).ok().flatten(),
+            open_base(self.places().store(), name).ok(),
+        ];
         owners.into_iter().flatten().try_for_each(|file| check_key(name, file.header.owner_fingerprint, key))
     }
 
@@ -374,7 +343,7 @@ impl NameSpace {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let free = (now..).filter_map(|second| RegionName::parse(&format!("before-restore-{second}")).ok());
         let taken =
-            |tag: &RegionName| snapshot_path(self.places.store(), name, tag).symlink_metadata().is_ok();
+            |tag: &RegionName| snapshot_path(self.places().store(), name, tag).symlink_metadata().is_ok();
         free.take(1 << 20).find(|tag| !taken(tag)).unwrap_or_else(|| name.clone())
     }
 
@@ -386,9 +355,9 @@ impl NameSpace {
     pub fn remove_snapshot(&self, name: &RegionName, key: &OwnerKey, tag: &RegionName) -> Result<()> {
         let snapshot = self.snapshot_file(name, tag)?;
         check_key(name, snapshot.header.owner_fingerprint, key)?;
-        self.storage.remove(&snapshot.path).map_err(RegionError::io("remove", &snapshot.path))?;
-        let directory = snapshots_path(self.places.store(), name);
-        self.storage.sync_directory(&directory).map_err(RegionError::io("make durable", &directory))?;
+        self.storage().remove(&snapshot.path).map_err(RegionError::io("remove", &snapshot.path))?;
+        let directory = snapshots_path(self.places().store(), name);
+        self.storage().sync_directory(&directory).map_err(RegionError::io("make durable", &directory))?;
         match std::fs::remove_dir(&directory) {
             // Others are left.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use holdfast_sys::lock::{LockMode, recorded_holder};
 use serde::Serialize;
 
-use crate::care::medium::Medium;
 use crate::error::{RegionError, Result};
 use crate::media::files::{builder_of, copies_directory, lock_path};
+use crate::media::medium::Medium;
 use crate::name::RegionName;
 use crate::names::namespace::NameSpace;
 
@@ -54,10 +54,10 @@ impl NameSpace {
     /// # Errors
     /// `Io` when a directory cannot be listed.
     pub fn leftovers(&self) -> Result<Vec<Leftover>> {
-        let (pool, store) = (self.places.pool(), self.places.store());
+        let (pool, store) = (self.places().pool(), self.places().store());
         let mut found = Vec::new();
         let mut directories =
-            vec![pool.to_owned(), self.places.images(Medium::File).to_owned(), store.to_owned()];
+            vec![pool.to_owned(), self.places().images(Medium::File).to_owned(), store.to_owned()];
         directories.extend(entries(&store.join("snapshots"))?);
         for path in directories.iter().filter(|path| path.is_dir()).map(|path| entries(path)) {
             for path in path? {
@@ -101,7 +101,7 @@ impl NameSpace {
             return Ok(());
         }
         // The lock file is new, or as needless as what it was for.
-        lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places.pool(), &leftover.name)))
+        lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places().pool(), &leftover.name)))
     }
 }
 

@@ -19,6 +19,7 @@ use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::care::settle::checksum_of;
+use crate::error::stream::StreamError;
 use crate::error::{RegionError, Remedy, Result};
 use crate::media::files::{base_path, journal_path, lock_path};
 use crate::media::format::{DATA_OFFSET, FileState, Header};
@@ -28,9 +29,8 @@ use crate::name::RegionName;
 use crate::names::key::OwnerKey;
 use crate::names::namespace::NameSpace;
 use crate::names::reader::RegionReader;
-use crate::names::region::no_room;
 use crate::store::stream::{
-    BLOCK_BYTES_MAX, Part, StreamError, StreamHeader, StreamReader, write_end, write_header, write_pages,
+    BLOCK_BYTES_MAX, Part, StreamHeader, StreamReader, write_end, write_header, write_pages,
 };
 
 /// What was exported, imported or copied.
@@ -155,12 +155,13 @@ impl NameSpace {
 
     /// Whether an image of this size could be made, on one medium or the other.
     fn check_room(&self, needed_bytes: u64) -> Result<()> {
-        let places = [self.places.pool(), self.places.home()];
-        let room_bytes = places.map(|path| self.storage.available_bytes(path).unwrap_or(0)).into_iter().max();
+        let places = [self.places().pool(), self.places().home()];
+        let room_bytes =
+            places.map(|path| self.storage().available_bytes(path).unwrap_or(0)).into_iter().max();
         if room_bytes.is_some_and(|room_bytes| needed_bytes <= room_bytes) {
             return Ok(());
         }
-        Err(no_room(&*self.storage, &self.places, self.medium, needed_bytes, None))
+        Err(self.no_room(self.medium(), needed_bytes, None))
     }
 
     /// Compartments are never made from anything else.
@@ -176,7 +177,7 @@ impl NameSpace {
         bytes: &[u8],
         offset: u64,
     ) -> std::result::Result<(), BuildError> {
-        let written = sparse::write_pages(bytes, DATA_OFFSET + offset, Some((&*self.storage, file)));
+        let written = sparse::write_pages(bytes, DATA_OFFSET + offset, Some((self.storage(), file)));
         written.map(drop).map_err(|source| BuildError::Target { step: "write", source })
     }
 
@@ -193,7 +194,7 @@ impl NameSpace {
         let made = self.make_locked(name, key, origin, fill);
         if made.is_err() && !self.exists(name) {
             // The lock file is new, too.
-            lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places.pool(), name)))?;
+            lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places().pool(), name)))?;
         }
         made
     }
@@ -221,14 +222,14 @@ impl NameSpace {
             name: name.clone(),
             continued: true,
             journal_sequence: 0,
-            medium: self.medium,
+            medium: self.medium(),
             boot: [0; 16],
             ordered: false,
         };
         // What a region that had the name may have left could not be applied to this one, but could be in its way.
-        self.remove_file(&journal_path(self.places.store(), name))?;
+        self.remove_file(&journal_path(self.places().store(), name))?;
         self.remove_redo_logs(name)?;
-        let store = self.places.store();
+        let store = self.places().store();
         let mut pages = 0;
         let built = self.build_in_store(store, header, |file, header| {
             let expected = fill(file)?;

@@ -107,6 +107,10 @@ pub(crate) fn in_units(bytes: u64) -> String {
     }
 }
 
+pub(crate) fn near_text(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!(" (near names: {})", near.join(", ")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::in_units;

@@ -7,13 +7,10 @@
 
 #![forbid(unsafe_code)]
 
+use crate::media::sparse::PAGE_BYTES;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-
-use crate::error::{RegionError, Result};
-use crate::media::sparse::PAGE_BYTES;
-use crate::names::region::Region;
 
 /// Whether to begin tracking a mapping that is not tracked. A tracked mapping is made of small pages, so it begins
 /// with the first commit of a session that goes on, and not at its end.
@@ -31,51 +28,6 @@ pub trait DirtySource: fmt::Debug + Send + Sync {
     /// # Errors
     /// What the kernel reports; everything then counts as stored to.
     fn take(&mut self) -> io::Result<Vec<Range<u64>>>;
-}
-
-impl Region {
-    /// From now on, ask `source` which pages were stored to, instead of the kernel. It must know of all stores since
-    /// the last checkpoint, or the caller must not have stored yet.
-    pub fn set_dirty_source(&mut self, source: Box<dyn DirtySource>) {
-        self.dirty_source = Some(source);
-    }
-
-    /// The byte ranges of the data area (page-aligned, in order, apart from each other) that may have been
-    /// stored to since the last call. Where nobody tracked them that is nothing, or everything.
-    ///
-    /// # Errors
-    /// `Io`; the region then counts as stored to everywhere.
-    pub(crate) fn take_dirty(&mut self, tracking: Tracking) -> Result<Vec<Range<u64>>> {
-        let Some(mapped) = &mut self.mapped else { return Ok(Vec::new()) };
-        // To protect the whole mapping would cost more than to look through it.
-        if self.dirty_source.is_some() || !mapped.tracks_by_itself() {
-            if !mapped.is_dirty() {
-                return Ok(Vec::new());
-            }
-            // A store that slips in after this makes the region dirty again; one before it is in the answer.
-            if let Err(source) = mapped.rearm() {
-                self.owed = true;
-                return Err(RegionError::Io { step: "watch", path: self.image.path.clone(), source });
-            }
-        }
-        let taken = match &mut self.dirty_source {
-            Some(source) => source.take().map(Some),
-            None => self.take_tracked(tracking == Tracking::Begin),
-        };
-        let backed_bytes = self.backed_bytes();
-        match taken {
-            Ok(Some(ranges)) => Ok(merged(ranges, backed_bytes)),
-            Ok(None) => Ok(std::iter::once(0..backed_bytes).collect()),
-            Err(source) => {
-                self.owed = true;
-                Err(RegionError::Io {
-                    step: "find the changed pages of",
-                    path: self.image.path.clone(),
-                    source,
-                })
-            }
-        }
-    }
 }
 
 /// Whole pages below `backed_bytes`, in order, without overlap.

@@ -15,30 +15,34 @@
 
 #![allow(unsafe_code, reason = "mapping a file is what this module is for")]
 
+use crate::media::sharing::Sharing;
+use crate::media::sharing::map_file;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::image::private::PrivateMapping;
+use crate::media::format::DATA_OFFSET;
+use crate::media::journal::PageSource;
 use holdfast_sys::dirty::{DirtyTracker, Kind, Mapping, choose};
 use holdfast_sys::fault::{ReadWatch, WriteWatch};
 use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed};
 use holdfast_sys::window::ClaimError;
+use serde::Serialize;
 
-use crate::error::{RegionError, Result};
-use crate::image::address::{address_space, claim};
-use crate::image::private::PrivateMapping;
-use crate::media::format::DATA_OFFSET;
-use crate::media::journal::PageSource;
-use crate::names::atomic::Consistency;
-use crate::names::region::Region;
-
-mod read_only;
-mod sharing;
-
-pub(crate) use read_only::ReadOnlyData;
-pub(crate) use sharing::{Sharing, map_file};
+/// When stores to a region count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Consistency {
+    /// At once, each for itself: for programs that use transactions.
+    #[default]
+    Direct,
+    /// All together, when [`Region::publish`] is called: for programs that know nothing of transactions. Costs
+    /// a copy of each page that is stored to.
+    Atomic,
+}
 
 /// What the fault handler calls; it must be async-signal-safe.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
@@ -188,7 +192,7 @@ impl MappedData {
 
     /// Reserves what lies behind, too, up to `limit` bytes in all. After an error the range is at least as long as it
     /// was.
-    pub(crate) fn reserve(&mut self, limit: usize) -> std::result::Result<(), ClaimError> {
+    pub(crate) fn reserve(&mut self, limit: usize) -> Result<(), ClaimError> {
         if limit > self.reserved {
             let Some(range) = &mut self.own_range else {
                 return Err(ClaimError::Refused(io::ErrorKind::Unsupported.into()));
@@ -378,102 +382,26 @@ impl Drop for MappedData {
     }
 }
 
-impl Region {
-    /// Maps the region at its own address, [`Region::address`], which is the same in every process, so data
-    /// may hold plain pointers. The first such mapping of a process reserves the addresses of all regions
-    /// ([`reserve_addresses`](crate::reserve_addresses)). A store to a region that may only be read is a SIGSEGV.
-    ///
-    /// # Errors
-    /// `AddressTaken` names what sits there; `AddressSpace`; `AlreadyMapped`; `Io`.
-    pub fn map_native(&mut self) -> Result<NonNull<u8>> {
-        self.check_mappable()?;
-        self.expect_stores()?;
-        let limit_bytes = self.limit_bytes();
-        let range = claim(self.address(), limit_bytes)?;
-        self.map_range(range)
+/// The data area of a file that nobody writes: for readers, who hold a lock that keeps writers out.
+pub(crate) struct ReadOnlyData(MappedData);
+
+impl ReadOnlyData {
+    /// Maps `backed` bytes of the data area of `file`, which must be open for reading only: then not even a
+    /// stray store can reach it.
+    pub(crate) fn map(range: Reservation, file: &File, backed: usize) -> io::Result<ReadOnlyData> {
+        MappedData::map_own(range, file, backed, (Mode::ReadOnly, Sharing::Ordinary), None).map(ReadOnlyData)
     }
 
-    fn map_range(&mut self, range: Reservation) -> Result<NonNull<u8>> {
-        let limit_bytes = self.limit_bytes();
-        let (file, notify) = (&self.image.file, self.lost_notify.clone());
-        let mapped = MappedData::map_own(range, file, self.backed(), self.mode(), notify)
-            .map_err(RegionError::io("map", &self.image.path))?;
-        let base = NonNull::new(mapped.base()).ok_or(RegionError::AddressesExhausted { limit_bytes })?;
-        self.set_mapped(mapped)?;
-        Ok(base)
+    /// The mapped bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `backed` bytes are mapped readable from `base` while `self` lives. The reader's lock keeps
+        // every writer of ours away; a page that a stranger cuts off is replaced by a readable one.
+        unsafe { std::slice::from_raw_parts(self.0.base, self.0.backed) }
     }
 
-    /// As [`Region::map_native`], at any free address, for a program that follows no pointers in the region: a region that is open
-    /// for reading may be mapped any number of times in one process.
-    ///
-    /// # Errors
-    /// As [`Region::map_native`], whose address a region that is open for writing gets; but never `AddressTaken` for reading.
-    pub fn map_anywhere(&mut self) -> Result<NonNull<u8>> {
-        if !self.read_only {
-            return self.map_native();
-        }
-        self.check_mappable()?;
-        self.expect_stores()?;
-        let limit_bytes = self.limit_bytes();
-        let len =
-            usize::try_from(limit_bytes).map_err(|_| RegionError::AddressesExhausted { limit_bytes })?;
-        let range = Reservation::anywhere(len, 1).map_err(|source| address_space(limit_bytes, source))?;
-        self.map_range(range)
-    }
-
-    /// Maps the region at `base`: its backed bytes, shared, readable and (from the first store on, which is
-    /// noticed) writable. The rest of the limit stays inaccessible until [`Region::grow`].
-    ///
-    /// # Safety
-    /// `base` is page-aligned and starts [`Region::limit_bytes`] bytes of reserved, inaccessible address space of the
-    /// caller's (a later [`Region::set_limit`] wants no more of it). It stays reserved, and nobody else maps there,
-    /// until the region is unmapped or dropped; the range is then reserved and inaccessible again. No reference into it
-    /// may outlive that.
-    ///
-    /// # Errors
-    /// `AlreadyMapped`, `Io`.
-    pub unsafe fn map_into(&mut self, base: *mut u8) -> Result<()> {
-        self.check_mappable()?;
-        self.expect_stores()?;
-        // SAFETY: the caller's contract is that of `MappedData::map`, and growth is bounded by the limit.
-        let mapped = unsafe {
-            let (file, notify) = (&self.image.file, self.lost_notify.clone());
-            let limit = self.limit_bytes() as usize;
-            MappedData::map(base, file, self.backed(), limit, self.mode(), notify)
-                .map_err(RegionError::io("map", &self.image.path))?
-        };
-        self.set_mapped(mapped)
-    }
-
-    /// Maps what was allocated by growth, if the region is mapped at all.
-    pub(crate) fn map_growth(&mut self, backed_bytes: u64) -> io::Result<()> {
-        debug_assert!(backed_bytes <= self.limit_bytes());
-        match &mut self.mapped {
-            Some(mapped) => mapped.grow(&self.image.file, backed_bytes as usize),
-            None => Ok(()),
-        }
-    }
-
-    /// What was stored to since the last call, if the region is mapped and was tracked before.
-    pub(crate) fn take_tracked(&mut self, begin: bool) -> io::Result<Option<Vec<Range<u64>>>> {
-        self.mapped.as_mut().map_or(Ok(None), |mapped| mapped.take_dirty(begin))
-    }
-
-    fn mode(&self) -> (Mode, Sharing) {
-        // What only the store has is read from there, or from a copy of it.
-        let synchronous = !self.read_only && self.places.maps_synchronously(self.medium());
-        let sharing = if synchronous { Sharing::Synchronous } else { Sharing::Ordinary };
-        (if self.read_only { Mode::ReadOnly } else { Mode::Stores(self.consistency()) }, sharing)
-    }
-
-    /// How the mode `atomic` maps it.
-    pub(crate) fn atomic_mode(&self) -> (Mode, Sharing) {
-        (Mode::Stores(Consistency::Atomic), self.mode().1)
-    }
-
-    fn backed(&self) -> usize {
-        // At most the limit, whose reservation proves that it fits.
-        self.backed_bytes() as usize
+    /// Whether the file was found shorter than the mapping.
+    pub(crate) fn lost_backing(&self) -> bool {
+        self.0.lost_backing()
     }
 }
 

@@ -14,8 +14,8 @@ use std::ops::Range;
 
 use holdfast_sys::private::PrivatePages;
 
-use crate::image::memory::Sharing;
 use crate::media::format::DATA_OFFSET;
+use crate::media::sharing::Sharing;
 use crate::media::storage::Storage;
 use crate::media::view::FileView;
 

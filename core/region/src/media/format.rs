@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::care::medium::Medium;
+use crate::media::medium::Medium;
 use crate::name::RegionName;
 
 /// First bytes of every slot.

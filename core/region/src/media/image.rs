@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_sys::file::{effective_user, next_data, private_options, refused_link};
 
+use crate::error::place::PlaceError;
 use crate::error::{RegionError, Remedy};
 use crate::media::format::{
     DATA_OFFSET, FORMAT_VERSION, FileState, Header, HeaderFault, LIMIT_UNIT_BYTES, MAGIC, SLOT_BYTES,
@@ -24,7 +25,6 @@ use crate::media::format::{
 };
 use crate::media::storage::Storage;
 use crate::name::RegionName;
-use crate::names::places::PlaceError;
 
 /// Holes of a new file that are allocated one by one.
 const HOLES_MAX: usize = 64;

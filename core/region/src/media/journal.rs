@@ -31,13 +31,13 @@ pub(crate) use layout::{JOURNAL_HEADER_BYTES, JournalHeader};
 pub(crate) use reading::{Extent, ReadFault, Sizes, apply, examine, whole_records};
 pub(crate) use record::{PageSource, Record, Streamed, stream};
 
+use crate::error::place::PlaceError;
 use crate::error::{RegionError, Remedy, Result};
 use crate::media::files::{base_path, journal_path, remove_temporaries, temporary_path};
 use crate::media::format::{Header, HeaderFault};
 use crate::media::image::{FileFault, open_fault};
 use crate::media::storage::Storage;
 use crate::name::RegionName;
-use crate::names::places::PlaceError;
 
 /// A journal that continues the base it was looked up for, examined to its end.
 #[derive(Debug)]

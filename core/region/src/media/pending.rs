@@ -94,6 +94,49 @@ impl Pending {
     }
 }
 
+/// What was stored to an image that outlives the boot, and need not have reached memory.
+#[derive(Debug, Default)]
+pub(crate) struct Unwritten {
+    pages: Pending,
+    /// Nobody knows which.
+    all: bool,
+}
+
+impl Unwritten {
+    /// Nobody knows what a writer that died left in the caches.
+    pub(crate) fn unknown() -> Unwritten {
+        Unwritten { all: true, ..Unwritten::default() }
+    }
+
+    pub(crate) fn note(&mut self, bytes: Range<u64>) {
+        // Without memory to note them nobody knows which.
+        self.all |= self.pages.insert(bytes).is_err();
+    }
+
+    pub(crate) fn note_all(&mut self) {
+        self.all = true;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.all && self.pages.is_empty()
+    }
+
+    /// The bytes of the pages that are noted, whether or not there are others.
+    pub(crate) fn noted_bytes(&self) -> u64 {
+        self.pages.bytes()
+    }
+
+    /// The ranges that were stored to; none when it is not known which.
+    pub(crate) fn ranges(&self) -> Option<Vec<Range<u64>>> {
+        (!self.all).then(|| self.pages.ranges())
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.pages.clear();
+        self.all = false;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -149,3 +149,11 @@ impl Storage for KernelStorage {
         Ok(holdfast_sys::file::space(path)?.available_bytes)
     }
 }
+
+/// Whether the kernel says that there is no room, for this file system or this user.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}

@@ -15,8 +15,8 @@ use std::ops::Range;
 use holdfast_sys::fault::WriteWatch;
 use holdfast_sys::mapping::{HUGE_PAGE_BYTES, Prot, Reservation, map_none_fixed};
 
-use crate::image::memory::{Sharing, map_file};
 use crate::media::format::DATA_OFFSET;
+use crate::media::sharing::{Sharing, map_file};
 
 /// See the module.
 pub struct FileView {

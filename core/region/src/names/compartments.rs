@@ -15,19 +15,14 @@
 
 #![forbid(unsafe_code)]
 
-use holdfast_sys::lock::LockMode;
-
-use crate::care::medium::current_image_path;
-use crate::error::{RegionError, Result};
-use crate::media::format::Header;
+use crate::error::Result;
 use crate::name::RegionName;
-use crate::names::access::AccessError;
 use crate::names::key::OwnerKey;
+use crate::names::key::check_key;
 use crate::names::namespace::NameSpace;
-use crate::names::opening::check_key;
 use crate::names::region::Region;
 use crate::names::summary::{RegionSummary, summarize};
-use crate::store::stored::Stored;
+use holdfast_sys::lock::LockMode;
 
 impl NameSpace {
     /// Opens the compartment of a worker, or makes it with a limit of `quota_bytes` (rounded as in
@@ -61,7 +56,7 @@ impl NameSpace {
     /// `Io` when a directory cannot be listed.
     pub fn compartments(&self, parent: &RegionName) -> Result<Vec<RegionSummary>> {
         let names = self.compartment_names(parent)?;
-        Ok(names.iter().filter_map(|name| summarize(&self.places, name)).collect())
+        Ok(names.iter().filter_map(|name| summarize(self.places(), name)).collect())
     }
 
     /// Removes a region and all its compartments, if nobody has one of them. If the machine stops in the middle, each
@@ -88,96 +83,4 @@ impl NameSpace {
         }
         self.remove_locked(name, lock)
     }
-
-    pub(crate) fn compartment_names(&self, parent: &RegionName) -> Result<Vec<RegionName>> {
-        let is_child = |name: &RegionName| name.parent_and_worker().is_some_and(|(of, _)| of == *parent);
-        Ok(self.names()?.into_iter().filter(is_child).collect())
-    }
-
-    /// Refuses to leave compartments behind. The caller holds the lock on the name space.
-    pub(crate) fn check_no_compartments(&self, name: &RegionName) -> Result<()> {
-        let compartments = self.compartment_names(name)?;
-        match compartments.first() {
-            None => Ok(()),
-            Some(first) => Err(AccessError::HasCompartments {
-                name: name.to_string(),
-                count: compartments.len(),
-                first: first.to_string(),
-            }
-            .into()),
-        }
-    }
-
-    /// What the compartments of a region may grow to, in bytes, all or all but one. The caller holds the lock on the name
-    /// space.
-    pub(crate) fn given_out_bytes(&self, parent: &RegionName, but: Option<&RegionName>) -> Result<u64> {
-        let mut bytes = 0_u64;
-        for name in self.compartment_names(parent)?.iter().filter(|name| Some(*name) != but) {
-            bytes = bytes.saturating_add(self.header_of(name)?.limit_bytes);
-        }
-        Ok(bytes)
-    }
-
-    /// Whether a compartment, new or not, fits below its parent's limit with one of `limit_bytes`. The caller holds the
-    /// lock on the name space.
-    pub(crate) fn check_quota(
-        &self,
-        parent: &RegionName,
-        compartment: &RegionName,
-        limit_bytes: u64,
-    ) -> Result<()> {
-        let header = self.header_of(parent)?;
-        let backed_bytes = self.backed_bytes_of(&header)?;
-        let given_out_bytes = self.given_out_bytes(parent, Some(compartment))?;
-        let used_bytes = given_out_bytes.saturating_add(backed_bytes);
-        if used_bytes.saturating_add(limit_bytes) <= header.limit_bytes {
-            return Ok(());
-        }
-        Err(AccessError::NoQuotaLeft {
-            parent: parent.to_string(),
-            limit_bytes: header.limit_bytes,
-            used_bytes,
-            asked_bytes: limit_bytes,
-        }
-        .into())
-    }
-
-    /// How large a region is whose header in force this is. Without an image, only the journal may know how far it grew.
-    fn backed_bytes_of(&self, header: &Header) -> Result<u64> {
-        if current_image_path(&self.places, &header.name).exists() {
-            return Ok(header.backed_bytes);
-        }
-        let stored = Stored::open(self.places.store(), &header.name)?;
-        Ok(stored.map_or(header.backed_bytes, |stored| stored.backed_bytes().max(header.backed_bytes)))
-    }
-
-    /// Lets only the key of the parent set what a compartment may have.
-    pub(crate) fn check_sets_limit(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
-        if name.parent_and_worker().is_none() {
-            return Ok(());
-        }
-        let header = self.header_of(name)?;
-        check_key(name, header.owner_fingerprint, key)?;
-        if is_workers_key(&header, key) { Err(parent_only(name)) } else { Ok(()) }
-    }
-
-    /// What takes plain names only.
-    pub(crate) fn refuse_compartment(&self, name: &RegionName) -> Result<()> {
-        match name.parent_and_worker() {
-            Some(_) => Err(RegionError::from(AccessError::Compartment { name: name.to_string() })),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Whether a key that may use the region is but that of a compartment's worker.
-pub(crate) fn is_workers_key(header: &Header, key: &OwnerKey) -> bool {
-    let is_not_derived =
-        |(parent, worker)| key.for_compartment(&parent, &worker).fingerprint() != header.owner_fingerprint;
-    header.name.parent_and_worker().is_some_and(is_not_derived)
-}
-
-pub(crate) fn parent_only(name: &RegionName) -> RegionError {
-    let parent = name.parent_and_worker().map_or_else(|| name.to_string(), |(parent, _)| parent.to_string());
-    AccessError::ParentOnly { name: name.to_string(), parent }.into()
 }

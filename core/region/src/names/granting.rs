@@ -9,20 +9,16 @@
 
 #![forbid(unsafe_code)]
 
-use crate::care::medium::current_image_path;
-use crate::error::{RegionError, Remedy, Result};
+use crate::error::access::AccessError;
+use crate::error::{RegionError, Result};
 use crate::media::files::grants_path;
 use crate::media::format::Header;
-use crate::media::image::{FileFault, Image};
 use crate::name::RegionName;
-use crate::names::access::{Access, AccessError, Grant, Rights};
+use crate::names::access::{Access, Grant, Rights};
 use crate::names::grants::{GRANTS_MAX, TABLE_VERSION, TableFault, read_table, write_table};
 use crate::names::key::{KeyFingerprint, OwnerKey};
+use crate::names::key::{check_key, is_owner};
 use crate::names::namespace::NameSpace;
-use crate::names::opening::{check_key, is_owner};
-
-/// How often a header that is being changed is read again.
-const ATTEMPTS_MAX: u32 = 3;
 
 impl NameSpace {
     /// What a key may do with a region now. Takes no lock: whoever opens is asked again.
@@ -110,14 +106,14 @@ impl NameSpace {
     }
 
     fn replace_grants(&self, header: &Header, grants: &[Grant]) -> Result<()> {
-        write_table(&*self.storage, self.places.store(), &header.name, header.uuid, grants)
+        write_table(self.storage(), self.places().store(), &header.name, header.uuid, grants)
             .map_err(|(step, path, source)| RegionError::Io { step, path, source })
     }
 
     /// Removes the table of a region that is being removed, or comes back after it was; durably, before anything else of
     /// the region changes.
     pub(crate) fn remove_grants(&self, name: &RegionName) -> Result<()> {
-        let path = grants_path(self.places.store(), name);
+        let path = grants_path(self.places().store(), name);
         if path.symlink_metadata().is_err() {
             return Ok(());
         }
@@ -155,7 +151,7 @@ impl NameSpace {
     }
 
     fn granted(&self, header: &Header) -> Result<Vec<Grant>> {
-        let (store, name) = (self.places.store(), &header.name);
+        let (store, name) = (self.places().store(), &header.name);
         read_table(store, name, header.uuid).map_err(|fault| {
             let path = grants_path(store, name);
             match fault {
@@ -166,31 +162,5 @@ impl NameSpace {
                 TableFault::Io(source) => RegionError::Io { step: "read", path, source },
             }
         })
-    }
-
-    /// A header of the region: the image's, or the base file's when there is no image or a damaged one. Both name the
-    /// same owner.
-    pub(crate) fn header_of(&self, name: &RegionName) -> Result<Header> {
-        let mut attempts = 1;
-        let image = loop {
-            match Image::open(current_image_path(&self.places, name), name, false) {
-                // A writer may be changing one slot after the other while we read.
-                Err(fault) if fault.is_damage() && attempts < ATTEMPTS_MAX => attempts += 1,
-                other => break other,
-            }
-        };
-        match image {
-            Ok(image) => Ok(image.header),
-            Err(FileFault::Missing) => Ok(self.base_or_rescue(name)?.header),
-            // What is wrong with the image is said when it is opened; here only its owner is asked for.
-            Err(fault) => match self.base(name) {
-                Ok(Some(base)) => Ok(base.header),
-                _ => {
-                    let path = current_image_path(&self.places, name);
-                    let remedy = Remedy::RestoreFile { path: path.clone() };
-                    Err(fault.into_error(&path, remedy))
-                }
-            },
-        }
     }
 }

@@ -6,21 +6,19 @@
 
 #![forbid(unsafe_code)]
 
+use crate::error::RegionError;
+use crate::error::key::KeyError;
+use crate::error::place::PlaceError;
+use crate::name::{RegionName, near_names};
+use crate::names::places::{Places, check_owner};
+use hmac::{Hmac, KeyInit, Mac};
+use holdfast_sys::file::{private_options, refused_link, sync_directory};
+use sha2::{Digest, Sha256};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-
-use hmac::{Hmac, KeyInit, Mac};
-use holdfast_sys::file::{private_options, refused_link, sync_directory};
-use sha2::{Digest, Sha256};
-
-use crate::error::remedy::io_remedy;
-use crate::error::{ErrorKind, near_text};
-use crate::name::{NameError, RegionName, near_names};
-use crate::names::opening::is_owner;
-use crate::names::places::{PlaceError, Places, check_owner};
 
 const KEY_BYTES: usize = 32;
 /// What the keys of compartments are derived under: another purpose would get another text.
@@ -88,70 +86,6 @@ impl fmt::Debug for KeyFingerprint {
 impl serde::Serialize for KeyFingerprint {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
-    }
-}
-
-/// Why a key cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// The key's name breaks the rules for names.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// The key file's owner, kind or mode is wrong.
-    #[error(transparent)]
-    Place(#[from] PlaceError),
-    /// There is no key of this name, and nothing is made that it could own.
-    #[error(
-        "there is no key {name:?}{}; `holdfast heap keys` lists all. If it was lost, put {} back from a copy, or copy the \
-         heap to one of another key (`holdfast heap cp`, which needs none to read)",
-        near_text(near),
-        path.display()
-    )]
-    Missing {
-        /// The name asked for.
-        name: String,
-        /// Names that are close to it, best first.
-        near: Vec<String>,
-        /// Where its file would be.
-        path: PathBuf,
-    },
-    /// The file is no key.
-    #[error("{} is no key: {found_bytes} bytes, {KEY_BYTES} expected; put it back from a copy", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        found_bytes: u64,
-    },
-    /// The kernel refused.
-    #[error("cannot {step} the key {}: {source}{}", path.display(), key_remedy(source))]
-    Io {
-        /// The step, as a verb.
-        step: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-}
-
-impl KeyError {
-    /// What kind of failure this is.
-    #[must_use]
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            KeyError::Name(_) => ErrorKind::Usage,
-            KeyError::Missing { .. } => ErrorKind::NotFound,
-            KeyError::Damaged { .. } => ErrorKind::BadFile,
-            KeyError::Io { source, .. }
-                if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
-            {
-                ErrorKind::NoRoom
-            }
-            KeyError::Place(error) => error.kind(),
-            KeyError::Io { .. } => ErrorKind::Io,
-        }
     }
 }
 
@@ -301,13 +235,16 @@ fn create_file(keys: &Path, path: &Path) -> Result<(), KeyError> {
     written.and(removed).map_err(io_error("create", path))
 }
 
-fn key_remedy(source: &io::Error) -> &'static str {
-    match io_remedy(source) {
-        "" => "; check the permissions of its directory",
-        remedy => remedy,
-    }
-}
-
 fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeyError {
     move |source| KeyError::Io { step, path: path.to_owned(), source }
+}
+
+/// Whether a key owns a region: it made it, or it owns the region of which this one is a compartment.
+pub(crate) fn is_owner(name: &RegionName, owner: [u8; 32], key: &OwnerKey) -> bool {
+    let owns_parent = |(parent, worker)| key.for_compartment(&parent, &worker).fingerprint() == owner;
+    owner == key.fingerprint() || name.parent_and_worker().is_some_and(owns_parent)
+}
+
+pub(crate) fn check_key(name: &RegionName, owner: [u8; 32], key: &OwnerKey) -> Result<(), RegionError> {
+    if is_owner(name, owner, key) { Ok(()) } else { Err(RegionError::NotOwner { name: name.to_string() }) }
 }

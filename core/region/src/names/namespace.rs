@@ -13,52 +13,89 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
-
-use holdfast_sys::lock::{FileLock, LockMode};
-
-use crate::care::medium::{Medium, image_paths, redo_paths};
-use crate::care::rescue::open_rescue;
+use crate::error::room::RoomReport;
 use crate::error::{RegionError, Remedy, Result};
-use crate::media::files::{
-    base_path, grants_path, image_path, journal_path, lock_path, remove_temporaries, rescue_path,
-    rescue_temporary_path,
-};
+use crate::image::address::choose_address;
+use crate::media::files::names_in;
+use crate::media::files::names_lock_path;
+use crate::media::files::redo_path;
+use crate::media::files::{base_path, image_path, lock_path, remove_temporaries, rescue_path};
+use crate::media::format::FileState;
 use crate::media::format::Header;
 use crate::media::image::{FileFault, Image};
-use crate::media::storage::{KernelStorage, Storage};
+use crate::media::medium::Medium;
+use crate::media::storage::Storage;
 use crate::name::RegionName;
-use crate::names::key::OwnerKey;
-use crate::names::opening::check_key;
+use crate::name::near_names;
 use crate::names::places::Places;
-use crate::names::reader::RegionReader;
-use crate::names::region::Region;
-use crate::names::summary::{FileSummary, RegionSummary, file_summary, summarize};
+use crate::names::places::current_image_path;
+use crate::names::places::{image_paths, redo_paths};
 use crate::store::base::open_base;
-use crate::store::stored::{Stored, source_error};
+use crate::store::base::verify_base;
+use crate::store::rescue::open_rescue;
+use crate::store::stored::Stored;
+use crate::store::stored::goes_on_from;
+use crate::store::stored::knows_more;
+use crate::store::stored::remedy_for_image;
+use holdfast_sys::lock::LockOutcome;
+use holdfast_sys::lock::try_lock;
+use holdfast_sys::lock::{FileLock, LockMode};
+use std::io;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+/// How long a holder may take to write its record, or a reader to go.
+const HELD_PATIENCE: Duration = Duration::from_millis(500);
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_micros(200);
+/// How long somebody else may take to choose an address.
+const NAMES_PATIENCE: Duration = Duration::from_secs(5);
+/// How often a header that is being changed is read again.
+const ATTEMPTS_MAX: u32 = 3;
 
 /// All regions of one home.
 #[derive(Debug, Clone)]
 pub struct NameSpace {
-    pub(crate) places: Arc<Places>,
-    pub(crate) storage: Arc<dyn Storage>,
+    places: Arc<Places>,
+    storage: Arc<dyn Storage>,
     /// Of new regions.
-    pub(crate) medium: Medium,
+    medium: Medium,
     /// Whether it has regions for moments only, so that others wait for it.
-    pub(crate) is_brief: bool,
+    is_brief: bool,
+    evict: Evict,
 }
 
+/// Takes the image of a region that no process holds out of the pool, and returns how many bytes that freed. Eviction
+/// opens and commits regions, which stands above this module; see [`crate::names::eviction`].
+pub(crate) type Evict = fn(&NameSpace, &RegionName) -> Result<u64>;
+
 impl NameSpace {
-    /// The regions in these places.
-    #[must_use]
-    pub fn new(places: Places) -> NameSpace {
-        NameSpace::with_storage(places, Arc::new(KernelStorage))
+    pub(crate) fn with_evict(places: Arc<Places>, storage: Arc<dyn Storage>, evict: Evict) -> NameSpace {
+        NameSpace { places, storage, medium: Medium::default(), is_brief: false, evict }
     }
 
-    /// As [`NameSpace::new`], with every change to a file made through `storage`.
+    /// Where every change to a file goes.
+    pub(crate) fn storage(&self) -> &dyn Storage {
+        &*self.storage
+    }
+
+    /// The medium of new regions.
+    pub(crate) fn medium(&self) -> Medium {
+        self.medium
+    }
+
+    /// Evicts a region at once, without waiting for a holder; returns the bytes that this freed.
+    pub(crate) fn evict_now(&self, name: &RegionName) -> Result<u64> {
+        (self.evict)(self, name)
+    }
+
+    /// The same name space, in which new regions get this medium. Those that exist keep theirs.
     #[must_use]
-    pub fn with_storage(places: Places, storage: Arc<dyn Storage>) -> NameSpace {
-        NameSpace::sharing(Arc::new(places), storage)
+    pub fn with_medium(self, medium: Medium) -> NameSpace {
+        NameSpace { medium, ..self }
     }
 
     /// The same name space for somebody who has regions for moments only, to look after them: whoever wants to open one
@@ -68,230 +105,326 @@ impl NameSpace {
         NameSpace { is_brief: true, ..self }
     }
 
-    /// As [`NameSpace::with_storage`], with what a region of it has.
-    pub(crate) fn sharing(places: Arc<Places>, storage: Arc<dyn Storage>) -> NameSpace {
-        NameSpace { places, storage, medium: Medium::default(), is_brief: false }
-    }
-
     /// Where everything is.
     #[must_use]
     pub fn places(&self) -> &Places {
         &self.places
     }
+}
 
-    /// Creates a region that may grow to `limit_bytes` (rounded up to 64 KiB, at least 1 MiB, at most 1 TiB).
-    /// Its first 4 MiB, or all of it if it is smaller, are allocated.
-    ///
-    /// # Errors
-    /// `AlreadyExists`, `Held`, `LimitOutOfRange`, `NoRoom`, `NoRoomOnDisk`, `StoreFull`, `AddressesExhausted`, `Io`;
-    /// nothing is left behind.
-    pub fn create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
-        self.refuse_compartment(name)?;
-        let lock = self.lock(name, LockMode::Exclusive)?;
-        if self.exists(name) {
-            return Err(RegionError::AlreadyExists { name: name.to_string() });
-        }
-        self.create_locked(name, key, limit_bytes, lock)
-    }
-
-    /// Opens a region for writing: warm from its image, or cold from the store. The key is the owner's, or one that the
-    /// owner granted writing; then its quota bounds growth.
-    ///
-    /// # Errors
-    /// `NotFound`, `Held`, `NotOwner` (and no grant either), `Access` (the key may only read, or the access table is
-    /// damaged), one of the errors about a bad file, `NoRoom`, `Io`. No file is changed.
-    pub fn open(&self, name: &RegionName, key: &OwnerKey) -> Result<Region> {
-        // Asked first, so that opening a name that does not exist leaves no lock file behind.
-        if !self.exists(name) {
-            return Err(self.not_found(name));
-        }
-        let lock = self.lock(name, LockMode::Exclusive)?;
-        match self.open_locked(name, key)? {
-            Some((image, opened, access)) => {
-                Ok(self.region(image, opened, lock).with_access(access).with_key(key))
+impl NameSpace {
+    /// The error of an allocation that found no room on a medium.
+    pub(crate) fn no_room(
+        &self,
+        medium: Medium,
+        needed_bytes: u64,
+        cause: Option<io::ErrorKind>,
+    ) -> RegionError {
+        let available = |path| self.storage.available_bytes(path).unwrap_or(0);
+        let places = &self.places;
+        let (pool_bytes, disk_bytes) = (available(places.pool()), available(places.home()));
+        let (pool, home) = (places.pool().to_owned(), places.home().to_owned());
+        match medium {
+            Medium::Memory => {
+                let room = Box::new(RoomReport { cause, ..RoomReport::default() });
+                RegionError::NoRoom {
+                    needed_bytes,
+                    available_bytes: pool_bytes,
+                    pool,
+                    home,
+                    disk_bytes,
+                    room,
+                }
             }
-            None => Err(self.not_found(name)),
-        }
-    }
-
-    /// Opens a region for reading, with a key that may at least read: a [`Region`] that is mapped read-only, is never
-    /// dirty and writes to no file. Any number of readers may have a region at once, and no writer besides them: a
-    /// reader sees the state that the last writer left, and it stays as it is.
-    ///
-    /// Without an image the data is read from the base file or, where a journal continues it, copied from both to
-    /// memory of this process.
-    ///
-    /// # Errors
-    /// As [`NameSpace::open`]; `Held` when a writer has the region.
-    pub fn open_read_only(&self, name: &RegionName, key: &OwnerKey) -> Result<Region> {
-        // Asked before anything is touched.
-        self.access(name, key)?;
-        let (image, opened, lock) = self.open_for_reading(name)?;
-        self.admit(&image.header, key)?;
-        Ok(self.region(image, opened, lock).into_read_only())
-    }
-
-    /// Opens a region, or creates it. One that exists keeps its limit.
-    ///
-    /// # Errors
-    /// As [`NameSpace::open`] and [`NameSpace::create`].
-    pub fn open_or_create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
-        let lock = self.lock(name, LockMode::Exclusive)?;
-        match self.open_locked(name, key)? {
-            Some((image, opened, access)) => {
-                Ok(self.region(image, opened, lock).with_access(access).with_key(key))
-            }
-            None => {
-                self.refuse_compartment(name).and_then(|()| self.create_locked(name, key, limit_bytes, lock))
-            }
-        }
-    }
-
-    /// Opens a region for reading, from its image or, without one, from the store (whose checksums are
-    /// verified). Writes nothing but an empty lock file; needs no key: who may read the files may read.
-    ///
-    /// # Errors
-    /// As [`NameSpace::open`].
-    pub fn open_read(&self, name: &RegionName) -> Result<RegionReader> {
-        if !self.exists(name) {
-            return Err(self.not_found(name));
-        }
-        let (image, _, lock) = self.open_for_reading(name)?;
-        let mut summary = summarize(&self.places, name).ok_or_else(|| self.not_found(name))?;
-        summary.backed_bytes = image.header.backed_bytes;
-        RegionReader::new(image, summary, lock)
-    }
-
-    /// All regions, in the order of their names. Takes no locks.
-    ///
-    /// # Errors
-    /// `Io` when a directory cannot be listed. A damaged file is reported in its region's summary.
-    pub fn list(&self) -> Result<Vec<RegionSummary>> {
-        Ok(self.names()?.iter().filter_map(|name| summarize(&self.places, name)).collect())
-    }
-
-    /// One region. Takes no locks.
-    ///
-    /// # Errors
-    /// `NotFound`.
-    pub fn summary(&self, name: &RegionName) -> Result<RegionSummary> {
-        summarize(&self.places, name).ok_or_else(|| self.not_found(name))
-    }
-
-    /// Removes a region: image, base, journal, rescue copy, access table and lock. A worker's key removes its compartment. If the
-    /// machine stops in the middle, the region is whole, perhaps without its grants, or gone.
-    ///
-    /// # Errors
-    /// `NotFound`, `Held`, `NotOwner`, `Io`; `Access` when it has compartments (see
-    /// [`NameSpace::remove_with_compartments`]); one of the errors about a bad file if no file of the region tells
-    /// whose it is (the message names the file; remove it by hand).
-    pub fn remove(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
-        if !self.exists(name) {
-            return Err(self.not_found(name));
-        }
-        let lock = self.lock(name, LockMode::Exclusive)?;
-        self.check_removable(name, key)?;
-        // From here on no compartment can appear.
-        let _names = self.lock_names()?;
-        self.check_no_compartments(name)?;
-        self.remove_locked(name, lock)
-    }
-
-    /// Removes a region of which neither image nor base tells whose it is, both being damaged or missing: no key could be
-    /// asked for. What may be left of its data goes, too. Returns the files that were removed.
-    ///
-    /// # Errors
-    /// `NotFound`, `Held`, `OwnerKnown`; `Access` when it has compartments; one of the errors about a bad file for one
-    /// that is another region's or newer; `Io`.
-    pub fn remove_damaged(&self, name: &RegionName) -> Result<Vec<FileSummary>> {
-        if !self.exists(name) {
-            return Err(self.not_found(name));
-        }
-        let lock = self.lock(name, LockMode::Exclusive)?;
-        let [pool, disk] = image_paths(&self.places, name);
-        let base = base_path(self.places.store(), name);
-        let images = [&pool, &disk].map(|path| Image::open(path.clone(), name, false));
-        let rescue = rescue_path(self.places.store(), name);
-        let store = self.places.store();
-        for (file, path) in images
-            .into_iter()
-            .zip([&pool, &disk])
-            .chain([(open_base(store, name), &base), (open_rescue(store, name), &rescue)])
-        {
-            match file {
-                Ok(_) => return Err(RegionError::OwnerKnown { name: name.to_string() }),
-                Err(FileFault::Missing) => {}
-                Err(fault) if fault.is_damage() => {}
-                Err(fault) => return Err(fault.into_error(path, Remedy::RestoreFile { path: path.clone() })),
-            }
-        }
-        // From here on no compartment can appear.
-        let _names = self.lock_names()?;
-        self.check_no_compartments(name)?;
-        let [log, disk_log] = redo_paths(&self.places, name);
-        let files =
-            [pool, disk, log, disk_log, base, rescue, journal_path(store, name), grants_path(store, name)];
-        let removed = files.iter().filter_map(|path| file_summary(path)).collect();
-        self.remove_locked(name, lock)?;
-        Ok(removed)
-    }
-
-    /// Whether this key may remove the region, and nobody has it. The caller holds its lock.
-    pub(crate) fn check_removable(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
-        let owner = match self.image(name, LockMode::Exclusive) {
-            Ok(Some(image)) => image.header.owner_fingerprint,
-            Ok(None) => self.base_or_rescue(name)?.header.owner_fingerprint,
-            Err(held @ RegionError::Held { .. }) => return Err(held),
-            // Somebody may want to remove a region because its image is bad.
-            Err(error) => match open_base(self.places.store(), name) {
-                Ok(base) => base.header.owner_fingerprint,
-                Err(_) => return Err(error),
+            Medium::File => RegionError::NoRoomOnDisk {
+                needed_bytes,
+                available_bytes: disk_bytes,
+                home,
+                pool,
+                pool_bytes,
             },
-        };
-        check_key(name, owner, key)
+        }
     }
 
-    pub(crate) fn remove_locked(&self, name: &RegionName, lock: FileLock) -> Result<()> {
-        // Grants first: a region that comes back with a restore must not find them.
-        self.remove_grants(name)?;
-        // One that stayed would be the region again.
-        self.remove_rescue(name)?;
-        self.remove_file(&rescue_temporary_path(self.places.store(), name))?;
-        // Then the base: the image alone is the whole region, the base alone would be an older one.
-        self.remove_file(&base_path(self.places.store(), name))?;
-        self.sync_store()?;
-        // Only now: the base without its journal would be an older state.
-        self.remove_file(&journal_path(self.places.store(), name))?;
-        self.remove_images(name)?;
-        remove_temporaries(&*self.storage, self.places.store(), name)?;
-        lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places.pool(), name)))
-    }
-
-    /// Removes only the image, damaged or not, so that the next open starts from the last commit. The store
-    /// is verified first.
+    /// The region's image, checked and locked; `None` when there is none.
     ///
-    /// # Errors
-    /// `NotFound`, `Held`, `NotOwner`, `OnlyCopy` when there is no base, `StoreBehind`, one of the errors about a bad
-    /// file when the base is bad.
-    pub fn remove_image(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
-        if !self.exists(name) {
-            return Err(self.not_found(name));
-        }
-        let _lock = self.lock(name, LockMode::Exclusive)?;
-        let stored = Stored::open(self.places.store(), name)?;
-        let stored = stored.ok_or_else(|| RegionError::OnlyCopy { name: name.to_string() })?;
-        check_key(name, stored.base.header.owner_fingerprint, key)?;
-        stored.verify().map_err(|error| source_error(error, &stored.base.path))?;
-        match self.image(name, LockMode::Exclusive) {
-            Err(held @ RegionError::Held { .. }) => return Err(held),
-            Ok(Some(image)) if is_behind(&stored, &image) => {
-                return Err(RegionError::StoreBehind { name: name.to_string() });
+    /// The image has a lock of its own besides the one of the name, so that a lock file that a person removed
+    /// by hand does not make two writers.
+    pub(crate) fn image(&self, name: &RegionName, mode: LockMode) -> Result<Option<Image>> {
+        let path = current_image_path(&self.places, name);
+        match Image::open(path.clone(), name, mode == LockMode::Exclusive) {
+            Ok(mut image) => {
+                image.outlives_boot = self.places.images_outlive_boot(image.header.medium);
+                // A child between fork and exec keeps the lock of a holder that is gone for a moment.
+                let started = Instant::now();
+                while !try_lock(&image.file, mode).map_err(RegionError::io("lock", &path))? {
+                    if started.elapsed() >= HELD_PATIENCE {
+                        return Err(RegionError::Held { name: name.to_string(), holder: None });
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                Ok(Some(image))
             }
-            _ => {}
+            Err(FileFault::Missing) => Ok(None),
+            Err(fault) => {
+                let remedy = if fault.is_damage() {
+                    remedy_for_image(self.places.store(), name, &path)
+                } else {
+                    Remedy::RestoreFile { path: path.clone() }
+                };
+                Err(fault.into_error(&path, remedy))
+            }
         }
-        // It may be newer than the last commit.
-        self.remove_rescue(name)?;
-        self.remove_images(name)
+    }
+
+    /// The region's base file; `None` when there is none.
+    pub(crate) fn base(&self, name: &RegionName) -> Result<Option<Image>> {
+        match open_base(self.places.store(), name) {
+            Ok(base) => Ok(Some(base)),
+            Err(FileFault::Missing) => Ok(None),
+            Err(fault) => Err(self.base_error(name, fault)),
+        }
+    }
+
+    pub(crate) fn base_error(&self, name: &RegionName, fault: FileFault) -> RegionError {
+        let path = base_path(self.places.store(), name);
+        let remedy = Remedy::RestoreFile { path: path.clone() };
+        fault.into_error(&path, remedy)
+    }
+
+    pub(crate) fn exists(&self, name: &RegionName) -> bool {
+        let base = base_path(self.places.store(), name);
+        let rescue = rescue_path(self.places.store(), name);
+        image_paths(&self.places, name)
+            .iter()
+            .chain([&base, &rescue])
+            .any(|path| path.symlink_metadata().is_ok())
+    }
+
+    pub(crate) fn lock(&self, name: &RegionName, mode: LockMode) -> Result<FileLock> {
+        self.lock_within(HELD_PATIENCE, name, mode)
+    }
+
+    pub(crate) fn lock_within(
+        &self,
+        patience: Duration,
+        name: &RegionName,
+        mode: LockMode,
+    ) -> Result<FileLock> {
+        let path = lock_path(self.places.pool(), name);
+        let outcome = match (self.is_brief, mode) {
+            (true, LockMode::Exclusive) => FileLock::acquire_briefly(&path, patience),
+            _ => FileLock::acquire(&path, mode, patience),
+        };
+        match outcome.map_err(RegionError::io("lock", &path))? {
+            LockOutcome::Acquired(lock) => {
+                // Places can be old: whose the pool is is asked each time, before anything in it is touched.
+                self.places.check_pool()?;
+                Ok(lock)
+            }
+            LockOutcome::Held(holder) => Err(RegionError::Held { name: name.to_string(), holder }),
+        }
+    }
+
+    pub(crate) fn lock_names(&self) -> Result<FileLock> {
+        let path = names_lock_path(self.places.pool());
+        let started = Instant::now();
+        loop {
+            let patience = NAMES_PATIENCE.saturating_sub(started.elapsed());
+            let outcome = FileLock::acquire(&path, LockMode::Exclusive, patience);
+            match outcome.map_err(RegionError::io("lock", &path))? {
+                LockOutcome::Acquired(lock) => {
+                    self.places.check_pool()?;
+                    return Ok(lock);
+                }
+                LockOutcome::Held(_) if started.elapsed() < NAMES_PATIENCE => {
+                    std::thread::sleep(PAUSE);
+                }
+                LockOutcome::Held(_) => return Err(RegionError::NamesBusy { path }),
+            }
+        }
+    }
+
+    pub(crate) fn free_address(&self, limit_bytes: u64) -> Result<u64> {
+        let mut taken = Vec::new();
+        for name in self.names()? {
+            let image = Image::open(current_image_path(&self.places, &name), &name, false);
+            // A file that cannot be opened gives no address, and cannot be mapped either.
+            let store = self.places.store();
+            for header in [image, open_base(store, &name), open_rescue(store, &name)]
+                .into_iter()
+                .flatten()
+                .map(|file| file.header)
+            {
+                taken.push(header.address..header.address + header.limit_bytes);
+            }
+        }
+        choose_address(self.places.home(), taken, limit_bytes)
+    }
+
+    /// All names that have an image, a base or a rescue copy, in order.
+    pub(crate) fn names(&self) -> Result<Vec<RegionName>> {
+        let mut names = names_in(self.places.pool(), "image")?;
+        names.extend(names_in(self.places.images(Medium::File), "image")?);
+        names.extend(names_in(self.places.store(), "base")?);
+        // A region that had no checkpoint yet.
+        names.extend(names_in(self.places.store(), "rescue")?);
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
+    pub(crate) fn not_found(&self, name: &RegionName) -> RegionError {
+        // Near names are a courtesy: without a list there are none.
+        let near = near_names(name, &self.names().unwrap_or_default());
+        RegionError::NotFound { name: name.to_string(), near }
+    }
+
+    /// Removes a file that may be missing.
+    pub(crate) fn remove_file(&self, path: &Path) -> Result<()> {
+        match self.storage.remove(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.map_err(RegionError::io("remove", path)),
+        }
+    }
+
+    /// Makes names in the pool durable, where they outlive the boot.
+    pub(crate) fn sync_pool(&self) -> Result<()> {
+        let pool = self.places.pool();
+        if !self.places.pool_kind().outlives_boot() {
+            return Ok(());
+        }
+        self.storage.sync_directory(pool).map_err(RegionError::io("make durable", pool))
+    }
+
+    pub(crate) fn sync_store(&self) -> Result<()> {
+        let store = self.places.store();
+        self.storage.sync_directory(store).map_err(RegionError::io("make durable", store))
+    }
+
+    /// Whether an image that outlived a boot is not to be believed: a reset tore it, or the region went on elsewhere while the
+    /// pool was not there.
+    pub(crate) fn is_void(&self, image: &Image) -> bool {
+        let boot = self.places.boot();
+        image.outlived(boot) && (image.is_torn(boot) || self.went_on_without(image))
+    }
+
+    /// Whether the store knows of a later image, or of a commit after the close of this one. One that a reset left open may
+    /// lack a commit that the store has only in its header, so there it proves nothing.
+    fn went_on_without(&self, image: &Image) -> bool {
+        let header = &image.header;
+        let Ok(Some(stored)) = Stored::open(self.places.store(), &header.name) else { return false };
+        let base = &stored.base.header;
+        let later_image = base.image_generation > header.image_generation;
+        let was_closed = header.state == FileState::Clean && !image.slot_damaged;
+        base.uuid == header.uuid && (later_image || was_closed && knows_more(&stored, header))
+    }
+
+    /// Removes redo logs whose image is gone, or has all that they say. One that stayed could be of the generation that
+    /// the next image gets.
+    pub(crate) fn remove_redo_logs(&self, name: &RegionName) -> Result<()> {
+        let mut removed = false;
+        for path in redo_paths(&self.places, name) {
+            if path.symlink_metadata().is_ok() {
+                self.remove_file(&path)?;
+                removed = true;
+            }
+        }
+        if removed { self.sync_pool() } else { Ok(()) }
+    }
+
+    /// Removes images that are not in force any more: that of a move which was killed, and all of earlier boots. The
+    /// caller holds the name's lock; images of earlier boots are nobody's.
+    pub(crate) fn remove_stale_images(&self, name: &RegionName) -> Result<()> {
+        let current = current_image_path(&self.places, name);
+        let is_there = |path: &PathBuf| path.symlink_metadata().is_ok();
+        for path in image_paths(&self.places, name) {
+            if path != current && is_there(&path) {
+                self.remove_file(&path)?;
+                self.sync_pool()?;
+            }
+        }
+        for directory in self.places.images_of_other_boots() {
+            // A pool on a disk has locks and logs in it, too.
+            for path in
+                [image_path(&directory, name), redo_path(&directory, name), lock_path(&directory, name)]
+            {
+                if is_there(&path) {
+                    self.remove_file(&path)?;
+                }
+            }
+            if names_in(&directory, "image").is_ok_and(|names| names.is_empty()) {
+                let _ = self.remove_file(&names_lock_path(&directory));
+                let _ = std::fs::remove_dir(&directory);
+            }
+        }
+        Ok(())
+    }
+
+    /// The rescue copy, if it is newer than what is stored and whole. The caller holds the name's lock, and there is no
+    /// image.
+    pub(crate) fn rescue_that_counts(
+        &self,
+        name: &RegionName,
+        stored: Option<&Stored>,
+    ) -> Result<Option<Image>> {
+        let path = rescue_path(self.places.store(), name);
+        let fail = |fault: FileFault| fault.into_error(&path, Remedy::RestoreFile { path: path.clone() });
+        let whole = match (open_rescue(self.places.store(), name), stored) {
+            (Err(FileFault::Missing), _) => return Ok(None),
+            (Ok(rescue), Some(stored)) if !goes_on_from(&rescue.header, stored) => return Ok(None),
+            // Without a base file the copy is all that there is.
+            (Ok(rescue), None) => return Ok(Some(rescue)),
+            (Err(fault), None) => return Err(fail(fault)),
+            // Whatever is wrong with it, what was committed is in the store.
+            (Err(_), Some(_)) => None,
+            (Ok(rescue), Some(_)) => verify_base(&rescue, None).is_ok().then_some(rescue),
+        };
+        Ok(whole)
+    }
+
+    /// The base file or, where there is none yet, the rescue copy.
+    pub(crate) fn base_or_rescue(&self, name: &RegionName) -> Result<Image> {
+        match self.base(name)? {
+            Some(base) => Ok(base),
+            None => self.rescue_that_counts(name, None)?.ok_or_else(|| self.not_found(name)),
+        }
+    }
+
+    /// Removes the copy, durably, if there is one.
+    pub(crate) fn remove_rescue(&self, name: &RegionName) -> Result<()> {
+        let path = rescue_path(self.places.store(), name);
+        if path.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        self.remove_file(&path)?;
+        self.sync_store()
+    }
+
+    /// A header of the region: the image's, or the base file's when there is no image or a damaged one. Both name the
+    /// same owner.
+    pub(crate) fn header_of(&self, name: &RegionName) -> Result<Header> {
+        let mut attempts = 1;
+        let image = loop {
+            match Image::open(current_image_path(&self.places, name), name, false) {
+                // A writer may be changing one slot after the other while we read.
+                Err(fault) if fault.is_damage() && attempts < ATTEMPTS_MAX => attempts += 1,
+                other => break other,
+            }
+        };
+        match image {
+            Ok(image) => Ok(image.header),
+            Err(FileFault::Missing) => Ok(self.base_or_rescue(name)?.header),
+            // What is wrong with the image is said when it is opened; here only its owner is asked for.
+            Err(fault) => match self.base(name) {
+                Ok(Some(base)) => Ok(base.header),
+                _ => {
+                    let path = current_image_path(&self.places, name);
+                    let remedy = Remedy::RestoreFile { path: path.clone() };
+                    Err(fault.into_error(&path, remedy))
+                }
+            },
+        }
     }
 
     /// Removes a region's images, and what belongs to them; under its lock.
@@ -306,23 +439,4 @@ impl NameSpace {
         // An image without what is left of its publication would be half of it.
         self.remove_redo_logs(name)
     }
-}
-
-/// Whether what is stored is older than the last commit that an image knows of. A damaged header may be an older one, and
-/// proves nothing.
-pub(crate) fn is_behind(stored: &Stored, image: &Image) -> bool {
-    let (base, header) = (&stored.base.header, &image.header);
-    let known = (header.checkpoint_count, header.journal_sequence);
-    base.uuid == header.uuid && !image.slot_damaged && last_commit(stored) < known
-}
-
-/// Whether what is stored has a commit that the header of an image does not know of.
-pub(crate) fn knows_more(stored: &Stored, image: &Header) -> bool {
-    last_commit(stored) > (image.checkpoint_count, image.journal_sequence)
-}
-
-/// The number of the base, and of the last commit after it.
-fn last_commit(stored: &Stored) -> (u64, u64) {
-    let commits = stored.journal.as_ref().map_or(0, |journal| journal.extent.commits());
-    (stored.base.header.checkpoint_count, commits)
 }

@@ -21,9 +21,9 @@ use std::time::Duration;
 use holdfast_sys::file::private_options;
 use holdfast_sys::lock::{LockMode, try_lock};
 
+use crate::error::place::PlaceError;
 use crate::media::pool_kind::PoolKind;
 use crate::media::storage::{KernelStorage, Storage};
-use crate::names::places::PlaceError;
 
 /// In the place of the boot, for a pool whose images outlive it.
 const ANY_BOOT: &str = "persistent";

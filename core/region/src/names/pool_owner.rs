@@ -26,16 +26,16 @@ use std::time::Duration;
 use holdfast_sys::file::{private_options, sync_directory};
 use holdfast_sys::lock::{LockMode, try_lock};
 
-use crate::care::rescue::open_rescue;
+use crate::error::place::PlaceError;
 use crate::media::files::{image_path, names_in};
 use crate::media::image::Image;
 use crate::media::pool_kind::PoolKind;
 use crate::name::RegionName;
 use crate::names::key::OwnerKey;
+use crate::names::key::is_owner;
 use crate::names::one_pool;
-use crate::names::opening::is_owner;
-use crate::names::places::PlaceError;
 use crate::store::base::open_base;
+use crate::store::rescue::open_rescue;
 
 /// The name of the record.
 pub(crate) const RECORD: &str = ".owner";

@@ -15,39 +15,46 @@
 //! - A region that is dropped without [`Region::close`] stays `Open` in its header: nothing is lost (stores
 //!   are in the image), the next open is `WarmAfterCrash` and owes a checkpoint.
 
-#![forbid(unsafe_code)]
+pub(crate) mod closing;
+pub(crate) mod commit;
+mod growth;
+pub(crate) mod lending;
+mod limit;
+mod mapping;
+mod order;
+pub(crate) mod publication;
+mod relocation;
+mod repairing;
+mod stores;
 
-use std::fmt;
-use std::io;
-use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
-
-use holdfast_sys::lock::FileLock;
-use serde::Serialize;
-
-use crate::care::medium::Medium;
+use crate::error::access::AccessError;
 use crate::error::{RegionError, Result};
 use crate::image::address::address_window;
 use crate::image::dirty::{DirtySource, Tracking};
+use crate::image::memory::Consistency;
 use crate::image::memory::{MappedData, Notify};
+use crate::media::files::redo_path;
 use crate::media::format::{DATA_OFFSET, GROWTH_STEP_BYTES};
 use crate::media::image::Image;
+use crate::media::medium::Medium;
 use crate::media::pending::Pending;
+use crate::media::pending::Unwritten;
 use crate::media::redo::Redo;
-use crate::media::storage::Storage;
 use crate::name::RegionName;
-use crate::names::access::{Access, AccessError};
-use crate::names::atomic::Consistency;
-use crate::names::commit::JournalSlot;
-use crate::names::compartments::is_workers_key;
+use crate::names::access::Access;
 use crate::names::key::OwnerKey;
-use crate::names::order::Unwritten;
-use crate::names::places::Places;
-use crate::names::relocation::Relocating;
-use crate::names::room::RoomReport;
+use crate::names::namespace::NameSpace;
+use crate::names::quotas::is_workers_key;
+use crate::store::journal_slot::JournalSlot;
 use crate::store::stored::remedy_for_image;
+use holdfast_sys::lock::FileLock;
+use serde::Serialize;
+use std::fmt;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
 
 /// How a region came to be open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -116,19 +123,13 @@ pub struct Region {
     pub(crate) read_only: bool,
     /// Another process stores to the image (see [`crate::names::lending`]).
     pub(crate) lent: bool,
-    pub(crate) storage: Arc<dyn Storage>,
-    pub(crate) places: Arc<Places>,
+    /// The name space that it belongs to.
+    names: NameSpace,
     lock: FileLock,
 }
 
 impl Region {
-    pub(crate) fn new(
-        image: Image,
-        opened: Opened,
-        storage: Arc<dyn Storage>,
-        places: Arc<Places>,
-        lock: FileLock,
-    ) -> Region {
+    pub(crate) fn new(image: Image, opened: Opened, names: NameSpace, lock: FileLock) -> Region {
         // Until it is known that the key is that of the region above.
         let is_workers = image.header.name.parent_and_worker().is_some();
         Region {
@@ -163,8 +164,7 @@ impl Region {
             is_workers,
             read_only: false,
             lent: false,
-            storage,
-            places,
+            names,
             lock,
         }
     }
@@ -200,6 +200,19 @@ impl Region {
     #[must_use]
     pub fn uuid(&self) -> [u8; 16] {
         self.image.header.uuid
+    }
+
+    pub(crate) fn name_space(&self) -> &NameSpace {
+        &self.names
+    }
+
+    /// What is known of its journal, for callers that append beside other writers.
+    pub(crate) fn journal(&self) -> Arc<Mutex<JournalSlot>> {
+        self.journal.clone()
+    }
+
+    pub(crate) fn image(&self) -> &Image {
+        &self.image
     }
 
     /// How far the region may grow.
@@ -373,7 +386,7 @@ impl Region {
 
     pub(crate) fn backing_lost(&self) -> RegionError {
         let path = self.image.path.clone();
-        let remedy = remedy_for_image(self.places.store(), self.name(), &path);
+        let remedy = remedy_for_image(self.names.places().store(), self.name(), &path);
         // The kernel's signal is the same for both; the length tells.
         let is_whole =
             self.image.file.metadata().is_ok_and(|found| found.len() >= self.image.header.file_bytes());
@@ -404,28 +417,6 @@ impl Region {
     }
 }
 
-/// What to say when a medium is full.
-pub(crate) fn no_room(
-    storage: &dyn Storage,
-    places: &Places,
-    medium: Medium,
-    needed_bytes: u64,
-    cause: Option<io::ErrorKind>,
-) -> RegionError {
-    let available = |path| storage.available_bytes(path).unwrap_or(0);
-    let (pool_bytes, disk_bytes) = (available(places.pool()), available(places.home()));
-    let (pool, home) = (places.pool().to_owned(), places.home().to_owned());
-    match medium {
-        Medium::Memory => {
-            let room = Box::new(RoomReport { cause, ..RoomReport::default() });
-            RegionError::NoRoom { needed_bytes, available_bytes: pool_bytes, pool, home, disk_bytes, room }
-        }
-        Medium::File => {
-            RegionError::NoRoomOnDisk { needed_bytes, available_bytes: disk_bytes, home, pool, pool_bytes }
-        }
-    }
-}
-
 impl fmt::Debug for Region {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -438,5 +429,25 @@ impl fmt::Debug for Region {
             .field("poisoned", &self.poisoned)
             .field("lock", &self.lock)
             .finish_non_exhaustive()
+    }
+}
+
+/// A relocation that is under way.
+pub(crate) struct Relocating {
+    address: u64,
+    /// The mode to go back to.
+    consistency: Consistency,
+    _names: FileLock,
+}
+
+impl Region {
+    /// Where its image lies.
+    #[must_use]
+    pub fn medium(&self) -> Medium {
+        self.image.header.medium
+    }
+
+    pub(crate) fn redo_path(&self) -> PathBuf {
+        redo_path(self.names.places().images(self.medium()), self.name())
     }
 }

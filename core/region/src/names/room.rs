@@ -11,94 +11,32 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
+use crate::error::room::ROOM_PATIENCE;
+use crate::error::room::RoomReport;
+use crate::error::{RegionError, Result};
+use crate::media::files::{lock_path, room_lock_path};
+use crate::media::medium::Medium;
+use crate::names::namespace::NameSpace;
+use crate::names::places::Places;
+use crate::names::summary::{RegionState, RegionSummary};
+use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, is_held_briefly};
 use std::io::ErrorKind;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, is_held_briefly};
-
-use crate::care::medium::Medium;
-use crate::error::{RegionError, Result};
-use crate::media::files::{lock_path, room_lock_path};
-use crate::names::namespace::NameSpace;
-use crate::names::places::Places;
-use crate::names::summary::{RegionState, RegionSummary};
-
 /// Attempts of one allocation, with evictions in between.
 const ATTEMPTS_MAX: u32 = 8;
-/// How long other processes may make room before it is this one's turn.
-const TURN_PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two looks at the turn, or at an image that somebody has for a moment.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long all images that could go may be somebody's who has them for a moment.
 const BUSY_PATIENCE: Duration = Duration::from_secs(5);
 /// What a new image takes besides its data: headers, a lock, what the file system needs.
-const MARGIN_BYTES: u64 = 256 << 10;
-/// Failures that an error tells.
-const FAILURES_TOLD_MAX: usize = 2;
-
-/// What was done to make room.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RoomReport {
-    /// Images that left the pool: heaps, and databases by their paths.
-    pub evicted: Vec<String>,
-    /// Bytes that this freed.
-    pub freed_bytes: u64,
-    /// Images that stay because a process has them.
-    pub held: usize,
-    /// Images that stay because they could not be written back, each with the reason.
-    pub failed: Vec<String>,
-    /// Attempts that were made.
-    pub attempts: u32,
-    /// Other processes were making room all the time.
-    pub missed_turn: bool,
-    /// Why the kernel refused the allocation.
-    pub(crate) cause: Option<ErrorKind>,
-}
-
-impl RoomReport {
-    /// Adds what somebody else did.
-    pub fn add(&mut self, other: RoomReport) {
-        self.evicted.extend(other.evicted);
-        self.freed_bytes += other.freed_bytes;
-        // These are of the last look, not of all.
-        self.held = other.held;
-        self.failed = other.failed;
-    }
-}
-
-impl fmt::Display for RoomReport {
-    /// The part of a message that tells what was tried; empty when nothing was.
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.missed_turn {
-            let seconds = TURN_PATIENCE.as_secs();
-            return write!(formatter, "other processes were making room there for {seconds} s, try again; ");
-        }
-        if self.attempts == 0 {
-            return Ok(());
-        }
-        let evicted = self.evicted.len();
-        write!(formatter, "{} attempts to make room evicted {evicted} images", self.attempts)?;
-        if self.held > 0 {
-            write!(formatter, ", {} are in use", self.held)?;
-        }
-        for (number, failure) in self.failed.iter().take(FAILURES_TOLD_MAX).enumerate() {
-            let and = if number == 0 { ", and what is not in the store stays: " } else { "; " };
-            write!(formatter, "{and}{failure}")?;
-        }
-        if self.failed.len() > FAILURES_TOLD_MAX {
-            write!(formatter, "; and {} more", self.failed.len() - FAILURES_TOLD_MAX)?;
-        }
-        formatter.write_str("; ")
-    }
-}
+pub(super) const MARGIN_BYTES: u64 = 256 << 10;
 
 /// Makes room in a pool for so many bytes, as far as it can; `None` if it cannot be asked.
 pub type RoomMaker = fn(&Places, u64) -> Option<RoomReport>;
 
-static KEEPER: OnceLock<RoomMaker> = OnceLock::new();
+pub(super) static KEEPER: OnceLock<RoomMaker> = OnceLock::new();
 static DATABASES: OnceLock<RoomMaker> = OnceLock::new();
 
 /// Says, once for this process, how its keeper is asked to make room. Not to be said by a keeper.
@@ -126,7 +64,7 @@ impl NameSpace {
             done => return done,
         };
         let mut report = RoomReport::default();
-        if let Some(made) = KEEPER.get().and_then(|ask| ask(&self.places, needed_bytes + MARGIN_BYTES)) {
+        if let Some(made) = KEEPER.get().and_then(|ask| ask(self.places(), needed_bytes + MARGIN_BYTES)) {
             report.add(made);
         }
         let turn = self.room_turn()?;
@@ -157,7 +95,7 @@ impl NameSpace {
     }
 
     /// Evicts until so many bytes are free, as far as that is possible; the caller has the turn.
-    fn make_room(&self, needed_bytes: u64, cause: Option<ErrorKind>) -> Result<RoomReport> {
+    pub(super) fn make_room(&self, needed_bytes: u64, cause: Option<ErrorKind>) -> Result<RoomReport> {
         let started = Instant::now();
         let names = self.clone().for_moments();
         let mut report = RoomReport::default();
@@ -172,7 +110,8 @@ impl NameSpace {
             let mut heaps: Vec<RegionSummary> = names.list()?;
             heaps.retain(|heap| heap.medium == Medium::Memory && heap.image.is_some());
             let is_held = |heap: &RegionSummary| heap.state == RegionState::Held;
-            let is_busy = |heap: &RegionSummary| is_held_briefly(&lock_path(self.places.pool(), &heap.name));
+            let is_busy =
+                |heap: &RegionSummary| is_held_briefly(&lock_path(self.places().pool(), &heap.name));
             let mut busy = heaps.iter().filter(|heap| is_held(heap) && is_busy(heap)).count();
             report.held = heaps.iter().filter(|heap| is_held(heap)).count();
             report.failed.clear();
@@ -182,9 +121,9 @@ impl NameSpace {
                 if is_enough(&report) {
                     return Ok(report);
                 }
-                match names.evict_at_once(&heap.name) {
-                    Ok(evicted) if evicted.freed_bytes > 0 => {
-                        report.freed_bytes += evicted.freed_bytes;
+                match names.evict_now(&heap.name) {
+                    Ok(freed_bytes) if freed_bytes > 0 => {
+                        report.freed_bytes += freed_bytes;
                         report.evicted.push(heap.name.to_string());
                     }
                     Ok(_) | Err(RegionError::NotFound { .. }) => {}
@@ -198,7 +137,7 @@ impl NameSpace {
             if is_enough(&report) {
                 return Ok(report);
             }
-            if let Some(made) = DATABASES.get().and_then(|evict| evict(&self.places, goal_bytes)) {
+            if let Some(made) = DATABASES.get().and_then(|evict| evict(self.places(), goal_bytes)) {
                 report.evicted.extend(made.evicted);
                 report.freed_bytes += made.freed_bytes;
                 report.held += made.held;
@@ -212,42 +151,22 @@ impl NameSpace {
     }
 
     fn has_room(&self, bytes: u64) -> bool {
-        self.storage.available_bytes(self.places.pool()).is_ok_and(|available| available >= bytes)
+        self.storage().available_bytes(self.places().pool()).is_ok_and(|available| available >= bytes)
     }
 
     /// Of the processes that make room in a pool, one goes on at a time: what it freed is then there for it.
-    fn room_turn(&self) -> Result<Option<FileLock>> {
-        let path = room_lock_path(self.places.pool());
+    pub(super) fn room_turn(&self) -> Result<Option<FileLock>> {
+        let path = room_lock_path(self.places().pool());
         let started = Instant::now();
         loop {
             let outcome = FileLock::acquire(&path, LockMode::Exclusive, PAUSE);
             match outcome.map_err(RegionError::io("lock", &path))? {
                 LockOutcome::Acquired(lock) => return Ok(Some(lock)),
-                LockOutcome::Held(_) if started.elapsed() < TURN_PATIENCE => std::thread::sleep(PAUSE),
+                LockOutcome::Held(_) if started.elapsed() < ROOM_PATIENCE => std::thread::sleep(PAUSE),
                 LockOutcome::Held(_) => return Ok(None),
             }
         }
     }
-}
-
-/// For whoever allocates in a pool without a region, such as the images of databases: makes room for so many bytes, as an
-/// allocation of a region does.
-///
-/// # Errors
-/// When the pool is not this home's any more, or cannot be listed.
-pub fn make_room(places: &Places, needed_bytes: u64) -> Result<RoomReport> {
-    let names = NameSpace::new(places.clone());
-    let mut report = RoomReport::default();
-    if let Some(made) = KEEPER.get().and_then(|ask| ask(places, needed_bytes + MARGIN_BYTES)) {
-        report.add(made);
-    }
-    let turn = names.room_turn()?;
-    report.missed_turn = turn.is_none();
-    if !report.missed_turn {
-        report.attempts = 1;
-        report.add(names.make_room(needed_bytes, None)?);
-    }
-    Ok(report)
 }
 
 /// What an allocation that found no room in the pool needs; `None` for other errors, and for a limit of this process

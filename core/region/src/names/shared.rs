@@ -10,18 +10,17 @@
 
 #![forbid(unsafe_code)]
 
+use crate::error::{RegionError, Result};
+use crate::image::memory::Consistency;
+use crate::name::RegionName;
+use crate::names::namespace::NameSpace;
+use crate::names::region::Region;
+use crate::names::region::commit::{CommitReport, Prepared, Writers, append_error};
+use crate::store::journal_slot::JournalSlot;
+use holdfast_types::Durability;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
-
-use crate::error::{RegionError, Result};
-use crate::media::storage::Storage;
-use crate::name::RegionName;
-use crate::names::atomic::Consistency;
-use crate::names::commit::{CommitReport, JournalSlot, Prepared, Writers, append_error};
-use crate::names::places::Places;
-use crate::names::region::Region;
-use holdfast_types::Durability;
 
 /// What became of a batch.
 type Outcome = std::result::Result<CommitReport, Arc<RegionError>>;
@@ -43,8 +42,7 @@ pub struct SharedRegion {
     queue: Mutex<Queue>,
     turn: Condvar,
     journal: Arc<Mutex<JournalSlot>>,
-    storage: Arc<dyn Storage>,
-    places: Arc<Places>,
+    names: NameSpace,
     name: RegionName,
 }
 
@@ -79,9 +77,8 @@ impl SharedRegion {
         SharedRegion {
             queue: Mutex::default(),
             turn: Condvar::new(),
-            journal: region.journal.clone(),
-            storage: region.storage.clone(),
-            places: region.places.clone(),
+            journal: region.journal(),
+            names: region.name_space().clone(),
             name: region.name().clone(),
             region: RwLock::new(region),
         }
@@ -148,11 +145,17 @@ impl SharedRegion {
             Prepared::Done(report) => return Ok(report),
             Prepared::Record(record) => record,
         };
-        match JournalSlot::lock(&self.journal).append(&*self.storage, &record) {
+        match JournalSlot::lock(&self.journal).append(self.names.storage(), &record) {
             Ok(()) => Ok(record.report()),
             Err(source) => {
                 let needed_bytes = record.bytes().len() as u64;
-                Err(append_error(&*self.storage, self.places.store(), &self.name, needed_bytes, source))
+                Err(append_error(
+                    self.names.storage(),
+                    self.names.places().store(),
+                    &self.name,
+                    needed_bytes,
+                    source,
+                ))
             }
         }
     }

@@ -5,21 +5,24 @@
 
 #![forbid(unsafe_code)]
 
+use crate::error::Result;
+use crate::names::namespace::NameSpace;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_sys::lock::recorded_holder;
 use serde::Serialize;
 
-use crate::care::medium::{Medium, current_image_path};
 use crate::error::Remedy;
 use crate::media::files::{base_path, journal_path, lock_path, rescue_path};
 use crate::media::format::{FileState, Header};
 use crate::media::image::{FileFault, Image};
 use crate::media::journal::check_journal_header;
+use crate::media::medium::Medium;
 use crate::name::RegionName;
 use crate::names::key::KeyFingerprint;
 use crate::names::places::Places;
+use crate::names::places::current_image_path;
 use crate::store::stored::remedy_for_image;
 
 /// How often a header that is being changed is read again before it counts as damaged.
@@ -102,7 +105,7 @@ pub struct RegionSummary {
 struct Part {
     path: PathBuf,
     file: Option<FileSummary>,
-    header: Result<Header, FileFault>,
+    header: std::result::Result<Header, FileFault>,
 }
 
 impl Part {
@@ -191,4 +194,22 @@ pub(crate) fn file_summary(path: &Path) -> Option<FileSummary> {
         allocated_bytes: found.blocks() * 512,
         modified_unix_s: u64::try_from(found.mtime()).unwrap_or(0),
     })
+}
+
+impl NameSpace {
+    /// All regions, in the order of their names. Takes no locks.
+    ///
+    /// # Errors
+    /// `Io` when a directory cannot be listed. A damaged file is reported in its region's summary.
+    pub fn list(&self) -> Result<Vec<RegionSummary>> {
+        Ok(self.names()?.iter().filter_map(|name| summarize(self.places(), name)).collect())
+    }
+
+    /// One region. Takes no locks.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn summary(&self, name: &RegionName) -> Result<RegionSummary> {
+        summarize(self.places(), name).ok_or_else(|| self.not_found(name))
+    }
 }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::media::storage::is_full;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -78,14 +79,6 @@ pub(crate) fn target_error(
         },
         BuildError::Target { step, source } => RegionError::Io { step, path: path.to_owned(), source },
     }
-}
-
-/// Whether the kernel says that there is no room, for this file system or this user.
-pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-    )
 }
 
 /// Opens a base file; its header is checked, its data not yet.

@@ -142,3 +142,74 @@ pub(crate) fn source_error(error: BuildError, path: &Path) -> RegionError {
         BuildError::Target { step, source } => RegionError::Io { step, path: path.to_owned(), source },
     }
 }
+
+/// The header of the next base of an image. No two bases of a region have the same number, even when a base came
+/// into the store and the image could not take note of it.
+pub(crate) fn next_base_header(store: &Path, image: &Header) -> Header {
+    let in_store = open_base(store, &image.name)
+        .ok()
+        .filter(|base| base.header.uuid == image.uuid)
+        .map_or(0, |base| base.header.checkpoint_count);
+    let checkpoint_count = image.checkpoint_count.max(in_store) + 1;
+    Header { checkpoint_count, ..image.clone() }
+}
+
+/// What the store has, if the image goes on from it; `None` when anything about base or journal is not as the image
+/// says. A new base then mends it, as the image has everything.
+pub(crate) fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
+    let stored = Stored::open_writable(store, &image.name).ok()??;
+    let base = &stored.base.header;
+    // All that a cold open takes from the base: the limit (see `crate::limit`), the address, the medium.
+    let same = Header {
+        sequence: base.sequence,
+        state: base.state,
+        backed_bytes: base.backed_bytes,
+        image_generation: base.image_generation,
+        data_checksum: base.data_checksum,
+        continued: true,
+        journal_sequence: base.journal_sequence,
+        boot: base.boot,
+        ordered: base.ordered,
+        ..image.clone()
+    };
+    (same == *base).then_some(stored)
+}
+
+/// Whether what is stored is older than the last commit that an image knows of. A damaged header may be an older one, and
+/// proves nothing.
+pub(crate) fn is_behind(stored: &Stored, image: &Image) -> bool {
+    let (base, header) = (&stored.base.header, &image.header);
+    let known = (header.checkpoint_count, header.journal_sequence);
+    base.uuid == header.uuid && !image.slot_damaged && last_commit(stored) < known
+}
+
+/// Whether what is stored has a commit that the header of an image does not know of.
+pub(crate) fn knows_more(stored: &Stored, image: &Header) -> bool {
+    last_commit(stored) > (image.checkpoint_count, image.journal_sequence)
+}
+
+/// The number of the base, and of the last commit after it.
+fn last_commit(stored: &Stored) -> (u64, u64) {
+    let commits = stored.journal.as_ref().map_or(0, |journal| journal.extent.commits());
+    (stored.base.header.checkpoint_count, commits)
+}
+
+/// The newest checkpoint and record of what is stored.
+pub(crate) fn position(stored: &Stored) -> (u64, u64) {
+    let sequence = stored.journal.as_ref().map_or(0, |journal| journal.extent.last_sequence);
+    (stored.base.header.checkpoint_count, sequence)
+}
+
+/// The same as a header says it.
+pub(crate) fn position_of(header: &Header) -> (u64, u64) {
+    (header.checkpoint_count, header.journal_sequence)
+}
+
+/// Whether a copy holds everything that is stored, and can take its place.
+pub(crate) fn goes_on_from(rescue: &Header, stored: &Stored) -> bool {
+    let base = &stored.base.header;
+    rescue.uuid == base.uuid
+        && rescue.owner_fingerprint == base.owner_fingerprint
+        && rescue.backed_bytes <= base.limit_bytes
+        && position(stored) <= position_of(rescue)
+}

@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+use crate::error::stream::STREAM_VERSION;
+use crate::error::stream::StreamError;
 use std::io::{self, Read, Write};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -17,47 +19,11 @@ use crate::media::format::{
 use crate::media::sparse::PAGE_BYTES;
 
 pub(crate) const MAGIC: [u8; 8] = *b"HOLDFSTX";
-const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 256;
 /// Longest block.
 pub(crate) const BLOCK_BYTES_MAX: usize = 1 << 20;
 const BLOCK_DATA: u32 = 1;
 const BLOCK_END: u32 = 2;
-
-/// Why a stream cannot be imported. Nothing was made of it.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StreamError {
-    /// It does not start like a stream.
-    #[error("this is no exported heap; make one with `holdfast heap export`")]
-    Foreign,
-    /// A newer Holdfast wrote it.
-    #[error("the stream has version {version}, this program knows version {VERSION}; use a newer Holdfast")]
-    Newer {
-        /// Version in the header.
-        version: u32,
-    },
-    /// It ends too early.
-    #[error("the stream is cut off after {offset} bytes; export the heap again and transfer all of it")]
-    Truncated {
-        /// Bytes that were there.
-        offset: u64,
-    },
-    /// A checksum does not match, or a field is impossible.
-    #[error("the stream is damaged at byte {offset}: {what}; export the heap again")]
-    Damaged {
-        /// Where in the stream.
-        offset: u64,
-        /// What is wrong there.
-        what: &'static str,
-    },
-    /// The reader failed.
-    #[error("cannot read the stream: {source}; check where it comes from and try again")]
-    Unreadable {
-        /// What the reader reported.
-        source: io::Error,
-    },
-}
 
 /// The header as it lies in the stream. All integers are little endian.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -124,7 +90,7 @@ pub(crate) fn write_header(out: &mut dyn Write, header: &StreamHeader) -> io::Re
     name[..name_bytes].copy_from_slice(&header.name.as_bytes()[..name_bytes]);
     let raw = RawHeader {
         magic: MAGIC,
-        version: VERSION.into(),
+        version: STREAM_VERSION.into(),
         header_bytes: (HEADER_BYTES as u32).into(),
         uuid: header.uuid,
         address: header.address.into(),
@@ -190,7 +156,7 @@ impl<'a> StreamReader<'a> {
             return Err(StreamError::Truncated { offset: reader.offset });
         }
         let raw: &RawHeader = zerocopy::transmute_ref!(&bytes);
-        if raw.version.get() > VERSION {
+        if raw.version.get() > STREAM_VERSION {
             return Err(StreamError::Newer { version: raw.version.get() });
         }
         let damaged = |what| StreamError::Damaged { offset: 0, what };
@@ -206,7 +172,7 @@ impl<'a> StreamReader<'a> {
             created_unix_s: raw.created_unix_s.get(),
             name: String::from_utf8_lossy(name.unwrap_or_default()).into_owned(),
         };
-        let fits = raw.version.get() == VERSION
+        let fits = raw.version.get() == STREAM_VERSION
             && raw.header_bytes.get() as usize == HEADER_BYTES
             && (LIMIT_BYTES_MIN..=LIMIT_BYTES_MAX).contains(&header.limit_bytes)
             && header.limit_bytes.is_multiple_of(LIMIT_UNIT_BYTES)

@@ -12,7 +12,6 @@ use std::path::Path;
 use holdfast_sys::file::private_options;
 
 use super::{FileFinding, Source, TORN, first_clause, is_damage};
-use crate::care::medium::{current_image_path, redo_paths};
 use crate::error::{RegionError, Result};
 use crate::media::files::journal_path;
 use crate::media::format::{DATA_OFFSET, FileState, Header, LIMIT_BYTES_MAX, WINDOW_END};
@@ -24,8 +23,9 @@ use crate::media::redo;
 use crate::media::sparse::buffer;
 use crate::name::RegionName;
 use crate::names::key::OwnerKey;
+use crate::names::key::check_key;
 use crate::names::namespace::NameSpace;
-use crate::names::opening::check_key;
+use crate::names::places::{current_image_path, redo_paths};
 use crate::store::base::{open_base, verify_base};
 use crate::store::stored::{Stored, remedy_for_image, source_error};
 
@@ -39,7 +39,7 @@ impl NameSpace {
         findings: &mut Vec<FileFinding>,
     ) -> Result<(Source, Vec<u8>)> {
         // Without knowing all of the store nobody can say whether the copy is newer.
-        if let Ok(stored) = Stored::open(self.places.store(), name)
+        if let Ok(stored) = Stored::open(self.places().store(), name)
             && let Some(rescue) = self.rescue_that_counts(name, stored.as_ref())?
         {
             check_key(name, rescue.header.owner_fingerprint, key)?;
@@ -58,7 +58,7 @@ impl NameSpace {
     }
 
     fn has_no_base(&self, name: &RegionName) -> bool {
-        matches!(open_base(self.places.store(), name), Err(FileFault::Missing))
+        matches!(open_base(self.places().store(), name), Err(FileFault::Missing))
     }
 
     /// The newest data of a store whose image is no use, and findings about the journal.
@@ -68,7 +68,7 @@ impl NameSpace {
         findings: &mut Vec<FileFinding>,
     ) -> Result<(Source, Vec<u8>)> {
         verify_base(&base, None).map_err(|error| self.build_error(error, &base.path, 0))?;
-        let (store, name) = (self.places.store(), base.header.name.clone());
+        let (store, name) = (self.places().store(), base.header.name.clone());
         let path = journal_path(store, &name);
         let mut finding =
             |what, how, lost| findings.push(FileFinding { path: path.clone(), what, how, lost });
@@ -128,9 +128,9 @@ impl NameSpace {
     /// `Truncated` when bytes are missing that the store has: what else is missing nobody knows. `HeaderDamaged` of an
     /// image that outlives the boot: only its headers would tell whether a reset tore it.
     pub(super) fn lost_header(&self, path: &Path, base: &Image) -> Result<(File, Header)> {
-        let (store, base) = (self.places.store(), &base.header);
+        let (store, base) = (self.places().store(), &base.header);
         let remedy = || remedy_for_image(store, &base.name, path);
-        if self.places.images_outlive_boot(base.medium) {
+        if self.places().images_outlive_boot(base.medium) {
             return Err(RegionError::HeaderDamaged { path: path.to_owned(), remedy: remedy() });
         }
         let file = private_options().read(true).open(path).map_err(RegionError::io("open", path))?;
@@ -141,7 +141,7 @@ impl NameSpace {
             let (path, remedy) = (path.to_owned(), remedy());
             return Err(RegionError::Truncated { path, needed_bytes, found_bytes, remedy });
         }
-        let logs = redo_paths(&self.places, &base.name);
+        let logs = redo_paths(self.places(), &base.name);
         let generation = logs.iter().filter_map(|path| redo::generation(path)).max();
         let header = Header {
             state: FileState::Open,
@@ -149,7 +149,7 @@ impl NameSpace {
             data_checksum: 0,
             continued: false,
             journal_sequence: 0,
-            boot: self.places.boot(),
+            boot: self.places().boot(),
             ..base.clone()
         };
         let image = Image::unnamed(file, path.to_owned(), header);
@@ -159,7 +159,7 @@ impl NameSpace {
 
     /// The data of an image, with what its redo log adds.
     pub(super) fn image_bytes(&self, file: &File, header: &Header, by_length: bool) -> Result<Vec<u8>> {
-        let path = current_image_path(&self.places, &header.name);
+        let path = current_image_path(self.places(), &header.name);
         let failed = || RegionError::io("read", &path);
         let mut data_bytes = header.backed_bytes;
         if by_length {
@@ -168,7 +168,7 @@ impl NameSpace {
             data_bytes = image.backed_bytes_by_length().map_err(failed())?;
         }
         let mut bytes = read_data(file, data_bytes).map_err(RegionError::read_whole(&path, data_bytes))?;
-        let logs = redo_paths(&self.places, &header.name);
+        let logs = redo_paths(self.places(), &header.name);
         for log in logs.iter().filter_map(|path| private_options().read(true).open(path).ok()) {
             let put = &mut |page: &[u8], offset: u64| {
                 let target = bytes.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..page.len()));
@@ -181,7 +181,7 @@ impl NameSpace {
     }
 
     fn bad_base(&self, name: &RegionName) -> RegionError {
-        match open_base(self.places.store(), name) {
+        match open_base(self.places().store(), name) {
             Err(fault) => self.base_error(name, fault),
             Ok(_) => self.not_found(name),
         }

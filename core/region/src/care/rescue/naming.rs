@@ -77,11 +77,11 @@ impl NameSpace {
         if !named.iter().any(is_written) {
             return named;
         }
-        let Err(failed) = self.storage.sync_directory(self.places.store()) else { return named };
+        let Err(failed) = self.storage().sync_directory(self.places().store()) else { return named };
         let again = || io::Error::new(failed.kind(), failed.to_string());
         let failure = || RegionError::Io {
             step: "make durable",
-            path: self.places.store().to_owned(),
+            path: self.places().store().to_owned(),
             source: failed.raw_os_error().map_or_else(again, io::Error::from_raw_os_error),
         };
         named.into_iter().map(|named| if is_written(&named) { Err(failure()) } else { named }).collect()
@@ -90,7 +90,7 @@ impl NameSpace {
     /// Makes a copy durable.
     pub(super) fn sync_rescue(&self, begun: Begun) -> Result<Begun> {
         if let Begun::Built { built, .. } = &begun
-            && let Err(error) = self.storage.sync(&built.file)
+            && let Err(error) = self.storage().sync(&built.file)
         {
             return Err(self.not_named(built, "make durable", error));
         }
@@ -103,9 +103,9 @@ impl NameSpace {
             Begun::Done(rescue) => return Ok(rescue),
             Begun::Built { built, written, .. } => (built, written),
         };
-        let path = rescue_path(self.places.store(), &built.header.name);
+        let path = rescue_path(self.places().store(), &built.header.name);
         replaced.keep(&path);
-        match built.rename(&*self.storage, path) {
+        match built.rename(self.storage(), path) {
             Ok(()) => Ok(Rescue::Written { bytes: written.pages * PAGE_BYTES }),
             Err(error) => Err(self.not_named(&built, "rename", error)),
         }
@@ -113,9 +113,9 @@ impl NameSpace {
 
     /// Removes a copy that did not come to its name.
     fn not_named(&self, built: &Image, step: &'static str, source: io::Error) -> RegionError {
-        let (storage, path) = (&*self.storage, &built.path);
+        let (storage, path) = (self.storage(), &built.path);
         let _ = storage.remove(path);
         let error = BuildError::Target { step, source };
-        target_error(storage, error, path, self.places.store(), built.header.backed_bytes)
+        target_error(storage, error, path, self.places().store(), built.header.backed_bytes)
     }
 }

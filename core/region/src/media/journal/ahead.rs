@@ -16,7 +16,7 @@ use std::path::Path;
 
 use crate::media::sparse::buffer;
 use crate::media::storage::Storage;
-use crate::store::base::is_full;
+use crate::media::storage::is_full;
 
 /// How far ahead. More costs more at once; less, and there is more often an append that costs as much as it did.
 const AHEAD_BYTES: u64 = 256 << 10;

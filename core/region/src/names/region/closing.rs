@@ -6,17 +6,15 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::ErrorKind;
-
-use holdfast_sys::mapping::gather_huge_pages;
-use serde::Serialize;
-
-use crate::care::medium::Medium;
 use crate::error::{RegionError, Result};
 use crate::media::format::{DATA_OFFSET, FileState};
-use crate::names::commit::{JournalSlot, Written};
-use crate::names::namespace::NameSpace;
+use crate::media::medium::Medium;
+use crate::names::region::commit::Written;
 use crate::names::region::{CheckpointReport, Opened, Region};
+use crate::store::journal_slot::JournalSlot;
+use holdfast_sys::mapping::gather_huge_pages;
+use serde::Serialize;
+use std::io::ErrorKind;
 
 /// What closing did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -48,7 +46,7 @@ impl Region {
             self.gather_huge_pages();
         }
         if let Some(redo) = self.redo.take() {
-            match self.storage.remove(redo.path()) {
+            match self.names.storage().remove(redo.path()) {
                 // Somebody emptied the pool; the commit has everything.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 other => other.map_err(RegionError::io("remove", redo.path()))?,
@@ -57,31 +55,27 @@ impl Region {
         let durable_sequence = match &*JournalSlot::lock(&self.journal) {
             JournalSlot::Ready(journal) => {
                 // Only helps to tell damage from a torn end; nothing relies on it.
-                let _ = journal.mark_end(&*self.storage, self.image.header.backed_bytes);
+                let _ = journal.mark_end(self.names.storage(), self.image.header.backed_bytes);
                 journal.last_sequence
             }
             // Not looked at, so as it was. Broken it cannot be: the commit mended it.
             JournalSlot::Unread | JournalSlot::Broken => self.image.header.journal_sequence,
         };
         self.image
-            .change_header(&*self.storage, |header| {
+            .change_header(self.names.storage(), |header| {
                 header.state = FileState::Clean;
                 header.journal_sequence = durable_sequence;
             })
             .map_err(RegionError::io("write the header of", &self.image.path))?;
         // Older than the last commit, or the same. One that stays does not count, and is removed by the next session.
-        let _ = self.names_of().remove_rescue(self.name());
+        let _ = self.names.remove_rescue(self.name());
         Ok(CloseReport { checkpoint: committed.into() })
-    }
-
-    fn names_of(&self) -> NameSpace {
-        NameSpace::sharing(self.places.clone(), self.storage.clone())
     }
 
     /// Makes the next sessions' page faults few. Done when a session has paid for a checkpoint or a cold open
     /// anyway; a kernel that refuses costs speed only.
     fn gather_huge_pages(&self) {
-        if self.medium() == Medium::Memory && self.places.pool_is_volatile_memory() {
+        if self.medium() == Medium::Memory && self.names.places().pool_is_volatile_memory() {
             let _ = gather_huge_pages(&self.image.file, DATA_OFFSET, self.image.header.backed_bytes as usize);
         }
     }

@@ -9,15 +9,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use serde::Serialize;
-
-use holdfast_types::Durability;
-
 use crate::error::{RegionError, Result};
 use crate::media::files::{journal_path, remove_temporaries};
 use crate::media::format::Header;
@@ -25,11 +16,19 @@ use crate::media::journal::{Journal, PageSource, Record, Streamed, stream};
 use crate::media::pending::Pending;
 use crate::media::sparse::PAGE_BYTES;
 use crate::media::storage::Storage;
-use crate::names::namespace::NameSpace;
+use crate::media::storage::is_full;
 use crate::names::region::{CheckpointReport, Region};
-use crate::store::base::{is_full, open_base, write_base};
+use crate::store::base::write_base;
 use crate::store::compare::differing;
+use crate::store::journal_slot::JournalSlot;
 use crate::store::stored::Stored;
+use crate::store::stored::adoptable;
+use crate::store::stored::next_base_header;
+use holdfast_types::Durability;
+use serde::Serialize;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// A journal may always become this long before it is folded into a new base.
 const JOURNAL_BYTES_MIN: u64 = 4 << 20;
@@ -97,34 +96,6 @@ impl From<CommitReport> for CheckpointReport {
     }
 }
 
-/// What is known about the journal in the store.
-#[derive(Debug)]
-pub(crate) enum JournalSlot {
-    /// Not looked at in this session.
-    Unread,
-    /// It may be appended to.
-    Ready(Journal),
-    /// It may not, or there is none: a base must be made first.
-    Broken,
-}
-
-impl JournalSlot {
-    pub(crate) fn lock(slot: &Mutex<JournalSlot>) -> MutexGuard<'_, JournalSlot> {
-        // Every state between two steps is a valid one, the worst being `Broken`.
-        slot.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Appends and syncs. After an error the journal counts as broken: it is never synced again and believed.
-    pub(crate) fn append(&mut self, storage: &dyn Storage, record: &Record) -> std::io::Result<()> {
-        let JournalSlot::Ready(mut journal) = std::mem::replace(self, JournalSlot::Broken) else {
-            return Err(std::io::Error::other("the journal was lost between two steps of a commit"));
-        };
-        journal.append(storage, record)?;
-        *self = JournalSlot::Ready(journal);
-        Ok(())
-    }
-}
-
 /// The part of a commit that needs writers kept away, done.
 #[derive(Debug)]
 pub(crate) enum Prepared {
@@ -171,7 +142,7 @@ impl Region {
         match self.prepare_commit(Writers::One)? {
             Prepared::Done(report) => Ok(report),
             Prepared::Record(record) => {
-                let appended = JournalSlot::lock(&self.journal).append(&*self.storage, &record);
+                let appended = JournalSlot::lock(&self.journal).append(self.names.storage(), &record);
                 appended.map_err(|source| self.append_error(source, record.bytes().len() as u64))?;
                 Ok(record.report())
             }
@@ -239,10 +210,10 @@ impl Region {
         }
         if self.owed {
             // What a session that died left half-made. That it stays changes nothing.
-            let _ = remove_temporaries(&*self.storage, self.places.store(), self.name());
+            let _ = remove_temporaries(self.names.storage(), self.names.places().store(), self.name());
         }
         let unnoticed = self.owed || self.pending.bytes() >= self.backed_bytes();
-        let (store, image) = (self.places.store(), &self.image.header);
+        let (store, image) = (self.names.places().store(), &self.image.header);
         let Some(stored) = adoptable(store, image) else {
             *slot = JournalSlot::Broken;
             return;
@@ -254,21 +225,21 @@ impl Region {
         };
         let stored_bytes = stored.backed_bytes();
         let adopted =
-            found.and_then(|found| Some((found, adopt_journal(&*self.storage, store, image, stored)?)));
+            found.and_then(|found| Some((found, adopt_journal(self.names.storage(), store, image, stored)?)));
         let Some((found, journal)) = adopted else {
             *slot = JournalSlot::Broken;
             return;
         };
         if found.as_ref().is_some_and(Pending::is_empty) {
             // Nothing will be written, so nothing would tell that a rescue copy is older than what counts now.
-            let names = NameSpace::sharing(self.places.clone(), self.storage.clone());
+            let names = self.names.clone();
             if names.remove_rescue(self.name()).is_err() {
                 *slot = JournalSlot::Broken;
                 return;
             }
         }
         // The newest name in the store may have been given by somebody who died before it was durable.
-        if self.unproven && self.storage.sync_directory(store).is_err() {
+        if self.unproven && self.names.storage().sync_directory(store).is_err() {
             *slot = JournalSlot::Broken;
             return;
         }
@@ -299,11 +270,11 @@ impl Region {
             Some(mapped) => mapped,
             None => &self.image.file,
         };
-        let (sequence, storage) = (journal.last_sequence + 1, self.storage.clone());
+        let (sequence, storage) = (journal.last_sequence + 1, self.names.storage());
         if writers == Writers::One && dirty_bytes > BUILT_BYTES_MAX {
             let (header, mut streamed) = (journal.header.clone(), Streamed { bytes: 0, pages: 0 });
-            let appended = journal.append_by(&*storage, |file, offset| {
-                let target = (&*storage, file, offset);
+            let appended = journal.append_by(storage, |file, offset| {
+                let target = (storage, file, offset);
                 let is_whole = || !self.lost_backing();
                 streamed = stream(source, &pending, backed_bytes, (&header, sequence), target, is_whole)?;
                 Ok(streamed.bytes)
@@ -352,9 +323,9 @@ impl Region {
     fn make_base(&mut self) -> Result<CommitReport> {
         self.owe_base();
         self.take_stores()?;
-        let store = self.places.store().to_owned();
+        let store = self.names.places().store().to_owned();
         let header = next_base_header(&store, &self.image.header);
-        let (written, header) = match write_base(&*self.storage, &self.image.file, header, &store) {
+        let (written, header) = match write_base(self.names.storage(), &self.image.file, header, &store) {
             Ok(written) => written,
             Err(error) => {
                 // The image may have been cut off while it was read; that error says more.
@@ -366,11 +337,11 @@ impl Region {
         let stale = journal_path(&store, self.name());
         if stale.symlink_metadata().is_ok() {
             // One that stays is recognised as stale, and replaced by the next one.
-            let _ = self.storage.remove(&stale);
+            let _ = self.names.storage().remove(&stale);
         }
         self.poisoned = true;
         self.image
-            .change_header(&*self.storage, |image| {
+            .change_header(self.names.storage(), |image| {
                 image.checkpoint_count = header.checkpoint_count;
                 image.journal_sequence = 0;
             })
@@ -392,7 +363,7 @@ impl Region {
         // The slot is broken, which makes the region dirty. Without this its stores would be noticed one by one,
         // to no end; that it may fail changes nothing.
         let _ = self.owe();
-        append_error(&*self.storage, self.places.store(), self.name(), needed_bytes, source)
+        append_error(self.names.storage(), self.names.places().store(), self.name(), needed_bytes, source)
     }
 }
 
@@ -401,17 +372,6 @@ impl Record {
         let (bytes, level) = (self.bytes().len() as u64, Durability::Power);
         CommitReport { written: Written::Journal, pages: self.pages, bytes, level }
     }
-}
-
-/// The header of the next base of an image. No two bases of a region have the same number, even when a base came
-/// into the store and the image could not take note of it.
-pub(crate) fn next_base_header(store: &Path, image: &Header) -> Header {
-    let in_store = open_base(store, &image.name)
-        .ok()
-        .filter(|base| base.header.uuid == image.uuid)
-        .map_or(0, |base| base.header.checkpoint_count);
-    let checkpoint_count = image.checkpoint_count.max(in_store) + 1;
-    Header { checkpoint_count, ..image.clone() }
 }
 
 /// Says what a failed append means.
@@ -434,27 +394,6 @@ pub(crate) fn append_error(
 
 fn bound_for(base_bytes: u64) -> u64 {
     JOURNAL_BYTES_MIN.max(base_bytes)
-}
-
-/// What the store has, if the image goes on from it; `None` when anything about base or journal is not as the image
-/// says. A new base then mends it, as the image has everything.
-pub(crate) fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
-    let stored = Stored::open_writable(store, &image.name).ok()??;
-    let base = &stored.base.header;
-    // All that a cold open takes from the base: the limit (see `crate::limit`), the address, the medium.
-    let same = Header {
-        sequence: base.sequence,
-        state: base.state,
-        backed_bytes: base.backed_bytes,
-        image_generation: base.image_generation,
-        data_checksum: base.data_checksum,
-        continued: true,
-        journal_sequence: base.journal_sequence,
-        boot: base.boot,
-        ordered: base.ordered,
-        ..image.clone()
-    };
-    (same == *base).then_some(stored)
 }
 
 /// The journal that continues the image's last checkpoint.

@@ -16,54 +16,22 @@
 
 #![forbid(unsafe_code)]
 
-use std::ops::Range;
-
 use crate::error::{RegionError, Result};
 use crate::image::dirty::Tracking;
+use crate::image::memory::Consistency;
 use crate::media::format::DATA_OFFSET;
-use crate::media::pending::Pending;
 use crate::media::pool_kind::{PoolKind, Survives};
 use crate::media::sparse::PAGE_BYTES;
-use crate::names::atomic::Consistency;
-use crate::names::commit::{CommitReport, Written};
 use crate::names::region::Region;
+use crate::names::region::commit::{CommitReport, Written};
 use holdfast_types::Durability;
-
-/// What was stored to an image that outlives the boot, and need not have reached memory.
-#[derive(Debug, Default)]
-pub(crate) struct Unwritten {
-    pages: Pending,
-    /// Nobody knows which.
-    all: bool,
-}
-
-impl Unwritten {
-    /// Nobody knows what a writer that died left in the caches.
-    pub(crate) fn unknown() -> Unwritten {
-        Unwritten { all: true, ..Unwritten::default() }
-    }
-
-    pub(crate) fn note(&mut self, bytes: Range<u64>) {
-        // Without memory to note them nobody knows which.
-        self.all |= self.pages.insert(bytes).is_err();
-    }
-
-    pub(crate) fn note_all(&mut self) {
-        self.all = true;
-    }
-
-    fn clear(&mut self) {
-        self.pages.clear();
-        self.all = false;
-    }
-}
 
 impl Region {
     /// What the region's pool is made of; for one on the disk ([`crate::Medium::File`]) `Disk`.
     #[must_use]
     pub fn pool_kind(&self) -> PoolKind {
         match self.medium() {
-            crate::Medium::Memory => self.places.pool_kind(),
+            crate::Medium::Memory => self.names.places().pool_kind(),
             crate::Medium::File => PoolKind::Disk,
         }
     }
@@ -131,7 +99,7 @@ impl Region {
 
     fn change_order(&mut self, ordered: bool) -> Result<()> {
         self.poisoned = true;
-        let written = self.image.change_header(&*self.storage, |header| header.ordered = ordered);
+        let written = self.image.change_header(self.names.storage(), |header| header.ordered = ordered);
         written.map_err(RegionError::io("write the header of", &self.image.path))?;
         self.poisoned = false;
         Ok(())
@@ -188,14 +156,13 @@ impl Region {
         if !self.image_counts_after_reset() {
             return Ok(0);
         }
-        let (noted_bytes, backed_bytes) = (self.unwritten.pages.bytes(), self.backed_bytes());
-        if noted_bytes == 0 && !self.unwritten.all {
+        if self.unwritten.is_empty() {
             return Ok(0);
         }
-        let storage = self.storage.clone();
-        let written = match &self.mapped {
-            Some(mapped) if !self.unwritten.all && noted_bytes < backed_bytes => {
-                let ranges = self.unwritten.pages.ranges();
+        let (noted_bytes, backed_bytes) = (self.unwritten.noted_bytes(), self.backed_bytes());
+        let storage = self.names.storage();
+        let written = match (&self.mapped, self.unwritten.ranges()) {
+            (Some(mapped), Some(ranges)) if noted_bytes < backed_bytes => {
                 ranges.into_iter().try_for_each(|range| {
                     let memory = mapped.shared_bytes(range.clone());
                     storage.write_back(&self.image.file, DATA_OFFSET + range.start, memory)

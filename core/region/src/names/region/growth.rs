@@ -6,12 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+use crate::error::access::AccessError;
 use crate::error::{RegionError, Result};
 use crate::media::format::{DATA_OFFSET, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_BYTES, LIMIT_UNIT_BYTES};
-use crate::names::access::AccessError;
+use crate::media::storage::is_full;
 use crate::names::namespace::NameSpace;
-use crate::names::region::{Region, no_room};
-use crate::store::base::is_full;
+use crate::names::region::Region;
 
 impl Region {
     /// Grow in steps of `bytes`, rounded to 4 MiB and kept between 4 and 16 MiB.
@@ -44,7 +44,7 @@ impl Region {
         if at_least_bytes > limit_bytes {
             return Err(RegionError::LimitReached { limit_bytes, asked_bytes: at_least_bytes });
         }
-        let names = NameSpace::sharing(self.places.clone(), self.storage.clone());
+        let names = self.names.clone();
         names.with_room(|| self.grow_once(&names, at_least_bytes))
     }
 
@@ -65,7 +65,7 @@ impl Region {
         self.poisoned = true;
         self.map_growth(grown).map_err(RegionError::io("map", &self.image.path))?;
         self.image
-            .change_header(&*self.storage, |header| header.backed_bytes = grown)
+            .change_header(self.names.storage(), |header| header.backed_bytes = grown)
             .map_err(RegionError::io("write the header of", &self.image.path))?;
         self.poisoned = false;
         self.grown = true;
@@ -92,14 +92,14 @@ impl Region {
 
     fn allocate(&self, from_bytes: u64, to_bytes: u64) -> Result<()> {
         let range = DATA_OFFSET + from_bytes..DATA_OFFSET + to_bytes;
-        let allocated = self.storage.allocate(&self.image.file, range).and_then(|()| {
+        let allocated = self.names.storage().allocate(&self.image.file, range).and_then(|()| {
             // The header must not speak of what a reset can take.
-            if self.image.outlives_boot { self.storage.sync(&self.image.file) } else { Ok(()) }
+            if self.image.outlives_boot { self.names.storage().sync(&self.image.file) } else { Ok(()) }
         });
         allocated.map_err(|source| {
             if is_full(&source) {
                 let cause = Some(source.kind());
-                no_room(&*self.storage, &self.places, self.medium(), to_bytes - from_bytes, cause)
+                self.names.no_room(self.medium(), to_bytes - from_bytes, cause)
             } else {
                 RegionError::Io { step: "allocate", path: self.image.path.clone(), source }
             }

@@ -7,6 +7,13 @@
 
 #![forbid(unsafe_code)]
 
+use crate::error::room::RoomReport;
+use crate::media::storage::KernelStorage;
+use crate::media::storage::Storage;
+use crate::names::places::Places;
+use crate::names::room::KEEPER;
+use crate::names::room::MARGIN_BYTES;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_sys::lock::{FileLock, LockMode};
@@ -15,8 +22,9 @@ use serde::Serialize;
 use crate::error::{RegionError, Result};
 use crate::media::format::FileState;
 use crate::name::RegionName;
-use crate::names::namespace::{NameSpace, is_behind};
+use crate::names::namespace::NameSpace;
 use crate::names::region::{CheckpointReport, Region};
+use crate::store::stored::is_behind;
 use crate::store::stored::{Stored, source_error};
 
 /// What an eviction did.
@@ -94,11 +102,11 @@ impl NameSpace {
 
     fn verify_evictable(&self, region: &Region) -> Result<()> {
         let name = region.name();
-        let stored = Stored::open(self.places.store(), name)?;
+        let stored = Stored::open(self.places().store(), name)?;
         let stored = stored.ok_or_else(|| RegionError::OnlyCopy { name: name.to_string() })?;
         stored.verify().map_err(|error| source_error(error, &stored.base.path))?;
         let is_same = stored.base.header.uuid == region.uuid();
-        if !is_same || is_behind(&stored, &region.image) {
+        if !is_same || is_behind(&stored, region.image()) {
             return Err(RegionError::StoreBehind { name: name.to_string() });
         }
         Ok(())
@@ -108,4 +116,40 @@ impl NameSpace {
 fn allocated_bytes(file: &std::fs::File) -> u64 {
     use std::os::unix::fs::MetadataExt;
     file.metadata().map_or(0, |found| found.blocks() * 512)
+}
+
+impl NameSpace {
+    /// The regions in these places.
+    #[must_use]
+    pub fn new(places: Places) -> NameSpace {
+        NameSpace::with_storage(places, Arc::new(KernelStorage))
+    }
+
+    /// As [`NameSpace::new`], with every change to a file made through `storage`.
+    #[must_use]
+    pub fn with_storage(places: Places, storage: Arc<dyn Storage>) -> NameSpace {
+        let evict =
+            |names: &NameSpace, name: &RegionName| names.evict_at_once(name).map(|done| done.freed_bytes);
+        NameSpace::with_evict(Arc::new(places), storage, evict)
+    }
+}
+
+/// For whoever allocates in a pool without a region, such as the images of databases: makes room for so many bytes, as an
+/// allocation of a region does.
+///
+/// # Errors
+/// When the pool is not this home's any more, or cannot be listed.
+pub fn make_room(places: &Places, needed_bytes: u64) -> Result<RoomReport> {
+    let names = NameSpace::new(places.clone());
+    let mut report = RoomReport::default();
+    if let Some(made) = KEEPER.get().and_then(|ask| ask(places, needed_bytes + MARGIN_BYTES)) {
+        report.add(made);
+    }
+    let turn = names.room_turn()?;
+    report.missed_turn = turn.is_none();
+    if !report.missed_turn {
+        report.attempts = 1;
+        report.add(names.make_room(needed_bytes, None)?);
+    }
+    Ok(report)
 }

@@ -14,31 +14,16 @@
 
 #![forbid(unsafe_code)]
 
-use std::ops::Range;
-
-use serde::Serialize;
-
 use crate::error::{RegionError, Result};
+use crate::image::memory::Consistency;
 use crate::image::memory::MappedData;
 use crate::image::private::PrivateMapping;
 use crate::media::format::DATA_OFFSET;
 use crate::media::redo::Redo;
-use crate::names::namespace::NameSpace;
-use crate::names::region::{Region, no_room};
-use crate::store::base::is_full;
-
-/// When stores to a region count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Consistency {
-    /// At once, each for itself: for programs that use transactions.
-    #[default]
-    Direct,
-    /// All together, when [`Region::publish`] is called: for programs that know nothing of transactions. Costs
-    /// a copy of each page that is stored to.
-    Atomic,
-}
+use crate::media::storage::is_full;
+use crate::names::region::Region;
+use serde::Serialize;
+use std::ops::Range;
 
 /// What a publication did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -70,13 +55,13 @@ impl Region {
         }
         if consistency == Consistency::Atomic && self.redo.is_none() {
             let path = self.redo_path();
-            let names = NameSpace::sharing(self.places.clone(), self.storage.clone());
+            let names = self.names.clone();
             let opened = names.with_room(|| {
-                let opened = Redo::open(&*self.storage, path.clone(), self.image.outlives_boot);
+                let opened = Redo::open(self.names.storage(), path.clone(), self.image.outlives_boot);
                 opened.map_err(|source| {
                     if is_full(&source) {
                         let cause = Some(source.kind());
-                        no_room(&*self.storage, &self.places, self.medium(), DATA_OFFSET, cause)
+                        self.names.no_room(self.medium(), DATA_OFFSET, cause)
                     } else {
                         RegionError::Io { step: "make the redo log", path: path.clone(), source }
                     }
@@ -119,15 +104,15 @@ impl Region {
         }
         if !changes.is_empty() {
             let bytes = changes.iter().map(|range| range.end - range.start).sum();
-            let names = NameSpace::sharing(self.places.clone(), self.storage.clone());
+            let names = self.names.clone();
             let written = names.with_room(|| {
-                let written =
-                    redo.write(&*self.storage, &self.image.header, &changes, |range| private.bytes(range));
+                let written = redo
+                    .write(self.names.storage(), &self.image.header, &changes, |range| private.bytes(range));
                 written.map_err(|source| {
                     // One that may count is not written again.
                     if is_full(&source) && !redo.may_count() {
                         let (medium, cause) = (self.image.header.medium, Some(source.kind()));
-                        no_room(&*self.storage, &self.places, medium, bytes, cause)
+                        self.names.no_room(medium, bytes, cause)
                     } else {
                         RegionError::Io { step: "write", path: redo.path().to_owned(), source }
                     }
@@ -138,12 +123,14 @@ impl Region {
             // It counts from here on, and the store lacks it; the image has to follow.
             self.poisoned = true;
             self.owed |= changes.iter().any(|range| self.pending.insert(range.clone()).is_err());
-            private.put(&*self.storage, &changes).map_err(RegionError::io("write", &self.image.path))?;
+            private
+                .put(self.names.storage(), &changes)
+                .map_err(RegionError::io("write", &self.image.path))?;
             if self.image.outlives_boot {
-                let written = private.write_back(&*self.storage, &self.image.file, &changes);
+                let written = private.write_back(self.names.storage(), &self.image.file, &changes);
                 written.map_err(RegionError::io("write back", &self.image.path))?;
             }
-            redo.clear(&*self.storage).map_err(RegionError::io("write", redo.path()))?;
+            redo.clear(self.names.storage()).map_err(RegionError::io("write", redo.path()))?;
             self.poisoned = false;
         }
         private.settle();

@@ -19,11 +19,11 @@ use crate::name::RegionName;
 const MAGIC: [u8; 8] = *b"HFRESCUE";
 const VERSION: u32 = 1;
 /// Where the note is: in the part of the file that base files leave empty.
-pub(super) const NOTE_OFFSET: u64 = SLOTS_BYTES as u64;
+pub(crate) const NOTE_OFFSET: u64 = SLOTS_BYTES as u64;
 /// What tells a rescue copy from a base file, and where it comes from.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(super) struct Note {
+pub(crate) struct Note {
     magic: [u8; 8],
     version: U32,
     reserved: U32,
@@ -36,7 +36,7 @@ pub(super) struct Note {
 const _: () = assert!(size_of::<Note>() == 48);
 
 impl Note {
-    pub(super) fn new() -> Note {
+    pub(crate) fn new() -> Note {
         let mut note = Note {
             magic: MAGIC,
             version: VERSION.into(),

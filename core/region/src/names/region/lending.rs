@@ -20,10 +20,10 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 
 use crate::error::{RegionError, Result};
+use crate::image::memory::Consistency;
 use crate::media::format::DATA_OFFSET;
-use crate::names::atomic::Consistency;
-use crate::names::commit::JournalSlot;
 use crate::names::region::{Opened, Region};
+use crate::store::journal_slot::JournalSlot;
 
 /// What a process needs to map a region that was lent to it.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Region {
             is_read_only: self.is_read_only(),
             is_private,
             is_ordered,
-            is_synchronous: is_ordered && self.places.maps_synchronously(self.medium()),
+            is_synchronous: is_ordered && self.names.places().maps_synchronously(self.medium()),
             is_new: self.opened() == Opened::Created,
         })
     }

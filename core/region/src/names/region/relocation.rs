@@ -13,24 +13,14 @@
 
 #![forbid(unsafe_code)]
 
-use std::ptr::NonNull;
-
-use holdfast_sys::lock::FileLock;
-
 use crate::error::{RegionError, Result};
 use crate::image::address::claim;
+use crate::image::memory::Consistency;
 use crate::image::memory::MappedData;
-use crate::names::atomic::{Consistency, PublishReport};
-use crate::names::namespace::NameSpace;
 use crate::names::region::Region;
-
-/// A relocation that is under way.
-pub(crate) struct Relocating {
-    address: u64,
-    /// The mode to go back to.
-    consistency: Consistency,
-    _names: FileLock,
-}
+use crate::names::region::Relocating;
+use crate::names::region::publication::PublishReport;
+use std::ptr::NonNull;
 
 impl Region {
     /// Maps the region privately at a free address that it may get for its own, and says which. The caller
@@ -42,7 +32,7 @@ impl Region {
     pub fn begin_relocation(&mut self) -> Result<(NonNull<u8>, u64)> {
         self.check_mappable()?;
         let limit_bytes = self.limit_bytes();
-        let names = NameSpace::sharing(self.places.clone(), self.storage.clone());
+        let names = self.names.clone();
         let lock = names.lock_names()?;
         // The region's own range is among those that are not free.
         let address = names.free_address(limit_bytes)?;
@@ -81,7 +71,7 @@ impl Region {
             self.owe_base();
             self.poisoned = true;
             self.image
-                .change_header(&*self.storage, |header| header.address = address)
+                .change_header(self.names.storage(), |header| header.address = address)
                 .map_err(RegionError::io("write the header of", &self.image.path))?;
             self.poisoned = false;
             Ok(report)

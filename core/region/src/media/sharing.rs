@@ -2,6 +2,8 @@
 //!
 //! Invariant: what is mapped here replaces nothing but reserved address space (the caller's contract).
 
+#![allow(unsafe_code, reason = "maps over reserved address space")]
+
 use std::fs::File;
 use std::io;
 

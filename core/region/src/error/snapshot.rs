@@ -1,0 +1,37 @@
+//! Why a snapshot cannot be had under a tag.
+
+#![forbid(unsafe_code)]
+
+/// Why a snapshot cannot be had under a tag.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// There is no such snapshot.
+    #[error("the heap {name:?} has no snapshot {tag:?}{}", tags_text(tags))]
+    Missing {
+        /// Name of the region.
+        name: String,
+        /// The tag asked for.
+        tag: String,
+        /// Tags that there are.
+        tags: Vec<String>,
+    },
+    /// There is one already, and snapshots never change.
+    #[error(
+        "the heap {name:?} has a snapshot {tag:?} already; choose another tag, or remove it with \
+         `holdfast heap rm --snapshot {tag} {name}`"
+    )]
+    Exists {
+        /// Name of the region.
+        name: String,
+        /// The tag asked for.
+        tag: String,
+    },
+}
+
+fn tags_text(tags: &[String]) -> String {
+    match tags {
+        [] => "; take one with `holdfast heap snapshot`".to_owned(),
+        tags => format!("; there are: {}", tags.join(", ")),
+    }
+}

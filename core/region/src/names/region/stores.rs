@@ -1,0 +1,56 @@
+//! Which pages of an open region were stored to, and what the store lacks for it.
+
+#![forbid(unsafe_code)]
+
+use crate::error::RegionError;
+use crate::error::Result;
+use crate::image::dirty::DirtySource;
+use crate::image::dirty::Tracking;
+use crate::image::dirty::merged;
+use crate::names::region::Region;
+use std::ops::Range;
+
+impl Region {
+    /// From now on, ask `source` which pages were stored to, instead of the kernel. It must know of all stores since
+    /// the last checkpoint, or the caller must not have stored yet.
+    pub fn set_dirty_source(&mut self, source: Box<dyn DirtySource>) {
+        self.dirty_source = Some(source);
+    }
+
+    /// The byte ranges of the data area (page-aligned, in order, apart from each other) that may have been
+    /// stored to since the last call. Where nobody tracked them that is nothing, or everything.
+    ///
+    /// # Errors
+    /// `Io`; the region then counts as stored to everywhere.
+    pub(crate) fn take_dirty(&mut self, tracking: Tracking) -> Result<Vec<Range<u64>>> {
+        let Some(mapped) = &mut self.mapped else { return Ok(Vec::new()) };
+        // To protect the whole mapping would cost more than to look through it.
+        if self.dirty_source.is_some() || !mapped.tracks_by_itself() {
+            if !mapped.is_dirty() {
+                return Ok(Vec::new());
+            }
+            // A store that slips in after this makes the region dirty again; one before it is in the answer.
+            if let Err(source) = mapped.rearm() {
+                self.owed = true;
+                return Err(RegionError::Io { step: "watch", path: self.image.path.clone(), source });
+            }
+        }
+        let taken = match &mut self.dirty_source {
+            Some(source) => source.take().map(Some),
+            None => self.take_tracked(tracking == Tracking::Begin),
+        };
+        let backed_bytes = self.backed_bytes();
+        match taken {
+            Ok(Some(ranges)) => Ok(merged(ranges, backed_bytes)),
+            Ok(None) => Ok(std::iter::once(0..backed_bytes).collect()),
+            Err(source) => {
+                self.owed = true;
+                Err(RegionError::Io {
+                    step: "find the changed pages of",
+                    path: self.image.path.clone(),
+                    source,
+                })
+            }
+        }
+    }
+}
