@@ -15,7 +15,6 @@ pub(crate) mod room;
 pub(crate) mod snapshot;
 pub(crate) mod stream;
 
-use crate::error::remedy::near_text;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +27,7 @@ pub use crate::error::kind::ErrorKind;
 use crate::error::limit::LimitError;
 use crate::error::place::PlaceError;
 pub use crate::error::remedy::Remedy;
-use crate::error::remedy::{in_units, io_remedy};
+use crate::error::remedy::{in_units, io_remedy, near_text};
 use crate::error::room::RoomReport;
 use crate::error::snapshot::SnapshotError;
 use crate::error::stream::StreamError;

@@ -5,6 +5,7 @@
 
 pub(crate) mod base;
 pub(crate) mod compare;
+pub(crate) mod debt;
 pub(crate) mod journal_slot;
 pub(crate) mod rescue;
 pub(crate) mod stored;

@@ -1,20 +1,11 @@
-//! Changing how far a region may grow, at rest or while this process has it open.
-//!
-//! Invariants:
-//! - The limit never goes below what is backed, and never over the address of another region.
-//! - Killed anywhere, the region has the old limit or the new one. The base in the store is changed first, the image last,
-//!   and the image decides. Where the two differ no journal is continued, which could add more to the base than that may
-//!   have: the next commit makes a base with the image's limit.
-//! - What a mapped region may grow to is reserved in this process before any header says it.
+//! Changing the limit of a region that no process has open. See [`crate::names::limits`] for what must hold.
 
 #![forbid(unsafe_code)]
 
 use crate::error::Result;
 use crate::name::RegionName;
 use crate::names::key::OwnerKey;
-use crate::names::limits::rounded;
-use crate::names::limits::write_limit;
-use crate::names::limits::write_limit_to_base;
+use crate::names::limits::{rounded, write_limit, write_limit_to_base};
 use crate::names::namespace::NameSpace;
 
 impl NameSpace {
@@ -24,7 +15,7 @@ impl NameSpace {
     /// # Errors
     /// `BelowSize`, `BelowCompartments`, `Blocked`, `LimitOutOfRange`; `Access` when a compartment's parent has no room
     /// for it, or the key is but the compartment's; as [`NameSpace::open`] (`Held` while it is in use: then whoever has
-    /// it calls [`Region::set_limit`]).
+    /// it calls [`Region::set_limit`](crate::Region::set_limit)).
     pub fn set_limit(&self, name: &RegionName, key: &OwnerKey, asked_bytes: u64) -> Result<u64> {
         let limit_bytes = rounded(asked_bytes)?;
         self.check_sets_limit(name, key)?;

@@ -1,5 +1,5 @@
-//! On what a region's image lies: memory (the pool), or a file on the disk of the home, for heaps that are larger than
-//! the pool. Finding the image in force, and moving it from one to the other.
+//! Moving a region's image between memory (the pool) and a file on the disk of the home, which is for heaps that are larger
+//! than the pool.
 //!
 //! Invariants:
 //! - The kernel writes a file's pages to the disk when it likes, so after a power cut such an image may be torn. It
@@ -10,18 +10,18 @@
 
 #![forbid(unsafe_code)]
 
+use holdfast_sys::lock::LockMode;
+
 use crate::error::{RegionError, Result};
 use crate::media::format::{FileState, Header};
 use crate::media::image::{BuildError, Image};
 use crate::media::medium::Medium;
 use crate::media::sparse::{CopyError, sum_and_copy};
 use crate::name::RegionName;
-use crate::names::key::OwnerKey;
-use crate::names::key::check_key;
+use crate::names::key::{OwnerKey, check_key};
 use crate::names::namespace::NameSpace;
 use crate::names::region::Opened;
 use crate::store::stored::Stored;
-use holdfast_sys::lock::LockMode;
 
 impl NameSpace {
     /// Moves a region's image to a medium, and makes a checkpoint that says so. On success nothing is left at the old
@@ -29,7 +29,7 @@ impl NameSpace {
     ///
     /// # Errors
     /// As [`NameSpace::open`]; `NoRoom` or `NoRoomOnDisk` when the image does not fit there, and then nothing has
-    /// changed; as [`Region::close`].
+    /// changed; as [`Region::close`](crate::Region::close).
     pub fn set_medium(&self, name: &RegionName, key: &OwnerKey, medium: Medium) -> Result<()> {
         if !self.exists(name) {
             return Err(self.not_found(name));

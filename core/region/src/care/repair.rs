@@ -14,6 +14,16 @@
 
 mod sources;
 
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fmt, io};
+
+use holdfast_sys::file::{next_data, private_options};
+use holdfast_sys::lock::{FileLock, LockMode};
+use serde::Serialize;
+
 use crate::error::{ErrorKind, RegionError, Result};
 use crate::media::files::{base_path, copies_path, journal_path, redo_path};
 use crate::media::format::{Header, SLOT_BYTES};
@@ -21,21 +31,11 @@ use crate::media::image::{FileFault, Image};
 use crate::media::journal::find_journal;
 use crate::media::sparse::{buffer, write_pages};
 use crate::name::RegionName;
-use crate::names::key::OwnerKey;
-use crate::names::key::check_key;
+use crate::names::key::{OwnerKey, check_key};
 use crate::names::namespace::NameSpace;
 use crate::names::places::current_image_path;
 use crate::store::base::{open_base, verify_base};
 use crate::store::stored::Stored;
-use holdfast_sys::file::{next_data, private_options};
-use holdfast_sys::lock::{FileLock, LockMode};
-use serde::Serialize;
-use std::fmt;
-use std::fs::{DirBuilder, File};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
-use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Bytes copied at once.
 const CHUNK_BYTES: u64 = 1 << 20;

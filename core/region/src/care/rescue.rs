@@ -14,6 +14,16 @@
 
 mod naming;
 
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use holdfast_sys::file::private_options;
+use holdfast_sys::lock::{FileLock, LockMode, LockOutcome};
+use serde::Serialize;
+use zerocopy::IntoBytes;
+
 pub use crate::care::rescue::naming::Replaced;
 use crate::care::settle::checksum_of;
 use crate::error::{RegionError, Remedy, Result};
@@ -27,17 +37,7 @@ use crate::names::namespace::NameSpace;
 use crate::names::places::{current_image_path, redo_paths};
 use crate::store::base::{open_base, target_error};
 use crate::store::rescue::{NOTE_OFFSET, Note, open_rescue};
-use crate::store::stored::Stored;
-use crate::store::stored::position;
-use crate::store::stored::position_of;
-use holdfast_sys::file::private_options;
-use holdfast_sys::lock::{FileLock, LockMode, LockOutcome};
-use serde::Serialize;
-use std::fs::File;
-use std::io::ErrorKind;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
-use zerocopy::IntoBytes;
+use crate::store::stored::{Stored, position, position_of};
 
 /// How long somebody else may take to make a copy in the same store.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(10);

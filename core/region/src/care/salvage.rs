@@ -6,13 +6,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, io};
 
 use holdfast_sys::file::{next_data, private_options};
 use serde::Serialize;

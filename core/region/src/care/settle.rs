@@ -21,12 +21,10 @@ use crate::media::image::{Backing, BuildError, Image};
 use crate::media::journal::continued_checkpoint;
 use crate::media::sparse::{CopyError, DataSum, sum_and_copy};
 use crate::name::RegionName;
-use crate::names::key::OwnerKey;
-use crate::names::key::check_key;
+use crate::names::key::{OwnerKey, check_key};
 use crate::names::namespace::NameSpace;
 use crate::store::base::{open_base, target_error, verify_base, write_base};
-use crate::store::stored::Stored;
-use crate::store::stored::{adoptable, next_base_header};
+use crate::store::stored::{Stored, adoptable, next_base_header};
 
 /// A region that nobody writes, with a base that is up to date.
 pub(crate) struct Settled {

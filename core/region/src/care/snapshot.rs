@@ -12,18 +12,17 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::snapshot::SnapshotError;
-use std::fmt;
 use std::fs::DirBuilder;
-use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fmt, io};
 
 use holdfast_sys::lock::{FileLock, LockMode};
 use holdfast_sys::mapping::Reservation;
 use serde::Serialize;
 
+use crate::error::snapshot::SnapshotError;
 use crate::error::{ErrorKind, RegionError, Remedy, Result};
 use crate::image::memory::ReadOnlyData;
 use crate::media::files::{base_path, journal_path, names_in, snapshot_path, snapshots_path};
@@ -32,8 +31,7 @@ use crate::media::image::{FileFault, Image};
 use crate::media::journal::continued_checkpoint;
 use crate::media::redo;
 use crate::name::RegionName;
-use crate::names::key::OwnerKey;
-use crate::names::key::check_key;
+use crate::names::key::{OwnerKey, check_key};
 use crate::names::namespace::NameSpace;
 use crate::names::places::{current_image_path, redo_paths};
 use crate::names::quotas::{is_workers_key, parent_only};

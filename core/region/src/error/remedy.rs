@@ -4,9 +4,8 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 /// What a person can do about a file that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]

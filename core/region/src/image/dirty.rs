@@ -7,10 +7,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::media::sparse::PAGE_BYTES;
-use std::fmt;
-use std::io;
 use std::ops::Range;
+use std::{fmt, io};
+
+use crate::media::sparse::PAGE_BYTES;
 
 /// Whether to begin tracking a mapping that is not tracked. A tracked mapping is made of small pages, so it begins
 /// with the first commit of a session that goes on, and not at its end.

@@ -1,4 +1,4 @@
-//! A region's data in an address space: with its part for readers, the one module of this crate with `unsafe`.
+//! A region's data in an address space.
 //!
 //! Invariants:
 //! - A [`MappedData`] owns `reserved` bytes from `base`, reserved by itself or promised by the caller. The first
@@ -15,21 +15,21 @@
 
 #![allow(unsafe_code, reason = "mapping a file is what this module is for")]
 
-use crate::media::sharing::Sharing;
-use crate::media::sharing::map_file;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::image::private::PrivateMapping;
-use crate::media::format::DATA_OFFSET;
-use crate::media::journal::PageSource;
 use holdfast_sys::dirty::{DirtyTracker, Kind, Mapping, choose};
 use holdfast_sys::fault::{ReadWatch, WriteWatch};
 use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed};
 use holdfast_sys::window::ClaimError;
 use serde::Serialize;
+
+use crate::image::private::PrivateMapping;
+use crate::media::format::DATA_OFFSET;
+use crate::media::journal::PageSource;
+use crate::media::sharing::{Sharing, map_file};
 
 /// When stores to a region count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -39,7 +39,7 @@ pub enum Consistency {
     /// At once, each for itself: for programs that use transactions.
     #[default]
     Direct,
-    /// All together, when [`Region::publish`] is called: for programs that know nothing of transactions. Costs
+    /// All together, when [`Region::publish`](crate::Region::publish) is called: for programs that know nothing of transactions. Costs
     /// a copy of each page that is stored to.
     Atomic,
 }
@@ -242,7 +242,7 @@ impl MappedData {
         self.tracker.as_ref().is_some_and(|tracker| tracker.kind() == Kind::Userfault)
     }
 
-    /// Bytes as the image has them, which nobody stores to while they are used (contract of [`Region::commit`]).
+    /// Bytes as the image has them, which nobody stores to while they are used (contract of `Region::commit`).
     fn image_bytes(&self, range: Range<u64>) -> &[u8] {
         if let Some(private) = &self.private {
             return private.image_bytes(range);

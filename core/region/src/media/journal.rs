@@ -24,9 +24,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use holdfast_sys::file::{effective_user, private_options};
-
 use ahead::Ahead;
+use holdfast_sys::file::{effective_user, private_options};
 pub(crate) use layout::{JOURNAL_HEADER_BYTES, JournalHeader};
 pub(crate) use reading::{Extent, ReadFault, Sizes, apply, examine, whole_records};
 pub(crate) use record::{PageSource, Record, Streamed, stream};

@@ -7,9 +7,8 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
-use std::io;
 use std::path::Path;
+use std::{fmt, io};
 
 use holdfast_sys::file::is_volatile_memory;
 use holdfast_sys::probe::{Persistence, maps_synchronously, persistence};

@@ -6,12 +6,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::{fmt, io};
 
 use crate::media::view::FileView;
 

@@ -7,10 +7,9 @@
 
 #![allow(unsafe_code, reason = "a mapping of a file is what it is")]
 
-use std::fmt;
 use std::fs::File;
-use std::io;
 use std::ops::Range;
+use std::{fmt, io};
 
 use holdfast_sys::fault::WriteWatch;
 use holdfast_sys::mapping::{HUGE_PAGE_BYTES, Prot, Reservation, map_none_fixed};

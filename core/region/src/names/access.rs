@@ -7,9 +7,11 @@
 
 #![forbid(unsafe_code)]
 
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
 use crate::name::RegionName;
 use crate::names::key::KeyFingerprint;
-use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 /// What a key may do with a region that it does not own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,22 +7,20 @@
 //! Invariants:
 //! - Compartments are never merged, with each other or with their parent: there is no operation that does it, none
 //!   that copies into one, and none that grants one to another key. A plain name cannot name one.
-//! - What a region has backed and what its compartments may grow to are together at most its limit. Both sides change
-//!   under the lock on the name space.
 //! - A worker may use its compartment, and remove it with its own key: the data are its own. How large it may get is up to
 //!   the key of the parent, also for a worker that has a [`Region`] of its compartment; and so is making it.
 //! - No compartment outlives its parent: a region is removed with its compartments or not at all.
 
 #![forbid(unsafe_code)]
 
+use holdfast_sys::lock::LockMode;
+
 use crate::error::Result;
 use crate::name::RegionName;
-use crate::names::key::OwnerKey;
-use crate::names::key::check_key;
+use crate::names::key::{OwnerKey, check_key};
 use crate::names::namespace::NameSpace;
 use crate::names::region::Region;
 use crate::names::summary::{RegionSummary, summarize};
-use holdfast_sys::lock::LockMode;
 
 impl NameSpace {
     /// Opens the compartment of a worker, or makes it with a limit of `quota_bytes` (rounded as in

@@ -1,5 +1,5 @@
-//! Regions that nobody holds: bringing them to the store, and taking their images out of the pool. For whoever looks after a
-//! pool, without any owner's key: who may write the files may do this, and it changes no data.
+//! Regions that no process holds: bringing them to the store, and taking their images out of the pool. A keeper of the pool
+//! needs no owner's key for it: who may write the files may do this, and it changes no data.
 //!
 //! Invariants:
 //! - Everything happens under the region's lock, so no holder is ever disturbed: a region that is held is left alone.
@@ -7,25 +7,22 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::room::RoomReport;
-use crate::media::storage::KernelStorage;
-use crate::media::storage::Storage;
-use crate::names::places::Places;
-use crate::names::room::KEEPER;
-use crate::names::room::MARGIN_BYTES;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_sys::lock::{FileLock, LockMode};
 use serde::Serialize;
 
+use crate::error::room::RoomReport;
 use crate::error::{RegionError, Result};
 use crate::media::format::FileState;
+use crate::media::storage::{KernelStorage, Storage};
 use crate::name::RegionName;
 use crate::names::namespace::NameSpace;
+use crate::names::places::Places;
 use crate::names::region::{CheckpointReport, Region};
-use crate::store::stored::is_behind;
-use crate::store::stored::{Stored, source_error};
+use crate::names::room::{KEEPER, MARGIN_BYTES};
+use crate::store::stored::{Stored, is_behind, source_error};
 
 /// What an eviction did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -35,6 +32,23 @@ pub struct EvictionReport {
     pub checkpoint: CheckpointReport,
     /// What the image took in the pool (or on the disk); 0 when there was none.
     pub freed_bytes: u64,
+}
+
+/// A name space knows from its beginning how to evict, so it is made here, above everything that eviction needs.
+impl NameSpace {
+    /// The regions in these places.
+    #[must_use]
+    pub fn new(places: Places) -> NameSpace {
+        NameSpace::with_storage(places, Arc::new(KernelStorage))
+    }
+
+    /// As [`NameSpace::new`], with every change to a file made through `storage`.
+    #[must_use]
+    pub fn with_storage(places: Places, storage: Arc<dyn Storage>) -> NameSpace {
+        let evict =
+            |names: &NameSpace, name: &RegionName| names.evict_at_once(name).map(|done| done.freed_bytes);
+        NameSpace::with_evict(Arc::new(places), storage, evict)
+    }
 }
 
 impl NameSpace {
@@ -116,22 +130,6 @@ impl NameSpace {
 fn allocated_bytes(file: &std::fs::File) -> u64 {
     use std::os::unix::fs::MetadataExt;
     file.metadata().map_or(0, |found| found.blocks() * 512)
-}
-
-impl NameSpace {
-    /// The regions in these places.
-    #[must_use]
-    pub fn new(places: Places) -> NameSpace {
-        NameSpace::with_storage(places, Arc::new(KernelStorage))
-    }
-
-    /// As [`NameSpace::new`], with every change to a file made through `storage`.
-    #[must_use]
-    pub fn with_storage(places: Places, storage: Arc<dyn Storage>) -> NameSpace {
-        let evict =
-            |names: &NameSpace, name: &RegionName| names.evict_at_once(name).map(|done| done.freed_bytes);
-        NameSpace::with_evict(Arc::new(places), storage, evict)
-    }
 }
 
 /// For whoever allocates in a pool without a region, such as the images of databases: makes room for so many bytes, as an

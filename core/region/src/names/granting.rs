@@ -16,8 +16,7 @@ use crate::media::format::Header;
 use crate::name::RegionName;
 use crate::names::access::{Access, Grant, Rights};
 use crate::names::grants::{GRANTS_MAX, TABLE_VERSION, TableFault, read_table, write_table};
-use crate::names::key::{KeyFingerprint, OwnerKey};
-use crate::names::key::{check_key, is_owner};
+use crate::names::key::{KeyFingerprint, OwnerKey, check_key, is_owner};
 use crate::names::namespace::NameSpace;
 
 impl NameSpace {

@@ -12,10 +12,10 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_sys::file::{effective_user, private_options};
-use std::os::unix::fs::MetadataExt;
 use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -6,19 +6,21 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::RegionError;
-use crate::error::key::KeyError;
-use crate::error::place::PlaceError;
-use crate::name::{RegionName, near_names};
-use crate::names::places::{Places, check_owner};
-use hmac::{Hmac, KeyInit, Mac};
-use holdfast_sys::file::{private_options, refused_link, sync_directory};
-use sha2::{Digest, Sha256};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use hmac::{Hmac, KeyInit, Mac};
+use holdfast_sys::file::{private_options, refused_link, sync_directory};
+use sha2::{Digest, Sha256};
+
+use crate::error::RegionError;
+use crate::error::key::KeyError;
+use crate::error::place::PlaceError;
+use crate::name::{RegionName, near_names};
+use crate::names::places::{Places, check_owner};
 
 const KEY_BYTES: usize = 32;
 /// What the keys of compartments are derived under: another purpose would get another text.

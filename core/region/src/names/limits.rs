@@ -1,16 +1,17 @@
-//! Which limits a region may have: its size, its compartments, and the addresses behind it.
+//! Which limits a region may have, and writing one: at rest ([`crate::care`]) or while it is open.
+//!
+//! Invariants:
+//! - The limit never goes below what is backed, and never over the address of another region.
+//! - Killed anywhere, the region has the old limit or the new one. The base in the store is changed first, the image last,
+//!   and the image decides. Where the two differ no journal is continued, which could add more to the base than that may
+//!   have: the next commit makes a base with the image's limit.
 
 #![forbid(unsafe_code)]
 
-use crate::error::RegionError;
-use crate::error::Result;
 use crate::error::access::AccessError;
 use crate::error::limit::LimitError;
-use crate::media::format::Header;
-use crate::media::format::LIMIT_BYTES_MAX;
-use crate::media::format::LIMIT_UNIT_BYTES;
-use crate::media::format::WINDOW_END;
-use crate::media::format::limit_for;
+use crate::error::{RegionError, Result};
+use crate::media::format::{Header, LIMIT_BYTES_MAX, LIMIT_UNIT_BYTES, WINDOW_END, limit_for};
 use crate::media::image::Image;
 use crate::media::storage::Storage;
 use crate::name::RegionName;

@@ -1,4 +1,5 @@
-//! The names of one home: creating, opening, listing and removing regions.
+//! The names of one home: places, locks, and finding the files of a region. Opening, removing and evicting regions stand
+//! above it and add their operations to [`NameSpace`].
 //!
 //! Invariants:
 //! - Whoever changes a region's files holds its lock, from before the first look to after the last step.
@@ -9,43 +10,32 @@
 //! - Ownership and every check come before the first byte is written.
 //! - An image, if there is one, is newer than the base. The base is used only where there is no image; a
 //!   damaged image is never passed over in silence. An image that outlived a boot and was neither closed nor ordered
-//!   is no image (see [`crate::names::order`]).
+//!   is no image (see `names::region::order`).
 
 #![forbid(unsafe_code)]
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, try_lock};
 
 use crate::error::room::RoomReport;
 use crate::error::{RegionError, Remedy, Result};
 use crate::image::address::choose_address;
-use crate::media::files::names_in;
-use crate::media::files::names_lock_path;
-use crate::media::files::redo_path;
-use crate::media::files::{base_path, image_path, lock_path, remove_temporaries, rescue_path};
-use crate::media::format::FileState;
-use crate::media::format::Header;
+use crate::media::files::{
+    base_path, image_path, lock_path, names_in, names_lock_path, redo_path, remove_temporaries, rescue_path,
+};
+use crate::media::format::{FileState, Header};
 use crate::media::image::{FileFault, Image};
 use crate::media::medium::Medium;
 use crate::media::storage::Storage;
-use crate::name::RegionName;
-use crate::name::near_names;
-use crate::names::places::Places;
-use crate::names::places::current_image_path;
-use crate::names::places::{image_paths, redo_paths};
-use crate::store::base::open_base;
-use crate::store::base::verify_base;
+use crate::name::{RegionName, near_names};
+use crate::names::places::{Places, current_image_path, image_paths, redo_paths};
+use crate::store::base::{open_base, verify_base};
 use crate::store::rescue::open_rescue;
-use crate::store::stored::Stored;
-use crate::store::stored::goes_on_from;
-use crate::store::stored::knows_more;
-use crate::store::stored::remedy_for_image;
-use holdfast_sys::lock::LockOutcome;
-use holdfast_sys::lock::try_lock;
-use holdfast_sys::lock::{FileLock, LockMode};
-use std::io;
-use std::path::Path;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use crate::store::stored::{Stored, goes_on_from, knows_more, remedy_for_image};
 
 /// How long a holder may take to write its record, or a reader to go.
 const HELD_PATIENCE: Duration = Duration::from_millis(500);

@@ -1,8 +1,12 @@
-//! How [`NameSpace`] opens and makes regions, once it is known which: locks, checks, warm and cold images.
-//!
-//! The invariants are those of the name space. Nothing here is public.
+//! Creating and opening regions: locks, checks, warm and cold images. The invariants are those of the name space.
 
 #![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use holdfast_sys::lock::{FileLock, LockMode, try_lock};
 
 use crate::error::{RegionError, Result};
 use crate::media::files::{base_path, image_path, remove_temporaries, temporary_path};
@@ -21,13 +25,94 @@ use crate::names::region::{Opened, Region};
 use crate::names::summary::summarize;
 use crate::store::base::verify_base;
 use crate::store::stored::{Stored, source_error};
-use holdfast_sys::lock::{FileLock, LockMode, try_lock};
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How often writers may die in a publication while somebody wants to read.
 const READ_ATTEMPTS_MAX: u32 = 10;
+
+impl NameSpace {
+    /// Creates a region that may grow to `limit_bytes` (rounded up to 64 KiB, at least 1 MiB, at most 1 TiB).
+    /// Its first 4 MiB, or all of it if it is smaller, are allocated.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `Held`, `LimitOutOfRange`, `NoRoom`, `NoRoomOnDisk`, `StoreFull`, `AddressesExhausted`, `Io`;
+    /// nothing is left behind.
+    pub fn create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
+        self.refuse_compartment(name)?;
+        let lock = self.lock(name, LockMode::Exclusive)?;
+        if self.exists(name) {
+            return Err(RegionError::AlreadyExists { name: name.to_string() });
+        }
+        self.create_locked(name, key, limit_bytes, lock)
+    }
+
+    /// Opens a region for writing: warm from its image, or cold from the store. The key is the owner's, or one that the
+    /// owner granted writing; then its quota bounds growth.
+    ///
+    /// # Errors
+    /// `NotFound`, `Held`, `NotOwner` (and no grant either), `Access` (the key may only read, or the access table is
+    /// damaged), one of the errors about a bad file, `NoRoom`, `Io`. No file is changed.
+    pub fn open(&self, name: &RegionName, key: &OwnerKey) -> Result<Region> {
+        // Asked first, so that opening a name that does not exist leaves no lock file behind.
+        if !self.exists(name) {
+            return Err(self.not_found(name));
+        }
+        let lock = self.lock(name, LockMode::Exclusive)?;
+        match self.open_locked(name, key)? {
+            Some((image, opened, access)) => {
+                Ok(self.region(image, opened, lock).with_access(access).with_key(key))
+            }
+            None => Err(self.not_found(name)),
+        }
+    }
+
+    /// Opens a region for reading, with a key that may at least read: a [`Region`] that is mapped read-only, is never
+    /// dirty and writes to no file. Any number of readers may have a region at once, and no writer besides them: a
+    /// reader sees the state that the last writer left, and it stays as it is.
+    ///
+    /// Without an image the data is read from the base file or, where a journal continues it, copied from both to
+    /// memory of this process.
+    ///
+    /// # Errors
+    /// As [`NameSpace::open`]; `Held` when a writer has the region.
+    pub fn open_read_only(&self, name: &RegionName, key: &OwnerKey) -> Result<Region> {
+        // Asked before anything is touched.
+        self.access(name, key)?;
+        let (image, opened, lock) = self.open_for_reading(name)?;
+        self.admit(&image.header, key)?;
+        Ok(self.region(image, opened, lock).into_read_only())
+    }
+
+    /// Opens a region, or creates it. One that exists keeps its limit.
+    ///
+    /// # Errors
+    /// As [`NameSpace::open`] and [`NameSpace::create`].
+    pub fn open_or_create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
+        let lock = self.lock(name, LockMode::Exclusive)?;
+        match self.open_locked(name, key)? {
+            Some((image, opened, access)) => {
+                Ok(self.region(image, opened, lock).with_access(access).with_key(key))
+            }
+            None => {
+                self.refuse_compartment(name).and_then(|()| self.create_locked(name, key, limit_bytes, lock))
+            }
+        }
+    }
+
+    /// Opens a region for reading, from its image or, without one, from the store (whose checksums are
+    /// verified). Writes nothing but an empty lock file; needs no key: who may read the files may read.
+    ///
+    /// # Errors
+    /// As [`NameSpace::open`].
+    pub fn open_read(&self, name: &RegionName) -> Result<RegionReader> {
+        if !self.exists(name) {
+            return Err(self.not_found(name));
+        }
+        let (image, _, lock) = self.open_for_reading(name)?;
+        let mut summary = summarize(self.places(), name).ok_or_else(|| self.not_found(name))?;
+        summary.backed_bytes = image.header.backed_bytes;
+        RegionReader::new(image, summary, lock)
+    }
+}
 
 impl NameSpace {
     pub(crate) fn region(&self, image: Image, opened: Opened, lock: FileLock) -> Region {
@@ -292,91 +377,6 @@ impl NameSpace {
             }
             BuildError::Target { step, source } => RegionError::Io { step, path: path.to_owned(), source },
         }
-    }
-}
-
-impl NameSpace {
-    /// Creates a region that may grow to `limit_bytes` (rounded up to 64 KiB, at least 1 MiB, at most 1 TiB).
-    /// Its first 4 MiB, or all of it if it is smaller, are allocated.
-    ///
-    /// # Errors
-    /// `AlreadyExists`, `Held`, `LimitOutOfRange`, `NoRoom`, `NoRoomOnDisk`, `StoreFull`, `AddressesExhausted`, `Io`;
-    /// nothing is left behind.
-    pub fn create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
-        self.refuse_compartment(name)?;
-        let lock = self.lock(name, LockMode::Exclusive)?;
-        if self.exists(name) {
-            return Err(RegionError::AlreadyExists { name: name.to_string() });
-        }
-        self.create_locked(name, key, limit_bytes, lock)
-    }
-
-    /// Opens a region for writing: warm from its image, or cold from the store. The key is the owner's, or one that the
-    /// owner granted writing; then its quota bounds growth.
-    ///
-    /// # Errors
-    /// `NotFound`, `Held`, `NotOwner` (and no grant either), `Access` (the key may only read, or the access table is
-    /// damaged), one of the errors about a bad file, `NoRoom`, `Io`. No file is changed.
-    pub fn open(&self, name: &RegionName, key: &OwnerKey) -> Result<Region> {
-        // Asked first, so that opening a name that does not exist leaves no lock file behind.
-        if !self.exists(name) {
-            return Err(self.not_found(name));
-        }
-        let lock = self.lock(name, LockMode::Exclusive)?;
-        match self.open_locked(name, key)? {
-            Some((image, opened, access)) => {
-                Ok(self.region(image, opened, lock).with_access(access).with_key(key))
-            }
-            None => Err(self.not_found(name)),
-        }
-    }
-
-    /// Opens a region for reading, with a key that may at least read: a [`Region`] that is mapped read-only, is never
-    /// dirty and writes to no file. Any number of readers may have a region at once, and no writer besides them: a
-    /// reader sees the state that the last writer left, and it stays as it is.
-    ///
-    /// Without an image the data is read from the base file or, where a journal continues it, copied from both to
-    /// memory of this process.
-    ///
-    /// # Errors
-    /// As [`NameSpace::open`]; `Held` when a writer has the region.
-    pub fn open_read_only(&self, name: &RegionName, key: &OwnerKey) -> Result<Region> {
-        // Asked before anything is touched.
-        self.access(name, key)?;
-        let (image, opened, lock) = self.open_for_reading(name)?;
-        self.admit(&image.header, key)?;
-        Ok(self.region(image, opened, lock).into_read_only())
-    }
-
-    /// Opens a region, or creates it. One that exists keeps its limit.
-    ///
-    /// # Errors
-    /// As [`NameSpace::open`] and [`NameSpace::create`].
-    pub fn open_or_create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
-        let lock = self.lock(name, LockMode::Exclusive)?;
-        match self.open_locked(name, key)? {
-            Some((image, opened, access)) => {
-                Ok(self.region(image, opened, lock).with_access(access).with_key(key))
-            }
-            None => {
-                self.refuse_compartment(name).and_then(|()| self.create_locked(name, key, limit_bytes, lock))
-            }
-        }
-    }
-
-    /// Opens a region for reading, from its image or, without one, from the store (whose checksums are
-    /// verified). Writes nothing but an empty lock file; needs no key: who may read the files may read.
-    ///
-    /// # Errors
-    /// As [`NameSpace::open`].
-    pub fn open_read(&self, name: &RegionName) -> Result<RegionReader> {
-        if !self.exists(name) {
-            return Err(self.not_found(name));
-        }
-        let (image, _, lock) = self.open_for_reading(name)?;
-        let mut summary = summarize(self.places(), name).ok_or_else(|| self.not_found(name))?;
-        summary.backed_bytes = image.header.backed_bytes;
-        RegionReader::new(image, summary, lock)
     }
 
     /// Builds an image from a copy. It owes the store a checkpoint, and until that is there the copy stays.

@@ -10,23 +10,24 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::place::PlaceError;
-use crate::media::files::image_path;
-use crate::media::files::redo_path;
-use crate::media::medium::Medium;
-use crate::media::pool_kind::{PoolKind, Survives};
-use crate::name::RegionName;
-use crate::names::one_pool::take_into_use;
-use crate::names::pool_owner::{Claim, HomeId, RECORD, target};
-use holdfast_sys::file::{effective_user, is_volatile_memory};
-use holdfast_sys::process::boot_id;
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use holdfast_sys::file::{effective_user, is_volatile_memory};
+use holdfast_sys::process::boot_id;
 use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::place::PlaceError;
+use crate::media::files::{image_path, redo_path};
+use crate::media::medium::Medium;
+use crate::media::pool_kind::{PoolKind, Survives};
+use crate::name::RegionName;
+use crate::names::one_pool::take_into_use;
+use crate::names::pool_owner::{Claim, HomeId, RECORD, target};
 
 /// The directories of one home. See the module for what is guaranteed.
 #[derive(Debug, Clone, PartialEq, Eq)]

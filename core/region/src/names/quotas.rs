@@ -5,13 +5,11 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::RegionError;
-use crate::error::Result;
 use crate::error::access::AccessError;
+use crate::error::{RegionError, Result};
 use crate::media::format::Header;
 use crate::name::RegionName;
-use crate::names::key::OwnerKey;
-use crate::names::key::check_key;
+use crate::names::key::{OwnerKey, check_key};
 use crate::names::namespace::NameSpace;
 use crate::names::places::current_image_path;
 use crate::store::stored::Stored;

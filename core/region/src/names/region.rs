@@ -1,5 +1,6 @@
-//! A region that this process has open: state and mapping. Growth is in [`crate::names::growth`], commits in
-//! [`crate::names::commit`], closing in [`crate::names::closing`].
+//! A region that this process has open: its state, and what reads it. What changes it is in the modules below, each of
+//! which knows this one and not its siblings' callers: [`mapping`], [`stores`], [`commit`], [`publication`] (the mode
+//! `atomic`), [`order`], [`growth`], [`limit`], [`lending`], [`relocation`], [`repairing`] and [`closing`].
 //!
 //! Invariants:
 //! - While a [`Region`] lives it holds the name's lock, so it is the only writer; one that may only be read shares the
@@ -7,9 +8,8 @@
 //! - A region that may only be read is never dirty, never grows, and writes to no file.
 //! - The header says `Open` from before the first store can happen until after the last checkpoint is durable;
 //!   a header that says `Clean` means that base and image hold the same data.
-//! - `owed` is true when nobody knows what the store lacks: a comparison or a new base helps. A mapping is then writable
-//!   from the start. `pending` and `grown` are what is known to be lacking besides the stores to the mapping.
-//! - `unproven` is true after a cold open: what was read from the store may be in the kernel's cache only.
+//! - The [`Debt`] is what the store is known to lack besides the stores to the mapping. While it is unknown a mapping is
+//!   writable from the start.
 //! - After a failed header write nobody knows which header is in force: the region is poisoned, and only the
 //!   next open, which reads the header again, can go on.
 //! - A region that is dropped without [`Region::close`] stays `Open` in its header: nothing is lost (stores
@@ -37,7 +37,6 @@ use crate::media::files::redo_path;
 use crate::media::format::{DATA_OFFSET, GROWTH_STEP_BYTES};
 use crate::media::image::Image;
 use crate::media::medium::Medium;
-use crate::media::pending::Pending;
 use crate::media::pending::Unwritten;
 use crate::media::redo::Redo;
 use crate::name::RegionName;
@@ -45,6 +44,7 @@ use crate::names::access::Access;
 use crate::names::key::OwnerKey;
 use crate::names::namespace::NameSpace;
 use crate::names::quotas::is_workers_key;
+use crate::store::debt::Debt;
 use crate::store::journal_slot::JournalSlot;
 use crate::store::stored::remedy_for_image;
 use holdfast_sys::lock::FileLock;
@@ -88,41 +88,82 @@ pub struct CheckpointReport {
     pub skipped: bool,
 }
 
+/// Whether stores can happen, and through what.
+enum Attachment {
+    None,
+    /// This process has it mapped.
+    Mapped(MappedData),
+    /// Another process stores to the image (see [`lending`]).
+    Lent,
+}
+
+impl Attachment {
+    fn mapped(&self) -> Option<&MappedData> {
+        if let Attachment::Mapped(mapped) = self { Some(mapped) } else { None }
+    }
+
+    fn mapped_mut(&mut self) -> Option<&mut MappedData> {
+        if let Attachment::Mapped(mapped) = self { Some(mapped) } else { None }
+    }
+}
+
+/// What may be done with the region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Session {
+    /// It may be mapped and read.
+    Reader,
+    /// It may be changed.
+    Writer,
+    /// A step that changes what a file says is under way, or broke off: it is not known which header is in force, or
+    /// whether the image is whole. Nothing more is done.
+    Poisoned,
+}
+
+/// With whose key a region is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    Owner,
+    /// A compartment's worker, or one that was handed the compartment.
+    Worker,
+    /// A key that the owner lets write, and grow the region so far.
+    Grantee {
+        quota_bytes: Option<u64>,
+    },
+}
+
+/// A relocation that is under way.
+struct Relocating {
+    address: u64,
+    /// The mode to go back to.
+    consistency: Consistency,
+    _names: FileLock,
+}
+
 /// An open region. See the module for its invariants.
 pub struct Region {
     // Fields drop in this order: no mapping may be left when the lock goes.
-    pub(crate) mapped: Option<MappedData>,
-    pub(crate) image: Image,
-    pub(crate) lost_notify: Option<Notify>,
-    pub(crate) dirty_source: Option<Box<dyn DirtySource>>,
-    pub(crate) opened: Opened,
-    pub(crate) consistency: Consistency,
+    attachment: Attachment,
+    image: Image,
+    lost_notify: Option<Notify>,
+    dirty_source: Option<Box<dyn DirtySource>>,
+    opened: Opened,
+    session: Session,
+    holder: Holder,
+    consistency: Consistency,
     /// From the first choice of the mode `atomic` on.
-    pub(crate) redo: Option<Redo>,
-    /// Set while a relocation is under way.
-    pub(crate) relocating: Option<Relocating>,
-    pub(crate) owed: bool,
-    pub(crate) grown: bool,
-    pub(crate) unproven: bool,
-    pub(crate) pending: Pending,
+    redo: Option<Redo>,
+    relocating: Option<Relocating>,
+    /// What the store lacks.
+    debt: Debt,
     /// What a reset would take; kept for images that outlive one.
-    pub(crate) unwritten: Unwritten,
+    unwritten: Unwritten,
     /// Every store of the next or present mapping or loan is ordered (see [`Region::promise_order`]).
-    pub(crate) order_promised: bool,
-    /// Locked by whoever appends, which need not be who has the region.
-    pub(crate) journal: Arc<Mutex<JournalSlot>>,
-    pub(crate) poisoned: bool,
+    order_promised: bool,
+    /// Locked by each thread that appends, which need not be the one that has the region.
+    journal: Arc<Mutex<JournalSlot>>,
+    /// The backing was found lost by a mapping that is gone.
     lost: bool,
-    pub(crate) growth_hint_bytes: u64,
-    /// How far the key that opened it may let it grow.
-    pub(crate) quota_bytes: Option<u64>,
-    /// Whether that key is the owner's.
-    pub(crate) is_owner: bool,
-    /// Whether it is a compartment that was handed to its worker, or opened with the worker's key.
-    pub(crate) is_workers: bool,
-    pub(crate) read_only: bool,
-    /// Another process stores to the image (see [`crate::names::lending`]).
-    pub(crate) lent: bool,
+    growth_hint_bytes: u64,
     /// The name space that it belongs to.
     names: NameSpace,
     lock: FileLock,
@@ -131,62 +172,62 @@ pub struct Region {
 impl Region {
     pub(crate) fn new(image: Image, opened: Opened, names: NameSpace, lock: FileLock) -> Region {
         // Until it is known that the key is that of the region above.
-        let is_workers = image.header.name.parent_and_worker().is_some();
+        let is_compartment = image.header.name.parent_and_worker().is_some();
+        let is_proven = !matches!(opened, Opened::Cold | Opened::Rescued);
         Region {
-            mapped: None,
+            attachment: Attachment::None,
             image,
             lost_notify: None,
             dirty_source: None,
             opened,
+            session: Session::Writer,
+            holder: if is_compartment { Holder::Worker } else { Holder::Owner },
             consistency: Consistency::Direct,
             redo: None,
             relocating: None,
-            owed: matches!(
-                opened,
-                Opened::Created | Opened::WarmAfterCrash | Opened::WarmAfterReset | Opened::Rescued
-            ),
-            grown: false,
-            unproven: matches!(opened, Opened::Cold | Opened::Rescued),
-            pending: Pending::default(),
+            debt: match opened {
+                Opened::Warm | Opened::Cold => Debt::none(is_proven),
+                _ => Debt::unknown(is_proven),
+            },
             // What the last writer left in the caches counts with the next commit.
-            unwritten: if opened == Opened::WarmAfterCrash {
-                Unwritten::unknown()
-            } else {
-                Unwritten::default()
+            unwritten: match opened {
+                Opened::WarmAfterCrash => Unwritten::unknown(),
+                _ => Unwritten::default(),
             },
             order_promised: false,
             journal: Arc::new(Mutex::new(JournalSlot::Unread)),
-            poisoned: false,
             lost: false,
             growth_hint_bytes: GROWTH_STEP_BYTES,
-            quota_bytes: None,
-            is_owner: true,
-            is_workers,
-            read_only: false,
-            lent: false,
             names,
             lock,
         }
     }
 
-    /// Bounds it by what the key may do.
+    /// For a caller that may use it with this access.
     pub(crate) fn with_access(mut self, access: Access) -> Region {
-        self.quota_bytes = access.quota_bytes();
-        self.is_owner = access == Access::Owner;
+        self.holder = match access {
+            Access::Owner if self.holder == Holder::Worker => Holder::Worker,
+            Access::Owner => Holder::Owner,
+            Access::Granted(_) => Holder::Grantee { quota_bytes: access.quota_bytes() },
+        };
         self
     }
 
-    /// For whoever opened it by its name with this key.
+    /// For a caller that opened it by its name with this key.
     pub(crate) fn with_key(mut self, key: &OwnerKey) -> Region {
-        self.is_workers = is_workers_key(&self.image.header, key);
+        self.holder = match self.holder {
+            grantee @ Holder::Grantee { .. } => grantee,
+            _ if is_workers_key(&self.image.header, key) => Holder::Worker,
+            _ => Holder::Owner,
+        };
         self
     }
 
-    /// For somebody who only reads. The image must be open for reading only.
+    /// For a caller that only reads. The image must be open for reading only.
     pub(crate) fn into_read_only(mut self) -> Region {
-        self.read_only = true;
+        self.session = Session::Reader;
         // What the store lacks is the next writer's business.
-        self.owed = false;
+        self.debt = Debt::none(self.debt.is_proven());
         self
     }
 
@@ -242,42 +283,43 @@ impl Region {
     /// Where the region is mapped in this process, if it is.
     #[must_use]
     pub fn mapping(&self) -> Option<NonNull<u8>> {
-        self.mapped.as_ref().and_then(|mapped| NonNull::new(mapped.base()))
+        self.attachment.mapped().and_then(|mapped| NonNull::new(mapped.base()))
     }
 
     /// Whether it was opened for reading: stores to it fault, and nothing that changes it is done.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.read_only
+        self.session == Session::Reader
     }
 
     /// Whether the store may lack something that the image has, and this process would have to bring it there.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        (self.lacks() || self.lent || self.mapped.as_ref().is_some_and(MappedData::is_dirty))
-            && !self.read_only
+        (self.lacks() || self.is_lent() || self.attachment.mapped().is_some_and(MappedData::is_dirty))
+            && !self.is_read_only()
     }
 
     /// Whether host code stored to a region that may only be read, on an applet's behalf. Nothing of it lasts; what the
     /// applet reads there is scratch memory from then on: stop it.
     #[must_use]
     pub fn refused_store(&self) -> bool {
-        self.mapped.as_ref().is_some_and(MappedData::refused_store)
+        self.attachment.mapped().is_some_and(MappedData::refused_store)
+    }
+
+    fn is_lent(&self) -> bool {
+        matches!(self.attachment, Attachment::Lent)
     }
 
     /// Whether the store lacks something that was found already.
     pub(crate) fn lacks(&self) -> bool {
-        self.owed
-            || self.grown
-            || !self.pending.is_empty()
-            || matches!(*JournalSlot::lock(&self.journal), JournalSlot::Broken)
+        self.debt.is_due() || matches!(*JournalSlot::lock(&self.journal), JournalSlot::Broken)
     }
 
     /// Whether the image was found cut off under the mapping, or its disk could not give a page of it. What the applet
     /// reads and stores there is scratch memory: stop it, and do not trust what it computes.
     #[must_use]
     pub fn lost_backing(&self) -> bool {
-        self.lost || self.mapped.as_ref().is_some_and(MappedData::lost_backing)
+        self.lost || self.attachment.mapped().is_some_and(MappedData::lost_backing)
     }
 
     /// What to call when the backing is found lost while the region is mapped next; [`Region::unmap`] forgets it. It
@@ -300,12 +342,19 @@ impl Region {
         self.lost = self.lost_backing();
         if self.lost {
             // What stands in for the lost pages is not tracked, and is not to be kept.
-            self.owed = true;
+            self.debt.set_unknown();
         } else {
             let stored = self.take_dirty(Tracking::AsIs).inspect_err(|_| self.unwritten.note_all())?;
             self.note_pending(&stored);
         }
-        let ended = self.mapped.take().map_or(Ok(()), MappedData::unmap);
+        let ended = match std::mem::replace(&mut self.attachment, Attachment::None) {
+            Attachment::Mapped(mapped) => mapped.unmap(),
+            Attachment::None => Ok(()),
+            Attachment::Lent => {
+                self.attachment = Attachment::Lent;
+                Ok(())
+            }
+        };
         // Whoever was to be told is gone with the mapping: an applet's engine, say.
         self.lost_notify = None;
         ended.map_err(RegionError::io("unmap", &self.image.path))
@@ -319,7 +368,7 @@ impl Region {
     /// `Io`; `Access` when the region may only be read.
     pub fn make_writable(&mut self) -> Result<()> {
         self.check_writable()?;
-        match &mut self.mapped {
+        match self.attachment.mapped_mut() {
             Some(mapped) => {
                 mapped.make_writable().map_err(RegionError::io("make writable", &self.image.path))
             }
@@ -335,7 +384,7 @@ impl Region {
     /// As [`Region::make_writable`].
     pub fn make_range_writable(&mut self, bytes: Range<u64>) -> Result<()> {
         self.check_writable()?;
-        match &mut self.mapped {
+        match self.attachment.mapped_mut() {
             Some(mapped) => {
                 let made = mapped.make_range_writable(bytes);
                 made.map_err(RegionError::io("make writable", &self.image.path))
@@ -359,29 +408,33 @@ impl Region {
 
     /// The store lacks something from now on, so no store has to be noticed any more.
     pub(crate) fn owe(&mut self) -> Result<()> {
-        self.owed = true;
+        self.debt.set_unknown();
         self.make_writable()
     }
 
     pub(crate) fn set_mapped(&mut self, mapped: MappedData) -> Result<()> {
-        self.mapped = Some(mapped);
-        if self.owed { self.make_writable() } else { Ok(()) }
+        self.attachment = Attachment::Mapped(mapped);
+        if self.debt.is_unknown() { self.make_writable() } else { Ok(()) }
     }
 
     pub(crate) fn check_mappable(&self) -> Result<()> {
         self.check_usable()?;
-        if self.mapped.is_some() || self.lent { Err(RegionError::AlreadyMapped) } else { Ok(()) }
+        if !matches!(self.attachment, Attachment::None) { Err(RegionError::AlreadyMapped) } else { Ok(()) }
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if !self.read_only {
+        if !self.is_read_only() {
             return Ok(());
         }
         Err(AccessError::ReadOnly { name: self.name().to_string() }.into())
     }
 
     pub(crate) fn check_usable(&self) -> Result<()> {
-        if self.poisoned { Err(RegionError::Poisoned { name: self.name().to_string() }) } else { Ok(()) }
+        if self.session == Session::Poisoned {
+            Err(RegionError::Poisoned { name: self.name().to_string() })
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn backing_lost(&self) -> RegionError {
@@ -402,7 +455,7 @@ impl Region {
         let path = &self.image.path;
         let len_bytes = self.image.file.metadata().map_err(RegionError::io("examine", path))?.len();
         if self.lost_backing() || len_bytes < self.image.header.file_bytes() {
-            self.poisoned = true;
+            self.session = Session::Poisoned;
             return Err(self.backing_lost());
         }
         // Somebody emptied the pool under us: the open file is the newest data there is, so it goes to the
@@ -410,7 +463,7 @@ impl Region {
         let ours = holdfast_sys::file::path_names_file(path, &self.image.file);
         if !ours.map_err(RegionError::io("examine", path))? && path.symlink_metadata().is_ok() {
             let path = path.clone();
-            self.poisoned = true;
+            self.session = Session::Poisoned;
             return Err(RegionError::Displaced { path });
         }
         Ok(())
@@ -423,21 +476,13 @@ impl fmt::Debug for Region {
             .debug_struct("Region")
             .field("header", &self.image.header)
             .field("opened", &self.opened)
-            .field("mapped", &self.mapped.is_some())
+            .field("mapped", &self.attachment.mapped().is_some())
             .field("addresses", &address_window())
             .field("dirty", &self.is_dirty())
-            .field("poisoned", &self.poisoned)
+            .field("session", &self.session)
             .field("lock", &self.lock)
             .finish_non_exhaustive()
     }
-}
-
-/// A relocation that is under way.
-pub(crate) struct Relocating {
-    address: u64,
-    /// The mode to go back to.
-    consistency: Consistency,
-    _names: FileLock,
 }
 
 impl Region {

@@ -2,33 +2,22 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::RegionError;
-use crate::error::Result;
+use holdfast_sys::lock::{FileLock, LockMode};
+
 use crate::error::remedy::Remedy;
-use crate::media::files::base_path;
-use crate::media::files::grants_path;
-use crate::media::files::journal_path;
-use crate::media::files::lock_path;
-use crate::media::files::remove_temporaries;
-use crate::media::files::rescue_path;
-use crate::media::files::rescue_temporary_path;
-use crate::media::image::FileFault;
-use crate::media::image::Image;
+use crate::error::{RegionError, Result};
+use crate::media::files::{
+    base_path, grants_path, journal_path, lock_path, remove_temporaries, rescue_path, rescue_temporary_path,
+};
+use crate::media::image::{FileFault, Image};
 use crate::name::RegionName;
-use crate::names::key::OwnerKey;
-use crate::names::key::check_key;
+use crate::names::key::{OwnerKey, check_key};
 use crate::names::namespace::NameSpace;
-use crate::names::places::image_paths;
-use crate::names::places::redo_paths;
-use crate::names::summary::FileSummary;
-use crate::names::summary::file_summary;
+use crate::names::places::{image_paths, redo_paths};
+use crate::names::summary::{FileSummary, file_summary};
 use crate::store::base::open_base;
 use crate::store::rescue::open_rescue;
-use crate::store::stored::Stored;
-use crate::store::stored::is_behind;
-use crate::store::stored::source_error;
-use holdfast_sys::lock::FileLock;
-use holdfast_sys::lock::LockMode;
+use crate::store::stored::{Stored, is_behind, source_error};
 
 impl NameSpace {
     /// Removes a region: image, base, journal, rescue copy, access table and lock. A worker's key removes its compartment. If the

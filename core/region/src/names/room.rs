@@ -3,7 +3,7 @@
 //! when its allocator finds no room; so do we, and for heaps that were closed as well.)
 //!
 //! Invariants:
-//! - An image that a process has is never evicted, nor is one that cannot be written back: see `unheld.rs`.
+//! - An image that a process has is never evicted, nor is one that cannot be written back: see `eviction.rs`.
 //! - No lock on the name space is held meanwhile, and no lock of a region is waited for; so whoever holds locks of
 //!   regions, and makes room, waits only for its turn, which every process gives back in bounded time.
 //! - A keeper is asked before the turn is waited for: it may have to wait for the turn itself.
@@ -11,18 +11,19 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::room::ROOM_PATIENCE;
-use crate::error::room::RoomReport;
+use std::io::ErrorKind;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, is_held_briefly};
+
+use crate::error::room::{ROOM_PATIENCE, RoomReport};
 use crate::error::{RegionError, Result};
 use crate::media::files::{lock_path, room_lock_path};
 use crate::media::medium::Medium;
 use crate::names::namespace::NameSpace;
 use crate::names::places::Places;
 use crate::names::summary::{RegionState, RegionSummary};
-use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, is_held_briefly};
-use std::io::ErrorKind;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
 /// Attempts of one allocation, with evictions in between.
 const ATTEMPTS_MAX: u32 = 8;

@@ -10,6 +10,12 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+
+use holdfast_types::Durability;
+
 use crate::error::{RegionError, Result};
 use crate::image::memory::Consistency;
 use crate::name::RegionName;
@@ -17,10 +23,6 @@ use crate::names::namespace::NameSpace;
 use crate::names::region::Region;
 use crate::names::region::commit::{CommitReport, Prepared, Writers, append_error};
 use crate::store::journal_slot::JournalSlot;
-use holdfast_types::Durability;
-use std::fmt;
-use std::ops::Deref;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 /// What became of a batch.
 type Outcome = std::result::Result<CommitReport, Arc<RegionError>>;

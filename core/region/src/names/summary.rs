@@ -5,15 +5,13 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::Result;
-use crate::names::namespace::NameSpace;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_sys::lock::recorded_holder;
 use serde::Serialize;
 
-use crate::error::Remedy;
+use crate::error::{Remedy, Result};
 use crate::media::files::{base_path, journal_path, lock_path, rescue_path};
 use crate::media::format::{FileState, Header};
 use crate::media::image::{FileFault, Image};
@@ -21,8 +19,8 @@ use crate::media::journal::check_journal_header;
 use crate::media::medium::Medium;
 use crate::name::RegionName;
 use crate::names::key::KeyFingerprint;
-use crate::names::places::Places;
-use crate::names::places::current_image_path;
+use crate::names::namespace::NameSpace;
+use crate::names::places::{Places, current_image_path};
 use crate::store::stored::remedy_for_image;
 
 /// How often a header that is being changed is read again before it counts as damaged.

@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-use crate::media::storage::is_full;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -16,7 +15,7 @@ use crate::media::files::{base_path, remove_temporaries, temporary_path};
 use crate::media::format::{FileState, Header};
 use crate::media::image::{Backing, BuildError, FileFault, Image};
 use crate::media::sparse::{CopyError, DataSum, PAGE_BYTES, sum_and_copy};
-use crate::media::storage::Storage;
+use crate::media::storage::{Storage, is_full};
 use crate::name::RegionName;
 
 /// Writes a checkpoint of an image, with the number that the header has, and returns its header. On failure the

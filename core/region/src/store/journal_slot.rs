@@ -2,12 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::media::journal::Journal;
-use crate::media::journal::Record;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::media::journal::{Journal, Record};
 use crate::media::storage::Storage;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 
 /// What is known about the journal in the store.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What tells a rescue copy from a base file: a note behind the header slots.
+//! A rescue copy in the store: a base file with a note behind its header slots.
 
 #![forbid(unsafe_code)]
 

@@ -5,14 +5,13 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::stream::STREAM_VERSION;
-use crate::error::stream::StreamError;
 use std::io::{self, Read, Write};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::error::stream::{STREAM_VERSION, StreamError};
 use crate::media::format::{
     ADDRESS_UNIT_BYTES, LIMIT_BYTES_MAX, LIMIT_BYTES_MIN, LIMIT_UNIT_BYTES, WINDOW_END, WINDOW_START,
 };

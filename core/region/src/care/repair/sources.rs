@@ -22,8 +22,7 @@ use crate::media::journal::{
 use crate::media::redo;
 use crate::media::sparse::buffer;
 use crate::name::RegionName;
-use crate::names::key::OwnerKey;
-use crate::names::key::check_key;
+use crate::names::key::{OwnerKey, check_key};
 use crate::names::namespace::NameSpace;
 use crate::names::places::{current_image_path, redo_paths};
 use crate::store::base::{open_base, verify_base};

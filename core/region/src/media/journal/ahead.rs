@@ -15,8 +15,7 @@ use std::io;
 use std::path::Path;
 
 use crate::media::sparse::buffer;
-use crate::media::storage::Storage;
-use crate::media::storage::is_full;
+use crate::media::storage::{Storage, is_full};
 
 /// How far ahead. More costs more at once; less, and there is more often an append that costs as much as it did.
 const AHEAD_BYTES: u64 = 256 << 10;

@@ -6,15 +6,17 @@
 
 #![forbid(unsafe_code)]
 
+use std::io::ErrorKind;
+
+use holdfast_sys::mapping::gather_huge_pages;
+use serde::Serialize;
+
 use crate::error::{RegionError, Result};
 use crate::media::format::{DATA_OFFSET, FileState};
 use crate::media::medium::Medium;
 use crate::names::region::commit::Written;
 use crate::names::region::{CheckpointReport, Opened, Region};
 use crate::store::journal_slot::JournalSlot;
-use holdfast_sys::mapping::gather_huge_pages;
-use serde::Serialize;
-use std::io::ErrorKind;
 
 /// What closing did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -38,7 +40,7 @@ impl Region {
     /// What closing does, with the name still locked afterwards.
     pub(crate) fn settle_image(&mut self) -> Result<CloseReport> {
         self.unmap()?;
-        if self.read_only {
+        if self.is_read_only() {
             return Ok(CloseReport { checkpoint: CheckpointReport { skipped: true, ..Default::default() } });
         }
         let committed = self.commit_to_store()?;

@@ -9,26 +9,26 @@
 
 #![forbid(unsafe_code)]
 
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use holdfast_types::Durability;
+use serde::Serialize;
+
 use crate::error::{RegionError, Result};
 use crate::media::files::{journal_path, remove_temporaries};
 use crate::media::format::Header;
 use crate::media::journal::{Journal, PageSource, Record, Streamed, stream};
 use crate::media::pending::Pending;
 use crate::media::sparse::PAGE_BYTES;
-use crate::media::storage::Storage;
-use crate::media::storage::is_full;
-use crate::names::region::{CheckpointReport, Region};
+use crate::media::storage::{Storage, is_full};
+use crate::names::region::{CheckpointReport, Region, Session};
 use crate::store::base::write_base;
 use crate::store::compare::differing;
+use crate::store::debt::Debt;
 use crate::store::journal_slot::JournalSlot;
-use crate::store::stored::Stored;
-use crate::store::stored::adoptable;
-use crate::store::stored::next_base_header;
-use holdfast_types::Durability;
-use serde::Serialize;
-use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use crate::store::stored::{Stored, adoptable, next_base_header};
 
 /// A journal may always become this long before it is folded into a new base.
 const JOURNAL_BYTES_MIN: u64 = 4 << 20;
@@ -134,7 +134,9 @@ impl Region {
     /// # Errors
     /// As there.
     pub fn checkpoint(&mut self) -> Result<CheckpointReport> {
-        self.unproven |= matches!(*JournalSlot::lock(&self.journal), JournalSlot::Unread);
+        if matches!(*JournalSlot::lock(&self.journal), JournalSlot::Unread) {
+            self.debt.set_proven(false);
+        }
         self.commit_to_store().map(CheckpointReport::from)
     }
 
@@ -163,25 +165,24 @@ impl Region {
     pub(crate) fn prepare_commit(&mut self, writers: Writers) -> Result<Prepared> {
         self.check_usable()?;
         const NOTHING: Prepared = Prepared::Done(CommitReport::nothing(Durability::Power));
-        if self.read_only {
+        if self.is_read_only() {
             return Ok(NOTHING);
         }
         self.check_backing()?;
         self.suspect_stores();
         self.take_stores()?;
         self.write_back_stores()?;
-        if !self.lacks() && !self.unproven {
+        if !self.lacks() && self.debt.is_proven() {
             return Ok(NOTHING);
         }
         self.look_for_changes();
         if !self.lacks() {
             return Ok(NOTHING);
         }
-        if !self.owed
+        if !self.debt.is_unknown()
             && let Some(prepared) = self.prepare_record(writers)?
         {
-            self.pending.clear();
-            self.grown = false;
+            self.debt.settle();
             return Ok(prepared);
         }
         self.make_base().map(Prepared::Done)
@@ -191,9 +192,8 @@ impl Region {
     pub(crate) fn note_pending(&mut self, ranges: &[Range<u64>]) {
         let backed_bytes = self.backed_bytes();
         for range in ranges {
-            // Without memory to note them nobody knows what the store lacks.
             let range = range.start..range.end.min(backed_bytes);
-            self.owed |= self.pending.insert(range.clone()).is_err();
+            self.debt.note(range.clone());
             if self.image.outlives_boot {
                 self.unwritten.note(range);
             }
@@ -208,11 +208,11 @@ impl Region {
         if !matches!(*slot, JournalSlot::Unread) {
             return;
         }
-        if self.owed {
+        if self.debt.is_unknown() {
             // What a session that died left half-made. That it stays changes nothing.
             let _ = remove_temporaries(self.names.storage(), self.names.places().store(), self.name());
         }
-        let unnoticed = self.owed || self.pending.bytes() >= self.backed_bytes();
+        let unnoticed = self.debt.bytes().is_none_or(|bytes| bytes >= self.backed_bytes());
         let (store, image) = (self.names.places().store(), &self.image.header);
         let Some(stored) = adoptable(store, image) else {
             *slot = JournalSlot::Broken;
@@ -239,23 +239,22 @@ impl Region {
             }
         }
         // The newest name in the store may have been given by somebody who died before it was durable.
-        if self.unproven && self.names.storage().sync_directory(store).is_err() {
+        if !self.debt.is_proven() && self.names.storage().sync_directory(store).is_err() {
             *slot = JournalSlot::Broken;
             return;
         }
-        self.unproven = false;
+        self.debt.set_proven(true);
         *slot = JournalSlot::Ready(journal);
         if let Some(found) = found {
-            self.pending = found;
-            self.grown |= stored_bytes != self.backed_bytes();
-            self.owed = false;
+            let sizes_differ = stored_bytes != self.backed_bytes();
+            self.debt.set_found(found, sizes_differ);
         }
     }
 
     /// The pending pages as a record, appended already if they are many; `None` when a base is due instead.
     fn prepare_record(&mut self, writers: Writers) -> Result<Option<Prepared>> {
         let backed_bytes = self.backed_bytes();
-        let pending = self.pending.ranges();
+        let Some(pending) = self.debt.ranges() else { return Ok(None) };
         let dirty_bytes: u64 = pending.iter().map(|range| range.end - range.start).sum();
         if dirty_bytes >= backed_bytes.min(RECORD_BYTES_MAX) {
             return Ok(None);
@@ -266,7 +265,7 @@ impl Region {
         if journal.end > journal.bound_bytes {
             return Ok(None);
         }
-        let source: &dyn PageSource = match &self.mapped {
+        let source: &dyn PageSource = match self.attachment.mapped() {
             Some(mapped) => mapped,
             None => &self.image.file,
         };
@@ -307,7 +306,7 @@ impl Region {
     /// Where the image was cut off, memory shows something else.
     fn check_whole(&mut self) -> Result<()> {
         if self.lost_backing() {
-            self.poisoned = true;
+            self.session = Session::Poisoned;
             return Err(self.backing_lost());
         }
         Ok(())
@@ -315,7 +314,7 @@ impl Region {
 
     /// From now on only a new base will do, whatever is in the store.
     pub(crate) fn owe_base(&mut self) {
-        self.owed = true;
+        self.debt.set_unknown();
         *JournalSlot::lock(&self.journal) = JournalSlot::Broken;
     }
 
@@ -339,21 +338,18 @@ impl Region {
             // One that stays is recognised as stale, and replaced by the next one.
             let _ = self.names.storage().remove(&stale);
         }
-        self.poisoned = true;
+        self.session = Session::Poisoned;
         self.image
             .change_header(self.names.storage(), |image| {
                 image.checkpoint_count = header.checkpoint_count;
                 image.journal_sequence = 0;
             })
             .map_err(RegionError::io("write the header of", &self.image.path))?;
-        self.poisoned = false;
+        self.session = Session::Writer;
         let data_bytes = written.pages * PAGE_BYTES;
         let journal = Journal::after_base(&store, &header, bound_for(data_bytes));
         *JournalSlot::lock(&self.journal) = JournalSlot::Ready(journal);
-        self.owed = false;
-        self.grown = false;
-        self.unproven = false;
-        self.pending.clear();
+        self.debt = Debt::none(true);
         let level = Durability::Power;
         Ok(CommitReport { written: Written::Base, pages: written.pages, bytes: data_bytes, level })
     }

@@ -11,7 +11,7 @@ use crate::error::{RegionError, Result};
 use crate::media::format::{DATA_OFFSET, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_BYTES, LIMIT_UNIT_BYTES};
 use crate::media::storage::is_full;
 use crate::names::namespace::NameSpace;
-use crate::names::region::Region;
+use crate::names::region::{Holder, Region, Session};
 
 impl Region {
     /// Grow in steps of `bytes`, rounded to 4 MiB and kept between 4 and 16 MiB.
@@ -20,11 +20,17 @@ impl Region {
         self.growth_hint_bytes = bytes.next_multiple_of(GROWTH_STEP_BYTES);
     }
 
+    /// How far its key may let it grow.
+    fn quota_bytes(&self) -> Option<u64> {
+        if let Holder::Grantee { quota_bytes } = self.holder { quota_bytes } else { None }
+    }
+
     /// How far [`Region::grow`] can get as far as limit and quota are concerned: what to tell an applet. Compartments may
     /// take of it.
     #[must_use]
     pub fn growth_limit_bytes(&self) -> u64 {
-        let bound = if self.read_only { self.backed_bytes() } else { self.quota_bytes.unwrap_or(u64::MAX) };
+        let bound =
+            if self.is_read_only() { self.backed_bytes() } else { self.quota_bytes().unwrap_or(u64::MAX) };
         bound.min(self.limit_bytes()).max(self.backed_bytes())
     }
 
@@ -62,20 +68,20 @@ impl Region {
             other => other.map(|()| generous),
         }?;
         // From here on a failure leaves more allocated than the header says, and perhaps mapped: unknown.
-        self.poisoned = true;
+        self.session = Session::Poisoned;
         self.map_growth(grown).map_err(RegionError::io("map", &self.image.path))?;
         self.image
             .change_header(self.names.storage(), |header| header.backed_bytes = grown)
             .map_err(RegionError::io("write the header of", &self.image.path))?;
-        self.poisoned = false;
-        self.grown = true;
+        self.session = Session::Writer;
+        self.debt.note_growth();
         Ok(grown)
     }
 
     /// The limit, less what the compartments may take and what the key may not.
     fn bounded(&self, names: &NameSpace, asked_bytes: u64) -> Result<u64> {
         let limit_bytes = self.limit_bytes();
-        let quota_bytes = self.quota_bytes.unwrap_or(limit_bytes) / LIMIT_UNIT_BYTES * LIMIT_UNIT_BYTES;
+        let quota_bytes = self.quota_bytes().unwrap_or(limit_bytes) / LIMIT_UNIT_BYTES * LIMIT_UNIT_BYTES;
         if asked_bytes > quota_bytes {
             let name = self.name().to_string();
             return Err(AccessError::QuotaReached { name, quota_bytes, asked_bytes }.into());

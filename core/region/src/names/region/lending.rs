@@ -22,7 +22,7 @@ use std::os::fd::AsRawFd;
 use crate::error::{RegionError, Result};
 use crate::image::memory::Consistency;
 use crate::media::format::DATA_OFFSET;
-use crate::names::region::{Opened, Region};
+use crate::names::region::{Attachment, Opened, Region};
 use crate::store::journal_slot::JournalSlot;
 
 /// What a process needs to map a region that was lent to it.
@@ -71,7 +71,9 @@ impl Region {
         if is_private {
             self.map_native()?;
         }
-        self.lent |= writes;
+        if writes {
+            self.attachment = Attachment::Lent;
+        }
         let is_ordered = writes && self.is_ordered();
         Ok(Lent {
             file,
@@ -93,7 +95,9 @@ impl Region {
     /// Those of [`Region::unmap`], in the mode `atomic`; what was copied in and not published is dropped.
     pub fn end_lending(&mut self) -> Result<()> {
         self.suspect_stores();
-        self.lent = false;
+        if self.is_lent() {
+            self.attachment = Attachment::None;
+        }
         self.unmap()
     }
 
@@ -111,17 +115,18 @@ impl Region {
             return Err(RegionError::NotAtomic { name: self.name().to_string() });
         }
         let not_mapped = || Err(std::io::ErrorKind::NotConnected.into());
-        let copied = self.mapped.as_mut().map_or_else(not_mapped, |mapped| mapped.copy_in(offset, bytes));
+        let copied =
+            self.attachment.mapped_mut().map_or_else(not_mapped, |mapped| mapped.copy_in(offset, bytes));
         copied.map_err(RegionError::io("store to", &self.image.path))
     }
 
     /// Nobody noticed what the borrower stored: the next commit has to compare.
     pub(crate) fn suspect_stores(&mut self) {
-        if !self.lent {
+        if !self.is_lent() {
             return;
         }
         self.suspect_unwritten();
-        self.owed = true;
+        self.debt.set_unknown();
         let mut slot = JournalSlot::lock(&self.journal);
         if matches!(*slot, JournalSlot::Ready(_)) {
             *slot = JournalSlot::Unread;

@@ -1,25 +1,22 @@
 //! Changing the limit of a region that is open, mapped or not.
+//!
+//! Invariant: what a mapped region may grow to is reserved in this process before any header says it.
 
 #![forbid(unsafe_code)]
 
-use crate::error::RegionError;
-use crate::error::Result;
 use crate::error::limit::LimitError;
 use crate::error::remedy::Remedy;
-use crate::image::address::address_space;
-use crate::image::address::occupant_or_refusal;
+use crate::error::{RegionError, Result};
+use crate::image::address::{address_space, occupant_or_refusal};
 use crate::image::dirty::Tracking;
 use crate::media::files::base_path;
-use crate::media::image::FileFault;
-use crate::media::image::Image;
-use crate::names::limits::rounded;
-use crate::names::limits::write_limit;
-use crate::names::limits::write_limit_to_base;
+use crate::media::image::{FileFault, Image};
+use crate::names::limits::{rounded, write_limit, write_limit_to_base};
 use crate::names::quotas::parent_only;
-use crate::names::region::Region;
+use crate::names::region::{Holder, Region, Session};
 
 impl Region {
-    /// As [`NameSpace::set_limit`], for the process that has the region open with its owner's key, mapped or not. The
+    /// As [`NameSpace::set_limit`](crate::NameSpace::set_limit), for the process that has the region open with its owner's key, mapped or not. The
     /// mapping stays where it is. No thread may store to the region meanwhile.
     ///
     /// A mapping made by [`Region::map_into`] keeps the range that it was given: its limit shrinks, and grows again,
@@ -34,11 +31,10 @@ impl Region {
     pub fn set_limit(&mut self, asked_bytes: u64) -> Result<u64> {
         self.check_usable()?;
         self.check_writable()?;
-        if !self.is_owner {
-            return Err(RegionError::NotOwner { name: self.name().to_string() });
-        }
-        if self.is_workers {
-            return Err(parent_only(self.name()));
+        match self.holder {
+            Holder::Owner => {}
+            Holder::Worker => return Err(parent_only(self.name())),
+            Holder::Grantee { .. } => return Err(RegionError::NotOwner { name: self.name().to_string() }),
         }
         if self.relocating.is_some() {
             return Err(RegionError::AlreadyMapped);
@@ -55,7 +51,7 @@ impl Region {
             .and_then(|()| self.write_limit(base.as_mut(), limit_bytes));
         // Another region may be given the rest, of this home or of another one.
         let limit_bytes = self.limit_bytes();
-        if let Some(mapped) = &mut self.mapped {
+        if let Some(mapped) = self.attachment.mapped_mut() {
             mapped.give_up(limit_bytes as usize);
         }
         written.map(|()| limit_bytes)
@@ -70,9 +66,9 @@ impl Region {
             self.owe()?;
             return Err(error);
         }
-        self.poisoned = true;
+        self.session = Session::Poisoned;
         write_limit(storage, &mut self.image, limit_bytes)?;
-        self.poisoned = false;
+        self.session = Session::Writer;
         Ok(())
     }
 
@@ -98,7 +94,7 @@ impl Region {
 
     /// Makes the mapping, if there is one, ready to grow to a limit.
     fn reserve_behind(&mut self, asked_bytes: u64, limit_bytes: u64) -> Result<()> {
-        let Some(mapped) = &mut self.mapped else { return Ok(()) };
+        let Some(mapped) = self.attachment.mapped_mut() else { return Ok(()) };
         let (reserved, is_own) = mapped.reserved();
         let (name, range_bytes) = (self.image.header.name.to_string(), reserved as u64);
         if limit_bytes <= range_bytes {
@@ -116,7 +112,8 @@ impl Region {
             let stored = self.take_dirty(Tracking::AsIs)?;
             self.note_pending(&stored);
         }
-        let fitted = self.mapped.as_mut().map_or(Ok(()), |mapped| mapped.fit_reserved(&self.image.file));
+        let fitted =
+            self.attachment.mapped_mut().map_or(Ok(()), |mapped| mapped.fit_reserved(&self.image.file));
         if let Err(source) = fitted {
             // Perhaps nobody tracks it any more.
             self.owe()?;

@@ -2,19 +2,17 @@
 
 #![allow(unsafe_code, reason = "the caller of `map_into` answers for the range")]
 
-use crate::error::RegionError;
-use crate::error::Result;
-use crate::image::address::address_space;
-use crate::image::address::claim;
-use crate::image::memory::Consistency;
-use crate::image::memory::MappedData;
-use crate::image::memory::Mode;
-use crate::media::sharing::Sharing;
-use crate::names::region::Region;
-use holdfast_sys::mapping::Reservation;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
+
+use holdfast_sys::mapping::Reservation;
+
+use crate::error::{RegionError, Result};
+use crate::image::address::{address_space, claim};
+use crate::image::memory::{Consistency, MappedData, Mode};
+use crate::media::sharing::Sharing;
+use crate::names::region::Region;
 
 impl Region {
     /// Maps the region at its own address, [`Region::address`], which is the same in every process, so data
@@ -47,7 +45,7 @@ impl Region {
     /// # Errors
     /// As [`Region::map_native`], whose address a region that is open for writing gets; but never `AddressTaken` for reading.
     pub fn map_anywhere(&mut self) -> Result<NonNull<u8>> {
-        if !self.read_only {
+        if !self.is_read_only() {
             return self.map_native();
         }
         self.check_mappable()?;
@@ -86,7 +84,7 @@ impl Region {
     /// Maps what was allocated by growth, if the region is mapped at all.
     pub(crate) fn map_growth(&mut self, backed_bytes: u64) -> io::Result<()> {
         debug_assert!(backed_bytes <= self.limit_bytes());
-        match &mut self.mapped {
+        match self.attachment.mapped_mut() {
             Some(mapped) => mapped.grow(&self.image.file, backed_bytes as usize),
             None => Ok(()),
         }
@@ -94,14 +92,14 @@ impl Region {
 
     /// What was stored to since the last call, if the region is mapped and was tracked before.
     pub(crate) fn take_tracked(&mut self, begin: bool) -> io::Result<Option<Vec<Range<u64>>>> {
-        self.mapped.as_mut().map_or(Ok(None), |mapped| mapped.take_dirty(begin))
+        self.attachment.mapped_mut().map_or(Ok(None), |mapped| mapped.take_dirty(begin))
     }
 
     fn mode(&self) -> (Mode, Sharing) {
         // What only the store has is read from there, or from a copy of it.
-        let synchronous = !self.read_only && self.names.places().maps_synchronously(self.medium());
+        let synchronous = !self.is_read_only() && self.names.places().maps_synchronously(self.medium());
         let sharing = if synchronous { Sharing::Synchronous } else { Sharing::Ordinary };
-        (if self.read_only { Mode::ReadOnly } else { Mode::Stores(self.consistency()) }, sharing)
+        (if self.is_read_only() { Mode::ReadOnly } else { Mode::Stores(self.consistency()) }, sharing)
     }
 
     /// How the mode `atomic` maps it.

@@ -16,15 +16,16 @@
 
 #![forbid(unsafe_code)]
 
+use holdfast_types::Durability;
+
 use crate::error::{RegionError, Result};
 use crate::image::dirty::Tracking;
 use crate::image::memory::Consistency;
 use crate::media::format::DATA_OFFSET;
 use crate::media::pool_kind::{PoolKind, Survives};
 use crate::media::sparse::PAGE_BYTES;
-use crate::names::region::Region;
 use crate::names::region::commit::{CommitReport, Written};
-use holdfast_types::Durability;
+use crate::names::region::{Region, Session};
 
 impl Region {
     /// What the region's pool is made of; for one on the disk ([`crate::Medium::File`]) `Disk`.
@@ -40,7 +41,7 @@ impl Region {
     /// `direct` nobody but the program can order them. See [`Region::promise_order`].
     #[must_use]
     pub fn needs_order(&self) -> bool {
-        self.image.outlives_boot && !self.read_only && self.consistency == Consistency::Direct
+        self.image.outlives_boot && !self.is_read_only() && self.consistency == Consistency::Direct
     }
 
     /// Whether the region's stores count as ordered now.
@@ -52,7 +53,7 @@ impl Region {
 
     /// Whether the image would be believed if the machine were reset now.
     fn image_counts_after_reset(&self) -> bool {
-        self.image.outlives_boot && self.image.header.ordered && !self.read_only
+        self.image.outlives_boot && self.image.header.ordered && !self.is_read_only()
     }
 
     /// Promises that every store through the next mapping, or by whom the region is lent to next, is ordered, in the sense of
@@ -98,10 +99,10 @@ impl Region {
     }
 
     fn change_order(&mut self, ordered: bool) -> Result<()> {
-        self.poisoned = true;
+        self.session = Session::Poisoned;
         let written = self.image.change_header(self.names.storage(), |header| header.ordered = ordered);
         written.map_err(RegionError::io("write the header of", &self.image.path))?;
-        self.poisoned = false;
+        self.session = Session::Writer;
         Ok(())
     }
 
@@ -146,7 +147,7 @@ impl Region {
 
     /// Nobody noticed what a borrower stored, and what of it has reached memory.
     pub(crate) fn suspect_unwritten(&mut self) {
-        if self.lent {
+        if self.is_lent() {
             self.unwritten.note_all();
         }
     }
@@ -161,7 +162,7 @@ impl Region {
         }
         let (noted_bytes, backed_bytes) = (self.unwritten.noted_bytes(), self.backed_bytes());
         let storage = self.names.storage();
-        let written = match (&self.mapped, self.unwritten.ranges()) {
+        let written = match (self.attachment.mapped(), self.unwritten.ranges()) {
             (Some(mapped), Some(ranges)) if noted_bytes < backed_bytes => {
                 ranges.into_iter().try_for_each(|range| {
                     let memory = mapped.shared_bytes(range.clone());
@@ -173,7 +174,7 @@ impl Region {
         };
         if let Err(source) = written {
             // What did not arrive is not known, and need not be tried again by the kernel.
-            self.poisoned = true;
+            self.session = Session::Poisoned;
             return Err(RegionError::Io { step: "write back", path: self.image.path.clone(), source });
         }
         self.unwritten.clear();

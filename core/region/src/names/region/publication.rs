@@ -14,16 +14,17 @@
 
 #![forbid(unsafe_code)]
 
+use std::ops::Range;
+
+use serde::Serialize;
+
 use crate::error::{RegionError, Result};
-use crate::image::memory::Consistency;
-use crate::image::memory::MappedData;
+use crate::image::memory::{Consistency, MappedData};
 use crate::image::private::PrivateMapping;
 use crate::media::format::DATA_OFFSET;
 use crate::media::redo::Redo;
 use crate::media::storage::is_full;
-use crate::names::region::Region;
-use serde::Serialize;
-use std::ops::Range;
+use crate::names::region::{Region, Session};
 
 /// What a publication did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -94,7 +95,7 @@ impl Region {
         self.check_backing()?;
         let report = report(&pages);
         let (Some(private), Some(redo)) =
-            (self.mapped.as_mut().and_then(MappedData::private), &mut self.redo)
+            (self.attachment.mapped_mut().and_then(MappedData::private), &mut self.redo)
         else {
             return Ok(PublishReport::default());
         };
@@ -118,11 +119,13 @@ impl Region {
                     }
                 })
             });
-            self.poisoned |= redo.may_count();
+            if redo.may_count() {
+                self.session = Session::Poisoned;
+            }
             written?;
             // It counts from here on, and the store lacks it; the image has to follow.
-            self.poisoned = true;
-            self.owed |= changes.iter().any(|range| self.pending.insert(range.clone()).is_err());
+            self.session = Session::Poisoned;
+            changes.iter().for_each(|range| self.debt.note(range.clone()));
             private
                 .put(self.names.storage(), &changes)
                 .map_err(RegionError::io("write", &self.image.path))?;
@@ -131,7 +134,7 @@ impl Region {
                 written.map_err(RegionError::io("write back", &self.image.path))?;
             }
             redo.clear(self.names.storage()).map_err(RegionError::io("write", redo.path()))?;
-            self.poisoned = false;
+            self.session = Session::Writer;
         }
         private.settle();
         Ok(report)
@@ -151,18 +154,18 @@ impl Region {
         }
         self.check_backing()?;
         let pages = self.stored_to()?;
-        if let Some(private) = self.mapped.as_mut().and_then(MappedData::private) {
+        if let Some(private) = self.attachment.mapped_mut().and_then(MappedData::private) {
             // Until it is done, what is mapped is neither the last publication nor what was stored.
-            self.poisoned = true;
+            self.session = Session::Poisoned;
             private.discard().map_err(RegionError::io("drop the changes of", &self.image.path))?;
-            self.poisoned = false;
+            self.session = Session::Writer;
         }
         Ok(report(&pages))
     }
 
     /// The pages that are neither published nor dropped; none in the mode `direct`.
     fn stored_to(&mut self) -> Result<Vec<Range<u64>>> {
-        let private = self.mapped.as_mut().and_then(MappedData::private);
+        let private = self.attachment.mapped_mut().and_then(MappedData::private);
         let pages = private.map_or(Ok(Vec::new()), PrivateMapping::stored_to);
         pages.map_err(RegionError::io("find the changes of", &self.image.path))
     }

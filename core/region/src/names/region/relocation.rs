@@ -13,14 +13,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::ptr::NonNull;
+
 use crate::error::{RegionError, Result};
 use crate::image::address::claim;
-use crate::image::memory::Consistency;
-use crate::image::memory::MappedData;
-use crate::names::region::Region;
-use crate::names::region::Relocating;
+use crate::image::memory::{Consistency, MappedData};
 use crate::names::region::publication::PublishReport;
-use std::ptr::NonNull;
+use crate::names::region::{Region, Relocating, Session};
 
 impl Region {
     /// Maps the region privately at a free address that it may get for its own, and says which. The caller
@@ -63,17 +62,17 @@ impl Region {
     /// relocation again. Without a relocation under way there is nothing to do.
     pub fn finish_relocation(&mut self) -> Result<PublishReport> {
         let (Some(Relocating { address, consistency, _names }), true) =
-            (self.relocating.take(), self.mapped.is_some())
+            (self.relocating.take(), self.attachment.mapped().is_some())
         else {
             return Ok(PublishReport::default());
         };
         let finished = self.publish().and_then(|report| {
             self.owe_base();
-            self.poisoned = true;
+            self.session = Session::Poisoned;
             self.image
                 .change_header(self.names.storage(), |header| header.address = address)
                 .map_err(RegionError::io("write the header of", &self.image.path))?;
-            self.poisoned = false;
+            self.session = Session::Writer;
             Ok(report)
         });
         self.unmap()?;

@@ -2,11 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::RegionError;
-use crate::error::Result;
+use crate::error::{RegionError, Result};
 use crate::media::format::DATA_OFFSET;
 use crate::media::redo::Redo;
-use crate::names::region::Region;
+use crate::names::region::{Region, Session};
 
 impl Region {
     /// Replaces pieces of the data of a region that is not mapped, all or nothing, also under SIGKILL.
@@ -27,7 +26,7 @@ impl Region {
         };
         log.write(self.names.storage(), &self.image.header, &ranges, bytes_of).map_err(failed())?;
         // It counts from here on; the next open would finish it.
-        self.poisoned = true;
+        self.session = Session::Poisoned;
         for (offset, bytes) in pieces {
             let written = self.names.storage().write_at(&self.image.file, bytes, DATA_OFFSET + offset);
             written.map_err(RegionError::io("write", &self.image.path))?;
@@ -37,7 +36,7 @@ impl Region {
             synced.map_err(RegionError::io("make durable", &self.image.path))?;
         }
         log.clear(self.names.storage()).map_err(failed())?;
-        self.poisoned = false;
+        self.session = Session::Writer;
         self.redo = Some(log);
         self.note_pending(&ranges);
         Ok(())

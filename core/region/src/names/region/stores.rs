@@ -2,13 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::RegionError;
-use crate::error::Result;
-use crate::image::dirty::DirtySource;
-use crate::image::dirty::Tracking;
-use crate::image::dirty::merged;
-use crate::names::region::Region;
 use std::ops::Range;
+
+use crate::error::{RegionError, Result};
+use crate::image::dirty::{DirtySource, Tracking, merged};
+use crate::names::region::Region;
 
 impl Region {
     /// From now on, ask `source` which pages were stored to, instead of the kernel. It must know of all stores since
@@ -23,7 +21,7 @@ impl Region {
     /// # Errors
     /// `Io`; the region then counts as stored to everywhere.
     pub(crate) fn take_dirty(&mut self, tracking: Tracking) -> Result<Vec<Range<u64>>> {
-        let Some(mapped) = &mut self.mapped else { return Ok(Vec::new()) };
+        let Some(mapped) = self.attachment.mapped_mut() else { return Ok(Vec::new()) };
         // To protect the whole mapping would cost more than to look through it.
         if self.dirty_source.is_some() || !mapped.tracks_by_itself() {
             if !mapped.is_dirty() {
@@ -31,7 +29,7 @@ impl Region {
             }
             // A store that slips in after this makes the region dirty again; one before it is in the answer.
             if let Err(source) = mapped.rearm() {
-                self.owed = true;
+                self.debt.set_unknown();
                 return Err(RegionError::Io { step: "watch", path: self.image.path.clone(), source });
             }
         }
@@ -44,7 +42,7 @@ impl Region {
             Ok(Some(ranges)) => Ok(merged(ranges, backed_bytes)),
             Ok(None) => Ok(std::iter::once(0..backed_bytes).collect()),
             Err(source) => {
-                self.owed = true;
+                self.debt.set_unknown();
                 Err(RegionError::Io {
                     step: "find the changed pages of",
                     path: self.image.path.clone(),
