@@ -21,7 +21,7 @@ mod started;
 
 use std::io;
 
-use crate::heap::Outcome;
+use crate::report::Outcome;
 use crate::section;
 
 /// The first argument of the other side.

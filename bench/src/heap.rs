@@ -29,13 +29,11 @@ mod threads;
 #[allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
 pub(crate) mod update;
 
-use std::borrow::Cow;
 use std::io;
 
 use crate::race::{Side, Times, race};
-use crate::report::{Goal, Measurement};
+use crate::report::{Goal, Outcome};
 use crate::section;
-use crate::stats::Series;
 
 use alloc::{Glibc, Ring};
 use checkpoint::{CHECKPOINT, KILLED_SESSION, SEQUENTIAL, SHORT_SESSION};
@@ -60,29 +58,6 @@ const OPENS_PER_RUN: usize = 20;
 const BATCHES: [(usize, usize); 3] = [(1, 30), (100, 30), (10_000, 5)];
 /// The batch whose result stands for all.
 const BATCH_MAIN: usize = 100;
-
-/// What the suite found.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// The measurements.
-    pub measurements: Vec<Measurement>,
-    /// Peers that are not there, and how to get them.
-    pub missing: Vec<String>,
-}
-
-impl Outcome {
-    pub(crate) fn add(
-        &mut self,
-        key: impl Into<Cow<'static, str>>,
-        series: Option<Series>,
-        unit: &'static str,
-        goal: Option<Goal>,
-    ) {
-        if let Some(series) = series {
-            self.measurements.push(Measurement { key: key.into(), series, unit, goal });
-        }
-    }
-}
 
 /// A part of the suite, which measures keys that begin with its name.
 type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);

@@ -1,17 +1,22 @@
-//! `holdfast-bench SUITE [--json] [--runs N]`: measures, prints a table and, with `--json`, one line of JSON
-//! as the last.
+//! `holdfast-bench SUITE [--json] [--runs N]`: measures, prints a table and, with `--json`, one line
+//! of JSON as the last.
+//!
+//! Some suites start this program again as the other side of a measurement: then its first argument
+//! names a role, and what follows is the role's own.
 
 #![forbid(unsafe_code)]
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
-use holdfast_bench::{applet, heap, persistency, pool, report, slice, trace};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, ValueEnum};
 
-const RUNS_DEFAULT: usize = 15;
-const USAGE: &str = "usage: holdfast-bench slice|heap|applet|pages|persistency|pool|slow|sqlite|trace [--json] [--runs N] [--only SECTION]";
+use holdfast_bench::report::{self, Outcome};
+use holdfast_bench::{applet, heap, persistency, pool, slice, trace};
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 enum Suite {
     Slice,
     Heap,
@@ -24,184 +29,144 @@ enum Suite {
     Trace,
 }
 
+/// Compares with named peers in the same run (bench/README.md explains the keys).
+#[derive(Debug, Parser)]
+#[command(name = "holdfast-bench")]
 struct Arguments {
     suite: Suite,
+    /// Prints one line of JSON as the last
+    #[arg(long)]
     json: bool,
-    runs: usize,
-    /// A section of the suite `heap`, `applet`, `pages`, `pool`, `sqlite` or `trace`.
+    /// Repetitions of each measurement
+    #[arg(long, value_name = "N", default_value = "15")]
+    runs: NonZeroUsize,
+    /// Runs one section of the suite
+    #[arg(long, value_name = "SECTION")]
     only: Option<String>,
 }
 
-fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1);
-    if words.next().as_deref() == Some(applet::PEER) {
-        return play(words.next().as_deref());
-    }
-    if std::env::args().nth(1).as_deref() == Some(trace::TIMED) {
-        let words: Vec<String> = std::env::args().skip(2).collect();
-        return told(trace::timed(&words));
-    }
-    #[cfg(feature = "pages")]
-    if std::env::args().nth(1).as_deref() == Some(holdfast_bench::pages::READER) {
-        let words: Vec<String> = std::env::args().skip(2).collect();
-        return told(holdfast_bench::pages::play(&words));
-    }
-    #[cfg(feature = "sqlite")]
-    if std::env::args().nth(1).as_deref() == Some(holdfast_bench::sqlite::PEER) {
-        let words: Vec<String> = std::env::args().skip(2).collect();
-        return told(holdfast_bench::sqlite::play(&words));
-    }
-    let arguments = match parse(std::env::args().skip(1)) {
-        Ok(arguments) => arguments,
-        Err(complaint) => {
-            eprintln!("holdfast-bench: {complaint}\n{USAGE}");
-            return ExitCode::from(2);
+impl Arguments {
+    fn parse_checked(words: impl Iterator<Item = String>) -> Result<Arguments, clap::Error> {
+        let arguments = Arguments::try_parse_from(words)?;
+        let has_sections = !matches!(arguments.suite, Suite::Slice | Suite::Persistency | Suite::Slow);
+        if arguments.only.is_some() && !has_sections {
+            let text = "this suite has no sections; leave out --only";
+            return Err(Arguments::command().error(ErrorKind::ArgumentConflict, text));
         }
-    };
+        Ok(arguments)
+    }
+}
+
+fn main() -> ExitCode {
+    if let Some(played) = play_role() {
+        return status(played.map_err(|error| io::Error::other(format!("the other side: {error}"))));
+    }
+    let arguments = Arguments::parse_checked(std::env::args()).unwrap_or_else(|error| error.exit());
     #[cfg(feature = "sqlite")]
     if arguments.suite == Suite::Sqlite {
         match holdfast_bench::sqlite::in_scratch_home() {
             Ok(None) => {}
             Ok(Some(code)) => return code,
-            Err(error) => return told(Err(error)),
+            Err(error) => return status(Err(error)),
         }
     }
-    // Whoever reads a log needs no progress.
-    let watched = std::io::stderr().is_terminal();
-    let mut progress = |what: &str| {
-        if watched {
-            eprintln!("{what} ...");
-        }
-    };
-    let outcome = match arguments.suite {
-        Suite::Slice => slice::run(arguments.runs, &mut progress).map(|found| (found, Vec::new())),
-        Suite::Heap => heap::run(arguments.runs, arguments.only.as_deref(), &mut progress)
-            .map(|found| (found.measurements, found.missing)),
-        Suite::Applet => applet::run(arguments.runs, arguments.only.as_deref(), &mut progress)
-            .map(|found| (found.measurements, found.missing)),
+    status(run(&arguments).and_then(|outcome| print(&outcome, arguments.json)))
+}
+
+/// Plays the role that the arguments name, if they name one.
+fn play_role() -> Option<io::Result<()>> {
+    let mut words = std::env::args().skip(1);
+    let role = words.next()?;
+    let words: Vec<String> = words.collect();
+    match role.as_str() {
+        applet::PEER => Some(applet::play(words.first().map_or("", String::as_str))),
+        trace::TIMED => Some(trace::timed(&words)),
         #[cfg(feature = "pages")]
-        Suite::Pages => holdfast_bench::pages::run(arguments.runs, arguments.only.as_deref(), &mut progress)
-            .map(|found| (found.measurements, found.missing)),
-        #[cfg(not(feature = "pages"))]
-        Suite::Pages => Err(std::io::Error::other(
-            "this program was built without documents; run `cargo xtask bench pages`",
-        )),
-        #[cfg(feature = "slow-memory")]
-        Suite::Slow => holdfast_bench::slow::run(arguments.runs, &mut progress)
-            .map(|found| (found.measurements, found.missing)),
-        #[cfg(not(feature = "slow-memory"))]
-        Suite::Slow => Err(std::io::Error::other(
-            "this program was built without the model of slow memory; run `cargo xtask bench slow`",
-        )),
+        holdfast_bench::pages::READER => Some(holdfast_bench::pages::play(&words)),
         #[cfg(feature = "sqlite")]
-        Suite::Sqlite => {
-            holdfast_bench::sqlite::run(arguments.runs, arguments.only.as_deref(), &mut progress)
-                .map(|found| (found.measurements, found.missing))
-        }
-        #[cfg(not(feature = "sqlite"))]
-        Suite::Sqlite => Err(std::io::Error::other(
-            "this program was built without SQLite; run `cargo xtask bench sqlite`",
-        )),
-        Suite::Pool => pool::run(arguments.runs, arguments.only.as_deref(), &mut progress)
-            .map(|found| (found.measurements, found.missing)),
-        Suite::Trace => trace::run(arguments.runs, arguments.only.as_deref(), &mut progress)
-            .map(|found| (found.measurements, found.missing)),
-        Suite::Persistency => {
-            persistency::run(arguments.runs, &mut progress).map(|found| (found.measurements, found.missing))
+        holdfast_bench::sqlite::PEER => Some(holdfast_bench::sqlite::play(&words)),
+        _ => None,
+    }
+}
+
+fn run(arguments: &Arguments) -> io::Result<Outcome> {
+    let (runs, only) = (arguments.runs.get(), arguments.only.as_deref());
+    // A log needs no progress.
+    let is_watched = io::stderr().is_terminal();
+    let progress: &mut dyn FnMut(&str) = &mut |section| {
+        if is_watched {
+            eprintln!("{section} ...");
         }
     };
-    let (measurements, missing) = match outcome {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            eprintln!("holdfast-bench: {error}");
-            return ExitCode::FAILURE;
+    match arguments.suite {
+        Suite::Slice => slice::run(runs, progress),
+        Suite::Heap => heap::run(runs, only, progress),
+        Suite::Applet => applet::run(runs, only, progress),
+        Suite::Persistency => persistency::run(runs, progress),
+        Suite::Pool => pool::run(runs, only, progress),
+        Suite::Trace => trace::run(runs, only, progress),
+        #[cfg(feature = "pages")]
+        Suite::Pages => holdfast_bench::pages::run(runs, only, progress),
+        #[cfg(feature = "slow-memory")]
+        Suite::Slow => holdfast_bench::slow::run(runs, progress),
+        #[cfg(feature = "sqlite")]
+        Suite::Sqlite => holdfast_bench::sqlite::run(runs, only, progress),
+        #[cfg(not(all(feature = "pages", feature = "slow-memory", feature = "sqlite")))]
+        suite => {
+            let suite = suite.to_possible_value();
+            let name = suite.as_ref().map_or("", |suite| suite.get_name());
+            Err(io::Error::other(format!(
+                "this program was built without the suite {name}; run `cargo xtask bench {name}`"
+            )))
         }
-    };
-    let mut text = report::table(&measurements);
-    for peer in missing {
+    }
+}
+
+fn print(outcome: &Outcome, json: bool) -> io::Result<()> {
+    let mut text = report::table(&outcome.measurements);
+    for peer in &outcome.missing {
         text += &format!("missing: {peer}\n");
     }
-    if arguments.json {
-        text += &format!("{}\n", report::json(&measurements));
+    if json {
+        text += &format!("{}\n", report::json(&outcome.measurements));
     }
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    io::stdout().write_all(text.as_bytes())
 }
 
-/// The other side of a measurement, which this program has started.
-fn play(role: Option<&str>) -> ExitCode {
-    told(applet::play(role.unwrap_or_default()))
-}
-
-fn told(played: std::io::Result<()>) -> ExitCode {
-    match played {
+fn status(result: io::Result<()>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("holdfast-bench: the other side: {error}");
+            eprintln!("holdfast-bench: {error}");
             ExitCode::FAILURE
         }
     }
-}
-
-fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let suite = match arguments.next().as_deref() {
-        Some("slice") => Suite::Slice,
-        Some("heap") => Suite::Heap,
-        Some("applet") => Suite::Applet,
-        Some("pages") => Suite::Pages,
-        Some("persistency") => Suite::Persistency,
-        Some("pool") => Suite::Pool,
-        Some("slow") => Suite::Slow,
-        Some("sqlite") => Suite::Sqlite,
-        Some("trace") => Suite::Trace,
-        Some(other) => return Err(format!("there is no suite {other}")),
-        None => return Err("no suite is named".to_owned()),
-    };
-    let mut parsed = Arguments { suite, json: false, runs: RUNS_DEFAULT, only: None };
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--json" => parsed.json = true,
-            "--runs" => {
-                let number = arguments.next().and_then(|text| text.parse().ok()).filter(|runs| *runs > 0);
-                parsed.runs = number.ok_or("--runs needs a number of at least 1")?;
-            }
-            "--only" if !matches!(suite, Suite::Slice | Suite::Persistency | Suite::Slow) => {
-                parsed.only = Some(arguments.next().ok_or("--only needs the name of a section")?);
-            }
-            other => return Err(format!("there is no option {other}")),
-        }
-    }
-    Ok(parsed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Result<Arguments, String> {
-        parse(text.split_whitespace().map(str::to_owned))
+    fn parsed(text: &str) -> Result<Arguments, clap::Error> {
+        let words = std::iter::once("holdfast-bench").chain(text.split_whitespace());
+        Arguments::parse_checked(words.map(str::to_owned))
     }
 
     #[test]
     fn suites_are_known_by_their_names() {
-        assert_eq!(parsed("heap").unwrap().suite, Suite::Heap);
-        assert_eq!(parsed("slice --json").unwrap().suite, Suite::Slice);
+        for suite in Suite::value_variants() {
+            let name = suite.to_possible_value().unwrap();
+            assert_eq!(parsed(&format!("{} --json", name.get_name())).unwrap().suite, *suite);
+        }
         assert_eq!(parsed("persistency").unwrap().suite, Suite::Persistency);
-        assert_eq!(parsed("sqlite --only paper").unwrap().suite, Suite::Sqlite);
-        assert_eq!(parsed("pool --only flush").unwrap().suite, Suite::Pool);
-        assert_eq!(parsed("trace --only dd").unwrap().suite, Suite::Trace);
-        assert_eq!(parsed("pages --only query").unwrap().suite, Suite::Pages);
-        assert_eq!(parsed("applet --only channel").unwrap().suite, Suite::Applet);
         assert_eq!(parsed("heap --only kv").unwrap().only.as_deref(), Some("kv"));
         assert!(parsed("slice --only kv").is_err() && parsed("heap --only").is_err());
+        assert!(parsed("dice").is_err() && parsed("").is_err());
     }
 
     #[test]
-    fn the_number_of_runs_must_be_one() {
-        assert_eq!(parsed("slice --runs 3 --json").unwrap().runs, 3);
+    fn the_number_of_runs_is_positive() {
+        assert_eq!(parsed("slice --runs 3 --json").unwrap().runs.get(), 3);
         assert!(parsed("slice --runs").is_err() && parsed("slice --runs 0").is_err());
-        assert!(parsed("dice").is_err() && parsed("").is_err());
     }
 }

@@ -22,9 +22,8 @@ use std::io::{self, Error};
 use holdfast_dom::{Documents, ParseOptions, ParseReport};
 use holdfast_native_heap::{RegionBacking, SharedRegion, open_data_heap};
 
-use crate::heap::Outcome;
 use crate::heap::ground::{Ground, Home, name};
-use crate::report::Goal;
+use crate::report::{Goal, Outcome};
 use crate::section;
 use crate::stats::Series;
 

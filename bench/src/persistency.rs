@@ -22,8 +22,8 @@ use std::time::Instant;
 
 use holdfast_region::Durability;
 
-use crate::heap::Outcome;
 use crate::heap::ground::{Ground, Home};
+use crate::report::Outcome;
 use crate::stats::Series;
 
 use device::Device;

@@ -17,11 +17,10 @@ mod sqlite;
 
 use std::io;
 
-use crate::heap::Outcome;
 use crate::heap::ground::Ground;
 use crate::heap::opening::{self, COLD, CP};
 use crate::race::Times;
-use crate::report::Goal;
+use crate::report::{Goal, Outcome};
 use crate::section;
 
 use flush::{RESCUE, SEQUENTIAL};

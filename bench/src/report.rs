@@ -47,6 +47,30 @@ pub struct Measurement {
     pub goal: Option<Goal>,
 }
 
+/// What a suite found.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The measurements.
+    pub measurements: Vec<Measurement>,
+    /// Peers that are not there, and how to get them.
+    pub missing: Vec<String>,
+}
+
+impl Outcome {
+    /// Adds a measurement, if its sides took part.
+    pub(crate) fn add(
+        &mut self,
+        key: impl Into<Cow<'static, str>>,
+        series: Option<Series>,
+        unit: &'static str,
+        goal: Option<Goal>,
+    ) {
+        if let Some(series) = series {
+            self.measurements.push(Measurement { key: key.into(), series, unit, goal });
+        }
+    }
+}
+
 /// A table with a line for each measurement.
 #[must_use]
 pub fn table(measurements: &[Measurement]) -> String {

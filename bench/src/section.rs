@@ -2,7 +2,7 @@
 
 use std::io::{self, Error};
 
-use crate::heap::Outcome;
+use crate::report::Outcome;
 
 /// The sections that are meant: the one with the name `only`, or all.
 ///

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use holdfast_testkit::{Programs, Scratch, Spellcheck};
 
-use crate::report::{Goal, Measurement};
+use crate::report::{Goal, Outcome};
 use crate::require_text;
 use crate::stats::Series;
 use crate::timing::{Timed, spell_check};
@@ -27,7 +27,7 @@ const LOOKUPS: &str = "2000000";
 ///
 /// # Errors
 /// When a program is missing or fails, or two ways to the answer disagree.
-pub fn run(runs: usize, progress: &mut dyn FnMut(&str)) -> io::Result<Vec<Measurement>> {
+pub fn run(runs: usize, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
     let scratch = Scratch::new(Programs::find()?)?;
     let job = Spellcheck::new(&scratch, require_text()?)?;
     // The first run compiles the applet into the home's cache, for all that follow.
@@ -47,18 +47,17 @@ pub fn run(runs: usize, progress: &mut dyn FnMut(&str)) -> io::Result<Vec<Measur
     })?;
     progress("warm opens");
     let open_ms = warm_open::measure(&scratch.names()?, HEAP, runs * OPENS_PER_RUN)?;
-    let measured =
-        |key: &'static str, series, unit, goal| Measurement { key: key.into(), series, unit, goal };
-    Ok(vec![
-        measured("warm_vs_parse", parse_ms.over(&warm_ms), "x", Some(Goal::AtLeast(20.0))),
-        measured("warm_open_ms", open_ms, "ms", Some(Goal::AtMost(1.0))),
-        measured("lookup_vs_volatile", heap_ns.over(&volatile_ns), "x", Some(Goal::AtMost(1.05))),
-        measured("warm_ms", warm_ms, "ms", None),
-        measured("parse_ms", parse_ms, "ms", None),
-        measured("build_ms", build_ms, "ms", None),
-        measured("heap_lookup_ns", heap_ns, "ns", None),
-        measured("volatile_lookup_ns", volatile_ns, "ns", None),
-    ])
+    let mut outcome = Outcome::default();
+    let mut add = |key, series, unit, goal| outcome.add(key, Some(series), unit, goal);
+    add("warm_vs_parse", parse_ms.over(&warm_ms), "x", Some(Goal::AtLeast(20.0)));
+    add("warm_open_ms", open_ms, "ms", Some(Goal::AtMost(1.0)));
+    add("lookup_vs_volatile", heap_ns.over(&volatile_ns), "x", Some(Goal::AtMost(1.05)));
+    add("warm_ms", warm_ms, "ms", None);
+    add("parse_ms", parse_ms, "ms", None);
+    add("build_ms", build_ms, "ms", None);
+    add("heap_lookup_ns", heap_ns, "ns", None);
+    add("volatile_lookup_ns", volatile_ns, "ns", None);
+    Ok(outcome)
 }
 
 /// Builds the tables from nothing; the last ones stay.

@@ -13,9 +13,8 @@ use std::time::Instant;
 
 use holdfast_persist::{LINE_BYTES, ReadCache, SlowMemory, drain, write_back};
 
-use crate::heap::Outcome;
 use crate::heap::random::Random;
-use crate::report::Goal;
+use crate::report::{Goal, Outcome};
 use crate::stats::Series;
 
 /// The known delay: what it is configured to, and the goal for the median, which leaves a fifth for the clock and for the

@@ -19,10 +19,9 @@ mod workload;
 use std::io;
 use std::process::{Command, ExitCode};
 
-use crate::heap::Outcome;
 use crate::heap::ground::Ground;
 use crate::race::{Side, race};
-use crate::report::Goal;
+use crate::report::{Goal, Outcome};
 use crate::section;
 
 pub use child::{PEER, play};

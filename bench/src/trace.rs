@@ -8,9 +8,8 @@ mod tools;
 
 use std::io;
 
-use crate::heap::Outcome;
 use crate::race::{Side, Times, race};
-use crate::report::Goal;
+use crate::report::{Goal, Outcome};
 use crate::section;
 use crate::stats::Series;
 

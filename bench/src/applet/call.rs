@@ -8,8 +8,8 @@ use holdfast_applet::Applet;
 use super::channel::{Caller, ROLE_SPIN};
 use super::processors::{Kept, Placement};
 use super::started::{native, wasm};
-use crate::heap::Outcome;
 use crate::race::{Side, race};
+use crate::report::Outcome;
 
 const NATIVE: &str = "native applet";
 const RESTED: &str = "native applet after a pause";

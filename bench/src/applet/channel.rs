@@ -14,9 +14,8 @@ use super::futex::PingPong;
 use super::other_side::{OtherSide, descriptor};
 use super::processors::Placement;
 use super::socket::Socket;
-use crate::heap::Outcome;
 use crate::race::{Side, race};
-use crate::report::Goal;
+use crate::report::{Goal, Outcome};
 
 /// Serves calls, spinning as long as the channel allows.
 pub(crate) const ROLE_SPIN: &str = "channel";

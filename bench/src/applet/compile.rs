@@ -12,9 +12,8 @@ use std::time::Instant;
 use holdfast_applet::{Command, CompileIn, Grants, Limits};
 use holdfast_testkit::applet_file;
 
-use crate::heap::Outcome;
 use crate::race::{Side, race};
-use crate::report::Goal;
+use crate::report::{Goal, Outcome};
 use crate::timing::ms_since;
 
 const SMALL_OWN: &str = "applet, process of its own";

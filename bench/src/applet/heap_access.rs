@@ -15,10 +15,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use super::libraries::Table;
 use super::other_side::{OtherSide, descriptor};
 use super::started::start;
-use crate::heap::Outcome;
 use crate::heap::ground::{Ground, Store, name};
 use crate::race::{Side, race};
-use crate::report::Goal;
+use crate::report::{Goal, Outcome};
 
 pub(crate) const ROLE: &str = "table";
 /// Names the library, for the other side.

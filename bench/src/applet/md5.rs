@@ -11,9 +11,8 @@ use holdfast_applet::{Applet, SharedBuffer};
 use super::libraries::{Digest, Md5};
 use super::processors::Kept;
 use super::started::{native, wasm};
-use crate::heap::Outcome;
 use crate::race::{Side, race};
-use crate::report::Goal;
+use crate::report::{Goal, Outcome};
 
 const NATIVE: &str = "native applet";
 const WASM: &str = "WebAssembly applet";

@@ -14,9 +14,8 @@ use holdfast_applet::{Command as AppletCommand, Grants, Pool};
 use holdfast_testkit::applet_file;
 
 use super::started::start;
-use crate::heap::Outcome;
 use crate::race::{Side, race};
-use crate::report::Goal;
+use crate::report::{Goal, Outcome};
 use crate::timing::ms_since;
 
 const APPLET: &str = "echo";

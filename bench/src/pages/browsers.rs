@@ -15,8 +15,8 @@ use super::ours::{COLD, Ours, WARM, fresh};
 use super::process::{Running, find};
 use super::screen::{HEIGHT, LIMIT, STILL, Screen, WIDTH, shows_something};
 use super::server::{ASK, FRESH, Server};
-use crate::heap::Outcome;
 use crate::heap::ground::Ground;
+use crate::report::Outcome;
 use crate::stats::Series;
 
 mod told;

@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::list::{self, Page};
 use super::ours::{COLD, DOCUMENT, LIST, Opened, Ours, WARM, fresh};
-use crate::heap::Outcome;
 use crate::heap::ground::Ground;
-use crate::report::Goal;
+use crate::report::{Goal, Outcome};
 use crate::stats::Series;
 
 /// A viewport in which nothing was kept, so that only the document is of use.

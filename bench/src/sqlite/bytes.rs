@@ -5,9 +5,9 @@
 
 use std::io::{self, Error};
 
-use crate::heap::Outcome;
 use crate::heap::ground::Ground;
 use crate::persistency::device::Device;
+use crate::report::Outcome;
 use crate::stats::Series;
 
 use super::contention::rows;

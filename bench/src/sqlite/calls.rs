@@ -4,9 +4,8 @@
 use std::io::{self, Error};
 use std::process::{Command, Stdio};
 
-use crate::heap::Outcome;
 use crate::heap::ground::Ground;
-use crate::report::Goal;
+use crate::report::{Goal, Outcome};
 use crate::stats::Series;
 
 use super::child;

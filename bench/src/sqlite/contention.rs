@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use rusqlite::params;
 
-use crate::heap::Outcome;
 use crate::heap::ground::Ground;
 use crate::race::{Side, race};
+use crate::report::Outcome;
 
 use super::child::{self, Beside};
 use super::engine::{Database, Mode};

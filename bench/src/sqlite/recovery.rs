@@ -4,8 +4,8 @@ use std::io::{self, Error};
 use std::path::Path;
 use std::time::Instant;
 
-use crate::heap::Outcome;
 use crate::heap::ground::Ground;
+use crate::report::Outcome;
 use crate::stats::Series;
 use crate::timing::ms_since;
 

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::heap::Outcome;
 use crate::heap::ground::Ground;
 use crate::race::{Side, race};
+use crate::report::Outcome;
 
 /// Names the program and the library that makes ours the default VFS; `cargo xtask bench sqlite` builds both.
 const PROGRAM: &str = "HOLDFAST_SPEEDTEST1";

@@ -1,8 +1,7 @@
 //! What came of the race, in keys.
 
 use super::Times;
-use crate::heap::Outcome;
-use crate::report::Goal;
+use crate::report::{Goal, Outcome};
 use crate::stats::Series;
 
 /// Keys, who is slower, who is quicker, and what the ratio should come to.
