@@ -1,8 +1,8 @@
 //! Results for a person, as a table, and for a program, as one line of JSON.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 
+use holdfast_command::output::aligned;
 use serde_json::{Map, Value, json};
 
 use crate::stats::Series;
@@ -74,26 +74,22 @@ impl Outcome {
 /// A table with a line for each measurement.
 #[must_use]
 pub fn table(measurements: &[Measurement]) -> String {
-    let width = measurements.iter().map(|measurement| measurement.key.len()).max().unwrap_or(0);
-    let mut text = format!(
-        "{:<width$} {:>10} {:>10} {:>10} {:>5}  {:<4} goal\n",
-        "", "median", "min", "max", "n", "unit"
-    );
-    for Measurement { key, series, unit, goal } in measurements {
-        let verdict = goal.map(|goal| {
-            let met = if goal.is_met(series.median()) { "met" } else { "MISSED" };
-            format!("{:<9} {met}", goal.text())
-        });
-        let (median, min, max) = (series.median(), series.min(), series.max());
-        let line = format!(
-            "{key:<width$} {median:>10.3} {min:>10.3} {max:>10.3} {:>5}  {unit:<4} {}",
-            series.count(),
-            verdict.unwrap_or_default()
-        );
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
-    text
+    let number = |value: f64| format!("{value:.3}");
+    let row = |Measurement { key, series, unit, goal }: &Measurement| {
+        let verdict = goal.map(|goal| if goal.is_met(series.median()) { "met" } else { "MISSED" });
+        vec![
+            key.to_string(),
+            number(series.median()),
+            number(series.min()),
+            number(series.max()),
+            series.count().to_string(),
+            (*unit).to_owned(),
+            goal.map(Goal::text).unwrap_or_default(),
+            verdict.unwrap_or_default().to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = measurements.iter().map(row).collect();
+    aligned(&["", "median", "min", "max", "n", "unit", "goal", ""], &[1, 2, 3, 4], &rows)
 }
 
 /// One JSON object: key -> median, min, max, n, unit, goal (a text such as `>= 20`, or null).
@@ -118,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_has_the_same_numbers_for_people_and_programs() {
+    fn table_and_json_have_the_same_numbers() {
         let measurements = [Measurement {
             key: "warm_vs_parse".into(),
             series: Series::from_iter([30.0, 10.0, 20.0]),
@@ -130,6 +126,9 @@ mod tests {
         assert_eq!(json["warm_vs_parse"]["n"], 3);
         assert_eq!(json["warm_vs_parse"]["goal"], ">= 20.5");
         let table = table(&measurements);
-        assert!(table.contains("20.000") && table.contains("MISSED"), "{table}");
+        let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["median", "min", "max", "n", "unit", "goal"]);
+        let row = ["warm_vs_parse", "20.000", "10.000", "30.000", "3", "x", ">=", "20.5", "MISSED"];
+        assert_eq!(lines[1..], [row]);
     }
 }

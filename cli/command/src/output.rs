@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use comfy_table::{CellAlignment, Table, presets};
 use holdfast_sys::terminal::{Shown, ShownJson, ShownLines, notice};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Serialize, Serializer};
@@ -24,29 +25,16 @@ pub fn shown(path: &Path) -> String {
 
 /// Rows under a header, columns aligned; numbers and sizes (the columns named) to the right.
 pub fn aligned(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
-    let clean = |row: &Vec<String>| row.iter().map(|cell| Shown(cell).to_string()).collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(clean).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([header[column].chars().count()]).max().unwrap_or(0)
-    };
-    let widths: Vec<_> = (0..header.len()).map(width).collect();
-    let line = |cells: &[&str]| {
-        let mut line = String::new();
-        for (column, cell) in cells.iter().enumerate() {
-            let pad = " ".repeat(widths[column].saturating_sub(cell.chars().count()));
-            let gap = if column == 0 { "" } else { "  " };
-            let (left, right) = if right.contains(&column) { (pad.as_str(), "") } else { ("", pad.as_str()) };
-            line.push_str(&format!("{gap}{left}{cell}{right}"));
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header);
+    table.add_rows(rows.iter().map(|row| row.iter().map(|cell| Shown(cell).to_string())));
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+        if right.contains(&column.index) {
+            column.set_cell_alignment(CellAlignment::Right);
         }
-        line.trim_end().to_owned()
-    };
-    let mut text = line(header) + "\n";
-    for row in &rows {
-        text.push_str(&line(&row.iter().map(String::as_str).collect::<Vec<_>>()));
-        text.push('\n');
     }
-    text
+    table.trim_fmt() + "\n"
 }
 
 /// Prints a value as JSON, indented.
