@@ -15,7 +15,8 @@ use plotters::style::{FontStyle, register_font};
 use crate::break_even::{BreakEvens, break_even};
 use crate::comparison::{Comparison, Sample};
 use crate::error::ModelError;
-use crate::table::{Size, Time};
+use crate::table::Size;
+use crate::time::Time;
 use crate::workload::Workload;
 
 const WIDTH_PX: u32 = 960;

@@ -4,28 +4,7 @@ use std::fmt;
 
 use crate::break_even::BreakEvens;
 use crate::comparison::{Comparison, Sample};
-
-/// A time in ns, us, ms or s, three digits.
-pub(crate) struct Time(pub(crate) f64);
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (value, unit) = match self.0 {
-            us if us == 0.0 => (us, "us"),
-            us if us < 0.9995 => (us * 1e3, "ns"),
-            us if us < 999.5 => (us, "us"),
-            us if us < 999.5e3 => (us / 1e3, "ms"),
-            us => (us / 1e6, "s"),
-        };
-        let digits = match value {
-            value if value < 9.995 => 2,
-            value if value < 99.95 => 1,
-            _ => 0,
-        };
-        // Through a string, so that a width given by the caller counts.
-        f.pad(&format!("{value:.digits$} {unit}"))
-    }
-}
+use crate::time::Time;
 
 /// A size in B, KiB or MiB.
 pub(crate) struct Size(pub(crate) u64);
@@ -117,18 +96,6 @@ mod tests {
     use super::*;
     use crate::comparison::tests::measured;
     use crate::time::Microseconds;
-
-    #[test]
-    fn times_have_three_digits_and_a_unit_that_suits_them() {
-        let shown = |us: f64| Time(us).to_string();
-        assert_eq!(shown(0.0), "0.00 us");
-        assert_eq!(shown(0.12345), "123 ns");
-        assert_eq!(shown(0.9999), "1.00 us");
-        assert_eq!(shown(111.111), "111 us");
-        assert_eq!(shown(999.9), "1.00 ms");
-        assert_eq!(shown(99.96), "100 us");
-        assert_eq!(shown(2_500_000.0), "2.50 s");
-    }
 
     #[test]
     fn a_table_of_break_even_points_names_both_times() {

@@ -5,7 +5,28 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
-use crate::table::Time;
+
+/// A time in ns, us, ms or s, three digits.
+pub(crate) struct Time(pub(crate) f64);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, unit) = match self.0 {
+            us if us == 0.0 => (us, "us"),
+            us if us < 0.9995 => (us * 1e3, "ns"),
+            us if us < 999.5 => (us, "us"),
+            us if us < 999.5e3 => (us / 1e3, "ms"),
+            us => (us / 1e6, "s"),
+        };
+        let digits = match value {
+            value if value < 9.995 => 2,
+            value if value < 99.95 => 1,
+            _ => 0,
+        };
+        // Through a string, so that a width given by the caller counts.
+        f.pad(&format!("{value:.digits$} {unit}"))
+    }
+}
 
 /// A finite time of 0 microseconds or more.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -56,6 +77,18 @@ impl From<Microseconds> for f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_have_three_digits_and_a_unit_that_suits_them() {
+        let shown = |us: f64| Time(us).to_string();
+        assert_eq!(shown(0.0), "0.00 us");
+        assert_eq!(shown(0.12345), "123 ns");
+        assert_eq!(shown(0.9999), "1.00 us");
+        assert_eq!(shown(111.111), "111 us");
+        assert_eq!(shown(999.9), "1.00 ms");
+        assert_eq!(shown(99.96), "100 us");
+        assert_eq!(shown(2_500_000.0), "2.50 s");
+    }
 
     #[test]
     fn what_is_no_time_is_refused_in_code_and_in_files() {
