@@ -1,9 +1,11 @@
-//! The same numbers for a terminal: columns of fixed width, times in the unit that suits them.
+//! The same numbers for a terminal: columns that are as wide as they need to be, times in the unit that suits them.
 
 use std::fmt;
 
-use crate::break_even::BreakEvens;
-use crate::comparison::{Comparison, Sample};
+use holdfast_command::output::aligned;
+
+use crate::break_even::{BreakEven, BreakEvens};
+use crate::comparison::{Comparison, Deviation, Sample};
 use crate::time::Time;
 
 /// A size in B, KiB or MiB.
@@ -26,51 +28,40 @@ impl fmt::Display for BreakEvens {
         writeln!(
             f,
             "{}: a call costs {}; it pays for a computation that takes longer than",
-            self.name,
-            Time(self.call_us.get())
+            self.name, self.call_us
         )?;
-        writeln!(f, "{:>9}  {:>14}  {:>12}", "speed-up", "in the applet", "outside of it")?;
-        for point in &self.points {
-            let speedup = format!("{}x", point.speedup);
-            writeln!(f, "{speedup:>9}  {:>14}  {:>12}", Time(point.applet_us), Time(point.interface_us))?;
-        }
-        Ok(())
+        let row = |point: &BreakEven| {
+            let times = [point.applet_us, point.interface_us].map(|us| Time(us).to_string());
+            [vec![format!("{}x", point.speedup)], times.to_vec()].concat()
+        };
+        let rows: Vec<_> = self.points.iter().map(row).collect();
+        f.write_str(&aligned(&["speed-up", "in the applet", "outside of it"], &[0, 1, 2], &rows))
     }
 }
 
 /// What was measured of one side: the mean, the deviation, and how far the prediction is off.
-struct Measured(Option<Sample>, Option<f64>);
-
-impl fmt::Display for Measured {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(sample) = self.0 else {
-            return f.pad("-");
-        };
-        let off = self.1.map_or_else(String::new, |off| format!(" {:>+6.1}%", off * 100.0));
-        f.pad(&format!("{} ±{}{off}", Time(sample.mean_us.get()), Time(sample.standard_deviation_us.get())))
-    }
+fn measured(sample: Option<Sample>, off: Option<f64>) -> String {
+    let Some(sample) = sample else { return "-".to_owned() };
+    let off = off.map_or_else(String::new, |off| format!(" {:>+6.1}%", off * 100.0));
+    format!("{} ±{}{off}", sample.mean_us, sample.standard_deviation_us)
 }
 
 /// A table: one row for each size, and what it comes to.
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: time by size of the input, predicted and measured", self.workload.name)?;
-        writeln!(
-            f,
-            "{:>9}  {:>9}  {:<28}  {:>9}  measured, off by",
-            "input", "applet:", "measured, off by", "outside:"
-        )?;
-        for one in &self.deviations {
-            let line = format!(
-                "{:>9}  {:>9}  {:<28}  {:>9}  {:<28}",
-                Size(one.bytes),
-                Time(one.applet_predicted_us),
-                Measured(Some(one.applet), one.applet_off),
-                Time(one.interface_predicted_us),
-                Measured(one.interface, one.interface_off),
-            );
-            writeln!(f, "{}", line.trim_end())?;
-        }
+        let row = |one: &Deviation| {
+            vec![
+                Size(one.bytes).to_string(),
+                Time(one.applet_predicted_us).to_string(),
+                measured(Some(one.applet), one.applet_off),
+                Time(one.interface_predicted_us).to_string(),
+                measured(one.interface, one.interface_off),
+            ]
+        };
+        let rows: Vec<_> = self.deviations.iter().map(row).collect();
+        let header = ["input", "applet:", "measured, off by", "outside:", "measured, off by"];
+        f.write_str(&aligned(&header, &[0, 1, 3], &rows))?;
         match self.break_even_bytes {
             Some(0) => writeln!(f, "The call pays for every size.")?,
             Some(bytes) => writeln!(f, "The call pays from {bytes} bytes on.")?,

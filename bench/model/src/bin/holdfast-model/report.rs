@@ -1,7 +1,8 @@
 //! What `holdfast model` found, for programs and for people.
 
-use std::fmt;
+use std::{fmt, iter};
 
+use holdfast_command::output::aligned;
 use holdfast_model::{BreakEven, BreakEvens, Comparison, Microseconds};
 use serde::Serialize;
 
@@ -60,24 +61,17 @@ impl Report {
             f,
             "\nFrom which time in Python on a call pays, by how many times as fast the applet computes"
         )?;
-        let width = |table: &BreakEvens| table.name.len().max(9);
-        write!(f, "{:>10}", "")?;
-        for table in &self.break_evens {
-            write!(f, "  {:>1$}", table.name, width(table))?;
-        }
-        writeln!(f)?;
-        let rows = self.break_evens.first().map_or(0, |table| table.points.len());
-        for row in 0..rows {
-            for (column, table) in self.break_evens.iter().enumerate() {
-                let Some(point) = table.points.get(row) else { continue };
-                if column == 0 {
-                    write!(f, "{:>10}", format!("{}x", (point.speedup * 100.0).round() / 100.0))?;
-                }
-                write!(f, "  {:>1$}", time(point.interface_us), width(table))?;
-            }
-            writeln!(f)?;
-        }
-        Ok(())
+        let header: Vec<&str> =
+            iter::once("").chain(self.break_evens.iter().map(|table| table.name.as_str())).collect();
+        let speedups = self.break_evens.first().map_or(&[][..], |table| &table.points);
+        let row = |(row, BreakEven { speedup, .. }): (usize, &BreakEven)| {
+            let points = self.break_evens.iter().filter_map(|table| table.points.get(row));
+            let times = points.map(|point| time(point.interface_us).to_string());
+            iter::once(format!("{}x", (speedup * 100.0).round() / 100.0)).chain(times).collect()
+        };
+        let rows: Vec<Vec<String>> = speedups.iter().enumerate().map(row).collect();
+        let right: Vec<usize> = (0..header.len()).collect();
+        f.write_str(&aligned(&header, &right, &rows))
     }
 }
 
@@ -109,21 +103,19 @@ impl fmt::Display for Report {
             return Ok(());
         }
         writeln!(f, "\nShort decisions: a whole call of the applet, and the same in Python (medians)")?;
-        writeln!(f, "{:>24}  {:>10}  {:>10}  the call", "in one call", "applet", "Python")?;
-        for Policy { name, items, applet, interface, pays } in &self.policies {
-            let what = match *name {
+        let row = |policy: &Policy| {
+            let what = match policy.name {
                 "eviction" => "pages looked at",
                 _ => "blocks written",
             };
-            let what = format!("{items:>4} {what:<15}");
-            let verdict = if *pays { "pays" } else { "is too short to pay" };
-            writeln!(
-                f,
-                "{what:>24}  {:>10}  {:>10}  {verdict}",
-                time(applet.median_us),
-                time(interface.median_us)
-            )?;
-        }
-        Ok(())
+            vec![
+                format!("{} {what:<15}", policy.items),
+                time(policy.applet.median_us).to_string(),
+                time(policy.interface.median_us).to_string(),
+                if policy.pays { "pays" } else { "is too short to pay" }.to_owned(),
+            ]
+        };
+        let rows: Vec<_> = self.policies.iter().map(row).collect();
+        f.write_str(&aligned(&["in one call", "applet", "Python", "the call"], &[0, 1, 2], &rows))
     }
 }
