@@ -77,11 +77,11 @@ fn evictions(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<
 }
 
 fn commits(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    for (key, series) in commit::run(ground, runs)? {
+    for (key, series) in commit::of_words(ground, runs)? {
         outcome.add(key, Some(series), "us", None);
     }
-    for case in pages::CASES {
-        let times = pages::run(ground, runs, case)?;
+    for case in commit::CASES {
+        let times = commit::of_pages(ground, runs, case)?;
         let key = format!("commit_4k_{}_{}", case.pool, case.level);
         outcome.add(format!("{key}_us"), times.of(pages::HOLDFAST).cloned(), "us", None);
         for peer in case.peers {
