@@ -328,14 +328,16 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
+    /// The error for a missing section lists the sections that exist.
     #[test]
-    fn a_section_that_does_not_exist_is_answered_with_those_that_do() {
+    fn missing_section_error_lists_the_sections() {
         let complaint = run(1, Some("opens"), &mut |_| {}).unwrap_err().to_string();
         assert!(complaint.contains("alloc, tx, root"), "{complaint}");
     }
 
+    /// A section measures only keys that begin with its name, and reports missing peers.
     #[test]
-    fn a_section_measures_keys_that_begin_with_its_name_and_names_peers_that_are_missing() {
+    fn section_measures_only_its_own_keys() {
         if Ground::new().is_err() {
             return println!("not run: no tmpfs");
         }
@@ -347,8 +349,9 @@ mod tests {
         }
     }
 
+    /// Every measurement key of the key-value stores stands for one batch size.
     #[test]
-    fn every_key_of_the_key_value_stores_stands_for_one_batch() {
+    fn each_key_value_key_belongs_to_one_batch() {
         let all: Vec<&str> = BATCHES.iter().flat_map(|(batch, _)| keys(*batch)).collect();
         assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
         for (batch, _) in BATCHES.iter().filter(|(batch, _)| *batch != BATCH_MAIN) {

@@ -197,14 +197,16 @@ fn share(in_place: &Series, bytes: &Series) -> Series {
 mod tests {
     use super::*;
 
+    /// The share of atomicity is the part of the cost that an update in place does not have.
     #[test]
-    fn the_share_for_atomicity_is_what_an_update_in_place_does_without() {
+    fn atomicity_share_is_the_cost_over_in_place_update() {
         let series = share(&Series::from_iter([25.0, 10.0]), &Series::from_iter([100.0, 10.0]));
         assert_eq!(series, Series::from_iter([75.0, 0.0]));
     }
 
+    /// Every side keeps what was committed, and only a commit to the store writes to the device.
     #[test]
-    fn every_side_keeps_what_was_committed_and_only_a_commit_to_the_store_writes_to_the_device() {
+    fn only_store_commits_write_to_the_device() {
         let Ok(ground) = Ground::new() else { return println!("not run: no tmpfs") };
         let device = match Device::new(&ground.on_disk("device").unwrap()).unwrap() {
             Ok(device) => device,

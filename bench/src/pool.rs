@@ -130,8 +130,9 @@ fn keeper(_ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()
 mod tests {
     use super::*;
 
+    /// The error for a missing section lists the sections that exist.
     #[test]
-    fn a_section_that_does_not_exist_is_answered_with_those_that_do() {
+    fn missing_section_error_lists_the_sections() {
         let complaint = run(1, Some("flash"), &mut |_| {}).unwrap_err().to_string();
         assert!(complaint.contains("flush, restore, evict, commit, dax, keeper"), "{complaint}");
     }

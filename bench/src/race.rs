@@ -56,8 +56,9 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
+    /// The sides take turns, and the first round does not count.
     #[test]
-    fn sides_take_turns_and_the_first_round_does_not_count() {
+    fn sides_alternate_and_the_first_round_is_dropped() {
         let order = RefCell::new(String::new());
         let side = |name: &'static str| {
             let order = &order;

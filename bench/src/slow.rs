@@ -117,8 +117,9 @@ fn chain() -> Vec<Link> {
 mod tests {
     use super::*;
 
+    /// The pointer chain visits every cache line before it returns to its start.
     #[test]
-    fn the_chain_leads_through_every_line_before_it_comes_back() {
+    fn pointer_chain_visits_every_line() {
         let chain = chain();
         let (mut at, mut steps) = (0, 0);
         loop {

@@ -8,9 +8,11 @@ use holdfast_applet::{Applet, Call, CallError, Failure, Limits};
 
 use crate::{ask, spawn, spawn_with, with_each};
 
+/// A result is what the function made of its input, whatever its size.
+///
 /// Guarantee: applets/results
 #[test]
-fn a_result_is_what_the_function_made_of_the_input_whatever_its_size() {
+fn result_is_what_the_function_returned_at_any_size() {
     with_each(|_, path| {
         let applet = spawn(path);
         for size in [0, 1, 47, 4096, 100_000, 131_023, 131_024, 262_144, 5_000_000] {
@@ -23,9 +25,11 @@ fn a_result_is_what_the_function_made_of_the_input_whatever_its_size() {
     });
 }
 
+/// Functions are found by name, and the error for a wrong name lists the right ones.
+///
 /// Guarantee: applets/results
 #[test]
-fn functions_are_known_by_name_and_a_wrong_name_is_answered_with_the_right_ones() {
+fn wrong_function_name_is_answered_with_the_right() {
     with_each(|_, path| {
         let applet = spawn(path);
         assert!(applet.functions().contains(&"echo".to_owned()));
@@ -36,9 +40,11 @@ fn functions_are_known_by_name_and_a_wrong_name_is_answered_with_the_right_ones(
     });
 }
 
+/// A failure has the function's code and text without control characters, and the applet continues.
+///
 /// Guarantee: applets/results
 #[test]
-fn a_failure_has_the_functions_code_and_words_without_control_characters_and_the_applet_serves_on() {
+fn failure_has_code_and_escaped_text() {
     with_each(|_, path| {
         let applet = spawn(path);
         for _ in 0..3 {
@@ -50,9 +56,11 @@ fn a_failure_has_the_functions_code_and_words_without_control_characters_and_the
     });
 }
 
+/// A streamed result arrives part by part, and whole for a caller that does not stream.
+///
 /// Guarantee: applets/streams
 #[test]
-fn a_streamed_result_comes_part_by_part_and_whole_for_who_does_not_stream() {
+fn streamed_result_arrives_in_parts_or_whole() {
     with_each(|_, path| {
         let applet = spawn(path);
         let parts: Vec<Vec<u8>> = applet
@@ -72,10 +80,12 @@ fn a_streamed_result_comes_part_by_part_and_whole_for_who_does_not_stream() {
 /// What one message holds.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
+/// An input too large for a message is refused before it is sent, and the applet continues.
+///
 /// Guarantee: applets/message-size
 /// Guarantee: applets/results
 #[test]
-fn an_input_that_no_message_holds_is_refused_before_it_is_sent_and_the_applet_serves_on() {
+fn oversized_input_is_refused_before_sending() {
     with_each(|_, path| {
         let applet = spawn(path);
         let mut input = vec![7; MESSAGE_BYTES_MAX as usize + 1];
@@ -90,10 +100,12 @@ fn an_input_that_no_message_holds_is_refused_before_it_is_sent_and_the_applet_se
     });
 }
 
+/// A result too large for a message is an error in the function, and the applet continues.
+///
 /// Guarantee: applets/message-size
 /// Guarantee: applets/results
 #[test]
-fn a_result_that_no_message_holds_is_an_error_to_the_function_and_the_applet_serves_on() {
+fn oversized_result_is_an_error_in_the_function() {
     with_each(|_, path| {
         let mut limits = Limits::default();
         limits.result_bytes = 100 << 20;
@@ -112,9 +124,11 @@ fn a_result_that_no_message_holds_is_an_error_to_the_function_and_the_applet_ser
     });
 }
 
+/// A result beyond its limit is refused; the same result as a stream is not.
+///
 /// Guarantee: applets/streams
 #[test]
-fn a_result_beyond_its_limit_is_refused_and_a_stream_of_it_is_not() {
+fn result_limit_does_not_apply_to_streams() {
     with_each(|_, path| {
         let mut limits = Limits::default();
         limits.result_bytes = 1 << 20;
@@ -134,9 +148,11 @@ fn a_result_beyond_its_limit_is_refused_and_a_stream_of_it_is_not() {
     });
 }
 
+/// While a thread has a stream open, its other requests are answered or refused as busy.
+///
 /// Guarantee: applets/busy
 #[test]
-fn what_a_thread_asks_of_an_applet_while_it_has_a_stream_is_answered_or_refused() {
+fn applet_with_open_stream_is_busy() {
     with_each(|_, path| {
         let applet = spawn(path);
         let mut stream = applet.stream(Call::new("parts", &3_u64.to_le_bytes())).unwrap();
@@ -153,9 +169,11 @@ fn what_a_thread_asks_of_an_applet_while_it_has_a_stream_is_answered_or_refused(
     });
 }
 
+/// Calls from many threads take turns, and each gets its own result.
+///
 /// Guarantee: applets/threads
 #[test]
-fn calls_from_many_threads_take_turns_and_each_gets_its_own_result() {
+fn calls_from_many_threads_get_their_own_results() {
     with_each(|_, path| {
         let applet = Arc::new(spawn(path));
         let callers: Vec<_> = (0..8_u64)
@@ -200,9 +218,11 @@ fn many_applets_work_at_once_from_many_threads() {
     });
 }
 
+/// A shared buffer is processed in place and belongs to one applet.
+///
 /// Guarantee: applets/buffers
 #[test]
-fn a_shared_buffer_is_worked_on_where_it_lies_and_belongs_to_one_applet() {
+fn shared_buffer_is_used_in_place_by_one_applet() {
     with_each(|_, path| {
         let applet = spawn(path.clone());
         let buffer = applet.buffer(1_000_000).unwrap();
@@ -223,8 +243,9 @@ fn a_shared_buffer_is_worked_on_where_it_lies_and_belongs_to_one_applet() {
     });
 }
 
+/// The output of an applet is captured, and its cost is counted.
 #[test]
-fn what_an_applet_writes_is_captured_and_what_it_costs_is_counted() {
+fn applet_output_and_cost_are_recorded() {
     with_each(|_, path| {
         let applet = spawn(path);
         applet.call("write_output", b"hello").unwrap();
@@ -241,10 +262,12 @@ fn what_an_applet_writes_is_captured_and_what_it_costs_is_counted() {
     });
 }
 
+/// An applet that never serves is refused, and the error says what to do.
+///
 /// Guarantee: applets/run-or-call
 /// Guarantee: programs/python-run
 #[test]
-fn an_applet_that_never_serves_is_refused_with_what_to_do() {
+fn applet_that_never_serves_is_refused() {
     with_each(|_, path| {
         let grants = holdfast_applet::Grants::none().arg("--never-serve");
         let Err(error) = Applet::spawn(path, Limits::default(), grants) else { panic!("it serves") };
@@ -267,9 +290,11 @@ fn a_quiet_applet_costs_nothing_while_it_waits() {
     });
 }
 
+/// An applet that uses the library reads a file in a granted directory.
+///
 /// Guarantee: applets/native-files
 #[test]
-fn a_file_in_a_granted_directory_is_read_by_an_applet_that_uses_the_library() {
+fn library_applet_reads_a_granted_file() {
     with_each(|kind, path| {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("greeting"), "hello").unwrap();

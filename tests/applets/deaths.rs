@@ -9,9 +9,11 @@ use holdfast_applet::{Call, CallError, Command, End, Failure, FailureKind, Grant
 
 use crate::{death, spawn, spawn_with, with_each};
 
+/// A crash is an error with its cause, and the applet can be started again.
+///
 /// Guarantee: applets/death
 #[test]
-fn a_crash_is_an_error_with_its_cause_and_respawn_goes_on() {
+fn crash_has_a_cause_and_respawn_continues() {
     with_each(|kind, path| {
         let applet = spawn(path);
         for function in ["crash", "abort"] {
@@ -52,9 +54,11 @@ fn a_death_that_no_call_has_met_is_known_to_who_asks() {
     });
 }
 
+/// An exit in the middle of a call ends the applet and not the host.
+///
 /// Guarantee: applets/death
 #[test]
-fn an_exit_in_the_middle_of_a_call_is_the_applets_death_and_not_the_hosts() {
+fn exit_in_a_call_ends_only_the_applet() {
     with_each(|_, path| {
         let applet = spawn(path);
         let error = death(applet.call("exit", &7_u64.to_le_bytes()));
@@ -63,18 +67,22 @@ fn an_exit_in_the_middle_of_a_call_is_the_applets_death_and_not_the_hosts() {
     });
 }
 
+/// An applet that serves ends normally when it is run without calls.
+///
 /// Guarantee: applets/run-or-call
 #[test]
-fn an_applet_that_serves_ends_in_order_when_it_is_only_run() {
+fn serving_applet_ends_normally_when_only_run() {
     with_each(|_, path| {
         let outcome = Command::new(path, Grants::none()).timeout(Duration::from_secs(30)).run().unwrap();
         assert_eq!(outcome.exit_status, 0);
     });
 }
 
+/// A forbidden system call is reported with its name, arguments and place.
+///
 /// Guarantee: applets/death
 #[test]
-fn a_forbidden_system_call_is_reported_with_name_arguments_and_place() {
+fn forbidden_call_is_reported_with_its_place() {
     with_each(|kind, path| {
         if kind == SandboxKind::Wasm {
             return;
@@ -89,11 +97,13 @@ fn a_forbidden_system_call_is_reported_with_name_arguments_and_place() {
     });
 }
 
+/// A call past its deadline is stopped at once, together with its applet.
+///
 /// Guarantee: applets/cancel
 /// Guarantee: applets/deadlines
 /// Guarantee: applets/death
 #[test]
-fn a_call_past_its_deadline_is_stopped_at_once_and_the_applet_with_it() {
+fn call_past_its_deadline_stops_the_applet() {
     with_each(|_, path| {
         let mut limits = Limits::default();
         limits.call_timeout = Some(Duration::from_millis(200));
@@ -115,9 +125,11 @@ fn a_call_past_its_deadline_is_stopped_at_once_and_the_applet_with_it() {
     });
 }
 
+/// A flood of results is cut at the limit; only an applet that continues to send is killed.
+///
 /// Guarantee: applets/streams
 #[test]
-fn a_flood_is_cut_off_at_the_limit_of_results_and_only_who_goes_on_dies_of_it() {
+fn flood_is_cut_at_the_result_limit() {
     with_each(|_, path| {
         let mut limits = Limits::default();
         limits.result_bytes = 1 << 20;
@@ -154,11 +166,13 @@ fn cancel_while(applet: &Arc<holdfast_applet::Applet>, function: &str) -> Result
     result
 }
 
+/// A cancelled call ends, and an applet that checks for cancellation survives it.
+///
 /// Guarantee: applets/cancel
 /// Guarantee: applets/deadlines
 /// Guarantee: applets/death
 #[test]
-fn a_cancelled_call_ends_and_an_applet_that_listens_survives_it() {
+fn cancelled_call_ends_and_polite_applet_survives() {
     with_each(|kind, path| {
         let applet = Arc::new(spawn(path));
         let result = cancel_while(&applet, "spin_until_cancelled");
@@ -175,11 +189,13 @@ fn a_cancelled_call_ends_and_an_applet_that_listens_survives_it() {
     });
 }
 
+/// The callback of a waiting caller is asked whether to continue and can cancel the call.
+///
 /// Guarantee: applets/cancel
 /// Guarantee: applets/interruptible
 /// Guarantee: programs/python-cancel
 #[test]
-fn who_waits_for_a_call_is_asked_whether_to_go_on_and_may_cancel_it() {
+fn waiting_caller_may_cancel_its_call() {
     with_each(|kind, path| {
         let applet = spawn(path);
         let asked = AtomicU32::new(0);
@@ -200,11 +216,13 @@ fn who_waits_for_a_call_is_asked_whether_to_go_on_and_may_cancel_it() {
     });
 }
 
+/// Dropping a stream early cancels its call; only an applet that continues to send is killed.
+///
 /// Guarantee: applets/cancel
 /// Guarantee: applets/deadlines
 /// Guarantee: applets/death
 #[test]
-fn a_stream_that_is_dropped_early_cancels_its_call_and_only_who_goes_on_dies_of_it() {
+fn early_dropped_stream_cancels_its_call() {
     with_each(|_, path| {
         let applet = spawn(path);
         let begin = |function| {

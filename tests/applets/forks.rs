@@ -30,9 +30,11 @@ fn holds_in_a_copy(work: impl FnOnce() -> bool) -> bool {
     status == 0
 }
 
+/// A forked copy of the host cannot use an applet, its buffers or its heap.
+///
 /// Guarantee: applets/forked-hosts
 #[test]
-fn a_forked_copy_of_the_host_can_do_nothing_to_an_applet_and_its_heap() {
+fn forked_host_cannot_touch_applet_or_heap() {
     with_each(|_, path| {
         let home = Home::new();
         let applet = home.spawn(path);
@@ -69,9 +71,11 @@ fn a_forked_copy_of_the_host_can_do_nothing_to_an_applet_and_its_heap() {
     });
 }
 
+/// A stream continues in the process that opened it and not in a forked copy.
+///
 /// Guarantee: applets/forked-hosts
 #[test]
-fn a_stream_goes_on_in_the_process_that_has_it_and_not_in_a_copy() {
+fn stream_continues_only_in_its_own_process() {
     with_each(|_, path| {
         let applet = spawn(path);
         let mut stream = applet.stream(Call::new("parts", &3_u64.to_le_bytes())).unwrap();
@@ -95,9 +99,11 @@ fn a_stream_goes_on_in_the_process_that_has_it_and_not_in_a_copy() {
     });
 }
 
+/// A copy forked in the middle of a call does not wait for anything.
+///
 /// Guarantee: applets/forked-hosts
 #[test]
-fn a_copy_that_is_forked_off_in_the_middle_of_a_call_waits_for_nothing() {
+fn copy_forked_in_a_call_waits_for_nothing() {
     with_each(|_, path| {
         let applet = spawn(path);
         thread::scope(|scope| {
@@ -120,9 +126,11 @@ fn a_copy_that_is_forked_off_in_the_middle_of_a_call_waits_for_nothing() {
     });
 }
 
+/// A forked copy takes no applet out of a pool and returns none.
+///
 /// Guarantee: applets/forked-hosts
 #[test]
-fn a_copy_takes_nothing_out_of_a_pool_and_gives_nothing_back() {
+fn forked_copy_neither_takes_nor_returns_applets() {
     with_each(|_, path| {
         let pool = Pool::new(1, true, move || Ok(Command::new(path.clone(), Grants::none()))).unwrap();
         let taken = pool.take().unwrap();

@@ -5,10 +5,12 @@ use holdfast_region::{OwnerKey, RegionName};
 
 use crate::{Home, ask, death, with_each};
 
+/// What a call committed survives the death of the applet; an open transaction does not.
+///
 /// Guarantee: applets/death
 /// Guarantee: applets/heap-after-death
 #[test]
-fn what_a_call_committed_survives_the_applets_death_and_what_it_left_open_does_not() {
+fn only_committed_work_survives_an_applet_death() {
     with_each(|_, path| {
         let home = Home::new();
         let applet = home.spawn(path);
@@ -29,10 +31,12 @@ fn what_a_call_committed_survives_the_applets_death_and_what_it_left_open_does_n
     });
 }
 
+/// The next applet finds the heap again, also from the store when the pool file is gone.
+///
 /// Guarantee: applets/death
 /// Guarantee: applets/heap-after-death
 #[test]
-fn the_heap_is_there_again_for_the_next_applet_also_from_the_store() {
+fn next_applet_finds_the_heap_again() {
     with_each(|_, path| {
         let home = Home::new();
         let applet = home.spawn(path.clone());
@@ -61,10 +65,12 @@ fn a_heap_grows_to_its_limit_and_says_when_it_is_full() {
     });
 }
 
+/// In atomic mode, the stores of each call are kept completely or not at all.
+///
 /// Guarantee: applets/death
 /// Guarantee: applets/heap-after-death
 #[test]
-fn in_the_mode_atomic_each_call_counts_whole_or_not_at_all() {
+fn atomic_mode_makes_each_call_all_or_nothing() {
     with_each(|_, path| {
         let home = Home::new();
         let applet = home.spawn_atomic(path.clone());
@@ -84,9 +90,11 @@ fn in_the_mode_atomic_each_call_counts_whole_or_not_at_all() {
     });
 }
 
+/// Stores out of range kill the applet and never the host.
+///
 /// Guarantee: applets/death
 #[test]
-fn stores_out_of_range_kill_the_applet_and_never_the_host() {
+fn out_of_range_stores_kill_only_the_applet() {
     with_each(|_, path| {
         let home = Home::new();
         let applet = home.spawn(path);
@@ -98,9 +106,11 @@ fn stores_out_of_range_kill_the_applet_and_never_the_host() {
     });
 }
 
+/// A store to a read-only heap ends the applet, and the error says so.
+///
 /// Guarantee: applets/read-only-heap
 #[test]
-fn a_store_to_a_heap_that_may_only_be_read_ends_the_applet_and_says_so() {
+fn store_to_a_read_only_heap_ends_the_applet() {
     with_each(|_, path| {
         let home = Home::new();
         let applet = home.spawn(path.clone());
@@ -119,9 +129,11 @@ fn a_store_to_a_heap_that_may_only_be_read_ends_the_applet_and_says_so() {
     });
 }
 
+/// A burst of transactions sends no message and makes no forbidden system call.
+///
 /// Guarantee: applets/no-messages
 #[test]
-fn a_burst_of_transactions_makes_no_message_and_no_forbidden_call() {
+fn transactions_send_no_messages() {
     with_each(|kind, path| {
         let home = Home::new();
         let applet = home.spawn(path);
@@ -146,9 +158,11 @@ fn an_applet_without_a_heap_is_told_so_and_serves_on() {
     });
 }
 
+/// Native and WebAssembly applets do not misread each other's heaps.
+///
 /// Guarantee: applets/kinds-apart
 #[test]
-fn two_kinds_of_applets_do_not_mistake_each_others_heaps() {
+fn applet_kinds_do_not_share_a_heap_layout() {
     let [(_, native), _, (_, wasm)] = crate::forms();
     let home = Home::new();
     let applet = home.spawn(native.clone());

@@ -43,10 +43,12 @@ fn longest_wait(applet: &holdfast_applet::Applet, function: &str, looks_max: u32
     (longest, error)
 }
 
+/// An applet that sends without end does not delay the callback of the caller.
+///
 /// Guarantee: applets/interruptible
 /// Guarantee: programs/python-cancel
 #[test]
-fn an_applet_that_sends_without_end_keeps_nobody_from_looking() {
+fn endless_sender_cannot_block_the_callback() {
     with_each(|kind, path| {
         let mut limits = Limits::default();
         limits.grace = Duration::from_millis(50);
@@ -56,10 +58,12 @@ fn an_applet_that_sends_without_end_keeps_nobody_from_looking() {
     });
 }
 
+/// A native applet that requests memory without end does not delay the callback of the caller.
+///
 /// Guarantee: applets/interruptible
 /// Guarantee: programs/python-cancel
 #[test]
-fn a_native_applet_that_asks_for_memory_without_end_keeps_nobody_from_looking() {
+fn endless_growth_cannot_block_the_callback() {
     for path in forms().into_iter().filter(|(kind, _)| *kind == SandboxKind::Native).map(|(_, path)| path) {
         let mut limits = Limits::default();
         limits.grace = Duration::from_millis(50);
@@ -73,10 +77,12 @@ fn a_native_applet_that_asks_for_memory_without_end_keeps_nobody_from_looking() 
     }
 }
 
+/// A native applet that stalls within a message does not delay the callback of the caller.
+///
 /// Guarantee: applets/interruptible
 /// Guarantee: programs/python-cancel
 #[test]
-fn a_native_applet_that_stops_in_the_middle_of_a_message_keeps_nobody_from_looking() {
+fn stalled_message_cannot_block_the_callback() {
     for path in forms().into_iter().filter(|(kind, _)| *kind == SandboxKind::Native).map(|(_, path)| path) {
         let mut limits = Limits::default();
         limits.grace = Duration::from_millis(50);
@@ -89,10 +95,12 @@ fn a_native_applet_that_stops_in_the_middle_of_a_message_keeps_nobody_from_looki
     }
 }
 
+/// If a caller panics, its call ends before the next one, and no answer reaches another call.
+///
 /// Guarantee: applets/cancel
 /// Guarantee: applets/pools
 #[test]
-fn a_call_whose_caller_panics_is_over_before_the_next_one_and_answers_none_but_its_own() {
+fn panicking_caller_ends_its_call_first() {
     with_each(|kind, path| {
         let applet = spawn(path);
         let goes_on = || -> bool { panic!("as a caller's code may") };
@@ -108,10 +116,12 @@ fn a_call_whose_caller_panics_is_over_before_the_next_one_and_answers_none_but_i
     });
 }
 
+/// An applet whose caller panicked does not return to a pool.
+///
 /// Guarantee: applets/cancel
 /// Guarantee: applets/pools
 #[test]
-fn an_applet_whose_caller_panicked_goes_back_to_no_pool() {
+fn applet_of_a_panicked_caller_leaves_the_pool() {
     with_each(|kind, path| {
         // There is one, and no other to be had: so the pool has room for it.
         let started = AtomicU32::new(0);

@@ -17,9 +17,11 @@ fn wait_for(pool: &Pool, count: usize) {
     }
 }
 
+/// A pool keeps applets ready and gives a fresh one to each caller.
+///
 /// Guarantee: applets/pools
 #[test]
-fn a_pool_keeps_applets_ready_and_gives_each_a_fresh_one() {
+fn pool_keeps_ready_applets_and_gives_fresh_ones() {
     with_each(|_, path| {
         let pool = Pool::new(2, false, move || Ok(Command::new(path.clone(), Grants::none()))).unwrap();
         wait_for(&pool, 2);
@@ -59,9 +61,11 @@ fn a_pool_that_reuses_takes_back_what_lives() {
     });
 }
 
+/// A pool to which applets return keeps no more than its configured size.
+///
 /// Guarantee: applets/pools
 #[test]
-fn a_pool_to_which_applets_come_back_keeps_no_more_than_it_was_told_to() {
+fn pool_keeps_no_more_than_its_size() {
     let [(_, path), ..] = forms();
     let (ask, asked) = mpsc::channel();
     let (release, held) = mpsc::channel();
@@ -86,9 +90,11 @@ fn a_pool_to_which_applets_come_back_keeps_no_more_than_it_was_told_to() {
     }
 }
 
+/// A source that panics in the background is tried again.
+///
 /// Guarantee: applets/pools
 #[test]
-fn a_source_that_panics_in_the_background_is_tried_again() {
+fn panicking_source_of_a_pool_is_retried() {
     let [(_, path), ..] = forms();
     let asked = Arc::new(AtomicU32::new(0));
     let count = asked.clone();
@@ -121,9 +127,11 @@ fn a_pool_ends_though_its_source_does_not() {
     drop(release);
 }
 
+/// An applet that died while waiting in a pool is not handed out.
+///
 /// Guarantee: applets/pools
 #[test]
-fn what_died_while_it_waited_in_a_pool_is_given_to_nobody() {
+fn dead_applet_in_a_pool_is_never_handed_out() {
     let [(_, path), ..] = forms();
     let pool = Pool::new(1, true, move || Ok(Command::new(path.clone(), Grants::none()))).unwrap();
     wait_for(&pool, 1);

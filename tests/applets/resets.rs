@@ -118,10 +118,12 @@ impl Replaceable {
     }
 }
 
+/// Native applets in every language carry the note that promises ordered stores.
+///
 /// Guarantee: applets/languages
 /// Guarantee: heap/order-promises
 #[test]
-fn the_native_applets_of_every_language_promise_to_keep_the_order_of_their_stores() {
+fn native_applets_promise_store_order() {
     let programs = Programs::find().unwrap();
     let mut applets = vec![programs.static_applet("trial").unwrap()];
     for name in ["trial", "wordcount", "notes"] {
@@ -136,9 +138,11 @@ fn the_native_applets_of_every_language_promise_to_keep_the_order_of_their_store
     assert!(notes(programs.holdfast()).unwrap().iter().all(|note| note.owner != b"Holdfast"));
 }
 
+/// A native applet's commit at level system writes nothing to disk where its pool survives a reset.
+///
 /// Guarantee: heap/reset-ordered
 #[test]
-fn a_native_applets_commit_at_level_system_takes_no_disk_where_its_pool_outlives_a_reset() {
+fn native_system_commit_needs_no_disk() {
     for (kind, path) in forms() {
         let machine = Machine::new();
         let applet = machine.spawn(&path);
@@ -157,9 +161,11 @@ fn a_native_applets_commit_at_level_system_takes_no_disk_where_its_pool_outlives
     }
 }
 
+/// After the death of an applet, its image is valid, and its successor continues without the disk.
+///
 /// Guarantee: heap/order-promises
 #[test]
-fn after_the_death_of_an_applet_its_image_counts_and_its_successor_goes_on_without_the_disk() {
+fn successor_of_a_dead_applet_needs_no_disk() {
     let [(_, path), ..] = forms();
     let machine = Machine::new();
     let applet = machine.spawn(&path);
@@ -173,9 +179,11 @@ fn after_the_death_of_an_applet_its_image_counts_and_its_successor_goes_on_witho
     assert!(!machine.has_base());
 }
 
+/// The image of an applet that promises no store order is not trusted after a reset.
+///
 /// Guarantee: heap/order-promises
 #[test]
-fn an_applet_that_promises_nothing_is_not_believed_after_a_reset() {
+fn applet_without_a_promise_is_cold_after_a_reset() {
     let [(_, path), ..] = forms();
     let program = Replaceable::new(&path);
     program.without_promise();
@@ -216,9 +224,11 @@ fn a_promise_of_order_does_not_outlive_its_applet() {
     assert_eq!(machine.found_after_a_reset(&path), (Opened::WarmAfterReset, 3));
 }
 
+/// An applet that orders its stores itself persists them one by one.
+///
 /// Guarantee: heap/persist
 #[test]
-fn an_applet_that_orders_its_stores_itself_persists_them_one_by_one() {
+fn self_ordering_applet_persists_each_store() {
     for (kind, path) in forms() {
         let machine = Machine::new();
         let applet = machine.spawn(&path);

@@ -27,10 +27,12 @@ fn look(home: &Home, path: &PathBuf) -> String {
     String::from_utf8(outcome.stdout).unwrap()
 }
 
+/// The stores of a run are kept at once, or in atomic mode when the run ends by itself.
+///
 /// Guarantee: applets/death
 /// Guarantee: applets/heap-after-death
 #[test]
-fn stores_of_a_run_count_at_once_or_in_the_mode_atomic_when_it_ends_by_itself() {
+fn run_keeps_stores_at_once_or_at_its_end() {
     with_each(|_, path| {
         let home = Home::new();
         for (is_atomic, value) in [(false, "7"), (true, "8")] {
@@ -58,8 +60,9 @@ fn an_applet_that_serves_and_is_only_run_ends_at_once() {
     });
 }
 
+/// An applet reads the input it was given, and nothing by default.
 #[test]
-fn an_applet_reads_what_it_was_given_as_input_and_nothing_by_default() {
+fn applet_reads_its_given_input_only() {
     with_each(|_, path| {
         let home = Home::new();
         let text: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();

@@ -30,8 +30,9 @@ fn lists_that_are_none_are_refused() {
     host.call("hot", &[0; 4 * 1024]);
 }
 
+/// The eviction applet and the Python reference choose the same pages.
 #[test]
-fn the_applet_and_the_python_reference_choose_the_same_pages() {
+fn eviction_applet_matches_the_python_reference() {
     let mut host = serving("eviction", None);
     let mut random = StdRng::seed_from_u64(6);
     let (mut chosen, mut input) = (String::new(), String::new());

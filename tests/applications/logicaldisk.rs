@@ -65,8 +65,9 @@ impl Disk {
     }
 }
 
+/// A block reads as it was last written, whatever the cleaner moved since.
 #[test]
-fn what_is_written_is_read_again_whatever_was_cleaned_since() {
+fn logical_disk_reads_what_was_written() {
     let mut disk = Disk::new();
     let mut random = StdRng::seed_from_u64(7);
     let mut written = vec![None; LOGICAL_BLOCKS as usize];

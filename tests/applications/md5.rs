@@ -46,8 +46,9 @@ fn the_applet_passes_the_test_suite_of_rfc_1321() {
     }
 }
 
+/// For every length, the applet, the Python reference and Python's library compute the same digest.
 #[test]
-fn the_applet_the_python_reference_and_pythons_library_agree_on_every_length() {
+fn md5_matches_both_python_versions() {
     let mut host = serving("md5", None);
     let bytes = random_bytes(1, 4096);
     let lengths = (0..260).chain([1000, 1023, 4095, 4096]);
@@ -65,8 +66,9 @@ fn the_applet_the_python_reference_and_pythons_library_agree_on_every_length() {
     }
 }
 
+/// The digest of a shared buffer covers its first bytes or all of them.
 #[test]
-fn a_digest_of_a_shared_buffer_is_that_of_its_first_bytes_or_all() {
+fn md5_of_a_shared_buffer_covers_its_prefix() {
     let mut host = serving("md5", None);
     let bytes = random_bytes(2, 100_000);
     let buffer = host.memory.buffer(bytes.len() as u64).unwrap();
@@ -96,8 +98,9 @@ fn a_digest_in_pieces_needs_a_heap_and_a_beginning() {
     assert_fails(host.try_call("update", b"x").unwrap(), 3, "call begin first");
 }
 
+/// A digest computed in pieces equals that of the whole, and a new one starts empty.
 #[test]
-fn a_digest_in_pieces_is_that_of_the_whole_and_a_new_one_forgets_the_old() {
+fn md5_in_pieces_equals_the_whole() {
     let mut host = serving("md5", Some(Image::new(HEAP_BYTES)));
     let mut random = StdRng::seed_from_u64(3);
     for round in 0..20 {

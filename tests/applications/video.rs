@@ -64,9 +64,11 @@ fn next_frame(host: &mut Host, buffer: &ArenaBuffer, format: &str) -> Option<(u6
     }
 }
 
+/// Frames of any width have the right pixels, and nothing behind them is changed.
+///
 /// Guarantee: applets/examples
 #[test]
-fn frames_of_any_width_have_their_pixels_and_nothing_behind_them_is_touched() {
+fn frames_of_any_width_stay_in_their_buffer() {
     let Some(mut host) = player() else { return };
     for (width, height) in [(64, 8), (33, 17), (2, 2), (31, 5), (97, 3), (72, 6), (1, 1)] {
         let answer = host.try_call("open", &grey_video(width, height)).unwrap();
@@ -97,8 +99,9 @@ fn frames_of_any_width_have_their_pixels_and_nothing_behind_them_is_touched() {
     }
 }
 
+/// A video can be passed in the shared buffer, which is free again afterwards.
 #[test]
-fn a_video_may_come_in_the_shared_buffer_which_is_free_again_afterwards() {
+fn video_in_a_shared_buffer_frees_it_afterwards() {
     let Some(mut host) = player() else { return };
     let file = grey_video(64, 48);
     let buffer = host.memory.buffer(file.len() as u64).unwrap();
@@ -125,9 +128,11 @@ fn a_call_that_makes_no_sense_is_refused() {
     assert_fails(call_with(&mut host, "next_frame", b"", buffer.handle()), 1, "needs a shared buffer");
 }
 
+/// An invalid video is a failure of the call, and the player continues.
+///
 /// Guarantee: applets/examples
 #[test]
-fn what_is_no_video_is_a_failure_and_the_player_goes_on() {
+fn invalid_video_is_a_failure_of_the_call() {
     let Some(mut host) = player() else { return };
     let whole = grey_video(64, 48);
     let mut broken: Vec<Vec<u8>> = vec![b"rubbish".to_vec(), vec![0; 100_000], whole[..30].to_vec()];
@@ -164,8 +169,9 @@ fn a_list_that_names_other_files_gets_none_of_them() {
     }
 }
 
+/// A real video plays to its end, and again with the same frames.
 #[test]
-fn a_real_video_plays_to_its_end_and_again_with_the_same_frames() {
+fn real_video_plays_twice_with_equal_frames() {
     let path = holdfast_testkit::target_directory().unwrap().join("videos/city.mpg");
     let Ok(file) = std::fs::read(&path) else {
         println!("not run: there is no {}; ./test gets it from a package", path.display());

@@ -23,8 +23,9 @@ fn guestbook(scratch: &Scratch, options: &[&str], arguments: &[&str]) -> Command
 
 const AS_GUEST: [&str; 4] = ["--heap", "book", "--key", "guest"];
 
+/// A heap is shared for reading, then for writing, then not at all.
 #[test]
-fn a_heap_is_shared_for_reading_then_for_writing_then_not_at_all() {
+fn heap_grants_read_then_write_then_nothing() {
     let scratch = with_two_entries();
     let refused = tell(&mut guestbook(&scratch, &AS_GUEST, &["list"]));
     assert_eq!(refused.status, 125);
@@ -70,9 +71,11 @@ fn a_heap_is_shared_for_reading_then_for_writing_then_not_at_all() {
     assert!(succeed(&mut guestbook(&scratch, &["--heap", "book"], &["list"])).contains("3 entries"));
 }
 
+/// A mistyped key is refused with near names; only commands that create something create a key.
+///
 /// Guarantee: heap/keys
 #[test]
-fn a_mistyped_key_is_refused_with_near_names_and_only_what_makes_something_makes_a_key() {
+fn mistyped_key_gives_near_names_and_creates_none() {
     let scratch = with_two_entries();
     let key_files = || std::fs::read_dir(scratch.home().join("keys")).unwrap().count();
     succeed(&mut heap(&scratch, &["grant", "book", "--to", "reader"]));
@@ -113,8 +116,9 @@ fn a_mistyped_key_is_refused_with_near_names_and_only_what_makes_something_makes
     );
 }
 
+/// A heap whose key is lost can be copied to a heap of another key.
 #[test]
-fn a_heap_whose_key_was_lost_is_copied_to_one_of_another_key() {
+fn heap_with_a_lost_key_is_copied_to_another() {
     let scratch = with_two_entries();
     std::fs::remove_file(scratch.home().join("keys/default.key")).unwrap();
     let told = tell(&mut heap(&scratch, &["rm", "book"]));
@@ -124,9 +128,11 @@ fn a_heap_whose_key_was_lost_is_copied_to_one_of_another_key() {
     assert!(list.contains("2 entries"), "{list}");
 }
 
+/// A damaged access table admits only the owner, and the suggested remedy works.
+///
 /// Guarantee: heap/grants
 #[test]
-fn a_damaged_access_table_lets_only_the_owner_in_and_the_remedy_works() {
+fn damaged_access_table_admits_only_the_owner() {
     let scratch = with_two_entries();
     succeed(&mut heap(&scratch, &["grant", "book", "--to", "guest"]));
     let table: PathBuf = scratch.home().join("store/book.grants");
@@ -142,8 +148,9 @@ fn a_damaged_access_table_lets_only_the_owner_in_and_the_remedy_works() {
     succeed(&mut guestbook(&scratch, &AS_GUEST, &["list"]));
 }
 
+/// A store to a read-only heap traps with the cause.
 #[test]
-fn a_store_to_a_heap_that_may_only_be_read_traps_with_the_cause() {
+fn applet_store_to_a_read_only_heap_traps() {
     let scratch = with_two_entries();
     succeed(&mut heap(&scratch, &["grant", "book", "--to", "guest"]));
     let mut run = scratch.holdfast();
@@ -153,8 +160,9 @@ fn a_store_to_a_heap_that_may_only_be_read_traps_with_the_cause() {
     assert!(succeed(&mut guestbook(&scratch, &AS_GUEST, &["list"])).contains("2 entries"));
 }
 
+/// Workers have compartments, which are listed and removed with their heap.
 #[test]
-fn workers_have_compartments_that_are_listed_and_removed_with_their_heap() {
+fn worker_compartments_go_with_their_heap() {
     let scratch = scratch();
     for (worker, entry) in [("w1", "one"), ("w2", "two")] {
         let options = ["--heap", "jobs", "--compartment", worker];

@@ -20,12 +20,13 @@ fn assert_end(name: &str, options: &[&str], status: i32, words: &[&str]) {
 }
 
 #[test]
-fn an_applet_that_loops_for_ever_is_stopped_at_its_time_limit() {
+fn endless_loop_stops_at_the_time_limit() {
     assert_end("loops_for_ever", &["--timeout", "200ms"], 124, &["200ms", "wait_for_nothing"]);
 }
 
+/// An applet that used up its fuel ends like one that trapped.
 #[test]
-fn an_applet_that_used_up_its_fuel_ends_as_one_that_trapped() {
+fn exhausted_fuel_ends_like_a_trap() {
     assert_end("loops_for_ever", &["--fuel", "10000"], 134, &["--fuel", "wait_for_nothing"]);
 }
 
@@ -35,22 +36,23 @@ fn a_directory_that_is_not_there_is_a_wrong_argument() {
 }
 
 #[test]
-fn an_applet_that_traps_is_named_with_function_and_cause() {
+fn trap_names_function_and_cause() {
     assert_end("stores_half_and_traps", &[], 134, &["divide", "zero"]);
 }
 
 #[test]
-fn an_applet_that_calls_an_unknown_import_is_not_started() {
+fn applet_with_unknown_import_is_not_started() {
     assert_end("calls_an_import_that_nobody_has", &[], 126, &["env", "launch_rockets"]);
 }
 
 #[test]
-fn an_applet_that_grows_without_end_meets_its_memory_limit() {
+fn endless_growth_meets_the_memory_limit() {
     assert_end("grows_without_end", &["--memory", "64MiB"], 134, &["take_all"]);
 }
 
+/// An applet that grows its heap without end gets the limit error, and the heap remains usable.
 #[test]
-fn an_applet_that_grows_its_heap_without_end_is_told_of_the_limit_and_the_heap_stays_usable() {
+fn endless_heap_growth_meets_the_heap_limit() {
     let scratch = scratch();
     let mut command = scratch.holdfast();
     command.arg("run").arg(victim("grows_its_heap_without_end"));
@@ -60,8 +62,9 @@ fn an_applet_that_grows_its_heap_without_end_is_told_of_the_limit_and_the_heap_s
     succeed(scratch.holdfast().args(["heap", "rm", "greedy"]));
 }
 
+/// A heap too large for any applet is refused before it is created.
 #[test]
-fn a_heap_too_large_for_any_applet_is_refused_before_it_is_made() {
+fn heap_too_large_for_any_applet_is_not_created() {
     let scratch = scratch();
     let too_large = [&["--heap-size", "1TiB"][..], &["--compartment", "w", "--quota", "2GiB"]];
     for options in too_large {
@@ -78,8 +81,9 @@ fn a_heap_too_large_for_any_applet_is_refused_before_it_is_made() {
     assert_eq!((told.status, told.err.contains("heap limit book SIZE")), (125, true), "{}", told.err);
 }
 
+/// A missing file and a file of another kind give different errors.
 #[test]
-fn a_missing_file_and_a_file_of_another_kind_are_told_apart() {
+fn missing_and_foreign_files_give_distinct_errors() {
     let scratch = scratch();
     let missing = tell(scratch.holdfast().args(["run", "no-such-applet.wasm"]));
     assert_eq!(missing.status, 127, "{}", missing.err);

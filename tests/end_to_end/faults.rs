@@ -45,8 +45,9 @@ fn a_truncated_image_is_refused_and_the_remedy_works() {
     assert_recovers_from_the_store(&scratch);
 }
 
+/// An image with flipped bits in both headers is refused, and the suggested remedy works.
 #[test]
-fn an_image_with_flipped_bits_in_both_headers_is_refused_and_the_remedy_works() {
+fn damage_to_both_headers_is_refused_and_repaired() {
     let flip = |image: &mut Vec<u8>| {
         image[100] ^= 1;
         image[4096 + 100] ^= 1;
@@ -66,13 +67,14 @@ fn one_flipped_bit_in_one_header_costs_nothing() {
     }
 }
 
+/// A foreign file under the name of a heap is refused and not changed.
 #[test]
-fn a_foreign_file_under_the_name_of_a_heap_is_refused_and_left_alone() {
+fn foreign_file_named_as_a_heap_is_left_alone() {
     assert_refused(|image| *image = b"Dear diary, today".repeat(1000), &["book.image"]);
 }
 
 #[test]
-fn flipped_bits_in_the_allocators_tables_are_found_by_the_check() {
+fn check_finds_flipped_bits_in_allocator_tables() {
     let scratch = with_two_entries();
     let mut image = fs::read(scratch.image("book")).unwrap();
     // The first words of the data area are the heap's own head.
@@ -87,8 +89,9 @@ fn flipped_bits_in_the_allocators_tables_are_found_by_the_check() {
     assert_recovers_from_the_store(&scratch);
 }
 
+/// The error for a missing heap names a similar one that exists.
 #[test]
-fn a_heap_that_does_not_exist_is_named_with_one_that_does() {
+fn missing_heap_error_names_a_similar_one() {
     let scratch = with_two_entries();
     for command in ["show", "check", "rm", "checkpoint"] {
         let told = tell(scratch.holdfast().args(["heap", command, "bok"]));
@@ -97,8 +100,9 @@ fn a_heap_that_does_not_exist_is_named_with_one_that_does() {
     }
 }
 
+/// A heap in use is refused with its holder, and is free again after a kill.
 #[test]
-fn a_heap_that_is_in_use_is_refused_with_its_holder_and_free_again_after_a_kill() {
+fn heap_in_use_names_its_holder_until_killed() {
     let scratch = with_two_entries();
     let applet = scratch.programs().applet("guestbook").unwrap();
     let list = || {
@@ -130,8 +134,9 @@ fn wait_until(condition: impl Fn() -> bool) {
     panic!("nothing happened for 10 s");
 }
 
+/// A full pool is an error value for the applet and changes nothing.
 #[test]
-fn a_full_pool_is_an_error_value_for_the_applet_and_changes_nothing() {
+fn full_pool_is_an_error_value_for_the_applet() {
     let scratch = with_two_entries();
     let small = scratch.files().join("small-pool");
     fs::create_dir(&small).unwrap();
@@ -168,9 +173,11 @@ fn a_full_pool_is_an_error_value_for_the_applet_and_changes_nothing() {
     }
 }
 
+/// A read-only store is reported by `doctor` and by the command that needs to write.
+///
 /// Guarantee: heap/messages
 #[test]
-fn a_read_only_store_is_said_by_doctor_and_by_the_command_that_meets_it() {
+fn read_only_store_is_reported() {
     let scratch = with_two_entries();
     let applet = scratch.programs().applet("guestbook").unwrap();
     let script = r#"

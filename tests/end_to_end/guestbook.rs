@@ -34,8 +34,9 @@ fn an_applet_in_c_finds_what_its_last_run_wrote() {
     assert_both_entries(&with_two_entries());
 }
 
+/// An applet in C that dies in a transaction leaves the heap as it was before.
 #[test]
-fn an_applet_in_c_that_dies_in_a_transaction_leaves_the_heap_as_it_was_before() {
+fn death_in_a_transaction_restores_the_guestbook() {
     let scratch = with_two_entries();
     let died = tell(&mut guestbook(&scratch, &["crash"]));
     assert_eq!(died.status, 134, "{}", died.err);

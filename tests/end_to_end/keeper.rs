@@ -58,8 +58,9 @@ fn status(scratch: &Scratch) -> Value {
     serde_json::from_str(&succeed(scratch.holdfast().args(["keeper", "status", "--json"]))).unwrap()
 }
 
+/// A flush without a keeper saves the heaps that are only in memory.
 #[test]
-fn a_flush_without_a_keeper_saves_what_is_in_memory_only() {
+fn flush_without_a_keeper_saves_unsaved_heaps() {
     let scratch = with_unsaved_heap();
     let told = succeed(scratch.holdfast().args(["keeper", "status"]));
     assert!(told.contains("keeper: none") && told.contains("diary") && told.contains("crashed"), "{told}");
@@ -74,8 +75,9 @@ fn a_flush_without_a_keeper_saves_what_is_in_memory_only() {
     assert!(told.err.contains("holdfast keeper run"), "{}", told.err);
 }
 
+/// A keeper checkpoints the heap that a program left dirty and ends on request.
 #[test]
-fn a_keeper_checkpoints_what_a_program_left_and_ends_when_it_is_told_to() {
+fn keeper_checkpoints_dirty_heap_and_ends_on_order() {
     let scratch = with_unsaved_heap();
     let mut keeper = Running::start(&scratch, &["--profile", "desktop", "--loss-window", "200ms"]);
     let started = Instant::now();
@@ -93,9 +95,11 @@ fn a_keeper_checkpoints_what_a_program_left_and_ends_when_it_is_told_to() {
     assert!(killed.success() && keeper.0.wait().unwrap().success());
 }
 
+/// A keeper whose output cannot be written saves heaps and continues to serve.
+///
 /// Guarantee: keeper/clients
 #[test]
-fn a_keeper_whose_notices_nobody_takes_saves_and_serves_on() {
+fn keeper_continues_when_its_notices_are_not_read() {
     let scratch = with_unsaved_heap();
     let full = File::options().write(true).open("/dev/full").unwrap();
     let nobody = std::io::pipe().unwrap().1;
@@ -118,8 +122,9 @@ fn a_keeper_whose_notices_nobody_takes_saves_and_serves_on() {
     }
 }
 
+/// A serving keeper lists who holds each heap and explains invalid options.
 #[test]
-fn a_keeper_that_serves_shows_who_has_what_and_says_what_is_wrong_with_its_arguments() {
+fn serving_keeper_lists_holders_and_checks_options() {
     let scratch = scratch();
     let public = tempfile::tempdir().unwrap();
     let socket = public.path().join("served.sock");
@@ -196,9 +201,11 @@ fn a_pool_of_another_home_is_refused_by_every_command() {
     assert_eq!(foreign(&["heap", "checkpoint", "diary"]).status, 0);
 }
 
+/// The limit of the pool follows the memory of the machine and is reported.
+///
 /// Guarantee: keeper/pool-limit
 #[test]
-fn the_limit_of_the_pool_follows_the_machine_and_is_told() {
+fn pool_limit_follows_the_machine() {
     let scratch = scratch();
     let keeper = Running::start(&scratch, &[]);
     let limit_bytes = status(&scratch)["pool_limit_bytes"].as_u64().unwrap();

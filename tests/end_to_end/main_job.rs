@@ -29,8 +29,9 @@ fn assert_report(report: &str) {
     assert!(report.contains("dark") && report.contains("torrents"), "suggestions: {report}");
 }
 
+/// Cold run, warm run and plain parsing give the same answer, and a warm run writes nothing.
 #[test]
-fn cold_warm_and_old_way_give_the_same_answer_and_a_warm_run_writes_nothing() {
+fn warm_run_gives_the_same_answer_without_writes() {
     let scratch = scratch();
     let text = scratch.write("text", TEXT).unwrap();
     let job = job(&scratch, &text);
@@ -90,8 +91,9 @@ fn acknowledged(line: &str) -> Option<(&str, u64)> {
     Some((table, words.parse().ok()?))
 }
 
+/// The tables come back from the store when the pool is gone.
 #[test]
-fn tables_come_back_from_the_store_when_the_pool_is_gone() {
+fn tables_return_from_the_store_without_the_pool() {
     let scratch = scratch();
     let text = scratch.write("text", TEXT).unwrap();
     let job = job(&scratch, &text);

@@ -31,9 +31,11 @@ fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
+/// The JSON of a model has fixed fields, and its numbers are consistent.
+///
 /// Guarantee: project/model
 #[test]
-fn a_model_in_json_has_the_same_fields_ever_after_and_numbers_that_fit_together() {
+fn model_json_has_stable_and_consistent_fields() {
     if !python_is_there() {
         return;
     }
@@ -100,8 +102,9 @@ fn a_model_in_json_has_the_same_fields_ever_after_and_numbers_that_fit_together(
     assert!(fs::read(sizes).unwrap().starts_with(b"\x89PNG"));
 }
 
+/// The text of a model gives the size from which a call pays and the error of the model.
 #[test]
-fn a_model_for_a_person_says_from_where_on_a_call_pays_and_how_far_it_is_off() {
+fn model_text_gives_break_even_and_its_error() {
     if !python_is_there() {
         return;
     }

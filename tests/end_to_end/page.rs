@@ -9,9 +9,11 @@ use crate::{scratch, succeed, tell};
 const PAGE: &str = "<!DOCTYPE html><title>News</title><ul id=news><li class=new><a href=/1>one</a>\
     <li><a HREF='/2?a&amp;b'>two &amp; more</a></ul><p>end";
 
+/// A page stored once gives the same query results from its file and from the heap.
+///
 /// Guarantee: documents/command
 #[test]
-fn a_page_is_kept_once_and_queried_from_its_file_and_from_the_heap_alike() {
+fn page_query_is_equal_from_file_and_heap() {
     let scratch = scratch();
     let file = scratch.write("news.html", PAGE).unwrap();
     let file = file.to_str().unwrap();
@@ -67,9 +69,11 @@ fn a_page_comes_from_standard_input_too() {
     assert_eq!((output.status.code(), output.stdout), (Some(0), b"News\n".to_vec()));
 }
 
+/// A page that cannot be queried or stored gives an error that says what to do.
+///
 /// Guarantee: documents/command
 #[test]
-fn what_cannot_be_queried_or_kept_is_told_with_what_to_do() {
+fn invalid_page_queries_fail_with_advice() {
     let scratch = scratch();
     let file = scratch.write("news.html", PAGE).unwrap();
     let file = file.to_str().unwrap();
@@ -105,7 +109,7 @@ fn what_cannot_be_queried_or_kept_is_told_with_what_to_do() {
 ///
 /// Guarantee: pages/program
 #[test]
-fn a_product_is_a_program_beside_the_command_or_in_path() {
+fn product_is_found_beside_the_command_or_in_path() {
     let scratch = scratch();
     let own = scratch.files().join("holdfast");
     // Files that are run are written by others: what another thread starts meanwhile would hold them open.

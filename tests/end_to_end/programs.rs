@@ -12,9 +12,11 @@ fn run(program: &str, options: &[&str], arguments: &[&str]) -> Told {
     tell(scratch().holdfast().args(["run", program]).args(options).arg("--").args(arguments))
 }
 
+/// A program that does not find a file gets a hint about the option that grants a directory.
+///
 /// Guarantee: sandbox/ordinary-programs
 #[test]
-fn a_program_that_finds_no_file_is_told_of_the_option_that_grants_one() {
+fn program_without_files_learns_of_the_dir_option() {
     let scratch = scratch();
     let file = scratch.write("there", "in it\n").unwrap();
     let (path, directory) = (file.to_str().unwrap(), file.parent().unwrap().to_str().unwrap());
@@ -29,9 +31,11 @@ fn a_program_that_finds_no_file_is_told_of_the_option_that_grants_one() {
     assert_eq!(run("/bin/true", &[], &[]).err, "");
 }
 
+/// A directory granted under a relative path is found from the root of the program.
+///
 /// Guarantee: sandbox/ordinary-programs
 #[test]
-fn a_directory_under_a_relative_path_is_found_from_the_programs_root() {
+fn relative_directory_is_below_the_program_root() {
     let scratch = scratch();
     let file = scratch.write("there", "in it\n").unwrap();
     let mut command = scratch.holdfast();
@@ -44,9 +48,11 @@ fn a_directory_under_a_relative_path_is_found_from_the_programs_root() {
     assert!(told.status == 2 && told.err.contains(".::/data"), "{}", told.err);
 }
 
+/// A grant that would hide the program's libraries is refused.
+///
 /// Guarantee: sandbox/ordinary-programs
 #[test]
-fn a_directory_in_front_of_the_programs_libraries_is_refused() {
+fn directory_over_program_libraries_is_refused() {
     for grant in ["/etc::/lib64", "/etc::/usr", "/usr"] {
         let told = run("/bin/true", &["--dir", grant], &[]);
         assert!(told.status == 126 && told.err.contains(":ro"), "{grant}: {} {}", told.status, told.err);
@@ -91,8 +97,9 @@ fn a_run_whose_output_cannot_be_written_fails() {
     assert_eq!(status.code(), Some(125));
 }
 
+/// Errors about limits name the command-line option that sets the limit.
 #[test]
-fn limits_have_the_names_of_the_options_in_what_is_told() {
+fn limit_errors_name_their_options() {
     let told = run("/bin/sleep", &["--timeout", "100ms"], &["5"]);
     assert!(told.status == 124 && told.err.contains("(--timeout)"), "{}", told.err);
     let told = run("/bin/sh", &["--cpu-time", "200ms"], &["-c", "while :; do :; done"]);
@@ -126,9 +133,11 @@ fn a_program_without_a_heap_needs_no_home() {
     assert_eq!(tell(command.args(["run", "/bin/echo", "--heap", "new"])).status, 125);
 }
 
+/// The new heap of a program that ran without serving stays.
+///
 /// Guarantee: sandbox/ordinary-programs
 #[test]
-fn the_new_heap_of_a_program_that_ran_without_serving_stays() {
+fn new_heap_of_a_non_serving_program_stays() {
     let scratch = scratch();
     let applet = scratch.programs().native_applet("guestbook").unwrap();
     let told = tell(scratch.holdfast().arg("call").arg(applet).args(["--heap", "new"]));
@@ -159,16 +168,18 @@ fn a_run_of_an_applet_that_serves_points_to_call() {
     }
 }
 
+/// A program that fails gets a hint about what was not granted to it.
 #[test]
-fn a_program_that_fails_is_told_what_it_was_not_granted() {
+fn failed_program_learns_what_was_not_granted() {
     let told = run("/bin/false", &[], &[]);
     assert!(told.status == 1 && told.err.contains("no heap (--heap NAME) and no files"), "{}", told.err);
     let told = run("/bin/false", &["--heap", "kept"], &[]);
     assert!(!told.err.contains("--heap NAME") && told.err.contains("--dir"), "{}", told.err);
 }
 
+/// A heap size outside 1 MiB to 1 TiB is refused instead of rounded.
 #[test]
-fn heap_sizes_that_would_be_rounded_to_a_mebibyte_are_refused() {
+fn heap_size_out_of_range_is_refused() {
     let scratch = scratch();
     for options in [["--heap-size", "10"], ["--heap-size", "2TiB"]] {
         let told = tell(scratch.holdfast().args(["run", "/bin/true", "--heap", "new"]).args(options));
@@ -177,9 +188,11 @@ fn heap_sizes_that_would_be_rounded_to_a_mebibyte_are_refused() {
     assert_eq!(tell(scratch.holdfast().args(["heap", "ls"])).out.lines().count(), 1);
 }
 
+/// A heap that a native program did not change is reported as unchanged.
+///
 /// Guarantee: sandbox/changed-pages
 #[test]
-fn a_heap_that_a_native_program_left_alone_is_told_as_unchanged() {
+fn untouched_native_heap_is_reported_unchanged() {
     let scratch = scratch();
     let applet = scratch.programs().native_applet("guestbook").unwrap();
     let cost = |words: &[&str]| {

@@ -62,9 +62,11 @@ fn lost_headers_are_written_anew() {
     }
 }
 
+/// A heap that lost a redundant copy is sound, and the check says what is lost.
+///
 /// Guarantee: heap/check
 #[test]
-fn a_heap_that_lost_a_second_copy_is_sound_and_the_check_says_what_is_lost() {
+fn heap_without_its_second_copy_is_sound() {
     type Damage = (fn(&Scratch) -> PathBuf, fn(&mut Vec<u8>), &'static str);
     let damages: [Damage; 3] = [
         (|scratch| scratch.image("book"), |image| image[100] ^= 1, "one of its two headers is damaged"),
@@ -104,8 +106,9 @@ fn a_damaged_checkpoint_is_replaced() {
     }
 }
 
+/// Repair restores flipped bits in the tables of the allocator.
 #[test]
-fn flipped_bits_in_the_allocators_tables_are_turned_back() {
+fn repair_restores_flipped_allocator_bits() {
     let places = [0, 3, 8, 64, 72, 80, 100, 104, 144, 1024, 2048, 2049];
     for at in places {
         let scratch = with_two_entries();
@@ -167,8 +170,9 @@ fn check_says_where_a_repair_would_lose_something() {
     assert!(told.out.contains("--key KEY"), "{}", told.out);
 }
 
+/// Damage that cannot be repaired with certainty is refused until the loss is accepted.
 #[test]
-fn what_is_not_certain_is_refused_until_its_loss_is_accepted() {
+fn uncertain_repair_needs_accepted_loss() {
     let scratch = with_two_entries();
     // The descriptor of the first slab, by more than one bit.
     change(scratch.image("book"), |image| image[DATA_OFFSET + 2048..][..8].fill(0xA5));
@@ -183,8 +187,9 @@ fn what_is_not_certain_is_refused_until_its_loss_is_accepted() {
     assert!(salvage.out.contains("guestbook"), "{}", salvage.out);
 }
 
+/// An unreadable image is replaced only when its loss is accepted.
 #[test]
-fn an_image_that_cannot_be_read_makes_way_only_when_its_loss_is_accepted() {
+fn unreadable_image_is_dropped_on_accepted_loss() {
     let damages: [fn(&mut Vec<u8>); 2] =
         [|image| image.truncate(DATA_OFFSET + (1 << 20)), |image| *image = b"Dear diary, today".repeat(1000)];
     for damage in damages {
@@ -196,8 +201,9 @@ fn an_image_that_cannot_be_read_makes_way_only_when_its_loss_is_accepted() {
     }
 }
 
+/// Repair distinguishes a heap without damage, a missing heap and one beyond repair.
 #[test]
-fn a_heap_without_damage_a_missing_one_and_one_beyond_repair_are_told_apart() {
+fn repair_distinguishes_sound_missing_and_hopeless() {
     let scratch = with_two_entries();
     let before = files(&scratch);
     assert!(repair(&scratch, &[]).out.contains("nothing to repair"));

@@ -20,9 +20,11 @@ fn json(scratch: &Scratch, arguments: &[&str]) -> serde_json::Value {
     serde_json::from_str(&told.out).unwrap_or_else(|error| panic!("{error}: {}{}", told.out, told.err))
 }
 
+/// Names that could steer a terminal are escaped in text and exact in JSON.
+///
 /// Guarantee: heap/hostile-content
 #[test]
-fn names_that_would_steer_a_terminal_are_escaped_in_text_and_exact_in_json() {
+fn root_names_are_escaped_in_text_not_in_json() {
     const WILD: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\r\n\u{9b}31m\u{202E}Gästebuch";
     let (scratch, name) = (scratch(), RegionName::parse("wild").unwrap());
     let names = scratch.names().unwrap();
@@ -75,9 +77,11 @@ fn hostile(scratch: &Scratch, name_bytes: u64) {
     put(SUPER_ROOTS, &[table, SLOTS, SLOTS, SLOTS]);
 }
 
+/// A root table with huge names costs the tools little and is reported.
+///
 /// Guarantee: heap/hostile-content
 #[test]
-fn a_table_of_roots_with_endless_names_costs_the_tools_little_and_is_told() {
+fn hostile_root_table_costs_the_tools_little() {
     for (name_bytes, roots, listed) in [(1 << 20, 0, 0), (255, 1 << 17, 100_000)] {
         let scratch = scratch();
         hostile(&scratch, name_bytes);

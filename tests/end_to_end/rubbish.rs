@@ -16,9 +16,11 @@ fn heap(scratch: &Scratch, arguments: &[&str]) -> Command {
     command
 }
 
+/// A heap that cannot be read is shown with what is known and can be removed.
+///
 /// Guarantee: heap/salvage
 #[test]
-fn a_heap_that_nothing_can_read_is_shown_with_what_is_known_and_can_be_removed() {
+fn unreadable_heap_is_listed_and_removable() {
     let scratch = with_two_entries();
     let whole = tell(&mut heap(&scratch, &["rm", "--damaged", "book"]));
     assert!(whole.status == 2 && whole.err.contains("tells whose it is"), "{}", whole.err);
@@ -50,9 +52,11 @@ fn dead() -> u32 {
     child.id()
 }
 
+/// Files that no heap needs are listed by `doctor` and `tidy` and removed on request.
+///
 /// Guarantee: heap/tidy
 #[test]
-fn what_no_heap_needs_is_listed_by_doctor_and_tidy_and_removed_when_asked() {
+fn unused_files_are_listed_and_tidied() {
     let scratch = with_two_entries();
     let mut image = fs::read(scratch.image("book")).unwrap();
     image[100] ^= 1;

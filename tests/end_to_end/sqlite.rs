@@ -42,10 +42,12 @@ fn plain(scratch: &Scratch, sql: &str) -> Command {
     command
 }
 
+/// A database left by a crash is reported, recovered and then readable by any SQLite.
+///
 /// Guarantee: sqlite/recover
 /// Guarantee: sqlite/without-the-vfs
 #[test]
-fn a_database_that_a_crash_left_behind_is_told_recovered_and_then_read_by_any_sqlite() {
+fn crashed_database_is_recovered_for_any_sqlite() {
     let scratch = scratch();
     let extension = match extension(&scratch) {
         Ok(extension) => extension,
@@ -76,9 +78,11 @@ fn a_database_that_a_crash_left_behind_is_told_recovered_and_then_read_by_any_sq
     assert_eq!((missing.status, missing.err.contains("there is no file")), (3, true), "{}", missing.err);
 }
 
+/// A saved database is named by the keeper and `doctor` and recovered without its pool.
+///
 /// Guarantee: sqlite/status
 #[test]
-fn a_database_that_was_saved_is_named_by_keeper_and_doctor_and_recovered_without_its_pool() {
+fn saved_database_is_recovered_without_its_pool() {
     let scratch = scratch();
     let extension = match extension(&scratch) {
         Ok(extension) => extension,
@@ -111,9 +115,11 @@ fn tell_of_any_end(command: &mut Command) -> std::process::ExitStatus {
     command.output().unwrap().status
 }
 
+/// A database in use can be released for copying by any program, and its user continues.
+///
 /// Guarantee: sqlite/release
 #[test]
-fn a_database_that_is_in_use_is_released_to_be_copied_by_any_program_and_its_user_goes_on() {
+fn database_in_use_is_released_for_copying() {
     let scratch = scratch();
     let extension = match extension(&scratch) {
         Ok(extension) => extension,
@@ -183,9 +189,11 @@ fn the_ways_to_copy_a_database_in_use_take_all_of_it() {
     assert_eq!(read("notes.db").out, "kept\nlater\n");
 }
 
+/// SQL of the user is measured in each commit mode, and missing modes are reported.
+///
 /// Guarantee: sqlite/languages
 #[test]
-fn sql_of_ones_own_is_measured_in_each_way_to_commit_and_what_is_missing_is_told() {
+fn custom_sql_is_measured_in_each_commit_mode() {
     let scratch = scratch();
     let extension = match extension(&scratch) {
         Ok(extension) => extension,

@@ -7,9 +7,11 @@ use std::process::Stdio;
 use crate::guestbook::with_two_entries;
 use crate::tell;
 
+/// A full standard output is a failure of every command.
+///
 /// Guarantee: heap/messages
 #[test]
-fn a_standard_output_that_is_full_is_a_failure_of_every_command() {
+fn full_standard_output_fails_every_command() {
     let scratch = with_two_entries();
     let commands: [&[&str]; 6] = [
         &["--help"],
@@ -27,9 +29,11 @@ fn a_standard_output_that_is_full_is_a_failure_of_every_command() {
     }
 }
 
+/// A full or closed standard error does not change what a command does.
+///
 /// Guarantee: keeper/clients
 #[test]
-fn a_standard_error_that_is_full_or_closed_changes_nothing_of_what_a_command_does() {
+fn full_standard_error_changes_no_command() {
     let scratch = with_two_entries();
     let (full_copy, closed_copy) = (scratch.home().join("one"), scratch.home().join("two"));
     let full = || Stdio::from(OpenOptions::new().write(true).open("/dev/full").unwrap());

@@ -69,8 +69,9 @@ fn a_removed_heap_comes_back_from_its_snapshot() {
     assert_both_entries(&scratch);
 }
 
+/// An import through a pipe creates the same heap, and a broken stream creates none.
 #[test]
-fn a_stream_through_a_pipe_makes_the_same_heap_and_a_broken_one_makes_none() {
+fn import_from_a_pipe_is_equal_or_nothing() {
     let scratch = with_two_entries();
     let file = scratch.files().join("book.holdfast");
     let path = file.to_str().unwrap();
@@ -95,9 +96,11 @@ fn a_stream_through_a_pipe_makes_the_same_heap_and_a_broken_one_makes_none() {
     assert_fails(&scratch, &["show", "second"], 3, &[]);
 }
 
+/// An export that is killed leaves no file under its final name.
+///
 /// Guarantee: heap/messages
 #[test]
-fn an_export_that_is_killed_leaves_no_file_under_its_name() {
+fn killed_export_leaves_no_named_file() {
     let scratch = with_two_entries();
     let file = scratch.files().join("book.holdfast");
     // The kernel kills whoever writes more than a block to a file.
@@ -112,8 +115,9 @@ fn an_export_that_is_killed_leaves_no_file_under_its_name() {
     succeed(&mut heap(&scratch, &["import", file.to_str().unwrap(), "second"]));
 }
 
+/// A heap that cannot be written does not keep the others from a checkpoint.
 #[test]
-fn one_heap_that_cannot_be_written_does_not_keep_the_others_from_a_checkpoint() {
+fn one_failed_checkpoint_does_not_stop_the_others() {
     let scratch = with_two_entries();
     let told = assert_fails(&scratch, &["checkpoint", "bok", "book"], 3, &["near names: book"]);
     assert!(told.out.starts_with("book: "), "{}", told.out);
@@ -166,8 +170,9 @@ fn statistics_add_up_to_the_size_of_the_heap() {
     assert_fails(&scratch, &["stats", "bok"], 3, &["book"]);
 }
 
+/// The map has a cell for every chunk and no colours outside a terminal.
 #[test]
-fn a_map_has_a_cell_for_every_chunk_and_no_colours_outside_a_terminal() {
+fn map_shows_every_chunk_without_stray_colours() {
     let scratch = with_two_entries();
     let map = succeed(&mut heap(&scratch, &["map", "book"]));
     let row = map.lines().next().unwrap().split_once("  ").unwrap().1.trim_start_matches(' ');
@@ -206,8 +211,9 @@ fn a_damaged_image_is_salvaged_under_a_new_name() {
     assert_both_entries(&scratch);
 }
 
+/// A truncated file is salvaged, and the report names the lost objects.
 #[test]
-fn a_file_that_was_cut_off_is_salvaged_with_a_word_about_the_objects_that_are_lost() {
+fn truncated_file_is_salvaged_with_its_losses() {
     let scratch = with_two_entries();
     let bytes = fs::read(scratch.base("book")).unwrap();
     // The tables are there, the first slab is not.
@@ -217,9 +223,11 @@ fn a_file_that_was_cut_off_is_salvaged_with_a_word_about_the_objects_that_are_lo
     assert!(told.out.contains("missing from offset 0x20000") && told.out.contains("LOST"), "{}", told.out);
 }
 
+/// Salvage makes nothing of tables that contradict themselves or of a file that is no heap.
+///
 /// Guarantee: heap/salvage
 #[test]
-fn nothing_is_made_of_tables_that_contradict_themselves_or_of_a_file_that_is_no_heap() {
+fn salvage_refuses_contradictory_and_foreign_files() {
     let scratch = with_two_entries();
     let path = scratch.image("book");
     let image = path.to_str().unwrap();

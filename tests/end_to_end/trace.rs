@@ -35,9 +35,11 @@ pub(crate) fn backends(scratch: &Scratch) -> Vec<&'static str> {
     found
 }
 
+/// The traced program has the standard streams, and its exit code is that of the command.
+///
 /// Guarantee: trace/unharmed
 #[test]
-fn the_traced_program_has_the_streams_and_its_exit_code_is_that_of_the_command() {
+fn traced_program_has_its_streams_and_exit_code() {
     let scratch = scratch();
     for backend in backends(&scratch) {
         let mut command =
@@ -67,9 +69,11 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// An interrupt from the terminal ends the program, and the report is still printed.
+///
 /// Guarantee: trace/unharmed
 #[test]
-fn an_interrupt_of_the_terminal_ends_the_program_and_the_report_still_comes() {
+fn interrupt_ends_the_program_and_still_reports() {
     use std::os::unix::process::CommandExt;
     let scratch = scratch();
     for backend in backends(&scratch) {
@@ -111,9 +115,12 @@ fn who_ends_the_tracer_lets_the_program_go_on() {
     }
 }
 
+/// The report of a recording equals that of the run; a damaged recording is reported as far as it
+/// is valid.
+///
 /// Guarantee: trace/unharmed
 #[test]
-fn a_recording_is_reported_as_the_run_was_and_a_damaged_one_as_far_as_it_is_good() {
+fn recording_report_equals_the_live_report() {
     let scratch = scratch();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("run.trace");
@@ -192,9 +199,11 @@ fn a_recording_on_a_full_disk_says_what_is_missing() {
     }
 }
 
+/// A recording that reaches `ulimit -f` says what is missing.
+///
 /// Guarantee: trace/full-disk
 #[test]
-fn a_recording_that_reaches_ulimit_f_says_what_is_missing() {
+fn recording_cut_by_ulimit_says_what_is_missing() {
     let scratch = scratch();
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("limited.trace");
@@ -214,10 +223,12 @@ fn a_recording_that_reaches_ulimit_f_says_what_is_missing() {
     }
 }
 
+/// The recording of a killed tracer says that it cannot know what is missing.
+///
 /// Guarantee: trace/cut
 /// Guarantee: trace/killed-tracer
 #[test]
-fn a_recording_of_a_killed_tracer_says_that_it_cannot_know() {
+fn recording_of_a_killed_tracer_admits_gaps() {
     let scratch = scratch();
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("killed.trace");
@@ -263,9 +274,12 @@ fn a_part_of_a_recording_has_that_part_of_the_calls() {
     assert!(most > 2_500, "{most}");
 }
 
+/// If the recording cannot start, the program does not run; a report that does not fit is reported
+/// after it.
+///
 /// Guarantee: trace/unharmed
 #[test]
-fn a_recording_that_cannot_be_begun_stops_the_program_and_a_report_that_does_not_fit_is_told_after_it() {
+fn unwritable_recording_stops_the_program() {
     let scratch = scratch();
     let told = tell(&mut run(&scratch, "ptrace", &["-o", "/dev/full", "--", "echo", "hello"]));
     assert!(told.status == 125 && told.out.is_empty() && told.err.contains("No space"), "{}", told.err);
@@ -275,9 +289,11 @@ fn a_recording_that_cannot_be_begun_stops_the_program_and_a_report_that_does_not
     assert!(told.err.contains("cannot write /dev/full"), "{}", told.err);
 }
 
+/// A user without BPF rights traces by ptrace with a note, unless BPF was requested.
+///
 /// Guarantee: trace/no-privilege
 #[test]
-fn who_may_not_use_bpf_traces_by_ptrace_and_is_told_so_unless_it_was_asked_for() {
+fn unprivileged_trace_falls_back_to_ptrace() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
@@ -311,8 +327,9 @@ fn who_may_not_use_bpf_traces_by_ptrace_and_is_told_so_unless_it_was_asked_for()
     assert!(by_bpf.status == 125 && by_bpf.err.contains("--backend ptrace"), "{}", by_bpf.err);
 }
 
+/// Each reason why a process cannot be attached to has its own exit code.
 #[test]
-fn processes_that_cannot_be_attached_to_are_told_by_exit_code() {
+fn failed_attach_has_its_own_exit_code() {
     let scratch = scratch();
     let attach =
         |process: &str| tell(&mut trace(&scratch, &["attach", "--backend", "ptrace", "-p", process]));

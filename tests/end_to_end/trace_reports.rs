@@ -22,9 +22,11 @@ fn recorded(scratch: &Scratch, place: &Path, name: &str, work: &str) -> PathBuf 
 
 const WORK: &str = "cat /etc/passwd >/dev/null; sleep 0.05; ls / >/dev/null";
 
+/// A recording is written in every form, and all forms show the same data.
+///
 /// Guarantee: trace/forms
 #[test]
-fn a_recording_is_written_in_every_form_and_all_say_the_same() {
+fn all_report_forms_show_the_same_data() {
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
     let file = recorded(&scratch, place.path(), "run.trace", WORK);
     let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
@@ -50,9 +52,11 @@ fn a_recording_is_written_in_every_form_and_all_say_the_same() {
     assert_eq!(succeed(&mut trace(&scratch, &["report", &at("json")])), tables);
 }
 
+/// A report that does not fit leaves the old file, and files of other programs are refused.
+///
 /// Guarantee: trace/whole-files
 #[test]
-fn a_report_that_does_not_fit_leaves_the_old_file_and_files_of_others_are_refused() {
+fn failed_report_keeps_the_old_file() {
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
     let file = recorded(&scratch, place.path(), "run.trace", "true");
     let path = file.to_str().unwrap();
@@ -84,9 +88,11 @@ fn a_report_that_does_not_fit_leaves_the_old_file_and_files_of_others_are_refuse
     }
 }
 
+/// A report to standard output is appended and replaces nothing.
+///
 /// Guarantee: trace/whole-files
 #[test]
-fn a_form_for_standard_output_goes_behind_what_is_there_and_replaces_nothing() {
+fn report_to_standard_output_appends() {
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
     let file = recorded(&scratch, place.path(), "run.trace", "true");
     let log = place.path().join("log");
@@ -115,9 +121,11 @@ fn a_form_for_standard_output_goes_behind_what_is_there_and_replaces_nothing() {
     }
 }
 
+/// A reader that closes the pipe is no failure of any report form or of the traced program.
+///
 /// Guarantee: trace/whole-files
 #[test]
-fn a_reader_that_went_away_is_no_failure_of_any_form_nor_of_the_traced_program() {
+fn closed_reader_is_no_failure_of_a_report() {
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
     // So much that no form is written at once.
     let file = recorded(
@@ -145,8 +153,9 @@ fn a_reader_that_went_away_is_no_failure_of_any_form_nor_of_the_traced_program()
     }
 }
 
+/// A diff finds calls that only one of two runs makes.
 #[test]
-fn calls_that_one_run_makes_and_another_does_not_are_found_by_diff() {
+fn diff_finds_calls_of_one_run_only() {
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
     let one = recorded(&scratch, place.path(), "one.trace", "true");
     let two = recorded(&scratch, place.path(), "two.trace", "ls / >/dev/null");
@@ -166,9 +175,11 @@ fn calls_that_one_run_makes_and_another_does_not_are_found_by_diff() {
     assert!(told.status == 3 && told.err.contains("no recording"), "{}", told.err);
 }
 
+/// Reports summed up with other options are neither shown under the requested options nor compared.
+///
 /// Guarantee: trace/same-rules
 #[test]
-fn reports_that_were_summed_up_otherwise_are_neither_shown_as_asked_for_nor_compared() {
+fn differently_summed_reports_are_not_compared() {
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
     let recording = recorded(&scratch, place.path(), "run.trace", "true");
     let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
@@ -195,9 +206,11 @@ fn reports_that_were_summed_up_otherwise_are_neither_shown_as_asked_for_nor_comp
     }
 }
 
+/// A matrix runs a program on each platform in turns and leaves no files.
+///
 /// Guarantee: trace/matrix
 #[test]
-fn a_matrix_runs_a_program_on_each_platform_in_turns_and_leaves_nothing() {
+fn matrix_runs_in_turns_and_leaves_nothing() {
     let (scratch, one, two) =
         (scratch(), tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
     let on = format!("disk={},memory={}", one.path().display(), two.path().display());
@@ -242,9 +255,11 @@ fn a_matrix_runs_a_program_on_each_platform_in_turns_and_leaves_nothing() {
     assert!(wrong.status == 2 && wrong.err.contains("ext4=loop"), "{}", wrong.err);
 }
 
+/// Logs of the real strace are read line by line and compared with a measurement.
+///
 /// Guarantee: trace/strace-logs
 #[test]
-fn logs_of_the_real_strace_are_read_line_by_line_and_set_beside_what_was_measured() {
+fn real_strace_log_is_imported_line_by_line() {
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
     let measured = recorded(&scratch, place.path(), "run.trace", WORK);
     let log = place.path().join("log");

@@ -109,9 +109,11 @@ fn kernel(row: &Value, name: &str) -> u64 {
     calls.map(|row| row["calls"].as_u64().unwrap()).sum()
 }
 
+/// A value in a file crosses the sandbox boundary three times, and a value in a heap never.
+///
 /// Guarantee: trace/crossings
 #[test]
-fn values_in_files_cross_three_times_each_and_values_in_a_heap_never() {
+fn heap_values_cross_never_file_values_thrice() {
     let scratch = scratch();
     let (files, heap) = (written(&scratch, "files.wat", IN_FILES), written(&scratch, "heap.wat", IN_HEAP));
     let (files, heap) = (files.to_str().unwrap(), heap.to_str().unwrap());
@@ -147,9 +149,11 @@ fn values_in_files_cross_three_times_each_and_values_in_a_heap_never() {
     }
 }
 
+/// A recording keeps the crossings, and two recordings can be compared.
+///
 /// Guarantee: trace/crossings
 #[test]
-fn a_recording_keeps_what_crosses_and_two_are_set_beside_each_other() {
+fn recorded_crossings_can_be_compared() {
     let scratch = scratch();
     let (files, heap) = (written(&scratch, "files.wat", IN_FILES), written(&scratch, "heap.wat", IN_HEAP));
     let granted = format!("{}::/data", scratch.files().display());
@@ -201,9 +205,11 @@ fn a_recording_keeps_what_crosses_and_two_are_set_beside_each_other() {
     );
 }
 
+/// System calls of a native program are listed by the layer that allowed them.
+///
 /// Guarantee: trace/crossings
 #[test]
-fn a_native_programs_system_calls_are_told_by_who_let_them_through() {
+fn native_calls_show_which_layer_allowed_them() {
     let scratch = scratch();
     let file = written(&scratch, "a file", "its text\n");
     let (directory, file) = (scratch.files(), file.to_str().unwrap().to_owned());
@@ -251,9 +257,11 @@ fn a_host_makes_calls() {
     applet.close().unwrap();
 }
 
+/// Requests that an applet serves are counted one by one.
+///
 /// Guarantee: trace/crossings
 #[test]
-fn requests_that_an_applet_serves_are_counted_one_by_one() {
+fn served_requests_are_counted_one_by_one() {
     let scratch = scratch();
     let this = std::env::current_exe().unwrap();
     let host = [this.to_str().unwrap(), "trace_sandbox::a_host_makes_calls", "--exact", "--test-threads=1"];
@@ -299,9 +307,11 @@ fn requests_that_an_applet_serves_are_counted_one_by_one() {
     }
 }
 
+/// A killed host leaves what it had recorded, and the rest is reported as missing.
+///
 /// Guarantee: trace/crossings-damage
 #[test]
-fn a_host_that_is_killed_leaves_what_it_had_recorded_and_the_rest_is_said_to_be_missing() {
+fn killed_host_leaves_its_partial_record() {
     let scratch = scratch();
     let applet = written(&scratch, "without_end.wat", WITHOUT_END);
     let (number, json) = (scratch.files().join("number"), scratch.files().join("report.json"));
@@ -326,9 +336,11 @@ fn a_host_that_is_killed_leaves_what_it_had_recorded_and_the_rest_is_said_to_be_
     assert!(crossings > 5_000, "{crossings}");
 }
 
+/// A host with a file-size limit keeps no record and continues, and the view says why.
+///
 /// Guarantee: trace/crossings-forgery
 #[test]
-fn a_host_whose_files_are_limited_keeps_no_record_and_works_on_and_the_view_says_why() {
+fn host_with_a_file_limit_keeps_no_record() {
     let scratch = scratch();
     let applet =
         written(&scratch, "ends.wat", r#"(module (memory (export "memory") 1) (func (export "_start")))"#);
@@ -347,9 +359,11 @@ fn a_host_whose_files_are_limited_keeps_no_record_and_works_on_and_the_view_says
     assert!(limited.contains("the size of its files is limited (`ulimit -f`)"), "{limited}");
 }
 
+/// An applet learns nothing of the record, and a named file is never used as the record.
+///
 /// Guarantee: trace/crossings-forgery
 #[test]
-fn no_applet_is_told_of_the_record_and_a_file_with_a_name_is_never_taken_for_it() {
+fn applet_never_sees_the_record_of_crossings() {
     let scratch = scratch();
     let program = program(&scratch);
     let told = succeed(&mut traced(&scratch, "ptrace", &[], &[&program, "run", "/usr/bin/env"]));

@@ -83,9 +83,11 @@ fn calls(screen: &str) -> u64 {
     number.replace(',', "").parse().expect("a number")
 }
 
+/// A trace is watched on a terminal, which is restored after an interrupt.
+///
 /// Guarantee: trace/watch
 #[test]
-fn a_trace_is_watched_on_a_terminal_which_is_as_it_was_after_an_interrupt() {
+fn interrupted_watch_restores_the_terminal() {
     let scratch = scratch();
     for backend in backends(&scratch) {
         // The shell between the terminal and the command stays, to say what became of both.

@@ -302,11 +302,13 @@ fn mutate(scene: &Scene, kind: Kind, file: &mut Sketch, random: &mut StdRng) -> 
     choice < 2
 }
 
+/// Flipped, zeroed, stale and swapped pages are found or harmless and never cause a panic.
+///
 /// Guarantee: heap/damaged-headers
 /// Guarantee: heap/damaged-journal
 /// Guarantee: heap/hostile-content
 #[test]
-fn flipped_zeroed_stale_and_swapped_pages_are_found_or_harmless_and_never_a_panic() {
+fn damaged_pages_are_found_or_harmless() {
     let mut trials = Trials::of("H9", "random damage", MUTATIONS);
     let scenes = [Scene::new(true), Scene::new(false)];
     let (mut refused, mut opened) = (0_u64, 0_u64);
@@ -372,11 +374,13 @@ fn look_at_heap(bytes: &[u8]) {
     }
 }
 
+/// Damage to a redo log is found, and a damaged log changes nothing.
+///
 /// Guarantee: heap/damaged-headers
 /// Guarantee: heap/damaged-journal
 /// Guarantee: heap/hostile-content
 #[test]
-fn damage_to_a_redo_log_is_found_and_a_damaged_one_changes_nothing() {
+fn damaged_redo_log_changes_nothing() {
     let mut trials = Trials::of_all("H9", "every bit of what describes a publication");
     let scene = Scene::new(false);
     let names = scene.home.names();

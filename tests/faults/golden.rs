@@ -40,10 +40,12 @@ fn expected(names: &[&str]) -> Vec<(String, u64)> {
     names.iter().map(|name| ((*name).to_owned(), 24)).collect()
 }
 
+/// Files of every version so far open and have their contents.
+///
 /// Guarantee: heap/old-formats
 /// Guarantee: sqlite/old-versions
 #[test]
-fn files_of_every_version_so_far_open_and_say_what_they_said() {
+fn files_of_every_version_still_open() {
     let mut trials = Trials::of_all("H12", "golden files");
     let home = Home::new();
     let names = home.names();
@@ -81,10 +83,12 @@ fn files_of_every_version_so_far_open_and_say_what_they_said() {
     assert_eq!(bytes[1 << 19..][..8], *b"by redo\0", "the publication was not finished");
 }
 
+/// A file of a newer version is refused by its version and not changed.
+///
 /// Guarantee: heap/old-formats
 /// Guarantee: sqlite/old-versions
 #[test]
-fn a_file_of_a_newer_version_is_refused_by_its_version_and_left_as_it_was() {
+fn newer_version_is_refused_and_left_unchanged() {
     let mut trials = Trials::of_all("H12", "newer versions");
     for (text, file) in [(IMAGE, Home::image as fn(&Home) -> _), (BASE, Home::base), (JOURNAL, Home::journal)]
     {

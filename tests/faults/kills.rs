@@ -27,9 +27,11 @@ const READY: usize = 0;
 const ENTERED: usize = 1;
 const COMMITTED: usize = 2;
 
+/// A writer killed at any moment leaves every acknowledged entry and at most one more.
+///
 /// Guarantee: heap/kill-any-instruction
 #[test]
-fn a_writer_killed_at_any_moment_leaves_every_acknowledged_entry_and_at_most_one_more() {
+fn killed_writer_keeps_every_acknowledged_entry() {
     run("kills");
 }
 

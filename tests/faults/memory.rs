@@ -65,15 +65,19 @@ unsafe impl GlobalAlloc for Failing {
     }
 }
 
+/// No failed allocation loses a commit, and a large one is an error.
+///
 /// Guarantee: heap/no-false-acknowledgement
 #[test]
-fn no_allocation_that_fails_loses_a_commit_and_a_large_one_is_an_error() {
+fn failed_allocation_loses_no_commit() {
     run("out of memory");
 }
 
+/// No limit on the address space loses a commit or ends the process with a signal.
+///
 /// Guarantee: heap/no-false-acknowledgement
 #[test]
-fn no_amount_of_address_space_loses_a_commit_or_ends_in_a_signal() {
+fn address_space_limit_loses_no_commit() {
     run("address space");
 }
 

@@ -25,9 +25,11 @@ const WAITING: usize = 2;
 const DONE: usize = 3;
 const INHERITED: usize = 4;
 
+/// Of simultaneous openers, only one at a time writes, whatever the lock file contains.
+///
 /// Guarantee: heap/readers-and-writers
 #[test]
-fn of_openers_at_the_same_moment_one_at_a_time_writes_whatever_the_lock_file_says() {
+fn concurrent_openers_write_one_at_a_time() {
     run("openers");
 }
 

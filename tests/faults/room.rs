@@ -46,10 +46,12 @@ fn twenty_heaps_fit_into_a_pool_for_four() {
     in_own_mounts("twenty heaps");
 }
 
+/// A process killed while it allocates and evicts loses nothing.
+///
 /// Guarantee: heap/room
 /// Guarantee: keeper/eviction
 #[test]
-fn an_allocator_that_is_killed_while_it_evicts_loses_nothing() {
+fn kill_during_eviction_loses_nothing() {
     in_own_mounts("room");
 }
 

@@ -52,11 +52,13 @@ const KINDS: [FileKind; 8] = [
     FileKind::Plain,
 ];
 
+/// Absurd values behind valid checksums are refused or shown.
+///
 /// Guarantee: heap/hostile-content
 /// Guarantee: heap/damaged-headers
 /// Guarantee: heap/damaged-journal
 #[test]
-fn absurd_values_behind_right_sums_are_refused_or_shown() {
+fn absurd_values_with_valid_sums_do_no_harm() {
     run("sealed");
 }
 

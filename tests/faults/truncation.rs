@@ -24,17 +24,21 @@ const READY: usize = 0;
 const COMMITTED: usize = 1;
 const CUT: usize = 2;
 
+/// An image truncated by another process is a typed error, and the last commit is there.
+///
 /// Guarantee: heap/no-false-acknowledgement
 /// Guarantee: heap/no-sigbus
 #[test]
-fn an_image_truncated_by_another_process_is_a_typed_error_and_the_last_commit_is_there() {
+fn truncated_image_is_an_error_and_keeps_commits() {
     run("truncation");
 }
 
+/// A disk that fills up is a typed error; no commit is lost or falsely acknowledged.
+///
 /// Guarantee: heap/no-false-acknowledgement
 /// Guarantee: heap/no-sigbus
 #[test]
-fn a_disk_that_fills_up_is_a_typed_error_and_no_commit_is_lost_or_falsely_acknowledged() {
+fn full_disk_is_an_error_and_loses_no_commit() {
     let allowed = Command::new("unshare").args(["-Urm", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
     if !allowed.as_ref().is_ok_and(|output| output.status.success()) {
         println!("not run: this system forbids mounting a tmpfs in a user name space ({allowed:?})");

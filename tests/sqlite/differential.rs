@@ -159,9 +159,11 @@ fn content(connection: &Connection) -> Vec<(String, Vec<Vec<Value>>)> {
     names.into_iter().map(|name| (name.clone(), rows(&name))).collect()
 }
 
+/// Random statements give the same results as over the Unix VFS and in memory.
+///
 /// Guarantee: sqlite/same-results
 #[test]
-fn random_statements_come_to_the_same_as_over_the_vfs_of_unix_and_in_memory() {
+fn random_statements_match_unix_vfs_and_memory() {
     let mut trials = Trials::of("S5", "random statements, 1000 for each seed", SEEDS);
     while let Some(trial) = trials.next() {
         let ground = Ground::new();

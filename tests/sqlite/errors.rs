@@ -106,38 +106,50 @@ fn every_call(row: &'static str, what: &'static str, (parameters, fault): (&str,
     }
 }
 
+/// A process that dies in any system call leaves the state before or after.
+///
 /// Guarantee: sqlite/killed-writer
 #[test]
-fn a_process_that_dies_in_any_call_leaves_the_state_before_or_after() {
+fn death_in_any_call_leaves_before_or_after() {
     every_call("S1", "death in each call", (PARAMETERS, "death"));
 }
 
+/// An error in any system call loses nothing that was acknowledged.
+///
 /// Guarantee: sqlite/disk-errors
 #[test]
-fn an_error_in_any_call_loses_nothing_that_was_acknowledged() {
+fn error_in_any_call_loses_no_acknowledged_data() {
     every_call("S2", "an error in each call", (PARAMETERS, "error"));
 }
 
+/// A disk that is full from any system call on loses nothing that was acknowledged.
+///
 /// Guarantee: sqlite/disk-errors
 #[test]
-fn a_disk_that_is_full_from_any_call_on_loses_nothing_that_was_acknowledged() {
+fn full_disk_from_any_call_loses_nothing() {
     every_call("S2", "a full disk from each call on", (PARAMETERS, "full"));
 }
 
+/// A disk that fails every operation from any system call on loses nothing that was acknowledged.
+///
 /// Guarantee: sqlite/disk-errors
 #[test]
-fn a_disk_on_which_nothing_works_from_any_call_on_loses_nothing_that_was_acknowledged() {
+fn dead_disk_from_any_call_loses_nothing() {
     every_call("S2", "no call works from each call on", (MOVING, "broken"));
 }
 
+/// A process that dies while switching to WAL and back leaves the state before or after.
+///
 /// Guarantee: sqlite/killed-writer
 #[test]
-fn a_process_that_dies_in_any_call_on_the_way_to_wal_and_back_leaves_the_state_before_or_after() {
+fn death_while_switching_wal_is_atomic() {
     every_call("S1", "death in each call, WAL and release", (MOVING, "death"));
 }
 
+/// An error while switching to WAL and back loses nothing that was acknowledged.
+///
 /// Guarantee: sqlite/killed-writer
 #[test]
-fn an_error_in_any_call_on_the_way_to_wal_and_back_loses_nothing_that_was_acknowledged() {
+fn error_while_switching_wal_loses_nothing() {
     every_call("S2", "an error in each call, WAL and release", (MOVING, "error"));
 }

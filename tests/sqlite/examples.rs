@@ -93,9 +93,11 @@ fn the_example_in_c_keeps_its_rows() {
     });
 }
 
+/// The C example with the VFS linked in keeps its rows.
+///
 /// Guarantee: sqlite/languages
 #[test]
-fn the_example_in_c_with_the_vfs_linked_into_it_keeps_its_rows() {
+fn c_example_with_linked_vfs_keeps_its_rows() {
     let archive = engine::extension().unwrap().with_file_name("libholdfast_sqlite.a");
     if !is_there("cc") || !Path::new("/usr/include/sqlite3.h").exists() || !archive.is_file() {
         return println!(

@@ -37,9 +37,11 @@ pub(crate) fn hold(path: &Path, how: &str) {
     }
 }
 
+/// A killed holder of any lock keeps no other process out and leaves no partial change.
+///
 /// Guarantee: sqlite/killed-holder
 #[test]
-fn a_killed_holder_of_any_lock_keeps_nobody_out_and_leaves_nothing_half_done() {
+fn killed_lock_holder_blocks_no_other() {
     let mut trials = Trials::of("S7", "holders are killed", KILLS);
     while let Some(trial) = trials.next() {
         for how in ["reader", "writer", "spilled", "exclusive"] {

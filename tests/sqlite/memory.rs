@@ -94,9 +94,11 @@ pub(crate) fn starve(folder: &Path, first: i64) {
     say(&format!("tried {tried}"));
 }
 
+/// Memory that runs out at any allocation loses nothing that was acknowledged.
+///
 /// Guarantee: sqlite/memory-errors
 #[test]
-fn memory_that_runs_out_at_any_allocation_loses_nothing_that_was_acknowledged() {
+fn exhausted_memory_loses_no_acknowledged_data() {
     let mut trials = Trials::of("S3", "memory runs out, in strides of 40 allocations", CASES);
     let mut first = 1;
     while trials.next().is_some() {

@@ -200,10 +200,13 @@ pub(crate) fn drive() {
     }
 }
 
+/// Commits at level power survive moving, removing or replacing the log, the database or their
+/// folder.
+///
 /// Guarantee: sqlite/level-power
 /// Guarantee: sqlite/log-removed
 #[test]
-fn commits_at_level_power_survive_what_is_done_to_names() {
+fn power_commits_survive_name_changes() {
     match lacking() {
         Some(lacking) => println!("not run: {lacking}"),
         None => Ground::new().drive(&["unshare", "-m", "--"], &["names"]),

@@ -72,9 +72,11 @@ pub(crate) fn drive() {
     }
 }
 
+/// After a power cut, every commit at level power is there, on ext4 and XFS.
+///
 /// Guarantee: sqlite/level-power
 #[test]
-fn after_a_power_cut_every_commit_at_level_power_is_there_on_ext4_and_xfs() {
+fn power_commits_survive_a_power_cut() {
     match lacking() {
         Some(lacking) => println!("not run: {lacking}"),
         None => Ground::new().drive(&["unshare", "-m", "--"], &["cuts"]),

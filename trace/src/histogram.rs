@@ -125,9 +125,11 @@ mod tests {
         latency
     }
 
+    /// Percentiles are within one percent of the exact value, and the longest call is exact.
+    ///
     /// Guarantee: trace/percentiles
     #[test]
-    fn percentiles_are_within_one_percent_and_the_longest_call_is_exact() {
+    fn percentiles_within_one_percent_and_exact_maximum() {
         let latency = of(&(1..=100_000).map(|index| index * 1_001).collect::<Vec<_>>());
         for (part, truth) in [(0.5, 50_050_000.0), (0.9, 90_090_000.0), (0.99, 99_099_000.0)] {
             let off = (latency.at_ns(part) as f64 - truth).abs() / truth;
@@ -138,8 +140,9 @@ mod tests {
         assert_eq!(Latency::default().at_ns(0.5), 0);
     }
 
+    /// The histogram counts the longest and the shortest time that its type can hold.
     #[test]
-    fn the_longest_and_the_shortest_time_there_is_are_counted() {
+    fn extreme_times_are_counted() {
         let latency = of(&[0, 1, u64::MAX]);
         assert_eq!(latency.calls(), 3);
         let bars = latency.bars();

@@ -143,8 +143,10 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    /// A path belongs to the innermost file system, and of several at one mount point to the last
+    /// mounted.
     #[test]
-    fn a_path_is_on_the_innermost_file_system_that_is_mounted_last() {
+    fn path_is_on_innermost_last_mounted_file_system() {
         let mounts = b"22 1 0:20 / / rw - ext4 /dev/root rw\n\
             23 22 0:21 / /tmp rw shared:1 master:2 - tmpfs tmpfs rw\n\
             24 22 0:22 / /tmp rw - xfs /dev/with\\040space rw\n\

@@ -130,8 +130,10 @@ mod tests {
         }
     }
 
+    /// A program is looked up as in a shell; a missing program and one without execute permission
+    /// are different errors.
     #[test]
-    fn a_program_is_found_as_a_shell_finds_it_and_its_lack_is_told_apart_from_its_mode() {
+    fn program_lookup_tells_missing_from_not_executable() {
         let home = tempfile::tempdir().unwrap();
         let (first, second) = (home.path().join("first"), home.path().join("second"));
         for directory in [&first, &second] {

@@ -72,16 +72,19 @@ mod tests {
         assert!((0..6).all(|few| median_ranks(few).is_none()));
     }
 
+    /// For many values, the approximate ranks are close to the ranks found by counting.
     #[test]
-    fn many_values_have_nearly_the_ranks_that_counting_would_give() {
+    fn approximate_ranks_are_close_to_counted_ones() {
         let (low, high) = median_ranks(1001).unwrap();
         let (counted, _) = median_ranks(1000).unwrap();
         assert!(low.abs_diff(counted) <= 2 && low + high == 1000, "{low} {high} {counted}");
     }
 
+    /// The confidence interval of a median contains the true median in 95 percent of cases.
+    ///
     /// Guarantee: trace/percentiles
     #[test]
-    fn the_interval_of_a_median_holds_the_truth_19_times_of_20() {
+    fn median_interval_covers_95_percent() {
         let mut state = 7_u64;
         let mut random = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -98,8 +101,9 @@ mod tests {
         assert!(holds >= 1900, "{holds} of 2000");
     }
 
+    /// Two medians are reported as different only if their confidence intervals do not overlap.
     #[test]
-    fn medians_differ_only_when_their_intervals_do_not_touch() {
+    fn medians_differ_only_with_disjoint_intervals() {
         let of = |from: u32| Median::of(&(from..from + 10).map(f64::from).collect::<Vec<_>>()).unwrap();
         assert_eq!(of(0).differs_from(&of(20)), Some(true));
         assert_eq!(of(0).differs_from(&of(3)), Some(false));

@@ -12,9 +12,11 @@ use std::path::Path;
 
 use clang::{Compiled, compile};
 
+/// The build succeeds without clang and fails if clang reports an error.
+///
 /// Guarantee: trace/no-privilege
 #[test]
-fn a_build_goes_on_without_clang_and_ends_at_what_clang_refuses() {
+fn build_needs_no_clang_but_stops_at_its_errors() {
     let place = tempfile::tempdir().expect("a place");
     let [source, object] = ["program.c", "program.o"].map(|name| place.path().join(name));
     let with = |clang: &str, text: &str| {

@@ -5,9 +5,11 @@
 use holdfast_trace::{About, BackendKind, Event, Recorder, Recording, RecordingError, Settings, Target};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
+/// A recording on a full disk keeps what was written and reports what is missing.
+///
 /// Guarantee: trace/full-disk
 #[test]
-fn a_recording_on_a_full_disk_keeps_what_was_written_and_says_what_is_missing() {
+fn full_disk_keeps_written_part_and_reports_rest() {
     const LIMIT_BYTES: u64 = 64 << 10;
     const EVENTS: u64 = 400_000;
     let directory = tempfile::tempdir().unwrap();

@@ -91,9 +91,11 @@ fn a_call_takes_a_few_bytes() {
     assert_eq!(read(&path).0.len(), 100_000);
 }
 
+/// A recording cut at any byte is read up to the cut.
+///
 /// Guarantee: trace/cut
 #[test]
-fn a_recording_that_is_cut_anywhere_is_read_up_to_the_cut() {
+fn cut_recording_is_read_up_to_the_cut() {
     let (_directory, path) = place();
     let whole = events();
     // Several frames: an event that comes a second later has the ones before it written.
@@ -132,9 +134,11 @@ fn a_recording_that_is_cut_anywhere_is_read_up_to_the_cut() {
     assert!(lengths.len() > 5, "{lengths:?}");
 }
 
+/// A recording with any changed byte never yields an event that was not recorded.
+///
 /// Guarantee: trace/damage
 #[test]
-fn a_recording_with_any_byte_changed_gives_only_events_that_were_recorded() {
+fn changed_byte_never_invents_events() {
     let (_directory, path) = place();
     write(&path, &events());
     let bytes = std::fs::read(&path).unwrap();
@@ -155,9 +159,11 @@ fn a_recording_with_any_byte_changed_gives_only_events_that_were_recorded() {
     }
 }
 
+/// A file that is no recording, or that a newer version wrote, is refused by name.
+///
 /// Guarantee: trace/versions
 #[test]
-fn what_is_no_recording_or_a_later_one_is_refused_by_name() {
+fn foreign_or_newer_file_is_refused() {
     let (_directory, path) = place();
     let refused = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();

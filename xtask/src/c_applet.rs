@@ -175,8 +175,9 @@ fn clang() -> Result<Command> {
 mod tests {
     use super::*;
 
+    /// A C applet consists of its C files and the libraries that it lists.
     #[test]
-    fn an_applet_is_its_c_files_and_the_libraries_that_it_lists() {
+    fn c_applet_is_its_files_and_libraries() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../applets/video");
         let video = CApplet::find("video", &folder).unwrap();
         let names: Vec<_> = video.files.iter().filter_map(|file| file.file_name()?.to_str()).collect();

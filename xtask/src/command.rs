@@ -91,14 +91,16 @@ mod tests {
         command
     }
 
+    /// A bounded command returns its own exit status, or 124 when it takes too long.
     #[test]
-    fn a_bounded_command_has_its_own_status_and_124_when_it_takes_too_long() {
+    fn bounded_command_returns_its_status_or_124() {
         assert_eq!(with_timeout(&shell("exit 7"), 60).status().unwrap().code(), Some(7));
         assert_eq!(with_timeout(&shell("sleep 60"), 1).status().unwrap().code(), Some(124));
     }
 
+    /// An interrupt reaches the children of a bounded command.
     #[test]
-    fn an_interrupt_reaches_the_children_of_a_bounded_command() {
+    fn interrupt_reaches_children_of_bounded_command() {
         // Each child holds the pipe's end; the end of all of them is the end of the output.
         let bounded = with_timeout(&shell("echo begun; sleep 60 & sleep 60"), 60);
         // Whoever started the tests may ignore interrupts, as a shell does for what it puts in the background.

@@ -103,8 +103,9 @@ failures:
 test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
 ";
 
+    /// Test results are added up, and tests that could not run are named.
     #[test]
-    fn results_are_summed_and_tests_that_could_not_run_are_named() {
+    fn test_results_are_summed_and_skips_are_named() {
         let mut reader = Reader::default();
         let shown: Vec<&str> = REPORT.lines().filter(|line| reader.read(line)).collect();
         assert_eq!(

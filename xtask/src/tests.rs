@@ -191,8 +191,9 @@ fn run_tests(command: &Command) -> Result<Outcome> {
 mod unit {
     use super::*;
 
+    /// The path of the runner for test programs may contain blanks.
     #[test]
-    fn the_runner_of_test_programs_may_have_blanks_in_its_path() {
+    fn test_runner_path_may_contain_blanks() {
         let line = runner("/home/a b/\"c\"/holdfast");
         assert!(
             line.starts_with(r#"target.wasm32-wasip1.runner=["/home/a b/\"c\"/holdfast","run","--heap""#),

@@ -275,16 +275,18 @@ mod tests {
         }
     }
 
+    /// Groups are distinct, and groups of neighbouring lengths are adjacent.
     #[test]
-    fn groups_are_told_apart_and_neighbours_in_length_are_neighbours() {
+    fn groups_are_distinct_and_ordered_by_length() {
         assert_eq!(group(false, 0, 0), 0);
         assert_eq!(group(true, INITIALS - 1, 255), GROUPS - 1);
         assert_eq!(group(false, 4, 9), group(false, 4, 8) + 1);
         assert_ne!(group(false, 5, 0), group(false, 4, 63));
     }
 
+    /// Letter sets ignore case and order and fit next to the length.
     #[test]
-    fn letters_ignore_case_and_order_and_fit_beside_the_length() {
+    fn letter_sets_ignore_case_and_order() {
         assert_eq!(letters(b"Stale"), letters(b"LEAST"));
         assert_ne!(letters(b"stale"), letters(b"stalk"));
         assert_eq!(letters(b"abcdefghijklmnopqrstuvwxyz"), WIDE - 1);

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused_with_the_reason() {
+    fn conflicting_options_are_refused_with_a_reason() {
         for (line, reason) in [
             ("", "no TEXT is given"),
             ("--volatile x", "--volatile needs --dict"),

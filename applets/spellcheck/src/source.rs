@@ -246,8 +246,9 @@ mod tests {
         all
     }
 
+    /// A WordNet line gives its first field, with blanks for underscores.
     #[test]
-    fn wordnet_lines_give_their_first_field_with_blanks_for_underscores() {
+    fn wordnet_line_gives_its_first_field() {
         let text = "  1 This software\n  2 \n'tween_decks r 1 0\nabbey n 3\nad_hoc";
         for step in [1, 7, 1000] {
             let expected =
@@ -256,8 +257,9 @@ mod tests {
         }
     }
 
+    /// A word list gives whole lines without carriage returns and skips empty lines.
     #[test]
-    fn lists_give_whole_lines_without_carriage_returns_and_empty_ones() {
+    fn list_gives_whole_nonempty_lines() {
         let text = "A\r\n\nBöhm's\nzoo_zoo\n";
         let expected = [("A", 3), ("Böhm's", 12), ("zoo_zoo", 20)].map(|(word, at)| (word.to_owned(), at));
         assert_eq!(words(text, Format::WordList, 3), expected);
@@ -274,8 +276,9 @@ mod tests {
         }
     }
 
+    /// A line longer than the buffer is no word and does no harm.
     #[test]
-    fn a_line_longer_than_the_buffer_is_no_word_and_does_no_harm() {
+    fn overlong_line_is_no_word() {
         let text = format!("short\n{}\nafter\n", "x".repeat(BUFFER_BYTES + 1000));
         let found: Vec<_> = words(&text, Format::WordList, 100_000).into_iter().map(|word| word.0).collect();
         assert_eq!(found.first().map(String::as_str), Some("short"));

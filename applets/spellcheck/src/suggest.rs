@@ -393,8 +393,9 @@ mod tests {
         assert_ne!(skeleton("edge"), skeleton("adage"));
     }
 
+    /// A suggestion takes over the capitals and the possessive ending of the word.
     #[test]
-    fn a_suggestion_wears_the_capitals_and_the_possessive_of_the_word() {
+    fn suggestion_copies_capitals_and_possessive() {
         for (suggestion, word, dressed_as) in [
             ("the", "Teh", "The"),
             ("the", "TEH", "THE"),

@@ -311,8 +311,9 @@ mod tests {
         );
     }
 
+    /// Invalid bytes separate words and count as characters.
     #[test]
-    fn invalid_bytes_separate_words_and_count_as_characters() {
+    fn invalid_bytes_separate_words() {
         expect(b"one\xFF\xFEtwo \xE2\x82 three", &[("one", 1, 1), ("two", 1, 6), ("three", 1, 13)]);
         expect(b"\xC3", &[]);
         expect(b"ab\xC3", &[("ab", 1, 1)]);
@@ -346,8 +347,9 @@ mod tests {
         }
     }
 
+    /// Folding replaces typographic apostrophes and drops soft hyphens.
     #[test]
-    fn folding_makes_apostrophes_plain_and_drops_soft_hyphens() {
+    fn folding_normalises_apostrophes_and_soft_hyphens() {
         assert_eq!(folded("don’t\u{2010}co\u{AD}operate"), "don't-cooperate");
     }
 }

@@ -42,8 +42,9 @@ fn a_letter_is_reported_as_expected() {
     assert!(said.notes.ends_with(&format!(" words, {lines} unknown, 5 dictionaries\n")), "{}", said.notes);
 }
 
+/// Capitals, possessives and compounds of known words are correct.
 #[test]
-fn capitals_possessives_and_compounds_of_known_words_are_right() {
+fn forms_and_compounds_of_known_words_are_right() {
     let (mut arena, dir) = built(&[("list", "applet\nwell\nknown\nLondon\nmother-in-law\ndon't\nÜber\n")]);
     let right = "Applet APPLET applet's LONDON London’s well-known Well-Known mother-in-law's DON’T ÜBER \
                  version2 x86-well a GPL3 well\u{AD}known-applets";
@@ -54,15 +55,17 @@ fn capitals_possessives_and_compounds_of_known_words_are_right() {
     );
 }
 
+/// The words of a collocation are correct only next to each other.
 #[test]
-fn a_collocation_makes_its_words_right_in_its_company_only() {
+fn collocation_words_are_right_only_together() {
     let (mut arena, dir) = built(&[("list", "in\nthe\n"), ("index.adv", "in_vitro r 1\nen_plein_air r 1\n")]);
     assert_eq!(reported(&mut arena, &dir, "in\n  vitro, En plein air"), [""; 0]);
     assert_eq!(reported(&mut arena, &dir, "in, vitro the plein"), ["vitro", "plein"]);
 }
 
+/// Suggestions prefer likely slips, then the same first letter, then words in more dictionaries.
 #[test]
-fn suggestions_prefer_likely_slips_then_the_first_letter_then_more_dictionaries() {
+fn suggestions_rank_likely_slips_first() {
     let (mut arena, dir) = built(&[
         ("list", "the\ntech\ntea\neh\nuntil\nuntile\nbat\ncat\ncab\nallot\nalto\nseparate\ndesperate\n"),
         ("index.noun", "cab n 1\nalto n 1\ntea n 1\n"),
@@ -82,8 +85,9 @@ fn suggestions_prefer_likely_slips_then_the_first_letter_then_more_dictionaries(
     assert_eq!(reported(&mut arena, &dir, "xyzzyx"), ["xyzzyx"]);
 }
 
+/// A suggestion with another first letter is found if there is no closer one.
 #[test]
-fn a_far_first_letter_is_found_when_nothing_nearer_is_there() {
+fn suggestion_may_differ_in_its_first_letter() {
     let (mut arena, dir) = built(&[("list", "Ångström\nphotograph\n")]);
     assert_eq!(
         reported(&mut arena, &dir, "fotograph Angstrom"),

@@ -46,8 +46,9 @@ fn counts(dir: &TempDir, content: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
+/// A heap built once needs no dictionary and is not written to.
 #[test]
-fn a_heap_that_was_built_once_needs_no_dictionary_and_is_not_written_to() {
+fn built_heap_needs_no_dictionary_and_no_writes() {
     let dir = dictionaries(20_000);
     let mut arena = attach(TestMemory::new(LIMIT_BYTES));
     let built = run(&mut arena, &["--dict", path(dir.path())]);
@@ -63,8 +64,9 @@ fn a_heap_that_was_built_once_needs_no_dictionary_and_is_not_written_to() {
     assert_eq!(detach(arena).bytes(), before.bytes());
 }
 
+/// Every batch is acknowledged with the number of words done so far.
 #[test]
-fn every_batch_is_acknowledged_with_the_words_done_so_far() {
+fn every_batch_is_acknowledged_with_its_progress() {
     let dir = dictionaries(2500);
     let mut arena = attach(TestMemory::new(LIMIT_BYTES));
     let said = run(&mut arena, &["--dict", path(dir.path()), "--ack", "--batch", "1000"]);
@@ -76,8 +78,9 @@ fn every_batch_is_acknowledged_with_the_words_done_so_far() {
     assert_eq!((verified.status, verified.out.as_str()), (Ok(0), "verified 2502\n"));
 }
 
+/// A build killed at any moment keeps what was acknowledged and continues from there.
 #[test]
-fn a_build_that_is_killed_anywhere_keeps_what_was_acknowledged_and_goes_on_from_there() {
+fn killed_build_resumes_from_its_last_batch() {
     let dir = dictionaries(6000);
     let arguments = ["--dict", path(dir.path()), "--ack", "--batch", "300"];
     let everything = counts(&dir, "spellcheck/list 6000\nspellcheck/index.adv 2\n");
@@ -134,8 +137,9 @@ fn spelled(number: u32) -> String {
     number.to_string().bytes().map(|digit| char::from(digit - b'0' + b'a')).collect()
 }
 
+/// The summary matches the tables after changes and kills.
 #[test]
-fn the_summary_follows_the_tables_through_changes_and_kills() {
+fn summary_matches_the_tables_after_kills() {
     let dir = dictionaries(10);
     let lines = |range: std::ops::Range<u32>| range.map(|it| spelled(it) + "\n").collect::<String>();
     let list = dir.path().join("list");
@@ -192,16 +196,18 @@ fn rebuilding_and_forgetting_give_every_byte_back() {
     detach(arena);
 }
 
+/// Without tables and dictionaries, the error says which option to give.
 #[test]
-fn without_tables_and_without_dictionaries_there_is_an_error_that_says_what_to_give() {
+fn missing_tables_and_dictionaries_give_advice() {
     let dir = dictionaries(10);
     let file = text(&dir, "word");
     let error = run(&mut attach(TestMemory::new(LIMIT_BYTES)), &[&file]).status.unwrap_err();
     assert!(error.contains("--dict DIR"), "{error}");
 }
 
+/// An unfinished table is not used as the complete dictionary.
 #[test]
-fn an_unfinished_table_is_not_taken_for_the_whole_dictionary() {
+fn unfinished_table_is_not_used_as_complete() {
     let dir = dictionaries(6000);
     let arguments = ["--dict", path(dir.path()), "--batch", "300"];
     let (memory, _) = Dying::run(TestMemory::new(LIMIT_BYTES), 3000, &arguments).unwrap();
@@ -210,8 +216,9 @@ fn an_unfinished_table_is_not_taken_for_the_whole_dictionary() {
     assert!(error.contains("spellcheck/list was cut off at byte") && error.contains("--dict"), "{error}");
 }
 
+/// A root of the same name with other content is refused by name and can be forgotten.
 #[test]
-fn something_else_at_our_root_is_refused_by_name_and_can_be_forgotten() {
+fn foreign_root_is_refused_and_can_be_forgotten() {
     let dir = dictionaries(100);
     let arguments = ["--dict", path(dir.path())];
     let mut arena = attach(TestMemory::new(LIMIT_BYTES));
@@ -224,8 +231,9 @@ fn something_else_at_our_root_is_refused_by_name_and_can_be_forgotten() {
     assert_eq!(run(&mut arena, &arguments).status, Ok(0));
 }
 
+/// A table of another layout is refused, and the error names both versions.
 #[test]
-fn a_table_of_another_layout_is_refused_with_both_versions() {
+fn table_of_another_layout_is_refused() {
     let dir = dictionaries(100);
     let arguments = ["--dict", path(dir.path())];
     let mut arena = attach(TestMemory::new(LIMIT_BYTES));
@@ -241,8 +249,9 @@ fn overwrite_layout_version(arena: &mut HeapArena<TestMemory>, version: u32) {
     unsafe { header.add(8).cast::<u32>().write(version) };
 }
 
+/// A heap without room keeps what was committed, and the error says what to do.
 #[test]
-fn a_heap_without_room_keeps_what_was_committed_and_says_what_to_do() {
+fn full_heap_keeps_commits_and_gives_advice() {
     let dir = dictionaries(120_000);
     let arguments = ["--dict", path(dir.path()), "--ack"];
     let mut arena = attach(TestMemory::new(1 << 20));

@@ -70,9 +70,11 @@ fn sort_sorts_the_same_with_its_heap_in_a_region() {
     nothing_is_left(&bench);
 }
 
+/// Python computes the same results and forks with its malloc heap in a region.
+///
 /// Guarantee: programs/malloc
 #[test]
-fn python_computes_the_same_and_forks_with_its_heap_in_a_region() {
+fn python_runs_and_forks_with_its_heap_in_a_region() {
     if !has("python3") {
         return;
     }
@@ -91,8 +93,9 @@ fn python_computes_the_same_and_forks_with_its_heap_in_a_region() {
     );
 }
 
+/// A compiler writes the same object file with its malloc heap in a region.
 #[test]
-fn a_compiler_makes_the_same_object_file_with_its_heap_in_a_region() {
+fn compiler_output_is_the_same_over_a_region() {
     if !has("cc") {
         return;
     }
@@ -109,9 +112,11 @@ fn a_compiler_makes_the_same_object_file_with_its_heap_in_a_region() {
     nothing_is_left(&bench);
 }
 
+/// Every function of the malloc family keeps its contract, also in threads and after a fork.
+///
 /// Guarantee: programs/malloc
 #[test]
-fn the_whole_family_of_malloc_keeps_its_promises_also_in_threads_and_after_forks() {
+fn malloc_family_holds_in_threads_and_after_forks() {
     if !has("cc") {
         return;
     }
@@ -125,10 +130,12 @@ fn the_whole_family_of_malloc_keeps_its_promises_also_in_threads_and_after_forks
     nothing_is_left(&bench);
 }
 
+/// A fork leaves the locks and memory of its parent unchanged.
+///
 /// Guarantee: programs/forks
 /// Guarantee: programs/malloc
 #[test]
-fn a_fork_leaves_the_locks_and_the_memory_of_its_parent_alone() {
+fn fork_leaves_locks_and_memory_of_the_parent() {
     if !has("cc") {
         return;
     }
@@ -139,8 +146,9 @@ fn a_fork_leaves_the_locks_and_the_memory_of_its_parent_alone() {
     nothing_is_left(&bench);
 }
 
+/// A named heap stays and is sound; a heap in use is left alone.
 #[test]
-fn a_named_heap_is_sound_and_stays_and_one_that_is_in_use_is_left_alone() {
+fn named_heap_stays_sound_and_is_not_used_twice() {
     if !has("cc") {
         return;
     }
@@ -161,8 +169,9 @@ fn a_named_heap_is_sound_and_stays_and_one_that_is_in_use_is_left_alone() {
     assert!(bench.names().summary(&RegionName::parse("named").unwrap()).is_ok());
 }
 
+/// A program that gets no heap ends with the reason and is not measured.
 #[test]
-fn a_program_without_a_heap_ends_with_the_reason_and_is_not_measured() {
+fn program_without_a_heap_ends_with_the_reason() {
     let bench = Bench::new();
     let mut refused = bench.unbounded(Path::new("true"));
     refused.env("HOLDFAST_MALLOC_SIZE", "much");

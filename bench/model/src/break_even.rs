@@ -80,8 +80,9 @@ mod tests {
         assert!(close(at(10.0, 1.5).applet_us, 20.0));
     }
 
+    /// The break-even limits of the interface are those of the applet plus the call.
     #[test]
-    fn in_the_interface_the_limits_are_the_applets_plus_the_call() {
+    fn interface_limit_adds_the_call_to_the_applet() {
         assert_eq!(format!("{:.2}", at(1000.0, 10.0).interface_us), "1111.11");
         assert!(close(at(1000.0, 1.5).interface_us, 3000.0));
         assert!(close(at(1000.0, 2.0).interface_us, 2000.0));
@@ -95,15 +96,17 @@ mod tests {
         assert_eq!(at(0.0, 2.0).applet_us, 0.0, "a call that costs nothing always pays");
     }
 
+    /// A curve is sorted and leaves out values that are no speed-up.
     #[test]
-    fn a_curve_leaves_out_what_is_no_speedup_and_is_in_order() {
+    fn curve_is_sorted_and_omits_slowdowns() {
         let curve = BreakEvens::over("x", Microseconds::new(10.0).unwrap(), &[4.0, 1.0, 2.0]);
         assert_eq!(curve.points.iter().map(|point| point.speedup).collect::<Vec<_>>(), [2.0, 4.0]);
     }
 
     proptest! {
+        /// At the break-even point, both ways take equally long.
         #[test]
-        fn at_the_break_even_point_both_ways_take_equally_long(call in 0.01..1e6f64, speedup in 1.001..1e4f64) {
+        fn both_ways_take_equal_time_at_break_even(call in 0.01..1e6f64, speedup in 1.001..1e4f64) {
             let point = at(call, speedup);
             prop_assert!(close(call + point.applet_us, point.interface_us));
             prop_assert!(close(point.interface_us, call / (1.0 - 1.0 / speedup)) || speedup < 1.01);

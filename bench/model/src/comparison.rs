@@ -147,8 +147,9 @@ pub(crate) mod tests {
         Comparison::of(paper(), &points)
     }
 
+    /// A sample has the mean and the standard deviation of its times.
     #[test]
-    fn a_sample_has_the_mean_and_the_deviation_of_its_times() {
+    fn sample_has_mean_and_deviation_of_its_times() {
         let sample = Sample::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
         assert_eq!((sample.mean_us.get(), sample.runs), (5.0, 8));
         assert!((sample.standard_deviation_us.get() - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
@@ -161,8 +162,9 @@ pub(crate) mod tests {
         assert!(matches!(Sample::of(&[1.0, f64::NAN]), Err(ModelError::NotATime { .. })));
     }
 
+    /// Deviations are relative to the prediction and listed by size.
     #[test]
-    fn deviations_are_relative_to_the_prediction_and_by_size() {
+    fn deviations_are_relative_to_the_prediction() {
         let comparison = measured();
         let offs: Vec<f64> = comparison.deviations.iter().filter_map(|one| one.applet_off).collect();
         assert!((offs[0] + 0.2).abs() < 1e-9 && (offs[1] - 0.1).abs() < 1e-9 && offs[2].abs() < 1e-9);

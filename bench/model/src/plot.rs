@@ -282,8 +282,9 @@ mod tests {
             .to_vec()
     }
 
+    /// Figures are SVG with their text or PNG with their size.
     #[test]
-    fn figures_are_svg_with_their_text_and_png_of_their_size() {
+    fn figures_are_svg_with_text_or_png_of_their_size() {
         let svg = String::from_utf8(plot_break_evens(&curves(), Format::Svg).unwrap()).unwrap();
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
         assert!(svg.contains("a call (1.00 ms)") && svg.contains("a call (10.0 us)"));

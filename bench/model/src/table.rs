@@ -97,8 +97,9 @@ mod tests {
         assert_eq!(rows, [["1.5x", "2.00", "ms", "3.00", "ms"], ["10x", "111", "us", "1.11", "ms"]]);
     }
 
+    /// A comparison gives the input size from which a call pays and the error of the model.
     #[test]
-    fn a_comparison_says_from_where_on_a_call_pays_and_how_far_the_model_is_off() {
+    fn comparison_gives_break_even_and_model_error() {
         let table = measured().to_string();
         assert!(table.contains("-20.0%") && table.contains("+10.0%"), "{table}");
         assert!(table.contains("The call pays from 57 bytes on."), "{table}");

@@ -87,8 +87,9 @@ pub(crate) mod tests {
         }
     }
 
+    /// Figure 9 of the paper is predicted from its three numbers.
     #[test]
-    fn the_papers_figure_9_is_predicted_from_its_three_numbers() {
+    fn figure_9_is_predicted_from_three_numbers() {
         let workload = paper();
         assert!((workload.speedup().unwrap() - 71.0).abs() < 1e-9);
         assert!((workload.applet_us(1 << 20) - (550.0 + 142.6 * 1024.0)).abs() < 1e-6);
@@ -97,8 +98,9 @@ pub(crate) mod tests {
         assert!((workload.interface_us(1 << 20) / 10_368e3 - 1.0).abs() < 0.01);
     }
 
+    /// The smallest input that pays is where the two lines cross.
     #[test]
-    fn the_smallest_input_that_pays_is_where_the_lines_cross() {
+    fn smallest_paying_input_is_where_lines_cross() {
         let workload = paper();
         let bytes = workload.break_even_bytes().unwrap();
         assert_eq!(bytes, 57, "550 / (70 * 142.6 / 1024) = 56.4");
@@ -106,8 +108,9 @@ pub(crate) mod tests {
         assert!(workload.applet_us(bytes - 1) > workload.interface_us(bytes - 1));
     }
 
+    /// An input that costs more to transfer than to compute never pays.
     #[test]
-    fn an_input_that_costs_more_to_hand_over_than_to_compute_never_pays() {
+    fn input_with_costly_transfer_never_pays() {
         let mut workload = paper();
         workload.call = cost(1.0, 20.0);
         assert_eq!(workload.break_even_bytes(), None);

@@ -164,8 +164,9 @@ mod tests {
     use super::*;
     use crate::heap::ground::{Ground, Store};
 
+    /// The map over a heap keeps every pair, with and without sync.
     #[test]
-    fn the_map_over_a_heap_keeps_every_pair_with_and_without_sync() {
+    fn heap_map_keeps_every_pair_with_or_without_sync() {
         let Ok(ground) = Ground::new() else { return println!("not run: no tmpfs") };
         for (sync, store) in [(Sync::No, Store::Memory), (Sync::Yes, Store::Disk)] {
             let home = ground.home(store).unwrap();

@@ -219,8 +219,9 @@ mod tests {
         Heap::open(memory, OpenOptions { pointers: None, format_if_empty: true }).unwrap()
     }
 
+    /// After any sequence of batches, the map equals its model, also after reopening.
     #[test]
-    fn any_sequence_of_batches_matches_the_model_also_after_reopening() {
+    fn map_matches_its_model_after_reopening() {
         let mut heap = open(TestMemory::new(64 << 20));
         let (mut map, mut model) = (Map::open_or_create(&mut heap).unwrap(), HashMap::new());
         let mut random = Random::new(3);
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_cannot_be_finished_leaves_the_map_as_it_was() {
+    fn unfinished_batch_leaves_the_map_unchanged() {
         let mut heap = open(TestMemory::new(4 << 20));
         let mut map = Map::open_or_create(&mut heap).unwrap();
         map.insert_all(&mut heap, [(&b"key"[..], &b"old"[..])]).unwrap();

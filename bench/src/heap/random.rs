@@ -37,8 +37,9 @@ impl Random {
 mod tests {
     use super::*;
 
+    /// The same seed gives the same numbers, all below the bound.
     #[test]
-    fn the_same_seed_gives_the_same_numbers_below_the_bound() {
+    fn same_seed_gives_the_same_bounded_numbers() {
         let (mut one, mut other) = (Random::new(7), Random::new(7));
         for _ in 0..1000 {
             let number = one.below(10);

@@ -64,8 +64,9 @@ pub(super) fn told(pages: &[Page]) -> String {
 mod tests {
     use super::*;
 
+    /// Every page of the list has its own name, a package and a path.
     #[test]
-    fn every_page_of_the_list_has_a_name_of_its_own_a_package_and_a_path() {
+    fn each_listed_page_has_a_unique_name() {
         let mut names: Vec<&str> = listed().map(|(name, ..)| name).collect();
         assert!(names.len() >= 10);
         names.sort_unstable();

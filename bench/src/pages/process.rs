@@ -106,8 +106,9 @@ pub(super) fn find(names: &[&str]) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
+    /// A program that takes too long is killed together with the processes it started.
     #[test]
-    fn a_program_that_takes_too_long_is_ended_and_with_it_what_it_started() {
+    fn timed_out_program_is_killed_with_its_children() {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 600 & sleep 600"]);
         let mut running = Running::start(&mut command, Duration::from_millis(50)).unwrap();

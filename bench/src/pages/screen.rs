@@ -215,8 +215,9 @@ mod tests {
         assert!(shows_something(&picture));
     }
 
+    /// A window that shows only its scroll bar counts as empty.
     #[test]
-    fn a_window_without_a_page_shows_nothing_though_it_has_a_scroll_bar() {
+    fn window_without_a_page_counts_as_empty() {
         let mut picture = vec![255; WIDTH * HEIGHT * PIXEL_BYTES];
         for line in picture.chunks_exact_mut(WIDTH * PIXEL_BYTES) {
             line[CONTENT_WIDTH * PIXEL_BYTES..].fill(0xe6);

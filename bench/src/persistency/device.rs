@@ -135,8 +135,9 @@ mod tests {
         assert_eq!(parse_written("1 2 3"), None);
     }
 
+    /// A synced page is counted as written, and nothing is counted without a write.
     #[test]
-    fn a_synced_page_is_counted_and_nothing_is_where_nothing_is_written() {
+    fn device_counts_synced_pages_only() {
         let Ok(ground) = Ground::new() else { return println!("not run: no tmpfs") };
         let directory = ground.on_disk("device").unwrap();
         let device = match Device::new(&directory).unwrap() {

@@ -75,8 +75,9 @@ fn content(random: &mut Random) -> Record {
 mod tests {
     use super::*;
 
+    /// Every side gets the same changes, and no change occurs twice in a commit.
     #[test]
-    fn every_side_gets_the_same_changes_and_none_twice_in_a_commit() {
+    fn sides_get_the_same_distinct_changes() {
         let first = commits(20, 10);
         assert_eq!(first, commits(20, 10));
         for commit in &first {

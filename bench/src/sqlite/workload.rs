@@ -119,8 +119,9 @@ mod tests {
     use super::super::engine::Mode;
     use super::*;
 
+    /// The workload leaves the expected database in both orders and both lengths.
     #[test]
-    fn the_workload_leaves_what_it_should_in_both_orders_and_lengths() {
+    fn workload_leaves_the_expected_database() {
         for workload in [
             Workload::paper(Order::Random),
             Workload::paper(Order::Sequential),

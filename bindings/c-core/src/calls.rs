@@ -361,9 +361,11 @@ mod tests {
         Calls::new(Heap::open(TestMemory::new(64 << 20), options).unwrap())
     }
 
+    /// A range begins at a page, keeps its address and has at least the requested size.
+    ///
     /// Guarantee: programs/fixed-addresses
     #[test]
-    fn a_range_is_page_aligned_keeps_its_place_and_is_as_large_as_asked_for() {
+    fn range_is_aligned_stable_and_large_enough() {
         let mut calls = calls();
         for (index, bytes) in [1, 4096, 4097, 9000, 9001, 9002, 40_000, 6 << 20].into_iter().enumerate() {
             let name = std::format!("range {index}");
@@ -418,9 +420,11 @@ mod tests {
         assert_eq!(calls.read("qnv/12/3"), Ok(Root { pointer: other, bytes: 20 }));
     }
 
+    /// A root created with a layout is read only under that layout.
+    ///
     /// Guarantee: programs/objects
     #[test]
-    fn roots_are_read_only_with_the_layout_that_they_carry() {
+    fn root_is_read_only_with_its_layout() {
         let mut calls = calls();
         let root = calls.allocate_typed("typed", 100, 7).unwrap();
         let found = Root { pointer: root, bytes: 100 };
@@ -448,9 +452,11 @@ mod tests {
         assert_eq!(calls.allocate_aligned(3, 100).unwrap_err().code(), Code::Alignment);
     }
 
+    /// Nested transactions form one transaction, and an inner abort aborts all of it.
+    ///
     /// Guarantee: programs/transactions
     #[test]
-    fn nested_transactions_are_one_and_an_inner_abort_aborts_it_all() {
+    fn nested_transactions_abort_as_one() {
         let mut calls = calls();
         calls.begin().unwrap();
         calls.allocate(Some("outer"), 8).unwrap();

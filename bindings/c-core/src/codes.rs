@@ -205,8 +205,9 @@ pub fn text_of(number: c_int) -> Option<&'static CStr> {
 mod tests {
     use super::*;
 
+    /// Every error code has its number in the C header and a text that says what to do.
     #[test]
-    fn every_code_has_its_number_in_the_header_and_a_text_that_says_what_to_do() {
+    fn every_code_has_a_number_and_a_helpful_text() {
         let header = include_str!("../../c/include/holdfast.h");
         let listed = header.lines().filter(|line| line.trim_start().starts_with("NV_")).count();
         // The codes, NV_OK and the three durability levels.

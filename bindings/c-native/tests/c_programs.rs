@@ -28,9 +28,11 @@ fn assert_sound(bench: &Bench) {
     assert!(matches!(soundness, Soundness::Sound { .. }), "{soundness:?}");
 }
 
+/// A stored value is there at the next run, with a shared and with a static library.
+///
 /// Guarantee: programs/next-run
 #[test]
-fn a_value_is_there_at_the_next_run_whether_the_library_is_shared_or_static() {
+fn value_persists_with_shared_and_static_linking() {
     if !has("pkg-config") || !has("cc") {
         return;
     }
@@ -47,9 +49,11 @@ fn a_value_is_there_at_the_next_run_whether_the_library_is_shared_or_static() {
     assert_sound(&bench);
 }
 
+/// A killed C program loses no store, and its open transaction is rolled back.
+///
 /// Guarantee: programs/next-run
 #[test]
-fn a_killed_program_loses_nothing_that_it_stored_and_an_open_transaction_is_rolled_back() {
+fn killed_c_program_keeps_stores_and_rolls_back() {
     if !has("pkg-config") || !has("cc") {
         return;
     }
@@ -69,7 +73,7 @@ fn a_killed_program_loses_nothing_that_it_stored_and_an_open_transaction_is_roll
 ///
 /// Guarantee: heap/persist
 #[test]
-fn a_log_that_orders_its_stores_itself_is_whole_over_every_kind_of_pool() {
+fn self_ordered_log_is_whole_on_every_pool() {
     if !has("pkg-config") || !has("cc") {
         return;
     }
@@ -92,9 +96,11 @@ fn a_log_that_orders_its_stores_itself_is_whole_over_every_kind_of_pool() {
     }
 }
 
+/// A commit at level power survives the loss of the pool.
+///
 /// Guarantee: programs/next-run
 #[test]
-fn what_was_committed_at_level_power_survives_the_loss_of_the_pool() {
+fn power_commit_survives_loss_of_the_pool() {
     if !has("pkg-config") || !has("cc") {
         return;
     }
@@ -107,9 +113,11 @@ fn what_was_committed_at_level_power_survives_the_loss_of_the_pool() {
     assert_eq!(bench.run(&program, "count"), "2\n");
 }
 
+/// A rollback restores the last commit, and stores after it follow the same rule.
+///
 /// Guarantee: programs/rollback
 #[test]
-fn a_rollback_goes_back_to_the_last_commit_and_what_is_stored_afterwards_follows_the_same_rule() {
+fn rollback_restores_the_last_commit_repeatedly() {
     if !has("pkg-config") || !has("cc") {
         return;
     }
@@ -122,9 +130,11 @@ fn a_rollback_goes_back_to_the_last_commit_and_what_is_stored_afterwards_follows
     assert_eq!(bench.run(&program, "count"), "2\n");
 }
 
+/// A rollback that fails closes the heap, and the heap can be opened again.
+///
 /// Guarantee: programs/rollback
 #[test]
-fn a_rollback_that_fails_closes_the_heap_which_can_be_opened_again() {
+fn failed_rollback_closes_a_reopenable_heap() {
     if !has("pkg-config") || !has("cc") {
         return;
     }
@@ -141,10 +151,12 @@ fn a_rollback_that_fails_closes_the_heap_which_can_be_opened_again() {
     assert_sound(&bench);
 }
 
+/// The calls of the papers find their data at the same address in the next process.
+///
 /// Guarantee: programs/fixed-addresses
 /// Guarantee: programs/own-user
 #[test]
-fn the_calls_of_the_papers_find_their_data_at_the_same_address() {
+fn calls_of_the_papers_find_data_at_one_address() {
     if !has("pkg-config") || !has("cc") {
         return;
     }
@@ -155,10 +167,12 @@ fn the_calls_of_the_papers_find_their_data_at_the_same_address() {
     assert_sound(&bench);
 }
 
+/// Every error in C has a code and a message that says what to do.
+///
 /// Guarantee: programs/rollback
 /// Guarantee: programs/errors
 #[test]
-fn every_error_has_its_code_and_a_message_that_says_what_to_do() {
+fn every_c_error_has_a_code_and_a_remedy() {
     if !has("pkg-config") || !has("cc") {
         return;
     }
@@ -196,9 +210,11 @@ fn a_program_is_told_which_process_has_its_heap() {
     assert_eq!(bench.run(&program, "try-to-open"), "0 no error\n");
 }
 
+/// A forked child is refused, and its exit does not change the heap of its parent.
+///
 /// Guarantee: programs/forks
 #[test]
-fn a_forked_child_is_refused_and_its_exit_leaves_the_parents_heap_alone() {
+fn forked_child_cannot_use_the_heap_of_its_parent() {
     if !has("pkg-config") || !has("cc") {
         return;
     }
@@ -211,9 +227,11 @@ fn a_forked_child_is_refused_and_its_exit_leaves_the_parents_heap_alone() {
     assert_sound(&bench);
 }
 
+/// Threads allocate and free at the same time, and each has its own last error.
+///
 /// Guarantee: programs/threads
 #[test]
-fn threads_allocate_and_free_at_the_same_time_and_each_has_its_own_last_error() {
+fn threads_allocate_with_their_own_last_error() {
     if !has("pkg-config") || !has("cc") {
         return;
     }
@@ -223,9 +241,11 @@ fn threads_allocate_and_free_at_the_same_time_and_each_has_its_own_last_error() 
     assert_sound(&bench);
 }
 
+/// Exit handlers of the program can still use the heap.
+///
 /// Guarantee: programs/exit-handlers
 #[test]
-fn handlers_of_the_program_may_still_use_the_heap_at_exit() {
+fn exit_handlers_may_still_use_the_heap() {
     if !has("pkg-config") || !has("cc") {
         return;
     }

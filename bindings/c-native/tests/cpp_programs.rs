@@ -14,9 +14,11 @@ use common::{Bench, Linking, has};
 /// Kills of a program that commits all the time.
 const KILLS: u64 = 60;
 
+/// Standard C++ containers in a heap survive runs and a kill between operations.
+///
 /// Guarantee: programs/containers
 #[test]
-fn standard_containers_live_in_a_heap_across_runs_and_a_kill_between_operations() {
+fn standard_containers_survive_runs_and_kills() {
     if !has("pkg-config") || !has("g++") {
         return;
     }
@@ -39,8 +41,9 @@ fn standard_containers_live_in_a_heap_across_runs_and_a_kill_between_operations(
     assert_eq!(bench.run(&program, "add"), first.replace("1 rounds", "5 rounds"));
 }
 
+/// A root is constructed completely or not at all, and a transaction ends with its scope.
 #[test]
-fn a_root_is_constructed_whole_or_not_at_all_and_a_transaction_ends_with_its_scope() {
+fn root_is_constructed_whole_or_not_at_all() {
     if !has("pkg-config") || !has("g++") {
         return;
     }
@@ -49,9 +52,11 @@ fn a_root_is_constructed_whole_or_not_at_all_and_a_transaction_ends_with_its_sco
     assert_eq!(bench.run(&program, "details"), "");
 }
 
+/// After a rollback, a C++ map and a C hash table hold the state of the last commit.
+///
 /// Guarantee: programs/rollback
 #[test]
-fn a_map_and_a_c_hash_table_are_as_of_the_last_commit_after_a_rollback() {
+fn map_and_hash_table_follow_a_rollback() {
     if !has("pkg-config") || !has("g++") {
         return;
     }
@@ -62,9 +67,11 @@ fn a_map_and_a_c_hash_table_are_as_of_the_last_commit_after_a_rollback() {
     assert_eq!(bench.run(&program, "check"), "200\n");
 }
 
+/// In atomic mode, a C++ map and a C hash table without transactions are whole after random kills.
+///
 /// Guarantee: heap/atomic-kill
 #[test]
-fn a_map_and_a_c_hash_table_without_transactions_are_whole_after_kills_at_random_in_the_mode_atomic() {
+fn atomic_mode_survives_random_kills() {
     if !has("pkg-config") || !has("g++") {
         return;
     }

@@ -32,27 +32,35 @@ fn said_nothing(source: &str, command: &str) {
     assert!(matches!(soundness, Soundness::Sound { .. }), "{soundness:?}");
 }
 
+/// C code walks, searches and serialises a document, also after its heap was reopened.
+///
 /// Guarantee: documents/c
 #[test]
-fn c_walks_searches_and_writes_a_document_also_when_its_heap_was_opened_again() {
+fn c_reads_and_searches_a_reopened_document() {
     said_nothing("documents.c", "all");
 }
 
+/// Edits from C belong to the open transaction, and a refused edit does not end it.
+///
 /// Guarantee: documents/c
 #[test]
-fn changes_from_c_belong_to_the_open_transaction_and_what_is_refused_does_not_end_it() {
+fn c_edits_join_the_open_transaction() {
     said_nothing("documents.c", "changes");
 }
 
+/// C refuses a document that was closed, replaced, removed or rolled back.
+///
 /// Guarantee: documents/c
 #[test]
-fn a_document_that_was_closed_replaced_removed_or_rolled_back_is_refused_in_c() {
+fn c_refuses_a_document_that_is_no_longer_valid() {
     said_nothing("documents.c", "stale");
 }
 
+/// Document errors in C have a code and a place, and a refused page leaves the old one.
+///
 /// Guarantee: documents/c
 #[test]
-fn errors_of_documents_in_c_have_a_code_and_say_where_and_a_refused_page_leaves_the_old_one() {
+fn c_document_errors_have_a_code_and_a_place() {
     said_nothing("documents.c", "errors");
 }
 
@@ -62,9 +70,11 @@ fn the_header_of_documents_is_of_use_in_cpp() {
     said_nothing("documents.cpp", "");
 }
 
+/// The library exports every function of the document header and no other.
+///
 /// Guarantee: documents/c
 #[test]
-fn every_function_of_the_header_of_documents_is_in_the_library_and_no_other() {
+fn document_header_and_library_match() {
     let header = std::fs::read_to_string("../c/include/holdfast_document.h").unwrap();
     let code: String =
         header.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, code)| code)).collect();
@@ -91,9 +101,11 @@ fn every_function_of_the_header_of_documents_is_in_the_library_and_no_other() {
     assert!(declared.len() > 30, "{declared:?}");
 }
 
+/// After a kill of a C program, each transaction on a document is complete or absent.
+///
 /// Guarantee: documents/c
 #[test]
-fn a_kill_of_a_c_program_leaves_each_transaction_on_a_document_whole() {
+fn kill_of_a_c_program_leaves_document_edits_whole() {
     if lacks_tools() {
         return;
     }

@@ -37,15 +37,19 @@ fn said_nothing(source: &str, command: &str) {
     assert_sound(&bench);
 }
 
+/// Stores after an inner abort are rolled back with the whole transaction.
+///
 /// Guarantee: programs/transactions
 #[test]
-fn what_follows_an_inner_abort_is_rolled_back_with_the_whole_transaction() {
+fn stores_after_an_inner_abort_are_rolled_back() {
     said_nothing("edges.c", "nested");
 }
 
+/// A program that ends while its threads store and allocate loses nothing and does not crash.
+///
 /// Guarantee: programs/threads
 #[test]
-fn a_program_that_ends_while_its_threads_store_and_allocate_loses_nothing_and_does_not_crash() {
+fn exit_with_busy_threads_loses_nothing() {
     if !has("pkg-config") || !has("cc") {
         return;
     }
@@ -72,45 +76,60 @@ fn a_program_that_ends_while_its_threads_store_and_allocate_loses_nothing_and_do
     }
 }
 
+/// A constructor that throws does not undo what other threads allocate meanwhile.
+///
 /// Guarantee: programs/threads
 #[test]
-fn a_constructor_that_throws_leaves_alone_what_other_threads_allocate_meanwhile() {
+fn throwing_constructor_spares_other_threads() {
     said_nothing("edges.cpp", "throw-beside-a-thread");
 }
 
+/// Threads that create the same root at the same time all get one root.
+///
 /// Guarantee: programs/threads
 #[test]
-fn threads_that_make_the_same_root_at_once_get_the_same() {
+fn concurrent_root_creation_gives_one_root() {
     said_nothing("edges.cpp", "make-at-once");
 }
 
+/// A child created by any kind of fork cannot call the library or change its parent's heap.
+///
 /// Guarantee: programs/forks
 #[test]
-fn a_child_that_was_forked_by_whatever_call_neither_calls_nor_touches_its_parents_heap() {
+fn child_of_any_fork_leaves_the_parent_heap_alone() {
     said_nothing("edges.c", "children");
 }
 
+/// A transaction object that outlives its heap does not affect the next one; a closed heap stays
+/// closed.
+///
 /// Guarantee: programs/transactions
 #[test]
-fn a_transaction_object_that_outlives_its_heap_leaves_the_next_one_alone_and_a_closed_heap_stays_closed() {
+fn stale_transaction_leaves_the_next_heap_alone() {
     said_nothing("edges.cpp", "outlive-a-heap");
 }
 
+/// Objects are aligned, resized roots carry layouts, and an owner sets the limit.
+///
 /// Guarantee: programs/objects
 #[test]
-fn objects_are_aligned_and_resized_roots_carry_layouts_and_an_owner_sets_the_limit() {
+fn objects_are_aligned_and_owner_sets_the_limit() {
     said_nothing("edges.c", "shapes");
 }
 
+/// A typed C++ root is found only as its own type, and wide types are aligned.
+///
 /// Guarantee: programs/objects
 #[test]
-fn a_typed_root_of_cpp_is_found_only_as_its_own_type_and_wide_types_are_aligned() {
+fn typed_cpp_root_is_found_only_as_its_type() {
     said_nothing("edges.cpp", "typed");
 }
 
+/// Read-only keys read a native heap at the same time and cannot change it.
+///
 /// Guarantee: programs/read-only
 #[test]
-fn keys_that_may_only_read_read_a_native_heap_at_the_same_time_and_cannot_change_it() {
+fn read_keys_share_a_native_heap_without_changes() {
     if !has("pkg-config") || !has("cc") {
         return;
     }

@@ -165,9 +165,11 @@ fn count_after(kept: &Kept) -> String {
     kept.run("count")
 }
 
+/// A program with a served heap finds its count after a kill in a transaction.
+///
 /// Guarantee: programs/served-heaps
 #[test]
-fn a_program_finds_what_it_counted_also_after_it_was_killed_in_a_transaction() {
+fn served_program_finds_its_count_after_a_kill() {
     let Some(mut kept) = Kept::new() else { return };
     assert_eq!(kept.run("count"), "1");
     assert_eq!(kept.run("count"), "2");
@@ -183,18 +185,22 @@ fn a_program_finds_what_it_counted_also_after_it_was_killed_in_a_transaction() {
     assert!(!Path::new("/nowhere").exists());
 }
 
+/// A served heap grows, keeps its address and refuses unsupported operations.
+///
 /// Guarantee: programs/served-heaps
 #[test]
-fn a_served_heap_grows_keeps_its_address_and_refuses_what_it_cannot_do() {
+fn served_heap_grows_at_a_stable_address() {
     let Some(kept) = Kept::new() else { return };
     assert_eq!(kept.run("grow"), "");
     assert_eq!(kept.run("refusals"), "refused");
 }
 
+/// Closing finds the next keeper; without one, it reports that and can be tried again.
+///
 /// Guarantee: keeper/closing
 /// Guarantee: keeper/keeper-dies
 #[test]
-fn closing_finds_the_next_keeper_and_without_one_says_so_and_can_be_tried_again() {
+fn close_finds_the_next_keeper_or_can_be_retried() {
     let Some(mut kept) = Kept::new() else { return };
     let mut holding = kept.begin("hold");
     assert_eq!(holding.hear(), "here");
@@ -235,7 +241,7 @@ fn each_user_has_counters_of_its_own() {
 ///
 /// Guarantee: programs/own-user
 #[test]
-fn without_a_keeper_other_users_are_kept_out_by_the_modes_of_the_files() {
+fn file_modes_keep_others_out_without_a_keeper() {
     let Some(kept) = Kept::new() else { return };
     if holdfast_sys::file::effective_user() != 0 {
         println!("not run: programs of other users can be started by root only");

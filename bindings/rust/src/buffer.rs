@@ -145,8 +145,9 @@ const EMPTY: core::num::NonZeroUsize = core::num::NonZeroUsize::new(16).unwrap()
 mod tests {
     use super::*;
 
+    /// A buffer grows, keeps its content and returns large memory.
     #[test]
-    fn a_buffer_grows_keeps_its_content_and_gives_back_what_is_large() {
+    fn buffer_grows_and_returns_large_memory() {
         let mut buffer = Buffer::<u8>::new();
         assert_eq!((buffer.as_slice(), buffer.as_slice().as_ptr().addr() % 16), (&[][..], 0));
         for index in 0..100_000u32 {
@@ -162,8 +163,9 @@ mod tests {
         assert_eq!((buffer.len(), buffer.bytes), (0, 0));
     }
 
+    /// Reserving more memory than can exist is an error and leaves the buffer unchanged.
     #[test]
-    fn what_no_memory_has_room_for_is_an_error_that_changes_nothing() {
+    fn impossible_reserve_changes_nothing() {
         let mut buffer = Buffer::<u8>::new();
         buffer.append(b"content").unwrap();
         for more in [usize::MAX, usize::MAX - 7, 1 << 60] {

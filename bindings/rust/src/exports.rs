@@ -179,8 +179,9 @@ mod tests {
         Ok(())
     }
 
+    /// Names of exported functions are checked, must be distinct and reach the host in order.
     #[test]
-    fn names_are_checked_told_apart_and_told_to_the_host_in_their_order() {
+    fn export_names_are_checked_and_sent_in_order() {
         let mut exports = Exports::new();
         let mut add = |name: &str| exports.add(name, Function::new(nothing));
         assert_eq!(add("one"), Ok(()));
@@ -199,8 +200,9 @@ mod tests {
         assert!(exports.function(2).is_some() && exports.function(3).is_none());
     }
 
+    /// An applet cannot export more functions than the protocol allows.
     #[test]
-    fn there_are_no_more_functions_than_the_protocol_allows() {
+    fn export_count_stays_within_the_protocol() {
         let mut exports = Exports::new();
         for number in 0..EXPORTS_MAX {
             exports.add(&std::format!("function {number}"), Function::new(nothing)).unwrap();

@@ -18,9 +18,11 @@ fn failure(code: i32, text: &str) -> Answer {
     Answer::Failure { code, text: text.to_owned() }
 }
 
+/// An applet in C serves and finds its heap again, however it is linked.
+///
 /// Guarantee: applets/languages
 #[test]
-fn an_applet_in_c_serves_and_its_heap_is_there_again_however_it_is_linked() {
+fn c_applet_serves_with_every_kind_of_linking() {
     if !has("cc") || !has("pkg-config") {
         return;
     }
@@ -71,9 +73,11 @@ fn a_stream_in_c_ends_when_the_host_cancels_it() {
     host.end();
 }
 
+/// Every function of the C header does what the header says, also when it fails.
+///
 /// Guarantee: applets/languages
 #[test]
-fn every_function_of_the_header_does_what_it_says_also_where_it_fails() {
+fn every_header_function_works_and_fails_as_told() {
     if !has("cc") || !has("pkg-config") {
         return;
     }
@@ -93,9 +97,11 @@ fn every_function_of_the_header_does_what_it_says_also_where_it_fails() {
     assert_eq!(output.status.code(), Some(26), "NV_NO_HOST");
 }
 
+/// C++ exceptions become failures of the call, and none passes through the library.
+///
 /// Guarantee: applets/panics
 #[test]
-fn exceptions_of_cpp_become_failures_and_none_gets_through_the_library() {
+fn cpp_exceptions_become_failures() {
     if !has("g++") || !has("pkg-config") {
         return;
     }
@@ -124,9 +130,11 @@ fn quiet(program: &std::path::Path) -> Command {
     command
 }
 
+/// A map of the C++ standard library lives in the heap of an applet.
+///
 /// Guarantee: applets/heap-after-death
 #[test]
-fn a_map_of_the_standard_library_lives_in_the_heap_of_an_applet_in_cpp() {
+fn cpp_map_lives_in_an_applet_heap() {
     if !has("g++") || !has("pkg-config") {
         return;
     }
@@ -156,9 +164,11 @@ fn a_map_of_the_standard_library_lives_in_the_heap_of_an_applet_in_cpp() {
     }
 }
 
+/// Threads of an applet share its heap, and each has its own last error.
+///
 /// Guarantee: applets/native-heap
 #[test]
-fn threads_of_an_applet_share_the_heap_and_each_has_its_own_last_error() {
+fn applet_threads_share_heap_not_last_error() {
     if !has("cc") || !has("pkg-config") {
         return;
     }
@@ -175,9 +185,11 @@ fn threads_of_an_applet_share_the_heap_and_each_has_its_own_last_error() {
     host.end().unwrap().assert_sound();
 }
 
+/// Using the heap of a native applet makes no system call.
+///
 /// Guarantee: applets/no-messages
 #[test]
-fn using_the_heap_of_a_native_applet_makes_no_system_call() {
+fn native_heap_use_makes_no_system_call() {
     if !has("cc") || !has("pkg-config") {
         return;
     }
@@ -197,10 +209,12 @@ fn using_the_heap_of_a_native_applet_makes_no_system_call() {
     assert_eq!(start(&["grow"]), (None, Some(libc::SIGSYS)));
 }
 
+/// An applet in Zig serves and uses its heap through the C header.
+///
 /// Guarantee: applets/languages
 /// Guarantee: heap/order-promises
 #[test]
-fn an_applet_in_zig_serves_and_uses_the_heap_by_the_header_for_c() {
+fn zig_applet_serves_with_the_c_header() {
     let Some(zig) = compilers::zig() else { return };
     let programs = Programs::new();
     let program = programs.path("tally");

@@ -22,9 +22,11 @@ fn notes() -> Command {
     Command::new(program)
 }
 
+/// Notes stay in order over runs and kills until they are cleared.
+///
 /// Guarantee: applets/native-heap
 #[test]
-fn notes_are_kept_in_their_order_over_runs_and_kills_until_they_are_cleared() {
+fn notes_stay_in_order_over_runs_and_kills() {
     let mut host = Host::serving(notes(), Some(Image::new(256 << 20)));
     assert_eq!(host.names, ["add", "get", "list", "clear"]);
     let text = |number: u32| vec![b'a' + (number % 26) as u8; number as usize * 37 % 3000];

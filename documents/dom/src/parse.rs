@@ -182,9 +182,11 @@ fn unfinished(bytes: &[u8]) -> usize {
 mod tests {
     use super::*;
 
+    /// The decoder holds back only an incomplete character at the end of a piece of the source.
+    ///
     /// Guarantee: documents/encodings
     #[test]
-    fn the_start_of_a_character_waits_for_its_rest_and_nothing_else_does() {
+    fn only_split_characters_wait() {
         for (bytes, rest) in [
             (&b"abc"[..], 0),
             ("aé".as_bytes(), 0),

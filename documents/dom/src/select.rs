@@ -312,9 +312,11 @@ mod tests {
         assert_eq!(planned, SELECTORS.len() * PAGES.len());
     }
 
+    /// A selector list in brackets with many names allocates no table for each name.
+    ///
     /// Guarantee: documents/bounded-memory
     #[test]
-    fn a_list_in_brackets_takes_no_table_for_each_of_many_names() {
+    fn bracketed_list_takes_no_table_per_name() {
         let many: String = (0..12_000).map(|n| format!("<x-{n}>")).collect();
         let options =
             ParseOptions { limits: Limits { depth: 20_000, ..Limits::default() }, ..Default::default() };

@@ -121,9 +121,11 @@ mod tests {
 
     use super::*;
 
+    /// A piece of the source passes a document limit by at most what one token adds.
+    ///
     /// Guarantee: documents/limits
     #[test]
-    fn one_piece_of_a_source_stores_no_more_beyond_a_limit_than_one_token_makes() {
+    fn limit_is_passed_by_one_token_at_most() {
         let limits = Limits { text_bytes: 50_000, ..Limits::default() };
         let builder = TreeBuilder::new(Sink::new(limits), TreeBuilderOpts::default());
         let queue = Rc::new(BufferQueue::default());

@@ -13,9 +13,11 @@ const PAGE: &str = "<!DOCTYPE html PUBLIC \"p\" \"s\"><!-- first --><title>A &am
     <body class='a b' id=x><p>one<b>two</b>three<br><svg xlink:href='#y'><path D=1 /></svg>\
     <template><i>in</i></template><input disabled>";
 
+/// A document stored in a heap is complete after the heap is mapped at another address.
+///
 /// Guarantee: documents/html
 #[test]
-fn a_page_is_there_again_at_another_address_with_all_that_was_in_it() {
+fn page_is_whole_at_another_address() {
     let documents = reopened(&parsed(PAGE));
     let page = documents.open("page").unwrap();
     let root = page.root();
@@ -54,9 +56,11 @@ fn a_page_is_there_again_at_another_address_with_all_that_was_in_it() {
     assert_eq!(page.check().unwrap().removed, 0);
 }
 
+/// A document is serialised exactly as html5ever serialises it.
+///
 /// Guarantee: documents/serialise
 #[test]
-fn a_document_is_written_as_the_parsers_own_serialiser_writes_it() {
+fn document_serialises_as_html5ever_does() {
     use html5ever::serialize::{SerializeOpts, serialize};
     use html5ever::tendril::TendrilSink;
     use markup5ever_rcdom::{RcDom, SerializableHandle};
@@ -99,9 +103,11 @@ fn html_of_a_part_is_that_of_the_part_alone() {
     assert_eq!(written, b"<b>two</b>");
 }
 
+/// Storing a document replaces the older document of its name and leaves other objects alone.
+///
 /// Guarantee: documents/replacing
 #[test]
-fn a_document_lies_beside_other_things_and_takes_the_place_of_its_older_self_alone() {
+fn document_replaces_only_itself() {
     let memory = empty().into_heap().close();
     let options = OpenOptions { pointers: Some(common::POINTERS), format_if_empty: true };
     let mut heap = Heap::open(memory, options).unwrap();
@@ -133,9 +139,11 @@ fn a_document_lies_beside_other_things_and_takes_the_place_of_its_older_self_alo
     assert_eq!(documents.heap().root("data").unwrap().bytes, 200);
 }
 
+/// A page that exceeds a limit is a typed error, and the stored document stays.
+///
 /// Guarantee: documents/limits
 #[test]
-fn a_page_that_is_too_much_is_a_typed_error_and_the_older_one_stays() {
+fn page_over_a_limit_leaves_the_older_one() {
     let mut documents = parsed("<p>old");
     let small = Limits {
         source_bytes: 100_000,
@@ -202,9 +210,11 @@ fn a_source_without_end_ends_at_the_limit() {
     assert!(refused.to_string().contains("more than 4194304 bytes of source"), "{refused}");
 }
 
+/// A page that is too deep is refused long before its end is parsed.
+///
 /// Guarantee: documents/limits
 #[test]
-fn a_page_that_is_too_deep_is_refused_long_before_its_end() {
+fn too_deep_page_is_refused_early() {
     /// Opens one element in the other, and counts the bytes.
     struct Deeper(&'static [u8], u64);
     impl std::io::Read for Deeper {
@@ -227,10 +237,12 @@ fn a_page_that_is_too_deep_is_refused_long_before_its_end() {
     }
 }
 
+/// A page at the depth limit is walked, searched, serialised and dropped without recursion.
+///
 /// Guarantee: documents/limits
 /// Guarantee: documents/depth
 #[test]
-fn a_deep_page_within_the_limit_is_walked_searched_written_and_dropped_without_recursion() {
+fn deep_page_needs_no_recursion() {
     let options =
         ParseOptions { limits: Limits { depth: 60_000, ..Limits::default() }, ..ParseOptions::default() };
     let source = "<svg>".to_owned() + &"<g>".repeat(20_000) + "deep";
@@ -244,9 +256,11 @@ fn a_deep_page_within_the_limit_is_walked_searched_written_and_dropped_without_r
     assert_eq!(page.check().unwrap().nodes, 20_006);
 }
 
+/// Invalid UTF-8 is replaced in the same way wherever the source is split into pieces.
+///
 /// Guarantee: documents/encodings
 #[test]
-fn bytes_that_are_no_utf_8_are_replaced_wherever_the_pieces_of_the_source_end() {
+fn invalid_utf_8_is_replaced_across_pieces() {
     struct Pieces<'a>(&'a [u8], usize);
     impl std::io::Read for Pieces<'_> {
         fn read(&mut self, target: &mut [u8]) -> std::io::Result<usize> {
@@ -265,9 +279,11 @@ fn bytes_that_are_no_utf_8_are_replaced_wherever_the_pieces_of_the_source_end() 
     }
 }
 
+/// A page parsed outside the heap is stored as if it had been parsed there, also through a lease.
+///
 /// Guarantee: documents/readers
 #[test]
-fn a_page_that_was_parsed_before_is_kept_as_if_it_had_been_parsed_there_also_in_a_heap_that_is_lent() {
+fn loose_page_stores_as_if_parsed_there() {
     let parsed = parsed(PAGE);
     let page = LoosePage::parse(PAGE.as_bytes(), &ParseOptions::default()).unwrap();
     let mut heap = empty().into_heap();

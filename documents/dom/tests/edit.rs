@@ -29,9 +29,11 @@ fn changed(source: &str, work: impl FnOnce(&mut Change<'_, '_>) -> Result<(), Do
     body(&reopened(&documents))
 }
 
+/// Edits insert, move and remove nodes and change texts and attributes.
+///
 /// Guarantee: documents/edits
 #[test]
-fn nodes_are_put_moved_and_removed_and_texts_and_attributes_changed() {
+fn edits_change_nodes_texts_and_attributes() {
     let find = |edit: &Change<'_, '_>, selector: &str| id(&edit.document().unwrap(), selector);
     let html = changed("<p id=a>1<p id=b>2<p id=c>3", |edit| {
         let (a, b, c) = (find(edit, "#a"), find(edit, "#b"), find(edit, "#c"));
@@ -68,9 +70,11 @@ fn nodes_are_put_moved_and_removed_and_texts_and_attributes_changed() {
     assert_eq!(html, "<ul><li>3</li><li>first</li></ul><i></i>");
 }
 
+/// A document edited thousands of times grows, moves and stays sound.
+///
 /// Guarantee: documents/edits
 #[test]
-fn a_document_that_is_changed_thousands_of_times_grows_moves_and_is_sound() {
+fn thousands_of_edits_leave_a_sound_document() {
     let mut documents = parsed("<ul></ul>");
     let list = id(&documents.open("page").unwrap(), "ul");
     for round in 0..30 {
@@ -97,9 +101,11 @@ fn a_document_that_is_changed_thousands_of_times_grows_moves_and_is_sound() {
     assert_eq!(select("li")[2_999].previous_sibling().unwrap().text().unwrap(), "29 98");
 }
 
+/// An edit that would make an invalid tree is refused; the rest of its transaction commits.
+///
 /// Guarantee: documents/invalid-changes
 #[test]
-fn what_no_tree_can_be_is_refused_and_the_rest_of_the_transaction_counts() {
+fn impossible_edits_are_refused_alone() {
     let mut documents = parsed("<!DOCTYPE html><div id=a><p id=b>text</p></div><template><i></i></template>");
     documents
         .edit("page", |edit| {
@@ -144,9 +150,11 @@ fn what_no_tree_can_be_is_refused_and_the_rest_of_the_transaction_counts() {
     );
 }
 
+/// A template created by an edit has contents like a parsed one.
+///
 /// Guarantee: documents/invalid-changes
 #[test]
-fn a_template_that_is_made_has_contents_as_one_that_was_parsed() {
+fn created_template_has_contents() {
     let mut documents = parsed("<!DOCTYPE html><p>text");
     documents
         .edit("page", |edit| {
@@ -172,9 +180,11 @@ fn a_template_that_is_made_has_contents_as_one_that_was_parsed() {
     assert_eq!(documents.open("page").unwrap().select(&Selector::parse("i").unwrap()).unwrap(), []);
 }
 
+/// An edit that fails or runs out of room leaves the document unchanged.
+///
 /// Guarantee: documents/edits
 #[test]
-fn an_edit_that_returns_an_error_or_runs_out_of_room_leaves_what_was_there() {
+fn failed_edit_leaves_the_document() {
     let mut documents = parsed("<p>kept");
     let before = body(&documents);
     let failed = documents.edit("page", |edit| {
@@ -282,9 +292,11 @@ fn random_changes_are_those_of_a_plain_tree() {
     assert_eq!(body(&documents), html(&plain, 0));
 }
 
+/// Queries on an edited document find its nodes in their new order.
+///
 /// Guarantee: documents/queries
 #[test]
-fn a_query_of_a_changed_document_finds_what_is_there_in_its_new_order() {
+fn queries_follow_the_edited_order() {
     let mut documents = parsed("<ul><li id=a>1<li id=b>2</ul><ol></ol>");
     let found = |documents: &Documents<TestMemory>, selector: &str| -> Vec<String> {
         let page = documents.open("page").unwrap();

@@ -6,9 +6,11 @@ mod links;
 
 use holdfast_region::Places;
 
+/// The Rust example parses its page once and marks all links.
+///
 /// Guarantee: documents/readers
 #[test]
-fn the_example_in_rust_parses_once_and_marks_all_links() {
+fn rust_example_parses_once_and_marks_links() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("index.html");
     std::fs::write(&page, "<a href=/1>first</a> <a>none</a> <a href=/2>second</a>").unwrap();

@@ -23,9 +23,11 @@ fn bytes(words: &str) -> Vec<u8> {
     (0..digits.len() / 2).map(|at| u8::from_str_radix(&digits[at * 2..at * 2 + 2], 16).unwrap()).collect()
 }
 
+/// A document of format version 1 opens, and a page still becomes such a document.
+///
 /// Guarantee: documents/versions
 #[test]
-fn a_document_of_version_1_is_read_and_a_page_still_becomes_one() {
+fn version_1_is_still_read_and_written() {
     let now = parsed(PAGE);
     let length = now.open("page").unwrap().size().bytes as usize;
     let memory = now.into_heap().close();

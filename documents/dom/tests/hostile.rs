@@ -73,10 +73,12 @@ fn change<B: holdfast_heap::Backing>(edit: &mut Edit<'_, '_, B>, node: u32) -> R
     edit.remove(node)
 }
 
+/// Every flipped bit of the header is found when the document is opened.
+///
 /// Guarantee: documents/bounded-memory
 /// Guarantee: documents/damage
 #[test]
-fn every_flipped_bit_of_a_header_is_found_when_the_document_is_opened() {
+fn flipped_header_bits_are_found() {
     let (mut memory, start, _) = memory();
     for bit in 0..128 * 8 {
         memory.bytes_mut()[start + bit / 8] ^= 1 << (bit % 8);
@@ -90,10 +92,12 @@ fn every_flipped_bit_of_a_header_is_found_when_the_document_is_opened() {
     }
 }
 
+/// Tables that lie outside the document are found even if the checksum is right.
+///
 /// Guarantee: documents/bounded-memory
 /// Guarantee: documents/damage
 #[test]
-fn tables_that_do_not_lie_in_the_document_are_found_although_the_sum_is_right() {
+fn tables_outside_the_document_are_found() {
     let page = holdfast_dom::LoosePage::parse(PAGE.as_bytes(), &Default::default()).unwrap();
     let original = page.bytes().to_vec();
     let length = original.len() as u64;
@@ -124,10 +128,12 @@ fn tables_that_do_not_lie_in_the_document_are_found_although_the_sum_is_right() 
     }
 }
 
+/// A document of arbitrary bytes never causes a panic, a hang or a partial answer.
+///
 /// Guarantee: documents/bounded-memory
 /// Guarantee: documents/damage
 #[test]
-fn a_document_of_any_bytes_never_panics_hangs_or_gives_a_part_of_an_answer() {
+fn any_bytes_never_panic_hang_or_half_answer() {
     any_bytes(PAGE);
     // Without a template, nodes are searched in the order in which they lie.
     any_bytes(&PAGE.replace("template", "section"));
@@ -175,10 +181,12 @@ fn any_bytes(source: &str) {
     assert!(damaged > rounds / 4 && changed > rounds / 20, "{damaged} and {changed} of {rounds}");
 }
 
+/// A cycle of nodes ends each walk, query and edit with a damage error.
+///
 /// Guarantee: documents/bounded-memory
 /// Guarantee: documents/damage
 #[test]
-fn circles_of_nodes_end_every_walk_query_and_change_as_damage() {
+fn circles_end_walks_queries_and_edits() {
     let words = |document: &Document<'_>, name: &str| {
         document.root().descendants().find(|node| node.name() == Some(name)).unwrap().id()
     };
@@ -215,9 +223,12 @@ fn circles_of_nodes_end_every_walk_query_and_change_as_damage() {
     }
 }
 
+/// A document node that claims a text is reported as damage by every function that copies the
+/// document.
+///
 /// Guarantee: documents/bounded-memory
 #[test]
-fn a_document_node_that_claims_a_text_is_damage_to_all_who_copy_the_document() {
+fn document_node_with_a_text_is_damage() {
     let (memory, start, _) = memory();
     // Words 4 and 5 of node 1: where its text starts, and what else than its kind it may have.
     for (word, claim) in [(4, u32::MAX), (5, !7 | NodeKind::Document as u32)] {
@@ -230,10 +241,12 @@ fn a_document_node_that_claims_a_text_is_damage_to_all_who_copy_the_document() {
     }
 }
 
+/// An edit that meets a cycle after its first store is undone, even if the caller continues.
+///
 /// Guarantee: documents/bounded-memory
 /// Guarantee: documents/damage
 #[test]
-fn a_change_that_meets_a_circle_after_its_first_store_takes_all_back_although_its_caller_goes_on() {
+fn edit_that_meets_a_circle_is_undone() {
     let (memory, start, _) = memory();
     let documents = open(memory);
     let page = documents.open("page").unwrap();
@@ -253,10 +266,12 @@ fn a_change_that_meets_a_circle_after_its_first_store_takes_all_back_although_it
     assert_eq!(documents.into_heap().close().bytes()[start..start + 2_048], before);
 }
 
+/// Elements that claim the same attributes are damage, and finding them takes bounded work.
+///
 /// Guarantee: documents/bounded-memory
 /// Guarantee: documents/damage
 #[test]
-fn elements_that_claim_the_same_attributes_are_damage_and_cost_no_more_than_there_are() {
+fn shared_attributes_are_damage_at_bounded_cost() {
     let many: String = (0..500).map(|n| format!(" a{n}")).collect();
     let source = format!("<p{many}>{}", "<b id=x>".repeat(1_000));
     let (mut memory, start, _) = memory_of(&source);

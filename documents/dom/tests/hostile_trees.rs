@@ -126,10 +126,12 @@ fn ask_all(made: &mut Made) -> Option<Damage> {
     damage
 }
 
+/// Nodes that are both child and sibling of one node do not multiply the work of `:has`.
+///
 /// Guarantee: documents/bounded-memory
 /// Guarantee: documents/damage
 #[test]
-fn nodes_that_are_child_and_sibling_at_a_time_do_not_multiply_the_work_of_has() {
+fn tangled_nodes_do_not_multiply_has() {
     soon(|| {
         let last = 64;
         let both = |node: u32| if node == last { 0 } else { node + 1 };
@@ -139,10 +141,12 @@ fn nodes_that_are_child_and_sibling_at_a_time_do_not_multiply_the_work_of_has() 
     });
 }
 
+/// Sibling cycles at every level end a query with a damage error.
+///
 /// Guarantee: documents/bounded-memory
 /// Guarantee: documents/damage
 #[test]
-fn siblings_that_follow_themselves_at_every_level_end_as_damage() {
+fn sibling_circles_at_every_level_are_damage() {
     soon(|| {
         let last = 400;
         let below = |node: u32| if node == last { 0 } else { node + 1 };
@@ -187,9 +191,11 @@ fn whatever_the_links_say_every_query_ends() {
     });
 }
 
+/// A sound page is never reported as damaged, however long the paths of a selector are.
+///
 /// Guarantee: documents/queries
 #[test]
-fn a_sound_page_is_never_called_damaged_however_long_the_ways_of_a_selector_are() {
+fn sound_page_is_never_damaged_by_selectors() {
     let nested = "<!DOCTYPE html>".to_owned() + &"<div>".repeat(12) + "<b id=leaf>";
     let flat = "<!DOCTYPE html>".to_owned() + &"<p></p>".repeat(40) + "<p id=last>";
     for (source, selectors) in [
@@ -212,9 +218,11 @@ fn a_sound_page_is_never_called_damaged_however_long_the_ways_of_a_selector_are(
     }
 }
 
+/// `:has` works down to its depth limit on a small stack and stops there.
+///
 /// Guarantee: documents/depth
 #[test]
-fn has_goes_down_to_its_limit_on_a_small_stack_and_no_further() {
+fn has_reaches_its_limit_on_a_small_stack() {
     let deep = |levels: usize| {
         let mut options = ParseOptions::default();
         options.limits.depth = 60_000;
@@ -260,9 +268,11 @@ fn shortest(mut work: impl FnMut()) -> Duration {
     times.min().unwrap()
 }
 
+/// `:disabled` does not search all fields of a disabled fieldset for each field.
+///
 /// Guarantee: documents/queries
 #[test]
-fn fields_of_a_disabled_set_are_not_each_looked_for_among_all_others() {
+fn disabled_fields_cost_no_search_each() {
     let time = |fields: usize| {
         let documents = parsed(&("<fieldset disabled>".to_owned() + &"<input>".repeat(fields)));
         let page = documents.open("page").unwrap();
@@ -289,9 +299,11 @@ fn row(many: u32, element_of: impl Fn() -> NodeRecord, text: (u32, u32)) -> Vec<
     nodes
 }
 
+/// Nodes that claim the same texts and attributes are found before anything is copied.
+///
 /// Guarantee: documents/bounded-memory
 #[test]
-fn nodes_that_claim_the_same_texts_and_attributes_are_found_before_anything_is_copied() {
+fn shared_texts_are_found_before_a_copy() {
     let long = vec![b'x'; 10_000];
     let (at, length) = (8, long.len() as u32);
     let check = |made: &mut Made| {
@@ -330,9 +342,11 @@ fn nodes_that_claim_the_same_texts_and_attributes_are_found_before_anything_is_c
     assert!(matches!(check(&mut made), DomError::Damaged(Damage::Text { .. })));
 }
 
+/// The check finds changed words that would silently change the result of queries.
+///
 /// Guarantee: documents/bounded-memory
 #[test]
-fn a_check_finds_words_that_would_silently_change_what_queries_find() {
+fn check_finds_words_that_mislead_queries() {
     let made = || Made::of(tree(2, [element(1, 0, 2, 0)]));
     assert!(made().open().unwrap().check().is_ok());
     let damage = |mut made: Made| made.open().unwrap().check().unwrap_err().to_string();
@@ -376,9 +390,11 @@ fn a_check_finds_words_that_would_silently_change_what_queries_find() {
     assert!(damage(in_order(tree(2, [element(1, 0, 2, 0), element(0, 0, 0, 0)]))).contains("node 3"));
 }
 
+/// A long name shared by many elements is not serialised without bound.
+///
 /// Guarantee: documents/bounded-memory
 #[test]
-fn a_long_name_that_many_elements_have_is_not_written_without_end() {
+fn long_names_are_not_written_without_end() {
     let name = "x".repeat(1 << 20);
     let source = format!("<p><b {name}>{}", "<p>x".repeat(200));
     let page = LoosePage::parse(source.as_bytes(), &ParseOptions::default()).unwrap();
@@ -394,9 +410,11 @@ fn a_long_name_that_many_elements_have_is_not_written_without_end() {
     assert!(matches!(written, Err(DomError::Damaged(Damage::Text { .. }))), "{written:?}");
 }
 
+/// A selector list allocates no table for names that a damaged document only claims to have.
+///
 /// Guarantee: documents/bounded-memory
 #[test]
-fn a_list_of_selectors_takes_no_table_of_names_that_a_document_only_claims() {
+fn claimed_names_take_no_tables() {
     let with_names = |many| Made { names: vec!["b"; many], ..Made::of(tree(2, [element(1, 0, 2, 0)])) };
     assert!(with_names(65_536).open().is_ok());
     let refused = with_names(65_537).open().unwrap_err().to_string();

@@ -111,9 +111,11 @@ fn part_that_changes_the_document_until_it_is_killed() {
     }
 }
 
+/// After a kill during edits, each transaction is complete or absent.
+///
 /// Guarantee: documents/edits
 #[test]
-fn a_kill_in_the_middle_of_changes_leaves_each_transaction_whole_or_not_at_all() {
+fn kill_leaves_each_edit_whole_or_absent() {
     let place = tempfile::tempdir().unwrap();
     let (mut documents, region) = open(place.path());
     let page = "<ul data-count=0></ul><p id=last>0";
@@ -153,9 +155,11 @@ fn part_that_parses_until_it_is_killed() {
     }
 }
 
+/// After a kill while a page replaces another, the heap holds the old page or the new one.
+///
 /// Guarantee: documents/replacing
 #[test]
-fn a_kill_while_a_page_takes_the_place_of_another_leaves_the_old_or_the_new_one() {
+fn kill_leaves_the_old_page_or_the_new() {
     let place = tempfile::tempdir().unwrap();
     for kill in 0..KILLS {
         let mut child = process("part_that_parses_until_it_is_killed", place.path());

@@ -112,9 +112,11 @@ fn closed(source: &str) -> String {
     text
 }
 
+/// Selectors find the same nodes as the `scraper` crate on real pages.
+///
 /// Guarantee: documents/queries
 #[test]
-fn selectors_find_what_a_second_implementation_finds_on_real_pages() {
+fn selectors_agree_with_scraper_on_real_pages() {
     let mut pages = common::pages();
     if pages.is_empty() {
         println!("not run: on real pages, which are not there; ./test gets them");
@@ -155,9 +157,11 @@ fn ids(page: &Document<'_>, selector: &str) -> Vec<String> {
     found.iter().map(|node| node.html_id().unwrap_or("-").to_owned()).collect()
 }
 
+/// Selectors that the `scraper` crate does not support follow the standard.
+///
 /// Guarantee: documents/queries
 #[test]
-fn what_the_other_implementation_does_not_know_is_as_the_specification_has_it() {
+fn selectors_beyond_scraper_follow_the_standard() {
     let documents = parsed(
         "<!DOCTYPE html><div id=d><p id=a class=x><p id=b><p id=c class=x><p id=e class=x></div>\
          <svg id=s><path id=path /><a id=sa href=x></a></svg><a id=l href=x></a><a id=n></a>\
@@ -191,9 +195,11 @@ fn what_the_other_implementation_does_not_know_is_as_the_specification_has_it() 
     assert_eq!(around.html_id(), Some("d"));
 }
 
+/// In quirks mode, classes and IDs are compared without regard to case.
+///
 /// Guarantee: documents/queries
 #[test]
-fn classes_and_identifiers_are_compared_without_case_in_a_page_of_old() {
+fn quirks_mode_ignores_case() {
     let old = parsed("<p id=X class=Y>");
     let new = parsed("<!DOCTYPE html><p id=X class=Y>");
     for (selector, in_old, in_new) in [("#x.y", 1, 0), ("#X.Y", 1, 1)] {

@@ -18,9 +18,11 @@ use cases::{Case, read};
 use holdfast_dom::{Documents, ParseOptions};
 use holdfast_testkit::TestMemory;
 
+/// Every test case of html5lib gives the expected tree after the heap is reopened.
+///
 /// Guarantee: documents/html
 #[test]
-fn every_case_of_html5lib_is_as_expected_from_the_heap_opened_again() {
+fn html5lib_cases_hold_after_reopening() {
     let files = read(&common::folder("html5lib"));
     if files.is_empty() {
         return println!("not run: the cases of html5lib are not there; ./test gets them");

@@ -97,8 +97,9 @@ impl Prefetch {
 mod tests {
     use super::*;
 
+    /// Prefetched fonts arrive in order; a font that changed on disk arrives without bytes.
     #[test]
-    fn fonts_come_in_their_order_and_those_that_changed_without_bytes() {
+    fn prefetch_keeps_order_and_drops_changed_fonts() {
         let folder = tempfile::tempdir().unwrap();
         let names = ["a.ttf", "b.ttf", "c.ttf"].map(|name| folder.path().join(name));
         let mut fonts: Vec<FontRecord> = Vec::new();

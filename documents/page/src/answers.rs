@@ -165,9 +165,11 @@ pub(crate) fn lonely(heap: &Heap, views: &[String], but: &HashSet<String>) -> Ve
 mod tests {
     use super::*;
 
+    /// A stored server response reads as written, and every flipped bit is found.
+    ///
     /// Guarantee: pages/servers
     #[test]
-    fn what_a_server_said_is_read_as_it_was_written_and_every_flipped_bit_is_found() {
+    fn response_reads_as_written_and_shows_flipped_bits() {
         let mut headers = Headers::default();
         headers.add("ETag", "\"a\"");
         headers.add("Set-Cookie", "not kept");

@@ -208,9 +208,11 @@ mod tests {
         }
     }
 
+    /// The encoding is that of the byte order mark, else of the server, else of the page.
+    ///
     /// Guarantee: pages/encodings
     #[test]
-    fn the_encoding_is_that_of_the_first_bytes_or_the_server_or_the_page() {
+    fn encoding_follows_bom_then_server_then_page() {
         let of = |bytes: &[u8], said: Option<&str>| encoding_of(bytes, said).name();
         assert_eq!(of(b"<p>", None), "UTF-8");
         assert_eq!(of(b"\xff\xfea\0", Some("text/html; charset=koi8-r")), "UTF-16LE");

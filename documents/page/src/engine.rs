@@ -294,9 +294,12 @@ mod tests {
         }
     }
 
+    /// The pixels are ready before the page is recorded, and nothing is recorded if no caller waits
+    /// for it.
+    ///
     /// Guarantee: pages/window-waits
     #[test]
-    fn there_are_pixels_before_anything_is_recorded_and_nothing_is_for_nobody() {
+    fn pixels_precede_the_record() {
         let (sender, made) = channel();
         let wanted: Arc<Mutex<Option<DeferredResult<RecordedPage>>>> = Arc::default();
         let until = Arc::clone(&wanted);
@@ -313,9 +316,11 @@ mod tests {
         assert!(rest.recorded.is_none() && rest.places.is_none(), "it was made before the pixels were there");
     }
 
+    /// The layout and the record are delivered after the pixels.
+    ///
     /// Guarantee: pages/window-waits
     #[test]
-    fn what_is_where_and_the_whole_page_come_after_the_pixels() {
+    fn layout_and_record_follow_the_pixels() {
         let (made, coming) = run(job()).unwrap();
         assert_eq!(made.pixels.width, 300);
         let rest = coming.get().unwrap();

@@ -339,10 +339,13 @@ mod tests {
         assert_ne!(of("LANG", "ja"), of("LANG", "zh"));
     }
 
+    /// The font configuration and directories behind symbolic links are those that fontconfig
+    /// finds.
+    ///
     /// Guarantee: pages/changed
     /// Guarantee: pages/fonts
     #[test]
-    fn the_configuration_and_folders_behind_links_are_found_as_fontconfig_finds_them() {
+    fn font_folders_are_those_of_fontconfig() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         for name in ["other", "beside/conf.d", "behind", "named", "fonts"] {

@@ -136,9 +136,11 @@ pub(crate) fn color(value: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// A presentational value of a page becomes one style rule and cannot escape from it.
+    ///
     /// Guarantee: pages/svg
     #[test]
-    fn each_value_of_a_page_is_one_rule_that_nothing_gets_out_of() {
+    fn hints_cannot_escape_their_rule() {
         let source = "<body text=#123 link='red'><table border=3 cellpadding=4 cellspacing=x><font color=chucknorris \
             face='Arial, serif'><font color=chucknorris><font face='\"}* { display: none'><hr size=5>";
         let page = holdfast_dom::LoosePage::parse(source.as_bytes(), &Default::default()).unwrap();

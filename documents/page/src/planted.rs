@@ -64,9 +64,11 @@ fn commands_that_have_the_same_bytes_are_damage() {
     assert_eq!(painted, Err(StaleReason::Damaged(EntryDamage::Twice { what: "commands" })));
 }
 
+/// Images or fonts that claim the same bytes are damage.
+///
 /// Guarantee: pages/planted
 #[test]
-fn images_and_fonts_that_have_the_same_bytes_are_damage() {
+fn shared_bytes_of_images_or_fonts_are_damage() {
     let image = |at, width| ImageRecord { width, height: 2, is_bgra: false, is_premultiplied: false, at };
     let opened = |about: &About| CachedView::open(&entry(&list(), about)).map(drop);
     let mut about = About { images: vec![image(0, 2), image(16, 4), image(48, 2)], ..About::default() };
@@ -79,9 +81,11 @@ fn images_and_fonts_that_have_the_same_bytes_are_damage() {
     assert_eq!(opened(&about), Err(EntryDamage::Twice { what: "fonts" }));
 }
 
+/// An image whose size in pixels overflows is reported as lying outside the entry.
+///
 /// Guarantee: pages/planted
 #[test]
-fn an_image_with_more_pixels_than_numbers_go_lies_outside() {
+fn image_with_overflowing_size_is_outside() {
     let image =
         ImageRecord { width: 1 << 31, height: 1 << 31, is_bgra: false, is_premultiplied: false, at: 0 };
     let bytes = entry(&list(), &About { images: vec![image], ..About::default() });
@@ -89,9 +93,11 @@ fn an_image_with_more_pixels_than_numbers_go_lies_outside() {
     assert_eq!(supplied, Err(StaleReason::Damaged(EntryDamage::Outside { what: "image" })));
 }
 
+/// A font file is read once even if several records name it.
+///
 /// Guarantee: pages/planted
 #[test]
-fn a_font_file_is_read_once_however_many_records_name_it() {
+fn font_file_is_read_once() {
     let folder = tempfile::tempdir().unwrap();
     let paths: Vec<PathBuf> = ["a.ttf", "b.ttf"].iter().map(|name| folder.path().join(name)).collect();
     paths.iter().for_each(|path| std::fs::write(path, "font").unwrap());

@@ -115,9 +115,11 @@ pub(crate) fn pixel_count(bytes: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// Which resources a page may request depends on where the page comes from.
+    ///
     /// Guarantee: pages/no-local-files
     #[test]
-    fn what_a_page_may_ask_for_depends_on_where_it_is_from() {
+    fn reach_depends_on_the_origin_of_the_page() {
         let schemes = ["data", "file", "http", "https", "ftp"];
         let allowed = |reach: Reach| schemes.map(|scheme| reach.allows(scheme).is_ok());
         assert_eq!(allowed(Reach::Files), [true, true, false, false, false]);

@@ -246,9 +246,11 @@ mod tests {
         }
     }
 
+    /// A snapshot with flipped bits decodes to the same number of bytes or fails.
+    ///
     /// Guarantee: pages/kept-pixels
     #[test]
-    fn whatever_bits_are_flipped_as_many_bytes_come_out_or_none() {
+    fn flipped_bits_keep_the_length_or_fail() {
         let raw = drawn(2_000);
         let part = pack(&raw, (0, 0));
         for at in 0..part.len() {
@@ -262,9 +264,11 @@ mod tests {
         }
     }
 
+    /// A snapshot that would decode to more than the viewport is damage before memory is allocated.
+    ///
     /// Guarantee: pages/kept-pixels
     #[test]
-    fn what_would_become_more_than_the_viewport_is_damage_before_memory_is_taken_for_it() {
+    fn oversized_snapshot_takes_no_memory() {
         let bomb = lz4_flex::block::compress(&vec![0; 32 << 20]);
         let head = |runs: u32, alone: u32| SnapshotHeader {
             scroll: [0.into(); 2],
@@ -278,9 +282,11 @@ mod tests {
         }
     }
 
+    /// The pixels of a viewport that is too large are not copied.
+    ///
     /// Guarantee: pages/kept-pixels
     #[test]
-    fn pixels_of_a_viewport_that_is_too_large_are_not_copied() {
+    fn pixels_of_a_huge_viewport_are_not_copied() {
         let pixels = |bytes: usize| Pixels { width: 1, height: (bytes / 4) as u32, bytes: vec![0; bytes] };
         assert!(Snapshot::of(&pixels(RAW_BYTES_MAX + 4), (0, 0)).is_none());
         let mut taken = Snapshot::of(&pixels(RAW_BYTES_MAX / 16), (1, 2)).unwrap();

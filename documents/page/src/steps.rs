@@ -251,9 +251,11 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
+    /// A panic of the engine becomes a typed error with the panic message.
+    ///
     /// Guarantee: pages/memory
     #[test]
-    fn a_panic_of_the_engine_is_a_typed_error_with_its_words() {
+    fn engine_panic_is_a_typed_error() {
         let made =
             run(LONG, |_: &ResultSender<(), ()>| -> Result<(), PageError> { panic!("node {} is gone", 7) });
         let Err(PageError::Engine { message }) = made.map(|_| ()) else { panic!("no such error") };
@@ -288,9 +290,11 @@ mod tests {
         }
     }
 
+    /// The painted pixels are delivered before the page is recorded.
+    ///
     /// Guarantee: pages/window-waits
     #[test]
-    fn what_is_painted_is_handed_out_before_the_page_is_recorded() {
+    fn first_result_precedes_the_second() {
         let (sender, go_on) = channel();
         let (shown, coming) = run(LONG, holding(go_on, |_| Ok("record"))).unwrap();
         assert_eq!(shown, "pixels");
@@ -306,9 +310,11 @@ mod tests {
         assert_eq!(is_told.try_recv(), Ok(()), "what is there already is told at once");
     }
 
+    /// A panic while the page is recorded does not take the delivered pixels away.
+    ///
     /// Guarantee: pages/window-waits
     #[test]
-    fn a_panic_while_the_page_is_recorded_takes_no_pixels_away() {
+    fn panic_in_the_record_keeps_the_pixels() {
         let (sender, go_on) = channel();
         let (shown, coming) = run(LONG, holding::<()>(go_on, |_| panic!("node {} is gone", 7))).unwrap();
         sender.send(()).unwrap();
@@ -316,9 +322,11 @@ mod tests {
         assert_eq!(coming.get(), Err(&RecordError::Engine { message: "node 7 is gone".to_owned() }));
     }
 
+    /// A record that is not ready before the timeout is waited for only once.
+    ///
     /// Guarantee: pages/window-waits
     #[test]
-    fn a_record_that_is_not_made_in_time_is_waited_for_once() {
+    fn late_record_is_waited_for_once() {
         let (hand, coming) = held::ends_within::<(), ()>(Duration::from_millis(20), |()| ());
         assert_eq!(coming.get(), Err(&RecordError::TimeOut { seconds: 0 }));
         assert!(!hand.is_wanted(), "whoever makes it need not go on");
@@ -329,10 +337,12 @@ mod tests {
         assert_eq!(coming.get(), Err(&RecordError::TimeOut { seconds: 0 }), "it does not change any more");
     }
 
+    /// The stack of a finished engine thread is free when its result arrives.
+    ///
     /// Guarantee: pages/import-kills
     /// Guarantee: pages/memory
     #[test]
-    fn the_stack_of_an_engine_that_is_done_is_free_when_that_is_told() {
+    fn stack_is_free_when_the_result_arrives() {
         use std::sync::atomic::{AtomicBool, Ordering};
         struct Last(Arc<AtomicBool>);
         impl Drop for Last {
@@ -359,9 +369,11 @@ mod tests {
         }
     }
 
+    /// A record that no caller waits for is neither begun nor delivered.
+    ///
     /// Guarantee: pages/window-waits
     #[test]
-    fn a_record_that_nobody_wants_is_not_begun_and_told_to_nobody() {
+    fn unwanted_record_is_not_made() {
         let (sender, go_on) = channel();
         let (said, says) = channel();
         let rest = move |hand: &ResultSender<_, _>| {

@@ -57,9 +57,11 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
+    /// Typed input reaches the applet, and the thread that forwards it ends when the applet ends.
+    ///
     /// Guarantee: sandbox/changed-pages
     #[test]
-    fn what_is_typed_is_passed_on_and_who_passes_it_on_ends_with_the_applet() {
+    fn forwarder_ends_with_the_applet() {
         let (silent, mut typist) = pipe().unwrap();
         let (mut applet, writer) = pipe().unwrap();
         let (tell, told) = channel();

@@ -122,9 +122,11 @@ fn refuse(
 mod tests {
     use super::*;
 
+    /// A sandbox that cannot enforce a limit refuses it and names it.
+    ///
     /// Guarantee: sandbox/limits-are-named
     #[test]
-    fn a_limit_that_a_sandbox_cannot_keep_is_refused_by_name() {
+    fn unsupported_limit_is_refused_by_name() {
         let fuel = Limits { fuel: Some(1), ..Limits::default() };
         assert!(fuel.for_wasm().is_ok());
         let refused = fuel.for_jail(0, 0).map(drop).unwrap_err();

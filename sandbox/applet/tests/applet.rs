@@ -123,9 +123,11 @@ fn read_value(region: &mut Region) -> (u64, Opened) {
     (value, opened)
 }
 
+/// After a trap of the applet, the host rolls the open transaction back.
+///
 /// Guarantee: heap/rollback-after-trap
 #[test]
-fn an_open_transaction_is_rolled_back_by_the_host_after_a_trap() {
+fn trap_rolls_back_the_open_transaction() {
     let scratch = Scratch::new();
     let mut region = scratch.region();
     leave_a_transaction_open(&mut region);

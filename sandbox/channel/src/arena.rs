@@ -215,8 +215,9 @@ mod tests {
         }
     }
 
+    /// The peer finds a buffer at the offset of its handle; invalid handles are refused.
     #[test]
-    fn a_buffer_is_seen_by_the_other_side_where_its_handle_says() {
+    fn handle_locates_the_buffer_for_the_peer() {
         let channel = channel();
         let applet = ChannelMemory::open(channel.descriptor().unwrap()).unwrap();
         let _first = channel.buffer(1).unwrap();
@@ -251,9 +252,11 @@ mod tests {
         assert_eq!(at(0, 0), None);
     }
 
+    /// A dropped buffer returns its memory, and a new buffer contains only zeros.
+    ///
     /// Guarantee: applets/buffers
     #[test]
-    fn a_dropped_buffer_gives_its_memory_back_and_a_new_one_is_zero() {
+    fn dropped_buffer_is_freed_and_new_one_is_zero() {
         let channel = channel();
         let file = std::fs::File::from(channel.descriptor().unwrap());
         let blocks = || file.metadata().unwrap().blocks();
@@ -273,8 +276,9 @@ mod tests {
         assert!(found.iter().all(|byte| *byte == 0));
     }
 
+    /// A full arena gives an error, and gaps between buffers are allocated again.
     #[test]
-    fn an_arena_that_is_full_is_an_error_and_room_between_buffers_is_used() {
+    fn full_arena_is_an_error_and_gaps_are_reused() {
         let channel = channel();
         assert!(matches!(channel.buffer(0), Err(BufferError::Empty)));
         assert!(matches!(channel.buffer(ARENA_BYTES + 1), Err(BufferError::ArenaFull { .. })));

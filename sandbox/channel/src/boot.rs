@@ -233,8 +233,9 @@ mod tests {
         assert_eq!(bytes[88..96], (1_u64 << 30).to_le_bytes());
     }
 
+    /// Bytes that are no boot record, or one that contradicts itself, are refused.
     #[test]
-    fn what_is_no_record_is_refused_and_what_contradicts_itself_too() {
+    fn invalid_boot_record_is_refused() {
         let layout = Layout::default();
         let boot = Boot::new(&layout, None, true);
         assert_eq!(Boot::parse(&[]), Err(BootError::NotAChannel));

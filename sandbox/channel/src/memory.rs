@@ -241,8 +241,9 @@ mod tests {
         assert!(matches!(ChannelMemory::open(file.into()), Err(MemoryError::System(_))));
     }
 
+    /// The control page and the rings are allocated before the file is shared; the arena is not.
     #[test]
-    fn page_and_rings_are_backed_before_the_file_is_anybody_elses_and_the_arena_is_not() {
+    fn control_page_and_rings_are_preallocated() {
         let host = ChannelMemory::create(Layout::default(), None, true).unwrap();
         let file = std::fs::File::from(host.descriptor().unwrap());
         assert_eq!(file.metadata().unwrap().blocks() * 512, host.layout().arena_offset());

@@ -55,9 +55,12 @@ pub fn keeps_order(owner: &[u8], kind: u32, content: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    /// The note that promises ordered stores is distinguished from other notes; a longer note is
+    /// accepted.
+    ///
     /// Guarantee: heap/order-promises
     #[test]
-    fn a_promise_is_told_from_other_notes_and_longer_ones_may_come() {
+    fn order_promise_note_is_recognized() {
         assert!(keeps_order(b"Holdfast", 1, &[1, 0, 0, 0]));
         assert!(keeps_order(b"Holdfast", 1, &[0xff, 0, 0, 0, 9, 9]));
         for (owner, kind, content) in [

@@ -303,8 +303,9 @@ mod tests {
         }
     }
 
+    /// Each kind of message has a fixed number and one side that may send it.
     #[test]
-    fn kinds_are_known_by_their_numbers_and_belong_to_one_side() {
+    fn each_message_kind_has_one_number_and_side() {
         for number in 0..=u16::MAX {
             let Some(kind) = MessageKind::from_number(number) else { continue };
             assert_eq!(kind as u16, number);

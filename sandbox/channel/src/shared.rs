@@ -146,8 +146,9 @@ mod tests {
         unsafe { Shared::new(base, size_of_val(memory)) }
     }
 
+    /// Bytes are copied from and to every offset, and nothing outside the range changes.
     #[test]
-    fn bytes_are_copied_from_and_to_every_offset_and_nowhere_else() {
+    fn copies_stay_within_their_range() {
         for at in 0..24 {
             for bytes in 0..40 {
                 let mut memory = vec![u64::from_ne_bytes([0xee; 8]); 8];

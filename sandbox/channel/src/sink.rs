@@ -76,8 +76,9 @@ impl Sink for std::vec::Vec<u8> {
 mod tests {
     use super::*;
 
+    /// A slice sink accepts what fits and starts again with each message.
     #[test]
-    fn a_slice_takes_what_fits_and_begins_anew_with_each_message() {
+    fn slice_sink_accepts_what_fits_per_message() {
         let mut room = [0; 4];
         let mut sink = SliceSink::new(&mut room);
         assert_eq!(sink.begin(5), Err(Refused));

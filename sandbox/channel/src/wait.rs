@@ -240,8 +240,9 @@ fn sleep_for<W: Wait>(wait: &W, deadline: Deadline, awaited: &mut impl Awaited) 
 mod tests {
     use super::*;
 
+    /// Spinning lasts longer while it succeeds, stops when it fails, and is tried again later.
     #[test]
-    fn spinning_grows_while_it_pays_is_given_up_when_it_does_not_and_tried_again() {
+    fn spinning_adapts_to_its_success() {
         let mut spin = Spin::new();
         spin.paid(11_000);
         assert_eq!(spin.budget_ns(SPIN_NS_MAX), 44_000);

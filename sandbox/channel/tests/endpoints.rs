@@ -87,8 +87,9 @@ fn messages_of_every_size_arrive_in_both_directions() {
     });
 }
 
+/// A call carries the forget flag to the applet; a message to the host with the flag is a breach.
 #[test]
-fn a_call_tells_the_applet_to_forget_and_no_other_message_tells_the_host() {
+fn only_the_host_may_send_the_forget_flag() {
     let Pair { mut host, mut applet, .. } = pair();
     let call = HostMessage::Call { call: 1, index: 0, buffer: Handle::default(), time_ns: 0 };
     let soon = host.deadline_in(LONG);
@@ -115,9 +116,11 @@ fn the_names_of_exports_arrive() {
     assert!(names.iter().eq(["add", "größe"]));
 }
 
+/// A message larger than the receive buffer stays until there is room or it is skipped.
+///
 /// Guarantee: applets/message-size
 #[test]
-fn a_message_that_is_too_long_stays_until_there_is_room_or_it_is_passed_over() {
+fn oversized_message_stays_until_taken_or_skipped() {
     let Pair { mut host, mut applet, .. } = pair();
     applet.send(&result(), &pattern(500), Deadline::NOW).unwrap();
     applet.send(&result(), &pattern(10), Deadline::NOW).unwrap();
@@ -136,9 +139,11 @@ fn a_message_that_is_too_long_stays_until_there_is_room_or_it_is_passed_over() {
     assert_eq!(host.try_receive(&mut payload, 10, Deadline::NOW), Ok(None));
 }
 
+/// A message of several records that is too long is refused at the first record and can be skipped.
+///
 /// Guarantee: applets/message-size
 #[test]
-fn a_message_in_many_records_is_refused_at_its_first_and_can_be_passed_over() {
+fn oversized_long_message_is_refused_at_its_start() {
     let Pair { mut host, mut applet, .. } = pair();
     let soon = host.deadline_in(LONG);
     thread::scope(|scope| {
@@ -185,10 +190,12 @@ fn a_deadline_ends_every_wait_in_time() {
     assert_eq!(host.peek(deadline), Err(ChannelError::HalfDone));
 }
 
+/// A peer that always has a message ready cannot hold the receiver past its deadline.
+///
 /// Guarantee: applets/bounded-waits
 /// Guarantee: applets/deadlines
 #[test]
-fn who_always_has_a_message_ready_holds_nobody_past_the_deadline() {
+fn busy_sender_cannot_delay_the_deadline() {
     let Pair { mut host, mut applet, .. } = pair();
     let deadline = host.deadline_in(Duration::from_millis(5));
     let started = Instant::now();
@@ -202,8 +209,9 @@ fn who_always_has_a_message_ready_holds_nobody_past_the_deadline() {
     assert_eq!(ended, ChannelError::TimedOut);
 }
 
+/// The death of the peer ends the wait at once, and its last messages are still received.
 #[test]
-fn a_peer_that_is_gone_ends_the_wait_at_once_and_its_last_messages_count() {
+fn dead_peer_ends_the_wait_after_its_messages() {
     let Pair { mut host, mut applet, bell, .. } = pair();
     applet.send(&result(), b"last", Deadline::NOW).unwrap();
     let started = Instant::now();
@@ -226,9 +234,11 @@ fn a_peer_that_is_gone_ends_the_wait_at_once_and_its_last_messages_count() {
     assert_eq!(host.receive(&mut Vec::new(), 4, Deadline::NEVER), Err(ChannelError::PeerGone));
 }
 
+/// The bell that reports the death of the peer ends a wait at any moment of it.
+///
 /// Guarantee: applets/death-ends-waits
 #[test]
-fn a_bell_is_heard_in_whatever_moment_of_a_wait_it_rings() {
+fn bell_is_heard_at_any_moment_of_a_wait() {
     for trial in 0..300 {
         let Pair { mut host, bell, .. } = pair();
         if trial % 2 == 0 {
@@ -251,9 +261,11 @@ fn a_bell_is_heard_in_whatever_moment_of_a_wait_it_rings() {
     }
 }
 
+/// The bell ends the wait even if the peer keeps changing the futex words.
+///
 /// Guarantee: applets/death-ends-waits
 #[test]
-fn a_bell_is_heard_also_when_the_peer_plays_with_the_words() {
+fn bell_is_heard_while_the_peer_changes_words() {
     for _ in 0..20 {
         let Pair { mut host, bell, memory, .. } = pair();
         let (_mapped, shared) = hostile(&memory);
@@ -283,9 +295,11 @@ fn a_bell_is_heard_also_when_the_peer_plays_with_the_words() {
     }
 }
 
+/// The bell ends the wait even if the peer moved the sleeping thread to another futex word.
+///
 /// Guarantee: applets/bounded-waits
 #[test]
-fn a_bell_is_heard_also_when_the_peer_moved_the_sleeper_to_another_word() {
+fn bell_is_heard_after_a_futex_requeue() {
     let Pair { mut host, bell, memory, .. } = pair();
     host.waiter().set_spin_ns_max(0);
     let (mapped, _shared) = hostile(&memory);
@@ -312,9 +326,11 @@ fn a_bell_is_heard_also_when_the_peer_moved_the_sleeper_to_another_word() {
     assert_eq!(ended, Err(ChannelError::PeerGone));
 }
 
+/// An interrupt in the middle of a message takes effect only after the message.
+///
 /// Guarantee: applets/cancel
 #[test]
-fn an_interrupt_in_the_middle_of_a_message_waits_for_its_end() {
+fn interrupt_waits_for_the_end_of_a_message() {
     let Pair { mut host, mut applet, bell, .. } = pair();
     host.waiter().set_spin_ns_max(0);
     let bytes = pattern(100_000);
@@ -363,8 +379,9 @@ fn an_interrupt_in_the_middle_of_a_message_waits_for_its_end() {
     });
 }
 
+/// An interrupt that was withdrawn does not affect a later message.
 #[test]
-fn an_interrupt_that_was_taken_back_does_not_meet_a_later_message() {
+fn withdrawn_interrupt_spares_later_messages() {
     let Pair { mut host, mut applet, bell, memory } = pair();
     host.waiter().set_spin_ns_max(0);
     let (_mapped, shared) = hostile(&memory);
@@ -413,9 +430,11 @@ fn an_interrupt_that_was_taken_back_does_not_meet_a_later_message() {
     });
 }
 
+/// An interrupt ends the wait for a peer that stopped in the middle of a message.
+///
 /// Guarantee: applets/cancel
 #[test]
-fn an_interrupt_ends_the_wait_for_a_peer_that_stopped_in_the_middle_of_a_message() {
+fn interrupt_ends_the_wait_for_a_stalled_peer() {
     let Pair { mut host, bell, memory, .. } = pair();
     let (_mapped, shared) = hostile(&memory);
     let ring = shared.part(memory.layout().applet_ring_offset(), 4096 + u64::from(RING_BYTES)).unwrap();
@@ -455,8 +474,10 @@ fn an_interrupt_returns_once_and_the_channel_goes_on() {
     assert!(started.elapsed() < LONG / 2);
 }
 
+/// A message of an unknown kind or of the wrong side is a breach by the peer and closes the
+/// channel.
 #[test]
-fn messages_of_unknown_kinds_and_of_the_wrong_side_are_the_peers_breach() {
+fn unknown_or_misdirected_kind_breaks_the_channel() {
     for kind in [0, 15, 23, u16::MAX, MessageKind::Call as u16, MessageKind::End as u16] {
         let Pair { mut host, mut applet, .. } = pair();
         applet.send(&Header { kind, ..Header::default() }, &[], Deadline::NOW).unwrap();
@@ -485,10 +506,12 @@ impl Wait for Restless {
     fn wake(&self, _: &AtomicU32) {}
 }
 
+/// A peer that wakes the other side again and again without a message breaks the channel.
+///
 /// Guarantee: applets/bounded-waits
 /// Guarantee: applets/deadlines
 #[test]
-fn who_wakes_the_other_side_again_and_again_for_nothing_breaks_the_channel() {
+fn endless_wake_ups_break_the_channel() {
     let layout = Layout::new(RING_BYTES, 0).unwrap();
     let mut memory = vec![0_u64; layout.total_bytes() as usize / 8];
     let base = NonNull::new(memory.as_mut_ptr().cast()).unwrap();

@@ -119,8 +119,9 @@ impl Drop for Applet {
     }
 }
 
+/// Another process answers calls whether or not the waiter spins.
 #[test]
-fn calls_to_another_process_are_answered_with_and_without_spinning() {
+fn calls_work_with_and_without_spinning() {
     for spins in [true, false] {
         let mut applet = Applet::start("echo", 256 << 10);
         if !spins {
@@ -148,9 +149,11 @@ fn large_inputs_and_results_pass_through_a_small_ring() {
     applet.end();
 }
 
+/// A stream arrives in order, and the sender waits for a slow reader.
+///
 /// Guarantee: applets/message-order
 #[test]
-fn a_stream_arrives_in_order_and_waits_for_a_slow_reader() {
+fn stream_is_ordered_and_waits_for_the_reader() {
     let mut applet = Applet::start("stream", 4096);
     applet.begin(1, 2000, Handle::default(), &[]);
     for number in 0..2000_u32 {
@@ -180,10 +183,12 @@ fn a_shared_buffer_is_read_and_written_by_both() {
     applet.end();
 }
 
+/// An applet that never reads cannot hold the sender past its deadline.
+///
 /// Guarantee: applets/bounded-waits
 /// Guarantee: applets/deadlines
 #[test]
-fn an_applet_that_does_not_read_holds_nobody_past_the_deadline() {
+fn applet_that_never_reads_cannot_delay_a_deadline() {
     let mut applet = Applet::start("ignore", 4096);
     let started = Instant::now();
     let deadline = applet.host.deadline_in(Duration::from_millis(100));
@@ -208,7 +213,7 @@ fn watch(applet: &mut Applet) -> thread::JoinHandle<Instant> {
 
 /// Guarantee: applets/death-ends-waits
 #[test]
-fn the_death_of_an_applet_ends_the_wait_for_it_within_a_second() {
+fn applet_death_ends_the_wait_within_a_second() {
     let wait = || {
         let mut applet = Applet::start("die", 4096);
         let watching = watch(&mut applet);

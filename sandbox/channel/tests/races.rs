@@ -241,9 +241,12 @@ fn host(endpoint: &mut Endpoint<HostWait>, attack: Attack, seen: &mut Seen) {
     }
 }
 
+/// Whatever a peer stores while the host parses, the result is typed and only checked values are
+/// used.
+///
 /// Guarantee: applets/hostile-channel
 #[test]
-fn whatever_a_peer_stores_while_the_host_parses_the_result_is_typed_and_what_was_checked_is_used() {
+fn racing_peer_stores_give_typed_results_only() {
     let wanted = std::env::var("HOLDFAST_RACES").map_or(RACES_DEFAULT, |text| text.parse().unwrap());
     let mut seen = Seen::default();
     for round in 0_u64.. {

@@ -106,8 +106,9 @@ proptest! {
     }
 }
 
+/// A piece that can never fit is refused, and a record is taken only with its exact size.
 #[test]
-fn a_piece_that_never_fits_is_refused_and_a_record_is_taken_only_at_its_size() {
+fn oversized_piece_is_refused_by_the_ring() {
     let mut ends = Ends::new();
     let most = ends.producer.piece_bytes_max() as usize;
     let header = Header::new(MessageKind::Result);
@@ -120,9 +121,11 @@ fn a_piece_that_never_fits_is_refused_and_a_record_is_taken_only_at_its_size() {
     assert_eq!(ends.pop(), Some((1, vec![7; 10])));
 }
 
+/// A producer position that cannot occur is a breach by the peer.
+///
 /// Guarantee: applets/hostile-channel
 #[test]
-fn a_position_of_the_producer_that_cannot_be_is_the_peers_breach() {
+fn impossible_producer_position_is_a_breach() {
     for told in [8, 4095, 4160, u64::MAX] {
         let mut ends = Ends::new();
         ends.set(PRODUCER_POSITION, told);
@@ -139,9 +142,11 @@ fn a_position_of_the_producer_that_cannot_be_is_the_peers_breach() {
     assert!(matches!(ends.consumer.poll(), Err(ChannelError::PeerBroke { .. })));
 }
 
+/// A consumer position that cannot occur is a breach by the peer.
+///
 /// Guarantee: applets/hostile-channel
 #[test]
-fn a_position_of_the_consumer_that_cannot_be_is_the_peers_breach() {
+fn impossible_consumer_position_is_a_breach() {
     for told in [4, 4096, 8192, u64::MAX] {
         let mut ends = Ends::new();
         assert!(ends.push(&[], 1));
@@ -175,9 +180,11 @@ fn a_header_that_cannot_be_is_the_peers_breach() {
     }
 }
 
+/// A header is copied once from shared memory, and only the copy is used.
+///
 /// Guarantee: applets/hostile-channel
 #[test]
-fn a_header_is_copied_once_and_what_the_copy_says_counts() {
+fn header_is_copied_once_and_used_from_the_copy() {
     let mut ends = Ends::new();
     assert!(ends.push(&[7; 100], 1));
     let seen = ends.consumer.poll().unwrap().unwrap();

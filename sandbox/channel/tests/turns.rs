@@ -31,9 +31,11 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
+/// A receive with turns returns in the middle of a message and resumes it at the next call.
+///
 /// Guarantee: applets/interruptible
 #[test]
-fn who_takes_turns_comes_back_in_the_middle_of_a_message_and_goes_on_with_it_later() {
+fn receive_with_turns_resumes_within_a_message() {
     let (mut host, mut applet, bell) = pair();
     let payload = pattern(100_000);
     let (mut taken, never) = (Vec::new(), Deadline::NEVER);
@@ -68,9 +70,11 @@ fn who_takes_turns_comes_back_in_the_middle_of_a_message_and_goes_on_with_it_lat
     });
 }
 
+/// A receive with turns reports a peer that stopped in the middle of a message at once.
+///
 /// Guarantee: applets/interruptible
 #[test]
-fn who_takes_turns_hears_at_once_of_a_peer_that_stopped_in_the_middle_of_a_message() {
+fn receive_with_turns_reports_a_stalled_peer() {
     let (mut host, mut applet, bell) = pair();
     let half_sent = applet.send(&result(), &pattern(100_000), applet.deadline_in(SOON));
     assert_eq!(half_sent, Err(ChannelError::TimedOut));

@@ -123,9 +123,11 @@ fn offered(layer: Layer, jail: &Jail, machine: &Machine, program: &ElfProgram) -
 mod tests {
     use super::*;
 
+    /// An old Landlock version is used and reported; strict mode refuses it.
+    ///
     /// Guarantee: sandbox/missing-layers
     #[test]
-    fn an_old_landlock_is_used_and_told_and_strict_refuses_it() {
+    fn old_landlock_is_used_unless_strict() {
         let path = std::env::current_exe().unwrap();
         let program = ElfProgram::open(&path).unwrap();
         let mut machine = Machine::look();

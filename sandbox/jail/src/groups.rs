@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_of_a_controller_is_found_in_both_versions() {
+    fn controller_group_is_found_in_cgroup_v1_and_v2() {
         let text = "9:name=systemd:/\n4:memory:/a/b\n3:cpu,cpuacct:/c\n0::/d\n";
         assert_eq!(of_controller(text, "memory"), Some("a/b"));
         assert_eq!(of_controller(text, "cpuacct"), Some("c"));

@@ -239,9 +239,11 @@ impl Drop for Undumpable {
 mod tests {
     use super::*;
 
+    /// A child that dies before the handshake is reported as dead and not as slow.
+    ///
     /// Guarantee: sandbox/supervisor
     #[test]
-    fn a_child_that_dies_before_it_is_met_is_not_taken_for_a_slow_one() {
+    fn child_dead_before_the_handshake_is_reported() {
         let mut steps = holdfast_sys::spawn::Steps::new();
         steps.exit();
         let mut child = steps.start(0).unwrap();

@@ -439,10 +439,12 @@ mod tests {
         format!("{}{}", format!("{opening} ").repeat(depth), "end ".repeat(depth))
     }
 
+    /// A function one past any complexity limit is refused, and the error names the function.
+    ///
     /// Guarantee: sandbox/compile-bounds
     /// Guarantee: sandbox/compile-time
     #[test]
-    fn each_limit_is_refused_one_past_it_and_names_the_function() {
+    fn complexity_limit_names_the_function() {
         let big = |what: &str| Some((Some("big".to_owned()), what.to_owned()));
         assert_eq!(excess(&nested("loop", LOOPS_MAX)), None);
         assert_eq!(excess(&nested("loop", LOOPS_MAX + 1)), big("loops"));
@@ -493,8 +495,9 @@ mod tests {
         );
     }
 
+    /// Only locals that are used across blocks count as merges.
     #[test]
-    fn only_locals_that_are_used_across_blocks_count_as_merged() {
+    fn only_locals_used_across_blocks_are_merges() {
         let locals = 2 * MERGES_MAX / BLOCKS_MAX;
         let declared = "i32 ".repeat(locals);
         let body = |uses: &str| {

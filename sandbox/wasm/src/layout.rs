@@ -137,8 +137,9 @@ mod tests {
         Layout { size_bytes: heap.end() + MIB, heap: Some(heap) }
     }
 
+    /// The region and the holes around it do not count as volatile memory.
     #[test]
-    fn the_region_and_the_holes_do_not_count_as_volatile_memory() {
+    fn region_and_holes_are_not_volatile_memory() {
         assert_eq!(attached().volatile_bytes_at(attached().size_bytes), 3 * MIB);
         assert_eq!(Layout { size_bytes: 5 * MIB, heap: None }.volatile_bytes_at(5 * MIB), 5 * MIB);
     }
@@ -167,8 +168,9 @@ mod tests {
         }
     }
 
+    /// A fully backed heap and the memory above it form one present range.
     #[test]
-    fn a_fully_backed_heap_and_the_memory_above_it_are_one_present_range() {
+    fn full_heap_and_memory_above_are_one_range() {
         let heap = HeapPart {
             volatile_low_bytes: MIB,
             arena_bytes: 0,
@@ -180,8 +182,9 @@ mod tests {
         assert!(layout.is_present(&(heap.end() - 1..heap.end() + 1)));
     }
 
+    /// The heap part of a range is cut to the backed bytes.
     #[test]
-    fn the_heap_part_of_a_range_is_cut_to_the_backed_bytes() {
+    fn heap_range_is_cut_to_the_backed_bytes() {
         let layout = attached();
         let range = HEAP_BASE - MIB..HEAP_BASE + 6 * MIB;
         assert_eq!(layout.heap_part_of(&range), Some(HEAP_BASE..HEAP_BASE + 4 * MIB));

@@ -91,8 +91,9 @@ impl Clocks {
 mod tests {
     use super::*;
 
+    /// A sleeping thread uses no CPU time, and a computing thread uses all of it.
     #[test]
-    fn a_thread_that_sleeps_uses_no_cpu_time_and_one_that_computes_all_of_it() {
+    fn cpu_time_counts_computing_and_not_sleeping() {
         let clocks = Clocks::start();
         std::thread::sleep(Duration::from_millis(60));
         let (wall, cpu) = clocks.elapsed();

@@ -129,8 +129,9 @@ mod tests {
         name
     }
 
+    /// A short mangled name that would demangle to huge text is shown as it is.
     #[test]
-    fn a_short_name_that_stands_for_endless_text_is_shown_as_it_is() {
+    fn exponential_mangled_name_is_shown_raw() {
         for name in [bomb(6, 14), bomb(8, 10), bomb(16, 6)] {
             assert!(name.len() <= MANGLED_BYTES_MAX, "{}", name.len());
             let started = std::time::Instant::now();
@@ -144,8 +145,9 @@ mod tests {
         assert_eq!(function(&bomb(1, 2)), "f(a<int>, b<a<int>, a<int> >)");
     }
 
+    /// Only names with a mangling prefix are demangled.
     #[test]
-    fn only_names_with_a_prefix_are_taken_for_mangled_ones() {
+    fn only_prefixed_names_are_demangled() {
         for name in ["f", "i", "main", "Z1f", "_start", "v", "St6vectorIiE"] {
             assert_eq!(function(name), name);
         }
@@ -155,8 +157,9 @@ mod tests {
         assert_eq!(function("_RNvC6_123foo3bar"), "123foo::bar");
     }
 
+    /// Control characters in names are escaped, and long names are cut.
     #[test]
-    fn control_characters_are_written_out_and_long_names_are_cut() {
+    fn names_are_escaped_and_cut() {
         assert_eq!(function("\x1b[31mX\x07\n"), "\\u{1b}[31mX\\u{7}\\n");
         assert_eq!(shown("a\u{202e}b\u{9b}c"), "a\\u{202e}b\\u{9b}c");
         assert_eq!(lines("a\x1b\nb\r\n"), "a\\u{1b}\nb\\r\n");

@@ -41,8 +41,9 @@ fn number(region: &Region) -> u32 {
     numbers[0]
 }
 
+/// In atomic mode, a run that ends by itself is published, whatever its exit status.
 #[test]
-fn a_run_that_ends_by_itself_counts_whatever_its_status() {
+fn voluntary_end_publishes_whatever_the_status() {
     let scratch = Scratch::new();
     let returned = run_atomic(&scratch, &stores(1));
     assert_eq!((status(&returned), number(returned.region.as_ref().unwrap())), (0, 1));
@@ -67,8 +68,9 @@ fn a_trap_undoes_everything_since_the_last_commit() {
     assert_eq!(number(committed.region.as_ref().unwrap()), 3);
 }
 
+/// In atomic mode, a run stopped at its time limit changes nothing in the heap.
 #[test]
-fn a_run_that_is_stopped_at_its_time_limit_counts_for_nothing() {
+fn run_stopped_at_time_limit_publishes_nothing() {
     let scratch = Scratch::new();
     let mut options = options();
     options.limits.timeout = Some(Duration::from_millis(100));
@@ -78,9 +80,11 @@ fn a_run_that_is_stopped_at_its_time_limit_counts_for_nothing() {
     assert_eq!(number(finished.region.as_ref().unwrap()), 0);
 }
 
+/// After host code touched a hole on behalf of the applet, nothing is published.
+///
 /// Guarantee: sandbox/wild-pointers
 #[test]
-fn nothing_is_published_after_host_code_touched_a_hole_for_the_applet() {
+fn touched_hole_prevents_any_publish() {
     for last in ["(drop (call $commit (i32.const 0)))", "(drop (call $commit (i32.const 2)))"] {
         let scratch = Scratch::new();
         let body = format!(
@@ -93,9 +97,11 @@ fn nothing_is_published_after_host_code_touched_a_hole_for_the_applet() {
     }
 }
 
+/// In atomic mode, bytes written by the kernel and growth are published or discarded like stores.
+///
 /// Guarantee: heap/atomic-trap
 #[test]
-fn what_the_kernel_writes_and_what_grows_follows_the_same_rule() {
+fn kernel_writes_and_growth_publish_atomically() {
     let scratch = Scratch::new();
     let body = |end: &str| {
         format!(
@@ -119,8 +125,9 @@ fn what_the_kernel_writes_and_what_grows_follows_the_same_rule() {
     assert_eq!((number(&region), random(&region)), (6, true));
 }
 
+/// A commit at level power publishes the stores and writes a checkpoint.
 #[test]
-fn a_commit_for_the_power_level_publishes_and_checkpoints() {
+fn power_level_commit_publishes_and_checkpoints() {
     let scratch = Scratch::new();
     let body = format!("{} (call $exit (call $commit (i32.const 2)))", stores(7));
     let finished = run_atomic(&scratch, &body);

@@ -41,8 +41,9 @@ fn a_run_that_only_reads_leaves_the_heap_clean() {
     assert!(reading.region.unwrap().close().unwrap().checkpoint.skipped);
 }
 
+/// Attaching reports the address and size of the heap and whether it is new.
 #[test]
-fn attachment_tells_where_the_heap_is_and_whether_it_is_new() {
+fn attachment_reports_address_size_and_newness() {
     let scratch = Scratch::new();
     let body = "
       (call $attach_heap)
@@ -78,8 +79,9 @@ fn without_a_heap_every_import_says_so() {
     assert_eq!(status(&run(body, None)), 0);
 }
 
+/// Growing and committing are refused before the heap is attached.
 #[test]
-fn before_attachment_growing_and_committing_are_refused() {
+fn growing_and_committing_need_an_attached_heap() {
     let scratch = Scratch::new();
     let body = "
       (call $exit_unless (i64.eq (call $grow (i64.const 100)) (i64.const -1)) (i32.const 11))
@@ -87,8 +89,9 @@ fn before_attachment_growing_and_committing_are_refused() {
     assert_eq!(status(&run(body, Some(scratch.region("early", MIB)))), 0);
 }
 
+/// A store past the backed part of the heap traps, and succeeds after growing.
 #[test]
-fn a_store_past_the_backed_part_traps_and_succeeds_after_growing() {
+fn store_past_backed_part_traps_until_growth() {
     let scratch = Scratch::new();
     let store = "(call $attach_heap) (i32.store8 (i32.const 0x80400000) (i32.const 1))";
     let trapped = run(store, Some(scratch.region("grow", 64 * MIB)));
@@ -142,8 +145,9 @@ fn volatile_memory_grows_above_the_heap() {
     assert_eq!(finished.metrics.peak_volatile_bytes, 5 * 65_536);
 }
 
+/// A module whose declared maximum memory leaves no room for the heap gets an error.
 #[test]
-fn a_declared_maximum_that_leaves_no_place_for_the_heap_is_reported() {
+fn declared_maximum_without_heap_room_is_reported() {
     let scratch = Scratch::new();
     let attach = "(call $exit (call $attach (i32.const 1024)))";
     let small = program_with("2 100", "", attach);
@@ -156,8 +160,9 @@ fn a_declared_maximum_that_leaves_no_place_for_the_heap_is_reported() {
     assert_eq!(status(&finished), 0);
 }
 
+/// A module whose memory reaches the address of the heap gets an error.
 #[test]
-fn a_memory_that_reaches_the_place_of_the_heap_is_reported() {
+fn memory_that_reaches_the_heap_is_reported() {
     let scratch = Scratch::new();
     let mut options = options();
     options.limits.memory_bytes = 3 << 30;
@@ -166,8 +171,9 @@ fn a_memory_that_reaches_the_place_of_the_heap_is_reported() {
     assert_eq!(status(&finished), 7);
 }
 
+/// An attach record outside the memory is refused before anything happens.
 #[test]
-fn a_record_outside_of_the_memory_is_refused_before_anything_happens() {
+fn attach_record_outside_memory_is_refused() {
     let scratch = Scratch::new();
     let body = "
       (call $exit_unless (i32.eq (call $attach (i32.const 0x1fff0)) (i32.const 6)) (i32.const 1))
@@ -179,8 +185,9 @@ fn a_record_outside_of_the_memory_is_refused_before_anything_happens() {
     assert_eq!(status(&run(body, Some(scratch.region("record", MIB)))), 0);
 }
 
+/// A heap that no linear memory can hold is refused before the run.
 #[test]
-fn a_heap_that_no_linear_memory_can_hold_is_refused_before_the_run() {
+fn oversized_heap_is_refused_before_the_run() {
     let scratch = Scratch::new();
     let region = scratch.region("huge", MAX_HEAP_LIMIT_BYTES + 65_536);
     let finished = run("", Some(region));
@@ -253,9 +260,11 @@ fn the_address_below_the_heap_is_no_memory() {
     }
 }
 
+/// Many applets run at once in one process, each with its own heap.
+///
 /// Guarantee: sandbox/many-applets
 #[test]
-fn many_applets_run_in_one_process_at_once_each_with_its_own_heap() {
+fn many_applets_run_with_their_own_heaps() {
     let scratch = Scratch::new();
     let count_up = program(
         "(call $attach_heap)

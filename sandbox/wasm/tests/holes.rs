@@ -14,9 +14,11 @@ fn is_host_access(finished: &Finished) {
     assert!(error_text(finished).contains("host access outside the heap and memory of the applet"));
 }
 
+/// Filling a hole stops the applet, and the host goes on.
+///
 /// Guarantee: sandbox/wild-pointers
 #[test]
-fn filling_a_hole_stops_the_applet_and_spares_the_host() {
+fn filling_a_hole_stops_only_the_applet() {
     for hole in HOLES {
         let scratch = Scratch::new();
         let body = format!(
@@ -32,8 +34,9 @@ fn filling_a_hole_stops_the_applet_and_spares_the_host() {
     }
 }
 
+/// A fill across memory, hole and heap uses bounded memory.
 #[test]
-fn a_fill_across_memory_hole_and_heap_costs_bounded_memory() {
+fn fill_across_hole_and_heap_is_bounded() {
     let scratch = Scratch::new();
     let body = "
       (call $attach_heap)
@@ -41,8 +44,9 @@ fn a_fill_across_memory_hole_and_heap_costs_bounded_memory() {
     is_host_access(&run(body, Some(scratch.region("wide", 64 * MIB))));
 }
 
+/// Touching a hole is reported even if the applet ends right afterwards.
 #[test]
-fn an_applet_that_ends_right_after_touching_a_hole_is_reported_too() {
+fn hole_access_right_before_exit_is_reported() {
     let scratch = Scratch::new();
     let body = "(call $attach_heap) (memory.fill (i32.const 0x40000000) (i32.const 1) (i32.const 0x2000))";
     is_host_access(&run(body, Some(scratch.region("end", MIB))));
@@ -75,8 +79,9 @@ fn random_bytes_into_a_hole_stop_the_applet() {
     }
 }
 
+/// Copies between heap and memory work, and WASI accepts buffers in the heap.
 #[test]
-fn copies_between_heap_and_memory_and_buffers_in_the_heap_work() {
+fn copies_between_heap_and_memory_work() {
     let scratch = Scratch::new();
     let body = r#"
       (call $attach_heap)
@@ -156,9 +161,11 @@ fn a_file_can_be_read_into_a_clean_heap() {
     }
 }
 
+/// A file can be read into the part that growth added to a clean heap.
+///
 /// Guarantee: sandbox/wild-pointers
 #[test]
-fn a_file_can_be_read_into_what_growth_added_to_a_clean_heap() {
+fn file_reads_into_grown_part_of_a_clean_heap() {
     for call in [FD_READ, FD_PREAD] {
         let scratch = Scratch::new();
         drop(scratch.region("h", 16 * MIB));
@@ -172,8 +179,9 @@ fn a_file_can_be_read_into_what_growth_added_to_a_clean_heap() {
     }
 }
 
+/// A file can be read into a heap right after a commit and a store.
 #[test]
-fn a_file_can_be_read_into_a_heap_right_after_a_commit_and_a_store() {
+fn file_reads_into_heap_after_commit_and_store() {
     for call in [FD_READ, FD_PREAD] {
         let scratch = Scratch::new();
         drop(scratch.region("h", 16 * MIB));
@@ -188,8 +196,9 @@ fn a_file_can_be_read_into_a_heap_right_after_a_commit_and_a_store() {
     }
 }
 
+/// A file read into volatile memory leaves the heap clean.
 #[test]
-fn a_file_read_into_volatile_memory_leaves_the_heap_clean() {
+fn file_read_into_memory_keeps_the_heap_clean() {
     let scratch = Scratch::new();
     clean_heap(&scratch);
     let finished = run_with_file(&scratch, &read_file_to("0x800", FD_READ));
@@ -212,8 +221,9 @@ fn a_file_read_into_a_hole_stops_the_applet() {
     }
 }
 
+/// Writing a hole to a file gives an error number and does not harm the host.
 #[test]
-fn writing_a_hole_to_a_file_is_an_error_number_and_spares_the_host() {
+fn writing_a_hole_to_a_file_is_an_error_number() {
     let scratch = Scratch::new();
     let granted = tempfile::tempdir().unwrap();
     std::fs::write(granted.path().join("file"), "hello world").unwrap();
@@ -232,9 +242,11 @@ fn writing_a_hole_to_a_file_is_an_error_number_and_spares_the_host() {
     assert_eq!(std::fs::read(granted.path().join("file")).unwrap(), b"hello world");
 }
 
+/// An image truncated during a run stops the applet and does not harm the host.
+///
 /// Guarantee: heap/no-sigbus
 #[test]
-fn an_image_that_is_cut_off_under_the_applet_stops_it_and_spares_the_host() {
+fn image_truncated_during_a_run_stops_the_applet() {
     let scratch = Scratch::new();
     let mut options = options();
     options.limits.timeout = Some(std::time::Duration::from_secs(20));

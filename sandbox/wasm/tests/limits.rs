@@ -40,9 +40,11 @@ fn an_endless_loop_is_stopped_in_its_function() {
     assert!(finished.metrics.cpu_time > Duration::ZERO);
 }
 
+/// An applet that stores to its heap without end is stopped, and its data is kept.
+///
 /// Guarantee: sandbox/time-limits
 #[test]
-fn an_applet_that_stores_to_its_heap_forever_is_stopped_and_keeps_its_data() {
+fn endless_stores_stop_and_keep_their_data() {
     let scratch = Scratch::new();
     let body = "(call $attach_heap)
       (loop $forever (i64.store (i32.const 0x80000000) (i64.const 9)) (br $forever))";
@@ -109,9 +111,11 @@ fn fuel_runs_out() {
     assert_eq!(finished.metrics.fuel_used, Some(10_000));
 }
 
+/// Memory stops growing at its limit, and the abort that follows names the limit.
+///
 /// Guarantee: sandbox/memory-limits
 #[test]
-fn memory_stops_growing_at_its_limit_and_the_abort_that_follows_says_so() {
+fn memory_limit_is_named_in_the_abort() {
     let mut options = options();
     options.limits.memory_bytes = 10 * 65_536;
     let body = "
@@ -137,8 +141,9 @@ fn the_heap_does_not_count_as_memory() {
     assert_eq!(status(&finished), 0);
 }
 
+/// A program that starts with too much memory is refused.
 #[test]
-fn a_program_that_starts_with_too_much_memory_is_refused() {
+fn excess_initial_memory_is_refused() {
     let mut options = options();
     options.limits.memory_bytes = 65_536;
     let finished = holdfast_wasm::run(&program(""), &options, None);
@@ -161,9 +166,11 @@ fn tables_are_limited_too() {
     assert!(matches!(finished.end, Err(WasmError::TableLimit { .. })), "{:?}", finished.end);
 }
 
+/// A limit refused long ago is not reported as the cause of a later trap.
+///
 /// Guarantee: sandbox/limits-are-named
 #[test]
-fn a_limit_that_was_refused_long_ago_is_not_blamed_for_a_later_trap() {
+fn old_limit_refusal_is_not_blamed_for_a_trap() {
     let mut options = options();
     options.limits.memory_bytes = 1 << 20;
     for (memory, grow) in

@@ -21,8 +21,9 @@ fn something_else_is_not_wasm() {
     }
 }
 
+/// Damaged and unsupported modules give other errors than files that are no modules.
 #[test]
-fn damaged_and_foreign_modules_are_told_apart_from_other_files() {
+fn damaged_modules_differ_from_other_files() {
     for bytes in [&b"\0asm"[..], b"\0asm\x0d\0\x01\0", b"\0asm\x01\0\0\0\xff\xff\xff"] {
         let error = match Program::from_bytes("x.wasm", bytes) {
             Ok(program) => holdfast_wasm::run(&program, &options(), None).end.unwrap_err(),
@@ -143,8 +144,9 @@ fn a_compiled_applet_is_found_in_the_cache_again() {
     assert!(holdfast_wasm::run(&program, &options, None).metrics.compiled);
 }
 
+/// Applets compiled at the same time keep their own code.
 #[test]
-fn applets_compiled_at_the_same_time_keep_their_own_code() {
+fn concurrent_compiles_keep_their_own_code() {
     let directory = tempfile::tempdir().unwrap();
     let cache = directory.path().join("cache");
     let statuses = |expect_compiled: Option<bool>| {
@@ -168,9 +170,11 @@ fn applets_compiled_at_the_same_time_keep_their_own_code() {
     assert_eq!(statuses(Some(false)), [0, 1, 2, 3, 4, 5, 6, 7]);
 }
 
+/// Cached code under the name of another applet is compiled again and replaced.
+///
 /// Guarantee: sandbox/compile-cache
 #[test]
-fn code_under_the_name_of_another_applet_is_compiled_over() {
+fn cached_code_of_another_applet_is_recompiled() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = options();
     options.cache_dir = Some(directory.path().join("cache"));
@@ -212,9 +216,11 @@ fn files_with(extension: &str, folder: &std::path::Path) -> Vec<std::path::PathB
     all.filter(|path| path.extension().is_some_and(|it| it == extension)).collect()
 }
 
+/// An applet file changed in place never runs with its old cached code.
+///
 /// Guarantee: sandbox/compile-cache
 #[test]
-fn an_applet_that_was_changed_in_place_never_runs_with_its_old_code() {
+fn changed_applet_never_runs_old_code() {
     let directory = tempfile::tempdir().unwrap();
     let (applet, cache) = (directory.path().join("x.wasm"), directory.path().join("cache"));
     std::fs::write(&applet, exits_with(1)).unwrap();
@@ -232,9 +238,11 @@ fn an_applet_that_was_changed_in_place_never_runs_with_its_old_code() {
     assert_eq!(run_file(&applet, &cache), (2, false));
 }
 
+/// Cached code that was changed after its checksum was computed is compiled again.
+///
 /// Guarantee: sandbox/compile-cache
 #[test]
-fn code_that_was_changed_after_its_checksum_was_taken_is_compiled_over() {
+fn code_changed_after_its_checksum_is_recompiled() {
     let directory = tempfile::tempdir().unwrap();
     let (applet, cache) = (directory.path().join("x.wasm"), directory.path().join("cache"));
     std::fs::write(&applet, exits_with(1)).unwrap();
@@ -296,10 +304,12 @@ fn an_unusable_cache_is_noted_and_the_applet_runs() {
     }
 }
 
+/// A small file that would take minutes to compile is refused at once, with its function named.
+///
 /// Guarantee: sandbox/compile-bounds
 /// Guarantee: sandbox/compile-time
 #[test]
-fn a_small_file_that_would_take_minutes_to_compile_is_refused_at_once_and_named() {
+fn slow_to_compile_module_is_refused_at_once() {
     let (opened, closed) = ("loop ".repeat(30_000), "end ".repeat(30_000));
     // Eight thousand conditions, each of which merges a thousand locals.
     let mut merging = "(local ".to_owned() + &"i32 ".repeat(1000) + ")";
@@ -338,9 +348,11 @@ fn compiling_has_a_time_limit() {
     assert_eq!(status(&holdfast_wasm::run(&slow, &options, None)), 0);
 }
 
+/// Cached code that another user could have written is compiled again.
+///
 /// Guarantee: sandbox/compile-cache
 #[test]
-fn compiled_code_that_another_user_may_have_put_there_is_compiled_over() {
+fn code_others_could_write_is_recompiled() {
     let directory = tempfile::tempdir().unwrap();
     let cache = directory.path().join("cache");
     let mut options = options();

@@ -59,8 +59,9 @@ fn child_that_stores_says_so_and_hangs() {
     holdfast_wasm::run(&program(body), &options, Some(region));
 }
 
+/// What an applet stored before a kill is in the heap at the next run.
 #[test]
-fn what_was_stored_before_a_kill_is_there_in_the_next_run() {
+fn stores_before_a_kill_are_in_the_next_run() {
     let scratch = Scratch::new();
     for round in 1..=3 {
         let mut process = child("child_that_stores_says_so_and_hangs", &scratch).spawn().unwrap();
@@ -113,7 +114,7 @@ fn child_that_forks_after_its_first_time_limit() {
 
 /// Guarantee: sandbox/time-limits
 #[test]
-fn a_time_limit_holds_in_a_process_that_was_forked_off() {
+fn time_limit_holds_in_a_forked_process() {
     let scratch = Scratch::new();
     let process = child("child_that_forks_after_its_first_time_limit", &scratch).spawn().unwrap();
     let output = process.wait_with_output().unwrap();
@@ -187,17 +188,21 @@ fn child_that_fills_a_hole_without_descriptors() {
     touch_without_descriptors(false, "0x40000000");
 }
 
+/// Child process of `host_access_needs_no_free_descriptor`: fills a read-only heap without free
+/// descriptors.
 #[test]
-fn child_that_fills_a_heap_that_it_may_only_read_without_descriptors() {
+fn child_fills_read_only_heap_without_descriptors() {
     touch_without_descriptors(true, "0x80000100");
 }
 
+/// A process without free descriptors survives host accesses to holes and to read-only heaps.
+///
 /// Guarantee: sandbox/wild-pointers
 #[test]
-fn host_accesses_are_survived_by_a_process_without_a_free_descriptor() {
+fn host_access_needs_no_free_descriptor() {
     for (test, code) in [
         ("child_that_fills_a_hole_without_descriptors", EXIT_HOST_ACCESS),
-        ("child_that_fills_a_heap_that_it_may_only_read_without_descriptors", EXIT_READ_ONLY),
+        ("child_fills_read_only_heap_without_descriptors", EXIT_READ_ONLY),
     ] {
         let scratch = Scratch::new();
         let ended = child_with_descriptors(test, &scratch, 64).output().unwrap();
@@ -238,9 +243,11 @@ fn child_whose_applet_opens_files_without_end() {
     println!("\nopened {}", u32::from_le_bytes(count));
 }
 
+/// An applet that opens files without end leaves descriptors for the host.
+///
 /// Guarantee: sandbox/memory-limits
 #[test]
-fn an_applet_that_opens_files_without_end_leaves_descriptors_for_the_host() {
+fn applet_opening_files_leaves_host_descriptors() {
     for (limit, expected) in [(64, 30..57), (2048, 1024..1025)] {
         let test = "child_whose_applet_opens_files_without_end";
         let ended = child_with_descriptors(test, &Scratch::new(), limit).output().unwrap();
@@ -331,9 +338,11 @@ fn terminal() -> Option<(OwnedFd, File)> {
     Some((reader, writer))
 }
 
+/// An applet that writes to a terminal that no process reads is stopped at its time limit.
+///
 /// Guarantee: sandbox/time-limits
 #[test]
-fn an_applet_that_writes_to_a_terminal_that_nobody_reads_is_stopped() {
+fn write_to_an_unread_terminal_is_stopped() {
     let Some((_reader, writer)) = terminal() else {
         println!("not run: no terminal can be made");
         return;

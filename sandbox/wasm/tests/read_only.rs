@@ -39,8 +39,9 @@ fn run_reading(scratch: &Scratch, body: &str) -> Finished {
     finished
 }
 
+/// An applet reads what another one stored and learns that the heap is read-only.
 #[test]
-fn an_applet_reads_what_another_one_stored_and_is_told_that_it_may_only_read() {
+fn read_only_applet_reads_and_knows_it() {
     let scratch = filled();
     // The flags at 1024 + 24: bit 1. No room to grow: the limit is what is backed.
     let body = "
@@ -56,9 +57,11 @@ fn an_applet_reads_what_another_one_stored_and_is_told_that_it_may_only_read() {
     assert!(finished.region.unwrap().close().unwrap().checkpoint.skipped);
 }
 
+/// A store to a read-only heap traps with the cause and the remedy.
+///
 /// Guarantee: heap/read-only
 #[test]
-fn a_store_of_the_applet_traps_with_the_cause_and_the_remedy() {
+fn read_only_store_traps_with_cause_and_remedy() {
     let scratch = filled();
     for store in [
         "(i32.store (i32.const 0x80000100) (i32.const 1))",
@@ -83,9 +86,11 @@ fn a_store_of_the_applet_traps_with_the_cause_and_the_remedy() {
     assert!(error_text(&finished).contains("holdfast.grow"));
 }
 
+/// A store to a read-only heap by host code stops the applet and does not harm the host.
+///
 /// Guarantee: heap/read-only
 #[test]
-fn stores_that_the_host_would_do_for_the_applet_stop_it_and_spare_the_host() {
+fn host_stores_to_a_read_only_heap_stop_the_applet() {
     let scratch = filled();
     for (what, store) in [
         ("fill", "(memory.fill (i32.const 0x80000000) (i32.const 255) (i32.const 0x400000))"),

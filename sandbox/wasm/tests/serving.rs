@@ -10,9 +10,11 @@ use common::serve::{
 use common::{MIB, Scratch, error_text, options, program, program_with, status};
 use holdfast_wasm::{Header, PAYLOAD_BYTES_MAX, Program, Received, SendError, Serving, WasmError};
 
+/// An applet serves one call after another and ends when the host tells it to.
+///
 /// Guarantee: applets/results
 #[test]
-fn an_applet_is_called_again_and_again_and_ends_when_it_is_told_to() {
+fn applet_serves_calls_until_told_to_end() {
     let mut serving = serve(&server(ECHO), None);
     for number in 0..1000_u32 {
         assert_eq!(call(&mut serving, 0, &number.to_le_bytes()), number.to_le_bytes());
@@ -57,9 +59,11 @@ fn a_call_streams_and_fails_as_the_applet_says() {
     }
 }
 
+/// A message that does not fit the receive buffer reports its size and stays in the queue.
+///
 /// Guarantee: applets/message-size
 #[test]
-fn a_message_for_which_there_is_no_room_says_what_it_needs_and_stays() {
+fn message_without_room_reports_its_size_and_stays() {
     let body = r#"
       (local $needed i32)
       (local.set $needed (call $receive (i32.const 1024) (i32.const 4096) (i32.const 4)))
@@ -80,10 +84,12 @@ fn a_message_for_which_there_is_no_room_says_what_it_needs_and_stays() {
     assert_eq!(status(&serving.finish()), 0);
 }
 
+/// The longest message passes in both directions, and a longer one in neither.
+///
 /// Guarantee: applets/message-size
 /// Guarantee: applets/wasm-flood
 #[test]
-fn the_longest_message_passes_both_ways_and_a_longer_one_in_none() {
+fn longest_message_passes_and_longer_is_refused() {
     // The header in the first page, the payload behind it.
     let body = format!(
         r#"(local $bytes i32)
@@ -135,9 +141,11 @@ fn ends(memory: &str, body: &str) -> String {
     }
 }
 
+/// A header or payload outside the memory ends the applet with the reason.
+///
 /// Guarantee: applets/wasm-bounds
 #[test]
-fn headers_and_payloads_that_do_not_lie_in_memory_end_the_applet_with_a_reason() {
+fn message_outside_memory_ends_the_applet() {
     const END_OF_MEMORY: u32 = 2 * 65_536;
     let receive = |header: u32, payload: u32, capacity: u32| {
         format!(
@@ -195,9 +203,11 @@ fn an_applet_without_a_memory_named_so_gets_a_reason() {
     assert!(matches!(serving.finish().end, Err(WasmError::Trap(_))));
 }
 
+/// Headers and payloads may lie in a heap, but not in its unbacked or read-only part.
+///
 /// Guarantee: applets/wasm-bounds
 #[test]
-fn headers_and_payloads_may_lie_in_a_heap_but_not_in_what_it_has_not_or_may_not_change() {
+fn message_in_a_heap_obeys_its_bounds_and_access() {
     let scratch = Scratch::new();
     let heap = |header: u32, payload: u32| {
         format!(
@@ -233,9 +243,11 @@ fn headers_and_payloads_may_lie_in_a_heap_but_not_in_what_it_has_not_or_may_not_
     }
 }
 
+/// An applet that never asks for a message runs to its end.
+///
 /// Guarantee: applets/run-or-call
 #[test]
-fn an_applet_that_never_asks_for_a_message_runs_to_its_end() {
+fn applet_that_never_receives_runs_to_its_end() {
     for (body, expected) in [("", 0), ("(call $exit (i32.const 3))", 3)] {
         let mut serving = start(&program(body), &options(), None);
         send_call(&mut serving, 1, 0, b"ignored");
@@ -248,10 +260,12 @@ fn an_applet_that_never_asks_for_a_message_runs_to_its_end() {
     assert_eq!(status(&last_call(serving, 0, deadline())), 9);
 }
 
+/// An applet that sends a flood of messages waits until the host takes them.
+///
 /// Guarantee: applets/message-size
 /// Guarantee: applets/wasm-flood
 #[test]
-fn a_flood_of_messages_waits_for_the_host_to_take_them() {
+fn message_flood_waits_for_the_host() {
     let body = "(loop $more (drop (call $send (i32.const 1024) (i32.const 0))) (br $more))";
     let mut serving = start(&program_with("2", "(data (i32.const 1026) \"\\01\")", body), &options(), None);
     for _ in 0..1000 {
@@ -263,23 +277,27 @@ fn a_flood_of_messages_waits_for_the_host_to_take_them() {
     assert!(matches!(&finished.end, Err(WasmError::Interrupted { .. })), "{:?}", finished.end);
 }
 
+/// A serving program ends at once when it is run without a host that calls it.
+///
 /// Guarantee: applets/run-or-call
 #[test]
-fn a_program_that_serves_ends_at_once_when_it_is_only_run() {
+fn serving_program_ends_when_only_run() {
     let finished = holdfast_wasm::run(&server(ECHO), &options(), None);
     assert_eq!(status(&finished), 0);
 }
 
+/// A trap in a call ends the applet, and the error names the function.
 #[test]
-fn a_trap_in_a_call_names_its_function_and_ends_the_applet() {
+fn trap_in_a_call_names_its_function() {
     let program = server_with("(func $culprit unreachable) (func $call (param i32 i32) (call $culprit))", "");
     let finished = last_call(serve(&program, None), 0, deadline());
     assert!(matches!(&finished.end, Err(WasmError::Trap(_))), "{:?}", finished.end);
     assert!(error_text(&finished).contains("`culprit`"), "{}", error_text(&finished));
 }
 
+/// Messages pass while the module is instantiated, also from another thread.
 #[test]
-fn messages_pass_while_an_applet_is_instantiated_also_from_another_thread() {
+fn messages_pass_during_instantiation() {
     let text = r#"(module (memory (export "memory") 1)
       (import "holdfast" "receive" (func $receive (param i32 i32 i32) (result i32)))
       (import "holdfast" "send" (func $send (param i32 i32) (result i32)))
@@ -308,10 +326,12 @@ fn messages_pass_while_an_applet_is_instantiated_also_from_another_thread() {
     assert_eq!(payload.join().unwrap(), b"hello");
 }
 
+/// Many applets of one program serve on many threads and move between them.
+///
 /// Guarantee: applets/threads
 /// Guarantee: applets/wasm-sharing
 #[test]
-fn many_applets_of_one_program_serve_on_many_threads_and_move_between_them() {
+fn applets_serve_on_many_threads_and_move() {
     let program = server(ECHO);
     let mut servings: Vec<Serving> = (0..8).map(|_| serve(&program, None)).collect();
     for _ in 0..20 {
@@ -335,9 +355,11 @@ fn many_applets_of_one_program_serve_on_many_threads_and_move_between_them() {
     }
 }
 
+/// A program that was served before is not compiled again.
+///
 /// Guarantee: applets/wasm-sharing
 #[test]
-fn a_program_that_was_served_before_is_not_compiled_again() {
+fn served_program_is_not_compiled_again() {
     let program = server("(call $answer (i32.const 17) (i32.const 4096) (i32.const 1))");
     let first = serve(&program, None);
     assert!(first.metrics().compiled);
@@ -377,8 +399,9 @@ fn a_file_that_was_changed_is_served_as_it_is_now() {
     }
 }
 
+/// An applet that cannot be started gives the region back to the caller.
 #[test]
-fn an_applet_that_cannot_be_started_gives_the_region_back() {
+fn unstartable_applet_returns_the_region() {
     let scratch = Scratch::new();
     let program = Program::from_bytes("x.wat", "(module (import \"holdfast\" \"sing\" (func)))").unwrap();
     let finished = holdfast_wasm::serve(&program, &options(), Some(scratch.region("kept", MIB))).unwrap_err();

@@ -124,9 +124,11 @@ fn a_buffer_is_one_memory_for_host_and_applet() {
     assert_eq!((&before, &behind), (b"not for the applet", b"nor is this"));
 }
 
+/// A part of the arena is returned by its offset; any other offset ends the applet.
+///
 /// Guarantee: applets/buffers
 #[test]
-fn a_part_of_the_arena_comes_back_by_its_offset_and_any_other_ends_the_applet() {
+fn foreign_arena_offset_ends_the_applet() {
     let (file, options) = with_arena();
     let mut serving = started(&options, None);
     file.write_all_at(b"ABCD", OFFSET + 8192).unwrap();
@@ -163,9 +165,11 @@ fn a_part_of_the_arena_comes_back_by_its_offset_and_any_other_ends_the_applet() 
     }
 }
 
+/// A buffer outside the arena is not sent.
+///
 /// Guarantee: applets/buffers
 #[test]
-fn a_buffer_that_does_not_lie_in_the_arena_is_not_sent() {
+fn buffer_outside_the_arena_is_not_sent() {
     let (_file, options) = with_arena();
     let mut serving = started(&options, None);
     for (a, b) in [(ARENA_BYTES, 1), (ARENA_BYTES - 1, 2), (0, ARENA_BYTES + 1), (u64::MAX, 1), (1, u64::MAX)]
@@ -227,8 +231,9 @@ fn around_the_arena_there_is_nothing() {
     }
 }
 
+/// Host code that touches the hole below the arena stops the applet and leaves the arena intact.
 #[test]
-fn host_code_that_touches_the_hole_below_the_arena_stops_the_applet_and_spares_the_arena() {
+fn hole_below_the_arena_stops_only_the_applet() {
     let (file, options) = with_arena();
     file.write_all_at(b"intact", OFFSET).unwrap();
     let body = format!(
@@ -276,9 +281,11 @@ fn messages_and_bulk_copies_pass_through_the_arena() {
     assert!(text.contains("the payload for holdfast.receive") && text.contains("between"), "{text}");
 }
 
+/// Memory that grows skips the arena and never extends into it.
+///
 /// Guarantee: applets/wasm-memory
 #[test]
-fn memory_that_grows_passes_by_the_arena_and_never_into_it() {
+fn growing_memory_never_enters_the_arena() {
     // Attached first: what is grown later lies above.
     let (file, options) = with_arena();
     let mut serving = started(&options, None);
@@ -311,9 +318,11 @@ fn a_memory_that_may_not_grow_so_far_has_no_arena() {
     assert_eq!(status(&holdfast_wasm::run(&program, &options, None)), 1);
 }
 
+/// Only a page-aligned range of a file sealed against shrinking is shared.
+///
 /// Guarantee: applets/buffers
 #[test]
-fn only_a_range_of_a_file_that_cannot_shrink_is_shared() {
+fn only_unshrinkable_file_ranges_are_shared() {
     let len = 4 * MIB;
     let arena = |file: &File, offset, bytes| Arena::new(file.try_clone().unwrap().into(), offset, bytes);
     let sealed = memory_file(len, SealFlags::SHRINK);

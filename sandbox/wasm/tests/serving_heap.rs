@@ -86,9 +86,11 @@ fn a_counter_goes_on_after_traps_and_reopening() {
     }
 }
 
+/// In atomic mode, the heap holds exactly what the host published.
+///
 /// Guarantee: applets/heap-after-death
 #[test]
-fn in_the_mode_atomic_exactly_what_the_host_published_counts() {
+fn atomic_mode_keeps_exactly_what_was_published() {
     let scratch = Scratch::new();
     let mut expected = 0;
     for index in [1, 2, 3, 1, 2, 3] {
@@ -111,9 +113,11 @@ fn in_the_mode_atomic_exactly_what_the_host_published_counts() {
     assert_eq!(numbers(last_call(serving, 2, deadline())), [expected + 1, expected + 1]);
 }
 
+/// A released applet keeps only what was published; one that ends by itself keeps everything.
+///
 /// Guarantee: applets/heap-after-death
 #[test]
-fn an_applet_that_its_host_lets_go_leaves_what_was_published_and_one_that_ends_itself_all_of_it() {
+fn released_applet_keeps_only_published_stores() {
     let scratch = Scratch::new();
     let mut serving = counts(&scratch, Consistency::Atomic);
     assert_eq!(next(&mut serving, 0), 1);
@@ -135,9 +139,11 @@ fn an_applet_that_its_host_lets_go_leaves_what_was_published_and_one_that_ends_i
     assert_eq!(numbers(finished), [2, 2]);
 }
 
+/// An applet that made the host touch a hole publishes nothing and cannot answer its call.
+///
 /// Guarantee: applets/wasm-bounds
 #[test]
-fn nothing_is_published_of_an_applet_that_had_the_host_touch_a_hole_and_it_cannot_answer() {
+fn hole_access_in_a_call_publishes_nothing() {
     let scratch = Scratch::new();
     let mut serving = counts(&scratch, Consistency::Atomic);
     assert_eq!(next(&mut serving, 0), 1);
@@ -149,8 +155,9 @@ fn nothing_is_published_of_an_applet_that_had_the_host_touch_a_hole_and_it_canno
     assert_eq!(numbers(finished), [1, 1]);
 }
 
+/// Dropping a serving applet leaves its heap as if the process had died.
 #[test]
-fn a_serving_that_is_dropped_leaves_its_heap_as_if_the_process_had_died() {
+fn dropped_serving_acts_like_a_dead_process() {
     for (mode, expected) in [(Consistency::Direct, 2), (Consistency::Atomic, 1)] {
         let scratch = Scratch::new();
         let mut serving = counts(&scratch, mode);
@@ -166,10 +173,12 @@ fn a_serving_that_is_dropped_leaves_its_heap_as_if_the_process_had_died() {
     }
 }
 
+/// Several applets of one program count in their own heaps at the same time.
+///
 /// Guarantee: applets/threads
 /// Guarantee: applets/wasm-sharing
 #[test]
-fn several_applets_count_in_heaps_of_their_own_at_once() {
+fn applets_serve_from_their_own_heaps_at_once() {
     let program = counter();
     std::thread::scope(|scope| {
         for thread in 0..4 {

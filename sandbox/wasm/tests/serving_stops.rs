@@ -51,9 +51,11 @@ fn assert_time_limit(finished: &Finished, started: Instant, was_waiting: bool) {
     assert!(started.elapsed() >= SHORT && started.elapsed() < PATIENCE);
 }
 
+/// A call that computes without end is stopped at its deadline, and the error names its function.
+///
 /// Guarantee: applets/deadlines
 #[test]
-fn a_call_that_computes_for_ever_is_stopped_at_its_deadline_and_in_its_function() {
+fn endless_call_stops_at_its_deadline() {
     let mut serving = serve(&program(), None);
     assert_eq!(call(&mut serving, 0, b"before"), b"before");
     let started = Instant::now();
@@ -84,8 +86,9 @@ fn a_deadline_counts_for_its_call_only() {
     assert_eq!(call(&mut serving, 0, b"still here"), b"still here");
 }
 
+/// A deadline that has passed before the applet runs stops it without running it.
 #[test]
-fn a_deadline_that_is_over_before_the_applet_runs_stops_it_unrun() {
+fn past_deadline_stops_the_applet_unrun() {
     let mut serving = serve(&program(), None);
     let past = Instant::now();
     std::thread::sleep(Duration::from_millis(2));
@@ -94,9 +97,11 @@ fn a_deadline_that_is_over_before_the_applet_runs_stops_it_unrun() {
     assert!(matches!(serving.finish().end, Err(WasmError::TimeLimit { .. })));
 }
 
+/// A deadline of one applet does not stop another one of the same program.
+///
 /// Guarantee: applets/deadlines
 #[test]
-fn a_deadline_of_one_applet_stops_no_other_of_the_same_program() {
+fn deadline_stops_only_its_own_applet() {
     let program = program();
     std::thread::scope(|scope| {
         let others: Vec<_> = (0..4)
@@ -143,9 +148,11 @@ fn deadlines_in_any_order_are_all_kept() {
     });
 }
 
+/// Another thread can interrupt an applet while it computes and while it waits.
+///
 /// Guarantee: applets/deadlines
 #[test]
-fn an_applet_is_interrupted_from_another_thread_wherever_it_is() {
+fn interrupt_stops_an_applet_anywhere() {
     for (index, was_waiting) in [(1, false), (2, true)] {
         let serving = serve(&program(), None);
         let interrupt = serving.interrupt();
@@ -239,8 +246,9 @@ fn an_applet_cannot_get_fuel_without_a_call() {
     assert!(matches!(serving.finish().end, Err(WasmError::OutOfFuel { .. })));
 }
 
+/// Memory is limited over all calls, and its peak can be read meanwhile.
 #[test]
-fn memory_is_limited_over_all_calls_and_its_peak_is_known_meanwhile() {
+fn memory_limit_covers_all_calls() {
     let mut options = options();
     options.limits.memory_bytes = 10 * 65_536;
     let program = server(

@@ -83,8 +83,9 @@ fn names_are_shown_as_the_programmer_wrote_them() {
     assert!(error_text(&finished).contains("`foo::bar(int)`"), "{}", error_text(&finished));
 }
 
+/// A pointer past the memory ends the applet with the reason of the host function.
 #[test]
-fn a_pointer_past_the_memory_ends_the_applet_with_the_host_functions_reason() {
+fn pointer_past_memory_ends_with_the_host_reason() {
     for call in [
         "(call $random_get (i32.const 0x1fff0) (i32.const 100))",
         "(call $poll_oneoff (i32.const 256) (i32.const 0x1fff8) (i32.const 1) (i32.const 0))",
@@ -96,9 +97,12 @@ fn a_pointer_past_the_memory_ends_the_applet_with_the_host_functions_reason() {
     }
 }
 
+/// A mangled name that expands to huge text costs little time and does not hide the cause of a
+/// trap.
+///
 /// Guarantee: sandbox/terminal
 #[test]
-fn a_name_that_stands_for_endless_text_costs_nothing_and_hides_no_fault() {
+fn exponential_name_does_not_hide_a_trap() {
     // Six times fourteen to one: gigabytes of text from 300 bytes, asked for by each of the two ways to a name.
     let mut name = "_Z1f1aIiE".to_owned();
     for (step, class) in "bcdefg".chars().enumerate() {

@@ -114,10 +114,12 @@ fn a_read_only_directory_can_be_read_and_not_written() {
     assert!(dir.path().join("g").exists());
 }
 
+/// A read-only grant inside a writable one is refused; a writable grant inside a read-only one
+/// works.
+///
 /// Guarantee: sandbox/granted-directories
 #[test]
-fn a_directory_for_reading_in_one_for_writing_is_refused_and_one_for_writing_in_one_for_reading_is_written_to()
- {
+fn nested_read_write_grants_follow_one_rule() {
     let dir = tempfile::tempdir().unwrap();
     let inner = dir.path().join("inner");
     std::fs::create_dir(&inner).unwrap();
@@ -156,7 +158,7 @@ fn a_granted_directory_cannot_be_left() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_reported_before_the_run() {
+fn missing_directory_is_reported_before_the_run() {
     let finished = open_in(Path::new("/nowhere/at/all"), "", 0, READ, "f");
     assert!(matches!(finished.end, Err(WasmError::Grant { .. })), "{:?}", finished.end);
 }

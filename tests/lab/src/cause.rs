@@ -139,8 +139,9 @@ impl fmt::Display for Cause {
 mod tests {
     use super::*;
 
+    /// What a keeper saves is promised at every level; other data only at its own level.
     #[test]
-    fn what_a_keeper_saves_is_promised_at_every_level_and_what_it_does_not_keep_at_its_own() {
+    fn promise_depends_on_the_cause_and_the_level() {
         let place = |pool, level| Place { holder: Holder::Heap, pool, level };
         for level in Durability::ALL {
             assert!(Cause::Hold.is_survived_by(place(Pool::Tmpfs, level)));
@@ -152,8 +153,9 @@ mod tests {
         assert!(Cause::ALL.into_iter().all(|cause| Cause::parse(cause.name()) == Some(cause)));
     }
 
+    /// A database is found in the pool while the pool exists, and otherwise as of its last flush.
     #[test]
-    fn a_database_is_found_in_the_pool_as_long_as_that_is_there_and_as_of_its_last_flush_otherwise() {
+    fn database_comes_from_the_pool_or_last_flush() {
         let place = |holder, pool| Place { holder, pool, level: Durability::System };
         let database = |pool| place(Holder::Database, pool);
         assert_eq!(Cause::Hang.leaves(database(Pool::Tmpfs)), [found::POOL]);

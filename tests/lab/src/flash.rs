@@ -202,8 +202,9 @@ mod tests {
         log
     }
 
+    /// A power cut takes only writes after the last flush, some of them partly.
     #[test]
-    fn a_power_cut_takes_only_writes_after_the_last_flush_and_some_of_them_by_half() {
+    fn power_cut_takes_only_unflushed_writes() {
         let (early, late) = ([1; 1024], [2; 1024]);
         let bytes = log(&[(0, &early, 0), (0, &[], FLAG_FLUSH), (8, &late, 0), (16, &late, FLAG_FUA)]);
         let entries = entries(&bytes).unwrap();
@@ -225,8 +226,9 @@ mod tests {
         assert!(seen.gone > 20 && seen.torn > 5, "{seen:?}");
     }
 
+    /// A truncated log ends with its last whole entry, and another file is no log.
     #[test]
-    fn a_log_that_was_cut_off_ends_with_its_last_whole_entry_and_another_file_is_no_log() {
+    fn truncated_write_log_ends_at_a_whole_entry() {
         let bytes = log(&[(0, &[1; 512], 0), (1, &[2; 512], 0)]);
         assert_eq!(entries(&bytes[..bytes.len() - 1]).unwrap().len(), 1);
         assert_eq!(entries(&bytes[..600]).unwrap().len(), 0);

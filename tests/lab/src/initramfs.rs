@@ -204,8 +204,9 @@ mod tests {
         assert_eq!(found, [Path::new("/lib/x/libc.so.6"), Path::new("/lib64/ld.so.2")]);
     }
 
+    /// An archive holds programs with their libraries once, and directories before their files.
     #[test]
-    fn an_archive_holds_programs_with_their_libraries_once_and_directories_before_their_files() {
+    fn archive_has_each_library_once_in_order() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("initramfs");
         let this = std::env::current_exe().unwrap();

@@ -180,8 +180,9 @@ mod tests {
     const SAFE: Place = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Durability::Power };
     const OPENING: Duration = Duration::from_millis(3);
 
+    /// A lost record is a finding only if it was promised to survive.
     #[test]
-    fn only_a_record_that_was_promised_to_survive_is_a_finding_when_it_is_lost() {
+    fn only_promised_records_are_findings() {
         let mut ledger = Ledger::default();
         for place in [CHEAP, SAFE] {
             ledger.acknowledge(place, 10);
@@ -205,8 +206,9 @@ mod tests {
         );
     }
 
+    /// What a checkpoint wrote to disk is promised after every failure.
     #[test]
-    fn what_a_checkpoint_brought_to_the_disk_is_promised_after_every_failure() {
+    fn checkpointed_data_is_promised_after_any_failure() {
         let mut ledger = Ledger::default();
         let place = Place { holder: Holder::Database, ..CHEAP };
         ledger.acknowledge(place, 10);
@@ -222,8 +224,9 @@ mod tests {
         assert_eq!(ledger.findings().len(), 1);
     }
 
+    /// A failure of the machine that lost nothing is listed separately.
     #[test]
-    fn a_failure_of_the_machine_that_took_nothing_is_told_apart() {
+    fn harmless_machine_failure_is_listed() {
         let mut ledger = Ledger::default();
         ledger.acknowledge(CHEAP, 10);
         ledger.found(Cause::Crash, CHEAP, 10, OPENING);
@@ -235,8 +238,9 @@ mod tests {
         assert_eq!(ledger.harmless(), [Cause::Panic]);
     }
 
+    /// A heap that is not whole is a finding, whatever was promised.
     #[test]
-    fn a_heap_that_is_not_whole_is_a_finding_whatever_was_promised() {
+    fn broken_heap_is_always_a_finding() {
         let mut ledger = Ledger::default();
         ledger.acknowledge(CHEAP, 10);
         ledger.broken(Cause::Panic, CHEAP, "record 3 of 10 is missing");

@@ -139,8 +139,9 @@ impl FromStr for Place {
 mod tests {
     use super::*;
 
+    /// Every place has its own name, and parsing the name finds the place.
     #[test]
-    fn every_place_has_a_name_of_its_own_by_which_it_is_found() {
+    fn every_place_has_a_unique_name() {
         let places: Vec<_> = Place::all().collect();
         assert_eq!(places.len(), 13);
         for place in &places {

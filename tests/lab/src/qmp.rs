@@ -84,8 +84,9 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
+    /// Events before a QMP answer are skipped, and a refusal is an error.
     #[test]
-    fn events_before_an_answer_are_passed_over_and_a_refusal_is_an_error() {
+    fn qmp_events_are_skipped_and_errors_reported() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("qmp");
         let listener = UnixListener::bind(&path).unwrap();

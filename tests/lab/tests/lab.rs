@@ -18,6 +18,8 @@ use holdfast_lab::missing::LabError;
 
 const SEED_DEFAULT: u64 = 0x486f_6c64_6661_7374;
 
+/// Every acknowledged record is there after every failure of the machine.
+///
 /// Guarantee: heap/persist
 /// Guarantee: heap/reset-ordered
 /// Guarantee: sandbox/descriptors
@@ -28,7 +30,7 @@ const SEED_DEFAULT: u64 = 0x486f_6c64_6661_7374;
 /// Guarantee: sqlite/lost-pool
 /// Guarantee: heap/power
 #[test]
-fn every_acknowledged_record_is_there_after_every_failure_of_the_machine() {
+fn records_survive_every_machine_failure() {
     let guest = PathBuf::from(env!("CARGO_BIN_EXE_holdfast-lab-guest"));
     let target = guest.parent().and_then(Path::parent).unwrap().to_owned();
     let programs = Programs {

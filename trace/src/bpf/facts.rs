@@ -91,8 +91,9 @@ fn facts_of(abi: Abi, number: u32) -> u8 {
 mod tests {
     use super::*;
 
+    /// The descriptor is taken from the same argument as in the BPF programs.
     #[test]
-    fn a_descriptor_is_where_the_programs_in_the_kernel_look_for_one() {
+    fn descriptor_argument_matches_bpf_programs() {
         let (facts_64, facts_32) = (facts_64(), facts_32());
         for facts in facts_64.iter().chain(&facts_32) {
             assert!(matches!(facts & 7, 0 | 1 | 2 | 5));

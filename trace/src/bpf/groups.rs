@@ -67,9 +67,11 @@ fn processes_in(group: &Path) -> Vec<u32> {
 mod tests {
     use super::*;
 
+    /// The watcher of a control group reports removed groups and processes that leave and return.
+    ///
     /// Guarantee: trace/control-groups
     #[test]
-    fn groups_that_are_gone_are_told_of_and_so_is_a_process_that_came_back() {
+    fn removed_groups_and_returning_processes_are_seen() {
         let groups = |ids: &[u64], processes: &[u32]| Groups {
             ids: ids.iter().copied().collect(),
             processes: processes.iter().copied().collect(),

@@ -155,15 +155,17 @@ mod tests {
         events
     }
 
+    /// A call during which its thread never leaves the CPU spends all its time on the CPU.
     #[test]
-    fn a_call_that_never_left_the_cpu_has_all_its_time_there() {
+    fn uninterrupted_call_is_all_cpu_time() {
         let [Event::Call(call)] = events(CALL.as_bytes())[..] else { panic!() };
         assert_eq!(call.time, Split::of(100, 0, 0, 0, 0));
         assert_eq!((call.result, call.object, call.arguments), (Some(-11), Object::Pipe, [1, 2, 3, 0, 0, 0]));
     }
 
+    /// The flags of a record decide which parts and arguments follow its head.
     #[test]
-    fn parts_and_arguments_follow_the_head_as_its_flags_say() {
+    fn flags_decide_parts_and_arguments() {
         let flags = CALL_HAS_PARTS | CALL_HAS_ALL_ARGUMENTS | CALL_UNFINISHED | CALL_RESTARTED;
         let mut record = CallHead { flags, ..CALL }.as_bytes().to_vec();
         record.extend([10_u64, 20, 30, 15].as_bytes());
@@ -175,8 +177,10 @@ mod tests {
         assert_eq!(events(&record), [Event::Lost { events: 1 }]);
     }
 
+    /// A call whose thread is preempted while its exit is recorded has a length equal to the sum of
+    /// its parts.
     #[test]
-    fn a_call_whose_thread_left_the_cpu_while_its_end_was_told_lasts_as_long_as_its_parts() {
+    fn preempted_call_lasts_as_long_as_its_parts() {
         let flags = CALL_HAS_PARTS;
         let mut record = CallHead { flags, ..CALL }.as_bytes().to_vec();
         record.extend([0_u64, 0, 0, 700].as_bytes());

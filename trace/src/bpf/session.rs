@@ -452,9 +452,11 @@ mod tests {
         Ok(objects)
     }
 
+    /// The fallback for older kernels finds the same descriptors as the newer interface.
+    ///
     /// Guarantee: trace/descriptors
     #[test]
-    fn an_older_kernels_way_to_read_finds_the_same_descriptors() {
+    fn older_kernel_reader_finds_same_descriptors() {
         match objects(true) {
             Ok(by_copies) => {
                 assert!(by_copies.iter().any(|(name, object)| name == "read" && *object == Object::Pipe));

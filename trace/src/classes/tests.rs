@@ -11,17 +11,20 @@ fn is_placed_by_study(name: &str) -> bool {
     TEXT.lines().any(of)
 }
 
+/// Every line of the table of classes names one system call, and no number occurs twice.
 #[test]
-fn every_line_of_the_table_is_a_call_and_every_number_is_there_once() {
+fn every_table_line_is_one_call() {
     assert_eq!(TABLE.len(), TEXT.lines().count() - 1, "a line is not in order");
     assert!(TABLE.windows(2).all(|pair| pair[0].number < pair[1].number), "sorted by number");
     assert_eq!(BY_NAME.len(), TABLE.len(), "a name is there twice");
     assert_eq!(TABLE.len(), 385);
 }
 
+/// Every system call of the kernel's list is in the table under its number.
+///
 /// Guarantee: trace/classes
 #[test]
-fn every_call_of_the_kernels_list_is_in_the_table_under_its_number() {
+fn table_has_every_call_of_the_kernel() {
     let text = std::fs::read_to_string(KERNEL).expect("linux-libc-dev is installed by ./test");
     // Headers may be of a kernel that has more calls than the table, which then come after its last one.
     let last = TABLE.last().expect("the table is not empty").number;
@@ -37,9 +40,11 @@ fn every_call_of_the_kernels_list_is_in_the_table_under_its_number() {
     assert!(calls > 350, "{calls}");
 }
 
+/// Every system call of the crate's list is in the table under its number.
+///
 /// Guarantee: trace/classes
 #[test]
-fn every_call_of_the_crates_list_is_in_the_table_under_its_number() {
+fn table_has_every_call_of_the_crate() {
     for call in syscalls::x86_64::Sysno::iter() {
         let entry = by_number(call.id() as u32);
         assert_eq!(entry.map(|entry| entry.name), Some(call.name()));
@@ -77,9 +82,11 @@ fn every_call_of_32_bit_programs_has_a_place() {
     assert!(known_as("no_such_call").is_none());
 }
 
+/// The system calls that the study lists are in the classes in which the study puts them.
+///
 /// Guarantee: trace/classes
 #[test]
-fn the_studys_own_lists_are_in_the_classes_where_it_has_them() {
+fn calls_of_the_study_are_in_its_classes() {
     for (subclass, names) in [
         (
             Subclass::Process,
@@ -121,8 +128,9 @@ fn refined(name: &str, arguments: [u64; 6], object: Object) -> Treatment {
     place(Scheme::Refined, known_as(name), &arguments, object)
 }
 
+/// Only the refined scheme classifies a call by its descriptor and arguments.
 #[test]
-fn a_call_is_put_by_its_descriptor_and_arguments_in_the_refined_scheme_alone() {
+fn only_refined_scheme_looks_at_arguments() {
     let none = [0; 6];
     for (name, arguments, object, subclass) in [
         ("read", none, Object::File, Subclass::UserData),
@@ -151,8 +159,9 @@ fn a_call_is_put_by_its_descriptor_and_arguments_in_the_refined_scheme_alone() {
     }
 }
 
+/// A call whose arguments forbid waiting is recognized as one that cannot block.
 #[test]
-fn a_call_that_cannot_wait_by_its_arguments_is_known_not_to() {
+fn nonblocking_arguments_are_recognized() {
     for (name, arguments, object, event) in [
         ("futex", [0, 0x80, 0, 0, 0, 0], Object::None, true),
         ("futex", [0, 0x81, 0, 0, 0, 0], Object::None, false),

@@ -144,10 +144,13 @@ fn told(crossings: &Crossings) -> u64 {
     functions.map(of_function).sum::<u64>() + outside + crossings.own_calls + crossings.other_calls
 }
 
+/// Each system call is assigned to the crossing, the call, or the time outside in which it was
+/// made.
+///
 /// Guarantee: trace/crossings
 /// Guarantee: trace/crossings-damage
 #[test]
-fn each_system_call_is_in_the_crossing_the_call_or_the_time_outside_that_it_was_made_in() {
+fn each_system_call_has_one_place() {
     // By ptrace a call that is asked about begins before the question, by BPF after the answer.
     for asked_ns in [515, 531] {
         let view = joined(&calls(asked_ns), &whole());
@@ -177,9 +180,12 @@ fn each_system_call_is_in_the_crossing_the_call_or_the_time_outside_that_it_was_
     }
 }
 
+/// A record that is missing, damaged, unfinished or of another process is reported; its readable
+/// part counts.
+///
 /// Guarantee: trace/crossings-damage
 #[test]
-fn a_record_that_is_not_there_damaged_unfinished_or_of_others_is_told_and_what_is_good_of_it_counts() {
+fn bad_record_is_reported_and_its_good_part_counts() {
     let none = joined(&calls(515), &[]);
     assert!(none.notes[0].contains("No process recorded") && none.other_calls == 15, "{:?}", none.notes);
     let mut cut = whole();
@@ -196,9 +202,12 @@ fn a_record_that_is_not_there_damaged_unfinished_or_of_others_is_told_and_what_i
     assert_eq!(function(&elsewhere, AppletKind::Wasm, "serve").crossings, 3);
 }
 
+/// Applet names cannot send control characters to a terminal, and no line is wider than the
+/// terminal.
+///
 /// Guarantee: trace/crossings
 #[test]
-fn names_of_applets_are_text_on_a_terminal_and_no_line_is_too_wide() {
+fn applet_names_are_plain_and_lines_fit() {
     let view = sample(&"\u{1b}[31mred\n\u{7}</script>".repeat(4));
     for width in [40, 60, 80, 120] {
         let text = terminal(&view, &Look { width, ..Look::default() });
@@ -218,9 +227,12 @@ fn names_of_applets_are_text_on_a_terminal_and_no_line_is_too_wide() {
     }
 }
 
+/// A comparison shows a crossing that only one side makes next to an empty column of the other
+/// side.
+///
 /// Guarantee: trace/crossings
 #[test]
-fn what_one_side_crosses_and_the_other_does_not_is_beside_each_other() {
+fn crossings_of_one_side_only_are_compared() {
     let with = joined(&calls(515), &frame(HOST, 0, true, &wasm()));
     let mut without_writes = wasm();
     without_writes.retain(|record| !matches!(record, Record::Crossing { name: 2, .. }));
@@ -267,10 +279,12 @@ fn any_record() -> impl Strategy<Value = Record> {
 }
 
 proptest! {
+    /// For a record with any content, each system call is reported once and nothing panics.
+    ///
     /// Guarantee: trace/crossings
     /// Guarantee: trace/crossings-damage
     #[test]
-    fn whatever_a_record_says_each_system_call_is_told_once_and_nothing_panics(
+    fn any_record_counts_each_system_call_once(
         records in prop::collection::vec(any_record(), 0..40),
         times in prop::collection::vec((0..8_u32, 0..4_u32, 0..1000_u64, 0..500_u64), 0..60),
     ) {

@@ -76,9 +76,11 @@ fn a_trace_compared_with_itself_differs_in_nothing() {
     }
 }
 
+/// Two single runs can be compared by the cost of their calls, but not by their number of calls.
+///
 /// Guarantee: trace/diff
 #[test]
-fn two_single_runs_say_of_cost_what_their_calls_allow_and_of_numbers_nothing() {
+fn single_runs_compare_cost_not_counts() {
     let a = runs("a", vec![run(&[(0, 1_000, 1_000), (4, 3, 500)])]);
     let b = runs("b", vec![run(&[(0, 1_000, 1_500), (4, 3, 5_000)])]);
     let diff = Diff::of(&a, &b);
@@ -88,8 +90,9 @@ fn two_single_runs_say_of_cost_what_their_calls_allow_and_of_numbers_nothing() {
     assert_eq!(change(&diff, "stat").cost, Verdict::Unknown, "three calls are too few");
 }
 
+/// A comparison is never wider than the terminal and names both sides.
 #[test]
-fn a_comparison_fits_the_terminal_and_names_both_sides() {
+fn comparison_fits_and_names_both_sides() {
     let a = runs("/tmp/first recording", (0..6).map(|_| run(&[(0, 100, 1_000)])).collect());
     let b = runs("second", (0..6).map(|_| run(&[(0, 100, 2_000), (4, 5, 5)])).collect());
     let text = terminal(&Diff::of(&a, &b), &crate::report::Look::default());
@@ -99,8 +102,9 @@ fn a_comparison_fits_the_terminal_and_names_both_sides() {
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
+/// The note on single runs appears only if both sides are single runs.
 #[test]
-fn what_is_said_of_single_runs_is_not_said_where_only_one_side_has_one() {
+fn single_run_note_needs_two_single_runs() {
     let of = |runs_a: usize, runs_b: usize| {
         let side = |name, count| runs(name, (0..count).map(|_| run(&[(0, 100, 1_000)])).collect());
         terminal(&Diff::of(&side("a", runs_a), &side("b", runs_b)), &crate::report::Look::default())

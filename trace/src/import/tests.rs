@@ -155,9 +155,11 @@ fn lines_of_every_form_are_read() {
     }
 }
 
+/// Lines that do not parse are counted, and the report shows the first of them.
+///
 /// Guarantee: trace/strace-logs
 #[test]
-fn lines_that_are_none_are_counted_and_the_first_are_shown() {
+fn unreadable_lines_are_counted_first_ones_shown() {
     let broken = [
         "hello world",
         "close(3",
@@ -178,8 +180,10 @@ fn lines_that_are_none_are_counted_and_the_first_are_shown() {
     assert_eq!(report.total.calls, 1);
 }
 
+/// A call that strace splits into `unfinished` and `resumed` lines is one call with its full
+/// length.
 #[test]
-fn a_call_that_others_interrupted_in_the_log_is_one_call_with_its_length() {
+fn unfinished_and_resumed_are_one_call() {
     let (imported, report) = import(
         "10 futex(0x1, FUTEX_WAIT_PRIVATE, 2, NULL <unfinished ...>\n\
          11 read(0, \"\", 10) = 0 <0.000010>\n\
@@ -197,8 +201,9 @@ fn a_call_that_others_interrupted_in_the_log_is_one_call_with_its_length() {
     assert_eq!(report.total.time.untold_ns, 1_500_010_000, "a log tells no parts");
 }
 
+/// A call whose line is cut by messages of strace on a terminal is joined again.
 #[test]
-fn a_call_that_strace_itself_interrupted_on_a_terminal_is_put_together() {
+fn call_cut_by_strace_messages_is_joined() {
     let (imported, report) = import(
         "vfork(strace: Process 11 attached\n <unfinished ...>\n[pid    11] close(3)  = 0 <0.000010>\n\
          [pid    10] <... vfork resumed>) = 11 <0.000400>\n",
@@ -207,8 +212,9 @@ fn a_call_that_strace_itself_interrupted_on_a_terminal_is_put_together() {
     assert_eq!(report.call("vfork").unwrap().sums.time.wall_ns, 400_000);
 }
 
+/// A thread belongs to the process that created it, and processes have program names.
 #[test]
-fn threads_are_of_the_process_that_made_them_and_programs_have_names() {
+fn threads_belong_to_their_makers_process() {
     let (_, report) = import(
         "10 execve(\"/usr/bin/make\", [\"make\"], 0x7ff /* 20 vars */) = 0 <0.000300>\n\
          10 clone3({flags=CLONE_VM|CLONE_FS|CLONE_THREAD, stack=0x7f}, 88 <unfinished ...>\n\
@@ -229,8 +235,9 @@ fn threads_are_of_the_process_that_made_them_and_programs_have_names() {
     assert!(report.stacks.iter().any(|stack| stack.command == "gcc" && stack.name == "close"));
 }
 
+/// After exec by a thread other than the first, the program goes on under the process ID.
 #[test]
-fn a_program_started_by_another_thread_goes_on_under_the_processs_number() {
+fn exec_by_thread_continues_under_process_id() {
     let (imported, report) = import(
         "10 clone(child_stack=0x7f, flags=CLONE_VM|CLONE_THREAD) = 11 <0.000090>\n\
          11 execve(\"/bin/new\", [], 0x7f <unfinished ...>\n\
@@ -256,8 +263,9 @@ fn calls_of_32_bit_programs_are_named_as_such() {
     assert!(report.calls.iter().all(|row| row.class == Class::Metadata));
 }
 
+/// Interrupted calls, errors and unknown call names are counted separately.
 #[test]
-fn interrupted_calls_errors_and_names_that_nobody_knows_are_kept_apart() {
+fn interruptions_errors_unknown_names_stay_apart() {
     let (_, report) = import(
         "read(0, 0x1, 5) = ? ERESTARTSYS (To be restarted if SA_RESTART is set) <0.2>\n\
          --- SIGALRM {si_signo=SIGALRM} ---\n\
@@ -273,8 +281,9 @@ fn interrupted_calls_errors_and_names_that_nobody_knows_are_kept_apart() {
     assert_eq!(report.signals[0].name, "SIGALRM");
 }
 
+/// The summary table of strace is also read from versions that leave columns out.
 #[test]
-fn the_table_of_counts_is_read_also_of_versions_that_leave_columns_out() {
+fn count_table_may_lack_columns() {
     let table = "\
 strace: Process 7 attached
 % time     seconds  usecs/call     calls    errors syscall
@@ -293,8 +302,9 @@ strace: Process 7 attached
     assert!(imported.notes.iter().any(|note| note.contains("strace -c")));
 }
 
+/// Calls that are logged one by one are not counted again from the summary table.
 #[test]
-fn calls_that_are_there_one_by_one_are_not_counted_again_from_the_table() {
+fn logged_calls_are_not_counted_again() {
     let (imported, report) = import(
         "close(3) = 0 <0.000010>\n% time     seconds  usecs/call     calls    errors syscall\n------ ---- --- --- --- ---\n\
          100.00    0.016000          16         1           close\n------ ---- --- --- --- ---\n\
@@ -304,8 +314,9 @@ fn calls_that_are_there_one_by_one_are_not_counted_again_from_the_table() {
     assert!(imported.notes.iter().any(|note| note.contains("left out")));
 }
 
+/// Every time format of strace gives the same length to calls split over two lines.
 #[test]
-fn times_of_every_kind_lead_to_the_same_lengths_of_calls_that_were_cut_in_two() {
+fn all_time_formats_give_the_same_lengths() {
     for (one, two) in [
         ("1700000000.000000", "1700000002.500000"),
         ("23:59:59.000000", "00:00:01.500000"),
@@ -321,8 +332,9 @@ fn times_of_every_kind_lead_to_the_same_lengths_of_calls_that_were_cut_in_two() 
     }
 }
 
+/// A call that a message cuts at the end of the log counts as an unreadable line.
 #[test]
-fn a_call_that_a_remark_cuts_at_the_end_of_the_log_is_a_line_that_was_not_read() {
+fn call_cut_at_log_end_is_unreadable() {
     let cut = "clone(child_stack=NULL, strace: Process 11 attached\n";
     let (whole, report) = import(&format!("close(1) = 0 <0.1>\n{cut}, flags=CLONE_VM) = 11 <0.1>\n"));
     assert_eq!((whole.calls, whole.skipped, report.lines_skipped), (2, 0, 0));
@@ -331,8 +343,9 @@ fn a_call_that_a_remark_cuts_at_the_end_of_the_log_is_a_line_that_was_not_read()
     assert_eq!(torn.shown, [(2, "clone(child_stack=NULL,".to_owned())]);
 }
 
+/// The importer parses arguments and descriptors as far as the classes depend on them.
 #[test]
-fn arguments_and_descriptors_are_understood_as_far_as_classes_need_it() {
+fn arguments_and_descriptors_decide_the_class() {
     let refined = Options { scheme: Scheme::Refined, ..Options::default() };
     let (_, report) = import_as(
         refined,
@@ -351,9 +364,11 @@ fn arguments_and_descriptors_are_understood_as_far_as_classes_need_it() {
     assert_eq!((of(Subclass::Socket), of(Subclass::Sync)), (2, 2));
 }
 
+/// A log with arbitrary bytes, long lines and many threads is read in bounded memory.
+///
 /// Guarantee: trace/strace-logs
 #[test]
-fn a_log_of_strange_bytes_long_lines_and_many_threads_is_read_in_bounded_memory() {
+fn hostile_log_is_read_in_bounded_memory() {
     let mut log = vec![0xff, 0xfe, b'\n', 0, b'\n'];
     log.extend(b"write(1, \"");
     log.extend(std::iter::repeat_n(b'x', 2 * LINE_BYTES_MAX));
@@ -369,8 +384,9 @@ fn a_log_of_strange_bytes_long_lines_and_many_threads_is_read_in_bounded_memory(
     assert!(imported.calls > 65_000);
 }
 
+/// A report shows an strace log and a measurement side by side with the ranking of each.
 #[test]
-fn a_log_is_set_beside_what_was_measured_with_both_rankings() {
+fn log_and_measurement_are_ranked_together() {
     let (_, log) = import(
         "% time     seconds  usecs/call     calls    errors syscall\n 90.0    1.240000       1          5           futex\n \
          10.0    0.100000         1         50           read\n",

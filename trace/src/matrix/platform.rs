@@ -194,8 +194,9 @@ fn tool(command: &mut Command, kind: MadeFileSystem) -> Result<(), MatrixError> 
 mod tests {
     use super::*;
 
+    /// A platform is a directory or the type of a file system that can be created.
     #[test]
-    fn a_platform_is_a_directory_or_a_kind_of_file_system_that_can_be_made() {
+    fn platform_is_a_directory_or_a_file_system() {
         let parse = |text: &str| text.parse::<PlatformSpec>();
         assert_eq!(parse("ext4=loop").unwrap().place, PlatformPlace::Made(MadeFileSystem::Ext4));
         assert_eq!(parse("fast disk=/mnt/a=b").unwrap().place, PlatformPlace::Directory("/mnt/a=b".into()));

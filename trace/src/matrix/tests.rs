@@ -37,9 +37,11 @@ fn report(ns: u64) -> Report {
     summary.into_report(Source { command: vec!["program".to_owned()], ..Source::default() })
 }
 
+/// Platforms take turns, and each repetition starts in a new, empty directory.
+///
 /// Guarantee: trace/matrix
 #[test]
-fn repetitions_take_turns_and_each_begins_in_a_new_empty_directory() {
+fn repetitions_alternate_in_new_directories() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let spec = |name: &str, at: &tempfile::TempDir| format!("{name}={}", at.path().display());
     let mut plan = plan(&[&spec("one", &one), &spec("two", &two)]);
@@ -94,9 +96,11 @@ fn runs_that_fail_are_counted_and_told() {
     );
 }
 
+/// File systems that a matrix creates for its run are removed afterwards.
+///
 /// Guarantee: trace/matrix
 #[test]
-fn file_systems_are_made_for_the_run_and_nothing_of_them_is_left() {
+fn made_file_systems_are_removed() {
     let plan = Plan { repetitions: 1, warm_ups: 0, ..plan(&["ext2=loop", "ext4=loop", "tmpfs=loop"]) };
     let plan = Plan { image_bytes: 32 << 20, ..plan };
     let done = std::thread::spawn(move || {

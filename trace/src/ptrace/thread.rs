@@ -332,8 +332,9 @@ mod tests {
         raw.split(&BIAS, seen)
     }
 
+    /// A thread that ran in one turn on a CPU was never blocked, even if the clock shows a gap.
     #[test]
-    fn a_thread_that_got_a_cpu_once_was_never_blocked_whatever_the_clock_says() {
+    fn thread_with_one_turn_was_never_blocked() {
         assert_eq!(split([110, 500, 1], 7), Split::of(100, 0, 0, 0, 0));
         assert_eq!(split([5, 0, 1], 7), Split::default());
     }
@@ -352,15 +353,18 @@ mod tests {
         assert_eq!(raw.split(&correction, Blocked::default()), Split::of(7, 0, 0, 0, 0));
     }
 
+    /// Time that a thread spends neither on a CPU nor on the run queue is blocked time.
+    ///
     /// Guarantee: trace/overhead
     #[test]
-    fn what_neither_a_cpu_nor_the_run_queue_had_was_blocked() {
+    fn time_off_cpu_and_queue_is_blocked() {
         assert_eq!(split([110, 220, 2], 7), Split::of(100, 0, 0, 640, 200));
         assert_eq!(split([900, 200, 3], 7), Split::of(890, 0, 0, 0, 180));
     }
 
+    /// A thread that was ready each time it was looked at was not blocked.
     #[test]
-    fn a_thread_that_was_always_found_ready_was_not_blocked() {
+    fn ready_thread_was_not_blocked() {
         let ready = |ready_ns, ready_looks| Blocked { ready_ns, ready_looks, ..Blocked::default() };
         assert_eq!(split_seen([110, 220, 2], 7, ready(600, 4)), Split::of(100, 0, 0, 0, 840));
         assert_eq!(split_seen([110, 220, 2], 7, ready(400, 4)), Split::of(100, 640, 0, 0, 200));
@@ -368,8 +372,9 @@ mod tests {
         assert_eq!(split_seen([110, 220, 2], 7, ready(900, 1)), Split::of(100, 640, 0, 0, 200));
     }
 
+    /// A thread that is gone counts as blocked, and one without counters counts as running.
     #[test]
-    fn a_thread_that_is_gone_was_blocked_and_one_that_nobody_counts_ran() {
+    fn gone_thread_was_blocked_uncounted_one_ran() {
         assert_eq!(split([0, 0, 0], 7), Split::of(0, 0, 0, 970, 0));
         assert_eq!(split([0, 0, 0], 0), Split::of(970, 0, 0, 0, 0));
     }

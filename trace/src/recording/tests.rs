@@ -467,9 +467,11 @@ impl Read for BadSector {
     }
 }
 
+/// If the end of a file cannot be read, the recording is read up to there.
+///
 /// Guarantee: trace/damage
 #[test]
-fn a_file_that_cannot_be_read_to_its_end_gives_its_start() {
+fn unreadable_tail_keeps_the_start() {
     let whole = recorded();
     let half = whole.len() as u64 / 2;
     let file = Box::new(BadSector(Cursor::new(whole), half));
@@ -496,9 +498,11 @@ fn a_file_of_false_frames_is_given_up() {
     assert!(ending.missing == 0 && ending.unreadable.is_some() && !ending.is_complete(), "{ending:?}");
 }
 
+/// A recording with more crossings than the reader accepts keeps its events and its final totals.
+///
 /// Guarantee: trace/crossings-damage
 #[test]
-fn a_recording_with_more_crossings_than_are_read_keeps_its_events_and_its_final_account() {
+fn excess_crossings_do_not_cost_events() {
     // Pieces, the first of which ends within the host's one frame.
     let own = Record::Own { thread: 1, start_ns: u64::MAX, end_ns: u64::MAX };
     let record_of_host = frame(100, 0, true, &vec![own; 40_000]);

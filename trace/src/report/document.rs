@@ -416,9 +416,11 @@ mod tests {
     /// Where the schema lies, for those who read the JSON.
     const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/trace-report.schema.json");
 
+    /// The JSON schema in the documentation is the one that the code writes.
+    ///
     /// Guarantee: trace/json
     #[test]
-    fn the_schema_of_the_json_in_the_documents_is_that_of_the_code() {
+    fn documented_json_schema_is_that_of_the_code() {
         let schema = schemars::schema_for!(Report);
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
         if std::env::var_os("HOLDFAST_WRITE_SCHEMA").is_some() {

@@ -236,9 +236,11 @@ mod tests {
         fs::read_to_string(path).unwrap()
     }
 
+    /// A report that does not fit leaves the old file and no temporary file next to it.
+    ///
     /// Guarantee: trace/whole-files
     #[test]
-    fn a_report_that_does_not_fit_leaves_the_old_one_and_nothing_beside_it() {
+    fn failed_write_leaves_only_the_old_report() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("report.html");
         write_whole(&path, |out| out.write_all(b"old")).unwrap();
@@ -261,8 +263,9 @@ mod tests {
         assert!(error.to_string().contains("No space left") && !error.old_stays, "{error}");
     }
 
+    /// Writing through a symbolic link keeps the link; a missing directory is an error.
     #[test]
-    fn a_link_stays_one_and_a_folder_that_is_not_there_is_an_error() {
+    fn link_stays_and_missing_folder_is_an_error() {
         let place = tempfile::tempdir().unwrap();
         let (link, target) = (place.path().join("link"), place.path().join("target"));
         fs::write(&target, "old").unwrap();
@@ -272,9 +275,11 @@ mod tests {
         assert!(write_whole(Path::new("/no/such/folder/x"), |_| Ok(())).is_err());
     }
 
+    /// A link to a missing file creates that file; a loop of links is an error.
+    ///
     /// Guarantee: trace/whole-files
     #[test]
-    fn a_link_to_what_is_not_there_yet_leads_there_and_one_without_end_is_an_error() {
+    fn dangling_link_is_followed_and_a_loop_fails() {
         let place = tempfile::tempdir().unwrap();
         let (link, target) = (place.path().join("link"), place.path().join("target"));
         std::os::unix::fs::symlink("target", &link).unwrap();
@@ -286,9 +291,11 @@ mod tests {
         assert!(fs::symlink_metadata(&ring).unwrap().is_symlink());
     }
 
+    /// Output to a file descriptor is appended and does not replace its file.
+    ///
     /// Guarantee: trace/whole-files
     #[test]
-    fn a_descriptor_is_written_to_behind_what_is_there_and_its_file_is_not_replaced() {
+    fn descriptor_is_appended_to_not_replaced() {
         use std::os::fd::AsRawFd;
         use std::os::unix::fs::MetadataExt;
         let place = tempfile::tempdir().unwrap();

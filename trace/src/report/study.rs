@@ -183,8 +183,9 @@ fn table(case: Case, name: &str, here: &dyn Fn(&str) -> Figures, width: usize, c
 mod tests {
     use super::*;
 
+    /// All rows of the study's tables are present, and each sum is the sum of its parts.
     #[test]
-    fn every_row_of_the_studys_tables_is_there_and_its_sums_are_those_of_its_parts() {
+    fn study_rows_are_complete_and_add_up() {
         for case in Case::ALL {
             assert_eq!(case.id().parse(), Ok(case));
             let mut parts = 0;

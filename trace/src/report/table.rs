@@ -125,8 +125,9 @@ impl Table {
 mod tests {
     use super::*;
 
+    /// A table is never wider than requested; the last columns are dropped first.
     #[test]
-    fn a_table_is_never_wider_than_asked_for_and_gives_up_its_last_columns_first() {
+    fn table_fits_and_drops_last_columns_first() {
         let mut table = Table::new(&["name", "one", "two", "three"]).aligned(3, Align::Left);
         table.row(["a long name that has to give way", "1", "22", "x"].map(str::to_owned));
         table.gap();

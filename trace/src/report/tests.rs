@@ -9,9 +9,11 @@ use super::*;
 use crate::classes::Scheme;
 use crate::diff::{Diff, Runs};
 
+/// No line is wider than the terminal, and no output character can move the cursor.
+///
 /// Guarantee: trace/forms
 #[test]
-fn no_line_on_a_terminal_is_wider_than_it_and_none_has_a_character_that_moves_the_cursor() {
+fn terminal_lines_fit_and_never_move_the_cursor() {
     let report = report();
     for width in [40, 60, 80, 120] {
         for by in [
@@ -37,8 +39,10 @@ fn a_terminal_gets_colours_only_when_they_are_wanted() {
     assert!(terminal(&report(), &Look { colour: true, ..Look::default() }).contains("\u{1b}[1m"));
 }
 
+/// The terminal report has the rows of the study, the lost records and the calls that did not
+/// return.
 #[test]
-fn the_terminal_has_the_studys_rows_what_was_lost_and_what_did_not_return() {
+fn terminal_shows_study_rows_losses_and_unfinished() {
     let text = terminal(&report(), &Look::default());
     for row in
         ["  Process/Thread", "  Synchronization", "OS related", "Metadata related", "User data related"]
@@ -57,9 +61,11 @@ fn the_terminal_has_the_studys_rows_what_was_lost_and_what_did_not_return() {
     }
 }
 
+/// A request for crossings that were not recorded is answered with a message.
+///
 /// Guarantee: trace/crossings
 #[test]
-fn whoever_asks_for_crossings_that_were_not_recorded_is_told_so() {
+fn missing_crossings_are_reported() {
     let without = Report { crossings: None, ..report() };
     let text = |by| terminal(&without, &Look { by, ..Look::default() });
     assert!(text(Some(Grouping::Crossing)).contains("was not recorded; trace with --sandbox"));
@@ -96,9 +102,11 @@ fn fields_of(value: &Value, fields: &mut BTreeSet<String>) {
     }
 }
 
+/// JSON with numbers that no trace can have is shown and compared without a panic.
+///
 /// Guarantee: trace/json
 #[test]
-fn numbers_in_json_that_no_trace_has_are_shown_and_compared_without_a_panic() {
+fn impossible_numbers_do_not_panic() {
     let whole = serde_json::to_value(report()).unwrap();
     let mut fields = BTreeSet::new();
     fields_of(&whole, &mut fields);
@@ -156,8 +164,9 @@ fn every_row_of_columns_has_all_of_them() {
     assert_eq!(calls, report().total.calls);
 }
 
+/// Folded stacks have five frames each, and their times add up to the total.
 #[test]
-fn folded_stacks_have_five_frames_and_add_up_to_the_time() {
+fn folded_stacks_add_up_to_the_time() {
     let report = report();
     for (part, whole) in [(Part::Wall, report.total.time.wall_ns), (Part::Cpu, report.total.time.cpu_ns)] {
         let mut sum = 0;
@@ -172,9 +181,11 @@ fn folded_stacks_have_five_frames_and_add_up_to_the_time() {
     }
 }
 
+/// The Perfetto output is valid JSON and has every call in the lane of its thread.
+///
 /// Guarantee: trace/forms
 #[test]
-fn a_viewer_gets_every_call_on_the_lane_of_its_thread_in_whole_json() {
+fn perfetto_json_has_every_call_on_its_lane() {
     let mut writer = perfetto::Writer::new(Vec::new(), 1_000_000, Scheme::Paper).unwrap();
     events().iter().for_each(|event| writer.add(event).unwrap());
     let json: Value = serde_json::from_slice(&writer.finish().0).unwrap();
@@ -209,9 +220,11 @@ fn an_empty_trace_has_every_form() {
     let _: Value = serde_json::from_slice(&writer.finish().0).unwrap();
 }
 
+/// The HTML report loads nothing from the network and escapes names.
+///
 /// Guarantee: trace/forms
 #[test]
-fn a_page_asks_the_network_for_nothing_and_takes_no_name_for_markup() {
+fn page_is_offline_and_escapes_names() {
     let report = report();
     let runs = |name: &str| Runs { name: name.to_owned(), reports: vec![report.clone()] };
     let diff = Diff::of(&runs("a"), &runs(EVIL));
@@ -265,7 +278,7 @@ fn the_terminal_is_given_back_when_the_view_is_left() {
 ///
 /// Guarantee: trace/forms
 #[test]
-fn headings_say_kinds_and_calls_and_the_study_has_a_name() {
+fn headings_name_kinds_calls_and_the_study() {
     let report = report();
     let text = terminal(&report, &Look::default());
     let header = text.lines().find(|line| line.contains("awake %")).unwrap();

@@ -193,8 +193,9 @@ mod tests {
         assert_eq!((percent_of(1.0, 4.0), percent_of(0.0, 0.0)), (25.0, 0.0));
     }
 
+    /// A mean is printed with a decimal place only while that digit carries information.
     #[test]
-    fn means_have_a_decimal_place_while_it_tells_something() {
+    fn means_have_a_decimal_place_below_1000() {
         assert_eq!(
             [0.04, 1.5, 999.94, 999.95, 12_345.6].map(mean),
             ["0.0", "1.5", "999.9", "1,000", "12,346"]

@@ -70,9 +70,11 @@ fn many() -> Vec<Event> {
     events
 }
 
+/// Every call is counted once in its class, part, row, thread and stack.
+///
 /// Guarantee: trace/parts-add-up
 #[test]
-fn every_call_is_in_one_class_one_part_one_row_one_thread_and_one_stack() {
+fn every_call_is_counted_once_in_each_view() {
     for scheme in [Scheme::Paper, Scheme::Refined] {
         let report = report(Options { scheme, sleep: Sleep::Measured }, many());
         let total = (report.total.calls, report.total.time.wall_ns, report.total.errors);
@@ -108,8 +110,9 @@ fn every_call_is_in_one_class_one_part_one_row_one_thread_and_one_stack() {
     }
 }
 
+/// The row of a subclass counts each call once, even if several paths lead to it.
 #[test]
-fn the_row_of_a_part_counts_a_call_once_however_many_ways_lead_to_it() {
+fn subclass_row_counts_each_kind_once() {
     let mut events: Vec<_> =
         [READ, READ, STAT].map(|number| Event::Call(call(1, number, Some(0), 0, cpu(10)))).into();
     let mut wide = call(1, STAT, Some(0), 0, cpu(10));
@@ -121,10 +124,12 @@ fn the_row_of_a_part_counts_a_call_once_however_many_ways_lead_to_it() {
     assert_eq!(report.total.distinct, 2);
 }
 
+/// Measured sleep is excluded from the cost; waiting for a device never is.
+///
 /// Guarantee: trace/classes
 /// Guarantee: trace/device-waits
 #[test]
-fn sleep_is_left_out_as_measured_and_waiting_for_a_device_never_is() {
+fn measured_sleep_is_left_out_device_wait_never() {
     let time = Split::of(1, 20, 300, 4_000, 50_000);
     let awake = |number, arguments: [u64; 6]| {
         let mut call = call(1, number, Some(0), 0, time);
@@ -137,10 +142,12 @@ fn sleep_is_left_out_as_measured_and_waiting_for_a_device_never_is() {
     assert_eq!(awake(CLONE, [0x11, 0, 0, 0, 0, 0]), 54_301);
 }
 
+/// The rule of the paper excludes a long wait completely and other waits not at all.
+///
 /// Guarantee: trace/classes
 /// Guarantee: trace/device-waits
 #[test]
-fn the_studys_rule_takes_long_waits_as_sleep_in_whole_and_knows_nothing_of_others() {
+fn paper_rule_takes_long_waits_as_sleep() {
     let long = Split::of(PAPER_SLEEP_FROM_NS, 0, 0, 0, 0);
     let asleep = Split::of(1_000, 5_000_000, 0, 0, 0);
     let awake =
@@ -164,16 +171,19 @@ fn bytes_errors_and_interrupted_calls_are_told_apart() {
     assert_eq!(report.unfinished.len(), 1);
 }
 
+/// A call that ends its thread is not listed as unfinished.
 #[test]
-fn a_call_that_ends_its_thread_is_not_named_as_unfinished() {
+fn exit_call_is_not_unfinished() {
     let report = report(Options::default(), [Event::Call(call(1, EXIT_GROUP, None, 0, cpu(5)))]);
     assert!(report.unfinished.is_empty());
     assert_eq!(report.total.calls, 1);
 }
 
+/// The sums of ten thousand short-lived threads fit in a bounded number of rows.
+///
 /// Guarantee: trace/bounded
 #[test]
-fn ten_thousand_short_lived_threads_keep_their_sums_in_bounded_rows() {
+fn ten_thousand_threads_fit_in_bounded_rows() {
     let mut summary = Summary::default();
     for index in 0..10_000_u32 {
         let (thread, at_ns) = (100 + index % 3_000, u64::from(index) * 1_000);
@@ -190,9 +200,11 @@ fn ten_thousand_short_lived_threads_keep_their_sums_in_bounded_rows() {
     assert_eq!(report.threads[0].time.wall_ns, 9_999, "the busiest comes first");
 }
 
+/// Forty thousand processes are counted; their names and sums fit in a bounded number of rows.
+///
 /// Guarantee: trace/bounded
 #[test]
-fn forty_thousand_processes_are_counted_and_keep_their_names_and_sums_in_bounded_rows() {
+fn forty_thousand_processes_fit_in_bounded_rows() {
     const PROCESSES: u32 = 40_000;
     let names = ["as", "cc", "ld"];
     let mut times = [0; 3];
@@ -232,9 +244,11 @@ fn forty_thousand_processes_are_counted_and_keep_their_names_and_sums_in_bounded
     assert!(text.contains("40,001 processes"), "{text}");
 }
 
+/// A process lives until the last of its threads ends.
+///
 /// Guarantee: trace/bounded
 #[test]
-fn a_process_is_there_as_long_as_one_of_its_threads_is() {
+fn process_lasts_as_long_as_its_threads() {
     let ended = |thread| Event::Ended { at_ns: 6, process: 1, thread, end: Some(End::Exited(0)) };
     let late = |thread| Event::Call(call(thread, READ, Some(1), 9, cpu(10)));
     let events =
@@ -290,8 +304,9 @@ fn a_number_that_is_given_again_is_another_thread() {
     assert_eq!(report.processes[0].threads, 3);
 }
 
+/// After exec by another thread, the program has the ID of the process.
 #[test]
-fn a_program_that_another_thread_started_has_the_processs_number() {
+fn exec_by_another_thread_takes_the_process_id() {
     let report = report(
         Options::default(),
         [
@@ -309,8 +324,9 @@ fn a_program_that_another_thread_started_has_the_processs_number() {
     assert_eq!(stacks, [("shell", "read"), ("tool", "stat")]);
 }
 
+/// Sums imported from another tool become a report without single calls.
 #[test]
-fn sums_of_another_tool_are_a_report_without_single_calls() {
+fn sums_of_another_tool_make_a_report() {
     let mut summary = Summary::new(paper_sleep());
     summary.add_sum("poll", 10, 1, 5_000_000);
     summary.add_sum("stat", 1_000, 900, 3_000_000);

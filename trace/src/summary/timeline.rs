@@ -129,9 +129,11 @@ mod tests {
         row.bins().iter().map(|bin| f64::from(bin.cpu + bin.asleep + bin.device + bin.queue)).sum()
     }
 
+    /// A long trace makes the lanes coarser, but their totals stay exact.
+    ///
     /// Guarantee: trace/bounded
     #[test]
-    fn a_trace_that_goes_on_blurs_its_lanes_and_loses_nothing_of_them() {
+    fn long_trace_coarsens_lanes_without_loss() {
         let mut scale = Scale::default();
         let (mut early, mut late) = (Timeline::default(), Timeline::default());
         let mut total = 0.0;

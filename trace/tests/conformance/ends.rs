@@ -24,9 +24,11 @@ fn tracer_of(process: u32) -> u32 {
     line.trim().parse().unwrap()
 }
 
+/// Threads that do nothing but system calls do not delay the end of a trace.
+///
 /// Guarantee: trace/ends-in-time
 #[test]
-fn threads_that_do_nothing_but_call_keep_no_trace_from_its_end() {
+fn busy_threads_do_not_delay_the_end() {
     over_each(|subject| {
         let facts = Facts::new();
         let mut child = busy(&facts);
@@ -62,9 +64,11 @@ fn threads_that_do_nothing_but_call_keep_no_trace_from_its_end() {
     });
 }
 
+/// A thread that does not stop for detaching is reported with what is known about it.
+///
 /// Guarantee: trace/every-call
 #[test]
-fn of_a_thread_that_does_not_stop_to_be_let_go_is_told_what_is_known() {
+fn unstoppable_thread_is_reported() {
     let facts = Facts::new();
     let stop = StopFlag::default();
     let command = facts.command(&["vforks", "60000"]);
@@ -99,9 +103,11 @@ fn of_a_thread_that_does_not_stop_to_be_let_go_is_told_what_is_known() {
     assert!(vfork.2 > 1_000_000_000, "{unfinished:?}");
 }
 
+/// If attaching to one process fails, no other process stays traced.
+///
 /// Guarantee: trace/clean-refusal
 #[test]
-fn a_process_that_cannot_be_attached_to_leaves_none_of_the_others_traced() {
+fn failed_attach_leaves_no_process_traced() {
     let facts = Facts::new();
     let child = workload(&facts, &["ticks", "6000"]).spawn().unwrap();
     until("the first tick", || facts.get("tick").is_some());
@@ -117,9 +123,11 @@ fn a_process_that_cannot_be_attached_to_leaves_none_of_the_others_traced() {
     assert_eq!(tracer, 0);
 }
 
+/// A kernel that reports no system-call stops gives an error and does not hang the tracer.
+///
 /// Guarantee: trace/clean-refusal
 #[test]
-fn a_kernel_that_does_not_tell_of_calls_is_said_so_and_hangs_nobody() {
+fn kernel_without_call_stops_is_an_error() {
     let facts = Facts::new();
     let mut command = workload(&facts, &["traces_as_before_5_3", "ptrace", "true"]);
     let mut tracer = command.stdout(Stdio::piped()).spawn().unwrap();

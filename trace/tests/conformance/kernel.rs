@@ -42,9 +42,11 @@ impl Count {
     }
 }
 
+/// A ring buffer that is too small loses records, and each lost record is counted.
+///
 /// Guarantee: trace/every-call
 #[test]
-fn a_buffer_that_is_too_small_loses_records_and_counts_every_one() {
+fn small_buffer_counts_every_lost_record() {
     let words = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=100000", "status=none"];
     let mut counts = [Count::default(), Count::default()];
     for (count, buffer_bytes) in counts.iter_mut().zip([64 << 20, 4096]) {
@@ -58,9 +60,11 @@ fn a_buffer_that_is_too_small_loses_records_and_counts_every_one() {
     assert_eq!(pressed.came + pressed.lost, whole.came);
 }
 
+/// Attaching covers every thread of a running program and threads created later.
+///
 /// Guarantee: trace/attach
 #[test]
-fn every_thread_of_a_running_program_is_attached_to_and_so_is_one_that_it_makes_later() {
+fn attach_covers_all_and_later_threads() {
     let facts = Facts::new();
     let mut child = workload(&facts, &["ticks_in_threads", "6000"]).spawn().unwrap();
     until("all threads", || facts.get("tick").is_some());
@@ -88,9 +92,11 @@ fn every_thread_of_a_running_program_is_attached_to_and_so_is_one_that_it_makes_
     assert_eq!(began, ended);
 }
 
+/// Every thread of a process that moves into the control group is traced.
+///
 /// Guarantee: trace/control-groups
 #[test]
-fn every_thread_of_a_process_that_is_moved_into_a_control_group_is_traced() {
+fn process_moved_into_cgroup_is_traced() {
     let Some(group) = Group::new() else {
         println!("not run: no control group can be made here");
         return;
@@ -129,9 +135,11 @@ fn every_thread_of_a_process_that_is_moved_into_a_control_group_is_traced() {
     [inside, moved].into_iter().for_each(end);
 }
 
+/// Processes in a control group, and those that enter it, are traced; no others are.
+///
 /// Guarantee: trace/control-groups
 #[test]
-fn processes_of_a_control_group_are_traced_and_those_that_come_into_it_and_no_others() {
+fn only_processes_of_the_cgroup_are_traced() {
     let Some(group) = Group::new() else {
         println!("not run: no control group can be made here");
         return;
@@ -166,9 +174,11 @@ fn processes_of_a_control_group_are_traced_and_those_that_come_into_it_and_no_ot
     children.into_iter().for_each(end);
 }
 
+/// Operations of io_uring are counted separately from system calls.
+///
 /// Guarantee: trace/io-uring
 #[test]
-fn operations_of_an_io_uring_are_counted_apart_from_calls() {
+fn io_uring_operations_are_counted_apart() {
     let facts = Facts::new();
     let command = facts.command(&["queues_operations", "25"]);
     let settings = Settings::new(Target::Start(Program { command }));
@@ -196,9 +206,11 @@ fn operations_of_an_io_uring_are_counted_apart_from_calls() {
     assert_eq!(operations, [(0, 25)]);
 }
 
+/// Without the privilege, the BPF backend fails with an error that names the missing privilege.
+///
 /// Guarantee: trace/no-privilege
 #[test]
-fn without_the_privilege_the_backend_says_what_it_takes() {
+fn unprivileged_backend_names_the_privilege() {
     if !rustix::process::geteuid().is_root() {
         let Err(error) = BpfBackend::new(started(&["true"])) else { panic!() };
         assert!(error.to_string().contains("ptrace"), "{error}");

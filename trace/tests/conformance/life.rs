@@ -42,9 +42,11 @@ fn job_control_works_under_trace() {
     });
 }
 
+/// A signal from outside reaches the traced program and ends it.
+///
 /// Guarantee: trace/unharmed
 #[test]
-fn a_signal_from_outside_reaches_the_program_and_is_its_end() {
+fn outside_signal_ends_the_program() {
     over_each(|subject| {
         let facts = Facts::new();
         let path = facts.path();
@@ -93,9 +95,11 @@ fn attached(
     (events, outcome.end)
 }
 
+/// A running process is traced for a limited time and then continues untraced.
+///
 /// Guarantee: trace/attach
 #[test]
-fn a_running_process_is_traced_for_a_while_and_goes_on_untraced() {
+fn detached_process_goes_on_untraced() {
     over_each(|subject| {
         let facts = Facts::new();
         let mut child = workload(&facts, &["ticks", "100000"]).spawn().unwrap();
@@ -149,9 +153,11 @@ fn a_program_whose_tracer_is_killed_goes_on_unharmed() {
     });
 }
 
+/// The error for a missing or non-executable program names the program and the remedy.
+///
 /// Guarantee: trace/clean-refusal
 #[test]
-fn a_program_that_is_not_there_or_cannot_be_run_is_named_with_the_remedy() {
+fn missing_program_error_has_a_remedy() {
     over_each(|subject| {
         let directory = tempfile::tempdir().unwrap();
         let text = directory.path().join("text");
@@ -183,9 +189,11 @@ fn a_program_that_is_not_there_or_cannot_be_run_is_named_with_the_remedy() {
     });
 }
 
+/// A process that cannot be traced is refused with the reason.
+///
 /// Guarantee: trace/clean-refusal
 #[test]
-fn processes_that_cannot_be_traced_are_refused_with_the_reason() {
+fn untraceable_process_is_refused_with_reason() {
     let run = |process| {
         let settings = Settings::new(Target::Attach(vec![process]));
         Box::new(PtraceBackend::new(settings).unwrap())

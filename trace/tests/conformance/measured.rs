@@ -5,10 +5,12 @@ use crate::trace::{Trace, sum};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// A sleeping thread is not charged for the work of a reading thread.
+///
 /// Guarantee: trace/parts-add-up
 /// Guarantee: trace/own-time-only
 #[test]
-fn a_thread_that_sleeps_is_not_charged_for_one_that_reads_meanwhile() {
+fn sleeper_is_not_charged_for_a_reader() {
     timed_over_each(|subject| {
         let trace = Trace::of(subject, &["sleeper_beside_reader"]);
         let futexes: Vec<_> = trace.named_of("futex", trace.fact("sleeper")).collect();
@@ -41,9 +43,11 @@ fn a_thread_that_sleeps_is_not_charged_for_one_that_reads_meanwhile() {
     });
 }
 
+/// A parent that waits is not charged for the work of its child.
+///
 /// Guarantee: trace/own-time-only
 #[test]
-fn a_parent_is_not_charged_for_what_its_child_does_while_it_waits() {
+fn waiting_parent_is_not_charged_for_its_child() {
     timed_over_each(|subject| {
         let trace = Trace::of(subject, &["waits_for_busy_child"]);
         let time = sum(trace.named("wait4").filter(|call| call.arguments[0] == trace.fact("child")));
@@ -142,9 +146,11 @@ fn a_parent_in_vfork_waits_while_its_child_sleeps() {
     });
 }
 
+/// A spinning thread that shares its CPU has the time of the others as run-queue time.
+///
 /// Guarantee: trace/own-time-only
 #[test]
-fn a_spinner_that_shares_its_cpu_is_on_the_run_queue_for_the_others_time() {
+fn shared_cpu_time_is_run_queue_time() {
     timed_over_each(|subject| {
         let trace = Trace::of(subject, &["spins_beside_another"]);
         let spinner = trace.fact("spinner");

@@ -74,9 +74,11 @@ fn traced_on_a_slow_disk(subject: &Subject) -> Result<Trace, String> {
     traced
 }
 
+/// All the time spent waiting for a slow disk counts as waiting for a device.
+///
 /// Guarantee: trace/device-waits
 #[test]
-fn waiting_for_a_slow_disk_is_waiting_for_a_device_all_the_time() {
+fn slow_disk_is_all_device_wait() {
     timed_over_each(|subject| {
         // A thread of its own: it has mounts of its own from then on, which end with it.
         let traced = std::thread::scope(|scope| {

@@ -20,9 +20,11 @@ fn lives(trace: &Trace) -> (Vec<u32>, Vec<u32>) {
     (began, ended)
 }
 
+/// Each of ten thousand short-lived threads is reported with its call.
+///
 /// Guarantee: trace/every-call
 #[test]
-fn ten_thousand_short_lived_threads_are_each_told_of_with_their_call() {
+fn ten_thousand_short_threads_are_all_seen() {
     over_each(|subject| {
         let trace = Trace::of(subject, &["many_threads", "10000"]);
         assert_eq!(trace.named("getppid").count(), 10_000);
@@ -34,9 +36,11 @@ fn ten_thousand_short_lived_threads_are_each_told_of_with_their_call() {
     });
 }
 
+/// A call that never returns is reported with the time it has taken.
+///
 /// Guarantee: trace/every-call
 #[test]
-fn a_call_that_its_thread_never_returned_from_is_told_with_its_time() {
+fn unreturned_call_is_reported_with_its_time() {
     over_each(|subject| {
         for (workload, end) in [
             ("exits_around_a_thread", End::Exited(5)),
@@ -57,9 +61,11 @@ fn a_call_that_its_thread_never_returned_from_is_told_with_its_time() {
     });
 }
 
+/// A thread that calls exec becomes the process, and all other threads end.
+///
 /// Guarantee: trace/every-call
 #[test]
-fn a_thread_that_execs_becomes_its_process_and_all_others_end() {
+fn exec_by_a_thread_ends_all_others() {
     over_each(|subject| {
         let trace = Trace::of(subject, &["execs_from_a_thread"]);
         let process = trace.fact("process");
@@ -89,9 +95,11 @@ fn a_thread_that_execs_becomes_its_process_and_all_others_end() {
     });
 }
 
+/// Children created by every kind of fork and clone are traced, and their parents are known.
+///
 /// Guarantee: trace/every-call
 #[test]
-fn children_by_every_call_are_traced_and_their_parents_known() {
+fn children_of_every_call_are_traced() {
     over_each(|subject| {
         let trace = Trace::of(subject, &["family"]);
         let process = trace.fact("process");
@@ -146,9 +154,11 @@ fn a_call_is_named_by_the_door_that_it_came_through() {
     });
 }
 
+/// A seccomp filter of the program works as without a trace, and the calls it refuses are reported.
+///
 /// Guarantee: trace/unharmed
 #[test]
-fn a_filter_of_the_program_works_as_untraced_and_what_it_refuses_is_told() {
+fn seccomp_filter_works_under_trace() {
     over_each(|subject| {
         let trace = Trace::of(subject, &["filtered"]);
         assert_eq!(trace.fact("went_on"), 1);
@@ -160,9 +170,11 @@ fn a_filter_of_the_program_works_as_untraced_and_what_it_refuses_is_told() {
     });
 }
 
+/// The kind of a descriptor is known, also after its number was reused.
+///
 /// Guarantee: trace/descriptors
 #[test]
-fn what_a_descriptor_is_is_known_and_noticed_when_its_number_comes_again() {
+fn reused_descriptor_is_recognized() {
     over_each(|subject| {
         let trace = Trace::of(subject, &["descriptors"]);
         for (name, object) in [
@@ -185,9 +197,11 @@ fn what_a_descriptor_is_is_known_and_noticed_when_its_number_comes_again() {
     });
 }
 
+/// A call that the kernel restarts is distinguished from a call that the program repeats.
+///
 /// Guarantee: trace/restarts
 #[test]
-fn a_call_that_begins_again_is_told_from_one_that_the_program_makes_again() {
+fn restarted_call_differs_from_repeated_call() {
     over_each(|subject| {
         let trace = Trace::of(subject, &["restarts"]);
         assert_eq!((trace.fact("again_failed"), trace.fact("fails_failed")), (0, 1));

@@ -34,8 +34,9 @@ mod tests {
     use super::*;
     use crate::tidy::findings_about;
 
+    /// The tidy check finds a script that is not executable and a binary file.
     #[test]
-    fn a_script_that_cannot_be_started_and_a_binary_file_are_found() {
+    fn unrunnable_script_and_binary_file_are_found() {
         assert_eq!(findings_about("run", "#!/bin/sh\n", check).len(), 1);
         assert_eq!(findings_about("lib.rs", "#![no_std]\n", check), [""; 0]);
         assert_eq!(findings_about("image", "a\0b", check).len(), 1);

@@ -64,10 +64,12 @@ fn a_native_applet_serves_calls_of_any_size() {
     host.end();
 }
 
+/// A failed call has its code and text, and the applet continues.
+///
 /// Guarantee: applets/results
 /// Guarantee: applets/streams
 #[test]
-fn a_failed_call_has_its_code_and_its_text_and_the_applet_goes_on() {
+fn failed_call_has_code_and_text() {
     let mut host = Host::serving(applet("messages"), None);
     assert_eq!(host.try_call("fail", b"abc"), Ok(failure(7, "3 bytes are no good")));
     assert_eq!(host.try_call("error", b""), Ok(failure(1, "it did not work")));
@@ -92,9 +94,11 @@ fn a_stream_longer_than_the_ring_arrives_in_order() {
     host.end();
 }
 
+/// A cancelled call notices the cancellation, and the next call is not cancelled.
+///
 /// Guarantee: applets/cancel
 #[test]
-fn a_call_that_is_cancelled_notices_and_the_next_one_is_not() {
+fn cancelled_call_leaves_the_next_one_alone() {
     let mut host = Host::serving(applet("messages"), None);
     for _ in 0..3 {
         let call = host.begin("wait", b"", Handle::default());
@@ -140,8 +144,9 @@ fn a_function_that_panics_ends_the_applet() {
     assert_eq!(host.wait().signal(), Some(libc::SIGABRT));
 }
 
+/// The applet distinguishes a host that breaks the protocol from one that ends the calls.
 #[test]
-fn a_host_that_breaks_the_protocol_is_told_apart_from_one_that_ends_the_calls() {
+fn protocol_breach_differs_from_a_regular_end() {
     let buffer = Handle { offset: 1 << 40, bytes: 10 };
     for message in [
         HostMessage::Call { call: 1, index: 999, buffer: Handle::default(), time_ns: 0 },
@@ -156,9 +161,11 @@ fn a_host_that_breaks_the_protocol_is_told_apart_from_one_that_ends_the_calls() 
     }
 }
 
+/// The heap of a native applet is there again in the next process.
+///
 /// Guarantee: applets/native-heap
 #[test]
-fn the_heap_of_a_native_applet_is_there_again_in_the_next_process() {
+fn native_heap_is_there_in_the_next_process() {
     let mut image = Image::new(64 << 20);
     for run in 0..3 {
         let mut host = Host::serving(applet("heap"), Some(image));
@@ -180,9 +187,12 @@ fn the_heap_of_a_native_applet_is_there_again_in_the_next_process() {
     host.end();
 }
 
+/// A transaction that a failed call leaves open is rolled back before the host learns of the
+/// failure.
+///
 /// Guarantee: applets/heap-after-death
 #[test]
-fn what_a_failed_call_leaves_open_is_rolled_back_before_the_host_hears_of_it() {
+fn failed_call_is_rolled_back_before_its_report() {
     let mut host = Host::serving(applet("heap"), Some(Image::new(64 << 20)));
     assert_eq!(number(&host.call("count", b"")), 1);
     for _ in 0..3 {
@@ -211,8 +221,9 @@ fn a_heap_grows_by_a_message_up_to_its_limit() {
     host.end().unwrap().assert_sound();
 }
 
+/// The applet asks the host only for commits that need work of the host.
 #[test]
-fn commits_are_asked_of_the_host_where_they_cost_something() {
+fn costly_commits_are_requested_from_the_host() {
     let mut host = Host::serving(applet("heap"), Some(Image::new(64 << 20)));
     host.call("commit", b"process");
     host.call("commit", b"power");
@@ -244,9 +255,11 @@ fn a_heap_that_may_only_be_read_is_mapped_so() {
     assert!(host.image.take().unwrap().bytes() == before);
 }
 
+/// In atomic mode, unpublished stores are discarded and the heap remains usable.
+///
 /// Guarantee: applets/heap-after-death
 #[test]
-fn in_the_mode_atomic_what_is_not_published_is_forgotten_and_the_heap_goes_on() {
+fn atomic_mode_forgets_unpublished_calls() {
     let mut image = Image::new(64 << 20);
     image.region.is_atomic = true;
     let mut host = Host::serving(applet("heap"), Some(image));
@@ -276,13 +289,15 @@ fn in_the_mode_atomic_what_is_not_published_is_forgotten_and_the_heap_goes_on() 
     host.end();
 }
 
+/// A region whose address is in use is not mapped, and the existing mapping stays.
+///
 /// Guarantee: heap/persist
 /// Guarantee: heap/reset-ordered
 /// Guarantee: sandbox/descriptors
 /// Guarantee: applets/native-heap
 /// Guarantee: applets/read-only-heap
 #[test]
-fn a_region_whose_place_is_taken_is_not_mapped_and_takes_nothing_away() {
+fn region_at_a_taken_address_is_not_mapped() {
     // With `MAP_SYNC` the kernel does not know the flag that refuses a place that is taken.
     for is_synchronous in [false, true] {
         let mut image = Image::new(64 << 20);
@@ -293,9 +308,11 @@ fn a_region_whose_place_is_taken_is_not_mapped_and_takes_nothing_away() {
     }
 }
 
+/// A program that does not serve uses its heap and seals itself.
+///
 /// Guarantee: applets/run-or-call
 #[test]
-fn a_program_that_does_not_serve_uses_its_heap_and_seals() {
+fn program_that_does_not_serve_uses_its_heap() {
     let mut host = Host::start(applet("loader"), Layout::default(), Some(Image::new(32 << 20)));
     assert_eq!(host.listen(), Err(ChannelError::PeerGone));
     assert!(host.wait().success() && host.sealed && host.grown > 0);
@@ -303,9 +320,11 @@ fn a_program_that_does_not_serve_uses_its_heap_and_seals() {
     host.image.take().unwrap().assert_sound();
 }
 
+/// A program that no host started prints that it must be run by one.
+///
 /// Guarantee: applets/run-or-call
 #[test]
-fn a_program_that_no_host_has_started_is_told_to_be_run_by_one() {
+fn program_without_a_host_says_so() {
     // With nothing at the descriptor, with something that is no channel, and with a file that is too short for one.
     for redirection in ["3<&-", "3</dev/null", "3<\"$0\"", "3<\"$1\""] {
         let short = tempfile::NamedTempFile::new().unwrap();
@@ -339,10 +358,12 @@ fn a_small_call_takes_microseconds() {
     host.end();
 }
 
+/// A heap orders its stores only where the host asks for it.
+///
 /// Guarantee: applets/languages
 /// Guarantee: heap/order-promises
 #[test]
-fn a_heap_is_kept_in_order_where_the_host_asks_for_it_and_nowhere_else() {
+fn heap_orders_stores_only_on_request() {
     let mut image = Image::new(64 << 20);
     for (is_ordered, is_atomic) in [(true, false), (false, false), (true, true)] {
         (image.region.is_ordered, image.region.is_atomic) = (is_ordered, is_atomic);
@@ -355,11 +376,13 @@ fn a_heap_is_kept_in_order_where_the_host_asks_for_it_and_nowhere_else() {
     }
 }
 
+/// A heap that cannot be mapped with `MAP_SYNC` is refused and not mapped without it.
+///
 /// Guarantee: heap/persist
 /// Guarantee: heap/reset-ordered
 /// Guarantee: sandbox/descriptors
 #[test]
-fn a_heap_that_cannot_be_mapped_synchronously_is_refused_and_not_mapped_with_less() {
+fn heap_without_sync_mapping_is_refused() {
     let mut image = Image::new(64 << 20);
     (image.region.is_ordered, image.region.is_synchronous) = (true, true);
     let before = image.bytes();

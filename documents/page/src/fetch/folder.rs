@@ -123,9 +123,11 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// A directory listing is the same each time, and file names in it cannot act as markup.
+    ///
     /// Guarantee: pages/terminal
     #[test]
-    fn a_folder_is_listed_the_same_each_time_and_its_names_cannot_be_markup() {
+    fn folder_list_is_stable_and_escaped() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["b.txt", "a & b.html", "<b>&lt;.html", "\u{1b}]0;x\u{7}", "\u{202e}x", ".hidden"] {
             std::fs::write(folder.path().join(name), "12345").unwrap();

@@ -76,9 +76,11 @@ mod tests {
         of(FOUND)
     }
 
+    /// A response is fresh only as long as it says; no lifetime is guessed.
+    ///
     /// Guarantee: pages/servers
     #[test]
-    fn an_answer_is_good_as_long_as_it_says_and_nothing_is_guessed() {
+    fn answer_is_fresh_as_long_as_it_says() {
         assert_eq!(fresh_for(&[("Cache-Control", "max-age=1000")]), 1_000);
         assert_eq!(fresh_for(&[("Cache-Control", "private, Max-Age=1000"), ("Age", "600")]), 400);
         assert_eq!(fresh_for(&[("Cache-Control", "immutable")]), 0);

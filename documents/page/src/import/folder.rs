@@ -110,9 +110,11 @@ pub(crate) fn is_html(first: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    /// Pages of a directory are listed in order, without hidden files and files outside it.
+    ///
     /// Guarantee: pages/imports
     #[test]
-    fn pages_of_a_folder_come_sorted_without_what_is_hidden_or_outside() {
+    fn folder_pages_are_sorted_and_inside() {
         let place = tempfile::tempdir().unwrap();
         let root = place.path().join(".folder");
         let write = |name: &str, text: &str| {

@@ -86,10 +86,12 @@ mod tests {
 
     use super::*;
 
+    /// A worker that needs the memory alone waits until all pages under way are made and finished.
+    ///
     /// Guarantee: pages/import-kills
     /// Guarantee: pages/memory
     #[test]
-    fn whoever_is_alone_waits_for_what_is_made_and_for_what_was_made_to_end() {
+    fn lone_worker_waits_for_all_others() {
         let turns = MemoryGate::default();
         let busy = AtomicU64::new(0);
         thread::scope(|scope| {

@@ -243,9 +243,11 @@ fn differences(whole: &Laid, broken: &Laid) -> Vec<&'static str> {
     what.into_iter().map(|(_, what)| what).collect()
 }
 
+/// A paragraph broken at its line ends looks as if it were laid out whole.
+///
 /// Guarantee: pages/long-paragraphs
 #[test]
-fn a_paragraph_that_is_broken_where_lines_end_looks_as_if_it_were_whole() {
+fn paragraph_broken_at_line_ends_looks_whole() {
     let mut wrong = Vec::new();
     for (name, page) in pages() {
         for (scale, far) in [(1_000, 1), (2_000, 1), (1_000, 10)] {
@@ -260,9 +262,11 @@ fn a_paragraph_that_is_broken_where_lines_end_looks_as_if_it_were_whole() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// A part of a long paragraph begins where the lines above it end on a whole pixel.
+///
 /// Guarantee: pages/long-paragraphs
 #[test]
-fn parts_begin_where_the_lines_before_them_take_whole_pixels() {
+fn parts_begin_at_whole_pixels() {
     let pages = pages();
     let lines_of_half_pixels = [
         "listing",
@@ -316,9 +320,11 @@ fn inked(pixels: &Pixels) -> Vec<usize> {
     rows.filter(|(_, row)| row.iter().any(|byte| *byte != 255)).map(|(number, _)| number).collect()
 }
 
+/// A long paragraph without line ends is broken between words, and a note says so.
+///
 /// Guarantee: pages/long-paragraphs
 #[test]
-fn a_paragraph_without_ends_of_lines_is_broken_between_words_and_that_is_told() {
+fn paragraph_without_lines_breaks_at_words() {
     let words = |count: usize, gap: &str| -> String {
         let word = |number: usize| format!("<span><a href=x>w{number}</a>{gap}</span>");
         (0..count).map(word).collect()
@@ -358,9 +364,11 @@ fn a_paragraph_without_ends_of_lines_is_broken_between_words_and_that_is_told() 
     }
 }
 
+/// Content that arrives after a paragraph was broken is laid out with all of it.
+///
 /// Guarantee: pages/long-paragraphs
 #[test]
-fn what_arrives_after_a_paragraph_was_broken_is_laid_out_with_all_of_it() {
+fn late_content_is_laid_out_with_a_broken_paragraph() {
     // The image of a style is asked for once everything was laid out, and is there only in the round after.
     let image = |color: [u8; 4]| {
         let pixels = Pixels { width: 40, height: 30, bytes: color.repeat(1_200) };
@@ -383,9 +391,11 @@ fn a_page_with_few_elements_is_not_even_looked_at() {
     assert!(Paragraphs::new(Bounds::ENGINE, 11_000).is_needed);
 }
 
+/// A planned line break that is used early does not hide the later ones.
+///
 /// Guarantee: pages/long-paragraphs
 #[test]
-fn a_planned_end_of_a_line_that_was_needed_sooner_does_not_hide_those_behind_it() {
+fn early_break_hides_no_later_ones() {
     let lines: String = "<i>a</i> <i>b</i> <i>c</i>\n".repeat(10);
     let begin = "<i>x</i>".repeat(6);
     let page = format!("<!doctype html><pre style='white-space: pre-wrap'>{begin}\n{lines}</pre>");

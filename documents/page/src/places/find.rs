@@ -147,10 +147,13 @@ mod tests {
     use super::super::text::{Cluster, LinePiece};
     use super::*;
 
+    /// Letters of zero width have no place, and a search does not scan the whole line for each of
+    /// them.
+    ///
     /// Guarantee: pages/clicks
     /// Guarantee: pages/window
     #[test]
-    fn letters_without_room_in_a_long_line_are_nowhere_and_do_not_cost_the_line_each() {
+    fn letters_without_room_cost_no_line_each() {
         let mut long = block(&["x".repeat(300_000).as_str()]);
         for cluster in &mut long.pieces[0].clusters {
             cluster.right = 0.0;
@@ -231,9 +234,12 @@ mod tests {
         assert_eq!((found[0].node, found[0].range.clone()), (7, 4..13));
     }
 
+    /// A match does not span content that is not text, and the search stops at the requested
+    /// number.
+    ///
     /// Guarantee: pages/places
     #[test]
-    fn no_match_goes_over_what_is_no_text_and_no_more_are_looked_for_than_wanted() {
+    fn matches_stay_in_text_and_within_the_limit() {
         let mut broken = block(&["onetwo two"]);
         broken.breaks.push(3);
         assert_eq!(find(&[broken.clone()], "onetwo", FindOptions::default()), []);

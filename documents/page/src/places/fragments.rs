@@ -112,9 +112,11 @@ mod tests {
     use super::*;
     use crate::tree;
 
+    /// Each piece of a line lies in the box that the engine reports for its element.
+    ///
     /// Guarantee: pages/long-paragraphs
     #[test]
-    fn pieces_are_where_the_engine_tells_that_each_element_is() {
+    fn line_pieces_lie_in_their_elements() {
         let page = "<!doctype html><body><p style='width: 200px; padding: 3px'>some <b>words that <i>go</i> over</b> lines <br>
             <a href=x>and <img width=20 height=30> <span style='display: inline-block'>a <u>box</u></span></a> <s></s><div>x
             <b>y<p>block</p><i>z</i></b></div><em>two<div>blocks</div>more <u>text</u></em>";

@@ -278,9 +278,11 @@ mod tests {
         }
     }
 
+    /// Text with any changed byte is reported as damage or can still be searched.
+    ///
     /// Guarantee: pages/damage
     #[test]
-    fn whatever_byte_is_another_one_reads_as_damage_or_as_text_that_can_be_searched() {
+    fn text_with_changed_bytes_is_damage_or_searchable() {
         let bytes = write_text(&blocks());
         for at in 0..bytes.len() {
             for change in [0x01, 0x80, 0xff] {

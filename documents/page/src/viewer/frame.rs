@@ -151,8 +151,9 @@ fn on_screen(
 mod tests {
     use super::*;
 
+    /// Rectangles of the page are clipped at the edge of the window.
     #[test]
-    fn rectangles_of_the_page_are_cut_where_the_window_ends() {
+    fn page_rectangles_are_cut_at_the_window() {
         let page = WindowArea { x: 0, y: 0, width: 100, height: 50 };
         let at = |place| on_screen(place, (0, 200), page);
         assert_eq!(at([10.2, 210.0, 20.0, 215.5]), Some(WindowArea { x: 10, y: 10, width: 10, height: 6 }));

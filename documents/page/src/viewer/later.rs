@@ -93,9 +93,12 @@ mod tests {
         .collect()
     }
 
+    /// A click before the links are known follows the link that was visible at the time of the
+    /// click.
+    ///
     /// Guarantee: pages/clicks
     #[test]
-    fn a_click_before_the_links_are_there_follows_the_one_that_was_there_to_be_seen() {
+    fn early_click_follows_the_link_seen() {
         let mut viewer = unlinked();
         assert!(viewer.is_settled(), "the page is shown");
         click(&mut viewer, 20.0, 60.0);
@@ -109,9 +112,11 @@ mod tests {
         assert!(opens(&mut viewer).is_empty(), "once");
     }
 
+    /// The pointer on a link becomes a hand as soon as the links are known.
+    ///
     /// Guarantee: pages/clicks
     #[test]
-    fn the_pointer_on_a_link_is_a_hand_as_soon_as_it_is_known() {
+    fn pointer_becomes_a_hand_with_the_links() {
         let mut viewer = unlinked();
         viewer.input(Input::Pointer(20.0, 60.0));
         assert_eq!(viewer.cursor(), Cursor::Arrow);
@@ -121,9 +126,11 @@ mod tests {
         assert!(viewer.says().starts_with("/pages/b.html |"), "{}", viewer.says());
     }
 
+    /// Scrolling cancels a click made before the links are known.
+    ///
     /// Guarantee: pages/clicks
     #[test]
-    fn a_click_counts_no_more_when_the_page_was_scrolled_since() {
+    fn scrolling_cancels_an_early_click() {
         let mut viewer = unlinked();
         click(&mut viewer, 20.0, 60.0);
         viewer.input(Input::Scroll(0.0, 30.0));
@@ -144,9 +151,11 @@ mod tests {
         assert!(viewer.take_asks().contains(&place));
     }
 
+    /// Leaving the page cancels a click made before its links are known.
+    ///
     /// Guarantee: pages/clicks
     #[test]
-    fn a_click_on_a_page_that_was_left_since_means_nothing_on_the_next() {
+    fn leaving_cancels_an_early_click() {
         let mut viewer = unlinked();
         click(&mut viewer, 20.0, 60.0);
         viewer.go(address("file:///pages/c.html"));
@@ -165,9 +174,11 @@ mod tests {
         assert!(opens(&mut viewer).is_empty());
     }
 
+    /// Newer input of the user replaces a click made before the links are known.
+    ///
     /// Guarantee: pages/clicks
     #[test]
-    fn what_the_user_does_after_a_click_counts_instead_of_it() {
+    fn newer_input_replaces_an_early_click() {
         for later in [
             Input::Press(Button::Left),
             Input::Key(Key::Escape, Default::default(), String::new()),

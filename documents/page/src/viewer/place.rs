@@ -105,8 +105,9 @@ impl ScrollBar {
 mod tests {
     use super::*;
 
+    /// The parts of the window fill it, and the page has the requested size.
     #[test]
-    fn the_parts_fill_the_window_and_the_page_has_what_was_asked_for() {
+    fn parts_fill_the_window() {
         for scale in [1000, 1500, 2000] {
             let (width, height) = around((1280, 800), scale);
             let parts = WindowParts::of(width, height, scale);

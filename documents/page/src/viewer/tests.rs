@@ -102,8 +102,9 @@ pub(super) fn back(viewer: &mut Viewer) {
     viewer.input(Input::Press(Button::Back));
 }
 
+/// A page is requested at once and shown when it arrives.
 #[test]
-fn a_page_is_asked_for_at_once_and_shown_when_it_is_there() {
+fn page_is_requested_and_then_shown() {
     let mut viewer = viewer();
     assert_eq!(viewer.size(), (414, 326));
     assert!(!viewer.is_settled());
@@ -119,9 +120,11 @@ fn a_page_is_asked_for_at_once_and_shown_when_it_is_there() {
     assert!(frame[0] == 0x0020_2020 && frame[400] != 0x0020_2020, "the page, and beside it the scroll bar");
 }
 
+/// The newest scroll position is painted; the last picture stays visible until then.
+///
 /// Guarantee: pages/window-waits
 #[test]
-fn the_newest_scroll_position_is_painted_and_the_last_picture_stays_meanwhile() {
+fn newest_scroll_position_is_painted() {
     let mut viewer = open();
     for _ in 0..5 {
         key(&mut viewer, Key::Down);
@@ -330,10 +333,12 @@ fn what_steers_a_line_is_left_out_of_it() {
     assert_eq!(line.as_deref(), Some("a b [1m c "));
 }
 
+/// Several quick steps back lead as far as the same steps one by one.
+///
 /// Guarantee: pages/clicks
 /// Guarantee: pages/window
 #[test]
-fn steps_back_that_are_taken_at_once_lead_as_far_as_one_after_the_other() {
+fn quick_steps_back_add_up() {
     let mut viewer = open();
     for name in ["b.html", "c.html"] {
         viewer.go(address(&format!("file:///pages/{name}")));
@@ -349,10 +354,12 @@ fn steps_back_that_are_taken_at_once_lead_as_far_as_one_after_the_other() {
     assert_eq!(asked(&mut viewer).address, address("file:///pages/b.html"));
 }
 
+/// Several quick zoom steps keep the same text in view.
+///
 /// Guarantee: pages/clicks
 /// Guarantee: pages/window
 #[test]
-fn steps_of_the_zoom_that_are_taken_at_once_stay_at_the_same_text() {
+fn quick_zoom_steps_keep_the_text_in_view() {
     let mut viewer = open();
     viewer.input(Input::Scroll(0.0, 1000.0));
     paint(&mut viewer);
@@ -362,10 +369,12 @@ fn steps_of_the_zoom_that_are_taken_at_once_stay_at_the_same_text() {
     assert_eq!((page.view.scale_permille, page.view.scroll), (1250, 1250));
 }
 
+/// If the first page cannot be opened, nothing stays pending.
+///
 /// Guarantee: pages/clicks
 /// Guarantee: pages/window
 #[test]
-fn a_first_page_that_could_not_be_opened_leaves_nothing_to_wait_for() {
+fn failed_first_page_leaves_nothing_pending() {
     let mut viewer = viewer();
     let first = asked(&mut viewer);
     assert!(!viewer.has_nothing());

@@ -90,8 +90,9 @@ fn draw(painter: &mut impl PaintScene, layout: &Layout<()>, place: Affine, ink: 
 mod tests {
     use super::*;
 
+    /// The status line shows both of its texts and cuts a long one at the middle.
     #[test]
-    fn both_ends_of_the_line_are_painted_and_long_text_stays_in_its_half() {
+    fn line_shows_both_ends_and_cuts_long_text() {
         let mut painter = LinePainter::default();
         let line = |left: &str, right: &str, is_typed| LineText {
             left: left.to_owned(),

@@ -91,9 +91,11 @@ pub(crate) fn compare(place: &Place, page: &Path, view: View, scrolls: &[u32]) {
     }
 }
 
+/// A cached page is painted with exactly the bytes of a fresh layout.
+///
 /// Guarantee: pages/byte-for-byte
 #[test]
-fn a_kept_page_is_painted_byte_for_byte_as_it_is_laid_out() {
+fn kept_page_is_byte_equal() {
     let place = Place::new();
     for page in write_all(&place) {
         compare(&place, &page, view(900, 700), &[0, 1, 133, 1000, 7777, 1_000_000]);
@@ -101,9 +103,11 @@ fn a_kept_page_is_painted_byte_for_byte_as_it_is_laid_out() {
     }
 }
 
+/// A page with more clips than the engine supports is stored as far as possible.
+///
 /// Guarantee: pages/byte-for-byte
 #[test]
-fn a_page_with_more_clips_than_the_engine_has_is_kept_as_far_as_it_can_be() {
+fn page_with_many_clips_is_kept_in_part() {
     let place = Place::new();
     let page = place.write("long.html", long());
     let view = view(400, 300);
@@ -118,9 +122,11 @@ fn a_page_with_more_clips_than_the_engine_has_is_kept_as_far_as_it_can_be() {
     assert_eq!(place.open(&page, view).tier, Tier::Pixels);
 }
 
+/// Letters that extend over the edge of a band are painted in both bands.
+///
 /// Guarantee: pages/byte-for-byte
 #[test]
-fn letters_that_reach_over_the_edge_of_a_band_are_painted_in_both() {
+fn letters_over_a_band_edge_are_in_both() {
     let place = Place::new();
     let line = "<p style='margin: 0; font: 150px sans-serif; line-height: 170px'>gÅjy\u{302}</p>";
     let page = place.write("letters.html", format!("<!doctype html>{}", line.repeat(24)));
@@ -128,9 +134,11 @@ fn letters_that_reach_over_the_edge_of_a_band_are_painted_in_both() {
     compare(&place, &page, view(500, 256), &edges);
 }
 
+/// A cached page is byte-equal to a fresh layout at other scale factors.
+///
 /// Guarantee: pages/byte-for-byte
 #[test]
-fn a_kept_page_is_painted_byte_for_byte_at_other_scales() {
+fn kept_page_is_byte_equal_at_other_scales() {
     let place = Place::new();
     for page in write_all(&place) {
         for scale in [1_500, 2_000, 700] {
@@ -139,10 +147,12 @@ fn a_kept_page_is_painted_byte_for_byte_at_other_scales() {
     }
 }
 
+/// Real pages are painted from the cache with exactly the bytes of a fresh layout.
+///
 /// Guarantee: pages/byte-for-byte
 /// Guarantee: pages/kept-pixels
 #[test]
-fn real_pages_are_painted_byte_for_byte_as_they_are_laid_out() {
+fn real_pages_are_byte_equal() {
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned();
     let pages = target.join("pages");
     if !pages.is_dir() {
@@ -155,9 +165,11 @@ fn real_pages_are_painted_byte_for_byte_as_they_are_laid_out() {
     }
 }
 
+/// Another viewport reuses the stored document and lays it out again.
+///
 /// Guarantee: pages/viewports
 #[test]
-fn another_viewport_takes_the_kept_document_and_lays_it_out() {
+fn other_viewport_lays_out_the_kept_document() {
     let place = Place::new();
     let page = place.write("text.html", TEXT);
     place.open(&page, view(900, 700));

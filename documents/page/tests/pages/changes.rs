@@ -27,9 +27,11 @@ fn is_made_anew(place: &Place, page: &Path) -> OpenPage {
     opened
 }
 
+/// A page is made again after it, its style sheet or its image changes.
+///
 /// Guarantee: pages/changed
 #[test]
-fn a_page_that_changed_or_whose_style_or_image_did_is_made_anew() {
+fn changed_page_style_or_image_is_remade() {
     let place = Place::new();
     let page = place.write("a.html", PAGE);
     let style = place.write("a.css", "h1 { color: red }");
@@ -55,9 +57,11 @@ fn a_page_that_changed_or_whose_style_or_image_did_is_made_anew() {
     assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(StaleReason::Source)));
 }
 
+/// A view stored without a picture is stored again after its style sheet changes.
+///
 /// Guarantee: pages/changed
 #[test]
-fn a_page_that_was_kept_without_a_picture_for_this_place_is_kept_anew_when_its_style_changed() {
+fn changed_style_renews_a_pictureless_view() {
     let place = Place::new();
     let body = "<p>text".repeat(100);
     let page =
@@ -74,9 +78,12 @@ fn a_page_that_was_kept_without_a_picture_for_this_place_is_kept_anew_when_its_s
     assert_eq!(opened.pixels, anew(&page, below));
 }
 
+/// A page with more files than are read in advance is served from its list until one of them
+/// changes.
+///
 /// Guarantee: pages/changed
 #[test]
-fn a_page_with_more_files_than_are_read_is_served_from_its_list_until_one_changes() {
+fn page_with_many_files_is_served_from_its_list() {
     let place = Place::new();
     let page = place.write(
         "a.html",

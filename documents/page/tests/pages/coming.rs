@@ -8,9 +8,11 @@ use holdfast_page::{Address, CachePolicy, OpenOptions, Tier, Web, open_with};
 use crate::network::{anew, server};
 use crate::{Place, limits, view};
 
+/// Evicting a page keeps the parts that other pages need.
+///
 /// Guarantee: pages/quota
 #[test]
-fn what_a_page_needs_stays_when_the_page_for_which_it_was_kept_goes_to_make_room() {
+fn eviction_spares_shared_parts() {
     let server = server(&[("Cache-Control", "max-age=1000")]);
     let url = server.url("/a.html");
     let (wide, tall, other) = (view(300, 200), view(200, 300), view(250, 250));

@@ -18,10 +18,12 @@ fn each_of_many_pages_at_once_has_a_stack_of_its_own() {
     assert_eq!((counts(&report), &report["waited"]), ([40, 40, 0, 0], &Value::from(0)), "{said}");
 }
 
+/// A page that does not fit in memory next to others is made alone.
+///
 /// Guarantee: pages/import-kills
 /// Guarantee: pages/memory
 #[test]
-fn a_page_for_which_there_is_no_room_beside_others_is_made_when_it_is_alone() {
+fn large_page_is_made_alone() {
     let place = Place::new();
     let site = pages(&place, 24);
     for round in 0..4 {

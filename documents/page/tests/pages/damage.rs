@@ -13,9 +13,11 @@ const PAGE: &str = "<!doctype html><title>Damage</title><style>h1 { background: 
     .s { box-shadow: 1px 1px 4px red; overflow: hidden; opacity: .5 }</style><h1>Some <i>text</i></h1><img src=a.png>
     <div class=s><a href=b>b</a></div><table border=1><tr><td>1</table>";
 
+/// Whichever byte of a stored view is damaged, the page is shown as it really is.
+///
 /// Guarantee: pages/damage
 #[test]
-fn whatever_byte_of_a_view_rots_the_page_is_shown_as_it_is() {
+fn rotted_view_is_never_shown() {
     let place = Place::new();
     place.write("a.png", png(30, 10, [9, 99, 9, 255]));
     let page = place.write("a.html", PAGE);
@@ -86,9 +88,11 @@ fn a_rotten_document_is_parsed_again() {
     assert_eq!(place.open(&page, view(250, 200)).tier, Tier::Document, "the right one is there again");
 }
 
+/// A cache entry of another kind is made again.
+///
 /// Guarantee: pages/damage
 #[test]
-fn an_entry_that_is_something_else_altogether_is_made_anew() {
+fn foreign_entry_is_remade() {
     let place = Place::new();
     let page = place.write("a.html", PAGE);
     let view = view(300, 200);
@@ -127,9 +131,11 @@ pub(crate) fn plant(entry: &mut [u8], at: usize, bytes: &[u8]) {
     entry[320..328].copy_from_slice(&sum);
 }
 
+/// A display list that would paint without end is damage, even if its checksums are right.
+///
 /// Guarantee: pages/planted
 #[test]
-fn a_list_that_would_be_painted_without_end_is_damage_however_right_its_sums_are() {
+fn endless_list_is_damage() {
     let place = Place::new();
     let style = "div { width: 236px; height: 9px; border-top: 4px dashed red }";
     let page = place.write("a.html", format!("<!doctype html><style>{style}</style><div></div>"));
@@ -184,9 +190,11 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
+/// After a writer is killed in a transaction, the next process reads the cache.
+///
 /// Guarantee: pages/kills
 #[test]
-fn a_cache_whose_writer_was_killed_in_the_middle_is_read_by_the_next_one() {
+fn cache_of_a_killed_writer_is_read() {
     let place = Place::new();
     let page = place.write("a.html", "<!doctype html><p>text");
     let view = view(300, 200);
@@ -208,9 +216,11 @@ fn a_cache_whose_writer_was_killed_in_the_middle_is_read_by_the_next_one() {
     assert_eq!((opened.tier, opened.notes.as_slice()), (Tier::Pixels, &[][..]));
 }
 
+/// A cache whose creator was killed before it stored anything counts as no cache.
+///
 /// Guarantee: pages/kills
 #[test]
-fn a_cache_whose_maker_was_killed_before_there_was_anything_in_it_is_none() {
+fn empty_cache_of_a_killed_maker_is_none() {
     let place = Place::new();
     let page = place.write("a.html", PAGE);
     let names = place.names();

@@ -61,9 +61,11 @@ fn a_page_comes_compressed_as_it_is_asked_for() {
     assert!(server.asked()[0].1["accept-encoding"].contains("gzip"));
 }
 
+/// Faults of servers are typed errors within time and size limits.
+///
 /// Guarantee: pages/server-faults
 #[test]
-fn what_servers_do_wrong_is_a_typed_error_within_bounds() {
+fn server_faults_are_typed_errors() {
     let server = Server::new();
     let bomb = gzip(&vec![b'x'; 200 << 20]);
     assert!(bomb.len() < 2 << 20);
@@ -123,9 +125,11 @@ fn what_servers_do_wrong_is_a_typed_error_within_bounds() {
     );
 }
 
+/// A server that never answers is waited for once, not once for each part of a page.
+///
 /// Guarantee: pages/offline
 #[test]
-fn a_server_that_is_mute_is_not_waited_for_by_each_part_of_a_page() {
+fn mute_server_is_waited_for_once() {
     let (server, mute) = (Server::new(), Server::new());
     let styles: String = (0..40)
         .map(|n| {
@@ -156,9 +160,11 @@ fn a_server_that_cannot_show_who_it_is_is_not_asked() {
     }
 }
 
+/// A server whose certificate the user's certificates sign is trusted.
+///
 /// Guarantee: pages/server-faults
 #[test]
-fn a_server_for_which_the_users_certificates_vouch_is_trusted() {
+fn user_certificates_are_trusted() {
     let place = Place::new();
     let (address, certificate) = self_made_tls("<!doctype html><title>Safe</title><p>text");
     let trusted = place.write("trusted.pem", certificate);
@@ -212,9 +218,11 @@ fn a_trusted_certificate_may_be_its_own_authority() {
     }
 }
 
+/// Several programs show a page of one server from one cache.
+///
 /// Guarantee: pages/program
 #[test]
-fn several_programs_show_a_page_of_one_server_from_one_cache() {
+fn programs_share_one_cached_server_page() {
     let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
     let url = server.url("/a.html");
     let open = |more: &[&str]| {

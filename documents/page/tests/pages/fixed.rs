@@ -56,9 +56,11 @@ const STAYING: [(&str, &str, &str); 9] = [
     ),
 ];
 
+/// Fixed parts of a page are stored and painted byte for byte at every scroll position.
+///
 /// Guarantee: pages/byte-for-byte
 #[test]
-fn parts_that_stay_in_place_are_kept_and_painted_byte_for_byte_wherever_the_page_is_scrolled_to() {
+fn fixed_parts_are_byte_equal_at_every_scroll() {
     let place = Place::new();
     for (name, style, body) in STAYING {
         let all = format!("{HEADER}{FOOTER}{SIDE}");
@@ -75,18 +77,22 @@ fn parts_that_stay_in_place_are_kept_and_painted_byte_for_byte_wherever_the_page
     }
 }
 
+/// Drawing commands of fixed parts are in every band with the layers around them.
+///
 /// Guarantee: pages/byte-for-byte
 #[test]
-fn what_stays_is_in_every_band_with_the_layers_around_it() {
+fn fixed_commands_are_in_every_band() {
     let place = Place::new();
     let page =
         page(&place, "a.html", &format!("{SIDE} body {{ opacity: .9 }}"), "<nav>one<br>two<br>three</nav>");
     compare(&place, &page, view(500, 250), &[0, 255, 256, 700, 1_300, 1_000_000]);
 }
 
+/// A fixed part inside a layer that scrolls is clipped by that layer at every position.
+///
 /// Guarantee: pages/byte-for-byte
 #[test]
-fn what_stays_in_a_layer_that_goes_with_the_page_is_cut_by_it_wherever_that_is() {
+fn fixed_part_is_cut_by_its_moving_layer() {
     let place = Place::new();
     let nav =
         "nav { position: fixed; top: 20px; left: 30px; width: 200px; height: 120px; background: orange }";
@@ -103,9 +109,11 @@ fn what_stays_in_a_layer_that_goes_with_the_page_is_cut_by_it_wherever_that_is()
     }
 }
 
+/// A fixed part is where the engine paints it, also far down a page.
+///
 /// Guarantee: pages/byte-for-byte
 #[test]
-fn what_stays_is_where_the_engine_has_it_far_down_a_page() {
+fn fixed_part_is_right_far_down_a_page() {
     let place = Place::new();
     let style =
         "main { height: 600000px; background: linear-gradient(red, blue) } nav { position: fixed; top: 20px;
@@ -127,9 +135,11 @@ fn fixed_parts_of_what_is_transformed_go_with_it() {
     compare(&place, &page, view(500, 250), &[0, 1, 90, 400, 1_000_000]);
 }
 
+/// A background fixed to the viewport is laid out again when the page is scrolled.
+///
 /// Guarantee: pages/byte-for-byte
 #[test]
-fn a_ground_that_stays_in_the_viewport_is_laid_out_again_when_it_is_scrolled() {
+fn fixed_background_is_laid_out_again() {
     let place = Place::new();
     place.write("tile.png", png(19, 13, [30, 30, 200, 120]));
     for style in [

@@ -4,9 +4,11 @@ use holdfast_page::{StaleReason, Tier};
 
 use crate::{Place, anew, is_drawn, view};
 
+/// A directory is shown as its index page or as a listing that follows its changes.
+///
 /// Guarantee: pages/terminal
 #[test]
-fn a_folder_is_shown_as_its_index_or_as_a_list_that_follows_it() {
+fn folder_shows_its_index_or_list() {
     let place = Place::new();
     let folder = place.write("x", "").with_file_name("folder");
     std::fs::create_dir(&folder).unwrap();
@@ -34,9 +36,11 @@ fn a_folder_is_shown_as_its_index_or_as_a_list_that_follows_it() {
     assert!(missing.is_err());
 }
 
+/// A file with a time in the far future is listed without a time.
+///
 /// Guarantee: pages/redirects
 #[test]
-fn a_file_of_the_far_future_is_in_the_list_without_a_time() {
+fn file_of_the_far_future_has_no_time() {
     let place = Place::new();
     let folder = place.write("x", "").with_file_name("folder");
     std::fs::create_dir(&folder).unwrap();

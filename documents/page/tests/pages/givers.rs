@@ -33,10 +33,12 @@ impl Fetch for Memory {
     }
 }
 
+/// Pages come from any implementation of `Fetch`; its panics and excess data do no harm.
+///
 /// Guarantee: pages/no-local-files
 /// Guarantee: pages/server-faults
 #[test]
-fn a_page_comes_from_anything_that_gives_bytes_and_neither_its_panics_nor_its_excess_get_through() {
+fn custom_fetch_is_contained() {
     let place = Place::new();
     let pages = HashMap::from([
         (

@@ -6,9 +6,11 @@ use holdfast_page::{PageError, PageLimits, Tier, View, open};
 
 use crate::{Place, address, anew, limits, png, view};
 
+/// A page at the depth limit is laid out, and a deeper one is refused.
+///
 /// Guarantee: pages/too-much
 #[test]
-fn a_page_as_deep_as_is_taken_is_laid_out_and_a_deeper_one_is_refused() {
+fn depth_limit_of_a_page_holds() {
     let place = Place::new();
     let depth = limits().depth as usize - 3;
     for (open, close) in [
@@ -67,9 +69,11 @@ fn style_sheets_that_import_each_other_end() {
     assert_eq!(place.open(&page, view(300, 200)).pixels, opened.pixels);
 }
 
+/// A named pipe or a directory in place of a style sheet does not block the page.
+///
 /// Guarantee: pages/too-much
 #[test]
-fn a_pipe_or_a_folder_in_the_place_of_a_style_sheet_is_not_waited_for() {
+fn pipe_as_style_sheet_is_not_waited_for() {
     let place = Place::new();
     let pipe = place.write("x", "").with_file_name("pipe.css");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -95,9 +99,11 @@ fn a_page_that_takes_too_long_is_given_up() {
     assert!(matches!(opened, Err(PageError::TimeOut { .. })), "{opened:?}");
 }
 
+/// Sizes that make no sense are refused before any work is done.
+///
 /// Guarantee: pages/too-much
 #[test]
-fn sizes_that_make_no_sense_are_refused_before_anything_is_done() {
+fn senseless_sizes_are_refused_first() {
     for (width, height, scale) in
         [(0, 10, 1_000), (10, 0, 1_000), (20_000, 10, 1_000), (10, 10, 0), (10, 10, 90_000)]
     {

@@ -72,9 +72,11 @@ fn warc(records: &[(&str, &str, &[u8])]) -> Vec<u8> {
 
 const HTML: &str = "Content-Type: text/html\r\nETag: \"1\"\r\n";
 
+/// A directory is imported, and the next import skips unchanged pages.
+///
 /// Guarantee: pages/imports
 #[test]
-fn a_folder_is_imported_and_what_did_not_change_is_skipped_the_next_time() {
+fn folder_import_skips_unchanged_pages() {
     let place = Place::new();
     let site = pages(&place, 8);
     let (report, said, code) = ended(&mut importing(&place, &site));
@@ -95,9 +97,11 @@ fn a_folder_is_imported_and_what_did_not_change_is_skipped_the_next_time() {
     assert_eq!(some(&["--limit", "3", "--jobs", "1"]), [3, 2, 1, 0]);
 }
 
+/// A WARC file is imported under its addresses with the resources that its pages request.
+///
 /// Guarantee: pages/imports
 #[test]
-fn a_warc_file_is_imported_under_its_addresses_with_what_its_pages_ask_for() {
+fn warc_import_keeps_pages_with_their_parts() {
     let place = Place::new();
     let shown =
         b"<!doctype html><title>Kept</title><link rel=stylesheet href=/style.css><img src=a.png><p>text";
@@ -135,9 +139,11 @@ fn a_warc_file_is_imported_under_its_addresses_with_what_its_pages_ask_for() {
     assert!(String::from_utf8_lossy(&listed.stdout).contains("http://a.invalid/page  Kept"));
 }
 
+/// The document of an address belongs to the view that was used last.
+///
 /// Guarantee: pages/imports
 #[test]
-fn the_document_of_an_address_is_that_of_the_view_that_was_used_last() {
+fn document_is_that_of_the_last_used_view() {
     let place = Place::new();
     let document = |address: &str| {
         let address = Address::parse(address).unwrap();
@@ -181,9 +187,11 @@ fn unchanged_server() -> (u16, std::sync::mpsc::Receiver<String>) {
     (port, asked)
 }
 
+/// A page imported from a WARC file is revalidated as its server said at the time.
+///
 /// Guarantee: pages/imports
 #[test]
-fn a_page_from_a_warc_file_is_asked_for_again_by_what_its_server_said_then() {
+fn imported_page_is_revalidated() {
     let place = Place::new();
     let (port, asked) = unchanged_server();
     let url = format!("http://127.0.0.1:{port}/");
@@ -197,9 +205,11 @@ fn a_page_from_a_warc_file_is_asked_for_again_by_what_its_server_said_then() {
     assert!(head.contains("if-none-match: \"1\""), "{head}");
 }
 
+/// An import of documents lays nothing out; the layout is made when a page is opened.
+///
 /// Guarantee: pages/imports
 #[test]
-fn an_import_of_documents_lays_nothing_out_and_leaves_that_to_whoever_opens_a_page() {
+fn document_import_lays_nothing_out() {
     let place = Place::new();
     let site = pages(&place, 3);
     let only = ["--only", "document"];
@@ -249,9 +259,11 @@ fn pages_that_fail_are_named_and_the_others_are_kept() {
     assert_eq!(place.cache().check().unwrap(), []);
 }
 
+/// A damaged WARC file gives its other records, and its text cannot steer the terminal.
+///
 /// Guarantee: pages/warc
 #[test]
-fn a_damaged_warc_file_gives_the_rest_and_what_it_says_does_not_steer_the_terminal() {
+fn damaged_warc_file_gives_the_rest() {
     let place = Place::new();
     let whole = warc(&[("http://a.invalid/1", HTML, b"<p>1"), ("http://a.invalid/2", HTML, b"<p>2")]);
     let fields = format!("{HTML}Content-Encoding: \u{9b}31m\r\n");
@@ -311,9 +323,11 @@ fn wait_for(child: &mut Child) -> (String, String, i32) {
     (out, err, child.wait().unwrap().code().unwrap_or(-1))
 }
 
+/// An import that is stopped ends after the pages already begun.
+///
 /// Guarantee: pages/import-kills
 #[test]
-fn an_import_that_is_stopped_ends_after_the_pages_that_are_begun() {
+fn stopped_import_ends_after_begun_pages() {
     let place = Place::new();
     let site = pages(&place, 300);
     let mut child = importing(&place, &site).arg("--json").spawn().unwrap();
@@ -359,9 +373,11 @@ fn two_imports_and_a_browser_share_one_cache() {
     assert_eq!(place.cache().views().unwrap().len(), 30);
 }
 
+/// An import stops when the cache is full of the pages that it imported.
+///
 /// Guarantee: pages/import-kills
 #[test]
-fn an_import_stops_when_the_cache_is_full_of_its_own_pages() {
+fn import_stops_at_a_cache_full_of_its_pages() {
     let place = Place::new();
     let older = place.write("older.html", page(1));
     place.open(&older, view(300, 200));

@@ -62,9 +62,11 @@ pub(crate) fn server(headers: &[(&str, &str)]) -> Server {
 
 const ALL: [&str; 3] = ["/a.css", "/a.html", "/a.png"];
 
+/// If the server answers that nothing changed, the cached picture is shown.
+///
 /// Guarantee: pages/servers
 #[test]
-fn a_server_that_says_that_nothing_changed_has_the_kept_picture_shown() {
+fn not_modified_shows_the_kept_picture() {
     for (said, asked) in [
         (("ETag", "\"one\""), "if-none-match"),
         (("Last-Modified", "Tue, 14 Nov 2023 22:13:20 GMT"), "if-modified-since"),
@@ -86,9 +88,11 @@ fn a_server_that_says_that_nothing_changed_has_the_kept_picture_shown() {
     }
 }
 
+/// A fresh page needs no request, and a new lifetime from the server takes effect.
+///
 /// Guarantee: pages/servers
 #[test]
-fn nobody_is_asked_as_long_as_the_server_said_and_a_new_word_of_it_counts() {
+fn fresh_answer_needs_no_request() {
     let (place, server) = (Place::new(), server(&[("Cache-Control", "max-age=1000")]));
     let url = server.url("/a.html");
     place.usual(&url);
@@ -153,9 +157,11 @@ fn what_changed_on_the_server_is_made_anew_and_told() {
     assert_eq!((opened.tier, opened.pixels), (Tier::Pixels, anew(&url, view)));
 }
 
+/// Another viewport uses the cached document and parts.
+///
 /// Guarantee: pages/servers
 #[test]
-fn another_viewport_takes_the_document_and_the_parts_that_are_kept() {
+fn other_viewport_uses_the_kept_parts() {
     let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
     let url = server.url("/a.html");
     place.usual(&url);
@@ -169,9 +175,11 @@ fn another_viewport_takes_the_document_and_the_parts_that_are_kept() {
     assert_eq!(opened.pixels, anew(&whole.url("/a.html"), view(200, 200)));
 }
 
+/// A page whose document is missing is fetched again even if it has not changed.
+///
 /// Guarantee: pages/servers
 #[test]
-fn a_page_whose_document_is_gone_is_asked_for_again_though_it_has_not_changed() {
+fn missing_document_is_fetched_again() {
     let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
     let url = server.url("/a.html");
     place.usual(&url);
@@ -186,9 +194,11 @@ fn a_page_whose_document_is_gone_is_asked_for_again_though_it_has_not_changed() 
     assert_eq!(place.usual(&url).tier, Tier::Pixels);
 }
 
+/// If the server does not answer, the cached page is shown with a note.
+///
 /// Guarantee: pages/offline
 #[test]
-fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
+fn silent_server_leaves_the_kept_page() {
     let (place, gone) = (Place::new(), server(&[("ETag", "\"one\"")]));
     let url = gone.url("/a.html");
     let first = place.usual(&url);
@@ -265,9 +275,12 @@ fn what_must_not_be_kept_is_not_and_that_is_said() {
     assert_eq!(place.cache().stats().unwrap().answers_bytes, 0);
 }
 
+/// A page from a server cannot read files, and a page from a file requests no server unless
+/// allowed.
+///
 /// Guarantee: pages/no-local-files
 #[test]
-fn a_page_from_a_server_gets_no_files_and_a_file_asks_no_server_unless_it_may() {
+fn files_and_servers_are_kept_apart() {
     let (place, server) = (Place::new(), server(&[]));
     let style = place.write("evil.css", "h1 { color: red }");
     let link = format!("<!doctype html><link rel=stylesheet href='file://{}'><h1>x</h1>", style.display());
@@ -306,9 +319,11 @@ fn a_page_from_a_server_gets_no_files_and_a_file_asks_no_server_unless_it_may() 
     assert_eq!((may(true).tier, may(false).stale), (Tier::Pixels, Some(StaleReason::Network)));
 }
 
+/// A redirected page is requested at its own address, and its links are relative to the target.
+///
 /// Guarantee: pages/redirects
 #[test]
-fn a_page_that_was_found_elsewhere_is_asked_for_where_it_was_named_and_is_relative_to_where_it_was_found() {
+fn redirected_page_has_the_base_of_its_target() {
     let (place, server) = (Place::new(), server(&[("Cache-Control", "max-age=1000"), ("ETag", "\"one\"")]));
     server.say("/moved", Reply::redirect("/sub/page.html#x"));
     let page = Reply::html("<!doctype html><link rel=stylesheet href=b.css><p>x")
@@ -360,10 +375,13 @@ fn pages_in_other_letters_look_as_those_in_utf_8() {
     assert_eq!(style(b"/* \xe9 */ p { color: red }"), style(b"p { color: red }"));
 }
 
+/// Server responses count against the quota, leave with their page and are trusted only with a
+/// valid checksum.
+///
 /// Guarantee: pages/servers
 /// Guarantee: pages/quota
 #[test]
-fn what_servers_sent_counts_against_the_quota_goes_with_its_page_and_is_believed_only_by_its_sum() {
+fn server_answers_count_against_the_quota() {
     let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
     server.say("/b.html", Reply::html(PAGE.replace("T<", "B<")).with("ETag", "\"b\""));
     place.usual(&server.url("/a.html"));
@@ -400,9 +418,11 @@ fn what_servers_sent_counts_against_the_quota_goes_with_its_page_and_is_believed
     assert_eq!(place.cache().stats().unwrap().answers_bytes, 0);
 }
 
+/// A fragment of a page is also found when the page is painted from its list.
+///
 /// Guarantee: pages/viewports
 #[test]
-fn a_place_in_a_page_is_where_it_is_shown_from_the_list_as_well() {
+fn fragment_is_found_from_the_list() {
     let (place, server) = (Place::new(), Server::new());
     let text = "<p>text".repeat(50);
     server.say(
@@ -433,9 +453,11 @@ fn a_place_in_a_page_is_where_it_is_shown_from_the_list_as_well() {
     assert!(place.usual(&url).pixels == top.pixels);
 }
 
+/// An address first used for a part of another page can be opened as a page.
+///
 /// Guarantee: pages/redirects
 #[test]
-fn a_page_that_was_a_part_of_another_one_before_is_a_page_all_the_same() {
+fn part_of_a_page_opens_as_a_page() {
     for said in [("ETag", "\"one\""), ("Cache-Control", "max-age=1000")] {
         let (place, server) = (Place::new(), Server::new());
         let with = |reply: Reply| reply.with(said.0, said.1);
@@ -455,9 +477,12 @@ fn a_page_that_was_a_part_of_another_one_before_is_a_page_all_the_same() {
     }
 }
 
+/// If the target of a redirect is unreachable, the note names the target and not the redirecting
+/// server.
+///
 /// Guarantee: pages/redirects
 #[test]
-fn a_part_that_leads_on_to_a_server_that_is_gone_says_nothing_of_the_one_that_leads_there() {
+fn broken_redirect_blames_its_target() {
     let server = Server::new();
     let gone = format!("http://{}/", Server::new().address());
     server.say("/t.gif", Reply::redirect(&gone));

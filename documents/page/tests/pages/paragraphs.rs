@@ -33,9 +33,11 @@ fn opened(place: &Place, page: &Path, view: View, want: PageUse) -> OpenPage {
     opened
 }
 
+/// A listing with more pieces than the engine can count looks like its beginning alone.
+///
 /// Guarantee: pages/long-paragraphs
 #[test]
-fn a_listing_with_more_pieces_than_the_engine_counts_looks_as_its_beginning_does_by_itself() {
+fn huge_listing_looks_as_its_beginning() {
     let place = Place::new();
     for (name, open, close, end, line) in [
         ("pre.html", "<pre><code>", "</code></pre>", "\n", 18),
@@ -58,9 +60,11 @@ fn a_listing_with_more_pieces_than_the_engine_counts_looks_as_its_beginning_does
     }
 }
 
+/// Text at the end of a part of a long paragraph is found, also in a cached page.
+///
 /// Guarantee: pages/long-paragraphs
 #[test]
-fn what_is_at_the_end_of_a_part_is_found_there_also_when_the_page_was_kept() {
+fn text_at_the_end_of_a_part_is_found() {
     let place = Place::new();
     // A link over all of it, and a word that is marked behind each place at which it can be broken.
     let text = pieces(PIECES, "\n");
@@ -93,9 +97,11 @@ fn what_is_at_the_end_of_a_part_is_found_there_also_when_the_page_was_kept() {
     assert_eq!((kept.tier, kept.pixels == fresh), (Tier::List, true));
 }
 
+/// A paragraph that cannot be broken invisibly is shown, and a note says so.
+///
 /// Guarantee: pages/long-paragraphs
 #[test]
-fn a_paragraph_that_cannot_be_broken_unseen_is_shown_and_told_of() {
+fn visible_break_of_a_paragraph_is_noted() {
     let place = Place::new();
     let page = place.write("a.html", format!("{STYLE}<body><p>{}</p>", pieces(PIECES, " ")));
     let cold = opened(&place, &page, view(600, 300), PageUse::Picture);

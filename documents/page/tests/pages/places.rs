@@ -115,10 +115,12 @@ fn what_is_found_is_where_the_ink_is() {
     }
 }
 
+/// Boxes of fixed parts are reported where the engine paints them.
+///
 /// Guarantee: pages/byte-for-byte
 /// Guarantee: pages/places
 #[test]
-fn what_stays_in_the_viewport_is_told_as_the_engine_paints_it() {
+fn fixed_boxes_are_as_painted() {
     let place = Place::new();
     let tall = "<main style='height: 2000px'></main>";
     // This engine lets what is fixed and has a `z-index` go with the page: then that is where it is.
@@ -146,9 +148,11 @@ fn what_stays_in_the_viewport_is_told_as_the_engine_paints_it() {
     }
 }
 
+/// A match over a line end has two places, and white space matches as it is laid out.
+///
 /// Guarantee: pages/places
 #[test]
-fn a_match_over_the_end_of_a_line_is_two_places_and_white_space_counts_as_it_is_laid_out() {
+fn match_over_two_lines_has_two_places() {
     let place = Place::new();
     let file = place.write(
         "a.html",
@@ -184,10 +188,12 @@ fn text_that_is_not_to_be_seen_is_not_found() {
     assert_eq!(place.places(&file, view(400, 300)).find("needle", FindOptions::default()), []);
 }
 
+/// A cached layout gives the same answers as a fresh one, and nothing is laid out.
+///
 /// Guarantee: pages/byte-for-byte
 /// Guarantee: pages/places
 #[test]
-fn a_kept_layout_answers_as_a_fresh_one_and_nothing_is_laid_out() {
+fn kept_layout_equals_a_fresh_one() {
     let place = Place::new();
     let body = "<nav style='position: fixed; top: 0'><a href=one.html>first</a></nav><p style='margin-top: 500px'>see <a href=two.html>the
         other one</a> and <i>words \u{5d0}\u{5d1} e\u{301}</i></p><a href=three.html style='display: block; transform: rotate(90deg)'>x</a>";

@@ -23,9 +23,11 @@ pub(crate) fn out(output: &Output) -> (String, String) {
     )
 }
 
+/// After a kill at any moment, the cache holds the old view or the new one.
+///
 /// Guarantee: pages/kills
 #[test]
-fn a_kill_at_any_moment_leaves_the_old_view_or_the_new_one() {
+fn kill_leaves_the_old_view_or_the_new() {
     let place = Place::new();
     let view = view(300, 200);
     let text = |number: u32| {
@@ -117,9 +119,11 @@ fn own_fonts(place: &Place) -> Option<(PathBuf, PathBuf)> {
     Some((place.write("fonts.conf", text), own))
 }
 
+/// A page whose font is missing or changed is made again, and a note says so.
+///
 /// Guarantee: pages/changed
 #[test]
-fn a_page_whose_font_is_gone_or_changed_is_made_anew_and_says_so() {
+fn changed_font_remakes_the_page() {
     let place = Place::new();
     let Some((configuration, font)) = own_fonts(&place) else { return };
     let page = place.write("a.html", "<!doctype html><p>text");
@@ -213,9 +217,11 @@ fn what_a_page_says_does_not_steer_the_terminal() {
     assert!(!said.0.contains(steers) && !said.1.contains(steers), "{said:?}");
 }
 
+/// A page that takes memory without end ends the program but leaves the cache whole.
+///
 /// Guarantee: pages/memory
 #[test]
-fn a_page_that_takes_memory_without_end_ends_the_program_and_leaves_the_cache_whole() {
+fn endless_memory_leaves_the_cache_whole() {
     let place = Place::new();
     let good = place.write("good.html", "<!doctype html><p>text");
     run(&place, &good);

@@ -9,9 +9,12 @@ use holdfast_region::{OwnerKey, RegionName};
 
 use crate::{CACHE, HEADER_BYTES, Place, address, anew, limits, view};
 
+/// Above the quota, the least recently used pictures are evicted, then whole views with their
+/// documents.
+///
 /// Guarantee: pages/quota
 #[test]
-fn beyond_the_quota_pictures_that_were_used_longest_ago_go_and_then_whole_views_with_their_documents() {
+fn quota_evicts_pictures_then_views() {
     let place = Place::new();
     let view = view(300, 200);
     let text = "<p>text that takes some room in the cache of pages".repeat(200);
@@ -64,9 +67,11 @@ fn beyond_the_quota_pictures_that_were_used_longest_ago_go_and_then_whole_views_
     assert_eq!(place.cache().check().unwrap(), []);
 }
 
+/// A page whose picture was evicted can be searched and is laid out again from its document.
+///
 /// Guarantee: pages/viewports
 #[test]
-fn a_page_whose_picture_went_is_found_things_in_and_laid_out_again_from_its_document() {
+fn evicted_picture_leaves_a_searchable_layout() {
     let place = Place::new();
     let view = view(300, 200);
     place.write("a.png", crate::png(60, 60, [9, 99, 9, 255]));
@@ -123,9 +128,11 @@ fn opening_a_page_notes_that_it_was_used() {
     assert_eq!(place.open(&page, view(300, 200)).tier, Tier::Pixels, "the note is no damage");
 }
 
+/// A page larger than the quota is shown but not stored.
+///
 /// Guarantee: pages/quota
 #[test]
-fn a_page_that_is_larger_than_the_quota_is_shown_and_not_kept() {
+fn page_larger_than_the_quota_is_not_kept() {
     let place = Place::new();
     let page = place.write("a.html", "<!doctype html><p>text");
     let cache = place.cache_of(1_000);
@@ -159,10 +166,12 @@ fn removing_pages_leaves_the_others() {
     assert_eq!(place.open(&one, view(300, 200)).tier, Tier::Nothing);
 }
 
+/// A larger quota also takes effect on a cache that was created with a smaller one.
+///
 /// Guarantee: pages/import-kills
 /// Guarantee: pages/memory
 #[test]
-fn a_larger_quota_is_one_also_for_a_cache_that_was_made_for_a_smaller_one() {
+fn quota_of_an_existing_cache_grows() {
     let place = Place::new();
     let page = place.write("a.html", "<!doctype html><p>text");
     for quota in [1 << 20, 512 << 20] {

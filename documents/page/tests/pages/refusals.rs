@@ -8,9 +8,11 @@ use crate::{Place, png, view};
 
 const PAGE: &str = "<!doctype html><link rel=stylesheet href=/a.css><p>text";
 
+/// A page that the server no longer allows to be stored is shown once and removed.
+///
 /// Guarantee: pages/no-store
 #[test]
-fn what_a_server_does_not_want_to_be_kept_any_more_is_shown_once_and_goes() {
+fn no_store_page_is_shown_once_and_removed() {
     let is_said =
         |notes: &[String]| notes.iter().any(|note| note.contains("not kept any more: the server of"));
     // Unchanged, by its tag; the same bytes again; and other ones.
@@ -44,9 +46,11 @@ fn what_a_server_does_not_want_to_be_kept_any_more_is_shown_once_and_goes() {
     }
 }
 
+/// An unreadable view of a page that may no longer be stored is removed with it.
+///
 /// Guarantee: pages/no-store
 #[test]
-fn a_view_that_cannot_be_read_goes_with_what_must_not_be_kept_any_more() {
+fn unreadable_view_is_removed_with_no_store() {
     let (place, server) = (Place::new(), server(&[]));
     let url = server.url("/a.html");
     place.usual(&url);
@@ -59,9 +63,11 @@ fn a_view_that_cannot_be_read_goes_with_what_must_not_be_kept_any_more() {
     assert_eq!((stats.views, stats.documents, stats.answers_bytes), (0, 0, 0));
 }
 
+/// A part that may no longer be stored removes the pages that request it, and no others.
+///
 /// Guarantee: pages/no-store
 #[test]
-fn a_part_that_must_not_be_kept_any_more_takes_the_pages_that_ask_for_it_along_and_no_others() {
+fn no_store_part_removes_its_pages_only() {
     let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
     server.say("/b.html", Reply::html(PAGE.replace("text", "b")).with("ETag", "\"b\""));
     server.say("/c.html", Reply::html("<!doctype html><p>c").with("ETag", "\"c\""));
@@ -78,9 +84,11 @@ fn a_part_that_must_not_be_kept_any_more_takes_the_pages_that_ask_for_it_along_a
     assert_eq!(place.usual(&server.url("/c.html")).tier, Tier::Pixels);
 }
 
+/// A missing part is not requested again while the answer of its server is fresh.
+///
 /// Guarantee: pages/servers
 #[test]
-fn a_part_that_is_not_there_is_not_asked_for_again_as_long_as_its_server_said() {
+fn missing_part_stays_missing_while_fresh() {
     let place = Place::new();
     let server = Server::new();
     let url = server.url("/a.html");

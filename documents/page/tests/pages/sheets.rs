@@ -13,9 +13,11 @@ fn is_red(place: &Place, head: &str) -> bool {
     last == [200, 30, 30, 255]
 }
 
+/// Style sheets apply by their medium, type and alternate set.
+///
 /// Guarantee: pages/style-sheets
 #[test]
-fn style_sheets_count_for_the_media_the_kind_and_the_set_that_they_are_of() {
+fn style_sheets_apply_by_media_type_and_set() {
     let place = Place::new();
     place.write("a.css", RED);
     for (counts, attributes) in [

@@ -56,9 +56,12 @@ fn is_made_anew(place: &Place, page: &Path, view: View) -> OpenPage {
     opened
 }
 
+/// Stored pixels are shown only in the view they were made for; other views are painted from the
+/// list.
+///
 /// Guarantee: pages/kept-pixels
 #[test]
-fn pixels_are_shown_in_the_view_that_they_are_of_and_the_list_is_painted_in_others() {
+fn pixels_serve_their_own_view_only() {
     let place = Place::new();
     let page = page(&place);
     let view = view(300, 200);
@@ -82,9 +85,11 @@ fn pixels_are_shown_in_the_view_that_they_are_of_and_the_list_is_painted_in_othe
     assert_eq!(place.open(&page, other).tier, Tier::Document, "another scale");
 }
 
+/// A page wider than the viewport has its pixels from the position it was scrolled to.
+///
 /// Guarantee: pages/kept-pixels
 #[test]
-fn a_page_that_is_wider_than_the_viewport_has_its_pixels_from_where_it_was_scrolled_to() {
+fn wide_page_keeps_pixels_where_scrolled() {
     let place = Place::new();
     let page = place.write(
         "a.html",
@@ -111,9 +116,11 @@ fn pixels_past_the_end_of_a_page_are_those_of_its_end() {
     }
 }
 
+/// Pixels of a fragment of a page are shown at that fragment.
+///
 /// Guarantee: pages/kept-pixels
 #[test]
-fn pixels_of_a_place_in_a_page_are_shown_at_that_place() {
+fn pixels_of_a_fragment_serve_that_fragment() {
     let place = Place::new();
     let page = page(&place);
     let named = format!("{}#there", page.display());
@@ -134,9 +141,11 @@ fn pixels_of_a_place_in_a_page_are_shown_at_that_place() {
     assert_eq!((top.tier, top.scroll, top.pixels == anew(&page, view(300, 200))), (Tier::List, 0, true));
 }
 
+/// Pixels of a page are not shown after any part of the page changed.
+///
 /// Guarantee: pages/changed
 #[test]
-fn pixels_of_a_page_that_changed_in_any_part_are_not_shown() {
+fn pixels_of_a_changed_page_are_not_shown() {
     let place = Place::new();
     let page = page(&place);
     let view = view(300, 200);
@@ -154,9 +163,11 @@ fn pixels_of_a_page_that_changed_in_any_part_are_not_shown() {
     );
 }
 
+/// A page whose list cannot be stored opens from its pixels at the place where it first opened.
+///
 /// Guarantee: pages/kept-pixels
 #[test]
-fn a_page_of_which_no_list_can_be_kept_opens_from_its_pixels_where_it_was_opened_first() {
+fn page_without_a_list_opens_from_pixels() {
     let place = Place::new();
     let page = place.write(
         "a.html",
@@ -182,9 +193,11 @@ fn a_page_of_which_no_list_can_be_kept_opens_from_its_pixels_where_it_was_opened
     assert_eq!((asked.tier, found.len()), (Tier::Layout, 1));
 }
 
+/// Pixels that do not compress to half their size are not stored.
+///
 /// Guarantee: pages/kept-pixels
 #[test]
-fn pixels_that_do_not_become_half_as_large_are_not_kept() {
+fn incompressible_pixels_are_not_kept() {
     let place = Place::new();
     let mut noise = "<!doctype html><body style='margin: 0'>".to_owned();
     for number in 0..400u32 {
@@ -203,9 +216,11 @@ fn pixels_that_do_not_become_half_as_large_are_not_kept() {
     assert_eq!(place.open(&page, view).tier, Tier::List);
 }
 
+/// Pixels with any damaged byte are not shown, and a note says so.
+///
 /// Guarantee: pages/kept-pixels
 #[test]
-fn whatever_byte_of_the_pixels_rots_they_are_not_shown_and_that_is_told() {
+fn rotted_pixels_are_not_shown() {
     let place = Place::new();
     let page = page(&place);
     let view = view(300, 200);
@@ -231,9 +246,11 @@ fn whatever_byte_of_the_pixels_rots_they_are_not_shown_and_that_is_told() {
     }
 }
 
+/// Too few, too many or truncated pixels are damage, even if their checksums are right.
+///
 /// Guarantee: pages/kept-pixels
 #[test]
-fn pixels_that_are_too_few_too_many_or_cut_are_damage_however_right_their_sums_are() {
+fn pixels_of_a_wrong_count_are_damage() {
     let place = Place::new();
     let page = page(&place);
     let view = view(300, 200);
@@ -291,9 +308,11 @@ fn pixels_that_are_too_few_too_many_or_cut_are_damage_however_right_their_sums_a
     }
 }
 
+/// A picture that is evicted for room takes its pixels along.
+///
 /// Guarantee: pages/kept-pixels
 #[test]
-fn a_picture_that_goes_for_want_of_room_takes_its_pixels_along() {
+fn evicted_picture_takes_its_pixels() {
     let place = Place::new();
     let view = view(300, 200);
     // One has a list, and of the other there is none.
@@ -322,9 +341,11 @@ fn a_picture_that_goes_for_want_of_room_takes_its_pixels_along() {
     }
 }
 
+/// An entry in the format of an older build is made again and not reported as damaged.
+///
 /// Guarantee: pages/damage
 #[test]
-fn a_page_that_an_older_build_kept_in_its_format_is_made_anew_and_not_called_damaged() {
+fn entry_of_an_older_build_is_remade_not_damaged() {
     let place = Place::new();
     let page = page(&place);
     let view = view(300, 200);
@@ -349,9 +370,11 @@ fn a_page_that_an_older_build_kept_in_its_format_is_made_anew_and_not_called_dam
     assert_eq!(opened.stale, Some(StaleReason::Damaged(EntryDamage::Version { version: 77 })));
 }
 
+/// The program reports pixels from the cache and repaints on request.
+///
 /// Guarantee: pages/kept-pixels
 #[test]
-fn the_program_tells_of_pixels_and_paints_again_when_it_is_told_to() {
+fn program_repaints_on_request() {
     let place = Place::new();
     let page = page(&place);
     let run = |options: &[&str], picture: &str| {

@@ -78,7 +78,7 @@ fn sources_of_a_font_are_tried_in_their_order() {
 ///
 /// Guarantee: pages/fonts
 #[test]
-fn families_that_are_missing_are_those_that_fontconfig_says() {
+fn missing_families_follow_fontconfig() {
     let place = Place::new();
     if font("DejaVuSerif.ttf").is_none() {
         println!("not run: there are no DejaVu fonts in {FOLDER}");

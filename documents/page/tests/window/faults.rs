@@ -11,9 +11,11 @@ use holdfast_region::{NameSpace, OwnerKey, Places, RegionName};
 use crate::screen::{Place, Screen, Window, wait};
 use crate::{NOTCH, SIZE, anew, long, view};
 
+/// A page that vanishes stays visible until it is reloaded; then the window shows the error.
+///
 /// Guarantee: pages/window-waits
 #[test]
-fn a_page_that_vanishes_is_shown_until_it_is_loaded_again_and_then_the_window_says_so() {
+fn vanished_page_fails_at_reload() {
     let Some(screen) = Screen::start() else { return };
     let place = Place::new();
     let page = place.write("a.html", long("A", ""));
@@ -37,9 +39,11 @@ fn a_page_that_vanishes_is_shown_until_it_is_loaded_again_and_then_the_window_sa
     assert_eq!(notes, "");
 }
 
+/// Without a cache, the window stores nothing and still scrolls.
+///
 /// Guarantee: pages/window-kills
 #[test]
-fn without_a_cache_the_window_keeps_nothing_and_scrolls_all_the_same() {
+fn window_scrolls_without_a_cache() {
     let Some(screen) = Screen::start() else { return };
     let place = Place::new();
     let page = place.write("a.html", long("A", ""));
@@ -81,9 +85,11 @@ fn two_windows_share_one_cache() {
     assert_eq!(place.cache().views().unwrap().len(), 2);
 }
 
+/// A window killed while it stores a page leaves the cache whole.
+///
 /// Guarantee: pages/window-kills
 #[test]
-fn a_window_that_is_killed_while_it_keeps_a_page_leaves_the_cache_whole() {
+fn killed_window_leaves_the_cache_whole() {
     let Some(screen) = Screen::start() else { return };
     let place = Place::new();
     let page = place.write("a.html", long("0", ""));
@@ -111,9 +117,11 @@ fn a_window_that_is_killed_while_it_keeps_a_page_leaves_the_cache_whole() {
     window.quit();
 }
 
+/// Closing the window at once keeps the page that was being stored.
+///
 /// Guarantee: pages/window-kills
 #[test]
-fn what_is_kept_is_there_when_the_window_is_closed_at_once() {
+fn closing_at_once_keeps_the_page() {
     let Some(screen) = Screen::start() else { return };
     let place = Place::new();
     let page = place.write("a.html", long("A page", ""));
@@ -135,9 +143,11 @@ fn what_is_kept_is_there_when_the_window_is_closed_at_once() {
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("pixels"), "{output:?}");
 }
 
+/// A page that is not stored is reported even if the window is closed at once.
+///
 /// Guarantee: pages/window-kills
 #[test]
-fn what_is_not_kept_is_said_though_the_window_is_closed_at_once() {
+fn closing_at_once_reports_a_page_not_kept() {
     let Some(screen) = Screen::start() else { return };
     let place = Place::new();
     let page = place.write("a.html", long("A page", ""));
@@ -148,9 +158,11 @@ fn what_is_not_kept_is_said_though_the_window_is_closed_at_once() {
     assert_eq!(notes.lines().count(), 1, "{notes}");
 }
 
+/// Fixed parts look the same whether the engine or the list paints them.
+///
 /// Guarantee: pages/window
 #[test]
-fn parts_that_stay_in_their_place_are_painted_by_the_engine_or_from_the_list_alike() {
+fn fixed_parts_look_alike_from_list_and_engine() {
     let Some(screen) = Screen::start() else { return };
     let place = Place::new();
     let bar = "<div style='position:fixed;top:0;left:0;right:0;height:50px;background:#063'>bar</div>";
@@ -186,9 +198,11 @@ fn spoil_the_list(place: &Place) {
     region.close().unwrap();
 }
 
+/// A page shown from pixels can be scrolled, and a damaged list is repaired by that.
+///
 /// Guarantee: pages/damage
 #[test]
-fn a_page_that_is_shown_from_its_pixels_is_scrolled_and_mended_where_its_list_rotted() {
+fn rotted_list_is_mended_by_scrolling() {
     let Some(screen) = Screen::start() else { return };
     let place = Place::new();
     let page = place.write("a.html", long("A", ""));

@@ -151,9 +151,11 @@ fn links_lead_on_and_back_leads_to_where_one_was() {
     window.quit();
 }
 
+/// A page that changed is shown in its new form after a reload.
+///
 /// Guarantee: pages/window
 #[test]
-fn a_page_that_changed_is_another_one_when_it_is_loaded_again() {
+fn changed_page_reloads() {
     let Some(screen) = Screen::start() else { return };
     let place = Place::new();
     let page = place.write("a.html", long("A", ""));

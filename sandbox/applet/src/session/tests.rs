@@ -103,8 +103,9 @@ impl Sandbox for Stalling {
     }
 }
 
+/// An applet that stalls in the middle of a message has ignored the cancellation of its call.
 #[test]
-fn an_applet_that_stops_in_the_middle_of_a_message_ignored_the_cancellation() {
+fn applet_stalled_in_a_message_ignored_its_cancel() {
     let control = Arc::new(Control::new(|| {}));
     let sandbox = Box::new(Stalling { control, received: 0 });
     let Ok(mut session) = Session::begin(sandbox, &Limits::default()) else { panic!("it serves") };

@@ -39,9 +39,11 @@ fn crossings(read: &Read) -> usize {
     read.hosts.iter().flat_map(|host| &host.records).filter(is_one).count()
 }
 
+/// Crossings and their names are read back over any number of frames.
+///
 /// Guarantee: trace/crossings-damage
 #[test]
-fn what_is_marked_is_read_again_with_its_names_over_any_number_of_frames() {
+fn marks_and_names_survive_many_frames() {
     let bytes = written(100_000);
     let read = read(&mut bytes.as_slice()).unwrap();
     assert_eq!((read.hosts.len(), crossings(&read), read.ending), (1, 100_000, Ending::Whole));
@@ -56,9 +58,11 @@ fn what_is_marked_is_read_again_with_its_names_over_any_number_of_frames() {
     assert_eq!(host.name(*name), "an applet");
 }
 
+/// A record that is cut or changed at any byte keeps the part before the damage and reports it.
+///
 /// Guarantee: trace/crossings-damage
 #[test]
-fn a_record_that_is_cut_off_or_changed_anywhere_keeps_what_is_before_and_says_so() {
+fn damaged_record_keeps_what_is_before() {
     let bytes = written(60_000);
     let first = size_of::<FrameHead>() + u32::from_le_bytes(bytes[16..20].try_into().unwrap()) as usize;
     for cut in [1, 39, first - 1, first + 1, first + 200, bytes.len() - 1] {
@@ -91,9 +95,11 @@ fn lengths_and_numbers_that_lie_take_no_memory() {
     }
 }
 
+/// The length and number of names in a record are limited, and so is the size of a frame.
+///
 /// Guarantee: trace/crossings-damage
 #[test]
-fn names_are_bounded_in_length_and_number_and_so_is_a_frame() {
+fn names_and_frames_are_bounded() {
     let mut file = file();
     let log = Log::new(file.try_clone().unwrap(), u64::MAX);
     let applet = log.begin(AppletKind::Native, &"\u{e9}".repeat(5000));
@@ -119,9 +125,11 @@ fn names_are_bounded_in_length_and_number_and_so_is_a_frame() {
     assert_eq!(host.records.last(), Some(&question));
 }
 
+/// A name that is too long or beyond the maximum number costs the record only one entry.
+///
 /// Guarantee: trace/crossings-damage
 #[test]
-fn a_name_that_is_too_long_or_one_too_many_is_work_of_the_record_once() {
+fn excess_name_costs_the_record_once() {
     let mut file = file();
     let log = Log::new(file.try_clone().unwrap(), u64::MAX);
     let applet = log.begin(AppletKind::Wasm, "first");
@@ -156,9 +164,11 @@ fn a_name_that_is_too_long_or_one_too_many_is_work_of_the_record_once() {
     assert!(again - own < 10, "{again} after {own}");
 }
 
+/// A host whose record reached its size limit writes nothing more until the record ends.
+///
 /// Guarantee: trace/crossings-forgery
 #[test]
-fn a_host_whose_record_is_as_long_as_it_may_get_writes_no_more_until_its_end() {
+fn full_record_stops_until_its_end() {
     const SECOND_NS: u64 = 1_000_000_000;
     let mut file = file();
     let log = Log::new(file.try_clone().unwrap(), 1);
@@ -192,9 +202,11 @@ fn a_frame_is_old_by_its_first_record_with_a_time() {
     assert!(first_bytes > 0 && bytes_of(&mut file).len() > first_bytes, "{first_bytes}");
 }
 
+/// A host that finds no room for its record continues and counts what is missing.
+///
 /// Guarantee: trace/crossings-forgery
 #[test]
-fn a_host_whose_record_finds_no_room_goes_on_and_counts_what_is_missing() {
+fn host_goes_on_when_record_has_no_room() {
     let full = std::fs::OpenOptions::new().append(true).open("/dev/full").unwrap();
     let log = Log::new(full, u64::MAX);
     let applet = log.begin(AppletKind::Wasm, "an applet");

@@ -60,9 +60,11 @@ fn policies() -> impl Iterator<Item = Policy> {
     })
 }
 
+/// For every system-call number, the compiled filter gives the answer of the policy.
+///
 /// Guarantee: sandbox/system-calls
 #[test]
-fn the_filter_says_of_every_number_what_the_policy_says() {
+fn filter_matches_policy_for_every_call_number() {
     for policy in policies() {
         let filter = compile(policy, &GIVEN).unwrap();
         for number in 0..1024 {
@@ -75,9 +77,11 @@ fn the_filter_says_of_every_number_what_the_policy_says() {
     }
 }
 
+/// System calls of x32 and of other architectures always notify the supervisor.
+///
 /// Guarantee: sandbox/system-calls
 #[test]
-fn numbers_of_x32_and_other_architectures_always_notify() {
+fn foreign_abi_calls_always_notify() {
     for policy in [Policy::default(), Policy::open()] {
         let filter = compile(policy, &GIVEN).unwrap();
         for number in 0..1024 {
@@ -89,9 +93,11 @@ fn numbers_of_x32_and_other_architectures_always_notify() {
     }
 }
 
+/// For every condition on arguments, the compiled filter gives the answer of the policy.
+///
 /// Guarantee: sandbox/system-calls
 #[test]
-fn the_filter_holds_every_condition_as_the_policy_does() {
+fn filter_matches_policy_for_every_condition() {
     let mut tried = 0;
     for policy in policies() {
         let filter = compile(policy, &GIVEN).unwrap();
@@ -125,14 +131,16 @@ fn the_filter_holds_every_condition_as_the_policy_does() {
     assert!(tried > 10_000);
 }
 
+/// Calls allowed with any arguments are found in few steps of the filter.
 #[test]
-fn what_is_allowed_whatever_its_arguments_is_found_in_few_steps() {
+fn unconditional_calls_take_few_filter_steps() {
     let filter = compile(Policy::default(), &GIVEN).unwrap();
     assert!(filter.len() < 2000, "{}", filter.len());
 }
 
+/// No jump of a filter leads past its end, even if the last rule has conditions.
 #[test]
-fn no_jump_of_a_filter_leads_past_its_end_also_where_the_last_rule_has_conditions() {
+fn filter_jumps_stay_within_the_program() {
     for policy in policies() {
         let filter = compile(policy, &GIVEN).unwrap();
         for (at, one) in filter.iter().enumerate() {

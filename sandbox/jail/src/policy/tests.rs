@@ -38,11 +38,13 @@ fn files_are_opened_for_reading_while_loading_only() {
     }
 }
 
+/// A clone call counts as a thread only if it shares everything that threads share.
+///
 /// Guarantee: sandbox/descriptors
 /// Guarantee: sandbox/ordinary-programs
 /// Guarantee: sandbox/other-processes
 #[test]
-fn a_thread_shares_all_that_threads_share_whatever_its_library_asks_for() {
+fn thread_creation_needs_all_shared_flags() {
     const GLIBC: u64 = 0x3d_0f00;
     const MUSL: u64 = 0x7d_0f00;
     const GO: u64 = 0x5_0f00;

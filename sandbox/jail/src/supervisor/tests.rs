@@ -49,9 +49,11 @@ fn until(what: impl Fn() -> bool) {
     }
 }
 
+/// A program that the kernel cannot watch is polled until it has ended.
+///
 /// Guarantee: sandbox/supervisor
 #[test]
-fn a_program_that_the_kernel_does_not_watch_is_looked_at_until_it_is_gone() {
+fn unwatched_program_is_polled_until_its_end() {
     let mut warden = warden();
     // Not one that can watch anything.
     warden.poll = rustix::event::eventfd(0, EventfdFlags::NONBLOCK).unwrap();
@@ -67,9 +69,11 @@ fn a_program_that_the_kernel_does_not_watch_is_looked_at_until_it_is_gone() {
     assert!(matches!(inmate.end(), Some(End::Killed(KillReason::Other { .. }))), "{:?}", inmate.end());
 }
 
+/// A program that has ended leaves no timer in the supervisor.
+///
 /// Guarantee: sandbox/supervisor
 #[test]
-fn a_program_that_has_ended_leaves_no_time_at_which_to_look_at_it() {
+fn ended_program_leaves_no_timer() {
     let mut warden = warden();
     let limits =
         JailLimits { wall_time: Some(LONG * 100), cpu_time: Some(LONG * 100), ..JailLimits::default() };
@@ -82,9 +86,11 @@ fn a_program_that_has_ended_leaves_no_time_at_which_to_look_at_it() {
     assert!(warden.times.is_empty() && warden.charges.is_empty(), "{:?}", warden.times);
 }
 
+/// A program whose system calls cannot be answered is killed instead of waiting without end.
+///
 /// Guarantee: sandbox/supervisor
 #[test]
-fn a_program_whose_calls_cannot_be_answered_does_not_wait_for_ever() {
+fn unanswerable_program_is_ended() {
     let mut warden = warden();
     let charge = charge("600", JailLimits::default());
     let inmate = charge.inmate.clone();
@@ -100,7 +106,7 @@ fn a_program_whose_calls_cannot_be_answered_does_not_wait_for_ever() {
 ///
 /// Guarantee: sandbox/supervisor
 #[test]
-fn a_supervisor_that_runs_is_found_whoever_holds_the_lock_of_its_start() {
+fn running_supervisor_is_found_without_the_lock() {
     Supervisor::get().unwrap();
     let _held = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     let (tell, told) = sync_channel(1);

@@ -9,8 +9,9 @@ use holdfast_jail::{Access, End, Jail, JailError, JailStdio, KillReason, Layers,
 
 use crate::victims::{self, LONG, WORKED, end, finish, jail, refused};
 
+/// Static and dynamic programs run, and their output is captured.
 #[test]
-fn static_and_dynamic_programs_run_and_their_output_is_captured() {
+fn static_and_dynamic_programs_run_captured() {
     for program in [victims::fixed(), victims::dynamic()] {
         let jailed = Jail::new(program)
             .args(["prints"])
@@ -45,10 +46,10 @@ fn nothing_is_easily_done() {}
 ///
 /// Guarantee: sandbox/supervisor
 #[test]
-fn the_supervisor_sleeps_while_handles_of_ended_programs_are_kept() {
+fn supervisor_sleeps_while_ended_handles_are_kept() {
     const ALONE: &str = "HOLDFAST_JAIL_ALONE";
     if std::env::var_os(ALONE).is_none() {
-        let name = "basics::the_supervisor_sleeps_while_handles_of_ended_programs_are_kept";
+        let name = "basics::supervisor_sleeps_while_ended_handles_are_kept";
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let said = alone.args(["--exact", name]).env(ALONE, "1").output().unwrap();
         assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
@@ -74,10 +75,12 @@ fn the_supervisor_sleeps_while_handles_of_ended_programs_are_kept() {
     assert!(taken_ns < 10_000_000, "{taken_ns} ns of processor time in half a second without work");
 }
 
+/// The end of a program distinguishes an exit status, a crash and an abort.
+///
 /// Guarantee: sandbox/exits
 /// Guarantee: sandbox/own-status
 #[test]
-fn the_exit_status_a_crash_and_an_abort_are_told_apart() {
+fn exit_crash_and_abort_are_distinct_ends() {
     assert_eq!(end(jail(&["exits", "7"])), End::Exited { status: 7 });
     let signal = |signal, name| End::Signal { signal, name };
     assert_eq!(end(jail(&["crashes"])), signal(libc::SIGSEGV, "SIGSEGV"));
@@ -187,9 +190,11 @@ fn memory_file(bytes: u64) -> OwnedFd {
     file
 }
 
+/// Pages that a program changed privately are found and read.
+///
 /// Guarantee: sandbox/changed-pages
 #[test]
-fn pages_that_a_program_changed_privately_are_found_and_read() {
+fn private_changed_pages_are_found_and_read() {
     for layers in [Layers::default(), Layers::none()] {
         let jailed = jail(&["map the region"])
             .layers(layers)
@@ -216,9 +221,11 @@ fn pages_that_a_program_changed_privately_are_found_and_read() {
     }
 }
 
+/// The descriptors of a program have the requested numbers, and it has no others.
+///
 /// Guarantee: sandbox/descriptors
 #[test]
-fn descriptors_are_where_they_were_asked_for_and_no_others_are_there() {
+fn program_has_only_the_requested_descriptors() {
     let refused_at = |number| jail(&[]).descriptor(number, memory_file(0)).spawn();
     for number in [-1, 0, 2, 64] {
         assert!(matches!(refused_at(number), Err(JailError::Descriptor { .. })));
@@ -228,9 +235,11 @@ fn descriptors_are_where_they_were_asked_for_and_no_others_are_there() {
     assert_eq!(end(granted), WORKED);
 }
 
+/// A granted directory is usable with its access rights; paths outside it are not.
+///
 /// Guarantee: sandbox/granted-directories
 #[test]
-fn a_granted_directory_is_used_as_granted_and_nothing_beside_it() {
+fn granted_directory_gives_nothing_beside_it() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("there"), "text").unwrap();
     let run = |words: &[&str], access| {
@@ -246,9 +255,11 @@ fn a_granted_directory_is_used_as_granted_and_nothing_beside_it() {
     assert_eq!(run(&["create", "/outside"], Access::ReadWrite), refused(libc::EROFS));
 }
 
+/// Of nested grants, the innermost decides, in whatever order they are given.
+///
 /// Guarantee: sandbox/granted-directories
 #[test]
-fn of_grants_within_each_other_the_innermost_counts_in_whatever_order_they_are_named() {
+fn innermost_grant_wins_in_any_order() {
     use Access::{ReadOnly, ReadWrite};
     let directory = tempfile::tempdir().unwrap();
     let (outer, inner) = (directory.path().to_owned(), directory.path().join("inner"));
@@ -291,9 +302,12 @@ fn of_grants_within_each_other_the_innermost_counts_in_whatever_order_they_are_n
     assert!(matches!(twice, Err(JailError::Text { .. })), "two grants under one path");
 }
 
+/// A granted file below a granted directory does not create its mount point in the host's
+/// directory.
+///
 /// Guarantee: sandbox/granted-directories
 #[test]
-fn a_granted_file_below_a_granted_directory_makes_nothing_in_the_hosts() {
+fn granted_file_creates_nothing_in_a_granted_dir() {
     let directory = tempfile::tempdir().unwrap();
     let (outer, file) = (directory.path().join("outer"), directory.path().join("file"));
     std::fs::create_dir(&outer).unwrap();
@@ -318,10 +332,10 @@ fn a_granted_file_below_a_granted_directory_makes_nothing_in_the_hosts() {
 ///
 /// Guarantee: sandbox/supervisor
 #[test]
-fn programs_are_at_least_as_nice_as_the_thread_that_starts_them_is_whoever_asks() {
+fn program_is_at_least_as_nice_as_its_starter() {
     const ALONE: &str = "HOLDFAST_JAIL_NICE";
     if std::env::var_os(ALONE).is_none() {
-        let name = "basics::programs_are_at_least_as_nice_as_the_thread_that_starts_them_is_whoever_asks";
+        let name = "basics::program_is_at_least_as_nice_as_its_starter";
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let said = alone.args(["--exact", name]).env(ALONE, "1").output().unwrap();
         assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
@@ -404,9 +418,11 @@ fn a_host_without_room_for_threads() {
     }
 }
 
+/// A program whose start fails after its first instruction is killed.
+///
 /// Guarantee: sandbox/failed-start
 #[test]
-fn a_program_whose_start_fails_after_its_first_instruction_is_ended() {
+fn program_with_a_late_start_failure_is_ended() {
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "basics::a_host_without_room_for_threads"])
         .env("HOLDFAST_NO_THREADS", "1")
@@ -428,9 +444,11 @@ fn a_host_that_ignores_its_children() {
     }
 }
 
+/// If the host ignores SIGCHLD, the end of a program is reported as unknown, with the cause.
+///
 /// Guarantee: sandbox/exits
 #[test]
-fn an_end_that_the_host_let_the_kernel_take_is_unknown_but_no_riddle() {
+fn end_reaped_by_the_kernel_is_unknown() {
     let output = std::process::Command::new("env")
         .arg("--ignore-signal=CHLD")
         .arg(std::env::current_exe().unwrap())

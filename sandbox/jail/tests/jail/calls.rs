@@ -88,17 +88,21 @@ fn for_all<T: Copy + Send + Sync>(cases: &[T], check: impl Fn(T) + Send + Sync) 
     });
 }
 
+/// Every system call of a real program has the outcome that the policy gives.
+///
 /// Guarantee: sandbox/system-calls
 /// Guarantee: sandbox/forbidden-calls
 #[test]
-fn every_call_of_a_real_program_ends_as_the_policy_says() {
+fn every_real_call_ends_as_the_policy_says() {
     let numbers: Vec<i64> = (0..NUMBERS).collect();
     for_all(&numbers, |number| check(number, [0; 6]));
 }
 
+/// System calls of x32 and i386 are violations, whatever their numbers.
+///
 /// Guarantee: sandbox/system-calls
 #[test]
-fn calls_of_x32_and_of_i386_are_violations_whatever_their_numbers() {
+fn x32_and_i386_calls_are_violations() {
     // read, write, brk and exit_group among them, which x86-64 may make.
     let numbers: Vec<i64> = [0, 1, 12, 231].into_iter().chain((0..NUMBERS).step_by(37)).collect();
     for_all(&numbers, |number| {
@@ -111,9 +115,11 @@ fn calls_of_x32_and_of_i386_are_violations_whatever_their_numbers() {
     });
 }
 
+/// Every condition of every rule is enforced on a real program.
+///
 /// Guarantee: sandbox/system-calls
 #[test]
-fn every_condition_of_every_rule_is_enforced_on_a_real_program() {
+fn rule_conditions_hold_on_a_real_program() {
     let mut cases = Vec::new();
     for group in Group::ALL.into_iter().filter(|group| policy().has(*group)) {
         for rule in group.rules().iter().filter(|rule| !rule.conditions.is_empty()) {

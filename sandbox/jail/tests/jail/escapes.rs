@@ -96,9 +96,11 @@ fn the_host_cannot_be_signalled() {
     Escape { words: &["kill", &pid], stopped_by, always: Layers::none(), policy: Ok("kill") }.try_it();
 }
 
+/// A sandboxed program cannot create namespaces, mounts or BPF programs.
+///
 /// Guarantee: sandbox/privileges
 #[test]
-fn name_spaces_mounts_and_kernel_programs_cannot_be_made() {
+fn namespaces_mounts_and_bpf_are_denied() {
     let always = Layers::none();
     Escape { words: &["user name space"], stopped_by: NONE, always, policy: Ok("unshare") }.try_it();
     let found = end(jail(&["mount"]));
@@ -123,9 +125,11 @@ fn name_spaces_mounts_and_kernel_programs_cannot_be_made() {
     }
 }
 
+/// A sandboxed program cannot create code in memory or start another program.
+///
 /// Guarantee: sandbox/forbidden-calls
 #[test]
-fn code_cannot_be_made_in_memory_and_no_program_can_be_started() {
+fn executable_memory_and_exec_are_denied() {
     let always = Layers::none();
     let words = &["memory file"];
     Escape { words, stopped_by: NONE, always, policy: Ok("memfd_create") }.try_it();
@@ -304,11 +308,13 @@ fn no_other_path_is_taken_for_dev_null() {
     assert_eq!(racer(Policy::open(), "10000000"), WORKED, "the canary");
 }
 
+/// A signal to itself ends a program, but is ignored by the first process of a PID namespace.
+///
 /// Guarantee: sandbox/descriptors
 /// Guarantee: sandbox/ordinary-programs
 /// Guarantee: sandbox/other-processes
 #[test]
-fn signals_reach_the_program_itself_with_and_without_a_process_name_space() {
+fn self_signal_depends_on_the_pid_namespace() {
     let signal = |signal, name| End::Signal { signal, name };
     let alone = |layers| end(jail(&["kill itself"]).layers(layers));
     assert_eq!(alone(Layers::none()), signal(libc::SIGTERM, "SIGTERM"));
@@ -407,9 +413,11 @@ fn a_descriptor_that_the_host_forgot_does_not_leak() {
     }
 }
 
+/// Links in a granted directory lead nowhere outside it, even in a race.
+///
 /// Guarantee: sandbox/granted-directories
 #[test]
-fn links_in_a_granted_directory_lead_nowhere_even_in_a_race() {
+fn links_cannot_leave_a_granted_directory() {
     let outside = tempfile::tempdir().unwrap();
     let secret = outside.path().join("secret");
     std::fs::write(&secret, "secret").unwrap();
@@ -484,9 +492,11 @@ fn the_regions_header_cannot_be_mapped_in_any_way() {
     }
 }
 
+/// A sandboxed program cannot move a waiting thread of the host to another futex word.
+///
 /// Guarantee: applets/bounded-waits
 #[test]
-fn a_sleeper_of_the_host_cannot_be_moved_to_another_word() {
+fn futex_requeue_of_a_host_waiter_is_denied() {
     for operation in [libc::FUTEX_REQUEUE, libc::FUTEX_CMP_REQUEUE] {
         let run = |operation: i32| {
             let (number, operation) = (libc::SYS_futex.to_string(), operation.to_string());

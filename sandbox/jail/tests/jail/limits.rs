@@ -75,11 +75,13 @@ fn threads_are_counted() {
     responsive();
 }
 
+/// A program that used up its address space is distinguished from one that aborts.
+///
 /// Guarantee: sandbox/limits-are-named
 /// Guarantee: sandbox/memory-limits
 /// Guarantee: sandbox/time-limits
 #[test]
-fn a_program_that_used_up_its_address_space_is_told_from_one_that_aborts() {
+fn exhausted_address_space_is_not_an_abort() {
     let limit_bytes = 64 << 20;
     let few = limits(|limits| limits.address_space_bytes = limit_bytes);
     for layers in [Layers::none(), Layers::default()] {
@@ -90,11 +92,13 @@ fn a_program_that_used_up_its_address_space_is_told_from_one_that_aborts() {
     }
 }
 
+/// The control group of a program counts the memory in use and is removed afterwards.
+///
 /// Guarantee: sandbox/limits-are-named
 /// Guarantee: sandbox/memory-limits
 /// Guarantee: sandbox/time-limits
 #[test]
-fn a_control_group_counts_memory_in_use_and_is_removed() {
+fn cgroup_counts_memory_and_is_removed() {
     let limit_bytes = 32 << 20;
     let layers = Layers::default().with(Layer::ControlGroup);
     let jailed = jail(&["memory"])
@@ -160,11 +164,13 @@ fn a_file_does_not_grow_past_its_limit() {
     assert_eq!(found, End::Limit(LimitHit::FileSize { limit_bytes }));
 }
 
+/// A flood of output ends at its limit and does not disturb other programs.
+///
 /// Guarantee: sandbox/limits-are-named
 /// Guarantee: sandbox/memory-limits
 /// Guarantee: sandbox/time-limits
 #[test]
-fn a_flood_of_output_ends_at_its_limit_and_harms_nobody() {
+fn output_flood_ends_at_its_limit() {
     let limit_bytes = 4 << 20;
     let bounded = limits(|limits| limits.output_bytes = limit_bytes);
     for stream in ["1", "2"] {
@@ -180,11 +186,13 @@ fn a_flood_of_output_ends_at_its_limit_and_harms_nobody() {
     }
 }
 
+/// A flood of questions to the supervisor ends at its limit; other programs are answered meanwhile.
+///
 /// Guarantee: sandbox/limits-are-named
 /// Guarantee: sandbox/memory-limits
 /// Guarantee: sandbox/time-limits
 #[test]
-fn a_flood_of_questions_ends_at_its_limit_and_others_are_answered_meanwhile() {
+fn question_flood_ends_at_its_limit() {
     let limit = 20_000;
     let flood = || jail(&["ask for ever"]).limits(limits(|limits| limits.questions = limit)).spawn().unwrap();
     let floods = [flood(), flood(), flood()];
@@ -194,9 +202,11 @@ fn a_flood_of_questions_ends_at_its_limit_and_others_are_answered_meanwhile() {
     }
 }
 
+/// Locked memory, core dumps and priorities of a program are limited.
+///
 /// Guarantee: sandbox/no-terminal
 #[test]
-fn locked_memory_core_dumps_and_priorities_are_limited() {
+fn memlock_core_dump_and_priority_are_limited() {
     // What the host may do to its priority the program may not; whether it may is up to the machine.
     let raised = rustix::process::Rlimit { current: Some(40), maximum: Some(40) };
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nice, raised);
@@ -223,9 +233,11 @@ fn locked_memory_core_dumps_and_priorities_are_limited() {
     );
 }
 
+/// Private memory is limited separately from the whole address space.
+///
 /// Guarantee: sandbox/memory-limits
 #[test]
-fn memory_of_its_own_is_limited_apart_from_what_it_shares() {
+fn private_memory_has_its_own_limit() {
     const MIB: u64 = 1 << 20;
     for layers in [Layers::none(), Layers::default()] {
         let limits = limits(|limits| {

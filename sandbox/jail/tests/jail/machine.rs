@@ -6,9 +6,11 @@ use holdfast_jail::{Access, JailError, Layer, Layers, PathGrant};
 
 use crate::victims::{WORKED, end, finish, jail, refused};
 
+/// A missing layer is refused in strict mode and reported otherwise.
+///
 /// Guarantee: sandbox/missing-layers
 #[test]
-fn a_missing_layer_is_refused_if_strict_and_told_if_not() {
+fn missing_layer_is_refused_only_if_strict() {
     for layer in Layer::ALL {
         let masked = || jail(&["nothing"]).layers(Layers::all()).mask(layer);
         let error = masked().strict(true).spawn().unwrap_err();
@@ -34,10 +36,12 @@ fn a_layer_that_was_not_asked_for_is_no_weakness() {
     }
 }
 
+/// Directories can be granted only if some layer confines the program to them.
+///
 /// Guarantee: sandbox/granted-directories
 /// Guarantee: sandbox/missing-layers
 #[test]
-fn directories_are_granted_only_where_something_confines_to_them() {
+fn grants_need_a_confining_layer() {
     let directory = tempfile::tempdir().unwrap();
     let grant = |guest: &std::path::Path| PathGrant {
         host: directory.path().to_owned(),
@@ -105,9 +109,11 @@ fn in_a_container_with_one_user() {
     assert_eq!(finish(&jailed), refused(libc::ENOENT));
 }
 
+/// In a container with one user, root runs programs as itself and reports that.
+///
 /// Guarantee: sandbox/missing-layers
 #[test]
-fn a_root_without_other_users_runs_programs_as_itself_and_says_so() {
+fn single_user_root_runs_programs_as_itself() {
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--"])
         .arg(std::env::current_exe().unwrap())
@@ -127,9 +133,11 @@ fn a_root_without_other_users_runs_programs_as_itself_and_says_so() {
     assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
 }
 
+/// Where namespaces are forbidden, the other layers still confine the program.
+///
 /// Guarantee: sandbox/missing-layers
 #[test]
-fn where_name_spaces_are_forbidden_the_other_layers_hold() {
+fn other_layers_hold_without_namespaces() {
     // A user name space of its own, in which it is nobody, and whose limit of further ones is zero.
     let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all \
                   --inh-caps=-all --no-new-privs \"$0\" --exact machine::in_a_container_without_name_spaces";

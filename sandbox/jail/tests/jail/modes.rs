@@ -179,7 +179,7 @@ fn the_table_of_modes_holds_for_a_real_program() {
 ///
 /// Guarantee: sandbox/special-files
 #[test]
-fn a_set_group_directory_hands_its_bit_to_directories_only() {
+fn setgid_directory_passes_its_bit_to_directories() {
     let directory = directory();
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o2775)).unwrap();
     let inner = directory.path().join("inner");

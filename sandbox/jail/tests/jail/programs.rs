@@ -44,9 +44,11 @@ fn run(program: &Path, args: &[&str]) -> (End, String) {
     (end, String::from_utf8_lossy(&said).into_owned())
 }
 
+/// Ordinary programs run, and a message says what they may not use.
+///
 /// Guarantee: sandbox/ordinary-programs
 #[test]
-fn ordinary_programs_run_and_are_told_what_they_may_not_have() {
+fn ordinary_programs_run_and_learn_their_limits() {
     for (program, args, Says(text, status)) in PROGRAMS {
         if !Path::new(program).exists() {
             println!("not run: there is no {program}");
@@ -82,9 +84,11 @@ func main() {
 }
 ";
 
+/// A Go program runs with its threads and its garbage collector.
+///
 /// Guarantee: sandbox/ordinary-programs
 #[test]
-fn a_program_of_go_runs_with_its_threads_and_its_collector() {
+fn go_program_runs_with_threads_and_collector() {
     let Some(go) =
         ["/usr/bin/go", "/usr/local/go/bin/go"].map(PathBuf::from).into_iter().find(|go| go.exists())
     else {
@@ -112,9 +116,11 @@ fn a_program_of_go_runs_with_its_threads_and_its_collector() {
     assert_eq!((end, said.as_str()), (End::Exited { status: 0 }, "done\n"));
 }
 
+/// A program that starts others or generates code gets an error that says so.
+///
 /// Guarantee: sandbox/ordinary-programs
 #[test]
-fn a_program_that_starts_others_or_makes_code_is_told_so() {
+fn exec_or_code_generation_is_explained() {
     for (words, told) in
         [(["-c", "/bin/true; true"], "no process is started"), (["-c", "exec /bin/true"], "")]
     {
@@ -144,9 +150,11 @@ fn a_panic() {
     }
 }
 
+/// The panic message of a sealed program reaches the host.
+///
 /// Guarantee: sandbox/ordinary-programs
 #[test]
-fn a_panic_of_a_sealed_program_is_told_in_its_own_words() {
+fn sealed_program_panic_message_is_kept() {
     let jailed = Jail::new(std::env::current_exe().unwrap())
         .args(["--exact", "programs::a_panic", "--nocapture"])
         .env([("HOLDFAST_PANICS", "1"), ("RUST_BACKTRACE", "1")])

@@ -13,9 +13,11 @@ fn memory_file() -> OwnedFd {
     rustix::fs::memfd_create("holdfast-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
 }
 
+/// If any step of the setup fails, the program never runs.
+///
 /// Guarantee: sandbox/failed-start
 #[test]
-fn a_program_whose_set_up_fails_at_any_step_never_runs() {
+fn failed_setup_step_never_runs_the_program() {
     // The victim leaves a mark in descriptor 3, which no limit or filter keeps it from.
     let directory = tempfile::tempdir().unwrap();
     let mut names = Vec::new();
@@ -61,9 +63,11 @@ fn a_program_whose_set_up_fails_at_any_step_never_runs() {
     panic!("more than {STEPS_MAX} steps");
 }
 
+/// A program that the kernel cannot start gives an error of the last setup step.
+///
 /// Guarantee: sandbox/failed-start
 #[test]
-fn a_program_that_cannot_be_started_is_an_error_of_the_last_step() {
+fn unstartable_program_fails_at_the_last_step() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("no-program");
     let mut bytes = std::fs::read(fixed()).unwrap();

@@ -70,8 +70,9 @@ impl FromIterator<f64> for Series {
 mod tests {
     use super::*;
 
+    /// The median is the middle value, or the mean of the two middle values.
     #[test]
-    fn the_median_is_the_middle_or_the_mean_of_the_two_middles() {
+    fn median_is_the_middle_or_mean_of_two_middles() {
         assert_eq!(Series(vec![9.0, 1.0, 5.0]).median(), 5.0);
         assert_eq!(Series(vec![9.0, 1.0, 5.0, 7.0]).median(), 6.0);
         assert!(Series::default().median().is_nan());

@@ -143,8 +143,9 @@ fn button() -> Option<PathBuf> {
 mod tests {
     use super::*;
 
+    /// A press of the power button is distinguished from its release and from other keys.
     #[test]
-    fn a_press_of_the_power_button_is_told_from_its_release_and_from_other_keys() {
+    fn power_button_press_is_recognized() {
         let event = |kind: u8, code: u8, value: u8| {
             let mut event = [0; EVENT_BYTES];
             (event[16], event[18], event[20]) = (kind, code, value);

@@ -146,8 +146,9 @@ fn row(connection: &Connection, sql: &str, key: u64) -> rusqlite::Result<Option<
 mod tests {
     use super::*;
 
+    /// Rows are counted, and a changed byte, a missing row and an old slot are found.
     #[test]
-    fn rows_are_counted_and_a_changed_byte_a_missing_row_and_an_old_slot_are_found() {
+    fn changed_or_missing_rows_are_found() {
         let mut connection = Connection::open_in_memory().unwrap();
         assert_eq!(verify(&connection), Ok(0));
         prepare(&mut connection).unwrap();

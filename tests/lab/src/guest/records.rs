@@ -162,8 +162,9 @@ mod tests {
     use holdfast_native_heap::open_heap;
     use holdfast_region::{NameSpace, OwnerKey, Places, RegionName};
 
+    /// Records are counted, and a changed byte and a wrong count are found.
     #[test]
-    fn records_are_counted_and_a_changed_byte_and_a_wrong_count_are_found() {
+    fn changed_record_or_wrong_count_is_found() {
         let directory = tempfile::tempdir().unwrap();
         let places = Places::at(directory.path().join("home"), directory.path().join("pool")).unwrap();
         let name = RegionName::parse("heap").unwrap();

@@ -190,8 +190,10 @@ fn keep_or_make_pmem() -> io::Result<bool> {
 mod tests {
     use super::*;
 
+    /// Mappings are distinguished by their flags, and the parent ID is read behind any process
+    /// name.
     #[test]
-    fn mappings_are_told_apart_by_their_flags_and_parents_are_read_behind_any_name() {
+    fn mapping_flags_and_parents_are_parsed() {
         let smaps = "7f00-7f01 rw-s 00000000 00:1f 12    /pmem/pool/a b.image\nSize:  4 kB\nVmFlags: rd wr sh sf \n\
                      7f02-7f03 rw-s 00000000 00:1f 13    /pmem/pool/c\nVmFlags: rd wr sh \n\
                      7f04-7f05 rw-p 00000000 00:00 0 \nVmFlags: rd sf\n";

@@ -109,8 +109,9 @@ mod tests {
         Plan { causes, rounds: 40, time: None, kept_at: None, seed, early: false }
     }
 
+    /// A ledger resumes where it was interrupted and refuses that of another plan.
     #[test]
-    fn a_ledger_goes_on_where_it_was_broken_off_and_refuses_another_plans() {
+    fn ledger_resumes_only_its_own_plan() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ledger");
         assert_eq!(Ledger::of_file(&path, &plan(7)).unwrap().rounds, 0);

@@ -108,8 +108,9 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
+    /// Short work is repeated more often, and the median is the middle value.
     #[test]
-    fn what_is_short_is_done_often_and_the_median_is_the_middle() {
+    fn short_work_repeats_more_and_median_is_central() {
         assert_eq!((times(0.0), times(1.0), times(5000.0)), (20_000, 2000, 1));
         assert_eq!(Times(vec![9.0, 1.0, 5.0]).median_us(), 5.0);
         assert_eq!(Times(vec![9.0, 1.0, 5.0, 7.0]).median_us(), 6.0);
@@ -133,8 +134,9 @@ mod tests {
         assert_eq!((found[0].median_us(), found[1].taken().unwrap().sample.runs), (1000.0, 2));
     }
 
+    /// Messages have the requested size and repeat their content after 1 KiB.
     #[test]
-    fn messages_are_of_their_size_and_repeat_after_a_kibibyte() {
+    fn messages_have_their_size_and_repeat_each_kib() {
         let message = message(1030);
         assert_eq!((message.len(), &message[..5]), (1030, &[0, 0, 0, 0, 1][..]));
         assert_eq!(message[1024..], message[..6]);

@@ -101,8 +101,9 @@ impl<R: Read> Read for DigestReader<R> {
 mod tests {
     use super::*;
 
+    /// WARC digests are parsed in base 32 and base 16; other forms are ignored.
     #[test]
-    fn sums_are_read_in_base_32_and_16_and_others_are_none() {
+    fn digests_parse_base_32_and_16() {
         // The sum of nothing, as the standard's examples write it.
         let empty = PayloadDigest::parse("sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ").unwrap();
         assert!(empty.is_of(b"") && !empty.is_of(b"a"));

@@ -111,9 +111,11 @@ fn pages_and_what_they_ask_for_are_found_by_address() {
     }
 }
 
+/// Of several responses for one address, the newest is used.
+///
 /// Guarantee: pages/warc
 #[test]
-fn of_several_responses_of_an_address_the_newest_counts() {
+fn newest_response_of_an_address_counts() {
     let older =
         String::from_utf8(html("http://a.org/", "<p>older")).unwrap().replace("2024", "2023").into_bytes();
     let later = html("http://a.org/", "<p>later of one moment");
@@ -126,9 +128,11 @@ fn of_several_responses_of_an_address_the_newest_counts() {
     }
 }
 
+/// A revisit record leads to the bytes of its original and has the newest headers.
+///
 /// Guarantee: pages/warc
 #[test]
-fn what_came_again_unchanged_leads_to_its_bytes_and_has_what_was_said_last() {
+fn revisit_record_leads_to_its_bytes() {
     let digest = format!("WARC-Payload-Digest: {}\r\n", sum(PAGE.as_bytes()));
     let fields = "Content-Type: text/html\r\nETag: old\r\nLast-Modified: then\r\n";
     let again = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nETag: new\r\nContent-Length: 41\r\n\r\n";
@@ -157,9 +161,11 @@ fn what_came_again_unchanged_leads_to_its_bytes_and_has_what_was_said_last() {
     }
 }
 
+/// A digest is compared with the payload as received and with the decoded body.
+///
 /// Guarantee: pages/warc
 #[test]
-fn sums_are_compared_with_what_came_and_with_what_it_was_made_to() {
+fn digests_cover_payload_and_decoded_body() {
     let packed = gzip(PAGE.as_bytes());
     let body = http("Content-Type: text/html\r\nContent-Encoding: gzip\r\n", &packed);
     let with = |sum: &str| {
@@ -178,9 +184,11 @@ fn sums_are_compared_with_what_came_and_with_what_it_was_made_to() {
     }
 }
 
+/// A WARC file cut at any byte gives its whole records and reports where it ends.
+///
 /// Guarantee: pages/warc
 #[test]
-fn a_file_that_is_cut_anywhere_gives_what_is_whole_and_says_where_it_ends() {
+fn cut_file_gives_its_whole_records() {
     let records: Vec<Vec<u8>> =
         (0..4).map(|n| html(&format!("http://a.org/{n}"), &format!("<p>{n}"))).collect();
     let packed: Vec<Vec<u8>> = records.iter().map(|record| gzip(record)).collect();
@@ -211,9 +219,11 @@ fn a_file_that_is_cut_anywhere_gives_what_is_whole_and_says_where_it_ends() {
     }
 }
 
+/// A damaged record is reported with its offset, and the next records are read.
+///
 /// Guarantee: pages/warc
 #[test]
-fn a_damaged_record_is_named_with_its_place_and_the_next_ones_are_read() {
+fn damaged_record_is_named_and_skipped() {
     let records: Vec<Vec<u8>> =
         (0..4).map(|n| html(&format!("http://a.org/{n}"), &format!("<p>{n}"))).collect();
     let lies = |length: &str| {
@@ -326,8 +336,9 @@ fn half_a_page_is_none() {
     }
 }
 
+/// A file that is no WARC file, or is compressed as a whole, is refused with advice.
 #[test]
-fn what_is_no_warc_file_and_one_that_is_packed_as_a_whole_is_refused_with_what_to_do() {
+fn foreign_file_is_refused_with_advice() {
     for bytes in [&b""[..], b"<!doctype html>", b"WARC/0.9\r\n\r\n"] {
         assert!(matches!(opened(bytes), Err(ImportError::NotWarc { .. })), "{bytes:?}");
     }

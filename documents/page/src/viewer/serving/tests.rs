@@ -127,9 +127,11 @@ fn find(text: &str) -> ViewerRequest {
     ViewerRequest::Find { page: 1, text: text.to_owned() }
 }
 
+/// A page is shown before it is recorded, and requests made meanwhile are served afterwards.
+///
 /// Guarantee: pages/window-waits
 #[test]
-fn a_page_is_shown_before_it_is_recorded_and_what_is_asked_for_meanwhile_is_done_then() {
+fn requests_wait_for_the_record() {
     let page = shown();
     assert!(page.first() == page.anew(0), "another picture");
     for ask in [paint(10), find("line 7 "), paint(300), find("line 9 ")] {
@@ -154,9 +156,12 @@ fn a_page_is_shown_before_it_is_recorded_and_what_is_asked_for_meanwhile_is_done
     assert_eq!(cache(&page.folder).views().unwrap().len(), 1, "it is kept");
 }
 
+/// A page that may no longer be stored is removed when the user leaves it, even if it could not be
+/// recorded.
+///
 /// Guarantee: pages/no-store
 #[test]
-fn a_page_that_must_not_be_kept_any_more_goes_when_it_is_left_though_it_could_not_be_recorded() {
+fn forbidden_page_is_removed_without_a_record() {
     let page = shown_of(true);
     page.first();
     assert_eq!(cache(&page.folder).views().unwrap().len(), 1);
@@ -166,9 +171,11 @@ fn a_page_that_must_not_be_kept_any_more_goes_when_it_is_left_though_it_could_no
     assert_eq!(cache(&page.folder).views().unwrap(), []);
 }
 
+/// A page that the user leaves before it is recorded is stored once the record is ready.
+///
 /// Guarantee: pages/window-waits
 #[test]
-fn a_page_that_is_left_before_it_is_recorded_is_kept_when_it_is() {
+fn left_page_is_kept_once_recorded() {
     let page = shown();
     page.first();
     page.leave();
@@ -179,9 +186,11 @@ fn a_page_that_is_left_before_it_is_recorded_is_kept_when_it_is() {
     assert!(page.answers.try_recv().is_err(), "nobody is told of links any more");
 }
 
+/// A page that is only passed through waits for no record.
+///
 /// Guarantee: pages/window-waits
 #[test]
-fn a_page_that_was_only_passed_through_waits_for_no_record() {
+fn passing_page_waits_for_no_record() {
     let page = shown();
     page.first();
     page.wanted.is_passing.store(true, Ordering::Relaxed);
@@ -193,9 +202,11 @@ fn a_page_that_was_only_passed_through_waits_for_no_record() {
     assert_eq!(*page.slots.taken.lock().unwrap(), 0);
 }
 
+/// A page that cannot be recorded is shown and scrolled, and a message says that it is not stored.
+///
 /// Guarantee: pages/window-waits
 #[test]
-fn a_page_that_cannot_be_recorded_is_shown_and_scrolled_and_it_is_said_that_it_is_not_kept() {
+fn unrecordable_page_is_shown_and_scrolled() {
     let page = shown();
     assert!(page.first() == page.anew(0), "another picture");
     page.ask(paint(300));
