@@ -2,16 +2,17 @@
 //!
 //! Invariants:
 //! - They are the last chunks of their segment, count as in use, and are described as absent.
-//! - Once the region reaches over them they are as good as free, and become it when the heap finds no other room: one
-//!   store for each segment. Until then they are memory that is not used, and no damage.
+//! - Once the region reaches over them they are as good as free, and become it when the heap finds
+//!   no other room: one store for each segment. Until then they are memory that is not used, and no
+//!   damage.
 
 use crate::backing::Backing;
 use crate::heap::Heap;
 use crate::layout::*;
 
 impl<B: Backing> Heap<B> {
-    /// Frees the absent chunks that the region reaches over, after it has grown to the end of its last segment, as far
-    /// as its limit lets it. Whether there are any.
+    /// Frees the absent chunks that the region reaches over, after it has grown to the end of its
+    /// last segment, as far as its limit lets it. Whether there are any.
     pub(crate) fn admit_absent(&mut self) -> bool {
         let segments = self.segments();
         let (mut segment, mut admitted) = (0, false);
@@ -48,8 +49,8 @@ impl<B: Backing> Heap<B> {
         (1..SEGMENT_CHUNKS).rev().take_while(is_absent).fold(0, |absent, chunk| absent | 1 << chunk)
     }
 
-    /// Makes the region reach over the last segment. If it does not, there is no more room, as whoever wants some is
-    /// told.
+    /// Makes the region reach over the last segment. If it does not, there is no more room, as a
+    /// caller that wants some is told.
     fn fill_segment(&mut self, segment: u64) {
         let limit_bytes = self.backing.limit_bytes() & !(CHUNK_BYTES - 1);
         let end = ((segment + 1) * SEGMENT_BYTES).min(limit_bytes);

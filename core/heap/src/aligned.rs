@@ -1,8 +1,9 @@
 //! Objects at an alignment of more than 16 bytes.
 //!
-//! A slot of a class whose size is a multiple of the alignment is aligned, because a chunk is; a run starts at
-//! an aligned chunk; an object of whole segments starts at the alignment in its first segment, which its head
-//! says. So an aligned object needs no header, and is freed and measured like any other.
+//! A slot of a class whose size is a multiple of the alignment is aligned, because a chunk is; a
+//! run starts at an aligned chunk; an object of whole segments starts at the alignment in its first
+//! segment, which its head says. So an aligned object needs no header, and is freed and measured
+//! like any other.
 
 use core::ptr::NonNull;
 
@@ -16,11 +17,12 @@ use crate::layout::{ALIGN_BYTES_MAX, CHUNK_BYTES};
 const ALIGN_BYTES_MIN: u64 = 16;
 
 impl<B: Backing> Heap<B> {
-    /// As [`Heap::alloc`], at a multiple of `align_bytes`: a power of two up to [`ALIGN_BYTES_MAX`].
+    /// As [`Heap::alloc`], at a multiple of `align_bytes`: a power of two up to
+    /// [`ALIGN_BYTES_MAX`].
     ///
     /// # Errors
-    /// [`HeapError::Alignment`] for any other alignment, or when the heap's first byte is aligned to less; else
-    /// as [`Heap::alloc`].
+    /// [`HeapError::Alignment`] for any other alignment, or when the heap's first byte is aligned
+    /// to less; else as [`Heap::alloc`].
     pub fn alloc_aligned(&mut self, bytes: u64, align_bytes: u64) -> Result<NonNull<u8>, HeapError> {
         if !align_bytes.is_power_of_two() || align_bytes > ALIGN_BYTES_MAX {
             return Err(HeapError::Alignment { align_bytes });

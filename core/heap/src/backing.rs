@@ -1,5 +1,6 @@
-//! What a heap stands on: a range of persistent bytes that can grow in place. Implemented by the guest
-//! library over the host's imports, by tests over plain memory, and by native hosts over a region.
+//! What a heap stands on: a range of persistent bytes that can grow in place. Implemented by the
+//! guest library over the host's imports, by tests over plain memory, and by native hosts over a
+//! region.
 
 use crate::error::GrowError;
 
@@ -8,8 +9,8 @@ use crate::error::GrowError;
 /// # Safety
 /// Implementations promise, for as long as the value lives:
 /// - `base()` is aligned to 16 bytes and never changes;
-/// - `[base, base + backed_bytes)` is readable memory that nobody else writes to, and writable unless
-///   `is_read_only` says otherwise;
+/// - `[base, base + backed_bytes)` is readable memory that nothing else writes to, and writable
+///   unless `is_read_only` says otherwise;
 /// - `backed_bytes` never shrinks, is a multiple of 64 KiB, and bytes that `grow` added stay.
 pub unsafe trait Backing {
     /// First byte of the range.
@@ -18,13 +19,14 @@ pub unsafe trait Backing {
     fn backed_bytes(&self) -> u64;
     /// Bytes that the range can ever have.
     fn limit_bytes(&self) -> u64;
-    /// Whether a store to the range would fault; the same for as long as the value lives. The heap on it can be read,
-    /// and everything that would change it is an error.
+    /// Whether a store to the range would fault; the same for as long as the value lives. The heap
+    /// on it can be read, and everything that would change it is an error.
     fn is_read_only(&self) -> bool {
         false
     }
-    /// Whether the range is memory that survives a reset of the machine, which loses what is in caches: then the heap
-    /// writes its lines back in an order from which it recovers. The same for as long as the value lives.
+    /// Whether the range is memory that survives a reset of the machine, which loses what is in
+    /// caches: then the heap writes its lines back in an order from which it recovers. The same for
+    /// as long as the value lives.
     fn is_ordered(&self) -> bool {
         false
     }
@@ -45,8 +47,8 @@ pub struct Fixed {
 
 impl Fixed {
     /// # Safety
-    /// As for [`Backing`] (an alignment of 8 is enough to open and check): readable, writable, unshared, for as
-    /// long as the value lives.
+    /// As for [`Backing`] (an alignment of 8 is enough to open and check): readable, writable,
+    /// unshared, for as long as the value lives.
     pub unsafe fn new(base: *mut u8, bytes: u64) -> Fixed {
         Fixed { base, bytes: bytes & !(crate::layout::CHUNK_BYTES - 1), ordered: false }
     }

@@ -1,10 +1,10 @@
-//! Verifies a heap's bytes from outside: safe code over a slice that nobody trusts, independent of the code
+//! Verifies a heap's bytes from outside: safe code over an untrusted slice, independent of the code
 //! that writes them.
 //!
-//! What it proves when it finds nothing: the superblock is whole; every chunk in use is described and no two
-//! objects overlap; no bit stands for a slot that does not exist; the log is empty and owns just its chunk;
-//! every root has a findable name and an allocated object of at least its size.
-//! What it cannot see: the content of objects, and objects that nothing refers to.
+//! What it proves when it finds nothing: the superblock is whole; every chunk in use is described
+//! and no two objects overlap; no bit stands for a slot that does not exist; the log is empty and
+//! owns just its chunk; every root has a findable name and an allocated object of at least its
+//! size. What it cannot see: the content of objects, and objects that nothing refers to.
 
 use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES};
 use crate::layout::*;
@@ -45,8 +45,9 @@ impl CheckReport {
     }
 }
 
-/// Checks the bytes of a heap in which no transaction is open (open it once before, or check a private copy
-/// that was opened). Calls `found` for every contradiction. Never panics, whatever the bytes are.
+/// Checks the bytes of a heap in which no transaction is open (open it once before, or check a
+/// private copy that was opened). Calls `found` for every contradiction. Never panics, whatever the
+/// bytes are.
 pub fn check(bytes: &[u8], found: &mut dyn FnMut(Finding)) -> CheckReport {
     check_until(bytes, u64::MAX, found)
 }
@@ -86,12 +87,14 @@ struct Checker<'a> {
     bytes: &'a [u8],
     found: &'a mut dyn FnMut(Finding),
     report: CheckReport,
-    /// Steps that looking roots up may still take: a hostile table must not make the check take for ever.
+    /// Steps that looking roots up may still take: a hostile table must not make the check take for
+    /// ever.
     probes_left: u64,
     /// With so many findings it may end.
     findings_max: u64,
-    /// Number *i* is the segment that the segment *i* times `stride` belongs to, as far as the walk over them came: a
-    /// heap has many, and only a walk tells a segment from the inside of a large object.
+    /// Number *i* is the segment that the segment *i* times `stride` belongs to, as far as the walk
+    /// over them came: a heap has many, and only a walk tells a segment from the inside of a large
+    /// object.
     waymarks: [u64; WAYMARKS],
     stride: u64,
 }
@@ -126,7 +129,8 @@ impl Checker<'_> {
             return false;
         }
         let version = self.version();
-        // A kill in the step to a newer version leaves the newer one's sum, and the older version in force.
+        // A kill in the step to a newer version leaves the newer one's sum, and the older version
+        // in force.
         let sum_holds = (version..=FORMAT_VERSION).any(|version| {
             let mut fixed = [0; (SUPER_SUM - SUPER_MAGIC) as usize];
             fixed.copy_from_slice(&self.bytes[SUPER_MAGIC as usize..SUPER_SUM as usize]);
@@ -215,8 +219,8 @@ impl Checker<'_> {
                 chunk += 1;
                 continue;
             };
-            // One that is there may still be described as absent: the region has grown, and the heap had other room
-            // since.
+            // One that is there may still be described as absent: the region has grown, and the
+            // heap had other room since.
             let absent = head.kind == Kind::Absent;
             self.expect(absent || chunk < present, descriptor, "a chunk's presence is told wrongly");
             self.report.chunks += u64::from(!absent) * u64::from(head.span);
@@ -290,7 +294,8 @@ impl Checker<'_> {
         );
     }
 
-    /// Whether the log has a record that counts. Of one that was cut off by a reset some words may be there.
+    /// Whether the log has a record that counts. Of one that was cut off by a reset some words may
+    /// be there.
     fn has_record(&self) -> bool {
         let at = LANE_OFFSET + EXTENT_RECORDS;
         let sequence = self.load(at + RECORD_SEQUENCE);

@@ -1,11 +1,13 @@
 //! Segments, chunks and runs of chunks.
 //!
 //! Invariants:
-//! - Bit i of a segment's used word is the one truth about chunk i; a descriptor means something only while
-//!   its bit is set. So a run is published by one store (after its descriptors are written, those of the
-//!   chunks inside it too: an old one there must not be mistaken for a slab's) and released by one.
-//! - An object that outgrows a segment takes whole segments: the head of its first segment carries the span,
-//!   and the words of the segments inside it belong to the object. One store of that head makes or unmakes it.
+//! - Bit i of a segment's used word is the one truth about chunk i; a descriptor means something
+//!   only while its bit is set. So a run is published by one store (after its descriptors are
+//!   written, those of the chunks inside it too: an old one there must not be mistaken for a
+//!   slab's) and released by one.
+//! - An object that outgrows a segment takes whole segments: the head of its first segment carries
+//!   the span, and the words of the segments inside it belong to the object. One store of that head
+//!   makes or unmakes it.
 //! - `SUPER_SEGMENTS` counts formatted segments; what lies past them is not part of the heap yet.
 
 use crate::backing::Backing;
@@ -38,7 +40,7 @@ impl Run {
 
 impl<B: Backing> Heap<B> {
     pub(crate) fn segments(&self) -> u64 {
-        // Never more than there are, whatever somebody stored there: so every walk ends.
+        // Never more than there are, whatever was stored there: so every walk ends.
         self.memory.load(SUPER_SEGMENTS).min(self.memory.len().div_ceil(SEGMENT_BYTES))
     }
 
@@ -50,7 +52,8 @@ impl<B: Backing> Heap<B> {
         }
     }
 
-    /// The used word of a segment. The table and what is not backed are never free, whatever is stored there.
+    /// The used word of a segment. The table and what is not backed are never free, whatever is
+    /// stored there.
     pub(crate) fn used_chunks(&self, segment: u64) -> u64 {
         let start = segment * SEGMENT_BYTES;
         let present = self.memory.len().saturating_sub(start) / CHUNK_BYTES;
@@ -65,8 +68,9 @@ impl<B: Backing> Heap<B> {
             && self.used_chunks(segment) >> ((offset / CHUNK_BYTES) % SEGMENT_CHUNKS) & 1 == 1
     }
 
-    /// Finds room for a run of `chunks` from a chunk on whose number is a multiple of `step`, growing the heap
-    /// if there is none. A run with its step fits into a segment; nothing is published yet.
+    /// Finds room for a run of `chunks` from a chunk on whose number is a multiple of `step`,
+    /// growing the heap if there is none. A run with its step fits into a segment; nothing is
+    /// published yet.
     pub(crate) fn find_run(&mut self, chunks: u64, step: u64) -> Result<Run, HeapError> {
         if let Some(run) = self.free_run(chunks, step) {
             return Ok(run);
@@ -143,7 +147,8 @@ impl<B: Backing> Heap<B> {
         })
     }
 
-    /// Formats one more segment with room for a run of `chunks`; a last segment may be shorter than others.
+    /// Formats one more segment with room for a run of `chunks`; a last segment may be shorter than
+    /// others.
     fn add_segment(&mut self, chunks: u64, step: u64) -> Result<u64, HeapError> {
         let segment = self.segments();
         let start = segment * SEGMENT_BYTES;
@@ -192,8 +197,8 @@ impl<B: Backing> Heap<B> {
         self.memory.store(start + DESC_HEAD, Head { kind: Kind::Segment, class: 0, span: 1 }.encode());
     }
 
-    /// Finds or makes `span` whole free segments in a row; returns the first and whether all are new (then they
-    /// are counted only by [`Heap::publish_spanning`]).
+    /// Finds or makes `span` whole free segments in a row; returns the first and whether all are
+    /// new (then they are counted only by [`Heap::publish_spanning`]).
     pub(crate) fn find_segments(&mut self, span: u64, wanted_bytes: u64) -> Result<(u64, bool), HeapError> {
         let segments = self.segments();
         let (mut segment, mut stretch) = (0, 0);
@@ -228,7 +233,8 @@ impl<B: Backing> Heap<B> {
         }
     }
 
-    /// Formats `more` whole segments at the end: an object that begins before them is published by one store then.
+    /// Formats `more` whole segments at the end: an object that begins before them is published by
+    /// one store then.
     pub(crate) fn add_free_segments(&mut self, more: u64, wanted_bytes: u64) -> Result<(), HeapError> {
         self.back_segments(more, wanted_bytes)?;
         let segments = self.segments();
@@ -241,7 +247,8 @@ impl<B: Backing> Heap<B> {
 
     /// Publishes an object over whole segments with one store.
     pub(crate) fn publish_spanning(&mut self, first: u64, new: bool, head: Head, bytes: u64) {
-        // From now on these segments' tables belong to the object: nothing volatile may still point there.
+        // From now on these segments' tables belong to the object: nothing volatile may still point
+        // there.
         self.rover = 0;
         self.cursors.iter_mut().for_each(Cursor::forget_elsewhere);
         let start = first * SEGMENT_BYTES;
@@ -255,8 +262,8 @@ impl<B: Backing> Heap<B> {
         }
     }
 
-    /// Turns an object over whole segments back into free segments. Restartable: the object is whole in the
-    /// metadata until the last store, though its content is not.
+    /// Turns an object over whole segments back into free segments. Restartable: the object is
+    /// whole in the metadata until the last store, though its content is not.
     pub(crate) fn release_spanning(&mut self, first: u64, span: u64) {
         for segment in first + 1..first + span {
             self.format_segment(segment, SEGMENT_CHUNKS);
@@ -268,8 +275,8 @@ impl<B: Backing> Heap<B> {
     }
 }
 
-/// First bit of the lowest stretch of `chunks` clear bits that starts at a multiple of `step`, which is a power
-/// of two below 64.
+/// First bit of the lowest stretch of `chunks` clear bits that starts at a multiple of `step`,
+/// which is a power of two below 64.
 fn free_stretch(used: u64, chunks: u64, step: u64) -> Option<u64> {
     // After the loop bit i of `free` says that bits i .. i + chunks are all clear in `used`.
     let mut free = !used;

@@ -1,9 +1,11 @@
-//! Size classes: four per doubling from 128 bytes up to 8 KiB, then what divides a chunk with little left over.
-//! Every slot is a multiple of 16 bytes and so aligned to 16. Part of the format: a slab stores its class.
+//! Size classes: four per doubling from 128 bytes up to 8 KiB, then what divides a chunk with
+//! little left over. Every slot is a multiple of 16 bytes and so aligned to 16. Part of the format:
+//! a slab stores its class.
 
 use crate::layout::{CHUNK_BYTES, SLOT_WORDS_MAX};
 
-/// Slot bytes of each class, ascending. The last ones are what divides a chunk with little left over.
+/// Slot bytes of each class, ascending. The last ones are what divides a chunk with little left
+/// over.
 pub const CLASS_BYTES: [u32; 37] = [
     16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280,
     1536, 1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 10_240, 13_104, 16_384, 21_840, 32_768,
@@ -29,8 +31,8 @@ pub const CLASS_SLOTS: [u32; CLASSES] = {
     table
 };
 
-/// ceil(2^32 / slot bytes): turns the division by the slot size into a multiplication (exact for every
-/// offset inside a chunk, see the test).
+/// ceil(2^32 / slot bytes): turns the division by the slot size into a multiplication (exact for
+/// every offset inside a chunk, see the test).
 pub const CLASS_RECIPROCAL: [u32; CLASSES] = {
     let mut table = [0; CLASSES];
     let mut class = 0;
@@ -68,9 +70,10 @@ pub const fn slot_at(class: usize, within: u64) -> u64 {
     (within * CLASS_RECIPROCAL[class] as u64) >> 32
 }
 
-/// The slot that starts at `within` bytes from the start of a slab of the class with this reciprocal, if one
-/// does: one multiplication is both the division and the test that nothing is left over (Lemire, Kaser and Kurz,
-/// "Faster Remainder by Direct Computation"). Slots past the last one are not told apart.
+/// The slot that starts at `within` bytes from the start of a slab of the class with this
+/// reciprocal, if one does: one multiplication is both the division and the test that nothing is
+/// left over (Lemire, Kaser and Kurz, "Faster Remainder by Direct Computation"). Slots past the
+/// last one are not told apart.
 #[inline]
 pub(crate) const fn slot_starting_at(reciprocal: u32, within: u64) -> Option<u64> {
     let scaled = within * reciprocal as u64;

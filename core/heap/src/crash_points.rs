@@ -1,6 +1,6 @@
-//! Test builds only: every store to a heap's metadata is numbered, and the k-th can be made the last one, as
-//! if the process had been killed right before it. The tests enumerate every k. Instead of dying there, a test can look
-//! at what other threads do at that moment.
+//! Test builds only: every store to a heap's metadata is numbered, and the k-th can be made the
+//! last one, as if the process had been killed right before it. The tests enumerate every k.
+//! Instead of dying there, a test can look at what other threads do at that moment.
 
 use core::cell::Cell;
 use std::boxed::Box;
@@ -15,7 +15,8 @@ std::thread_local! {
 #[derive(Debug)]
 pub struct Killed;
 
-/// Starts counting; the step with this number (from 0) unwinds with [`Killed`] instead of happening.
+/// Starts counting; the step with this number (from 0) unwinds with [`Killed`] instead of
+/// happening.
 pub fn arm(die_at: u64) {
     STEPS.set(0);
     DIE_AT.set(die_at);

@@ -4,8 +4,8 @@ use core::fmt;
 
 use crate::types::RootType;
 
-/// `Debug` as the message. A `main` that returns an error prints it with `Debug`, so a variant's name alone would be all
-/// that the user of an applet gets to see.
+/// `Debug` as the message. A `main` that returns an error prints it with `Debug`, so a variant's
+/// name alone would be all that the user of an applet gets to see.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! show_as_text {
@@ -160,8 +160,8 @@ pub enum HeapError {
         /// The alignment that was asked for.
         align_bytes: u64,
     },
-    /// An inner transaction was aborted, or something with several parts failed half-way, so the whole transaction was
-    /// rolled back.
+    /// An inner transaction was aborted, or something with several parts failed half-way, so the
+    /// whole transaction was rolled back.
     TransactionAborted,
     /// The operation is not possible inside (or outside) a transaction.
     TransactionState {

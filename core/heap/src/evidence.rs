@@ -1,10 +1,10 @@
-//! What still speaks for objects in a place of a damaged heap, for [`mend`](fn@crate::mend): a chunk is counted as free,
-//! and a segment as not there, only where nothing does.
+//! What still speaks for objects in a place of a damaged heap, for [`mend`](fn@crate::mend): a
+//! chunk is counted as free, and a segment as not there, only where nothing does.
 //!
 //! Invariants:
-//! - Where there is doubt, the answer is that there may be objects: what is kept in vain costs memory, what is given up
-//!   in vain costs data.
-//! - Safe code over words that nobody trusts; the work for a chunk is bounded by its size.
+//! - Where there is doubt, the answer is that there may be objects: what is kept in vain costs
+//!   memory, what is given up in vain costs data.
+//! - Safe code over untrusted words; the work for a chunk is bounded by its size.
 
 use crate::layout::*;
 
@@ -16,14 +16,16 @@ fn is_zero(words: &[u64], offset: u64, bytes: u64) -> bool {
     (offset..offset + bytes).step_by(8).all(|at| load(words, at) == 0)
 }
 
-/// Whether nothing was ever put into the chunk with this descriptor: neither its description nor its bytes say anything.
+/// Whether nothing was ever put into the chunk with this descriptor: neither its description nor
+/// its bytes say anything.
 pub(crate) fn chunk_was_never_used(words: &[u64], descriptor: u64) -> bool {
     let segment = descriptor & !(SEGMENT_BYTES - 1);
     let chunk = segment + (descriptor - segment) / DESCRIPTOR_BYTES * CHUNK_BYTES;
     is_zero(words, descriptor, DESCRIPTOR_BYTES) && is_zero(words, chunk, CHUNK_BYTES)
 }
 
-/// Whether a chunk that is counted as in use may be counted as free, because it can only be counted wrongly.
+/// Whether a chunk that is counted as in use may be counted as free, because it can only be counted
+/// wrongly.
 pub(crate) fn chunk_may_be_free(words: &[u64], descriptor: u64) -> bool {
     let segment = descriptor & !(SEGMENT_BYTES - 1);
     let chunk = (descriptor - segment) / DESCRIPTOR_BYTES;
@@ -40,14 +42,16 @@ pub(crate) fn chunk_may_be_free(words: &[u64], descriptor: u64) -> bool {
             let end = (chunk + u64::from(head.span)).min(SEGMENT_CHUNKS);
             (chunk + 1..end).any(|inside| kind_at(inside).is_some_and(|kind| kind != Kind::Inside))
         }
-        // An old description, if no slot is taken: an empty slab leaves none, and what is no slab has none.
+        // An old description, if no slot is taken: an empty slab leaves none, and what is no slab
+        // has none.
         Kind::Inside | Kind::Absent | Kind::Segment => {
             is_zero(words, descriptor + DESC_SLOTS, SLOT_WORDS_MAX * 8)
         }
     }
 }
 
-/// Whether there can be nothing in the segment at this number, nor past it: it is not described, or empty.
+/// Whether there can be nothing in the segment at this number, nor past it: it is not described, or
+/// empty.
 pub(crate) fn nothing_from_segment(words: &[u64], segment: u64) -> bool {
     let Some(start) = segment.checked_mul(SEGMENT_BYTES) else { return true };
     let used = load(words, start + DESC_USED_CHUNKS);

@@ -1,10 +1,11 @@
 //! The heap itself: opening, allocating, freeing.
 //!
 //! Invariants:
-//! - Opening a heap that is in order writes nothing, so a session that only reads leaves the region clean.
+//! - Opening a heap that is in order writes nothing, so a session that only reads leaves the region
+//!   clean.
 //! - `memory` always covers exactly what the backing has backed, or less.
-//! - An allocation inside an open transaction is logged before it happens; a free is logged and happens at
-//!   the commit.
+//! - An allocation inside an open transaction is logged before it happens; a free is logged and
+//!   happens at the commit.
 
 use core::ptr::NonNull;
 
@@ -30,8 +31,8 @@ pub struct Pointers {
 /// How to open a heap.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
-    /// The pointers that this program would keep in the heap; a heap of another kind is refused. `None` for
-    /// tools, which follow no pointer.
+    /// The pointers that this program would keep in the heap; a heap of another kind is refused.
+    /// `None` for tools, which follow no pointer.
     pub pointers: Option<Pointers>,
     /// Whether an all-zero region is formatted; otherwise it is refused as [`OpenError::Empty`].
     pub format_if_empty: bool,
@@ -44,8 +45,8 @@ pub enum Opened {
     Formatted,
     /// In order; nothing was written.
     Clean,
-    /// The last session ended inside a transaction, which has been rolled back (or, when it had committed,
-    /// completed).
+    /// The last session ended inside a transaction, which has been rolled back (or, when it had
+    /// committed, completed).
     Recovered,
 }
 
@@ -72,7 +73,8 @@ pub struct Heap<B: Backing> {
     /// Slabs from which threads allocate on their own. Volatile.
     #[cfg(feature = "std")]
     pub(crate) claimed: std::collections::BTreeSet<u64>,
-    /// For the threads: slots that a commit has freed in their slabs could be freed again. Volatile.
+    /// For the threads: slots that a commit has freed in their slabs could be freed again.
+    /// Volatile.
     #[cfg(feature = "std")]
     pub(crate) settling: Option<std::sync::Arc<core::sync::atomic::AtomicBool>>,
 }
@@ -98,12 +100,12 @@ impl Place {
 }
 
 impl<B: Backing> Heap<B> {
-    /// Opens the heap on a backing: formats an all-zero one, rolls back what a killed session left open.
-    /// Costs the same whatever the heap's size.
+    /// Opens the heap on a backing: formats an all-zero one, rolls back what a killed session left
+    /// open. Costs the same whatever the heap's size.
     ///
     /// # Errors
-    /// When the bytes are no heap, a damaged one, one of a newer format or of other pointers, or when an order is asked for
-    /// that the processor cannot keep; then nothing has been written.
+    /// When the bytes are no heap, a damaged one, one of a newer format or of other pointers, or
+    /// when an order is asked for that the processor cannot keep; then nothing has been written.
     pub fn open(mut backing: B, options: OpenOptions) -> Result<Self, OpenError> {
         if backing.backed_bytes() < HEAP_BYTES_MIN {
             let _ = backing.grow(HEAP_BYTES_MIN);
@@ -117,7 +119,8 @@ impl<B: Backing> Heap<B> {
         if ordered && holdfast_persist::instruction().is_none() {
             return Err(OpenError::NoOrder);
         }
-        // SAFETY: the contract of `Backing`: aligned, readable, writable, ours alone, for the value's life.
+        // SAFETY: the contract of `Backing`: aligned, readable, writable, ours alone, for the
+        // value's life.
         let memory = unsafe { Memory::new(backing.base(), bytes) }.with_order(ordered);
         let mut heap = Heap {
             backing,
@@ -173,23 +176,25 @@ impl<B: Backing> Heap<B> {
         self.backing
     }
 
-    /// Refuses what would store to a heap that may only be read. Cheap enough for what runs once in a while; the fast
-    /// way of an allocation passes here before it finds its first slot.
+    /// Refuses what would store to a heap that may only be read. Cheap enough for what runs once in
+    /// a while; the fast way of an allocation passes here before it finds its first slot.
     pub(crate) fn check_writable(&self) -> Result<(), HeapError> {
         if self.read_only { Err(HeapError::ReadOnly) } else { Ok(()) }
     }
 
     pub(crate) fn remap(&mut self, backed_bytes: u64) {
-        // SAFETY: the backing's contract holds for all of what it says is backed; its base never moves.
+        // SAFETY: the backing's contract holds for all of what it says is backed; its base never
+        // moves.
         let memory = unsafe { Memory::new(self.backing.base(), backed_bytes.min(HEAP_BYTES_MAX)) };
         self.memory = memory.with_order(self.memory.is_ordered());
     }
 
-    /// Allocates `bytes` (at least 1 is counted), aligned to 16. The content is whatever was there before.
-    /// In an open transaction the allocation belongs to it.
+    /// Allocates `bytes` (at least 1 is counted), aligned to 16. The content is whatever was there
+    /// before. In an open transaction the allocation belongs to it.
     ///
     /// # Errors
-    /// [`HeapError::OutOfMemory`] when there is no room and the region does not grow; [`HeapError::ReadOnly`].
+    /// [`HeapError::OutOfMemory`] when there is no room and the region does not grow;
+    /// [`HeapError::ReadOnly`].
     #[inline]
     pub fn alloc(&mut self, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         if bytes > SMALL_BYTES_MAX {
@@ -233,7 +238,8 @@ impl<B: Backing> Heap<B> {
         if self.memory.zero(offset, bytes) { Ok(pointer) } else { Err(HeapError::OutsideHeap) }
     }
 
-    /// An object of whole chunks or segments; `align_bytes` is a power of two, at most [`ALIGN_BYTES_MAX`].
+    /// An object of whole chunks or segments; `align_bytes` is a power of two, at most
+    /// [`ALIGN_BYTES_MAX`].
     #[cold]
     pub(crate) fn alloc_large(&mut self, bytes: u64, align_bytes: u64) -> Result<NonNull<u8>, HeapError> {
         if self.log.open() {
@@ -273,8 +279,8 @@ impl<B: Backing> Heap<B> {
     /// [`Heap::remove_root`]: nothing here knows that it has a name, which would lead to a free place then.
     ///
     /// # Errors
-    /// [`HeapError::NotAllocated`] when the pointer is not the start of an allocated object; nothing has
-    /// changed then. [`HeapError::ReadOnly`].
+    /// [`HeapError::NotAllocated`] when the pointer is not the start of an allocated object;
+    /// nothing has changed then. [`HeapError::ReadOnly`].
     #[inline]
     pub fn free(&mut self, pointer: NonNull<u8>) -> Result<(), HeapError> {
         if !self.log.open() && self.free_known(pointer) { Ok(()) } else { self.free_any(pointer) }
@@ -307,7 +313,8 @@ impl<B: Backing> Heap<B> {
         Ok(())
     }
 
-    /// Frees what lies at `offset`, if something does; for the log, whose records may be applied twice.
+    /// Frees what lies at `offset`, if something does; for the log, whose records may be applied
+    /// twice.
     pub(crate) fn free_if_allocated(&mut self, offset: u64) {
         match self.place(offset) {
             Some(Place::Slot(slot)) => self.release_slot(slot),

@@ -19,9 +19,9 @@ pub struct Inspection {
     pub usage: Usage,
 }
 
-/// Opens and checks a copy of a heap's bytes, which it changes as an open would. Calls `found` for every contradiction
-/// and `root` with name and size of every root: of a hostile heap one for every 8 of its bytes, with names of up to 255
-/// bytes. Who keeps them keeps a bounded number.
+/// Opens and checks a copy of a heap's bytes, which it changes as an open would. Calls `found` for
+/// every contradiction and `root` with name and size of every root: of a hostile heap one for every
+/// 8 of its bytes, with names of up to 255 bytes. Who keeps them keeps a bounded number.
 ///
 /// # Errors
 /// When the bytes are no heap that can be opened.
@@ -34,7 +34,7 @@ pub fn inspect(
     let backing = unsafe { Fixed::new(copy.as_mut_ptr().cast(), size_of_val(copy) as u64) };
     let heap = Heap::open(backing, OpenOptions::default())?;
     heap.roots().for_each(|(name, entry)| root(name, entry.bytes));
-    // SAFETY: nobody writes to the heap while the checker reads it.
+    // SAFETY: no thread writes to the heap while the checker reads it.
     let report = unsafe { heap.memory.bytes(0, heap.memory.len()) }.map(|bytes| check(bytes, found));
     Ok(Inspection {
         opened: heap.opened(),

@@ -1,8 +1,8 @@
 //! The heap's bytes: where everything lies, as constants that `docs/format.md` repeats in words.
 //!
-//! All offsets count from the start of the region's data area; all integers are little-endian; nothing
-//! stored here is an address, so any tool can open any heap anywhere. Changing a number in this file changes
-//! the format: raise [`FORMAT_VERSION`] and keep a golden image of the old one.
+//! All offsets count from the start of the region's data area; all integers are little-endian;
+//! nothing stored here is an address, so any tool can open any heap anywhere. Changing a number in
+//! this file changes the format: raise [`FORMAT_VERSION`] and keep a golden image of the old one.
 //!
 //! ```text
 //! heap     = segment 0, segment 1, ...                      4 MiB each, as many as `SUPER_SEGMENTS` says
@@ -12,8 +12,8 @@
 //! chunk    = a slab of equal slots | part of a run (large object or log) | free
 //! ```
 
-/// Format version of the heap's bytes. 2 adds types of roots and objects of whole segments that start at
-/// an alignment; a heap of version 1 stays one until it needs either.
+/// Format version of the heap's bytes. 2 adds types of roots and objects of whole segments that
+/// start at an alignment; a heap of version 1 stays one until it needs either.
 pub const FORMAT_VERSION: u32 = 2;
 
 /// The unit of slabs and runs, and the page size of WebAssembly: 64 KiB.
@@ -33,7 +33,8 @@ pub const ALIGN_BYTES_MAX: u64 = SEGMENT_BYTES / 2;
 /// Largest heap: what fits under the 16-bit tag of a root slot.
 pub const HEAP_BYTES_MAX: u64 = 1 << 47;
 
-// --- descriptor -------------------------------------------------------------------------------------
+// --- descriptor
+// -------------------------------------------------------------------------------------
 /// `u64`: kind, size class, span and a check value, see [`Head`].
 pub const DESC_HEAD: u64 = 0;
 /// Segment descriptor, `u64`: bit i set when chunk i is in use. The one truth about chunks.
@@ -48,7 +49,8 @@ pub const SLOT_WORDS_MAX: u64 = 64;
 /// Bit of the table chunk in [`DESC_USED_CHUNKS`]: always set.
 pub const TABLE_CHUNK_BIT: u64 = 1;
 
-// --- superblock, in descriptor 0 of segment 0 -------------------------------------------------------
+// --- superblock, in descriptor 0 of segment 0
+// -------------------------------------------------------
 /// `u64`: [`MAGIC`] once formatting is complete, [`MAGIC_FORMATTING`] while it is under way.
 pub const SUPER_MAGIC: u64 = 64;
 /// `u32`: [`FORMAT_VERSION`].
@@ -63,7 +65,8 @@ pub const SUPER_LANE: u64 = 88;
 pub const SUPER_SUM: u64 = 96;
 /// `u64`: number of formatted segments.
 pub const SUPER_SEGMENTS: u64 = 104;
-/// Four `u64`, changed only in transactions: offset of the root table, its slots, slots ever used, roots.
+/// Four `u64`, changed only in transactions: offset of the root table, its slots, slots ever used,
+/// roots.
 pub const SUPER_ROOTS: u64 = 128;
 
 /// First bytes of the superblock: "HFSTHEAP".
@@ -71,7 +74,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"HFSTHEAP");
 /// In place of [`MAGIC`] while formatting: a kill then means formatting again, not damage.
 pub const MAGIC_FORMATTING: u64 = u64::from_le_bytes(*b"HFSTINIT");
 
-// --- lane: the undo log of a transaction, chunk 1 of segment 0 --------------------------------------
+// --- lane: the undo log of a transaction, chunk 1 of segment 0
+// --------------------------------------
 /// `u64`: sequence number << 1 | committed.
 pub const LANE_STATE: u64 = 0;
 /// `u64`: offset of the newest extra extent, or 0.
@@ -87,7 +91,8 @@ pub const EXTENT_LENGTH: u64 = 40;
 
 /// Record: target offset `u64`.
 pub const RECORD_TARGET: u64 = 0;
-/// Record: payload bytes `u32`, then distance back to the record before it `u32` (0: first of its extent).
+/// Record: payload bytes `u32`, then distance back to the record before it `u32` (0: first of its
+/// extent).
 pub const RECORD_LENGTHS: u64 = 8;
 /// Record: sequence << 8 | kind, `u64`.
 pub const RECORD_SEQUENCE: u64 = 16;
@@ -98,7 +103,8 @@ pub const RECORD_BYTES: u64 = 32;
 /// Longer ranges are logged as several records.
 pub const RECORD_PAYLOAD_MAX: u64 = 32 << 10;
 
-// --- root entry -------------------------------------------------------------------------------------
+// --- root entry
+// -------------------------------------------------------------------------------------
 /// `u64`: offset of the root's object.
 pub const ENTRY_OBJECT: u64 = 0;
 /// `u64`: size that was asked for.
@@ -142,14 +148,14 @@ pub enum Kind {
     Inside = 6,
 }
 
-/// The first word of a descriptor, stored whole: kind, size class, span, and a check value that a flipped
-/// bit or foreign bytes do not satisfy.
+/// The first word of a descriptor, stored whole: kind, size class, span, and a check value that a
+/// flipped bit or foreign bytes do not satisfy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// What is described.
     pub kind: Kind,
-    /// Size class of a slab; of an object of whole segments that starts at more than one chunk, the binary
-    /// logarithm of where it starts; else 0.
+    /// Size class of a slab; of an object of whole segments that starts at more than one chunk, the
+    /// binary logarithm of where it starts; else 0.
     pub class: u8,
     /// Chunks of a run, segments of a segment, else 1.
     pub span: u32,
@@ -201,7 +207,8 @@ impl Head {
     }
 }
 
-/// Offset of the descriptor of the chunk that holds `offset`, in a segment that is not spanned over.
+/// Offset of the descriptor of the chunk that holds `offset`, in a segment that is not spanned
+/// over.
 pub const fn descriptor_of(offset: u64) -> u64 {
     (offset & !(SEGMENT_BYTES - 1)) + ((offset / CHUNK_BYTES) % SEGMENT_CHUNKS) * DESCRIPTOR_BYTES
 }

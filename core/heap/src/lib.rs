@@ -1,30 +1,32 @@
-//! Allocator, named roots and transactions inside a region of persistent memory: the untrusted side of
-//! Holdfast. `no_std`, no allocation of its own, the same code on the host and inside an applet.
+//! Allocator, named roots and transactions inside a region of persistent memory: the untrusted side
+//! of Holdfast. `no_std`, no allocation of its own, the same code on the host and inside an applet.
 //!
 //! A tour, bottom up:
 //! - [`layout`]: every offset and word of the format. [`classes`]: the size classes.
 //! - `memory`: checked loads and stores by offset; the only place that touches the bytes.
 //! - `chunks`: segments, chunks and runs of chunks; one 8-byte store publishes or releases each.
-//! - `slabs`: small objects; one bit of one word per object. `recent`: the short way of most of them, over what
-//!   was freed last.
-//! - `log`: the undo log of a transaction. `recovery`: what becomes of it. `order`: what memory that survives a reset
-//!   needs on top.
+//! - `slabs`: small objects; one bit of one word per object. `recent`: the short way of most of
+//!   them, over what was freed last.
+//! - `log`: the undo log of a transaction. `recovery`: what becomes of it. `order`: what memory
+//!   that survives a reset needs on top.
 //! - [`Heap`]: open, allocate, free. [`Transaction`]: several changes, all or none.
 //! - [`Owned`]: what roots hold as bytes, for safe code.
-//! - `roots`: names for objects, the paper's `nvmalloc(name, size)` and `nvread(name)` (Kannan et al.,
-//!   "NVM Heaps for Accelerating Browser-based Applications").
+//! - `roots`: names for objects, the paper's `nvmalloc(name, size)` and `nvread(name)` (Kannan et
+//!   al., "NVM Heaps for Accelerating Browser-based Applications").
 //! - `SharedHeap` (feature `std`): the heap for several threads of a host.
 //! - `survey` (feature `std`): size classes, a map of chunks, objects and leaks, for tools.
 //! - `mend` (feature `std`): mends damaged tables in a copy, for tools.
 //! - [`check`](mod@check): verifies the bytes of a heap from outside, in safe code.
 //!
-//! The invariant that all of it serves: **kill the process between any two instructions, and the next
-//! [`Heap::open`] finds a state in which every completed operation and committed transaction is there, and
-//! no part of an uncommitted one is.** What may be lost is memory, not data: an object that was allocated
-//! outside a transaction and not yet linked from anywhere stays allocated.
+//! The invariant that all of it serves: **kill the process between any two instructions, and the
+//! next [`Heap::open`] finds a state in which every completed operation and committed transaction
+//! is there, and no part of an uncommitted one is.** What may be lost is memory, not data: an
+//! object that was allocated outside a transaction and not yet linked from anywhere stays
+//! allocated.
 //!
-//! What it must not do: call the host on an allocation (except to grow), hold an address in its metadata,
-//! write on the opening of a heap that is in order, trust a loaded offset without checking it.
+//! What it must not do: call the host on an allocation (except to grow), hold an address in its
+//! metadata, write on the opening of a heap that is in order, trust a loaded offset without
+//! checking it.
 
 #![no_std]
 #![deny(unsafe_code)]

@@ -1,18 +1,20 @@
 //! The undo log of a transaction. Recovery from it is `recovery`'s work.
 //!
-//! Before a range changes, its old bytes go into the log; before an object is allocated, its place does; a
-//! free is only noted and happens at the commit. A record counts when its sequence is the lane's and its
-//! checksum holds, so the one store that raises the lane's sequence commits everything and empties the log.
-//! A transaction with frees first stores a "committed" mark, frees, and then raises the sequence.
+//! Before a range changes, its old bytes go into the log; before an object is allocated, its place
+//! does; a free is only noted and happens at the commit. A record counts when its sequence is the
+//! lane's and its checksum holds, so the one store that raises the lane's sequence commits
+//! everything and empties the log. A transaction with frees first stores a "committed" mark, frees,
+//! and then raises the sequence.
 //!
 //! Invariants:
-//! - Within an extent the valid records are a prefix; each tells the distance back to the one before it.
-//! - Extents beyond the lane's own chunk are linked newest to oldest. While one is linked or unlinked,
-//!   `LANE_PENDING` names it, so that a kill loses none.
-//! - Where order is kept (see `order`), a record is in memory before what it is about changes, and all that a transaction has
-//!   changed is before the store that commits it.
-//! - A range is not logged again as long as only ranges were since: what is undone newest first ends with the oldest record
-//!   of each byte.
+//! - Within an extent the valid records are a prefix; each tells the distance back to the one
+//!   before it.
+//! - Extents beyond the lane's own chunk are linked newest to oldest. While one is linked or
+//!   unlinked, `LANE_PENDING` names it, so that a kill loses none.
+//! - Where order is kept (see `order`), a record is in memory before what it is about changes, and
+//!   all that a transaction has changed is before the store that commits it.
+//! - A range is not logged again as long as only ranges were since: what is undone newest first
+//!   ends with the oldest record of each byte.
 
 use crate::backing::Backing;
 use crate::error::HeapError;
@@ -47,7 +49,8 @@ pub(crate) struct Log {
     back: u32,
     records: u64,
     frees: bool,
-    /// Ranges logged lately, each at a place that its start chooses; those of another epoch count no longer.
+    /// Ranges logged lately, each at a place that its start chooses; those of another epoch count
+    /// no longer.
     ranges: [LoggedRange; RANGES],
     epoch: u64,
 }
@@ -92,7 +95,8 @@ impl Log {
         self.records
     }
 
-    /// Notes that a part of the open transaction failed after it had changed something: the whole cannot commit any more.
+    /// Notes that a part of the open transaction failed after it had changed something: the whole
+    /// cannot commit any more.
     pub(crate) fn doom(&mut self) {
         self.aborted = true;
     }
@@ -127,8 +131,8 @@ impl Record {
 }
 
 impl<B: Backing> Heap<B> {
-    /// Begins a transaction, or joins the one that is open: the levels count as one, which ends with the
-    /// outermost. Nothing is stored yet.
+    /// Begins a transaction, or joins the one that is open: the levels count as one, which ends
+    /// with the outermost. Nothing is stored yet.
     ///
     /// # Errors
     /// [`HeapError::TransactionState`] after 2^32 - 1 levels; [`HeapError::ReadOnly`].
@@ -157,12 +161,12 @@ impl<B: Backing> Heap<B> {
         self.log.depth
     }
 
-    /// Ends a level; the outermost commits: everything since the first [`Heap::begin`] counts from one 8-byte
-    /// store on.
+    /// Ends a level; the outermost commits: everything since the first [`Heap::begin`] counts from
+    /// one 8-byte store on.
     ///
     /// # Errors
-    /// [`HeapError::TransactionState`] when none is open. [`HeapError::TransactionAborted`] at the outermost
-    /// level when an inner one was aborted: everything has been rolled back then.
+    /// [`HeapError::TransactionState`] when none is open. [`HeapError::TransactionAborted`] at the
+    /// outermost level when an inner one was aborted: everything has been rolled back then.
     pub fn commit(&mut self) -> Result<(), HeapError> {
         if !self.log.open() {
             return Err(HeapError::TransactionState { expected_open: true });
@@ -192,9 +196,9 @@ impl<B: Backing> Heap<B> {
         Ok(())
     }
 
-    /// Ends a level in such a way that nothing of the whole transaction remains: bytes and allocations go back
-    /// to the first [`Heap::begin`] when the outermost level ends. Until then they stay as they are, and what
-    /// the outer levels still do is rolled back, too.
+    /// Ends a level in such a way that nothing of the whole transaction remains: bytes and
+    /// allocations go back to the first [`Heap::begin`] when the outermost level ends. Until then
+    /// they stay as they are, and what the outer levels still do is rolled back, too.
     ///
     /// # Errors
     /// [`HeapError::TransactionState`] when none is open.
@@ -222,10 +226,12 @@ impl<B: Backing> Heap<B> {
         let _ = self.abort();
     }
 
-    /// Notes the bytes of a range, before the caller changes them; costs no room when it was noted a short while before.
+    /// Notes the bytes of a range, before the caller changes them; costs no room when it was noted
+    /// a short while before.
     ///
     /// # Errors
-    /// No open transaction, a range outside the heap, or no room for the log; nothing has changed then.
+    /// No open transaction, a range outside the heap, or no room for the log; nothing has changed
+    /// then.
     pub fn add_range(&mut self, pointer: *const u8, bytes: u64) -> Result<(), HeapError> {
         if !self.log.open() {
             return Err(HeapError::TransactionState { expected_open: true });
@@ -291,7 +297,7 @@ impl<B: Backing> Heap<B> {
     }
 
     fn record_sum(&self, at: u64, target: u64, lengths: u64, sequence: u64) -> u64 {
-        // SAFETY: the log belongs to this heap and nobody writes to it while the sum is taken.
+        // SAFETY: the log belongs to this heap and no thread writes to it while the sum is taken.
         let payload = unsafe { self.memory.bytes(at + RECORD_BYTES, lengths & 0xFFFF_FFFF) };
         sum_of_record(target, lengths, sequence, payload.unwrap_or(&[]))
     }
@@ -353,7 +359,8 @@ impl<B: Backing> Heap<B> {
         self.memory.len() / CHUNK_BYTES
     }
 
-    // --- reading ------------------------------------------------------------------------------------
+    // --- reading
+    // ------------------------------------------------------------------------------------
 
     /// The record at `at`, if it is valid in an extent that ends at `end`.
     pub(crate) fn record(&self, at: u64, end: u64, sequence: u64) -> Option<Record> {
@@ -378,12 +385,13 @@ impl<B: Backing> Heap<B> {
         valid.then_some(Record { at, kind, target, payload, back: lengths >> 32 })
     }
 
-    /// Calls `visit` for every valid record of every extent, newest extent first, in an extent newest record
-    /// first. Bounded by the heap's size, whatever the bytes are.
+    /// Calls `visit` for every valid record of every extent, newest extent first, in an extent
+    /// newest record first. Bounded by the heap's size, whatever the bytes are.
     pub(crate) fn for_each_record(&mut self, mut visit: impl FnMut(&mut Self, Record)) {
         let sequence = self.memory.load(LANE_OFFSET + LANE_STATE) >> 1;
         let mut extent = self.memory.load(LANE_OFFSET + LANE_EXTENT);
-        // Extents that do not overlap fit into the heap together: this ends the walk over links in a circle.
+        // Extents that do not overlap fit into the heap together: this ends the walk over links in
+        // a circle.
         let mut left = self.memory.len();
         loop {
             let run = self.run_at(extent, Kind::Log).filter(|_| extent != 0);
@@ -400,8 +408,8 @@ impl<B: Backing> Heap<B> {
             }
             while let Some(record) = newest {
                 visit(self, record);
-                // The way back must be the way forth: a record that claims another one would be visited with
-                // bytes that the walk forth has not accepted.
+                // The way back must be the way forth: a record that claims another one would be
+                // visited with bytes that the walk forth has not accepted.
                 newest = (record.back != 0)
                     .then(|| record.at.checked_sub(record.back))
                     .flatten()
@@ -416,8 +424,8 @@ impl<B: Backing> Heap<B> {
         }
     }
 
-    /// Tells the threads whether what is being freed in their slabs may be taken: not before [`Heap::finish`] has
-    /// emptied the log, because until then a recovery frees it again.
+    /// Tells the threads whether what is being freed in their slabs may be taken: not before
+    /// [`Heap::finish`] has emptied the log, because until then a recovery frees it again.
     fn set_settling(&self, settling: bool) {
         #[cfg(feature = "std")]
         if let Some(flag) = &self.settling {

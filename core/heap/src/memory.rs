@@ -1,15 +1,15 @@
 //! The one place that touches a heap's bytes: checked offsets in, plain loads and stores out.
 //!
 //! Invariants:
-//! - Every access through [`Memory`] is inside `[0, len)` of a live mapping, or it returns nothing / does
-//!   nothing: a damaged or hostile heap can make us read nonsense, never leave the heap.
-//! - Every change of metadata is one aligned 8-byte store, done in program order (the store is atomic, and
-//!   [`publish_barrier`] orders the stores around it). A process that is killed between two
-//!   instructions leaves a prefix of these stores, because a shared mapping keeps what retired.
-//! - Where order is kept (see `order`), such a store has reached memory when its function returns, except that of
-//!   [`Memory::store_cached`], whose caller writes back.
-//! - In builds with the feature `crash-points` each such store counts and can be made the last one, and a recorder hears of
-//!   all that happens to cache lines.
+//! - Every access through [`Memory`] is inside `[0, len)` of a live mapping, or it returns nothing
+//!   / does nothing: a damaged or hostile heap can make us read nonsense, never leave the heap.
+//! - Every change of metadata is one aligned 8-byte store, done in program order (the store is
+//!   atomic, and [`publish_barrier`] orders the stores around it). A process that is killed between
+//!   two instructions leaves a prefix of these stores, because a shared mapping keeps what retired.
+//! - Where order is kept (see `order`), such a store has reached memory when its function returns,
+//!   except that of [`Memory::store_cached`], whose caller writes back.
+//! - In builds with the feature `crash-points` each such store counts and can be made the last one,
+//!   and a recorder hears of all that happens to cache lines.
 
 use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
@@ -22,8 +22,9 @@ pub(crate) struct Memory {
     ordered: bool,
 }
 
-/// Keeps the compiler from moving any store across a point that recovery relies on. A process crash needs no
-/// more: what was stored stays in the shared pages. A reset of the machine needs [`Memory::write_back`] as well.
+/// Keeps the compiler from moving any store across a point that recovery relies on. A process crash
+/// needs no more: what was stored stays in the shared pages. A reset of the machine needs
+/// [`Memory::write_back`] as well.
 #[inline(always)]
 pub(crate) fn publish_barrier() {
     compiler_fence(Ordering::SeqCst);
@@ -31,8 +32,8 @@ pub(crate) fn publish_barrier() {
 
 impl Memory {
     /// # Safety
-    /// `base` must be aligned to 8 and `[base, base + len)` valid for reads and writes for as long as the
-    /// value or a copy of it is used; nobody else may write there meanwhile.
+    /// `base` must be aligned to 8 and `[base, base + len)` valid for reads and writes for as long
+    /// as the value or a copy of it is used; nothing else may write there meanwhile.
     pub(crate) unsafe fn new(base: *mut u8, len: u64) -> Memory {
         Memory { base, len, ordered: false }
     }
@@ -42,7 +43,7 @@ impl Memory {
         Memory { ordered, ..self }
     }
 
-    /// Whether order is kept. Where the processor cannot, nobody can have asked for it.
+    /// Whether order is kept. Where the processor cannot, it cannot have been asked for.
     #[inline(always)]
     pub(crate) fn is_ordered(&self) -> bool {
         cfg!(target_arch = "x86_64") && self.ordered
@@ -67,8 +68,8 @@ impl Memory {
         unsafe { holdfast_persist::write_back(self.at(offset), bytes as usize) };
     }
 
-    /// Waits until all that this thread has written back is in memory, if order is kept: what is stored later does not get
-    /// there before.
+    /// Waits until all that this thread has written back is in memory, if order is kept: what is
+    /// stored later does not get there before.
     #[inline]
     pub(crate) fn drain(&self) {
         if self.is_ordered() {
@@ -118,7 +119,8 @@ impl Memory {
         (offset < self.len).then_some(offset)
     }
 
-    /// Loads an aligned word; 0 outside the heap, which no valid structure contains where it matters.
+    /// Loads an aligned word; 0 outside the heap, which no valid structure contains where it
+    /// matters.
     #[inline]
     pub(crate) fn load(&self, offset: u64) -> u64 {
         if !self.holds(offset, 8) || !offset.is_multiple_of(8) {
@@ -128,7 +130,8 @@ impl Memory {
         unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }.load(Ordering::Relaxed)
     }
 
-    /// As [`Memory::load`], and what was done before the bits were cleared that it finds clear has happened.
+    /// As [`Memory::load`], and what was done before the bits were cleared that it finds clear has
+    /// happened.
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn load_acquire(&self, offset: u64) -> u64 {
@@ -156,7 +159,8 @@ impl Memory {
         self.persist(offset, 8);
     }
 
-    /// Clears bits of a word that other threads change, too; returns the word as it was, 0 outside the heap.
+    /// Clears bits of a word that other threads change, too; returns the word as it was, 0 outside
+    /// the heap.
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn clear_bits(&self, offset: u64, bits: u64) -> u64 {
@@ -175,8 +179,8 @@ impl Memory {
         before
     }
 
-    /// Stores an aligned word, in program order, and brings it to memory where that order must survive a reset; nothing
-    /// happens outside the heap.
+    /// Stores an aligned word, in program order, and brings it to memory where that order must
+    /// survive a reset; nothing happens outside the heap.
     #[inline]
     pub(crate) fn store(&self, offset: u64, word: u64) {
         self.store_cached(offset, word);
@@ -220,7 +224,8 @@ impl Memory {
         if !crate::crash_points::step() {
             return;
         }
-        // What a program does with an object before it frees it, and after it allocated it, stays there.
+        // What a program does with an object before it frees it, and after it allocated it, stays
+        // there.
         publish_barrier();
         // SAFETY: per the contract.
         unsafe { pointer.write_volatile(word) };
@@ -232,15 +237,17 @@ impl Memory {
     /// The bytes of a range, when it lies in the heap.
     ///
     /// # Safety
-    /// Nobody may write to the range while the slice lives.
+    /// Nothing may write to the range while the slice lives.
     #[inline]
     pub(crate) unsafe fn bytes(&self, offset: u64, bytes: u64) -> Option<&[u8]> {
-        // SAFETY: inside the heap (checked), readable by the contract of `new`, unwritten by this contract.
+        // SAFETY: inside the heap (checked), readable by the contract of `new`, unwritten by this
+        // contract.
         self.holds(offset, bytes)
             .then(|| unsafe { core::slice::from_raw_parts(self.at(offset), bytes as usize) })
     }
 
-    /// Copies inside the heap, and writes nothing back; `false` when a range is not inside or the two overlap.
+    /// Copies inside the heap, and writes nothing back; `false` when a range is not inside or the
+    /// two overlap.
     pub(crate) fn copy(&self, from: u64, to: u64, bytes: u64) -> bool {
         if !self.holds(from, bytes) || !self.holds(to, bytes) || from.abs_diff(to) < bytes {
             return false;
@@ -267,7 +274,8 @@ impl Memory {
             return true;
         }
         publish_barrier();
-        // SAFETY: inside the heap (checked); the slice is not part of it (callers pass names of their own).
+        // SAFETY: inside the heap (checked); the slice is not part of it (callers pass names of
+        // their own).
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset), bytes.len()) };
         publish_barrier();
         self.note_stored(offset, bytes.len() as u64);
@@ -275,7 +283,8 @@ impl Memory {
         true
     }
 
-    /// Zeroes a range; `false` outside the heap. Where order is kept the zeroes are on their way to memory.
+    /// Zeroes a range; `false` outside the heap. Where order is kept the zeroes are on their way to
+    /// memory.
     pub(crate) fn zero(&self, offset: u64, bytes: u64) -> bool {
         if !self.holds(offset, bytes) {
             return false;

@@ -1,15 +1,18 @@
-//! Mends the tables of a heap in a copy of its bytes, as far as nothing that is intact is lost by it.
+//! Mends the tables of a heap in a copy of its bytes, as far as nothing that is intact is lost by
+//! it.
 //!
-//! What the checker finds is mended in two ways. A single flipped bit is turned back, if among all bits of the words
-//! concerned one, and one only, makes the checker content and keeps the most in use. Whatever else has only one possible
-//! meaning is written anew: what is always the same, what can be counted, memory that was never described. Content of
-//! objects is never touched.
+//! What the checker finds is mended in two ways. A single flipped bit is turned back, if among all
+//! bits of the words concerned one, and one only, makes the checker content and keeps the most in
+//! use. Whatever else has only one possible meaning is written anew: what is always the same, what
+//! can be counted, memory that was never described. Content of objects is never touched.
 //!
 //! Invariants:
-//! - Without `accept_loss` no object and no root that the tables still tell of is given up, and nothing is guessed: what
-//!   has two possible meanings stays as it is and is reported. A chunk is freed only if nothing speaks for an object in it
-//!   (see `evidence`), however content that would make the checker.
-//! - The result counts only if the independent checker ([`check`](fn@crate::check)) finds nothing in it.
+//! - Without `accept_loss` no object and no root that the tables still tell of is given up, and
+//!   nothing is guessed: what has two possible meanings stays as it is and is reported. A chunk is
+//!   freed only if nothing speaks for an object in it (see `evidence`), however content that would
+//!   make the checker.
+//! - The result counts only if the independent checker ([`check`](fn@crate::check)) finds nothing
+//!   in it.
 //! - The work is bounded, whatever the bytes are.
 
 use std::string::{String, ToString};
@@ -43,8 +46,8 @@ const LOG_OF_NOBODY: &str = "a part of the log belongs to no transaction";
 pub struct MendReport {
     /// What was done, in order.
     pub mended: Vec<Mended>,
-    /// What is left, when it could not be mended: the first of it, when it is very much. Empty: the bytes are those of
-    /// a sound heap now.
+    /// What is left, when it could not be mended: the first of it, when it is very much. Empty: the
+    /// bytes are those of a sound heap now.
     pub left: Vec<Finding>,
 }
 
@@ -60,9 +63,9 @@ pub struct Mended {
     pub lost: Option<String>,
 }
 
-/// Mends a copy of a heap's bytes in place: rolls an open transaction back, as opening does, then mends what the
-/// checker finds. With `accept_loss` it also gives up roots and small objects that nothing can be told about any more.
-/// When something is left, the copy is no use.
+/// Mends a copy of a heap's bytes in place: rolls an open transaction back, as opening does, then
+/// mends what the checker finds. With `accept_loss` it also gives up roots and small objects that
+/// nothing can be told about any more. When something is left, the copy is no use.
 ///
 /// # Errors
 /// When the bytes are no heap that can be opened or made one.
@@ -82,7 +85,8 @@ pub fn mend(copy: &mut [u64], accept_loss: bool) -> Result<MendReport, OpenError
                 mender.note(Finding { offset, what }, "written anew: only one set of values fits", None);
                 continue;
             }
-            // Not even a transaction can be rolled back: mend what that needs, but give nothing up yet.
+            // Not even a transaction can be rolled back: mend what that needs, but give nothing up
+            // yet.
             Err(error) => match mender.findings_as_it_is() {
                 found if mender.begin.elapsed() < TIME_MAX && mender.round(&found, false) => continue,
                 _ => return Err(error),
@@ -114,7 +118,8 @@ impl Mender<'_> {
         Ok(found)
     }
 
-    /// What the checker finds without an open before. The log may belong to a transaction that is still open.
+    /// What the checker finds without an open before. The log may belong to a transaction that is
+    /// still open.
     fn findings_as_it_is(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         check(bytes_of(self.copy), &mut |finding| match finding.what {
@@ -166,8 +171,9 @@ impl Mender<'_> {
         false
     }
 
-    /// Looks for the one bit that, flipped, leaves nothing to find. Where a chunk that is not described could also be
-    /// counted as free, what keeps more in use is right: nothing is lost by that.
+    /// Looks for the one bit that, flipped, leaves nothing to find. Where a chunk that is not
+    /// described could also be counted as free, what keeps more in use is right: nothing is lost by
+    /// that.
     fn flipped_bit(&mut self, found: &[Finding]) -> bool {
         let mut words: Vec<u64> = Vec::new();
         for finding in found.iter().take(FINDINGS_SEARCHED_MAX) {
@@ -216,7 +222,8 @@ impl Mender<'_> {
         words.extend([segment + DESC_HEAD, segment + DESC_USED_CHUNKS]);
         words.extend((0..4).map(|index| SUPER_ROOTS + index * 8));
         if offset - segment < CHUNK_BYTES {
-            // In a table: the descriptor, and that of the chunk before it, which may be the head of its run.
+            // In a table: the descriptor, and that of the chunk before it, which may be the head of
+            // its run.
             let descriptor = offset & !(DESCRIPTOR_BYTES - 1);
             words.extend([descriptor + DESC_HEAD, descriptor + DESC_RUN_BYTES]);
             let head = Head::decode(self.load(descriptor + DESC_HEAD));
@@ -407,7 +414,8 @@ impl Mender<'_> {
         self.store(SUPER_ROOTS + 24, live as u64);
     }
 
-    /// Writes the fixed part of the superblock anew if only one set of values fits it; whether it did.
+    /// Writes the fixed part of the superblock anew if only one set of values fits it; whether it
+    /// did.
     fn superblock(&mut self) -> bool {
         let fixed: Vec<u64> = (SUPER_MAGIC..SUPER_SUM).step_by(8).map(|at| self.load(at)).collect();
         let sum = self.load(SUPER_SUM);
@@ -453,7 +461,8 @@ impl Mender<'_> {
         true
     }
 
-    /// Turns a flipped bit in the number of segments back, without which nothing else can be looked at.
+    /// Turns a flipped bit in the number of segments back, without which nothing else can be looked
+    /// at.
     fn segments(&mut self) -> bool {
         let was = self.load(SUPER_SEGMENTS);
         let mut right = (0..64).map(|bit| was ^ 1 << bit).filter(|word| {

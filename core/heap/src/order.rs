@@ -1,16 +1,20 @@
 //! Heaps in memory that survives a reset of the machine: what reaches memory before what.
 //!
-//! A reset loses what is in caches, and until then the processor writes lines back in any order. So an ordered heap
-//! ([`Backing::is_ordered`]) writes lines back itself, as PMDK does (Rudoff, "Persistent Memory Programming").
+//! A reset loses what is in caches, and until then the processor writes lines back in any order. So
+//! an ordered heap ([`Backing::is_ordered`]) writes lines back itself, as PMDK does (Rudoff,
+//! "Persistent Memory Programming").
 //!
 //! Invariants:
-//! - A store to metadata is in memory before the next one happens. Those of a log record count as one, and so do the bits
-//!   of slots that a transaction takes or frees: recovery gives each of them the same value whatever it finds.
-//! - So a reset leaves what a kill between two stores leaves, but for the program's own bytes. What a transaction noted
-//!   of these is undone, or is in memory before the transaction counts; so is every object that it allocated.
+//! - A store to metadata is in memory before the next one happens. Those of a log record count as
+//!   one, and so do the bits of slots that a transaction takes or frees: recovery gives each of
+//!   them the same value whatever it finds.
+//! - So a reset leaves what a kill between two stores leaves, but for the program's own bytes. What
+//!   a transaction noted of these is undone, or is in memory before the transaction counts; so is
+//!   every object that it allocated.
 //! - The order is that of one thread. What a thread hands on to another one has been drained.
 //!
-//! What it must not do: promise anything about bytes that were stored outside of transactions and not persisted.
+//! What it must not do: promise anything about bytes that were stored outside of transactions and
+//! not persisted.
 
 use crate::backing::Backing;
 use crate::chunks::Run;
@@ -20,15 +24,17 @@ use crate::layout::*;
 use crate::log::RecordKind;
 
 impl<B: Backing> Heap<B> {
-    /// Whether the heap keeps an order of stores that a reset of the machine does not destroy: then each committed
-    /// transaction, and each allocation and free outside of one, is in memory when its call returns.
+    /// Whether the heap keeps an order of stores that a reset of the machine does not destroy: then
+    /// each committed transaction, and each allocation and free outside of one, is in memory when
+    /// its call returns.
     pub fn is_ordered(&self) -> bool {
         self.memory.is_ordered()
     }
 
-    /// Brings bytes to memory that were stored without a transaction: those of an object that was allocated and filled
-    /// outside of one, before a transaction links it. Costs nothing in a heap that is not ordered, where stores are safe
-    /// from a crash of the program at once and from more by a commit only.
+    /// Brings bytes to memory that were stored without a transaction: those of an object that was
+    /// allocated and filled outside of one, before a transaction links it. Costs nothing in a heap
+    /// that is not ordered, where stores are safe from a crash of the program at once and from more
+    /// by a commit only.
     ///
     /// # Errors
     /// [`HeapError::OutsideHeap`].
@@ -54,7 +60,8 @@ impl<B: Backing> Heap<B> {
         self.memory.drain();
     }
 
-    /// The bytes that came with what was allocated at `offset`: an object, or what one that began before has grown over.
+    /// The bytes that came with what was allocated at `offset`: an object, or what one that began
+    /// before has grown over.
     fn allocated_at(&self, offset: u64) -> (u64, u64) {
         let segment = offset / SEGMENT_BYTES;
         if offset % SEGMENT_BYTES == CHUNK_BYTES {

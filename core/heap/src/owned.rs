@@ -1,15 +1,17 @@
-//! A heap that one value has to itself: what its roots hold can be read as bytes, and changed in transactions, in safe
-//! code. For data without pointers: documents, tables, whatever finds its parts by offsets of its own.
+//! A heap that one value has to itself: what its roots hold can be read as bytes, and changed in
+//! transactions, in safe code. For data without pointers: documents, tables, whatever finds its
+//! parts by offsets of its own.
 //!
 //! Invariants:
-//! - The heap came by value, or was lent by who has it alone, so no thread allocates in it beside us (a `SharedHeap` gives its
-//!   heap away only when the last handle is gone, and what it lends is refused), and by the contract of [`Backing`] nobody else
-//!   stores to it.
+//! - The heap came by value, or was lent by who has it alone, so no thread allocates in it beside
+//!   us (a `SharedHeap` gives its heap away only when the last handle is gone, and what it lends is
+//!   refused), and by the contract of [`Backing`] no other code stores to it.
 //! - A slice that is handed out borrows the value; whatever stores borrows it mutably.
-//! - Two slices at a time (a root's old bytes and the new ones) are compared first: a hostile root may claim any bytes.
+//! - Two slices at a time (a root's old bytes and the new ones) are compared first: a hostile root
+//!   may claim any bytes.
 //!
-//! What it must not do: believe the size of a root that it stores to; hand out the bytes of two objects as if a damaged heap
-//! could not let them overlap.
+//! What it must not do: believe the size of a root that it stores to; hand out the bytes of two
+//! objects as if a damaged heap could not let them overlap.
 
 use core::ptr::NonNull;
 
@@ -51,15 +53,15 @@ impl<B: Backing> Owned<B> {
         Owned { heap }
     }
 
-    /// Takes the heap for as long as it is lent. `None` while several threads allocate in it (`SharedHeap`): they store to it
-    /// without having it.
+    /// Takes the heap for as long as it is lent. `None` while several threads allocate in it
+    /// (`SharedHeap`): they store to it without having it.
     pub fn lent(heap: &mut Heap<B>) -> Option<&mut Owned<B>> {
         #[cfg(feature = "std")]
         if heap.settling.is_some() {
             return None;
         }
-        // SAFETY: an `Owned` is a `Heap` and nothing else (transparent), whose every state is one of the other's; the loan is
-        // exclusive and ends with the reference.
+        // SAFETY: an `Owned` is a `Heap` and nothing else (transparent), whose every state is one
+        // of the other's; the loan is exclusive and ends with the reference.
         Some(unsafe { &mut *core::ptr::from_mut(heap).cast() })
     }
 
@@ -81,7 +83,8 @@ impl<B: Backing> Owned<B> {
         bytes_of(&self.heap, self.heap.root(name)?)
     }
 
-    /// Runs `work` in a transaction: commits when it returns `Ok`, rolls back when it returns an error or panics.
+    /// Runs `work` in a transaction: commits when it returns `Ok`, rolls back when it returns an
+    /// error or panics.
     ///
     /// # Errors
     /// What `work` returns, or why the transaction could not begin or commit.
@@ -115,16 +118,16 @@ impl<B: Backing> Changes<'_, B> {
     /// Stores to a part of an object, and logs what was there.
     ///
     /// # Errors
-    /// [`HeapError::OutsideHeap`] when the part is not inside the object, or the object is not (or no longer) as large as its
-    /// root says; [`HeapError::OutOfMemory`] when the log has no room.
+    /// [`HeapError::OutsideHeap`] when the part is not inside the object, or the object is not (or
+    /// no longer) as large as its root says; [`HeapError::OutOfMemory`] when the log has no room.
     pub fn write(&mut self, object: Object, at: u64, bytes: &[u8]) -> Result<(), HeapError> {
         let offset = self.part(object, at, bytes.len() as u64)?;
         self.heap.add_range(self.heap.memory.at(offset), bytes.len() as u64)?;
         self.store(offset, bytes)
     }
 
-    /// As [`Changes::write`] of bytes that mean nothing before the commit, and nothing after a rollback: what was there is
-    /// not logged.
+    /// As [`Changes::write`] of bytes that mean nothing before the commit, and nothing after a
+    /// rollback: what was there is not logged.
     ///
     /// # Errors
     /// As [`Changes::write`].
@@ -146,7 +149,8 @@ impl<B: Backing> Changes<'_, B> {
         Ok(self.heap.offset_of(object.root.pointer).ok_or(HeapError::OutsideHeap)? + at)
     }
 
-    /// Makes a root of `bytes` bytes, which `fill` stores first. What it leaves is whatever was there before.
+    /// Makes a root of `bytes` bytes, which `fill` stores first. What it leaves is whatever was
+    /// there before.
     ///
     /// # Errors
     /// As [`Heap::create_root`].
@@ -167,8 +171,8 @@ impl<B: Backing> Changes<'_, B> {
         })
     }
 
-    /// Puts an object of `bytes` bytes in the place of a root's, and frees the old one at the commit. `fill` gets the old
-    /// bytes and the new ones.
+    /// Puts an object of `bytes` bytes in the place of a root's, and frees the old one at the
+    /// commit. `fill` gets the old bytes and the new ones.
     ///
     /// # Errors
     /// [`HeapError::NoSuchRoot`]; else as [`Heap::create_root`].
@@ -189,8 +193,8 @@ impl<B: Backing> Changes<'_, B> {
             if !apart || !heap.memory.holds(old_offset, old.bytes) || !heap.memory.holds(offset, bytes) {
                 return Err(HeapError::OutsideHeap);
             }
-            // SAFETY: inside the heap and apart from each other (checked); nobody else stores to the heap (see the module),
-            // and nothing here does before `fill` has returned.
+            // SAFETY: inside the heap and apart from each other (checked); no other code stores to
+            // the heap (see the module), and nothing here does before `fill` has returned.
             let (before, after) = unsafe {
                 (
                     core::slice::from_raw_parts(old.pointer.as_ptr(), old.bytes as usize),
@@ -223,8 +227,9 @@ fn new_bytes<B: Backing>(
     if !heap.memory.holds(offset, bytes) {
         return Err(HeapError::OutsideHeap);
     }
-    // SAFETY: inside the heap (checked), of which nobody else has a slice while it is borrowed mutably, and to which nobody
-    // else stores (see the module); memory of a mapping is initialised.
+    // SAFETY: inside the heap (checked), of which no other slice exists while it is borrowed
+    // mutably, and to which no thread else stores (see the module); memory of a mapping is
+    // initialised.
     Ok(unsafe { core::slice::from_raw_parts_mut(pointer.as_ptr(), bytes as usize) })
 }
 

@@ -1,10 +1,12 @@
-//! Pointer maps: which bytes of a typed value are pointers, and what they lead to. With them a heap is moved to
-//! another address: see [`relocate`](crate::relocate()).
+//! Pointer maps: which bytes of a typed value are pointers, and what they lead to. With them a heap
+//! is moved to another address: see [`relocate`](crate::relocate()).
 //!
 //! Invariants:
-//! - A map names every pointer of a value: [`typed!`](crate::typed!) makes it from the types of all fields, and a field
-//!   whose target is not known (a plain `*mut T`) makes the whole type one without a map. None is guessed.
-//! - The outline of a [`Link`] is that of a plain pointer, so a program may go over from that to links without a migration.
+//! - A map names every pointer of a value: [`typed!`](crate::typed!) makes it from the types of all
+//!   fields, and a field whose target is not known (a plain `*mut T`) makes the whole type one
+//!   without a map. None is guessed.
+//! - The outline of a [`Link`] is that of a plain pointer, so a program may go over from that to
+//!   links without a migration.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -20,8 +22,8 @@ pub enum PointerMap {
     Plain,
     /// The value is a pointer to one value of another type, or null.
     Link(fn() -> Described),
-    /// The value is a pointer to several values of another type that follow each other, or null, and behind it
-    /// (8 bytes on) their number.
+    /// The value is a pointer to several values of another type that follow each other, or null,
+    /// and behind it (8 bytes on) their number.
     Run(fn() -> Described),
     /// The value has fields: their offsets and maps.
     Fields(&'static [(usize, PointerMap)]),
@@ -34,7 +36,7 @@ pub enum PointerMap {
         /// The map of each.
         of: &'static PointerMap,
     },
-    /// Nobody knows what its pointers lead to.
+    /// It is not known what its pointers lead to.
     Unknown,
 }
 
@@ -67,7 +69,8 @@ impl Described {
     }
 }
 
-/// A pointer to one `T` in the same heap, or null, which a relocation knows how to follow and to rewrite.
+/// A pointer to one `T` in the same heap, or null, which a relocation knows how to follow and to
+/// rewrite.
 #[repr(transparent)]
 pub struct Link<T>(*mut T);
 
@@ -113,14 +116,15 @@ impl<T> fmt::Debug for Link<T> {
     }
 }
 
-// SAFETY: `repr(transparent)` over a pointer; any bytes are one, as long as nobody follows it.
+// SAFETY: `repr(transparent)` over a pointer; any bytes are one, as long as it is not followed.
 unsafe impl<T: Typed> Typed for Link<T> {
     const LAYOUT: u64 = layout_field(Self::OUTLINE, "to", T::VERSION as usize, T::OUTLINE);
     const OUTLINE: u64 = layout_start("pointer", size_of::<Self>(), align_of::<Self>());
     const POINTERS: PointerMap = PointerMap::Link(Described::of::<T>);
 }
 
-/// A pointer to several `T` in the same heap that follow each other, or null, and how many they are.
+/// A pointer to several `T` in the same heap that follow each other, or null, and how many they
+/// are.
 #[repr(C)]
 pub struct Run<T> {
     first: u64,
@@ -168,7 +172,8 @@ impl<T> fmt::Debug for Run<T> {
     }
 }
 
-// SAFETY: `repr(C)` with two words, of which any value is valid as long as nobody follows the first.
+// SAFETY: `repr(C)` with two words, of which any value is valid as long as the first is not
+// followed.
 unsafe impl<T: Typed> Typed for Run<T> {
     const LAYOUT: u64 = layout_field(Self::OUTLINE, "to", T::VERSION as usize, T::OUTLINE);
     const OUTLINE: u64 = layout_field(layout_start("run", 16, 8), "of", 0, size_of::<T>() as u64);

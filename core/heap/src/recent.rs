@@ -1,20 +1,23 @@
 //! Slots freed last, and slabs known as such: the short way of most allocations and frees.
 //!
-//! Programs mostly free in slabs that were seen before and allocate soon what they freed. So the heap keeps,
-//! per size class, the slots freed last, and for some chunks the class of the slab there.
+//! Programs mostly free in slabs that were seen before and allocate soon what they freed. So the
+//! heap keeps, per size class, the slots freed last, and for some chunks the class of the slab
+//! there.
 //!
 //! Invariants:
-//! - All of it is volatile and only a hint about slots: the bitmap decides. A recent slot that is taken
-//!   meanwhile (a transaction allocates without looking here) is passed over; freeing one twice is refused,
-//!   because its bit is clear.
-//! - A chunk is known, and its slots are recent, only while it is a slab in use of that class, inside the heap, and
-//!   no thread's own: [`Heap::forget_slab`] comes before it becomes anything else.
-//! - A slot that is neither recent nor taken belongs to a slab that [`Heap::note_room`] was told of.
+//! - All of it is volatile and only a hint about slots: the bitmap decides. A recent slot that is
+//!   taken meanwhile (a transaction allocates without looking here) is passed over; freeing one
+//!   twice is refused, because its bit is clear.
+//! - A chunk is known, and its slots are recent, only while it is a slab in use of that class,
+//!   inside the heap, and no thread's own: [`Heap::forget_slab`] comes before it becomes anything
+//!   else.
+//! - A slot that is neither recent nor taken belongs to a slab that [`Heap::note_room`] was told
+//!   of.
 //! - An allocation is still the one store that sets a bit, a free the one that clears it.
 //!
-//! What it must not do: anything in a transaction, where slots freed count as taken until the commit; give an
-//! empty slab back, which is the long way's work; anything in an ordered heap, where no slab becomes known and so no
-//! slot recent, because its stores are not written back.
+//! What it must not do: anything in a transaction, where slots freed count as taken until the
+//! commit; give an empty slab back, which is the long way's work; anything in an ordered heap,
+//! where no slab becomes known and so no slot recent, because its stores are not written back.
 
 use core::ptr::NonNull;
 
@@ -40,9 +43,11 @@ pub(crate) struct KnownSlabs {
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
 struct Known {
-    /// Offset of the chunk + class + 1, or 0: the offset is a multiple of more than there are classes.
+    /// Offset of the chunk + class + 1, or 0: the offset is a multiple of more than there are
+    /// classes.
     chunk_and_class: u64,
-    /// Of the class, see [`CLASS_RECIPROCAL`] and [`CLASS_SLOTS`]; here, so that they need not wait for it.
+    /// Of the class, see [`CLASS_RECIPROCAL`] and [`CLASS_SLOTS`]; here, so that they need not wait
+    /// for it.
     reciprocal: u32,
     slots: u32,
 }
@@ -50,7 +55,8 @@ struct Known {
 impl Known {
     const NONE: Known = Known { chunk_and_class: 0, reciprocal: 0, slots: 0 };
 
-    /// The class of the slab in `chunk`, if this is the entry of that; any multiple of a chunk may be asked for.
+    /// The class of the slab in `chunk`, if this is the entry of that; any multiple of a chunk may
+    /// be asked for.
     #[inline]
     fn class_of(self, chunk: u64) -> Option<usize> {
         let class = self.chunk_and_class.wrapping_sub(chunk).wrapping_sub(1);
@@ -67,7 +73,8 @@ impl KnownSlabs {
         (offset / CHUNK_BYTES) as usize % KNOWN
     }
 
-    /// Class and slot that start at `offset`, if it is in a known slab; any number may be asked for.
+    /// Class and slot that start at `offset`, if it is in a known slab; any number may be asked
+    /// for.
     #[inline]
     pub(crate) fn slot_at(&self, offset: u64) -> Option<(usize, u64)> {
         let known = self.entries[Self::index(offset)];
@@ -96,7 +103,8 @@ impl KnownSlabs {
 #[derive(Clone, Debug)]
 pub(crate) struct Latest {
     slot: Option<NonNull<u8>>,
-    /// The word of the bitmap, and the slot's number, whose lowest six bits are the place in the word.
+    /// The word of the bitmap, and the slot's number, whose lowest six bits are the place in the
+    /// word.
     word_at: *mut u64,
     number: u64,
 }
@@ -117,12 +125,14 @@ impl Earlier {
 }
 
 impl Cursor {
-    /// Takes the slot that was freed last, if it is still free: the allocation happens at the store.
+    /// Takes the slot that was freed last, if it is still free: the allocation happens at the
+    /// store.
     #[inline]
     pub(crate) fn take_latest(&mut self) -> Option<NonNull<u8>> {
         let slot = self.latest.slot.take()?;
         let bit = 1 << (self.latest.number % 64);
-        // SAFETY: with a slot, `word_at` is a word of the bitmap of a slab in use, inside the heap and aligned.
+        // SAFETY: with a slot, `word_at` is a word of the bitmap of a slab in use, inside the heap
+        // and aligned.
         let word = unsafe { Memory::load_word(self.latest.word_at) };
         if word & bit != 0 {
             return None;
@@ -134,8 +144,8 @@ impl Cursor {
 }
 
 impl<B: Backing> Heap<B> {
-    /// Frees the object at `pointer` if it lies in a known slab and the slab is not empty then. `false`, and
-    /// nothing done, otherwise; any pointer may be asked for.
+    /// Frees the object at `pointer` if it lies in a known slab and the slab is not empty then.
+    /// `false`, and nothing done, otherwise; any pointer may be asked for.
     #[inline]
     pub(crate) fn free_known(&mut self, pointer: NonNull<u8>) -> bool {
         // Of a pointer outside of the heap this is an offset that no known slab has.
@@ -145,8 +155,8 @@ impl<B: Backing> Heap<B> {
         let chunk = offset & !(CHUNK_BYTES - 1);
         let word_at = self.memory.at(descriptor_of(offset) + DESC_SLOTS + slot / 64 * 8).cast::<u64>();
         let bit = 1 << (slot % 64);
-        // SAFETY: a known slab lies inside the heap, and so does its descriptor; a bitmap has a word for each of
-        // the class's slots.
+        // SAFETY: a known slab lies inside the heap, and so does its descriptor; a bitmap has a
+        // word for each of the class's slots.
         let word = unsafe { Memory::load_word(word_at) };
         let left = word & !bit;
         if word & bit == 0 || (left == 0 && cursor.chunk != chunk) {

@@ -1,5 +1,5 @@
-//! Test builds only: tells a test of every store to a heap, every write-back of its lines and every drain, so that the test
-//! knows what a reset of the machine could leave in memory at that moment.
+//! Test builds only: tells a test of every store to a heap, every write-back of its lines and every
+//! drain, so that the test knows what a reset of the machine could leave in memory at that moment.
 
 use core::cell::RefCell;
 use std::boxed::Box;
@@ -32,8 +32,8 @@ std::thread_local! {
     static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
 }
 
-/// Tells `listener` of what `work` does on this thread. What the listener itself does is told to nobody, unless it has
-/// that recorded in its turn.
+/// Tells `listener` of what `work` does on this thread. What the listener itself does is not told,
+/// unless it has that recorded in its turn.
 pub fn record<R>(listener: impl FnMut(Event) + 'static, work: impl FnOnce() -> R) -> R {
     struct Before(Option<Listener>);
     impl Drop for Before {

@@ -1,9 +1,9 @@
-//! What becomes of an undo log: undone, or its frees done; at a commit or an abort, and when a heap is opened whose last
-//! session was killed.
+//! What becomes of an undo log: undone, or its frees done; at a commit or an abort, and when a heap
+//! is opened whose last session was killed.
 //!
 //! Invariant:
-//! - Recovery can be killed and run again: what is undone is struck from the log, newest first, and freeing what
-//!   is already free changes nothing.
+//! - Recovery can be killed and run again: what is undone is struck from the log, newest first, and
+//!   freeing what is already free changes nothing.
 
 use crate::backing::Backing;
 use crate::chunks::Run;
@@ -13,8 +13,8 @@ use crate::layout::*;
 use crate::log::RecordKind;
 
 impl<B: Backing> Heap<B> {
-    /// Undoes newest to oldest. What is undone no longer counts: an object that was given back may be a table
-    /// by now, and must not be overwritten when this is killed and done again.
+    /// Undoes newest to oldest. What is undone no longer counts: an object that was given back may
+    /// be a table by now, and must not be overwritten when this is killed and done again.
     pub(crate) fn roll_back(&mut self) {
         self.for_each_record(|heap, record| {
             match record.kind {
@@ -38,8 +38,8 @@ impl<B: Backing> Heap<B> {
         });
     }
 
-    /// Whether there is nothing that [`Heap::recover_log`] would have to store. A heap that may only be read is opened
-    /// only then.
+    /// Whether there is nothing that [`Heap::recover_log`] would have to store. A heap that may
+    /// only be read is opened only then.
     pub(crate) fn check_settled(&self) -> Result<(), OpenError> {
         let load = |at| self.memory.load(LANE_OFFSET + at);
         let state = load(LANE_STATE);

@@ -1,13 +1,14 @@
-//! Moving a heap to another address: every pointer in it is found by the pointer maps of its types, checked, and
-//! rewritten.
+//! Moving a heap to another address: every pointer in it is found by the pointer maps of its types,
+//! checked, and rewritten.
 //!
 //! Invariants:
-//! - All or nothing: the whole heap is looked at before the first word is changed, and what is not understood (a root
-//!   without a type, a pointer whose target is not known, an object that no typed pointer reaches) is an error.
+//! - All or nothing: the whole heap is looked at before the first word is changed, and what is not
+//!   understood (a root without a type, a pointer whose target is not known, an object that no
+//!   typed pointer reaches) is an error.
 //! - Only words that a map calls pointers change, and the superblock's note of the base.
 //!
-//! What it must not do: guess. A number that looks like a pointer is none unless a map says so. And it does not make
-//! the change count: the caller has the heap in private pages, and publishes them.
+//! What it must not do: guess. A number that looks like a pointer is none unless a map says so. And
+//! it does not make the change count: the caller has the heap in private pages, and publishes them.
 
 use core::fmt;
 use std::collections::BTreeSet;
@@ -57,7 +58,8 @@ pub enum RelocationError {
         /// Its type.
         root_type: RootType,
     },
-    /// A root has a type that several of the described types share, and these differ in where their pointers lead.
+    /// A root has a type that several of the described types share, and these differ in where their
+    /// pointers lead.
     AmbiguousType {
         /// Its name.
         name: String,
@@ -133,11 +135,12 @@ impl fmt::Display for RelocationError {
 
 impl core::error::Error for RelocationError {}
 
-/// Rewrites the heap for a program that has its first byte at `to`. `types` are the types of its roots; what these
-/// lead to describes itself.
+/// Rewrites the heap for a program that has its first byte at `to`. `types` are the types of its
+/// roots; what these lead to describes itself.
 ///
-/// The change takes many stores and is not crash-safe by itself: the backing must be a private copy that is published
-/// whole, or thrown away. No pointer into the heap may be in use, and no transaction open.
+/// The change takes many stores and is not crash-safe by itself: the backing must be a private copy
+/// that is published whole, or thrown away. No pointer into the heap may be in use, and no
+/// transaction open.
 ///
 /// # Errors
 /// [`RelocationError`]; nothing has changed then.
@@ -147,7 +150,8 @@ pub fn relocate<B: Backing>(
     to: u64,
 ) -> Result<Relocated, RelocationError> {
     let from = heap.pointers().base;
-    // SAFETY: the heap is borrowed for as long as the bytes are read, and the caller has no pointer into it in use.
+    // SAFETY: the heap is borrowed for as long as the bytes are read, and the caller has no pointer
+    // into it in use.
     let bytes = unsafe { heap.memory.bytes(0, heap.memory.len()) };
     let (places, objects) = Plan::make(bytes.unwrap_or_default(), types)?;
     for place in &places {
@@ -158,9 +162,11 @@ pub fn relocate<B: Backing>(
     Ok(Relocated { objects, pointers: places.len() as u64 })
 }
 
-/// Tells maps apart: kind, where it lies, and two numbers. One type may have several, two different maps never share one.
+/// Tells maps apart: kind, where it lies, and two numbers. One type may have several, two different
+/// maps never share one.
 type Identity = (u8, usize, usize, usize);
-/// A value to be looked at: where, and its map. The same place may be two values, an object and its first field.
+/// A value to be looked at: where, and its map. The same place may be two values, an object and its
+/// first field.
 type Value = (u64, Identity);
 
 fn identity(map: &PointerMap) -> Identity {
@@ -174,8 +180,9 @@ fn identity(map: &PointerMap) -> Identity {
     }
 }
 
-/// Whether two types have pointers at the same places that lead to types of which the same is true. `compared` are the
-/// pairs of targets that are compared already: types may point to each other in a circle.
+/// Whether two types have pointers at the same places that lead to types of which the same is true.
+/// `compared` are the pairs of targets that are compared already: types may point to each other in
+/// a circle.
 fn alike(one: &Described, other: &Described, compared: &mut BTreeSet<(usize, usize)>) -> bool {
     one.bytes == other.bytes
         && one.align_bytes == other.align_bytes
@@ -263,7 +270,8 @@ impl<'a> Plan<'a> {
         let object = self.survey.object_at(offset).ok_or(bad.clone())?;
         let room = object.offset + object.bytes - offset;
         let fits = length.checked_mul(described.bytes).is_some_and(|bytes| bytes <= room);
-        // Where objects start at least as aligned as any value is, offsets are aligned as addresses are.
+        // Where objects start at least as aligned as any value is, offsets are aligned as addresses
+        // are.
         if !fits || !offset.is_multiple_of(described.align_bytes.max(1)) {
             return Err(bad);
         }

@@ -1,13 +1,14 @@
 //! Changing the size of an object.
 //!
 //! Invariants:
-//! - Each resize is a transaction of its own, or part of the open one: after a kill the object has its old place
-//!   and size, or the new one; never are both allocated, or neither.
-//! - A run that grows first allocates the chunks behind it as a run of their own, then the head of the first
-//!   spans both; one that shrinks splits the chunks off as a run of their own, which the commit frees. So the
-//!   log needs no records beyond those of ranges, allocations and frees.
-//! - An object of whole segments does the same with segments. What becomes a table, or was one and becomes content, is in
-//!   the log: a rollback first makes the object as long as it was, then that part what it was.
+//! - Each resize is a transaction of its own, or part of the open one: after a kill the object has
+//!   its old place and size, or the new one; never are both allocated, or neither.
+//! - A run that grows first allocates the chunks behind it as a run of their own, then the head of
+//!   the first spans both; one that shrinks splits the chunks off as a run of their own, which the
+//!   commit frees. So the log needs no records beyond those of ranges, allocations and frees.
+//! - An object of whole segments does the same with segments. What becomes a table, or was one and
+//!   becomes content, is in the log: a rollback first makes the object as long as it was, then that
+//!   part what it was.
 //!
 //! What it must not do: log the word of used chunks, whose other bits belong to others.
 
@@ -25,20 +26,21 @@ use crate::slabs::Cursor;
 const RECORDS_BYTES: u64 = RECORD_BYTES + 4 * (RECORD_BYTES + 8);
 /// The words of a descriptor that say what is there: head, used chunks, bytes.
 const DESC_WORDS_BYTES: u64 = 24;
-/// Log records of an object of whole segments that changes its length: an allocation or a free, the words of two
-/// descriptors, and two words. The table of a single segment comes on top.
+/// Log records of an object of whole segments that changes its length: an allocation or a free, the
+/// words of two descriptors, and two words. The table of a single segment comes on top.
 const SEGMENT_RECORDS_BYTES: u64 = RECORD_BYTES + 4 * (RECORD_BYTES + DESC_WORDS_BYTES);
 
 impl<B: Backing> Heap<B> {
-    /// Gives the object at `pointer` room for `bytes`; returns where it lies then. In place, if the slot has room or
-    /// the chunks or segments behind it are free; else in a new place (aligned to 16, whatever it was before), with the
-    /// content copied and the old place freed. The content of what is new is whatever was there before.
+    /// Gives the object at `pointer` room for `bytes`; returns where it lies then. In place, if the
+    /// slot has room or the chunks or segments behind it are free; else in a new place (aligned to
+    /// 16, whatever it was before), with the content copied and the old place freed. The content of
+    /// what is new is whatever was there before.
     ///
-    /// In an open transaction all of it belongs to that: a rollback or a kill leaves the object in its old place,
-    /// with its old size (its content as far as [`Heap::add_range`] was told), and the old place is not given
-    /// to others before the commit. Outside of one, a kill leaves the object at the old place or at the new
-    /// one. The links to it are the caller's own: if one is kept in the heap, resize and change it in one
-    /// transaction.
+    /// In an open transaction all of it belongs to that: a rollback or a kill leaves the object in
+    /// its old place, with its old size (its content as far as [`Heap::add_range`] was told), and
+    /// the old place is not given to others before the commit. Outside of one, a kill leaves the
+    /// object at the old place or at the new one. The links to it are the caller's own: if one is
+    /// kept in the heap, resize and change it in one transaction.
     ///
     /// The object of a root must not be moved like this: its name would lead to the old place.
     ///
@@ -162,8 +164,8 @@ impl<B: Backing> Heap<B> {
         self.store_logged(run.descriptor() + DESC_HEAD, head.encode())
     }
 
-    /// Makes an object of whole segments as long as `bytes` need, where it is; `false` when there is no room for that, or
-    /// when one segment would do.
+    /// Makes an object of whole segments as long as `bytes` need, where it is; `false` when there
+    /// is no room for that, or when one segment would do.
     fn resize_spanning(&mut self, first: u64, span: u64, start: u64, bytes: u64) -> Result<bool, HeapError> {
         let wanted = start.saturating_add(bytes).div_ceil(SEGMENT_BYTES);
         let head = Head::decode(self.memory.load(first * SEGMENT_BYTES + DESC_HEAD));
@@ -202,7 +204,8 @@ impl<B: Backing> Heap<B> {
             && (behind == count || self.add_free_segments(count - behind, wanted_bytes).is_ok())
     }
 
-    /// Makes the last segments of an object an object of their own: in the log, what of their content becomes a table.
+    /// Makes the last segments of an object an object of their own: in the log, what of their
+    /// content becomes a table.
     fn split_segments(&mut self, first: u64, count: u64) -> Result<(), HeapError> {
         let table = first * SEGMENT_BYTES;
         // Of a single segment, all of its descriptors mean something.
@@ -213,7 +216,8 @@ impl<B: Backing> Heap<B> {
         Ok(())
     }
 
-    /// Makes free segments an object: its beginning is in the log, and so is its table, which becomes content.
+    /// Makes free segments an object: its beginning is in the log, and so is its table, which
+    /// becomes content.
     fn join_segments(&mut self, first: u64, count: u64) -> Result<(), HeapError> {
         // Their tables will mean nothing: nothing volatile may still point there.
         self.rover = 0;
@@ -226,8 +230,8 @@ impl<B: Backing> Heap<B> {
         self.add_range(self.memory.at(table + DESCRIPTOR_BYTES), DESC_WORDS_BYTES)
     }
 
-    /// Writes the tables of an object of `count` segments but for the head of the first. One segment is a run of all its
-    /// chunks.
+    /// Writes the tables of an object of `count` segments but for the head of the first. One
+    /// segment is a run of all its chunks.
     fn describe_segments(&self, first: u64, count: u64) {
         let table = first * SEGMENT_BYTES;
         self.memory.store(table + DESC_RUN_BYTES, count * SEGMENT_BYTES - CHUNK_BYTES);

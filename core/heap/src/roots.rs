@@ -1,9 +1,9 @@
-//! Named roots: how a program finds its data again. An open-addressed table of entry offsets, each with 16
-//! bits of the name's hash, in objects of the heap itself; changed only in transactions.
+//! Named roots: how a program finds its data again. An open-addressed table of entry offsets, each
+//! with 16 bits of the name's hash, in objects of the heap itself; changed only in transactions.
 //!
-//! The names follow Kannan et al. ("NVM Heaps for Accelerating Browser-based Applications", section 2):
-//! `nvmalloc(name, size)` is [`Heap::create_root`], `nvread(name)` is [`Heap::root`], an anonymous child is
-//! [`Heap::alloc`].
+//! The names follow Kannan et al. ("NVM Heaps for Accelerating Browser-based Applications", section
+//! 2): `nvmalloc(name, size)` is [`Heap::create_root`], `nvread(name)` is [`Heap::root`], an
+//! anonymous child is [`Heap::alloc`].
 
 use core::ptr::NonNull;
 
@@ -17,8 +17,8 @@ use xxhash_rust::xxh3::xxh3_64;
 const OFFSET_BITS: u32 = 48;
 pub(crate) const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 
-/// Steps that finding places in a new table may take on average. An honest one takes a few; one whose entries all claim
-/// the same hash would take for ever.
+/// Steps that finding places in a new table may take on average. An honest one takes a few; one
+/// whose entries all claim the same hash would take for ever.
 const PROBES_PER_SLOT_MAX: u64 = 64;
 
 /// A root: an object that has a name.
@@ -90,12 +90,12 @@ impl<B: Backing> Heap<B> {
         Some(Root { pointer: NonNull::new(self.memory.at(offset))?, bytes })
     }
 
-    /// Makes a named object of zeroes: the paper's `nvmalloc(name, size)`. Object and name appear together
-    /// or not at all; inside an open transaction, with it.
+    /// Makes a named object of zeroes: the paper's `nvmalloc(name, size)`. Object and name appear
+    /// together or not at all; inside an open transaction, with it.
     ///
     /// # Errors
-    /// [`HeapError::NameTaken`], [`HeapError::BadName`], [`HeapError::OutOfMemory`]; nothing has changed then,
-    /// or, inside an open transaction, that can only be rolled back any more.
+    /// [`HeapError::NameTaken`], [`HeapError::BadName`], [`HeapError::OutOfMemory`]; nothing has
+    /// changed then, or, inside an open transaction, that can only be rolled back any more.
     pub fn create_root(&mut self, name: &str, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         self.create(name, bytes, 1, None)
     }
@@ -157,8 +157,8 @@ impl<B: Backing> Heap<B> {
         Ok(at)
     }
 
-    /// Removes a root and frees its object (not what the object points to), also a root whose object was freed by
-    /// mistake.
+    /// Removes a root and frees its object (not what the object points to), also a root whose
+    /// object was freed by mistake.
     ///
     /// # Errors
     /// [`HeapError::NoSuchRoot`].
@@ -173,14 +173,14 @@ impl<B: Backing> Heap<B> {
         })
     }
 
-    /// All roots, in no particular order: no more than the table has slots, with names of no more than 255 bytes,
-    /// whatever the heap's bytes are.
+    /// All roots, in no particular order: no more than the table has slots, with names of no more
+    /// than 255 bytes, whatever the heap's bytes are.
     pub fn roots(&self) -> Roots<'_, B> {
         Roots { heap: self, table: self.table(), next: 0 }
     }
 
-    /// In the open transaction, or in one of its own. What fails after its first record leaves the open one to be rolled
-    /// back: its caller cannot undo half of it.
+    /// In the open transaction, or in one of its own. What fails after its first record leaves the
+    /// open one to be rolled back: its caller cannot undo half of it.
     pub(crate) fn all_or_nothing<R>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<R, HeapError>,
@@ -196,7 +196,8 @@ impl<B: Backing> Heap<B> {
         result
     }
 
-    /// Frees an object whose place may have been freed before: the name that leads to it goes nevertheless.
+    /// Frees an object whose place may have been freed before: the name that leads to it goes
+    /// nevertheless.
     fn free_if_there(&mut self, object: NonNull<u8>) -> Result<(), HeapError> {
         match self.free(object) {
             Err(HeapError::NotAllocated) => Ok(()),
@@ -293,7 +294,8 @@ impl<'heap, B: Backing> Roots<'heap, B> {
             }
             let entry = word & OFFSET_MASK;
             let length = heap.memory.load(entry + ENTRY_NAME_LENGTH) & !ENTRY_TYPED;
-            // Whatever somebody stored there: no root has such a name, and who copies it must not run out of memory.
+            // Whatever was stored there: no root has such a name, and who copies it must not run
+            // out of memory.
             if !(1..=ROOT_NAME_BYTES_MAX as u64).contains(&length) {
                 continue;
             }

@@ -1,21 +1,23 @@
 //! One heap for several threads of a host: [`SharedHeap`], and a [`Handle`] for each thread.
 //!
-//! A handle claims one slab for each size class that it uses. In its own slabs it allocates and frees without
-//! a lock, with one atomic operation on a word of the slab's bitmap; everything else goes through the one
-//! lock of the heap: other slabs, large objects, roots, transactions (one at a time, because the format has one
-//! lane).
+//! A handle claims one slab for each size class that it uses. In its own slabs it allocates and
+//! frees without a lock, with one atomic operation on a word of the slab's bitmap; everything else
+//! goes through the one lock of the heap: other slabs, large objects, roots, transactions (one at a
+//! time, because the format has one lane).
 //!
 //! Invariants:
-//! - Claims are volatile. On media a claimed slab is one like any other, and a slot that was not handed out is
-//!   free: one bit per object stays the one truth, so a kill of all threads at any instruction leaves every
-//!   object allocated or not, and nothing has to be rebuilt at the next open.
-//! - Only the owner of a claimed slab sets bits in it, so what it once saw free is free until it takes it. Others
-//!   clear bits there while they hold the lock. All of these are atomic read-modify-writes: `Release` when
-//!   a bit is cleared, `Acquire` when free bits are looked for, so that what the old owner of an object did
-//!   with it happens before what the new one does.
-//! - What a commit frees in a claimed slab is not taken before the commit has emptied its log: a recovery would free it
-//!   again. Meanwhile `settling` is set; it is looked at after a word of a bitmap, and bits of that word that this
-//!   handle has not cleared itself count only if it was clear.
+//! - Claims are volatile. On media a claimed slab is one like any other, and a slot that was not
+//!   handed out is free: one bit per object stays the one truth, so a kill of all threads at any
+//!   instruction leaves every object allocated or not, and nothing has to be rebuilt at the next
+//!   open.
+//! - Only the owner of a claimed slab sets bits in it, so what it once saw free is free until it
+//!   takes it. Others clear bits there while they hold the lock. All of these are atomic
+//!   read-modify-writes: `Release` when a bit is cleared, `Acquire` when free bits are looked for,
+//!   so that what the old owner of an object did with it happens before what the new one does.
+//! - What a commit frees in a claimed slab is not taken before the commit has emptied its log: a
+//!   recovery would free it again. Meanwhile `settling` is set; it is looked at after a word of a
+//!   bitmap, and bits of that word that this handle has not cleared itself count only if it was
+//!   clear.
 //! - While it is claimed, no slab is entered, released or remembered by the heap behind the lock.
 //!
 //! What it must not do: touch anything but bitmap words of its own slabs without the lock.
@@ -46,14 +48,15 @@ pub struct Handle<B: Backing> {
     /// Covers what was backed when the handle last claimed a slab; its own slabs lie inside.
     memory: Memory,
     slabs: [Claimed; CLASSES],
-    /// The same slabs by chunk, as far as there is a place for each; the heap frees in the others for us.
+    /// The same slabs by chunk, as far as there is a place for each; the heap frees in the others
+    /// for us.
     own: KnownSlabs,
     /// Set by the heap while slots that a commit has freed could be freed again.
     settling: Arc<AtomicBool>,
 }
 
-// SAFETY: the pointer in `memory` leads into the backing, which lives as long as `heap` and may be used from
-// any thread; the handle itself is used by one at a time.
+// SAFETY: the pointer in `memory` leads into the backing, which lives as long as `heap` and may be
+// used from any thread; the handle itself is used by one at a time.
 unsafe impl<B: Backing + Send> Send for Handle<B> {}
 
 /// The slab of a class that a handle has claimed.
@@ -67,7 +70,8 @@ struct Claimed {
 }
 
 fn lock<B: Backing>(heap: &Mutex<Heap<B>>) -> MutexGuard<'_, Heap<B>> {
-    // A panic under the lock leaves a heap in order: an open transaction is rolled back when it unwinds.
+    // A panic under the lock leaves a heap in order: an open transaction is rolled back when it
+    // unwinds.
     heap.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -75,8 +79,9 @@ impl<B: Backing + Send> SharedHeap<B> {
     /// Shares a heap. A transaction that is open is rolled back.
     ///
     /// # Safety
-    /// No closure that gets the heap from a handle puts another heap in its place (`core::mem::swap` and the
-    /// like): the handles rely on the bytes that they know for as long as there is one.
+    /// No closure that gets the heap from a handle puts another heap in its place
+    /// (`core::mem::swap` and the like): the handles rely on the bytes that they know for as long
+    /// as there is one.
     pub unsafe fn new(mut heap: Heap<B>) -> SharedHeap<B> {
         heap.abort_all();
         let settling = Arc::new(AtomicBool::new(false));
@@ -141,7 +146,7 @@ impl<B: Backing + Send> Handle<B> {
     /// As [`Heap::alloc`].
     pub fn alloc_zeroed(&mut self, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         let pointer = self.alloc(bytes)?;
-        // SAFETY: just allocated with that many bytes, and nobody else knows it.
+        // SAFETY: just allocated with that many bytes, and no other code knows it.
         unsafe { pointer.as_ptr().write_bytes(0, bytes as usize) };
         Ok(pointer)
     }
@@ -161,7 +166,8 @@ impl<B: Backing + Send> Handle<B> {
         if before & bit == 0 {
             return Err(HeapError::NotAllocated);
         }
-        // What was freed last is taken first; what is free in the word before is found again by a look at it.
+        // What was freed last is taken first; what is free in the word before is found again by a
+        // look at it.
         let free = match self.settling.load(Ordering::Acquire) {
             false => !(before & !bit) & slot_mask(class, word),
             true if slab.word == word => slab.free | bit,
@@ -193,8 +199,9 @@ impl<B: Backing + Send> Handle<B> {
         lock(&self.heap).usable_bytes(pointer)
     }
 
-    /// As [`Heap::transaction`]. Other threads' transactions wait; allocating and freeing in their own slabs
-    /// does not. Inside, `work` uses what it is given and no other handle, which would wait for ever.
+    /// As [`Heap::transaction`]. Other threads' transactions wait; allocating and freeing in their
+    /// own slabs does not. Inside, `work` uses what it is given and no other handle, which would
+    /// wait for ever.
     ///
     /// # Errors
     /// As [`Heap::transaction`].
@@ -205,8 +212,8 @@ impl<B: Backing + Send> Handle<B> {
         lock(&self.heap).transaction(work)
     }
 
-    /// Lets `work` use the heap alone: roots, usage, aligned objects. A transaction that it leaves open is
-    /// rolled back. Inside, `work` uses no other handle, which would wait for ever.
+    /// Lets `work` use the heap alone: roots, usage, aligned objects. A transaction that it leaves
+    /// open is rolled back. Inside, `work` uses no other handle, which would wait for ever.
     pub fn with_heap<R>(&mut self, work: impl FnOnce(&mut Heap<B>) -> R) -> R {
         let mut heap = lock(&self.heap);
         // Also when `work` panics.
@@ -246,7 +253,8 @@ impl<B: Backing + Send> Handle<B> {
 }
 
 impl Claimed {
-    /// Finds slots of a claimed slab that look free: what a commit is about to free may be among them.
+    /// Finds slots of a claimed slab that look free: what a commit is about to free may be among
+    /// them.
     fn find_free(&mut self, memory: &Memory, class: usize) -> bool {
         if self.chunk == 0 {
             return false;

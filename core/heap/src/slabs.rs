@@ -1,12 +1,13 @@
 //! Small objects: slabs of equal slots, one bit of one word per object.
 //!
 //! Invariants:
-//! - The bitmap in the slab's descriptor is the one truth; setting or clearing one bit of it is the whole of
-//!   an allocation or a free.
-//! - Everything else here ([`Cursor`]) is volatile and made anew at each open, lazily, by looking at the
-//!   descriptors. It holds no copy of the bitmap: which slots of its word are free is asked at each allocation.
-//! - A slab with a free slot is found again: it is the current one, or behind `scanned_to` it is remembered or
-//!   missed, or all its free slots are recent (see `recent`).
+//! - The bitmap in the slab's descriptor is the one truth; setting or clearing one bit of it is the
+//!   whole of an allocation or a free.
+//! - Everything else here ([`Cursor`]) is volatile and made anew at each open, lazily, by looking
+//!   at the descriptors. It holds no copy of the bitmap: which slots of its word are free is asked
+//!   at each allocation.
+//! - A slab with a free slot is found again: it is the current one, or behind `scanned_to` it is
+//!   remembered or missed, or all its free slots are recent (see `recent`).
 
 use crate::backing::Backing;
 use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_at};
@@ -19,18 +20,21 @@ use crate::recent::{Earlier, Latest};
 /// How many partly filled slabs a class remembers; others are found again by scanning.
 const REMEMBERED: usize = 8;
 
-/// Where a class allocates next. Volatile; what each allocation and free looks at comes first, in one cache line.
+/// Where a class allocates next. Volatile; what each allocation and free looks at comes first, in
+/// one cache line.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Cursor {
     pub(crate) latest: Latest,
     /// Offset of the current slab, or 0.
     pub(crate) chunk: u64,
-    /// The current word of the bitmap, the bits of it that stand for slots, and the address of its first slot.
+    /// The current word of the bitmap, the bits of it that stand for slots, and the address of its
+    /// first slot.
     word_at: *mut u64,
     mask: u64,
     slots_at: *mut u8,
-    /// No word of the current slab before this one has a free slot that is not among the recent ones.
+    /// No word of the current slab before this one has a free slot that is not among the recent
+    /// ones.
     lowest: u64,
     pub(crate) earlier: Earlier,
     partial: [u64; REMEMBERED],
@@ -62,8 +66,8 @@ pub(crate) fn cursors() -> [Cursor; CLASSES] {
 }
 
 impl Cursor {
-    /// Forgets every slab but those with objects or recent slots (they are in use, so their segments stay what
-    /// they are).
+    /// Forgets every slab but those with objects or recent slots (they are in use, so their
+    /// segments stay what they are).
     pub(crate) fn forget_elsewhere(&mut self) {
         self.partial_len = 0;
         self.scanned_to = 0;
@@ -76,7 +80,8 @@ impl Cursor {
         if self.chunk == 0 {
             return 0;
         }
-        // SAFETY: with a current slab, `word_at` is a word of its bitmap, inside the heap and aligned (`enter`).
+        // SAFETY: with a current slab, `word_at` is a word of its bitmap, inside the heap and
+        // aligned (`enter`).
         !unsafe { Memory::load_word(self.word_at) } & self.mask
     }
 }
@@ -129,12 +134,13 @@ impl<B: Backing> Heap<B> {
     /// Takes the slot that was picked: the allocation happens at this store.
     #[inline]
     pub(crate) fn take_slot(&mut self, slot: Slot) {
-        // SAFETY: `word_at` is a word of the bitmap of a slab in use, inside the heap and aligned; cursors
-        // point to nothing else (see `enter`).
+        // SAFETY: `word_at` is a word of the bitmap of a slab in use, inside the heap and aligned;
+        // cursors point to nothing else (see `enter`).
         unsafe { Memory::store_word(slot.word_at, Memory::load_word(slot.word_at) | slot.bit) };
     }
 
-    /// Brings a taken slot's bit to memory: at once, or in a transaction, whose log has it, by the commit.
+    /// Brings a taken slot's bit to memory: at once, or in a transaction, whose log has it, by the
+    /// commit.
     pub(crate) fn write_back_slot(&self, slot: Slot) {
         if let Some(offset) = self.memory.offset_of(slot.word_at.cast()) {
             self.memory.write_back(offset, 8);
@@ -144,8 +150,8 @@ impl<B: Backing> Heap<B> {
         }
     }
 
-    /// Moves the class's cursor to a word with a free slot: in its slab, in a remembered one, in one found by
-    /// scanning, in a new one.
+    /// Moves the class's cursor to a word with a free slot: in its slab, in a remembered one, in
+    /// one found by scanning, in a new one.
     #[cold]
     fn refill(&mut self, class: usize) -> Result<(), HeapError> {
         self.check_writable()?;
@@ -249,8 +255,8 @@ impl<B: Backing> Heap<B> {
         (starts && self.memory.load(place.word_offset()) & place.bit != 0).then_some(place)
     }
 
-    /// Makes the slab of an allocated slot known, so that its frees take the short way; `false` if it is a thread's, or if
-    /// the short way is not taken, because it writes nothing back.
+    /// Makes the slab of an allocated slot known, so that its frees take the short way; `false` if
+    /// it is a thread's, or if the short way is not taken, because it writes nothing back.
     pub(crate) fn make_known(&mut self, place: SlotPlace) -> bool {
         let ours = !self.is_claimed(place.chunk) && !self.memory.is_ordered();
         if ours {
@@ -259,7 +265,8 @@ impl<B: Backing> Heap<B> {
         ours
     }
 
-    /// Gives the slot back: the free happens at the first store. Where order is kept the caller drains.
+    /// Gives the slot back: the free happens at the first store. Where order is kept the caller
+    /// drains.
     pub(crate) fn release_slot(&mut self, place: SlotPlace) {
         let SlotPlace { class, chunk, word, bit } = place;
         #[cfg(feature = "std")]
@@ -277,7 +284,7 @@ impl<B: Backing> Heap<B> {
         self.note_room(class, chunk, word);
     }
 
-    /// Gives an empty slab back that nobody allocates from.
+    /// Gives an empty slab back from which nothing is allocated.
     fn release_slab(&mut self, class: usize, chunk: u64) {
         // Before the chunk is something else.
         self.forget_slab(class, chunk);

@@ -2,8 +2,9 @@
 //!
 //! Invariants:
 //! - The magic number is the last store of formatting: a kill before means formatting again.
-//! - A heap of an older version is read as it is, and stays of that version until something is stored that the
-//!   older version cannot express. The step is two stores, and a kill between them leaves the older version.
+//! - A heap of an older version is read as it is, and stays of that version until something is
+//!   stored that the older version cannot express. The step is two stores, and a kill between them
+//!   leaves the older version.
 
 use crate::backing::Backing;
 use crate::chunks::Run;
@@ -52,7 +53,8 @@ impl<B: Backing> Heap<B> {
             return Err(OpenError::NewerFormat { version });
         }
         let sum = memory.load(SUPER_SUM);
-        // The step to a newer version stores the sum first: a kill in between leaves the older version.
+        // The step to a newer version stores the sum first: a kill in between leaves the older
+        // version.
         if version == 0 || !(version..=FORMAT_VERSION).any(|version| sum == superblock_sum(memory, version)) {
             return Err(OpenError::Damaged {
                 offset: SUPER_SUM,
@@ -94,7 +96,8 @@ impl<B: Backing> Heap<B> {
         }
     }
 
-    /// Notes another address of the first byte; for a relocation, which nobody sees before it is done.
+    /// Notes another address of the first byte; for a relocation, which no program sees before it
+    /// is done.
     #[cfg(feature = "std")]
     pub(crate) fn store_base(&mut self, base: u64) {
         self.memory.store(SUPER_POINTER_BASE, base);
@@ -106,8 +109,9 @@ impl<B: Backing> Heap<B> {
         self.memory.load(SUPER_VERSION) as u32
     }
 
-    /// Makes this a heap of [`FORMAT_VERSION`], before something is stored that an older version cannot
-    /// express. Not undone by a rollback: what an older version means, the newer one means too.
+    /// Makes this a heap of [`FORMAT_VERSION`], before something is stored that an older version
+    /// cannot express. Not undone by a rollback: what an older version means, the newer one means
+    /// too.
     pub(crate) fn raise_format(&mut self) {
         if self.format_version() == FORMAT_VERSION {
             return;

@@ -1,14 +1,14 @@
-//! What is in a heap, for tools: size classes, a map of chunks, objects, roots, and objects that no root
-//! reaches. Safe code over plain bytes that nobody trusts.
+//! What is in a heap, for tools: size classes, a map of chunks, objects, roots, and objects that no
+//! root reaches. Safe code over plain, untrusted bytes.
 //!
 //! Invariants:
-//! - One walk over the tables says for each chunk what it is; everything else looks there, so objects never
-//!   overlap and a word is resolved in constant time, whatever the bytes are.
-//! - Each question costs at most one pass over the heap's bytes; memory is a few bytes per chunk, and for the
-//!   leaks a bit per 16 bytes.
+//! - One walk over the tables says for each chunk what it is; everything else looks there, so
+//!   objects never overlap and a word is resolved in constant time, whatever the bytes are.
+//! - Each question costs at most one pass over the heap's bytes; memory is a few bytes per chunk,
+//!   and for the leaks a bit per 16 bytes.
 //!
-//! What it must not do: judge. Contradictions are [`check`](fn@crate::check)'s affair; here they end the walk or
-//! show as [`ChunkKind::Damaged`]. A transaction that is open shows as it stands.
+//! What it must not do: judge. Contradictions are [`check`](fn@crate::check)'s affair; here they
+//! end the walk or show as [`ChunkKind::Damaged`]. A transaction that is open shows as it stands.
 
 use std::vec::Vec;
 
@@ -110,7 +110,8 @@ pub struct Survey<'a> {
 struct Chunk {
     kind: ChunkKind,
     class: u8,
-    /// Large objects and the log: where their first byte is, their end, and how many bytes were asked for.
+    /// Large objects and the log: where their first byte is, their end, and how many bytes were
+    /// asked for.
     start: u64,
     end: u64,
     asked: u64,
@@ -288,8 +289,8 @@ impl<'a> Survey<'a> {
         (0..words).map(|word| u64::from(used(word))).sum()
     }
 
-    /// Offset and slots of the root table. No table is larger than the heap, so a hostile one does not make this
-    /// take for ever.
+    /// Offset and slots of the root table. No table is larger than the heap, so a hostile one does
+    /// not make this take for ever.
     fn root_table(&self) -> (u64, u64) {
         let (table, slots) = (self.load(SUPER_ROOTS), self.load(SUPER_ROOTS + 8));
         (table, slots.min(self.len().saturating_sub(table) / 8))
@@ -312,13 +313,14 @@ impl<'a> Survey<'a> {
         std::iter::once(self.root_table().0).chain(self.entries())
     }
 
-    /// Every root whose entry can be read, in no particular order, whatever else is damaged. Its object may lie
-    /// anywhere.
+    /// Every root whose entry can be read, in no particular order, whatever else is damaged. Its
+    /// object may lie anywhere.
     pub fn roots(&self) -> impl Iterator<Item = RootView<'a>> + '_ {
         self.root_words().filter_map(|word| self.root(word))
     }
 
-    /// How many entries of roots cannot be read: they are not where they should be, or not what they were.
+    /// How many entries of roots cannot be read: they are not where they should be, or not what
+    /// they were.
     pub fn unreadable_roots(&self) -> u64 {
         self.root_words().filter(|word| self.root(*word).is_none()).count() as u64
     }
@@ -327,7 +329,8 @@ impl<'a> Survey<'a> {
         let entry = word & ((1 << 48) - 1);
         let length_word = self.load(entry + ENTRY_NAME_LENGTH);
         let length = length_word & !ENTRY_TYPED;
-        // Before any byte of the name is looked at: a hostile length must not make this take for ever.
+        // Before any byte of the name is looked at: a hostile length must not make this take for
+        // ever.
         if !(1..=ROOT_NAME_BYTES_MAX as u64).contains(&length) {
             return None;
         }
@@ -345,10 +348,10 @@ impl<'a> Survey<'a> {
         })
     }
 
-    /// Follows every aligned word that could be a pointer, from the objects of the roots on, and calls `leaked`
-    /// for each object that was not met, ascending. Conservative: a number that looks like a pointer, also
-    /// one into the middle of an object, keeps it; so what is reported is leaked for certain, unless the program
-    /// keeps its links as something else than pointers.
+    /// Follows every aligned word that could be a pointer, from the objects of the roots on, and
+    /// calls `leaked` for each object that was not met, ascending. Conservative: a number that
+    /// looks like a pointer, also one into the middle of an object, keeps it; so what is reported
+    /// is leaked for certain, unless the program keeps its links as something else than pointers.
     pub fn leaks(&self, leaked: &mut dyn FnMut(ObjectView)) -> Leaks {
         let mut met = Met { bits: std::vec![0; (self.len() / (16 * 64) + 1) as usize] };
         let mut queue: Vec<ObjectView> = Vec::new();

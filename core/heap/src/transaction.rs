@@ -1,5 +1,5 @@
-//! Several changes as one: what a closure does through a [`Transaction`] happens altogether or not at all,
-//! whether it returns an error, panics, or the process is killed.
+//! Several changes as one: what a closure does through a [`Transaction`] happens altogether or not
+//! at all, whether it returns an error, panics, or the process is killed.
 
 use core::ops::{Deref, DerefMut};
 
@@ -25,15 +25,16 @@ impl<B: Backing> Heap<B> {
         Ok(Transaction { heap: self, level })
     }
 
-    /// Runs `work` in a transaction: commits when it returns `Ok`, rolls back when it returns an error or
-    /// panics. Changes to existing bytes count only if they were announced by [`Heap::add_range`] before.
+    /// Runs `work` in a transaction: commits when it returns `Ok`, rolls back when it returns an
+    /// error or panics. Changes to existing bytes count only if they were announced by
+    /// [`Heap::add_range`] before.
     ///
-    /// Transactions nest and count as one: what an inner one did counts when the outermost commits. If an inner
-    /// one fails, the outermost is rolled back even if `work` goes on and returns `Ok`.
+    /// Transactions nest and count as one: what an inner one did counts when the outermost commits.
+    /// If an inner one fails, the outermost is rolled back even if `work` goes on and returns `Ok`.
     ///
     /// # Errors
-    /// What `work` returns, or why the transaction could not begin or commit: an inner one that failed is
-    /// [`HeapError::TransactionAborted`] at the outermost.
+    /// What `work` returns, or why the transaction could not begin or commit: an inner one that
+    /// failed is [`HeapError::TransactionAborted`] at the outermost.
     pub fn transaction<R, E: From<HeapError>>(
         &mut self,
         work: impl FnOnce(&mut Transaction<'_, B>) -> Result<R, E>,
@@ -49,8 +50,8 @@ impl<B: Backing> Transaction<'_, B> {
     /// Makes everything count; a level inside another transaction counts when that one does.
     ///
     /// # Errors
-    /// [`HeapError::TransactionState`] when the heap's transaction was ended behind this value's back,
-    /// [`HeapError::TransactionAborted`] when a level inside was aborted or left open.
+    /// [`HeapError::TransactionState`] when the heap's transaction was ended behind this value's
+    /// back, [`HeapError::TransactionAborted`] when a level inside was aborted or left open.
     pub fn commit(self) -> Result<(), HeapError> {
         while self.heap.transaction_depth() > self.level {
             self.heap.abort()?;

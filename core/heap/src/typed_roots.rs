@@ -1,8 +1,10 @@
-//! Roots that carry their type: opened only as what they are, and rewritten as something newer in one step.
+//! Roots that carry their type: opened only as what they are, and rewritten as something newer in
+//! one step.
 //!
 //! Invariants:
-//! - An entry with a type is never changed: a new type or object is a new entry, and one logged store of the
-//!   table's slot switches over. So a kill leaves the old root whole or the new one whole.
+//! - An entry with a type is never changed: a new type or object is a new entry, and one logged
+//!   store of the table's slot switches over. So a kill leaves the old root whole or the new one
+//!   whole.
 //! - A type is compared before the object's bytes are looked at.
 
 use core::ptr::NonNull;
@@ -31,7 +33,8 @@ impl<B: Backing> Heap<B> {
             .map(NonNull::cast)
     }
 
-    /// As [`Heap::create_root`], of a type that the program knows by its number only: for other languages.
+    /// As [`Heap::create_root`], of a type that the program knows by its number only: for other
+    /// languages.
     ///
     /// # Errors
     /// As [`Heap::create_root`].
@@ -44,8 +47,9 @@ impl<B: Backing> Heap<B> {
         self.create(name, bytes, 1, Some(root_type))
     }
 
-    /// Makes an object that is there already a root of `bytes` bytes, in one step: so it can be made ready before
-    /// anybody finds it. Inside an open transaction, with that. Looks at every root.
+    /// Makes an object that is there already a root of `bytes` bytes, in one step: so it can be
+    /// made ready before anybody finds it. Inside an open transaction, with that. Looks at every
+    /// root.
     ///
     /// # Errors
     /// [`HeapError::NotAllocated`]; [`HeapError::OutsideHeap`] when the object has fewer bytes;
@@ -87,12 +91,12 @@ impl<B: Backing> Heap<B> {
         fitting(root).map(Some)
     }
 
-    /// Gives a root without a type the type of `T`: for heaps that were made before their roots had types. The
-    /// caller knows that its bytes are a `T`.
+    /// Gives a root without a type the type of `T`: for heaps that were made before their roots had
+    /// types. The caller knows that its bytes are a `T`.
     ///
     /// # Errors
-    /// [`HeapError::NoSuchRoot`]; [`HeapError::LayoutMismatch`] when it has a type already, or is too small
-    /// for a `T`; as [`Heap::create_root`] when there is no room for the type.
+    /// [`HeapError::NoSuchRoot`]; [`HeapError::LayoutMismatch`] when it has a type already, or is
+    /// too small for a `T`; as [`Heap::create_root`] when there is no room for the type.
     pub fn adopt_root<T: Typed>(&mut self, name: &str) -> Result<NonNull<T>, HeapError> {
         let (slot, entry) = self.find(name).ok_or(HeapError::NoSuchRoot)?;
         let root = self.root_of(entry).ok_or(HeapError::NoSuchRoot)?;
@@ -105,13 +109,13 @@ impl<B: Backing> Heap<B> {
         Ok(pointer)
     }
 
-    /// The root of this name as a `New`; if it still is an `Old`, `migrate` makes a `New` of it first. All that
-    /// it does with the heap, the new object, and the end of the old one are one transaction: a kill or an
-    /// error leaves the old root or the new one.
+    /// The root of this name as a `New`; if it still is an `Old`, `migrate` makes a `New` of it
+    /// first. All that it does with the heap, the new object, and the end of the old one are one
+    /// transaction: a kill or an error leaves the old root or the new one.
     ///
     /// # Errors
-    /// What `migrate` returns; [`HeapError::NoSuchRoot`]; [`HeapError::LayoutMismatch`] when the root is
-    /// neither; no room.
+    /// What `migrate` returns; [`HeapError::NoSuchRoot`]; [`HeapError::LayoutMismatch`] when the
+    /// root is neither; no room.
     pub fn root_or_migrate<Old: Typed, New: Typed, E: From<HeapError>>(
         &mut self,
         name: &str,
@@ -127,8 +131,8 @@ impl<B: Backing> Heap<B> {
         }
         self.transaction(|tx| {
             let old: NonNull<Old> = tx.root_typed(name)?.ok_or(HeapError::NoSuchRoot)?;
-            // SAFETY: inside the heap, large enough and aligned (`fitting`), of this type by its entry, and any
-            // bytes are a value of it.
+            // SAFETY: inside the heap, large enough and aligned (`fitting`), of this type by its
+            // entry, and any bytes are a value of it.
             let value = unsafe { old.read() };
             let value = migrate(tx, value)?;
             // `migrate` may have created roots: the table can be another one.

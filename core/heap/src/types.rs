@@ -1,10 +1,12 @@
-//! Types of roots: a number for how a value lies in memory, so that a program never takes bytes of another
-//! layout for its own.
+//! Types of roots: a number for how a value lies in memory, so that a program never takes bytes of
+//! another layout for its own.
 //!
 //! Invariants:
-//! - The number is a hash over the names, places and layouts of all fields, down to the integers; a struct's own name is
-//!   no part of it. It is stored on media, so the way it is computed is part of the format.
-//! - What a link leads to is part of it, with the pointers there as plain ones: types may point to each other in a circle.
+//! - The number is a hash over the names, places and layouts of all fields, down to the integers; a
+//!   struct's own name is no part of it. It is stored on media, so the way it is computed is part
+//!   of the format.
+//! - What a link leads to is part of it, with the pointers there as plain ones: types may point to
+//!   each other in a circle.
 
 use core::ptr::NonNull;
 
@@ -26,8 +28,8 @@ impl RootType {
         RootType { layout: T::LAYOUT, version: T::VERSION }
     }
 
-    /// The type of `T` as a program stored it that had plain pointers in the place of links, or did not hash what they
-    /// lead to.
+    /// The type of `T` as a program stored it that had plain pointers in the place of links, or did
+    /// not hash what they lead to.
     #[must_use]
     pub const fn outline_of<T: Typed>() -> RootType {
         RootType { layout: T::OUTLINE, version: T::VERSION }
@@ -39,11 +41,13 @@ impl RootType {
     }
 }
 
-/// A value that may lie in a heap, and be found there by a later build of the program; see [`typed!`](crate::typed!).
+/// A value that may lie in a heap, and be found there by a later build of the program; see
+/// [`typed!`](crate::typed!).
 ///
 /// # Safety
-/// Implementations promise that the layout does not depend on the compiler (`repr(C)` or an integer), that any
-/// bytes, zeroes among them, are a valid value, and that [`Typed::LAYOUT`] differs when the layout does.
+/// Implementations promise that the layout does not depend on the compiler (`repr(C)` or an
+/// integer), that any bytes, zeroes among them, are a valid value, and that [`Typed::LAYOUT`]
+/// differs when the layout does.
 pub unsafe trait Typed: Copy {
     /// Hash of how the value lies in memory, and of what its links lead to.
     const LAYOUT: u64;
@@ -51,7 +55,8 @@ pub unsafe trait Typed: Copy {
     const OUTLINE: u64 = Self::LAYOUT;
     /// Raised when the meaning changes and the layout does not.
     const VERSION: u32 = 0;
-    /// Where its pointers are; without that a heap that holds such a value is never moved. It must name every pointer.
+    /// Where its pointers are; without that a heap that holds such a value is never moved. It must
+    /// name every pointer.
     const POINTERS: PointerMap = PointerMap::Unknown;
 }
 
@@ -69,7 +74,8 @@ const fn hash_word(hash: u64, word: u64) -> u64 {
     hash_bytes(hash, &word.to_le_bytes())
 }
 
-/// Hash of a kind of value with its size and alignment in bytes: the start of every [`Typed::LAYOUT`].
+/// Hash of a kind of value with its size and alignment in bytes: the start of every
+/// [`Typed::LAYOUT`].
 #[must_use]
 pub const fn layout_start(kind: &str, bytes: usize, align_bytes: usize) -> u64 {
     let hash = hash_bytes(0xCBF2_9CE4_8422_2325, kind.as_bytes());
@@ -107,8 +113,8 @@ unsafe impl<T: Typed, const LENGTH: usize> Typed for [T; LENGTH] {
 
 macro_rules! pointer {
     ($($type:ty)*) => {$(
-        // SAFETY: any bytes are a pointer, as long as nobody follows it; what it points to is not looked at,
-        // because types may point to each other in a circle. `Link` knows it.
+        // SAFETY: any bytes are a pointer, as long as it is not followed; what it points to is not
+        // looked at, because types may point to each other in a circle. `Link` knows it.
         unsafe impl<T> Typed for $type {
             const LAYOUT: u64 = layout_start("pointer", size_of::<Self>(), align_of::<Self>());
         }
@@ -117,7 +123,8 @@ macro_rules! pointer {
 
 pointer!(*mut T *const T Option<NonNull<T>>);
 
-/// Declares a `repr(C)` struct of [`Typed`] fields with its version, and implements [`Typed`] for it.
+/// Declares a `repr(C)` struct of [`Typed`] fields with its version, and implements [`Typed`] for
+/// it.
 ///
 /// ```
 /// holdfast_heap::typed! {

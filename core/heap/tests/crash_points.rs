@@ -1,5 +1,6 @@
-//! Dies at every single store to a heap's metadata, and at every store of the recovery from that: whatever
-//! the moment, the next open finds the state before or after the operation, and the checker finds nothing.
+//! Dies at every single store to a heap's metadata, and at every store of the recovery from that:
+//! whatever the moment, the next open finds the state before or after the operation, and the
+//! checker finds nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 
@@ -17,7 +18,8 @@ fn all_roots(heap: &Heap<TestMemory>) -> Vec<u8> {
     let mut roots: Vec<_> = heap
         .roots()
         .map(|(name, root)| {
-            // SAFETY: the root's object is allocated with that size, and nobody writes to it now.
+            // SAFETY: the root's object is allocated with that size, and no thread writes to it
+            // now.
             let content = unsafe { std::slice::from_raw_parts(root.pointer.as_ptr(), root.bytes as usize) };
             (name.to_owned(), content.to_vec())
         })
@@ -182,8 +184,9 @@ fn an_anonymous_object_of_whole_segments_is_freed_whole_or_kept_whole() {
 /// Guarantee: heap/transactions
 #[test]
 fn a_rollback_that_is_killed_does_not_write_into_what_it_has_given_back() {
-    // The old bytes of a range inside a new object of whole segments are in the log. Once the object is given
-    // back, a segment's table lies there: a second rollback must not restore the range over it.
+    // The old bytes of a range inside a new object of whole segments are in the log. Once the
+    // object is given back, a segment's table lies there: a second rollback must not restore the
+    // range over it.
     fn prepare(heap: &mut Heap<TestMemory>) {
         heap.create_root("data", 8).unwrap();
     }
@@ -213,7 +216,8 @@ fn formatting_can_be_killed_and_repeated() {
             let fixed = unsafe { Fixed::new(base, 4 << 20) };
             Heap::open(fixed, OpenOptions { format_if_empty: true, ..common::OPTIONS }).unwrap();
         });
-        // For tools that is an empty region, as long as it is no heap yet; nothing to mend, and nothing to remove.
+        // For tools that is an empty region, as long as it is no heap yet; nothing to mend, and
+        // nothing to remove.
         let words: Vec<u64> =
             view.bytes().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let empty = |result: Option<OpenError>| result == dead.then_some(OpenError::Empty);
@@ -264,7 +268,8 @@ fn the_short_way_of_allocations_and_frees_is_one_store_too() {
         assert!(!killed_at(1, left, || heap.free(*object).unwrap()), "free {index} is more than one store");
         assert!(heap.usable_bytes(*object).is_err());
     }
-    // Each dies once and so forgets a slot that it remembered: the latest, earlier ones, those of the slab.
+    // Each dies once and so forgets a slot that it remembered: the latest, earlier ones, those of
+    // the slab.
     for index in 0..40 {
         let free = objects.iter().filter(|object| heap.usable_bytes(**object).is_err()).count();
         assert!(killed_at(0, left, || _ = heap.alloc(64).unwrap()), "allocation {index} is no store");

@@ -1,4 +1,5 @@
-//! Resizes that die at every single store: the object has its old place and size, or the new one, with its content.
+//! Resizes that die at every single store: the object has its old place and size, or the new one,
+//! with its content.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 
@@ -66,7 +67,8 @@ fn resizing_together_with_the_link_is_all_or_nothing() {
     fn run(heap: &mut Heap<TestMemory>) {
         prepare_link(heap, 2 * CHUNK);
     }
-    // In its slot, to another slot, to a run, in place to a longer and a shorter run, to another run.
+    // In its slot, to another slot, to a run, in place to a longer and a shorter run, to another
+    // run.
     enumerate(SMALL, |heap| prepare_link(heap, 100), |heap| resize_linked(heap, 110), linked_object);
     enumerate(SMALL, |heap| prepare_link(heap, 100), |heap| resize_linked(heap, 3000), linked_object);
     enumerate(SMALL, |heap| prepare_link(heap, 100), |heap| resize_linked(heap, CHUNK), linked_object);

@@ -1,5 +1,5 @@
-//! A thread commits, and at every single store of that another one allocates; the process is killed there. Whatever the
-//! moment, what the other thread was given is still its own after the recovery.
+//! A thread commits, and at every single store of that another one allocates; the process is killed
+//! there. Whatever the moment, what the other thread was given is still its own after the recovery.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 // An applet has no threads.
@@ -19,7 +19,8 @@ const LIMIT: u64 = 8 << 20;
 const BYTES: u64 = 2048;
 /// A slab of this class is one word of slots, all of which the other thread takes.
 const SLOTS: usize = 32;
-/// How long an answer may take that must come, and one that must not: then the other thread waits for the lock.
+/// How long an answer may take that must come, and one that must not: then the other thread waits
+/// for the lock.
 const ANSWER: Duration = Duration::from_secs(20);
 const NO_ANSWER: Duration = Duration::from_millis(30);
 
@@ -30,8 +31,8 @@ struct Place(NonNull<u8>);
 // SAFETY: only its number is used.
 unsafe impl Send for Place {}
 
-/// What the other thread does when the commit is at one of its steps: gives an object of its own back or not, and
-/// allocates two.
+/// What the other thread does when the commit is at one of its steps: gives an object of its own
+/// back or not, and allocates two.
 fn meanwhile(handle: &mut Handle<TestMemory>, own: Option<Place>, given: &Sender<u64>) {
     if let Some(own) = own {
         handle.free(own.0).unwrap();
@@ -43,8 +44,9 @@ fn meanwhile(handle: &mut Handle<TestMemory>, own: Option<Place>, given: &Sender
     }
 }
 
-/// Kills the process at this step of the commit, after the other thread did what it could. `None` when the commit has
-/// no such step; else how many objects the other thread was given before the kill.
+/// Kills the process at this step of the commit, after the other thread did what it could. `None`
+/// when the commit has no such step; else how many objects the other thread was given before the
+/// kill.
 fn kill_at(step: u64, commit: Commit, frees: bool) -> Option<usize> {
     let shared: SharedHeap<TestMemory> = share(open(TestMemory::new(LIMIT)));
     let (mut one, mut other) = (shared.handle(), shared.handle());
@@ -69,7 +71,8 @@ fn kill_at(step: u64, commit: Commit, frees: bool) -> Option<usize> {
                 .map_while(|patience| answered.recv_timeout(*patience).ok())
                 .collect();
             let mut image = image;
-            // SAFETY: the heap has that many bytes; the one thread is here, the other has answered or waits.
+            // SAFETY: the heap has that many bytes; the one thread is here, the other has answered
+            // or waits.
             let now = unsafe { std::slice::from_raw_parts(base as *const u8, bytes) };
             image.bytes_mut()[..bytes].copy_from_slice(now);
             images.send((given, image)).unwrap();

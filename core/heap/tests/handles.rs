@@ -1,5 +1,5 @@
-//! Handles of one thread on a shared heap: each allocates in slabs of its own, and any frees what any allocated.
-//! (`shared` has the threads.)
+//! Handles of one thread on a shared heap: each allocates in slabs of its own, and any frees what
+//! any allocated. (`shared` has the threads.)
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 
@@ -49,7 +49,8 @@ fn what_the_heap_freed_last_in_a_slab_is_the_threads_alone_once_it_has_claimed_t
     let mut one = shared.handle();
     one.with_heap(|heap| {
         let objects: Vec<_> = (0..3).map(|_| heap.alloc(64).unwrap()).collect();
-        // The first free makes the slab known, and all of them leave their slots to the next allocations.
+        // The first free makes the slab known, and all of them leave their slots to the next
+        // allocations.
         objects.iter().for_each(|object| heap.free(*object).unwrap());
     });
     let slab = one.alloc(64).unwrap().as_ptr() as usize >> 16;

@@ -269,7 +269,8 @@ fn a_log_whose_extents_are_linked_in_a_circle_is_left_behind() {
     let extent = u64::from_le_bytes(link) as usize;
     assert_ne!(extent, 0, "the log did not outgrow its chunk");
     image.bytes_mut()[extent + EXTENT_OLDER..extent + EXTENT_OLDER + 8].copy_from_slice(&link);
-    // What the lane's own chunk holds is cut off and stays; the heap opens, and is not written outside of it.
+    // What the lane's own chunk holds is cut off and stays; the heap opens, and is not written
+    // outside of it.
     let heap = open(image);
     assert!(heap.root("data").is_some());
 }
@@ -458,8 +459,9 @@ fn thousands_of_roots_are_found_and_removed() {
 
 #[test]
 fn a_run_over_a_chunk_that_was_a_slab_is_not_mistaken_for_the_slab() {
-    // Two objects of one slab, rolled back newest first: the first left the slab remembered as having room,
-    // the second gave its chunk back, and a run took it. The next small object landed inside the run.
+    // Two objects of one slab, rolled back newest first: the first left the slab remembered as
+    // having room, the second gave its chunk back, and a run took it. The next small object landed
+    // inside the run.
     let steps = vec![
         Step::Begin,
         Step::Alloc(16_367),

@@ -25,8 +25,9 @@ fn ends(work: impl FnOnce()) -> bool {
     true
 }
 
-/// A stray store to the number of segments, after the heap was opened, made every walk over the segments endless: that
-/// of an allocation of whole segments, and the question where the bytes went.
+/// A stray store to the number of segments, after the heap was opened, made every walk over the
+/// segments endless: that of an allocation of whole segments, and the question where the bytes
+/// went.
 ///
 /// Guarantee: heap/check
 /// Guarantee: heap/hostile-content
@@ -50,7 +51,8 @@ fn put(heap: &Heap<TestMemory>, offset: u64, word: u64) {
     unsafe { at(heap, offset).cast::<u64>().write(word.to_le()) };
 }
 
-/// A heap with a root table of so many slots, of which so many lead to one entry whose name is said to have 1 MiB.
+/// A heap with a root table of so many slots, of which so many lead to one entry whose name is said
+/// to have 1 MiB.
 fn heap_with_a_long_name(slots: u64, roots: u64) -> Heap<TestMemory> {
     let mut heap = open(TestMemory::new((8 << 20) + slots * 32));
     let (entry, table) = (heap.alloc_zeroed(2 << 20).unwrap(), heap.alloc_zeroed(slots * 8).unwrap());
@@ -94,7 +96,8 @@ fn what_a_hostile_table_of_roots_leaves_of_a_repair_is_bounded() {
     assert!(ends(work));
 }
 
-/// One flipped bit in the word of used chunks gave an object the place of the superblock, or one behind the heap's end.
+/// One flipped bit in the word of used chunks gave an object the place of the superblock, or one
+/// behind the heap's end.
 ///
 /// Guarantee: heap/check
 #[test]

@@ -1,4 +1,5 @@
-//! Heaps whose limit is no multiple of their segments, and what a limit that is raised later makes of them.
+//! Heaps whose limit is no multiple of their segments, and what a limit that is raised later makes
+//! of them.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 
@@ -101,13 +102,15 @@ fn a_kill_in_any_step_of_the_growth_over_a_short_segment_leaves_a_sound_heap() {
     assert!(steps > 16, "{steps}");
 }
 
-/// More segments than the checker has marks; nothing but roots is stored to, so most of the memory is not there.
+/// More segments than the checker has marks; nothing but roots is stored to, so most of the memory
+/// is not there.
 #[cfg(not(target_family = "wasm"))]
 #[test]
 fn the_checker_finds_the_object_of_every_root_in_a_heap_of_many_segments() {
     let mut words = vec![0_u64; (2 << 30) / 8];
     let size_bytes = size_of_val(words.as_slice()) as u64;
-    // SAFETY: the memory is this test's, outlives the heap, and nothing else refers to it while that is open.
+    // SAFETY: the memory is this test's, outlives the heap, and nothing else refers to it while
+    // that is open.
     let fixed = unsafe { holdfast_heap::Fixed::new(words.as_mut_ptr().cast(), size_bytes) };
     let mut heap = Heap::open(fixed, common::OPTIONS).unwrap();
     for index in 0..30 {

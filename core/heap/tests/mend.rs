@@ -1,5 +1,5 @@
-//! Mending: what a flipped bit destroyed is back as it was, what is not certain is left alone, and no bytes make it
-//! panic.
+//! Mending: what a flipped bit destroyed is back as it was, what is not certain is left alone, and
+//! no bytes make it panic.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 
@@ -46,7 +46,8 @@ fn is_sound(words: &[u64]) -> bool {
     check(bytes_of(words), &mut |_| {}).is_sound()
 }
 
-/// Every bit of these bytes, flipped alone: how many the checker found, how many of these were mended.
+/// Every bit of these bytes, flipped alone: how many the checker found, how many of these were
+/// mended.
 fn flip_each(good: &[u64], places: impl Iterator<Item = u64>) -> (u32, u32) {
     let (mut found, mut mended) = (0, 0);
     for at in places {
@@ -138,7 +139,8 @@ fn what_nothing_can_be_told_about_is_left_unless_its_loss_is_accepted() {
     assert!(copy[(lost.1 / 8) as usize..][..37] == good[(lost.1 / 8) as usize..][..37]);
 }
 
-/// A heap of three segments in which one slab and two large objects hold nothing that a root is; the slab's descriptor.
+/// A heap of three segments in which one slab and two large objects hold nothing that a root is;
+/// the slab's descriptor.
 fn heap_with_children() -> (Vec<u64>, u64) {
     let mut heap = open(TestMemory::new(16 << 20));
     heap.create_root("list", 64).unwrap();
@@ -159,7 +161,8 @@ fn a_slab_whose_description_was_overwritten_is_not_freed_however_content_that_wo
     let at = (descriptor / 8) as usize;
     let chunk = (descriptor / DESCRIPTOR_BYTES * CHUNK_BYTES / 8) as usize;
     let chunk_words = (CHUNK_BYTES / 8) as usize;
-    // Its head, zeroed or not; all of its description; and that of a slab whose objects are all zeroes.
+    // Its head, zeroed or not; all of its description; and that of a slab whose objects are all
+    // zeroes.
     let damages: [(usize, u64, bool); 4] =
         [(1, 0xA5A5_A5A5_A5A5_A5A5, false), (1, 0, false), (128, 0, false), (1, 0, true)];
     for (count, word, empty) in damages {

@@ -116,7 +116,8 @@ fn an_empty_region_and_a_heap_with_an_open_transaction_are_refused_and_left_as_t
         let copy = memory.copy();
         let refused = Heap::open(ReadOnly(memory), OPTIONS).err();
         assert_eq!(refused, Some(expected));
-        // Nothing is known of the memory any more; a copy shows what a program that may write makes of it.
+        // Nothing is known of the memory any more; a copy shows what a program that may write makes
+        // of it.
         let heap = open(copy);
         assert_ne!(heap.opened(), Opened::Clean);
         assert!(Heap::open(ReadOnly(heap.close()), OPTIONS).is_ok());

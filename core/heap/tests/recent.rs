@@ -1,5 +1,5 @@
-//! The short way of allocations and frees: what was freed last is given again first, and nothing that it
-//! remembers outlives a slab, a transaction or a claim.
+//! The short way of allocations and frees: what was freed last is given again first, and nothing
+//! that it remembers outlives a slab, a transaction or a claim.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 

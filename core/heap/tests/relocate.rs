@@ -1,4 +1,5 @@
-//! A heap at another address: every pointer follows, and what has no type keeps the heap where it is.
+//! A heap at another address: every pointer follows, and what has no type keeps the heap where it
+//! is.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(unsafe_code, reason = "heaps are followed by pointers")]
@@ -48,7 +49,8 @@ fn alloc<T>(heap: &mut Heap<TestMemory>, value: T) -> NonNull<T> {
     place
 }
 
-/// A list of nodes that point back to it, an index over them, a name, and a second root that shares them.
+/// A list of nodes that point back to it, an index over them, a name, and a second root that shares
+/// them.
 fn build(heap: &mut Heap<TestMemory>) {
     let root = heap.create_root_typed::<List>("list").unwrap();
     let other = heap.create_root_typed::<Entry>("last").unwrap();
@@ -263,7 +265,8 @@ fn a_value_that_is_looked_at_as_two_types_of_one_layout_is_looked_at_twice() {
         let pointing = alloc(&mut heap, Pointing { to: Link::to(number) });
         let value = alloc(&mut heap, Far { to: Link::to(pointing) });
         let value = alloc(&mut heap, ToFar { item: Link::to(value) });
-        // SAFETY: just made, of these types; whoever goes the second way sees a pointer as a number.
+        // SAFETY: just made, of these types; whoever goes the second way sees a pointer as a
+        // number.
         unsafe {
             far.write(LinkFar { far: Link::to(value) });
             near.write(LinkNear { near: Link::to(value.cast()) });

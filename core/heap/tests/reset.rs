@@ -1,6 +1,8 @@
-//! The machine is reset while an ordered heap is used, and memory keeps what has reached it: row H3 of the fault matrix.
+//! The machine is reset while an ordered heap is used, and memory keeps what has reached it: row H3
+//! of the fault matrix.
 //!
-//! The canaries are tests themselves: a medium that misses write-backs of one kind must be found out.
+//! The canaries are tests themselves: a medium that misses write-backs of one kind must be found
+//! out.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 // Only there can lines be written back.
@@ -19,7 +21,8 @@ type Result<T = ()> = std::result::Result<T, HeapError>;
 /// The heap of a session, and how many operations it sees.
 const SESSION_BYTES: u64 = 1 << 20;
 const SESSION_OPERATIONS: u32 = 60;
-/// Images of one moment: many moments with a few each, or in sessions of a long run all choices of up to twelve lines.
+/// Images of one moment: many moments with a few each, or in sessions of a long run all choices of
+/// up to twelve lines.
 const IMAGES_MAX: u64 = 16;
 const IMAGES_MAX_LONG: [u64; 3] = [IMAGES_MAX, 64, 4096];
 const LONG: u64 = 100_000;
@@ -54,7 +57,8 @@ fn set_link(heap: &mut OrderedHeap, index: u64, to: u64) -> Result {
     Ok(())
 }
 
-/// One random operation, which is one step: a transaction, an allocation or a free. One that fails leaves nothing.
+/// One random operation, which is one step: a transaction, an allocation or a free. One that fails
+/// leaves nothing.
 fn operate(heap: &mut OrderedHeap, dice: &mut Dice, loose: &mut Vec<u64>) -> Result {
     let (index, name) = (dice.below(LINKS_MAX as u64), format!("root {}", dice.below(6)));
     let bytes = if dice.below(12) == 0 { 40_000 + dice.below(100_000) } else { 8 + dice.below(600) };

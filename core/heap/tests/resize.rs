@@ -87,7 +87,8 @@ fn a_run_grows_in_place_gives_chunks_back_and_moves_when_it_must() {
 fn an_object_of_whole_segments_grows_over_free_ones_and_gives_its_tail_back() {
     const MIB: u64 = 1 << 20;
     let mut heap = open(TestMemory::new(64 << 20));
-    // With the first segment full, the search for room begins behind it, in what the object may have grown over.
+    // With the first segment full, the search for room begins behind it, in what the object may
+    // have grown over.
     let full = heap.alloc(4 * MIB - 2 * 65_536).unwrap();
     let object = heap.alloc_aligned(6 * MIB, 2 * MIB).unwrap();
     fill(object, 6 * MIB, 7);
@@ -151,7 +152,8 @@ fn an_aborted_transaction_undoes_resizes_of_an_object_of_whole_segments() {
 #[test]
 fn what_is_free_at_the_end_is_the_beginning_of_a_larger_object() {
     let mut heap = open(TestMemory::new(64 << 20));
-    // With half of it, free segments at the end and as many new ones would not fit below the limit together.
+    // With half of it, free segments at the end and as many new ones would not fit below the limit
+    // together.
     for mib in [40, 50, 59] {
         let object = heap.alloc(mib << 20).unwrap();
         fill(object, mib << 20, 9);

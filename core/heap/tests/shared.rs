@@ -1,8 +1,9 @@
-//! Several threads on one heap: no object belongs to two, none is lost, and a kill of all of them at any
-//! instruction leaves each object allocated or not.
+//! Several threads on one heap: no object belongs to two, none is lost, and a kill of all of them
+//! at any instruction leaves each object allocated or not.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
-// An applet has neither threads nor processes: `handles` tests what is left, and the tests of the command kill applets.
+// An applet has neither threads nor processes: `handles` tests what is left, and the tests of the
+// command kill applets.
 #![cfg(not(target_family = "wasm"))]
 
 mod common;
@@ -120,7 +121,8 @@ fn four_threads_never_share_an_object_and_lose_none() {
 fn no_bit_is_lost_that_two_threads_change_in_one_word() {
     const OBJECTS: usize = 1_000_000;
     let shared = share(open(TestMemory::new(16 << 20)));
-    // A short ring without a lock: objects are freed in the very moment in which their neighbours are allocated.
+    // A short ring without a lock: objects are freed in the very moment in which their neighbours
+    // are allocated.
     let ring: [AtomicUsize; 32] = Default::default();
     let wait = |slot: &AtomicUsize, empty: bool| {
         let mut turns = 0_u32;
@@ -202,7 +204,8 @@ unsafe impl Send for MappedFile {}
 /// How many objects each thread links to.
 const LINKS: usize = 200;
 
-/// Allocates, links, unlinks and frees until it is killed; each object holds its own offset and size.
+/// Allocates, links, unlinks and frees until it is killed; each object holds its own offset and
+/// size.
 fn churn(handle: &mut Handle<MappedFile>, links: usize, seed: u64, until: Instant) {
     let base = handle.with_heap(|heap| heap.backing().base() as usize);
     let mut dice = Dice(seed);
@@ -279,7 +282,8 @@ fn a_kill_of_four_threads_leaves_every_object_allocated_or_not() {
     assert!(linked > 0, "the child never came to link anything");
 }
 
-/// Every linked object is allocated and its own; at most one object of each thread and round is not linked.
+/// Every linked object is allocated and its own; at most one object of each thread and round is not
+/// linked.
 fn expect_whole(heap: &Heap<MappedFile>, round: u64) -> u64 {
     // SAFETY: nobody else maps the file now.
     let bytes = unsafe { std::slice::from_raw_parts(heap.backing().base(), MappedFile::BYTES as usize) };

@@ -1,5 +1,5 @@
-//! What tools see of a heap: it adds up, leaks are found and nothing else is called one, and no bytes make it
-//! panic.
+//! What tools see of a heap: it adds up, leaks are found and nothing else is called one, and no
+//! bytes make it panic.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 

@@ -1,4 +1,5 @@
-//! Roots with types: opened as what they are, migrated in one step; and heaps of format version 1 stay usable.
+//! Roots with types: opened as what they are, migrated in one step; and heaps of format version 1
+//! stay usable.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 

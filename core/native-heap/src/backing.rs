@@ -1,8 +1,8 @@
 //! A mapped region as a heap's backing.
 //!
-//! Invariant: the base is that of the mapping and never changes, and the limit is the region's at any time; the region
-//! stays mapped while the backing lives, because only [`SharedRegion::close`] ends the mapping, and it needs the last
-//! handle.
+//! Invariant: the base is that of the mapping and never changes, and the limit is the region's at
+//! any time; the region stays mapped while the backing lives, because only [`SharedRegion::close`]
+//! ends the mapping, and it needs the last handle.
 
 use std::io;
 use std::ptr::NonNull;
@@ -22,14 +22,15 @@ pub struct RegionBacking {
     region: SharedRegion,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; the pointer is only handed on to the heap, which
-// moves along.
+// SAFETY: the mapping belongs to the process, not to a thread; the pointer is only handed on to the
+// heap, which moves along.
 unsafe impl Send for RegionBacking {}
 
 impl RegionBacking {
     pub(crate) fn new(base: NonNull<u8>, region: SharedRegion) -> RegionBacking {
         let (backed_bytes, consistency) = region.with(|region| (region.backed_bytes(), region.consistency()));
-        // In the mode `atomic` stores are to private pages, which the region publishes in its own order.
+        // In the mode `atomic` stores are to private pages, which the region publishes in its own
+        // order.
         let is_ordered = region.is_ordered() && consistency == Consistency::Direct;
         RegionBacking { base, backed_bytes, is_ordered, region }
     }
@@ -41,8 +42,9 @@ impl RegionBacking {
     }
 }
 
-// SAFETY: the region is mapped at `base` while a handle to it exists (see the module), page-aligned, for this
-// process alone (its lock), never shrinks, and `backed_bytes` of it are allocated.
+// SAFETY: the region is mapped at `base` while a handle to it exists (see the module),
+// page-aligned, for this process alone (its lock), never shrinks, and `backed_bytes` of it are
+// allocated.
 unsafe impl Backing for RegionBacking {
     fn base(&self) -> *mut u8 {
         self.base.as_ptr()
@@ -53,7 +55,8 @@ unsafe impl Backing for RegionBacking {
     }
 
     fn limit_bytes(&self) -> u64 {
-        // Without the region's lock, which another thread may have had when this process was forked off.
+        // Without the region's lock, which another thread may have had when this process was forked
+        // off.
         self.region.limit_bytes()
     }
 
@@ -81,7 +84,7 @@ pub(crate) fn hide(start: *mut u8, bytes: u64) -> io::Result<()> {
     if bytes == 0 {
         return Ok(());
     }
-    // SAFETY: the part is mapped, and is the region's; what a child gets of it nobody has promised.
+    // SAFETY: the part is mapped, and is the region's; what a child gets of it was not promised.
     unsafe { share_with_children(start, bytes as usize, false) }
 }
 

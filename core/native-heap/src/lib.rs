@@ -1,9 +1,10 @@
-//! A heap on a region that is mapped at its own address, so that plain pointers into it stay valid from run to
-//! run: what the C library for native programs and the `malloc` shim stand on.
+//! A heap on a region that is mapped at its own address, so that plain pointers into it stay valid
+//! from run to run: what the C library for native programs and the `malloc` shim stand on.
 //!
 //! Invariants:
 //! - The region's lock makes this process the only writer; the heap has the mapping to itself.
-//! - Whatever fails while opening, the region is closed in order, so that a refused heap is left as it was.
+//! - Whatever fails while opening, the region is closed in order, so that a refused heap is left as
+//!   it was.
 //! - Where a keeper lends the region, the same holds by the loan: one program has it at a time.
 //!
 //! What it must not do: choose a heap, or close one that its owner still uses.
@@ -55,7 +56,7 @@ pub struct SharedRegion(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     region: Mutex<Region>,
-    /// As the region has it, for whoever must not wait.
+    /// As the region has it, for a caller that must not wait.
     limit_bytes: AtomicU64,
     /// Whether children that are forked get nothing of the mapping.
     hidden: AtomicBool,
@@ -66,10 +67,10 @@ struct Shared {
 /// How a heap is opened on its region.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HeapOptions {
-    /// The heap writes its cache lines back in an order from which it recovers after a reset of the machine, also where the
-    /// region does not need that ([`Region::needs_order`]; where it does, it is done anyway): each transaction is in memory
-    /// when it has committed. Costs some 0.5 us a transaction, and brings nothing where the pool's memory does not survive
-    /// a reset.
+    /// The heap writes its cache lines back in an order from which it recovers after a reset of the
+    /// machine, also where the region does not need that ([`Region::needs_order`]; where it does,
+    /// it is done anyway): each transaction is in memory when it has committed. Costs some 0.5 us a
+    /// transaction, and brings nothing where the pool's memory does not survive a reset.
     pub ordered: bool,
 }
 
@@ -87,7 +88,8 @@ impl SharedRegion {
         }))
     }
 
-    /// Whether a heap in the mode `direct` on this region keeps an order of its stores that survives a reset.
+    /// Whether a heap in the mode `direct` on this region keeps an order of its stores that
+    /// survives a reset.
     #[must_use]
     pub fn is_ordered(&self) -> bool {
         self.0.ordered
@@ -107,8 +109,8 @@ impl SharedRegion {
         self.0.limit_bytes.load(Ordering::Relaxed)
     }
 
-    /// From now on a child that this process forks, by whatever call, has nothing where the heap is: it cannot store to
-    /// what is its parent's. It costs the child a SIGSEGV if it tries to.
+    /// From now on a child that this process forks, by whatever call, has nothing where the heap
+    /// is: it cannot store to what is its parent's. It costs the child a SIGSEGV if it tries to.
     ///
     /// # Errors
     /// What the kernel reports.
@@ -125,8 +127,8 @@ impl SharedRegion {
         self.0.hidden.load(Ordering::Relaxed)
     }
 
-    /// Sets how far the heap may grow, while it is open, and says how far that is now: rounded up to 64 KiB, no less than
-    /// it has. Nothing moves. No thread may store to the heap meanwhile.
+    /// Sets how far the heap may grow, while it is open, and says how far that is now: rounded up
+    /// to 64 KiB, no less than it has. Nothing moves. No thread may store to the heap meanwhile.
     ///
     /// # Errors
     /// Those of [`Region::set_limit`].
@@ -142,8 +144,8 @@ impl SharedRegion {
         self.with(Region::checkpoint)
     }
 
-    /// Makes everything stored so far count and survive the failure that the level names. No thread may store to
-    /// the heap meanwhile.
+    /// Makes everything stored so far count and survive the failure that the level names. No thread
+    /// may store to the heap meanwhile.
     ///
     /// # Errors
     /// Those of [`Region::commit`].
@@ -151,7 +153,8 @@ impl SharedRegion {
         self.with(|region| region.commit(durability))
     }
 
-    /// Closes the region, if nobody else holds it any more: the heap must have been closed before.
+    /// Closes the region, if no other handle holds it any more: the heap must have been closed
+    /// before.
     ///
     /// # Errors
     /// Those of [`Region::close`]; `AlreadyMapped` when a heap still stands on it.
@@ -219,9 +222,10 @@ fn try_open<B: Backing>(
     Ok(Heap::open(backing, OpenOptions { pointers: Some(pointers), format_if_empty: true })?)
 }
 
-/// As [`open_heap`], for a program that keeps no pointers in the heap and follows none: a heap with pointers of any kind is
-/// as good as another, be it an applet's. A new one becomes that of a native program. A region that is open for reading is mapped
-/// at another address where its own is taken, such as by another reader in this process.
+/// As [`open_heap`], for a program that keeps no pointers in the heap and follows none: a heap with
+/// pointers of any kind is as good as another, be it an applet's. A new one becomes that of a
+/// native program. A region that is open for reading is mapped at another address where its own is
+/// taken, such as by another reader in this process.
 ///
 /// # Errors
 /// As [`open_heap`], but never for pointers of another kind.
@@ -293,7 +297,8 @@ mod tests {
         assert!(region.close().unwrap().checkpoint.skipped);
     }
 
-    /// The second reader was refused: the address was taken by "another heap", which was the same one.
+    /// The second reader was refused: the address was taken by "another heap", which was the same
+    /// one.
     #[test]
     fn readers_of_one_heap_share_a_process() {
         let (_directory, names, key, name) = scratch();

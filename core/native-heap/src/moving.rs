@@ -1,10 +1,11 @@
-//! A heap whose address is taken in this process gets another one, if all of its objects have types.
+//! A heap whose address is taken in this process gets another one, if all of its objects have
+//! types.
 //!
 //! Invariants:
-//! - Nothing is changed unless every pointer is known; the change counts as a whole or not at all (see
-//!   `holdfast_region::Region::begin_relocation`).
-//! - A heap whose relocation was killed before its last step is recognised by the address in its superblock, and is
-//!   relocated again.
+//! - Nothing is changed unless every pointer is known; the change counts as a whole or not at all
+//!   (see `holdfast_region::Region::begin_relocation`).
+//! - A heap whose relocation was killed before its last step is recognised by the address in its
+//!   superblock, and is relocated again.
 
 use holdfast_heap::{Described, Heap, OpenError, OpenOptions, Relocated, relocate};
 use holdfast_region::{Region, RegionError};
@@ -22,8 +23,8 @@ pub struct Moved {
     pub rewritten: Relocated,
 }
 
-/// As [`open_heap`](crate::open_heap); but if the heap's address is taken, all of its pointers are rewritten for
-/// another one, which it keeps. `types` are the types of its roots.
+/// As [`open_heap`](crate::open_heap); but if the heap's address is taken, all of its pointers are
+/// rewritten for another one, which it keeps. `types` are the types of its roots.
 ///
 /// # Errors
 /// [`OpenHeapError`]; the region is closed then, and its data is as it was.

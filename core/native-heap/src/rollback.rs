@@ -1,19 +1,21 @@
 //! Taking a heap of the mode `atomic` back to its last commit.
 //!
-//! Invariant: no handle outlives a rollback. What one has in its caches describes bytes that are gone.
+//! Invariant: no handle outlives a rollback. What one has in its caches describes bytes that are
+//! gone.
 
 use holdfast_heap::{Backing, Heap, OpenOptions};
 use holdfast_region::Region;
 
 use crate::{OpenHeapError, RegionBacking, SharedRegion, pointers_of};
 
-/// Undoes everything that was stored since the last commit, an open transaction included, and opens the heap anew.
-/// Pointers to what the last commit had stay valid; those to what was allocated since point to free memory. Growth of
-/// the region stays. No thread may use the heap meanwhile.
+/// Undoes everything that was stored since the last commit, an open transaction included, and opens
+/// the heap anew. Pointers to what the last commit had stay valid; those to what was allocated
+/// since point to free memory. Growth of the region stays. No thread may use the heap meanwhile.
 ///
 /// # Errors
-/// `NotAtomic` for a heap that is open in the mode `direct` (ask [`Region::consistency`] first), `Poisoned` and `Io` as
-/// [`Region::rollback`]. The handle is gone then; drop the region, whose image has the last commit.
+/// `NotAtomic` for a heap that is open in the mode `direct` (ask [`Region::consistency`] first),
+/// `Poisoned` and `Io` as [`Region::rollback`]. The handle is gone then; drop the region, whose
+/// image has the last commit.
 pub fn roll_back(heap: Heap<RegionBacking>) -> Result<Heap<RegionBacking>, OpenHeapError> {
     let region = heap.backing().region().clone();
     roll_back_on(heap, &region)

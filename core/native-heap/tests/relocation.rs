@@ -1,5 +1,5 @@
-//! A heap whose address is taken: moved, if every object has a type, in one step that a kill cannot split; else
-//! refused with the reason.
+//! A heap whose address is taken: moved, if every object has a type, in one step that a kill cannot
+//! split; else refused with the reason.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(unsafe_code, reason = "heaps are followed by pointers")]
@@ -228,8 +228,8 @@ fn a_relocation_that_dies_in_any_step_is_done_again_and_every_pointer_is_whole()
             region.close().ok()
         })()
         .is_none();
-        // Also when the pool is lost on top of it: then the store must be consistent with itself. And when the old
-        // address is free again: the pointers may be for the new one already.
+        // Also when the pool is lost on top of it: then the store must be consistent with itself.
+        // And when the old address is free again: the pointers may be for the new one already.
         for (lose_pool, free) in [(false, false), (true, false), (false, true), (true, true)] {
             let home = home.copy();
             if free && let Some((heap, region)) = squatter.take() {

@@ -1,5 +1,5 @@
-//! The instructions. One module a processor would be the way to more; where there is none, nothing can be persisted and
-//! [`instruction`] says so.
+//! The instructions. One module a processor would be the way to more; where there is none, nothing
+//! can be persisted and [`instruction`] says so.
 
 #![allow(unsafe_code, reason = "write-back is done by instructions that the language does not have")]
 
@@ -23,7 +23,8 @@ pub enum Instruction {
     Clflush,
 }
 
-/// The best one that this processor has; `None` where there is none, and nothing reaches memory on demand.
+/// The best one that this processor has; `None` where there is none, and nothing reaches memory on
+/// demand.
 #[must_use]
 #[inline]
 pub fn instruction() -> Option<Instruction> {
@@ -75,7 +76,8 @@ fn ask() -> u8 {
     }
 }
 
-/// Starts to write back every line that has a byte of `[start, start + bytes)`. [`drain`] waits for it.
+/// Starts to write back every line that has a byte of `[start, start + bytes)`. [`drain`] waits for
+/// it.
 ///
 /// # Safety
 /// The range must be mapped for reading.
@@ -89,9 +91,10 @@ pub unsafe fn write_back(start: *const u8, bytes: usize) {
         let (first, end) = (start as usize / LINE_BYTES * LINE_BYTES, start as usize + bytes);
         let best = best();
         for line in (first..end).step_by(LINE_BYTES) {
-            // SAFETY: the line has a byte of the range, which is mapped (by the contract), and so is the whole line: pages
-            // are multiples of lines. No register but the one named is used, and no byte changes. The compiler keeps stores
-            // in front of it, as it may read memory.
+            // SAFETY: the line has a byte of the range, which is mapped (by the contract), and so
+            // is the whole line: pages are multiples of lines. No register but the one named is
+            // used, and no byte changes. The compiler keeps stores in front of it, as it may read
+            // memory.
             unsafe {
                 match best {
                     CLWB => asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
@@ -105,11 +108,13 @@ pub unsafe fn write_back(start: *const u8, bytes: usize) {
     let _ = (start, bytes);
 }
 
-/// Waits until everything that [`write_back`] of this thread started has arrived, and orders later stores behind it.
+/// Waits until everything that [`write_back`] of this thread started has arrived, and orders later
+/// stores behind it.
 #[inline]
 pub fn drain() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instruction has no operand and changes nothing; the compiler moves no access across it.
+    // SAFETY: the instruction has no operand and changes nothing; the compiler moves no access
+    // across it.
     unsafe {
         asm!("sfence", options(nostack, preserves_flags));
     }

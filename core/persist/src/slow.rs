@@ -1,18 +1,24 @@
-//! Slow memory for experiments: a model that adds to the memory of this machine what another kind would cost, so that results
-//! can be shown for media that nobody has at hand. Only with the feature `slow-memory`; without it no byte of this is there.
+//! Slow memory for experiments: a model that adds to the memory of this machine what another kind
+//! would cost, so that results can be shown for media that are not at hand. Only with the feature
+//! `slow-memory`; without it no byte of this is there.
 //!
 //! The model:
-//! - every line that [`write_back`] starts on its way costs `write_ns_per_line` more, one after the other: a device that takes
-//!   them side by side would be faster, so what is shown is a bound from above;
+//! - every line that [`write_back`] starts on its way costs `write_ns_per_line` more, one after the
+//!   other: a device that takes them side by side would be faster, so what is shown is a bound from
+//!   above;
 //! - every [`drain`] costs `drain_ns` more;
-//! - every line that is read and is not in a modelled cache ([`ReadCache`]) costs `read_ns_per_line` more. Loads are
-//!   instructions that nobody can get between, so the program says what it reads ([`ReadCache::touch`]).
+//! - every line that is read and is not in a modelled cache ([`ReadCache`]) costs
+//!   `read_ns_per_line` more. Loads are instructions that no code can get between, so the program
+//!   says what it reads ([`ReadCache::touch`]).
 //!
-//! Not modelled: bandwidth shared by threads, buffers inside the device, wear, and lines that a cache writes back on its own.
+//! Not modelled: bandwidth shared by threads, buffers inside the device, wear, and lines that a
+//! cache writes back on its own.
 //!
 //! Invariants:
-//! - A delay is never shorter than configured. How much longer it is, is measured by `cargo xtask bench slow`.
-//! - What is in force counts for the whole process, from its next write-back on; at first it is [`SlowMemory::DRAM`].
+//! - A delay is never shorter than configured. How much longer it is, is measured by `cargo xtask
+//!   bench slow`.
+//! - What is in force counts for the whole process, from its next write-back on; at first it is
+//!   [`SlowMemory::DRAM`].
 //! - The bytes in memory are the same with any model.
 
 #![allow(
@@ -48,16 +54,18 @@ impl SlowMemory {
     /// This machine's memory as it is.
     pub const DRAM: SlowMemory = SlowMemory { read_ns_per_line: 0, write_ns_per_line: 0, drain_ns: 0 };
 
-    /// Phase-change memory as the literature expects it. Setting a cell takes 150 ns and reading one 48 ns (Lee, Ipek, Mutlu,
-    /// Burger: Architecting Phase Change Memory as a Scalable DRAM Alternative, ISCA 2009, table 1); Mnemosyne (Volos, Tack,
-    /// Swift, ASPLOS 2011), from which the paper on sandboxed web applications takes its latencies, adds 150 ns to a
-    /// write. The read is added in full, though DRAM has a part of it: a bound from above.
+    /// Phase-change memory as the literature expects it. Setting a cell takes 150 ns and reading
+    /// one 48 ns (Lee, Ipek, Mutlu, Burger: Architecting Phase Change Memory as a Scalable DRAM
+    /// Alternative, ISCA 2009, table 1); Mnemosyne (Volos, Tack, Swift, ASPLOS 2011), from which
+    /// the paper on sandboxed web applications takes its latencies, adds 150 ns to a write. The
+    /// read is added in full, though DRAM has a part of it: a bound from above.
     pub const PCM: SlowMemory = SlowMemory { read_ns_per_line: 48, write_ns_per_line: 150, drain_ns: 0 };
 
-    /// Optane DC, what it takes beyond DRAM (Yang, Kim, Hoseinzadeh, Izraelevitz, Swanson: An Empirical Guide to the
-    /// Behavior and Use of Scalable Persistent Memory, FAST 2020): random reads of 305 ns beside 101 ns; a store with `clwb`
-    /// and a fence of 62 ns beside 57 ns, as it is done when it is in the controller's queue; and 2.3 GB/s into one
-    /// module, which are 28 ns for a line. Lines scattered over its blocks of 256 bytes take up to four times that.
+    /// Optane DC, what it takes beyond DRAM (Yang, Kim, Hoseinzadeh, Izraelevitz, Swanson: An
+    /// Empirical Guide to the Behavior and Use of Scalable Persistent Memory, FAST 2020): random
+    /// reads of 305 ns beside 101 ns; a store with `clwb` and a fence of 62 ns beside 57 ns, as it
+    /// is done when it is in the controller's queue; and 2.3 GB/s into one module, which are 28 ns
+    /// for a line. Lines scattered over its blocks of 256 bytes take up to four times that.
     pub const OPTANE: SlowMemory = SlowMemory { read_ns_per_line: 204, write_ns_per_line: 28, drain_ns: 5 };
 
     /// Puts the costs of writing in force for this process. Those of reading are a [`ReadCache`]'s.

@@ -1,4 +1,5 @@
-//! What is done to regions besides using them: repair, salvage, rescue, transfer, limits, snapshots.
+//! What is done to regions besides using them: repair, salvage, rescue, transfer, limits,
+//! snapshots.
 //!
 //! Stands above all other floors; none of them uses it.
 

@@ -1,7 +1,8 @@
 //! The one error type of opening, creating, removing, growing and checkpointing a region.
 //!
-//! Fields carry what happened; the message adds what to do next. No variant means that data was changed:
-//! every operation that fails leaves image and base as they were, unless the variant says otherwise.
+//! Fields carry what happened; the message adds what to do next. No variant means that data was
+//! changed: every operation that fails leaves image and base as they were, unless the variant says
+//! otherwise.
 
 #![forbid(unsafe_code)]
 
@@ -49,7 +50,7 @@ pub enum RegionError {
     /// A key cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The key may not do this, or nobody may.
+    /// The key may not do this, or no key may.
     #[error(transparent)]
     Access(#[from] AccessError),
     /// A snapshot is missing, or there is one already.
@@ -80,7 +81,8 @@ pub enum RegionError {
     Held {
         /// Name of the region.
         name: String,
-        /// The process that writes it; `None` when only readers hold it, or when the holder is unknown.
+        /// The process that writes it; `None` when only readers hold it, or when the holder is
+        /// unknown.
         holder: Option<u32>,
     },
     /// The region belongs to another key, which granted this one nothing, or not this.
@@ -147,8 +149,8 @@ pub enum RegionError {
         /// What to do.
         remedy: Remedy,
     },
-    /// A record of a journal, or its header (record 0), is damaged, and it is not the end that a writer who died
-    /// leaves.
+    /// A record of a journal, or its header (record 0), is damaged, and it is not the end that a
+    /// writer who died leaves.
     #[error("the journal {} is damaged at byte {offset} (record {record}); {remedy}", path.display())]
     JournalDamaged {
         /// The journal.
@@ -172,8 +174,8 @@ pub enum RegionError {
         /// What to do.
         remedy: Remedy,
     },
-    /// A record of the journal is whole, and says more bytes than the base file's header allows: that header is an older
-    /// one. Nothing that was committed is lost.
+    /// A record of the journal is whole, and says more bytes than the base file's header allows:
+    /// that header is an older one. Nothing that was committed is lost.
     #[error(
         "record {record} of the journal {} is whole and makes the heap {backed_bytes} bytes large, where the base file \
          beside it says a limit of {limit_bytes}, so that file's newest header is lost; {remedy}",
@@ -345,7 +347,7 @@ pub enum RegionError {
         /// The limit asked for.
         limit_bytes: u64,
     },
-    /// Somebody kept the lock on the name space for seconds.
+    /// Another process kept the lock on the name space for seconds.
     #[error("the name space {} has been locked for seconds; look for a stopped holdfast process", path.display())]
     NamesBusy {
         /// The lock file.
@@ -360,7 +362,7 @@ pub enum RegionError {
         /// Name of the region.
         name: String,
     },
-    /// Somebody truncated the image while it was mapped.
+    /// The image was truncated while it was mapped.
     #[error(
         "the image {} was cut off while in use, so its newest data is gone; {remedy}",
         path.display()
@@ -383,7 +385,8 @@ pub enum RegionError {
         /// What to do.
         remedy: Remedy,
     },
-    /// Another image took the name while this one was in use, so the pool's files were removed by hand.
+    /// Another image took the name while this one was in use, so the pool's files were removed by
+    /// hand.
     #[error(
         "{} was replaced while in use, so somebody removed files of the pool by hand; this session's stores \
          were not written to the store: end the other session, then start again from the last checkpoint",

@@ -1,10 +1,9 @@
 //! Persistent byte ranges with a name, an owner key, a size limit and a fixed address.
 //!
-//! A *region* lives as an *image* in the *pool*, a directory in memory (tmpfs), where programs map it and
-//! store to it; a *commit* brings it to the *store*, on a disk: as a *base file*, or as what changed since, in
-//! the *journal* beside it. Opening finds
-//! the image (a *warm* open: nothing is copied, whatever the size) or rebuilds it from the base (a *cold*
-//! one).
+//! A *region* lives as an *image* in the *pool*, a directory in memory (tmpfs), where programs map
+//! it and store to it; a *commit* brings it to the *store*, on a disk: as a *base file*, or as what
+//! changed since, in the *journal* beside it. Opening finds the image (a *warm* open: nothing is
+//! copied, whatever the size) or rebuilds it from the base (a *cold* one).
 //!
 //! ```no_run
 //! use holdfast_region::{NameSpace, OwnerKey, Places, RegionName};
@@ -24,8 +23,8 @@
 //! Invariants of the whole:
 //! - One writer at a time, or many readers. A holder that died never blocks the next one.
 //! - A key other than the owner's may do what the owner granted it, and nothing else.
-//! - The trusted side never believes a byte of a data area. What it needs to know is in the headers, which no
-//!   applet can reach.
+//! - The trusted side never believes a byte of a data area. What it needs to know is in the
+//!   headers, which no applet can reach.
 //! - Memory is allocated before it is exposed: a full pool is an error value, not a signal.
 //! - An operation that fails leaves image and base as they were.
 //!

@@ -1,8 +1,8 @@
 //! The lowest floor: the bytes of files, and the steps that change them.
 //!
-//! Formats (header, journal, redo log), the names of files, the [`Storage`](storage::Storage) through
-//! which every change passes, and plain access to file contents. Nothing here knows what a checkpoint
-//! is, who may use a region, or that regions have names beside their files.
+//! Formats (header, journal, redo log), the names of files, the [`Storage`](storage::Storage)
+//! through which every change passes, and plain access to file contents. Nothing here knows what a
+//! checkpoint is, who may use a region, or that regions have names beside their files.
 
 pub(crate) mod files;
 pub(crate) mod format;

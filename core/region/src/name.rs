@@ -1,7 +1,8 @@
 //! Names of regions and keys: parsed once, then always right.
 //!
-//! A name is also the stem of file names in the pool and the store, so the alphabet is narrow: nothing
-//! that a shell, a path or a terminal would read as something else, and no leading dot or dash.
+//! A name is also the stem of file names in the pool and the store, so the alphabet is narrow:
+//! nothing that a shell, a path or a terminal would read as something else, and no leading dot or
+//! dash.
 
 #![forbid(unsafe_code)]
 
@@ -10,14 +11,16 @@ use std::str::FromStr;
 
 /// Longest name in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
-/// Longest name of a worker in bytes: with its parent's and the sign between them it fills a header's field.
+/// Longest name of a worker in bytes: with its parent's and the sign between them it fills a
+/// header's field.
 pub const WORKER_BYTES_MAX: usize = 63;
-/// Stands between the name of a region and that of a worker in the name of a compartment. No other name has it, and
-/// it sorts before every character that one can have: compartments are listed right behind their parent.
+/// Stands between the name of a region and that of a worker in the name of a compartment. No other
+/// name has it, and it sorts before every character that one can have: compartments are listed
+/// right behind their parent.
 const COMPARTMENT_SIGN: char = '+';
 
-/// The name of a region: 1 to 64 bytes of `A-Z a-z 0-9 . _ -`, the first one a letter or a digit. That of a
-/// compartment is two of them, `PARENT+WORKER`; only [`RegionName::compartment`] and
+/// The name of a region: 1 to 64 bytes of `A-Z a-z 0-9 . _ -`, the first one a letter or a digit.
+/// That of a compartment is two of them, `PARENT+WORKER`; only [`RegionName::compartment`] and
 /// [`RegionName::parse_any`] make one, so what takes a plain name cannot be given a compartment.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionName(String);
@@ -80,7 +83,8 @@ impl RegionName {
     /// The name of the compartment that `worker` has in the region of this name.
     ///
     /// # Errors
-    /// [`NameError`] when this is a compartment itself, or the worker's name is no plain one of 1 to 63 bytes.
+    /// [`NameError`] when this is a compartment itself, or the worker's name is no plain one of 1
+    /// to 63 bytes.
     pub fn compartment(&self, worker: &RegionName) -> Result<RegionName, NameError> {
         for part in [self, worker] {
             if let Some(position) = part.0.find(COMPARTMENT_SIGN) {

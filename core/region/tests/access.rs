@@ -1,4 +1,5 @@
-//! Who may do what: every kind of key against every operation; damaged, stale and torn access tables; readers.
+//! Who may do what: every kind of key against every operation; damaged, stale and torn access
+//! tables; readers.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -221,7 +222,8 @@ fn a_reader_never_makes_a_region_dirty_and_changes_no_file() {
         let files = [home.image("words"), home.base("words"), table(&home)];
         files.map(|file| (std::fs::read(&file).unwrap(), file.metadata().unwrap().modified().unwrap()))
     };
-    // Once after an orderly end, once after a crash: what the store lacks is not the reader's business.
+    // Once after an orderly end, once after a crash: what the store lacks is not the reader's
+    // business.
     for crashed in [false, true] {
         if crashed {
             let mut region = home.names().open(&named("words"), &key()).unwrap();

@@ -1,5 +1,5 @@
-//! Every heap is at its own address in every process, whatever the process's layout is, or the error names what
-//! sits there.
+//! Every heap is at its own address in every process, whatever the process's layout is, or the
+//! error names what sits there.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -97,7 +97,8 @@ fn with_pointer(home: &Home, name: &str) {
 /// Maps the region, follows its pointer, and says where it is.
 fn follow(region: &mut Region) -> String {
     let word = region.map_native().unwrap().cast::<*const u64>();
-    // SAFETY: `with_pointer` stored a pointer there; if it does not lead into the mapping, the child dies.
+    // SAFETY: `with_pointer` stored a pointer there; if it does not lead into the mapping, the
+    // child dies.
     assert_eq!(unsafe { *word.read() }, 42);
     format!("{word:p}")
 }

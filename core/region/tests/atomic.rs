@@ -1,4 +1,5 @@
-//! The consistency mode `atomic`: what was published is there, whole, and nothing else, whatever happened.
+//! The consistency mode `atomic`: what was published is there, whole, and nothing else, whatever
+//! happened.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,4 +1,5 @@
-//! Compartments: private to one worker, counted against the parent's limit, removed with it, never merged.
+//! Compartments: private to one worker, counted against the parent's limit, removed with it, never
+//! merged.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,6 +1,6 @@
-//! The promises that hold whatever a pool is made of, over each kind that this machine has or can stand for: tmpfs, a disk,
-//! emulated persistent memory and, if HOLDFAST_TEST_DAX names a directory in it, persistent memory. HOLDFAST_TEST_DISK
-//! names another disk.
+//! The promises that hold whatever a pool is made of, over each kind that this machine has or can
+//! stand for: tmpfs, a disk, emulated persistent memory and, if HOLDFAST_TEST_DAX names a directory
+//! in it, persistent memory. HOLDFAST_TEST_DISK names another disk.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -52,8 +52,9 @@ impl Backend {
         NameSpace::with_storage(places, Arc::new(KernelStorage))
     }
 
-    /// What the next boot finds of the pool, and the name space in it. A made-up one keeps everything, which a test of what is
-    /// lost can do nothing with; that is what `resets.rs` is for.
+    /// What the next boot finds of the pool, and the name space in it. A made-up one keeps
+    /// everything, which a test of what is lost can do nothing with; that is what `resets.rs` is
+    /// for.
     fn restart(&self) -> NameSpace {
         match self.kind {
             PoolKind::Tmpfs => std::fs::remove_dir_all(self.path()).unwrap(),

@@ -15,8 +15,8 @@ use holdfast_region::{ErrorKind, Opened, RegionError, Remedy};
 
 const SLOT_BYTES: u64 = 4096;
 
-/// Header and length: what an open that fails must not change. (Whole files are compared where it matters;
-/// doing that four thousand times would only test the patience of the reader.)
+/// Header and length: what an open that fails must not change. (Whole files are compared where it
+/// matters; doing that four thousand times would only test the patience of the reader.)
 fn face(path: &Path) -> (Vec<u8>, u64) {
     let file = std::fs::File::open(path).unwrap();
     let len_bytes = file.metadata().unwrap().len();

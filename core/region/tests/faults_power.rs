@@ -1,6 +1,6 @@
-//! Row H2 of the fault matrix, at random: sessions of random commits, a power cut in a random step that keeps random
-//! sectors, and another one in the recovery from it. `journal_steps` enumerates every step of fixed sessions; this
-//! looks for what they do not contain.
+//! Row H2 of the fault matrix, at random: sessions of random commits, a power cut in a random step
+//! that keeps random sectors, and another one in the recovery from it. `journal_steps` enumerates
+//! every step of fixed sessions; this looks for what they do not contain.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -52,7 +52,8 @@ impl Run {
         Ok(())
     }
 
-    /// What is found must be an acknowledged state or the one in flight; the run goes on from there.
+    /// What is found must be an acknowledged state or the one in flight; the run goes on from
+    /// there.
     fn recovered(&mut self, home: &Home, context: &str) {
         let region = home.names().open(&named("words"), &key()).unwrap_or_else(|e| panic!("{context}: {e}"));
         let bytes = read(&region, 0, MIB as usize);

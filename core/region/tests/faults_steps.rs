@@ -1,5 +1,6 @@
-//! Row H7 of the fault matrix: EIO and ENOSPC in each step of a region's whole life, once and for good. After the
-//! fault is gone, everything that was acknowledged is there, warm and cold, and the region works.
+//! Row H7 of the fault matrix: EIO and ENOSPC in each step of a region's whole life, once and for
+//! good. After the fault is gone, everything that was acknowledged is there, warm and cold, and the
+//! region works.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -28,7 +29,8 @@ struct Promised {
     committed: u64,
 }
 
-/// Creates, commits, grows, publishes, closes, opens warm and cold, commits again; ends at the first error.
+/// Creates, commits, grows, publishes, closes, opens warm and cold, commits again; ends at the
+/// first error.
 fn live(home: &Home, names: &NameSpace, promised: &mut Promised) -> Result<()> {
     let mut region = names.create(&named("words"), &key(), 8 * MIB)?;
     let notes = Notes::of(&mut region);
@@ -95,7 +97,8 @@ fn an_error_in_any_step_of_a_regions_life_is_typed_and_no_promise_is_broken() {
                 break;
             }
             let context = format!("{fault:?} in step {step}, {promised:?}");
-            // A step whose failure costs nothing may be passed over, as the removal of a stale journal.
+            // A step whose failure costs nothing may be passed over, as the removal of a stale
+            // journal.
             if let Err(error) = &outcome {
                 assert!(is_fine(error), "{context}: {error}");
             }

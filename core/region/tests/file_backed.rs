@@ -1,4 +1,5 @@
-//! Regions whose images lie on the disk: larger than the pool, and after a power cut as of the last commit.
+//! Regions whose images lie on the disk: larger than the pool, and after a power cut as of the last
+//! commit.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -163,7 +164,8 @@ fn disk_image(home: &Home) -> PathBuf {
     home.places().images(Medium::File).join("heap.image")
 }
 
-/// Another boot: the directory of the last one has another name, and its images are as a power cut left them.
+/// Another boot: the directory of the last one has another name, and its images are as a power cut
+/// left them.
 fn cut_power(home: &Home, tear: impl FnOnce(&std::fs::File)) -> PathBuf {
     let of_boot = home.places().images(Medium::File).to_owned();
     tear(&std::fs::OpenOptions::new().write(true).open(of_boot.join("heap.image")).unwrap());

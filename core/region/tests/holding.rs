@@ -267,7 +267,8 @@ fn in_a_small_pool(role: &str) {
     match allowed {
         Ok(output) if output.status.success() => {}
         other => {
-            // Without a mount of its own size the real thing cannot be had; tests/steps.rs injects ENOSPC.
+            // Without a mount of its own size the real thing cannot be had; tests/steps.rs injects
+            // ENOSPC.
             println!("not run: this system forbids mounting a tmpfs in a user name space ({other:?})");
             return;
         }

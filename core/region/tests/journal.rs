@@ -1,5 +1,5 @@
-//! Commits that go to the journal: what they cost, what a cold open makes of them, and what of a journal is
-//! believed.
+//! Commits that go to the journal: what they cost, what a cold open makes of them, and what of a
+//! journal is believed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -258,7 +258,8 @@ fn a_torn_last_record_is_cut_off_and_the_journal_goes_on() {
     }
 }
 
-/// Opens cold for writing and for reading; both must say which record is damaged, and change nothing.
+/// Opens cold for writing and for reading; both must say which record is damaged, and change
+/// nothing.
 fn reported(home: &Home) -> Option<(u64, u64)> {
     let before = std::fs::read(home.journal("words")).unwrap();
     let outcome = match (open(home), home.names().open_read(&named("words"))) {

@@ -1,5 +1,5 @@
-//! Zeros that are written ahead of a journal's end: when there are some, that they are never more than zeros, and that
-//! a commit without room for them is as good.
+//! Zeros that are written ahead of a journal's end: when there are some, that they are never more
+//! than zeros, and that a commit without room for them is as good.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -20,7 +20,8 @@ const HEADER_BYTES: u64 = 4096;
 const RECORD_BYTES: u64 = 64 + 4096 + 16;
 /// What closing writes behind the last record.
 const MARK_BYTES: u64 = 64;
-/// Commits of a session after which the next one has zeros behind it: the one that makes the journal, and three appends.
+/// Commits of a session after which the next one has zeros behind it: the one that makes the
+/// journal, and three appends.
 const EXACT: u64 = 4;
 const AHEAD_BYTES: u64 = 256 << 10;
 
@@ -56,7 +57,8 @@ fn end_of(records: u64) -> u64 {
     HEADER_BYTES + records * RECORD_BYTES
 }
 
-/// The image is gone: what is there then is in the store. Page numbers are the first word of their pages.
+/// The image is gone: what is there then is in the store. Page numbers are the first word of their
+/// pages.
 fn assert_stored(home: &Home, numbers: std::ops::Range<u64>) {
     let _ = std::fs::remove_file(home.image("words"));
     let region = home.names().open_read(&named("words")).unwrap();

@@ -1,4 +1,5 @@
-//! Readers that take no lock, beside a writer that commits into the zeros of its journal, cuts them off and begins anew.
+//! Readers that take no lock, beside a writer that commits into the zeros of its journal, cuts them
+//! off and begins anew.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -31,7 +32,8 @@ fn write(home: &Home, stop: &AtomicBool) {
     }
 }
 
-/// A length that the writer cut off, and a record that was finished after it was looked at, were taken for damage.
+/// A length that the writer cut off, and a record that was finished after it was looked at, were
+/// taken for damage.
 ///
 /// Guarantee: heap/readers-beside-a-writer
 #[test]

@@ -1,5 +1,5 @@
-//! Commits, folds and recoveries that fail or lose power at every step: what was acknowledged is there, and at
-//! most the commit in flight besides.
+//! Commits, folds and recoveries that fail or lose power at every step: what was acknowledged is
+//! there, and at most the commit in flight besides.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -23,7 +23,8 @@ const STEPS_MAX: usize = 200;
 const SHORT: &[usize] = &[1, 3, 2];
 /// The journal outgrows its bound, so that it is folded, and a new one begins.
 const LONG: &[usize] = &[1, 3, 250, 250, 250, 250, 250, 250, 1, 2];
-/// So many that zeros are written ahead, that commits go over them, and that the close gives the rest back.
+/// So many that zeros are written ahead, that commits go over them, and that the close gives the
+/// rest back.
 const OFTEN: &[usize] = &[1, 2, 1, 1, 1, 2, 1, 1];
 /// Records that reach over the end of the zeros, and a second batch of zeros.
 const STRADDLE: &[usize] = &[1, 2, 1, 1, 13, 15, 15, 15, 13, 7, 15, 1, 2];
@@ -229,7 +230,8 @@ fn an_error_in_any_step_of_a_commit_acknowledges_nothing_and_loses_nothing() {
                     read(&region, 0, MIB as usize) == *run.states.last().unwrap(),
                     "the image lost stores"
                 );
-                // What is durable is so at every moment, also between a failure and the next commit.
+                // What is durable is so at every moment, also between a failure and the next
+                // commit.
                 if failed && !told {
                     told = true;
                     run.recovered(&home_without_image(&home), &format!("{fault:?} in step {step}"));
@@ -305,8 +307,8 @@ fn a_commit_is_one_write_and_one_sync_and_a_journal_is_durable_before_it_gets_it
 
 #[test]
 fn records_that_only_the_kernels_cache_may_have_are_synced_before_anything_follows_them() {
-    // A sync failed, the process died, and the pool was lost without the machine going down: the record can be
-    // read, but the disk need not have it.
+    // A sync failed, the process died, and the pool was lost without the machine going down: the
+    // record can be read, but the disk need not have it.
     let (home, _) = home_with_base();
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     let notes = Notes::of(&mut region);
@@ -328,7 +330,8 @@ fn records_that_only_the_kernels_cache_may_have_are_synced_before_anything_follo
 /// Guarantee: heap/cold-open
 #[test]
 fn what_a_cold_open_found_is_durable_when_a_commit_says_so() {
-    // The writer died in a step of its commit, the pool was emptied, and only then the machine goes down.
+    // The writer died in a step of its commit, the pool was emptied, and only then the machine goes
+    // down.
     for (earlier, stores) in [(0, false), (0, true), (2, false), (2, true)] {
         for step in 0.. {
             assert!(step < STEPS_MAX, "the commit never comes through");

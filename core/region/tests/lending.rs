@@ -1,5 +1,5 @@
-//! A region that another process maps: what it stores survives, is found by comparing, and in the mode `atomic` counts
-//! only when it is published.
+//! A region that another process maps: what it stores survives, is found by comparing, and in the
+//! mode `atomic` counts only when it is published.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

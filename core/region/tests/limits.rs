@@ -1,5 +1,5 @@
-//! The limit of a region that this process has open: it grows and shrinks under the mapping, and whatever fails or dies
-//! on the way, the region has the old limit or the new one.
+//! The limit of a region that this process has open: it grows and shrinks under the mapping, and
+//! whatever fails or dies on the way, the region has the old limit or the new one.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -21,7 +21,8 @@ const BOTH: [Consistency; 2] = [Consistency::Direct, Consistency::Atomic];
 /// More steps than any operation here has.
 const STEPS_MAX: usize = 20;
 
-/// Two homes that are made at the same time may choose the same addresses; so the tests that map at them take turns.
+/// Two homes that are made at the same time may choose the same addresses; so the tests that map at
+/// them take turns.
 fn alone_at_addresses() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -230,8 +231,8 @@ fn an_open_region_and_its_compartments_stay_together_below_its_limit() {
     assert_eq!(compartment().limit_bytes(), 3 * MIB);
 }
 
-/// Lets a change of the limit fail, or die, in each of its steps: the image then says the old limit or the new one, and
-/// the store can follow it that far.
+/// Lets a change of the limit fail, or die, in each of its steps: the image then says the old limit
+/// or the new one, and the store can follow it that far.
 fn in_every_step(change: impl Fn(&NameSpace, &dyn Fn(), u64) -> Result<u64, RegionError>) {
     for fault in [Fault::Once(EIO), Fault::Dead] {
         for (from, to) in [(8 * MIB, 24 * MIB), (24 * MIB, 8 * MIB)] {
@@ -313,8 +314,8 @@ fn a_change_of_the_limit_at_rest_that_fails_or_dies_in_any_step_leaves_one_that_
     });
 }
 
-/// A region whose limit went from 4 to 16 MiB and whose last commit made it larger than the old one, without its image;
-/// and the base's headers from before the change.
+/// A region whose limit went from 4 to 16 MiB and whose last commit made it larger than the old
+/// one, without its image; and the base's headers from before the change.
 fn grown_past_its_old_limit(at_rest: bool) -> (Home, Vec<u8>) {
     let home = Home::new();
     let names = home.names();

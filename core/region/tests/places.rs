@@ -367,7 +367,8 @@ fn persistent_memory_is_emulated_only_when_asked_for_and_only_in_memory() {
     assert!(!region.is_ordered() && !region.needs_order());
 }
 
-/// A home with a heap of 4 MiB in a pool that is named explicitly; the writer died, so only the image has `text`.
+/// A home with a heap of 4 MiB in a pool that is named explicitly; the writer died, so only the
+/// image has `text`.
 fn stored_only_in_pool(home: &Path, pool: &Path, text: &[u8]) -> NameSpace {
     let names = NameSpace::new(Places::at(home, pool).unwrap());
     let mut region = names.create(&named("words"), &key(), 8 * MIB).unwrap();

@@ -1,4 +1,5 @@
-//! Where the redo log of the mode `atomic` lies, which image it reaches, and which readers and writers finish it.
+//! Where the redo log of the mode `atomic` lies, which image it reaches, and which readers and
+//! writers finish it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -30,8 +31,9 @@ fn the_redo_log_of_another_image_is_left_alone() {
     assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 0));
 }
 
-/// Kills at random found this: the image was removed by hand, twice, with nothing committed in between. Both images
-/// that were built from the store had the same generation, so the second one took the redo log of the first for its own.
+/// Kills at random found this: the image was removed by hand, twice, with nothing committed in
+/// between. Both images that were built from the store had the same generation, so the second one
+/// took the redo log of the first for its own.
 ///
 /// Guarantee: heap/lost-redo-log
 #[test]
@@ -72,8 +74,8 @@ fn the_redo_log_of_an_image_that_is_gone_does_not_reach_the_image_of_a_region_th
     assert_eq!((region.medium(), number(&mut region)), (Medium::File, 0));
 }
 
-/// The pool is emptied in the same boot: a logout with RemoveIPC does that. It must not take what is left of a
-/// publication from an image that lies elsewhere.
+/// The pool is emptied in the same boot: a logout with RemoveIPC does that. It must not take what
+/// is left of a publication from an image that lies elsewhere.
 ///
 /// Guarantee: heap/heap-on-disk
 #[test]
@@ -99,7 +101,8 @@ fn a_heap_on_the_disk_that_dies_in_a_publication_is_whole_without_the_pool() {
     assert_eq!(std::fs::read_dir(image.parent().unwrap()).unwrap().count(), 0);
 }
 
-/// The reader has seen that there is nothing to finish, and waits for the lock of a writer who then dies.
+/// The reader has seen that there is nothing to finish, and waits for the lock of a writer who then
+/// dies.
 ///
 /// Guarantee: heap/atomic-kill
 #[test]
@@ -168,7 +171,8 @@ fn a_region_whose_image_and_redo_log_somebody_removed_in_use_is_closed_with_ever
     assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 1));
 }
 
-/// Publishes a number, and dies when the redo log counts and half of the first change is in the image.
+/// Publishes a number, and dies when the redo log counts and half of the first change is in the
+/// image.
 fn publish_until_the_log_counts(region: &mut Region, storage: &FaultyStorage, value: u64) {
     store_number(region, value);
     storage.arm(2 + 1);

@@ -1,5 +1,5 @@
-//! Repair: what another file makes up for is mended without loss, what would lose something is told first, and wherever
-//! it dies it can be done again.
+//! Repair: what another file makes up for is mended without loss, what would lose something is told
+//! first, and wherever it dies it can be done again.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

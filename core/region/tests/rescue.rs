@@ -1,5 +1,5 @@
-//! Rescue copies: made while the writer of a region is stopped, and what the next open makes of them. Losing the pool
-//! stands for the machine that goes.
+//! Rescue copies: made while the writer of a region is stopped, and what the next open makes of
+//! them. Losing the pool stands for the machine that goes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -112,8 +112,8 @@ fn a_copy_that_is_older_than_the_last_commit_is_passed_over() {
     }
 }
 
-/// A commit compares, finds that the store has it all, and writes nothing: no number in the store tells that the copy is
-/// older.
+/// A commit compares, finds that the store has it all, and writes nothing: no number in the store
+/// tells that the copy is older.
 ///
 /// Guarantee: keeper/no-undo
 #[test]
@@ -427,7 +427,8 @@ fn a_region_whose_writer_goes_on_is_copied_when_it_is_quiet() {
         scope.spawn(|| {
             for value in 1_u64.. {
                 for page in 0..1000 {
-                    // SAFETY: the range lies in the backed part of the mapping, which outlives the scope.
+                    // SAFETY: the range lies in the backed part of the mapping, which outlives the
+                    // scope.
                     unsafe { std::ptr::write_volatile((base + page * 4096 + 512) as *mut u64, value) };
                 }
                 if done.load(Ordering::Relaxed) {

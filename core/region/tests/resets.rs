@@ -1,5 +1,5 @@
-//! A machine that is reset at every step, with a pool that outlives it: nothing that was acknowledged at level `system` is lost,
-//! and nothing that is found is torn.
+//! A machine that is reset at every step, with a pool that outlives it: nothing that was
+//! acknowledged at level `system` is lost, and nothing that is found is torn.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -30,8 +30,8 @@ struct Promised {
     acknowledged: u64,
 }
 
-/// Lets a life be reset in each of its steps, and opens what each reset may leave, in the next boot. Returns how many
-/// states that were.
+/// Lets a life be reset in each of its steps, and opens what each reset may leave, in the next
+/// boot. Returns how many states that were.
 fn in_every_step(
     prepare: impl Fn() -> Home,
     live: impl Fn(&NameSpace, &mut Promised) -> Result<()>,
@@ -83,7 +83,8 @@ fn slot_value(region: &mut Region, number: u64) -> u64 {
     u64::from_le_bytes(load(region, slot(number), 8).try_into().unwrap())
 }
 
-/// Stores numbers, each to a line of its own, so that none depends on another: an ordered writer without a log.
+/// Stores numbers, each to a line of its own, so that none depends on another: an ordered writer
+/// without a log.
 fn append(
     region: &mut Region,
     numbers: std::ops::RangeInclusive<u64>,

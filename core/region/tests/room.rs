@@ -1,4 +1,5 @@
-//! Allocation in a full pool: images that no process has make room, are in the store before they go, and come back whole.
+//! Allocation in a full pool: images that no process has make room, are in the store before they
+//! go, and come back whole.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

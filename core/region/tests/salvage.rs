@@ -1,4 +1,5 @@
-//! What a damaged file still gives: all that is in it, at its old offsets, and the file stays as it is.
+//! What a damaged file still gives: all that is in it, at its old offsets, and the file stays as it
+//! is.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

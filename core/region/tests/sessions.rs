@@ -1,4 +1,5 @@
-//! Sessions that go well: creating, opening warm and cold, growing, checkpointing, listing, removing.
+//! Sessions that go well: creating, opening warm and cold, growing, checkpointing, listing,
+//! removing.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -53,7 +54,8 @@ fn a_session_that_stores_nothing_skips_the_checkpoint_and_leaves_all_data_alone(
 fn the_first_store_makes_a_warm_region_dirty_and_a_checkpoint_makes_it_clean_again() {
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
-    // Before the first checkpoint nobody noticed what changes: it compares. From then on it is known.
+    // Before the first checkpoint nobody noticed what changes: it compares. From then on it is
+    // known.
     for text in [b"one", b"two"] {
         assert!(!region.is_dirty());
         store(&mut region, 4096, text);

@@ -33,7 +33,8 @@ fn store_number(shared: &SharedRegion, notes: &Notes, thread: usize, number: u64
     let base = inside.mapping().unwrap().as_ptr();
     for page in [2 * thread, 2 * thread + 1] {
         notes.add(page * PAGE, 8);
-        // SAFETY: the page lies in the backed part of the mapping, is this thread's alone, and is aligned.
+        // SAFETY: the page lies in the backed part of the mapping, is this thread's alone, and is
+        // aligned.
         unsafe { base.add(page * PAGE).cast::<u64>().write_volatile(number) };
         std::thread::yield_now();
     }
@@ -82,7 +83,8 @@ fn commits_of_many_threads_share_syncs_and_none_is_lost() {
         for number in 1..=COMMITS {
             store_number(&shared, &notes, thread, number);
             let report = shared.commit(Durability::Power).unwrap();
-            // A batch that was copied after the store but before the call has taken the store along.
+            // A batch that was copied after the store but before the call has taken the store
+            // along.
             assert!(matches!(report.written, Written::Journal | Written::Nothing));
         }
     });

@@ -1,4 +1,5 @@
-//! Snapshots: what they hold, what restoring leaves behind wherever it is killed, and who may do it.
+//! Snapshots: what they hold, what restoring leaves behind wherever it is killed, and who may do
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,5 +1,5 @@
-//! Every step that changes a file fails once, or is the last of the process: for each k, a typed error, the
-//! earlier data intact, and a region that opens again.
+//! Every step that changes a file fails once, or is the last of the process: for each k, a typed
+//! error, the earlier data intact, and a region that opens again.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -17,8 +17,9 @@ const FAULTS: [Fault; 3] = [Fault::Once(ENOSPC), Fault::Once(EIO), Fault::Dead];
 /// More steps than any operation here has.
 const STEPS_MAX: usize = 100;
 
-/// Runs an operation with the fault in its first, second, … step, each time in a home of its own, until it
-/// comes through untouched. `prepare` runs before, and `after` looks at what is left, with healthy files.
+/// Runs an operation with the fault in its first, second, … step, each time in a home of its own,
+/// until it comes through untouched. `prepare` runs before, and `after` looks at what is left, with
+/// healthy files.
 fn in_every_step<P>(
     home: impl Fn() -> Home,
     prepare: impl Fn(&NameSpace) -> P,
@@ -154,8 +155,8 @@ fn a_checkpoint_that_fails_in_any_step_leaves_a_whole_base_and_can_be_repeated()
             let found = read(&region, 0, 5);
             assert_eq!(region.opened(), Opened::Cold);
             match fault {
-                // The repetition came through, unless the first one had already and only the image's header
-                // could not be written.
+                // The repetition came through, unless the first one had already and only the
+                // image's header could not be written.
                 Fault::Once(_) => assert!(found == b"again" || found == b"later", "{found:?}"),
                 _ => assert!(found == b"hello" || found == b"later", "{found:?}"),
             }

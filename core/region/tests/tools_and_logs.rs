@@ -1,5 +1,6 @@
-//! Snapshots, restores, copies, streams, limits, salvage and removal beside a journal and a redo log: what they hold is
-//! the last commit, and no log of an older state is ever applied to what they make.
+//! Snapshots, restores, copies, streams, limits, salvage and removal beside a journal and a redo
+//! log: what they hold is the last commit, and no log of an older state is ever applied to what
+//! they make.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -29,7 +30,8 @@ enum Left {
     Crashed,
     /// The same, and then the machine lost its pool.
     WithoutImage,
-    /// As if its process had died while it published; nothing of it is in the image, all is in the redo log.
+    /// As if its process had died while it published; nothing of it is in the image, all is in the
+    /// redo log.
     Publishing,
 }
 
@@ -303,7 +305,8 @@ fn what_is_salvaged_from_a_file_has_what_the_log_beside_it_adds() {
     assert!(DamagedFile::read(&home.image("words")).unwrap().bytes()[AT..].starts_with(b"hello"));
 }
 
-/// Appends the second record again as a third one would be, so that the damaged one is not the torn end.
+/// Appends the second record again as a third one would be, so that the damaged one is not the torn
+/// end.
 fn store_one_more_record(home: &Home) {
     use std::os::unix::fs::FileExt;
     let file = std::fs::OpenOptions::new().read(true).write(true).open(home.journal("words")).unwrap();

@@ -1,4 +1,5 @@
-//! Regions that nobody holds are brought to the store and out of the pool, by whoever looks after the pool.
+//! Regions that nobody holds are brought to the store and out of the pool, by whoever looks after
+//! the pool.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -51,7 +52,8 @@ fn a_publication_that_broke_off_is_finished_before_it_is_checkpointed() {
     let storage = Arc::new(FaultyStorage::new(Fault::Dead));
     let mut region = open_atomic(&home.names_over(storage.clone()));
     store_number(&mut region, 3);
-    // The log is allocated for, written, and counts; the first store to the image is not made any more.
+    // The log is allocated for, written, and counts; the first store to the image is not made any
+    // more.
     storage.arm(2);
     assert!(region.publish().is_err());
     drop(region);

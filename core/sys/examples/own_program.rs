@@ -1,5 +1,5 @@
-//! Says whether its own code is found in its own program, and that of nothing is not: `tests/linking.rs` runs it linked
-//! in each way.
+//! Says whether its own code is found in its own program, and that of nothing is not:
+//! `tests/linking.rs` runs it linked in each way.
 
 use std::ffi::c_void;
 use std::process::ExitCode;

@@ -27,7 +27,7 @@ pub struct Reaped {
 /// Takes the end of a child, of whatever kind; without `wait`, `None` while it runs.
 ///
 /// # Errors
-/// `ECHILD` when it is not a child of this process, or somebody else took its end.
+/// `ECHILD` when it is not a child of this process, or other code took its end.
 pub fn reap(pid: u32, wait: bool) -> io::Result<Option<Reaped>> {
     let pid = c_int::try_from(pid).map_err(io::Error::other)?;
     let options = libc::__WALL | if wait { 0 } else { libc::WNOHANG };
@@ -62,8 +62,8 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0)) + Duration::from_micros(micros)
 }
 
-/// CPU time that all threads of a process have used. The process must not have been reaped, or this may tell of
-/// another one.
+/// CPU time that all threads of a process have used. The process must not have been reaped, or this
+/// may tell of another one.
 ///
 /// # Errors
 /// What the kernel says, when there is no such process.

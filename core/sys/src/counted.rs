@@ -4,7 +4,8 @@
 
 #![forbid(unsafe_code)]
 
-/// A number and its noun: `counted(1, "system call")` is `1 system call`, `counted(0, "copy")` is `0 copies`.
+/// A number and its noun: `counted(1, "system call")` is `1 system call`, `counted(0, "copy")` is
+/// `0 copies`.
 #[must_use]
 pub fn counted(count: impl TryInto<u64>, noun: &str) -> String {
     let count = count.try_into().unwrap_or(u64::MAX);

@@ -1,5 +1,5 @@
-//! A directory that is opened once and then used by its descriptor: what is checked is what is used, whatever its path
-//! leads to by then.
+//! A directory that is opened once and then used by its descriptor: what is checked is what is
+//! used, whatever its path leads to by then.
 //!
 //! Invariant: no symbolic link is followed, neither to the directory nor in it.
 #![forbid(unsafe_code)]
@@ -20,7 +20,7 @@ use crate::file::effective_user;
 /// Permission to write for others than the owner.
 const WRITE_OF_OTHERS: u32 = 0o022;
 
-/// A directory of this user that nobody else may write to.
+/// A directory of this user that no other process may write to.
 #[derive(Debug)]
 pub struct PrivateDirectory(OwnedFd);
 
@@ -86,13 +86,14 @@ impl PrivateDirectory {
         Ok(PrivateDirectory(directory))
     }
 
-    /// Opens a file of it for reading, if it is one that only this user can have written: a regular file of theirs,
-    /// closed to others' writing, of which there is no other link, through which it may have been put here.
+    /// Opens a file of it for reading, if it is one that only this user can have written: a regular
+    /// file of theirs, closed to others' writing, of which there is no other link, through which it
+    /// may have been put here.
     ///
     /// # Errors
     /// `PermissionDenied` for any other file; else what `openat` reports.
     pub fn open_own(&self, name: impl AsRef<Path>) -> io::Result<File> {
-        // A pipe that somebody put there must not make the opening wait.
+        // A pipe that a process put there must not make the opening wait.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.0, name.as_ref(), flags, Mode::empty())?;
         let found = rustix::fs::fstat(&file)?;

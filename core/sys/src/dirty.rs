@@ -1,14 +1,16 @@
 //! Which pages of a shared mapping were stored to: trackers that tell, and the choice between them.
 //!
 //! Invariants:
-//! - No store is missed: one that happens before [`DirtyTracker::take`] is called is in its answer, one that
-//!   happens meanwhile is in that answer or in the next. Whoever reads the pages after `take` has returned
-//!   therefore has every byte that was stored before the call. An answer may name pages too many, never too few.
+//! - No store is missed: one that happens before [`DirtyTracker::take`] is called is in its answer,
+//!   one that happens meanwhile is in that answer or in the next. A process that reads the pages
+//!   after `take` has returned therefore has every byte that was stored before the call. An answer
+//!   may name pages too many, never too few.
 //! - After an error nothing is forgotten: the next answer is the whole mapping.
 //!
-//! What no tracker sees: stores through another mapping of the file, `write(2)` to the file, stores of a process
-//! made by `fork` (the child has a mapping, but not the tracker), and transfers that devices do to memory that was
-//! pinned before `take` (`O_DIRECT` reads, registered buffers of io_uring) and end after it.
+//! What no tracker sees: stores through another mapping of the file, `write(2)` to the file, stores
+//! of a process made by `fork` (the child has a mapping, but not the tracker), and transfers that
+//! devices do to memory that was pinned before `take` (`O_DIRECT` reads, registered buffers of
+//! io_uring) and end after it.
 
 mod abi;
 mod protect;
@@ -34,7 +36,7 @@ pub enum Kind {
     Userfault,
     /// Pages are read-only until a fault handler notes their first store.
     Protect,
-    /// Whoever stores reports it; never chosen, only asked for.
+    /// The code that stores reports it; never chosen, only asked for.
     Reported,
     /// All pages, always.
     Everything,
@@ -55,8 +57,8 @@ impl Kind {
         }
     }
 
-    /// Whether stores that the kernel does on the process's behalf, such as `read(2)` into the mapping, work and
-    /// are noticed without [`DirtyTracker::make_writable`].
+    /// Whether stores that the kernel does on the process's behalf, such as `read(2)` into the
+    /// mapping, work and are noticed without [`DirtyTracker::make_writable`].
     #[must_use]
     pub fn sees_kernel_stores(self) -> bool {
         matches!(self, Kind::Userfault | Kind::Everything)
@@ -90,8 +92,8 @@ impl fmt::Display for UnknownKind {
 
 impl std::error::Error for UnknownKind {}
 
-/// Finds the pages of one mapping that were stored to. Dropping it ends the tracking; the mapping is then
-/// readable and writable, and has its bytes.
+/// Finds the pages of one mapping that were stored to. Dropping it ends the tracking; the mapping
+/// is then readable and writable, and has its bytes.
 pub trait DirtyTracker: Send {
     /// Which way it goes.
     fn kind(&self) -> Kind;
@@ -99,27 +101,31 @@ pub trait DirtyTracker: Send {
     /// The mapping now has `len` bytes, in place; the added part counts as not stored to.
     ///
     /// # Safety
-    /// The added part must be as [`track`] wants the mapping, and nobody stores to it before this returns.
+    /// The added part must be as [`track`] wants the mapping, and no thread stores to it before
+    /// this returns.
     ///
     /// # Errors
-    /// `InvalidInput` when the mapping would shrink, pass its limit, or end within a page; else the kernel's.
+    /// `InvalidInput` when the mapping would shrink, pass its limit, or end within a page; else the
+    /// kernel's.
     unsafe fn extend(&mut self, len: usize) -> io::Result<()>;
 
-    /// What was stored to since the last call, or since the tracker was made: ranges of bytes relative to the
-    /// mapping's first, page-aligned, sorted, none touching another. See the module for stores that happen meanwhile.
+    /// What was stored to since the last call, or since the tracker was made: ranges of bytes
+    /// relative to the mapping's first, page-aligned, sorted, none touching another. See the module
+    /// for stores that happen meanwhile.
     ///
     /// # Errors
     /// The kernel's.
     fn take(&mut self) -> io::Result<Vec<Range<u64>>>;
 
-    /// Whether [`DirtyTracker::take`] would answer with a range, without taking it; `None` from a tracker that does
-    /// not know.
+    /// Whether [`DirtyTracker::take`] would answer with a range, without taking it; `None` from a
+    /// tracker that does not know.
     fn peek(&self) -> Option<bool> {
         None
     }
 
-    /// Prepares for stores to the range that the kernel is going to do on the process's behalf; they must end
-    /// before the next [`DirtyTracker::take`]. Needed unless [`Kind::sees_kernel_stores`].
+    /// Prepares for stores to the range that the kernel is going to do on the process's behalf;
+    /// they must end before the next [`DirtyTracker::take`]. Needed unless
+    /// [`Kind::sees_kernel_stores`].
     ///
     /// # Errors
     /// The kernel's.
@@ -145,8 +151,8 @@ pub struct Mapping {
     pub limit: usize,
 }
 
-// SAFETY: the value only carries bounds of address space, which belongs to the process and to no thread; what is
-// done there is up to `unsafe` code under the contract of `track`.
+// SAFETY: the value only carries bounds of address space, which belongs to the process and to no
+// thread; what is done there is up to `unsafe` code under the contract of `track`.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -168,13 +174,14 @@ impl Mapping {
 /// Tracks a mapping in the way asked for; everything in it counts as not stored to.
 ///
 /// # Safety
-/// `len` bytes from `base` must be a shared mapping of a file that was opened for reading and writing, of the
-/// caller's, that stays mapped until the tracker is dropped. Meanwhile nobody else changes its protection to
-/// writable, maps over it or drops its pages (`madvise`). No thread stores to it while the tracker is made or
-/// dropped.
+/// `len` bytes from `base` must be a shared mapping of a file that was opened for reading and
+/// writing, of the caller's, that stays mapped until the tracker is dropped. Meanwhile nothing else
+/// changes its protection to writable, maps over it or drops its pages (`madvise`). No thread
+/// stores to it while the tracker is made or dropped.
 ///
 /// # Errors
-/// `InvalidInput` when the mapping is not aligned to pages or larger than its limit; else what the kernel says.
+/// `InvalidInput` when the mapping is not aligned to pages or larger than its limit; else what the
+/// kernel says.
 pub unsafe fn track(mapping: Mapping, kind: Kind) -> io::Result<Box<dyn DirtyTracker>> {
     if !(mapping.base as usize).is_multiple_of(rustix::param::page_size()) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -222,9 +229,9 @@ pub fn best() -> Kind {
     CHOICES.into_iter().find(|kind| available(*kind).is_usable()).unwrap_or(Kind::Everything)
 }
 
-/// Whether a way works for this process, found by using it once on a mapping made for that; the answer is kept.
-/// Nothing is left behind, but that [`Kind::Protect`] installs the process's fault handler, as every mapped
-/// region does.
+/// Whether a way works for this process, found by using it once on a mapping made for that; the
+/// answer is kept. Nothing is left behind, but that [`Kind::Protect`] installs the process's fault
+/// handler, as every mapped region does.
 #[must_use]
 pub fn available(kind: Kind) -> Support {
     static USERFAULT: OnceLock<Support> = OnceLock::new();
@@ -243,8 +250,8 @@ fn try_out(kind: Kind) -> io::Result<()> {
     rustix::fs::ftruncate(&file, len as u64)?;
     let range = Reservation::anywhere(len, page_bytes)?;
     let mapping = Mapping { base: range.base(), len, limit: len };
-    // SAFETY: the range is the reservation made above, which nobody else knows; the tracker goes before it does,
-    // and the store stays within the mapping.
+    // SAFETY: the range is the reservation made above, which no other code knows; the tracker goes
+    // before it does, and the store stays within the mapping.
     let (first, second) = unsafe {
         map_shared_fixed(range.base(), len, &file, 0, Prot::ReadWrite)?;
         let mut tracker = track(mapping, kind)?;

@@ -1,17 +1,19 @@
-//! Memory faults that Holdfast expects and resolves: the first store to a clean region or page, an image that was
-//! truncated under its mapping, and host code that touches a hole of an applet's linear memory.
+//! Memory faults that Holdfast expects and resolves: the first store to a clean region or page, an
+//! image that was truncated under its mapping, and host code that touches a hole of an applet's
+//! linear memory.
 //!
-//! One handler for SIGSEGV and SIGBUS serves the whole process. It looks the faulting address up in a fixed
-//! table of watched ranges, resolves the fault or passes it on to whoever was installed before.
+//! One handler for SIGSEGV and SIGBUS serves the whole process. It looks the faulting address up in
+//! a fixed table of watched ranges, resolves the fault or passes it on to the handler that was
+//! installed before.
 //!
 //! Invariants:
-//! - The handler only reads atomics and calls `mprotect`, `mmap`, `mremap`: it allocates nothing, takes no
-//!   lock, needs no descriptor and is async-signal-safe.
-//! - Between a slot's claim and its release only its owner (a guard in this module) writes it. A slot is live
-//!   only while its `kind` says so, and `kind` is stored last and cleared first.
-//! - A fault whose instruction lies in a [`CodeRange`] is a hole's business of that code's own runtime (a
-//!   wasm trap); only the first-store and lost-backing cases are resolved for it.
-//! - A fault that nobody claims ends the process as it would have without us.
+//! - The handler only reads atomics and calls `mprotect`, `mmap`, `mremap`: it allocates nothing,
+//!   takes no lock, needs no descriptor and is async-signal-safe.
+//! - Between a slot's claim and its release only its owner (a guard in this module) writes it. A
+//!   slot is live only while its `kind` says so, and `kind` is stored last and cleared first.
+//! - A fault whose instruction lies in a [`CodeRange`] is a hole's business of that code's own
+//!   runtime (a wasm trap); only the first-store and lost-backing cases are resolved for it.
+//! - A fault that no handler claims ends the process as it would have without us.
 
 mod first;
 mod handler;
@@ -38,8 +40,8 @@ impl WriteWatch {
     /// Watches `backed_bytes` from `address`, both multiples of the page size.
     ///
     /// # Safety
-    /// The range must be a shared file mapping of the caller's, readable and not writable now, that stays
-    /// mapped until the watch is dropped, and that the caller allows to become writable.
+    /// The range must be a shared file mapping of the caller's, readable and not writable now, that
+    /// stays mapped until the watch is dropped, and that the caller allows to become writable.
     ///
     /// # Errors
     /// When no handler can be installed or too many ranges are watched.
@@ -54,14 +56,15 @@ impl WriteWatch {
         self.0.0.touched.load(Ordering::Acquire)
     }
 
-    /// Whether the file was found shorter than its mapping, or a page of it could be neither read nor allocated (its
-    /// length tells which); scratch memory stands in for what is gone, and nothing stored there lasts.
+    /// Whether the file was found shorter than its mapping, or a page of it could be neither read
+    /// nor allocated (its length tells which); scratch memory stands in for what is gone, and
+    /// nothing stored there lasts.
     pub fn lost_backing(&self) -> bool {
         self.0.0.lost.load(Ordering::Acquire)
     }
 
-    /// Makes the range writable and dirty without waiting for a fault, for stores that the kernel does on
-    /// the applet's behalf (they would fail with EFAULT instead of faulting).
+    /// Makes the range writable and dirty without waiting for a fault, for stores that the kernel
+    /// does on the applet's behalf (they would fail with EFAULT instead of faulting).
     ///
     /// # Errors
     /// What `mprotect` reports.
@@ -69,13 +72,14 @@ impl WriteWatch {
         if handler::unlock(self.0.0) { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Says that the range is dirty, for stores that somebody else lets through: a tracker of single pages.
+    /// Says that the range is dirty, for stores that another tracker lets through: a tracker of
+    /// single pages.
     pub fn mark_dirty(&self) {
         self.0.0.touched.store(true, Ordering::Release);
     }
 
-    /// Tells the watch that the mapping now has `backed_bytes` bytes; the caller mapped the new part with
-    /// the protection that fits [`WriteWatch::is_dirty`].
+    /// Tells the watch that the mapping now has `backed_bytes` bytes; the caller mapped the new
+    /// part with the protection that fits [`WriteWatch::is_dirty`].
     pub fn extend(&self, backed_bytes: usize) {
         let start = self.0.0.start.load(Ordering::Acquire);
         self.0.0.end.store(start + backed_bytes, Ordering::Release);
@@ -87,8 +91,8 @@ impl WriteWatch {
     /// What `mprotect` reports.
     pub fn rearm(&self) -> io::Result<()> {
         let (start, end) = (self.0.0.start.load(Ordering::Acquire), self.0.0.end.load(Ordering::Acquire));
-        // SAFETY: the range is the owner's live mapping (contract of `new`); taking write permission away
-        // keeps every reference to it readable.
+        // SAFETY: the range is the owner's live mapping (contract of `new`); taking write
+        // permission away keeps every reference to it readable.
         if unsafe { libc::mprotect(start as *mut _, end - start, libc::PROT_READ) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -97,20 +101,22 @@ impl WriteWatch {
     }
 }
 
-/// Watches a mapping that may only be read: survives the loss of its backing, and keeps host code that stores to
-/// it on an applet's behalf from crashing the host.
+/// Watches a mapping that may only be read: survives the loss of its backing, and keeps host code
+/// that stores to it on an applet's behalf from crashing the host.
 pub struct ReadWatch(Claim);
 
 impl ReadWatch {
     /// Watches `backed_bytes` from `address`, both multiples of the page size.
     ///
-    /// A store from a [`CodeRange`] is its runtime's business (a wasm trap). With `notify`, any other store is host
-    /// code's: it gets scratch memory of bounded size in place of what lay there, and `notify` must have the
-    /// applet stopped. Without, it ends the process, as for any read-only memory.
+    /// A store from a [`CodeRange`] is its runtime's business (a wasm trap). With `notify`, any
+    /// other store is host code's: it gets scratch memory of bounded size in place of what lay
+    /// there, and `notify` must have the applet stopped. Without, it ends the process, as for any
+    /// read-only memory.
     ///
     /// # Safety
-    /// The range must be a mapping of the caller's, readable and not writable, that stays mapped until the watch is
-    /// dropped and of which the handler may replace pages. `notify` must be async-signal-safe.
+    /// The range must be a mapping of the caller's, readable and not writable, that stays mapped
+    /// until the watch is dropped and of which the handler may replace pages. `notify` must be
+    /// async-signal-safe.
     ///
     /// # Errors
     /// When no handler can be installed or too many ranges are watched.
@@ -132,8 +138,9 @@ impl ReadWatch {
     }
 }
 
-/// Guards a hole (reserved, inaccessible address space) of a linear memory against *host* accesses: the host
-/// gets bounded scratch memory there, and the owner is told, so that it can stop the applet.
+/// Guards a hole (reserved, inaccessible address space) of a linear memory against *host* accesses:
+/// the host gets bounded scratch memory there, and the owner is told, so that it can stop the
+/// applet.
 pub struct HoleGuard(Claim);
 
 impl HoleGuard {
@@ -143,7 +150,8 @@ impl HoleGuard {
     /// `notify` runs in a signal handler: it must be async-signal-safe (no allocation, no locks).
     ///
     /// # Errors
-    /// When no handler can be installed, too many ranges are watched, or there is no address space left.
+    /// When no handler can be installed, too many ranges are watched, or there is no address space
+    /// left.
     pub unsafe fn new(notify: Notify) -> io::Result<Self> {
         install()?;
         Claim::over_scratch(HOLE, 0..0, Some(notify), Some(Scratch::new()?)).map(HoleGuard)
@@ -152,9 +160,9 @@ impl HoleGuard {
     /// Moves the guard to a hole; empty ranges guard nothing.
     ///
     /// # Safety
-    /// The range must be inaccessible reserved address space of the caller's, page-aligned, in which the
-    /// handler may put scratch mappings until the range is changed or the guard dropped. No thread may be
-    /// faulting in it meanwhile.
+    /// The range must be inaccessible reserved address space of the caller's, page-aligned, in
+    /// which the handler may put scratch mappings until the range is changed or the guard dropped.
+    /// No thread may be faulting in it meanwhile.
     pub unsafe fn set_range(&self, hole: Range<*mut u8>) {
         self.0.0.end.store(0, Ordering::Release);
         self.0.0.start.store(hole.start as usize, Ordering::Release);
@@ -212,7 +220,8 @@ mod tests {
     fn the_first_store_makes_a_clean_region_dirty_and_a_load_does_not() {
         let file = memfd(4 * PAGE);
         let at = map(Some(&file), 4 * PAGE, libc::PROT_READ);
-        // SAFETY: `at` is a read-only shared mapping of four pages that lives to the end of the test.
+        // SAFETY: `at` is a read-only shared mapping of four pages that lives to the end of the
+        // test.
         unsafe {
             let watch = WriteWatch::new(at, 4 * PAGE, None).unwrap();
             assert_eq!(at.read_volatile(), 0);

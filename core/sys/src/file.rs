@@ -1,4 +1,5 @@
-//! What the standard library lacks for files: allocation, holes, file system types, owners, room in pipes.
+//! What the standard library lacks for files: allocation, holes, file system types, owners, room in
+//! pipes.
 //!
 //! Every call is a thin wrapper: no policy, no retries but for EINTR, no path is interpreted.
 
@@ -21,12 +22,12 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// Magic number of ramfs in `statfs`.
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
 
-/// Magic numbers of file systems of this kernel that set a file's change time at every write: ext2 to ext4, XFS,
-/// Btrfs, F2FS, ZFS, bcachefs, overlayfs, tmpfs.
+/// Magic numbers of file systems of this kernel that set a file's change time at every write: ext2
+/// to ext4, XFS, Btrfs, F2FS, ZFS, bcachefs, overlayfs, tmpfs.
 const CHANGE_TIME_MAGICS: [u64; 8] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e, 0x794c_7630, TMPFS_MAGIC];
-/// Longer than a tick of the kernel's clock (at most 10 ms): what was written within one tick after a stamp was
-/// taken would not show in the stamp.
+/// Longer than a tick of the kernel's clock (at most 10 ms): what was written within one tick after
+/// a stamp was taken would not show in the stamp.
 const TICK_MAX: Duration = Duration::from_millis(100);
 /// The same where a file system counts whole seconds, as ext2 and ext3 do.
 const WHOLE_TICK_MAX: Duration = Duration::from_secs(2);
@@ -40,14 +41,14 @@ pub struct FileStamp {
     pub bytes: u64,
     /// When the content was last changed as its owner tells it, in nanoseconds since 1970.
     pub modified_ns: i128,
-    /// When content or metadata were last changed; nobody can set this time.
+    /// When content or metadata were last changed; no process can set this time.
     pub changed_ns: i128,
 }
 
 impl FileStamp {
-    /// The stamp of a regular file, if a later stamp of the same file will tell whether it was written to in
-    /// between (but through a shared writable mapping made before): the file system sets change times, and the
-    /// last change was some time ago.
+    /// The stamp of a regular file, if a later stamp of the same file will tell whether it was
+    /// written to in between (but through a shared writable mapping made before): the file system
+    /// sets change times, and the last change was some time ago.
     ///
     /// # Errors
     /// What `fstat` or `fstatfs` report.
@@ -91,8 +92,8 @@ pub struct Space {
     pub available_bytes: u64,
 }
 
-/// Options that never follow a symbolic link in the last component, never leak the descriptor to a child,
-/// and create private files.
+/// Options that never follow a symbolic link in the last component, never leak the descriptor to a
+/// child, and create private files.
 #[must_use]
 pub fn private_options() -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -100,8 +101,8 @@ pub fn private_options() -> OpenOptions {
     options
 }
 
-/// Options for a file that the user named and may show to others (a picture, a report): others can read it where the umask lets
-/// them, and never write to it, whatever the umask is.
+/// Options for a file that the user named and may show to others (a picture, a report): others can
+/// read it where the umask lets them, and never write to it, whatever the umask is.
 #[must_use]
 pub fn shown_options() -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -127,7 +128,8 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// A file in memory without a name, `len_bytes` long, all hole. It is gone with its last descriptor and mapping.
+/// A file in memory without a name, `len_bytes` long, all hole. It is gone with its last descriptor
+/// and mapping.
 ///
 /// # Errors
 /// What `memfd_create` or `ftruncate` report.
@@ -154,8 +156,8 @@ pub fn refused_link(error: &io::Error) -> bool {
 /// Allocates a range of a file, so that no later store to it can fail; extends the file if needed.
 ///
 /// # Errors
-/// `StorageFull` when there is no room; the file is then unchanged. `Unsupported` where the file system
-/// cannot allocate.
+/// `StorageFull` when there is no room; the file is then unchanged. `Unsupported` where the file
+/// system cannot allocate.
 pub fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
     if range.is_empty() {
         return Ok(());
@@ -226,7 +228,8 @@ pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Opens a regular file where somebody else may have put a pipe, which would keep the opener waiting, or something else.
+/// Opens a regular file where another process may have put a pipe, which would keep the opener
+/// waiting, or something else.
 ///
 /// # Errors
 /// `InvalidInput` where it is none; what the kernel reports.
@@ -240,8 +243,9 @@ pub fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> 
 
 /// Whether a path still names the file behind a descriptor.
 ///
-/// Asks for no times. Since Linux 6.13 (multigrain timestamps) a file system notes that somebody has seen a file's times, and
-/// the next write then changes the inode: on ext4 without a journal the `fdatasync` after it writes that to the disk, too.
+/// Asks for no times. Since Linux 6.13 (multigrain timestamps) a file system notes that a process
+/// has seen a file's times, and the next write then changes the inode: on ext4 without a journal
+/// the `fdatasync` after it writes that to the disk, too.
 ///
 /// # Errors
 /// What `statx` reports, except that a missing path is `Ok(false)`.
@@ -270,16 +274,16 @@ pub fn is_mount_root(path: &Path) -> io::Result<Option<bool>> {
     Ok(is_known.then(|| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)))
 }
 
-/// Whether a write of a page would go through without waiting (pipe(7)). An error counts as yes: the write
-/// itself then reports it.
+/// Whether a write of a page would go through without waiting (pipe(7)). An error counts as yes:
+/// the write itself then reports it.
 pub fn is_writable_now(stream: impl AsFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut streams = [PollFd::new(&stream, PollFlags::OUT)];
     !matches!(poll(&mut streams, Some(&now)), Ok(0))
 }
 
-/// Waits until there is something to read from `input`, its end included: true; or until nobody can read from the pipe
-/// `output` any more: false.
+/// Waits until there is something to read from `input`, its end included: true; or until no process
+/// can read from the pipe `output` any more: false.
 ///
 /// # Errors
 /// What `poll` reports.

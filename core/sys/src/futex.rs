@@ -1,6 +1,7 @@
 //! Sleeping on a word that two processes share, and waking who sleeps there (futex(2)).
 //!
-//! What it must not do: interpret the word, retry, or use the private form, which does not reach other processes.
+//! What it must not do: interpret the word, retry, or use the private form, which does not reach
+//! other processes.
 
 #![forbid(unsafe_code)]
 
@@ -11,11 +12,12 @@ use std::sync::atomic::AtomicU32;
 use rustix::thread::futex::{self, Flags};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Sleeps if the word is `expected`, until it is woken or the moment has come on the clock of [`now_ns`]; returns early
-/// for signals and, now and then, for no reason.
+/// Sleeps if the word is `expected`, until it is woken or the moment has come on the clock of
+/// [`now_ns`]; returns early for signals and, now and then, for no reason.
 ///
 /// # Errors
-/// `WouldBlock` when the word is something else, `TimedOut`, `Interrupted`, or what else `futex` reports.
+/// `WouldBlock` when the word is something else, `TimedOut`, `Interrupted`, or what else `futex`
+/// reports.
 pub fn wait(word: &AtomicU32, expected: u32, until_ns: Option<u64>) -> io::Result<()> {
     // This form alone takes a moment instead of a time.
     let until = until_ns
@@ -26,7 +28,7 @@ pub fn wait(word: &AtomicU32, expected: u32, until_ns: Option<u64>) -> io::Resul
 /// Wakes up to `count` sleepers; returns how many.
 ///
 /// # Errors
-/// What `futex` reports; nobody was woken then.
+/// What `futex` reports; no thread was woken then.
 pub fn wake(word: &AtomicU32, count: u32) -> io::Result<usize> {
     // The kernel takes a signed number.
     Ok(futex::wake(word, Flags::empty(), count.min(i32::MAX as u32))?)

@@ -1,9 +1,12 @@
-//! Locks on bytes of an open file that end with the process that took them (open file description locks, `fcntl_locking(2)`).
+//! Locks on bytes of an open file that end with the process that took them (open file description
+//! locks, `fcntl_locking(2)`).
 //!
 //! Invariants:
-//! - A lock belongs to the open file, not to the process: closing another descriptor of the same file drops nothing, which
-//!   POSIX locks would do. They exclude POSIX locks of others all the same.
-//! - A child that a fork makes has the same open file, and so keeps the lock alive: see the caller for what it does about it.
+//! - A lock belongs to the open file, not to the process: closing another descriptor of the same
+//!   file drops nothing, which POSIX locks would do. They exclude POSIX locks of others all the
+//!   same.
+//! - A child that a fork makes has the same open file, and so keeps the lock alive: see the caller
+//!   for what it does about it.
 
 #![allow(unsafe_code, reason = "open file description locks are in no safe library")]
 
@@ -14,7 +17,7 @@ use std::os::fd::AsRawFd;
 /// What is wanted of a range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lease {
-    /// Nobody else may have it.
+    /// No other process may have it.
     Exclusive,
     /// Others may share it.
     Shared,
@@ -35,7 +38,8 @@ fn request(kind: libc::c_int, start: u64, bytes: u64) -> io::Result<libc::flock>
     })
 }
 
-/// Takes, or gives back, `bytes` bytes from `start`, without waiting: false when somebody has what excludes it.
+/// Takes, or gives back, `bytes` bytes from `start`, without waiting: false when a process has what
+/// excludes it.
 ///
 /// # Errors
 /// What `fcntl(F_OFD_SETLK)` reports.
@@ -47,7 +51,8 @@ pub fn take(file: &File, lease: Lease, start: u64, bytes: u64) -> io::Result<boo
     };
     let range = request(kind, start, bytes)?;
     loop {
-        // SAFETY: the descriptor is open as long as `file` is borrowed, and the structure is read only.
+        // SAFETY: the descriptor is open as long as `file` is borrowed, and the structure is read
+        // only.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } == 0 {
             return Ok(true);
         }
@@ -60,7 +65,7 @@ pub fn take(file: &File, lease: Lease, start: u64, bytes: u64) -> io::Result<boo
     }
 }
 
-/// Whether somebody else has any of `bytes` bytes from `start`.
+/// Whether another process has any of `bytes` bytes from `start`.
 ///
 /// # Errors
 /// What `fcntl(F_OFD_GETLK)` reports.

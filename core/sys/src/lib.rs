@@ -1,7 +1,8 @@
 //! The only crate with raw system calls: mappings, files, locks, faults, processes, kernel probes.
 //!
-//! One noun per module. Nothing here knows what a region or an applet is; everything returns `io::Error`
-//! with the kernel's code and leaves the wording to its callers. This is the crate to edit for a port.
+//! One noun per module. Nothing here knows what a region or an applet is; everything returns
+//! `io::Error` with the kernel's code and leaves the wording to its callers. This is the crate to
+//! edit for a port.
 
 pub mod child;
 pub mod counted;

@@ -1,13 +1,15 @@
 //! A lock per file name, held by one writer or many readers, that dies with its holder.
 //!
-//! It is `flock(2)` on a file of its own: the kernel drops it with the last descriptor, so a killed holder
-//! never blocks anybody. The writer leaves a record of itself in the file, for people and for messages; the
-//! record decides nothing, and where it cannot be written (no room, not even for that) the lock is as good.
+//! It is `flock(2)` on a file of its own: the kernel drops it with the last descriptor, so a killed
+//! holder never blocks anybody. The writer leaves a record of itself in the file, for people and
+//! for messages; the record decides nothing, and where it cannot be written (no room, not even for
+//! that) the lock is as good.
 //!
 //! Invariants:
-//! - A lock that was acquired is on the file that the path names *now*. A file that was unlinked while we
-//!   waited is not it; we start again, a bounded number of times.
-//! - The descriptor is close-on-exec, so a child that runs another program does not inherit the lock.
+//! - A lock that was acquired is on the file that the path names *now*. A file that was unlinked
+//!   while we waited is not it; we start again, a bounded number of times.
+//! - The descriptor is close-on-exec, so a child that runs another program does not inherit the
+//!   lock.
 //! - A record names a process by PID and start time; one that fits no living process is void.
 
 #![forbid(unsafe_code)]
@@ -27,7 +29,7 @@ use crate::process::ProcessId;
 const REPLACED_MAX: u32 = 100;
 /// Pause between two attempts while there is patience left.
 const PAUSE: Duration = Duration::from_micros(500);
-/// How long whoever holds a lock for a moment may take.
+/// How long a process that holds a lock for a moment may take.
 const BRIEF_PATIENCE: Duration = Duration::from_secs(20);
 /// At the end of the record of such a holder.
 const BRIEF_MARK: &str = "brief";
@@ -63,9 +65,9 @@ pub struct FileLock {
 impl FileLock {
     /// Acquires the lock, creating its file if needed.
     ///
-    /// A held lock is reported at once if its record names a living process. Otherwise the holder may be
-    /// about to write its record, or about to go, so the attempt is repeated for `patience`, which begins anew
-    /// when a holder for a moment takes its record back.
+    /// A held lock is reported at once if its record names a living process. Otherwise the holder
+    /// may be about to write its record, or about to go, so the attempt is repeated for `patience`,
+    /// which begins anew when a holder for a moment takes its record back.
     ///
     /// # Errors
     /// What the kernel reports on opening or locking.
@@ -73,8 +75,8 @@ impl FileLock {
         FileLock::acquire_with(path, mode, patience, false)
     }
 
-    /// As [`FileLock::acquire`] in exclusive mode, for a holder who will be gone in a moment: others wait for it (20 s at
-    /// most), where another holder would be reported at once.
+    /// As [`FileLock::acquire`] in exclusive mode, for a holder who will be gone in a moment:
+    /// others wait for it (20 s at most), where another holder would be reported at once.
     ///
     /// # Errors
     /// As there.
@@ -128,7 +130,8 @@ impl FileLock {
         }
     }
 
-    /// Removes the lock's file. The lock stays held until it is dropped; whoever waits for it notices.
+    /// Removes the lock's file. The lock stays held until it is dropped; a process that waits for
+    /// it notices.
     ///
     /// # Errors
     /// What `unlink` reports; a missing file is no error.
@@ -154,28 +157,31 @@ impl FileLock {
 impl Drop for FileLock {
     fn drop(&mut self) {
         if self.mode == LockMode::Exclusive {
-            // A record that outlives the lock would name us to whoever meets a reader next. If this fails
-            // the message of a second opener is less exact, no more.
+            // A record that outlives the lock would name us to a process that meets a reader next.
+            // If this fails the message of a second opener is less exact, no more.
             let _ = self.file.set_len(0);
         }
     }
 }
 
-/// The living process whose record is in a lock file. It reads only; a record is no proof of holding.
+/// The living process whose record is in a lock file. It reads only; a record is no proof of
+/// holding.
 #[must_use]
 pub fn recorded_holder(path: &Path) -> Option<u32> {
     let file = private_options().read(true).open(path).ok()?;
     read_record(&file).filter(|holder| holder.0.is_alive()).map(|holder| holder.0.pid)
 }
 
-/// Whether the record in a lock file is that of a living process that has the lock for a moment only.
+/// Whether the record in a lock file is that of a living process that has the lock for a moment
+/// only.
 #[must_use]
 pub fn is_held_briefly(path: &Path) -> bool {
     let file = private_options().read(true).open(path);
     file.is_ok_and(|file| read_record(&file).is_some_and(|(holder, is_brief)| is_brief && holder.is_alive()))
 }
 
-/// Tries to lock an open file, without waiting. The lock lives as long as the open file description.
+/// Tries to lock an open file, without waiting. The lock lives as long as the open file
+/// description.
 ///
 /// # Errors
 /// What `flock` reports; a held lock is `Ok(false)`.
@@ -220,8 +226,8 @@ mod tests {
     use super::*;
 
     const SOON: Duration = Duration::from_millis(20);
-    /// For a lock that is to be had. A child that another test forks holds a copy of every descriptor until it runs
-    /// its program, so what was dropped may still be locked for a moment.
+    /// For a lock that is to be had. A child that another test forks holds a copy of every
+    /// descriptor until it runs its program, so what was dropped may still be locked for a moment.
     const PATIENT: Duration = Duration::from_secs(20);
 
     fn acquired(outcome: LockOutcome) -> FileLock {
@@ -298,7 +304,8 @@ mod tests {
     fn a_record_of_a_reused_pid_names_nobody() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
-        // Our own PID with a start time that is not ours: what a dead process with our PID left behind.
+        // Our own PID with a start time that is not ours: what a dead process with our PID left
+        // behind.
         std::fs::write(&path, format!("{} 1\n", std::process::id())).unwrap();
         assert_eq!(recorded_holder(&path), None);
         let _reader = acquired(FileLock::acquire(&path, LockMode::Shared, PATIENT).unwrap());

@@ -1,10 +1,11 @@
 //! Address space: reservations, and mappings put into them.
 //!
 //! Invariants:
-//! - A [`Reservation`] owns its range: nothing else in the process maps there until it is dropped, and its
-//!   drop unmaps the whole range, whatever was put into it (or gives it back to the window it is from).
-//! - The free functions replace what is mapped at an address. They are `unsafe`, because only the owner of
-//!   the range knows that no reference into it is alive.
+//! - A [`Reservation`] owns its range: nothing else in the process maps there until it is dropped,
+//!   and its drop unmaps the whole range, whatever was put into it (or gives it back to the window
+//!   it is from).
+//! - The free functions replace what is mapped at an address. They are `unsafe`, because only the
+//!   owner of the range knows that no reference into it is alive.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -51,8 +52,8 @@ pub struct Reservation {
     window: Option<&'static Window>,
 }
 
-// SAFETY: a reservation is address space of the whole process, not of a thread; the value only carries its
-// bounds, and what is done with the memory is up to `unsafe` code elsewhere.
+// SAFETY: a reservation is address space of the whole process, not of a thread; the value only
+// carries its bounds, and what is done with the memory is up to `unsafe` code elsewhere.
 unsafe impl Send for Reservation {}
 // SAFETY: as above; the methods on `&self` only read the bounds.
 unsafe impl Sync for Reservation {}
@@ -78,10 +79,11 @@ impl Reservation {
         let start = start.cast::<u8>();
         let skip = start.align_offset(align);
         let base = start.wrapping_add(skip);
-        // Give back what alignment left over; a failure would leave address space reserved, no more.
+        // Give back what alignment left over; a failure would leave address space reserved, no
+        // more.
         for (piece, piece_len) in [(start, skip), (base.wrapping_add(len), padded - len - skip)] {
             if piece_len > 0 {
-                // SAFETY: the piece is a part of the mapping made above that nobody was told about.
+                // SAFETY: the piece is a part of the mapping made above that no caller has seen.
                 let _ = unsafe { rustix::mm::munmap(piece.cast(), piece_len) };
             }
         }
@@ -144,8 +146,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Gives back to its window what it has past `len` bytes. No reference may lead there, as at its drop. What the
-    /// kernel does not let go of it keeps; so does a range that is of no window.
+    /// Gives back to its window what it has past `len` bytes. No reference may lead there, as at
+    /// its drop. What the kernel does not let go of it keeps; so does a range that is of no window.
     pub fn shorten(&mut self, len: usize) {
         let shorter = 0 < len && len < self.len;
         if shorter && self.window.is_some_and(|window| window.shorten(self.base, self.len, len)) {
@@ -159,8 +161,8 @@ impl Drop for Reservation {
         if let Some(window) = self.window {
             return window.give_back(self.base, self.len);
         }
-        // SAFETY: the range is ours alone (invariant of the type), and whoever put mappings into it had to
-        // promise that they end before the reservation does.
+        // SAFETY: the range is ours alone (invariant of the type), and the code that put mappings
+        // into it had to promise that they end before the reservation does.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
     }
 }
@@ -199,8 +201,9 @@ pub unsafe fn map_shared_fixed(
     unsafe { map_fixed(address, len, file, offset, prot, MapFlags::SHARED) }
 }
 
-/// As [`map_shared_fixed`], of a file whose pages are persistent memory itself (MAP_SYNC): when a store to the mapping is let
-/// through, all that leads to its page is durable, so that writing back the processor's caches makes the store so.
+/// As [`map_shared_fixed`], of a file whose pages are persistent memory itself (MAP_SYNC): when a
+/// store to the mapping is let through, all that leads to its page is durable, so that writing back
+/// the processor's caches makes the store so.
 ///
 /// # Safety
 /// As for [`map_shared_fixed`].
@@ -218,8 +221,8 @@ pub unsafe fn map_synchronous_fixed(
     unsafe { map_fixed(address, len, file, offset, prot, MapFlags::SHARED_VALIDATE | MapFlags::SYNC) }
 }
 
-/// Maps `len` bytes of a file from `offset`, privately: what is stored there stays in this process, in copies of
-/// the pages.
+/// Maps `len` bytes of a file from `offset`, privately: what is stored there stays in this process,
+/// in copies of the pages.
 ///
 /// # Safety
 /// As for [`map_shared_fixed`].
@@ -266,8 +269,8 @@ pub unsafe fn map_none_fixed(address: *mut u8, len: usize) -> io::Result<()> {
 /// Changes what may be done with a range.
 ///
 /// # Safety
-/// The caller must own the range, and no access that `prot` forbids may follow, unless a fault handler
-/// resolves it.
+/// The caller must own the range, and no access that `prot` forbids may follow, unless a fault
+/// handler resolves it.
 ///
 /// # Errors
 /// What `mprotect` reports.
@@ -277,7 +280,8 @@ pub unsafe fn protect(address: *mut u8, len: usize, prot: Prot) -> io::Result<()
     Ok(())
 }
 
-/// Whether a child that this process forks, by whatever call, gets a copy of a range (as is usual) or nothing there.
+/// Whether a child that this process forks, by whatever call, gets a copy of a range (as is usual)
+/// or nothing there.
 ///
 /// # Safety
 /// The caller must own the range. A child must not rely on what it does not get.
@@ -297,21 +301,23 @@ pub unsafe fn share_with_children(address: *mut u8, len: usize, share: bool) -> 
 /// Size of a huge page, on all platforms that this crate supports.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Gathers the pages of a file in memory (tmpfs) into huge ones, `len` bytes from `offset`, which must be a
-/// multiple of [`HUGE_PAGE_BYTES`]; a rest that fills no huge page stays as it is. Whoever maps the file at an
-/// address of that alignment then takes one fault instead of 512, and misses the TLB less often. The kernel
-/// does this on request whatever its setting for shared memory says, except `deny`.
+/// Gathers the pages of a file in memory (tmpfs) into huge ones, `len` bytes from `offset`, which
+/// must be a multiple of [`HUGE_PAGE_BYTES`]; a rest that fills no huge page stays as it is. A
+/// process that maps the file at an address of that alignment then takes one fault instead of 512,
+/// and misses the TLB less often. The kernel does this on request whatever its setting for shared
+/// memory says, except `deny`.
 ///
 /// # Errors
-/// What `madvise(MADV_COLLAPSE)` reports, on kernels before 6.1 always; the file is the same in any case.
+/// What `madvise(MADV_COLLAPSE)` reports, on kernels before 6.1 always; the file is the same in any
+/// case.
 pub fn gather_huge_pages(file: impl AsFd, offset: u64, len: usize) -> io::Result<()> {
     let len = len / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     if len == 0 {
         return Ok(());
     }
     let range = Reservation::anywhere(len, HUGE_PAGE_BYTES)?;
-    // SAFETY: the range is the reservation made above, nobody has a reference into it, and the advice changes
-    // no byte of it.
+    // SAFETY: the range is the reservation made above, nothing has a reference into it, and the
+    // advice changes no byte of it.
     unsafe {
         map_shared_fixed(range.base(), len, file, offset, Prot::Read)?;
         if libc::madvise(range.base().cast(), len, libc::MADV_COLLAPSE) == 0 {
@@ -322,13 +328,14 @@ pub fn gather_huge_pages(file: impl AsFd, offset: u64, len: usize) -> io::Result
     }
 }
 
-/// Asks for huge pages under memory that nobody has touched yet, so that filling it takes few faults. A kernel that
-/// refuses costs speed only.
+/// Asks for huge pages under memory that no process has touched yet, so that filling it takes few
+/// faults. A kernel that refuses costs speed only.
 pub fn prefer_huge_pages(memory: &mut [std::mem::MaybeUninit<u8>]) {
     let skip = memory.as_ptr().align_offset(HUGE_PAGE_BYTES);
     let len = memory.len().saturating_sub(skip) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     if len > 0 {
-        // SAFETY: the range lies in memory that the caller lends, and the advice changes no byte of it.
+        // SAFETY: the range lies in memory that the caller lends, and the advice changes no byte of
+        // it.
         let _ = unsafe {
             rustix::mm::madvise(memory.as_mut_ptr().add(skip).cast(), len, rustix::mm::Advice::LinuxHugepage)
         };

@@ -1,7 +1,7 @@
 //! Files in memory that one process fills and another one reads.
 //!
-//! Invariant: a sealed file never changes again. The kernel refuses the seal while a writable mapping exists, so
-//! success also proves that no process can still store to it.
+//! Invariant: a sealed file never changes again. The kernel refuses the seal while a writable
+//! mapping exists, so success also proves that no process can still store to it.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -23,8 +23,8 @@ pub fn create(label: &str) -> io::Result<File> {
     }
 }
 
-/// How large a file may become that this process writes, files in memory included: a write past it ends the process
-/// (`RLIMIT_FSIZE`, `ulimit -f`). `None` is no limit.
+/// How large a file may become that this process writes, files in memory included: a write past it
+/// ends the process (`RLIMIT_FSIZE`, `ulimit -f`). `None` is no limit.
 #[must_use]
 pub fn size_limit_bytes() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current
@@ -33,7 +33,8 @@ pub fn size_limit_bytes() -> Option<u64> {
 /// Makes size and content final.
 ///
 /// # Errors
-/// `EBUSY` while the file is mapped for writing; `EPERM` when it is no file of [`create`], or was sealed before.
+/// `EBUSY` while the file is mapped for writing; `EPERM` when it is no file of [`create`], or was
+/// sealed before.
 pub fn seal(file: &File) -> io::Result<()> {
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     Ok(rustix::fs::fcntl_add_seals(file, seals)?)

@@ -2,14 +2,15 @@
 
 use std::io;
 
-/// The calling thread has a view of the mounted file systems of its own from here on: what it mounts, nobody else sees, and it
-/// is unmounted when the thread and all that it started are gone. Its working directory is its own, too. What others mount later
-/// is not seen.
+/// The calling thread has a view of the mounted file systems of its own from here on: what it
+/// mounts, no other thread sees, and it is unmounted when the thread and all that it started are
+/// gone. Its working directory is its own, too. What others mount later is not seen.
 ///
 /// # Errors
 /// The kernel's; `EPERM` without the right to mount.
 pub fn leave_shared() -> io::Result<()> {
-    // SAFETY: a plain system call that changes what the calling thread sees of file systems, and no memory.
+    // SAFETY: a plain system call that changes what the calling thread sees of file systems, and no
+    // memory.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return Err(io::Error::last_os_error());
     }

@@ -1,7 +1,8 @@
-//! Writing to a stream of the process without ever waiting for whoever reads it.
+//! Writing to a stream of the process without ever waiting for its reader.
 //!
-//! What a full stream does to a writer depends on its kind, and the stream cannot simply be made non-blocking: other
-//! processes share its open file description, and would get errors that they do not expect.
+//! What a full stream does to a writer depends on its kind, and the stream cannot simply be made
+//! non-blocking: other processes share its open file description, and would get errors that they do
+//! not expect.
 //! - A terminal is opened anew by its name in `/proc`; that description is ours, and non-blocking.
 //! - A socket has a flag for a single send.
 //! - A pipe that says that it is writable takes a page without waiting (pipe(7)).
@@ -27,7 +28,8 @@ pub enum Outlet {
     Terminal(File),
     /// A socket.
     Socket,
-    /// A pipe, a file; also a terminal that may not be opened anew, of which a full one can make a write wait.
+    /// A pipe, a file; also a terminal that may not be opened anew, of which a full one can make a
+    /// write wait.
     Other,
 }
 
@@ -46,8 +48,8 @@ impl Outlet {
         if is_socket { Outlet::Socket } else { Outlet::Other }
     }
 
-    /// Writes as much as goes through now: at least one byte, at most a page. `stream` is the one that the outlet was
-    /// made for.
+    /// Writes as much as goes through now: at least one byte, at most a page. `stream` is the one
+    /// that the outlet was made for.
     ///
     /// # Errors
     /// `WouldBlock` when nothing goes through; else what the kernel reports.

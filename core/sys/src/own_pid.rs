@@ -1,8 +1,9 @@
-//! The number of this process without a system call: `getpid` is one each time, which costs more than what a caller may want
-//! it for.
+//! The number of this process without a system call: `getpid` is one each time, which costs more
+//! than what a caller may want it for.
 //!
-//! Invariant: a copy of this process that a fork makes, by whatever call, is never told its parent's number. It is kept
-//! in a page that the kernel empties in such a copy; where the kernel cannot do that, nothing is kept.
+//! Invariant: a copy of this process that a fork makes, by whatever call, is never told its
+//! parent's number. It is kept in a page that the kernel empties in such a copy; where the kernel
+//! cannot do that, nothing is kept.
 //!
 //! (A child of `vfork` is its parent's memory, and may do nothing but `exec`.)
 
@@ -11,7 +12,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// Where the number is kept: null before the first use, `NOWHERE` where the kernel cannot empty a page.
+/// Where the number is kept: null before the first use, `NOWHERE` where the kernel cannot empty a
+/// page.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
 /// Stands for no page.
@@ -44,7 +46,7 @@ fn keep() {
     let place = new_page().unwrap_or((&raw const NOWHERE).cast_mut());
     let kept = PAGE.compare_exchange(ptr::null_mut(), place, Ordering::AcqRel, Ordering::Acquire);
     if kept.is_err() && !ptr::eq(place, &raw const NOWHERE) {
-        // SAFETY: another thread was first, so nobody knows of this page.
+        // SAFETY: another thread was first, so nothing refers to this page.
         let _ = unsafe { rustix::mm::munmap(place.cast(), PAGE_BYTES) };
     }
 }

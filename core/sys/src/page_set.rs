@@ -1,8 +1,9 @@
 //! A set of pages of one mapping, as bits that any thread, and a signal handler, may set.
 //!
 //! Invariants:
-//! - Its size is fixed when it is made: inserting allocates nothing, takes no lock, cannot panic, and is
-//!   async-signal-safe. What lies past its end is left out, so its owner makes it as large as the mapping may get.
+//! - Its size is fixed when it is made: inserting allocates nothing, takes no lock, cannot panic,
+//!   and is async-signal-safe. What lies past its end is left out, so its owner makes it as large
+//!   as the mapping may get.
 //! - A page that is inserted while the set is being emptied is in the answer or still in the set.
 
 #![forbid(unsafe_code)]
@@ -29,7 +30,8 @@ impl PageSet {
         self.page_bytes
     }
 
-    /// Puts every page in that shares a byte with the range, which is relative to the mapping's first byte.
+    /// Puts every page in that shares a byte with the range, which is relative to the mapping's
+    /// first byte.
     pub(crate) fn insert(&self, bytes: Range<usize>) {
         self.insert_new(bytes);
     }
@@ -54,7 +56,8 @@ impl PageSet {
         new_pages * self.page_bytes as u64
     }
 
-    /// Empties the set: ranges of bytes, sorted and merged, none of them past `len`, a multiple of the page size.
+    /// Empties the set: ranges of bytes, sorted and merged, none of them past `len`, a multiple of
+    /// the page size.
     pub(crate) fn drain(&self, len: usize) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         for (index, word) in self.words.iter().enumerate() {

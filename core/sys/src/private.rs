@@ -1,14 +1,17 @@
-//! Which pages of a private file mapping are to be published: those that were stored to, of which the kernel made
-//! copies of this process's own.
+//! Which pages of a private file mapping are to be published: those that were stored to, of which
+//! the kernel made copies of this process's own.
 //!
-//! At first the copies are found by looking at every mapped page, and dropped when they are published. A session
-//! that goes on publishing gets a better way, where the kernel has one ([`armed`]): copies stay, and only those
-//! that are stored to again are found.
+//! At first the copies are found by looking at every mapped page, and dropped when they are
+//! published. A session that goes on publishing gets a better way, where the kernel has one
+//! ([`armed`]): copies stay, and only those that are stored to again are found.
 //!
 //! Invariants:
-//! - What was stored to since it was last settled or dropped is in every answer of [`PrivatePages::take`].
-//! - A copy that stays has the bytes of the file (the caller publishes before it settles), or was stored to since.
-//! - Copies take at most a quarter of the mapping, or [`KEPT_BYTES_MIN`], beyond what is not published yet.
+//! - What was stored to since it was last settled or dropped is in every answer of
+//!   [`PrivatePages::take`].
+//! - A copy that stays has the bytes of the file (the caller publishes before it settles), or was
+//!   stored to since.
+//! - Copies take at most a quarter of the mapping, or [`KEPT_BYTES_MIN`], beyond what is not
+//!   published yet.
 //!
 //! What it must not do: write to the mapping, or decide what the pages are for.
 
@@ -58,8 +61,8 @@ impl PrivatePages {
     /// Of `len` bytes from `base`.
     ///
     /// # Safety
-    /// The range must be a private mapping of a file, fresh, of the caller's, aligned to pages; it lives longer than
-    /// the value.
+    /// The range must be a private mapping of a file, fresh, of the caller's, aligned to pages; it
+    /// lives longer than the value.
     ///
     /// # Errors
     /// When `/proc/self/pagemap` cannot be opened.
@@ -80,7 +83,7 @@ impl PrivatePages {
     /// The mapping now has `len` bytes.
     ///
     /// # Safety
-    /// As for [`PrivatePages::new`]; nobody has stored to the new part.
+    /// As for [`PrivatePages::new`]; no thread has stored to the new part.
     ///
     /// # Errors
     /// What the kernel reports.
@@ -98,8 +101,8 @@ impl PrivatePages {
         Ok(())
     }
 
-    /// What was stored to and neither settled nor dropped, as offsets from the base, in order and merged. Nobody may
-    /// store meanwhile.
+    /// What was stored to and neither settled nor dropped, as offsets from the base, in order and
+    /// merged. No thread may store meanwhile.
     ///
     /// # Errors
     /// What the kernel reports; nothing is forgotten.
@@ -125,11 +128,11 @@ impl PrivatePages {
         Ok(&self.taken)
     }
 
-    /// The file has the bytes of all that was taken, and nobody has stored since.
+    /// The file has the bytes of all that was taken, and no thread has stored since.
     ///
     /// # Errors
-    /// What the kernel reports; then some copies that were to be dropped are still there: they have the bytes of the
-    /// file, and are dropped another time.
+    /// What the kernel reports; then some copies that were to be dropped are still there: they have
+    /// the bytes of the file, and are dropped another time.
     pub fn settle(&mut self) -> io::Result<()> {
         self.publications = self.publications.saturating_add(1);
         if self.armed.is_none() && self.may_arm && self.publications >= PUBLICATIONS_BEFORE_ARMING {
@@ -156,10 +159,11 @@ impl PrivatePages {
         Ok(())
     }
 
-    /// Drops the copies of all that was stored to and not settled: the mapping shows the file there.
+    /// Drops the copies of all that was stored to and not settled: the mapping shows the file
+    /// there.
     ///
     /// # Safety
-    /// Nobody may hold a reference into the mapping whose content must not change.
+    /// Nothing may hold a reference into the mapping whose content must not change.
     ///
     /// # Errors
     /// What the kernel reports; then some copies are still there, and are found again.
@@ -181,7 +185,7 @@ impl PrivatePages {
         Ok(())
     }
 
-    /// Drops the copies that stay; nobody may have stored to them since they were settled.
+    /// Drops the copies that stay; no thread may have stored to them since they were settled.
     fn drop_kept(&mut self) -> io::Result<()> {
         let Some(kept) = &self.kept else { return Ok(()) };
         let (mut dropped, mut left_bytes) = (Ok(()), 0);
@@ -201,12 +205,13 @@ impl PrivatePages {
             return Ok(());
         }
         let len = (end - range.start) as usize;
-        // SAFETY: the range lies in the private mapping of the contract of `new`. What is dropped is as the file has
-        // it, or, in `discard`, what its caller allows to change.
+        // SAFETY: the range lies in the private mapping of the contract of `new`. What is dropped
+        // is as the file has it, or, in `discard`, what its caller allows to change.
         unsafe {
             let address = self.base.add(range.start as usize).cast();
             match madvise(address, len, Advice::LinuxDontNeed) {
-                // Locked into memory (mlock(2)): from Linux 5.18 on such pages are dropped by another name.
+                // Locked into memory (mlock(2)): from Linux 5.18 on such pages are dropped by
+                // another name.
                 Err(Errno::INVAL) => madvise(address, len, Advice::LinuxDontneedLocked)?,
                 other => other?,
             }

@@ -1,9 +1,9 @@
-//! What this machine offers, found by trying it: one function per feature, for `doctor` and for choosing
-//! between mechanisms.
+//! What this machine offers, found by trying it: one function per feature, for `doctor` and for
+//! choosing between mechanisms.
 //!
-//! Every probe makes the system call in question, as the current user, and undoes what it did. None guesses
-//! from a version number, and none changes the process for good: what cannot be undone (user name spaces)
-//! is tried in a child.
+//! Every probe makes the system call in question, as the current user, and undoes what it did. None
+//! guesses from a version number, and none changes the process for good: what cannot be undone
+//! (user name spaces) is tried in a child.
 
 mod kernel;
 mod persistent;

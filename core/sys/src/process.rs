@@ -1,4 +1,5 @@
-//! Processes: who we are, whether another one still lives, what sits at an address of ours, CPU time.
+//! Processes: who we are, whether another one still lives, what sits at an address of ours, CPU
+//! time.
 //!
 //! A process is named by its PID *and* its start time, because PIDs come round again.
 
@@ -26,8 +27,9 @@ impl ProcessId {
     /// # Errors
     /// When `/proc` is not readable.
     pub fn current() -> io::Result<ProcessId> {
-        // A fork changes both values, so the cache is keyed by the PID: high half PID, low half hash-free
-        // start time in ticks (32 bits of ticks are 16 months of uptime; later starts are not cached).
+        // A fork changes both values, so the cache is keyed by the PID: high half PID, low half
+        // hash-free start time in ticks (32 bits of ticks are 16 months of uptime; later starts are
+        // not cached).
         static CACHE: AtomicU64 = AtomicU64::new(0);
         let pid = std::process::id();
         let cached = CACHE.load(Ordering::Relaxed);
@@ -42,8 +44,8 @@ impl ProcessId {
         Ok(ProcessId { pid, start_ticks })
     }
 
-    /// The process that has this PID now; `None` when there is none or it is a zombie. A process whose
-    /// first thread has ended lives as long as another one runs.
+    /// The process that has this PID now; `None` when there is none or it is a zombie. A process
+    /// whose first thread has ended lives as long as another one runs.
     ///
     /// # Errors
     /// When `/proc` is not readable.
@@ -66,7 +68,8 @@ pub fn boot_id() -> io::Result<Vec<u8>> {
     std::fs::read("/proc/sys/kernel/random/boot_id")
 }
 
-/// When a living process started, in clock ticks since boot; `None` when there is none or it is a zombie.
+/// When a living process started, in clock ticks since boot; `None` when there is none or it is a
+/// zombie.
 fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
     let text = match std::fs::read(format!("/proc/{pid}/stat")) {
         Ok(text) => text,
@@ -78,11 +81,11 @@ fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
     Ok(parse_start_ticks(&text))
 }
 
-/// Field 22 of `proc_pid_stat(5)`. The second field is the program's name in parentheses and may hold any
-/// byte, so fields are counted from the last closing parenthesis.
+/// Field 22 of `proc_pid_stat(5)`. The second field is the program's name in parentheses and may
+/// hold any byte, so fields are counted from the last closing parenthesis.
 ///
-/// The state is that of the first thread. One that ended while others go on is a zombie, too; the number of threads
-/// (field 20) tells such a process from one that only waits to be waited for.
+/// The state is that of the first thread. One that ended while others go on is a zombie, too; the
+/// number of threads (field 20) tells such a process from one that only waits to be waited for.
 fn parse_start_ticks(stat: &[u8]) -> Option<u64> {
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
@@ -100,7 +103,8 @@ fn parse_start_ticks(stat: &[u8]) -> Option<u64> {
 pub struct Occupant {
     /// Its addresses, or those among them that were asked about.
     pub range: Range<u64>,
-    /// The path of the file that is mapped there, `[heap]`, `[stack]` and the like, or what else it is.
+    /// The path of the file that is mapped there, `[heap]`, `[stack]` and the like, or what else it
+    /// is.
     pub what: String,
 }
 
@@ -125,7 +129,8 @@ fn clip(found: Occupant, range: &Range<u64>) -> Option<Occupant> {
     (clipped.start < clipped.end).then_some(Occupant { range: clipped, ..found })
 }
 
-/// A line of `/proc/self/maps`: range, permissions, offset, device, inode, and the rest of the line is the name.
+/// A line of `/proc/self/maps`: range, permissions, offset, device, inode, and the rest of the line
+/// is the name.
 fn parse_mapping(line: &str) -> Option<Occupant> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
@@ -146,14 +151,14 @@ pub fn thread_cpu_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Of every this many descriptors that the process may have, one is kept by [`may_open_more`], but not more than
-/// [`DESCRIPTORS_KEPT_MAX`].
+/// Of every this many descriptors that the process may have, one is kept by [`may_open_more`], but
+/// not more than [`DESCRIPTORS_KEPT_MAX`].
 const DESCRIPTORS_KEPT_SHARE: u64 = 8;
 /// More than a checkpoint ever has open at once.
 const DESCRIPTORS_KEPT_MAX: u64 = 64;
 
-/// Whether somebody who may not use up all descriptors of this process may have another one. Some are kept back, for
-/// the process to do what must not fail: end, write a checkpoint, report.
+/// Whether a caller that may not use up all descriptors of this process may have another one. Some
+/// are kept back, for the process to do what must not fail: end, write a checkpoint, report.
 #[must_use]
 pub fn may_open_more() -> bool {
     let Some(limit) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current else {

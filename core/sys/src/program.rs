@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// The program of this name: the one beside this process's own, which has its version, else the first one in PATH.
+/// The program of this name: the one beside this process's own, which has its version, else the
+/// first one in PATH.
 #[must_use]
 pub fn find(name: &OsStr) -> Option<PathBuf> {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(name));

@@ -1,10 +1,13 @@
-//! Tracing other processes with ptrace(2): starting or seizing them, waiting for their stops, letting them go on.
+//! Tracing other processes with ptrace(2): starting or seizing them, waiting for their stops,
+//! letting them go on.
 //!
-//! Only `PTRACE_SEIZE` is used: a stop of the whole process (job control) is told from a signal, and attaching sends no signal.
-//! `PTRACE_O_EXITKILL` is never set: a traced program outlives its tracer.
+//! Only `PTRACE_SEIZE` is used: a stop of the whole process (job control) is told from a signal,
+//! and attaching sends no signal. `PTRACE_O_EXITKILL` is never set: a traced program outlives its
+//! tracer.
 //!
-//! A tracee belongs to the thread that seized it, and [`wait`] tells of the tracees and children of the calling thread only. All requests but
-//! [`seize`] and [`interrupt`] are for a tracee that is stopped.
+//! A tracee belongs to the thread that seized it, and [`wait`] tells of the tracees and children of
+//! the calling thread only. All requests but [`seize`] and [`interrupt`] are for a tracee that is
+//! stopped.
 
 mod start;
 
@@ -35,7 +38,8 @@ pub enum Happened {
     AtCall,
     /// It made another one, whose number [`event_message`] tells: by fork, vfork, or clone.
     Made(Made),
-    /// It runs another program; [`event_message`] tells which number the thread had that called exec.
+    /// It runs another program; [`event_message`] tells which number the thread had that called
+    /// exec.
     Exec,
     /// It is about to end; everything of it can still be looked at.
     Exiting,
@@ -62,7 +66,8 @@ pub enum Made {
     Clone,
 }
 
-/// Waits until something happens to any tracee or child of this thread; None if a signal handler ran instead.
+/// Waits until something happens to any tracee or child of this thread; None if a signal handler
+/// ran instead.
 ///
 /// # Errors
 /// `ECHILD` when there are none.
@@ -137,8 +142,8 @@ struct Info {
     arguments: [u64; 6],
 }
 
-/// Where in a call a stopped tracee is. The kernel answers once it is off its CPU: what is read of its times afterwards
-/// stands still.
+/// Where in a call a stopped tracee is. The kernel answers once it is off its CPU: what is read of
+/// its times afterwards stands still.
 ///
 /// # Errors
 /// `ESRCH` when it was killed or is not stopped; `EIO` before Linux 5.3.
@@ -177,7 +182,8 @@ pub fn interrupt(tid: u32) -> io::Result<()> {
     unsafe { request(libc::PTRACE_INTERRUPT as c_int, tid, 0, std::ptr::null_mut()).map(drop) }
 }
 
-/// Lets a stopped tracee run up to the entry or the exit of its next call; `signal` is delivered unless it is 0.
+/// Lets a stopped tracee run up to the entry or the exit of its next call; `signal` is delivered
+/// unless it is 0.
 ///
 /// # Errors
 /// `ESRCH` when it was killed meanwhile.
@@ -239,7 +245,8 @@ impl WakeUp {
     /// What the kernel says.
     pub fn here() -> io::Result<WakeUp> {
         extern "C" fn nothing(_: c_int) {}
-        // SAFETY: all zeros are a valid `sigaction`; the handler does nothing. Without SA_RESTART, which is the point.
+        // SAFETY: all zeros are a valid `sigaction`; the handler does nothing. Without SA_RESTART,
+        // which is the point.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = nothing as extern "C" fn(c_int) as usize;

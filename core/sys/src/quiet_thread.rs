@@ -1,4 +1,5 @@
-//! A thread of a library in somebody else's program: no signal of the program is ever handled on it.
+//! A thread of a library in a program that is not ours: no signal of the program is ever handled on
+//! it.
 
 #![allow(unsafe_code, reason = "signal masks are in no safe library")]
 

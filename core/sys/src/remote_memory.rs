@@ -1,4 +1,5 @@
-//! Memory of another process: reading it, and finding what it changed in a private mapping of a file.
+//! Memory of another process: reading it, and finding what it changed in a private mapping of a
+//! file.
 //!
 //! The other process may change both meanwhile. Nothing of it is followed, only copied.
 
@@ -46,8 +47,8 @@ pub fn read(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Pages in a range of a process's addresses that are its own: in a private mapping of a file, those that it stored
-/// to. Ranges of addresses, sorted, none touching another.
+/// Pages in a range of a process's addresses that are its own: in a private mapping of a file,
+/// those that it stored to. Ranges of addresses, sorted, none touching another.
 ///
 /// # Errors
 /// `InvalidInput` when the range does not begin and end with a page; else what the kernel says.

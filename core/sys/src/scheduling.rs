@@ -32,10 +32,11 @@ fn attributes() -> io::Result<Attributes> {
     Ok(attributes)
 }
 
-/// Asks for short time slices for this thread: it then runs soon after it is woken, for a short time (Linux 6.12;
-/// older kernels take the call and ignore it). Needs no privilege, and gives no larger share of the CPU.
-/// Threads and processes that it starts are scheduled as any other: without this, and without a real-time priority or a
-/// negative nice value that this thread may have.
+/// Asks for short time slices for this thread: it then runs soon after it is woken, for a short
+/// time (Linux 6.12; older kernels take the call and ignore it). Needs no privilege, and gives no
+/// larger share of the CPU. Threads and processes that it starts are scheduled as any other:
+/// without this, and without a real-time priority or a negative nice value that this thread may
+/// have.
 ///
 /// # Errors
 /// What the kernel says.

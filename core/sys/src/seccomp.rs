@@ -1,4 +1,5 @@
-//! The supervisor's side of a seccomp filter: notifications of calls that a filter does not decide on itself.
+//! The supervisor's side of a seccomp filter: notifications of calls that a filter does not decide
+//! on itself.
 //!
 //! Nothing here decides anything. Structures and numbers are those of `linux/seccomp.h`.
 
@@ -8,7 +9,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// `SECCOMP_FILTER_FLAG_NEW_LISTENER`.
 pub const NEW_LISTENER: u32 = 1 << 3;
-/// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV` (Linux 5.19): only a deadly signal interrupts a call that was received.
+/// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV` (Linux 5.19): only a deadly signal interrupts a call
+/// that was received.
 pub const WAIT_KILLABLE: u32 = 1 << 5;
 /// `SECCOMP_SET_MODE_FILTER`.
 pub const SET_MODE_FILTER: u32 = 1;
@@ -64,7 +66,8 @@ const _: () = assert!(size_of::<AddedDescriptor>() == 24);
 #[must_use]
 pub fn wait_flag() -> u32 {
     let flags = NEW_LISTENER | WAIT_KILLABLE;
-    // SAFETY: without a filter nothing is installed: the kernel looks at the flags, then fails to read one.
+    // SAFETY: without a filter nothing is installed: the kernel looks at the flags, then fails to
+    // read one.
     let result =
         unsafe { libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, flags, std::ptr::null::<libc::c_void>()) };
     let known = result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT);
@@ -77,7 +80,8 @@ fn ioctl<T>(listener: BorrowedFd<'_>, request: u64, argument: &mut T) -> io::Res
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Has the kernel switch to the waiting side at once, which makes an answer ten times faster (Linux 6.6).
+/// Has the kernel switch to the waiting side at once, which makes an answer ten times faster (Linux
+/// 6.6).
 ///
 /// # Errors
 /// `EINVAL` from older kernels; everything works without.
@@ -114,11 +118,13 @@ pub fn refuse(listener: BorrowedFd<'_>, id: u64, errno: c_int) -> io::Result<()>
     ioctl(listener, SEND, &mut Response { id, value: 0, error: -errno, flags: 0 }).map(drop)
 }
 
-/// Gives the process a copy of a descriptor, whose number is what the call returns there. The number is the lowest that is free,
-/// within the process's own limit; the copy is closed at an `exec` if `is_cloexec`.
+/// Gives the process a copy of a descriptor, whose number is what the call returns there. The
+/// number is the lowest that is free, within the process's own limit; the copy is closed at an
+/// `exec` if `is_cloexec`.
 ///
 /// # Errors
-/// `EMFILE` when the process has as many as it may have, and the call still waits; else as [`carry_out`].
+/// `EMFILE` when the process has as many as it may have, and the call still waits; else as
+/// [`carry_out`].
 pub fn hand_over(
     listener: BorrowedFd<'_>,
     id: u64,

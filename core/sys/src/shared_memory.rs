@@ -1,8 +1,9 @@
 //! Memory that processes share: a file without a name, mapped in full.
 //!
-//! Invariants: the file has the size that is mapped, and nobody can change that (it is sealed), so no access to the mapping
-//! ends in SIGBUS because somebody has cut the file. What is a hole takes no memory until it is touched; a range that was
-//! [backed](SharedMemory::back) needs none then.
+//! Invariants: the file has the size that is mapped, and no process can change that (it is sealed),
+//! so no access to the mapping ends in SIGBUS because a process has cut the file. What is a hole
+//! takes no memory until it is touched; a range that was [backed](SharedMemory::back) needs none
+//! then.
 
 use std::fs::File;
 use std::io;
@@ -36,7 +37,7 @@ impl SharedMemory {
     /// What the kernel reports: no memory, no descriptors, no address space.
     pub fn create(label: &str, bytes: u64) -> io::Result<SharedMemory> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // Nobody shall run a program from it; kernels before 6.3 do not know how to say that.
+        // No process shall run a program from it; kernels before 6.3 do not know how to say that.
         let descriptor = match rustix::fs::memfd_create(label, flags | MemfdFlags::NOEXEC_SEAL) {
             Err(Errno::INVAL) => rustix::fs::memfd_create(label, flags)?,
             made => made?,
@@ -61,7 +62,7 @@ impl SharedMemory {
     fn map(file: File) -> io::Result<SharedMemory> {
         let bytes = usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mapping = Reservation::anywhere(bytes, 1)?;
-        // SAFETY: the range was reserved just now, and nobody has a reference into it.
+        // SAFETY: the range was reserved just now, and nothing has a reference into it.
         unsafe { map_shared_fixed(mapping.base(), bytes, &file, 0, Prot::ReadWrite)? };
         Ok(SharedMemory { mapping, file })
     }
@@ -130,7 +131,7 @@ mod tests {
         let one = SharedMemory::create("test", 1 << 20).unwrap();
         let other = SharedMemory::open(one.descriptor().unwrap()).unwrap();
         assert_eq!((one.bytes(), other.bytes()), (1 << 20, 1 << 20));
-        // SAFETY: both are mapped in full; nobody else has them.
+        // SAFETY: both are mapped in full; nothing else has them.
         unsafe {
             one.base().add(5000).write_volatile(7);
             assert_eq!(other.base().add(5000).read_volatile(), 7);
@@ -146,7 +147,7 @@ mod tests {
         assert_eq!(blocks(), 0);
         memory.back(4096..4096 + 65_536).unwrap();
         assert_eq!(blocks(), 128);
-        // SAFETY: mapped; nobody else has it.
+        // SAFETY: mapped; nothing else has it.
         unsafe { memory.base().add(4096).write_volatile(7) };
         memory.release(4096..4096 + 65_536).unwrap();
         memory.release(0..0).unwrap();

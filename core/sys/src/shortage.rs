@@ -1,10 +1,12 @@
-//! What a kernel's error number says about the limits of this process, in words: which limit is too low, and what raises it.
+//! What a kernel's error number says about the limits of this process, in words: which limit is too
+//! low, and what raises it.
 
 #![forbid(unsafe_code)]
 
 use std::io;
 
-/// What to do about an error that is about a limit of this process, its user or the machine; `None` for any other error.
+/// What to do about an error that is about a limit of this process, its user or the machine; `None`
+/// for any other error.
 #[must_use]
 pub fn remedy(error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error()? {

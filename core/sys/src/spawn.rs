@@ -1,15 +1,18 @@
-//! A child process that makes a prepared list of system calls, the last of which replaces it by a program.
+//! A child process that makes a prepared list of system calls, the last of which replaces it by a
+//! program.
 //!
-//! The child shares the memory of its parent until then (`CLONE_VM`), so nothing is copied, however large the parent
-//! is. Therefore it may do nothing but make system calls: no allocation, no lock, no thread-local storage (it has the
-//! one of the thread that started it), no libc.
+//! The child shares the memory of its parent until then (`CLONE_VM`), so nothing is copied, however
+//! large the parent is. Therefore it may do nothing but make system calls: no allocation, no lock,
+//! no thread-local storage (it has the one of the thread that started it), no libc.
 //!
 //! Invariants:
-//! - Whatever the list points to stays valid until [`Child::wait`] has returned [`Progress::Gone`]: the child has left
-//!   the memory then, as the program or as a dead process. A [`Child`] that is dropped earlier is killed first.
-//! - It is reaped as well, unless [`Child::hand_over`] left that to somebody else.
+//! - Whatever the list points to stays valid until [`Child::wait`] has returned [`Progress::Gone`]:
+//!   the child has left the memory then, as the program or as a dead process. A [`Child`] that is
+//!   dropped earlier is killed first.
+//! - It is reaped as well, unless [`Child::hand_over`] left that to other code.
 //! - A call of the list that fails ends the child: no later call is made.
-//! - The parent's signal handlers never run in the child: whoever calls [`Steps::start`] has all signals blocked.
+//! - The parent's signal handlers never run in the child: the caller of [`Steps::start`] has all
+//!   signals blocked.
 
 mod steps;
 
@@ -30,8 +33,8 @@ pub use steps::{Limit, MountChange, Steps};
 const STACK_BYTES: usize = 64 << 10;
 /// The child is at its list.
 const SETTING_UP: u32 = 1;
-/// The child has come to the end of [`Steps::install_filter`]. Once it has left the parent's memory the kernel itself
-/// puts a zero in place of this.
+/// The child has come to the end of [`Steps::install_filter`]. Once it has left the parent's memory
+/// the kernel itself puts a zero in place of this.
 const ANNOUNCED: u32 = 2;
 /// The child has come to its first [`Steps::await_parent`]; to the second with one more.
 const ARRIVED: u32 = 3;
@@ -131,7 +134,8 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the mapping of `new`, which nobody uses any more. That it cannot fail is for the kernel to keep.
+        // SAFETY: the mapping of `new`, which nothing uses any more. That it cannot fail is for the
+        // kernel to keep.
         let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), STACK_BYTES) };
     }
 }
@@ -150,7 +154,7 @@ pub struct Child {
     pidfd: Arc<OwnedFd>,
     /// It has left the memory.
     gone: bool,
-    /// Somebody else reaps it.
+    /// Other code reaps it.
     handed_over: bool,
     names: Vec<&'static str>,
     script: Script,
@@ -183,19 +187,21 @@ impl Script {
     /// Starts the child.
     ///
     /// # Safety
-    /// Every pointer among the items is null, or points to what is kept with them on the heap or to what lives as
-    /// long as the process, and is valid for what its call does with it. No call makes the child run code other than
-    /// the list, return from a signal handler, or change the parent's memory beyond that. Every signal is blocked.
+    /// Every pointer among the items is null, or points to what is kept with them on the heap or to
+    /// what lives as long as the process, and is valid for what its call does with it. No call
+    /// makes the child run code other than the list, return from a signal handler, or change the
+    /// parent's memory beyond that. Every signal is blocked.
     unsafe fn start(self, flags: c_int, names: Vec<&'static str>) -> io::Result<Child> {
         let orders =
             Orders { items: self.items.as_ptr(), count: self.items.len(), shared: &raw const *self.shared };
-        // The child's own copy, at the top of its stack: this function's frame is gone before the child is.
+        // The child's own copy, at the top of its stack: this function's frame is gone before the
+        // child is.
         let top = (self.stack.top() - size_of::<Orders>()) & !15;
         let mut pidfd: c_int = -1;
         let flags = flags | libc::CLONE_VM | libc::CLONE_PIDFD | libc::CLONE_CHILD_CLEARTID;
-        // SAFETY: `top` is within the stack, aligned, with room for the orders. The child runs `child_main` on that
-        // stack only; what the orders point to lives in `self`, which goes into the `Child`, whose drop waits for the
-        // child to be gone.
+        // SAFETY: `top` is within the stack, aligned, with room for the orders. The child runs
+        // `child_main` on that stack only; what the orders point to lives in `self`, which goes
+        // into the `Child`, whose drop waits for the child to be gone.
         let pid = unsafe {
             (top as *mut Orders).write(orders);
             clone_onto(flags, top, &raw mut pidfd, self.shared.state.as_ptr())
@@ -229,15 +235,16 @@ impl Child {
         &self.pidfd
     }
 
-    /// Waits until it has come to its n-th [`Steps::await_parent`], counted from 1; false when it is gone or has not by
-    /// then.
+    /// Waits until it has come to its n-th [`Steps::await_parent`], counted from 1; false when it
+    /// is gone or has not by then.
     #[must_use]
     pub fn has_arrived(&mut self, number: u32, timeout: Duration) -> bool {
         self.wait_for(ARRIVED + number - 1, timeout) == Some(true)
     }
 
-    /// Lets it pass its n-th [`Steps::await_parent`]. That this process could do so after the child has arrived there
-    /// proves that the child dies with it: no thread of this process had begun to die unnoticed.
+    /// Lets it pass its n-th [`Steps::await_parent`]. That this process could do so after the child
+    /// has arrived there proves that the child dies with it: no thread of this process had begun to
+    /// die unnoticed.
     pub fn let_go(&self, number: u32) {
         let gate = &self.script.shared.gate;
         gate.store(number, Ordering::Release);
@@ -278,7 +285,8 @@ impl Child {
                 tv_nsec: left.subsec_nanos().into(),
             };
             let word = shared.state.as_ptr() as usize;
-            // SAFETY: word and time are valid for the call. Not the private kind: the kernel's own wake is not.
+            // SAFETY: word and time are valid for the call. Not the private kind: the kernel's own
+            // wake is not.
             unsafe {
                 system_call(
                     libc::SYS_futex,
@@ -288,7 +296,8 @@ impl Child {
         }
     }
 
-    /// Leaves it to somebody else to kill and to reap it; false while it has not left the parent's memory.
+    /// Leaves it to other code to kill and to reap it; false while it has not left the parent's
+    /// memory.
     #[must_use]
     pub fn hand_over(&mut self) -> bool {
         self.handed_over = self.gone;
@@ -328,7 +337,7 @@ impl Drop for Child {
                 break;
             }
         }
-        // When it fails, somebody else has reaped it.
+        // When it fails, other code has reaped it.
         let _ = crate::child::reap(self.pid, true);
     }
 }
@@ -369,12 +378,13 @@ unsafe fn system_call(number: c_long, arguments: [usize; 6]) -> isize {
 /// `clone(2)`; the child calls [`child_main`] with the orders at `top`.
 ///
 /// # Safety
-/// Orders lie at `top`, which is aligned to 16 bytes and has a stack of the child's own below it; both they and what
-/// they point to stay until the child is gone.
+/// Orders lie at `top`, which is aligned to 16 bytes and has a stack of the child's own below it;
+/// both they and what they point to stay until the child is gone.
 unsafe fn clone_onto(flags: c_int, top: usize, pidfd: *mut c_int, state: *mut u32) -> isize {
     let result: isize;
-    // SAFETY: in the parent this is a system call like any other. In the child, which has the registers of the
-    // parent and the stack at `top`, control never leaves the block: `child_main` does not return.
+    // SAFETY: in the parent this is a system call like any other. In the child, which has the
+    // registers of the parent and the stack at `top`, control never leaves the block: `child_main`
+    // does not return.
     unsafe {
         std::arch::asm!(
             "syscall",

@@ -1,7 +1,9 @@
-//! The right to leave set-user-ID and set-group-ID bits on files that are written to (`CAP_FSETID`), which root has.
+//! The right to leave set-user-ID and set-group-ID bits on files that are written to
+//! (`CAP_FSETID`), which root has.
 //!
-//! The kernel takes these bits from a file that a process without the right writes to, so that nobody can fill in what will be run
-//! with its owner's rights. A privileged host that writes on behalf of a program that it does not trust must not have it meanwhile.
+//! The kernel takes these bits from a file that a process without the right writes to, so that no
+//! process can fill in what will be run with its owner's rights. A privileged host that writes on
+//! behalf of a program that it does not trust must not have it meanwhile.
 
 #![forbid(unsafe_code)]
 
@@ -13,8 +15,8 @@ pub fn are_kept() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::FSETID))
 }
 
-/// While this value lives, its thread does not have the right; afterwards it has again, if it had. Must be dropped on the thread
-/// that made it.
+/// While this value lives, its thread does not have the right; afterwards it has again, if it had.
+/// Must be dropped on the thread that made it.
 #[derive(Debug)]
 #[must_use = "the right is back when this is dropped"]
 pub struct Surrendered {

@@ -1,20 +1,23 @@
-//! What people are told on standard error, and text of others there: whoever wrote it must not steer the terminal of whoever reads it.
+//! What people are told on standard error, and text of others there: its author must not steer the
+//! terminal of its reader.
 
 #![forbid(unsafe_code)]
 
 use std::fmt::{self, Display, Formatter, Write};
 use std::io::{self, Write as _};
 
-/// Tells the person something on standard error, in one piece. Where that cannot be written there is nobody to tell, and no reason
-/// to end, as `eprintln!` would. Whatever is in the text (names of files, words of applets) steers no terminal, and no line of it
-/// but the first begins where this program's messages do.
+/// Tells the person something on standard error, in one piece. Where that cannot be written there
+/// is no reader, and no reason to end, as `eprintln!` would. Whatever is in the text (names of
+/// files, words of applets) steers no terminal, and no line of it but the first begins where this
+/// program's messages do.
 pub fn notice(text: impl Display) {
     let text = format!("{text}");
     let _ = io::stderr().write_all(format!("{}\n", ShownMessage(&text)).as_bytes());
 }
 
-/// Whether a character steers a terminal or a line of text, or shows what follows in another order than it has: controls, marks,
-/// overrides and isolates of direction, separators of lines, and what nobody sees.
+/// Whether a character steers a terminal or a line of text, or shows what follows in another order
+/// than it has: controls, marks, overrides and isolates of direction, separators of lines, and what
+/// is invisible.
 #[must_use]
 pub fn steers(c: char) -> bool {
     c.is_control()
@@ -31,7 +34,8 @@ pub fn steers(c: char) -> bool {
         )
 }
 
-/// A text without what would steer a terminal, or show it in another order than it has: that is escaped.
+/// A text without what would steer a terminal, or show it in another order than it has: that is
+/// escaped.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<'t>(pub &'t str);
 
@@ -67,7 +71,8 @@ impl Display for ShownLines<'_> {
     }
 }
 
-/// As [`ShownLines`], with all lines but the first indented: a text of others that has ends of lines makes no message of its own.
+/// As [`ShownLines`], with all lines but the first indented: a text of others that has ends of
+/// lines makes no message of its own.
 #[derive(Debug, Clone, Copy)]
 pub struct ShownMessage<'t>(pub &'t str);
 
@@ -81,8 +86,8 @@ impl Display for ShownMessage<'_> {
     }
 }
 
-/// JSON with the same meaning that steers no terminal. What JSON has escaped already stays; text outside of strings has nothing
-/// that would be changed.
+/// JSON with the same meaning that steers no terminal. What JSON has escaped already stays; text
+/// outside of strings has nothing that would be changed.
 #[derive(Debug, Clone, Copy)]
 pub struct ShownJson<'t>(pub &'t str);
 

@@ -1,10 +1,13 @@
-//! A window of address space that is reserved in one call, and from which ranges at given addresses are claimed.
+//! A window of address space that is reserved in one call, and from which ranges at given addresses
+//! are claimed.
 //!
 //! Invariants:
-//! - What sits in the window already is never replaced: the window is then reserved in the pieces that are free.
-//! - A claimed range is one claim's alone. Giving it back leaves it reserved, so nobody else in the process gets in
-//!   between two claims.
-//! - Where the kernel grants no large reservation (`RLIMIT_AS`), each claim reserves its own range and frees it.
+//! - What sits in the window already is never replaced: the window is then reserved in the pieces
+//!   that are free.
+//! - A claimed range is one claim's alone. Giving it back leaves it reserved, so nothing else in
+//!   the process gets in between two claims.
+//! - Where the kernel grants no large reservation (`RLIMIT_AS`), each claim reserves its own range
+//!   and frees it.
 //!
 //! Nothing is reserved before the first claim.
 
@@ -23,7 +26,7 @@ pub enum Coverage {
     Untouched,
     /// All of it, by one call.
     Whole,
-    /// All that was free: somebody sits in it.
+    /// All that was free: something sits in it.
     Pieces {
         /// Bytes that are reserved.
         reserved_bytes: u64,
@@ -40,7 +43,7 @@ pub enum ClaimError {
         /// That claim.
         by: Range<usize>,
     },
-    /// Somebody else has a part of it.
+    /// Something else has a part of it.
     Taken {
         /// A part in which something sits.
         part: Range<usize>,
@@ -137,7 +140,8 @@ impl Window {
         Ok(())
     }
 
-    /// Takes a range that is in the window and in no claim: what is not reserved yet is from here on.
+    /// Takes a range that is in the window and in no claim: what is not reserved yet is from here
+    /// on.
     fn take(&self, state: &mut State, wanted: &Range<usize>) -> Result<(), ClaimError> {
         if let Some(by) = state.claims.iter().find(|claim| overlap(claim, wanted)) {
             return Err(ClaimError::Claimed { by: by.clone() });
@@ -166,7 +170,8 @@ impl Window {
     /// Ends a claim; called by the drop of its reservation.
     pub(crate) fn give_back(&self, base: *mut u8, len: usize) {
         let mut state = self.state();
-        // A claim that cannot be cleared stays one: what is mapped there must not be taken for free space.
+        // A claim that cannot be cleared stays one: what is mapped there must not be taken for free
+        // space.
         if clear(state.coverage, base, len) {
             state.claims.retain(|claim| claim.start != base as usize);
         }
@@ -201,7 +206,7 @@ impl Window {
         state.coverage = self.coverage_of(&state.pieces);
     }
 
-    /// Reserves what nobody has; a gap that somebody takes meanwhile is theirs.
+    /// Reserves what is free; a gap that is taken meanwhile stays taken.
     fn reserve_gaps(&self) -> Vec<Range<usize>> {
         let Ok(found) = occupants(as_addresses(&self.range)) else { return Vec::new() };
         let taken: Vec<_> =
@@ -230,8 +235,8 @@ impl Window {
 /// Ends what is mapped in a part of a claim, which its owner gives up.
 fn clear(coverage: Coverage, base: *mut u8, len: usize) -> bool {
     if coverage == Coverage::OneByOne {
-        // SAFETY: the claim's owner gives the range up, and no reference into it is left (contract of those
-        // who mapped there).
+        // SAFETY: the claim's owner gives the range up, and no reference into it is left (contract
+        // of those who mapped there).
         unsafe { rustix::mm::munmap(base.cast(), len) }.is_ok()
     } else {
         // SAFETY: as above.

@@ -1,5 +1,6 @@
-//! A worker: a process that runs the program of its parent again, for one piece of work, and is expected to be
-//! taken over by what it works on. Here is what it does to itself before it begins, and how its parent waits for it.
+//! A worker: a process that runs the program of its parent again, for one piece of work, and is
+//! expected to be taken over by what it works on. Here is what it does to itself before it begins,
+//! and how its parent waits for it.
 //!
 //! Invariants:
 //! - [`confine`] is called before the worker reads a byte of its input, and by its only thread.
@@ -16,7 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
 
-/// How long the parent sleeps between two looks where the kernel has no descriptors of processes (before Linux 5.3).
+/// How long the parent sleeps between two looks where the kernel has no descriptors of processes
+/// (before Linux 5.3).
 const LOOK: Duration = Duration::from_millis(2);
 
 /// What a worker may use up.
@@ -24,7 +26,8 @@ const LOOK: Duration = Duration::from_millis(2);
 pub struct Limits {
     /// Private writable memory, in bytes: heap, stacks of threads, copied pages.
     pub data_bytes: u64,
-    /// Address space besides what the process has now, in bytes. Reservations count, which take no memory.
+    /// Address space besides what the process has now, in bytes. Reservations count, which take no
+    /// memory.
     pub more_address_space_bytes: u64,
     /// Stack of the first thread, in bytes.
     pub stack_bytes: u64,
@@ -34,10 +37,11 @@ pub struct Limits {
     pub cpu_s: u64,
 }
 
-/// Whether `code` belongs to the program of this process, and not to a library: then the program's own file contains it.
+/// Whether `code` belongs to the program of this process, and not to a library: then the program's
+/// own file contains it.
 ///
-/// The kernel tells where the program's segments are (`AT_PHDR`); the loader is not asked, since a program that is linked
-/// statically has none.
+/// The kernel tells where the program's segments are (`AT_PHDR`); the loader is not asked, since a
+/// program that is linked statically has none.
 #[must_use]
 pub fn is_in_main_program(code: *const c_void) -> bool {
     // SAFETY: no precondition; 0 when there is no such value.
@@ -46,7 +50,8 @@ pub fn is_in_main_program(code: *const c_void) -> bool {
     if first.is_null() || value(libc::AT_PHENT) != size_of::<libc::Elf64_Phdr>() {
         return false;
     }
-    // SAFETY: the kernel has mapped the program's headers there, readable and for as long as the process runs.
+    // SAFETY: the kernel has mapped the program's headers there, readable and for as long as the
+    // process runs.
     let headers = unsafe { std::slice::from_raw_parts(first, count) };
     // A program without a header of its headers is at the addresses that its file names.
     let of_headers = headers.iter().find(|header| header.p_type == libc::PT_PHDR);
@@ -64,7 +69,8 @@ pub fn object_path(code: *const c_void) -> Option<PathBuf> {
     if name.is_null() {
         return None;
     }
-    // SAFETY: the loader keeps the name, a C string, for as long as the object is loaded, as `code` is.
+    // SAFETY: the loader keeps the name, a C string, for as long as the object is loaded, as `code`
+    // is.
     let name = unsafe { CStr::from_ptr(name) };
     Path::new(OsStr::from_bytes(name.to_bytes())).canonicalize().ok()
 }
@@ -77,8 +83,8 @@ fn object(address: *const c_void) -> Option<libc::Dl_info> {
     is_found.then_some(found)
 }
 
-/// Whether this program runs with more rights than its caller has (set-user-ID, file capabilities), so that its
-/// environment is not to be believed.
+/// Whether this program runs with more rights than its caller has (set-user-ID, file capabilities),
+/// so that its environment is not to be believed.
 #[must_use]
 pub fn is_privileged() -> bool {
     // SAFETY: no precondition.
@@ -91,7 +97,8 @@ pub fn is_parent(pid: u32) -> bool {
     rustix::process::getppid().is_some_and(|parent| parent.as_raw_nonzero().get().unsigned_abs() == pid)
 }
 
-/// Ties this process to its parent's life, closes all descriptors but the standard streams, and sets limits.
+/// Ties this process to its parent's life, closes all descriptors but the standard streams, and
+/// sets limits.
 ///
 /// # Errors
 /// What the kernel reports. `ESRCH`: the parent is gone.
@@ -138,7 +145,8 @@ fn close_from(first: u32) -> io::Result<()> {
     let numbers: Vec<c_int> =
         listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     for number in numbers.into_iter().filter(|number| *number >= first as c_int) {
-        // SAFETY: as above; the one of the listing is closed already, which is an error without effect.
+        // SAFETY: as above; the one of the listing is closed already, which is an error without
+        // effect.
         unsafe { libc::close(number) };
     }
     Ok(())
@@ -161,7 +169,8 @@ pub fn leave(status: i32) -> ! {
 /// How waiting for a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// It ended; `None` when another part of this process took its status, or the process ignores SIGCHLD.
+    /// It ended; `None` when another part of this process took its status, or the process ignores
+    /// SIGCHLD.
     Ended(Option<ExitStatus>),
     /// It still ran at the deadline, and was killed and reaped.
     Killed,

@@ -1,4 +1,4 @@
-//! Starting to write a file's pages to its disk, long before somebody waits for it.
+//! Starting to write a file's pages to its disk, long before a process waits for it.
 
 #![allow(unsafe_code, reason = "sync_file_range(2) is in no safe library")]
 
@@ -7,8 +7,9 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-/// Starts to write what is in the page cache of a range to the disk, and does not wait. Nothing is durable by it: that
-/// takes `fsync`, which then has less to do. Where a file has no disk, nothing happens.
+/// Starts to write what is in the page cache of a range to the disk, and does not wait. Nothing is
+/// durable by it: that takes `fsync`, which then has less to do. Where a file has no disk, nothing
+/// happens.
 ///
 /// # Errors
 /// What `sync_file_range(2)` reports.

@@ -1,6 +1,7 @@
 //! Zeros, asked for with care: without memory it is an error, where `vec!` would end the process.
 //!
-//! The allocator takes large ones fresh from the kernel, so they cost memory only where something is stored to them.
+//! The allocator takes large ones fresh from the kernel, so they cost memory only where something
+//! is stored to them.
 
 #![allow(unsafe_code, reason = "the standard library has no zeroed allocation that may fail")]
 
@@ -22,7 +23,8 @@ pub fn zeroed(bytes: usize) -> io::Result<Vec<u8>> {
     if start.is_null() {
         return Err(refused());
     }
-    // SAFETY: the global allocator gave it, with the layout of a vector of this capacity, and every byte is initialised.
+    // SAFETY: the global allocator gave it, with the layout of a vector of this capacity, and every
+    // byte is initialised.
     Ok(unsafe { Vec::from_raw_parts(start, bytes, bytes) })
 }
 

@@ -1,5 +1,5 @@
-//! Trying out the ways to find changed pages leaves nothing behind. Alone in its process, because it counts what the
-//! process has.
+//! Trying out the ways to find changed pages leaves nothing behind. Alone in its process, because
+//! it counts what the process has.
 
 use holdfast_sys::dirty::{Kind, available, best};
 

@@ -1,7 +1,9 @@
-//! Every way to find changed pages keeps the same promises: the same cases over all of them, on a file in memory
-//! and on one on a disk. What this kernel lacks is named in the output, and the rest is run.
+//! Every way to find changed pages keeps the same promises: the same cases over all of them, on a
+//! file in memory and on one on a disk. What this kernel lacks is named in the output, and the rest
+//! is run.
 //!
-//! The oracle is a copy: whoever takes the changed ranges and copies their bytes has what the mapping has.
+//! The oracle is a copy: a process that takes the changed ranges and copies their bytes has what
+//! the mapping has.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -58,7 +60,8 @@ impl Memory {
 
 impl Tracked {
     fn of(memory: Memory, kind: Kind) -> Tracked {
-        // SAFETY: the mapping is the value's own, goes after the tracker, and nobody stores to it yet.
+        // SAFETY: the mapping is the value's own, goes after the tracker, and no thread stores to
+        // it yet.
         let tracker = unsafe { track(memory.mapping(), kind).unwrap() };
         assert_eq!(tracker.kind(), kind);
         Tracked { reporter: tracker.reporter(), tracker, memory }
@@ -123,8 +126,8 @@ fn files() -> Vec<(&'static str, File)> {
     files
 }
 
-/// Runs a case with every tracker that works here, in every place, on a mapping of `pages` pages that may become
-/// `limit_pages`.
+/// Runs a case with every tracker that works here, in every place, on a mapping of `pages` pages
+/// that may become `limit_pages`.
 fn with_every_tracker(pages: usize, limit_pages: usize, case: impl Fn(Tracked)) {
     for kind in Kind::ALL {
         if let Some(error) = available(kind).refusal() {
@@ -199,7 +202,8 @@ fn what_is_added_in_place_is_clean_and_tracked_like_the_rest() {
         for pages in [16, 1024] {
             let (old, new) = (tracked.memory.len, pages * PAGE);
             tracked.memory.file.set_len(new as u64).unwrap();
-            // SAFETY: the added part lies in the reservation behind the mapping; nobody stores to it yet.
+            // SAFETY: the added part lies in the reservation behind the mapping; no thread stores
+            // to it yet.
             unsafe {
                 let at = tracked.memory.range.base().add(old);
                 map_shared_fixed(at, new - old, &tracked.memory.file, old as u64, Prot::ReadWrite).unwrap();
@@ -291,8 +295,8 @@ fn with_threads_storing_all_the_while_the_taken_ranges_make_an_exact_copy() {
         let mut copy = vec![0; PAGES * PAGE / 8];
         let running = AtomicUsize::new(THREADS);
         let memory: *const Memory = &raw const tracked.memory;
-        // SAFETY: the threads end in the scope below, before `tracked` does, which is not moved meanwhile; taking
-        // does not touch the field.
+        // SAFETY: the threads end in the scope below, before `tracked` does, which is not moved
+        // meanwhile; taking does not touch the field.
         let memory = unsafe { &*memory };
         let mut takes = 0;
         std::thread::scope(|scope| {
@@ -322,8 +326,8 @@ fn with_threads_storing_all_the_while_the_taken_ranges_make_an_exact_copy() {
     });
 }
 
-/// The story: a fault handler notes a page and is interrupted; the page is taken and protected; the handler goes on
-/// and makes it writable. Nobody would ever notice a store to it again.
+/// The story: a fault handler notes a page and is interrupted; the page is taken and protected; the
+/// handler goes on and makes it writable. Nothing would ever notice a store to it again.
 ///
 /// Guarantee: heap/dirty-pages
 #[test]
@@ -383,7 +387,8 @@ fn what_the_kernel_reads_into_the_mapping_is_found() {
         for round in 0..3 {
             source.seek(SeekFrom::Start(0)).unwrap();
             let target = 4 * PAGE + 1..7 * PAGE;
-            // SAFETY: the range lies in the mapping, and nothing else refers into it while the slice lives.
+            // SAFETY: the range lies in the mapping, and nothing else refers into it while the
+            // slice lives.
             let buffer = unsafe {
                 std::slice::from_raw_parts_mut(tracked.memory.range.base().add(target.start), target.len())
             };
@@ -449,8 +454,8 @@ fn a_page_whose_memory_is_reclaimed_after_its_store_is_still_found() {
             tracked.memory.file.sync_all().unwrap();
             let base = tracked.memory.range.base();
             let mut resident = [0; 16];
-            // SAFETY: both calls are for the test's own mapping; neither changes a byte of it, and the second
-            // writes one byte for each of the 16 pages.
+            // SAFETY: both calls are for the test's own mapping; neither changes a byte of it, and
+            // the second writes one byte for each of the 16 pages.
             unsafe {
                 libc::madvise(base.cast(), 16 * PAGE, libc::MADV_PAGEOUT);
                 libc::mincore(base.cast(), 16 * PAGE, resident.as_mut_ptr());
@@ -486,8 +491,8 @@ fn a_way_that_is_refused_for_one_mapping_is_an_error_when_forced_and_passed_over
     let reading = File::open(file.path()).unwrap();
     let range = Reservation::anywhere(4 * PAGE, PAGE).unwrap();
     let mapping = Mapping { base: range.base(), len: 4 * PAGE, limit: 4 * PAGE };
-    // SAFETY: the reservation is the test's own. The file is open for reading only, which the contract forbids for
-    // the sake of stores; nobody stores here.
+    // SAFETY: the reservation is the test's own. The file is open for reading only, which the
+    // contract forbids for the sake of stores; no thread stores here.
     unsafe {
         map_shared_fixed(range.base(), 4 * PAGE, &reading, 0, Prot::Read).unwrap();
         if available(Kind::Userfault).is_usable() {

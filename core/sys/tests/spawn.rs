@@ -64,8 +64,8 @@ fn a_child_waits_until_it_is_let_go() {
     assert_eq!(child.failure(), None);
 }
 
-/// A host that is killed leaves a child that nobody will ever let go, and that may have been born too late to be
-/// killed with it: `PR_SET_PDEATHSIG` counts from its own call on.
+/// A host that is killed leaves a child that no process will ever let go, and that may have been
+/// born too late to be killed with it: `PR_SET_PDEATHSIG` counts from its own call on.
 ///
 /// Guarantee: sandbox/dies-with-host
 #[test]

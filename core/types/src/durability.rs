@@ -10,10 +10,11 @@ use core::fmt;
 pub enum Durability {
     /// Crash, hang or kill of applet and host. Costs nothing where stores are in the image at once.
     Process = 0,
-    /// A panic or reset of the machine. In a pool that outlives it, what an ordered writer changed is written back from
-    /// the processor's caches; everywhere else this is done as `Power`.
+    /// A panic or reset of the machine. In a pool that outlives it, what an ordered writer changed
+    /// is written back from the processor's caches; everywhere else this is done as `Power`.
     System = 1,
-    /// The plug. What changed is written to the store and synced; or written back, in a pool that survives this.
+    /// The plug. What changed is written to the store and synced; or written back, in a pool that
+    /// survives this.
     Power = 2,
 }
 

@@ -1,8 +1,8 @@
-//! The words that all of Holdfast shares, each defined once: [`Durability`], which failure a commit survives, and sizes as
-//! people write them (`size`).
+//! The words that all of Holdfast shares, each defined once: [`Durability`], which failure a commit
+//! survives, and sizes as people write them (`size`).
 //!
-//! Invariant: numbers and names here are part of interfaces and formats (the calls of `holdfast.h`, the protocol of
-//! applets, the wire of the keeper, options); none ever changes its meaning.
+//! Invariant: numbers and names here are part of interfaces and formats (the calls of `holdfast.h`,
+//! the protocol of applets, the wire of the keeper, options); none ever changes its meaning.
 //!
 //! It must not know what uses a word.
 

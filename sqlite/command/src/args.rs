@@ -57,7 +57,8 @@ pub(crate) enum Command {
     /// Bring all commits into the database files, also of databases that are open
     #[command(after_help = "Example:\n  holdfast sqlite checkpoint notes.db")]
     Checkpoint(FilesArgs),
-    /// Bring all commits into the database files, and let any program read or copy them until one writes again
+    /// Bring all commits into the database files, and let any program read or copy them until one
+    /// writes again
     #[command(after_help = RELEASE_HELP)]
     Release(FilesArgs),
     /// Make databases complete that a crash left behind
@@ -66,7 +67,8 @@ pub(crate) enum Command {
     /// Run SQL over WAL and over Holdfast, and say what is gained at which durability
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
-    /// Evict databases that no process has, until so many bytes are free in the pool: for programs that found no room
+    /// Evict databases that no process has, until so many bytes are free in the pool: for programs
+    /// that found no room
     #[command(hide = true)]
     MakeRoom(MakeRoomArgs),
     /// Print findings for `holdfast doctor`
@@ -110,10 +112,12 @@ pub(crate) struct StatusArgs {
 pub(crate) struct RecoverArgs {
     #[command(flatten)]
     pub(crate) files: FilesArgs,
-    /// Drop what is in the pool: take the last flush from the redo log, or the files as they are without one that fits
+    /// Drop what is in the pool: take the last flush from the redo log, or the files as they are
+    /// without one that fits
     #[arg(long)]
     pub(crate) discard: bool,
-    /// With --discard: also what may still be in this pool, as the refusal names it (a path, or `unknown`)
+    /// With --discard: also what may still be in this pool, as the refusal names it (a path, or
+    /// `unknown`)
     #[arg(long, value_name = "POOL", requires = "discard")]
     pub(crate) lost_pool: Option<PathBuf>,
 }
@@ -131,7 +135,8 @@ pub(crate) struct BenchArgs {
     /// How often each mode is measured
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) runs: u16,
-    /// Where the databases are made: on the disk that is in question [default: where the SQL file is]
+    /// Where the databases are made: on the disk that is in question [default: where the SQL file
+    /// is]
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) directory: Option<PathBuf>,
     /// The shell of SQLite

@@ -1,7 +1,8 @@
 //! `holdfast sqlite bench`: the user's own SQL in each way to commit.
 //!
-//! It runs in the `sqlite3` of the system, because that is the SQLite that the user has, and because the SQL may have dot
-//! commands; a library of our own would answer for another version. Modes take turns, each first every other time.
+//! It runs in the `sqlite3` of the system, because that is the SQLite that the user has, and
+//! because the SQL may have dot commands; a library of our own would answer for another version.
+//! Modes take turns, each first every other time.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! `holdfast sqlite status`, `checkpoint`, `release` and `recover`: what is done to database files without SQLite.
+//! `holdfast sqlite status`, `checkpoint`, `release` and `recover`: what is done to database files
+//! without SQLite.
 //!
 //! One file that fails does not keep the others from it; the exit code is that of the worst.
 
@@ -156,7 +157,8 @@ pub(crate) fn make_room(bytes: u64) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Does something to each file; what came of it, and the worst exit code of those that failed, which are told at once.
+/// Does something to each file; what came of it, and the worst exit code of those that failed,
+/// which are told at once.
 fn each<R>(
     files: &[PathBuf],
     mut work: impl FnMut(&Path) -> Result<R, SqliteError>,
@@ -171,7 +173,8 @@ fn each<R>(
             worst = worst.max(failure.code);
             continue;
         }
-        // The path that a program opens it by: its redo log lies beside it, wherever a link to it is.
+        // The path that a program opens it by: its redo log lies beside it, wherever a link to it
+        // is.
         let path = file.canonicalize().unwrap_or_else(|_| file.clone());
         match work(&path).map_err(failure) {
             Ok(found) => done.push(found),

@@ -1,4 +1,5 @@
-//! The program `holdfast-sqlite` (`holdfast sqlite`): databases of the VFS `holdfast`, from outside.
+//! The program `holdfast-sqlite` (`holdfast sqlite`): databases of the VFS `holdfast`, from
+//! outside.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stderr, clippy::print_stdout)]

@@ -1,8 +1,9 @@
 //! The VFS `holdfast` as a loadable extension of SQLite: `libholdfast_sqlite.so`.
 //!
-//! `SELECT load_extension('libholdfast_sqlite')` (or `.load`) registers it, for as long as the process: databases that are
-//! opened as `file:NAME?vfs=holdfast` after that are ours. With `HOLDFAST_SQLITE_DEFAULT=1` in the environment it becomes the
-//! default, for databases that name none.
+//! `SELECT load_extension('libholdfast_sqlite')` (or `.load`) registers it, for as long as the
+//! process: databases that are opened as `file:NAME?vfs=holdfast` after that are ours. With
+//! `HOLDFAST_SQLITE_DEFAULT=1` in the environment it becomes the default, for databases that name
+//! none.
 
 #![allow(unsafe_code, reason = "called by C, with its pointers")]
 

@@ -1,4 +1,5 @@
-//! The extension in the SQLite of this machine: its shell, and Python's; and our declarations against its header.
+//! The extension in the SQLite of this machine: its shell, and Python's; and our declarations
+//! against its header.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 

@@ -1,5 +1,6 @@
-//! The VFS `holdfast` as a static library, `libholdfast_sqlite.a`, for programs that bring their own SQLite: compiled with
-//! `-DSQLITE_EXTRA_INIT=holdfast_sqlite_register` it is the default VFS from the first use of SQLite on.
+//! The VFS `holdfast` as a static library, `libholdfast_sqlite.a`, for programs that bring their
+//! own SQLite: compiled with `-DSQLITE_EXTRA_INIT=holdfast_sqlite_register` it is the default VFS
+//! from the first use of SQLite on.
 
 #![allow(unsafe_code, reason = "calls C, and is called by it")]
 
@@ -38,8 +39,8 @@ unsafe extern "C" {
     fn sqlite3_result_text(context: *mut c_void, text: *const c_char, bytes: c_int, destructor: isize);
 }
 
-/// Registers the VFS with the SQLite that is linked, and makes it the default. The argument, which SQLite passes to its
-/// `SQLITE_EXTRA_INIT`, is ignored. Returns a code of SQLite.
+/// Registers the VFS with the SQLite that is linked, and makes it the default. The argument, which
+/// SQLite passes to its `SQLITE_EXTRA_INIT`, is ignored. Returns a code of SQLite.
 ///
 /// # Safety
 /// SQLite must be linked and, unless called by itself, initialised.

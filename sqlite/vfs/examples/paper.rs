@@ -1,8 +1,8 @@
-//! The paper's workload, on SQLite's own modes and on the VFS, interleaved: 2,000 rows, then 1,000 inserts, updates and deletes,
-//! one transaction each, at random and in order.
+//! The paper's workload, on SQLite's own modes and on the VFS, interleaved: 2,000 rows, then 1,000
+//! inserts, updates and deletes, one transaction each, at random and in order.
 //!
-//! `cargo run --release -p holdfast-sqlite --example paper -- DIRECTORY ROUNDS TRANSACTIONS` prints transactions per second,
-//! the best of the rounds.
+//! `cargo run --release -p holdfast-sqlite --example paper -- DIRECTORY ROUNDS TRANSACTIONS` prints
+//! transactions per second, the best of the rounds.
 
 #![allow(unsafe_code, reason = "hands C functions to the library")]
 

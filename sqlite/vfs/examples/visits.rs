@@ -1,5 +1,5 @@
-//! Counts its runs in a database, each in a commit that needs no journal; with the SQLite that `rusqlite` compiles in, and
-//! no library to load.
+//! Counts its runs in a database, each in a commit that needs no journal; with the SQLite that
+//! `rusqlite` compiles in, and no library to load.
 //!
 //! `cargo run -p holdfast-sqlite --example visits -- visits.db`
 

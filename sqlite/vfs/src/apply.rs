@@ -1,7 +1,8 @@
-//! Blocks from somewhere durable to a database file: from the redo log, or from a copy that was saved.
+//! Blocks from somewhere durable to a database file: from the redo log, or from a copy that was
+//! saved.
 //!
-//! Invariant: a database file that is written to bears a mark from before the first block until after the last one, so whoever
-//! comes when this broke off does it again.
+//! Invariant: a database file that is written to bears a mark from before the first block until
+//! after the last one, so a process that comes when this broke off does it again.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +24,8 @@ pub(crate) struct Blocks<'a> {
     pub(crate) read: ReadBlock<'a>,
 }
 
-/// Writes blocks to a database file, gives that its size, and waits until it is durable, with the mark.
+/// Writes blocks to a database file, gives that its size, and waits until it is durable, with the
+/// mark.
 pub(crate) fn apply(base: &dyn Base, blocks: &Blocks<'_>, stamp: Stamp) -> Result<()> {
     let mut page = [0; BLOCK_BYTES];
     base.grow_to(blocks.size);
@@ -53,7 +55,8 @@ pub(crate) fn apply(base: &dyn Base, blocks: &Blocks<'_>, stamp: Stamp) -> Resul
     base.sync()
 }
 
-/// Puts the mark back into a complete file from which it was taken, or was to be, and has it durable; also one that is there.
+/// Puts the mark back into a complete file from which it was taken, or was to be, and has it
+/// durable; also one that is there.
 pub(crate) fn mark_again(base: &dyn Base, stamp: Stamp) -> Result<()> {
     if base.size()? == 0 {
         let mut stand_in = [0; mark::STAND_IN_BYTES as usize];

@@ -1,10 +1,12 @@
-//! Attaching to the image of a database, and leaving it: finding the image, or making it; recovering what dead processes or
-//! a lost pool left; closing clean when nobody else is there.
+//! Attaching to the image of a database, and leaving it: finding the image, or making it;
+//! recovering what dead processes or a lost pool left; closing clean when no other process is
+//! there.
 //!
 //! All of it happens behind the gate (a `flock` of the image's file), one process at a time.
 //!
-//! The mark in the database file decides what an image counts for: with a mark and the same nonce it has the newest state;
-//! with a mark and no image, the redo log has what is left; without a mark, the file is complete and an image has nothing.
+//! The mark in the database file decides what an image counts for: with a mark and the same nonce
+//! it has the newest state; with a mark and no image, the redo log has what is left; without a
+//! mark, the file is complete and an image has nothing.
 
 #![forbid(unsafe_code)]
 
@@ -36,7 +38,8 @@ use crate::renumbered::{self, Adopted};
 use crate::settings::LIMIT_SLOTS;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How much of its address space an image asks for beyond its limit, which can be raised so far. It costs 4 bytes a block.
+/// How much of its address space an image asks for beyond its limit, which can be raised so far. It
+/// costs 4 bytes a block.
 const HEADROOM: u64 = 4 * BLOCK_BYTES as u64;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -64,7 +67,8 @@ pub(crate) fn attach_at(
                 .map_err(SqliteError::io("look for", &path))?
             {
                 Adopted::Nothing => break,
-                // The one that was empty, and is nobody's any more, loses its gate when it is dropped.
+                // The one that was empty, and is no process's any more, loses its gate when it is
+                // dropped.
                 Adopted::Image(adopted) => {
                     file = adopted;
                     break;
@@ -152,7 +156,7 @@ pub(crate) fn attach_file(
     let owner = Owner::of(places)?;
     let pool = Pool::new(image, (database, identity), base, (number, pid_space), (places, owner));
     if others {
-        // Whoever had this entry before is dead.
+        // A process that had this entry before is dead.
         pool.take_over(number);
     } else {
         pool.recover_alone((identity, marked), is_persistent, places.boot())?;
@@ -167,7 +171,8 @@ pub(crate) fn attach_file(
     Ok(pool)
 }
 
-/// Decides what becomes of an image that is not sound, or of another boot, when nobody has it open.
+/// Decides what becomes of an image that is not sound, or of another boot, when no process has it
+/// open.
 fn set_aside(
     places: &Places,
     (file, path): (&File, &Path),
@@ -217,7 +222,7 @@ impl Pool {
         locks.note_process(self.number);
     }
 
-    /// Brings an image in order that nobody else has open.
+    /// Brings an image in order that no other process has open.
     fn recover_alone(
         &self,
         (identity, marked): (Identity, Option<Mark>),
@@ -272,7 +277,8 @@ impl Pool {
         self.check_first_page()
     }
 
-    /// The first page knows how large the database is, if the one that wrote it is known to have said so.
+    /// The first page knows how large the database is, if the one that wrote it is known to have
+    /// said so.
     fn check_first_page(&self) -> Result<()> {
         let link = self.image.find(0).map_err(|_| self.damaged("a slot leads astray"))?;
         let mut page = [0; mark::HEADER_BYTES];
@@ -284,14 +290,16 @@ impl Pool {
             1 => 65_536,
             bytes => bytes,
         };
-        // SQLite's file format, 1.3.8: the size counts if the change counter and "version-valid-for" are the same.
+        // SQLite's file format, 1.3.8: the size counts if the change counter and
+        // "version-valid-for" are the same.
         if word(24) == word(92) && u64::from(word(28)) * page_bytes > self.size() {
             return Err(self.damaged("it is shorter than its first page says"));
         }
         Ok(())
     }
 
-    /// As an image that holds nothing, for a database file that is complete. Nobody else uses the image.
+    /// As an image that holds nothing, for a database file that is complete. No other process uses
+    /// the image.
     pub(crate) fn reset(&self) {
         self.forget();
         self.image.locks().free_all();
@@ -311,7 +319,7 @@ impl Pool {
         mode.end_closing();
     }
 
-    /// Leaves the image; whoever is the last brings everything to the database file and removes it.
+    /// Leaves the image; the last process brings everything to the database file and removes it.
     pub(crate) fn detach(self) -> Result<()> {
         if !self.is_ours() {
             return Ok(());

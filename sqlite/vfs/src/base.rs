@@ -1,7 +1,8 @@
-//! The database file itself: through the base VFS of SQLite, or, for tools that have no SQLite, through the kernel.
+//! The database file itself: through the base VFS of SQLite, or, for tools that have no SQLite,
+//! through the kernel.
 //!
-//! It is never opened a second time in a process that runs SQLite: closing a descriptor would drop the POSIX locks of all
-//! other connections of that process to the same file.
+//! It is never opened a second time in a process that runs SQLite: closing a descriptor would drop
+//! the POSIX locks of all other connections of that process to the same file.
 
 #![allow(unsafe_code, reason = "methods of SQLite's files are C functions")]
 
@@ -25,7 +26,8 @@ pub(crate) trait Base: Send + Sync + std::fmt::Debug {
     fn size(&self) -> Result<u64>;
     fn truncate(&self, size: u64) -> Result<()>;
     fn sync(&self) -> Result<()>;
-    /// Keeps all other programs out, our own connections in this process included; `Busy` when one is in the way.
+    /// Keeps all other programs out, our own connections in this process included; `Busy` when one
+    /// is in the way.
     fn lock_exclusive(&self) -> Result<()>;
     fn unlock(&self) -> Result<()>;
     /// The user wants the file to grow in steps of so many bytes.
@@ -58,8 +60,8 @@ pub(crate) struct HostFile {
     path: PathBuf,
 }
 
-// SAFETY: the unix VFS reads and writes with positions, and locks under its own mutex; everything else is done by one thread
-// at a time, as the owner of the value sees to.
+// SAFETY: the unix VFS reads and writes with positions, and locks under its own mutex; everything
+// else is done by one thread at a time, as the owner of the value sees to.
 unsafe impl Send for HostFile {}
 // SAFETY: as above.
 unsafe impl Sync for HostFile {}
@@ -96,7 +98,7 @@ impl HostFile {
         self.check("unlock", unsafe { unlock(self.file, level) })
     }
 
-    /// Whether somebody has RESERVED or more.
+    /// Whether a process has RESERVED or more.
     pub(crate) fn is_reserved(&self) -> Result<bool> {
         let mut found = 0;
         let probe = self.methods().check_reserved_lock.ok_or_else(|| self.missing())?;

@@ -47,14 +47,15 @@ impl Pool {
         }
         if let Err(error) = logged {
             if !commits.is_prepared() {
-                // Nobody has seen it: the writer still has EXCLUSIVE. What is in the log of it is not known.
+                // No process has seen it: the writer still has EXCLUSIVE. What is in the log of it
+                // is not known.
                 self.image.log_position().note_void_record();
                 commits.retract_to(last);
                 self.image.write_back_header();
                 return Err(error);
             }
-            // The super-journal is gone: it is committed, here as in the other databases, and SQLite takes no error any
-            // more. The log is written anew with the next flush.
+            // The super-journal is gone: it is committed, here as in the other databases, and
+            // SQLite takes no error any more. The log is written anew with the next flush.
             crate::host::log(error.code(), &error.to_string());
         }
         if waits {
@@ -115,8 +116,8 @@ impl Pool {
         self.flush_now_or_soon(dirty)
     }
 
-    /// Sees to it that what is in the pool alone is flushed when the interval is over, by the thread, also where the commit does
-    /// the other flushes: nobody may come again.
+    /// Sees to it that what is in the pool alone is flushed when the interval is over, by the
+    /// thread, also where the commit does the other flushes: no process may come again.
     #[inline]
     pub(crate) fn flush_in_time(self: &Arc<Pool>) -> Result<()> {
         if self.settings.flush_interval().is_none() || !self.is_behind() || self.flusher.arm(self) {
@@ -140,10 +141,11 @@ impl Pool {
     }
 
     fn flush_now(self: &Arc<Pool>) -> Result<()> {
-        // The transaction is committed: what fails here fails again, and is told, in the next flush.
+        // The transaction is committed: what fails here fails again, and is told, in the next
+        // flush.
         if let Err(error) = self.flush_and_tidy() {
             crate::host::log(error.code(), &error.to_string());
-            // Also where nobody commits any more.
+            // Also where no process commits any more.
             self.flusher.arm(self);
         }
         Ok(())

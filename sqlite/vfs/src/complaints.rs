@@ -43,8 +43,8 @@ pub(crate) fn note(code: c_int, text: &str) {
     if TO_STDERR.load(Relaxed) {
         let line: String =
             text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect();
-        // One write, so that lines of several processes do not mix; where nobody reads, nothing is
-        // lost by it.
+        // One write, so that lines of several processes do not mix; where no process reads, nothing
+        // is lost by it.
         let _ = std::io::stderr().write_all(format!("holdfast: {line}\n").as_bytes());
     }
     if code != ffi::NOTICE {

@@ -1,12 +1,16 @@
-//! A connection's database file: locks, reads, writes, commit and rollback, as SQLite asks for them.
+//! A connection's database file: locks, reads, writes, commit and rollback, as SQLite asks for
+//! them.
 //!
-//! A write transaction puts *shadows* in front of what is committed; the commit is one store of its number. Whoever unlocks
-//! without a commit drops the shadows. SQLite's own rollback writes the old pages over them, which comes to the same.
+//! A write transaction puts *shadows* in front of what is committed; the commit is one store of its
+//! number. A process that unlocks without a commit drops the shadows. SQLite's own rollback writes
+//! the old pages over them, which comes to the same.
 //!
 //! Invariants:
-//! - Blocks are written only under EXCLUSIVE; so nobody reads the map while it changes.
-//! - While the database is cold every call goes to the base VFS; with the first RESERVED it becomes hot.
-//! - EXCLUSIVE without RESERVED is SQLite rolling back a journal that is on the disk: that goes to the database file.
+//! - Blocks are written only under EXCLUSIVE; so no process reads the map while it changes.
+//! - While the database is cold every call goes to the base VFS; with the first RESERVED it becomes
+//!   hot.
+//! - EXCLUSIVE without RESERVED is SQLite rolling back a journal that is on the disk: that goes to
+//!   the database file.
 
 #![forbid(unsafe_code)]
 
@@ -34,7 +38,8 @@ pub(crate) struct Connection {
     pub(crate) base: HostFile,
     pub(crate) journal: Journal,
     pub(crate) database: PathBuf,
-    /// What SQLite holds, and the name by which it asks for the log of WAL mode; null until both are known.
+    /// What SQLite holds, and the name by which it asks for the log of WAL mode; null until both
+    /// are known.
     pub(crate) file: *mut RawFile,
     pub(crate) wal_name: *const c_char,
     pub(crate) writer_id: WriterId,
@@ -78,8 +83,8 @@ pub(crate) fn report(error: &SqliteError) -> Code {
     code
 }
 
-/// SQLite takes a full disk and an error of the disk for a failed commit. With any other code, as BUSY, it would try again what
-/// it holds for done, or go on as if nothing was to be rolled back.
+/// SQLite takes a full disk and an error of the disk for a failed commit. With any other code, as
+/// BUSY, it would try again what it holds for done, or go on as if nothing was to be rolled back.
 fn code_of_commit(code: Code) -> Code {
     match code & 0xff {
         ffi::FULL | ffi::IOERR => code,
@@ -120,7 +125,8 @@ impl Connection {
         ffi::IOERR
     }
 
-    /// As SQLite is told when it asks; PENDING is what an EXCLUSIVE leaves that was not to be had. What was claimed ahead it does not have.
+    /// As SQLite is told when it asks; PENDING is what an EXCLUSIVE leaves that was not to be had.
+    /// What was claimed ahead it does not have.
     pub(crate) fn level(&self) -> c_int {
         if self.is_writer && self.level > LOCK_SHARED { self.pool.writer_level() } else { self.level }
     }
@@ -129,8 +135,8 @@ impl Connection {
         self.in_pool || self.pool.is_hot()
     }
 
-    /// Whether SQLite's question whether the file was moved is worth a system call: it asks in each transaction, and the
-    /// pool knows a database by its inode.
+    /// Whether SQLite's question whether the file was moved is worth a system call: it asks in each
+    /// transaction, and the pool knows a database by its inode.
     pub(crate) fn asks_for_move(&mut self) -> bool {
         self.asked = self.asked.wrapping_add(1);
         self.asked.is_multiple_of(ASKED_OFTEN)
@@ -184,8 +190,8 @@ impl Connection {
         Ok(missing.is_empty())
     }
 
-    /// From the database file while nothing is in the pool in use. SQLite reads the change counter under each SHARED lock, and
-    /// so comes here before it believes its cache.
+    /// From the database file while nothing is in the pool in use. SQLite reads the change counter
+    /// under each SHARED lock, and so comes here before it believes its cache.
     fn read_cold(&self, offset: u64, target: &mut [u8]) -> Result<bool, SqliteError> {
         if offset < mark::HEADER_BYTES as u64
             && self.level > LOCK_NONE
@@ -225,7 +231,8 @@ impl Connection {
     #[inline]
     pub(crate) fn write(&mut self, offset: u64, source: &[u8]) -> Result<(), Code> {
         if !self.in_pool {
-            // A journal of another program is rolled back, or a log in WAL mode is brought to the file.
+            // A journal of another program is rolled back, or a log in WAL mode is brought to the
+            // file.
             return match self.level {
                 LOCK_NONE => Err(ffi::MISUSE),
                 _ => self.base.write(offset, source).map_err(|error| report(&error)),

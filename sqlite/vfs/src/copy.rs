@@ -1,12 +1,13 @@
-//! Saved copies: what an image had that neither database nor redo log have, in the store; made by the keeper, one file for each
-//! nonce. See `docs/format.md`.
+//! Saved copies: what an image had that neither database nor redo log have, in the store; made by
+//! the keeper, one file for each nonce. See `docs/format.md`.
 //!
 //! Invariants:
 //! - A copy has its name only when it is whole and durable; one that replaces it does so at once.
-//! - It is applied, whole, to the file that it was made of (inode, time of birth), and only where that file and its log are at least
-//!   as new as what the copy was made on top of, and not yet at its transaction: see [`Copy::fits`].
-//! - It is removed after the database file has what it holds, durable and without a mark; so whoever dies on the way there
-//!   leaves what makes the next one do the same.
+//! - It is applied, whole, to the file that it was made of (inode, time of birth), and only where
+//!   that file and its log are at least as new as what the copy was made on top of, and not yet at
+//!   its transaction: see [`Copy::fits`].
+//! - It is removed after the database file has what it holds, durable and without a mark; so a
+//!   process that dies on the way there leaves what makes the next one do the same.
 
 #![forbid(unsafe_code)]
 
@@ -36,14 +37,15 @@ const SECTOR_BYTES: usize = 512;
 const SUM_BYTES: u64 = 8;
 /// What is read and written at once.
 const PIECE_BYTES: usize = 256 << 10;
-/// No path is longer, whoever wrote it here.
+/// No path is longer, whatever wrote it here.
 const PATH_BYTES_MAX: u64 = 1 << 16;
 
 /// What a copy is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) nonce: u64,
-    /// As of which transaction database file and log were together, at least, when it was made: it has what changed since.
+    /// As of which transaction database file and log were together, at least, when it was made: it
+    /// has what changed since.
     pub(crate) reached: u64,
     /// As of which transaction it is.
     pub(crate) transaction: u64,
@@ -91,12 +93,14 @@ pub(crate) fn temporary_path(folder: &Path, nonce: u64) -> PathBuf {
     folder.join(format!(".{nonce:016x}.new"))
 }
 
-/// Removes a copy whose database does not need it any more. One that stays is never applied, and the keeper removes it.
+/// Removes a copy whose database does not need it any more. One that stays is never applied, and
+/// the keeper removes it.
 pub(crate) fn remove(folder: &Path, nonce: u64) {
     let _ = std::fs::remove_file(path_of(folder, nonce));
 }
 
-/// Writes a copy to a new file, which is not durable yet. `page` fills in one block after the other.
+/// Writes a copy to a new file, which is not durable yet. `page` fills in one block after the
+/// other.
 pub(crate) fn write<E: From<io::Error>>(
     path: &Path,
     origin: &Origin,
@@ -138,7 +142,7 @@ pub(crate) fn write<E: From<io::Error>>(
     sum.update(&piece);
     piece.extend_from_slice(&sum.digest().to_le_bytes());
     file.write_all(&piece)?;
-    // Whoever syncs it later finds the disk at it.
+    // A process that syncs it later finds the disk at it.
     let _ = write_out::begin(&file, 0..file.metadata()?.len());
     Ok(file)
 }
@@ -200,10 +204,11 @@ impl Copy {
         (self.list_at() + u64::from(self.blocks) * 4).next_multiple_of(SECTOR_BYTES as u64)
     }
 
-    /// Whether this is to be applied to a database file (by its identity), which is together with its log as of `reached`.
+    /// Whether this is to be applied to a database file (by its identity), which is together with
+    /// its log as of `reached`.
     ///
-    /// Transactions of one nonce are numbered in order, so of log and copy the one with the higher number is newer. A
-    /// device's number may be another one after a boot; inode and birth are not.
+    /// Transactions of one nonce are numbered in order, so of log and copy the one with the higher
+    /// number is newer. A device's number may be another one after a boot; inode and birth are not.
     pub(crate) fn fits(&self, identity: Identity, reached: u64) -> Fit {
         let (here, there) = (identity.0, self.origin.identity.0);
         if here[1..] != there[1..] {

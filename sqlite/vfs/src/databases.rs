@@ -1,8 +1,9 @@
-//! For a keeper: all databases that have an image in a pool, what is known of them, and what it may do with them, without SQLite.
+//! For a keeper: all databases that have an image in a pool, what is known of them, and what it may
+//! do with them, without SQLite.
 //!
 //! Invariants:
-//! - Nothing here waits for a lock that somebody holds, but for a moment for the gate.
-//! - What somebody has open is looked at only, and copied: see `saving.rs`.
+//! - Nothing here waits for a lock that a process holds, but for a moment for the gate.
+//! - What a process has open is looked at only, and copied: see `saving.rs`.
 //! - An image is removed when its database file has what it holds, durable and without a mark.
 
 #![forbid(unsafe_code)]
@@ -30,7 +31,7 @@ use crate::pool::Pool;
 use crate::snapshot::Head;
 use crate::stub;
 
-/// How long somebody may be opening or closing a database that is to be evicted.
+/// How long a process may be opening or closing a database that is to be evicted.
 const PATIENCE: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -44,7 +45,8 @@ pub struct Databases {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Database {
-    /// Where it was when it was opened last; `None` if that is not known, or something else is there now.
+    /// Where it was when it was opened last; `None` if that is not known, or something else is
+    /// there now.
     pub path: Option<PathBuf>,
     /// Its image in the pool.
     pub image: PathBuf,
@@ -58,7 +60,8 @@ pub struct Database {
     pub holders: Vec<u32>,
     /// What neither its redo log nor a saved copy has, in bytes, about.
     pub unsaved_bytes: u64,
-    /// When its log was flushed to, or a copy was saved, last: in seconds since 1970. Of one that never was, when its image was made.
+    /// When its log was flushed to, or a copy was saved, last: in seconds since 1970. Of one that
+    /// never was, when its image was made.
     pub saved_unix_s: u64,
     /// Whether there is a saved copy.
     pub has_copy: bool,
@@ -162,11 +165,12 @@ impl Databases {
         Ok(database)
     }
 
-    /// Brings all that the image of a database that nobody has open holds to the database file, and removes the image. Returns the
-    /// bytes that this frees.
+    /// Brings all that the image of a database that no process has open holds to the database file,
+    /// and removes the image. Returns the bytes that this frees.
     ///
     /// # Errors
-    /// `Busy` when somebody has it open, or is about to; what is in the way otherwise. Nothing is lost then.
+    /// `Busy` when a process has it open, or is about to; what is in the way otherwise. Nothing is
+    /// lost then.
     pub fn evict(&self, database: &Database) -> Result<u64> {
         let image = &database.image;
         let busy = || SqliteError::Busy { path: database.path.clone().unwrap_or_else(|| image.clone()) };
@@ -189,7 +193,8 @@ impl Databases {
         let freed = file.metadata().map_err(SqliteError::io("examine", image))?.blocks() * 512;
         let head = Head::read(&file, database.identity).map_err(SqliteError::io("read", image))?;
         if head.as_ref().is_none_or(|(head, _)| !head.header().is_hot()) {
-            // Nothing is in it, the database file is complete, and nobody comes: the gate is ours.
+            // Nothing is in it, the database file is complete, and no process comes: the gate is
+            // ours.
             std::fs::remove_file(image).map_err(SqliteError::io("remove", image))?;
             return Ok(freed);
         }
@@ -202,7 +207,8 @@ impl Databases {
         Ok(freed)
     }
 
-    /// The gate is held from before somebody is looked for until the image is gone, so nobody can hold a lock of it.
+    /// The gate is held from before a process is looked for until the image is gone, so no process
+    /// can hold a lock of it.
     fn bring_home(&self, file: &File, image: &Path, (path, identity): (&Path, Identity)) -> Result<()> {
         let base = Box::new(OwnFile::open(path)?);
         let pool = attach_file(&self.places, (file, image), (path, identity), base, None)?;
@@ -215,8 +221,8 @@ impl Databases {
         }
     }
 
-    /// Removes what is of no use any more: copies of which log or database have everything, and what keepers that were killed left in
-    /// the making. Only for the one keeper of a home.
+    /// Removes what is of no use any more: copies of which log or database have everything, and
+    /// what keepers that were killed left in the making. Only for the one keeper of a home.
     ///
     /// # Errors
     /// When the copies cannot be listed.
@@ -245,8 +251,8 @@ pub(crate) fn attach(database: &Path, base: Box<dyn Base>, limit_slots: Option<u
     attach_at(&places, (database, identity), base, limit_slots)
 }
 
-/// Evicts databases that no process has open, the one longest unused first, until so many bytes are free in the pool; for
-/// [`holdfast_region::evict_databases_for_room`].
+/// Evicts databases that no process has open, the one longest unused first, until so many bytes are
+/// free in the pool; for [`holdfast_region::evict_databases_for_room`].
 #[must_use]
 pub fn evict_for_room(places: &Places, bytes: u64) -> Option<RoomReport> {
     let databases = Databases::of(places);
@@ -273,7 +279,8 @@ pub fn evict_for_room(places: &Places, bytes: u64) -> Option<RoomReport> {
     Some(report)
 }
 
-/// Whether what a copy holds is durable elsewhere: in the log, as the image says, or in the database file, whose mark is gone.
+/// Whether what a copy holds is durable elsewhere: in the log, as the image says, or in the
+/// database file, whose mark is gone.
 fn is_done_with(copy: &Copy, databases: &[Database]) -> bool {
     let origin = &copy.origin;
     let image = databases.iter().find(|database| database.identity == origin.identity);
@@ -288,7 +295,7 @@ fn is_done_with(copy: &Copy, databases: &[Database]) -> bool {
             Ok(_) => {}
         }
     }
-    // Whoever may write to the folder may have put something else there.
+    // A user that may write to the folder may have put something else there.
     let Ok(mut file) = open_regular(File::options().read(true), &origin.database) else { return false };
     let is_there = Identity::of_file(&file).is_ok_and(|found| found.0[1..] == origin.identity.0[1..]);
     let mut header = [0; mark::HEADER_BYTES];

@@ -1,11 +1,14 @@
-//! Transactions that outgrow the pool: from then on a transaction is *direct*, as SQLite would do it without us. Its journal is
-//! on the disk, and its pages go to the database file, a pool at a time.
+//! Transactions that outgrow the pool: from then on a transaction is *direct*, as SQLite would do
+//! it without us. Its journal is on the disk, and its pages go to the database file, a pool at a
+//! time.
 //!
 //! Invariants:
-//! - All that was committed before is in the database file, durable, before the first page of such a transaction goes there.
+//! - All that was committed before is in the database file, durable, before the first page of such
+//!   a transaction goes there.
 //! - What undoes a page is durable before the page is written.
 //! - The image says that there may be a journal on the disk before there is one.
-//! - A direct transaction that dies leaves its journal, and `direct` in the image says that nothing in the pool counts.
+//! - A direct transaction that dies leaves its journal, and `direct` in the image says that nothing
+//!   in the pool counts.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +24,8 @@ use crate::mark;
 use crate::stub;
 
 impl Connection {
-    /// Makes room in the pool; where there is none to make, the transaction moves to the database file.
+    /// Makes room in the pool; where there is none to make, the transaction moves to the database
+    /// file.
     #[cold]
     pub(crate) fn make_room(&mut self) -> Result<(), Code> {
         if self.is_direct {
@@ -36,7 +40,8 @@ impl Connection {
             return Ok(());
         }
         if self.shadows.is_empty() || self.journal.is_empty() {
-            // No journal, as the user wants it: nothing could undo what is in the file. Or no memory for a single page.
+            // No journal, as the user wants it: nothing could undo what is in the file. Or no
+            // memory for a single page.
             self.roll_back()?;
             self.is_dropped = true;
             return Err(ffi::FULL);
@@ -48,7 +53,7 @@ impl Connection {
         let (pool, path) = (Arc::clone(&self.pool), stub::journal_path(&self.database));
         let (image, mode) = (&pool.image, pool.image.mode());
         pool.checkpoint()?;
-        // Known first: a journal that nobody knew of would undo what is committed after it.
+        // Known first: a journal that no process knew of would undo what is committed after it.
         mode.note_journal(true);
         image.write_back_header();
         if let Err(source) = self.journal.spill(&path, &self.database) {
@@ -74,7 +79,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes what this transaction has in the pool to the database file, if that is where it belongs.
+    /// Writes what this transaction has in the pool to the database file, if that is where it
+    /// belongs.
     pub(crate) fn settle(&mut self) -> Result<(), Code> {
         if !self.is_direct {
             return Ok(());
@@ -128,7 +134,8 @@ impl Connection {
         let (commits, mode) = (self.pool.image.commits(), self.pool.image.mode());
         let path = stub::journal_path(&self.database);
         if is_commit && self.journal.is_on_disk() {
-            // In SQLite's exclusive mode the journal stays open, and is settled by clearing its first bytes.
+            // In SQLite's exclusive mode the journal stays open, and is settled by clearing its
+            // first bytes.
             let removed = std::fs::remove_file(&path).or_else(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => Ok(()),
                 _ => Err(error),
@@ -149,7 +156,8 @@ impl Connection {
         if !mode.may_have_journal()
             && let Err(error) = self.pool.note_direct()
         {
-            // The transaction stands: its journal is gone. What is not noted protects from a backup that is put back.
+            // The transaction stands: its journal is gone. What is not noted protects from a backup
+            // that is put back.
             host::log(error.code(), &error.to_string());
         }
         Ok(())

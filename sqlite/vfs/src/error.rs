@@ -53,7 +53,8 @@ pub enum SqliteError {
         /// What is wrong.
         what: &'static str,
     },
-    /// The database says that its newest state is elsewhere, and there is neither image nor redo log.
+    /// The database says that its newest state is elsewhere, and there is neither image nor redo
+    /// log.
     #[error(
         "{} was in use with its newest pages in a pool and in the redo log {}, and neither is here (is it a copy?); put \
          the log back beside it, or take the file as it is with `holdfast sqlite recover --discard {0}`",
@@ -65,7 +66,8 @@ pub enum SqliteError {
         /// Where its log should be.
         log: PathBuf,
     },
-    /// What has the newest commits was written by a newer version, whose format this one does not know.
+    /// What has the newest commits was written by a newer version, whose format this one does not
+    /// know.
     #[error(
         "{} has the newest commits of {} and was written by a newer version of holdfast; open the database with that one. \
          Nothing was changed", file.display(), database.display()
@@ -102,8 +104,8 @@ pub enum SqliteError {
         /// The image.
         image: PathBuf,
     },
-    /// The newest commits are, or may be, in a pool that is not the one in use: of another home, another `HOLDFAST_POOL`, another
-    /// mount name space.
+    /// The newest commits are, or may be, in a pool that is not the one in use: of another home,
+    /// another `HOLDFAST_POOL`, another mount name space.
     #[error("{}", describe(database, log, owner.as_deref(), *whereabouts))]
     Elsewhere {
         /// The database.
@@ -115,7 +117,8 @@ pub enum SqliteError {
         /// Why it is not taken for lost.
         whereabouts: Whereabouts,
     },
-    /// The newest commits are in an image of the pool that was made for another file, which is not there any more.
+    /// The newest commits are in an image of the pool that was made for another file, which is not
+    /// there any more.
     #[error(
         "the newest commits of {0} are in the pool image {1}, which was made for a file that is not there any more (was it \
          moved here from another file system?); nothing was changed. Only if they are of no use: `holdfast sqlite recover \
@@ -159,7 +162,7 @@ pub enum SqliteError {
         /// The database.
         path: PathBuf,
     },
-    /// The newest pages are in the pool, and whoever opens the database asks for no locks.
+    /// The newest pages are in the pool, and a process that opens the database asks for no locks.
     #[error(
         "{} is in use with its newest pages in a pool, which are not read without locks; open it without `nolock` and \
          `immutable`, or release it first with `PRAGMA holdfast_release`",
@@ -169,7 +172,8 @@ pub enum SqliteError {
         /// The database.
         path: PathBuf,
     },
-    /// The file of a database was being handed over to other programs, and a disk that failed left that half done.
+    /// The file of a database was being handed over to other programs, and a disk that failed left
+    /// that half done.
     #[error(
         "{} was being released and the disk failed: its file is complete, and nothing is written to it from the pool any \
          more; release it again (`PRAGMA holdfast_release`), or close it everywhere and open it again",
@@ -188,7 +192,8 @@ pub enum SqliteError {
         /// The image.
         image: PathBuf,
     },
-    /// A transaction left a journal that only SQLite rolls back: it outgrew the pool, or its program did without the VFS.
+    /// A transaction left a journal that only SQLite rolls back: it outgrew the pool, or its
+    /// program did without the VFS.
     #[error(
         "{} has a journal, {}, of a transaction that did not end; open and read the database once with the VFS, which \
          rolls it back", database.display(), journal.display()

@@ -1,7 +1,8 @@
-//! The part of SQLite's C interface that a VFS needs: types as in `sqlite3.h` (3.40 and later), and codes.
+//! The part of SQLite's C interface that a VFS needs: types as in `sqlite3.h` (3.40 and later), and
+//! codes.
 //!
-//! Own declarations, because this library must not link an SQLite: it serves the one of the program that loads it. A test
-//! of the extension compares sizes and offsets with the header.
+//! Own declarations, because this library must not link an SQLite: it serves the one of the program
+//! that loads it. A test of the extension compares sizes and offsets with the header.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,17 @@
 //! LazyFlush: from the pool to the redo log, and from the redo log to the database file.
 //!
-//! A *flush* appends every block that changed since the last one as one record; a *checkpoint* writes what the log holds to the
-//! database file and begins the log again. The paper flushes into the database file in place; a pool that is lost in the
-//! middle of that leaves a torn file, so here the log stands between.
+//! A *flush* appends every block that changed since the last one as one record; a *checkpoint*
+//! writes what the log holds to the database file and begins the log again. The paper flushes into
+//! the database file in place; a pool that is lost in the middle of that leaves a torn file, so
+//! here the log stands between.
 //!
 //! Invariants:
-//! - A flush holds exactly what is committed at one moment: blocks are copied under the commit lock.
+//! - A flush holds exactly what is committed at one moment: blocks are copied under the commit
+//!   lock.
 //! - `flushed` and `applied` are raised only after what they say is durable, under the log lock.
-//! - A slot is clean, and may be dropped, only when its transaction is not above `applied`: so whoever misses a block in the
-//!   pool may read it from the database file, also while a checkpoint writes there.
+//! - A slot is clean, and may be dropped, only when its transaction is not above `applied`: so a
+//!   process that misses a block in the pool may read it from the database file, also while a
+//!   checkpoint writes there.
 
 #![forbid(unsafe_code)]
 
@@ -72,21 +75,23 @@ impl Pool {
     /// The same, in a turn.
     pub(crate) fn checkpoint_with(&self, turn: &mut LogTurn<'_>) -> Result<()> {
         if self.is_hot() {
-            // All may be flushed by somebody who died: then no flush opens the log.
+            // All may be flushed by a process that died: then no flush opens the log.
             self.prepare_log(turn)?;
         }
         self.flush_in_turn(turn, None)?;
         self.checkpoint_in_turn(turn)
     }
 
-    /// A flush in a turn. A writer that has the commit lock already, and old versions beside new ones, shows what it commits.
+    /// A flush in a turn. A writer that has the commit lock already, and old versions beside new
+    /// ones, shows what it commits.
     pub(crate) fn flush_in_turn(&self, turn: &mut LogTurn<'_>, committing: Option<&[u32]>) -> Result<()> {
         let commits = self.image.commits();
         if !self.is_hot() || commits.is_flushed() {
             return Ok(());
         }
         if committing.is_none() {
-            // Whoever is committing has seen to it, before the commit was locked, which this may have to lock.
+            // A process that is committing has seen to it, before the commit was locked, which this
+            // may have to lock.
             self.prepare_log(turn)?;
         }
         let commit = committing.is_none().then(|| self.lock_commit());
@@ -120,7 +125,8 @@ impl Pool {
         Ok(())
     }
 
-    /// The slots of some transactions, with their blocks; of each block the newest only, where there may be several.
+    /// The slots of some transactions, with their blocks; of each block the newest only, where
+    /// there may be several.
     fn changed(&self, transactions: RangeInclusive<u64>, newest: bool) -> (Vec<u32>, Vec<u32>) {
         let wanted = self.image.in_use().filter(|(link, block, transaction)| {
             transactions.contains(transaction)
@@ -129,8 +135,8 @@ impl Pool {
         wanted.map(|(link, block, _)| (link, block)).unzip()
     }
 
-    /// Makes a record durable: its transaction, the size of the database, the number of its blocks. Where a commit waits for it,
-    /// it counts only if recovery would find it.
+    /// Makes a record durable: its transaction, the size of the database, the number of its blocks.
+    /// Where a commit waits for it, it counts only if recovery would find it.
     fn finish_record(&self, log: &mut Log, record: (u64, u64, u32), is_awaited: bool) -> Result<()> {
         let position = self.image.log_position();
         let (salt, sequence) = (position.salt(), position.records());
@@ -171,7 +177,7 @@ impl Pool {
         }
     }
 
-    /// Opens the log of a hot database, so that its lease shows that somebody is here.
+    /// Opens the log of a hot database, so that its lease shows that a process is here.
     pub(crate) fn show_in_log(&self) {
         if self.is_hot() {
             let mut log = self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -224,7 +230,8 @@ impl Pool {
                     });
                 }
                 if began == flushed {
-                    // It was begun again after all of it was applied, by a process that died before it could say so here.
+                    // It was begun again after all of it was applied, by a process that died before
+                    // it could say so here.
                     commits.note_applied();
                 } else {
                     // An older one took its place: what was flushed since is in the pool still.
@@ -240,8 +247,9 @@ impl Pool {
                 return Err(SqliteError::Linked { database: self.database.clone(), log: path });
             }
             _ => {
-                // It was moved away, or the database was: everything that it held is still in the pool. That is noted first:
-                // whoever dies in between leaves no empty log that is held for a full one.
+                // It was moved away, or the database was: everything that it held is still in the
+                // pool. That is noted first: a process that dies in between leaves no empty log
+                // that is held for a full one.
                 self.count_log_as_lost();
                 let generation = self.generation();
                 let log =
@@ -302,8 +310,9 @@ impl Pool {
         self.image.write_back_header();
     }
 
-    /// The database file was written to by other means than a checkpoint, and is as of the last transaction. Log and mark say so,
-    /// so that nothing older is ever applied to it: a record without blocks, and its checkpoint.
+    /// The database file was written to by other means than a checkpoint, and is as of the last
+    /// transaction. Log and mark say so, so that nothing older is ever applied to it: a record
+    /// without blocks, and its checkpoint.
     pub(crate) fn note_direct(&self) -> Result<()> {
         let mut turn = self.log_turn();
         self.prepare_log(&mut turn)?;
@@ -340,7 +349,8 @@ impl Pool {
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
         let contents = log.contents(position.salt(), records).map_err(SqliteError::io("read", &path))?;
         if contents.records != records {
-            // The log was damaged behind us. All that it held is in the pool still: it is flushed anew.
+            // The log was damaged behind us. All that it held is in the pool still: it is flushed
+            // anew.
             self.count_log_as_lost();
         } else {
             if let Some(last) = contents.last {
@@ -359,7 +369,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Drops blocks that are in the database file. Only for whoever has EXCLUSIVE.
+    /// Drops blocks that are in the database file. Only for a process that has EXCLUSIVE.
     pub(crate) fn drop_clean(&self) -> Result<u32> {
         let applied = self.image.commits().applied();
         let dropped = self.image.remove_if(|block, transaction| block != 0 && transaction <= applied);

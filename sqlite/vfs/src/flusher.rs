@@ -1,11 +1,12 @@
-//! The thread that flushes in the background: at once when a commit finds that too much has changed, and when the flush
-//! interval is over since the first commit that is in the pool alone. It exists from the first commit that asks for it to the
-//! last close.
+//! The thread that flushes in the background: at once when a commit finds that too much has
+//! changed, and when the flush interval is over since the first commit that is in the pool alone.
+//! It exists from the first commit that asks for it to the last close.
 //!
 //! Invariants:
-//! - It holds no lock of the process but the log's; all signals are blocked on it; in a child that a fork made there is none,
-//!   and nobody waits for it.
-//! - A commit that is not in the log finds `armed`, or sets it: the thread clears it before it looks what is committed.
+//! - It holds no lock of the process but the log's; all signals are blocked on it; in a child that
+//!   a fork made there is none, and no caller waits for it.
+//! - A commit that is not in the log finds `armed`, or sets it: the thread clears it before it
+//!   looks what is committed.
 
 #![forbid(unsafe_code)]
 
@@ -36,12 +37,14 @@ pub(crate) struct Flusher {
 }
 
 impl Flusher {
-    /// Asks for a flush. The first time it starts the thread; where that fails the caller has to flush: false.
+    /// Asks for a flush. The first time it starts the thread; where that fails the caller has to
+    /// flush: false.
     pub(crate) fn ask(&self, pool: &Arc<Pool>) -> bool {
         self.set(&self.signal.wanted, pool)
     }
 
-    /// Asks for a flush when the interval is over, unless one is under way to it. As for [`Flusher::ask`].
+    /// Asks for a flush when the interval is over, unless one is under way to it. As for
+    /// [`Flusher::ask`].
     #[inline]
     pub(crate) fn arm(&self, pool: &Arc<Pool>) -> bool {
         self.signal.armed.load(Relaxed) || self.set(&self.signal.armed, pool)
@@ -114,17 +117,19 @@ fn run(signal: &Signal, pool: &Pool) {
         }
         armed_at = None;
         signal.armed.store(false, Release);
-        // Every commit takes this lock: one that is not seen by the flush sees that nothing is armed.
+        // Every commit takes this lock: one that is not seen by the flush sees that nothing is
+        // armed.
         drop(pool.lock_commit());
         match pool.flush_and_tidy() {
             Ok(()) => failed = false,
             Err(error) => {
-                // Told once; commits wait and flush themselves when too much is behind, and tell their caller.
+                // Told once; commits wait and flush themselves when too much is behind, and tell
+                // their caller.
                 if !failed {
                     host::log(error.code(), &error.to_string());
                 }
                 failed = true;
-                // Again after the interval, also where nobody commits any more.
+                // Again after the interval, also where no process commits any more.
                 signal.armed.store(true, Release);
             }
         }

@@ -1,9 +1,11 @@
-//! Row H12: files that older versions wrote. Database, redo log, image and saved copy of a set are of one database: block 1 was
-//! committed to its file, block 2 to the log, block 3 to image and copy. In set 1 each is of the version 1 of its format; in set 2
-//! mark and log name boot and pool (`owner/`).
+//! Row H12: files that older versions wrote. Database, redo log, image and saved copy of a set are
+//! of one database: block 1 was committed to its file, block 2 to the log, block 3 to image and
+//! copy. In set 1 each is of the version 1 of its format; in set 2 mark and log name boot and pool
+//! (`owner/`).
 //!
-//! `HOLDFAST_GOLDEN=$PWD/sqlite/vfs/golden cargo test -p holdfast-sqlite golden_files_are_made` writes them anew, of the versions that
-//! the code has now; whoever raises a version adds the result beside the old ones.
+//! `HOLDFAST_GOLDEN=$PWD/sqlite/vfs/golden cargo test -p holdfast-sqlite golden_files_are_made`
+//! writes them anew, of the versions that the code has now; a change that raises a version adds the
+//! result beside the old ones.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 

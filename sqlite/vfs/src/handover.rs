@@ -1,19 +1,24 @@
-//! Databases that leave the pool while they are open: to be read or copied by other programs, or to go over to SQLite's WAL mode.
+//! Databases that leave the pool while they are open: to be read or copied by other programs, or to
+//! go over to SQLite's WAL mode.
 //!
 //! A database that was released comes back with the next write, as one that was just opened.
 //!
-//! SQLite changes the mode by a transaction that says so in the first page. It is one like any other here: committed in the pool.
-//! Whoever reads such a page next opens the log of WAL mode, `-wal`, and on this occasion the database leaves the pool: all of it
-//! is brought to the file, the mark goes, and from then on every call is the base VFS's. So a death at any step leaves a
-//! database that is in the pool and says that it is in WAL mode, which the next one to read it finishes; or one that has left. The
-//! way back needs nothing: SQLite leaves WAL mode under its EXCLUSIVE lock, and the next write makes the database hot.
+//! SQLite changes the mode by a transaction that says so in the first page. It is one like any
+//! other here: committed in the pool. A process that reads such a page next opens the log of WAL
+//! mode, `-wal`, and on this occasion the database leaves the pool: all of it is brought to the
+//! file, the mark goes, and from then on every call is the base VFS's. So a death at any step
+//! leaves a database that is in the pool and says that it is in WAL mode, which the next one to
+//! read it finishes; or one that has left. The way back needs nothing: SQLite leaves WAL mode under
+//! its EXCLUSIVE lock, and the next write makes the database hot.
 //!
 //! Invariants:
-//! - Nobody has a `-wal` open while the database is in the pool: its newest state is there, or in the file with its `-wal`.
-//! - The database leaves under EXCLUSIVE of the pool and of SQLite, and comes back under SQLite's; who has a `-wal` open has
-//!   SQLite's SHARED.
+//! - No process has a `-wal` open while the database is in the pool: its newest state is there, or
+//!   in the file with its `-wal`.
+//! - The database leaves under EXCLUSIVE of the pool and of SQLite, and comes back under SQLite's;
+//!   who has a `-wal` open has SQLite's SHARED.
 //! - Nothing is committed in the pool while the file may be without its mark.
-//! - A file whose mark is gone may have been written to by others since, and is not written to from the pool again.
+//! - A file whose mark is gone may have been written to by others since, and is not written to from
+//!   the pool again.
 
 #![forbid(unsafe_code)]
 
@@ -33,22 +38,24 @@ use crate::pool::Pool;
 use crate::recovery::clear_mark;
 use crate::stub;
 
-/// How long readers are waited for. Others who read a page that says WAL come to the same door, and go back when somebody is in it.
+/// How long readers are waited for. Others who read a page that says WAL come to the same door, and
+/// go back when a process is in it.
 const DOOR_PATIENCE: Duration = Duration::from_millis(200);
 /// How long those are waited for who look, at SQLite's locks, whether the database is in the pool.
 const BASE_PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_micros(200);
 
 impl Pool {
-    /// Brings everything to the file and hands it over to whoever reads it: nothing of the database is in the pool afterwards.
-    /// The caller has passed the gate and is alone, or has EXCLUSIVE of the pool and of SQLite, and says so: only then nobody can
-    /// have changed the file when a mark that was not taken away for good is put back.
+    /// Brings everything to the file and hands it over to a process that reads it: nothing of the
+    /// database is in the pool afterwards. The caller has passed the gate and is alone, or has
+    /// EXCLUSIVE of the pool and of SQLite, and says so: only then no process can have changed the
+    /// file when a mark that was not taken away for good is put back.
     pub(crate) fn hand_over(&self, is_locked: bool) -> Result<()> {
         let mode = self.image.mode();
         let mut turn = self.log_turn();
-        // It may be gone since somebody else began, and the file be others' since.
+        // It may be gone since another process began, and the file be others' since.
         let may_stay = is_locked && read_mark(self.base())?.0.is_some();
-        // Where somebody came as far and no further, there is nothing left to write.
+        // Where a process came as far and no further, there is nothing left to write.
         self.checkpoint_with(&mut turn)?;
         let size = self.size();
         mode.begin_closing();
@@ -64,15 +71,16 @@ impl Pool {
         turn.forget();
         let path = self.log_path();
         if let Err(error) = Log::remove(&path).map_err(SqliteError::io("remove", &path)) {
-            // It is of no database that is marked: it counts for nothing, and the next one takes its place.
+            // It is of no database that is marked: it counts for nothing, and the next one takes
+            // its place.
             report(&error);
         }
         self.forget();
         Ok(())
     }
 
-    /// The database is not handed over. Also a mark that is there is written: a disk that failed to sync it may have it not, and
-    /// is not asked again for what was not written since.
+    /// The database is not handed over. Also a mark that is there is written: a disk that failed to
+    /// sync it may have it not, and is not asked again for what was not written since.
     fn stay(&self) -> Result<()> {
         mark_again(self.base(), self.stamp(self.image.commits().applied()))?;
         self.image.mode().end_closing();
@@ -80,8 +88,8 @@ impl Pool {
         Ok(())
     }
 
-    /// For one with RESERVED, or who is alone: a database that was being handed over, and is not, stays; unless its file may be
-    /// others' already.
+    /// For one with RESERVED, or who is alone: a database that was being handed over, and is not,
+    /// stays; unless its file may be others' already.
     pub(crate) fn end_leaving(&self) -> Result<()> {
         if !self.image.mode().is_closing() {
             return Ok(());
@@ -108,8 +116,8 @@ impl Pool {
         self.hand_over(true)
     }
 
-    /// The database leaves the pool until somebody writes again: its file is complete, and any program reads or copies it.
-    /// `Busy` where somebody reads or writes.
+    /// The database leaves the pool until a process writes again: its file is complete, and any
+    /// program reads or copies it. `Busy` where a process reads or writes.
     pub(crate) fn release(&self, base: &dyn Base, id: WriterId) -> Result<()> {
         if !self.is_hot() {
             return Ok(());
@@ -154,7 +162,8 @@ impl Connection {
     /// EXCLUSIVE for one with RESERVED at the base VFS: the database becomes hot.
     pub(crate) fn go_to_pool(&mut self) -> std::result::Result<(), Code> {
         self.base_lock(LOCK_EXCLUSIVE)?;
-        // Before others see that the database is hot. They look into the pool for a moment, to find that it is not.
+        // Before others see that the database is hot. They look into the pool for a moment, to find
+        // that it is not.
         if !self.pool.lock_shared() {
             return Err(ffi::BUSY);
         }
@@ -205,7 +214,8 @@ impl Connection {
         self.try_to_leave().map_err(|error| report(&error))
     }
 
-    /// For one with SHARED or more in the pool, who has as much at SQLite afterwards, and nothing in the pool.
+    /// For one with SHARED or more in the pool, who has as much at SQLite afterwards, and nothing
+    /// in the pool.
     fn try_to_leave(&mut self) -> Result<()> {
         if !self.pool.is_ours() || self.has_disk_journal() {
             // A journal that is to be rolled back is rolled back first.
@@ -228,7 +238,7 @@ impl Connection {
         self.base.unlock_to(self.level)
     }
 
-    /// Whether somebody began to hand the database over and could not end it.
+    /// Whether a process began to hand the database over and could not end it.
     pub(crate) fn is_leaving(&self) -> bool {
         self.in_pool && self.pool.image.mode().is_closing()
     }
@@ -294,8 +304,8 @@ mod tests {
         }
     }
 
-    /// Whatever the disk failed at, and for however long: a commit that is taken afterwards outlives its process, and
-    /// its log the machine, as the mark refers to it.
+    /// Whatever the disk failed at, and for however long: a commit that is taken afterwards
+    /// outlives its process, and its log the machine, as the mark refers to it.
     ///
     /// Guarantee: sqlite/disk-errors
     #[test]
@@ -340,7 +350,8 @@ mod tests {
         assert!(refused > 0, "the mark could always be put back");
     }
 
-    /// Who is alone in the pool is not alone with the file: once its mark is gone any program may write to it.
+    /// Who is alone in the pool is not alone with the file: once its mark is gone any program may
+    /// write to it.
     ///
     /// Guarantee: sqlite/wal-death
     #[test]

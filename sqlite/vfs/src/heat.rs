@@ -1,10 +1,13 @@
-//! A database becomes *hot* with its first write, when its newest state moves to the pool, and cold again with its last close.
+//! A database becomes *hot* with its first write, when its newest state moves to the pool, and cold
+//! again with its last close.
 //!
 //! Invariants:
-//! - The redo log is there before the mark is in the database file, and the mark is durable before the first commit.
-//! - While a database becomes hot it is locked by SQLite's own locks, so that no other program reads or writes it.
-//! - The mark is cleared only when the database file is complete and durable; a saved copy and the log go after it, the image
-//!   last.
+//! - The redo log is there before the mark is in the database file, and the mark is durable before
+//!   the first commit.
+//! - While a database becomes hot it is locked by SQLite's own locks, so that no other program
+//!   reads or writes it.
+//! - The mark is cleared only when the database file is complete and durable; a saved copy and the
+//!   log go after it, the image last.
 
 #![forbid(unsafe_code)]
 
@@ -22,8 +25,8 @@ use crate::recovery::clear_mark;
 use crate::stub;
 
 impl Pool {
-    /// Makes the database hot. The caller has SQLite's EXCLUSIVE through `base`, and that of the pool. False: it is in WAL mode,
-    /// and stays cold.
+    /// Makes the database hot. The caller has SQLite's EXCLUSIVE through `base`, and that of the
+    /// pool. False: it is in WAL mode, and stays cold.
     pub(crate) fn heat(&self, base: &dyn Base) -> Result<bool> {
         let (mode, commits) = (self.image.mode(), self.image.commits());
         let (nonce, path) = (random(), self.log_path());
@@ -31,7 +34,8 @@ impl Pool {
             (None, true) => return Ok(false),
             (None, false) => {}
             (Some(mark), _) if mark.nonce == mode.nonce() => {
-                // Whoever was at this died, or could not take the mark back: nothing was committed behind it.
+                // A process that was at this died, or could not take the mark back: nothing was
+                // committed behind it.
                 clear_mark(base, None)?;
                 self.forget();
             }
@@ -51,7 +55,7 @@ impl Pool {
         commits.set_size(committed, size);
         let mut page = [0; BLOCK_BYTES];
         let begun = self.take_first_page(base, size, &mut page).and_then(|()| {
-            // Last, of what can fail before the mark: nobody would ever look at it again.
+            // Last, of what can fail before the mark: no process would ever look at it again.
             Log::create(&path, generation, &self.owner).map_err(SqliteError::io(CREATE, &path))
         });
         let log = match begun {
@@ -77,7 +81,8 @@ impl Pool {
             if clear_mark(base, Some(size)).is_ok() {
                 let _ = Log::remove(&path);
             } else {
-                // The mark is there, perhaps: its log stays, which says that nothing was committed behind it.
+                // The mark is there, perhaps: its log stays, which says that nothing was committed
+                // behind it.
                 mode.set_nonce(nonce);
             }
             return Err(error);
@@ -105,10 +110,12 @@ impl Pool {
         filled.map_err(|found| self.astray(found))
     }
 
-    /// Makes the database cold. The caller has passed the gate, and nobody else has the database open.
+    /// Makes the database cold. The caller has passed the gate, and no other process has the
+    /// database open.
     pub(crate) fn cool(&self) -> Result<()> {
         if self.image.mode().may_have_journal() && stub::journal_path(&self.database).exists() {
-            // A journal of a transaction that outgrew the pool: whoever opens the database next rolls it back.
+            // A journal of a transaction that outgrew the pool: a process that opens the database
+            // next rolls it back.
             return Ok(());
         }
         self.hand_over(false)?;
@@ -116,7 +123,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Brings in order what a writer left that died with the lock EXCLUSIVE, when nobody reads the map.
+    /// Brings in order what a writer left that died with the lock EXCLUSIVE, when no process reads
+    /// the map.
     pub(crate) fn settle_dead_writer(&self) -> std::result::Result<(), Astray> {
         let (mode, commits) = (self.image.mode(), self.image.commits());
         if mode.is_closing() && matches!(read_mark(self.base()), Ok((None, _))) {
@@ -169,7 +177,8 @@ mod tests {
     use super::*;
     use crate::testing::{attached, first_page};
 
-    /// A database of one page, or of none, whose process died, or failed, before it said that the database is hot.
+    /// A database of one page, or of none, whose process died, or failed, before it said that the
+    /// database is hot.
     ///
     /// Guarantee: sqlite/killed-holder
     #[test]

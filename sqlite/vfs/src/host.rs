@@ -1,7 +1,7 @@
 //! The functions of the SQLite that this library serves, filled in at run time.
 //!
-//! An extension is handed them (`sqlite3_api_routines`), a statically linked library names them itself. Nothing here is used
-//! before [`Host`] is complete.
+//! An extension is handed them (`sqlite3_api_routines`), a statically linked library names them
+//! itself. Nothing here is used before [`Host`] is complete.
 
 #![allow(unsafe_code, reason = "calls functions of a C library")]
 
@@ -78,14 +78,17 @@ unsafe fn function<F: Copy>(table: *const c_void, place: usize) -> F {
 static HOST: OnceLock<Host> = OnceLock::new();
 
 impl Host {
-    /// The functions that an extension was handed; `None` when SQLite is older than [`VERSION_MIN`].
+    /// The functions that an extension was handed; `None` when SQLite is older than
+    /// [`VERSION_MIN`].
     ///
     /// # Safety
-    /// `routines` must be the `sqlite3_api_routines` that SQLite handed to the extension's entry point.
+    /// `routines` must be the `sqlite3_api_routines` that SQLite handed to the extension's entry
+    /// point.
     #[must_use]
     pub unsafe fn from_api(routines: *const c_void) -> Option<Host> {
-        // SAFETY: every version of SQLite that loads extensions has the first of these; the others are read only when the
-        // version says that they are there. Types are those of `sqlite3ext.h`.
+        // SAFETY: every version of SQLite that loads extensions has the first of these; the others
+        // are read only when the version says that they are there. Types are those of
+        // `sqlite3ext.h`.
         unsafe {
             let libversion_number: unsafe extern "C" fn() -> c_int =
                 function(routines, place::LIBVERSION_NUMBER);
@@ -121,7 +124,8 @@ impl Host {
     }
 }
 
-/// Tells the user what happened: see `complaints.rs`; and the program's error log (`SQLITE_CONFIG_LOG`).
+/// Tells the user what happened: see `complaints.rs`; and the program's error log
+/// (`SQLITE_CONFIG_LOG`).
 pub(crate) fn log(code: c_int, text: &str) {
     complaints::note(code, text);
     let Some(host) = Host::get() else { return };

@@ -373,7 +373,7 @@ fn needs_more(file: &File, plan: Plan, (committed, size): (u64, u64)) -> io::Res
     Ok(says_more_than(&page, size))
 }
 
-/// Whether SQLite takes a journal for one to be rolled back, if nobody is at it.
+/// Whether SQLite takes a journal for one to be rolled back, if no process is at it.
 fn is_to_be_rolled_back(journal: &Path) -> io::Result<bool> {
     let mut first = [0; 1];
     let file = match File::open(journal) {

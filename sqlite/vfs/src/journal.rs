@@ -1,5 +1,6 @@
-//! The rollback journal of a connection: bytes in the memory of the process, as a crash rolls back without them; or a file, for
-//! a transaction that outgrows the pool and for a journal that another program left.
+//! The rollback journal of a connection: bytes in the memory of the process, as a crash rolls back
+//! without them; or a file, for a transaction that outgrows the pool and for a journal that another
+//! program left.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +25,8 @@ pub(crate) struct Journal {
     unsynced_in: Option<PathBuf>,
 }
 
-/// Opens a file beside a database, or makes it, with the rights of the database: it holds the same pages.
+/// Opens a file beside a database, or makes it, with the rights of the database: it holds the same
+/// pages.
 fn open_like(path: &Path, database: &Path) -> io::Result<File> {
     let like = database.metadata()?;
     let mut options = File::options();

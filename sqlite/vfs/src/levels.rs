@@ -1,4 +1,5 @@
-//! The five levels of SQLite's locks, as a connection takes and gives them: in the pool, or at the base VFS while the database is cold.
+//! The five levels of SQLite's locks, as a connection takes and gives them: in the pool, or at the
+//! base VFS while the database is cold.
 //!
 //! Invariant: who waits for RESERVED has nothing else of this database; see `patience.rs`.
 
@@ -59,7 +60,8 @@ impl Connection {
         entered
     }
 
-    /// Gives up RESERVED where SQLite did not ask for it. It held up no commit that SHARED would not have held up.
+    /// Gives up RESERVED where SQLite did not ask for it. It held up no commit that SHARED would
+    /// not have held up.
     pub(crate) fn drop_claim(&mut self) {
         if self.is_writer && self.level < LOCK_RESERVED {
             self.pool.unlock_writer();
@@ -103,7 +105,8 @@ impl Connection {
             self.is_writer = true;
         }
         if self.journal.is_on_disk() {
-            // Rolled back, and kept open by SQLite for this transaction, whose journal it is not to be.
+            // Rolled back, and kept open by SQLite for this transaction, whose journal it is not to
+            // be.
             self.journal.clear();
         }
         Ok(())

@@ -1,16 +1,20 @@
-//! The SQLite VFS `holdfast`: databases whose newest pages live in the pool, so that a commit is one store and needs no
-//! journal. (The paper calls it pPCache, and the writing behind LazyFlush.)
+//! The SQLite VFS `holdfast`: databases whose newest pages live in the pool, so that a commit is
+//! one store and needs no journal. (The paper calls it pPCache, and the writing behind LazyFlush.)
 //!
-//! Stock SQLite, 3.40 and later, with no patch: it is registered by a loadable extension (`sqlite/extension`) or by a static
-//! library (`sqlite/static`). Nothing here links an SQLite: its functions come in a [`Host`].
+//! Stock SQLite, 3.40 and later, with no patch: it is registered by a loadable extension
+//! (`sqlite/extension`) or by a static library (`sqlite/static`). Nothing here links an SQLite: its
+//! functions come in a [`Host`].
 //!
-//! What is where: the *image* in the pool has the newest version of each block that changed; the *redo log* beside the
-//! database has all that was flushed; the *database file* is as of the last checkpoint, and bears a mark meanwhile; a *copy* in
-//! the store has what a keeper saved of an image when the log was not as far.
+//! What is where: the *image* in the pool has the newest version of each block that changed; the
+//! *redo log* beside the database has all that was flushed; the *database file* is as of the last
+//! checkpoint, and bears a mark meanwhile; a *copy* in the store has what a keeper saved of an
+//! image when the log was not as far.
 //!
 //! Invariants of the whole:
-//! - The commit is the store of `committed`. What was written before it counts with it, or not at all.
-//! - Pool lost at any moment: database and log are together as of some commit, and the user is told.
+//! - The commit is the store of `committed`. What was written before it counts with it, or not at
+//!   all.
+//! - Pool lost at any moment: database and log are together as of some commit, and the user is
+//!   told.
 //! - A program without this VFS refuses a database whose newest pages are elsewhere.
 //!
 //! It must not panic into C, nor close or lock anything in a forked child.

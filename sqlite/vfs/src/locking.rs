@@ -31,7 +31,7 @@ const _: () = assert!(WriterLevel::Exclusive as c_int == LOCK_EXCLUSIVE);
 
 /// How often a short lock is tried before the processor is given away.
 const SPINS: u32 = 200;
-/// How often it is tried with a pause before somebody looks whether its owner lives.
+/// How often it is tried with a pause before a process looks whether its owner lives.
 const PAUSES: u32 = 20;
 const PAUSE: Duration = Duration::from_micros(100);
 /// How long a takeover, an attachment or a close may hold others up.
@@ -44,7 +44,7 @@ pub(crate) enum Entered {
     Hot,
     /// There is nothing in the pool.
     Cold,
-    /// Somebody writes.
+    /// A process writes.
     Busy,
 }
 
@@ -114,13 +114,15 @@ impl Pool {
         false
     }
 
-    /// RESERVED ahead of SHARED, for one who was refused it before; it waits a moment, which hurts nobody here, as it has nothing yet.
-    /// Who writes without a pause leaves others no other chance: they would have to find RESERVED free between two of its transactions.
+    /// RESERVED ahead of SHARED, for one who was refused it before; it waits a moment, which hurts
+    /// no process here, as it has nothing yet. Who writes without a pause leaves others no other
+    /// chance: they would have to find RESERVED free between two of its transactions.
     #[cold]
     pub(crate) fn claim(&self, id: WriterId) -> bool {
         let (locks, mode) = (self.image.locks(), self.image.mode());
         let is_mine = wait_a_moment(|| locks.seems_unreserved() && locks.reserve(id).is_ok());
-        // A journal on the disk counts as one in use while somebody has RESERVED; it is to be rolled back.
+        // A journal on the disk counts as one in use while a process has RESERVED; it is to be
+        // rolled back.
         let is_useful = is_mine && self.is_hot() && !mode.may_have_journal_now();
         if is_mine && !is_useful {
             self.unlock_writer();
@@ -164,7 +166,7 @@ impl Pool {
         c_int::from(self.image.locks().writer().level())
     }
 
-    /// Whether somebody has RESERVED or more.
+    /// Whether a process has RESERVED or more.
     pub(crate) fn is_reserved(&self) -> bool {
         let writer = self.image.locks().writer();
         !writer.is_none() && !self.take_over_if_dead(writer.process())
@@ -283,13 +285,15 @@ impl Pool {
     }
 }
 
-/// Whether a process has an image open; the open file that is asked does not count. A lease alone does not tell: a child may
-/// have inherited it from a process that has left since. Who comes and goes holds the gate, as the caller must.
+/// Whether a process has an image open; the open file that is asked does not count. A lease alone
+/// does not tell: a child may have inherited it from a process that has left since. Who comes and
+/// goes holds the gate, as the caller must.
 pub(crate) fn is_anybody_there(file: &File, pid_space: u64) -> io::Result<bool> {
     Ok(!who_is_there(file, pid_space)?.is_empty())
 }
 
-/// The processes that have an image open; `None` for one of another name space. See [`is_anybody_there`].
+/// The processes that have an image open; `None` for one of another name space. See
+/// [`is_anybody_there`].
 pub(crate) fn who_is_there(file: &File, pid_space: u64) -> io::Result<Vec<Option<u32>>> {
     let mut found = Vec::new();
     if !is_taken(file, LEASES_AT, PROCESSES_MAX as u64)? {
@@ -360,7 +364,8 @@ mod tests {
         attach_at(&places, (&database, identity), base, None).unwrap()
     }
 
-    /// Whoever took over waited for the commit's lock behind the gate, and for the gate to take over from that lock's owner.
+    /// A process that took over waited for the commit's lock behind the gate, and for the gate to
+    /// take over from that lock's owner.
     ///
     /// Guarantee: sqlite/killed-holder
     #[test]
@@ -415,7 +420,8 @@ mod tests {
         assert_eq!(hears.recv_timeout(GATE_PATIENCE), Ok((true, (true, true))));
     }
 
-    /// The shortest of several times that it took, as a machine that does other things may hold anybody up.
+    /// The shortest of several times that it took, as a machine that does other things may hold
+    /// anybody up.
     fn shortest(mut attempt: impl FnMut()) -> Duration {
         let timed = |_| {
             let started = Instant::now();
@@ -456,7 +462,8 @@ mod tests {
         assert!(!pool.claim(owner) && pool.is_free(LOCK_RESERVED), "it is cold");
         pool.heat(pool.base()).unwrap();
         mode.note_journal(true);
-        // Whoever sees RESERVED takes the journal for one in use, and reads what it is to undo.
+        // A process that sees RESERVED takes the journal for one in use, and reads what it is to
+        // undo.
         assert!(!pool.claim(owner) && pool.is_free(LOCK_RESERVED));
         mode.note_journal(false);
         assert!(pool.claim(owner) && !pool.is_free(LOCK_RESERVED));

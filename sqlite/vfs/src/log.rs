@@ -1,14 +1,18 @@
-//! The redo log beside the database, `DB-holdfast`: what has changed since the last checkpoint, in records that each hold all
-//! blocks that changed since the one before.
+//! The redo log beside the database, `DB-holdfast`: what has changed since the last checkpoint, in
+//! records that each hold all blocks that changed since the one before.
 //!
-//! A record counts when it is whole: a sum over it and the salt of the log's generation says so. Space is written ahead with
-//! zeros, so that a record changes no metadata of the file system and one `fdatasync` is one write of the disk.
+//! A record counts when it is whole: a sum over it and the salt of the log's generation says so.
+//! Space is written ahead with zeros, so that a record changes no metadata of the file system and
+//! one `fdatasync` is one write of the disk.
 //!
 //! Invariants:
-//! - Records are read in order and up to the first that is not whole; so the state is always as of some commit.
-//! - The header names the database by a nonce that the mark in the database file has, too: a foreign log is never applied.
+//! - Records are read in order and up to the first that is not whole; so the state is always as of
+//!   some commit.
+//! - The header names the database by a nonce that the mark in the database file has, too: a
+//!   foreign log is never applied.
 //! - It names the pool that goes on from it, too: see `owner/`.
-//! - The log is begun again (another salt) only when all that it holds is in the database file, and durable.
+//! - The log is begun again (another salt) only when all that it holds is in the database file, and
+//!   durable.
 
 #![forbid(unsafe_code)]
 
@@ -42,8 +46,8 @@ const AHEAD_BYTES_MIN: u64 = 256 << 10;
 const AHEAD_BYTES_MAX: u64 = 4 << 20;
 /// A log that has grown larger is shortened when it is begun again.
 const KEPT_BYTES_MAX: u64 = 16 << 20;
-/// Whoever has the log open has a shared lease of this byte, far behind its end: who finds no image in its own pool sees by it that
-/// the database is at work in another one.
+/// A process that has the log open has a shared lease of this byte, far behind its end: who finds
+/// no image in its own pool sees by it that the database is at work in another one.
 const LEASE_BYTE: u64 = 1 << 62;
 
 /// Which generation of which log a header names.
@@ -123,8 +127,8 @@ pub(crate) fn log_path(database: &Path) -> PathBuf {
 }
 
 impl Log {
-    /// Makes a new log, durable with its name, in place of one that may be there. That one is not cleared: another database may
-    /// have it open still, which was moved away from it.
+    /// Makes a new log, durable with its name, in place of one that may be there. That one is not
+    /// cleared: another database may have it open still, which was moved away from it.
     pub(crate) fn create(path: &Path, generation: Generation, owner: &Owner) -> io::Result<Log> {
         Log::remove(path)?;
         let file = private_options().read(true).write(true).create_new(true).open(path)?;
@@ -156,7 +160,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Opens a log to look into it: for those who ask who else has it open, this counts for nobody.
+    /// Opens a log to look into it: for those who ask who else has it open, this counts for none.
     pub(crate) fn look(path: &Path) -> io::Result<Option<Log>> {
         Log::at(path, private_options().read(true).write(true))
     }
@@ -184,12 +188,13 @@ impl Log {
         }
     }
 
-    /// Whether somebody has it open; it is not kept from anybody by the question.
+    /// Whether a process has it open; it is not kept from anybody by the question.
     pub(crate) fn is_in_use(&self) -> io::Result<bool> {
         is_taken(&self.file, LEASE_BYTE, 1)
     }
 
-    /// Whether nobody else has it open, and until this is closed nobody else will recover the database by it.
+    /// Whether no other process has it open, and until this is closed no other process will recover
+    /// the database by it.
     pub(crate) fn is_alone(&self) -> io::Result<bool> {
         take(&self.file, Lease::Exclusive, LEASE_BYTE, 1)
     }
@@ -325,7 +330,8 @@ impl Log {
         Ok(end)
     }
 
-    /// The head of the record at `at`, if it is the one that is expected: what it says, its sum, and its bytes without that.
+    /// The head of the record at `at`, if it is the one that is expected: what it says, its sum,
+    /// and its bytes without that.
     fn head(&self, at: u64, salt: u64, sequence: u64) -> io::Result<Option<Head>> {
         if at + RECORD_HEADER_BYTES as u64 > self.bytes {
             return Ok(None);
@@ -343,8 +349,8 @@ impl Log {
         Ok(Some((Record { transaction, size, blocks, end }, sum, header)))
     }
 
-    /// Whether so many records of a generation are there and end at `tail`, as far as their heads tell. Heads that were seen
-    /// before are not read again, but the last one is.
+    /// Whether so many records of a generation are there and end at `tail`, as far as their heads
+    /// tell. Heads that were seen before are not read again, but the last one is.
     pub(crate) fn reaches(&mut self, salt: u64, records: u64, tail: u64) -> io::Result<bool> {
         self.refresh()?;
         let seen = self.tip.filter(|tip| tip.salt == salt && tip.sequence < records);
@@ -415,7 +421,7 @@ impl Log {
     }
 }
 
-/// A number that nobody else has drawn.
+/// A number that no other process has drawn.
 pub(crate) fn random() -> u64 {
     let drawn = xxh3_64(uuid::Uuid::new_v4().as_bytes());
     drawn.max(1)

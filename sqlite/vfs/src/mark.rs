@@ -1,16 +1,19 @@
-//! The mark in a database file whose newest pages are elsewhere, so that a program without this VFS refuses it rather than be
-//! misled.
+//! The mark in a database file whose newest pages are elsewhere, so that a program without this VFS
+//! refuses it rather than be misled.
 //!
-//! Byte 19 of the first page, the version that a reader must know, is 3: "file is not a database". The bytes 72 to 92, which
-//! SQLite reserves and ignores, say what was there and carry the nonce of log and image. The change counter is one that no
-//! commit comes near, so that who had pages in a cache reads the first one again, now and when the mark is gone. An empty
-//! database gets a first page that has nothing but the mark.
+//! Byte 19 of the first page, the version that a reader must know, is 3: "file is not a database".
+//! The bytes 72 to 92, which SQLite reserves and ignores, say what was there and carry the nonce of
+//! log and image. The change counter is one that no commit comes near, so that who had pages in a
+//! cache reads the first one again, now and when the mark is gone. An empty database gets a first
+//! page that has nothing but the mark.
 //!
-//! The mark says as of which transaction the file is, too (each checkpoint writes it): a file that was put back from a backup is
-//! older than what the log beside it, or an image, goes on from, and neither is applied to it. And it carries a tag of the boot
-//! and the pool that has the newest pages: see `owner/`.
+//! The mark says as of which transaction the file is, too (each checkpoint writes it): a file that
+//! was put back from a backup is older than what the log beside it, or an image, goes on from, and
+//! neither is applied to it. And it carries a tag of the boot and the pool that has the newest
+//! pages: see `owner/`.
 //!
-//! Invariant: a marked page never leaves this library: who reads through the VFS sees the page without the mark.
+//! Invariant: a marked page never leaves this library: who reads through the VFS sees the page
+//! without the mark.
 
 #![forbid(unsafe_code)]
 
@@ -41,7 +44,8 @@ pub(crate) const STAND_IN_BYTES: u64 = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) nonce: u64,
-    /// As of which transaction the file is, its lower half; `None` where an earlier version marked it.
+    /// As of which transaction the file is, its lower half; `None` where an earlier version marked
+    /// it.
     pub(crate) transaction: Option<u32>,
     /// Which pool has the newest pages; `None` where an earlier version marked it.
     pub(crate) tag: Option<Tag>,
@@ -58,8 +62,8 @@ impl Mark {
     }
 }
 
-/// What [`put`] writes: a nonce, as of which transaction the file will be, and which pool goes on from it (`None`: as an
-/// earlier version, which did not say so).
+/// What [`put`] writes: a nonce, as of which transaction the file will be, and which pool goes on
+/// from it (`None`: as an earlier version, which did not say so).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stamp {
     pub(crate) nonce: u64,

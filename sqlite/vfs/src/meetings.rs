@@ -1,4 +1,5 @@
-//! Where saved copies, images, logs and releases meet: what one of them leaves must be right for all others.
+//! Where saved copies, images, logs and releases meet: what one of them leaves must be right for
+//! all others.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -88,7 +89,7 @@ fn a_commit_that_finds_its_log_damaged_does_not_wait_for_itself() {
     let pool = Arc::new(hot(folder.path(), 3));
     pool.settings.set("level", "power").unwrap();
     commit(&pool, &[(1, 2)], 3).unwrap();
-    // The record is damaged, and somebody died with the log's lock, or a flush failed.
+    // The record is damaged, and a process died with the log's lock, or a flush failed.
     let log = File::options().write(true).open(pool.log_path()).unwrap();
     log.write_all_at(&[0xee; 16], BLOCK_BYTES as u64 + 600).unwrap();
     pool.image.log_position().note_failed_record();
@@ -102,7 +103,8 @@ fn the_record_of_a_commit_that_was_taken_back_is_gone_before_its_number_is_used_
     let folder = fresh();
     let pool = hot(folder.path(), 3);
     let (commits, position) = (pool.image.commits(), pool.image.log_position());
-    // A commit of blocks 1 and 2 at level `power` whose fdatasync fails: what it wrote is there all the same.
+    // A commit of blocks 1 and 2 at level `power` whose fdatasync fails: what it wrote is there all
+    // the same.
     let (last, flushed) = (commits.newest(), commits.flushed());
     let (tail, records, reached) = (position.tail(), position.records(), position.base());
     pool.settings.set("level", "power").unwrap();

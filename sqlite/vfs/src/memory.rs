@@ -1,7 +1,9 @@
-//! Memory of the base VFS's files, passed on: what databases in WAL mode share, and maps of the file.
+//! Memory of the base VFS's files, passed on: what databases in WAL mode share, and maps of the
+//! file.
 //!
-//! Invariants: none of it is used while the newest pages are in the pool; in a forked child it is not reached at all. A map is gone
-//! before the database may go to the pool: a checkpoint may make the file shorter than what is mapped.
+//! Invariants: none of it is used while the newest pages are in the pool; in a forked child it is
+//! not reached at all. A map is gone before the database may go to the pool: a checkpoint may make
+//! the file shorter than what is mapped.
 
 #![allow(unsafe_code, reason = "called by C, with its pointers")]
 

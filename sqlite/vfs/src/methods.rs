@@ -1,6 +1,7 @@
 //! Methods of our two kinds of files, as C functions: a database, and its journal.
 //!
-//! Invariants: no panic leaves this file; a file in a forked child answers MISUSE and closes nothing of its parent's.
+//! Invariants: no panic leaves this file; a file in a forked child answers MISUSE and closes
+//! nothing of its parent's.
 
 #![allow(unsafe_code, reason = "called by C, with its pointers")]
 
@@ -32,7 +33,8 @@ const CHARACTERISTICS: c_int =
 pub(crate) static MAIN: IoMethods = of_database(1);
 /// The same of one that may: SQLite looks at the version before it asks for shared memory.
 static MAIN_SHARED: IoMethods = of_database(2);
-/// And where the file below can be mapped: in WAL mode its pages are, and else SQLite is told to read them.
+/// And where the file below can be mapped: in WAL mode its pages are, and else SQLite is told to
+/// read them.
 static MAIN_MAPPED: IoMethods = of_database(3);
 
 const fn of_database(version: c_int) -> IoMethods {
@@ -102,7 +104,8 @@ fn note_mode(connection: &mut Connection, offset: i64, page: &[u8]) {
     }
 }
 
-/// Lets SQLite see shared memory where the database is in WAL mode, as whoever asks may know, or may go over to it.
+/// Lets SQLite see shared memory where the database is in WAL mode, as a process that asks may
+/// know, or may go over to it.
 #[cold]
 pub(crate) fn choose_methods(connection: &Connection, is_wal: bool) {
     let below = connection.base.methods();
@@ -113,7 +116,8 @@ pub(crate) fn choose_methods(connection: &Connection, is_wal: bool) {
         false => &MAIN,
     };
     if !connection.file.is_null() {
-        // SAFETY: the file is open as long as its connection, and SQLite uses it from one thread at a time.
+        // SAFETY: the file is open as long as its connection, and SQLite uses it from one thread at
+        // a time.
         unsafe { (*connection.file).methods = methods };
     }
 }
@@ -129,7 +133,7 @@ fn journal_error(connection: &Connection, step: &'static str) -> impl FnOnce(std
 }
 
 unsafe extern "C" fn main_close(file: *mut RawFile) -> c_int {
-    // SAFETY: the file is one of ours; nobody uses it after this.
+    // SAFETY: the file is one of ours; no process uses it after this.
     unsafe {
         let ours = &mut *file.cast::<OurFile>();
         let mut connection = Box::from_raw(ours.connection);

@@ -1,6 +1,7 @@
 //! For tools: bringing everything to the file of a database, and recovering it; without SQLite.
 //!
-//! Not for a process that has the database open with SQLite as well: closing the file here would drop that one's locks.
+//! Not for a process that has the database open with SQLite as well: closing the file here would
+//! drop that one's locks.
 
 #![forbid(unsafe_code)]
 
@@ -33,8 +34,9 @@ pub enum Recovered {
     LastFlush,
     /// The pool was lost: the file is as a keeper saved it, later than its last flush.
     Saved,
-    /// Every commit is in the file, and pages besides of a transaction that outgrew the pool and did not end: its journal is
-    /// beside the file, and the next program that opens the database with the VFS rolls it back. Others refuse it until then.
+    /// Every commit is in the file, and pages besides of a transaction that outgrew the pool and
+    /// did not end: its journal is beside the file, and the next program that opens the database
+    /// with the VFS rolls it back. Others refuse it until then.
     JournalLeft,
     /// What was not in the file was dropped, as was asked for.
     Discarded,
@@ -60,11 +62,12 @@ fn is_complete(path: &Path) -> Result<bool> {
     }
 }
 
-/// Brings all commits to the database file. When nobody has the database open it is complete and unmarked afterwards.
+/// Brings all commits to the database file. When no process has the database open it is complete
+/// and unmarked afterwards.
 ///
 /// # Errors
-/// [`SqliteError`] says what is in the way: it is no database, or in WAL mode, its newest commits are not to be reached from
-/// here. Nothing is lost.
+/// [`SqliteError`] says what is in the way: it is no database, or in WAL mode, its newest commits
+/// are not to be reached from here. Nothing is lost.
 pub fn checkpoint(path: &Path) -> Result<()> {
     if is_complete(path)? {
         return Ok(());
@@ -74,11 +77,12 @@ pub fn checkpoint(path: &Path) -> Result<()> {
     pool.detach()
 }
 
-/// Brings all commits to the database file and takes the mark away, also while programs have it open: until one of them writes
-/// again, any program reads or copies it.
+/// Brings all commits to the database file and takes the mark away, also while programs have it
+/// open: until one of them writes again, any program reads or copies it.
 ///
 /// # Errors
-/// `Busy` when somebody reads or writes; otherwise what is in the way, as of [`checkpoint`]. Nothing is lost.
+/// `Busy` when a process reads or writes; otherwise what is in the way, as of [`checkpoint`].
+/// Nothing is lost.
 pub fn release(path: &Path) -> Result<()> {
     let base = OwnFile::open(path)?;
     if read_mark(&base)?.0.is_none() && is_complete(path)? {
@@ -89,12 +93,13 @@ pub fn release(path: &Path) -> Result<()> {
     pool.detach().and(released)
 }
 
-/// Makes a database file complete that nobody has open: from the pool, or, if that is lost, from the redo log and what a keeper
-/// saved besides. With `discard` the image is dropped: the file is as of its last flush or as it was saved, or taken as it is where it
-/// has no log that fits. What is sound, or may be, is not dropped by that: see [`recover_without_pool`].
+/// Makes a database file complete that no process has open: from the pool, or, if that is lost,
+/// from the redo log and what a keeper saved besides. With `discard` the image is dropped: the file
+/// is as of its last flush or as it was saved, or taken as it is where it has no log that fits.
+/// What is sound, or may be, is not dropped by that: see [`recover_without_pool`].
 ///
 /// # Errors
-/// `Busy` when somebody has it open; otherwise what is in the way. Nothing is lost then.
+/// `Busy` when a process has it open; otherwise what is in the way. Nothing is lost then.
 pub fn recover(path: &Path, discard: bool) -> Result<Recovered> {
     if discard {
         return discard_all(path, None);
@@ -114,7 +119,7 @@ pub fn recover(path: &Path, discard: bool) -> Result<Recovered> {
         return if journal.exists() {
             Ok(Recovered::JournalLeft)
         } else {
-            // Somebody has it open by now.
+            // A process has it open by now.
             Err(SqliteError::Busy { path: path.to_owned() })
         };
     }
@@ -126,8 +131,9 @@ pub fn recover(path: &Path, discard: bool) -> Result<Recovered> {
     })
 }
 
-/// As [`recover`] with `discard`, where commits would be lost that may still exist: in a pool that is not in use here, or in a
-/// sound image of the one that is. `lost_pool` names that pool, as the refusal does (`unknown` where nothing names it).
+/// As [`recover`] with `discard`, where commits would be lost that may still exist: in a pool that
+/// is not in use here, or in a sound image of the one that is. `lost_pool` names that pool, as the
+/// refusal does (`unknown` where nothing names it).
 ///
 /// # Errors
 /// The refusal, where another pool is named; otherwise as of [`recover`]. Nothing is lost then.
@@ -185,7 +191,8 @@ fn discard_all(path: &Path, lost_pool: Option<&Path>) -> Result<Recovered> {
     Ok(recovered)
 }
 
-/// The log is durable commits: only where there is none of this database the file is taken as it is.
+/// The log is durable commits: only where there is none of this database the file is taken as it
+/// is.
 fn take_what_is_left(path: &Path, base: &dyn Base) -> Result<Recovered> {
     if let Some(mark) = read_mark(base)?.0 {
         let copies = copy::folder(&Places::from_env()?);

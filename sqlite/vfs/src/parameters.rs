@@ -1,5 +1,5 @@
 //! What the URI of a database and the environment say, and the refusal of what is misspelled:
-//! SQLite hands a VFS every parameter, and takes one that nobody knows for nothing.
+//! SQLite hands a VFS every parameter, and ignores one that it does not know.
 //!
 //! Other software has parameters, too. SQLite's own pass; so do those whose names begin with `_`,
 //! as drivers have them, and all with `unknown=ignore`.
@@ -15,7 +15,7 @@ pub(crate) const PREFIX: &str = "holdfast_";
 
 /// Bytes of the pool for a database.
 pub(crate) const POOL_LIMIT: &str = "pool_limit";
-/// What becomes of parameters that nobody knows.
+/// What becomes of unknown parameters.
 const UNKNOWN: &str = "unknown";
 /// SQLite's own, by its documentation of URI filenames; `8_3_names` where it is compiled in.
 const OF_SQLITE: [&str; 8] = ["vfs", "mode", "cache", "psow", "nolock", "immutable", "modeof", "8_3_names"];

@@ -1,12 +1,14 @@
-//! How long somebody waits for a lock that another one has: a moment within the lock; and SQLite's busy handler, whose sleeps
-//! end when the lock is to be had.
+//! How long a process waits for a lock that another one has: a moment within the lock; and SQLite's
+//! busy handler, whose sleeps end when the lock is to be had.
 //!
-//! A transaction in the pool takes microseconds, and SQLite's shortest sleep is a millisecond, in which the other one does
-//! hundreds of them; a writer that sleeps with PENDING holds up everybody.
+//! A transaction in the pool takes microseconds, and SQLite's shortest sleep is a millisecond, in
+//! which the other one does hundreds of them; a writer that sleeps with PENDING holds up everybody.
 //!
 //! Invariants:
-//! - Every wait has an end, whatever the others do: who waits within a lock may hold others up, or be held up by its own thread.
-//! - Whoever has SHARED does not wait for RESERVED: who has that may be waiting for it to leave.
+//! - Every wait has an end, whatever the others do: who waits within a lock may hold others up, or
+//!   be held up by its own thread.
+//! - A process that has SHARED does not wait for RESERVED: who has that may be waiting for it to
+//!   leave.
 
 #![forbid(unsafe_code)]
 
@@ -18,15 +20,18 @@ use std::time::{Duration, Instant};
 const SPINS: u32 = 100;
 /// How long a lock waits.
 pub(crate) const MOMENT: Duration = Duration::from_micros(200);
-/// Longer sleeps are slept to their end: SQLite counts its sleeps, not the time, so what is taken off is taken off the busy
-/// timeout as well. The first three are shorter, together 8 ms, and the last one may be.
+/// Longer sleeps are slept to their end: SQLite counts its sleeps, not the time, so what is taken
+/// off is taken off the busy timeout as well. The first three are shorter, together 8 ms, and the
+/// last one may be.
 const SHORTENED_MAX: Duration = Duration::from_millis(5);
 /// At least so long the others have the database for themselves.
 const NAP: Duration = Duration::from_micros(50);
-/// The busy handler sleeps at once, or it is not about this. A program that calls `sqlite3_sleep` then is one, too.
+/// The busy handler sleeps at once, or it is not about this. A program that calls `sqlite3_sleep`
+/// then is one, too.
 const JUST_NOW: Duration = Duration::from_millis(1);
 
-/// Who was refused longer ago than this may only read next, and claims nothing: what it does not use others lack.
+/// Who was refused longer ago than this may only read next, and claims nothing: what it does not
+/// use others lack.
 pub(crate) const TRIED_AGAIN_WITHIN: Duration = Duration::from_secs(1);
 
 /// A lock that was not to be had.
@@ -68,8 +73,9 @@ pub(crate) fn note_refusal(pool: usize, wanted: c_int) {
     let _ = REFUSAL.try_with(|last| last.set(Some(refusal)));
 }
 
-/// Sleeps in place of SQLite's busy handler, until what was refused is to be had, and at most so long; the time that it took.
-/// `None` where nothing was refused just now, or the sleep is to be slept to its end.
+/// Sleeps in place of SQLite's busy handler, until what was refused is to be had, and at most so
+/// long; the time that it took. `None` where nothing was refused just now, or the sleep is to be
+/// slept to its end.
 pub(crate) fn sleep_until_free(asked: Duration, is_free: impl Fn(usize, c_int) -> bool) -> Option<Duration> {
     let refusal = REFUSAL.try_with(Cell::take).ok()??;
     if asked > SHORTENED_MAX || refusal.at.elapsed() > JUST_NOW {

@@ -1,7 +1,8 @@
-//! A database as one process has it open: its image in the pool, its log, its file, settings, and who it is among others.
+//! A database as one process has it open: its image in the pool, its log, its file, settings, and
+//! who it is among others.
 //!
-//! Invariant: a value belongs to the process that made it. In a child that a fork made it is not to be used: see
-//! [`Pool::is_ours`].
+//! Invariant: a value belongs to the process that made it. In a child that a fork made it is not to
+//! be used: see [`Pool::is_ours`].
 
 #![forbid(unsafe_code)]
 
@@ -132,7 +133,8 @@ impl Pool {
         }
     }
 
-    /// For `map_err`: a slot leads astray, so the image is used no more, whatever the pool was doing.
+    /// For `map_err`: a slot leads astray, so the image is used no more, whatever the pool was
+    /// doing.
     #[cold]
     pub(crate) fn astray(&self, _: Astray) -> SqliteError {
         self.poisoned.store(true, Relaxed);

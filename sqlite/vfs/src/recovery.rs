@@ -1,9 +1,9 @@
-//! A database file whose image is lost: it is brought to the newest state that there is, which is that of the redo log, or of a copy
-//! that the keeper saved when the log was not as far.
+//! A database file whose image is lost: it is brought to the newest state that there is, which is
+//! that of the redo log, or of a copy that the keeper saved when the log was not as far.
 //!
 //! Invariants:
-//! - Log and copy stay until the database file has what they hold, durable, and without its mark: whoever dies on the way leaves
-//!   what makes the next one do the same.
+//! - Log and copy stay until the database file has what they hold, durable, and without its mark: a
+//!   process that dies on the way leaves what makes the next one do the same.
 //! - What does not fit is not applied, not in part either, and stays where it is.
 
 #![forbid(unsafe_code)]
@@ -76,10 +76,10 @@ impl Lost<'_> {
         Ok(source)
     }
 
-    /// The same for whoever has locked it already.
+    /// The same for a process that has locked it already.
     pub(crate) fn recover_locked(self) -> Result<Source> {
         let Lost { base, mark, .. } = self;
-        // Somebody may have been faster.
+        // A process may have been faster.
         if read_mark(base)?.0 != Some(mark) {
             return Ok(Source::Log);
         }
@@ -151,7 +151,8 @@ impl Lost<'_> {
         Ok(known)
     }
 
-    /// A copy that has what file and log lack. One that does not fit, or is damaged, stays, and the user is told.
+    /// A copy that has what file and log lack. One that does not fit, or is damaged, stays, and the
+    /// user is told.
     fn newer_copy(self, known: &Known) -> Option<(Copy, BTreeMap<u32, u64>)> {
         let path = copy::path_of(self.copies, self.mark.nonce);
         let tell = |what: &str| {
@@ -320,7 +321,8 @@ mod tests {
         }
     }
 
-    /// Takes over a copy on a machine that goes in each step of it, with all, none, or only the last of what was not synced.
+    /// Takes over a copy on a machine that goes in each step of it, with all, none, or only the
+    /// last of what was not synced.
     ///
     /// Guarantee: sqlite/taking-over
     #[test]
@@ -329,7 +331,8 @@ mod tests {
         let pool = hot(folder.path(), 4);
         let database = pool.database.clone();
         let identity = Identity::of(&database).unwrap();
-        // In the file; in the log; in the image only. The database becomes larger, and then smaller again.
+        // In the file; in the log; in the image only. The database becomes larger, and then smaller
+        // again.
         commit(&pool, &[(1, 2), (2, 2)], 4).unwrap();
         pool.checkpoint().unwrap();
         commit(&pool, &[(1, 3), (4, 3), (5, 3)], 6).unwrap();

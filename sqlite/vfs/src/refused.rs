@@ -165,7 +165,7 @@ fn code_of(file: *mut RawFile) -> c_int {
 }
 
 unsafe extern "C" fn close(file: *mut RawFile) -> c_int {
-    // SAFETY: nobody uses the file after this.
+    // SAFETY: no process uses the file after this.
     unsafe {
         drop(Box::from_raw(refusal_of(file)));
         (*file).methods = std::ptr::null();

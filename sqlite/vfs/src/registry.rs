@@ -1,8 +1,10 @@
-//! The databases that this process has open, and the names by which SQLite will ask for their journals.
+//! The databases that this process has open, and the names by which SQLite will ask for their
+//! journals.
 //!
-//! SQLite asks for `-journal` and `-wal` files by pointers that stay the same as long as a database is open; a table of those
-//! answers without a system call. Every name is known, also where the table is full: the base VFS would give a database that is
-//! in the pool a journal that nobody rolls back.
+//! SQLite asks for `-journal` and `-wal` files by pointers that stay the same as long as a database
+//! is open; a table of those answers without a system call. Every name is known, also where the
+//! table is full: the base VFS would give a database that is in the pool a journal that no process
+//! rolls back.
 
 #![allow(unsafe_code, reason = "values that a forked child inherited must not be dropped")]
 
@@ -80,8 +82,8 @@ pub(crate) fn leave(pool: Arc<Pool>) {
     }
 }
 
-/// Whether a lock of the pool at this address is to be had; false, too, where that is not known now. Nobody leaves the pool
-/// meanwhile, and nobody is held up.
+/// Whether a lock of the pool at this address is to be had; false, too, where that is not known
+/// now. No process leaves the pool meanwhile, and no process is held up.
 pub(crate) fn is_free(pool: usize, wanted: c_int) -> bool {
     let Ok(guard) = POOLS.try_lock() else { return false };
     let known = guard.iter().flat_map(HashMap::values).find(|(known, _)| Arc::as_ptr(known).addr() == pool);
@@ -100,7 +102,7 @@ struct Name {
 static TABLE: [Name; NAMES] = [const {
     Name { name: AtomicPtr::new(std::ptr::null_mut()), connection: AtomicPtr::new(std::ptr::null_mut()) }
 }; NAMES];
-/// Names for which there is no place in the table. Whoever changes the table holds it.
+/// Names for which there is no place in the table. A process that changes the table holds it.
 static OVERFLOW: Mutex<BTreeMap<usize, AtomicPtr<Connection>>> = Mutex::new(BTreeMap::new());
 /// How many names are in it.
 static OVERFLOWN: AtomicUsize = AtomicUsize::new(0);

@@ -1,10 +1,12 @@
-//! An image whose database is on a device that has another number since the machine started anew: numbers are given out as devices
-//! are found, and the images of a pool that outlives the boot have them in their names.
+//! An image whose database is on a device that has another number since the machine started anew:
+//! numbers are given out as devices are found, and the images of a pool that outlives the boot have
+//! them in their names.
 //!
 //! Invariants:
-//! - Within one boot a device's number tells it from all others, also from a snapshot of it, and an image is nobody else's.
-//! - The image of another boot is the database's if inode, time of birth and the nonce of the mark are the same. It gets its new
-//!   name behind the gates of both names, in one step.
+//! - Within one boot a device's number tells it from all others, also from a snapshot of it, and an
+//!   image is no other process's.
+//! - The image of another boot is the database's if inode, time of birth and the nonce of the mark
+//!   are the same. It gets its new name behind the gates of both names, in one step.
 
 #![forbid(unsafe_code)]
 
@@ -55,13 +57,14 @@ fn is_of(path: &Path, mark: Mark, boot: [u8; 16]) -> io::Result<bool> {
 pub(crate) enum Adopted {
     /// There is none.
     Nothing,
-    /// There is one, and somebody is at it: what is in it is not lost.
+    /// There is one, and a process is at it: what is in it is not lost.
     Busy,
     /// Its file, with its gate, under the name that the database has now.
     Image(File),
 }
 
-/// Gives that image the name that the database has it by now; whoever calls has the gate of that name.
+/// Gives that image the name that the database has it by now; a process that calls has the gate of
+/// that name.
 pub(crate) fn adopt(places: &Places, identity: Identity, mark: Mark, name: &Path) -> io::Result<Adopted> {
     let Some(old) = find(places, identity, mark)? else { return Ok(Adopted::Nothing) };
     let file = match private_options().read(true).write(true).open(&old) {

@@ -1,5 +1,6 @@
-//! Saving databases: what their images have, and their redo logs have not, is copied to the store. No lock is taken and nothing of
-//! the database is touched, so it does not matter what its processes do, or where they were stopped.
+//! Saving databases: what their images have, and their redo logs have not, is copied to the store.
+//! No lock is taken and nothing of the database is touched, so it does not matter what its
+//! processes do, or where they were stopped.
 //!
 //! Invariants:
 //! - A copy is as of one commit: what it was made of is the same before and after.
@@ -20,7 +21,7 @@ use crate::databases::{Database, Databases};
 use crate::error::{Result, SqliteError};
 use crate::snapshot::Head;
 
-/// How often a database is copied in which somebody commits meanwhile.
+/// How often a database is copied in which a process commits meanwhile.
 const TRIES: u32 = 3;
 
 /// What became of a database that was to be saved.
@@ -34,7 +35,7 @@ pub enum Rescue {
     },
     /// There was nothing to save: log, database or a copy have it.
     Nothing,
-    /// Somebody committed each time that it was copied.
+    /// A process committed each time that it was copied.
     Busy,
 }
 
@@ -52,12 +53,12 @@ enum Begun {
 }
 
 impl Databases {
-    /// Saves each of several databases; their copies become durable together. In the order of the databases. Where the store is
-    /// full, the room of what is in `replaced` is freed.
+    /// Saves each of several databases; their copies become durable together. In the order of the
+    /// databases. Where the store is full, the room of what is in `replaced` is freed.
     ///
     /// # Errors
-    /// Of each: when its image cannot be read, or its copy cannot be written, for want of room say. A disk that fails at the end
-    /// fails all that were written.
+    /// Of each: when its image cannot be read, or its copy cannot be written, for want of room say.
+    /// A disk that fails at the end fails all that were written.
     pub fn save_each(&self, databases: &[&Database], replaced: &mut Replaced) -> Vec<Result<Rescue>> {
         let copies = self.copies();
         let begun = databases.iter().map(|database| {

@@ -1,5 +1,5 @@
-//! What a user may choose for a database: by URI parameters when it is opened, by `PRAGMA holdfast_…` later. It holds for all
-//! connections of a process to that database.
+//! What a user may choose for a database: by URI parameters when it is opened, by `PRAGMA
+//! holdfast_…` later. It holds for all connections of a process to that database.
 
 #![forbid(unsafe_code)]
 
@@ -18,13 +18,15 @@ pub(crate) const INTERVAL: &str = "flush_interval";
 /// Whether a database may go over to WAL mode.
 pub(crate) const WAL: &str = "wal";
 
-/// Flush when more blocks than this have changed since the last time, unless something else is chosen.
+/// Flush when more blocks than this have changed since the last time, unless something else is
+/// chosen.
 const THRESHOLD_DEFAULT: u64 = 1000;
 /// Stands for "never before the close".
 pub(crate) const INFINITY: u64 = u64::MAX;
 /// Blocks of the pool for one database, unless something else is chosen: 64 MiB.
 pub(crate) const LIMIT_SLOTS: u32 = (64 << 20) / BLOCK_BYTES as u32;
-/// A flush so long after the first commit that is in the pool alone, unless something else is chosen.
+/// A flush so long after the first commit that is in the pool alone, unless something else is
+/// chosen.
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 const INTERVAL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// In `interval_ms`: no flush for the time alone.

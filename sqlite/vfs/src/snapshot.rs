@@ -1,9 +1,9 @@
-//! A look at an image from outside, through reads of its file: nothing is mapped, locked or changed, so that whoever looks needs
-//! no one's leave, and waits for no one.
+//! A look at an image from outside, through reads of its file: nothing is mapped, locked or
+//! changed, so that a process that looks needs no one's leave, and waits for no one.
 //!
-//! What is gathered is as of one commit if it is the same before and after the pages were copied. Slots that count are
-//! never written to; one that is freed says so first, and is used again under a higher number. So if all of them still say the same, their
-//! pages are what they were.
+//! What is gathered is as of one commit if it is the same before and after the pages were copied.
+//! Slots that count are never written to; one that is freed says so first, and is used again under
+//! a higher number. So if all of them still say the same, their pages are what they were.
 
 #![forbid(unsafe_code)]
 
@@ -44,7 +44,8 @@ pub(crate) struct Gathered {
 }
 
 impl Head {
-    /// The header of an image of this database; `None` where somebody is making one, or died while he was.
+    /// The header of an image of this database; `None` where a process is making one, or died while
+    /// he was.
     ///
     /// # Errors
     /// `InvalidData`, and what is wrong, where it is none; what the kernel reports.
@@ -116,7 +117,8 @@ impl Head {
                 newest.push(Newest { block, transaction: own, link });
             }
         })?;
-        // Of each block the newest version, which may be beside an older one in the middle of a commit.
+        // Of each block the newest version, which may be beside an older one in the middle of a
+        // commit.
         newest.sort_unstable_by(|a, b| b.cmp(a));
         newest.dedup_by_key(|found| found.block);
         newest.reverse();

@@ -1,9 +1,10 @@
-//! Commits over several databases (ATTACH). SQLite names the journals of all of them in a *super-journal*; deleting that file
-//! is the commit of them all.
+//! Commits over several databases (ATTACH). SQLite names the journals of all of them in a
+//! *super-journal*; deleting that file is the commit of them all.
 //!
-//! Our journals are in memory. So that a crash is resolved as SQLite would, whoever else took part, a database that is
-//! prepared leaves a stub beside it, by the name of its journal, which refers to the super-journal in SQLite's format. It begins
-//! with a zero, so nobody takes it for a journal to roll back; and while it is there nobody deletes the super-journal.
+//! Our journals are in memory. So that a crash is resolved as SQLite would, whatever else took
+//! part, a database that is prepared leaves a stub beside it, by the name of its journal, which
+//! refers to the super-journal in SQLite's format. It begins with a zero, so no process takes it
+//! for a journal to roll back; and while it is there no process deletes the super-journal.
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +58,8 @@ pub(crate) fn remove(database: &Path) {
     }
 }
 
-/// Cleans up after a stub that is left though no transaction is prepared: its process died just before it was, or after.
+/// Cleans up after a stub that is left though no transaction is prepared: its process died just
+/// before it was, or after.
 pub(crate) fn clean_up_stale(database: &Path) {
     let Ok(bytes) = std::fs::read(journal_path(database)) else { return };
     let start = SECTOR_BYTES + LOCK_PAGE.len();
@@ -77,13 +79,15 @@ fn refers_to(journal: &Path, super_journal: &[u8]) -> bool {
     rest.len() >= 8 && rest[..rest.len() - 8].ends_with(super_journal)
 }
 
-/// Whether a prepared transaction whose process died is committed: its super-journal is gone. One that cannot be looked at is not.
+/// Whether a prepared transaction whose process died is committed: its super-journal is gone. One
+/// that cannot be looked at is not.
 pub(crate) fn is_committed(super_journal: &[u8]) -> bool {
     let found = Path::new(OsStr::from_bytes(super_journal)).symlink_metadata();
     found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Removes the stub, and the super-journal when nobody else refers to it. What became of the transaction must be noted before.
+/// Removes the stub, and the super-journal when no other process refers to it. What became of the
+/// transaction must be noted before.
 pub(crate) fn clean_up(database: &Path, super_journal: &[u8]) {
     remove(database);
     let path = Path::new(OsStr::from_bytes(super_journal));

@@ -1,4 +1,5 @@
-//! What the tests inside this library share: small databases, pools that commit to them without an SQLite, and disks that fail.
+//! What the tests inside this library share: small databases, pools that commit to them without an
+//! SQLite, and disks that fail.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -28,7 +29,8 @@ thread_local! {
     static AFTER_RECORD: RefCell<Option<Action>> = const { RefCell::new(None) };
 }
 
-/// What another program does when this thread has written its next record, and has not looked at the names again.
+/// What another program does when this thread has written its next record, and has not looked at
+/// the names again.
 pub(crate) fn when_recorded(action: impl FnOnce() + 'static) {
     AFTER_RECORD.set(Some(Box::new(action)));
 }

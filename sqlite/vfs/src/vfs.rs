@@ -1,7 +1,8 @@
-//! The VFS `holdfast` as SQLite sees it: opening, deleting and looking for files; all that is not a database or its journal is
-//! the base VFS's.
+//! The VFS `holdfast` as SQLite sees it: opening, deleting and looking for files; all that is not a
+//! database or its journal is the base VFS's.
 //!
-//! Databases in WAL mode are passed through, with a notice: their commits are not ours to make faster.
+//! Databases in WAL mode are passed through, with a notice: their commits are not ours to make
+//! faster.
 
 #![allow(unsafe_code, reason = "called by C, with its pointers")]
 
@@ -34,8 +35,8 @@ const BASE_AT: usize = size_of::<OurFile>().next_multiple_of(16);
 
 static REGISTERED: AtomicPtr<Vfs> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Registers the VFS with the SQLite that `host` belongs to; on top of the VFS that is the default at the first time. Returns a
-/// code of SQLite.
+/// Registers the VFS with the SQLite that `host` belongs to; on top of the VFS that is the default
+/// at the first time. Returns a code of SQLite.
 pub fn register(host: Host, make_default: bool) -> c_int {
     catch_unwind(|| {
         let host = host.keep();
@@ -62,13 +63,15 @@ pub(crate) fn is_ours(vfs: *const Vfs) -> bool {
     !vfs.is_null() && std::ptr::eq(vfs, REGISTERED.load(Ordering::Acquire))
 }
 
-/// Keeps an extension in memory: SQLite goes on to call it after the connection that loaded it is closed.
+/// Keeps an extension in memory: SQLite goes on to call it after the connection that loaded it is
+/// closed.
 const OK_LOAD_PERMANENTLY: c_int = 256;
 /// The environment variable that makes the VFS of an extension the default.
 const DEFAULT_VARIABLE: &str = "HOLDFAST_SQLITE_DEFAULT";
 
-/// What the entry point of a loadable extension does: registers the VFS, as the default one with `HOLDFAST_SQLITE_DEFAULT=1`.
-/// Returns a code of SQLite, with a text in `message` if it is an error.
+/// What the entry point of a loadable extension does: registers the VFS, as the default one with
+/// `HOLDFAST_SQLITE_DEFAULT=1`. Returns a code of SQLite, with a text in `message` if it is an
+/// error.
 ///
 /// # Safety
 /// The arguments must be those that SQLite passes to the entry point of an extension.
@@ -95,7 +98,8 @@ pub unsafe fn load(database: *mut c_void, message: *mut *mut c_char, routines: *
     if code != ffi::OK {
         return code;
     }
-    // SAFETY: the connection that loads the extension: what is registered for new ones comes too late for it.
+    // SAFETY: the connection that loads the extension: what is registered for new ones comes too
+    // late for it.
     unsafe { refused::add_functions(host, database) };
     OK_LOAD_PERMANENTLY
 }
@@ -136,7 +140,8 @@ fn open_base(
     flags: c_int,
     out_flags: *mut c_int,
 ) -> c_int {
-    // SAFETY: the arguments are those that SQLite gave us, or made alike; `file` has room for a file of the base VFS.
+    // SAFETY: the arguments are those that SQLite gave us, or made alike; `file` has room for a
+    // file of the base VFS.
     unsafe { (*base).open.map_or(ffi::CANTOPEN, |open| open(base, name, file, flags, out_flags)) }
 }
 
@@ -197,7 +202,8 @@ fn open_main(
         Ok(wishes) => wishes,
         Err(error) => return refuse(&error),
     };
-    // SAFETY: there is room for both files, one after the other; the base VFS's ask for no more than 16 of alignment.
+    // SAFETY: there is room for both files, one after the other; the base VFS's ask for no more
+    // than 16 of alignment.
     let below: *mut RawFile = unsafe { file.cast::<u8>().add(BASE_AT).cast() };
     let mut got = 0;
     let code = open_base(base, name, below, flags, &raw mut got);
@@ -220,7 +226,8 @@ fn open_main(
     }
     match connect(base, &wishes, below_file, &path) {
         Ok(connection) => {
-            // SAFETY: SQLite gives room for a file of ours; the names are those of an open database.
+            // SAFETY: SQLite gives room for a file of ours; the names are those of an open
+            // database.
             unsafe {
                 file.cast::<OurFile>()
                     .write(OurFile { raw: RawFile { methods: &raw const MAIN }, connection });
@@ -279,7 +286,8 @@ fn parameters(name: *const c_char) -> Vec<(String, String)> {
     let Some(host) = Host::get() else { return Vec::new() };
     let mut found = Vec::new();
     loop {
-        // SAFETY: the name is one that SQLite made for a database; the answers are texts in it, or null behind the last.
+        // SAFETY: the name is one that SQLite made for a database; the answers are texts in it, or
+        // null behind the last.
         unsafe {
             let key = (host.uri_key)(name, c_int::try_from(found.len()).unwrap_or(c_int::MAX));
             if key.is_null() {
@@ -298,7 +306,7 @@ fn is_for_base(name: *const c_char, path: &Path, file: &HostFile, wishes: &Wishe
     let (marked, is_wal) = read_mark(file)?;
     let is_on = |key| parameter(name, key).is_some_and(|value| is_true(&value));
     if is_on(c"nolock") || is_on(c"immutable") {
-        // Without locks nobody says where a transaction begins and ends.
+        // Without locks nothing says where a transaction begins and ends.
         return match marked {
             None => Ok(true),
             Some(_) => Err(SqliteError::Unlocked { path: path.to_owned() }),
@@ -336,7 +344,8 @@ fn connect(base: *mut Vfs, wishes: &Wishes, file: HostFile, path: &Path) -> Resu
     Ok(Box::into_raw(Box::new(Connection::new(pool, file, path))))
 }
 
-/// Before the log of WAL mode is opened: if it is one of our databases, it is not to be in the pool any more.
+/// Before the log of WAL mode is opened: if it is one of our databases, it is not to be in the pool
+/// any more.
 fn leave_pool(name: *const c_char) -> std::result::Result<(), c_int> {
     let known = registry::find(name.cast());
     if known.is_null() {
@@ -359,7 +368,8 @@ fn open_journal(
     if known.is_null() {
         return None;
     }
-    // SAFETY: a name in the table is one of an open database, whose connection nobody else uses now.
+    // SAFETY: a name in the table is one of an open database, whose connection no other process
+    // uses now.
     let connection = unsafe { &mut *known };
     let is_cold = !connection.is_hot() && !connection.is_going;
     if is_cold || !connection.is_going && connection.has_disk_journal() {
@@ -417,7 +427,8 @@ unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, an
         if is_wal && (*known).is_leaving() {
             (*known).drop_claim();
             match (*known).go_over() {
-                // Others read, or one of them is at it: it is tried again, and then it has stayed or left.
+                // Others read, or one of them is at it: it is tried again, and then it has stayed
+                // or left.
                 Err(ffi::BUSY) => return ffi::BUSY,
                 Err(_) => return ffi::IOERR,
                 Ok(()) => {}
@@ -437,7 +448,8 @@ unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, an
     }
 }
 
-/// The newest error of this process as a text, and the system's number for the newest of the VFS below.
+/// The newest error of this process as a text, and the system's number for the newest of the VFS
+/// below.
 unsafe extern "C" fn last_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -> c_int {
     if let (Some(text), Ok(room @ 1..)) = (complaints::newest(), usize::try_from(bytes))
         && !out.is_null()

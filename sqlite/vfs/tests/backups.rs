@@ -1,5 +1,5 @@
-//! Files that were put back from a backup, replaced, copied or moved: none gets a copy, a log or an image of something else or of another
-//! time.
+//! Files that were put back from a backup, replaced, copied or moved: none gets a copy, a log or an
+//! image of something else or of another time.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -22,7 +22,8 @@ fn what_was_put_back_from_a_backup_gets_no_copy_of_a_later_time() {
         return play(&role, &folder);
     }
     let _alone = alone();
-    // What is there with the backup of both files, with that of the database alone, and with that of the log alone.
+    // What is there with the backup of both files, with that of the database alone, and with that
+    // of the log alone.
     for (script, both, database, log) in [
         // The files are the same but for the log's last record.
         ("9 flush pause 9 flush pause 9", Some(10), Some(29), Some(10)),
@@ -147,7 +148,8 @@ fn a_database_that_was_replaced_gets_nothing_of_the_copy() {
     assert!(!copy.exists(), "its file has another content now");
 }
 
-/// Such a transaction writes to the file without a checkpoint: what was in it before is older than log and image.
+/// Such a transaction writes to the file without a checkpoint: what was in it before is older than
+/// log and image.
 ///
 /// Guarantee: sqlite/backups
 /// Guarantee: sqlite/older-copies

@@ -1,4 +1,5 @@
-//! Several writers of one database: who is refused has its turn soon, and nobody waits where waiting would hold others up.
+//! Several writers of one database: who is refused has its turn soon, and no caller waits where
+//! waiting would hold others up.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 #![allow(
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant};
 use common::{Player, assert_sound, begin, number, open, scratch};
 use rusqlite::{Connection, ErrorCode, ffi};
 
-/// Two connections to a database that is in the pool, of which none waits for a lock longer than the VFS does.
+/// Two connections to a database that is in the pool, of which none waits for a lock longer than
+/// the VFS does.
 fn two(path: &Path) -> [Connection; 2] {
     let two = [open(path, ""), open(path, "")];
     two[0].execute_batch("CREATE TABLE IF NOT EXISTS t (a)").unwrap();
@@ -78,7 +80,8 @@ fn who_was_refused_is_the_next_to_write_and_who_only_reads_instead_holds_up_nobo
     assert_sound(&second);
 }
 
-/// A program that gave up, and reads much later, is not about to write: others begin meanwhile, and wait for it in their commits.
+/// A program that gave up, and reads much later, is not about to write: others begin meanwhile, and
+/// wait for it in their commits.
 ///
 /// Guarantee: sqlite/fair-writers
 #[test]

@@ -80,7 +80,8 @@ impl Ground {
         Place { variables, mounts: None }
     }
 
-    /// The same home with a pool that no other home has: that of the other home would be refused for that.
+    /// The same home with a pool that no other home has: that of the other home would be refused
+    /// for that.
     fn other_pool(&self) -> Place {
         Place::of(&self.at("home"), &self.memory.path().join("third pool"))
     }

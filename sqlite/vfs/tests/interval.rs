@@ -175,7 +175,7 @@ fn commits_of_a_killed_process_are_flushed_by_the_next() {
     assert_eq!(number(&connection, NUMBER), 10);
 }
 
-/// Also where nobody commits any more.
+/// Also where no process commits any more.
 ///
 /// Guarantee: sqlite/flush-interval
 #[test]

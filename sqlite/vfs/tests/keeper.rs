@@ -1,5 +1,5 @@
-//! A keeper and the databases of its home: what it saves when the machine is about to go, what it copies in between, and what it takes
-//! out of a pool that is too full.
+//! A keeper and the databases of its home: what it saves when the machine is about to go, what it
+//! copies in between, and what it takes out of a pool that is too full.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(unsafe_code, reason = "stores to a heap")]
@@ -32,7 +32,8 @@ fn config() -> Config {
     config
 }
 
-/// One home has one keeper, and the tests of this program have one home. What earlier ones left there is taken away.
+/// One home has one keeper, and the tests of this program have one home. What earlier ones left
+/// there is taken away.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +58,8 @@ fn image_of(path: &Path) -> PathBuf {
     holdfast_sqlite::status(path).unwrap().image.unwrap()
 }
 
-/// A process that commits so often and then waits, for ever or for another turn; or commits without a pause.
+/// A process that commits so often and then waits, for ever or for another turn; or commits without
+/// a pause.
 fn play(role: &str, folder: &Path) {
     let (name, times) = role.split_once(' ').unwrap();
     let connection = open(&folder.join(name), LAZY);
@@ -172,7 +174,8 @@ fn a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_backgro
     assert_eq!(number(&plain, "SELECT count(*) FROM t"), number(&plain, NUMBER), "a part of a transaction");
 }
 
-/// `threshold=infinity` flushes nothing before the close: what the keeper copied is all that is left.
+/// `threshold=infinity` flushes nothing before the close: what the keeper copied is all that is
+/// left.
 ///
 /// Guarantee: keeper/background
 /// Guarantee: sqlite/flush-interval
@@ -362,7 +365,7 @@ fn what_cannot_be_evicted_is_told_or_left_alone_and_nobody_is_waited_for() {
     }
     let moved = image_of(&path("moved"));
     std::fs::rename(path("moved"), folder.path().join("elsewhere")).unwrap();
-    // Somebody who opens it stands at the gate.
+    // A process that opens it stands at the gate.
     let gate = std::fs::File::options().read(true).write(true).open(image_of(&path("held"))).unwrap();
     gate.lock().unwrap();
     let started = Instant::now();

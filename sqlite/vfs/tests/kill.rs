@@ -1,5 +1,5 @@
-//! The VFS over several processes, some of which die: no commit that was acknowledged is lost, none is half there, and
-//! nobody is held up.
+//! The VFS over several processes, some of which die: no commit that was acknowledged is lost, none
+//! is half there, and no process is held up.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 #![allow(unsafe_code, reason = "one test forks")]
@@ -134,7 +134,8 @@ fn two_processes_that_write_at_level_power_lose_none_of_each_others_commits_with
             }
             println!("\ntold: {}", number(&connection, "SELECT n FROM counter"));
         };
-        // The log grows by what is written ahead, several times; the other one has known it when it was short.
+        // The log grows by what is written ahead, several times; the other one has known it when it
+        // was short.
         commit(if role == "first" { 1 } else { 150 });
         while role == "first" && !folder.join("go on").exists() {
             std::thread::sleep(Duration::from_millis(1));
@@ -272,7 +273,7 @@ fn a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill() {
         let told = kill_after(TEST, "writer", folder.path(), round);
         let paths = names(folder.path());
         let mut found = [0; 3];
-        // Whoever is recovered first, the answer is the same.
+        // Whichever is recovered first, the answer is the same.
         for step in 0..3 {
             let number_of = (round as usize + step) % 3;
             let path = &paths[number_of];
@@ -438,7 +439,8 @@ fn what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_
         assert!(text.contains("holdfast sqlite recover --discard"), "{text}");
         assert_eq!(std::fs::read(&image).unwrap(), bad, "it was touched");
     }
-    // One that was never finished holds nothing: then the log has what is left. Here it stands for a lost pool.
+    // One that was never finished holds nothing: then the log has what is left. Here it stands for
+    // a lost pool.
     let mut unfinished = zeroed.clone();
     unfinished.fill(0);
     let database = std::fs::read(&path).unwrap();

@@ -1,4 +1,5 @@
-//! Where a database lies and by which names it is in use; what is left where it cannot be brought to the pool.
+//! Where a database lies and by which names it is in use; what is left where it cannot be brought
+//! to the pool.
 
 #![allow(unsafe_code, reason = "asks the C library who it runs as")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
@@ -44,7 +45,7 @@ fn a_database_in_use_by_two_of_its_names_has_one_log_and_says_so() {
     }
 }
 
-/// Somebody who is not root.
+/// A user that is not root.
 const NOBODY: u32 = 65_534;
 
 /// Guarantee: sqlite/read-only-files

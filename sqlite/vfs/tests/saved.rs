@@ -1,5 +1,5 @@
-//! Saved copies: what only the pool had is there when the pool is lost, and a copy that is older than what database and log hold is
-//! never applied.
+//! Saved copies: what only the pool had is there when the pool is lost, and a copy that is older
+//! than what database and log hold is never applied.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -52,8 +52,8 @@ fn what_was_saved_is_there_when_the_pool_is_lost_through_the_vfs_and_through_too
     }
 }
 
-/// What the keeper does in an emergency: the writer is stopped anywhere, in a commit, a flush, a checkpoint, or a transaction that
-/// outgrows the pool.
+/// What the keeper does in an emergency: the writer is stopped anywhere, in a commit, a flush, a
+/// checkpoint, or a transaction that outgrows the pool.
 ///
 /// Guarantee: sqlite/emergency
 /// Guarantee: sqlite/saved-copies

@@ -203,7 +203,7 @@ fn a_file_whose_commits_cannot_be_reached_is_not_complete() {
     assert_complete(&path);
 }
 
-/// Somebody who is not root.
+/// A user that is not root.
 const NOBODY: u32 = 65_534;
 
 /// Guarantee: sqlite/status

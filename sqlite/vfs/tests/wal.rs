@@ -1,4 +1,5 @@
-//! Databases that go over to SQLite's WAL mode and come back, where that is let pass; and those that leave the pool for a while.
+//! Databases that go over to SQLite's WAL mode and come back, where that is let pass; and those
+//! that leave the pool for a while.
 
 #![allow(unsafe_code, reason = "asks a file of SQLite's, which has C functions")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
@@ -41,7 +42,7 @@ fn a_database_that_may_goes_over_to_wal_under_its_connections_and_comes_back() {
     assert_eq!(set(&one, "journal_mode = WAL"), "wal");
     one.execute("INSERT INTO t VALUES (2)", []).unwrap();
     assert_eq!(statistic(&one, "hot"), 0);
-    // In WAL mode a reader and a writer do not wait for each other, whoever they are.
+    // In WAL mode a reader and a writer do not wait for each other, in whatever process they are.
     two.execute_batch("BEGIN").unwrap();
     assert_eq!(count(&two), 2);
     let plain = open_plain(&path);
@@ -214,7 +215,7 @@ fn who_is_killed_on_the_way_to_wal_or_back_loses_no_commit_and_others_go_on() {
     let ways = [PASS, "wal=pass&level=power", "wal=pass&threshold=0&flush=inline"];
     for round in 0..ROUNDS {
         let way = ways[round as usize % ways.len()];
-        // Every other time somebody has the database open all along, in the pool.
+        // Every other time a process has the database open all along, in the pool.
         let others = (round % 2 == 0).then(|| {
             let connection = open(&path, PASS);
             set(&connection, "journal_mode = DELETE");
@@ -248,7 +249,7 @@ fn a_database_that_is_released_is_read_and_copied_by_any_program_and_goes_on_wit
     for round in 1..4 {
         assert_eq!((count(&two), statistic(&one, "hot")), (round, 1));
         two.busy_timeout(Duration::ZERO).unwrap();
-        // Not while somebody reads or writes.
+        // Not while a process reads or writes.
         for lead in ["BEGIN; SELECT * FROM t", "BEGIN IMMEDIATE"] {
             one.execute_batch(lead).unwrap();
             for connection in [&one, &two] {
@@ -402,7 +403,8 @@ fn a_journal_on_the_disk_is_as_private_as_its_database() {
     assert_eq!(count(&connection), 1);
 }
 
-/// As whoever was killed while it released the database left it: "disk I/O error" was the answer to all readers but one.
+/// As a process that was killed while it released the database left it: "disk I/O error" was the
+/// answer to all readers but one.
 ///
 /// Guarantee: sqlite/wal-death
 #[test]

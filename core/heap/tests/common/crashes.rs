@@ -13,8 +13,8 @@ pub type Operation = fn(&mut Heap<TestMemory>);
 /// What an observer sees of the heap: must be the state before or after the operation.
 pub type Observe = fn(&Heap<TestMemory>) -> Vec<u8>;
 
-/// Runs `operation` on copies of the prepared heap, dying at each step of it, and at each step of the
-/// recovery. Returns how many crash points were tried.
+/// Runs `operation` on copies of the prepared heap, dying at each step of it, and at each step of
+/// the recovery. Returns how many crash points were tried.
 pub fn enumerate(limit: u64, prepare: Operation, operation: Operation, observe: Observe) -> u64 {
     let mut heap = open(TestMemory::new(limit));
     prepare(&mut heap);

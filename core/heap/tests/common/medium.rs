@@ -1,10 +1,10 @@
-//! Memory behind a cache, as a reset of the machine would leave it: what of a store has reached it for certain, and what
-//! may have.
+//! Memory behind a cache, as a reset of the machine would leave it: what of a store has reached it
+//! for certain, and what may have.
 //!
-//! A line that was stored to may be in memory as of any of these stores, each line by itself. What was written back and
-//! drained is there for certain. Words are stored whole, and the stores to one line arrive in their order (Intel SDM
-//! volume 3, memory ordering; the persistency model of x86, Raad et al., "Persistency Semantics of the Intel-x86
-//! Architecture").
+//! A line that was stored to may be in memory as of any of these stores, each line by itself. What
+//! was written back and drained is there for certain. Words are stored whole, and the stores to one
+//! line arrive in their order (Intel SDM volume 3, memory ordering; the persistency model of x86,
+//! Raad et al., "Persistency Semantics of the Intel-x86 Architecture").
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -76,12 +76,14 @@ impl Medium {
     /// What the processor sees, which is in the heap's own memory.
     fn cached(&self, line: usize) -> Line {
         let mut bytes = [0; LINE];
-        // SAFETY: the test keeps the memory for as long as the medium listens, and nobody stores to it meanwhile.
+        // SAFETY: the test keeps the memory for as long as the medium listens, and nobody stores to
+        // it meanwhile.
         unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping((self.base + line) as *const u8, LINE) };
         bytes
     }
 
-    /// Takes note of an event; `true` after a store, when there is something new that a reset may leave.
+    /// Takes note of an event; `true` after a store, when there is something new that a reset may
+    /// leave.
     pub fn note(&mut self, event: Event) -> bool {
         match event {
             Event::Stored { address, bytes } => {
@@ -131,7 +133,8 @@ impl Medium {
         }
     }
 
-    /// The operation has come to its end: what was seen of it counts as new when the next one leaves it.
+    /// The operation has come to its end: what was seen of it counts as new when the next one
+    /// leaves it.
     pub fn end_operation(&mut self) {
         self.seen.clear();
     }
@@ -151,9 +154,9 @@ impl Medium {
         });
     }
 
-    /// Makes what a reset may leave now, image by image: with few lines all choices of which of them are there, with more a
-    /// part of these; and some that have a line as of a store in between. `see` gets each image that is new, and returns
-    /// where it has stored to it.
+    /// Makes what a reset may leave now, image by image: with few lines all choices of which of
+    /// them are there, with more a part of these; and some that have a line as of a store in
+    /// between. `see` gets each image that is new, and returns where it has stored to it.
     pub fn each_image(&mut self, mut see: impl FnMut(&mut TestMemory, u64) -> Vec<Range<usize>>) {
         let lines: Vec<(usize, Vec<Line>)> =
             self.pending.iter().map(|(line, pending)| (*line, pending.versions.clone())).collect();
@@ -168,7 +171,8 @@ impl Medium {
                 .map(|(index, (_, versions))| {
                     let newest = versions.len();
                     match number {
-                        // Of many lines: none and all, and then each alone and all but each, as far as that goes.
+                        // Of many lines: none and all, and then each alone and all but each, as far
+                        // as that goes.
                         _ if number >= count => self.dice.below(newest as u64 + 1) as usize,
                         0 => 0,
                         1 if !exhaustive => newest,

@@ -1,5 +1,6 @@
-//! Operations on an ordered heap whose machine may be reset after each store: whatever reached memory then, the heap that
-//! is opened on it shows the state before the operation or after it, and after the operation's end only that.
+//! Operations on an ordered heap whose machine may be reset after each store: whatever reached
+//! memory then, the heap that is opened on it shows the state before the operation or after it, and
+//! after the operation's end only that.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -79,8 +80,8 @@ impl Watch {
         self.medium.borrow_mut().losing = losing;
     }
 
-    /// Does what returns a heap, and looks at everything that a reset in the middle of it or right after it could leave. What
-    /// is wrong is an error.
+    /// Does what returns a heap, and looks at everything that a reset in the middle of it or right
+    /// after it could leave. What is wrong is an error.
     pub fn during<'a>(
         &mut self,
         what: &str,
@@ -211,7 +212,8 @@ fn state_of(memory: &TestMemory) -> Result<Vec<u8>, String> {
     }
 }
 
-/// All roots with their content, what the links lead to, and how many objects there are. An error when it is not sound.
+/// All roots with their content, what the links lead to, and how many objects there are. An error
+/// when it is not sound.
 fn observe<B: Backing>(heap: &Heap<B>, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut findings = Vec::new();
     let report = check(bytes, &mut |finding| findings.push(finding));

@@ -1,5 +1,6 @@
-//! SIGKILL at random moments, of this test program again, as a writer. Parent and child share a home; the child says
-//! each number of steps that it has made count, in lines that start with `@@ `.
+//! SIGKILL at random moments, of this test program again, as a writer. Parent and child share a
+//! home; the child says each number of steps that it has made count, in lines that start with `@@
+//! `.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -17,7 +18,7 @@ const POOL: &str = "HOLDFAST_TEST_POOL";
 const KILLS: u64 = 60;
 /// Steps that count together in the mode `atomic`.
 const TOGETHER: u64 = 4;
-/// A writer that nobody kills ends after this many steps.
+/// A writer that is not killed ends after this many steps.
 const STEPS_MAX: u64 = 1_000_000;
 const DELAY_US_MAX: u64 = 1500;
 

@@ -40,7 +40,7 @@ impl Home {
         Home { places, _turn: Some(turn), _directory: Some(directory) }
     }
 
-    /// In directories of somebody else.
+    /// In directories of another user.
     pub(crate) fn at(home: PathBuf, pool: PathBuf) -> Home {
         Home { places: (home, pool), _turn: None, _directory: None }
     }
@@ -162,7 +162,7 @@ impl Session {
     /// Whether an object of this size is there and filled with a byte.
     pub(crate) fn holds(&self, object: NonNull<u8>, bytes: u64, with: u8) -> bool {
         let there = self.heap.usable_bytes(object).is_ok_and(|usable| usable >= bytes);
-        // SAFETY: an allocated object of at least this size, which nobody writes to.
+        // SAFETY: an allocated object of at least this size, which no thread writes to.
         there
             && unsafe { std::slice::from_raw_parts(object.as_ptr(), bytes as usize) }
                 .iter()
@@ -172,7 +172,7 @@ impl Session {
     /// How many objects there are; the checker must find nothing. No transaction may be open.
     pub(crate) fn sound_objects(&self) -> u64 {
         let (base, bytes) = (self.heap.backing().base(), self.heap.backing().backed_bytes());
-        // SAFETY: backed and mapped, and nobody writes to it now.
+        // SAFETY: backed and mapped, and no thread writes to it now.
         let bytes = unsafe { std::slice::from_raw_parts(base, bytes as usize) };
         let mut findings = Vec::new();
         let report = check(bytes, &mut |finding| findings.push(finding));
@@ -180,7 +180,8 @@ impl Session {
         report.objects
     }
 
-    /// The workload's root, made and committed if there is none: the number of steps, then its objects.
+    /// The workload's root, made and committed if there is none: the number of steps, then its
+    /// objects.
     pub(crate) fn work(&mut self) -> Words {
         let work = self.words("work", 1 + PLACES);
         self.commit();
@@ -214,7 +215,8 @@ impl Session {
         }
     }
 
-    /// Looks at every byte of the workload: exactly `steps` steps were made, and nothing else is there.
+    /// Looks at every byte of the workload: exactly `steps` steps were made, and nothing else is
+    /// there.
     pub(crate) fn verify(&mut self, steps: u64, context: &str) {
         let (mode, work) = (self.mode, self.words("work", 1 + PLACES));
         assert_eq!(work.load(0), steps, "{mode:?}, {context}");

@@ -1,8 +1,9 @@
-//! Which reads reach memory: a model of the last cache before it, with as many lines and ways as the caller says, which drops
-//! what was not used for longest.
+//! Which reads reach memory: a model of the last cache before it, with as many lines and ways as
+//! the caller says, which drops what was not used for longest.
 //!
-//! It is told of reads ([`ReadCache::touch`]) and delays the thread for those that miss. Prefetching, other threads, and
-//! write-backs that drop lines are not modelled; a real cache picks its sets by more than the address.
+//! It is told of reads ([`ReadCache::touch`]) and delays the thread for those that miss.
+//! Prefetching, other threads, and write-backs that drop lines are not modelled; a real cache picks
+//! its sets by more than the address.
 
 use std::vec::Vec;
 
@@ -23,7 +24,8 @@ pub struct ReadCache {
 }
 
 impl ReadCache {
-    /// An empty cache of about `bytes` (a multiple of what the ways take; at least one set) with `ways` lines in a set.
+    /// An empty cache of about `bytes` (a multiple of what the ways take; at least one set) with
+    /// `ways` lines in a set.
     #[must_use]
     pub fn new(memory: SlowMemory, bytes: usize, ways: usize) -> ReadCache {
         prepare();
@@ -39,7 +41,8 @@ impl ReadCache {
         ReadCache::new(memory, 1 << 20, 8)
     }
 
-    /// Says that the range is read, and takes the time that its missing lines cost. Returns how many these were.
+    /// Says that the range is read, and takes the time that its missing lines cost. Returns how
+    /// many these were.
     pub fn touch<T>(&mut self, start: *const T, bytes: usize) -> u64 {
         let first = start.addr() / LINE_BYTES;
         let count = lines(start.cast(), bytes);
@@ -66,7 +69,7 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// The line with this number; nobody reads it.
+    /// The line with this number; it is not read.
     fn line(number: usize) -> *const u8 {
         core::ptr::without_provenance(number * LINE_BYTES)
     }

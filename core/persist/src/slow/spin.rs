@@ -1,10 +1,12 @@
 //! Delays of nanoseconds: the thread looks at a clock until the time is over.
 //!
-//! The clock is the processor's time-stamp counter where that runs at one rate whatever the processor does ("invariant TSC",
-//! Intel SDM volume 3, 18.17), because it is read in a few nanoseconds; its rate is measured once against the system's
-//! clock. Elsewhere it is the system's clock itself.
+//! The clock is the processor's time-stamp counter where that runs at one rate whatever the
+//! processor does ("invariant TSC", Intel SDM volume 3, 18.17), because it is read in a few
+//! nanoseconds; its rate is measured once against the system's clock. Elsewhere it is the system's
+//! clock itself.
 //!
-//! Invariant: a delay is not shorter than asked for: what the measured rate may be wrong by is added.
+//! Invariant: a delay is not shorter than asked for: what the measured rate may be wrong by is
+//! added.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -84,7 +86,8 @@ fn rate() -> u64 {
     u64::try_from(elapsed_ticks * 1024 / elapsed_ns).map_or(0, |rate| rate + 1)
 }
 
-/// Both clocks at one moment: of many pairs the one that was read fastest, as the thread may lose its processor in between.
+/// Both clocks at one moment: of many pairs the one that was read fastest, as the thread may lose
+/// its processor in between.
 fn both_clocks() -> (u64, Instant) {
     const PAIRS: usize = 100;
     let pair = |_| {

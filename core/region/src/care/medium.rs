@@ -1,12 +1,14 @@
-//! Moving a region's image between memory (the pool) and a file on the disk of the home, which is for heaps that are larger
-//! than the pool.
+//! Moving a region's image between memory (the pool) and a file on the disk of the home, which is
+//! for heaps that are larger than the pool.
 //!
 //! Invariants:
-//! - The kernel writes a file's pages to the disk when it likes, so after a power cut such an image may be torn. It
-//!   lies in a directory named after the boot, and one of another boot is never opened: the store has the truth then.
-//! - A region on a disk has a checkpoint from its creation on, so there is always something to go back to.
-//! - A move builds the whole new image before the old one goes. While both are there they hold the same: before
-//!   anybody stores, one of them is removed.
+//! - The kernel writes a file's pages to the disk when it likes, so after a power cut such an image
+//!   may be torn. It lies in a directory named after the boot, and one of another boot is never
+//!   opened: the store has the truth then.
+//! - A region on a disk has a checkpoint from its creation on, so there is always something to go
+//!   back to.
+//! - A move builds the whole new image before the old one goes. While both are there they hold the
+//!   same: before anybody stores, one of them is removed.
 
 #![forbid(unsafe_code)]
 
@@ -24,12 +26,12 @@ use crate::names::region::Opened;
 use crate::store::stored::Stored;
 
 impl NameSpace {
-    /// Moves a region's image to a medium, and makes a checkpoint that says so. On success nothing is left at the old
-    /// place; killed in between, the region is whole on one of the two.
+    /// Moves a region's image to a medium, and makes a checkpoint that says so. On success nothing
+    /// is left at the old place; killed in between, the region is whole on one of the two.
     ///
     /// # Errors
-    /// As [`NameSpace::open`]; `NoRoom` or `NoRoomOnDisk` when the image does not fit there, and then nothing has
-    /// changed; as [`Region::close`](crate::Region::close).
+    /// As [`NameSpace::open`]; `NoRoom` or `NoRoomOnDisk` when the image does not fit there, and
+    /// then nothing has changed; as [`Region::close`](crate::Region::close).
     pub fn set_medium(&self, name: &RegionName, key: &OwnerKey, medium: Medium) -> Result<()> {
         if !self.exists(name) {
             return Err(self.not_found(name));
@@ -55,8 +57,8 @@ impl NameSpace {
                 match self.move_image(&old, medium) {
                     Ok(new) => new,
                     Err(error) => {
-                        // Nothing was stored: it is as it was, and needs no checkpoint. If this cannot be said, the next
-                        // session makes one for nothing.
+                        // Nothing was stored: it is as it was, and needs no checkpoint. If this
+                        // cannot be said, the next session makes one for nothing.
                         if how == Opened::Warm {
                             let _ =
                                 old.change_header(self.storage(), |header| header.state = FileState::Clean);

@@ -1,12 +1,16 @@
-//! Mending a region in place: what is wrong with its files, what mends it, and what is lost by that.
+//! Mending a region in place: what is wrong with its files, what mends it, and what is lost by
+//! that.
 //!
 //! Invariants:
-//! - [`NameSpace::examine`] changes nothing. Whoever decides to go on with [`Examination::mend`] has seen each finding.
-//! - Before the first change all files of the region are copied, durably, to a directory of their own.
-//! - Killed anywhere, the region is as damaged as before or mended, and can be mended again: a new base is complete before
-//!   it gets its name, and data is replaced through the redo log.
-//! - An image that can be read is newer than the store, so it mends the store; the store never replaces it. One that does
-//!   not count (a reset tore it, or may have), or that lacks bytes which the store has, never mends anything.
+//! - [`NameSpace::examine`] changes nothing. A caller that goes on with [`Examination::mend`] has
+//!   seen each finding.
+//! - Before the first change all files of the region are copied, durably, to a directory of their
+//!   own.
+//! - Killed anywhere, the region is as damaged as before or mended, and can be mended again: a new
+//!   base is complete before it gets its name, and data is replaced through the redo log.
+//! - An image that can be read is newer than the store, so it mends the store; the store never
+//!   replaces it. One that does not count (a reset tore it, or may have), or that lacks bytes which
+//!   the store has, never mends anything.
 //!
 //! It must not know what is in a region: what is to be replaced in the data, its caller says.
 
@@ -94,8 +98,8 @@ impl NameSpace {
     /// Looks at all files of a region, and reads its newest data into memory. Changes nothing.
     ///
     /// # Errors
-    /// `NotFound`, `Held`, `NotOwner`; one of the errors about a bad file when neither image nor base can be read, or
-    /// when a file is newer or another region's; `NoMemory`, `Io`.
+    /// `NotFound`, `Held`, `NotOwner`; one of the errors about a bad file when neither image nor
+    /// base can be read, or when a file is newer or another region's; `NoMemory`, `Io`.
     pub fn examine(&self, name: &RegionName, key: &OwnerKey) -> Result<Examination> {
         if !self.exists(name) {
             return Err(self.not_found(name));
@@ -158,8 +162,9 @@ impl NameSpace {
         Ok(Examination { names, name, key, findings, bytes, source, lock })
     }
 
-    /// What is wrong with the files of a region whose newest data can be read: nothing is lost, but a copy of something
-    /// is, so that the next damage may cost more. [`Examination::mend`] mends it. Changes nothing, and needs no key.
+    /// What is wrong with the files of a region whose newest data can be read: nothing is lost, but
+    /// a copy of something is, so that the next damage may cost more. [`Examination::mend`] mends
+    /// it. Changes nothing, and needs no key.
     ///
     /// # Errors
     /// As [`NameSpace::open_read`].
@@ -265,7 +270,8 @@ impl NameSpace {
                 while position < data.end.min(len) {
                     let mut bytes = buffer((data.end.min(len) - position).min(CHUNK_BYTES))?;
                     from.read_exact_at(&mut bytes, position)?;
-                    // An image is allocated throughout; what of it is zero stays a hole in the copy.
+                    // An image is allocated throughout; what of it is zero stays a hole in the
+                    // copy.
                     write_pages(&bytes, position, Some((self.storage(), &to)))?;
                     position += bytes.len() as u64;
                 }
@@ -297,8 +303,8 @@ impl Examination {
         &self.bytes
     }
 
-    /// Copies the files as they are, then mends them and replaces pieces of the data (offset and bytes, in order, apart
-    /// from each other). Says where the copies are.
+    /// Copies the files as they are, then mends them and replaces pieces of the data (offset and
+    /// bytes, in order, apart from each other). Says where the copies are.
     ///
     /// # Errors
     /// `StoreFull`, `NoRoom`, `Io`: the region is as it was or mended, and can be mended again.
@@ -318,7 +324,8 @@ impl Examination {
                 }
             }
             Source::Store(stored) => {
-                // While the bad image is there, nothing opens: first the store, which it would hide.
+                // While the bad image is there, nothing opens: first the store, which it would
+                // hide.
                 names.fold_in_store(&stored)?;
                 names.remove_image_durably(&name, &path)?;
             }

@@ -1,13 +1,14 @@
-//! Rescue copies: what an image holds, written whole to the store when the machine may be about to go, while its writers
-//! are stopped. A copy is no checkpoint: no program was asked, so a transaction may be open in it, as after a kill.
+//! Rescue copies: what an image holds, written whole to the store when the machine may be about to
+//! go, while its writers are stopped. A copy is no checkpoint: no program was asked, so a
+//! transaction may be open in it, as after a kill.
 //!
 //! Invariants:
 //! - A copy gets its name only when it is whole and durable, so the one before it stays until then.
-//! - A copy holds everything that the store held when it was made, and says which checkpoint and which record of the
-//!   journal that was. It counts only at a cold open, and only while the store has nothing newer. So what a commit
-//!   acknowledged is never undone by a copy that is older.
-//! - A commit that finds nothing to write, though a program stored something and took it back, removes the copy first: the
-//!   store's numbers would not tell that it is older.
+//! - A copy holds everything that the store held when it was made, and says which checkpoint and
+//!   which record of the journal that was. It counts only at a cold open, and only while the store
+//!   has nothing newer. So what a commit acknowledged is never undone by a copy that is older.
+//! - A commit that finds nothing to write, though a program stored something and took it back,
+//!   removes the copy first: the store's numbers would not tell that it is older.
 //! - Nothing here changes an image, a base file or a journal.
 
 #![forbid(unsafe_code)]
@@ -39,7 +40,7 @@ use crate::store::base::{open_base, target_error};
 use crate::store::rescue::{NOTE_OFFSET, Note, open_rescue};
 use crate::store::stored::{Stored, position, position_of};
 
-/// How long somebody else may take to make a copy in the same store.
+/// How long another process may take to make a copy in the same store.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
 /// How often a store that cannot be read is looked at again before it counts as damaged.
@@ -48,7 +49,7 @@ const LOOKS_MAX: u32 = 5;
 /// Who may be writing to the region that is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writer {
-    /// Nobody, or this process, which is stopped.
+    /// No process, or this one, which is stopped.
     Stopped(Option<u32>),
     /// Anybody.
     Running,
@@ -59,7 +60,8 @@ enum Writer {
 enum Begun {
     /// There is nothing to wait for.
     Done(Rescue),
-    /// It is written, under a temporary name; not durable yet. Until it is, nobody may begin to write the region.
+    /// It is written, under a temporary name; not durable yet. Until it is, no process may begin to
+    /// write the region.
     Built { built: Box<Image>, written: DataSum, _lock: Option<FileLock> },
 }
 
@@ -84,25 +86,27 @@ pub enum Rescue {
 }
 
 impl NameSpace {
-    /// Writes what the image of a region holds to the store, beside the base file. Needs no key: who may read the image
-    /// and write to the store may copy it. Takes the region's lock while nobody writes it; the process
-    /// `stopped_writer` may have it instead.
+    /// Writes what the image of a region holds to the store, beside the base file. Needs no key:
+    /// who may read the image and write to the store may copy it. Takes the region's lock while no
+    /// process writes it; the process `stopped_writer` may have it instead.
     ///
-    /// The caller sees to it that no process stores to the region meanwhile: that writer, and everybody to whom
-    /// it lent the image, must be stopped (SIGSTOP) until this returns.
+    /// The caller sees to it that no process stores to the region meanwhile: that writer, and
+    /// everybody to whom it lent the image, must be stopped (SIGSTOP) until this returns.
     ///
     /// # Errors
-    /// `NotFound`; `Held` when another process than `stopped_writer` writes the region, or makes a copy; one of the errors
-    /// about a bad file; `StoreFull`, `Io`. The copy that was there before stays.
+    /// `NotFound`; `Held` when another process than `stopped_writer` writes the region, or makes a
+    /// copy; one of the errors about a bad file; `StoreFull`, `Io`. The copy that was there before
+    /// stays.
     pub fn rescue(&self, name: &RegionName, stopped_writer: Option<u32>) -> Result<Rescue> {
         self.rescue_with(name, Writer::Stopped(stopped_writer), false, || true)
     }
 
-    /// As [`NameSpace::rescue`], and writes nothing if the image holds what the last copy or the base file does. That
-    /// costs reading the image once more, so it is for copies that are made from time to time.
+    /// As [`NameSpace::rescue`], and writes nothing if the image holds what the last copy or the
+    /// base file does. That costs reading the image once more, so it is for copies that are made
+    /// from time to time.
     ///
-    /// `stood_still` is asked when the image was copied: if the writer goes on by then, whoever let it, the copy is
-    /// dropped ([`Rescue::Busy`]).
+    /// `stood_still` is asked when the image was copied: if the writer goes on by then, for
+    /// whatever reason, the copy is dropped ([`Rescue::Busy`]).
     ///
     /// # Errors
     /// As there.
@@ -115,10 +119,11 @@ impl NameSpace {
         self.rescue_with(name, Writer::Stopped(stopped_writer), true, stood_still)
     }
 
-    /// As [`NameSpace::rescue_if_changed`], of a region whose writer goes on: the image is read again after it was copied,
-    /// and if anything is different then, the copy is dropped ([`Rescue::Busy`]). If nothing is, the copy holds what the
-    /// image held at the moment between the two, as far as no program puts back each page that it changes, which the
-    /// counters of a heap prevent.
+    /// As [`NameSpace::rescue_if_changed`], of a region whose writer goes on: the image is read
+    /// again after it was copied, and if anything is different then, the copy is dropped
+    /// ([`Rescue::Busy`]). If nothing is, the copy holds what the image held at the moment between
+    /// the two, as far as no program puts back each page that it changes, which the counters of a
+    /// heap prevent.
     ///
     /// # Errors
     /// As there; never `Held` by who writes it.
@@ -126,8 +131,8 @@ impl NameSpace {
         self.rescue_with(name, Writer::Running, true, || true)
     }
 
-    /// Whether store or rescue copy hold what the image holds now, as far as can be told without stopping its writers: a
-    /// `false` may be one because they store.
+    /// Whether store or rescue copy hold what the image holds now, as far as can be told without
+    /// stopping its writers: a `false` may be one because they store.
     ///
     /// # Errors
     /// As [`NameSpace::rescue`].
@@ -165,7 +170,7 @@ impl NameSpace {
         if_changed: bool,
         stood_still: impl FnOnce() -> bool,
     ) -> Result<Begun> {
-        // Shared: nobody can begin to write, and whoever reads goes on.
+        // Shared: no process can begin to write, and readers go on.
         let lock = match self.lock(name, LockMode::Shared) {
             Ok(lock) => Some(lock),
             Err(RegionError::Held { holder, .. })
@@ -244,7 +249,8 @@ impl NameSpace {
         Ok(Some(image))
     }
 
-    /// The newest checkpoint and record of the journal that the image goes on from, whatever has become of them.
+    /// The newest checkpoint and record of the journal that the image goes on from, whatever has
+    /// become of them.
     fn seen_in_store(&self, image: &Header) -> (u64, u64) {
         let known = (image.checkpoint_count, image.journal_sequence);
         for _ in 0..LOOKS_MAX {
@@ -260,8 +266,8 @@ impl NameSpace {
         known
     }
 
-    /// Makes durable what the stopped writer had appended. A copy that knows of a record which a power cut then takes away
-    /// would be taken for as new as another record with the same number.
+    /// Makes durable what the stopped writer had appended. A copy that knows of a record which a
+    /// power cut then takes away would be taken for as new as another record with the same number.
     fn sync_journal(&self, name: &RegionName) -> Result<()> {
         let path = journal_path(self.places().store(), name);
         match private_options().read(true).open(&path) {
@@ -294,14 +300,16 @@ impl NameSpace {
         Ok(if same(base) { Some(Rescue::Stored) } else { same(rescue).then_some(Rescue::Unchanged) })
     }
 
-    /// A publication that a stopped writer has begun: it counts, and the image has perhaps a part of it.
+    /// A publication that a stopped writer has begun: it counts, and the image has perhaps a part
+    /// of it.
     fn publication_of(&self, image: &Image) -> Option<File> {
         let counts = |path: &PathBuf| redo::counts(path, &image.header);
         let path = redo_paths(self.places(), &image.header.name).into_iter().find(counts)?;
         private_options().read(true).open(path).ok()
     }
 
-    /// Writes a copy under a temporary name. `None` when the image was found changed, if somebody may be writing.
+    /// Writes a copy under a temporary name. `None` when the image was found changed, if a process
+    /// may be writing.
     fn write_rescue(
         &self,
         image: &Image,
@@ -339,7 +347,8 @@ impl NameSpace {
         };
         let built = Image::build(storage, temporary.clone(), header, Backing::Holes, filled);
         let built = built.map_err(failed)?;
-        // The headers and what is left of the data: the disk works on them while the next copy is made.
+        // The headers and what is left of the data: the disk works on them while the next copy is
+        // made.
         storage.begin_write_out(&built.file, 0..DATA_OFFSET + data_bytes);
         // Before anything is synced: what is dropped costs the disk nothing.
         if may_change

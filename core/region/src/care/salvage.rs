@@ -1,8 +1,10 @@
-//! What can still be had from a file that no longer opens: an image, a base file or a snapshot, under any name.
+//! What can still be had from a file that no longer opens: an image, a base file or a snapshot,
+//! under any name.
 //!
 //! Invariants:
 //! - The file is only read. What is missing reads as zeros, and the report says where.
-//! - Nothing is guessed about the data: offsets stay, and whether it makes sense is for who knows what is in it.
+//! - Nothing is guessed about the data: offsets stay, and whether it makes sense is for who knows
+//!   what is in it.
 
 #![forbid(unsafe_code)]
 
@@ -61,8 +63,8 @@ pub struct DamageReport {
     pub header: HeaderState,
     /// Bytes that the data area has, or had.
     pub data_bytes: u64,
-    /// Bytes at the end of the file that are missing: it was cut off. They read as zeros, but for what the file
-    /// beside it has of them.
+    /// Bytes at the end of the file that are missing: it was cut off. They read as zeros, but for
+    /// what the file beside it has of them.
     pub missing_bytes: u64,
     /// Where in the data area they start.
     pub missing_offset: u64,
@@ -72,7 +74,8 @@ pub struct DamageReport {
     pub continuation: Option<ContinuationReport>,
 }
 
-/// What was taken from the file beside a damaged one: the journal of a base file, the redo log of an image.
+/// What was taken from the file beside a damaged one: the journal of a base file, the redo log of
+/// an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ContinuationReport {
@@ -111,12 +114,13 @@ pub struct DamagedFile {
 }
 
 impl DamagedFile {
-    /// Reads a file, whatever its state, and what continues it: the journal beside a base file, the redo log beside
-    /// an image, under the same name with their own endings. Takes as much memory as the file has data.
+    /// Reads a file, whatever its state, and what continues it: the journal beside a base file, the
+    /// redo log beside an image, under the same name with their own endings. Takes as much memory
+    /// as the file has data.
     ///
     /// # Errors
-    /// `Foreign` when it never was a file of a region, `NewerFormat`, `Truncated` when there is no data area at all,
-    /// `NoMemory`, `Io`.
+    /// `Foreign` when it never was a file of a region, `NewerFormat`, `Truncated` when there is no
+    /// data area at all, `NoMemory`, `Io`.
     pub fn read(path: &Path) -> Result<DamagedFile> {
         let mut looks = 1;
         loop {
@@ -132,7 +136,8 @@ impl DamagedFile {
 
     fn read_once(path: &Path) -> Result<DamagedFile> {
         let failed = |step| RegionError::io(step, path);
-        // Before it is opened: whoever opens a pipe waits for its writer, and a device may have no end.
+        // Before it is opened: an opener of a pipe waits for its writer, and a device may have no
+        // end.
         if !path.metadata().map_err(failed("examine"))?.is_file() {
             return Err(RegionError::Foreign { path: path.to_owned(), remedy: Remedy::NameAnother });
         }
@@ -213,7 +218,7 @@ impl DamagedFile {
             Some(applied)
         };
         let was_cut = |applied: &Result<_>| matches!(applied, Err(RegionError::Io { source, .. }) if source.kind() == io::ErrorKind::UnexpectedEof);
-        // Nobody is locked out: a writer may cut the file off between its length and its bytes.
+        // No process is locked out: a writer may cut the file off between its length and its bytes.
         let mut applied = look()?;
         for _ in 1..LOOKS_MAX {
             if !was_cut(&applied) {
@@ -268,7 +273,7 @@ impl DamagedFile {
     }
 }
 
-/// Whether somebody may be writing a file: it changed moments ago, or is gone.
+/// Whether a process may be writing a file: it changed moments ago, or is gone.
 fn was_just_written(path: &Path) -> bool {
     let modified = path.metadata().and_then(|found| found.modified());
     modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age < JUST_NOW)) || !path.exists()
@@ -291,8 +296,8 @@ fn read_data(file: &File, data_bytes: u64, present_bytes: u64) -> io::Result<Vec
 }
 
 impl NameSpace {
-    /// Makes a region of what was read from a damaged file: all of its data at the same offsets, at the same
-    /// address and with the same limit if a header told them, under a key of the caller's.
+    /// Makes a region of what was read from a damaged file: all of its data at the same offsets, at
+    /// the same address and with the same limit if a header told them, under a key of the caller's.
     ///
     /// # Errors
     /// As [`NameSpace::import`]. Nothing is left behind.
@@ -312,7 +317,7 @@ impl NameSpace {
                 let asked_bytes = backed_bytes.saturating_add(GROWTH_HINT_BYTES_MAX).min(LIMIT_BYTES_MAX);
                 let limit_bytes = limit_for(asked_bytes)
                     .ok_or(RegionError::LimitOutOfRange { asked_bytes, max_bytes: LIMIT_BYTES_MAX })?;
-                // Until the new region has its name, nobody else may choose an address.
+                // Until the new region has its name, no other process may choose an address.
                 let names = self.lock_names()?;
                 let address = self.free_address(limit_bytes)?;
                 (Some(names), Origin { address, limit_bytes, backed_bytes })

@@ -1,11 +1,13 @@
-//! A region at rest: its name locked, its newest data in a whole base file without a journal. What snapshots,
-//! restores and changes of the limit start from, and how they write files into the store.
+//! A region at rest: its name locked, its newest data in a whole base file without a journal. What
+//! snapshots, restores and changes of the limit start from, and how they write files into the
+//! store.
 //!
 //! Invariants:
-//! - While a [`Settled`] lives nobody else writes the region. Its base alone holds everything that counts: what was
-//!   published is in it, and what a journal added.
+//! - While a [`Settled`] lives no other process writes the region. Its base alone holds everything
+//!   that counts: what was published is in it, and what a journal added.
 //! - A file of the store gets its name only after its bytes are durable.
-//! - No two bases of a region have the same number, so a journal that is still there is stale beside a newer base.
+//! - No two bases of a region have the same number, so a journal that is still there is stale
+//!   beside a newer base.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +28,7 @@ use crate::names::namespace::NameSpace;
 use crate::store::base::{open_base, target_error, verify_base, write_base};
 use crate::store::stored::{Stored, adoptable, next_base_header};
 
-/// A region that nobody writes, with a base that is up to date.
+/// A region that no process writes, with a base that is up to date.
 pub(crate) struct Settled {
     pub(crate) base: Image,
     /// The image, if there is one, with its lock.
@@ -65,7 +67,8 @@ impl NameSpace {
         let in_order = image.header.state == FileState::Clean && !image.slot_damaged;
         // Bad files of the store are mended by a new base: the image has everything.
         if in_order
-            // A record that is known to be durable was appended to a journal: without it the base is an older state.
+            // A record that is known to be durable was appended to a journal: without it the base
+            // is an older state.
             && image.header.journal_sequence == 0
             && let Some(stored) = adoptable(self.places().store(), &image.header)
             && !stored.is_continued()
@@ -80,7 +83,8 @@ impl NameSpace {
 
     /// Opens the image as a writer would, and makes a base of it.
     fn settle_image(&self, name: &RegionName, key: &OwnerKey) -> Result<(Option<Image>, Image)> {
-        // Opening knows what a crash and a damaged slot mean for the header, and finishes publications.
+        // Opening knows what a crash and a damaged slot mean for the header, and finishes
+        // publications.
         let (mut image, _, _) = self.open_locked(name, key)?.ok_or_else(|| self.not_found(name))?;
         let store = self.places().store();
         let header = next_base_header(store, &image.header);
@@ -119,7 +123,8 @@ impl NameSpace {
         open_base(store, &old.name).map_err(|fault| self.base_error(&old.name, fault))
     }
 
-    /// Writes a file of the store: built under a temporary name beside `path`, durable, not yet named.
+    /// Writes a file of the store: built under a temporary name beside `path`, durable, not yet
+    /// named.
     pub(crate) fn build_in_store(
         &self,
         directory: &Path,
@@ -154,8 +159,8 @@ impl NameSpace {
         Ok(built)
     }
 
-    /// Fills a new file with the verified data of a base file: by sharing its blocks where the file system can,
-    /// else by a copy that keeps the holes.
+    /// Fills a new file with the verified data of a base file: by sharing its blocks where the file
+    /// system can, else by a copy that keeps the holes.
     pub(crate) fn fill_from(&self, base: &Image, target: &File) -> std::result::Result<(), BuildError> {
         match self.storage().share_blocks(&base.file, target) {
             Ok(()) => verify_base(base, None),

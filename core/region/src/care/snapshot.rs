@@ -1,11 +1,13 @@
-//! Snapshots: whole copies of a region's base file under tags, in the store; taking, listing, reading,
-//! restoring and removing them.
+//! Snapshots: whole copies of a region's base file under tags, in the store; taking, listing,
+//! reading, restoring and removing them.
 //!
 //! Invariants:
-//! - A snapshot is made of verified data and gets its name when it is durable; it never changes afterwards.
-//! - A restored region is the old one until the rename of its new base, and the restored one from then on.
-//! - A restored region has the snapshot's limit where the rules for limits allow it now; data never come back at the cost
-//!   of another region's addresses or of what compartments were given.
+//! - A snapshot is made of verified data and gets its name when it is durable; it never changes
+//!   afterwards.
+//! - A restored region is the old one until the rename of its new base, and the restored one from
+//!   then on.
+//! - A restored region has the snapshot's limit where the rules for limits allow it now; data never
+//!   come back at the cost of another region's addresses or of what compartments were given.
 //! - Grants do not come back with a region that was removed.
 //! - What is read from a snapshot was verified against its checksum first.
 //! - Snapshots outlive their region, and only the key that owned it restores or removes them.
@@ -96,12 +98,12 @@ impl fmt::Debug for SnapshotReader {
 }
 
 impl NameSpace {
-    /// Takes a snapshot of a region as it is now (after a checkpoint, if something changed since the last one).
-    /// Tags follow the rules of names.
+    /// Takes a snapshot of a region as it is now (after a checkpoint, if something changed since
+    /// the last one). Tags follow the rules of names.
     ///
     /// # Errors
-    /// `Exists`; as [`NameSpace::open`], `StoreFull`, `DataDamaged` when the checkpoint is bad. Nothing is left
-    /// behind that the next snapshot does not remove.
+    /// `Exists`; as [`NameSpace::open`], `StoreFull`, `DataDamaged` when the checkpoint is bad.
+    /// Nothing is left behind that the next snapshot does not remove.
     pub fn snapshot(&self, name: &RegionName, key: &OwnerKey, tag: &RegionName) -> Result<SnapshotSummary> {
         let settled = self.settle(name, key)?;
         self.snapshot_of(&settled.base, tag)
@@ -195,18 +197,21 @@ impl NameSpace {
         Ok(SnapshotReader { data, tag: tag.clone() })
     }
 
-    /// Puts a region back to a snapshot: data, size and limit. Unless `discard`, the state before becomes a
-    /// snapshot of its own first. If the machine stops in the middle, the region is the old or the restored
-    /// one. A region that was removed comes back, without its grants; one whose files are damaged needs `discard`.
+    /// Puts a region back to a snapshot: data, size and limit. Unless `discard`, the state before
+    /// becomes a snapshot of its own first. If the machine stops in the middle, the region is the
+    /// old or the restored one. A region that was removed comes back, without its grants; one whose
+    /// files are damaged needs `discard`.
     ///
-    /// Where the snapshot's limit does not fit any more (compartments were given more, a parent has less, another
-    /// region came behind it), the region keeps the limit that it has; where the data do not fit in that, it gets one
-    /// that holds them and its compartments. Restored with a worker's key, a compartment keeps its limit always.
+    /// Where the snapshot's limit does not fit any more (compartments were given more, a parent has
+    /// less, another region came behind it), the region keeps the limit that it has; where the data
+    /// do not fit in that, it gets one that holds them and its compartments. Restored with a
+    /// worker's key, a compartment keeps its limit always.
     ///
     /// # Errors
-    /// `Missing`, `NotOwner`, `Held`, one of the errors about a bad file, `StoreFull`, `Io`; `Limit` (`NoPlace`) when
-    /// the data fit nowhere, `Access` when only the parent's key may give a compartment that much, `NotFound` about a
-    /// parent that is gone. The region is then as it was.
+    /// `Missing`, `NotOwner`, `Held`, one of the errors about a bad file, `StoreFull`, `Io`;
+    /// `Limit` (`NoPlace`) when the data fit nowhere, `Access` when only the parent's key may give
+    /// a compartment that much, `NotFound` about a parent that is gone. The region is then as it
+    /// was.
     pub fn restore(
         &self,
         name: &RegionName,
@@ -248,8 +253,9 @@ impl NameSpace {
         let (names, built) = self.still_fits(built, current.as_ref())?;
         let (image, base) = (current_image_path(self.places(), name), base_path(store, name));
         if settled.is_some() {
-            // Base and image hold the same: without the image the region is still the old one, and with the
-            // rename it is the restored one. The other way round, the old image would hide the new base.
+            // Base and image hold the same: without the image the region is still the old one, and
+            // with the rename it is the restored one. The other way round, the old image would hide
+            // the new base.
             if let Err(error) = self.remove_image_durably(name, &image) {
                 let _ = self.storage().remove(&built.path);
                 return Err(error);
@@ -270,7 +276,7 @@ impl NameSpace {
     fn restored_limit(&self, header: &Header, current: Option<&Header>, key: &OwnerKey) -> Result<u64> {
         let current_bytes = current.map(|current| current.limit_bytes);
         if is_workers_key(header, key) {
-            // Nobody but the parent's key makes a compartment, or changes what it may have.
+            // Only the parent's key makes a compartment, or changes what it may have.
             let kept_bytes = current_bytes.filter(|limit_bytes| *limit_bytes >= header.backed_bytes);
             return kept_bytes.ok_or_else(|| parent_only(&header.name));
         }
@@ -279,8 +285,8 @@ impl NameSpace {
         self.limit_for_data(header, current, &wanted_bytes)
     }
 
-    /// Locks the name space for the moment in which a restored base gets its name, if the limit that was chosen for it
-    /// still fits.
+    /// Locks the name space for the moment in which a restored base gets its name, if the limit
+    /// that was chosen for it still fits.
     fn still_fits(&self, built: Image, current: Option<&Header>) -> Result<(FileLock, Image)> {
         let limit_bytes = built.header.limit_bytes;
         let locked = self.lock_names().and_then(|names| {
@@ -295,8 +301,9 @@ impl NameSpace {
         }
     }
 
-    /// The header of a restored base. Checkpoints and images count on from whatever is left of the region, also
-    /// of one that was removed or damaged, so that no journal and no redo log of an earlier state fits.
+    /// The header of a restored base. Checkpoints and images count on from whatever is left of the
+    /// region, also of one that was removed or damaged, so that no journal and no redo log of an
+    /// earlier state fits.
     fn header_after(&self, snapshot: &Header, settled: Option<&Header>) -> Header {
         let (store, name) = (self.places().store(), &snapshot.name);
         let image =
@@ -316,10 +323,12 @@ impl NameSpace {
         }
     }
 
-    /// Removes the image, and then its redo log: without it the image could be half of a publication, and without the
-    /// image a log that stays waits for no other one (see [`NameSpace::build_image`]).
+    /// Removes the image, and then its redo log: without it the image could be half of a
+    /// publication, and without the image a log that stays waits for no other one (see
+    /// [`NameSpace::build_image`]).
     pub(crate) fn remove_image_durably(&self, name: &RegionName, image: &Path) -> Result<()> {
-        // One on the other medium holds the same, or nothing that counts; without this one it would.
+        // One on the other medium holds the same, or nothing that counts; without this one it
+        // would.
         self.remove_stale_images(name)?;
         self.remove_file(image)?;
         self.remove_redo_logs(name)?;
@@ -327,7 +336,7 @@ impl NameSpace {
         self.storage().sync_directory(images).map_err(RegionError::io("make durable", images))
     }
 
-    /// Whoever may replace a damaged region owns what of it can still be read.
+    /// A key that may replace a damaged region owns what of it can still be read.
     fn check_owner_of_rest(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
         let owners = [
             self.image(name, LockMode::Exclusive).ok().flatten(),
@@ -348,8 +357,8 @@ impl NameSpace {
     /// Removes a snapshot.
     ///
     /// # Errors
-    /// `Missing`, `NotFound`, `NotOwner`, `Io`; one of the errors about a bad file when the snapshot does not
-    /// tell whose it is (the message names the file; remove it by hand).
+    /// `Missing`, `NotFound`, `NotOwner`, `Io`; one of the errors about a bad file when the
+    /// snapshot does not tell whose it is (the message names the file; remove it by hand).
     pub fn remove_snapshot(&self, name: &RegionName, key: &OwnerKey, tag: &RegionName) -> Result<()> {
         let snapshot = self.snapshot_file(name, tag)?;
         check_key(name, snapshot.header.owner_fingerprint, key)?;

@@ -1,9 +1,11 @@
-//! What no region needs any more: files that writers were building when they died, and the copies that repairs kept.
+//! What no region needs any more: files that writers were building when they died, and the copies
+//! that repairs kept.
 //!
 //! Invariants:
-//! - Listing changes nothing and takes no locks. Removing takes the lock under which such a file is built, so what is
-//!   being built stays.
-//! - Nothing that a region reads is ever listed: only names that start with a dot, and what lies in `store/damaged`.
+//! - Listing changes nothing and takes no locks. Removing takes the lock under which such a file is
+//!   built, so what is being built stays.
+//! - Nothing that a region reads is ever listed: only names that start with a dot, and what lies in
+//!   `store/damaged`.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +28,7 @@ use crate::names::namespace::NameSpace;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum LeftoverKind {
-    /// A file that somebody was building who is dead.
+    /// A file that a dead process was building.
     Temporary,
     /// The files of a region as they were before a repair: a directory.
     RepairCopy,
@@ -84,7 +86,7 @@ impl NameSpace {
     /// Removes what [`NameSpace::leftovers`] found; what is gone by now is no error.
     ///
     /// # Errors
-    /// `Held` when somebody has the region, and may be building; `Io`.
+    /// `Held` when a process has the region, and may be building; `Io`.
     pub fn remove_leftover(&self, leftover: &Leftover) -> Result<()> {
         let lock = self.lock(&leftover.name, LockMode::Exclusive)?;
         let path = &leftover.path;

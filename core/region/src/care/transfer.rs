@@ -1,12 +1,15 @@
 //! Regions that travel: out as a stream, in from one, and from one name to another.
 //!
 //! Invariants:
-//! - Reading needs no key (who may read the files may read); what is made belongs to the key that made it, and
-//!   is a region of its own, with a new identity.
-//! - The address stays: the data may hold pointers to it. Two regions of one address are both usable; only one of
-//!   them can be mapped at it in one process, and the second is refused there (`AddressTaken`).
-//! - What a stream claims costs nothing before there is room for it. Its holes are no bytes of it, but are summed.
-//! - A new region appears when all of it is verified and durable, or not at all. Nothing is ever replaced.
+//! - Reading needs no key (who may read the files may read); what is made belongs to the key that
+//!   made it, and is a region of its own, with a new identity.
+//! - The address stays: the data may hold pointers to it. Two regions of one address are both
+//!   usable; only one of them can be mapped at it in one process, and the second is refused there
+//!   (`AddressTaken`).
+//! - What a stream claims costs nothing before there is room for it. Its holes are no bytes of it,
+//!   but are summed.
+//! - A new region appears when all of it is verified and durable, or not at all. Nothing is ever
+//!   replaced.
 
 #![forbid(unsafe_code)]
 
@@ -54,8 +57,8 @@ impl RegionReader {
     /// Writes the region as a portable stream, which [`NameSpace::import`] reads.
     ///
     /// # Errors
-    /// `BackingLost` when the file was cut off meanwhile (the stream then has no end, so nobody takes it for
-    /// whole), `Io` when the writer fails.
+    /// `BackingLost` when the file was cut off meanwhile (the stream then has no end, so it is not
+    /// taken for whole), `Io` when the writer fails.
     pub fn export(&self, out: &mut dyn Write) -> Result<TransferReport> {
         let summary = self.summary();
         let header = StreamHeader {
@@ -106,14 +109,15 @@ fn runs(data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
 }
 
 impl NameSpace {
-    /// Makes a region from a stream. It is in the store then; the first open is a cold one. A stream of few bytes can be
-    /// that of a large region that is nearly empty: what it may claim is bounded by the room in the pool or on the disk,
-    /// whichever has more, since no image of a larger one could be made.
+    /// Makes a region from a stream. It is in the store then; the first open is a cold one. A
+    /// stream of few bytes can be that of a large region that is nearly empty: what it may claim is
+    /// bounded by the room in the pool or on the disk, whichever has more, since no image of a
+    /// larger one could be made.
     ///
     /// # Errors
-    /// `AlreadyExists`, `Held`; `Access` for the name of a compartment; `Stream` when the stream is cut off, damaged,
-    /// foreign or newer; `NoRoom` and `NoRoomOnDisk`, before anything but its header is read; `StoreFull`, `Io`. Nothing
-    /// is left behind.
+    /// `AlreadyExists`, `Held`; `Access` for the name of a compartment; `Stream` when the stream is
+    /// cut off, damaged, foreign or newer; `NoRoom` and `NoRoomOnDisk`, before anything but its
+    /// header is read; `StoreFull`, `Io`. Nothing is left behind.
     pub fn import(&self, name: &RegionName, key: &OwnerKey, input: &mut dyn Read) -> Result<TransferReport> {
         // Before anything is read: a stream from a pipe cannot be read twice.
         self.check_free(name)?;
@@ -132,8 +136,8 @@ impl NameSpace {
         })
     }
 
-    /// Copies a region to a new name, as it is now; what its programs stored since its last checkpoint is
-    /// in the copy.
+    /// Copies a region to a new name, as it is now; what its programs stored since its last
+    /// checkpoint is in the copy.
     ///
     /// # Errors
     /// As [`NameSpace::open_read`] (`Held` while a program writes it) and [`NameSpace::create`].
@@ -181,8 +185,8 @@ impl NameSpace {
         written.map(drop).map_err(|source| BuildError::Target { step: "write", source })
     }
 
-    /// Makes a base file under a new name. `fill` writes its data, and says which checksum it must have if
-    /// it knows.
+    /// Makes a base file under a new name. `fill` writes its data, and says which checksum it must
+    /// have if it knows.
     pub(crate) fn make(
         &self,
         name: &RegionName,
@@ -226,7 +230,8 @@ impl NameSpace {
             boot: [0; 16],
             ordered: false,
         };
-        // What a region that had the name may have left could not be applied to this one, but could be in its way.
+        // What a region that had the name may have left could not be applied to this one, but could
+        // be in its way.
         self.remove_file(&journal_path(self.places().store(), name))?;
         self.remove_redo_logs(name)?;
         let store = self.places().store();

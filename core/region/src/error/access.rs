@@ -34,7 +34,7 @@ pub enum AccessError {
         /// What was asked for.
         asked_bytes: u64,
     },
-    /// The access table is damaged: nobody but the owner gets in.
+    /// The access table is damaged: only the owner gets in.
     #[error(
         "the access table {} is damaged, so only the owner may use the heap; the owner drops it with \
          `holdfast heap revoke {name} --all` and grants again",

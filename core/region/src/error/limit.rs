@@ -49,7 +49,7 @@ pub enum LimitError {
         /// What the addresses behind it belong to.
         behind: String,
     },
-    /// The addresses behind the mapped region are somebody else's in this process.
+    /// The addresses behind the mapped region are taken by something else in this process.
     #[error(
         "the heap {name:?} cannot grow to {asked_bytes} bytes where it is mapped: {by} comes next in this process; set \
          the limit while no process has the heap open (`holdfast heap limit`)"
@@ -74,7 +74,7 @@ pub enum LimitError {
         /// What is in the way, and what to do about it.
         why: String,
     },
-    /// It is mapped where somebody else made room for it.
+    /// It is mapped where the caller made room for it.
     #[error(
         "the heap {name:?} is mapped into the {range_bytes} bytes of a sandbox and cannot pass them (to {asked_bytes}); \
          set the limit while the applet is not running (`holdfast heap limit`)"

@@ -46,7 +46,7 @@ pub enum PlaceError {
         /// What should be there.
         expected: &'static str,
     },
-    /// A path of ours belongs to somebody else.
+    /// A path of ours belongs to another user.
     #[error(
         "{} belongs to user {owner} and not to user {us}; {}",
         path.display(), elsewhere(path)
@@ -218,7 +218,8 @@ fn elsewhere(path: &Path) -> String {
     )
 }
 
-/// What to do about a path at which something else is. It may be a file of the system, to which a variable leads.
+/// What to do about a path at which something else is. It may be a file of the system, to which a
+/// variable leads.
 fn instead_of(expected: &str) -> &'static str {
     match expected {
         "directory" => "choose a directory of your own with HOLDFAST_HOME and HOLDFAST_POOL",
@@ -227,7 +228,7 @@ fn instead_of(expected: &str) -> &'static str {
 }
 
 /// What to do about a path that is open to others. A directory that everybody may write to is the
-/// system's: nobody must be told to close /tmp.
+/// system's: no message may tell a user to close /tmp.
 fn closed(path: &Path, mode: u32, remedy_mode: u32) -> String {
     let close = format!("`chmod {remedy_mode:04o} {}`", path.display());
     if remedy_mode & 0o100 == 0 {

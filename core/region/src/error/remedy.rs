@@ -1,6 +1,7 @@
 //! What a person can do about a file that cannot be used: the end of the messages that name one.
 //!
-//! Invariant: no remedy destroys the only copy of anything; what is bad and has no other copy is moved away.
+//! Invariant: no remedy destroys the only copy of anything; what is bad and has no other copy is
+//! moved away.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +31,7 @@ pub enum Remedy {
         /// The stream.
         path: PathBuf,
     },
-    /// Somebody named a file that never was a region's.
+    /// The caller named a file that never was a region's.
     NameAnother,
     /// Everything is there, and a repair puts it together.
     Repair {

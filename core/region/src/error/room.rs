@@ -32,7 +32,7 @@ pub struct RoomReport {
 }
 
 impl RoomReport {
-    /// Adds what somebody else did.
+    /// Adds what another maker of room did.
     pub fn add(&mut self, other: RoomReport) {
         self.evicted.extend(other.evicted);
         self.freed_bytes += other.freed_bytes;

@@ -1,11 +1,13 @@
-//! Native addresses: every region of a home has a range of its own, far from where Linux puts anything.
+//! Native addresses: every region of a home has a range of its own, far from where Linux puts
+//! anything.
 //!
 //! Invariants:
-//! - All of them lie in one window, which a process reserves in one call before it maps its first region. So what the
-//!   process allocates later never takes a region's place.
-//! - An address is chosen once, at creation (or by a relocation), under the lock on all names, and stored in the
-//!   headers. Where the search starts depends on the home, so that heaps of two homes seldom meet in one process;
-//!   what the choosing process has mapped is avoided, if that is possible.
+//! - All of them lie in one window, which a process reserves in one call before it maps its first
+//!   region. So what the process allocates later never takes a region's place.
+//! - An address is chosen once, at creation (or by a relocation), under the lock on all names, and
+//!   stored in the headers. Where the search starts depends on the home, so that heaps of two homes
+//!   seldom meet in one process; what the choosing process has mapped is avoided, if that is
+//!   possible.
 
 #![forbid(unsafe_code)]
 
@@ -57,9 +59,9 @@ impl From<Coverage> for AddressWindow {
     }
 }
 
-/// Reserves the addresses of all regions, if that was not done before: 64 TiB of address space, no memory. The first
-/// [`Region::map_native`](crate::Region::map_native) does it; a program that is about to load what may squat there
-/// does it earlier.
+/// Reserves the addresses of all regions, if that was not done before: 64 TiB of address space, no
+/// memory. The first [`Region::map_native`](crate::Region::map_native) does it; a program that is
+/// about to load what may squat there does it earlier.
 pub fn reserve_addresses() -> AddressWindow {
     WINDOW.reserve().into()
 }
@@ -70,7 +72,8 @@ pub fn address_window() -> AddressWindow {
     WINDOW.coverage().into()
 }
 
-/// Takes a region's range in this process, for a region that this crate does not map: one that a keeper lends.
+/// Takes a region's range in this process, for a region that this crate does not map: one that a
+/// keeper lends.
 ///
 /// # Errors
 /// `AddressTaken`, `AddressSpace`, `AddressesExhausted`.
@@ -114,7 +117,7 @@ pub(crate) fn address_space(needed_bytes: u64, source: io::Error) -> RegionError
 pub(crate) fn choose_address(home: &Path, others: Vec<Range<u64>>, limit_bytes: u64) -> Result<u64> {
     let units = (WINDOW_END - WINDOW_START) / ADDRESS_UNIT_BYTES;
     let start = WINDOW_START + xxh3_64(home.as_os_str().as_bytes()) % units * ADDRESS_UNIT_BYTES;
-    // Without /proc nobody knows; mapping then tells.
+    // Without /proc it is not known; mapping then tells.
     let mut here = WINDOW.occupied().unwrap_or_default();
     here.extend_from_slice(&others);
     first_free(here, limit_bytes, start)

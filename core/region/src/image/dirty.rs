@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - A page that was stored to is reported at least once; one that was not may be reported, too.
-//! - Asking starts anew: a store that slips in after the question is in the next answer. No thread may store
-//!   while the question is being asked (see [`crate::Region::commit`]).
+//! - Asking starts anew: a store that slips in after the question is in the next answer. No thread
+//!   may store while the question is being asked (see [`crate::Region::commit`]).
 
 #![forbid(unsafe_code)]
 
@@ -12,8 +12,8 @@ use std::{fmt, io};
 
 use crate::media::sparse::PAGE_BYTES;
 
-/// Whether to begin tracking a mapping that is not tracked. A tracked mapping is made of small pages, so it begins
-/// with the first commit of a session that goes on, and not at its end.
+/// Whether to begin tracking a mapping that is not tracked. A tracked mapping is made of small
+/// pages, so it begins with the first commit of a session that goes on, and not at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tracking {
     Begin,
@@ -22,8 +22,8 @@ pub(crate) enum Tracking {
 
 /// Something that knows which bytes of a region were stored to.
 pub trait DirtySource: fmt::Debug + Send + Sync {
-    /// The byte ranges of the data area that were stored to since the last call, in any order; they may
-    /// overlap, and are widened to whole pages.
+    /// The byte ranges of the data area that were stored to since the last call, in any order; they
+    /// may overlap, and are widened to whole pages.
     ///
     /// # Errors
     /// What the kernel reports; everything then counts as stored to.

@@ -1,17 +1,22 @@
 //! A region's data in an address space.
 //!
 //! Invariants:
-//! - A [`MappedData`] owns `reserved` bytes from `base`, reserved by itself or promised by the caller. The first
-//!   `backed` bytes map the file, the rest is inaccessible. Only what it reserved by itself can become longer.
+//! - A [`MappedData`] owns `reserved` bytes from `base`, reserved by itself or promised by the
+//!   caller. The first `backed` bytes map the file, the rest is inaccessible. Only what it reserved
+//!   by itself can become longer.
 //! - The mapped file range was allocated before it was mapped.
-//! - A private mapping (mode `atomic`) is writable from the start; the watch then only notices lost backing.
-//! - A mapping that may only be read stays so: nothing here makes it writable, and the descriptor could not.
-//! - A writable shared mapping starts read-only; the watch makes it writable at the first store. Which protection is
-//!   in force is decided in the fault handler and in [`MappedData::grow`], nowhere else.
-//! - Changed pages are tracked from the first question on, not before: a tracked mapping is made of small pages, and a
-//!   session that nobody asks keeps its huge ones. Until then only the watch knows whether anything was stored.
-//! - On drop what finds changes goes first, then the watch, then the range is inaccessible and reserved again
-//!   (or, when it is our own reservation, given back).
+//! - A private mapping (mode `atomic`) is writable from the start; the watch then only notices lost
+//!   backing.
+//! - A mapping that may only be read stays so: nothing here makes it writable, and the descriptor
+//!   could not.
+//! - A writable shared mapping starts read-only; the watch makes it writable at the first store.
+//!   Which protection is in force is decided in the fault handler and in [`MappedData::grow`],
+//!   nowhere else.
+//! - Changed pages are tracked from the first question on, not before: a tracked mapping is made of
+//!   small pages, and a session that is not asked keeps its huge ones. Until then only the watch
+//!   knows whether anything was stored.
+//! - On drop what finds changes goes first, then the watch, then the range is inaccessible and
+//!   reserved again (or, when it is our own reservation, given back).
 
 #![allow(unsafe_code, reason = "mapping a file is what this module is for")]
 
@@ -39,8 +44,8 @@ pub enum Consistency {
     /// At once, each for itself: for programs that use transactions.
     #[default]
     Direct,
-    /// All together, when [`Region::publish`](crate::Region::publish) is called: for programs that know nothing of transactions. Costs
-    /// a copy of each page that is stored to.
+    /// All together, when [`Region::publish`](crate::Region::publish) is called: for programs that
+    /// know nothing of transactions. Costs a copy of each page that is stored to.
     Atomic,
 }
 
@@ -77,15 +82,16 @@ pub(crate) struct MappedData {
     own_range: Option<Reservation>,
 }
 
-// SAFETY: mapping and watch belong to the process, not to a thread; the raw pointer is only passed to calls
-// that take `&mut self` or read.
+// SAFETY: mapping and watch belong to the process, not to a thread; the raw pointer is only passed
+// to calls that take `&mut self` or read.
 unsafe impl Send for MappedData {}
-// SAFETY: through `&self` nothing but atomics of the watch and, in readers, read-only memory is reached; the tracker
-// is reached through `&mut self` only.
+// SAFETY: through `&self` nothing but atomics of the watch and, in readers, read-only memory is
+// reached; the tracker is reached through `&mut self` only.
 unsafe impl Sync for MappedData {}
 
 impl MappedData {
-    /// Maps `backed` bytes of the data area of `file` at the start of a reservation that it takes over.
+    /// Maps `backed` bytes of the data area of `file` at the start of a reservation that it takes
+    /// over.
     pub(crate) fn map_own(
         range: Reservation,
         file: &File,
@@ -97,7 +103,8 @@ impl MappedData {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let (base, limit) = (range.base(), range.len());
-        // SAFETY: the reservation is handed over whole, covers `backed` bytes, and is dropped after the mapping.
+        // SAFETY: the reservation is handed over whole, covers `backed` bytes, and is dropped after
+        // the mapping.
         let mut mapped = unsafe { MappedData::map(base, file, backed, limit, (mode, sharing), notify)? };
         mapped.own_range = Some(range);
         Ok(mapped)
@@ -106,8 +113,8 @@ impl MappedData {
     /// Maps `backed` bytes of the data area of `file` at `base`.
     ///
     /// # Safety
-    /// `base` is page-aligned and starts reserved address space of the caller's, of `limit` bytes; it stays reserved,
-    /// and nobody else maps there, until the value is dropped.
+    /// `base` is page-aligned and starts reserved address space of the caller's, of `limit` bytes;
+    /// it stays reserved, and nothing else is mapped there, until the value is dropped.
     pub(crate) unsafe fn map(
         base: *mut u8,
         file: &File,
@@ -123,8 +130,9 @@ impl MappedData {
         let private = is_private
             .then(|| unsafe { PrivateMapping::new(base, file, backed, limit, sharing) })
             .transpose();
-        // SAFETY: the range was just mapped and, where stores are allowed, may become writable; the watch is dropped
-        // before it is unmapped. What is notified of is async-signal-safe (contract of the type).
+        // SAFETY: the range was just mapped and, where stores are allowed, may become writable; the
+        // watch is dropped before it is unmapped. What is notified of is async-signal-safe
+        // (contract of the type).
         let watch = || unsafe {
             match mode {
                 Mode::Stores(_) => WriteWatch::new(base, backed, notify).map(Watch::Stores),
@@ -139,7 +147,7 @@ impl MappedData {
                 Ok(MappedData { tracker, watch, base, backed, reserved, private, sharing, own_range })
             }
             Err(error) => {
-                // SAFETY: the mapping made above, which nobody was told about.
+                // SAFETY: the mapping made above, which no caller has seen.
                 unsafe { map_none_fixed(base, backed)? };
                 Err(error)
             }
@@ -167,7 +175,7 @@ impl MappedData {
         // SAFETY: the range lies in the reserved part past the mapping; nothing refers into it yet.
         let mapped = unsafe { map_file(at, added, file, offset, prot, self.private.is_some(), self.sharing) };
         if mapped.is_err() {
-            // The kernel may have dropped the reservation there; nobody else may get the range.
+            // The kernel may have dropped the reservation there; nothing else may get the range.
             // SAFETY: as above.
             unsafe { map_none_fixed(at, added)? };
             return mapped;
@@ -175,11 +183,12 @@ impl MappedData {
         self.backed = backed;
         watch.extend(backed);
         if let Some(private) = &mut self.private {
-            // SAFETY: mapped just now, and nobody was told of it yet.
+            // SAFETY: mapped just now, and no caller has seen it yet.
             unsafe { private.grow(file, backed)? };
         }
         match &mut self.tracker {
-            // SAFETY: mapped just now like the rest, within the limit, and nobody was told of it yet.
+            // SAFETY: mapped just now like the rest, within the limit, and no caller has seen it
+            // yet.
             Some(tracker) => unsafe { tracker.extend(backed) },
             None => Ok(()),
         }
@@ -190,8 +199,8 @@ impl MappedData {
         (self.reserved, self.own_range.is_some())
     }
 
-    /// Reserves what lies behind, too, up to `limit` bytes in all. After an error the range is at least as long as it
-    /// was.
+    /// Reserves what lies behind, too, up to `limit` bytes in all. After an error the range is at
+    /// least as long as it was.
     pub(crate) fn reserve(&mut self, limit: usize) -> Result<(), ClaimError> {
         if limit > self.reserved {
             let Some(range) = &mut self.own_range else {
@@ -203,8 +212,9 @@ impl MappedData {
         Ok(())
     }
 
-    /// Makes what knows the pages of the mapping fit for all that is reserved. A tracker begins anew, so what it knew
-    /// must have been taken; nobody stores to the mapping meanwhile. After an error nobody tracks it.
+    /// Makes what knows the pages of the mapping fit for all that is reserved. A tracker begins
+    /// anew, so what it knew must have been taken; no thread stores to the mapping meanwhile. After
+    /// an error it is not tracked.
     pub(crate) fn fit_reserved(&mut self, file: &File) -> io::Result<()> {
         if let Some(private) = &mut self.private {
             private.reserve(file, self.reserved)?;
@@ -225,8 +235,8 @@ impl MappedData {
         }
     }
 
-    /// Whether a store to the file happened since the mapping was made or rearmed; stores to a private mapping
-    /// are none.
+    /// Whether a store to the file happened since the mapping was made or rearmed; stores to a
+    /// private mapping are none.
     pub(crate) fn is_dirty(&self) -> bool {
         let found = self.tracker.as_ref().and_then(|tracker| tracker.peek());
         self.shared_watch().is_some_and(|watch| found.unwrap_or_else(|| watch.is_dirty()))
@@ -237,12 +247,14 @@ impl MappedData {
         self.tracker.is_some()
     }
 
-    /// Whether the tracker needs no [`MappedData::rearm`]: the mapping stays writable, and is dirty when it says so.
+    /// Whether the tracker needs no [`MappedData::rearm`]: the mapping stays writable, and is dirty
+    /// when it says so.
     pub(crate) fn tracks_by_itself(&self) -> bool {
         self.tracker.as_ref().is_some_and(|tracker| tracker.kind() == Kind::Userfault)
     }
 
-    /// Bytes as the image has them, which nobody stores to while they are used (contract of `Region::commit`).
+    /// Bytes as the image has them, which no thread stores to while they are used (contract of
+    /// `Region::commit`).
     fn image_bytes(&self, range: Range<u64>) -> &[u8] {
         if let Some(private) = &self.private {
             return private.image_bytes(range);
@@ -252,19 +264,20 @@ impl MappedData {
         unsafe { std::slice::from_raw_parts(self.base.add(start.min(end)), end.saturating_sub(start)) }
     }
 
-    /// The same, for whoever writes them back.
+    /// The same, to write them back.
     pub(crate) fn shared_bytes(&self, range: Range<u64>) -> &[u8] {
         self.image_bytes(range)
     }
 
-    /// Copies bytes into a private mapping, as a store of the program would. They count when they are published.
+    /// Copies bytes into a private mapping, as a store of the program would. They count when they
+    /// are published.
     pub(crate) fn copy_in(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let fits = offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.backed as u64);
         if !fits || self.private.is_none() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: the range lies in the mapping, which is writable because it is private; `bytes` is elsewhere, since
-        // nothing here hands out references into a mapping that is stored to.
+        // SAFETY: the range lies in the mapping, which is writable because it is private; `bytes`
+        // is elsewhere, since nothing here hands out references into a mapping that is stored to.
         unsafe { self.base.add(offset as usize).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
@@ -294,8 +307,8 @@ impl MappedData {
         self.shared_watch().map_or(Ok(()), WriteWatch::rearm)
     }
 
-    /// What was stored to since the last call, as ranges of bytes from the base; `None` when nobody tracked it. Then
-    /// tracking begins now, if the caller wants that.
+    /// What was stored to since the last call, as ranges of bytes from the base; `None` when it was
+    /// not tracked. Then tracking begins now, if the caller wants that.
     pub(crate) fn take_dirty(&mut self, begin: bool) -> io::Result<Option<Vec<Range<u64>>>> {
         if let Some(tracker) = &mut self.tracker {
             return tracker.take().map(Some);
@@ -309,9 +322,10 @@ impl MappedData {
     /// Begins to track, with everything taken.
     fn track(&mut self) -> io::Result<()> {
         let mapping = Mapping { base: self.base, len: self.backed, limit: self.reserved };
-        // SAFETY: the range maps the file shared as long as `self` lives, and the tracker goes before it. Stores made
-        // meanwhile count as made before. Protection changes through `grow`, `rearm` and `make_writable` only, which
-        // know of the tracker or only forbid, and in the fault handler, which knows both.
+        // SAFETY: the range maps the file shared as long as `self` lives, and the tracker goes
+        // before it. Stores made meanwhile count as made before. Protection changes through `grow`,
+        // `rearm` and `make_writable` only, which know of the tracker or only forbid, and in the
+        // fault handler, which knows both.
         self.tracker = Some(unsafe { choose(mapping, None)? });
         Ok(())
     }
@@ -324,8 +338,8 @@ impl MappedData {
         self.shared_watch().map_or(Ok(()), WriteWatch::make_writable)
     }
 
-    /// A range writable and dirty, without a fault. Where single pages are tracked the others stay clean, and elsewhere
-    /// all of the mapping may become dirty.
+    /// A range writable and dirty, without a fault. Where single pages are tracked the others stay
+    /// clean, and elsewhere all of the mapping may become dirty.
     pub(crate) fn make_range_writable(&mut self, bytes: Range<u64>) -> io::Result<()> {
         match &mut self.tracker {
             Some(tracker) if tracker.kind() == Kind::Protect => {
@@ -339,7 +353,8 @@ impl MappedData {
         }
     }
 
-    /// A private mapping is always writable and never makes the file dirty; one that may only be read never is either.
+    /// A private mapping is always writable and never makes the file dirty; one that may only be
+    /// read never is either.
     fn shared_watch(&self) -> Option<&WriteWatch> {
         match &self.watch {
             Some(Watch::Stores(watch)) if self.private.is_none() => Some(watch),
@@ -360,8 +375,8 @@ impl MappedData {
         if self.watch.take().is_none() || self.own_range.take().is_some() {
             return Ok(());
         }
-        // SAFETY: the range is the caller's reservation, given to us until now; the contract of `map` has no
-        // reference into it outlive us.
+        // SAFETY: the range is the caller's reservation, given to us until now; the contract of
+        // `map` has no reference into it outlive us.
         unsafe { map_none_fixed(self.base, self.backed) }
     }
 }
@@ -377,25 +392,28 @@ impl PageSource for MappedData {
 
 impl Drop for MappedData {
     fn drop(&mut self) {
-        // A failure leaves the file mapped in a range that its owner gives back whole sooner or later.
+        // A failure leaves the file mapped in a range that its owner gives back whole sooner or
+        // later.
         let _ = self.release();
     }
 }
 
-/// The data area of a file that nobody writes: for readers, who hold a lock that keeps writers out.
+/// The data area of a file that no process writes: for readers, who hold a lock that keeps writers
+/// out.
 pub(crate) struct ReadOnlyData(MappedData);
 
 impl ReadOnlyData {
-    /// Maps `backed` bytes of the data area of `file`, which must be open for reading only: then not even a
-    /// stray store can reach it.
+    /// Maps `backed` bytes of the data area of `file`, which must be open for reading only: then
+    /// not even a stray store can reach it.
     pub(crate) fn map(range: Reservation, file: &File, backed: usize) -> io::Result<ReadOnlyData> {
         MappedData::map_own(range, file, backed, (Mode::ReadOnly, Sharing::Ordinary), None).map(ReadOnlyData)
     }
 
     /// The mapped bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: `backed` bytes are mapped readable from `base` while `self` lives. The reader's lock keeps
-        // every writer of ours away; a page that a stranger cuts off is replaced by a readable one.
+        // SAFETY: `backed` bytes are mapped readable from `base` while `self` lives. The reader's
+        // lock keeps every writer of ours away; a page that a stranger cuts off is replaced by a
+        // readable one.
         unsafe { std::slice::from_raw_parts(self.0.base, self.0.backed) }
     }
 
@@ -424,8 +442,8 @@ mod tests {
         let range = Reservation::anywhere(backed, 4096).unwrap();
         let mut mapped = MappedData::map_own(range, &file, backed, mode, None).unwrap();
         let mapping = Mapping { base: mapped.base(), len: backed, limit: backed };
-        // SAFETY: the mapping made above, which lives as long as its tracker; the store and the buffer lie within it,
-        // and nothing else refers to them.
+        // SAFETY: the mapping made above, which lives as long as its tracker; the store and the
+        // buffer lie within it, and nothing else refers to them.
         let buffer = unsafe {
             mapped.tracker = Some(track(mapping, Kind::Protect).unwrap());
             mapped.base().write_volatile(1);

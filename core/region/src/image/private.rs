@@ -1,10 +1,10 @@
-//! The private mapping of a region in the mode `atomic`, and what its publication needs: which bytes were stored to,
-//! what the image has there, and the way to put them into it.
+//! The private mapping of a region in the mode `atomic`, and what its publication needs: which
+//! bytes were stored to, what the image has there, and the way to put them into it.
 //!
 //! Invariants:
-//! - Bytes are read only while nobody stores to the region (the duty of who publishes).
-//! - What differs is found by comparing the pages that were stored to with the image, block by block; so the redo
-//!   log and the image get what changed, and not whole pages.
+//! - Bytes are read only while no thread stores to the region (the duty of the publisher).
+//! - What differs is found by comparing the pages that were stored to with the image, block by
+//!   block; so the redo log and the image get what changed, and not whole pages.
 
 #![allow(unsafe_code, reason = "reads a mapping that somebody else stores to at other times")]
 
@@ -41,8 +41,8 @@ unsafe impl Sync for PrivateMapping {}
 
 impl PrivateMapping {
     /// # Safety
-    /// `backed` bytes from `base` must be a fresh private mapping of the data area of `file`, of the caller's, that
-    /// lives longer than the value; `limit` is what it may grow to.
+    /// `backed` bytes from `base` must be a fresh private mapping of the data area of `file`, of
+    /// the caller's, that lives longer than the value; `limit` is what it may grow to.
     pub(crate) unsafe fn new(
         base: *mut u8,
         file: &File,
@@ -57,7 +57,7 @@ impl PrivateMapping {
     }
 
     /// # Safety
-    /// As for [`PrivateMapping::new`]; nobody has stored to the new part.
+    /// As for [`PrivateMapping::new`]; no thread has stored to the new part.
     pub(crate) unsafe fn grow(&mut self, file: &File, backed: usize) -> io::Result<()> {
         self.view.grow(file, backed)?;
         // SAFETY: the caller's contract.
@@ -94,7 +94,7 @@ impl PrivateMapping {
         changes
     }
 
-    /// What was stored there. Nobody stores to it while the bytes are used.
+    /// What was stored there. No thread stores to it while the bytes are used.
     pub(crate) fn bytes(&self, range: &Range<u64>) -> &[u8] {
         let range = range.start as usize..(range.end as usize).min(self.backed);
         // SAFETY: the range lies in the mapping, which is readable while `self` lives.
@@ -131,13 +131,14 @@ impl PrivateMapping {
 
     /// The image has all that was stored.
     pub(crate) fn settle(&mut self) {
-        // A copy that the kernel does not drop has the bytes of the image: it takes memory, and nothing is lost by it.
+        // A copy that the kernel does not drop has the bytes of the image: it takes memory, and
+        // nothing is lost by it.
         let _ = self.pages.settle();
     }
 
     /// Shows the image where something was stored and not published.
     pub(crate) fn discard(&mut self) -> io::Result<()> {
-        // SAFETY: the caller of rollback promised that nobody uses the region meanwhile.
+        // SAFETY: the caller of rollback promised that no thread uses the region meanwhile.
         unsafe { self.pages.discard() }
     }
 

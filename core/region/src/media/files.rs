@@ -10,12 +10,13 @@ use crate::error::{RegionError, Result};
 use crate::media::storage::Storage;
 use crate::name::RegionName;
 
-/// The lock under which native addresses are given out. No region can have this name: it starts with a dot.
+/// The lock under which native addresses are given out. No region can have this name: it starts
+/// with a dot.
 pub(crate) fn names_lock_path(pool: &Path) -> PathBuf {
     pool.join(".names.lock")
 }
 
-/// The lock of whoever makes room in a full pool. No region can have this name either.
+/// The lock of the process that makes room in a full pool. No region can have this name either.
 pub(crate) fn room_lock_path(pool: &Path) -> PathBuf {
     pool.join(".room.lock")
 }
@@ -40,8 +41,8 @@ pub(crate) fn grants_path(store: &Path, name: &RegionName) -> PathBuf {
     store.join(format!("{name}.grants"))
 }
 
-/// The name under which an access table is built. Whoever builds one holds the lock on the name space, and not that of
-/// the region, so this is none of the region's temporary files.
+/// The name under which an access table is built. The process that builds one holds the lock on the
+/// name space, and not that of the region, so this is none of the region's temporary files.
 pub(crate) fn grants_temporary_path(store: &Path, name: &RegionName) -> PathBuf {
     store.join(format!(".{name}.grants-tmp"))
 }
@@ -51,8 +52,8 @@ pub(crate) fn rescue_path(store: &Path, name: &RegionName) -> PathBuf {
     store.join(format!("{name}.rescue"))
 }
 
-/// The name under which a rescue copy is built. Whoever builds one need not hold the lock of the region, so this is none
-/// of the region's temporary files.
+/// The name under which a rescue copy is built. The process that builds one need not hold the lock
+/// of the region, so this is none of the region's temporary files.
 pub(crate) fn rescue_temporary_path(store: &Path, name: &RegionName) -> PathBuf {
     store.join(format!(".{name}.rescue-tmp"))
 }
@@ -87,7 +88,8 @@ pub(crate) fn copies_directory(store: &Path) -> PathBuf {
     store.join("damaged")
 }
 
-/// The redo log of a region in `atomic` mode, beside its image: what loses one of the two loses both.
+/// The redo log of a region in `atomic` mode, beside its image: what loses one of the two loses
+/// both.
 pub(crate) fn redo_path(images: &Path, name: &RegionName) -> PathBuf {
     images.join(format!("{name}.redo"))
 }
@@ -97,15 +99,16 @@ pub(crate) fn temporary_path(directory: &Path, name: &RegionName) -> PathBuf {
     directory.join(format!(".{name}.tmp-{}", std::process::id()))
 }
 
-/// The region and the process that a temporary file is named after. After the mark there are digits and nothing else: a
-/// region named `NAME.tmp-b` has temporary files of its own.
+/// The region and the process that a temporary file is named after. After the mark there are digits
+/// and nothing else: a region named `NAME.tmp-b` has temporary files of its own.
 pub(crate) fn builder_of(file_name: &OsStr) -> Option<(RegionName, &str)> {
     let (name, pid) = file_name.to_str()?.strip_prefix('.')?.rsplit_once(".tmp-")?;
     let is_pid = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
     Some((RegionName::parse_any(name).ok().filter(|_| is_pid)?, pid))
 }
 
-/// Removes what writers that died left for this name. The caller holds the name's lock, so nobody builds now.
+/// Removes what writers that died left for this name. The caller holds the name's lock, so no
+/// process builds now.
 pub(crate) fn remove_temporaries(storage: &dyn Storage, directory: &Path, name: &RegionName) -> Result<()> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,

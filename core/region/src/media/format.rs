@@ -1,8 +1,8 @@
 //! The bytes of an image or base file, version 1, as `docs/format.md` draws them.
 //!
-//! A file is two header slots, a reserved part and the data area. This module turns slots into [`Header`]
-//! values and back; a `Header` that exists has passed every check. It does no I/O, and it never looks at
-//! the data area.
+//! A file is two header slots, a reserved part and the data area. This module turns slots into
+//! [`Header`] values and back; a `Header` that exists has passed every check. It does no I/O, and
+//! it never looks at the data area.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,8 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 pub(crate) const SLOT_BYTES: usize = 4096;
 /// Bytes of both slots.
 pub(crate) const SLOTS_BYTES: usize = 2 * SLOT_BYTES;
-/// Where the data area starts: a multiple of the huge page size, so that it can be mapped by huge pages.
+/// Where the data area starts: a multiple of the huge page size, so that it can be mapped by huge
+/// pages.
 pub(crate) const DATA_OFFSET: u64 = 2 << 20;
 /// Limits are multiples of this (a page of WebAssembly, and of every Linux).
 pub(crate) const LIMIT_UNIT_BYTES: u64 = 64 << 10;
@@ -127,10 +128,11 @@ pub(crate) struct Header {
     pub(crate) journal_sequence: u64,
     /// Where the region's image lies.
     pub(crate) medium: Medium,
-    /// In an image: the boot in which its last writer opened it. Zeros elsewhere, and where an older version wrote it.
+    /// In an image: the boot in which its last writer opened it. Zeros elsewhere, and where an
+    /// older version wrote it.
     pub(crate) boot: [u8; 16],
-    /// In an image that outlives the boot: whatever was stored to it reached memory in an order from which a prefix can be
-    /// restored. False elsewhere.
+    /// In an image that outlives the boot: whatever was stored to it reached memory in an order
+    /// from which a prefix can be restored. False elsewhere.
     pub(crate) ordered: bool,
 }
 

@@ -2,9 +2,10 @@
 //!
 //! Invariants:
 //! - Nothing is written to a file before all its checks have passed.
-//! - A header change goes to the slot that is not in force, with the next sequence; a torn write leaves the
-//!   slot in force as it was.
-//! - A new file appears under its name only when it is complete (written under a temporary name, renamed).
+//! - A header change goes to the slot that is not in force, with the next sequence; a torn write
+//!   leaves the slot in force as it was.
+//! - A new file appears under its name only when it is complete (written under a temporary name,
+//!   renamed).
 //! - A header change of an image that outlives the boot is durable before anything that follows it.
 
 #![forbid(unsafe_code)]
@@ -87,7 +88,8 @@ fn io_fault(step: &'static str) -> impl FnOnce(io::Error) -> FileFault {
 }
 
 impl Image {
-    /// Opens a file and checks kind, owner, header, length and name. Reads at most the two header slots.
+    /// Opens a file and checks kind, owner, header, length and name. Reads at most the two header
+    /// slots.
     pub(crate) fn open(path: PathBuf, name: &RegionName, writable: bool) -> Result<Image, FileFault> {
         let file = match private_options().read(true).write(writable).open(&path) {
             Ok(file) => file,
@@ -95,7 +97,8 @@ impl Image {
         };
         let mut slots = [0; SLOTS_BYTES];
         let found_bytes = read_up_to(&file, &mut slots).map_err(io_fault("read"))?;
-        // The length is taken after the header: a file that grows meanwhile can only be longer than it says.
+        // The length is taken after the header: a file that grows meanwhile can only be longer than
+        // it says.
         let found = file.metadata().map_err(io_fault("examine"))?;
         if !found.is_file() {
             return Err(FileFault::Place(PlaceError::WrongKind { path, expected: "regular file" }));
@@ -128,8 +131,9 @@ impl Image {
         Ok(Image { file, path, header, slot, slot_damaged, outlives_boot: false })
     }
 
-    /// Builds a new file: allocates the data area (or leaves it a hole), lets `fill` write it and complete the
-    /// header, writes both slots. The file then has its temporary name `path`; on failure it is removed.
+    /// Builds a new file: allocates the data area (or leaves it a hole), lets `fill` write it and
+    /// complete the header, writes both slots. The file then has its temporary name `path`; on
+    /// failure it is removed.
     pub(crate) fn build(
         storage: &dyn Storage,
         path: PathBuf,
@@ -144,7 +148,8 @@ impl Image {
             storage.set_len(&file, end).map_err(step("extend"))?;
             fill(&file, &mut header)?;
             if matches!(backing, Backing::Allocated) {
-                // What was written needs no allocation, which would clear the pages before they are written.
+                // What was written needs no allocation, which would clear the pages before they are
+                // written.
                 for hole in holes(&file, DATA_OFFSET..end).map_err(step("examine"))? {
                     storage.allocate(&file, hole).map_err(step("allocate"))?;
                 }
@@ -160,7 +165,8 @@ impl Image {
         match built {
             Ok(()) => Ok(Image { file, path, header, slot: 1, slot_damaged: false, outlives_boot: false }),
             Err(error) => {
-                // A temporary file that stays is removed by the next one who builds under this name.
+                // A temporary file that stays is removed by the next one who builds under this
+                // name.
                 let _ = storage.remove(&path);
                 Err(error)
             }
@@ -186,7 +192,8 @@ impl Image {
         Ok(())
     }
 
-    /// Writes a changed header to the slot that is not in force. On failure it is unknown which one is.
+    /// Writes a changed header to the slot that is not in force. On failure it is unknown which one
+    /// is.
     pub(crate) fn change_header(
         &mut self,
         storage: &dyn Storage,
@@ -216,8 +223,8 @@ impl Image {
         Ok(())
     }
 
-    /// Whether a reset may have left anything of it: its last writer, in an earlier boot, neither closed it nor ordered its
-    /// stores.
+    /// Whether a reset may have left anything of it: its last writer, in an earlier boot, neither
+    /// closed it nor ordered its stores.
     pub(crate) fn is_torn(&self, boot: [u8; 16]) -> bool {
         self.outlived(boot) && self.header.state == FileState::Open && !self.header.ordered
     }
@@ -227,8 +234,9 @@ impl Image {
         self.outlives_boot && self.header.boot != boot
     }
 
-    /// What the file's length says about the backed bytes, for a file whose newest header may be lost: growth
-    /// allocates first and says so in the header afterwards, so the length is never behind.
+    /// What the file's length says about the backed bytes, for a file whose newest header may be
+    /// lost: growth allocates first and says so in the header afterwards, so the length is never
+    /// behind.
     pub(crate) fn backed_bytes_by_length(&self) -> io::Result<u64> {
         let data_bytes = self.file.metadata()?.len().saturating_sub(DATA_OFFSET);
         let whole_units = data_bytes / LIMIT_UNIT_BYTES * LIMIT_UNIT_BYTES;
@@ -265,7 +273,8 @@ pub(crate) fn open_fault(error: io::Error, path: PathBuf) -> FileFault {
     }
 }
 
-/// The parts of a range that have no room yet; the whole range when these are many, as that is one step.
+/// The parts of a range that have no room yet; the whole range when these are many, as that is one
+/// step.
 fn holes(file: &File, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
     let (mut holes, mut position) = (Vec::new(), range.start);
     while position < range.end {

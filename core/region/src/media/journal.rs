@@ -1,14 +1,14 @@
-//! The journal of a region: a file in the store that continues the base file, one checksummed record behind the other, one
-//! for each commit.
+//! The journal of a region: a file in the store that continues the base file, one checksummed
+//! record behind the other, one for each commit.
 //!
 //! Invariants:
-//! - A journal gets its name only when its header and first record are durable; from then on records are only added
-//!   behind the last one (over zeros that were written ahead, where there are some), and each only after the one before
-//!   it was synced without an error.
-//! - It names the base that it continues (identity, checkpoint, checksum of the data). Beside any other base
-//!   it is stale, or it is an error; it is never applied.
-//! - After a failed write or sync nobody knows what the disk has. The journal is then never appended to again:
-//!   the caller drops it, and the next commit makes a new base.
+//! - A journal gets its name only when its header and first record are durable; from then on
+//!   records are only added behind the last one (over zeros that were written ahead, where there
+//!   are some), and each only after the one before it was synced without an error.
+//! - It names the base that it continues (identity, checkpoint, checksum of the data). Beside any
+//!   other base it is stale, or it is an error; it is never applied.
+//! - After a failed write or sync it is not known what the disk has. The journal is then never
+//!   appended to again: the caller drops it, and the next commit makes a new base.
 //!
 //! It must not decide when to append and when to make a base; that is the region's business.
 
@@ -47,8 +47,8 @@ pub(crate) struct Continuation {
     pub(crate) extent: Extent,
 }
 
-/// Looks for the journal that continues a base. `None` when there is no file, or a stale one: of an earlier
-/// checkpoint, or of a region that had the name before.
+/// Looks for the journal that continues a base. `None` when there is no file, or a stale one: of an
+/// earlier checkpoint, or of a region that had the name before.
 pub(crate) fn find_journal(
     store: &Path,
     name: &RegionName,
@@ -87,7 +87,8 @@ pub(crate) fn remedy_for_journal(store: &Path, name: &RegionName) -> Remedy {
     Remedy::MoveJournal { journal: journal_path(store, name), base: base_path(store, name) }
 }
 
-/// Opens a journal and checks everything but its records; `None` without one, or when it does not continue the base.
+/// Opens a journal and checks everything but its records; `None` without one, or when it does not
+/// continue the base.
 pub(crate) fn open_journal(
     path: &Path,
     base: &Header,
@@ -190,11 +191,12 @@ impl Journal {
         }
     }
 
-    /// Takes over the journal of an earlier session, whose records up to `durable_sequence` are known to be on
-    /// the disk; `None` when it lacks one of these.
+    /// Takes over the journal of an earlier session, whose records up to `durable_sequence` are
+    /// known to be on the disk; `None` when it lacks one of these.
     ///
-    /// What follows them was read, but may be only in the kernel's cache, after a sync that failed. Only the last
-    /// record can be such a one; it is written and synced again before anything is appended.
+    /// What follows them was read, but may be only in the kernel's cache, after a sync that failed.
+    /// Only the last record can be such a one; it is written and synced again before anything is
+    /// appended.
     pub(crate) fn adopt(
         storage: &dyn Storage,
         store: &Path,
@@ -246,8 +248,8 @@ impl Journal {
         })
     }
 
-    /// Appends the record that `write` puts at an offset of the file and whose bytes it returns; makes it durable.
-    /// After an error this journal must not be used again.
+    /// Appends the record that `write` puts at an offset of the file and whose bytes it returns;
+    /// makes it durable. After an error this journal must not be used again.
     pub(crate) fn append_by(
         &mut self,
         storage: &dyn Storage,
@@ -268,9 +270,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes an empty record behind the last one, which is durable: when the last one is found damaged, the mark
-    /// tells that it is not the torn end of a commit that nobody was promised. What was written ahead is given back.
-    /// Neither is synced, and either may be lost.
+    /// Writes an empty record behind the last one, which is durable: when the last one is found
+    /// damaged, the mark tells that it is not the torn end of a commit that was not acknowledged.
+    /// What was written ahead is given back. Neither is synced, and either may be lost.
     pub(crate) fn mark_end(&self, storage: &dyn Storage, backed_bytes: u64) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let mark = Record::build(file, &[], backed_bytes, &self.header, self.last_sequence + 1, self.end)?;

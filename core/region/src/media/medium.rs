@@ -7,7 +7,8 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-/// Where a region's image lies. A property of the region: it is kept through every way of opening it.
+/// Where a region's image lies. A property of the region: it is kept through every way of opening
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -15,8 +16,9 @@ pub enum Medium {
     /// In the pool: never written back by the kernel, and as large as the pool allows.
     #[default]
     Memory,
-    /// On the disk of the home, and in memory as far as the kernel likes. The levels promise the same; what is
-    /// stored is written to the disk twice, once by the kernel and once by commits at level `power`.
+    /// On the disk of the home, and in memory as far as the kernel likes. The levels promise the
+    /// same; what is stored is written to the disk twice, once by the kernel and once by commits at
+    /// level `power`.
     File,
 }
 

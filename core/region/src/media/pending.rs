@@ -1,4 +1,5 @@
-//! The pages of a region that the store lacks, as bits: noting some costs no more for how many are noted already.
+//! The pages of a region that the store lacks, as bits: noting some costs no more for how many are
+//! noted already.
 //!
 //! Invariant: a page that was noted stays until it is removed, or all are cleared.
 
@@ -98,18 +99,18 @@ impl Pending {
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten {
     pages: Pending,
-    /// Nobody knows which.
+    /// It is not known which.
     all: bool,
 }
 
 impl Unwritten {
-    /// Nobody knows what a writer that died left in the caches.
+    /// It is not known what a writer that died left in the caches.
     pub(crate) fn unknown() -> Unwritten {
         Unwritten { all: true, ..Unwritten::default() }
     }
 
     pub(crate) fn note(&mut self, bytes: Range<u64>) {
-        // Without memory to note them nobody knows which.
+        // Without memory to note them it is not known which.
         self.all |= self.pages.insert(bytes).is_err();
     }
 

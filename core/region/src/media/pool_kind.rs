@@ -1,9 +1,10 @@
 //! What a pool is made of, and so what an image in it survives.
 //!
 //! Invariants:
-//! - A kind is found by trying, not by names. Where a trial says nothing the weaker kind counts: nothing is promised that
-//!   was not seen.
-//! - A pool that may keep its bytes over a reset counts as such only if stores can be written back to it on this processor.
+//! - A kind is found by trying, not by names. Where a trial says nothing the weaker kind counts:
+//!   nothing is promised that was not seen.
+//! - A pool that may keep its bytes over a reset counts as such only if stores can be written back
+//!   to it on this processor.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +20,8 @@ use serde::Serialize;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Survives {
-    /// A panic, a reboot, a hard reset: ordinary RAM that was set aside and that the firmware does not clear.
+    /// A panic, a reboot, a hard reset: ordinary RAM that was set aside and that the firmware does
+    /// not clear.
     Reset,
     /// The plug, too: a module that keeps its bytes.
     PowerCut,
@@ -32,13 +34,14 @@ pub enum Survives {
 pub enum PoolKind {
     /// Memory of the kernel, which ends with the boot.
     Tmpfs,
-    /// A file system on persistent memory whose files are mapped directly (DAX): images outlive the boot, and what is written
-    /// back from the processor's caches is durable.
+    /// A file system on persistent memory whose files are mapped directly (DAX): images outlive the
+    /// boot, and what is written back from the processor's caches is durable.
     Dax {
         /// What its memory survives.
         survives: Survives,
     },
-    /// Any other file system: pages are written to it when the kernel likes, so images are of one boot.
+    /// Any other file system: pages are written to it when the kernel likes, so images are of one
+    /// boot.
     Disk,
 }
 

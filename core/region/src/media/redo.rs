@@ -1,14 +1,16 @@
-//! The redo log of a region in `atomic` mode: a file beside the image that makes a commit of many changes one.
+//! The redo log of a region in `atomic` mode: a file beside the image that makes a commit of many
+//! changes one.
 //!
-//! A commit writes what changed and where it belongs, then the header: that is the moment it counts. Then the changes
-//! go to the image, and the header is cleared. Whoever finds a header that counts finishes the commit.
+//! A commit writes what changed and where it belongs, then the header: that is the moment it
+//! counts. Then the changes go to the image, and the header is cleared. The next opener finds a
+//! header that counts and finishes the commit.
 //!
 //! Invariants:
-//! - The header is written after everything that it describes. A process that dies leaves what it wrote, in the
-//!   order in which it wrote it; whatever loses the image loses the redo log with it: a reset of the machine, somebody who
-//!   empties the pool.
-//! - In a pool that outlives the boot every step is durable before the next one is made: changes and table, header, image,
-//!   the header's end.
+//! - The header is written after everything that it describes. A process that dies leaves what it
+//!   wrote, in the order in which it wrote it; whatever loses the image loses the redo log with it:
+//!   a reset of the machine, a user who empties the pool.
+//! - In a pool that outlives the boot every step is durable before the next one is made: changes
+//!   and table, header, image, the header's end.
 //! - A log belongs to one image: another UUID or image generation makes it void.
 //! - Applying it twice gives the same bytes as once.
 
@@ -80,7 +82,8 @@ pub(crate) struct Redo {
 }
 
 impl Redo {
-    /// Makes the log, or takes over one that an earlier writer left and that is not needed any more.
+    /// Makes the log, or takes over one that an earlier writer left and that is not needed any
+    /// more.
     pub(crate) fn open(storage: &dyn Storage, path: PathBuf, outlives_boot: bool) -> io::Result<Redo> {
         let file = match private_options().read(true).write(true).open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => storage.create(&path)?,
@@ -105,8 +108,8 @@ impl Redo {
         &self.path
     }
 
-    /// Writes a commit of these ranges of the data area, whose bytes `read` gives. When it returns, the commit
-    /// counts, though the image does not have it yet; when it fails, it does not count.
+    /// Writes a commit of these ranges of the data area, whose bytes `read` gives. When it returns,
+    /// the commit counts, though the image does not have it yet; when it fails, it does not count.
     pub(crate) fn write<'a>(
         &mut self,
         storage: &dyn Storage,
@@ -151,7 +154,8 @@ impl Redo {
         log.sum = sum(&log, table.as_bytes()).into();
         storage.write_at(&self.file, log.as_bytes(), 0)?;
         self.make_durable(storage).inspect_err(|_| {
-            // Whether it counts after a reset is not known; after the death of this process it would.
+            // Whether it counts after a reset is not known; after the death of this process it
+            // would.
             let zeros = LogHeader::new_zeroed();
             self.may_count = storage.write_at(&self.file, zeros.as_bytes(), 0).is_err();
         })
@@ -187,8 +191,8 @@ pub(crate) fn counts(path: &Path, image: &Header) -> bool {
     file.and_then(|file| read_table(&file, image)).is_ok_and(|table| table.is_some())
 }
 
-/// Finishes the commit of a writer that died in the middle of it, if there is one for this image; whether there
-/// was.
+/// Finishes the commit of a writer that died in the middle of it, if there is one for this image;
+/// whether there was.
 pub(crate) fn recover(storage: &dyn Storage, image: &Image, path: &Path) -> io::Result<bool> {
     let file = match private_options().read(true).write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -208,8 +212,8 @@ pub(crate) fn recover(storage: &dyn Storage, image: &Image, path: &Path) -> io::
     Ok(pending)
 }
 
-/// Gives the pages of a commit that counts and belongs to the image to `write`, with their place in the data area;
-/// whether there is one.
+/// Gives the pages of a commit that counts and belongs to the image to `write`, with their place in
+/// the data area; whether there is one.
 pub(crate) fn replay(
     file: &File,
     image: &Header,

@@ -1,6 +1,7 @@
 //! The ways in which a part of a file is mapped: as files are, as persistent memory, privately.
 //!
-//! Invariant: what is mapped here replaces nothing but reserved address space (the caller's contract).
+//! Invariant: what is mapped here replaces nothing but reserved address space (the caller's
+//! contract).
 
 #![allow(unsafe_code, reason = "maps over reserved address space")]
 

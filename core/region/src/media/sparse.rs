@@ -1,7 +1,7 @@
 //! Copying and summing a data area without touching its holes.
 //!
-//! The sum is XXH3-64 of all bytes, holes included as zeros, so it does not depend on which zeros happen to be
-//! holes. Pages of zeros are not written: in a fresh target they stay holes.
+//! The sum is XXH3-64 of all bytes, holes included as zeros, so it does not depend on which zeros
+//! happen to be holes. Pages of zeros are not written: in a fresh target they stay holes.
 
 #![forbid(unsafe_code)]
 
@@ -49,8 +49,8 @@ pub(crate) fn buffer(bytes: u64) -> io::Result<Vec<u8>> {
     zeroed(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// Sums the first `data_bytes` bytes of the data area of `source`; with a target, copies all pages that are
-/// not zero to the same place in it.
+/// Sums the first `data_bytes` bytes of the data area of `source`; with a target, copies all pages
+/// that are not zero to the same place in it.
 pub(crate) fn sum_and_copy(
     source: &File,
     data_bytes: u64,
@@ -71,8 +71,8 @@ pub(crate) fn sum_and_copy(
     Ok(DataSum { checksum, pages })
 }
 
-/// Sums as [`sum_and_copy`] does, and shows `visit` the bytes of the file that are no hole, with their position in it, in
-/// whole pages and in order.
+/// Sums as [`sum_and_copy`] does, and shows `visit` the bytes of the file that are no hole, with
+/// their position in it, in whole pages and in order.
 pub(crate) fn sum_each<E: From<CopyError>>(
     source: &File,
     data_bytes: u64,
@@ -138,7 +138,8 @@ pub(crate) fn write_pages(
     Ok(pages)
 }
 
-/// Works on blocks without an early way out inside, so that the compiler can use vector instructions.
+/// Works on blocks without an early way out inside, so that the compiler can use vector
+/// instructions.
 pub(crate) fn is_zero(page: &[u8]) -> bool {
     page.chunks(256).all(|block| block.iter().fold(0, |seen, byte| seen | byte) == 0)
 }

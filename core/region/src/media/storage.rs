@@ -1,7 +1,8 @@
-//! Every step that changes a file, behind one trait, so that a test can fail or die at the k-th step.
+//! Every step that changes a file, behind one trait, so that a test can fail or die at the k-th
+//! step.
 //!
-//! Reading, mapping and locking do not pass through here: they change nothing; neither do stores of programs to what they
-//! mapped, but that these are written back does. An implementation must not
+//! Reading, mapping and locking do not pass through here: they change nothing; neither do stores of
+//! programs to what they mapped, but that these are written back does. An implementation must not
 //! retry, reorder or merge steps; the callers' crash safety is argued step by step.
 
 #![forbid(unsafe_code)]
@@ -36,10 +37,12 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// # Errors
     /// What the kernel reports; a part may have been written.
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Makes `to` share all blocks of `from` (copy on write), so that a copy costs neither time nor room.
+    /// Makes `to` share all blocks of `from` (copy on write), so that a copy costs neither time nor
+    /// room.
     ///
     /// # Errors
-    /// `Unsupported`, or what the kernel reports, where the file system cannot; `to` is then unchanged.
+    /// `Unsupported`, or what the kernel reports, where the file system cannot; `to` is then
+    /// unchanged.
     fn share_blocks(&self, _from: &File, _to: &File) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -50,16 +53,16 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn store(&self, view: &mut FileView, offset: u64, bytes: &[u8]) -> io::Result<()> {
         view.store(offset, bytes)
     }
-    /// Writes back from the processor's caches what was stored to a file in persistent memory, through memory that shows it
-    /// from `offset` on, and waits until it has arrived.
+    /// Writes back from the processor's caches what was stored to a file in persistent memory,
+    /// through memory that shows it from `offset` on, and waits until it has arrived.
     ///
     /// # Errors
     /// What the kernel reports, where a system call is needed for it.
     fn write_back(&self, file: &File, _offset: u64, memory: &[u8]) -> io::Result<()> {
         crate::media::lines::write_back(file, memory)
     }
-    /// Starts to bring a range to the disk, so that a later [`Storage::sync`] waits less. A hint: nothing is durable by it,
-    /// and nothing is lost without it.
+    /// Starts to bring a range to the disk, so that a later [`Storage::sync`] waits less. A hint:
+    /// nothing is durable by it, and nothing is lost without it.
     fn begin_write_out(&self, _file: &File, _range: Range<u64>) {}
     /// Makes a file's content and length durable.
     ///

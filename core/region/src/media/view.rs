@@ -1,9 +1,11 @@
-//! A second mapping of an image, shared, beside the private one of the mode `atomic`: where a publication compares
-//! what was stored with what the image has, and puts it.
+//! A second mapping of an image, shared, beside the private one of the mode `atomic`: where a
+//! publication compares what was stored with what the image has, and puts it.
 //!
 //! Invariants:
-//! - Only the owner of the region stores to it, while it publishes; so it may read and write it through plain memory.
-//! - If the image is cut off under it, scratch memory stands in, and [`FileView::lost_backing`] says so.
+//! - Only the owner of the region stores to it, while it publishes; so it may read and write it
+//!   through plain memory.
+//! - If the image is cut off under it, scratch memory stands in, and [`FileView::lost_backing`]
+//!   says so.
 
 #![allow(unsafe_code, reason = "a mapping of a file is what it is")]
 
@@ -37,8 +39,8 @@ impl FileView {
         let range = Reservation::anywhere(limit.max(backed), HUGE_PAGE_BYTES)?;
         // SAFETY: the reservation was made just now, and nothing refers into it.
         unsafe { map_file(range.base(), backed, file, DATA_OFFSET, Prot::ReadWrite, false, sharing)? };
-        // SAFETY: the range is mapped as the watch wants it but for being writable, so that it has only loss of the
-        // backing to notice; it is dropped before the mapping.
+        // SAFETY: the range is mapped as the watch wants it but for being writable, so that it has
+        // only loss of the backing to notice; it is dropped before the mapping.
         let watch = unsafe { WriteWatch::new(range.base(), backed, None)? };
         Ok(FileView { watch: Some(watch), range, backed, sharing })
     }
@@ -75,7 +77,8 @@ impl FileView {
     #[must_use]
     pub fn bytes(&self, range: Range<u64>) -> &[u8] {
         let range = self.clamped(range);
-        // SAFETY: the range lies in the mapping, which is readable and to which nobody stores through `&self`.
+        // SAFETY: the range lies in the mapping, which is readable and to which no store goes
+        // through `&self`.
         unsafe { std::slice::from_raw_parts(self.range.base().add(range.start), range.len()) }
     }
 
@@ -88,7 +91,8 @@ impl FileView {
         if range.len() != bytes.len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: the range lies in the mapping, which is writable, and no reference from `bytes` is alive.
+        // SAFETY: the range lies in the mapping, which is writable, and no reference from `bytes`
+        // is alive.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.range.base().add(range.start), bytes.len());
         }

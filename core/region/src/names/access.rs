@@ -1,8 +1,8 @@
 //! Who may do what with a region: rights, grants, and what is refused.
 //!
 //! Invariants:
-//! - A region's owner key may do everything, whatever any table says. Every other key may do what a whole table of
-//!   this very region grants it, and nothing else.
+//! - A region's owner key may do everything, whatever any table says. Every other key may do what a
+//!   whole table of this very region grants it, and nothing else.
 //! - What is refused tells nothing of the region's content.
 
 #![forbid(unsafe_code)]

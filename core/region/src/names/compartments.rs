@@ -1,14 +1,17 @@
-//! Compartments: private regions of the workers (threads or processes) of one applet, below a region of its owner.
+//! Compartments: private regions of the workers (threads or processes) of one applet, below a
+//! region of its owner.
 //!
-//! A compartment is a region like any other, with files, an address and a limit of its own. What sets it apart is its
-//! name, `PARENT+WORKER`, and its key, derived from the owner's and from both names: a worker that is handed its own
-//! compartment, or even its own key, can reach no other.
+//! A compartment is a region like any other, with files, an address and a limit of its own. What
+//! sets it apart is its name, `PARENT+WORKER`, and its key, derived from the owner's and from both
+//! names: a worker that is handed its own compartment, or even its own key, can reach no other.
 //!
 //! Invariants:
-//! - Compartments are never merged, with each other or with their parent: there is no operation that does it, none
-//!   that copies into one, and none that grants one to another key. A plain name cannot name one.
-//! - A worker may use its compartment, and remove it with its own key: the data are its own. How large it may get is up to
-//!   the key of the parent, also for a worker that has a [`Region`] of its compartment; and so is making it.
+//! - Compartments are never merged, with each other or with their parent: there is no operation
+//!   that does it, none that copies into one, and none that grants one to another key. A plain name
+//!   cannot name one.
+//! - A worker may use its compartment, and remove it with its own key: the data are its own. How
+//!   large it may get is up to the key of the parent, also for a worker that has a [`Region`] of
+//!   its compartment; and so is making it.
 //! - No compartment outlives its parent: a region is removed with its compartments or not at all.
 
 #![forbid(unsafe_code)]
@@ -24,12 +27,13 @@ use crate::names::summary::{RegionSummary, summarize};
 
 impl NameSpace {
     /// Opens the compartment of a worker, or makes it with a limit of `quota_bytes` (rounded as in
-    /// [`NameSpace::create`]), which counts against the limit of `parent`. One that exists keeps its limit. The
-    /// parent itself is not opened: it may be in use, by its compartments' workers or by anybody else.
+    /// [`NameSpace::create`]), which counts against the limit of `parent`. One that exists keeps
+    /// its limit. The parent itself is not opened: it may be in use, by its compartments' workers
+    /// or by anybody else.
     ///
     /// # Errors
-    /// `NotFound` and `NotOwner` about the parent; `Access` when its limit leaves no room; `Name`; and those of
-    /// [`NameSpace::open_or_create`].
+    /// `NotFound` and `NotOwner` about the parent; `Access` when its limit leaves no room; `Name`;
+    /// and those of [`NameSpace::open_or_create`].
     pub fn open_compartment(
         &self,
         parent: &RegionName,
@@ -57,8 +61,8 @@ impl NameSpace {
         Ok(names.iter().filter_map(|name| summarize(self.places(), name)).collect())
     }
 
-    /// Removes a region and all its compartments, if nobody has one of them. If the machine stops in the middle, each
-    /// is whole or gone, the parent last.
+    /// Removes a region and all its compartments, if no process has one of them. If the machine
+    /// stops in the middle, each is whole or gone, the parent last.
     ///
     /// # Errors
     /// As [`NameSpace::remove`], about the region or one of its compartments.

@@ -1,8 +1,10 @@
-//! Regions that no process holds: bringing them to the store, and taking their images out of the pool. A keeper of the pool
-//! needs no owner's key for it: who may write the files may do this, and it changes no data.
+//! Regions that no process holds: bringing them to the store, and taking their images out of the
+//! pool. A keeper of the pool needs no owner's key for it: who may write the files may do this, and
+//! it changes no data.
 //!
 //! Invariants:
-//! - Everything happens under the region's lock, so no holder is ever disturbed: a region that is held is left alone.
+//! - Everything happens under the region's lock, so no holder is ever disturbed: a region that is
+//!   held is left alone.
 //! - An image goes only after the store has all that it had, and was read back and found whole.
 
 #![forbid(unsafe_code)]
@@ -34,7 +36,8 @@ pub struct EvictionReport {
     pub freed_bytes: u64,
 }
 
-/// A name space knows from its beginning how to evict, so it is made here, above everything that eviction needs.
+/// A name space knows from its beginning how to evict, so it is made here, above everything that
+/// eviction needs.
 impl NameSpace {
     /// The regions in these places.
     #[must_use]
@@ -52,9 +55,9 @@ impl NameSpace {
 }
 
 impl NameSpace {
-    /// Brings a region that nobody holds to the store, as its last writer would have done at its close: one that was closed
-    /// in order has nothing to do. Needs no key. What a writer that died had not committed in its heap is rolled
-    /// back by the next who opens it, as ever.
+    /// Brings a region that no process holds to the store, as its last writer would have done at
+    /// its close: one that was closed in order has nothing to do. Needs no key. What a writer that
+    /// died had not committed in its heap is rolled back by the next who opens it, as ever.
     ///
     /// # Errors
     /// `NotFound`, `Held`; as [`NameSpace::open`] for bad files, and as [`Region::close`].
@@ -77,12 +80,12 @@ impl NameSpace {
         }
     }
 
-    /// Takes the image of a region that nobody holds out of the pool: makes a checkpoint if one is due, verifies the store,
-    /// and removes the image. The next open is cold. Needs no key.
+    /// Takes the image of a region that no process holds out of the pool: makes a checkpoint if one
+    /// is due, verifies the store, and removes the image. The next open is cold. Needs no key.
     ///
     /// # Errors
-    /// `NotFound`, `Held`; as [`NameSpace::checkpoint_unheld`]; `OnlyCopy`, `StoreBehind` and the errors about a bad
-    /// file when the store does not hold it: the image then stays.
+    /// `NotFound`, `Held`; as [`NameSpace::checkpoint_unheld`]; `OnlyCopy`, `StoreBehind` and the
+    /// errors about a bad file when the store does not hold it: the image then stays.
     pub fn evict(&self, name: &RegionName) -> Result<EvictionReport> {
         let lock = |name: &RegionName| self.lock(name, LockMode::Exclusive);
         self.evict_locked(name, lock)
@@ -132,8 +135,8 @@ fn allocated_bytes(file: &std::fs::File) -> u64 {
     file.metadata().map_or(0, |found| found.blocks() * 512)
 }
 
-/// For whoever allocates in a pool without a region, such as the images of databases: makes room for so many bytes, as an
-/// allocation of a region does.
+/// For an allocation in a pool without a region, such as the images of databases: makes room for so
+/// many bytes, as an allocation of a region does.
 ///
 /// # Errors
 /// When the pool is not this home's any more, or cannot be listed.

@@ -1,11 +1,13 @@
 //! The access table at work: who is let in, and how the owner changes that.
 //!
 //! Invariants:
-//! - Whether a key is let in is decided under the region's lock, by the header in force and the table of that moment.
-//!   What was decided holds until the region is closed: a revocation counts from the next opening on.
-//! - Tables change under the lock on the name space, not under the region's: the owner can revoke while a program
-//!   holds the region.
-//! - Everything is denied that is not known to be granted: without a table, with a damaged one, with a stale one.
+//! - Whether a key is let in is decided under the region's lock, by the header in force and the
+//!   table of that moment. What was decided holds until the region is closed: a revocation counts
+//!   from the next opening on.
+//! - Tables change under the lock on the name space, not under the region's: the owner can revoke
+//!   while a program holds the region.
+//! - Everything is denied that is not known to be granted: without a table, with a damaged one,
+//!   with a stale one.
 
 #![forbid(unsafe_code)]
 
@@ -20,10 +22,11 @@ use crate::names::key::{KeyFingerprint, OwnerKey, check_key, is_owner};
 use crate::names::namespace::NameSpace;
 
 impl NameSpace {
-    /// What a key may do with a region now. Takes no lock: whoever opens is asked again.
+    /// What a key may do with a region now. Takes no lock: an opening asks again.
     ///
     /// # Errors
-    /// `NotFound`; `NotOwner` when it may do nothing; `Access` when the access table cannot be used.
+    /// `NotFound`; `NotOwner` when it may do nothing; `Access` when the access table cannot be
+    /// used.
     pub fn access(&self, name: &RegionName, key: &OwnerKey) -> Result<Access> {
         let header = self.header_of(name)?;
         self.admit(&header, key)
@@ -32,9 +35,9 @@ impl NameSpace {
     /// Lets another key use a region, in place of what was granted to that key before.
     ///
     /// # Errors
-    /// `NotFound`, `NotOwner`, `Io`; `Access` when the key is the owner's, the table is full or cannot be used, or
-    /// the region is a compartment. The table is then as it was; after an error while it is made durable, as it was
-    /// or changed.
+    /// `NotFound`, `NotOwner`, `Io`; `Access` when the key is the owner's, the table is full or
+    /// cannot be used, or the region is a compartment. The table is then as it was; after an error
+    /// while it is made durable, as it was or changed.
     pub fn grant(&self, name: &RegionName, owner: &OwnerKey, grant: Grant) -> Result<()> {
         if grant.key == KeyFingerprint::from_bytes(owner.fingerprint()) {
             return Err(AccessError::OwnKey { name: name.to_string() }.into());
@@ -49,8 +52,8 @@ impl NameSpace {
         })
     }
 
-    /// Takes grants back: all that `matches` says yes to. Returns how many these were. Programs that have the region
-    /// open keep it until they close it.
+    /// Takes grants back: all that `matches` says yes to. Returns how many these were. Programs
+    /// that have the region open keep it until they close it.
     ///
     /// # Errors
     /// As [`NameSpace::grant`].
@@ -109,8 +112,8 @@ impl NameSpace {
             .map_err(|(step, path, source)| RegionError::Io { step, path, source })
     }
 
-    /// Removes the table of a region that is being removed, or comes back after it was; durably, before anything else of
-    /// the region changes.
+    /// Removes the table of a region that is being removed, or comes back after it was; durably,
+    /// before anything else of the region changes.
     pub(crate) fn remove_grants(&self, name: &RegionName) -> Result<()> {
         let path = grants_path(self.places().store(), name);
         if path.symlink_metadata().is_err() {
@@ -139,7 +142,7 @@ impl NameSpace {
             .ok_or_else(|| RegionError::NotOwner { name: header.name.to_string() })
     }
 
-    /// The same for somebody who wants to store.
+    /// The same for a writer.
     pub(crate) fn admit_writer(&self, header: &Header, key: &OwnerKey) -> Result<Access> {
         match self.admit(header, key)? {
             Access::Granted(Rights::Read) => {

@@ -1,11 +1,14 @@
-//! The access table's file: `NAME.grants` in the store. Its bytes, how they are read, how they are replaced.
+//! The access table's file: `NAME.grants` in the store. Its bytes, how they are read, how they are
+//! replaced.
 //!
 //! Invariants:
-//! - A table counts only whole: length, checksum and every field right. Anything else grants nothing.
-//! - It is bound to its region by the region's UUID: a table that an earlier region of that name left, or that was
-//!   copied here, is *stale* and grants nothing.
-//! - It is replaced by a synced temporary file and a rename, so that a crash leaves the old table or the new one.
-//! - Whoever replaces it holds the lock on the name space from before it was read.
+//! - A table counts only whole: length, checksum and every field right. Anything else grants
+//!   nothing.
+//! - It is bound to its region by the region's UUID: a table that an earlier region of that name
+//!   left, or that was copied here, is *stale* and grants nothing.
+//! - It is replaced by a synced temporary file and a rename, so that a crash leaves the old table
+//!   or the new one.
+//! - The process that replaces it holds the lock on the name space from before it was read.
 //!
 //! This module must not decide who may change it.
 

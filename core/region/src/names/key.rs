@@ -1,8 +1,9 @@
 //! Owner keys: 32 random bytes in a file of their own. A region belongs to the key that created it.
 //!
-//! Headers and access tables hold only the key's SHA-256, its *fingerprint*, so who can read them cannot derive
-//! the key. Fingerprints are no secrets: how long it takes to compare two of them tells nothing of use. A key file
-//! is made durable before anything is created with it: a region whose key is lost cannot be opened.
+//! Headers and access tables hold only the key's SHA-256, its *fingerprint*, so who can read them
+//! cannot derive the key. Fingerprints are no secrets: how long it takes to compare two of them
+//! tells nothing of use. A key file is made durable before anything is created with it: a region
+//! whose key is lost cannot be opened.
 
 #![forbid(unsafe_code)]
 
@@ -95,7 +96,8 @@ impl OwnerKey {
     /// Loads the key of a name, or makes one.
     ///
     /// # Errors
-    /// [`KeyError`] when the name is bad, the file is no private key file of this user, or the kernel refuses.
+    /// [`KeyError`] when the name is bad, the file is no private key file of this user, or the
+    /// kernel refuses.
     pub fn load_or_create(places: &Places, key_name: &str) -> Result<OwnerKey, KeyError> {
         if let Some(key) = OwnerKey::load(places, key_name)? {
             return Ok(key);
@@ -135,8 +137,8 @@ impl OwnerKey {
         Ok(names)
     }
 
-    /// Whether this key owns a region whose header has the fingerprint `owner`: it made it, or it owns the region of
-    /// which `name` is a compartment.
+    /// Whether this key owns a region whose header has the fingerprint `owner`: it made it, or it
+    /// owns the region of which `name` is a compartment.
     #[must_use]
     pub fn owns(&self, name: &RegionName, owner: KeyFingerprint) -> bool {
         is_owner(name, owner.to_bytes(), self)
@@ -162,8 +164,8 @@ impl OwnerKey {
         OwnerKey { secret, fingerprint: Sha256::digest(secret).into() }
     }
 
-    /// The key of a compartment of this key's region `parent`: whoever has only this one can neither derive that of
-    /// another compartment nor the owner's. The same each time.
+    /// The key of a compartment of this key's region `parent`: a worker that has only this one can
+    /// neither derive that of another compartment nor the owner's. The same each time.
     #[must_use]
     pub fn for_compartment(&self, parent: &RegionName, worker: &RegionName) -> OwnerKey {
         // Names have no zero bytes, so no two pairs give the same text.
@@ -217,9 +219,11 @@ fn path_of(places: &Places, key_name: &str) -> Result<PathBuf, KeyError> {
     Ok(places.keys().join(format!("{key_name}.key")))
 }
 
-/// Makes a key file, whole and durable or not at all. When another process is faster, its key stays.
+/// Makes a key file, whole and durable or not at all. When another process is faster, its key
+/// stays.
 fn create_file(keys: &Path, path: &Path) -> Result<(), KeyError> {
-    // Version 4 UUIDs come from the kernel's generator; two carry 244 random bits. Hashed to 32 bytes.
+    // Version 4 UUIDs come from the kernel's generator; two carry 244 random bits. Hashed to 32
+    // bytes.
     let secret =
         Sha256::new().chain_update(uuid::Uuid::new_v4()).chain_update(uuid::Uuid::new_v4()).finalize();
     let temporary = keys.join(format!(".tmp-{}", uuid::Uuid::new_v4().simple()));
@@ -241,7 +245,8 @@ fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeyErr
     move |source| KeyError::Io { step, path: path.to_owned(), source }
 }
 
-/// Whether a key owns a region: it made it, or it owns the region of which this one is a compartment.
+/// Whether a key owns a region: it made it, or it owns the region of which this one is a
+/// compartment.
 pub(crate) fn is_owner(name: &RegionName, owner: [u8; 32], key: &OwnerKey) -> bool {
     let owns_parent = |(parent, worker)| key.for_compartment(&parent, &worker).fingerprint() == owner;
     owner == key.fingerprint() || name.parent_and_worker().is_some_and(owns_parent)

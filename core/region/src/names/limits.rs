@@ -2,9 +2,10 @@
 //!
 //! Invariants:
 //! - The limit never goes below what is backed, and never over the address of another region.
-//! - Killed anywhere, the region has the old limit or the new one. The base in the store is changed first, the image last,
-//!   and the image decides. Where the two differ no journal is continued, which could add more to the base than that may
-//!   have: the next commit makes a base with the image's limit.
+//! - Killed anywhere, the region has the old limit or the new one. The base in the store is changed
+//!   first, the image last, and the image decides. Where the two differ no journal is continued,
+//!   which could add more to the base than that may have: the next commit makes a base with the
+//!   image's limit.
 
 #![forbid(unsafe_code)]
 
@@ -18,8 +19,8 @@ use crate::name::RegionName;
 use crate::names::namespace::NameSpace;
 
 impl NameSpace {
-    /// Whether a region of this size and address may have a limit; `current` is the region as it is, if it is there. The
-    /// caller holds the region's lock and the one on the name space.
+    /// Whether a region of this size and address may have a limit; `current` is the region as it
+    /// is, if it is there. The caller holds the region's lock and the one on the name space.
     pub(crate) fn check_limit(
         &self,
         header: &Header,
@@ -56,8 +57,9 @@ impl NameSpace {
         Ok(())
     }
 
-    /// The first of some limits that a region of this size and address may have, or the smallest one that holds it and
-    /// its compartments. For data that is to come back; `current` and the locks are as for [`NameSpace::check_limit`].
+    /// The first of some limits that a region of this size and address may have, or the smallest
+    /// one that holds it and its compartments. For data that is to come back; `current` and the
+    /// locks are as for [`NameSpace::check_limit`].
     ///
     /// # Errors
     /// `NoPlace` when there is none.
@@ -100,8 +102,8 @@ impl NameSpace {
         Ok(Header { limit_bytes, ..base.clone() })
     }
 
-    /// Where the next region's addresses start behind those that are held already, and whose they are. Copies have the
-    /// address of their original; they are beside it, not behind it.
+    /// Where the next region's addresses start behind those that are held already, and whose they
+    /// are. Copies have the address of their original; they are beside it, not behind it.
     fn end_of_gap(&self, name: &RegionName, address: u64, held_bytes: u64) -> Result<(u64, String)> {
         let mut next = (WINDOW_END, "the end of the range for heaps".to_owned());
         for other in self.list()? {
@@ -127,8 +129,8 @@ pub(crate) fn write_limit(storage: &dyn Storage, file: &mut Image, limit_bytes: 
         .map_err(RegionError::io("write the header of", &file.path))
 }
 
-/// Writes both headers, one durably after the other: with the old limit in the other one, the loss of the one in force
-/// would make a journal that goes on to the new limit one that does not fit.
+/// Writes both headers, one durably after the other: with the old limit in the other one, the loss
+/// of the one in force would make a journal that goes on to the new limit one that does not fit.
 pub(crate) fn write_limit_to_base(storage: &dyn Storage, base: &mut Image, limit_bytes: u64) -> Result<()> {
     for _ in 0..2 {
         write_limit(storage, base, limit_bytes)?;

@@ -1,16 +1,17 @@
-//! The names of one home: places, locks, and finding the files of a region. Opening, removing and evicting regions stand
-//! above it and add their operations to [`NameSpace`].
+//! The names of one home: places, locks, and finding the files of a region. Opening, removing and
+//! evicting regions stand above it and add their operations to [`NameSpace`].
 //!
 //! Invariants:
-//! - Whoever changes a region's files holds its lock, from before the first look to after the last step.
-//! - Locks are taken in one order: the region's, then the one of all names. The latter is held only while an
-//!   address is chosen and the new image gets its name, while a region grows or is removed (which compartments it has
-//!   must not change) or gets another limit, while a restored base gets its name, and while an access table is
-//!   replaced. Whoever holds it waits for no region's lock.
+//! - A process that changes a region's files holds its lock, from before the first look to after
+//!   the last step.
+//! - Locks are taken in one order: the region's, then the one of all names. The latter is held only
+//!   while an address is chosen and the new image gets its name, while a region grows or is removed
+//!   (which compartments it has must not change) or gets another limit, while a restored base gets
+//!   its name, and while an access table is replaced. Its holder waits for no region's lock.
 //! - Ownership and every check come before the first byte is written.
-//! - An image, if there is one, is newer than the base. The base is used only where there is no image; a
-//!   damaged image is never passed over in silence. An image that outlived a boot and was neither closed nor ordered
-//!   is no image (see `names::region::order`).
+//! - An image, if there is one, is newer than the base. The base is used only where there is no
+//!   image; a damaged image is never passed over in silence. An image that outlived a boot and was
+//!   neither closed nor ordered is no image (see `names::region::order`).
 
 #![forbid(unsafe_code)]
 
@@ -41,7 +42,7 @@ use crate::store::stored::{Stored, goes_on_from, knows_more, remedy_for_image};
 const HELD_PATIENCE: Duration = Duration::from_millis(500);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_micros(200);
-/// How long somebody else may take to choose an address.
+/// How long another process may take to choose an address.
 const NAMES_PATIENCE: Duration = Duration::from_secs(5);
 /// How often a header that is being changed is read again.
 const ATTEMPTS_MAX: u32 = 3;
@@ -58,8 +59,9 @@ pub struct NameSpace {
     evict: Evict,
 }
 
-/// Takes the image of a region that no process holds out of the pool, and returns how many bytes that freed. Eviction
-/// opens and commits regions, which stands above this module; see [`crate::names::eviction`].
+/// Takes the image of a region that no process holds out of the pool, and returns how many bytes
+/// that freed. Eviction opens and commits regions, which stands above this module; see
+/// [`crate::names::eviction`].
 pub(crate) type Evict = fn(&NameSpace, &RegionName) -> Result<u64>;
 
 impl NameSpace {
@@ -88,8 +90,8 @@ impl NameSpace {
         NameSpace { medium, ..self }
     }
 
-    /// The same name space for somebody who has regions for moments only, to look after them: whoever wants to open one
-    /// waits until it is free again, where another holder would be an error.
+    /// The same name space for a keeper that has regions for moments only: a process that wants to
+    /// open one waits until it is free again, where another holder would be an error.
     #[must_use]
     pub fn for_moments(self) -> NameSpace {
         NameSpace { is_brief: true, ..self }
@@ -138,14 +140,15 @@ impl NameSpace {
 
     /// The region's image, checked and locked; `None` when there is none.
     ///
-    /// The image has a lock of its own besides the one of the name, so that a lock file that a person removed
-    /// by hand does not make two writers.
+    /// The image has a lock of its own besides the one of the name, so that a lock file that a
+    /// person removed by hand does not make two writers.
     pub(crate) fn image(&self, name: &RegionName, mode: LockMode) -> Result<Option<Image>> {
         let path = current_image_path(&self.places, name);
         match Image::open(path.clone(), name, mode == LockMode::Exclusive) {
             Ok(mut image) => {
                 image.outlives_boot = self.places.images_outlive_boot(image.header.medium);
-                // A child between fork and exec keeps the lock of a holder that is gone for a moment.
+                // A child between fork and exec keeps the lock of a holder that is gone for a
+                // moment.
                 let started = Instant::now();
                 while !try_lock(&image.file, mode).map_err(RegionError::io("lock", &path))? {
                     if started.elapsed() >= HELD_PATIENCE {
@@ -208,7 +211,8 @@ impl NameSpace {
         };
         match outcome.map_err(RegionError::io("lock", &path))? {
             LockOutcome::Acquired(lock) => {
-                // Places can be old: whose the pool is is asked each time, before anything in it is touched.
+                // Places can be old: whose the pool is is asked each time, before anything in it is
+                // touched.
                 self.places.check_pool()?;
                 Ok(lock)
             }
@@ -292,15 +296,16 @@ impl NameSpace {
         self.storage.sync_directory(store).map_err(RegionError::io("make durable", store))
     }
 
-    /// Whether an image that outlived a boot is not to be believed: a reset tore it, or the region went on elsewhere while the
-    /// pool was not there.
+    /// Whether an image that outlived a boot is not to be believed: a reset tore it, or the region
+    /// went on elsewhere while the pool was not there.
     pub(crate) fn is_void(&self, image: &Image) -> bool {
         let boot = self.places.boot();
         image.outlived(boot) && (image.is_torn(boot) || self.went_on_without(image))
     }
 
-    /// Whether the store knows of a later image, or of a commit after the close of this one. One that a reset left open may
-    /// lack a commit that the store has only in its header, so there it proves nothing.
+    /// Whether the store knows of a later image, or of a commit after the close of this one. One
+    /// that a reset left open may lack a commit that the store has only in its header, so there it
+    /// proves nothing.
     fn went_on_without(&self, image: &Image) -> bool {
         let header = &image.header;
         let Ok(Some(stored)) = Stored::open(self.places.store(), &header.name) else { return false };
@@ -310,8 +315,8 @@ impl NameSpace {
         base.uuid == header.uuid && (later_image || was_closed && knows_more(&stored, header))
     }
 
-    /// Removes redo logs whose image is gone, or has all that they say. One that stayed could be of the generation that
-    /// the next image gets.
+    /// Removes redo logs whose image is gone, or has all that they say. One that stayed could be of
+    /// the generation that the next image gets.
     pub(crate) fn remove_redo_logs(&self, name: &RegionName) -> Result<()> {
         let mut removed = false;
         for path in redo_paths(&self.places, name) {
@@ -323,8 +328,9 @@ impl NameSpace {
         if removed { self.sync_pool() } else { Ok(()) }
     }
 
-    /// Removes images that are not in force any more: that of a move which was killed, and all of earlier boots. The
-    /// caller holds the name's lock; images of earlier boots are nobody's.
+    /// Removes images that are not in force any more: that of a move which was killed, and all of
+    /// earlier boots. The caller holds the name's lock; images of earlier boots belong to no
+    /// process.
     pub(crate) fn remove_stale_images(&self, name: &RegionName) -> Result<()> {
         let current = current_image_path(&self.places, name);
         let is_there = |path: &PathBuf| path.symlink_metadata().is_ok();
@@ -351,8 +357,8 @@ impl NameSpace {
         Ok(())
     }
 
-    /// The rescue copy, if it is newer than what is stored and whole. The caller holds the name's lock, and there is no
-    /// image.
+    /// The rescue copy, if it is newer than what is stored and whole. The caller holds the name's
+    /// lock, and there is no image.
     pub(crate) fn rescue_that_counts(
         &self,
         name: &RegionName,
@@ -391,8 +397,8 @@ impl NameSpace {
         self.sync_store()
     }
 
-    /// A header of the region: the image's, or the base file's when there is no image or a damaged one. Both name the
-    /// same owner.
+    /// A header of the region: the image's, or the base file's when there is no image or a damaged
+    /// one. Both name the same owner.
     pub(crate) fn header_of(&self, name: &RegionName) -> Result<Header> {
         let mut attempts = 1;
         let image = loop {
@@ -405,7 +411,8 @@ impl NameSpace {
         match image {
             Ok(image) => Ok(image.header),
             Err(FileFault::Missing) => Ok(self.base_or_rescue(name)?.header),
-            // What is wrong with the image is said when it is opened; here only its owner is asked for.
+            // What is wrong with the image is said when it is opened; here only its owner is asked
+            // for.
             Err(fault) => match self.base(name) {
                 Ok(Some(base)) => Ok(base.header),
                 _ => {

@@ -1,13 +1,15 @@
 //! One pool at a time for a home: two would each have an image of the same region, and two writers.
 //!
-//! The home remembers the pool that is in use, and in which boot. Another one is refused for as long as the one in use
-//! has images. A pool that is gone, or was memory before the last boot, has none. Of a pool in persistent memory that is
-//! not known: while it is not mounted, every other pool is refused, as its images are newer than the store.
+//! The home remembers the pool that is in use, and in which boot. Another one is refused for as
+//! long as the one in use has images. A pool that is gone, or was memory before the last boot, has
+//! none. Of a pool in persistent memory that is not known: while it is not mounted, every other
+//! pool is refused, as its images are newer than the store.
 //!
-//! The record is replaced whole, and durable before a pool that outlives the boot, or one after it, is used: after a reset
-//! it is believed.
+//! The record is replaced whole, and durable before a pool that outlives the boot, or one after it,
+//! is used: after a reset it is believed.
 //!
-//! What this cannot see: another mount at the same path, such as the tmpfs of a container that shares the home.
+//! What this cannot see: another mount at the same path, such as the tmpfs of a container that
+//! shares the home.
 
 #![forbid(unsafe_code)]
 
@@ -40,11 +42,13 @@ fn record(boot: &str, pool: &Path) -> Vec<u8> {
     [boot.as_bytes(), b"\n", pool.as_os_str().as_bytes(), b"\n"].concat()
 }
 
-/// Takes `pool` into use for a home; if it is on a disk, its images lie in the directory of the boot in it.
+/// Takes `pool` into use for a home; if it is on a disk, its images lie in the directory of the
+/// boot in it.
 ///
 /// # Errors
-/// `OtherPool`, `PoolNotMounted`. A record that cannot be read or written, on a full or a read-only disk, changes nothing,
-/// but for a pool that outlives the boot, of which something must tell: `Io`.
+/// `OtherPool`, `PoolNotMounted`. A record that cannot be read or written, on a full or a read-only
+/// disk, changes nothing, but for a pool that outlives the boot, of which something must tell:
+/// `Io`.
 pub(crate) fn take_into_use(home: &Path, boot: &str, pool: &Path, kind: PoolKind) -> Result<(), PlaceError> {
     take_into_use_with(&KernelStorage, home, boot, pool, kind)
 }
@@ -75,7 +79,8 @@ fn take_into_use_with(
         return Ok(());
     }
     check(home, boot, (pool, kind), &found)?;
-    // After a reset a record about what outlives it is believed, so it must be there, and gone when it is not true any more.
+    // After a reset a record about what outlives it is believed, so it must be there, and gone when
+    // it is not true any more.
     let durable = kind.outlives_boot() || found.starts_with(ANY_BOOT.as_bytes());
     match replace(storage, home, &ours, durable) {
         Err(source) if kind.outlives_boot() => Err(PlaceError::Io { step: "write", path, source }),

@@ -1,4 +1,5 @@
-//! Creating and opening regions: locks, checks, warm and cold images. The invariants are those of the name space.
+//! Creating and opening regions: locks, checks, warm and cold images. The invariants are those of
+//! the name space.
 
 #![forbid(unsafe_code)]
 
@@ -26,16 +27,16 @@ use crate::names::summary::summarize;
 use crate::store::base::verify_base;
 use crate::store::stored::{Stored, source_error};
 
-/// How often writers may die in a publication while somebody wants to read.
+/// How often writers may die in a publication while a reader waits.
 const READ_ATTEMPTS_MAX: u32 = 10;
 
 impl NameSpace {
-    /// Creates a region that may grow to `limit_bytes` (rounded up to 64 KiB, at least 1 MiB, at most 1 TiB).
-    /// Its first 4 MiB, or all of it if it is smaller, are allocated.
+    /// Creates a region that may grow to `limit_bytes` (rounded up to 64 KiB, at least 1 MiB, at
+    /// most 1 TiB). Its first 4 MiB, or all of it if it is smaller, are allocated.
     ///
     /// # Errors
-    /// `AlreadyExists`, `Held`, `LimitOutOfRange`, `NoRoom`, `NoRoomOnDisk`, `StoreFull`, `AddressesExhausted`, `Io`;
-    /// nothing is left behind.
+    /// `AlreadyExists`, `Held`, `LimitOutOfRange`, `NoRoom`, `NoRoomOnDisk`, `StoreFull`,
+    /// `AddressesExhausted`, `Io`; nothing is left behind.
     pub fn create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
         self.refuse_compartment(name)?;
         let lock = self.lock(name, LockMode::Exclusive)?;
@@ -45,12 +46,13 @@ impl NameSpace {
         self.create_locked(name, key, limit_bytes, lock)
     }
 
-    /// Opens a region for writing: warm from its image, or cold from the store. The key is the owner's, or one that the
-    /// owner granted writing; then its quota bounds growth.
+    /// Opens a region for writing: warm from its image, or cold from the store. The key is the
+    /// owner's, or one that the owner granted writing; then its quota bounds growth.
     ///
     /// # Errors
-    /// `NotFound`, `Held`, `NotOwner` (and no grant either), `Access` (the key may only read, or the access table is
-    /// damaged), one of the errors about a bad file, `NoRoom`, `Io`. No file is changed.
+    /// `NotFound`, `Held`, `NotOwner` (and no grant either), `Access` (the key may only read, or
+    /// the access table is damaged), one of the errors about a bad file, `NoRoom`, `Io`. No file is
+    /// changed.
     pub fn open(&self, name: &RegionName, key: &OwnerKey) -> Result<Region> {
         // Asked first, so that opening a name that does not exist leaves no lock file behind.
         if !self.exists(name) {
@@ -65,12 +67,13 @@ impl NameSpace {
         }
     }
 
-    /// Opens a region for reading, with a key that may at least read: a [`Region`] that is mapped read-only, is never
-    /// dirty and writes to no file. Any number of readers may have a region at once, and no writer besides them: a
-    /// reader sees the state that the last writer left, and it stays as it is.
+    /// Opens a region for reading, with a key that may at least read: a [`Region`] that is mapped
+    /// read-only, is never dirty and writes to no file. Any number of readers may have a region at
+    /// once, and no writer besides them: a reader sees the state that the last writer left, and it
+    /// stays as it is.
     ///
-    /// Without an image the data is read from the base file or, where a journal continues it, copied from both to
-    /// memory of this process.
+    /// Without an image the data is read from the base file or, where a journal continues it,
+    /// copied from both to memory of this process.
     ///
     /// # Errors
     /// As [`NameSpace::open`]; `Held` when a writer has the region.
@@ -98,8 +101,9 @@ impl NameSpace {
         }
     }
 
-    /// Opens a region for reading, from its image or, without one, from the store (whose checksums are
-    /// verified). Writes nothing but an empty lock file; needs no key: who may read the files may read.
+    /// Opens a region for reading, from its image or, without one, from the store (whose checksums
+    /// are verified). Writes nothing but an empty lock file; needs no key: who may read the files
+    /// may read.
     ///
     /// # Errors
     /// As [`NameSpace::open`].
@@ -148,8 +152,8 @@ impl NameSpace {
         Ok(Some((self.open_cold(&stored)?, Opened::Cold, access)))
     }
 
-    /// The image of a region for whoever only brings it to the store; `None` where there is none. The caller holds
-    /// the name's lock.
+    /// The image of a region that is only brought to the store; `None` where there is none. The
+    /// caller holds the name's lock.
     pub(crate) fn open_unheld(&self, name: &RegionName) -> Result<Option<(Image, Opened)>> {
         let Some(image) = self.image(name, LockMode::Exclusive)? else { return Ok(None) };
         if self.is_void(&image) {
@@ -219,7 +223,7 @@ impl NameSpace {
         })
     }
 
-    /// The same before somebody reads, who would otherwise see a part of it.
+    /// The same before a reader comes, which would otherwise see a part of it.
     fn finish_publication_of(&self, name: &RegionName) -> Result<()> {
         if !redo_paths(self.places(), name).iter().any(|path| redo::is_pending(path)) {
             return Ok(());
@@ -232,8 +236,8 @@ impl NameSpace {
     }
 
     fn open_warm(&self, mut image: Image) -> Result<(Image, Opened)> {
-        // If a slot is damaged, the one in force may be the older one: its state proves nothing, and growth
-        // since then shows only in the file's length.
+        // If a slot is damaged, the one in force may be the older one: its state proves nothing,
+        // and growth since then shows only in the file's length.
         let opened = self.how_opened(&image);
         let was_closed = image.header.state == FileState::Clean;
         let backed_bytes = if image.slot_damaged {
@@ -251,7 +255,7 @@ impl NameSpace {
             header.state = FileState::Open;
             header.backed_bytes = backed_bytes;
             header.boot = self.places().boot();
-            // What was closed is durable, and what was ordered so far is until somebody stores to it.
+            // What was closed is durable, and what was ordered so far is until it is stored to.
             header.ordered = outlives_boot && (was_closed || header.ordered);
         });
         written.map_err(RegionError::io("write the header of", &image.path))?;
@@ -283,7 +287,8 @@ impl NameSpace {
         let path = image.path.clone();
         let mut region = self.region(image, Opened::Created, lock);
         if region.medium() == Medium::File {
-            // Without a checkpoint nothing would be left of the region, and of where it lies, after a power cut.
+            // Without a checkpoint nothing would be left of the region, and of where it lies, after
+            // a power cut.
             let base = base_path(self.places().store(), name);
             region.checkpoint().inspect_err(|_| {
                 // The base may have its name already.
@@ -296,7 +301,7 @@ impl NameSpace {
     }
 
     fn create_image(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Image> {
-        // Until the new image has its name, nobody else may choose an address.
+        // Until the new image has its name, no other process may choose an address.
         let _names = self.lock_names()?;
         if let Some((parent, _)) = name.parent_and_worker() {
             self.check_quota(&parent, name, limit_bytes)?;
@@ -323,8 +328,8 @@ impl NameSpace {
         self.build_image_once(header, |_| Ok(()))
     }
 
-    /// Makes an image with its data area allocated and filled by `fill`, locked, under its final name. In a full pool it
-    /// makes room. The caller does not have the lock on the name space.
+    /// Makes an image with its data area allocated and filled by `fill`, locked, under its final
+    /// name. In a full pool it makes room. The caller does not have the lock on the name space.
     pub(crate) fn build_image(
         &self,
         header: Header,
@@ -340,7 +345,7 @@ impl NameSpace {
     ) -> Result<Image> {
         self.places().prepare_images(header.medium)?;
         let outlives_boot = self.places().images_outlive_boot(header.medium);
-        // Nobody has stored to it: it is what it is made from.
+        // It was not stored to: it is what it is made from.
         let header = Header { boot: self.places().boot(), ordered: outlives_boot, ..header };
         let images = self.places().images(header.medium);
         remove_temporaries(self.storage(), images, &header.name)?;
@@ -356,7 +361,8 @@ impl NameSpace {
         }
         // Before the image has its name.
         self.remove_redo_logs(&image.header.name).inspect_err(|_| drop(self.storage().remove(&temporary)))?;
-        // Nobody else can have the file open yet; the lock only has to be there once it has its name.
+        // No other process can have the file open yet; the lock only has to be there once it has
+        // its name.
         let named =
             try_lock(&image.file, LockMode::Exclusive).and_then(|_| image.rename(self.storage(), path));
         if let Err(source) = named {
@@ -379,7 +385,8 @@ impl NameSpace {
         }
     }
 
-    /// Builds an image from a copy. It owes the store a checkpoint, and until that is there the copy stays.
+    /// Builds an image from a copy. It owes the store a checkpoint, and until that is there the
+    /// copy stays.
     pub(crate) fn open_rescued(&self, rescue: &Image, stored: Option<&Stored>) -> Result<Image> {
         let base = stored.map_or(&rescue.header, |stored| &stored.base.header);
         let header = Header {

@@ -1,12 +1,13 @@
 //! Where things are: home, store, keys, cache and pool.
 //!
-//! Invariants: a [`Places`] that exists was checked. Its directories exist, belong to this user, are closed to
-//! others, and the pool is no symbolic link; so nobody else could have put a file there. Other users can
-//! create names in /dev/shm before us; they get us an error, never our data.
+//! Invariants: a [`Places`] that exists was checked. Its directories exist, belong to this user,
+//! are closed to others, and the pool is no symbolic link; so no other user could have put a file
+//! there. Other users can create names in /dev/shm before us; they get us an error, never our data.
 //!
-//! A pool that is no memory keeps its files over a reboot, and a power cut leaves them in any state. What is in it is
-//! therefore of one boot, as are images on the disk: see [`Places::images`]. A pool in persistent memory is not: its
-//! images say of which boot they are (see [`PoolKind`]).
+//! A pool that is no memory keeps its files over a reboot, and a power cut leaves them in any
+//! state. What is in it is therefore of one boot, as are images on the disk: see
+//! [`Places::images`]. A pool in persistent memory is not: its images say of which boot they are
+//! (see [`PoolKind`]).
 
 #![forbid(unsafe_code)]
 
@@ -55,8 +56,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// The places that the environment names: `HOLDFAST_HOME`, `HOLDFAST_POOL` and the XDG variables. Creates
-    /// what is missing.
+    /// The places that the environment names: `HOLDFAST_HOME`, `HOLDFAST_POOL` and the XDG
+    /// variables. Creates what is missing.
     ///
     /// # Errors
     /// [`PlaceError`] says which directory cannot be used, why, and what to do.
@@ -64,11 +65,12 @@ impl Places {
         Places::from_variables(|name| std::env::var_os(name), Path::new("/dev/shm"))
     }
 
-    /// As [`Places::from_env`], for a pool of a home that is gone: what is in it becomes this home's.
+    /// As [`Places::from_env`], for a pool of a home that is gone: what is in it becomes this
+    /// home's.
     ///
     /// # Errors
-    /// As [`Places::from_env`]; `PoolOfOther` and `PoolOfCopy` while the home that it belongs to is there; `PoolClash`
-    /// when both have a heap of one name.
+    /// As [`Places::from_env`]; `PoolOfOther` and `PoolOfCopy` while the home that it belongs to is
+    /// there; `PoolClash` when both have a heap of one name.
     pub fn adopt_from_env() -> Result<Places, PlaceError> {
         Places::find(|name| std::env::var_os(name), Path::new("/dev/shm"), true)
     }
@@ -83,7 +85,8 @@ impl Places {
         Places::prepare(home, cache, |_| Ok(pool.into()), None, true)
     }
 
-    /// As [`Places::from_env`], with the variables from `lookup` and the first choice of tmpfs from `tmpfs`.
+    /// As [`Places::from_env`], with the variables from `lookup` and the first choice of tmpfs from
+    /// `tmpfs`.
     ///
     /// # Errors
     /// As [`Places::from_env`].
@@ -139,8 +142,8 @@ impl Places {
         }
     }
 
-    /// The places below `home`, with the pool at `pool`, which may be on any file system. Creates what is
-    /// missing.
+    /// The places below `home`, with the pool at `pool`, which may be on any file system. Creates
+    /// what is missing.
     ///
     /// # Errors
     /// As [`Places::from_env`].
@@ -150,14 +153,14 @@ impl Places {
         Places::prepare(home, cache, |_| Ok(pool.into()), None, false)
     }
 
-    /// As [`Places::at`], with the pool *treated as* persistent memory that survives a reset, in a boot that the caller
-    /// makes up. For tests and measurements where there is no such memory: another `boot` is what a reset looks like from
-    /// above. Nothing is durable by this: a tmpfs is gone after a real reset. What `HOLDFAST_EMULATE_DAX=1` does, with
-    /// the boot of the machine.
+    /// As [`Places::at`], with the pool *treated as* persistent memory that survives a reset, in a
+    /// boot that the caller makes up. For tests and measurements where there is no such memory:
+    /// another `boot` is what a reset looks like from above. Nothing is durable by this: a tmpfs is
+    /// gone after a real reset. What `HOLDFAST_EMULATE_DAX=1` does, with the boot of the machine.
     ///
     /// # Errors
-    /// As [`Places::from_env`]; `NotEmulable` when the pool is neither a tmpfs nor persistent memory (of which then only the
-    /// boot is made up).
+    /// As [`Places::from_env`]; `NotEmulable` when the pool is neither a tmpfs nor persistent
+    /// memory (of which then only the boot is made up).
     pub fn at_emulated_dax(
         home: impl Into<PathBuf>,
         pool: impl Into<PathBuf>,
@@ -253,8 +256,8 @@ impl Places {
         self.pools.as_ref().unwrap_or(&self.pool)
     }
 
-    /// Whether the pool still is this home's: somebody may have emptied it by hand, and another home may have taken it
-    /// since. One that was emptied, and that no home has taken, is taken anew.
+    /// Whether the pool still is this home's: it may have been emptied by hand, and another home
+    /// may have taken it since. One that was emptied, and that no home has taken, is taken anew.
     ///
     /// # Errors
     /// `PoolOfOther` and the other errors about a pool's owner; `Io`.
@@ -288,7 +291,7 @@ impl Places {
         &self.keys
     }
 
-    /// Compiled applets. Not created here; whoever fills it creates it.
+    /// Compiled applets. Not created here; the code that fills it creates it.
     #[must_use]
     pub fn cache(&self) -> &Path {
         &self.cache
@@ -300,7 +303,8 @@ impl Places {
         &self.pool
     }
 
-    /// Where images on a medium lie. Those on the disk are of this boot: after the next one they do not count.
+    /// Where images on a medium lie. Those on the disk are of this boot: after the next one they do
+    /// not count.
     #[must_use]
     pub fn images(&self, medium: Medium) -> &Path {
         match medium {
@@ -320,7 +324,7 @@ impl Places {
     pub(crate) fn images_of_other_boots(&self) -> Vec<PathBuf> {
         let directories = [Some(&self.disk_images), self.pools.as_ref()].into_iter().flatten();
         let entries = directories.flat_map(std::fs::read_dir).flatten().flatten();
-        // In a directory that somebody chose for a pool there may be others' directories.
+        // In a directory that the user chose for a pool there may be others' directories.
         let is_of_boot = |path: &PathBuf| {
             path.file_name().and_then(OsStr::to_str).is_some_and(|name| uuid::Uuid::try_parse(name).is_ok())
         };
@@ -352,7 +356,8 @@ impl Places {
         self.boot
     }
 
-    /// Whether an image on a medium outlives the boot, so that every step to it must be durable in order.
+    /// Whether an image on a medium outlives the boot, so that every step to it must be durable in
+    /// order.
     pub(crate) fn images_outlive_boot(&self, medium: Medium) -> bool {
         medium == Medium::Memory && self.pool_kind.outlives_boot()
     }
@@ -418,8 +423,8 @@ pub(crate) fn check_owner(path: &Path, owner: u32) -> Result<(), PlaceError> {
     if owner == us { Ok(()) } else { Err(PlaceError::NotOurs { path: path.to_owned(), owner, us }) }
 }
 
-/// Leaves the home's path in the pool, whose own name is only a hash. For people: nothing reads it, and a full pool does
-/// without.
+/// Leaves the home's path in the pool, whose own name is only a hash. For people: nothing reads it,
+/// and a full pool does without.
 fn note_home(pool: &Path, home: &Path) {
     let note = pool.join("home");
     if let Ok(found) = note.symlink_metadata() {
@@ -443,8 +448,8 @@ pub(crate) fn image_paths(places: &Places, name: &RegionName) -> [PathBuf; 2] {
     [Medium::Memory, Medium::File].map(|medium| image_path(places.images(medium), name))
 }
 
-/// Where the redo log of an image is, or would be, on each medium. It lies beside its image; writers of an earlier
-/// version put that of an image on the disk into the pool.
+/// Where the redo log of an image is, or would be, on each medium. It lies beside its image;
+/// writers of an earlier version put that of an image on the disk into the pool.
 pub(crate) fn redo_paths(places: &Places, name: &RegionName) -> [PathBuf; 2] {
     [Medium::Memory, Medium::File].map(|medium| redo_path(places.images(medium), name))
 }
@@ -452,8 +457,8 @@ pub(crate) fn redo_paths(places: &Places, name: &RegionName) -> [PathBuf; 2] {
 /// The path of the image in force; if there is none, one that leads nowhere.
 pub(crate) fn current_image_path(places: &Places, name: &RegionName) -> PathBuf {
     let [pool, disk] = image_paths(places, name);
-    // Both are there when a move was killed between its last two steps: they hold the same, and the next writer
-    // removes one.
+    // Both are there when a move was killed between its last two steps: they hold the same, and the
+    // next writer removes one.
     let on_disk_only = pool.symlink_metadata().is_err() && disk.symlink_metadata().is_ok();
     if on_disk_only { disk } else { pool }
 }

@@ -1,17 +1,22 @@
-//! A pool belongs to one home. The pool has a record of its owner, the home has an identity; a home whose identity is
-//! not the one in the record is refused, before a byte of the pool is written or deleted.
+//! A pool belongs to one home. The pool has a record of its owner, the home has an identity; a home
+//! whose identity is not the one in the record is refused, before a byte of the pool is written or
+//! deleted.
 //!
-//! The record is the symbolic link `.owner` in the pool, whose target is the text `holdfast-pool-1:IDENTITY:PATH`. A link
-//! is made whole or not at all, the first of two who make it wins, and it needs no page of a pool that is full. Nothing
-//! follows it. The identity is a random UUID in the file `identity` of the home, so a home can be moved; PATH says where
-//! the home was seen last, tells people whose the pool is, and tells a moved home from a copied one.
+//! The record is the symbolic link `.owner` in the pool, whose target is the text
+//! `holdfast-pool-1:IDENTITY:PATH`. A link is made whole or not at all, the first of two who make
+//! it wins, and it needs no page of a pool that is full. Nothing follows it. The identity is a
+//! random UUID in the file `identity` of the home, so a home can be moved; PATH says where the home
+//! was seen last, tells people whose the pool is, and tells a moved home from a copied one.
 //!
 //! Invariants:
-//! - A record is replaced only under the lock of the pool's directory, and only if the home in it is the same one, or is
-//!   gone, or has gone over to another pool and left nothing here.
-//! - A pool without a record (an earlier version made it) is taken only by a home that knows every image in it.
-//! - A home that cannot store an identity (a full or read-only disk) is known by its path, which the record then says.
-//! - Before a pool that outlives the boot has a record, the identity in it is durable; the record is before its first image.
+//! - A record is replaced only under the lock of the pool's directory, and only if the home in it
+//!   is the same one, or is gone, or has gone over to another pool and left nothing here.
+//! - A pool without a record (an earlier version made it) is taken only by a home that knows every
+//!   image in it.
+//! - A home that cannot store an identity (a full or read-only disk) is known by its path, which
+//!   the record then says.
+//! - Before a pool that outlives the boot has a record, the identity in it is durable; the record
+//!   is before its first image.
 
 #![forbid(unsafe_code)]
 
@@ -153,7 +158,7 @@ pub(crate) fn target(id: Option<HomeId>, home: &Path) -> PathBuf {
 /// What has become of the home in a record.
 #[derive(Debug, PartialEq, Eq)]
 enum Owner {
-    /// It is there, or nobody can tell.
+    /// It is there, or that cannot be told.
     Alive,
     /// Something else, or nothing, is where it was.
     Gone,
@@ -246,7 +251,8 @@ impl Claim<'_> {
         match is_alive(record) {
             Owner::Alive if self.is_empty() && one_pool::uses_another(&record.home, self.root) => Ok(()),
             Owner::Alive => Err(PlaceError::PoolOfOther { pool: pool(), home, owner }),
-            // Databases are named by their files and not by a home: at the same path they are the same user's.
+            // Databases are named by their files and not by a home: at the same path they are the
+            // same user's.
             Owner::Gone => self.check_contents(false, same_path, Some(&record.home)),
         }
     }
@@ -292,8 +298,8 @@ impl Claim<'_> {
         }
     }
 
-    /// Refuses a pool with images that this home does not know: `new_ones`, that never had a checkpoint, and `databases`
-    /// may count as known.
+    /// Refuses a pool with images that this home does not know: `new_ones`, that never had a
+    /// checkpoint, and `databases` may count as known.
     fn check_contents(
         &self,
         new_ones: bool,
@@ -336,7 +342,8 @@ impl Claim<'_> {
         Ok(())
     }
 
-    /// Whether an image is one of this home's regions: its store has the region, or a key of its owns it.
+    /// Whether an image is one of this home's regions: its store has the region, or a key of its
+    /// owns it.
     fn knows(&self, name: &RegionName, new_ones: bool) -> bool {
         let store = self.home.join("store");
         let stored = [open_base(&store, name), open_rescue(&store, name)].into_iter().flatten();

@@ -1,7 +1,7 @@
 //! What a region and its compartments may take together, and who says so.
 //!
-//! Invariant: what a region has backed and what its compartments may grow to are together at most its limit. Both sides
-//! change under the lock on the name space.
+//! Invariant: what a region has backed and what its compartments may grow to are together at most
+//! its limit. Both sides change under the lock on the name space.
 
 #![forbid(unsafe_code)]
 
@@ -34,8 +34,8 @@ impl NameSpace {
         }
     }
 
-    /// What the compartments of a region may grow to, in bytes, all or all but one. The caller holds the lock on the name
-    /// space.
+    /// What the compartments of a region may grow to, in bytes, all or all but one. The caller
+    /// holds the lock on the name space.
     pub(crate) fn given_out_bytes(&self, parent: &RegionName, but: Option<&RegionName>) -> Result<u64> {
         let mut bytes = 0_u64;
         for name in self.compartment_names(parent)?.iter().filter(|name| Some(*name) != but) {
@@ -44,8 +44,8 @@ impl NameSpace {
         Ok(bytes)
     }
 
-    /// Whether a compartment, new or not, fits below its parent's limit with one of `limit_bytes`. The caller holds the
-    /// lock on the name space.
+    /// Whether a compartment, new or not, fits below its parent's limit with one of `limit_bytes`.
+    /// The caller holds the lock on the name space.
     pub(crate) fn check_quota(
         &self,
         parent: &RegionName,
@@ -68,7 +68,8 @@ impl NameSpace {
         .into())
     }
 
-    /// How large a region is whose header in force this is. Without an image, only the journal may know how far it grew.
+    /// How large a region is whose header in force this is. Without an image, only the journal may
+    /// know how far it grew.
     fn backed_bytes_of(&self, header: &Header) -> Result<u64> {
         if current_image_path(self.places(), &header.name).exists() {
             return Ok(header.backed_bytes);

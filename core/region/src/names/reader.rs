@@ -63,8 +63,8 @@ impl RegionReader {
         read.map_err(RegionError::read_whole(path.unwrap_or_default(), self.backed_bytes))
     }
 
-    /// Whether the file was cut off while it was being read, or its disk failed: what [`RegionReader::bytes`] gave is
-    /// then partly made up of zeros.
+    /// Whether the file was cut off while it was being read, or its disk failed: what
+    /// [`RegionReader::bytes`] gave is then partly made up of zeros.
     #[must_use]
     pub fn lost_backing(&self) -> bool {
         self.data.lost_backing()

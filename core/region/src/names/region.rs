@@ -1,19 +1,20 @@
-//! A region that this process has open: its state, and what reads it. What changes it is in the modules below, each of
-//! which knows this one and not its siblings' callers: [`mapping`], [`stores`], [`commit`], [`publication`] (the mode
-//! `atomic`), [`order`], [`growth`], [`limit`], [`lending`], [`relocation`], [`repairing`] and [`closing`].
+//! A region that this process has open: its state, and what reads it. What changes it is in the
+//! modules below, each of which knows this one and not its siblings' callers: [`mapping`],
+//! [`stores`], [`commit`], [`publication`] (the mode `atomic`), [`order`], [`growth`], [`limit`],
+//! [`lending`], [`relocation`], [`repairing`] and [`closing`].
 //!
 //! Invariants:
-//! - While a [`Region`] lives it holds the name's lock, so it is the only writer; one that may only be read shares the
-//!   lock with other readers, so there is no writer.
+//! - While a [`Region`] lives it holds the name's lock, so it is the only writer; one that may only
+//!   be read shares the lock with other readers, so there is no writer.
 //! - A region that may only be read is never dirty, never grows, and writes to no file.
-//! - The header says `Open` from before the first store can happen until after the last checkpoint is durable;
-//!   a header that says `Clean` means that base and image hold the same data.
-//! - The [`Debt`] is what the store is known to lack besides the stores to the mapping. While it is unknown a mapping is
-//!   writable from the start.
-//! - After a failed header write nobody knows which header is in force: the region is poisoned, and only the
-//!   next open, which reads the header again, can go on.
-//! - A region that is dropped without [`Region::close`] stays `Open` in its header: nothing is lost (stores
-//!   are in the image), the next open is `WarmAfterCrash` and owes a checkpoint.
+//! - The header says `Open` from before the first store can happen until after the last checkpoint
+//!   is durable; a header that says `Clean` means that base and image hold the same data.
+//! - The [`Debt`] is what the store is known to lack besides the stores to the mapping. While it is
+//!   unknown a mapping is writable from the start.
+//! - After a failed header write it is not known which header is in force: the region is poisoned,
+//!   and only the next open, which reads the header again, can go on.
+//! - A region that is dropped without [`Region::close`] stays `Open` in its header: nothing is lost
+//!   (stores are in the image), the next open is `WarmAfterCrash` and owes a checkpoint.
 
 pub(crate) mod closing;
 pub(crate) mod commit;
@@ -67,12 +68,13 @@ pub enum Opened {
     Warm,
     /// The image was in the pool; its last writer ended without closing it.
     WarmAfterCrash,
-    /// The image was in a pool that outlived the machine's last boot; its last writer, an ordered one, ended with it.
+    /// The image was in a pool that outlived the machine's last boot; its last writer, an ordered
+    /// one, ended with it.
     WarmAfterReset,
     /// The image was rebuilt from the store.
     Cold,
-    /// The image was rebuilt from a rescue copy, which is newer than the last commit; its last writer ended without
-    /// closing it.
+    /// The image was rebuilt from a rescue copy, which is newer than the last commit; its last
+    /// writer ended without closing it.
     Rescued,
 }
 
@@ -114,8 +116,8 @@ enum Session {
     Reader,
     /// It may be changed.
     Writer,
-    /// A step that changes what a file says is under way, or broke off: it is not known which header is in force, or
-    /// whether the image is whole. Nothing more is done.
+    /// A step that changes what a file says is under way, or broke off: it is not known which
+    /// header is in force, or whether the image is whole. Nothing more is done.
     Poisoned,
 }
 
@@ -157,7 +159,8 @@ pub struct Region {
     debt: Debt,
     /// What a reset would take; kept for images that outlive one.
     unwritten: Unwritten,
-    /// Every store of the next or present mapping or loan is ordered (see [`Region::promise_order`]).
+    /// Every store of the next or present mapping or loan is ordered (see
+    /// [`Region::promise_order`]).
     order_promised: bool,
     /// Locked by each thread that appends, which need not be the one that has the region.
     journal: Arc<Mutex<JournalSlot>>,
@@ -292,15 +295,16 @@ impl Region {
         self.session == Session::Reader
     }
 
-    /// Whether the store may lack something that the image has, and this process would have to bring it there.
+    /// Whether the store may lack something that the image has, and this process would have to
+    /// bring it there.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         (self.lacks() || self.is_lent() || self.attachment.mapped().is_some_and(MappedData::is_dirty))
             && !self.is_read_only()
     }
 
-    /// Whether host code stored to a region that may only be read, on an applet's behalf. Nothing of it lasts; what the
-    /// applet reads there is scratch memory from then on: stop it.
+    /// Whether host code stored to a region that may only be read, on an applet's behalf. Nothing
+    /// of it lasts; what the applet reads there is scratch memory from then on: stop it.
     #[must_use]
     pub fn refused_store(&self) -> bool {
         self.attachment.mapped().is_some_and(MappedData::refused_store)
@@ -315,18 +319,21 @@ impl Region {
         self.debt.is_due() || matches!(*JournalSlot::lock(&self.journal), JournalSlot::Broken)
     }
 
-    /// Whether the image was found cut off under the mapping, or its disk could not give a page of it. What the applet
-    /// reads and stores there is scratch memory: stop it, and do not trust what it computes.
+    /// Whether the image was found cut off under the mapping, or its disk could not give a page of
+    /// it. What the applet reads and stores there is scratch memory: stop it, and do not trust what
+    /// it computes.
     #[must_use]
     pub fn lost_backing(&self) -> bool {
         self.lost || self.attachment.mapped().is_some_and(MappedData::lost_backing)
     }
 
-    /// What to call when the backing is found lost while the region is mapped next; [`Region::unmap`] forgets it. It
-    /// runs in a signal handler, so it may only do what is async-signal-safe: store to an atomic, bump an epoch.
+    /// What to call when the backing is found lost while the region is mapped next;
+    /// [`Region::unmap`] forgets it. It runs in a signal handler, so it may only do what is
+    /// async-signal-safe: store to an atomic, bump an epoch.
     ///
-    /// In a region that may only be read, it also lets stores of host code pass into scratch memory, and is called for
-    /// them (see [`Region::refused_store`]). Without it such a store ends the process.
+    /// In a region that may only be read, it also lets stores of host code pass into scratch
+    /// memory, and is called for them (see [`Region::refused_store`]). Without it such a store ends
+    /// the process.
     pub fn set_lost_notify(&mut self, notify: Arc<dyn Fn() + Send + Sync>) {
         self.lost_notify = Some(notify);
     }
@@ -337,7 +344,7 @@ impl Region {
     /// # Errors
     /// `Io` when the kernel cannot end it; the range then still shows the region's bytes.
     pub fn unmap(&mut self) -> Result<()> {
-        // Whoever promised is gone, also where what follows fails.
+        // The writer that promised is gone, also where what follows fails.
         self.order_promised = false;
         self.lost = self.lost_backing();
         if self.lost {
@@ -355,14 +362,14 @@ impl Region {
                 Ok(())
             }
         };
-        // Whoever was to be told is gone with the mapping: an applet's engine, say.
+        // What was to be notified is gone with the mapping: an applet's engine, say.
         self.lost_notify = None;
         ended.map_err(RegionError::io("unmap", &self.image.path))
     }
 
-    /// Makes the mapping writable (and the region dirty) before the first store. Needed only for stores that
-    /// the kernel does on somebody's behalf, such as `read(2)` into the region: they fail with EFAULT where a
-    /// store of the program would be noticed and let through.
+    /// Makes the mapping writable (and the region dirty) before the first store. Needed only for
+    /// stores that the kernel does for a program, such as `read(2)` into the region: they fail with
+    /// EFAULT where a store of the program would be noticed and let through.
     ///
     /// # Errors
     /// `Io`; `Access` when the region may only be read.
@@ -376,9 +383,9 @@ impl Region {
         }
     }
 
-    /// The same for a range of bytes, for as few pages as can be told apart; call it before every such store. A
-    /// mapping that is dirty need not be writable everywhere: what growth added, and pages that were committed, may not
-    /// be.
+    /// The same for a range of bytes, for as few pages as can be told apart; call it before every
+    /// such store. A mapping that is dirty need not be writable everywhere: what growth added, and
+    /// pages that were committed, may not be.
     ///
     /// # Errors
     /// As [`Region::make_writable`].
@@ -458,8 +465,8 @@ impl Region {
             self.session = Session::Poisoned;
             return Err(self.backing_lost());
         }
-        // Somebody emptied the pool under us: the open file is the newest data there is, so it goes to the
-        // store. But if another image has the name now, another writer may be at work on it.
+        // The pool was emptied under us: the open file is the newest data there is, so it goes to
+        // the store. But if another image has the name now, another writer may be at work on it.
         let ours = holdfast_sys::file::path_names_file(path, &self.image.file);
         if !ours.map_err(RegionError::io("examine", path))? && path.symlink_metadata().is_ok() {
             let path = path.clone();

@@ -20,13 +20,14 @@ use crate::store::rescue::open_rescue;
 use crate::store::stored::{Stored, is_behind, source_error};
 
 impl NameSpace {
-    /// Removes a region: image, base, journal, rescue copy, access table and lock. A worker's key removes its compartment. If the
-    /// machine stops in the middle, the region is whole, perhaps without its grants, or gone.
+    /// Removes a region: image, base, journal, rescue copy, access table and lock. A worker's key
+    /// removes its compartment. If the machine stops in the middle, the region is whole, perhaps
+    /// without its grants, or gone.
     ///
     /// # Errors
     /// `NotFound`, `Held`, `NotOwner`, `Io`; `Access` when it has compartments (see
-    /// [`NameSpace::remove_with_compartments`]); one of the errors about a bad file if no file of the region tells
-    /// whose it is (the message names the file; remove it by hand).
+    /// [`NameSpace::remove_with_compartments`]); one of the errors about a bad file if no file of
+    /// the region tells whose it is (the message names the file; remove it by hand).
     pub fn remove(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
         if !self.exists(name) {
             return Err(self.not_found(name));
@@ -39,12 +40,13 @@ impl NameSpace {
         self.remove_locked(name, lock)
     }
 
-    /// Removes a region of which neither image nor base tells whose it is, both being damaged or missing: no key could be
-    /// asked for. What may be left of its data goes, too. Returns the files that were removed.
+    /// Removes a region of which neither image nor base tells whose it is, both being damaged or
+    /// missing: no key could be asked for. What may be left of its data goes, too. Returns the
+    /// files that were removed.
     ///
     /// # Errors
-    /// `NotFound`, `Held`, `OwnerKnown`; `Access` when it has compartments; one of the errors about a bad file for one
-    /// that is another region's or newer; `Io`.
+    /// `NotFound`, `Held`, `OwnerKnown`; `Access` when it has compartments; one of the errors about
+    /// a bad file for one that is another region's or newer; `Io`.
     pub fn remove_damaged(&self, name: &RegionName) -> Result<Vec<FileSummary>> {
         if !self.exists(name) {
             return Err(self.not_found(name));
@@ -78,13 +80,13 @@ impl NameSpace {
         Ok(removed)
     }
 
-    /// Whether this key may remove the region, and nobody has it. The caller holds its lock.
+    /// Whether this key may remove the region, and no process has it. The caller holds its lock.
     pub(crate) fn check_removable(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
         let owner = match self.image(name, LockMode::Exclusive) {
             Ok(Some(image)) => image.header.owner_fingerprint,
             Ok(None) => self.base_or_rescue(name)?.header.owner_fingerprint,
             Err(held @ RegionError::Held { .. }) => return Err(held),
-            // Somebody may want to remove a region because its image is bad.
+            // A user may want to remove a region because its image is bad.
             Err(error) => match open_base(self.places().store(), name) {
                 Ok(base) => base.header.owner_fingerprint,
                 Err(_) => return Err(error),
@@ -109,12 +111,12 @@ impl NameSpace {
         lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places().pool(), name)))
     }
 
-    /// Removes only the image, damaged or not, so that the next open starts from the last commit. The store
-    /// is verified first.
+    /// Removes only the image, damaged or not, so that the next open starts from the last commit.
+    /// The store is verified first.
     ///
     /// # Errors
-    /// `NotFound`, `Held`, `NotOwner`, `OnlyCopy` when there is no base, `StoreBehind`, one of the errors about a bad
-    /// file when the base is bad.
+    /// `NotFound`, `Held`, `NotOwner`, `OnlyCopy` when there is no base, `StoreBehind`, one of the
+    /// errors about a bad file when the base is bad.
     pub fn remove_image(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
         if !self.exists(name) {
             return Err(self.not_found(name));

@@ -1,11 +1,14 @@
-//! Room in a pool that is full: images of heaps that no process has are brought to the store and leave the pool, the one
-//! longest unused first, until what is to be allocated fits. (The paper on qNVRAM swaps the memory of dead processes out
-//! when its allocator finds no room; so do we, and for heaps that were closed as well.)
+//! Room in a pool that is full: images of heaps that no process has are brought to the store and
+//! leave the pool, the one longest unused first, until what is to be allocated fits. (The paper on
+//! qNVRAM swaps the memory of dead processes out when its allocator finds no room; so do we, and
+//! for heaps that were closed as well.)
 //!
 //! Invariants:
-//! - An image that a process has is never evicted, nor is one that cannot be written back: see `eviction.rs`.
-//! - No lock on the name space is held meanwhile, and no lock of a region is waited for; so whoever holds locks of
-//!   regions, and makes room, waits only for its turn, which every process gives back in bounded time.
+//! - An image that a process has is never evicted, nor is one that cannot be written back: see
+//!   `eviction.rs`.
+//! - No lock on the name space is held meanwhile, and no lock of a region is waited for; so a
+//!   process that holds locks of regions, and makes room, waits only for its turn, which every
+//!   process gives back in bounded time.
 //! - A keeper is asked before the turn is waited for: it may have to wait for the turn itself.
 //! - The attempts are bounded by number and time, and an error tells what was tried.
 
@@ -27,9 +30,9 @@ use crate::names::summary::{RegionState, RegionSummary};
 
 /// Attempts of one allocation, with evictions in between.
 const ATTEMPTS_MAX: u32 = 8;
-/// Pause between two looks at the turn, or at an image that somebody has for a moment.
+/// Pause between two looks at the turn, or at an image that a process has for a moment.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long all images that could go may be somebody's who has them for a moment.
+/// How long all images that could go may be held for a moment.
 const BUSY_PATIENCE: Duration = Duration::from_secs(5);
 /// What a new image takes besides its data: headers, a lock, what the file system needs.
 pub(super) const MARGIN_BYTES: u64 = 256 << 10;
@@ -45,14 +48,15 @@ pub fn ask_keeper_for_room(keeper: RoomMaker) {
     let _ = KEEPER.set(keeper);
 }
 
-/// Says, once for this process, how images of databases are evicted: this crate knows nothing of them.
+/// Says, once for this process, how images of databases are evicted: this crate knows nothing of
+/// them.
 pub fn evict_databases_for_room(databases: RoomMaker) {
     let _ = DATABASES.set(databases);
 }
 
 impl NameSpace {
-    /// Makes an allocation in the pool, and makes room for it if it finds none. `attempt` must leave nothing behind when
-    /// it fails, and hold no lock on the name space when it returns.
+    /// Makes an allocation in the pool, and makes room for it if it finds none. `attempt` must
+    /// leave nothing behind when it fails, and hold no lock on the name space when it returns.
     ///
     /// # Errors
     /// Those of `attempt`; its last `NoRoom` tells what was tried.
@@ -155,7 +159,8 @@ impl NameSpace {
         self.storage().available_bytes(self.places().pool()).is_ok_and(|available| available >= bytes)
     }
 
-    /// Of the processes that make room in a pool, one goes on at a time: what it freed is then there for it.
+    /// Of the processes that make room in a pool, one goes on at a time: what it freed is then
+    /// there for it.
     pub(super) fn room_turn(&self) -> Result<Option<FileLock>> {
         let path = room_lock_path(self.places().pool());
         let started = Instant::now();
@@ -170,8 +175,8 @@ impl NameSpace {
     }
 }
 
-/// What an allocation that found no room in the pool needs; `None` for other errors, and for a limit of this process
-/// (`RLIMIT_FSIZE`), which no eviction changes.
+/// What an allocation that found no room in the pool needs; `None` for other errors, and for a
+/// limit of this process (`RLIMIT_FSIZE`), which no eviction changes.
 fn wanted(error: &RegionError) -> Option<u64> {
     match error {
         RegionError::NoRoom { needed_bytes, room, .. } if room.cause != Some(ErrorKind::FileTooLarge) => {

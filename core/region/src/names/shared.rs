@@ -1,11 +1,11 @@
 //! One region for many writer threads, whose commits share syncs (group commit).
 //!
 //! Invariants:
-//! - While a commit copies what changed no thread is between `enter` and the end of its guard. The copy is all
-//!   that keeps writers away; writing and syncing happen beside their next stores. The same goes for a publication in
-//!   the mode `atomic`.
-//! - Every call belongs to one batch. A batch takes calls until its copy begins, so each of its calls began
-//!   before the copy; its outcome, good or bad, is that of all of them.
+//! - While a commit copies what changed no thread is between `enter` and the end of its guard. The
+//!   copy is all that keeps writers away; writing and syncing happen beside their next stores. The
+//!   same goes for a publication in the mode `atomic`.
+//! - Every call belongs to one batch. A batch takes calls until its copy begins, so each of its
+//!   calls began before the copy; its outcome, good or bad, is that of all of them.
 //! - Batches are carried out one at a time, in order, each by one of its own callers.
 
 #![forbid(unsafe_code)]
@@ -34,7 +34,7 @@ type Batch = Arc<OnceLock<Outcome>>;
 struct Queue {
     /// The batch that still takes calls.
     open: Batch,
-    /// Somebody carries a batch out, or has the region for itself.
+    /// A thread carries a batch out, or has the region for itself.
     busy: bool,
 }
 
@@ -62,7 +62,7 @@ impl Deref for EnteredRegion<'_> {
     }
 }
 
-/// The turn of whoever carries out a batch; it ends with the value, however that goes.
+/// The turn of the thread that carries out a batch; it ends with the value, however that goes.
 struct Turn<'shared>(&'shared SharedRegion);
 
 impl Drop for Turn<'_> {
@@ -92,11 +92,13 @@ impl SharedRegion {
         EnteredRegion(self.region.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// As [`Region::commit`], for everything that was stored, by any thread, in stretches that ended before the
-    /// call. Calls that come in while another one is being carried out share one sync.
+    /// As [`Region::commit`], for everything that was stored, by any thread, in stretches that
+    /// ended before the call. Calls that come in while another one is being carried out share one
+    /// sync.
     ///
-    /// In the mode `atomic` it publishes what all threads have stored, at every level that is offered, while no thread is
-    /// between [`SharedRegion::enter`] and the end of its guard: so each stretch counts whole.
+    /// In the mode `atomic` it publishes what all threads have stored, at every level that is
+    /// offered, while no thread is between [`SharedRegion::enter`] and the end of its guard: so
+    /// each stretch counts whole.
     ///
     /// # Errors
     /// As [`Region::commit`], inside a `SharedCommit`: the same for each call of a batch.
@@ -133,7 +135,7 @@ impl SharedRegion {
         let _turn = Turn(self);
         let prepared = {
             let mut region = self.region.write().unwrap_or_else(PoisonError::into_inner);
-            // Nobody joins any more; who calls from here on may have stored after the copy.
+            // No call joins any more; one that comes from here on may have stored after the copy.
             self.queue().open = Batch::default();
             region.publish().and_then(|_| region.prepare_commit(Writers::Many))
         };
@@ -162,7 +164,8 @@ impl SharedRegion {
         }
     }
 
-    /// Has the region for itself: no thread is inside and no commit under way. For growth, for example.
+    /// Has the region for itself: no thread is inside and no commit under way. For growth, for
+    /// example.
     pub fn exclusive<R>(&self, operation: impl FnOnce(&mut Region) -> R) -> R {
         let mut queue = self.queue();
         while queue.busy {

@@ -1,7 +1,8 @@
 //! What can be said about a region without opening it: for lists, and for messages.
 //!
-//! It takes no lock, writes nothing and follows no error: a file that cannot be read is reported as damaged,
-//! with the reason. A region may change while it is described; every field was true at some moment.
+//! It takes no lock, writes nothing and follows no error: a file that cannot be read is reported as
+//! damaged, with the reason. A region may change while it is described; every field was true at
+//! some moment.
 
 #![forbid(unsafe_code)]
 
@@ -49,8 +50,8 @@ pub enum RegionState {
     Held,
     /// Its image is there, closed in order: the next open is warm.
     Clean,
-    /// Its image is there, not closed in order: its last writer died, or could not make the checkpoint that closing
-    /// makes. The next open is warm.
+    /// Its image is there, not closed in order: its last writer died, or could not make the
+    /// checkpoint that closing makes. The next open is warm.
     Crashed,
     /// It is only in the store: the next open is cold.
     Cold,
@@ -66,8 +67,8 @@ pub struct RegionSummary {
     pub name: RegionName,
     /// Its identity; empty when no header can be read.
     pub uuid: String,
-    /// Fingerprint of the key that owns it (of a compartment: of the key derived for it); `None` when no header can be
-    /// read.
+    /// Fingerprint of the key that owns it (of a compartment: of the key derived for it); `None`
+    /// when no header can be read.
     pub owner: Option<KeyFingerprint>,
     /// Its native address; zero when no header can be read, as all numbers below.
     pub address: u64,
@@ -151,7 +152,8 @@ pub(crate) fn summarize(places: &Places, name: &RegionName) -> Option<RegionSumm
     };
     let header = image.header.as_ref().or(base.header.as_ref()).ok().cloned();
     let (image_file, base_file) = (image.file.clone(), base.file.clone());
-    // Which base a journal continues can change while we look; without one there is nothing to compare.
+    // Which base a journal continues can change while we look; without one there is nothing to
+    // compare.
     let journal_fault = match &base.header {
         Ok(base) if holder.is_none() => check_journal_header(places.store(), name, base).err(),
         _ => None,

@@ -1,8 +1,8 @@
 //! The store's copy of a region: written whole from the image, verified whole before it is used.
 //!
-//! A checkpoint is atomic: the new base file gets its name only after its bytes are durable, so at any moment
-//! the name leads to one complete checkpoint, the old or the new one. The image is read with `pread`, never
-//! through a mapping.
+//! A checkpoint is atomic: the new base file gets its name only after its bytes are durable, so at
+//! any moment the name leads to one complete checkpoint, the old or the new one. The image is read
+//! with `pread`, never through a mapping.
 
 #![forbid(unsafe_code)]
 
@@ -18,8 +18,9 @@ use crate::media::sparse::{CopyError, DataSum, PAGE_BYTES, sum_and_copy};
 use crate::media::storage::{Storage, is_full};
 use crate::name::RegionName;
 
-/// Writes a checkpoint of an image, with the number that the header has, and returns its header. On failure the
-/// earlier base is in place, or, when only the directory could not be made durable, the new one.
+/// Writes a checkpoint of an image, with the number that the header has, and returns its header. On
+/// failure the earlier base is in place, or, when only the directory could not be made durable, the
+/// new one.
 pub(crate) fn write_base(
     storage: &dyn Storage,
     image: &File,

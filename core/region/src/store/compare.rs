@@ -1,9 +1,10 @@
-//! In which pages an image differs from what the store has of it: for a session whose stores nobody noticed, because it
-//! was killed, or was too short to track them.
+//! In which pages an image differs from what the store has of it: for a session whose stores were
+//! not noticed, because it was killed, or was too short to track them.
 //!
 //! Invariants:
 //! - A page that a cold open would show otherwise is in the answer.
-//! - There is an answer only when the store is whole: checksums of base and journal are verified on the way.
+//! - There is an answer only when the store is whole: checksums of base and journal are verified on
+//!   the way.
 //! - Files are read, never mapped.
 
 #![forbid(unsafe_code)]
@@ -28,7 +29,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 enum Unknown {
     /// Something could not be read.
     Unread,
-    /// So much differs that nobody wants to know all of it.
+    /// So much differs that it is not worth knowing all of it.
     Enough,
 }
 
@@ -44,8 +45,9 @@ impl From<io::Error> for Unknown {
     }
 }
 
-/// The pages among the first `backed_bytes` of an image's data that differ from what is stored; `None` when the
-/// store is not whole, something cannot be read, or more than `enough_bytes` differ.
+/// The pages among the first `backed_bytes` of an image's data that differ from what is stored;
+/// `None` when the store is not whole, something cannot be read, or more than `enough_bytes`
+/// differ.
 pub(crate) fn differing(
     stored: &Stored,
     image: &File,

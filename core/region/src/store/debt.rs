@@ -26,7 +26,8 @@ enum Lacking {
 }
 
 impl Debt {
-    /// Nothing is lacking. It is `proven` when this process wrote the store, or need not rely on it.
+    /// Nothing is lacking. It is `proven` when this process wrote the store, or need not rely on
+    /// it.
     pub(crate) fn none(is_proven: bool) -> Debt {
         Debt { lacking: Lacking::Pages { pages: Pending::default(), has_grown: false }, is_proven }
     }

@@ -24,7 +24,8 @@ impl JournalSlot {
         slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends and syncs. After an error the journal counts as broken: it is never synced again and believed.
+    /// Appends and syncs. After an error the journal counts as broken: it is never synced again and
+    /// believed.
     pub(crate) fn append(&mut self, storage: &dyn Storage, record: &Record) -> std::io::Result<()> {
         let JournalSlot::Ready(mut journal) = std::mem::replace(self, JournalSlot::Broken) else {
             return Err(std::io::Error::other("the journal was lost between two steps of a commit"));

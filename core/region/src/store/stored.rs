@@ -1,7 +1,9 @@
-//! What the store has of a region: the base file and, if there is one, the journal that continues it.
+//! What the store has of a region: the base file and, if there is one, the journal that continues
+//! it.
 //!
-//! Everything is checked before it is used: a value that exists has a journal whose records are all right, and
-//! the base's data is verified while, or before, it is copied. Nothing in the store is changed here.
+//! Everything is checked before it is used: a value that exists has a journal whose records are all
+//! right, and the base's data is verified while, or before, it is copied. Nothing in the store is
+//! changed here.
 
 #![forbid(unsafe_code)]
 
@@ -104,8 +106,8 @@ impl Stored {
         verify_base(&self.base, None)
     }
 
-    /// Writes all of it to a file that nobody uses yet and that has room for [`Stored::image_header`], checking
-    /// every byte. After an error the file is rubbish.
+    /// Writes all of it to a file that is not in use yet and that has room for
+    /// [`Stored::image_header`], checking every byte. After an error the file is rubbish.
     pub(crate) fn copy_to(
         &self,
         storage: &dyn Storage,
@@ -135,7 +137,8 @@ pub(crate) fn remedy_for_image(store: &Path, name: &RegionName, image: &Path) ->
     }
 }
 
-/// The error of a store whose files could not be verified: nothing was built, so nothing was out of room.
+/// The error of a store whose files could not be verified: nothing was built, so nothing was out of
+/// room.
 pub(crate) fn source_error(error: BuildError, path: &Path) -> RegionError {
     match error {
         BuildError::Source(error) => error,
@@ -143,8 +146,8 @@ pub(crate) fn source_error(error: BuildError, path: &Path) -> RegionError {
     }
 }
 
-/// The header of the next base of an image. No two bases of a region have the same number, even when a base came
-/// into the store and the image could not take note of it.
+/// The header of the next base of an image. No two bases of a region have the same number, even
+/// when a base came into the store and the image could not take note of it.
 pub(crate) fn next_base_header(store: &Path, image: &Header) -> Header {
     let in_store = open_base(store, &image.name)
         .ok()
@@ -154,12 +157,13 @@ pub(crate) fn next_base_header(store: &Path, image: &Header) -> Header {
     Header { checkpoint_count, ..image.clone() }
 }
 
-/// What the store has, if the image goes on from it; `None` when anything about base or journal is not as the image
-/// says. A new base then mends it, as the image has everything.
+/// What the store has, if the image goes on from it; `None` when anything about base or journal is
+/// not as the image says. A new base then mends it, as the image has everything.
 pub(crate) fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
     let stored = Stored::open_writable(store, &image.name).ok()??;
     let base = &stored.base.header;
-    // All that a cold open takes from the base: the limit (see `crate::limit`), the address, the medium.
+    // All that a cold open takes from the base: the limit (see `crate::limit`), the address, the
+    // medium.
     let same = Header {
         sequence: base.sequence,
         state: base.state,
@@ -175,8 +179,8 @@ pub(crate) fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
     (same == *base).then_some(stored)
 }
 
-/// Whether what is stored is older than the last commit that an image knows of. A damaged header may be an older one, and
-/// proves nothing.
+/// Whether what is stored is older than the last commit that an image knows of. A damaged header
+/// may be an older one, and proves nothing.
 pub(crate) fn is_behind(stored: &Stored, image: &Image) -> bool {
     let (base, header) = (&stored.base.header, &image.header);
     let known = (header.checkpoint_count, header.journal_sequence);

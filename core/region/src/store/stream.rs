@@ -1,7 +1,9 @@
-//! The portable stream of a region, version 1, as `docs/format.md` draws it: a header, blocks of pages that are
-//! not zero, an end. Every part has its own checksum; the end has one of the whole data.
+//! The portable stream of a region, version 1, as `docs/format.md` draws it: a header, blocks of
+//! pages that are not zero, an end. Every part has its own checksum; the end has one of the whole
+//! data.
 //!
-//! It does no I/O but on the reader or writer that it is given, and believes no byte before its checksum.
+//! It does no I/O but on the reader or writer that it is given, and believes no byte before its
+//! checksum.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Children: this test program again, playing one role against the parent's home.
 //!
-//! The parent starts it with a filter that selects `a_child_plays_its_role` and with the role in the
-//! environment. They talk in lines: the child's start with `@@ `, the parent's mean "go on".
+//! The parent starts it with a filter that selects `a_child_plays_its_role` and with the role in
+//! the environment. They talk in lines: the child's start with `@@ `, the parent's mean "go on".
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -53,7 +53,8 @@ pub(crate) fn play() {
                 Err(error) => say(&format!("failed: {error}")),
             }
         }
-        // Stores a text, and so much else that a new base is due, and hangs in the given step of the checkpoint.
+        // Stores a text, and so much else that a new base is due, and hangs in the given step of
+        // the checkpoint.
         ["hang", name, text, step] => {
             let storage = Arc::new(FaultyStorage::new(Fault::Hang));
             let names = NameSpace::with_storage(places(), storage.clone());

@@ -1,6 +1,6 @@
-//! A storage whose k-th step fails once, fails with all that follow (as if the process had died there), or
-//! stops for ever (so that a parent can kill the process there). Its
-//! syncs are steps and take time, but do not reach the disk: whether they do, no test here can tell.
+//! A storage whose k-th step fails once, fails with all that follow (as if the process had died
+//! there), or stops for ever (so that a parent can kill the process there). Its syncs are steps and
+//! take time, but do not reach the disk: whether they do, no test here can tell.
 
 use std::fs::File;
 use std::io;

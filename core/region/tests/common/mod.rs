@@ -1,4 +1,5 @@
-//! What the behaviour tests share: a scratch home, a storage that fails on demand, children that are killed.
+//! What the behaviour tests share: a scratch home, a storage that fails on demand, children that
+//! are killed.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -36,7 +37,8 @@ pub(crate) struct Home {
 impl Home {
     pub(crate) fn new() -> Home {
         let pool = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        // Below the scratch directory, so that it is made by Places and is as private as it wants it.
+        // Below the scratch directory, so that it is made by Places and is as private as it wants
+        // it.
         Home { home: tempfile::tempdir().unwrap(), pool_path: pool.path().join("pool"), _pool: pool }
     }
 
@@ -117,8 +119,8 @@ pub(crate) fn open_atomic(names: &NameSpace) -> Region {
     region
 }
 
-/// Maps a region wherever there is room, if it is not mapped yet. Tests run side by side in one process, and
-/// regions of different homes may have the same native address.
+/// Maps a region wherever there is room, if it is not mapped yet. Tests run side by side in one
+/// process, and regions of different homes may have the same native address.
 pub(crate) fn map(region: &mut Region) -> *mut u8 {
     if let Some(base) = region.mapping() {
         return base.as_ptr();
@@ -135,7 +137,8 @@ pub(crate) fn map(region: &mut Region) -> *mut u8 {
 pub(crate) fn store(region: &mut Region, offset: usize, bytes: &[u8]) {
     let base = map(region);
     assert!((offset + bytes.len()) as u64 <= region.backed_bytes());
-    // SAFETY: the range lies in the backed part of the region's mapping, which no reference points into.
+    // SAFETY: the range lies in the backed part of the region's mapping, which no reference points
+    // into.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), base.add(offset), bytes.len()) };
 }
 
@@ -169,8 +172,8 @@ pub(crate) fn number(region: &mut Region) -> u64 {
     numbers[0]
 }
 
-/// Puts a node in front of a linked list that knows nothing of transactions: a word with the offset of the first
-/// node, one with the nodes so far, and nodes of a value and the offset of the next.
+/// Puts a node in front of a linked list that knows nothing of transactions: a word with the offset
+/// of the first node, one with the nodes so far, and nodes of a value and the offset of the next.
 pub(crate) fn push(region: &mut Region, value: u64) {
     let (first, count) = (load_word(region, LIST_OFFSET), load_word(region, LIST_OFFSET + 8));
     let node = LIST_OFFSET + 16 + count as usize * 200;

@@ -1,7 +1,7 @@
 //! A storage whose plug is pulled at the k-th step, and what a disk may hold afterwards.
 //!
-//! Durable is what was synced: a file's content at its last sync, a directory's names at its last sync. Of what
-//! was written since, a disk may have kept nothing, everything, or any sectors.
+//! Durable is what was synced: a file's content at its last sync, a directory's names at its last
+//! sync. Of what was written since, a disk may have kept nothing, everything, or any sectors.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;

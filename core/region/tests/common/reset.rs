@@ -1,7 +1,9 @@
-//! A storage whose machine is reset at the k-th step, with a pool that outlives that, and what memory may hold afterwards.
+//! A storage whose machine is reset at the k-th step, with a pool that outlives that, and what
+//! memory may hold afterwards.
 //!
-//! Durable is what was synced or written back: of a file its content then, of a directory its names then. Of everything else
-//! memory may have kept nothing, all, or any lines; of the names in the pool any.
+//! Durable is what was synced or written back: of a file its content then, of a directory its names
+//! then. Of everything else memory may have kept nothing, all, or any lines; of the names in the
+//! pool any.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;

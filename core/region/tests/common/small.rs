@@ -1,5 +1,5 @@
-//! A storage whose pool has a size of its own, smaller than the file system's, and whose store can be full. What it
-//! allows goes through a [`FaultyStorage`].
+//! A storage whose pool has a size of its own, smaller than the file system's, and whose store can
+//! be full. What it allows goes through a [`FaultyStorage`].
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,5 @@
-//! The kernel's side of userfaultfd and of `ioctl(PAGEMAP_SCAN)`, as far as Holdfast uses them: structures and
-//! numbers of `linux/userfaultfd.h` and `linux/fs.h`, one function per call.
+//! The kernel's side of userfaultfd and of `ioctl(PAGEMAP_SCAN)`, as far as Holdfast uses them:
+//! structures and numbers of `linux/userfaultfd.h` and `linux/fs.h`, one function per call.
 //!
 //! Nothing here decides anything; every error is the kernel's.
 
@@ -97,19 +97,20 @@ fn range_of(addresses: &Range<usize>) -> UffdioRange {
 /// # Safety
 /// `request` must be the number of an ioctl on this kind of descriptor whose argument is a `T`.
 unsafe fn ioctl<T>(fd: RawFd, request: u64, argument: &mut T) -> io::Result<usize> {
-    // SAFETY: the argument is valid for the call and of the type that the request asks for (contract).
+    // SAFETY: the argument is valid for the call and of the type that the request asks for
+    // (contract).
     let result = unsafe { libc::ioctl(fd, request as _, std::ptr::from_mut(argument)) };
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// A userfaultfd with asynchronous write protection: the kernel itself lets a store to a protected page through,
-/// and takes the protection off that page. Nobody reads events from it.
+/// A userfaultfd with asynchronous write protection: the kernel itself lets a store to a protected
+/// page through, and takes the protection off that page. No process reads events from it.
 #[derive(Debug)]
 pub(crate) struct Userfaultfd(OwnedFd);
 
 impl Userfaultfd {
-    /// Opens one as any user may: it does not catch faults of the kernel, and need not, because asynchronous
-    /// protection never stops anybody.
+    /// Opens one as any user may: it does not catch faults of the kernel, and need not, because
+    /// asynchronous protection never stops anybody.
     pub(crate) fn open() -> io::Result<Userfaultfd> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | UFFD_USER_MODE_ONLY;
         // SAFETY: no pointer is passed.
@@ -117,7 +118,7 @@ impl Userfaultfd {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a fresh descriptor that nobody else knows.
+        // SAFETY: a fresh descriptor that no other code knows.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
         let features = UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
         let mut api = UffdioApi { api: UFFD_API, features, ioctls: 0 };
@@ -193,11 +194,12 @@ impl Pagemap {
         self.scan_for(addresses, regions, argument)
     }
 
-    /// Lists pages whose asynchronous write protection is off, and protects each in the same step, until the
-    /// range ends or `regions` is full.
+    /// Lists pages whose asynchronous write protection is off, and protects each in the same step,
+    /// until the range ends or `regions` is full.
     ///
-    /// The category asked for is exactly "written": asked like that, the kernel counts a page without an entry in
-    /// its page table as written, which is what a stored-to page looks like once its memory was reclaimed.
+    /// The category asked for is exactly "written": asked like that, the kernel counts a page
+    /// without an entry in its page table as written, which is what a stored-to page looks like
+    /// once its memory was reclaimed.
     pub(crate) fn take_written(
         &self,
         addresses: &Range<usize>,
@@ -247,7 +249,8 @@ impl Pagemap {
             vec_len: regions.len() as u64,
             ..categories
         };
-        // SAFETY: the request takes a pm_scan_arg, and the kernel writes at most `vec_len` regions at `vec`.
+        // SAFETY: the request takes a pm_scan_arg, and the kernel writes at most `vec_len` regions
+        // at `vec`.
         let found = unsafe { ioctl(self.0.as_raw_fd(), PAGEMAP_SCAN, &mut argument)? };
         Ok(Scanned { found: found.min(regions.len()), end: argument.walk_end as usize })
     }

@@ -1,6 +1,7 @@
-//! Changed pages by page protection: a page is read-only until its first store, which the fault handler notes
-//! before it lets the store through. Works on every kernel; a first store costs a signal, and stores that the
-//! kernel does (`read(2)` into the mapping) fail with EFAULT unless they are announced.
+//! Changed pages by page protection: a page is read-only until its first store, which the fault
+//! handler notes before it lets the store through. Works on every kernel; a first store costs a
+//! signal, and stores that the kernel does (`read(2)` into the mapping) fail with EFAULT unless
+//! they are announced.
 
 use std::io;
 use std::ops::Range;
@@ -33,7 +34,8 @@ impl DirtyTracker for Protect {
 
     unsafe fn extend(&mut self, len: usize) -> io::Result<()> {
         self.mapping.added(len)?;
-        // SAFETY: the part was mapped by the caller, within the limit (contract, and checked above).
+        // SAFETY: the part was mapped by the caller, within the limit (contract, and checked
+        // above).
         unsafe { self.watch.extend(len)? };
         self.mapping.len = len;
         Ok(())

@@ -1,4 +1,5 @@
-//! Trackers that ask nothing of the kernel: one believes what it is told, one takes everything for changed.
+//! Trackers that ask nothing of the kernel: one believes what it is told, one takes everything for
+//! changed.
 
 use std::io;
 use std::ops::Range;
@@ -12,8 +13,9 @@ use crate::page_set::PageSet;
 pub struct Reporter(Arc<PageSet>);
 
 impl Reporter {
-    /// Bytes of the range, relative to the mapping's first, have been stored to. Call it after the stores: a
-    /// report that comes before them can be taken before them, too, and then they are missed.
+    /// Bytes of the range, relative to the mapping's first, have been stored to. Call it after the
+    /// stores: a report that comes before them can be taken before them, too, and then they are
+    /// missed.
     pub fn report(&self, bytes: Range<u64>) {
         let bound = |at| usize::try_from(at).unwrap_or(usize::MAX);
         self.0.insert(bound(bytes.start)..bound(bytes.end));

@@ -1,11 +1,14 @@
-//! Changed pages by userfaultfd: the kernel itself lets the first store to a protected page through and notes it
-//! in the page table, and one `ioctl(PAGEMAP_SCAN)` lists and protects again (Linux 6.7).
+//! Changed pages by userfaultfd: the kernel itself lets the first store to a protected page through
+//! and notes it in the page table, and one `ioctl(PAGEMAP_SCAN)` lists and protects again (Linux
+//! 6.7).
 //!
 //! Invariants:
-//! - Every page of the mapping was write-protected once, so each has an entry in a page table, and the kernel maps
-//!   the range in small pages from then on (it does not gather a range into huge pages that is registered).
-//!   That is why no store can hide in a huge page, and why a page without an entry counts as stored to.
-//! - After a scan that failed half-way nobody knows what it took: the next answer is the whole mapping.
+//! - Every page of the mapping was write-protected once, so each has an entry in a page table, and
+//!   the kernel maps the range in small pages from then on (it does not gather a range into huge
+//!   pages that is registered). That is why no store can hide in a huge page, and why a page
+//!   without an entry counts as stored to.
+//! - After a scan that failed half-way it is not known what it took: the next answer is the whole
+//!   mapping.
 
 use std::io;
 use std::ops::Range;
@@ -105,7 +108,8 @@ impl DirtyTracker for Userfault {
 
 impl Drop for Userfault {
     fn drop(&mut self) {
-        // Closing the descriptor would do, were it not that a child of `fork` may hold a copy of it.
+        // Closing the descriptor would do, were it not that a child of `fork` may hold a copy of
+        // it.
         let _ = self.userfaultfd.unregister(&self.addresses(0..self.mapping.len));
     }
 }

@@ -1,6 +1,8 @@
-//! A handler that is asked about a SIGSEGV before everybody else, for as long as it takes: a fork, the end of a process.
+//! A handler that is asked about a SIGSEGV before everybody else, for as long as it takes: a fork,
+//! the end of a process.
 //!
-//! Invariants: one at a time; async-signal-safe; what it does not resolve goes to whoever handled SIGSEGV before.
+//! Invariants: one at a time; async-signal-safe; what it does not resolve goes to the handler that
+//! was there before.
 //!
 //! What it must not do: allocate, also while it is put in place, so that an allocator may use it.
 
@@ -16,23 +18,25 @@ pub type Resolve = fn(address: usize) -> bool;
 
 struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
 
-// SAFETY: written while no handler of this module is installed, by the one caller of `ask_first` (its contract).
+// SAFETY: written while no handler of this module is installed, by the one caller of `ask_first`
+// (its contract).
 unsafe impl Sync for Before {}
 
 static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::uninit()));
 static RESOLVE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Puts `resolve` before whoever handles SIGSEGV now, on the thread's alternate stack where it has one.
+/// Puts `resolve` before the present handler of SIGSEGV, on the thread's alternate stack where it
+/// has one.
 ///
 /// # Safety
-/// `resolve` is async-signal-safe, leaves errno alone, and needs no thread-local variable: where these lie may be what
-/// faults. Nobody else calls this before [`ask_no_more`].
+/// `resolve` is async-signal-safe, leaves errno alone, and needs no thread-local variable: where
+/// these lie may be what faults. Nothing else calls this before [`ask_no_more`].
 ///
 /// # Errors
 /// What `sigaction` reports.
 pub unsafe fn ask_first(resolve: Resolve) -> io::Result<()> {
-    // SAFETY: sigaction is plain data for which all-zero is valid; `BEFORE` is the caller's alone (contract), and is
-    // written before there is a handler that reads it.
+    // SAFETY: sigaction is plain data for which all-zero is valid; `BEFORE` is the caller's alone
+    // (contract), and is written before there is a handler that reads it.
     unsafe {
         let before = BEFORE.0.get();
         if libc::sigaction(libc::SIGSEGV, std::ptr::null(), (*before).as_mut_ptr()) != 0 {
@@ -62,8 +66,8 @@ pub unsafe fn ask_no_more() {
 
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let resolve = RESOLVE.load(Ordering::Acquire);
-    // SAFETY: the kernel passes a valid siginfo; `RESOLVE` is a function of this type and `BEFORE` is whole since
-    // before this handler was there.
+    // SAFETY: the kernel passes a valid siginfo; `RESOLVE` is a function of this type and `BEFORE`
+    // is whole since before this handler was there.
     unsafe {
         let resolve: Resolve = std::mem::transmute(resolve);
         // One that was sent by kill(2) has a sender in place of an address.

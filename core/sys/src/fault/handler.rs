@@ -1,7 +1,7 @@
 //! The handler itself, and how it gets on top of the process's other handlers.
 //!
-//! Invariants: async-signal-safe throughout (atomics and plain system calls only); a fault that is not ours is
-//! passed on to whoever was installed before.
+//! Invariants: async-signal-safe throughout (atomics and plain system calls only); a fault that is
+//! not ours is passed on to the handler that was installed before.
 
 use std::cell::Cell;
 use std::io;
@@ -14,10 +14,12 @@ use super::table::{CODE, HIGH_WATER, HOLE, PAGE_WATCH, READ_WATCH, SLOTS, Slot, 
 /// How much memory host accesses to one hole can cost, however large the hole is.
 pub(super) const SCRATCH_BYTES: usize = 16 << 20;
 
-// --- installation -----------------------------------------------------------------------------------
+// --- installation
+// -----------------------------------------------------------------------------------
 
-/// What was installed before us. Two levels, because a runtime (wasmtime) may put its handler over ours and
-/// we then go on top of it again: its own "previous" is us, and must reach `original`, not loop.
+/// What was installed before us. Two levels, because a runtime (wasmtime) may put its handler over
+/// ours and we then go on top of it again: its own "previous" is us, and must reach `original`, not
+/// loop.
 struct Chain {
     original: AtomicPtr<libc::sigaction>,
     latest: AtomicPtr<libc::sigaction>,
@@ -29,9 +31,9 @@ static BUS_CHAIN: Chain =
     Chain { original: AtomicPtr::new(std::ptr::null_mut()), latest: AtomicPtr::new(std::ptr::null_mut()) };
 static INSTALL: Mutex<()> = Mutex::new(());
 
-/// Puts the handler on top of whatever handles SIGSEGV and SIGBUS now. Call it after the creation of a
-/// wasmtime `Engine` (which installs a handler of its own, once per process) and before mapping a region;
-/// calling it again costs two system calls and changes nothing.
+/// Puts the handler on top of whatever handles SIGSEGV and SIGBUS now. Call it after the creation
+/// of a wasmtime `Engine` (which installs a handler of its own, once per process) and before
+/// mapping a region; calling it again costs two system calls and changes nothing.
 ///
 /// # Errors
 /// What `sigaction` reports.
@@ -52,8 +54,8 @@ fn install_for(signal: libc::c_int, chain: &Chain) -> io::Result<()> {
         if current.sa_sigaction == ours as usize {
             return Ok(());
         }
-        // Leaked on purpose: the handler may read them at any time until the process ends, and there are
-        // at most as many as there are runtimes in the process.
+        // Leaked on purpose: the handler may read them at any time until the process ends, and
+        // there are at most as many as there are runtimes in the process.
         let before = Box::into_raw(Box::new(current));
         if chain.original.load(Ordering::Acquire).is_null() {
             chain.original.store(before, Ordering::Release);
@@ -70,7 +72,8 @@ fn install_for(signal: libc::c_int, chain: &Chain) -> io::Result<()> {
     Ok(())
 }
 
-// --- the handler ------------------------------------------------------------------------------------
+// --- the handler
+// ------------------------------------------------------------------------------------
 
 thread_local! {
     /// More than zero while this thread's fault was passed on to the handler under ours.
@@ -78,7 +81,8 @@ thread_local! {
 }
 
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo and, for SA_SIGINFO, a ucontext; errno is this thread's.
+    // SAFETY: the kernel passes a valid siginfo and, for SA_SIGINFO, a ucontext; errno is this
+    // thread's.
     unsafe {
         let errno = *libc::__errno_location();
         let depth = PASSED_ON.get();
@@ -106,8 +110,8 @@ pub(super) unsafe fn pass_on(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: `action` is a record of what was installed before, which does not change meanwhile, and describes a
-    // handler of the kind that its flags name.
+    // SAFETY: `action` is a record of what was installed before, which does not change meanwhile,
+    // and describes a handler of the kind that its flags name.
     unsafe {
         if action.is_null()
             || (*action).sa_sigaction == libc::SIG_DFL
@@ -152,7 +156,7 @@ unsafe fn resolve(signal: libc::c_int, address: usize, context: *mut libc::c_voi
             (WRITE_WATCH, libc::SIGSEGV) => write_watch = Some(slot),
             (PAGE_WATCH, libc::SIGSEGV) => page_watch = Some(slot),
             (WRITE_WATCH | READ_WATCH, libc::SIGBUS) => return replace_lost_page(slot, address),
-            // Without somebody who stops the applet the store must not seem to succeed.
+            // Without a host that stops the applet the store must not seem to succeed.
             (READ_WATCH, libc::SIGSEGV) if !slot.notify.load(Ordering::Acquire).is_null() => {
                 return !in_runtime_code() && put_scratch(slot, address);
             }
@@ -161,7 +165,7 @@ unsafe fn resolve(signal: libc::c_int, address: usize, context: *mut libc::c_voi
         }
     }
     match (page_watch, write_watch) {
-        // Whoever watches the whole range learns of the store, but only this page becomes writable.
+        // The watch of the whole range learns of the store, but only this page becomes writable.
         (Some(pages), watch) => {
             if let Some(watch) = watch {
                 watch.touched.store(true, Ordering::Release);
@@ -181,15 +185,15 @@ pub(super) fn unlock(slot: &Slot) -> bool {
     unsafe { libc::mprotect(start as *mut _, end - start, libc::PROT_READ | libc::PROT_WRITE) == 0 }
 }
 
-/// The file ends before its mapping, or its disk failed or was full: an anonymous page stands in, so that the thread
-/// goes on to where the loss can be reported.
+/// The file ends before its mapping, or its disk failed or was full: an anonymous page stands in,
+/// so that the thread goes on to where the loss can be reported.
 fn replace_lost_page(slot: &Slot, address: usize) -> bool {
     slot.lost.store(true, Ordering::Release);
     // SAFETY: sysconf has no preconditions.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let page = address & !(page_bytes - 1);
-    // SAFETY: the page lies in the watched mapping, which its owner lets this module change; its file
-    // content is gone, so nothing is overwritten.
+    // SAFETY: the page lies in the watched mapping, which its owner lets this module change; its
+    // file content is gone, so nothing is overwritten.
     let put = unsafe {
         libc::mmap(
             page as *mut _,
@@ -204,8 +208,8 @@ fn replace_lost_page(slot: &Slot, address: usize) -> bool {
     put != libc::MAP_FAILED
 }
 
-/// Host code touched a hole: scratch memory of bounded size goes under the access. The same few megabytes
-/// appear throughout the hole, so a large `memory.fill` costs no more than they.
+/// Host code touched a hole: scratch memory of bounded size goes under the access. The same few
+/// megabytes appear throughout the hole, so a large `memory.fill` costs no more than they.
 fn put_scratch(slot: &Slot, address: usize) -> bool {
     slot.touched.store(true, Ordering::Release);
     let scratch = slot.scratch.load(Ordering::Acquire);
@@ -215,8 +219,9 @@ fn put_scratch(slot: &Slot, address: usize) -> bool {
     let window = address & !(SCRATCH_BYTES - 1);
     let start = window.max(slot.start.load(Ordering::Acquire));
     let end = (window + SCRATCH_BYTES).min(slot.end.load(Ordering::Acquire));
-    // SAFETY: the scratch memory lives as long as the slot; of a shared mapping, an old size of 0 maps the same pages
-    // once more (mremap(2)). The new mapping stays inside the hole, which its owner gave to this module.
+    // SAFETY: the scratch memory lives as long as the slot; of a shared mapping, an old size of 0
+    // maps the same pages once more (mremap(2)). The new mapping stays inside the hole, which its
+    // owner gave to this module.
     let put = unsafe {
         libc::mremap(
             (scratch + (start - window)) as *mut _,
@@ -233,8 +238,8 @@ fn put_scratch(slot: &Slot, address: usize) -> bool {
 fn notify(slot: &Slot) {
     let notify = slot.notify.load(Ordering::Acquire);
     if !notify.is_null() {
-        // SAFETY: the box lives until the slot's owner is dropped, and the owner outlives every access to
-        // its range (contract of the guards' constructors).
+        // SAFETY: the box lives until the slot's owner is dropped, and the owner outlives every
+        // access to its range (contract of the guards' constructors).
         unsafe { (*notify)() };
     }
 }

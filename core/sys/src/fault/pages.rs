@@ -1,12 +1,13 @@
 //! Watching a mapping page by page: every page is read-only until its first store, which is noted.
 //!
 //! Invariants:
-//! - A page is writable only if it is in the set, or a handler that has put it there is still running when the set
-//!   is emptied. [`PageWatch::take`] empties the set, waits for those handlers, and only then protects what it
-//!   found: so no page stays writable that is in neither this answer nor the set.
+//! - A page is writable only if it is in the set, or a handler that has put it there is still
+//!   running when the set is emptied. [`PageWatch::take`] empties the set, waits for those
+//!   handlers, and only then protects what it found: so no page stays writable that is in neither
+//!   this answer nor the set.
 //! - The handler's part sets bits, counts itself in and out, and calls `mprotect`; nothing else.
-//! - The number of separate mappings that the kernel must keep for one watch is bounded: after [`RUNS_MAX`] first
-//!   stores they open whole blocks.
+//! - The number of separate mappings that the kernel must keep for one watch is bounded: after
+//!   [`RUNS_MAX`] first stores they open whole blocks.
 
 use std::io;
 use std::ops::Range;
@@ -18,10 +19,11 @@ use super::table::{CLAIMED, Claim, Slot};
 use crate::mapping::{HUGE_PAGE_BYTES, Prot, protect};
 use crate::page_set::PageSet;
 
-/// First stores that open one page each, between two calls of `take`. Each may cost two mappings, of which Linux
-/// allows a process 65,530 if nobody has changed that.
+/// First stores that open one page each, between two calls of `take`. Each may cost two mappings,
+/// of which Linux allows a process 65,530 unless that was changed.
 const RUNS_MAX: u32 = 8192;
-/// How many blocks a mapping has, at most, of which a first store opens one when pages have become too many.
+/// How many blocks a mapping has, at most, of which a first store opens one when pages have become
+/// too many.
 const BLOCKS_MAX: usize = 1024;
 
 /// Watches a mapping page by page.
@@ -32,8 +34,8 @@ pub(crate) struct PageWatch {
 }
 
 impl PageWatch {
-    /// Makes `len` bytes from `address` read-only and watches them; `limit` is what [`PageWatch::extend`] may
-    /// come to.
+    /// Makes `len` bytes from `address` read-only and watches them; `limit` is what
+    /// [`PageWatch::extend`] may come to.
     ///
     /// # Safety
     /// The contract of [`crate::dirty::track`].
@@ -50,7 +52,8 @@ impl PageWatch {
     /// The mapping now has `len` bytes; what was added becomes read-only.
     ///
     /// # Safety
-    /// The part that is added is mapped as the first was, within the limit, and nobody stores to it meanwhile.
+    /// The part that is added is mapped as the first was, within the limit, and no thread stores to
+    /// it meanwhile.
     pub(crate) unsafe fn extend(&self, len: usize) -> io::Result<()> {
         let added = self.len()..len;
         self.set_protection(added, Prot::Read)?;
@@ -71,15 +74,16 @@ impl PageWatch {
         self.set_protection(aligned, Prot::ReadWrite)
     }
 
-    /// The pages that were stored to since the last call; they are read-only again. After an error some of them
-    /// may be writable and not in the set.
+    /// The pages that were stored to since the last call; they are read-only again. After an error
+    /// some of them may be writable and not in the set.
     pub(crate) fn take(&mut self) -> io::Result<Vec<Range<u64>>> {
         let ranges = self.pages.drain(self.len());
         let slot = self.slot();
         slot.runs.store(0, Ordering::Relaxed);
         wait_for_handlers(slot);
         if let (Some(first), Some(last)) = (ranges.first(), ranges.last()) {
-            // One call for all: what is read-only already costs nothing, and mappings are merged at once.
+            // One call for all: what is read-only already costs nothing, and mappings are merged at
+            // once.
             self.set_protection(first.start as usize..last.end as usize, Prot::Read)?;
         }
         Ok(ranges)
@@ -102,23 +106,25 @@ impl PageWatch {
             return Ok(());
         }
         let address = std::ptr::with_exposed_provenance_mut::<u8>(self.start() + bytes.start);
-        // SAFETY: the range is the owner's live mapping, which it lets this module protect (contract of `new` and
-        // `extend`); a store that meets a read-only page is resolved by the handler.
+        // SAFETY: the range is the owner's live mapping, which it lets this module protect
+        // (contract of `new` and `extend`); a store that meets a read-only page is resolved by the
+        // handler.
         unsafe { protect(address, bytes.len(), prot) }
     }
 }
 
 impl Drop for PageWatch {
     fn drop(&mut self) {
-        // A failure leaves the mapping read-only; stores then end the process rather than go unseen.
+        // A failure leaves the mapping read-only; stores then end the process rather than go
+        // unseen.
         let _ = self.set_protection(0..self.len(), Prot::ReadWrite);
         self.slot().kind.store(CLAIMED, Ordering::Release);
         wait_for_handlers(self.slot());
     }
 }
 
-/// Waits until every handler has ended that is now at work on this slot. Two turns, because a handler may have
-/// read the phase, and not yet counted itself, when it changes.
+/// Waits until every handler has ended that is now at work on this slot. Two turns, because a
+/// handler may have read the phase, and not yet counted itself, when it changes.
 fn wait_for_handlers(slot: &Slot) {
     for _ in 0..2 {
         let phase = slot.phase.fetch_xor(1, Ordering::SeqCst) & 1;
@@ -133,8 +139,9 @@ pub(super) fn unlock(slot: &Slot, address: usize) -> bool {
     let phase = slot.phase.load(Ordering::SeqCst) & 1;
     slot.in_flight[phase].fetch_add(1, Ordering::SeqCst);
     let pages = slot.pages.load(Ordering::Acquire);
-    // SAFETY: the set lives until the owner has waited for the handlers that were at work on its slot, and this one
-    // has counted itself in; no store races with the end of the watch (contract of `PageWatch::new`).
+    // SAFETY: the set lives until the owner has waited for the handlers that were at work on its
+    // slot, and this one has counted itself in; no store races with the end of the watch (contract
+    // of `PageWatch::new`).
     let done = !pages.is_null() && unlock_in(slot, unsafe { &*pages }, address);
     slot.in_flight[phase].fetch_sub(1, Ordering::SeqCst);
     done
@@ -149,10 +156,12 @@ fn unlock_in(slot: &Slot, pages: &PageSet, address: usize) -> bool {
     let run_bytes = if runs < RUNS_MAX { pages.page_bytes() } else { block_bytes(end - start) };
     let offset = address - start;
     let run = offset / run_bytes * run_bytes;
-    // The whole mapping is one run that needs no further mapping: for when the kernel allows no more of them.
+    // The whole mapping is one run that needs no further mapping: for when the kernel allows no
+    // more of them.
     [run..(run + run_bytes).min(end - start), 0..end - start].into_iter().any(|run| {
         pages.insert(run.clone());
-        // SAFETY: the run lies in a live PAGE_WATCH slot, whose owner lets this module change its protection.
+        // SAFETY: the run lies in a live PAGE_WATCH slot, whose owner lets this module change its
+        // protection.
         unsafe {
             let address = std::ptr::with_exposed_provenance_mut(start + run.start);
             libc::mprotect(address, run.len(), libc::PROT_READ | libc::PROT_WRITE) == 0

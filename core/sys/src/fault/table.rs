@@ -1,7 +1,7 @@
 //! The table of watched ranges: fixed, so that a signal handler can read it at any moment.
 //!
-//! Invariants: a slot is live only while its `kind` says so; `kind` is stored last and cleared first; between
-//! claim and release only the slot's owner and the handler write to it.
+//! Invariants: a slot is live only while its `kind` says so; `kind` is stored last and cleared
+//! first; between claim and release only the slot's owner and the handler write to it.
 
 use std::io;
 use std::ops::Range;
@@ -27,7 +27,8 @@ pub(super) struct Slot {
     pub(super) kind: AtomicU32,
     pub(super) start: AtomicUsize,
     pub(super) end: AtomicUsize,
-    /// `WRITE_WATCH`: a store happened. `HOLE`: host code touched the hole. `READ_WATCH`: host code stored to it.
+    /// `WRITE_WATCH`: a store happened. `HOLE`: host code touched the hole. `READ_WATCH`: host code
+    /// stored to it.
     pub(super) touched: AtomicBool,
     /// `WRITE_WATCH`, `READ_WATCH`: the file behind the mapping was shorter than the mapping.
     pub(super) lost: AtomicBool,
@@ -70,8 +71,9 @@ pub(super) static TABLE: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
 /// Slots at and past this index were never used: bounds the handler's look-up.
 pub(super) static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 
-/// Memory that stands in under host accesses. It is made before anything can fault, because then it may be too late:
-/// no descriptor and no file is behind it, so neither a full table of descriptors nor a limit of file sizes matters.
+/// Memory that stands in under host accesses. It is made before anything can fault, because then it
+/// may be too late: no descriptor and no file is behind it, so neither a full table of descriptors
+/// nor a limit of file sizes matters.
 pub(super) struct Scratch(usize);
 
 impl Scratch {
@@ -89,8 +91,9 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, which only the handler looks at, for ranges that are watched no more;
-        // what it mapped elsewhere keeps its pages. A failure would leave address space in use, no more.
+        // SAFETY: the mapping made in `new`, which only the handler looks at, for ranges that are
+        // watched no more; what it mapped elsewhere keeps its pages. A failure would leave address
+        // space in use, no more.
         unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(self.0), SCRATCH_BYTES) };
     }
 }
@@ -162,8 +165,9 @@ impl Drop for Claim {
         self.0.kind.store(CLAIMED, Ordering::Release);
         let notify = self.0.notify.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !notify.is_null() {
-            // SAFETY: the pointer came from Box::into_raw in `Claim::new`, was swapped out here once, and
-            // the handler reads it only for faults in this range, whose owner is being dropped.
+            // SAFETY: the pointer came from Box::into_raw in `Claim::new`, was swapped out here
+            // once, and the handler reads it only for faults in this range, whose owner is being
+            // dropped.
             drop(unsafe { Box::from_raw(notify) });
         }
         let scratch = self.0.scratch.swap(0, Ordering::AcqRel);

@@ -1,16 +1,18 @@
-//! Private copies by userfaultfd: after a publication they stay, protected, and the kernel notes which of them are
-//! stored to again (Linux 6.7, as [`crate::dirty`]).
+//! Private copies by userfaultfd: after a publication they stay, protected, and the kernel notes
+//! which of them are stored to again (Linux 6.7, as [`crate::dirty`]).
 //!
-//! Looking through the whole mapping costs about a nanosecond for each of its pages, so two shorter ways come first,
-//! both sure: a page that is stored to for the first time since the last look costs its process at least one fault.
-//! If the process has had none, nothing was stored to; if it has had as many as pages are found where pages were
-//! found before, those are all.
+//! Looking through the whole mapping costs about a nanosecond for each of its pages, so two shorter
+//! ways come first, both sure: a page that is stored to for the first time since the last look
+//! costs its process at least one fault. If the process has had none, nothing was stored to; if it
+//! has had as many as pages are found where pages were found before, those are all.
 //!
 //! Invariants:
 //! - Every page of the mapping is protected, or was stored to since the last look.
-//! - The number of faults is read when nobody stores (the caller's duty): after a look, or after what follows it.
-//! - Faults that are not counted for this process are those of kernel threads that store on their own behalf (a
-//!   polling thread of io_uring) and of a debugger: such stores are found when the next look is a long one.
+//! - The number of faults is read when no thread stores (the caller's duty): after a look, or after
+//!   what follows it.
+//! - Faults that are not counted for this process are those of kernel threads that store on their
+//!   own behalf (a polling thread of io_uring) and of a debugger: such stores are found when the
+//!   next look is a long one.
 
 use std::io;
 use std::ops::Range;
@@ -76,8 +78,8 @@ impl Armed {
         self.userfaultfd.write_protect(&addresses)
     }
 
-    /// What was stored to since the last call; it is protected again. After an error the next answer is the whole
-    /// mapping.
+    /// What was stored to since the last call; it is protected again. After an error the next
+    /// answer is the whole mapping.
     pub(super) fn take(&mut self) -> io::Result<Vec<Range<u64>>> {
         if self.unknown {
             self.arm(0..self.len)?;
@@ -111,7 +113,8 @@ impl Armed {
         Ok(found)
     }
 
-    /// Nobody has stored since the last [`Armed::take`]: what faults were had is no concern of the next.
+    /// No thread has stored since the last [`Armed::take`]: what faults were had is no concern of
+    /// the next.
     pub(super) fn settle(&mut self) {
         self.faults = faults();
     }
@@ -123,7 +126,8 @@ impl Armed {
         }
         all.sort_unstable();
         all.dedup();
-        // Where pages are found all over, a short look would be no shorter; it starts anew with what comes next.
+        // Where pages are found all over, a short look would be no shorter; it starts anew with
+        // what comes next.
         if all.len() <= HOT_MAX {
             self.hot = all;
         }
@@ -148,7 +152,8 @@ impl Armed {
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        // Closing the descriptor would do, were it not that a child of `fork` may hold a copy of it.
+        // Closing the descriptor would do, were it not that a child of `fork` may hold a copy of
+        // it.
         let _ = self.userfaultfd.unregister(&(self.base..self.base + self.len));
     }
 }
@@ -160,7 +165,8 @@ fn page_count(ranges: &[Range<u64>]) -> i64 {
 
 /// Page faults of all threads of this process so far, ended ones included.
 fn faults() -> Option<i64> {
-    // SAFETY: rusage is plain data for which all-zero is valid, and the call gets a valid pointer to it.
+    // SAFETY: rusage is plain data for which all-zero is valid, and the call gets a valid pointer
+    // to it.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         (libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) == 0).then(|| usage.ru_minflt + usage.ru_majflt)

@@ -1,7 +1,7 @@
-//! Finding private copies by what the page tables say of each page: two ways, with the same answer, the ioctl
-//! PAGEMAP_SCAN (Linux 6.7), which returns ranges and skips what is not mapped, and reading `/proc/self/pagemap`,
-//! eight bytes for every page. Both work for an ordinary user; a process that is not dumpable (a set-user-ID
-//! program) cannot open its own pagemap.
+//! Finding private copies by what the page tables say of each page: two ways, with the same answer,
+//! the ioctl PAGEMAP_SCAN (Linux 6.7), which returns ranges and skips what is not mapped, and
+//! reading `/proc/self/pagemap`, eight bytes for every page. Both work for an ordinary user; a
+//! process that is not dumpable (a set-user-ID program) cannot open its own pagemap.
 
 use std::fs::File;
 use std::io;
@@ -100,8 +100,8 @@ impl Copies {
         self.method
     }
 
-    /// The ranges of private copies in `len` bytes from `base`, both multiples of the page size, as offsets from
-    /// `base`, in order and merged.
+    /// The ranges of private copies in `len` bytes from `base`, both multiples of the page size, as
+    /// offsets from `base`, in order and merged.
     ///
     /// # Errors
     /// What the kernel reports.
@@ -129,8 +129,8 @@ impl Copies {
                 return_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
                 ..ScanArguments::default()
             };
-            // SAFETY: the arguments are those of the ioctl, their vector has room for as many regions as they
-            // say, and without flags the call only reads page tables.
+            // SAFETY: the arguments are those of the ioctl, their vector has room for as many
+            // regions as they say, and without flags the call only reads page tables.
             let count = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut arguments) };
             let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
             for region in regions.iter().take(count) {

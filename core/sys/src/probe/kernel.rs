@@ -16,7 +16,8 @@ fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// userfaultfd with asynchronous write protection on shared memory (Linux 6.7): how changed pages are found.
+/// userfaultfd with asynchronous write protection on shared memory (Linux 6.7): how changed pages
+/// are found.
 #[must_use]
 pub fn userfaultfd_async_write_protect() -> Support {
     Userfaultfd::open().map(drop).into()
@@ -35,8 +36,8 @@ pub fn pagemap_scan() -> Support {
     probe().into()
 }
 
-/// The version of Landlock's interface; an error number when there is none (`EOPNOTSUPP`: disabled at boot,
-/// `ENOSYS`: not built in).
+/// The version of Landlock's interface; an error number when there is none (`EOPNOTSUPP`: disabled
+/// at boot, `ENOSYS`: not built in).
 ///
 /// # Errors
 /// What the kernel reports.
@@ -80,11 +81,13 @@ pub fn seccomp() -> Seccomp {
     }
 }
 
-/// Whether this user may make user and mount name spaces. Tried in a child process, which ends at once.
+/// Whether this user may make user and mount name spaces. Tried in a child process, which ends at
+/// once.
 #[must_use]
 pub fn user_namespaces() -> Support {
     let probe = || {
-        // SAFETY: between fork and _exit the child makes async-signal-safe calls only, and returns nowhere.
+        // SAFETY: between fork and _exit the child makes async-signal-safe calls only, and returns
+        // nowhere.
         let pid = checked(unsafe {
             let pid = libc::fork();
             if pid == 0 {
@@ -96,7 +99,7 @@ pub fn user_namespaces() -> Support {
         })?;
         let mut status = 0;
         loop {
-            // SAFETY: waits for the child made above, which nobody else knows; `status` is valid.
+            // SAFETY: waits for the child made above, which no other code knows; `status` is valid.
             match checked(unsafe { libc::waitpid(pid as libc::pid_t, &raw mut status, 0) }.into()) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other.map(drop)?,

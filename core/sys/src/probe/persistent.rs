@@ -1,4 +1,5 @@
-//! Probes for memory that keeps its bytes when the machine starts again, and for file systems that let it be mapped.
+//! Probes for memory that keeps its bytes when the machine starts again, and for file systems that
+//! let it be mapped.
 
 #![allow(unsafe_code, reason = "whether a file can be mapped synchronously is found by mapping it")]
 
@@ -14,26 +15,29 @@ use rustix::mm::{MapFlags, ProtFlags};
 /// What the memory under a file system survives, as its driver says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Persistence {
-    /// A reset: it is ordinary RAM that the firmware does not clear, or nobody says more.
+    /// A reset: it is ordinary RAM that the firmware does not clear, or nothing says more.
     Reset,
     /// The plug, too: the platform brings what reached memory to safety.
     PowerCut,
 }
 
-/// Whether new files of a directory can be mapped with MAP_SYNC: their pages are the memory of the device itself (DAX), and
-/// what is written back from the processor's caches is then durable without a system call.
+/// Whether new files of a directory can be mapped with MAP_SYNC: their pages are the memory of the
+/// device itself (DAX), and what is written back from the processor's caches is then durable
+/// without a system call.
 ///
 /// # Errors
-/// What `open` reports for a trial file, which has no name (or, where that is not possible, is removed at once).
+/// What `open` reports for a trial file, which has no name (or, where that is not possible, is
+/// removed at once).
 pub fn maps_synchronously(directory: &Path) -> io::Result<bool> {
     let file = trial_file(directory)?;
     let len = rustix::param::page_size();
     file.set_len(len as u64)?;
     let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED_VALIDATE | MapFlags::SYNC);
-    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists; it is never accessed.
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists; it is
+    // never accessed.
     match unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, &file, 0) } {
         Ok(mapped) => {
-            // SAFETY: the mapping made above, which nobody was told about.
+            // SAFETY: the mapping made above, which no caller has seen.
             unsafe { rustix::mm::munmap(mapped, len)? };
             Ok(true)
         }
@@ -66,8 +70,9 @@ pub fn persistence(directory: &Path) -> io::Result<Persistence> {
     Ok(device_persistence(Path::new("/sys"), major, minor))
 }
 
-/// A device of libnvdimm has a bus (`ndbusN`, with a `provider`) and a region (`regionN`, with a `persistence_domain` where
-/// there is one) above it: Documentation/ABI/testing/sysfs-bus-nvdimm of the kernel.
+/// A device of libnvdimm has a bus (`ndbusN`, with a `provider`) and a region (`regionN`, with a
+/// `persistence_domain` where there is one) above it: Documentation/ABI/testing/sysfs-bus-nvdimm of
+/// the kernel.
 fn device_persistence(sys: &Path, major: u32, minor: u32) -> Persistence {
     let Ok(device) = sys.join(format!("dev/block/{major}:{minor}")).canonicalize() else {
         return Persistence::Reset;

@@ -9,7 +9,8 @@ use rustix::process::Resource;
 
 use crate::file::{Space, effective_user, space};
 
-/// Users up to this number are system users, whose IPC objects logind leaves alone (systemd's default).
+/// Users up to this number are system users, whose IPC objects logind leaves alone (systemd's
+/// default).
 const SYSTEM_USER_MAX: u32 = 999;
 
 /// The kernel's release, such as `6.18.44`.
@@ -27,7 +28,8 @@ pub fn page_bytes() -> usize {
 /// When memory files and tmpfs get huge pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HugePages {
-    /// The administrator's choice, in the kernel's words: `always`, `within_size`, `advise`, `never`, …
+    /// The administrator's choice, in the kernel's words: `always`, `within_size`, `advise`,
+    /// `never`, …
     Setting(String),
     /// The kernel has no such setting.
     Unknown,
@@ -54,7 +56,8 @@ pub fn shared_memory_space() -> io::Result<Space> {
     space(Path::new("/dev/shm"))
 }
 
-/// The limit of this process's address space; `None` when there is none. Reservations count against it.
+/// The limit of this process's address space; `None` when there is none. Reservations count against
+/// it.
 #[must_use]
 pub fn address_space_limit_bytes() -> Option<u64> {
     rustix::process::getrlimit(Resource::As).current
@@ -96,7 +99,8 @@ pub enum RemoveIpc {
     NotApplicable,
     /// `RemoveIPC=no` is configured.
     Off,
-    /// Files are removed at the last logout, but this user lingers (`loginctl enable-linger`), so never.
+    /// Files are removed at the last logout, but this user lingers (`loginctl enable-linger`), so
+    /// never.
     OnButLingering,
     /// Files are removed at the last logout: images are lost then, checkpoints are not.
     On,
@@ -126,8 +130,8 @@ fn user_name(passwd: &str, user: u32) -> Option<&str> {
     })
 }
 
-/// The value of `RemoveIPC` in force: the last assignment wins, drop-ins come after the main file and in the
-/// order of their names whatever their directory, and the built-in default is yes.
+/// The value of `RemoveIPC` in force: the last assignment wins, drop-ins come after the main file
+/// and in the order of their names whatever their directory, and the built-in default is yes.
 fn configured_remove_ipc(root: &Path) -> bool {
     let main = ["etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd"];
     let mut files: Vec<PathBuf> = main

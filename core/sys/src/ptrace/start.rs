@@ -53,8 +53,8 @@ impl Started {
 impl Drop for Started {
     fn drop(&mut self) {
         if let Some(mut go) = self.go.take() {
-            // The end of the pipe would do, too, but a child that was started meanwhile may have a copy of it. It fails if this child is
-            // dead, and somebody else may have taken its end.
+            // The end of the pipe would do, too, but a child that was started meanwhile may have a
+            // copy of it. It fails if this child is dead, and other code may have taken its end.
             let _ = go.write_all(&[0]);
             drop(go);
             let _ = reap(self.pid, true);
@@ -80,8 +80,9 @@ pub enum Task {
     NullCalls(u32),
 }
 
-/// Starts a child of this thread with all standard streams, which waits for [`Started::let_go`]. Its signals are as this process
-/// found them, except that SIGPIPE, which Rust's runtime ignores, is as usual again.
+/// Starts a child of this thread with all standard streams, which waits for [`Started::let_go`].
+/// Its signals are as this process found them, except that SIGPIPE, which Rust's runtime ignores,
+/// is as usual again.
 ///
 /// # Errors
 /// What the kernel says, or that the CPU cannot be used.
@@ -147,8 +148,8 @@ impl Orders {
 
 /// What the child does.
 fn child(orders: &Orders) -> ! {
-    // SAFETY: nothing here allocates or takes a lock; all pointers are into what the parent made before, of which the child
-    // has a copy.
+    // SAFETY: nothing here allocates or takes a lock; all pointers are into what the parent made
+    // before, of which the child has a copy.
     unsafe {
         libc::close(orders.go_in);
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);

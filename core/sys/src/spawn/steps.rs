@@ -1,7 +1,8 @@
-//! The list of a child's system calls, built step by step. Each step has a name, by which its failure is told.
+//! The list of a child's system calls, built step by step. Each step has a name, by which its
+//! failure is told.
 //!
-//! Everything that a call points to is owned by the list, so nothing here is unsafe to use; and there is no step for
-//! a call that would change the memory that parent and child share.
+//! Everything that a call points to is owned by the list, so nothing here is unsafe to use; and
+//! there is no step for a call that would change the memory that parent and child share.
 
 use std::any::Any;
 use std::ffi::{CString, c_int, c_long};
@@ -91,17 +92,17 @@ impl Steps {
         }
     }
 
-    /// Starts the child, with `flags` of `clone(2)` that make name spaces. The calling thread is the one with whose
-    /// death the child asks to die.
+    /// Starts the child, with `flags` of `clone(2)` that make name spaces. The calling thread is
+    /// the one with whose death the child asks to die.
     ///
     /// # Errors
     /// What `clone` says, or that there is no memory for a stack; the list has not begun then.
     pub fn start(self, flags: c_int) -> io::Result<Child> {
         let script = Script::new(self.items, self.kept)?;
         let blocked = Blocked::new()?;
-        // SAFETY: the steps below keep the contract: their pointers are null or to what is in `kept`, on the heap,
-        // with the types of their calls; none returns data but the ones whose room is kept as well. All signals are
-        // blocked.
+        // SAFETY: the steps below keep the contract: their pointers are null or to what is in
+        // `kept`, on the heap, with the types of their calls; none returns data but the ones whose
+        // room is kept as well. All signals are blocked.
         let child = unsafe { script.start(flags, self.names) };
         drop(blocked);
         child
@@ -139,8 +140,8 @@ impl Steps {
         address
     }
 
-    /// Dies when the thread that started it does. A change of user takes this back. The parent may have died before
-    /// that could be noticed; so an [`Steps::await_parent`] has to follow.
+    /// Dies when the thread that started it does. A change of user takes this back. The parent may
+    /// have died before that could be noticed; so an [`Steps::await_parent`] has to follow.
     pub fn die_with_parent(&mut self) {
         let signal = libc::SIGKILL as usize;
         self.plain("die with the host", libc::SYS_prctl, &[libc::PR_SET_PDEATHSIG as usize, signal]);
@@ -172,7 +173,7 @@ impl Steps {
         self.plain("unblock signals", libc::SYS_rt_sigprocmask, &arguments);
     }
 
-    /// Files that it creates are nobody else's.
+    /// Files that it creates are no other process's.
     pub fn private_files(&mut self) {
         self.plain("umask", libc::SYS_umask, &[0o077]);
     }
@@ -273,7 +274,8 @@ impl Steps {
         self.plain("lock the secure bits", libc::SYS_prctl, &arguments);
     }
 
-    /// Becomes another user and group, without supplementary groups. Needs `CAP_SETUID` and `CAP_SETGID`.
+    /// Becomes another user and group, without supplementary groups. Needs `CAP_SETUID` and
+    /// `CAP_SETGID`.
     pub fn become_user(&mut self, user: u32) {
         let user = user as usize;
         self.plain("drop the groups", libc::SYS_setgroups, &[0, 0]);
@@ -300,7 +302,8 @@ impl Steps {
         self.plain("landlock_restrict_self", libc::SYS_landlock_restrict_self, &[ruleset as usize]);
     }
 
-    /// Has a descriptor at another number, too; there it stays open at an exec unless `close_on_exec`.
+    /// Has a descriptor at another number, too; there it stays open at an exec unless
+    /// `close_on_exec`.
     pub fn duplicate(&mut self, from: RawFd, to: RawFd, close_on_exec: bool) {
         let flags = if close_on_exec { libc::O_CLOEXEC as usize } else { 0 };
         self.plain("install a descriptor", libc::SYS_dup3, &[from as usize, to as usize, flags]);

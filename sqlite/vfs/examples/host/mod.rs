@@ -1,4 +1,5 @@
-//! The SQLite that `rusqlite` compiles in, as the library wants it described: once for all examples and tests.
+//! The SQLite that `rusqlite` compiles in, as the library wants it described: once for all examples
+//! and tests.
 
 use std::ffi::{c_char, c_void};
 

@@ -78,7 +78,7 @@ impl Commits<'_> {
         self.provisional.store(transaction, Release);
     }
 
-    /// The commit. Release: whoever sees the number sees its slots, pages and size.
+    /// The commit. Release: a process that sees the number sees its slots, pages and size.
     #[inline]
     pub(crate) fn publish(self, transaction: u64) {
         self.committed.store(transaction, Release);

@@ -181,7 +181,7 @@ impl Header {
         self.sum.store(sum_of(MAGIC, VERSION, capacity, identity), Release);
     }
 
-    /// Relaxed: behind the gate, nobody else is there.
+    /// Relaxed: behind the gate, no other process is there.
     pub(super) fn set_boot(&self, boot: [u8; 16]) {
         for (word, half) in self.boot.iter().zip(boot.chunks_exact(8)) {
             word.store(u64::from_ne_bytes(half.try_into().unwrap_or_default()), Relaxed);

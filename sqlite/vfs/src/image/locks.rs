@@ -127,7 +127,7 @@ impl ProcessEntry {
         }
     }
 
-    /// The process leaves, or nobody else has the image open. Release: after what it did.
+    /// The process leaves, or no other process has the image open. Release: after what it did.
     pub(crate) fn clear(&self) {
         self.readers.store(0, Relaxed);
         self.pid.store(0, Release);
@@ -267,7 +267,7 @@ impl<'a> Locks<'a> {
         ShortLock(self.log)
     }
 
-    /// All processes that had the image open are dead. Relaxed: nobody else is there.
+    /// All processes that had the image open are dead. Relaxed: no other process is there.
     pub(crate) fn free_all(self) {
         self.free_short();
         self.writer.store(0, Relaxed);

@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - A slot's page is only reached when the slot has memory (`back`), so that no store can fail.
-//! - What is read from the file is believed only within bounds: a slot's number that is too large is an error value.
+//! - What is read from the file is believed only within bounds: a slot's number that is too large
+//!   is an error value.
 //! - A page is only read or written under a lock that keeps other writers out: see `locks.rs`.
 
 #![allow(unsafe_code, reason = "memory that is mapped and shared")]
@@ -82,7 +83,8 @@ unsafe impl Sync for Image {}
 pub(crate) struct Astray;
 
 impl Image {
-    /// Maps a file, which gets the size that `plan` asks for; what is in front of the slots gets memory.
+    /// Maps a file, which gets the size that `plan` asks for; what is in front of the slots gets
+    /// memory.
     pub(crate) fn map(file: File, path: &Path, plan: Plan, is_persistent: bool) -> io::Result<Image> {
         if file.metadata()?.len() < plan.bytes as u64 {
             file.set_len(plan.bytes as u64)?;
@@ -90,7 +92,7 @@ impl Image {
         allocate(&file, 0..plan.slots_at as u64)?;
         let memory = Reservation::anywhere(plan.bytes, BLOCK_BYTES)?;
         let base = memory.base();
-        // SAFETY: the reservation made above is as long, and nobody knows of it.
+        // SAFETY: the reservation made above is as long, and no process knows of it.
         let is_synchronous = unsafe {
             is_persistent && map_synchronous_fixed(base, plan.bytes, &file, 0, Prot::ReadWrite).is_ok()
         };
@@ -107,7 +109,8 @@ impl Image {
         self.room = Some((places.clone(), Mutex::default()));
     }
 
-    /// Whether room was made. Where there is none to be made, that is not tried again at once: a transaction goes on without.
+    /// Whether room was made. Where there is none to be made, that is not tried again at once: a
+    /// transaction goes on without.
     fn makes_room(&self, bytes: u64) -> bool {
         let Some((places, since)) = &self.room else { return false };
         let mut since = since.lock().unwrap_or_else(PoisonError::into_inner);
@@ -205,7 +208,8 @@ impl Image {
     #[inline]
     fn bucket(&self, block: u32) -> &AtomicU32 {
         let number = (block & (self.plan.capacity - 1)) as usize;
-        // SAFETY: the capacity is a power of two, so the number is below it, and buckets have memory.
+        // SAFETY: the capacity is a power of two, so the number is below it, and buckets have
+        // memory.
         unsafe { &*self.base.add(BUCKETS_AT).cast::<AtomicU32>().add(number) }
     }
 
@@ -269,7 +273,8 @@ impl Image {
         Ok(())
     }
 
-    /// Starts to write a slot and its page back from the caches, where that means anything; writing the header back waits for it.
+    /// Starts to write a slot and its page back from the caches, where that means anything; writing
+    /// the header back waits for it.
     #[inline]
     pub(crate) fn write_back_slot(&self, link: u32) {
         if let (true, Ok(page), Ok(slot)) = (self.is_persistent, self.page(link), self.slot(link)) {

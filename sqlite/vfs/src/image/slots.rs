@@ -4,7 +4,8 @@
 //! Invariants:
 //! - The process with EXCLUSIVE changes map and free list, or the one that takes over from it
 //!   after its death; processes with SHARED read the map.
-//! - A slot whose transaction counts is never written to. The writer puts a new version in front of the old one.
+//! - A slot whose transaction counts is never written to. The writer puts a new version in front of
+//!   the old one.
 //! - A slot is freed by storing 0 in `transaction` before anything else.
 
 #![forbid(unsafe_code)]
@@ -117,7 +118,7 @@ impl Image {
         Ok(0)
     }
 
-    /// A free slot, for nobody yet.
+    /// A free slot, for no process yet.
     pub(crate) fn take_free(&self) -> Result<u32, NoSlot> {
         let room = self.room();
         let head = room.free_head.load(Relaxed);
@@ -179,7 +180,8 @@ impl Image {
         Err(Astray)
     }
 
-    /// Removes the version that a slot stands in front of, and returns its transaction; 0 when there is none.
+    /// Removes the version that a slot stands in front of, and returns its transaction; 0 when
+    /// there is none.
     #[inline]
     pub(crate) fn drop_older(&self, link: u32) -> Result<u64, Astray> {
         let slot = self.slot(link)?;
@@ -227,8 +229,8 @@ impl Image {
         Ok(removed)
     }
 
-    /// Makes map, free list and count anew from the slots: what does not count is free, and of each block the newest version
-    /// stays. Returns how many slots were dropped.
+    /// Makes map, free list and count anew from the slots: what does not count is free, and of each
+    /// block the newest version stays. Returns how many slots were dropped.
     pub(crate) fn rebuild(&self) -> Result<u32, Astray> {
         let (room, commits) = (self.room(), self.commits());
         let (committed, flushed) = (commits.newest(), commits.flushed());

@@ -1,4 +1,5 @@
-//! What the tests of saved copies share: databases that count their commits, copies of them, and a pool that is lost.
+//! What the tests of saved copies share: databases that count their commits, copies of them, and a
+//! pool that is lost.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,5 @@
-//! What the tests of the VFS share: the SQLite that is compiled in, scratch databases, and processes that can be killed.
+//! What the tests of the VFS share: the SQLite that is compiled in, scratch databases, and
+//! processes that can be killed.
 
 #![allow(unsafe_code, reason = "hands C functions to the library, and sets the environment")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
@@ -46,7 +47,8 @@ fn prepare() {
             }
             std::fs::create_dir_all(shared.join(&own)).unwrap();
             for (variable, name) in [("HOLDFAST_HOME", "home"), ("HOLDFAST_POOL", "pool")] {
-                // SAFETY: the first thing that any test does; others wait for it, and no C code runs yet.
+                // SAFETY: the first thing that any test does; others wait for it, and no C code
+                // runs yet.
                 unsafe { std::env::set_var(variable, shared.join(&own).join(name)) };
             }
         }
@@ -119,8 +121,8 @@ pub(crate) fn role() -> Option<(String, PathBuf)> {
     Some((role, std::env::var_os(FOLDER)?.into()))
 }
 
-/// How a test of several processes begins: with a folder of its own, and no other that `alone` keeps out. `None` in a process that
-/// has a role in it, and has played that.
+/// How a test of several processes begins: with a folder of its own, and no other that `alone`
+/// keeps out. `None` in a process that has a role in it, and has played that.
 pub(crate) fn begin<Guard>(
     play: impl FnOnce(&str, &Path),
     alone: impl FnOnce() -> Guard,

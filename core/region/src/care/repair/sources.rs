@@ -1,4 +1,5 @@
-//! Where the newest data of a damaged region is, and what it is: in an image without headers, in the store, in a rescue copy.
+//! Where the newest data of a damaged region is, and what it is: in an image without headers, in
+//! the store, in a rescue copy.
 //!
 //! Nothing here changes a file.
 
@@ -37,7 +38,7 @@ impl NameSpace {
         (void, base): (Option<Image>, Option<Image>),
         findings: &mut Vec<FileFinding>,
     ) -> Result<(Source, Vec<u8>)> {
-        // Without knowing all of the store nobody can say whether the copy is newer.
+        // Without knowing all of the store it cannot be said whether the copy is newer.
         if let Ok(stored) = Stored::open(self.places().store(), name)
             && let Some(rescue) = self.rescue_that_counts(name, stored.as_ref())?
         {
@@ -124,8 +125,9 @@ impl NameSpace {
     /// What the lost headers of an image must have said, and its file.
     ///
     /// # Errors
-    /// `Truncated` when bytes are missing that the store has: what else is missing nobody knows. `HeaderDamaged` of an
-    /// image that outlives the boot: only its headers would tell whether a reset tore it.
+    /// `Truncated` when bytes are missing that the store has: what else is missing is not known.
+    /// `HeaderDamaged` of an image that outlives the boot: only its headers would tell whether a
+    /// reset tore it.
     pub(super) fn lost_header(&self, path: &Path, base: &Image) -> Result<(File, Header)> {
         let (store, base) = (self.places().store(), &base.header);
         let remedy = || remedy_for_image(store, &base.name, path);

@@ -1,4 +1,5 @@
-//! How copies that were written become the rescue copies of their regions: durable, then named, many together.
+//! How copies that were written become the rescue copies of their regions: durable, then named,
+//! many together.
 
 use std::fs::File;
 use std::io;
@@ -16,8 +17,9 @@ use crate::name::RegionName;
 use crate::names::namespace::NameSpace;
 use crate::store::base::target_error;
 
-/// Copies whose names newer ones have taken. It takes a disk a while to free a file, and nobody has to wait for that while
-/// others are still to be saved: their room is free when this is dropped, or when a copy finds the store full.
+/// Copies whose names newer ones have taken. It takes a disk a while to free a file, and no caller
+/// has to wait for that while others are still to be saved: their room is free when this is
+/// dropped, or when a copy finds the store full.
 #[derive(Debug, Default)]
 #[must_use = "the room of the copies that were replaced is free only when this is dropped"]
 pub struct Replaced {
@@ -38,10 +40,10 @@ impl Replaced {
 }
 
 impl NameSpace {
-    /// As [`NameSpace::rescue`] for each of several regions, whose copies become durable together: the disk is waited for
-    /// once at the end, and for each only as long as it needs. Each is locked until its copy has its name. In the order of
-    /// the regions. `stood_still` is asked for each as in [`NameSpace::rescue_if_changed`]. What the copies replace goes to
-    /// `replaced`.
+    /// As [`NameSpace::rescue`] for each of several regions, whose copies become durable together:
+    /// the disk is waited for once at the end, and for each only as long as it needs. Each is
+    /// locked until its copy has its name. In the order of the regions. `stood_still` is asked for
+    /// each as in [`NameSpace::rescue_if_changed`]. What the copies replace goes to `replaced`.
     ///
     /// # Errors
     /// Of each as there; a disk that fails at the end fails all that were written.
@@ -70,7 +72,8 @@ impl NameSpace {
                 begun
             })
             .collect();
-        // All before the first name: a name is work for the journal of the file system, which the next file would wait for.
+        // All before the first name: a name is work for the journal of the file system, which the
+        // next file would wait for.
         let durable: Vec<Result<Begun>> = begun.into_iter().map(|begun| self.sync_rescue(begun?)).collect();
         let named: Vec<_> = durable.into_iter().map(|begun| self.name_rescue(begun?, replaced)).collect();
         let is_written = |named: &Result<Rescue>| matches!(named, Ok(Rescue::Written { .. }));

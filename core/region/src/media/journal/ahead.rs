@@ -1,10 +1,14 @@
-//! Zeros written ahead of a journal's end. A record that replaces bytes of a file costs the disk one write; one that makes
-//! the file longer costs the file system's own journal some more, and about twice the time.
+//! Zeros written ahead of a journal's end. A record that replaces bytes of a file costs the disk
+//! one write; one that makes the file longer costs the file system's own journal some more, and
+//! about twice the time.
 //!
 //! Invariants:
-//! - What lies between the last record and the end of the file is zeros, a mark, or a record whose writer died.
-//! - Nothing relies on zeros being there, or being durable: a record is durable when the sync after it has returned.
-//! - A writer that commits only a few times, one whose records are large, and a file system that is nearly full get none.
+//! - What lies between the last record and the end of the file is zeros, a mark, or a record whose
+//!   writer died.
+//! - Nothing relies on zeros being there, or being durable: a record is durable when the sync after
+//!   it has returned.
+//! - A writer that commits only a few times, one whose records are large, and a file system that is
+//!   nearly full get none.
 //!
 //! It must not decide where a record goes.
 
@@ -17,7 +21,8 @@ use std::path::Path;
 use crate::media::sparse::buffer;
 use crate::media::storage::{Storage, is_full};
 
-/// How far ahead. More costs more at once; less, and there is more often an append that costs as much as it did.
+/// How far ahead. More costs more at once; less, and there is more often an append that costs as
+/// much as it did.
 const AHEAD_BYTES: u64 = 256 << 10;
 /// With a record above this an append is mostly its bytes.
 const RECORD_BYTES_MAX: u64 = AHEAD_BYTES / 4;
@@ -43,11 +48,12 @@ impl Ahead {
         Ahead { end, appends: 0, refused: false }
     }
 
-    /// Writes zeros if they are due behind a record of `record_bytes` that was written and ends at `end`. The sync of the
-    /// record is that of the zeros.
+    /// Writes zeros if they are due behind a record of `record_bytes` that was written and ends at
+    /// `end`. The sync of the record is that of the zeros.
     ///
     /// # Errors
-    /// What the kernel reports, unless there was no room: then the file ends where it did, as if nothing had been tried.
+    /// What the kernel reports, unless there was no room: then the file ends where it did, as if
+    /// nothing had been tried.
     pub(super) fn write(
         &mut self,
         storage: &dyn Storage,

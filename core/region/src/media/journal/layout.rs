@@ -1,7 +1,8 @@
-//! The bytes of a journal, version 1, as `docs/format.md` draws them: its header, the head of a record, the
-//! table of a record.
+//! The bytes of a journal, version 1, as `docs/format.md` draws them: its header, the head of a
+//! record, the table of a record.
 //!
-//! This module turns bytes into checked values and back. It does no I/O and does not know what is in a page.
+//! This module turns bytes into checked values and back. It does no I/O and does not know what is
+//! in a page.
 
 #![forbid(unsafe_code)]
 

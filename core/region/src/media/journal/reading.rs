@@ -1,14 +1,16 @@
-//! Reading a journal: which records are whole and right, where the torn tail starts, what is damage.
+//! Reading a journal: which records are whole and right, where the torn tail starts, what is
+//! damage.
 //!
 //! Invariants:
-//! - A record counts only if its head, its table, its bounds and the checksum of its body are right, and all
-//!   records before it count.
-//! - Zeros up to the end of the file are the end of the journal: they were written ahead. Anything else that is no record
-//!   is a *torn tail* when nothing follows that could be a later record of this journal; it is *damage* when
-//!   something does, because a record is written only after the one before it was durable.
-//! - A record whose checksums are right was written whole. Where its sizes do not fit the base, that is said; it is never
-//!   taken for a torn tail.
-//! - Nothing is written here: whoever applies a journal says where to.
+//! - A record counts only if its head, its table, its bounds and the checksum of its body are
+//!   right, and all records before it count.
+//! - Zeros up to the end of the file are the end of the journal: they were written ahead. Anything
+//!   else that is no record is a *torn tail* when nothing follows that could be a later record of
+//!   this journal; it is *damage* when something does, because a record is written only after the
+//!   one before it was durable.
+//! - A record whose checksums are right was written whole. Where its sizes do not fit the base,
+//!   that is said; it is never taken for a torn tail.
+//! - Nothing is written here: the caller that applies a journal says where to.
 
 #![forbid(unsafe_code)]
 
@@ -40,7 +42,8 @@ pub(crate) struct Extent {
     pub(crate) end: u64,
     /// Backed bytes of the region after the last one.
     pub(crate) backed_bytes: u64,
-    /// The last one says nothing but that the one before it was durable: see [`super::Journal::mark_end`].
+    /// The last one says nothing but that the one before it was durable: see
+    /// [`super::Journal::mark_end`].
     pub(crate) marked: bool,
     /// The file is longer, and not with zeros alone: a writer died while it appended.
     pub(crate) torn: bool,
@@ -106,7 +109,8 @@ pub(crate) fn examine(file: &File, journal: &JournalHeader, sizes: Sizes) -> Res
     }
 }
 
-/// The records before the first one that is not whole, and what is wrong with that one unless it is a torn tail.
+/// The records before the first one that is not whole, and what is wrong with that one unless it is
+/// a torn tail.
 pub(crate) fn whole_records(
     file: &File,
     journal: &JournalHeader,
@@ -138,7 +142,8 @@ pub(crate) fn whole_records(
             }
             _ => match rest(file, journal, sequence, extent.end, len)? {
                 Rest::LaterRecord if !is_second_look => {
-                    // A later one is written only after this one was: a writer may have done both meanwhile.
+                    // A later one is written only after this one was: a writer may have done both
+                    // meanwhile.
                     is_second_look = true;
                     continue;
                 }
@@ -164,7 +169,8 @@ pub(crate) fn whole_records(
     Ok((extent, None))
 }
 
-/// Gives the pages of all records of `extent` to `write`, with their place in the data area, in order.
+/// Gives the pages of all records of `extent` to `write`, with their place in the data area, in
+/// order.
 pub(crate) fn apply(
     file: &File,
     journal: &JournalHeader,
@@ -284,15 +290,16 @@ fn fits(entry: &Entry, backed_bytes: u64) -> bool {
     end.is_some_and(|end| end <= backed_bytes / PAGE_BYTES)
 }
 
-/// What the file has from `from` on, and whether a head of a record later than `sequence` is anywhere in it. An applet
-/// cannot plant one in its pages: it does not know the salt.
+/// What the file has from `from` on, and whether a head of a record later than `sequence` is
+/// anywhere in it. An applet cannot plant one in its pages: it does not know the salt.
 fn rest(file: &File, journal: &JournalHeader, sequence: u64, from: u64, len: u64) -> Result<Rest, ReadFault> {
     let overlap = RECORD_HEAD_BYTES as u64 - RECORD_UNIT_BYTES;
     let mut chunk = buffer((len - from).min(CHUNK_BYTES + overlap)).map_err(ReadFault::Read)?;
     let mut found = Rest::Zeros;
     let mut position = from;
     while position < len {
-        // A file can claim any length: holes cost no time. A head begins with its magic, so in no hole.
+        // A file can claim any length: holes cost no time. A head begins with its magic, so in no
+        // hole.
         let Some(data) = next_data(file, position).map_err(ReadFault::Read)? else { break };
         position =
             position.max(from + data.start.saturating_sub(from) / RECORD_UNIT_BYTES * RECORD_UNIT_BYTES);
@@ -363,7 +370,8 @@ mod tests {
         }
     }
 
-    /// The search behind the last record read a journal of 1 TiB of zeros byte by byte, for minutes.
+    /// The search behind the last record read a journal of 1 TiB of zeros byte by byte, for
+    /// minutes.
     #[test]
     fn a_hole_behind_the_records_costs_no_time() {
         let (header, bytes, second) = two_records();

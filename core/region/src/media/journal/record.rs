@@ -1,8 +1,8 @@
 //! Making a record: the pages of an image that changed, as the bytes of one commit.
 //!
-//! A small record, and one of a region with many writers, is built whole in memory, so that writers need to be kept
-//! away only while it is built; a large one of a single writer is streamed. Pages of zeros cost an entry of the
-//! table and no bytes.
+//! A small record, and one of a region with many writers, is built whole in memory, so that writers
+//! need to be kept away only while it is built; a large one of a single writer is streamed. Pages
+//! of zeros cost an entry of the table and no bytes.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ pub(crate) trait PageSource {
     fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()>;
 }
 
-/// An image that nobody has mapped.
+/// An image that is not mapped.
 impl PageSource for File {
     fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
         let at = bytes.len();
@@ -51,8 +51,8 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Takes the ranges (page-aligned, in order, apart from each other, within the data area) from a source, for a
-    /// record that goes to `offset` in the journal.
+    /// Takes the ranges (page-aligned, in order, apart from each other, within the data area) from
+    /// a source, for a record that goes to `offset` in the journal.
     pub(crate) fn build(
         source: &(impl PageSource + ?Sized),
         ranges: &[Range<u64>],
@@ -63,13 +63,14 @@ impl Record {
     ) -> io::Result<Record> {
         let dirty_bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let mut bytes = Vec::new();
-        // An allocation that fails is an error value, and the caller falls back to a base file. The table has an
-        // entry for each page at most.
+        // An allocation that fails is an error value, and the caller falls back to a base file. The
+        // table has an entry for each page at most.
         let table = (dirty_bytes / PAGE_BYTES) as usize * ENTRY_BYTES;
         let room = PAGE_BYTES as usize + RECORD_HEAD_BYTES + table + dirty_bytes as usize;
         bytes.try_reserve_exact(room).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         prefer_huge_pages(bytes.spare_capacity_mut());
-        // Memory and file at the same place in their pages: copies between them are several times as fast.
+        // Memory and file at the same place in their pages: copies between them are several times
+        // as fast.
         let start = offset.wrapping_sub(bytes.as_ptr() as u64) % PAGE_BYTES;
         let start = start as usize;
         bytes.resize(start + RECORD_HEAD_BYTES, 0);
@@ -114,8 +115,9 @@ pub(crate) struct Streamed {
     pub(crate) pages: u64,
 }
 
-/// Writes a record through a small buffer to `offset` of a file, its head last, so that it counts only when all of it
-/// is there: for who keeps writers away until the end. `is_whole` says whether what the source gave can be believed.
+/// Writes a record through a small buffer to `offset` of a file, its head last, so that it counts
+/// only when all of it is there: for who keeps writers away until the end. `is_whole` says whether
+/// what the source gave can be believed.
 pub(crate) fn stream(
     source: &(impl PageSource + ?Sized),
     ranges: &[Range<u64>],

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - The header says `Clean` only after everything that the image holds is durable in the store.
-//! - What fails leaves the image `Open`: the next session owes what this one could not bring to the store.
+//! - What fails leaves the image `Open`: the next session owes what this one could not bring to the
+//!   store.
 
 #![forbid(unsafe_code)]
 
@@ -27,12 +28,12 @@ pub struct CloseReport {
 }
 
 impl Region {
-    /// Unmaps, checkpoints if dirty, marks the image clean and releases the name. One that may only be read is unmapped
-    /// and released, no more.
+    /// Unmaps, checkpoints if dirty, marks the image clean and releases the name. One that may only
+    /// be read is unmapped and released, no more.
     ///
     /// # Errors
-    /// As [`Region::checkpoint`]. The region is released all the same; what it holds stays in the image, and
-    /// the next open is `WarmAfterCrash`.
+    /// As [`Region::checkpoint`]. The region is released all the same; what it holds stays in the
+    /// image, and the next open is `WarmAfterCrash`.
     pub fn close(mut self) -> Result<CloseReport> {
         self.settle_image()
     }
@@ -49,7 +50,7 @@ impl Region {
         }
         if let Some(redo) = self.redo.take() {
             match self.names.storage().remove(redo.path()) {
-                // Somebody emptied the pool; the commit has everything.
+                // The pool was emptied; the commit has everything.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 other => other.map_err(RegionError::io("remove", redo.path()))?,
             }
@@ -69,13 +70,14 @@ impl Region {
                 header.journal_sequence = durable_sequence;
             })
             .map_err(RegionError::io("write the header of", &self.image.path))?;
-        // Older than the last commit, or the same. One that stays does not count, and is removed by the next session.
+        // Older than the last commit, or the same. One that stays does not count, and is removed by
+        // the next session.
         let _ = self.names.remove_rescue(self.name());
         Ok(CloseReport { checkpoint: committed.into() })
     }
 
-    /// Makes the next sessions' page faults few. Done when a session has paid for a checkpoint or a cold open
-    /// anyway; a kernel that refuses costs speed only.
+    /// Makes the next sessions' page faults few. Done when a session has paid for a checkpoint or a
+    /// cold open anyway; a kernel that refuses costs speed only.
     fn gather_huge_pages(&self) {
         if self.medium() == Medium::Memory && self.names.places().pool_is_volatile_memory() {
             let _ = gather_huge_pages(&self.image.file, DATA_OFFSET, self.image.header.backed_bytes as usize);

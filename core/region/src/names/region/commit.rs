@@ -2,10 +2,10 @@
 //!
 //! Invariants:
 //! - `Ok` at level `power` means that everything stored before the call is durable in the store.
-//! - A record is appended only when the region knows which pages the store lacks, and the journal is in order.
-//!   Everything else makes a base, which needs no knowledge of what came before.
-//! - From the first step of a new base until it is complete the journal counts as broken, so nothing is
-//!   appended to a journal that the new base made stale.
+//! - A record is appended only when the region knows which pages the store lacks, and the journal
+//!   is in order. Everything else makes a base, which needs no knowledge of what came before.
+//! - From the first step of a new base until it is complete the journal counts as broken, so
+//!   nothing is appended to a journal that the new base made stale.
 
 #![forbid(unsafe_code)]
 
@@ -34,7 +34,8 @@ use crate::store::stored::{Stored, adoptable, next_base_header};
 const JOURNAL_BYTES_MIN: u64 = 4 << 20;
 /// Commits with more changed bytes make a base.
 const RECORD_BYTES_MAX: u64 = 256 << 20;
-/// A record of more changed bytes is not built in memory, if there is but one writer, who waits anyway.
+/// A record of more changed bytes is not built in memory, if there is but one writer, who waits
+/// anyway.
 const BUILT_BYTES_MAX: u64 = 512 << 10;
 
 /// Whether others may store as soon as a commit is prepared.
@@ -55,7 +56,8 @@ pub enum Written {
     Journal,
     /// A new base file was made, and the journal begins anew.
     Base,
-    /// It was written back from the processor's caches to the image, which survives what the level names.
+    /// It was written back from the processor's caches to the image, which survives what the level
+    /// names.
     Memory,
 }
 
@@ -69,7 +71,8 @@ pub struct CommitReport {
     pub pages: u64,
     /// Bytes written for it: the pages and what describes them. For a base without its headers.
     pub bytes: u64,
-    /// Which failure it survives: the level that was asked for, or a higher one where that one is not offered.
+    /// Which failure it survives: the level that was asked for, or a higher one where that one is
+    /// not offered.
     pub level: Durability,
 }
 
@@ -106,19 +109,20 @@ pub(crate) enum Prepared {
 }
 
 impl Region {
-    /// Makes everything stored so far count and survive the failure that the level names. No thread may store to the
-    /// region meanwhile; [`crate::SharedRegion`] sees to that for many.
+    /// Makes everything stored so far count and survive the failure that the level names. No thread
+    /// may store to the region meanwhile; [`crate::SharedRegion`] sees to that for many.
     ///
-    /// At level `power`, the pages that changed are appended to the journal and synced. Where these are not known, image
-    /// and store are compared; where most has changed, or the journal has grown too long, a new base is made. The level
-    /// `system` is done as `power` unless the pool outlives the boot and stores are ordered (see
-    /// [`Region::promise_order`]); the report says what was done.
+    /// At level `power`, the pages that changed are appended to the journal and synced. Where these
+    /// are not known, image and store are compared; where most has changed, or the journal has
+    /// grown too long, a new base is made. The level `system` is done as `power` unless the pool
+    /// outlives the boot and stores are ordered (see [`Region::promise_order`]); the report says
+    /// what was done.
     ///
     /// # Errors
-    /// `StoreFull` and most `Io` errors mean that nothing is promised about the
-    /// stores since the last commit; what was durable before is, the image has everything, and the next commit
-    /// makes a new base. `BackingLost`, `BackingFailed` and `Displaced` refuse to let a bad image into the store and
-    /// poison the region.
+    /// `StoreFull` and most `Io` errors mean that nothing is promised about the stores since the
+    /// last commit; what was durable before is, the image has everything, and the next commit makes
+    /// a new base. `BackingLost`, `BackingFailed` and `Displaced` refuse to let a bad image into
+    /// the store and poison the region.
     pub fn commit(&mut self, durability: Durability) -> Result<CommitReport> {
         let published = self.publish()?;
         match durability {
@@ -128,8 +132,9 @@ impl Region {
         }
     }
 
-    /// As [`Region::commit`] at level `power`, of what counts already: in the mode `atomic` nothing is published. The
-    /// first one of a session also looks whether the store has what it should have, and makes it anew if a file was lost.
+    /// As [`Region::commit`] at level `power`, of what counts already: in the mode `atomic` nothing
+    /// is published. The first one of a session also looks whether the store has what it should
+    /// have, and makes it anew if a file was lost.
     ///
     /// # Errors
     /// As there.
@@ -161,7 +166,8 @@ impl Region {
         }
     }
 
-    /// Does all of a `power` commit that must see no stores: builds or streams the record, or makes a base.
+    /// Does all of a `power` commit that must see no stores: builds or streams the record, or makes
+    /// a base.
     pub(crate) fn prepare_commit(&mut self, writers: Writers) -> Result<Prepared> {
         self.check_usable()?;
         const NOTHING: Prepared = Prepared::Done(CommitReport::nothing(Durability::Power));
@@ -200,8 +206,9 @@ impl Region {
         }
     }
 
-    /// Where nobody noticed what changed since the last session's last commit, image and store tell. Afterwards the
-    /// journal was looked at, and what is pending is what differs; or the region owes a base.
+    /// Where it was not noticed what changed since the last session's last commit, image and store
+    /// tell. Afterwards the journal was looked at, and what is pending is what differs; or the
+    /// region owes a base.
     fn look_for_changes(&mut self) {
         let slots = self.journal.clone();
         let mut slot = JournalSlot::lock(&slots);
@@ -231,14 +238,16 @@ impl Region {
             return;
         };
         if found.as_ref().is_some_and(Pending::is_empty) {
-            // Nothing will be written, so nothing would tell that a rescue copy is older than what counts now.
+            // Nothing will be written, so nothing would tell that a rescue copy is older than what
+            // counts now.
             let names = self.names.clone();
             if names.remove_rescue(self.name()).is_err() {
                 *slot = JournalSlot::Broken;
                 return;
             }
         }
-        // The newest name in the store may have been given by somebody who died before it was durable.
+        // The newest name in the store may have been given by a process that died before it was
+        // durable.
         if !self.debt.is_proven() && self.names.storage().sync_directory(store).is_err() {
             *slot = JournalSlot::Broken;
             return;
@@ -251,7 +260,8 @@ impl Region {
         }
     }
 
-    /// The pending pages as a record, appended already if they are many; `None` when a base is due instead.
+    /// The pending pages as a record, appended already if they are many; `None` when a base is due
+    /// instead.
     fn prepare_record(&mut self, writers: Writers) -> Result<Option<Prepared>> {
         let backed_bytes = self.backed_bytes();
         let Some(pending) = self.debt.ranges() else { return Ok(None) };
@@ -356,8 +366,8 @@ impl Region {
 
     /// The error of an append that failed. The store lacks something from now on.
     fn append_error(&mut self, source: std::io::Error, needed_bytes: u64) -> RegionError {
-        // The slot is broken, which makes the region dirty. Without this its stores would be noticed one by one,
-        // to no end; that it may fail changes nothing.
+        // The slot is broken, which makes the region dirty. Without this its stores would be
+        // noticed one by one, to no end; that it may fail changes nothing.
         let _ = self.owe();
         append_error(self.names.storage(), self.names.places().store(), self.name(), needed_bytes, source)
     }

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - Bytes are allocated before the header speaks of them, and mapped after they were allocated.
-//! - A region grows under the lock on the name space, so that it and its compartments stay below its limit together.
+//! - A region grows under the lock on the name space, so that it and its compartments stay below
+//!   its limit together.
 
 #![forbid(unsafe_code)]
 
@@ -25,8 +26,8 @@ impl Region {
         if let Holder::Grantee { quota_bytes } = self.holder { quota_bytes } else { None }
     }
 
-    /// How far [`Region::grow`] can get as far as limit and quota are concerned: what to tell an applet. Compartments may
-    /// take of it.
+    /// How far [`Region::grow`] can get as far as limit and quota are concerned: what to tell an
+    /// applet. Compartments may take of it.
     #[must_use]
     pub fn growth_limit_bytes(&self) -> u64 {
         let bound =
@@ -34,12 +35,13 @@ impl Region {
         bound.min(self.limit_bytes()).max(self.backed_bytes())
     }
 
-    /// Makes at least `at_least_bytes` accessible, in place, and says how many are. Growth goes in steps of the
-    /// growth hint, up to the limit; new bytes are zero and allocated.
+    /// Makes at least `at_least_bytes` accessible, in place, and says how many are. Growth goes in
+    /// steps of the growth hint, up to the limit; new bytes are zero and allocated.
     ///
     /// # Errors
-    /// `LimitReached`, `NoRoom`, `NamesBusy` and `Access` (the key's quota, the quotas of compartments, or a region that
-    /// may only be read) change nothing. `Io` while the header is written poisons the region.
+    /// `LimitReached`, `NoRoom`, `NamesBusy` and `Access` (the key's quota, the quotas of
+    /// compartments, or a region that may only be read) change nothing. `Io` while the header is
+    /// written poisons the region.
     pub fn grow(&mut self, at_least_bytes: u64) -> Result<u64> {
         self.check_usable()?;
         let (backed_bytes, limit_bytes) = (self.backed_bytes(), self.limit_bytes());
@@ -67,7 +69,8 @@ impl Region {
             }
             other => other.map(|()| generous),
         }?;
-        // From here on a failure leaves more allocated than the header says, and perhaps mapped: unknown.
+        // From here on a failure leaves more allocated than the header says, and perhaps mapped:
+        // unknown.
         self.session = Session::Poisoned;
         self.map_growth(grown).map_err(RegionError::io("map", &self.image.path))?;
         self.image

@@ -1,18 +1,24 @@
-//! Lending a region to a process of its own, which maps it by itself: a native applet in its sandbox.
+//! Lending a region to a process of its own, which maps it by itself: a native applet in its
+//! sandbox.
 //!
-//! The borrower gets a descriptor. In the mode `direct` it maps the data area shared and stores to it, and nobody here
-//! notices, so what the store lacks is found by comparing. In the mode `atomic` its descriptor is for reading only and
-//! its mapping private; what it stored is copied into this process's own private mapping and published from there.
+//! The borrower gets a descriptor. In the mode `direct` it maps the data area shared and stores to
+//! it, and nobody here notices, so what the store lacks is found by comparing. In the mode `atomic`
+//! its descriptor is for reading only and its mapping private; what it stored is copied into this
+//! process's own private mapping and published from there.
 //!
 //! Invariants:
-//! - The borrower's descriptor is a file description of its own: no flag or position that it sets is seen here.
-//! - Who only reads, or whose stores count when they are published, gets no descriptor to write with.
-//! - A region counts as stored to everywhere while it is lent in the mode `direct`, and from its end on until the next
-//!   commit has compared. Where the image outlives the boot, all of it counts as not written back for as long.
-//! - A borrower's promise of order ([`Region::promise_order`]) is about its own stores, and ends with the loan.
+//! - The borrower's descriptor is a file description of its own: no flag or position that it sets
+//!   is seen here.
+//! - Who only reads, or whose stores count when they are published, gets no descriptor to write
+//!   with.
+//! - A region counts as stored to everywhere while it is lent in the mode `direct`, and from its
+//!   end on until the next commit has compared. Where the image outlives the boot, all of it counts
+//!   as not written back for as long.
+//! - A borrower's promise of order ([`Region::promise_order`]) is about its own stores, and ends
+//!   with the loan.
 //!
-//! What it must not do: trust the borrower. It can write the whole file where it has a descriptor to write with; its
-//! sandbox keeps it from the header (see `docs/threat-model.md`).
+//! What it must not do: trust the borrower. It can write the whole file where it has a descriptor
+//! to write with; its sandbox keeps it from the header (see `docs/threat-model.md`).
 
 #![forbid(unsafe_code)]
 
@@ -43,23 +49,25 @@ pub struct Lent {
     pub is_read_only: bool,
     /// Map it privately.
     pub is_private: bool,
-    /// A promise of order was given for the borrower, and the image counts after a reset: the borrower has to keep it.
+    /// A promise of order was given for the borrower, and the image counts after a reset: the
+    /// borrower has to keep it.
     pub is_ordered: bool,
-    /// Then map it with `MAP_SYNC`, or not at all: otherwise what leads to a page may be lost with a reset, and the page with
-    /// it, whatever was written back.
+    /// Then map it with `MAP_SYNC`, or not at all: otherwise what leads to a page may be lost with
+    /// a reset, and the page with it, whatever was written back.
     pub is_synchronous: bool,
     /// The region was made just now.
     pub is_new: bool,
 }
 
 impl Region {
-    /// Lends the region to another process. In the mode `atomic` it is mapped here, too, for [`Region::copy_in`] and
-    /// [`Region::publish`]; in the mode `direct` it must not be mapped here until [`Region::end_lending`]. Who lends to a
-    /// process that orders its stores calls [`Region::promise_order`] before.
+    /// Lends the region to another process. In the mode `atomic` it is mapped here, too, for
+    /// [`Region::copy_in`] and [`Region::publish`]; in the mode `direct` it must not be mapped here
+    /// until [`Region::end_lending`]. Who lends to a process that orders its stores calls
+    /// [`Region::promise_order`] before.
     ///
     /// # Errors
-    /// `AlreadyMapped`, `Poisoned`; `Io` where there is no `/proc` to make the descriptor with; those of
-    /// [`Region::map_native`] in the mode `atomic`.
+    /// `AlreadyMapped`, `Poisoned`; `Io` where there is no `/proc` to make the descriptor with;
+    /// those of [`Region::map_native`] in the mode `atomic`.
     pub fn lend(&mut self) -> Result<Lent> {
         self.check_mappable()?;
         let is_private = self.consistency() == Consistency::Atomic;
@@ -89,10 +97,12 @@ impl Region {
         })
     }
 
-    /// The other process has ended, and every mapping of it is gone. The region may be mapped here again.
+    /// The other process has ended, and every mapping of it is gone. The region may be mapped here
+    /// again.
     ///
     /// # Errors
-    /// Those of [`Region::unmap`], in the mode `atomic`; what was copied in and not published is dropped.
+    /// Those of [`Region::unmap`], in the mode `atomic`; what was copied in and not published is
+    /// dropped.
     pub fn end_lending(&mut self) -> Result<()> {
         self.suspect_stores();
         if self.is_lent() {
@@ -101,8 +111,8 @@ impl Region {
         self.unmap()
     }
 
-    /// In the mode `atomic`: stores bytes on behalf of the process that the region is lent to. They count with the next
-    /// [`Region::publish`].
+    /// In the mode `atomic`: stores bytes on behalf of the process that the region is lent to. They
+    /// count with the next [`Region::publish`].
     ///
     /// # Errors
     /// `OutOfBounds`; `NotAtomic`; `Io` when it is not mapped.
@@ -120,7 +130,7 @@ impl Region {
         copied.map_err(RegionError::io("store to", &self.image.path))
     }
 
-    /// Nobody noticed what the borrower stored: the next commit has to compare.
+    /// It was not noticed what the borrower stored: the next commit has to compare.
     pub(crate) fn suspect_stores(&mut self) {
         if !self.is_lent() {
             return;

@@ -1,6 +1,7 @@
 //! Changing the limit of a region that is open, mapped or not.
 //!
-//! Invariant: what a mapped region may grow to is reserved in this process before any header says it.
+//! Invariant: what a mapped region may grow to is reserved in this process before any header says
+//! it.
 
 #![forbid(unsafe_code)]
 
@@ -16,17 +17,19 @@ use crate::names::quotas::parent_only;
 use crate::names::region::{Holder, Region, Session};
 
 impl Region {
-    /// As [`NameSpace::set_limit`](crate::NameSpace::set_limit), for the process that has the region open with its owner's key, mapped or not. The
-    /// mapping stays where it is. No thread may store to the region meanwhile.
+    /// As [`NameSpace::set_limit`](crate::NameSpace::set_limit), for the process that has the
+    /// region open with its owner's key, mapped or not. The mapping stays where it is. No thread
+    /// may store to the region meanwhile.
     ///
-    /// A mapping made by [`Region::map_into`] keeps the range that it was given: its limit shrinks, and grows again,
-    /// within that.
+    /// A mapping made by [`Region::map_into`] keeps the range that it was given: its limit shrinks,
+    /// and grows again, within that.
     ///
     /// # Errors
-    /// `BelowSize`, `BelowCompartments`, `Blocked`, `TakenHere`, `Placed`, `LimitOutOfRange`, `AddressSpace`,
-    /// `NamesBusy`, `NotOwner`, `Access` (the region may only be read; a compartment's parent has no room; or it is a
-    /// compartment that was not opened by its name with the parent's key) and `AlreadyMapped` (a relocation is under
-    /// way) change nothing. `BackingLost` and `Displaced` as for [`Region::commit`]. `Io` keeps the old limit, or
+    /// `BelowSize`, `BelowCompartments`, `Blocked`, `TakenHere`, `Placed`, `LimitOutOfRange`,
+    /// `AddressSpace`, `NamesBusy`, `NotOwner`, `Access` (the region may only be read; a
+    /// compartment's parent has no room; or it is a compartment that was not opened by its name
+    /// with the parent's key) and `AlreadyMapped` (a relocation is under way) change nothing.
+    /// `BackingLost` and `Displaced` as for [`Region::commit`]. `Io` keeps the old limit, or
     /// poisons the region if it comes while the image's header is written.
     pub fn set_limit(&mut self, asked_bytes: u64) -> Result<u64> {
         self.check_usable()?;
@@ -62,7 +65,7 @@ impl Region {
         if let Some(base) = base
             && let Err(error) = write_limit_to_base(storage, base, limit_bytes)
         {
-            // Nobody knows which limit it has.
+            // It is not known which limit it has.
             self.owe()?;
             return Err(error);
         }
@@ -72,8 +75,8 @@ impl Region {
         Ok(())
     }
 
-    /// The base file, to be written to. If it is missing, or is not what the image goes on from, the next commit makes
-    /// one with the image's limit.
+    /// The base file, to be written to. If it is missing, or is not what the image goes on from,
+    /// the next commit makes one with the image's limit.
     fn base_for_limit(&mut self, limit_bytes: u64) -> Result<Option<Image>> {
         let path = base_path(self.names.places().store(), self.name());
         let header = &self.image.header;
@@ -115,7 +118,7 @@ impl Region {
         let fitted =
             self.attachment.mapped_mut().map_or(Ok(()), |mapped| mapped.fit_reserved(&self.image.file));
         if let Err(source) = fitted {
-            // Perhaps nobody tracks it any more.
+            // Perhaps it is not tracked any more.
             self.owe()?;
             return Err(RegionError::Io { step: "watch", path: self.image.path.clone(), source });
         }

@@ -15,9 +15,10 @@ use crate::media::sharing::Sharing;
 use crate::names::region::Region;
 
 impl Region {
-    /// Maps the region at its own address, [`Region::address`], which is the same in every process, so data
-    /// may hold plain pointers. The first such mapping of a process reserves the addresses of all regions
-    /// ([`reserve_addresses`](crate::reserve_addresses)). A store to a region that may only be read is a SIGSEGV.
+    /// Maps the region at its own address, [`Region::address`], which is the same in every process,
+    /// so data may hold plain pointers. The first such mapping of a process reserves the addresses
+    /// of all regions ([`reserve_addresses`](crate::reserve_addresses)). A store to a region that
+    /// may only be read is a SIGSEGV.
     ///
     /// # Errors
     /// `AddressTaken` names what sits there; `AddressSpace`; `AlreadyMapped`; `Io`.
@@ -39,11 +40,13 @@ impl Region {
         Ok(base)
     }
 
-    /// As [`Region::map_native`], at any free address, for a program that follows no pointers in the region: a region that is open
-    /// for reading may be mapped any number of times in one process.
+    /// As [`Region::map_native`], at any free address, for a program that follows no pointers in
+    /// the region: a region that is open for reading may be mapped any number of times in one
+    /// process.
     ///
     /// # Errors
-    /// As [`Region::map_native`], whose address a region that is open for writing gets; but never `AddressTaken` for reading.
+    /// As [`Region::map_native`], whose address a region that is open for writing gets; but never
+    /// `AddressTaken` for reading.
     pub fn map_anywhere(&mut self) -> Result<NonNull<u8>> {
         if !self.is_read_only() {
             return self.map_native();
@@ -57,21 +60,22 @@ impl Region {
         self.map_range(range)
     }
 
-    /// Maps the region at `base`: its backed bytes, shared, readable and (from the first store on, which is
-    /// noticed) writable. The rest of the limit stays inaccessible until [`Region::grow`].
+    /// Maps the region at `base`: its backed bytes, shared, readable and (from the first store on,
+    /// which is noticed) writable. The rest of the limit stays inaccessible until [`Region::grow`].
     ///
     /// # Safety
-    /// `base` is page-aligned and starts [`Region::limit_bytes`] bytes of reserved, inaccessible address space of the
-    /// caller's (a later [`Region::set_limit`] wants no more of it). It stays reserved, and nobody else maps there,
-    /// until the region is unmapped or dropped; the range is then reserved and inaccessible again. No reference into it
-    /// may outlive that.
+    /// `base` is page-aligned and starts [`Region::limit_bytes`] bytes of reserved, inaccessible
+    /// address space of the caller's (a later [`Region::set_limit`] wants no more of it). It stays
+    /// reserved, and nothing else is mapped there, until the region is unmapped or dropped; the
+    /// range is then reserved and inaccessible again. No reference into it may outlive that.
     ///
     /// # Errors
     /// `AlreadyMapped`, `Io`.
     pub unsafe fn map_into(&mut self, base: *mut u8) -> Result<()> {
         self.check_mappable()?;
         self.expect_stores()?;
-        // SAFETY: the caller's contract is that of `MappedData::map`, and growth is bounded by the limit.
+        // SAFETY: the caller's contract is that of `MappedData::map`, and growth is bounded by the
+        // limit.
         let mapped = unsafe {
             let (file, notify) = (&self.image.file, self.lost_notify.clone());
             let limit = self.limit_bytes() as usize;

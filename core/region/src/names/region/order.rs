@@ -1,18 +1,22 @@
-//! Images that outlive the boot (pools of the kind [`PoolKind::Dax`]): whose stores arrive in an order that a reset may cut
-//! off anywhere, and making what was stored durable without the store.
+//! Images that outlive the boot (pools of the kind [`PoolKind::Dax`]): whose stores arrive in an
+//! order that a reset may cut off anywhere, and making what was stored durable without the store.
 //!
-//! A reset takes what is in the processor's caches, and until then lines reach memory in any order. A writer is *ordered* if it
-//! sees to it by itself that a prefix of its commits can be restored from whatever arrived: it writes its log back
-//! before what the log protects, and all of it before it says that the commit is done. The mode `atomic` is, through the redo
-//! log; in the mode `direct` the program must promise it.
+//! A reset takes what is in the processor's caches, and until then lines reach memory in any order.
+//! A writer is *ordered* if it sees to it by itself that a prefix of its commits can be restored
+//! from whatever arrived: it writes its log back before what the log protects, and all of it before
+//! it says that the commit is done. The mode `atomic` is, through the redo log; in the mode
+//! `direct` the program must promise it.
 //!
 //! Invariants:
-//! - A header says `ordered` only while every store to the image since the last one that was known to be durable was made
-//!   by an ordered writer. It stops to say so, in both slots, before another writer can store.
+//! - A header says `ordered` only while every store to the image since the last one that was known
+//!   to be durable was made by an ordered writer. It stops to say so, in both slots, before another
+//!   writer can store.
 //! - A promise is one writer's: it ends with the mapping or the loan for which it was given.
-//! - What an earlier writer left in the caches is in memory before an ordered one begins: its order is among its own stores.
+//! - What an earlier writer left in the caches is in memory before an ordered one begins: its order
+//!   is among its own stores.
 //! - Before it stops to say so the store has everything: after a reset it is all there is.
-//! - What a commit at level `power` acknowledges is written back, too: after a reset the image is believed, not the store.
+//! - What a commit at level `power` acknowledges is written back, too: after a reset the image is
+//!   believed, not the store.
 
 #![forbid(unsafe_code)]
 
@@ -37,8 +41,9 @@ impl Region {
         }
     }
 
-    /// Whether the level `system` is cheaper for a program that orders its stores: its pool outlives the boot, and in the mode
-    /// `direct` nobody but the program can order them. See [`Region::promise_order`].
+    /// Whether the level `system` is cheaper for a program that orders its stores: its pool
+    /// outlives the boot, and in the mode `direct` only the program can order them. See
+    /// [`Region::promise_order`].
     #[must_use]
     pub fn needs_order(&self) -> bool {
         self.image.outlives_boot && !self.is_read_only() && self.consistency == Consistency::Direct
@@ -56,10 +61,11 @@ impl Region {
         self.image.outlives_boot && self.image.header.ordered && !self.is_read_only()
     }
 
-    /// Promises that every store through the next mapping, or by whom the region is lent to next, is ordered, in the sense of
-    /// PMDK: before a store that relies on an earlier one is made, the earlier one was written back and drained
-    /// (`holdfast_persist`), so that a reset at any moment leaves something that can be restored. The promise ends with that
-    /// mapping or loan. Without it, commits at level `system` go to the store, and after a reset the region is rebuilt from
+    /// Promises that every store through the next mapping, or by whom the region is lent to next,
+    /// is ordered, in the sense of PMDK: before a store that relies on an earlier one is made, the
+    /// earlier one was written back and drained (`holdfast_persist`), so that a reset at any moment
+    /// leaves something that can be restored. The promise ends with that mapping or loan. Without
+    /// it, commits at level `system` go to the store, and after a reset the region is rebuilt from
     /// there. Where the pool does not outlive the boot there is nothing to do.
     ///
     /// # Errors
@@ -77,7 +83,8 @@ impl Region {
             return Ok(());
         }
         if self.image.header.ordered {
-            // A writer that was killed had not written all of it back, and nobody after it would.
+            // A writer that was killed had not written all of it back, and no writer after it
+            // would.
             return self.write_back_stores().map(drop);
         }
         self.change_order(true)?;
@@ -85,7 +92,8 @@ impl Region {
         Ok(())
     }
 
-    /// Before the region is mapped for stores, or lent: unless these are ordered, the header stops to say so.
+    /// Before the region is mapped for stores, or lent: unless these are ordered, the header stops
+    /// to say so.
     pub(crate) fn expect_stores(&mut self) -> Result<()> {
         if !self.needs_order() || self.order_promised || !self.image.header.ordered {
             return Ok(());
@@ -93,7 +101,8 @@ impl Region {
         if self.lacks() {
             self.commit_to_store()?;
         }
-        // Twice: with the other slot saying that they are, damage to the one in force would be believed.
+        // Twice: with the other slot saying that they are, damage to the one in force would be
+        // believed.
         self.change_order(false)?;
         self.change_order(false)
     }
@@ -106,7 +115,8 @@ impl Region {
         Ok(())
     }
 
-    /// Whether a commit at this level needs no store: what is written back survives what the level names.
+    /// Whether a commit at this level needs no store: what is written back survives what the level
+    /// names.
     pub(crate) fn commits_to_memory(&self, durability: Durability) -> bool {
         let survives = match self.pool_kind() {
             PoolKind::Dax { survives: Survives::Reset } => Durability::System,
@@ -116,7 +126,8 @@ impl Region {
         Durability::Process < durability && durability <= survives && self.is_ordered()
     }
 
-    /// Writes back what was stored since the last commit of any level above `process`, and waits for it.
+    /// Writes back what was stored since the last commit of any level above `process`, and waits
+    /// for it.
     pub(crate) fn commit_to_memory(&mut self, published_bytes: u64) -> Result<CommitReport> {
         self.check_usable()?;
         self.check_backing()?;
@@ -145,14 +156,15 @@ impl Region {
         }
     }
 
-    /// Nobody noticed what a borrower stored, and what of it has reached memory.
+    /// It was not noticed what a borrower stored, and what of it has reached memory.
     pub(crate) fn suspect_unwritten(&mut self) {
         if self.is_lent() {
             self.unwritten.note_all();
         }
     }
 
-    /// Writes back what is noted, if the image counts after a reset; returns how many bytes that were.
+    /// Writes back what is noted, if the image counts after a reset; returns how many bytes that
+    /// were.
     pub(crate) fn write_back_stores(&mut self) -> Result<u64> {
         if !self.image_counts_after_reset() {
             return Ok(0);

@@ -1,16 +1,17 @@
 //! The consistency mode `atomic`: stores count when they are published, all of them at once.
 //!
-//! The region is mapped privately: the kernel gives each page that is stored to its own copy. Publishing writes what
-//! changed in the copies to the image through the redo log ([`crate::media::redo`]); rolling back drops the copies. So
-//! code that knows nothing of transactions (a plain `std::map`, an unmodified C library) is left as of the last
-//! publication by a crash at any instruction.
+//! The region is mapped privately: the kernel gives each page that is stored to its own copy.
+//! Publishing writes what changed in the copies to the image through the redo log
+//! ([`crate::media::redo`]); rolling back drops the copies. So code that knows nothing of
+//! transactions (a plain `std::map`, an unmodified C library) is left as of the last publication by
+//! a crash at any instruction.
 //!
 //! Invariants:
-//! - The image never holds a part of what was stored since the last publication, but while a publication runs,
-//!   and then the redo log has all of it.
+//! - The image never holds a part of what was stored since the last publication, but while a
+//!   publication runs, and then the redo log has all of it.
 //! - No thread stores to the region while it is published or rolled back (the caller's duty).
-//! - After a failure that leaves the image half written the region is poisoned; the next open finishes the
-//!   publication.
+//! - After a failure that leaves the image half written the region is poisoned; the next open
+//!   finishes the publication.
 
 #![forbid(unsafe_code)]
 
@@ -43,12 +44,12 @@ impl Region {
         self.consistency
     }
 
-    /// Chooses the consistency mode of the next mapping. The same region may be opened in one mode today and in
-    /// the other tomorrow.
+    /// Chooses the consistency mode of the next mapping. The same region may be opened in one mode
+    /// today and in the other tomorrow.
     ///
     /// # Errors
-    /// `AlreadyMapped`; `NoRoom`, `NoRoomOnDisk` or `Io` when the redo log cannot be made; `Access` for the mode
-    /// `atomic` of a region that may only be read.
+    /// `AlreadyMapped`; `NoRoom`, `NoRoomOnDisk` or `Io` when the redo log cannot be made; `Access`
+    /// for the mode `atomic` of a region that may only be read.
     pub fn set_consistency(&mut self, consistency: Consistency) -> Result<()> {
         self.check_mappable()?;
         if consistency == Consistency::Atomic {
@@ -78,14 +79,14 @@ impl Region {
         Ok(())
     }
 
-    /// Makes everything that was stored since the last publication count, all or nothing, also under SIGKILL at
-    /// any instruction (level `process`). In the mode `direct` there is nothing to do. No thread may store to the
-    /// region meanwhile.
+    /// Makes everything that was stored since the last publication count, all or nothing, also
+    /// under SIGKILL at any instruction (level `process`). In the mode `direct` there is nothing to
+    /// do. No thread may store to the region meanwhile.
     ///
     /// # Errors
-    /// `NoRoom`, `NoRoomOnDisk` and `Io` before it counts: nothing is lost, try again or roll back. An error
-    /// afterwards, while the image is written, poisons the region: what was stored counts, the next open finishes it,
-    /// and everything else here is refused (`Poisoned`).
+    /// `NoRoom`, `NoRoomOnDisk` and `Io` before it counts: nothing is lost, try again or roll back.
+    /// An error afterwards, while the image is written, poisons the region: what was stored counts,
+    /// the next open finishes it, and everything else here is refused (`Poisoned`).
     pub fn publish(&mut self) -> Result<PublishReport> {
         self.check_usable()?;
         let pages = self.stored_to()?;
@@ -140,13 +141,15 @@ impl Region {
         Ok(report)
     }
 
-    /// Undoes everything that was stored since the last publication: the region shows it again. Growth stays. No
-    /// thread may use the region meanwhile, and what it had cached of the region's bytes is void.
+    /// Undoes everything that was stored since the last publication: the region shows it again.
+    /// Growth stays. No thread may use the region meanwhile, and what it had cached of the region's
+    /// bytes is void.
     ///
     /// # Errors
-    /// `NotAtomic` in the mode `direct`, where stores count at once. `Poisoned` when a publication broke off half-way:
-    /// it counts, and the next open finishes it. `BackingLost`, `BackingFailed` and `Displaced`: the last publication
-    /// is not there any more. `Io`: some pages may be rolled back and some not, so nothing may be published any more.
+    /// `NotAtomic` in the mode `direct`, where stores count at once. `Poisoned` when a publication
+    /// broke off half-way: it counts, and the next open finishes it. `BackingLost`, `BackingFailed`
+    /// and `Displaced`: the last publication is not there any more. `Io`: some pages may be rolled
+    /// back and some not, so nothing may be published any more.
     pub fn rollback(&mut self) -> Result<PublishReport> {
         self.check_usable()?;
         if self.consistency == Consistency::Direct {

@@ -1,15 +1,17 @@
 //! Giving a region another address, when its own is taken in this process.
 //!
-//! Whoever knows what is in the region rewrites its pointers; here the region is mapped elsewhere meanwhile, and the
-//! change is made to count.
+//! The caller, which knows what is in the region, rewrites its pointers; here the region is mapped
+//! elsewhere meanwhile, and the change is made to count.
 //!
 //! Invariants:
-//! - The rewriting happens in private pages. They are published in one step (the redo log); the new address is
-//!   stored last. Killed before the publication, nothing has happened; killed between the two, the header has the old
-//!   address and the data says itself that it was made for another, so the relocation is simply done again.
-//! - The new range touches neither the old one nor that of another region of the home: the lock on all names is held
-//!   from the choice to the end.
-//! - A base with the old address must not be continued by a journal with new pointers: the next commit makes a base.
+//! - The rewriting happens in private pages. They are published in one step (the redo log); the new
+//!   address is stored last. Killed before the publication, nothing has happened; killed between
+//!   the two, the header has the old address and the data says itself that it was made for another,
+//!   so the relocation is simply done again.
+//! - The new range touches neither the old one nor that of another region of the home: the lock on
+//!   all names is held from the choice to the end.
+//! - A base with the old address must not be continued by a journal with new pointers: the next
+//!   commit makes a base.
 
 #![forbid(unsafe_code)]
 
@@ -22,12 +24,13 @@ use crate::names::region::publication::PublishReport;
 use crate::names::region::{Region, Relocating, Session};
 
 impl Region {
-    /// Maps the region privately at a free address that it may get for its own, and says which. The caller
-    /// rewrites what the region holds for that address, then calls [`Region::finish_relocation`]; or
-    /// [`Region::abandon_relocation`], and nothing has changed.
+    /// Maps the region privately at a free address that it may get for its own, and says which. The
+    /// caller rewrites what the region holds for that address, then calls
+    /// [`Region::finish_relocation`]; or [`Region::abandon_relocation`], and nothing has changed.
     ///
     /// # Errors
-    /// `AlreadyMapped`; `AddressesExhausted`; as [`Region::map_native`] and [`Region::set_consistency`].
+    /// `AlreadyMapped`; `AddressesExhausted`; as [`Region::map_native`] and
+    /// [`Region::set_consistency`].
     pub fn begin_relocation(&mut self) -> Result<(NonNull<u8>, u64)> {
         self.check_mappable()?;
         let limit_bytes = self.limit_bytes();
@@ -55,11 +58,12 @@ impl Region {
         Ok((base, address))
     }
 
-    /// Makes what was rewritten count, all of it, and gives the region its new address. It is unmapped then.
+    /// Makes what was rewritten count, all of it, and gives the region its new address. It is
+    /// unmapped then.
     ///
     /// # Errors
-    /// As [`Region::publish`]; `Io` while the header is written poisons the region, and the next open does the
-    /// relocation again. Without a relocation under way there is nothing to do.
+    /// As [`Region::publish`]; `Io` while the header is written poisons the region, and the next
+    /// open does the relocation again. Without a relocation under way there is nothing to do.
     pub fn finish_relocation(&mut self) -> Result<PublishReport> {
         let (Some(Relocating { address, consistency, _names }), true) =
             (self.relocating.take(), self.attachment.mapped().is_some())

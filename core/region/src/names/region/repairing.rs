@@ -8,7 +8,8 @@ use crate::media::redo::Redo;
 use crate::names::region::{Region, Session};
 
 impl Region {
-    /// Replaces pieces of the data of a region that is not mapped, all or nothing, also under SIGKILL.
+    /// Replaces pieces of the data of a region that is not mapped, all or nothing, also under
+    /// SIGKILL.
     pub(crate) fn rewrite(&mut self, pieces: &[(u64, &[u8])]) -> Result<()> {
         if pieces.is_empty() {
             return Ok(());

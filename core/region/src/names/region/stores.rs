@@ -9,14 +9,15 @@ use crate::image::dirty::{DirtySource, Tracking, merged};
 use crate::names::region::Region;
 
 impl Region {
-    /// From now on, ask `source` which pages were stored to, instead of the kernel. It must know of all stores since
-    /// the last checkpoint, or the caller must not have stored yet.
+    /// From now on, ask `source` which pages were stored to, instead of the kernel. It must know of
+    /// all stores since the last checkpoint, or the caller must not have stored yet.
     pub fn set_dirty_source(&mut self, source: Box<dyn DirtySource>) {
         self.dirty_source = Some(source);
     }
 
-    /// The byte ranges of the data area (page-aligned, in order, apart from each other) that may have been
-    /// stored to since the last call. Where nobody tracked them that is nothing, or everything.
+    /// The byte ranges of the data area (page-aligned, in order, apart from each other) that may
+    /// have been stored to since the last call. Where they were not tracked that is nothing, or
+    /// everything.
     ///
     /// # Errors
     /// `Io`; the region then counts as stored to everywhere.
@@ -27,7 +28,8 @@ impl Region {
             if !mapped.is_dirty() {
                 return Ok(Vec::new());
             }
-            // A store that slips in after this makes the region dirty again; one before it is in the answer.
+            // A store that slips in after this makes the region dirty again; one before it is in
+            // the answer.
             if let Err(source) = mapped.rearm() {
                 self.debt.set_unknown();
                 return Err(RegionError::Io { step: "watch", path: self.image.path.clone(), source });
