@@ -1,5 +1,5 @@
-//! Compiles the programs of the BPF backend, where clang is there. Without it the crate is built without the backend, which says
-//! so when it is asked for.
+//! Compiles the programs of the BPF backend, where clang is there. Without it the crate is built
+//! without the backend, which says so when it is asked for.
 
 #[path = "build/clang.rs"]
 mod clang;
@@ -29,8 +29,9 @@ fn main() {
     }
 }
 
-/// Newer releases of libelf unpack sections with zstd, which a program that is linked statically has to bring along. (What names a
-/// library before the one that needs it is enough for lld, Rust's linker on x86-64.)
+/// Newer releases of libelf unpack sections with zstd, which a program that is linked statically
+/// has to bring along. (What names a library before the one that needs it is enough for lld, Rust's
+/// linker on x86-64.)
 fn link_what_libelf_needs() {
     println!("cargo:rerun-if-env-changed=PKG_CONFIG_PATH");
     let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();

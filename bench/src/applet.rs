@@ -1,7 +1,8 @@
-//! The suite `applet`: what it costs to talk to an untrusted program. `bench/README.md` says what each key means.
+//! The suite `applet`: what it costs to talk to an untrusted program. `bench/README.md` says what
+//! each key means.
 //!
-//! Invariants: the other side is another process, this program again in a role ([`play`]), and ends with its measurement;
-//! peers of the comparison work in the same rounds as our side.
+//! Invariants: the other side is another process, this program again in a role ([`play`]), and ends
+//! with its measurement; peers of the comparison work in the same rounds as our side.
 
 mod call;
 mod channel;
@@ -72,6 +73,9 @@ mod tests {
     #[test]
     fn missing_section_error_lists_the_sections() {
         let complaint = run(1, Some("calls"), &mut |_| {}).unwrap_err().to_string();
-        assert!(complaint.contains("channel, call, spawn, compile, md5, heap_access"), "{complaint}");
+        assert!(
+            complaint.contains("channel, call, spawn, compile, md5, heap_access"),
+            "{complaint}"
+        );
     }
 }

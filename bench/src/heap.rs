@@ -1,8 +1,9 @@
-//! The suite `heap`: what allocations, transactions, opens, checkpoints and look-ups cost, and how that compares
-//! with volatile allocators, with PMDK, and with embedded databases. `bench/README.md` says what each key means.
+//! The suite `heap`: what allocations, transactions, opens, checkpoints and look-ups cost, and how
+//! that compares with volatile allocators, with PMDK, and with embedded databases.
+//! `bench/README.md` says what each key means.
 //!
-//! Invariants: the heap under test lies in a mapped region; peers run in the same process and round as our side; a
-//! peer that is missing is named, and its keys are not there.
+//! Invariants: the heap under test lies in a mapped region; peers run in the same process and round
+//! as our side; a peer that is missing is named, and its keys are not there.
 
 #[allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
 mod alloc;
@@ -77,7 +78,8 @@ const SECTIONS: [Section; 9] = [
 /// Runs the suite, or the section with the name `only`; `progress` is told what comes next.
 ///
 /// # Errors
-/// When there is no such section, no room, an engine refuses, or two sides come to different results.
+/// When there is no such section, no room, an engine refuses, or two sides come to different
+/// results.
 pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
     let chosen = section::chosen(&SECTIONS, only)?;
     let ground = Ground::new()?;
@@ -98,7 +100,12 @@ fn allocations(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Resul
     let times = race(runs, sides)?;
     let vs_mimalloc = times.ratio(HOLDFAST, MIMALLOC);
     outcome.add("alloc_free_64_vs_mimalloc", vs_mimalloc, "x", Some(Goal::AtMost(1.5)));
-    outcome.add("alloc_free_64_vs_pmdk", times.ratio(PMDK, HOLDFAST), "x", Some(Goal::AtLeast(10.0)));
+    outcome.add(
+        "alloc_free_64_vs_pmdk",
+        times.ratio(PMDK, HOLDFAST),
+        "x",
+        Some(Goal::AtLeast(10.0)),
+    );
     outcome.add("alloc_free_64_vs_metall", times.ratio(METALL, HOLDFAST), "x", None);
     outcome.add("alloc_free_64_vs_glibc", times.ratio(HOLDFAST, GLIBC), "x", None);
     outcome.add("alloc_free_64_ns", times.of(HOLDFAST).cloned(), "ns", None);
@@ -128,7 +135,8 @@ fn roots(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> 
 }
 
 fn space(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    let content::Overhead { fresh_pct, churned_pct } = content::space_overhead(ground, fewer(runs))?;
+    let content::Overhead { fresh_pct, churned_pct } =
+        content::space_overhead(ground, fewer(runs))?;
     outcome.add("space_overhead_pct", Some(fresh_pct), "%", Some(Goal::AtMost(15.0)));
     outcome.add("space_overhead_churned_pct", Some(churned_pct), "%", None);
     Ok(())
@@ -153,11 +161,17 @@ fn checkpoints(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Resul
     let throughput = |times: &Times| times.ratio(SEQUENTIAL, CHECKPOINT);
     outcome.add("checkpoint_vs_seq_write", throughput(&partial), "x", Some(Goal::AtLeast(0.7)));
     outcome.add("checkpoint_whole_vs_seq_write", throughput(&whole), "x", None);
-    outcome.add("checkpoint_write_amplification", Some(amplification), "x", Some(Goal::AtMost(1.1)));
+    outcome.add(
+        "checkpoint_write_amplification",
+        Some(amplification),
+        "x",
+        Some(Goal::AtMost(1.1)),
+    );
     outcome.add("checkpoint_64mib_ms", partial.of(CHECKPOINT).cloned(), "ms", None);
-    for (key, side) in
-        [("checkpoint_short_session_ms", SHORT_SESSION), ("checkpoint_after_kill_ms", KILLED_SESSION)]
-    {
+    for (key, side) in [
+        ("checkpoint_short_session_ms", SHORT_SESSION),
+        ("checkpoint_after_kill_ms", KILLED_SESSION),
+    ] {
         outcome.add(key, unnoticed.of(side).cloned(), "ms", None);
     }
     outcome.add(
@@ -179,9 +193,24 @@ fn atomic_commits(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Re
     let times = atomic::run(ground, runs)?;
     let goal = || Some(Goal::AtMost(3.0));
     outcome.add("atomic_commit_us_per_page", times.of(atomic::SMALL).cloned(), "us", goal());
-    outcome.add("atomic_commit_us_per_page_1gib", times.of(atomic::LARGE_SET).cloned(), "us", goal());
-    outcome.add("atomic_commit_us_per_page_1gib_scattered", times.of(atomic::LARGE).cloned(), "us", goal());
-    outcome.add("atomic_commit_empty_us", times.of(atomic::EMPTY).cloned(), "us", Some(Goal::AtMost(1.0)));
+    outcome.add(
+        "atomic_commit_us_per_page_1gib",
+        times.of(atomic::LARGE_SET).cloned(),
+        "us",
+        goal(),
+    );
+    outcome.add(
+        "atomic_commit_us_per_page_1gib_scattered",
+        times.of(atomic::LARGE).cloned(),
+        "us",
+        goal(),
+    );
+    outcome.add(
+        "atomic_commit_empty_us",
+        times.of(atomic::EMPTY).cloned(),
+        "us",
+        Some(Goal::AtMost(1.0)),
+    );
     Ok(())
 }
 
@@ -205,7 +234,8 @@ fn key_values(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result
     Ok(())
 }
 
-/// Against LMDB, against redb, microseconds for an insert; and the same with sync, milliseconds for a commit.
+/// Against LMDB, against redb, microseconds for an insert; and the same with sync, milliseconds for
+/// a commit.
 fn keys(batch: usize) -> [&'static str; 6] {
     match batch {
         1 => [
@@ -251,8 +281,9 @@ fn pmdk<'a>(
         Some(pmdk) => side(pmdk).map(Some),
         None => {
             let package = peers::pmdk::PACKAGE;
-            missing
-                .push(format!("{PMDK}: its library is not installed; `apt-get install {package}` brings it"));
+            missing.push(format!(
+                "{PMDK}: its library is not installed; `apt-get install {package}` brings it"
+            ));
             Ok(None)
         }
     }

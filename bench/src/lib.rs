@@ -1,9 +1,9 @@
-//! Measurements of the built programs, each against a named peer in the same run: runs are interleaved, and
-//! what counts is the median of the ratios of neighbours, so that a machine that is busy for a while slows
-//! both sides.
+//! Measurements of the built programs, each against a named peer in the same run: runs are
+//! interleaved, and what counts is the median of the ratios of neighbours, so that a machine that
+//! is busy for a while slows both sides.
 //!
-//! `holdfast-bench SUITE` (`cargo xtask bench SUITE`) prints a table and, on request, JSON. It works in a scratch home
-//! that it removes.
+//! `holdfast-bench SUITE` (`cargo xtask bench SUITE`) prints a table and, on request, JSON. It
+//! works in a scratch home that it removes.
 //!
 //! What it must not do: judge. A missed goal is shown, and is no failure of the program.
 

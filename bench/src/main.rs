@@ -1,5 +1,5 @@
-//! `holdfast-bench SUITE [--json] [--runs N]`: measures, prints a table and, with `--json`, one line
-//! of JSON as the last.
+//! `holdfast-bench SUITE [--json] [--runs N]`: measures, prints a table and, with `--json`, one
+//! line of JSON as the last.
 //!
 //! Some suites start this program again as the other side of a measurement: then its first argument
 //! names a role, and what follows is the role's own.
@@ -48,7 +48,8 @@ struct Arguments {
 impl Arguments {
     fn parse_checked(words: impl Iterator<Item = String>) -> Result<Arguments, clap::Error> {
         let arguments = Arguments::try_parse_from(words)?;
-        let has_sections = !matches!(arguments.suite, Suite::Slice | Suite::Persistency | Suite::Slow);
+        let has_sections =
+            !matches!(arguments.suite, Suite::Slice | Suite::Persistency | Suite::Slow);
         if arguments.only.is_some() && !has_sections {
             let text = "this suite has no sections; leave out --only";
             return Err(Arguments::command().error(ErrorKind::ArgumentConflict, text));
@@ -59,7 +60,9 @@ impl Arguments {
 
 fn main() -> ExitCode {
     if let Some(played) = play_role() {
-        return status(played.map_err(|error| io::Error::other(format!("the other side: {error}"))));
+        return status(
+            played.map_err(|error| io::Error::other(format!("the other side: {error}"))),
+        );
     }
     let arguments = Arguments::parse_checked(std::env::args()).unwrap_or_else(|error| error.exit());
     #[cfg(feature = "sqlite")]

@@ -1,8 +1,10 @@
-//! The suite `pages`: what persistent documents cost, on real pages: opening one, parsing a page into a heap, its size, queries,
-//! and several readers at a time; and what it takes to show a page again, against our own first time and other browsers. `bench/README.md` says what each key means.
+//! The suite `pages`: what persistent documents cost, on real pages: opening one, parsing a page
+//! into a heap, its size, queries, and several readers at a time; and what it takes to show a page
+//! again, against our own first time and other browsers. `bench/README.md` says what each key
+//! means.
 //!
-//! Invariants: both sides parse the same bytes with scripts on, and their results are compared; a page that is not there is named,
-//! and its keys are not in the output.
+//! Invariants: both sides parse the same bytes with scripts on, and their results are compared; a
+//! page that is not there is named, and its keys are not in the output.
 
 mod browsers;
 mod list;
@@ -72,11 +74,17 @@ fn opens(ground: &Ground, pages: &[Page], runs: usize, outcome: &mut Outcome) ->
         "us",
         None,
     );
-    let (first, last) = (opened.first().map(|(whole, _)| whole), opened.last().map(|(whole, _)| whole));
+    let (first, last) =
+        (opened.first().map(|(whole, _)| whole), opened.last().map(|(whole, _)| whole));
     let ratio = first.zip(last).map(|(small, large)| large.over(small));
     outcome.add("dom_open_largest_vs_smallest", ratio, "x", None);
     for (page, (whole, _)) in pages.iter().zip(opened) {
-        outcome.add(format!("dom_open_us/{}", page.name), Some(whole), "us", Some(Goal::AtMost(50.0)));
+        outcome.add(
+            format!("dom_open_us/{}", page.name),
+            Some(whole),
+            "us",
+            Some(Goal::AtMost(50.0)),
+        );
     }
     Ok(())
 }
@@ -87,8 +95,10 @@ fn parses(ground: &Ground, pages: &[Page], runs: usize, outcome: &mut Outcome) -
     let key = "parse_into_heap_vs_html5ever_rcdom";
     let goal = Some(Goal::AtMost(1.1));
     outcome.add(key, Some(ratios.iter().map(Series::median).collect()), "x", goal);
-    let speed =
-        pages.iter().zip(&times).map(|(page, (ours, _))| page.source.len() as f64 * 1e3 / ours.median());
+    let speed = pages
+        .iter()
+        .zip(&times)
+        .map(|(page, (ours, _))| page.source.len() as f64 * 1e3 / ours.median());
     outcome.add("parse_into_heap_mb_per_s", Some(speed.collect()), "MB/s", None);
     for (page, ratio) in pages.iter().zip(ratios) {
         outcome.add(format!("{key}/{}", page.name), Some(ratio), "x", goal);
@@ -96,7 +106,12 @@ fn parses(ground: &Ground, pages: &[Page], runs: usize, outcome: &mut Outcome) -
     Ok(())
 }
 
-fn document_sizes(ground: &Ground, pages: &[Page], _: usize, outcome: &mut Outcome) -> io::Result<()> {
+fn document_sizes(
+    ground: &Ground,
+    pages: &[Page],
+    _: usize,
+    outcome: &mut Outcome,
+) -> io::Result<()> {
     let sizes = sizes::run(ground, pages)?;
     let key = "bytes_per_source_byte";
     let goal = Some(Goal::AtMost(2.0));
@@ -109,9 +124,19 @@ fn document_sizes(ground: &Ground, pages: &[Page], _: usize, outcome: &mut Outco
     );
     let attributes = sizes.iter().map(|size| size.attributes).collect();
     outcome.add("parts_per_source_byte_attributes", Some(attributes), "x", None);
-    outcome.add("parts_per_source_byte_text", Some(sizes.iter().map(|size| size.text).collect()), "x", None);
+    outcome.add(
+        "parts_per_source_byte_text",
+        Some(sizes.iter().map(|size| size.text).collect()),
+        "x",
+        None,
+    );
     for (page, size) in pages.iter().zip(sizes) {
-        outcome.add(format!("{key}/{}", page.name), Some(Series::from_iter([size.in_heap])), "x", goal);
+        outcome.add(
+            format!("{key}/{}", page.name),
+            Some(Series::from_iter([size.in_heap])),
+            "x",
+            goal,
+        );
     }
     Ok(())
 }
@@ -132,7 +157,12 @@ fn queries(ground: &Ground, pages: &[Page], runs: usize, outcome: &mut Outcome) 
     Ok(())
 }
 
-fn several_readers(ground: &Ground, pages: &[Page], runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+fn several_readers(
+    ground: &Ground,
+    pages: &[Page],
+    runs: usize,
+    outcome: &mut Outcome,
+) -> io::Result<()> {
     let (readers, scaling) = readers::run(ground, pages, fewer(runs))?;
     outcome.add("readers_scaling", Some(scaling), "x", None);
     outcome.add("readers", Some(Series::from_iter([readers as f64])), "", None);
@@ -152,7 +182,8 @@ struct Shelf {
 
 impl Shelf {
     fn create(home: &Home, heap: &str) -> io::Result<Shelf> {
-        let region = home.names.create(&name(heap)?, &home.key, LIMIT_BYTES).map_err(Error::other)?;
+        let region =
+            home.names.create(&name(heap)?, &home.key, LIMIT_BYTES).map_err(Error::other)?;
         Shelf::of(region)
     }
 

@@ -1,10 +1,11 @@
-//! The suite `persistency`: how many bytes each way to keep a set of records writes to the block device for the same
-//! updates, which is what the qNVRAM paper measures in its figure 1. `bench/README.md` says what each key means.
+//! The suite `persistency`: how many bytes each way to keep a set of records writes to the block
+//! device for the same updates, which is what the qNVRAM paper measures in its figure 1.
+//! `bench/README.md` says what each key means.
 //!
 //! Invariants:
-//! - One side works at a time, in a fresh directory of a device that nobody else writes to ([`device`]); what counts is
-//!   everything that the device was asked to write from the first commit until nothing is left to write, the side's end
-//!   included.
+//! - One side works at a time, in a fresh directory of a device that nobody else writes to
+//!   ([`device`]); what counts is everything that the device was asked to write from the first
+//!   commit until nothing is left to write, the side's end included.
 //! - All sides make the same commits, and are compared with what should have come of them.
 //!
 //! What it must not do: count what filling the records wrote.
@@ -37,7 +38,8 @@ const COMMITS: usize = 200;
 const CHANGES: [usize; 2] = [1, 10];
 /// What an update costs that need not be atomic.
 const IN_PLACE: &str = "in_place";
-/// Those that do not write each commit to the device: commits that overwrite one another save more than atomicity costs.
+/// Those that do not write each commit to the device: commits that overwrite one another save more
+/// than atomicity costs.
 const GATHERING: &str = "heap_process";
 /// What the others are compared with.
 const WAL: &str = "sqlite_wal";
@@ -58,15 +60,15 @@ struct Side<'a> {
 /// Runs the suite; `progress` is told what comes next.
 ///
 /// # Errors
-/// When a side fails, or does not hold what was committed. A machine that allows no device of our own is none: the outcome
-/// says so.
+/// When a side fails, or does not hold what was committed. A machine that allows no device of our
+/// own is none: the outcome says so.
 pub fn run(runs: usize, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
     let ground = Ground::new()?;
     let mut outcome = Outcome::default();
     #[cfg(not(feature = "sqlite"))]
-    outcome
-        .missing
-        .push("SQLite: this program was built without it; run `cargo xtask bench persistency`".into());
+    outcome.missing.push(
+        "SQLite: this program was built without it; run `cargo xtask bench persistency`".into(),
+    );
     let device = match Device::new(&ground.on_disk("device")?)? {
         Ok(device) => device,
         Err(reason) => {
@@ -182,7 +184,12 @@ fn report(sides: &[Side<'_>], changes: usize, outcome: &mut Outcome) {
         }
         let writes_each = *name != IN_PLACE && !name.starts_with(GATHERING);
         if let Some(in_place) = bytes_of(IN_PLACE).filter(|_| writes_each) {
-            outcome.add(format!("{name}_atomicity_pct_{changes}"), Some(share(in_place, bytes)), "%", None);
+            outcome.add(
+                format!("{name}_atomicity_pct_{changes}"),
+                Some(share(in_place, bytes)),
+                "%",
+                None,
+            );
         }
         outcome.add(format!("{name}_us_{changes}"), Some(us.clone()), "us", None);
     }

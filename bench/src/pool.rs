@@ -1,7 +1,8 @@
-//! The suite `pool`: what it costs to bring a pool of images to the store and back. `bench/README.md` says what each key
-//! means.
+//! The suite `pool`: what it costs to bring a pool of images to the store and back.
+//! `bench/README.md` says what each key means.
 //!
-//! Invariant: peers work in the same run as our side, in turns, and move the same bytes over the same file systems.
+//! Invariant: peers work in the same run as our side, in turns, and move the same bytes over the
+//! same file systems.
 
 mod commit;
 mod dax;
@@ -48,9 +49,15 @@ pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> i
 }
 
 fn flushes(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    // What the profile `phone` has in its pool, in images as applets have them; and one large image.
+    // What the profile `phone` has in its pool, in images as applets have them; and one large
+    // image.
     let small = flush::run(ground, runs, 5, 4 << 20)?;
-    outcome.add("flush_vs_seq_write", small.ratio(SEQUENTIAL, RESCUE), "x", Some(Goal::AtLeast(0.85)));
+    outcome.add(
+        "flush_vs_seq_write",
+        small.ratio(SEQUENTIAL, RESCUE),
+        "x",
+        Some(Goal::AtLeast(0.85)),
+    );
     outcome.add("flush_20mb_s", small.of(RESCUE).map(|ms| ms.map(|ms| ms / 1e3)), "s", None);
     let errors = flush::budget_error(ground, runs, 5, 4 << 20)?;
     outcome.add("flush_budget_error_pct", Some(errors), "%", Some(Goal::AtMost(20.0)));

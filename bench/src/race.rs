@@ -1,7 +1,7 @@
 //! Several sides do the same work in turns.
 //!
-//! Invariants: every side works once in each round; who is first changes from round to round; a round before the
-//! first is not counted, so that caches and memory are warm for all.
+//! Invariants: every side works once in each round; who is first changes from round to round; a
+//! round before the first is not counted, so that caches and memory are warm for all.
 
 use std::io;
 
@@ -14,7 +14,10 @@ pub(crate) struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    pub(crate) fn new(name: &'static str, measure: impl FnMut() -> io::Result<f64> + 'a) -> Side<'a> {
+    pub(crate) fn new(
+        name: &'static str,
+        measure: impl FnMut() -> io::Result<f64> + 'a,
+    ) -> Side<'a> {
         Side { name, measure: Box::new(measure) }
     }
 }

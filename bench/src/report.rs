@@ -126,7 +126,8 @@ mod tests {
         assert_eq!(json["warm_vs_parse"]["n"], 3);
         assert_eq!(json["warm_vs_parse"]["goal"], ">= 20.5");
         let table = table(&measurements);
-        let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        let lines: Vec<Vec<&str>> =
+            table.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0], ["median", "min", "max", "n", "unit", "goal"]);
         let row = ["warm_vs_parse", "20.000", "10.000", "30.000", "3", "x", ">=", "20.5", "MISSED"];
         assert_eq!(lines[1..], [row]);

@@ -12,11 +12,17 @@ pub(crate) fn chosen<Section: Copy>(
     sections: &[(&'static str, Section)],
     only: Option<&str>,
 ) -> io::Result<Vec<(&'static str, Section)>> {
-    let chosen: Vec<_> =
-        sections.iter().copied().filter(|(name, _)| only.is_none_or(|only| only == *name)).collect();
+    let chosen: Vec<_> = sections
+        .iter()
+        .copied()
+        .filter(|(name, _)| only.is_none_or(|only| only == *name))
+        .collect();
     if chosen.is_empty() {
         let names: Vec<_> = sections.iter().map(|(name, _)| *name).collect();
-        return Err(Error::other(format!("there is no such section; there are: {}", names.join(", "))));
+        return Err(Error::other(format!(
+            "there is no such section; there are: {}",
+            names.join(", ")
+        )));
     }
     Ok(chosen)
 }

@@ -1,9 +1,10 @@
 //! The suite `slice`: what the persistent heap saves the main job, and what it costs.
 //!
-//! - `warm_vs_parse`: the spell check of one text with its tables in a heap, against the same applet that
-//!   parses the dictionaries on every start; whole processes.
+//! - `warm_vs_parse`: the spell check of one text with its tables in a heap, against the same
+//!   applet that parses the dictionaries on every start; whole processes.
 //! - `warm_open_ms`: a warm open inside a process, from the name to a pointer.
-//! - `lookup_vs_volatile`: look-ups in tables in the heap, against the same tables in ordinary memory.
+//! - `lookup_vs_volatile`: look-ups in tables in the heap, against the same tables in ordinary
+//!   memory.
 
 use std::io;
 use std::process::Command;
@@ -36,7 +37,8 @@ pub fn run(runs: usize, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
     let build_ms = build(&scratch, &job, &answer)?;
     progress("warm runs and the old way, in turns");
     let (warm_ms, parse_ms) = in_turns(runs, |warm| {
-        let Timed { wall_ms, out } = spell_check(if warm { job.warm(HEAP, &[]) } else { job.old_way(&[]) })?;
+        let Timed { wall_ms, out } =
+            spell_check(if warm { job.warm(HEAP, &[]) } else { job.old_way(&[]) })?;
         same_answer(&out, &answer)?;
         Ok(wall_ms)
     })?;
@@ -75,7 +77,10 @@ fn build(scratch: &Scratch, job: &Spellcheck<'_>, answer: &str) -> io::Result<Se
 }
 
 /// Measures both sides `runs` times, as neighbours, each going first every other time.
-fn in_turns(runs: usize, mut measure: impl FnMut(bool) -> io::Result<f64>) -> io::Result<(Series, Series)> {
+fn in_turns(
+    runs: usize,
+    mut measure: impl FnMut(bool) -> io::Result<f64>,
+) -> io::Result<(Series, Series)> {
     let (mut one, mut other) = (Series::default(), Series::default());
     for number in 0..runs {
         if number % 2 == 0 {

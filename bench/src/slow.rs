@@ -1,9 +1,10 @@
-//! The suite `slow`: the model of slow memory against known delays, and what transactions and reads cost on media like it.
-//! `bench/README.md` says what each key means.
+//! The suite `slow`: the model of slow memory against known delays, and what transactions and reads
+//! cost on media like it. `bench/README.md` says what each key means.
 //!
 //! Invariant: the model is that of memory as it is whenever a section begins and ends.
 //!
-//! What it must not do: claim to be a device. The sources of the latencies are in `holdfast_persist::SlowMemory`.
+//! What it must not do: claim to be a device. The sources of the latencies are in
+//! `holdfast_persist::SlowMemory`.
 
 #![allow(unsafe_code, reason = "writes lines back, and follows pointers")]
 
@@ -17,8 +18,8 @@ use crate::heap::random::Random;
 use crate::report::{Goal, Outcome};
 use crate::stats::Series;
 
-/// The known delay: what it is configured to, and the goal for the median, which leaves a fifth for the clock and for the
-/// instruction itself.
+/// The known delay: what it is configured to, and the goal for the median, which leaves a fifth for
+/// the clock and for the instruction itself.
 const KNOWN_NS: u32 = 500;
 const KNOWN_MOST_NS: f64 = 600.0;
 /// Lines that are written back one by one, and the drains after them.
@@ -51,7 +52,11 @@ fn known_delays(outcome: &mut Outcome) {
             .collect()
     };
     let drains = || -> Series { (0..FLUSHES).map(|_| ns(drain)).collect() };
-    let model = |write_ns_per_line, drain_ns| SlowMemory { read_ns_per_line: 0, write_ns_per_line, drain_ns };
+    let model = |write_ns_per_line, drain_ns| SlowMemory {
+        read_ns_per_line: 0,
+        write_ns_per_line,
+        drain_ns,
+    };
     SlowMemory::DRAM.emulate();
     outcome.add("slow_flush_0_ns", Some(flushes()), "ns", None);
     outcome.add("slow_drain_0_ns", Some(drains()), "ns", None);
@@ -73,7 +78,8 @@ fn ns(work: impl FnOnce()) -> f64 {
 #[derive(Clone, Copy)]
 struct Link(usize);
 
-/// Follows a chain through all of 64 MiB, in an order that no prefetcher finds, telling the modelled cache of every step.
+/// Follows a chain through all of 64 MiB, in an order that no prefetcher finds, telling the
+/// modelled cache of every step.
 fn reads(runs: usize, outcome: &mut Outcome) {
     let chain = chain();
     let media = [

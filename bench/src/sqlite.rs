@@ -1,9 +1,11 @@
-//! The suite `sqlite`: the VFS `holdfast` against SQLite's own ways to commit, with the same library, on the workload of the
-//! qNVRAM paper. `bench/README.md` says what each key means.
+//! The suite `sqlite`: the VFS `holdfast` against SQLite's own ways to commit, with the same
+//! library, on the workload of the qNVRAM paper. `bench/README.md` says what each key means.
 //!
 //! Invariants:
-//! - All modes use the SQLite that is linked into this program; ours is loaded into it as an extension.
-//! - Modes work in turns in one run, each first every other time, and every database is compared with what it should hold.
+//! - All modes use the SQLite that is linked into this program; ours is loaded into it as an
+//!   extension.
+//! - Modes work in turns in one run, each first every other time, and every database is compared
+//!   with what it should hold.
 //! - Home and pool are scratch: the program starts itself again with the environment that says so.
 
 mod bytes;
@@ -30,7 +32,8 @@ use workload::{Order, Workload};
 
 /// Where home and pool of a run are; set by the program itself.
 const INSIDE: &str = "HOLDFAST_BENCH_SQLITE";
-/// A pool in ordinary memory that is taken for one that outlives the boot, with the write-backs of one.
+/// A pool in ordinary memory that is taken for one that outlives the boot, with the write-backs of
+/// one.
 const EMULATE_DAX: &str = "HOLDFAST_EMULATE_DAX";
 
 /// A part of the suite.
@@ -47,7 +50,8 @@ const SECTIONS: [Section; 8] = [
     ("speedtest1", speedtest::run),
 ];
 
-/// Starts this program again, with the same arguments, in a scratch home; `None` when this is that run.
+/// Starts this program again, with the same arguments, in a scratch home; `None` when this is that
+/// run.
 ///
 /// # Errors
 /// When there is no room for one, or the program cannot be started.
@@ -63,7 +67,9 @@ pub fn in_scratch_home() -> io::Result<Option<ExitCode>> {
 /// This program in a home and a pool of that ground.
 fn again(ground: &Ground) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.env("HOLDFAST_HOME", ground.on_disk("home")?).env("HOLDFAST_POOL", ground.in_memory("pool")?);
+    command
+        .env("HOLDFAST_HOME", ground.on_disk("home")?)
+        .env("HOLDFAST_POOL", ground.in_memory("pool")?);
     command.env(INSIDE, "1");
     Ok(command)
 }
@@ -125,8 +131,9 @@ fn paper(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> 
         add("share_of_memory_ceiling", Mode::MEMORY, Mode::OURS, 0.65);
         add("share_of_memory_ceiling_exclusive", Mode::MEMORY, Mode::OURS_EXCLUSIVE, 0.85);
         for mode in modes {
-            let rate =
-                times.of(mode.name).map(|seconds| seconds.map(|s| Workload::paper(order).transactions() / s));
+            let rate = times
+                .of(mode.name)
+                .map(|seconds| seconds.map(|s| Workload::paper(order).transactions() / s));
             outcome.add(format!("{}_tps_{suffix}", mode.name), rate, "1/s", None);
         }
     }
@@ -150,7 +157,8 @@ fn long(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     Ok(())
 }
 
-/// The level `system` in a pool whose lines are written back and drained, which is what persistent memory costs at least.
+/// The level `system` in a pool whose lines are written back and drained, which is what persistent
+/// memory costs at least.
 fn dax(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let mut command = again(ground)?;
     command.env(EMULATE_DAX, "1").args([PEER, "dax", &runs.to_string()]);
@@ -168,7 +176,10 @@ fn dax_inside(runs: usize) -> io::Result<()> {
     for (order, suffix) in [(Order::Random, "random"), (Order::Sequential, "sequential")] {
         let times = measured(&ground, &modes, &Workload::paper(order), runs)?;
         for (key, theirs) in [("vs_wal_full", Mode::WAL_FULL), ("vs_wal_off", Mode::WAL_OFF)] {
-            child::tell(&format!("clwb_{key}_{suffix}"), times.ratio(theirs.name, Mode::OURS_SYSTEM.name))?;
+            child::tell(
+                &format!("clwb_{key}_{suffix}"),
+                times.ratio(theirs.name, Mode::OURS_SYSTEM.name),
+            )?;
         }
         let share = times.ratio(Mode::MEMORY.name, Mode::OURS_SYSTEM.name);
         child::tell(&format!("clwb_share_of_memory_ceiling_{suffix}"), share)?;

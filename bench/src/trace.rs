@@ -1,7 +1,9 @@
-//! The suite `trace`: what it costs a program to be traced, by us and by others. `bench/README.md` says what each key means.
+//! The suite `trace`: what it costs a program to be traced, by us and by others. `bench/README.md`
+//! says what each key means.
 //!
-//! Invariants: a program is timed from its beginning to its end by a process that is traced with it, so that how long a tracer takes to
-//! begin is not in it; every tracer works in the same round as the untraced program, in turns.
+//! Invariants: a program is timed from its beginning to its end by a process that is traced with
+//! it, so that how long a tracer takes to begin is not in it; every tracer works in the same round
+//! as the untraced program, in turns.
 
 mod ground;
 mod tools;
@@ -58,7 +60,8 @@ fn tools(
 }
 
 fn times(ground: &Ground, work: &Work, runs: usize, tools: &[&'static Tool]) -> io::Result<Times> {
-    let sides = tools.iter().map(|tool| Side::new(tool.name, move || tool.time(ground, work))).collect();
+    let sides =
+        tools.iter().map(|tool| Side::new(tool.name, move || tool.time(ground, work))).collect();
     race(runs, sides)
 }
 
@@ -78,7 +81,13 @@ fn add_slowdowns(
 }
 
 /// All tracers in one race.
-fn compare(ground: &Ground, work: &Work, runs: usize, goal: f64, outcome: &mut Outcome) -> io::Result<()> {
+fn compare(
+    ground: &Ground,
+    work: &Work,
+    runs: usize,
+    goal: f64,
+    outcome: &mut Outcome,
+) -> io::Result<()> {
     let tools = tools(ground, work, |_| true, outcome);
     let times = times(ground, work, runs, &tools)?;
     add_slowdowns(work.name, &times, &tools, Some(Goal::AtMost(goal)), outcome);
@@ -92,7 +101,8 @@ fn dd(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let in_kernel = tools(ground, &many, |tool| !tool.stops_the_program, outcome);
     let fast = times(ground, &many, runs, &in_kernel)?;
     add_slowdowns("dd", &fast, &in_kernel, Some(Goal::AtMost(2.5)), outcome);
-    let stopping = tools(ground, &few, |tool| tool.stops_the_program || tool.name == UNTRACED, outcome);
+    let stopping =
+        tools(ground, &few, |tool| tool.stops_the_program || tool.name == UNTRACED, outcome);
     let slow = times(ground, &few, runs, &stopping)?;
     add_slowdowns("dd", &slow, &stopping, None, outcome);
     outcome.add("ptrace_vs_strace", slow.ratio(PTRACE, STRACE), "x", Some(Goal::AtMost(1.0)));

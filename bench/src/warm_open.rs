@@ -10,8 +10,8 @@ use holdfast_region::{NameSpace, OwnerKey, Region, RegionName};
 use crate::stats::Series;
 use crate::timing::ms_since;
 
-/// Opens the heap `count` times. Each time has in it: name and lock, the checks of header and key, the mapping,
-/// the heap's own open, and the look-up of a root. Closing is outside.
+/// Opens the heap `count` times. Each time has in it: name and lock, the checks of header and key,
+/// the mapping, the heap's own open, and the look-up of a root. Closing is outside.
 pub(crate) fn measure(names: &NameSpace, heap: &str, count: usize) -> io::Result<Series> {
     let name = RegionName::parse(heap).map_err(io::Error::other)?;
     let key = OwnerKey::load_or_create(names.places(), "default").map_err(io::Error::other)?;
@@ -39,11 +39,12 @@ fn any_root((region, heap): (Region, Heap<Fixed>)) -> io::Result<String> {
 fn open(names: &NameSpace, name: &RegionName, key: &OwnerKey) -> io::Result<(Region, Heap<Fixed>)> {
     let mut region = names.open(name, key).map_err(io::Error::other)?;
     let base = region.map_native().map_err(io::Error::other)?;
-    // SAFETY: the mapping is page-aligned, as large as said, readable, and writable from the first store on;
-    // the region is held, so nobody else writes; `close` drops the heap before the mapping.
+    // SAFETY: the mapping is page-aligned, as large as said, readable, and writable from the first
+    // store on; the region is held, so nobody else writes; `close` drops the heap before the
+    // mapping.
     let backing = unsafe { Fixed::new(base.as_ptr(), region.backed_bytes()) };
-    let heap =
-        Heap::open(backing, OpenOptions::default()).map_err(|error| io::Error::other(error.to_string()))?;
+    let heap = Heap::open(backing, OpenOptions::default())
+        .map_err(|error| io::Error::other(error.to_string()))?;
     Ok((region, heap))
 }
 

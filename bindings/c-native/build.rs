@@ -1,7 +1,7 @@
 //! Gives the shared library its name and keeps it loaded.
 //!
-//! The major number of the soname changes when `holdfast.h` breaks. `nodelete`: the fault handler of a region
-//! stays installed, so its code must stay, too.
+//! The major number of the soname changes when `holdfast.h` breaks. `nodelete`: the fault handler
+//! of a region stays installed, so its code must stay, too.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -19,28 +19,33 @@ pub struct AppletArgs {
     #[arg(long, value_name = "NAME", value_parser = parse_heap)]
     pub heap: Option<RegionName>,
 
-    /// How large a new heap may ever get: 1MiB to 1TiB, rounded up to 64KiB (an existing one keeps its limit)
+    /// How large a new heap may ever get: 1MiB to 1TiB, rounded up to 64KiB (an existing one keeps
+    /// its limit)
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_heap_limit, requires = "heap")]
     pub heap_size: u64,
 
-    /// Where a new heap lies: in the pool, or on the disk of the home, for heaps larger than the pool (an existing one
-    /// stays where it is)
+    /// Where a new heap lies: in the pool, or on the disk of the home, for heaps larger than the
+    /// pool (an existing one stays where it is)
     #[arg(long, value_name = "memory|file", default_value_t, value_parser = parse_medium, requires = "heap")]
     pub backing: Medium,
 
-    /// Let the applet's stores to the heap count only together: when it ends by itself, commits, or answers a call
+    /// Let the applet's stores to the heap count only together: when it ends by itself, commits, or
+    /// answers a call
     #[arg(long, requires = "heap")]
     pub atomic: bool,
 
-    /// Name of the key that opens the heap: the owner's, or one that was granted something; made with a new heap
+    /// Name of the key that opens the heap: the owner's, or one that was granted something; made
+    /// with a new heap
     #[arg(long, value_name = "KEY", default_value = "default", requires = "heap")]
     pub key: String,
 
-    /// Give the applet the private compartment that this worker has in the heap, instead of the heap itself
+    /// Give the applet the private compartment that this worker has in the heap, instead of the
+    /// heap itself
     #[arg(long, value_name = "WORKER", requires = "heap", value_parser = RegionName::parse)]
     pub compartment: Option<RegionName>,
 
-    /// How large a new compartment may ever get: at least 1MiB; counts against the limit of the heap
+    /// How large a new compartment may ever get: at least 1MiB; counts against the limit of the
+    /// heap
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_heap_limit, requires = "compartment")]
     pub quota: u64,
 
@@ -56,7 +61,8 @@ pub struct AppletArgs {
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_memory)]
     pub memory: u64,
 
-    /// WebAssembly: limit of fuel, about one unit an instruction; of each call where functions are called
+    /// WebAssembly: limit of fuel, about one unit an instruction; of each call where functions are
+    /// called
     #[arg(long, value_name = "UNITS")]
     pub fuel: Option<u64>,
 
@@ -76,7 +82,8 @@ pub struct AppletArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: u32,
 
-    /// Native: refuse to run where this machine lacks a layer of the sandbox, instead of saying so and going on
+    /// Native: refuse to run where this machine lacks a layer of the sandbox, instead of saying so
+    /// and going on
     #[arg(long)]
     pub strict: bool,
 
@@ -104,7 +111,9 @@ fn parse_memory(text: &str) -> Result<u64, String> {
 
 fn parse_variable(text: &str) -> Result<String, String> {
     if text.is_empty() || text.starts_with('=') {
-        return Err("it has no name; write NAME=VALUE, or NAME to pass the value through".to_owned());
+        return Err(
+            "it has no name; write NAME=VALUE, or NAME to pass the value through".to_owned()
+        );
     }
     Ok(text.to_owned())
 }

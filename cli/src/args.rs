@@ -8,7 +8,9 @@ use holdfast_command::time::parse_time;
 use holdfast_region::{Medium, RegionName};
 
 use crate::applet_args::{AppletArgs, parse_medium};
-use crate::grant_args::{GRANT_HELP, GrantArgs, GrantsArgs, KEYS_HELP, KeysArgs, REVOKE_HELP, RevokeArgs};
+use crate::grant_args::{
+    GRANT_HELP, GrantArgs, GrantsArgs, KEYS_HELP, KeysArgs, REVOKE_HELP, RevokeArgs,
+};
 use crate::heap_args::*;
 use crate::products::PRODUCTS;
 
@@ -36,8 +38,9 @@ pub struct Cli {
 
 /// The products, which are programs of their own, then the exit codes.
 fn after_help() -> String {
-    let mut text =
-        String::from("Products, each a program of its own (holdfast-NAME, beside this one or in PATH):\n");
+    let mut text = String::from(
+        "Products, each a program of its own (holdfast-NAME, beside this one or in PATH):\n",
+    );
     for product in &PRODUCTS {
         text.push_str(&format!("  {:<12} {}\n", product.name, product.about));
     }
@@ -93,7 +96,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub timeout: Option<Duration>,
 
-    /// Write to this file, as JSON, what ended the run: the applet itself, a limit, a crash, a forbidden call, or the host
+    /// Write to this file, as JSON, what ended the run: the applet itself, a limit, a crash, a
+    /// forbidden call, or the host
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }
@@ -127,7 +131,8 @@ pub struct CallArgs {
     #[arg(long = "input", value_name = "FILE")]
     pub from: Option<PathBuf>,
 
-    /// Stop the applet when the call, or compiling it before, takes longer than this (500ms, 10s, 2min)
+    /// Stop the applet when the call, or compiling it before, takes longer than this (500ms, 10s,
+    /// 2min)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub timeout: Option<Duration>,
 }
@@ -251,7 +256,8 @@ pub struct RmArgs {
     /// Drop only the image in the pool; the next run starts from the last checkpoint
     #[arg(long)]
     pub image: bool,
-    /// Remove heaps of which no file can be read any more, neither image nor checkpoint; needs no key
+    /// Remove heaps of which no file can be read any more, neither image nor checkpoint; needs no
+    /// key
     #[arg(long, conflicts_with_all = ["image", "compartments", "snapshot"])]
     pub damaged: bool,
     /// Remove a heap's compartments with it; without this a heap that has some is left alone
@@ -319,7 +325,8 @@ mod tests {
     #[test]
     fn arguments_after_two_dashes_belong_to_the_applet() {
         let cli =
-            Cli::try_parse_from(["holdfast", "run", "a.wasm", "--heap", "h", "--", "--heap", "x"]).unwrap();
+            Cli::try_parse_from(["holdfast", "run", "a.wasm", "--heap", "h", "--", "--heap", "x"])
+                .unwrap();
         let Command::Run(run) = cli.command else { panic!("not a run") };
         assert_eq!(run.args, ["--heap", "x"]);
         assert_eq!(run.applet.heap.unwrap().as_str(), "h");

@@ -53,7 +53,8 @@ pub fn run(args: CallArgs) -> Result<u8, Failure> {
     done
 }
 
-/// What the applet wrote belongs to the person, not to the result. A terminal gets it without what would steer it.
+/// What the applet wrote belongs to the person, not to the result. A terminal gets it without what
+/// would steer it.
 fn show_output(stdout: &[u8], stderr: &[u8]) {
     let said = [stdout, stderr].concat();
     let mut out = std::io::stderr();
@@ -72,9 +73,14 @@ fn input(args: &CallArgs) -> Result<Vec<u8>, Failure> {
     let bytes = match (&args.from, &args.text) {
         (Some(path), _) if path == Path::new("-") => read(Box::new(std::io::stdin()))
             .map_err(|error| host(format!("cannot read standard input: {error}"))),
-        (Some(path), _) => File::open(path).and_then(|file| read(Box::new(file))).map_err(|error| {
-            usage(format!("cannot read {}: {error}; check the path after --input", path.display()))
-        }),
+        (Some(path), _) => {
+            File::open(path).and_then(|file| read(Box::new(file))).map_err(|error| {
+                usage(format!(
+                    "cannot read {}: {error}; check the path after --input",
+                    path.display()
+                ))
+            })
+        }
         (None, text) => Ok(text.clone().unwrap_or_default().into_bytes()),
     }?;
     if bytes.len() as u64 > INPUT_BYTES_MAX {

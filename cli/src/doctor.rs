@@ -1,6 +1,7 @@
 //! `holdfast doctor`: what this machine offers, tried out, and what each lack costs.
 //!
-//! Each product examines what it needs itself ([`products::findings`]). Blocking lacks (exit code 1) are those without which `holdfast run --heap` cannot work.
+//! Each product examines what it needs itself ([`products::findings`]). Blocking lacks (exit code
+//! 1) are those without which `holdfast run --heap` cannot work.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -53,8 +54,11 @@ pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
 }
 
 fn kernel() -> Finding {
-    let found =
-        format!("Linux {}, pages of {}", probe::kernel_release(), show_size(probe::page_bytes() as u64));
+    let found = format!(
+        "Linux {}, pages of {}",
+        probe::kernel_release(),
+        show_size(probe::page_bytes() as u64)
+    );
     Finding::new("kernel", Grade::Ok, found, "")
 }
 
@@ -87,7 +91,9 @@ fn pool(places: &Places) -> Finding {
         _ if places.is_emulated() => Finding::new(
             what,
             Grade::Weaker,
-            format!("{shown} (a tmpfs that is treated as persistent memory: HOLDFAST_EMULATE_DAX=1)"),
+            format!(
+                "{shown} (a tmpfs that is treated as persistent memory: HOLDFAST_EMULATE_DAX=1)"
+            ),
             "for tests and measurements only: commits at level system are gone after a reset; unset HOLDFAST_EMULATE_DAX",
         ),
         PoolKind::Tmpfs => Finding::new(what, Grade::Ok, format!("{shown} (tmpfs)"), ""),
@@ -114,8 +120,7 @@ fn pool(places: &Places) -> Finding {
 /// Which level a heap needs to survive each failure, and what that level is done by.
 fn survivals(places: &Places) -> [Finding; 3] {
     let process = "level process: at once, without a commit";
-    let written_back =
-        "level system: written back to memory where programs order their stores, else as level power";
+    let written_back = "level system: written back to memory where programs order their stores, else as level power";
     let store = "level power: written to the store";
     let as_power = "level system is done as level power: written to the store";
     let (reset, cut) = match places.pool_kind() {
@@ -127,8 +132,12 @@ fn survivals(places: &Places) -> [Finding; 3] {
         PoolKind::Dax { .. } => (written_back, store),
         _ => (as_power, store),
     };
-    [("after a crash or kill", process), ("after a panic or reset", reset), ("after a power cut", cut)]
-        .map(|(what, found)| Finding::new(what, Grade::Ok, found, ""))
+    [
+        ("after a crash or kill", process),
+        ("after a panic or reset", reset),
+        ("after a power cut", cut),
+    ]
+    .map(|(what, found)| Finding::new(what, Grade::Ok, found, ""))
 }
 
 /// Tries it out: a store that is mounted read-only looks like any other until something is written.
@@ -171,9 +180,13 @@ fn room(what: &'static str, path: &Path) -> Finding {
     let existing = path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(path);
     match space(existing) {
         Ok(space) => {
-            let found =
-                format!("{} of {} free", show_size(space.available_bytes), show_size(space.total_bytes));
-            let grade = if space.available_bytes < POOL_ROOM_MIN_BYTES { Grade::Weaker } else { Grade::Ok };
+            let found = format!(
+                "{} of {} free",
+                show_size(space.available_bytes),
+                show_size(space.total_bytes)
+            );
+            let grade =
+                if space.available_bytes < POOL_ROOM_MIN_BYTES { Grade::Weaker } else { Grade::Ok };
             let cost = "heaps soon stop growing with a \"no room\" error (nothing is lost); remove heaps, choose \
                         another place with HOLDFAST_POOL or HOLDFAST_HOME, or move heaps that outgrow the pool to the \
                         disk: `holdfast heap backing NAME file`";
@@ -218,7 +231,8 @@ fn limits() -> Vec<Finding> {
     };
     let huge_pages = match probe::shared_memory_huge_pages() {
         HugePages::Setting(setting) => {
-            let grade = if setting == "never" || setting == "deny" { Grade::Note } else { Grade::Ok };
+            let grade =
+                if setting == "never" || setting == "deny" { Grade::Note } else { Grade::Ok };
             let cost = "look-ups in large heaps miss the TLB more often; an administrator may write `advise` to \
                         /sys/kernel/mm/transparent_hugepage/shmem_enabled";
             Finding::new("huge pages in the pool", grade, setting, cost)
@@ -235,7 +249,9 @@ fn native_addresses() -> Finding {
     let what = "addresses of heaps";
     let window = "64 TiB from 0x100000000000 on";
     match holdfast_region::reserve_addresses() {
-        AddressWindow::Whole => Finding::new(what, Grade::Ok, format!("{window}, reserved in one call"), ""),
+        AddressWindow::Whole => {
+            Finding::new(what, Grade::Ok, format!("{window}, reserved in one call"), "")
+        }
         AddressWindow::Partial { reserved_bytes } => Finding::new(
             what,
             Grade::Weaker,
@@ -263,10 +279,12 @@ fn persistent_memory(pool: Option<PoolKind>) -> Finding {
              reset leaves alone: docs/guides/reserved-ram.md",
         ),
         Ok(devices) => {
-            let names: Vec<_> = devices.iter().map(|path: &PathBuf| path.display().to_string()).collect();
+            let names: Vec<_> =
+                devices.iter().map(|path: &PathBuf| path.display().to_string()).collect();
             let cost = "not used as the pool: docs/guides/reserved-ram.md says how to make a file system for direct access on \
                         it and to point HOLDFAST_POOL there";
-            let grade = if pool.is_some_and(PoolKind::outlives_boot) { Grade::Ok } else { Grade::Note };
+            let grade =
+                if pool.is_some_and(PoolKind::outlives_boot) { Grade::Ok } else { Grade::Note };
             Finding::new(what, grade, names.join(", "), cost)
         }
         Err(error) => Finding::new(what, Grade::Note, format!("cannot be listed: {error}"), ""),
@@ -285,7 +303,9 @@ fn features() -> Vec<Finding> {
         feature("PAGEMAP_SCAN", probe::pagemap_scan(), slower),
         match probe::landlock_abi() {
             Ok(abi) => Finding::new("Landlock", Grade::Ok, format!("ABI {abi}"), ""),
-            Err(error) => Finding::new("Landlock", Grade::Weaker, format!("refused: {error}"), layer),
+            Err(error) => {
+                Finding::new("Landlock", Grade::Weaker, format!("refused: {error}"), layer)
+            }
         },
         feature("seccomp, killing", seccomp.kill_process, native),
         feature("seccomp, notifying", seccomp.user_notification, native),
@@ -337,7 +357,9 @@ fn compiler() -> Finding {
 fn changed_pages() -> Finding {
     let what = "changed pages";
     let reason = |kind| {
-        dirty::available(kind).refusal().map_or(String::new(), |error| format!("; {kind} refused: {error}"))
+        dirty::available(kind)
+            .refusal()
+            .map_or(String::new(), |error| format!("; {kind} refused: {error}"))
     };
     match dirty::best() {
         Kind::Userfault => Finding::new(what, Grade::Ok, "found by userfaultfd (uffd)", ""),

@@ -1,9 +1,11 @@
 //! `holdfast run --report`: how a run ended, as JSON in a file of its own.
 //!
-//! An exit code cannot say it: an applet may end with 124 by itself, and may write to standard error whatever Holdfast would. So
-//! the report goes where the applet cannot write, and names what ended the run.
+//! An exit code cannot say it: an applet may end with 124 by itself, and may write to standard
+//! error whatever Holdfast would. So the report goes where the applet cannot write, and names what
+//! ended the run.
 //!
-//! The file is made before the applet starts: a report that cannot be written is known before there is something to report.
+//! The file is made before the applet starts: a report that cannot be written is known before there
+//! is something to report.
 
 use std::fs::File;
 use std::io::Write;
@@ -30,7 +32,8 @@ enum Cause {
     Violation,
     /// The caller stopped it.
     Cancelled,
-    /// It was not started: there is no such file, it cannot be loaded, or what it was to get is refused.
+    /// It was not started: there is no such file, it cannot be loaded, or what it was to get is
+    /// refused.
     NotStarted,
     /// The host or the heap.
     HostFailed,
@@ -90,7 +93,8 @@ impl EndReport {
         }
     }
 
-    /// It ended by itself. An applet that only serves calls does so, too, with a message that says so.
+    /// It ended by itself. An applet that only serves calls does so, too, with a message that says
+    /// so.
     pub fn exited(
         self,
         exit_code: u8,
@@ -119,7 +123,9 @@ impl EndReport {
     pub fn failed(self, told: &Failure, error: &AppletError) -> Result<(), Failure> {
         let end = match error.kind() {
             FailureKind::NotFound | FailureKind::CannotLoad => Cause::NotStarted,
-            FailureKind::Trap if told.code == holdfast_command::exit::HOST_FAILED => Cause::HostFailed,
+            FailureKind::Trap if told.code == holdfast_command::exit::HOST_FAILED => {
+                Cause::HostFailed
+            }
             FailureKind::Trap => Cause::Crashed,
             FailureKind::PolicyViolation => Cause::Violation,
             FailureKind::TimeLimit => Cause::TimeLimit,
@@ -153,7 +159,10 @@ impl EndReport {
         let Some((path, mut file)) = self.0 else { return Ok(()) };
         let text = json_text(report)?;
         file.write_all(text.as_bytes()).map_err(|error| {
-            host(format!("cannot write the report {}: {error}; free some room there", path.display()))
+            host(format!(
+                "cannot write the report {}: {error}; free some room there",
+                path.display()
+            ))
         })
     }
 }

@@ -40,7 +40,8 @@ pub struct GrantArgs {
     /// The heap
     #[arg(value_parser = RegionName::parse)]
     pub name: RegionName,
-    /// The key that may use the heap: its name (made if there is none), or its fingerprint (64 hexadecimal digits)
+    /// The key that may use the heap: its name (made if there is none), or its fingerprint (64
+    /// hexadecimal digits)
     #[arg(long, value_name = "KEY")]
     pub to: String,
     /// Let it read (this is the default)
@@ -89,7 +90,8 @@ pub struct GrantsArgs {
 /// A size at which something fits.
 fn parse_quota(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
-        0 => Err("a heap of no bytes holds nothing; give it a size, or grant reading only (--ro)".to_owned()),
+        0 => Err("a heap of no bytes holds nothing; give it a size, or grant reading only (--ro)"
+            .to_owned()),
         bytes => Ok(bytes),
     }
 }

@@ -36,7 +36,8 @@ pub fn prepare(
     limits.cpu_time = args.cpu_time;
     limits.threads = args.threads;
     let mut grants = Grants::none();
-    // Without a heap nothing has to be kept: a home that cannot be used costs the cache of compiled programs only.
+    // Without a heap nothing has to be kept: a home that cannot be used costs the cache of compiled
+    // programs only.
     if let Ok(places) = &places {
         grants = grants.cache_dir(places.cache());
     }
@@ -67,14 +68,21 @@ pub fn prepare(
         if !is_native {
             match &args.compartment {
                 Some(worker) => {
-                    check_size(&names, &name.compartment(worker).map_err(usage)?, "--quota", args.quota)?;
+                    check_size(
+                        &names,
+                        &name.compartment(worker).map_err(usage)?,
+                        "--quota",
+                        args.quota,
+                    )?;
                 }
                 None => check_size(&names, &name, "--heap-size", args.heap_size)?,
             }
         }
         let key = key(&names, &args.key, &name)?;
         let (granted, mut region) = match args.compartment {
-            Some(worker) => Granted::compartment(names, &name, &worker, key, args.heap_size, args.quota)?,
+            Some(worker) => {
+                Granted::compartment(names, &name, &worker, key, args.heap_size, args.quota)?
+            }
             None => Granted::open(names, name, key, args.heap_size)?,
         };
         // An applet that may only read has nothing to publish.
@@ -87,7 +95,8 @@ pub fn prepare(
     Ok((Command::new(args.applet, grants).strict(args.strict), limits, heap))
 }
 
-/// Where a native program finds a directory: it begins in its root, so that a relative path is one from there.
+/// Where a native program finds a directory: it begins in its root, so that a relative path is one
+/// from there.
 fn in_the_root(guest: &str) -> Result<String, Failure> {
     let path = Path::new(guest);
     if path.is_absolute() {
@@ -125,11 +134,12 @@ impl Granted {
         key: OwnerKey,
         limit_bytes: u64,
     ) -> Result<(Granted, Region), Failure> {
-        let region = with_progress(&format!("opening {name}"), || match names.access(&name, &key) {
-            Ok(access) if !access.may_write() => names.open_read_only(&name, &key),
-            // Whatever else there is to say is said by the opening.
-            _ => names.open_or_create(&name, &key, limit_bytes),
-        });
+        let region =
+            with_progress(&format!("opening {name}"), || match names.access(&name, &key) {
+                Ok(access) if !access.may_write() => names.open_read_only(&name, &key),
+                // Whatever else there is to say is said by the opening.
+                _ => names.open_or_create(&name, &key, limit_bytes),
+            });
         Ok(Granted::with(names, name, key, region.map_err(host)?))
     }
 
@@ -160,7 +170,12 @@ impl Granted {
         Ok(Granted::with(names, name, key, region.map_err(host)?))
     }
 
-    fn with(names: NameSpace, name: RegionName, key: OwnerKey, region: Region) -> (Granted, Region) {
+    fn with(
+        names: NameSpace,
+        name: RegionName,
+        key: OwnerKey,
+        region: Region,
+    ) -> (Granted, Region) {
         let made_now = region.opened() == Opened::Created;
         (Granted { names, name, key, made_now }, region)
     }
@@ -175,7 +190,8 @@ impl Granted {
     }
 }
 
-/// The key of the run. Only with a new heap one is made; whoever mistypes the name of a key gets none.
+/// The key of the run. Only with a new heap one is made; whoever mistypes the name of a key gets
+/// none.
 fn key(names: &NameSpace, key_name: &str, heap: &RegionName) -> Result<OwnerKey, Failure> {
     let key = if is_new(names, heap) {
         key_for_new(names, key_name)
@@ -197,7 +213,12 @@ fn is_new(names: &NameSpace, name: &RegionName) -> bool {
 }
 
 /// Asked before a heap is made: one that no applet can use would stay behind.
-fn check_size(names: &NameSpace, name: &RegionName, option: &str, asked_bytes: u64) -> Result<(), Failure> {
+fn check_size(
+    names: &NameSpace,
+    name: &RegionName,
+    option: &str,
+    asked_bytes: u64,
+) -> Result<(), Failure> {
     if asked_bytes <= MAX_HEAP_LIMIT_BYTES || !is_new(names, name) {
         return Ok(());
     }

@@ -1,4 +1,5 @@
-//! What can be typed after `holdfast heap` for snapshots, copies, limits and looks inside. Data only.
+//! What can be typed after `holdfast heap` for snapshots, copies, limits and looks inside. Data
+//! only.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,11 +1,12 @@
 //! The `holdfast` command: runs applets with persistent heaps, and looks after the heaps.
 //!
-//! Parsing ([`args`]) is apart from doing (one file a command). What all programs of the command line share is in
-//! `holdfast-command`. The products (`holdfast sqlite`, `page`, `trace`, `keeper`, `model`) are programs of their
-//! own, which [`products`] finds.
+//! Parsing ([`args`]) is apart from doing (one file a command). What all programs of the command
+//! line share is in `holdfast-command`. The products (`holdfast sqlite`, `page`, `trace`, `keeper`,
+//! `model`) are programs of their own, which [`products`] finds.
 //!
-//! Invariant: a command leaves nothing in the process that changes the next one, so a test can run thousands.
-//! This is not an interface for programs: those link `holdfast-applet` or `holdfast-region`.
+//! Invariant: a command leaves nothing in the process that changes the next one, so a test can run
+//! thousands. This is not an interface for programs: those link `holdfast-applet` or
+//! `holdfast-region`.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stderr, clippy::print_stdout)]
@@ -35,7 +36,8 @@ use crate::args::{Cli, Command, HeapCommand};
 pub use crate::call::failure as call_failure;
 pub use crate::run::explain_start as start_failure;
 
-/// Runs one command to its end, as `main` does. The first argument is the program's name. Returns the exit code.
+/// Runs one command to its end, as `main` does. The first argument is the program's name. Returns
+/// the exit code.
 ///
 /// A product replaces this process.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
@@ -48,8 +50,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     program::run(arguments, dispatch)
 }
 
-/// The program that is to be started, and what it is passed: a product's, or any holdfast-NAME in PATH where the word
-/// is no command. Looked for before clap, whose own help would hide the product's.
+/// The program that is to be started, and what it is passed: a product's, or any holdfast-NAME in
+/// PATH where the word is no command. Looked for before clap, whose own help would hide the
+/// product's.
 fn product(arguments: &[OsString]) -> Option<(OsString, Vec<OsString>)> {
     let name = arguments.get(1)?;
     let is_product = |name: &OsStr| products::PRODUCTS.iter().any(|product| name == product.name);
@@ -64,8 +67,8 @@ fn product(arguments: &[OsString]) -> Option<(OsString, Vec<OsString>)> {
 }
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
-    // The files of an applet, and those that it is started with, are limited by an error. All else ends as
-    // any program does.
+    // The files of an applet, and those that it is started with, are limited by an error. All else
+    // ends as any program does.
     if matches!(cli.command, Command::Run(_) | Command::Call(_)) {
         holdfast_sys::file_size_signal::ignore();
     }

@@ -1,4 +1,5 @@
-//! The program `holdfast`; all of it is in the library, so that tests and fuzzing run commands in their own process.
+//! The program `holdfast`; all of it is in the library, so that tests and fuzzing run commands in
+//! their own process.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,9 @@
-//! The programs beside this one: `holdfast NAME` starts `holdfast-NAME`, as git and cargo start theirs.
+//! The programs beside this one: `holdfast NAME` starts `holdfast-NAME`, as git and cargo start
+//! theirs.
 //!
-//! A program is looked for beside this one, then in PATH, and replaces this process: its streams, signals and
-//! exit code are the caller's without a detour. Programs that this one asks answer in JSON.
+//! A program is looked for beside this one, then in PATH, and replaces this process: its streams,
+//! signals and exit code are the caller's without a detour. Programs that this one asks answer in
+//! JSON.
 //!
 //! It must not know what a product does.
 
@@ -78,7 +80,8 @@ pub fn is_there(name: &OsStr) -> bool {
 pub fn exec(name: &OsStr, arguments: &[OsString]) -> Failure {
     let shown = name.to_string_lossy();
     let missing = || {
-        let package = PRODUCTS.iter().find(|product| product.name == shown).map(|product| product.package);
+        let package =
+            PRODUCTS.iter().find(|product| product.name == shown).map(|product| product.package);
         let build = package.map_or_else(String::new, |package| {
             format!(", or build it in Holdfast's source tree: cargo build --release -p {package}")
         });
@@ -93,7 +96,10 @@ pub fn exec(name: &OsStr, arguments: &[OsString]) -> Failure {
     let error = Command::new(&program).args(arguments).exec();
     match error.kind() {
         ErrorKind::NotFound => missing(),
-        _ => Failure::new(OTHER, format!("cannot start {}: {error}", Shown(&program.to_string_lossy()))),
+        _ => Failure::new(
+            OTHER,
+            format!("cannot start {}: {error}", Shown(&program.to_string_lossy())),
+        ),
     }
 }
 

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use holdfast_applet::{
-    AppletError, End, Failure as AppletFailure, FailureKind, KillReason, Metrics, Outcome, SandboxKind, Stdio,
+    AppletError, End, Failure as AppletFailure, FailureKind, KillReason, Metrics, Outcome,
+    SandboxKind, Stdio,
 };
 use holdfast_region::RegionName;
 use holdfast_sys::counted::counted;
@@ -48,7 +49,8 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
             };
             if let Some(functions) = functions {
                 let code = if done == 0 { NOT_LOADABLE } else { done };
-                let failure = Failure::new(code, only_serves(&path, &functions, heap_name.as_ref()));
+                let failure =
+                    Failure::new(code, only_serves(&path, &functions, heap_name.as_ref()));
                 report.exited(code, status, &cost, Some(&failure.message))?;
                 return Err(failure);
             }
@@ -58,7 +60,8 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
                     "the applet ended by itself with status {done}: it is its own, and not {meaning}"
                 ));
             }
-            // A program says that it has no permission, or that something is not there, and not why.
+            // A program says that it has no permission, or that something is not there, and not
+            // why.
             if status != 0 && network_refusals > 0 {
                 say(format_args!(
                     "it ended with status {status}, and had asked for the network ({}), which no applet has: \
@@ -98,9 +101,12 @@ fn only_serves(path: &Path, functions: &[String], heap: Option<&RegionName>) -> 
     let path = path.display();
     let heap = heap.map(|heap| format!(" --heap {heap}")).unwrap_or_default();
     let Some(first) = functions.first() else {
-        return format!("{path} serves calls and exports no function, so there is nothing to run in it");
+        return format!(
+            "{path} serves calls and exports no function, so there is nothing to run in it"
+        );
     };
-    let names: Vec<_> = functions.iter().take(SHOWN_MAX).map(|name| Shown(name).to_string()).collect();
+    let names: Vec<_> =
+        functions.iter().take(SHOWN_MAX).map(|name| Shown(name).to_string()).collect();
     let more = if functions.len() > SHOWN_MAX { ", ..." } else { "" };
     format!(
         "{path} serves calls, and `run` makes none: of its functions ({}{more}) none ran; call one with `holdfast call \
@@ -138,7 +144,8 @@ pub fn explain(error: &AppletError, heap: Option<Granted>) -> Failure {
     let code = match error.kind() {
         FailureKind::NotFound => NO_APPLET,
         FailureKind::CannotLoad => NOT_LOADABLE,
-        // The host ended it because of the host: its output cannot be written, the kernel has no room.
+        // The host ended it because of the host: its output cannot be written, the kernel has no
+        // room.
         FailureKind::Trap if is_the_hosts(&error.failure) => HOST_FAILED,
         FailureKind::Trap => TRAPPED,
         FailureKind::PolicyViolation => VIOLATION,
@@ -165,7 +172,8 @@ fn is_the_hosts(failure: &AppletFailure) -> bool {
     matches!(failure, AppletFailure::Ended { end: End::Killed(KillReason::Other { .. }) })
 }
 
-/// Limits have the names of the library's fields in its messages; who typed a command knows them as options.
+/// Limits have the names of the library's fields in its messages; who typed a command knows them as
+/// options.
 fn in_words_of_the_command(message: &str) -> String {
     const OPTIONS: [(&str, &str); 5] = [
         ("(call_timeout)", "(--timeout)"),
@@ -174,7 +182,9 @@ fn in_words_of_the_command(message: &str) -> String {
         ("(threads)", "(--threads)"),
         ("(memory)", "(--memory)"),
     ];
-    OPTIONS.iter().fold(message.to_owned(), |message, (field, option)| message.replace(field, option))
+    OPTIONS
+        .iter()
+        .fold(message.to_owned(), |message, (field, option)| message.replace(field, option))
 }
 
 pub fn show_metrics(metrics: &Metrics) {
@@ -190,13 +200,19 @@ pub fn show_metrics(metrics: &Metrics) {
                  {cpu:.2} ms)"
             ));
         }
-        _ => say(format_args!("start {start:.2} ms, run {run:.2} ms (CPU with the start {cpu:.2} ms)")),
+        _ => say(format_args!(
+            "start {start:.2} ms, run {run:.2} ms (CPU with the start {cpu:.2} ms)"
+        )),
     }
     let fuel = metrics.fuel_used.map(|fuel| format!(", fuel {fuel}")).unwrap_or_default();
     let messages = match metrics.messages {
         0 => String::new(),
         messages => {
-            format!(", {} calls, {messages} messages of {}", metrics.calls, show_size(metrics.message_bytes))
+            format!(
+                ", {} calls, {messages} messages of {}",
+                metrics.calls,
+                show_size(metrics.message_bytes)
+            )
         }
     };
     say(format_args!(

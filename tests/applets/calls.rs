@@ -34,7 +34,10 @@ fn wrong_function_name_is_answered_with_the_right() {
         let applet = spawn(path);
         assert!(applet.functions().contains(&"echo".to_owned()));
         let error = applet.call("ehco", b"").unwrap_err();
-        assert!(matches!(&error, CallError::UnknownFunction { known, .. } if known.len() > 20), "{error}");
+        assert!(
+            matches!(&error, CallError::UnknownFunction { known, .. } if known.len() > 20),
+            "{error}"
+        );
         assert!(error.to_string().contains("\"echo\""), "{error}");
         assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
     });
@@ -91,7 +94,10 @@ fn oversized_input_is_refused_before_sending() {
         let mut input = vec![7; MESSAGE_BYTES_MAX as usize + 1];
         let refused = applet.call("echo", &input).unwrap_err();
         let CallError::InputTooLarge { bytes, limit_bytes } = &refused else { panic!("{refused}") };
-        assert_eq!((*bytes as u64, *limit_bytes as u64), (MESSAGE_BYTES_MAX + 1, MESSAGE_BYTES_MAX));
+        assert_eq!(
+            (*bytes as u64, *limit_bytes as u64),
+            (MESSAGE_BYTES_MAX + 1, MESSAGE_BYTES_MAX)
+        );
         assert!(refused.to_string().contains("shared buffer"), "{refused}");
         input.pop();
         assert!(applet.call("echo", &input).unwrap() == input);
@@ -118,7 +124,9 @@ fn oversized_result_is_an_error_in_the_function() {
             assert!(whole.len() as u64 == MESSAGE_BYTES_MAX);
         }
         let failed = ask(&applet, "large_failure", MESSAGE_BYTES_MAX + 1).unwrap_err();
-        let CallError::Failed { message, .. } = &failed else { panic!("its death is told in 64 MiB") };
+        let CallError::Failed { message, .. } = &failed else {
+            panic!("its death is told in 64 MiB")
+        };
         assert!(message.len() <= 64 << 10 && message.starts_with("xxx"), "{} bytes", message.len());
         assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
     });
@@ -139,12 +147,18 @@ fn result_limit_does_not_apply_to_streams() {
         assert_eq!(applet.call("large", &1_000_000_u64.to_le_bytes()).unwrap().len(), 1_000_000);
         let over = 100_000_u64 * 2;
         let refused = applet.call("parts", &over.to_le_bytes());
-        assert!(matches!(refused, Err(CallError::ResultTooLarge { limit_bytes: 1_048_576 })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(CallError::ResultTooLarge { limit_bytes: 1_048_576 })),
+            "{refused:?}"
+        );
         assert_eq!(applet.call("echo", b"it lives").unwrap(), b"it lives");
         // Each part has room, and all of them together have; but not what is returned then.
         let refused = applet.call("parts", &131_072_u64.to_le_bytes());
         assert!(matches!(refused, Err(CallError::ResultTooLarge { .. })), "{refused:?}");
-        assert_eq!(applet.stream(Call::new("parts", &over.to_le_bytes())).unwrap().count(), 200_001);
+        assert_eq!(
+            applet.stream(Call::new("parts", &over.to_le_bytes())).unwrap().count(),
+            200_001
+        );
     });
 }
 
@@ -270,7 +284,9 @@ fn applet_output_and_cost_are_recorded() {
 fn applet_that_never_serves_is_refused() {
     with_each(|_, path| {
         let grants = holdfast_applet::Grants::none().arg("--never-serve");
-        let Err(error) = Applet::spawn(path, Limits::default(), grants) else { panic!("it serves") };
+        let Err(error) = Applet::spawn(path, Limits::default(), grants) else {
+            panic!("it serves")
+        };
         assert!(error.to_string().contains("holdfast_serve"), "{error}");
     });
 }

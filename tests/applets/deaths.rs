@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use holdfast_applet::{Call, CallError, Command, End, Failure, FailureKind, Grants, Limits, SandboxKind};
+use holdfast_applet::{
+    Call, CallError, Command, End, Failure, FailureKind, Grants, Limits, SandboxKind,
+};
 
 use crate::{death, spawn, spawn_with, with_each};
 
@@ -73,7 +75,8 @@ fn exit_in_a_call_ends_only_the_applet() {
 #[test]
 fn serving_applet_ends_normally_when_only_run() {
     with_each(|_, path| {
-        let outcome = Command::new(path, Grants::none()).timeout(Duration::from_secs(30)).run().unwrap();
+        let outcome =
+            Command::new(path, Grants::none()).timeout(Duration::from_secs(30)).run().unwrap();
         assert_eq!(outcome.exit_status, 0);
     });
 }
@@ -90,8 +93,13 @@ fn forbidden_call_is_reported_with_its_place() {
         let applet = spawn(path);
         let error = death(applet.call("kexec", b""));
         assert_eq!(error.kind(), FailureKind::PolicyViolation);
-        let Failure::Ended { end: End::Violation(violation) } = &error.failure else { panic!("{error}") };
-        assert_eq!((violation.name.as_str(), violation.args[0], violation.args[3]), ("kexec_load", 11, 44));
+        let Failure::Ended { end: End::Violation(violation) } = &error.failure else {
+            panic!("{error}")
+        };
+        assert_eq!(
+            (violation.name.as_str(), violation.args[0], violation.args[3]),
+            ("kexec_load", 11, 44)
+        );
         assert!(violation.instruction_pointer != 0);
         applet.respawn().unwrap();
     });
@@ -115,7 +123,9 @@ fn call_past_its_deadline_stops_the_applet() {
         assert!(started.elapsed() < Duration::from_secs(10));
         applet.respawn().unwrap();
         let mut flood = applet.stream(Call::new("flood", b"")).unwrap();
-        let Some(Err(end)) = flood.find(Result::is_err) else { panic!("a flood without an end has one") };
+        let Some(Err(end)) = flood.find(Result::is_err) else {
+            panic!("a flood without an end has one")
+        };
         drop(flood);
         let flooded = death(Err::<(), _>(end));
         assert_eq!(flooded.kind(), FailureKind::TimeLimit, "{flooded}");
@@ -148,7 +158,10 @@ fn flood_is_cut_at_the_result_limit() {
 }
 
 /// Cancels from another thread once the call is under way.
-fn cancel_while(applet: &Arc<holdfast_applet::Applet>, function: &str) -> Result<Vec<u8>, CallError> {
+fn cancel_while(
+    applet: &Arc<holdfast_applet::Applet>,
+    function: &str,
+) -> Result<Vec<u8>, CallError> {
     let canceller = thread::spawn({
         let applet = applet.clone();
         move || {

@@ -14,8 +14,8 @@ const COPY_SECONDS_MAX: u32 = 20;
 
 /// Whether `work` holds in a forked copy of this process.
 fn holds_in_a_copy(work: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child runs on with what this thread has, and no other thread of the test holds what it needs: the
-    // allocator of the C library is usable in it.
+    // SAFETY: the child runs on with what this thread has, and no other thread of the test holds
+    // what it needs: the allocator of the C library is usable in it.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         // SAFETY: has the kernel end this process if it hangs.
@@ -132,7 +132,8 @@ fn copy_forked_in_a_call_waits_for_nothing() {
 #[test]
 fn forked_copy_neither_takes_nor_returns_applets() {
     with_each(|_, path| {
-        let pool = Pool::new(1, true, move || Ok(Command::new(path.clone(), Grants::none()))).unwrap();
+        let pool =
+            Pool::new(1, true, move || Ok(Command::new(path.clone(), Grants::none()))).unwrap();
         let taken = pool.take().unwrap();
         while pool.ready() == 0 {
             thread::sleep(Duration::from_millis(2));

@@ -118,7 +118,8 @@ fn store_to_a_read_only_heap_ends_the_applet() {
         applet.close().unwrap();
         let (name, key) = (RegionName::parse("numbers").unwrap(), OwnerKey::from_bytes([5; 32]));
         let region = home.names().open_read_only(&name, &key).unwrap();
-        let applet = Applet::spawn(path.clone(), Limits::default(), Grants::none().heap(region)).unwrap();
+        let applet =
+            Applet::spawn(path.clone(), Limits::default(), Grants::none().heap(region)).unwrap();
         assert_eq!(ask(&applet, "look", 0).unwrap(), 1);
         let error = death(ask(&applet, "store", 7));
         assert!(error.to_string().contains("may only read"), "{error}");
@@ -173,5 +174,8 @@ fn applet_kinds_do_not_share_a_heap_layout() {
     assert!(matches!(error, CallError::Failed { .. }), "{error}");
     applet.close().unwrap();
     assert_eq!(ask(&home.spawn(native), "look", 0).unwrap(), 1);
-    assert_eq!(SandboxKind::of(std::path::Path::new("/proc/self/exe")).unwrap(), SandboxKind::Native);
+    assert_eq!(
+        SandboxKind::of(std::path::Path::new("/proc/self/exe")).unwrap(),
+        SandboxKind::Native
+    );
 }

@@ -1,5 +1,5 @@
-//! A caller that wants to be heard while its applet does what it likes: floods, stops in the middle of a message, hangs; and a
-//! caller that panics in the middle of a call.
+//! A caller that wants to be heard while its applet does what it likes: floods, stops in the middle
+//! of a message, hangs; and a caller that panics in the middle of a call.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,8 +28,13 @@ fn heard_in_time(mut once: impl FnMut() -> (Duration, CallError)) -> CallError {
     panic!("not heard for {longest:?}");
 }
 
-/// Calls, and goes on for so many looks. Says the longest time between two looks, or before the first.
-fn longest_wait(applet: &holdfast_applet::Applet, function: &str, looks_max: u32) -> (Duration, CallError) {
+/// Calls, and goes on for so many looks. Says the longest time between two looks, or before the
+/// first.
+fn longest_wait(
+    applet: &holdfast_applet::Applet,
+    function: &str,
+    looks_max: u32,
+) -> (Duration, CallError) {
     let looks = std::sync::Mutex::new((0, Instant::now(), Duration::ZERO));
     let goes_on = || {
         let mut looks = looks.lock().unwrap();
@@ -52,8 +57,9 @@ fn endless_sender_cannot_block_the_callback() {
     with_each(|kind, path| {
         let mut limits = Limits::default();
         limits.grace = Duration::from_millis(50);
-        let error =
-            heard_in_time(|| longest_wait(&spawn_with(path.clone(), limits.clone()), "flood_empty", 5));
+        let error = heard_in_time(|| {
+            longest_wait(&spawn_with(path.clone(), limits.clone()), "flood_empty", 5)
+        });
         assert!(matches!(error, CallError::Died(_)), "{kind}: {error}");
     });
 }
@@ -64,13 +70,16 @@ fn endless_sender_cannot_block_the_callback() {
 /// Guarantee: programs/python-cancel
 #[test]
 fn endless_growth_cannot_block_the_callback() {
-    for path in forms().into_iter().filter(|(kind, _)| *kind == SandboxKind::Native).map(|(_, path)| path) {
+    for path in
+        forms().into_iter().filter(|(kind, _)| *kind == SandboxKind::Native).map(|(_, path)| path)
+    {
         let mut limits = Limits::default();
         limits.grace = Duration::from_millis(50);
         let error = heard_in_time(|| {
             let home = crate::Home::new();
             let grants = Grants::none().heap(home.region());
-            let applet = holdfast_applet::Applet::spawn(path.clone(), limits.clone(), grants).unwrap();
+            let applet =
+                holdfast_applet::Applet::spawn(path.clone(), limits.clone(), grants).unwrap();
             longest_wait(&applet, "ask_without_end", 5)
         });
         assert!(matches!(death(Err::<(), _>(error)).failure, Failure::IgnoredCancel { .. }));
@@ -83,12 +92,15 @@ fn endless_growth_cannot_block_the_callback() {
 /// Guarantee: programs/python-cancel
 #[test]
 fn stalled_message_cannot_block_the_callback() {
-    for path in forms().into_iter().filter(|(kind, _)| *kind == SandboxKind::Native).map(|(_, path)| path) {
+    for path in
+        forms().into_iter().filter(|(kind, _)| *kind == SandboxKind::Native).map(|(_, path)| path)
+    {
         let mut limits = Limits::default();
         limits.grace = Duration::from_millis(50);
         let started = Instant::now();
-        let error =
-            heard_in_time(|| longest_wait(&spawn_with(path.clone(), limits.clone()), "stop_in_a_part", 5));
+        let error = heard_in_time(|| {
+            longest_wait(&spawn_with(path.clone(), limits.clone()), "stop_in_a_part", 5)
+        });
         let error = death(Err::<(), _>(error));
         assert!(matches!(error.failure, Failure::IgnoredCancel { .. }), "{error}");
         assert!(started.elapsed() < TRIES as u32 * Duration::from_secs(10));
@@ -108,7 +120,8 @@ fn panicking_caller_ends_its_call_first() {
             let call = || applet.call_with(Call::new(function, b"").look(EVERY, &goes_on));
             assert!(catch_unwind(AssertUnwindSafe(call)).is_err(), "{kind}: nobody looked");
             if applet.cause_of_death().is_some() {
-                // What is cancelled late, or in WebAssembly, may not outlive that; it is never mistaken.
+                // What is cancelled late, or in WebAssembly, may not outlive that; it is never
+                // mistaken.
                 applet.respawn().unwrap();
             }
             assert_eq!(applet.call("echo", b"mine").unwrap(), b"mine", "{kind} after {function}");
@@ -127,7 +140,10 @@ fn applet_of_a_panicked_caller_leaves_the_pool() {
         let started = AtomicU32::new(0);
         let pool = Pool::new(1, true, move || {
             let is_first = started.fetch_add(1, Ordering::SeqCst) == 0;
-            Ok(Command::new(if is_first { path.clone() } else { "/nowhere/at/all".into() }, Grants::none()))
+            Ok(Command::new(
+                if is_first { path.clone() } else { "/nowhere/at/all".into() },
+                Grants::none(),
+            ))
         })
         .unwrap();
         let goes_on = || -> bool { panic!("as a caller's code may") };

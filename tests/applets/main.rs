@@ -1,8 +1,12 @@
-//! Applets that are called, through the host's API: the same promises for native applets, linked statically and
-//! dynamically, and for WebAssembly. The applet is `applets/trial`, which has a function for each thing to be tried.
+//! Applets that are called, through the host's API: the same promises for native applets, linked
+//! statically and dynamically, and for WebAssembly. The applet is `applets/trial`, which has a
+//! function for each thing to be tried.
 
 #![deny(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test, and the panic names its line")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed step fails the test, and the panic names its line"
+)]
 
 mod calls;
 mod deaths;
@@ -16,7 +20,9 @@ mod runs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use holdfast_applet::{Applet, AppletError, CallError, Command, Grants, Limits, SandboxKind, Stdio};
+use holdfast_applet::{
+    Applet, AppletError, CallError, Command, Grants, Limits, SandboxKind, Stdio,
+};
 use holdfast_region::{Consistency, NameSpace, OwnerKey, Places, Region, RegionName};
 use holdfast_testkit::Programs;
 use tempfile::TempDir;

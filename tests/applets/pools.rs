@@ -12,7 +12,11 @@ use crate::{forms, with_each};
 fn wait_for(pool: &Pool, count: usize) {
     let started = Instant::now();
     while pool.ready() < count {
-        assert!(started.elapsed() < Duration::from_secs(30), "{} of {count} are ready", pool.ready());
+        assert!(
+            started.elapsed() < Duration::from_secs(30),
+            "{} of {count} are ready",
+            pool.ready()
+        );
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -23,7 +27,8 @@ fn wait_for(pool: &Pool, count: usize) {
 #[test]
 fn pool_keeps_ready_applets_and_gives_fresh_ones() {
     with_each(|_, path| {
-        let pool = Pool::new(2, false, move || Ok(Command::new(path.clone(), Grants::none()))).unwrap();
+        let pool =
+            Pool::new(2, false, move || Ok(Command::new(path.clone(), Grants::none()))).unwrap();
         wait_for(&pool, 2);
         {
             let (one, two) = (pool.take().unwrap(), pool.take().unwrap());

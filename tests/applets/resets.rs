@@ -1,7 +1,9 @@
-//! Applets in a pool that outlives a reset of the machine: whose image is believed afterwards, and what it takes.
+//! Applets in a pool that outlives a reset of the machine: whose image is believed afterwards, and
+//! what it takes.
 //!
-//! The pool is emulated; a reset is a copy of what pool and store hold, opened in another boot. What of a heap's lines is in
-//! memory by then is tried where stores can be recorded: in the tests of `core/heap` and `core/region`.
+//! The pool is emulated; a reset is a copy of what pool and store hold, opened in another boot.
+//! What of a heap's lines is in memory by then is tried where stores can be recorded: in the tests
+//! of `core/heap` and `core/region`.
 
 use std::path::{Path, PathBuf};
 
@@ -210,7 +212,11 @@ fn a_promise_of_order_does_not_outlive_its_applet() {
     // The host recovers the heap in order; whoever has it next promises nothing.
     program.without_promise();
     applet.respawn().unwrap();
-    assert_eq!(machine.found_after_a_reset(&path), (Opened::Cold, 1), "what was committed before is lost");
+    assert_eq!(
+        machine.found_after_a_reset(&path),
+        (Opened::Cold, 1),
+        "what was committed before is lost"
+    );
     assert_eq!(ask(&applet, "count", 0).unwrap(), 2);
     assert_eq!(
         machine.found_after_a_reset(&path),

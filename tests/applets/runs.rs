@@ -17,7 +17,9 @@ fn run(
     if is_atomic {
         region.set_consistency(Consistency::Atomic).unwrap();
     }
-    let grants = arguments.iter().fold(Grants::none().heap(region), |grants, argument| grants.arg(*argument));
+    let grants = arguments
+        .iter()
+        .fold(Grants::none().heap(region), |grants, argument| grants.arg(*argument));
     Command::new(path, grants).stdio(Stdio::capture(64 << 10)).run()
 }
 

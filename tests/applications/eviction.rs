@@ -13,7 +13,11 @@ fn the_least_recently_used_page_goes_unless_it_is_hot() {
     host.call("hot", &to_bytes(&[11, 10, 99]));
     assert_eq!(to_numbers(&host.call("evict", &lru)), [12]);
     host.call("hot", &to_bytes(&[13]));
-    assert_eq!(to_numbers(&host.call("evict", &lru)), [10], "a hot list takes the place of the one before");
+    assert_eq!(
+        to_numbers(&host.call("evict", &lru)),
+        [10],
+        "a hot list takes the place of the one before"
+    );
     host.call("hot", &to_bytes(&[10, 11, 12, 13]));
     assert_eq!(to_numbers(&host.call("evict", &lru)), [10], "all are hot: the system's choice");
     host.call("hot", b"");

@@ -1,4 +1,5 @@
-//! The logical disk: what is written is found again whatever is cleaned, and the applet against the same in Python.
+//! The logical disk: what is written is found again whatever is cleaned, and the applet against the
+//! same in Python.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -1,7 +1,11 @@
-//! The applets of the papers: MD5, page eviction, the logical disk and the video player, as native programs under a host
-//! without a jail; each against its definition, or against the same in plain Python.
+//! The applets of the papers: MD5, page eviction, the logical disk and the video player, as native
+//! programs under a host without a jail; each against its definition, or against the same in plain
+//! Python.
 
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test, and the panic names its line")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed step fails the test, and the panic names its line"
+)]
 
 mod eviction;
 #[path = "../../bindings/rust/tests/host/mod.rs"]
@@ -32,7 +36,9 @@ fn call_with(host: &mut Host, name: &str, input: &[u8], buffer: Handle) -> Answe
 #[track_caller]
 fn assert_fails(answer: Answer, wanted: i32, says: &str) {
     match answer {
-        Answer::Failure { code, text } => assert!(code == wanted && text.contains(says), "{code}: {text}"),
+        Answer::Failure { code, text } => {
+            assert!(code == wanted && text.contains(says), "{code}: {text}")
+        }
         Answer::Result(bytes) => panic!("a result of {} bytes", bytes.len()),
     }
 }

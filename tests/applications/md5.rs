@@ -1,4 +1,5 @@
-//! Message digests: the test suite of RFC 1321, every length of a rest, messages in pieces, and a kill between pieces.
+//! Message digests: the test suite of RFC 1321, every length of a rest, messages in pieces, and a
+//! kill between pieces.
 
 use std::time::Duration;
 
@@ -17,7 +18,10 @@ const SUITE: [(&str, &str); 7] = [
     ("abc", "900150983cd24fb0d6963f7d28e17f72"),
     ("message digest", "f96b697d7cb7938d525a2f31aaf161d0"),
     ("abcdefghijklmnopqrstuvwxyz", "c3fcd3d76192e4007dfb496cca67e13b"),
-    ("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", "d174ab98d277d9f5a5611c2c9f419d9f"),
+    (
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789",
+        "d174ab98d277d9f5a5611c2c9f419d9f",
+    ),
     (
         "12345678901234567890123456789012345678901234567890123456789012345678901234567890",
         "57edf4a22be3c955ac49da2e2107b67a",
@@ -61,7 +65,9 @@ fn md5_matches_both_python_versions() {
                   \x20   print(hashlib.md5(message, usedforsecurity=False).hexdigest())\n\
                   \x20   assert reference.digest(message).hex() == hashlib.md5(message).hexdigest(), length\n";
     let lengths: Vec<String> = lengths.map(|length| length.to_string()).collect();
-    if let Some(library) = python::run("md5", script, &format!("{}\n{}", hex(&bytes), lengths.join(" "))) {
+    if let Some(library) =
+        python::run("md5", script, &format!("{}\n{}", hex(&bytes), lengths.join(" ")))
+    {
         assert_eq!(applet, library);
     }
 }
@@ -109,7 +115,10 @@ fn md5_in_pieces_equals_the_whole() {
         let mut taken = 0;
         while taken < bytes.len() {
             let piece = random.random_range(0..=(bytes.len() - taken).min(200));
-            assert_eq!(number(&host.call("update", &bytes[taken..taken + piece])), (taken + piece) as u64);
+            assert_eq!(
+                number(&host.call("update", &bytes[taken..taken + piece])),
+                (taken + piece) as u64
+            );
             taken += piece;
         }
         assert_eq!(number(&host.call("progress", b"")), bytes.len() as u64);
@@ -131,7 +140,8 @@ fn an_update_takes_its_input_and_then_its_buffer() {
     assert_eq!(host.call("finish", b""), host.call("digest", &whole));
 }
 
-/// The process is killed at some moment of each update. Its next life asks how far the last one came, and goes on.
+/// The process is killed at some moment of each update. Its next life asks how far the last one
+/// came, and goes on.
 ///
 /// Guarantee: applets/examples
 #[test]

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Runs a script that can import the `reference.py` of an applet; returns what it prints. `None`, and that is said,
-/// where there is no Python.
+/// Runs a script that can import the `reference.py` of an applet; returns what it prints. `None`,
+/// and that is said, where there is no Python.
 pub(crate) fn run(applet: &str, script: &str, input: &str) -> Option<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../applets").join(applet);
     let child = Command::new("python3")

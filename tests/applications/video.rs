@@ -1,5 +1,5 @@
-//! The video player: frames of a video made here, whose pixels are known, of odd sizes; videos that are none; and a real
-//! one, where there is one.
+//! The video player: frames of a video made here, whose pixels are known, of odd sizes; videos that
+//! are none; and a real one, where there is one.
 
 use holdfast_channel::ArenaBuffer;
 use serde_json::Value;
@@ -22,7 +22,8 @@ fn player() -> Option<Host> {
     }
 }
 
-/// Grey frames, each brighter than the one before; uncompressed YUV4MPEG2, with as much colour as films have.
+/// Grey frames, each brighter than the one before; uncompressed YUV4MPEG2, with as much colour as
+/// films have.
 fn grey_video(width: usize, height: usize) -> Vec<u8> {
     let mut file = format!("YUV4MPEG2 W{width} H{height} F25:1 Ip A1:1 C420\n").into_bytes();
     let colours = 2 * width.div_ceil(2) * height.div_ceil(2);
@@ -83,14 +84,18 @@ fn frames_of_any_width_stay_in_their_buffer() {
                 let (time_us, bytes) = next_frame(&mut host, &buffer, format).unwrap();
                 assert_eq!(time_us, 40_000 * u64::from(frame));
                 for (at, pixel) in bytes[..used].chunks_exact(pixel).enumerate() {
-                    let near =
-                        pixel[..3].iter().all(|&part| (i32::from(part) - brightness(frame)).abs() <= 2);
+                    let near = pixel[..3]
+                        .iter()
+                        .all(|&part| (i32::from(part) - brightness(frame)).abs() <= 2);
                     assert!(
                         near && pixel.get(3).is_none_or(|&alpha| alpha == 255),
                         "{width}: {at}, {pixel:?}"
                     );
                 }
-                assert!(bytes[used..].iter().all(|&byte| byte == GUARD), "{width}: written past the end");
+                assert!(
+                    bytes[used..].iter().all(|&byte| byte == GUARD),
+                    "{width}: written past the end"
+                );
             }
             assert!(next_frame(&mut host, &buffer, format).is_none());
             assert!(next_frame(&mut host, &buffer, format).is_none(), "the end stays the end");
@@ -125,7 +130,11 @@ fn a_call_that_makes_no_sense_is_refused() {
     assert_fails(host.try_call("next_frame", b"").unwrap(), 1, "needs a shared buffer");
     assert_fails(host.try_call("next_frame", b"jpeg").unwrap(), 1, "rgb24");
     let buffer = host.memory.buffer(64 * 48 * 4 - 4096).unwrap();
-    assert_fails(call_with(&mut host, "next_frame", b"", buffer.handle()), 1, "needs a shared buffer");
+    assert_fails(
+        call_with(&mut host, "next_frame", b"", buffer.handle()),
+        1,
+        "needs a shared buffer",
+    );
 }
 
 /// An invalid video is a failure of the call, and the player continues.
@@ -135,18 +144,22 @@ fn a_call_that_makes_no_sense_is_refused() {
 fn invalid_video_is_a_failure_of_the_call() {
     let Some(mut host) = player() else { return };
     let whole = grey_video(64, 48);
-    let mut broken: Vec<Vec<u8>> = vec![b"rubbish".to_vec(), vec![0; 100_000], whole[..30].to_vec()];
+    let mut broken: Vec<Vec<u8>> =
+        vec![b"rubbish".to_vec(), vec![0; 100_000], whole[..30].to_vec()];
     broken.push(b"YUV4MPEG2 W1000000 H1000000 F25:1 C444\nFRAME\n".to_vec());
     for bytes in broken {
         let answer = host.try_call("open", &bytes).unwrap();
-        assert!(matches!(&answer, Answer::Failure { code: 5, text } if !text.is_empty()), "{answer:?}");
+        assert!(
+            matches!(&answer, Answer::Failure { code: 5, text } if !text.is_empty()),
+            "{answer:?}"
+        );
         assert_fails(host.try_call("next_frame", b"").unwrap(), 3, "call open first");
     }
     assert_eq!(properties(&host.try_call("open", &whole).unwrap())["frames"], FRAMES);
 }
 
-/// The text names a file that is there. libavformat's list demuxer opens a second container for it, which once did not hear of the
-/// order to open nothing.
+/// The text names a file that is there. libavformat's list demuxer opens a second container for it,
+/// which once did not hear of the order to open nothing.
 ///
 /// Guarantee: applets/examples
 #[test]

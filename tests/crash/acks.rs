@@ -1,7 +1,7 @@
 //! What the writer acknowledged: for each table, how many words are committed.
 //!
-//! Invariant: counts only grow until the heap is removed. A writer that resumes with less than it had
-//! acknowledged before has lost words.
+//! Invariant: counts only grow until the heap is removed. A writer that resumes with less than it
+//! had acknowledged before has lost words.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,7 +22,10 @@ impl Acks {
         // A line that was cut off by the kill is none.
         let Ok(count) = count.parse() else { return false };
         let known = self.0.entry(table.to_owned()).or_default();
-        assert!(count >= *known, "the table {table} had {known} words acknowledged, and now {count}");
+        assert!(
+            count >= *known,
+            "the table {table} had {known} words acknowledged, and now {count}"
+        );
         *known = count;
         true
     }

@@ -1,7 +1,8 @@
 //! One lane: build, kill, check, again, in a heap of its own.
 //!
-//! Invariants: a kill counts only if it ended the writer (a writer that was done before it is no evidence);
-//! all that the writer wrote before its end counts as acknowledged, whether we had read it or not.
+//! Invariants: a kill counts only if it ended the writer (a writer that was done before it is no
+//! evidence); all that the writer wrote before its end counts as acknowledged, whether we had read
+//! it or not.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
@@ -23,11 +24,13 @@ use crate::acks::Acks;
 const BATCH: &str = "64";
 /// The latest moment of a kill, counted from the first acknowledgement.
 const DELAY_US_MAX: u64 = 80_000;
-/// One kill in this many comes early, to hit the making of the heap and of the first table: it is not held back
-/// until the first acknowledgement, and this is its latest moment, counted from the start.
+/// One kill in this many comes early, to hit the making of the heap and of the first table: it is
+/// not held back until the first acknowledgement, and this is its latest moment, counted from the
+/// start.
 const EARLY_ONE_IN: u32 = 4;
 const EARLY_DELAY_US_MAX: u64 = 25_000;
-/// Looking for every acknowledged word takes a run of its own; counts only grow, so none is lost in between.
+/// Looking for every acknowledged word takes a run of its own; counts only grow, so none is lost in
+/// between.
 const VERIFY_ONE_IN: u32 = 4;
 /// Every so many kills the check goes through the command.
 const COMMAND_CHECK_EVERY: u64 = 50;
@@ -69,7 +72,8 @@ impl Add for Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { kills, in_build, open_transactions, completed, verified, command_checks } = self;
+        let Counts { kills, in_build, open_transactions, completed, verified, command_checks } =
+            self;
         write!(
             formatter,
             "{kills} kills, {in_build} in the build, {open_transactions} inside a transaction; a check after \
@@ -93,7 +97,12 @@ pub(crate) struct Lane<'a> {
 struct Acknowledged;
 
 impl<'a> Lane<'a> {
-    pub(crate) fn new(scratch: &'a Scratch, job: &'a Spellcheck<'a>, number: u64, seed: u64) -> Lane<'a> {
+    pub(crate) fn new(
+        scratch: &'a Scratch,
+        job: &'a Spellcheck<'a>,
+        number: u64,
+        seed: u64,
+    ) -> Lane<'a> {
         Lane {
             scratch,
             job,
@@ -161,7 +170,12 @@ impl<'a> Lane<'a> {
     fn check(&mut self) {
         match heap_soundness(&self.names, &self.heap) {
             Ok(Soundness::Missing | Soundness::Empty) => {
-                assert!(self.acks.is_empty(), "{}: the heap is gone with {:?}", self.heap, self.acks);
+                assert!(
+                    self.acks.is_empty(),
+                    "{}: the heap is gone with {:?}",
+                    self.heap,
+                    self.acks
+                );
                 return;
             }
             Ok(Soundness::Sound { open_transaction, .. }) => {
@@ -170,7 +184,8 @@ impl<'a> Lane<'a> {
             Err(error) => panic!("after kill {}: {error}", self.counts.kills),
         }
         if self.counts.kills.is_multiple_of(COMMAND_CHECK_EVERY) {
-            let checked = self.scratch.holdfast().args(["heap", "check", &self.heap]).output().unwrap();
+            let checked =
+                self.scratch.holdfast().args(["heap", "check", &self.heap]).output().unwrap();
             assert!(checked.status.success(), "{}", told(&checked));
             self.counts.command_checks += 1;
         }
@@ -234,6 +249,7 @@ fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 }
 
 fn told(output: &Output) -> String {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     format!("{}: {out}{err}", output.status)
 }

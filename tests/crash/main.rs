@@ -1,14 +1,17 @@
-//! Kills a writer at random moments, a thousand times, and looks after every single time: the heap is sound,
-//! and every word whose batch was acknowledged before the kill is found.
+//! Kills a writer at random moments, a thousand times, and looks after every single time: the heap
+//! is sound, and every word whose batch was acknowledged before the kill is found.
 //!
-//! The writer is the main job's build (`spellcheck --ack`), which says after each committed batch how many
-//! words are in which table. Two lanes, each with a heap of its own, share the home, so that kills also hit
-//! one writer beside another.
+//! The writer is the main job's build (`spellcheck --ack`), which says after each committed batch
+//! how many words are in which table. Two lanes, each with a heap of its own, share the home, so
+//! that kills also hit one writer beside another.
 //!
 //! `HOLDFAST_KILLS` sets the number of kills (1000), `HOLDFAST_SEED` the random moments.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test, and the panic names its line")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed step fails the test, and the panic names its line"
+)]
 
 mod acks;
 mod lane;
@@ -35,7 +38,8 @@ fn kills_at_random_moments_lose_no_acknowledged_word() {
     let scratch = Scratch::new(Programs::find().unwrap()).unwrap();
     let text = scratch.write("text", TEXT).unwrap();
     let job = Spellcheck::new(&scratch, &text).unwrap();
-    // Compiles the applet into the home's cache, so that the kills hit the build and not the compiler.
+    // Compiles the applet into the home's cache, so that the kills hit the build and not the
+    // compiler.
     let warmed_up = job.old_way(&[]).output().unwrap();
     assert_eq!(warmed_up.status.code(), Some(1), "{}", String::from_utf8_lossy(&warmed_up.stderr));
 
@@ -54,10 +58,17 @@ fn kills_at_random_moments_lose_no_acknowledged_word() {
         })
     });
     // Past the capture of the test harness: these numbers are the result.
-    writeln!(std::io::stdout(), "crash: {counts}; seed {seed:#x}; {:.0} s", started.elapsed().as_secs_f64())
-        .unwrap();
+    writeln!(
+        std::io::stdout(),
+        "crash: {counts}; seed {seed:#x}; {:.0} s",
+        started.elapsed().as_secs_f64()
+    )
+    .unwrap();
     assert_eq!(counts.kills, kills);
-    assert!(counts.in_build * 2 >= kills, "most kills must hit the build, or this proves little: {counts}");
+    assert!(
+        counts.in_build * 2 >= kills,
+        "most kills must hit the build, or this proves little: {counts}"
+    );
 }
 
 fn number(variable: &str, default: u64) -> u64 {

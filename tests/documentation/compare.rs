@@ -1,8 +1,9 @@
-//! When two outputs are the same: apart from what differs from run to run and from machine to machine.
+//! When two outputs are the same: apart from what differs from run to run and from machine to
+//! machine.
 //!
-//! Both sides pass through the same rules, so a document shows real values, not place-holders. What differs
-//! is: addresses, dates, points in time (seconds since 1970), durations, fingerprints and file sums, and how
-//! wide the columns of a table are because of these.
+//! Both sides pass through the same rules, so a document shows real values, not place-holders. What
+//! differs is: addresses, dates, points in time (seconds since 1970), durations, fingerprints and
+//! file sums, and how wide the columns of a table are because of these.
 
 use regex_lite::Regex;
 

@@ -1,10 +1,14 @@
-//! The commands of README and guides, run as they are printed, with their output compared: apart from paths,
-//! dates and random values. `markdown` says how a document tells the test what it needs.
+//! The commands of README and guides, run as they are printed, with their output compared: apart
+//! from paths, dates and random values. `markdown` says how a document tells the test what it
+//! needs.
 //!
-//! A document that is wrong says with what: the test prints the line, the command, what the document shows and
-//! what was printed.
+//! A document that is wrong says with what: the test prints the line, the command, what the
+//! document shows and what was printed.
 
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test, and the panic names its line")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed step fails the test, and the panic names its line"
+)]
 
 mod compare;
 mod markdown;

@@ -1,4 +1,5 @@
-//! The code blocks of a Markdown document, with what the document's author says about them to the test.
+//! The code blocks of a Markdown document, with what the document's author says about them to the
+//! test.
 //!
 //! An HTML comment right before a block is a directive, which readers do not see:
 //!
@@ -8,10 +9,11 @@
 //! - `<!-- run by: FILE TEST -->`: that test runs the block's commands. It must exist.
 //! - `<!-- not run: REASON -->`: the block's commands are not run, and the test prints the reason.
 //!
-//! `<!-- run: COMMAND -->`, anywhere, is a command that the test runs at that place without a reader seeing
-//! it: what the text above says in words ("a bit of the image was flipped").
+//! `<!-- run: COMMAND -->`, anywhere, is a command that the test runs at that place without a
+//! reader seeing it: what the text above says in words ("a bit of the image was flipped").
 //!
-//! Invariant: nothing is skipped silently. An unknown directive, and one without a block, is an error.
+//! Invariant: nothing is skipped silently. An unknown directive, and one without a block, is an
+//! error.
 
 use std::path::PathBuf;
 
@@ -51,7 +53,8 @@ pub(crate) fn steps(document: &str) -> Result<Vec<Step>, String> {
     let mut lines = document.lines().enumerate();
     while let Some((index, line)) = lines.next() {
         let number = index + 1;
-        if let Some(comment) = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->")) {
+        if let Some(comment) = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"))
+        {
             if let Some(command) = comment.strip_prefix("run: ") {
                 steps.push(Step::Setup { line: number, command: command.to_owned() });
             } else if is_directive(comment) {
@@ -116,7 +119,8 @@ fn step(
     Ok(Some(Step::Block { commands, numbers_vary: directive == Some(NUMBERS_VARY), status_max }))
 }
 
-/// The commands of a block that shows nothing else. A line that ends with `\` goes on in the next one.
+/// The commands of a block that shows nothing else. A line that ends with `\` goes on in the next
+/// one.
 fn listed(first: usize, content: &[&str]) -> Vec<Command> {
     let mut commands: Vec<Command> = Vec::new();
     let mut continues = false;
@@ -124,7 +128,11 @@ fn listed(first: usize, content: &[&str]) -> Vec<Command> {
         match commands.last_mut() {
             Some(command) if continues => command.text.push_str(&format!("\n{line}")),
             _ if line.trim().is_empty() => {}
-            _ => commands.push(Command { line: first + index, text: (*line).to_owned(), output: None }),
+            _ => commands.push(Command {
+                line: first + index,
+                text: (*line).to_owned(),
+                output: None,
+            }),
         }
         continues = line.ends_with('\\');
     }
@@ -135,8 +143,8 @@ const SQLITE: &str = "sqlite3 -batch <<'END'";
 const SQLITE_END: &str = "\nEND";
 const PROMPTS: [&str; 2] = ["$ ", "sqlite> "];
 
-/// The commands of a transcript: each after `$ `, with what it printed below. What is typed after `sqlite> `,
-/// line after line, is one session of SQLite's shell.
+/// The commands of a transcript: each after `$ `, with what it printed below. What is typed after
+/// `sqlite> `, line after line, is one session of SQLite's shell.
 fn shown(first: usize, content: &[&str]) -> Result<Vec<Command>, String> {
     let mut commands: Vec<Command> = Vec::new();
     let mut continues = false;
@@ -156,7 +164,11 @@ fn shown(first: usize, content: &[&str]) -> Result<Vec<Command>, String> {
                 }
                 _ => {
                     let text = format!("{SQLITE}\n{statement}{SQLITE_END}");
-                    commands.push(Command { line: first + index, text, output: Some(String::new()) });
+                    commands.push(Command {
+                        line: first + index,
+                        text,
+                        output: Some(String::new()),
+                    });
                 }
             }
             continue;

@@ -1,16 +1,18 @@
-//! Where a document's commands run: a directory with what a user of a fresh clone has in front of them.
+//! Where a document's commands run: a directory with what a user of a fresh clone has in front of
+//! them.
 //!
-//! The directory shows the files of the clone, by links, and takes the files that the document writes. `HOME`
-//! is a scratch directory, so heaps and databases are where the defaults say. One shell runs all commands of a
-//! document, one after the other, as a user's terminal does.
+//! The directory shows the files of the clone, by links, and takes the files that the document
+//! writes. `HOME` is a scratch directory, so heaps and databases are where the defaults say. One
+//! shell runs all commands of a document, one after the other, as a user's terminal does.
 //!
 //! Files that documents speak of as the reader's own (`index.html`, `./program`) are in `reader/`.
 //!
-//! `cargo` is a script. `cargo build` only looks whether there is such a package: `./test` has built all of
-//! them, in the profile of tests, which `target/release` leads to. Other commands run in the clone; what they say
-//! of their progress on standard error is only shown if they fail.
+//! `cargo` is a script. `cargo build` only looks whether there is such a package: `./test` has
+//! built all of them, in the profile of tests, which `target/release` leads to. Other commands run
+//! in the clone; what they say of their progress on standard error is only shown if they fail.
 //!
-//! Invariants: every document ends within a time limit; the shell and all that it started end with the stage.
+//! Invariants: every document ends within a time limit; the shell and all that it started end with
+//! the stage.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -78,8 +80,13 @@ impl Stage {
         command.args(["--kill-after=5", &LIMIT_S.to_string(), "bash", "--norc", "-u"]);
         command.current_dir(&work).env("HOME", &home).env("PATH", path).env("HOLDFAST_POOL", &pool);
         // Nothing leaves the machine; a name that is not looked up is refused at once.
-        command.env("ALL_PROXY", "http://127.0.0.1:9").env("NO_COLOR", "1").env("LC_ALL", "C.UTF-8");
-        for variable in ["HOLDFAST_HOME", "XDG_DATA_HOME", "DISPLAY", "WAYLAND_DISPLAY", "CARGO_TARGET_DIR"] {
+        command
+            .env("ALL_PROXY", "http://127.0.0.1:9")
+            .env("NO_COLOR", "1")
+            .env("LC_ALL", "C.UTF-8");
+        for variable in
+            ["HOLDFAST_HOME", "XDG_DATA_HOME", "DISPLAY", "WAYLAND_DISPLAY", "CARGO_TARGET_DIR"]
+        {
             command.env_remove(variable);
         }
         let mut shell =
@@ -99,8 +106,8 @@ impl Stage {
         fs::write(self.directory.path().join("work").join(name), content).unwrap();
     }
 
-    /// Runs one command as the shell's next one; returns its status and all that it printed, as a document
-    /// shows it.
+    /// Runs one command as the shell's next one; returns its status and all that it printed, as a
+    /// document shows it.
     pub(crate) fn run(&mut self, command: &str) -> (i32, String) {
         // What a document puts below /tmp is below the stage.
         let root = self.directory.path().canonicalize().unwrap();
@@ -139,7 +146,8 @@ impl Drop for Stage {
         let mut rest = Vec::new();
         let _ = self.output.read_to_end(&mut rest);
         let root = self.directory.path();
-        let _ = fs::remove_dir_all(Path::new("/dev/shm").join(root.file_name().unwrap_or_default()));
+        let _ =
+            fs::remove_dir_all(Path::new("/dev/shm").join(root.file_name().unwrap_or_default()));
     }
 }
 

@@ -67,8 +67,14 @@ fn heap_grants_read_then_write_then_nothing() {
     succeed(&mut heap(&scratch, &["revoke", "book", "--from", "guest"]));
     assert_eq!(tell(&mut guestbook(&scratch, &AS_GUEST, &["list"])).status, 125);
     let nothing = tell(&mut heap(&scratch, &["revoke", "book", "--from", "guest"]));
-    assert!(nothing.status == 3 && nothing.err.contains("holdfast heap grants book"), "{}", nothing.err);
-    assert!(succeed(&mut guestbook(&scratch, &["--heap", "book"], &["list"])).contains("3 entries"));
+    assert!(
+        nothing.status == 3 && nothing.err.contains("holdfast heap grants book"),
+        "{}",
+        nothing.err
+    );
+    assert!(
+        succeed(&mut guestbook(&scratch, &["--heap", "book"], &["list"])).contains("3 entries")
+    );
 }
 
 /// A mistyped key is refused with near names; only commands that create something create a key.
@@ -92,7 +98,11 @@ fn mistyped_key_gives_near_names_and_creates_none() {
     for command in commands {
         let told = tell(heap(&scratch, command).args(["--key", "raeder"]));
         assert_eq!(told.status, 3, "{command:?}: {}", told.err);
-        assert!(told.err.contains("near names: reader") && told.err.contains("heap keys"), "{}", told.err);
+        assert!(
+            told.err.contains("near names: reader") && told.err.contains("heap keys"),
+            "{}",
+            told.err
+        );
     }
     let told = tell(&mut guestbook(&scratch, &["--heap", "book", "--key", "raeder"], &["list"]));
     assert!(told.status == 125 && told.err.contains("near names: reader"), "{}", told.err);
@@ -100,10 +110,12 @@ fn mistyped_key_gives_near_names_and_creates_none() {
     assert_eq!(tell(heap(&scratch, &["rm", "book"]).args(["--key", "../x"])).status, 2);
     assert_eq!(key_files(), 2);
 
-    let told = tell(&mut guestbook(&scratch, &["--heap", "new", "--key", "writer"], &["add", "mine"]));
+    let told =
+        tell(&mut guestbook(&scratch, &["--heap", "new", "--key", "writer"], &["add", "mine"]));
     assert!(told.status == 0 && told.err.contains("no key writer; it is made now"), "{}", told.err);
     let listed = succeed(&mut heap(&scratch, &["keys"]));
-    let rows: Vec<Vec<_>> = listed.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
+    let rows: Vec<Vec<_>> =
+        listed.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
     assert_eq!(
         rows.iter().map(|row| [row[0], row[2]]).collect::<Vec<_>>(),
         [["default", "book"], ["reader", "-"], ["writer", "new"]]
@@ -141,7 +153,11 @@ fn damaged_access_table_admits_only_the_owner() {
     std::fs::write(&table, bytes).unwrap();
     assert!(tell(&mut guestbook(&scratch, &AS_GUEST, &["list"])).err.contains("is damaged"));
     let told = tell(&mut heap(&scratch, &["grants", "book"]));
-    assert!(told.status == 5 && told.err.contains("holdfast heap revoke book --all"), "{}", told.err);
+    assert!(
+        told.status == 5 && told.err.contains("holdfast heap revoke book --all"),
+        "{}",
+        told.err
+    );
     succeed(&mut guestbook(&scratch, &["--heap", "book"], &["list"]));
     succeed(&mut heap(&scratch, &["revoke", "book", "--all"]));
     succeed(&mut heap(&scratch, &["grant", "book", "--to", "guest"]));

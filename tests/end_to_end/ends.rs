@@ -1,5 +1,5 @@
-//! Every way in which an applet can end badly: the documented exit code, a message that says what to do, and
-//! a heap that is as it was.
+//! Every way in which an applet can end badly: the documented exit code, a message that says what
+//! to do, and a heap that is as it was.
 
 use crate::guestbook::{assert_both_entries, with_two_entries};
 use crate::{scratch, succeed, tell, victim};
@@ -32,7 +32,12 @@ fn exhausted_fuel_ends_like_a_trap() {
 
 #[test]
 fn a_directory_that_is_not_there_is_a_wrong_argument() {
-    assert_end("loops_for_ever", &["--dir", "/no/such/directory"], 2, &["/no/such/directory", "--dir"]);
+    assert_end(
+        "loops_for_ever",
+        &["--dir", "/no/such/directory"],
+        2,
+        &["/no/such/directory", "--dir"],
+    );
 }
 
 #[test]
@@ -72,13 +77,22 @@ fn heap_too_large_for_any_applet_is_not_created() {
         command.arg("run").arg(victim("loops_for_ever")).args(["--heap", "new", "--timeout", "1s"]);
         let told = tell(command.args(options));
         assert_eq!(told.status, 2, "{}", told.err);
-        assert!(told.err.contains("holdfast heap limit") && told.err.contains(options[options.len() - 2]));
+        assert!(
+            told.err.contains("holdfast heap limit")
+                && told.err.contains(options[options.len() - 2])
+        );
         assert_eq!(succeed(scratch.holdfast().args(["heap", "ls", "--json"])).trim(), "[]");
     }
     let scratch = with_two_entries();
     succeed(scratch.holdfast().args(["heap", "limit", "book", "2GiB"]));
-    let told = tell(scratch.holdfast().args(["run", "--heap", "book"]).arg(victim("loops_for_ever")));
-    assert_eq!((told.status, told.err.contains("heap limit book SIZE")), (125, true), "{}", told.err);
+    let told =
+        tell(scratch.holdfast().args(["run", "--heap", "book"]).arg(victim("loops_for_ever")));
+    assert_eq!(
+        (told.status, told.err.contains("heap limit book SIZE")),
+        (125, true),
+        "{}",
+        told.err
+    );
 }
 
 /// A missing file and a file of another kind give different errors.

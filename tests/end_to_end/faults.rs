@@ -1,5 +1,5 @@
-//! Damaged, foreign, missing and held heaps, and a full pool: each is a typed error with a remedy, has its
-//! exit code, and leaves every file as it was.
+//! Damaged, foreign, missing and held heaps, and a full pool: each is a typed error with a remedy,
+//! has its exit code, and leaves every file as it was.
 
 use std::fs;
 use std::process::Command;
@@ -12,7 +12,8 @@ use crate::{succeed, tell, victim};
 /// Where the applet's data starts in an image.
 const DATA_OFFSET: usize = 2 << 20;
 
-/// The image after `damage`: the heap cannot be checked or used, both say why, and nothing is changed.
+/// The image after `damage`: the heap cannot be checked or used, both say why, and nothing is
+/// changed.
 fn assert_refused(damage: impl Fn(&mut Vec<u8>), words: &[&str]) -> Scratch {
     let scratch = with_two_entries();
     let path = scratch.image("book");
@@ -22,10 +23,15 @@ fn assert_refused(damage: impl Fn(&mut Vec<u8>), words: &[&str]) -> Scratch {
     let applet = scratch.programs().applet("guestbook").unwrap();
     let checked = tell(scratch.holdfast().args(["heap", "check", "book"]));
     assert_eq!(checked.status, 5, "{}{}", checked.out, checked.err);
-    let run = tell(scratch.holdfast().arg("run").arg(applet).args(["--heap", "book", "--", "list"]));
+    let run =
+        tell(scratch.holdfast().arg("run").arg(applet).args(["--heap", "book", "--", "list"]));
     assert_eq!(run.status, 125, "{}{}", run.out, run.err);
     for word in words {
-        assert!(checked.err.contains(word) && run.err.contains(word), "no {word:?} in: {}", checked.err);
+        assert!(
+            checked.err.contains(word) && run.err.contains(word),
+            "no {word:?} in: {}",
+            checked.err
+        );
     }
     assert!(fs::read(&path).unwrap() == image, "the damaged image was changed");
     scratch
@@ -40,8 +46,10 @@ fn assert_recovers_from_the_store(scratch: &Scratch) {
 /// Guarantee: heap/messages
 #[test]
 fn a_truncated_image_is_refused_and_the_remedy_works() {
-    let scratch =
-        assert_refused(|image| image.truncate(DATA_OFFSET + (1 << 20)), &["book.image", "heap rm --image"]);
+    let scratch = assert_refused(
+        |image| image.truncate(DATA_OFFSET + (1 << 20)),
+        &["book.image", "heap rm --image"],
+    );
     assert_recovers_from_the_store(&scratch);
 }
 
@@ -143,8 +151,8 @@ fn full_pool_is_an_error_value_for_the_applet() {
     let applet = scratch.programs().applet("guestbook").unwrap();
     let greedy = victim("grows_its_heap_without_end");
     let program = scratch.programs().holdfast();
-    // A pool of 16 MiB, in a name space of its own: no growth without end fits. A heap that nobody has open makes
-    // room for a new one.
+    // A pool of 16 MiB, in a name space of its own: no growth without end fits. A heap that nobody
+    // has open makes room for a new one.
     let script = r#"
         mount -t tmpfs -o size=16m,mode=0700 none "$POOL" || exit 99
         "$HOLDFAST" heap rm --image book
@@ -166,10 +174,20 @@ fn full_pool_is_an_error_value_for_the_applet() {
         .env("GREEDY", greedy)
         .env("GUESTBOOK", applet);
     let Some(told) = in_name_space(&mut command) else { return };
-    for expected in
-        ["cold: 0", "greedy: 43", "check: 0", "third: 0", "large: 43", "add: 0", "warm: 0", "3 entries"]
-    {
-        assert!(told.contains(expected), "no {expected:?} (43: the code for no room, and 40) in: {told}");
+    for expected in [
+        "cold: 0",
+        "greedy: 43",
+        "check: 0",
+        "third: 0",
+        "large: 43",
+        "add: 0",
+        "warm: 0",
+        "3 entries",
+    ] {
+        assert!(
+            told.contains(expected),
+            "no {expected:?} (43: the code for no room, and 40) in: {told}"
+        );
     }
 }
 
@@ -208,7 +226,9 @@ fn in_name_space(command: &mut Command) -> Option<String> {
     let output = match command.output() {
         Ok(output) if output.status.code() != Some(99) && allowed(&output.stderr) => output,
         other => {
-            println!("not run: this system forbids mounting a tmpfs in a user name space ({other:?})");
+            println!(
+                "not run: this system forbids mounting a tmpfs in a user name space ({other:?})"
+            );
             return None;
         }
     };

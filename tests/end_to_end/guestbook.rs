@@ -40,6 +40,10 @@ fn death_in_a_transaction_restores_the_guestbook() {
     let scratch = with_two_entries();
     let died = tell(&mut guestbook(&scratch, &["crash"]));
     assert_eq!(died.status, 134, "{}", died.err);
-    assert!(died.err.contains("crash") || died.err.contains("main"), "it names the function: {}", died.err);
+    assert!(
+        died.err.contains("crash") || died.err.contains("main"),
+        "it names the function: {}",
+        died.err
+    );
     assert_both_entries(&scratch);
 }

@@ -63,7 +63,10 @@ fn status(scratch: &Scratch) -> Value {
 fn flush_without_a_keeper_saves_unsaved_heaps() {
     let scratch = with_unsaved_heap();
     let told = succeed(scratch.holdfast().args(["keeper", "status"]));
-    assert!(told.contains("keeper: none") && told.contains("diary") && told.contains("crashed"), "{told}");
+    assert!(
+        told.contains("keeper: none") && told.contains("diary") && told.contains("crashed"),
+        "{told}"
+    );
     let told = succeed(scratch.holdfast().args(["keeper", "flush"]));
     assert!(told.contains("diary") && told.contains("1 heap saved"), "{told}");
     lose_the_pool(&scratch);
@@ -90,7 +93,10 @@ fn keeper_checkpoints_dirty_heap_and_ends_on_order() {
     assert!(second.err.contains("keeper already"), "{}", second.err);
     let flushed = succeed(scratch.holdfast().args(["keeper", "flush", "--json"]));
     assert_eq!(serde_json::from_str::<Value>(&flushed).unwrap()["left"], Value::Array(Vec::new()));
-    assert!(succeed(scratch.holdfast().args(["keeper", "metrics"])).contains("holdfast_flushes_total 1\n"));
+    assert!(
+        succeed(scratch.holdfast().args(["keeper", "metrics"]))
+            .contains("holdfast_flushes_total 1\n")
+    );
     let killed = Command::new("kill").args(["-TERM", &keeper.0.id().to_string()]).status().unwrap();
     assert!(killed.success() && keeper.0.wait().unwrap().success());
 }
@@ -107,11 +113,15 @@ fn keeper_continues_when_its_notices_are_not_read() {
         let mut keeper = Running::start_telling(&scratch, &[], there);
         let pid = keeper.0.id().to_string();
         let signal = |name: &str| {
-            assert!(Command::new("kill").args([name, pid.as_str()]).status().unwrap().success(), "{name}")
+            assert!(
+                Command::new("kill").args([name, pid.as_str()]).status().unwrap().success(),
+                "{name}"
+            )
         };
         signal("-PWR");
         let started = Instant::now();
-        while !succeed(scratch.holdfast().args(["keeper", "metrics"])).contains("holdfast_flushes_total 1\n")
+        while !succeed(scratch.holdfast().args(["keeper", "metrics"]))
+            .contains("holdfast_flushes_total 1\n")
         {
             assert!(started.elapsed() < Duration::from_secs(20), "nothing was saved");
             std::thread::sleep(Duration::from_millis(20));
@@ -129,7 +139,8 @@ fn serving_keeper_lists_holders_and_checks_options() {
     let public = tempfile::tempdir().unwrap();
     let socket = public.path().join("served.sock");
     let serve = format!("--serve={}", socket.display());
-    let running = Running::start(&scratch, &[&serve, "--serve-to", "61001,61002", "--user-bytes", "2MiB"]);
+    let running =
+        Running::start(&scratch, &[&serve, "--serve-to", "61001,61002", "--user-bytes", "2MiB"]);
     let borrower = Borrower::new(&socket);
     let mut borrowed = borrower.open("words", 1 << 20, None).unwrap();
     let refused = borrower.open("more", 2 << 20, None).unwrap_err().to_string();
@@ -140,7 +151,10 @@ fn serving_keeper_lists_holders_and_checks_options() {
     let user = &status(&scratch)["served"]["users"][0];
     assert_eq!((user["lent"].as_u64(), user["quota_refusals"].as_u64()), (Some(1), Some(1)));
     borrowed.close().unwrap();
-    assert!(succeed(scratch.holdfast().args(["keeper", "metrics"])).contains("holdfast_served_user_lent"));
+    assert!(
+        succeed(scratch.holdfast().args(["keeper", "metrics"]))
+            .contains("holdfast_served_user_lent")
+    );
     drop(running);
     for (arguments, reason) in [
         (&["--serve-to", "61001"][..], "--serve"),
@@ -153,7 +167,8 @@ fn serving_keeper_lists_holders_and_checks_options() {
     }
 }
 
-/// The report that led to pools with an owner: home C stores, and dies; the keeper of home D has the same pool.
+/// The report that led to pools with an owner: home C stores, and dies; the keeper of home D has
+/// the same pool.
 ///
 /// Guarantee: heap/one-home
 #[test]
@@ -179,7 +194,9 @@ fn a_pool_of_another_home_is_refused_by_every_command() {
     for arguments in commands {
         let told = foreign(arguments);
         assert_eq!(told.status, 8, "{arguments:?}: {}", told.err);
-        for part in ["belongs to the home", &*scratch.home().to_string_lossy(), "unset HOLDFAST_POOL"] {
+        for part in
+            ["belongs to the home", &*scratch.home().to_string_lossy(), "unset HOLDFAST_POOL"]
+        {
             assert!(told.err.contains(part), "{arguments:?}: {}", told.err);
         }
     }

@@ -1,8 +1,11 @@
-//! The built `holdfast` command from outside, with real applets and real dictionaries: what a person types,
-//! what they get to see, and what is left on the disk.
+//! The built `holdfast` command from outside, with real applets and real dictionaries: what a
+//! person types, what they get to see, and what is left on the disk.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test, and the panic names its line")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed step fails the test, and the panic names its line"
+)]
 
 mod access;
 mod ends;

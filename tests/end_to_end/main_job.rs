@@ -48,7 +48,10 @@ fn warm_run_gives_the_same_answer_without_writes() {
         "a checkpoint was made"
     );
     // The two headers before the data say that it was open and closed; the data must be the same.
-    assert!(fs::read(scratch.image("words")).unwrap()[2 << 20..] == image[2 << 20..], "the data changed");
+    assert!(
+        fs::read(scratch.image("words")).unwrap()[2 << 20..] == image[2 << 20..],
+        "the data changed"
+    );
     let old_way = tell(&mut job.old_way(&[]));
     assert_eq!((old_way.status, &old_way.out), (cold.status, &cold.out), "{}", old_way.err);
 }
@@ -81,7 +84,8 @@ fn a_build_that_was_killed_goes_on_where_it_was() {
         let before = done.get(table).copied().unwrap_or(0);
         assert!(words > before, "{table} went back from {before} to {words}");
     }
-    let report: Vec<&str> = resumed.out.lines().filter(|line| acknowledged(line).is_none()).collect();
+    let report: Vec<&str> =
+        resumed.out.lines().filter(|line| acknowledged(line).is_none()).collect();
     assert_report(&report.join("\n"));
 }
 

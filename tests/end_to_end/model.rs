@@ -1,5 +1,5 @@
-//! `holdfast model`: what a person and a program get to see, and each way in which it can be wrongly started. Times are those of a
-//! busy machine; what they are nobody tests.
+//! `holdfast model`: what a person and a program get to see, and each way in which it can be
+//! wrongly started. Times are those of a busy machine; what they are nobody tests.
 
 use std::fs;
 use std::process::Command;
@@ -64,7 +64,17 @@ fn model_json_has_stable_and_consistent_fields() {
         ],
     ));
     let found: Value = serde_json::from_str(&out).unwrap();
-    let top = ["break_even", "break_evens", "calls", "format", "md5", "policies", "python", "runs", "speeds"];
+    let top = [
+        "break_even",
+        "break_evens",
+        "calls",
+        "format",
+        "md5",
+        "policies",
+        "python",
+        "runs",
+        "speeds",
+    ];
     assert_eq!(keys(&found), top);
     assert_eq!((&found["format"], &found["runs"]), (&1.into(), &3.into()));
 
@@ -83,7 +93,10 @@ fn model_json_has_stable_and_consistent_fields() {
     // The model's own equation, with what was measured.
     let (at, call_us) = (&found["break_even"], calls[0]["median_us"].as_f64().unwrap());
     let time = |key: &str| at[key].as_f64().unwrap();
-    assert!((call_us + time("applet_us") - time("interface_us")).abs() < 1e-6 * time("interface_us"), "{at}");
+    assert!(
+        (call_us + time("applet_us") - time("interface_us")).abs() < 1e-6 * time("interface_us"),
+        "{at}"
+    );
     assert_eq!(found["break_evens"].as_array().unwrap().len(), 3);
 
     let points = found["md5"]["deviations"].as_array().unwrap();
@@ -110,9 +123,12 @@ fn model_text_gives_break_even_and_its_error() {
     }
     let scratch = scratch();
     let out = succeed(&mut model(&scratch, &[&applet("md5"), "--runs", "3"]));
-    for words in
-        ["A call that computes nothing", "So a call pays for", "times as fast", "The model is off by"]
-    {
+    for words in [
+        "A call that computes nothing",
+        "So a call pays for",
+        "times as fast",
+        "The model is off by",
+    ] {
         assert!(out.contains(words), "no {words:?} in: {out}");
     }
     assert!(!out.contains("Short decisions"), "{out}");
@@ -131,7 +147,11 @@ fn a_model_that_is_wrongly_started_says_what_to_do() {
     };
     let md5 = applet("md5");
     fails(&mut model(&scratch, &["nowhere/md5"]), 127, &["nowhere/md5", "cargo xtask applets md5"]);
-    fails(&mut model(&scratch, &[&applet("eviction")]), 2, &["no function echo", "cargo xtask applets md5"]);
+    fails(
+        &mut model(&scratch, &[&applet("eviction")]),
+        2,
+        &["no function echo", "cargo xtask applets md5"],
+    );
     fails(&mut model(&scratch, &[&md5, "--eviction", &md5]), 2, &["no function hot"]);
     fails(&mut model(&scratch, &[&md5, "--plot", "pays.pdf"]), 2, &[".svg", ".png"]);
     fails(
@@ -140,7 +160,11 @@ fn a_model_that_is_wrongly_started_says_what_to_do() {
         &["no directory nowhere", "make it"],
     );
     let victim = victim("loops_for_ever");
-    fails(&mut model(&scratch, &[&md5, "--wasm", victim.to_str().unwrap(), "--runs", "0"]), 2, &["--runs"]);
+    fails(
+        &mut model(&scratch, &[&md5, "--wasm", victim.to_str().unwrap(), "--runs", "0"]),
+        2,
+        &["--runs"],
+    );
     // An empty directory has no python3.
     let empty = scratch.files();
     fails(
@@ -152,5 +176,9 @@ fn a_model_that_is_wrongly_started_says_what_to_do() {
     use std::os::unix::fs::PermissionsExt;
     let fake = scratch.write("python3", "#!/bin/sh\nexit 3\n").unwrap();
     fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
-    fails(model(&scratch, &[&md5, "--runs", "1"]).env("PATH", &empty), 125, &["ended before it answered"]);
+    fails(
+        model(&scratch, &[&md5, "--runs", "1"]).env("PATH", &empty),
+        125,
+        &["ended before it answered"],
+    );
 }

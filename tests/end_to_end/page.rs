@@ -32,22 +32,26 @@ fn page_query_is_equal_from_file_and_heap() {
         assert_eq!(query(&["#news li:not(.new)", "--text"]), "two & more\n");
         assert_eq!(query(&["li, p", "--count"]), "3\n");
         assert_eq!(query(&["li.new", "--attr", "id"]), "");
-        let json: serde_json::Value = serde_json::from_str(&query(&["li:last-child a", "--json"])).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&query(&["li:last-child a", "--json"])).unwrap();
         assert_eq!(
             json,
             serde_json::json!([{ "name": "a", "attributes": [["href", "/2?a&b"]], "text": "two & more" }])
         );
     }
     let report = succeed(
-        scratch.holdfast().args(["page", "keep", file, "--heap", "pages", "--name", "again", "--json"]),
+        scratch
+            .holdfast()
+            .args(["page", "keep", file, "--heap", "pages", "--name", "again", "--json"]),
     );
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     assert_eq!((&report["name"], &report["nodes"]), (&"again".into(), &16.into()));
     let told = tell(scratch.holdfast().args(["page", "query", "pages", "li"]));
     assert_eq!(told.status, 2);
     assert!(told.err.contains("--name: again, news.html"), "{}", told.err);
-    let one =
-        succeed(scratch.holdfast().args(["page", "query", "pages", "li", "--name", "again", "--count"]));
+    let one = succeed(
+        scratch.holdfast().args(["page", "query", "pages", "li", "--name", "again", "--count"]),
+    );
     assert_eq!(one, "2\n");
     let sound = succeed(scratch.holdfast().args(["heap", "check", "pages"]));
     assert!(!sound.is_empty());
@@ -86,10 +90,18 @@ fn invalid_page_queries_fail_with_advice() {
         (&["query", "missing.html", "li"], 3, "there is no file missing.html in this folder"),
         (&["query", "nothing", "li"], 3, "no heap of this name"),
         (&["query", file, "li", "--text", "--json"], 2, "cannot be used with"),
-        (&["query", deep.to_str().unwrap(), "li"], 7, "more than 2048 levels of elements; only programs"),
+        (
+            &["query", deep.to_str().unwrap(), "li"],
+            7,
+            "more than 2048 levels of elements; only programs",
+        ),
         (&["query", file, "li", "--name", "x"], 2, "--name and --key are of heaps"),
         (&["query", "-", "li", "--key", "x"], 2, "--name and --key are of heaps"),
-        (&["keep", deep.to_str().unwrap(), "--heap", "pages"], 7, "more than 2048 levels of elements"),
+        (
+            &["keep", deep.to_str().unwrap(), "--heap", "pages"],
+            7,
+            "more than 2048 levels of elements",
+        ),
         // The page that was refused has left no heap.
         (&["query", "pages", "li"], 3, "pages"),
         (&["keep", "-", "--heap", "pages"], 2, "--name"),
@@ -112,7 +124,8 @@ fn invalid_page_queries_fail_with_advice() {
 fn product_is_found_beside_the_command_or_in_path() {
     let scratch = scratch();
     let own = scratch.files().join("holdfast");
-    // Files that are run are written by others: what another thread starts meanwhile would hold them open.
+    // Files that are run are written by others: what another thread starts meanwhile would hold
+    // them open.
     succeed(Command::new("cp").arg(scratch.programs().holdfast()).arg(&own));
     let run = |path: &str, arguments: &[&str]| {
         let mut command = Command::new(&own);
@@ -129,19 +142,34 @@ fn product_is_found_beside_the_command_or_in_path() {
         for arguments in [&[name][..], &[name, "--help"], &["help", name]] {
             let told = run("/nowhere", arguments);
             assert_eq!(told.status, 3, "{arguments:?}");
-            assert!(told.err.contains(&format!("cargo build --release -p {package}")), "{}", told.err);
+            assert!(
+                told.err.contains(&format!("cargo build --release -p {package}")),
+                "{}",
+                told.err
+            );
         }
     }
     let told = run("/nowhere", &["doctor", "--json"]);
-    assert!(told.out.contains("\"holdfast-sqlite\"") && told.out.contains("not installed"), "{}", told.out);
-    // A script in the place of a program gets the arguments as they were typed, and its exit code is the command's.
+    assert!(
+        told.out.contains("\"holdfast-sqlite\"") && told.out.contains("not installed"),
+        "{}",
+        told.out
+    );
+    // A script in the place of a program gets the arguments as they were typed, and its exit code
+    // is the command's.
     let script = |file: &Path, says: &str| {
-        let text = format!("printf '%s\\n' '#!/bin/sh' '{says}' 'exit 5' > \"$0\" && chmod +x \"$0\"");
+        let text =
+            format!("printf '%s\\n' '#!/bin/sh' '{says}' 'exit 5' > \"$0\" && chmod +x \"$0\"");
         succeed(Command::new("sh").args(["-c", &text]).arg(file));
     };
     script(&own.with_file_name("holdfast-page"), "printf \"<%s>\" \"$@\"");
     let told = run("/nowhere", &["page", "open", "a b.html", "--png", "--help", "-x"]);
-    assert_eq!((told.status, &*told.out), (5, "<open><a b.html><--png><--help><-x>"), "{}", told.err);
+    assert_eq!(
+        (told.status, &*told.out),
+        (5, "<open><a b.html><--png><--help><-x>"),
+        "{}",
+        told.err
+    );
     // Any other name as well, and from PATH; a command of our own is never replaced.
     let folder = scratch.files().join("bin");
     std::fs::create_dir(&folder).unwrap();
@@ -154,7 +182,11 @@ fn product_is_found_beside_the_command_or_in_path() {
     assert!(!run(path, &["doctor"]).out.contains("replaced"));
     for name in ["yours", "../mine", "bin/mine", ""] {
         let told = run(path, &[name]);
-        assert!(told.status == 2 && told.err.contains("unrecognized subcommand"), "{name}: {}", told.err);
+        assert!(
+            told.status == 2 && told.err.contains("unrecognized subcommand"),
+            "{name}: {}",
+            told.err
+        );
     }
     // What answers the doctor with nonsense is told, and is no reason to fail.
     script(&own.with_file_name("holdfast-sqlite"), "echo nonsense");

@@ -1,4 +1,5 @@
-//! Programs of the system under `holdfast run`: what they say, and what a person is told when they lack something.
+//! Programs of the system under `holdfast run`: what they say, and what a person is told when they
+//! lack something.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -55,7 +56,12 @@ fn relative_directory_is_below_the_program_root() {
 fn directory_over_program_libraries_is_refused() {
     for grant in ["/etc::/lib64", "/etc::/usr", "/usr"] {
         let told = run("/bin/true", &["--dir", grant], &[]);
-        assert!(told.status == 126 && told.err.contains(":ro"), "{grant}: {} {}", told.status, told.err);
+        assert!(
+            told.status == 126 && told.err.contains(":ro"),
+            "{grant}: {} {}",
+            told.status,
+            told.err
+        );
     }
     assert_eq!(run("/bin/true", &["--dir", "/usr:ro"], &[]).status, 0);
 }
@@ -64,7 +70,11 @@ fn directory_over_program_libraries_is_refused() {
 fn a_violation_is_not_said_to_be_one_of_the_loading() {
     let told = run("/bin/sh", &[], &["-c", "true & wait"]);
     assert_eq!(told.status, 159, "{}", told.err);
-    assert!(told.err.contains("no process is started") && !told.err.contains("loading"), "{}", told.err);
+    assert!(
+        told.err.contains("no process is started") && !told.err.contains("loading"),
+        "{}",
+        told.err
+    );
 }
 
 /// Guarantee: sandbox/ordinary-programs
@@ -80,7 +90,8 @@ fn a_run_whose_output_cannot_be_written_fails() {
     // One that would write for ever ends when nobody reads any more.
     let mut command = scratch().holdfast();
     let endless = ["run", "/bin/sh", "--", "-c", "while :; do echo hello; done"];
-    let mut child = command.args(endless).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child =
+        command.args(endless).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     drop(child.stdout.take());
     let started = Instant::now();
     let status = loop {
@@ -116,8 +127,9 @@ fn a_pipe_is_no_program_and_keeps_nobody_waiting() {
     let scratch = scratch();
     let path = scratch.write("unused", "").unwrap().with_file_name("pipe");
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
-    let told =
-        tell(Command::new("timeout").arg("20").arg(scratch.programs().holdfast()).arg("run").arg(&path));
+    let told = tell(
+        Command::new("timeout").arg("20").arg(scratch.programs().holdfast()).arg("run").arg(&path),
+    );
     assert!(told.status == 126 && told.err.contains("not a file"), "{} {}", told.status, told.err);
 }
 
@@ -161,8 +173,9 @@ fn a_run_of_an_applet_that_serves_points_to_call() {
         for words in ["serves calls", "(add, get, list, clear)", &call] {
             assert!(told.err.contains(words), "no {words:?} in: {}", told.err);
         }
-        let called =
-            tell(scratch.holdfast().arg("call").arg(&applet).args(["add", "hello", "--heap", "notes"]));
+        let called = tell(
+            scratch.holdfast().arg("call").arg(&applet).args(["add", "hello", "--heap", "notes"]),
+        );
         assert_eq!((called.status, called.out.as_str()), (0, "1"), "{}", called.err);
         succeed(scratch.holdfast().args(["heap", "rm", "notes"]));
     }
@@ -172,7 +185,11 @@ fn a_run_of_an_applet_that_serves_points_to_call() {
 #[test]
 fn failed_program_learns_what_was_not_granted() {
     let told = run("/bin/false", &[], &[]);
-    assert!(told.status == 1 && told.err.contains("no heap (--heap NAME) and no files"), "{}", told.err);
+    assert!(
+        told.status == 1 && told.err.contains("no heap (--heap NAME) and no files"),
+        "{}",
+        told.err
+    );
     let told = run("/bin/false", &["--heap", "kept"], &[]);
     assert!(!told.err.contains("--heap NAME") && told.err.contains("--dir"), "{}", told.err);
 }
@@ -182,7 +199,8 @@ fn failed_program_learns_what_was_not_granted() {
 fn heap_size_out_of_range_is_refused() {
     let scratch = scratch();
     for options in [["--heap-size", "10"], ["--heap-size", "2TiB"]] {
-        let told = tell(scratch.holdfast().args(["run", "/bin/true", "--heap", "new"]).args(options));
+        let told =
+            tell(scratch.holdfast().args(["run", "/bin/true", "--heap", "new"]).args(options));
         assert!(told.status == 2 && told.err.contains("1MiB to 1TiB"), "{}", told.err);
     }
     assert_eq!(tell(scratch.holdfast().args(["heap", "ls"])).out.lines().count(), 1);
@@ -202,7 +220,8 @@ fn untouched_native_heap_is_reported_unchanged() {
     };
     let changed = cost(&["add", "hello"]);
     assert!(changed.contains(", changed"), "{changed}");
-    // What a program stored to memory that it shares with the store is known when the heap is closed, not before.
+    // What a program stored to memory that it shares with the store is known when the heap is
+    // closed, not before.
     let unchanged = cost(&["list"]);
     assert!(unchanged.contains(", unchanged"), "{unchanged}");
 }
@@ -222,7 +241,12 @@ fn shells_and_git_find_dev_null() {
     // It opens the device before anything else, and ends where it cannot.
     if Path::new("/usr/bin/git").exists() {
         let told = run("/usr/bin/git", &[], &["version"]);
-        assert!(told.status == 0 && told.out.starts_with("git version"), "{}{}", told.out, told.err);
+        assert!(
+            told.status == 0 && told.out.starts_with("git version"),
+            "{}{}",
+            told.out,
+            told.err
+        );
     } else {
         println!("not run: there is no git");
     }
@@ -242,12 +266,15 @@ fn one_that_asks_for_the_network_is_told_so() {
     for options in [&[][..], &["--dir", "/usr/lib:ro"]] {
         let told = run("/usr/bin/python3", options, &["-c", python]);
         assert_eq!((told.status, told.out.as_str()), (3, "13\n"), "{}", told.err);
-        assert!(told.err.contains("the network") && told.err.contains("not about files"), "{}", told.err);
+        assert!(
+            told.err.contains("the network") && told.err.contains("not about files"),
+            "{}",
+            told.err
+        );
         assert!(!told.err.contains("if it looked for"), "{}", told.err);
     }
     // A socket of this machine is none of the network.
-    let local =
-        "import socket\ntry: socket.socket(socket.AF_UNIX)\nexcept OSError as error: print(error.errno)";
+    let local = "import socket\ntry: socket.socket(socket.AF_UNIX)\nexcept OSError as error: print(error.errno)";
     let told = run("/usr/bin/python3", &[], &["-c", local]);
     assert_eq!((told.status, told.out.as_str(), told.err.as_str()), (0, "13\n", ""));
 }
@@ -271,7 +298,8 @@ fn an_applets_own_status_is_told_from_holdfasts() {
         let (told, read) = end("/bin/sh", &[], &["-c", &words]);
         assert_eq!(told.status, status);
         assert_eq!((&read["end"], &read["status"]), (&"exited".into(), &status.into()), "{read}");
-        let is_said = told.err.contains(&format!("ended by itself with status {status}: it is its own"));
+        let is_said =
+            told.err.contains(&format!("ended by itself with status {status}: it is its own"));
         assert_eq!(is_said, status >= 124, "{}", told.err);
     }
     let trapping = victim("stores_half_and_traps");
@@ -292,9 +320,18 @@ fn an_applets_own_status_is_told_from_holdfasts() {
             "{read} {}",
             told.err
         );
-        assert!(told.status == status || named == "not-started", "{named}: {} {}", told.status, told.err);
+        assert!(
+            told.status == status || named == "not-started",
+            "{named}: {} {}",
+            told.status,
+            told.err
+        );
         let message = read["message"].as_str().unwrap();
-        assert!(told.err.contains(message) && !told.err.contains("by itself"), "{read} {}", told.err);
+        assert!(
+            told.err.contains(message) && !told.err.contains("by itself"),
+            "{read} {}",
+            told.err
+        );
     }
     let (told, read) = end("/bin/no-such-program", &[], &[]);
     assert_eq!((told.status, &read["end"]), (127, &"not-started".into()));

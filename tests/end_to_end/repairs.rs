@@ -1,5 +1,6 @@
-//! `heap repair` at the command line: for every kind of damage that the other tests do, the heap is whole afterwards and
-//! has both entries, or the files are as they were and the message says what to do.
+//! `heap repair` at the command line: for every kind of damage that the other tests do, the heap is
+//! whole afterwards and has both entries, or the files are as they were and the message says what
+//! to do.
 
 use std::fs;
 use std::path::PathBuf;
@@ -69,18 +70,29 @@ fn lost_headers_are_written_anew() {
 fn heap_without_its_second_copy_is_sound() {
     type Damage = (fn(&Scratch) -> PathBuf, fn(&mut Vec<u8>), &'static str);
     let damages: [Damage; 3] = [
-        (|scratch| scratch.image("book"), |image| image[100] ^= 1, "one of its two headers is damaged"),
-        (|scratch| scratch.base("book"), |base| base[4196] ^= 1, "one of its two headers is damaged"),
+        (
+            |scratch| scratch.image("book"),
+            |image| image[100] ^= 1,
+            "one of its two headers is damaged",
+        ),
+        (
+            |scratch| scratch.base("book"),
+            |base| base[4196] ^= 1,
+            "one of its two headers is damaged",
+        ),
         (|scratch| scratch.base("book"), |base| base[DATA_OFFSET + 3] ^= 1, "the data of"),
     ];
     for (path, damage, words) in damages {
         let scratch = with_two_entries();
-        let check = |more: &[&str]| succeed(scratch.holdfast().args(["heap", "check", "book"]).args(more));
+        let check =
+            |more: &[&str]| succeed(scratch.holdfast().args(["heap", "check", "book"]).args(more));
         assert!(!check(&[]).contains("redundancy"));
         change(path(&scratch), damage);
         let said = check(&[]);
         assert!(
-            said.starts_with("book: sound: ") && said.contains("lost redundancy") && said.contains(words),
+            said.starts_with("book: sound: ")
+                && said.contains("lost redundancy")
+                && said.contains(words),
             "{said}"
         );
         let json: serde_json::Value = serde_json::from_str(&check(&["--json"])).unwrap();
@@ -118,8 +130,8 @@ fn repair_restores_flipped_allocator_bits() {
     }
 }
 
-/// The check plans the repair: where that loses nothing, going back to the last checkpoint, which loses what was stored
-/// since, is not even named.
+/// The check plans the repair: where that loses nothing, going back to the last checkpoint, which
+/// loses what was stored since, is not even named.
 ///
 /// Guarantee: heap/check
 #[test]
@@ -190,8 +202,10 @@ fn uncertain_repair_needs_accepted_loss() {
 /// An unreadable image is replaced only when its loss is accepted.
 #[test]
 fn unreadable_image_is_dropped_on_accepted_loss() {
-    let damages: [fn(&mut Vec<u8>); 2] =
-        [|image| image.truncate(DATA_OFFSET + (1 << 20)), |image| *image = b"Dear diary, today".repeat(1000)];
+    let damages: [fn(&mut Vec<u8>); 2] = [
+        |image| image.truncate(DATA_OFFSET + (1 << 20)),
+        |image| *image = b"Dear diary, today".repeat(1000),
+    ];
     for damage in damages {
         let scratch = with_two_entries();
         change(scratch.image("book"), damage);

@@ -1,5 +1,5 @@
-//! Modes of what commands leave, under a umask that takes nothing away: all of a home and a pool is its user's alone, and what
-//! the user named himself is never writable to others.
+//! Modes of what commands leave, under a umask that takes nothing away: all of a home and a pool is
+//! its user's alone, and what the user named himself is never writable to others.
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         match path.symlink_metadata() {
             Ok(metadata) if metadata.is_dir() => walk(&path, found),
-            // A link has no mode of its own: the one that names a pool's owner lies in a directory that is walked here.
+            // A link has no mode of its own: the one that names a pool's owner lies in a directory
+            // that is walked here.
             Ok(metadata) if metadata.is_symlink() => {}
             Ok(_) => found.push(path),
             // What a keeper makes for a moment.
@@ -132,8 +133,9 @@ fn a_note_that_was_open_to_others_is_closed() {
     assert_private(&[scratch.home(), scratch.pool()]);
 }
 
-/// A program in WebAssembly whose descriptor 3 is a directory: it opens `name` there, makes it if it is not, writes a byte to it, and
-/// makes the directory `inner`. WASI has no modes; all bits of flags and rights that it knows are set one after the other.
+/// A program in WebAssembly whose descriptor 3 is a directory: it opens `name` there, makes it if
+/// it is not, writes a byte to it, and makes the directory `inner`. WASI has no modes; all bits of
+/// flags and rights that it knows are set one after the other.
 fn writer(name: &str, flags: u32) -> String {
     format!(
         r#"(module
@@ -163,7 +165,8 @@ fn programs_in_webassembly_leave_ordinary_modes() {
     let scratch = scratch();
     let directory = scratch.files().join("granted");
     std::fs::create_dir(&directory).unwrap();
-    let mode_of = |name: &str| std::fs::metadata(directory.join(name)).unwrap().permissions().mode() & 0o7777;
+    let mode_of =
+        |name: &str| std::fs::metadata(directory.join(name)).unwrap().permissions().mode() & 0o7777;
     let write = |name: &str, flags: u32| {
         let program = scratch.write("writer.wat", writer(name, flags)).unwrap();
         let grant = format!("{}::/d", directory.display());
@@ -173,8 +176,13 @@ fn programs_in_webassembly_leave_ordinary_modes() {
     const CREATE: u32 = 1;
     const TRUNCATE: u32 = 8;
     write("new", CREATE);
-    assert_eq!((mode_of("new"), mode_of("inner")), (0o666, 0o777), "all that the umask lets through");
-    // What is written to a file that runs with its owner's rights must not run so. Root could let it.
+    assert_eq!(
+        (mode_of("new"), mode_of("inner")),
+        (0o666, 0o777),
+        "all that the umask lets through"
+    );
+    // What is written to a file that runs with its owner's rights must not run so. Root could let
+    // it.
     for flags in [0, TRUNCATE] {
         let old = directory.join("old");
         std::fs::write(&old, "old").unwrap();

@@ -1,5 +1,5 @@
-//! Names of roots at the command line, which whoever made the heap chose: they steer no terminal, and however many and
-//! long they are said to be, the tools end soon and say what is so.
+//! Names of roots at the command line, which whoever made the heap chose: they steer no terminal,
+//! and however many and long they are said to be, the tools end soon and say what is so.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,8 @@ const DATA_OFFSET: u64 = 2 << 20;
 
 fn json(scratch: &Scratch, arguments: &[&str]) -> serde_json::Value {
     let told = tell(scratch.holdfast().arg("heap").args(arguments).arg("--json"));
-    serde_json::from_str(&told.out).unwrap_or_else(|error| panic!("{error}: {}{}", told.out, told.err))
+    serde_json::from_str(&told.out)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", told.out, told.err))
 }
 
 /// Names that could steer a terminal are escaped in text and exact in JSON.
@@ -40,7 +41,12 @@ fn root_names_are_escaped_in_text_not_in_json() {
 
     let image = scratch.image("wild");
     let image = image.to_str().unwrap();
-    let shown = [&["show", "wild"][..], &["stats", "wild"], &["diff", "wild", "before"], &["salvage", image]];
+    let shown = [
+        &["show", "wild"][..],
+        &["stats", "wild"],
+        &["diff", "wild", "before"],
+        &["salvage", image],
+    ];
     for arguments in shown {
         let told = tell(scratch.holdfast().arg("heap").args(arguments));
         assert!(
@@ -49,12 +55,17 @@ fn root_names_are_escaped_in_text_not_in_json() {
             told.out
         );
         let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202E}';
-        assert!(!told.out.contains(steers) && !told.err.contains(steers), "{arguments:?}: {:?}", told.out);
+        assert!(
+            !told.out.contains(steers) && !told.err.contains(steers),
+            "{arguments:?}: {:?}",
+            told.out
+        );
         assert_eq!(json(&scratch, arguments)["roots"][0]["name"], WILD, "{arguments:?}");
     }
 }
 
-/// A heap with a table of 131,072 slots that all lead to one entry, whose name is said to be so long.
+/// A heap with a table of 131,072 slots that all lead to one entry, whose name is said to be so
+/// long.
 fn hostile(scratch: &Scratch, name_bytes: u64) {
     const SLOTS: u64 = 1 << 17;
     let names = scratch.names().unwrap();

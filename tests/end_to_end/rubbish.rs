@@ -1,4 +1,5 @@
-//! What is no use any more: heaps that nothing can read, files of killed programs, copies that repairs kept.
+//! What is no use any more: heaps that nothing can read, files of killed programs, copies that
+//! repairs kept.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -37,7 +38,11 @@ fn unreadable_heap_is_listed_and_removable() {
     }
     assert_eq!(shown.out.matches("\nnote ").count(), 1, "{}", shown.out);
     let refused = tell(&mut heap(&scratch, &["rm", "book"]));
-    assert!(refused.status == 5 && refused.err.contains("heap rm --damaged book"), "{}", refused.err);
+    assert!(
+        refused.status == 5 && refused.err.contains("heap rm --damaged book"),
+        "{}",
+        refused.err
+    );
     let removed = succeed(&mut heap(&scratch, &["rm", "--damaged", "book"]));
     for path in [scratch.image("book"), scratch.base("book")] {
         assert!(removed.contains(path.to_str().unwrap()) && !path.exists(), "{removed}");
@@ -78,17 +83,25 @@ fn unused_files_are_listed_and_tidied() {
     rubbish.iter().for_each(|path| fs::write(path, [1; 10_000]).unwrap());
     let listed = tell(&mut heap(&scratch, &["tidy"]));
     assert_eq!(listed.out.lines().count(), 1 + rubbish.len(), "{}", listed.out);
-    assert!(listed.err.contains("that repairs kept") && listed.err.contains("--yes"), "{}", listed.err);
+    assert!(
+        listed.err.contains("that repairs kept") && listed.err.contains("--yes"),
+        "{}",
+        listed.err
+    );
     assert!(tell(scratch.holdfast().arg("doctor")).out.contains("holdfast heap tidy"));
     assert!(rubbish.iter().all(|path| path.exists()));
 
     succeed(&mut heap(&scratch, &["tidy", "--yes"]));
     assert!(!rubbish.iter().any(|path| path.exists()) && copies.exists());
     assert!(!scratch.pool().join("never-born.lock").exists());
-    assert!(succeed(&mut heap(&scratch, &["tidy", "--yes", "--keep", "0s"])).contains("removed 1 of these"));
+    assert!(
+        succeed(&mut heap(&scratch, &["tidy", "--yes", "--keep", "0s"]))
+            .contains("removed 1 of these")
+    );
     assert!(!copies.exists() && !scratch.home().join("store/damaged/book").exists());
     let none: serde_json::Value =
-        serde_json::from_str(&succeed(&mut heap(&scratch, &["tidy", "--json", "--keep", "0s"]))).unwrap();
+        serde_json::from_str(&succeed(&mut heap(&scratch, &["tidy", "--json", "--keep", "0s"])))
+            .unwrap();
     assert_eq!(none.as_array().unwrap().len(), 0);
     assert_both_entries(&scratch);
 }

@@ -1,5 +1,5 @@
-//! Little of what a shell limits (`ulimit`): what is there suffices, or the message names the limit, how much there is, how much is
-//! needed, and what to do instead.
+//! Little of what a shell limits (`ulimit`): what is there suffices, or the message names the
+//! limit, how much there is, how much is needed, and what to do instead.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,8 @@ use holdfast_testkit::Scratch;
 
 use crate::{Told, scratch, tell};
 
-/// `holdfast run` of a program of the system, or of the guest book with a heap, under a limit of the shell.
+/// `holdfast run` of a program of the system, or of the guest book with a heap, under a limit of
+/// the shell.
 fn run_under(scratch: &Scratch, limit: &str, words: &[&str]) -> Told {
     // Other shells do not know all of the letters.
     let mut command = Command::new("bash");
@@ -60,8 +61,19 @@ fn a_limit_that_is_too_low_is_named() {
 #[test]
 fn what_nobody_asked_for_may_be_less() {
     let scratch = scratch();
-    let limits =
-        ["-n 30", "-n 64", "-s 256", "-f 200000", "-l 0", "-c 0", "-t 20", "-i 10", "-q 0", "-e 0", "-r 0"];
+    let limits = [
+        "-n 30",
+        "-n 64",
+        "-s 256",
+        "-f 200000",
+        "-l 0",
+        "-c 0",
+        "-t 20",
+        "-i 10",
+        "-q 0",
+        "-e 0",
+        "-r 0",
+    ];
     for limit in limits {
         let told = run_under(&scratch, limit, TRUE);
         assert_eq!((told.status, told.err.as_str()), (0, ""), "{limit}");
@@ -72,7 +84,8 @@ fn what_nobody_asked_for_may_be_less() {
 #[test]
 fn too_few_descriptors_are_named() {
     let scratch = scratch();
-    // From what no program can begin with to what is enough: one or the other, never an error number alone.
+    // From what no program can begin with to what is enough: one or the other, never an error
+    // number alone.
     let mut named = 0;
     for files in [4, 6, 8, 10, 12, 16, 20, 24] {
         let told = run_under(&scratch, &format!("-n {files}"), TRUE);

@@ -1,4 +1,5 @@
-//! `holdfast sqlite` from outside, on databases that the `sqlite3` of the system wrote with the extension.
+//! `holdfast sqlite` from outside, on databases that the `sqlite3` of the system wrote with the
+//! extension.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,7 +8,8 @@ use holdfast_testkit::Scratch;
 
 use crate::{scratch, succeed, tell};
 
-/// The extension that was built with the command; a text says why there is none, or no shell to load it.
+/// The extension that was built with the command; a text says why there is none, or no shell to
+/// load it.
 fn extension(scratch: &Scratch) -> Result<PathBuf, String> {
     let path = scratch.programs().holdfast().with_file_name("libholdfast_sqlite.so");
     if !path.is_file() {
@@ -60,8 +62,11 @@ fn crashed_database_is_recovered_for_any_sqlite() {
     };
     let work = "CREATE TABLE notes (text); INSERT INTO notes VALUES ('kept');";
     // The shell kills itself, with the commit in the pool and nowhere else.
-    let crash =
-        tell_of_any_end(&mut shell(&scratch, &extension, &format!("{work}\n.system kill -KILL $PPID")));
+    let crash = tell_of_any_end(&mut shell(
+        &scratch,
+        &extension,
+        &format!("{work}\n.system kill -KILL $PPID"),
+    ));
     assert!(!crash.success());
     let refused = tell(&mut plain(&scratch, "SELECT text FROM notes"));
     assert!(refused.status != 0, "plain SQLite read a database whose newest commits are elsewhere");
@@ -69,13 +74,22 @@ fn crashed_database_is_recovered_for_any_sqlite() {
         succeed(&mut sqlite(&["status", "notes.db"]))
             .contains("left by a crash: its newest commits are in the pool")
     );
-    assert!(succeed(&mut sqlite(&["recover", "notes.db"])).ends_with("recovered, with every commit\n"));
+    assert!(
+        succeed(&mut sqlite(&["recover", "notes.db"])).ends_with("recovered, with every commit\n")
+    );
     assert_eq!(succeed(&mut plain(&scratch, "SELECT text FROM notes")), "kept\n");
     assert!(succeed(&mut sqlite(&["status", "notes.db"])).contains("complete"));
     assert!(succeed(&mut sqlite(&["recover", "notes.db"])).contains("nothing to recover"));
-    assert!(succeed(&mut sqlite(&["checkpoint", "notes.db"])).contains("all commits are in the file"));
+    assert!(
+        succeed(&mut sqlite(&["checkpoint", "notes.db"])).contains("all commits are in the file")
+    );
     let missing = tell(&mut sqlite(&["status", "none.db"]));
-    assert_eq!((missing.status, missing.err.contains("there is no file")), (3, true), "{}", missing.err);
+    assert_eq!(
+        (missing.status, missing.err.contains("there is no file")),
+        (3, true),
+        "{}",
+        missing.err
+    );
 }
 
 /// A saved database is named by the keeper and `doctor` and recovered without its pool.
@@ -88,7 +102,8 @@ fn saved_database_is_recovered_without_its_pool() {
         Ok(extension) => extension,
         Err(reason) => return println!("not run: {reason}"),
     };
-    let work = "CREATE TABLE notes (text); INSERT INTO notes VALUES ('kept');\n.system kill -KILL $PPID";
+    let work =
+        "CREATE TABLE notes (text); INSERT INTO notes VALUES ('kept');\n.system kill -KILL $PPID";
     assert!(!tell_of_any_end(&mut shell(&scratch, &extension, work)).success());
     let path = scratch.files().join("notes.db").canonicalize().unwrap().display().to_string();
     let holdfast = |words: &[&str]| {
@@ -136,7 +151,8 @@ fn database_in_use_is_released_for_copying() {
          INSERT INTO notes VALUES ('later'); SELECT count(*) FROM notes;\n"
     );
     let told = succeed(&mut shell(&scratch, &extension, &script));
-    for part in ["is in use", "complete, until a program writes to it again", "complete\n", "\n2\n"] {
+    for part in ["is in use", "complete, until a program writes to it again", "complete\n", "\n2\n"]
+    {
         assert!(told.contains(part), "{part}: {told}");
     }
     let mut copy = Command::new("sqlite3");
@@ -165,7 +181,8 @@ fn the_ways_to_copy_a_database_in_use_take_all_of_it() {
         .filter_map(|line| {
             let line = line.split(" # ").next().unwrap_or_default().trim();
             let sql = line.strip_prefix("sqlite> ").map(str::to_owned);
-            let shell = line.strip_prefix("$ holdfast").map(|rest| format!(".system {command}{rest}"));
+            let shell =
+                line.strip_prefix("$ holdfast").map(|rest| format!(".system {command}{rest}"));
             sql.or(shell)
         })
         .collect();
@@ -223,7 +240,8 @@ fn custom_sql_is_measured_in_each_commit_mode() {
     assert_eq!(left, 2, "something was left beside the two files of SQL");
 }
 
-/// A program that finds no room in the pool asks `holdfast-sqlite` for it: databases of dead processes leave.
+/// A program that finds no room in the pool asks `holdfast-sqlite` for it: databases of dead
+/// processes leave.
 #[test]
 fn a_left_database_makes_room_for_other_programs() {
     let scratch = scratch();
@@ -231,7 +249,8 @@ fn a_left_database_makes_room_for_other_programs() {
         Ok(extension) => extension,
         Err(reason) => return println!("not run: {reason}"),
     };
-    let work = "CREATE TABLE notes (text); INSERT INTO notes VALUES ('kept');\n.system kill -KILL $PPID";
+    let work =
+        "CREATE TABLE notes (text); INSERT INTO notes VALUES ('kept');\n.system kill -KILL $PPID";
     assert!(!tell_of_any_end(&mut shell(&scratch, &extension, work)).success());
     let room = |bytes: &str| {
         let told = succeed(scratch.holdfast().args(["sqlite", "make-room", bytes, "--json"]));
@@ -242,7 +261,10 @@ fn a_left_database_makes_room_for_other_programs() {
     assert!(evicted["evicted"][0].as_str().unwrap().ends_with("notes.db"), "{evicted}");
     assert!(evicted["freed_bytes"].as_u64().unwrap() > 0, "{evicted}");
     let left = std::fs::read_dir(scratch.pool()).unwrap().flatten();
-    assert_eq!(left.filter(|entry| entry.path().extension().is_some_and(|end| end == "sqlite")).count(), 0);
+    assert_eq!(
+        left.filter(|entry| entry.path().extension().is_some_and(|end| end == "sqlite")).count(),
+        0
+    );
     let read = "SELECT text FROM notes;\n";
     assert_eq!(succeed(&mut shell(&scratch, &extension, read)), "kept\n");
 }
@@ -257,7 +279,8 @@ fn another_home_is_told_whose_commits_they_are() {
         Ok(extension) => extension,
         Err(reason) => return println!("not run: {reason}"),
     };
-    let work = "CREATE TABLE notes (text); INSERT INTO notes VALUES ('kept');\n.system kill -KILL $PPID";
+    let work =
+        "CREATE TABLE notes (text); INSERT INTO notes VALUES ('kept');\n.system kill -KILL $PPID";
     assert!(!tell_of_any_end(&mut shell(&scratch, &extension, work)).success());
     let there = |words: &[&str]| {
         let mut command = scratch.holdfast();
@@ -301,12 +324,17 @@ fn what_is_no_database_is_an_error_of_every_command() {
         ("none.db", 3, "there is no file"),
         ("empty.db/x", 7, "cannot look at"),
     ] {
-        for words in [&["status"][..], &["status", "--json"], &["checkpoint"], &["release"], &["recover"]] {
+        for words in
+            [&["status"][..], &["status", "--json"], &["checkpoint"], &["release"], &["recover"]]
+        {
             let mut command = scratch.holdfast();
             command.arg("sqlite").args(words).arg(file).current_dir(scratch.files());
             let told = tell(&mut command);
             assert!(told.status == status && told.err.contains(part), "{words:?} {file}: {told:?}");
-            assert!(!told.out.contains("complete") && !told.out.contains("all commits"), "{told:?}");
+            assert!(
+                !told.out.contains("complete") && !told.out.contains("all commits"),
+                "{told:?}"
+            );
         }
     }
 }

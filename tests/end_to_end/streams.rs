@@ -1,5 +1,5 @@
-//! Standard output that takes nothing: no command passes its results off as printed. Standard error that takes nothing: no command
-//! gives up what it was to do.
+//! Standard output that takes nothing: no command passes its results off as printed. Standard error
+//! that takes nothing: no command gives up what it was to do.
 
 use std::fs::OpenOptions;
 use std::process::Stdio;
@@ -38,7 +38,8 @@ fn full_standard_error_changes_no_command() {
     let (full_copy, closed_copy) = (scratch.home().join("one"), scratch.home().join("two"));
     let full = || Stdio::from(OpenOptions::new().write(true).open("/dev/full").unwrap());
     let nobody = || Stdio::from(std::io::pipe().unwrap().1);
-    let commands: [(&[&str], i32); 2] = [(&["heap", "show", "none"], 3), (&["heap", "rm", "none"], 3)];
+    let commands: [(&[&str], i32); 2] =
+        [(&["heap", "show", "none"], 3), (&["heap", "rm", "none"], 3)];
     for (copy, there) in [(full_copy, &full as &dyn Fn() -> Stdio), (closed_copy, &nobody)] {
         let export = ["heap", "export", "book", copy.to_str().unwrap()];
         for (arguments, status) in commands.into_iter().chain([(&export[..], 0)]) {

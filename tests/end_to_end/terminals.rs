@@ -1,12 +1,13 @@
-//! What others chose (names of files, of variables and of directories) in what commands say: it must neither steer the terminal nor
-//! look like a message of Holdfast.
+//! What others chose (names of files, of variables and of directories) in what commands say: it
+//! must neither steer the terminal nor look like a message of Holdfast.
 
 use std::path::Path;
 
 use crate::guestbook::with_two_entries;
 use crate::{scratch, tell, victim};
 
-/// Clears a screen in two ways, sets a title, turns the direction of text, and begins a line as messages do.
+/// Clears a screen in two ways, sets a title, turns the direction of text, and begins a line as
+/// messages do.
 const HOSTILE: &str = "a\u{1b}[2J\u{9b}2J\u{1b}]0;gone\u{7}\r\u{202e}b\nholdfast: all is well";
 
 fn assert_harmless(what: &str, said: &str) {
@@ -16,7 +17,8 @@ fn assert_harmless(what: &str, said: &str) {
     assert!(!forged, "{what}: {said:?}");
 }
 
-/// Commands with a word that somebody else chose, `@` in these; each of them fails, or says the word.
+/// Commands with a word that somebody else chose, `@` in these; each of them fails, or says the
+/// word.
 const COMMANDS: &[&[&str]] = &[
     &["run", "@"],
     &["run", "@/there"],

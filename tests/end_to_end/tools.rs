@@ -1,5 +1,5 @@
-//! Snapshots, copies, streams, limits, statistics and maps at the command line: what a person gets to see, the
-//! exit codes, and that the entries of a guest book are there afterwards.
+//! Snapshots, copies, streams, limits, statistics and maps at the command line: what a person gets
+//! to see, the exit codes, and that the entries of a guest book are there afterwards.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -139,7 +139,13 @@ fn a_copy_is_a_heap_of_its_own() {
 fn a_limit_lets_a_heap_grow_that_had_met_it() {
     let scratch = with_two_entries();
     let grow = || {
-        tell(scratch.holdfast().arg("run").arg(victim("grows_its_heap_without_end")).args(["--heap", "g"]))
+        tell(
+            scratch
+                .holdfast()
+                .arg("run")
+                .arg(victim("grows_its_heap_without_end"))
+                .args(["--heap", "g"]),
+        )
     };
     assert_eq!(grow().status, 42, "40 and the code for the limit");
     let size = |scratch: &Scratch| {
@@ -178,7 +184,10 @@ fn map_shows_every_chunk_without_stray_colours() {
     let row = map.lines().next().unwrap().split_once("  ").unwrap().1.trim_start_matches(' ');
     let cells = row.rsplit(' ').next().unwrap();
     assert_eq!(cells.chars().count(), 64, "{map}");
-    assert!(cells.starts_with("tl") && map.contains("small objects") && !map.contains('\x1b'), "{map}");
+    assert!(
+        cells.starts_with("tl") && map.contains("small objects") && !map.contains('\x1b'),
+        "{map}"
+    );
     let described = json(&scratch, &["map", "book", "--json"]);
     let chunks = described["chunks"].as_array().unwrap();
     assert_eq!((described["chunk_bytes"].as_u64(), chunks.len()), (Some(64 << 10), 64));
@@ -186,8 +195,15 @@ fn map_shows_every_chunk_without_stray_colours() {
     let picture = scratch.files().join("book.svg");
     succeed(&mut heap(&scratch, &["map", "book", "--svg", picture.to_str().unwrap()]));
     let svg = fs::read_to_string(&picture).unwrap();
-    assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>") && svg.contains("64 KiB"));
-    assert_fails(&scratch, &["map", "book", "--svg", picture.to_str().unwrap()], 2, &["another name"]);
+    assert!(
+        svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>") && svg.contains("64 KiB")
+    );
+    assert_fails(
+        &scratch,
+        &["map", "book", "--svg", picture.to_str().unwrap()],
+        2,
+        &["another name"],
+    );
 }
 
 #[test]
@@ -220,7 +236,11 @@ fn truncated_file_is_salvaged_with_its_losses() {
     let file = scratch.write("cut.base", &bytes[..(2 << 20) + (2 << 16)]).unwrap();
     let told = tell(&mut heap(&scratch, &["salvage", file.to_str().unwrap()]));
     assert_eq!(told.status, 1, "{}{}", told.out, told.err);
-    assert!(told.out.contains("missing from offset 0x20000") && told.out.contains("LOST"), "{}", told.out);
+    assert!(
+        told.out.contains("missing from offset 0x20000") && told.out.contains("LOST"),
+        "{}",
+        told.out
+    );
 }
 
 /// Salvage makes nothing of tables that contradict themselves or of a file that is no heap.
@@ -253,7 +273,8 @@ fn salvage_refuses_contradictory_and_foreign_files() {
 
 fn json(scratch: &Scratch, arguments: &[&str]) -> serde_json::Value {
     let told = tell(&mut heap(scratch, arguments));
-    serde_json::from_str(&told.out).unwrap_or_else(|error| panic!("{error}: {}{}", told.out, told.err))
+    serde_json::from_str(&told.out)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", told.out, told.err))
 }
 
 #[test]
@@ -272,7 +293,10 @@ fn objects_that_no_root_leads_to_are_listed_by_size() {
     let found = json(&scratch, &["leaks", "book", "--json"]);
     assert_eq!(found["pointer_bytes"], 4);
     let leaked = found["leaked_objects"].as_u64().unwrap();
-    assert!(leaked >= 2 && leaked + found["reached_objects"].as_u64().unwrap() == reached, "{found}");
+    assert!(
+        leaked >= 2 && leaked + found["reached_objects"].as_u64().unwrap() == reached,
+        "{found}"
+    );
     assert_eq!(found["objects"].as_array().unwrap().len() as u64, leaked);
     let told = tell(&mut heap(&scratch, &["leaks", "book"]));
     assert_eq!(told.status, 1);

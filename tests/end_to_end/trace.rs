@@ -44,15 +44,25 @@ fn traced_program_has_its_streams_and_exit_code() {
     for backend in backends(&scratch) {
         let mut command =
             run(&scratch, backend, &["--", "sh", "-c", "read line; echo \"got $line\"; exit 7"]);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         child.stdin.take().unwrap().write_all(b"a line\n").unwrap();
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(7));
         assert_eq!(output.stdout, b"got a line\n");
         let report = String::from_utf8(output.stderr).unwrap();
-        assert!(report.contains("read") && report.contains(&format!("measured with {backend}")), "{report}");
-        assert_eq!(tell(&mut run(&scratch, backend, &["--", "sh", "-c", "kill -KILL $$"])).status, 128 + 9);
+        assert!(
+            report.contains("read") && report.contains(&format!("measured with {backend}")),
+            "{report}"
+        );
+        assert_eq!(
+            tell(&mut run(&scratch, backend, &["--", "sh", "-c", "kill -KILL $$"])).status,
+            128 + 9
+        );
         let missing = tell(&mut run(&scratch, backend, &["--", "no-such-program"]));
         assert!(missing.status == 127 && missing.err.contains("in PATH"), "{}", missing.err);
         let folder = tell(&mut run(&scratch, backend, &["--", "/"]));
@@ -79,11 +89,14 @@ fn interrupt_ends_the_program_and_still_reports() {
     for backend in backends(&scratch) {
         let directory = tempfile::tempdir().unwrap();
         let begun = directory.path().join("begun");
-        // One that waits for a child might miss it: a shell that is about to fork takes note of a signal, and no more.
+        // One that waits for a child might miss it: a shell that is about to fork takes note of a
+        // signal, and no more.
         let script = "ulimit -f 100000; while :; do echo line; done > \"$0\"";
         let mut command = run(&scratch, backend, &["--", "sh", "-c", script]);
-        // A group of its own, as a shell gives each job: the terminal sends an interrupt to all of it.
-        let command = command.arg(&begun).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A group of its own, as a shell gives each job: the terminal sends an interrupt to all of
+        // it.
+        let command =
+            command.arg(&begun).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
         until("the program", || std::fs::metadata(&begun).is_ok_and(|file| file.len() > 0));
         kill_process_group(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
@@ -103,8 +116,13 @@ fn who_ends_the_tracer_lets_the_program_go_on() {
         let (begun, ended) = (directory.path().join("begun"), directory.path().join("ended"));
         let script = "echo > \"$0\"; while [ ! -e \"$0.go\" ]; do sleep 0.01; done; echo > \"$1\"";
         let mut command = run(&scratch, backend, &["--", "sh", "-c", script]);
-        let child =
-            command.arg(&begun).arg(&ended).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let child = command
+            .arg(&begun)
+            .arg(&ended)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         until("the program", || begun.exists());
         kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::TERM).unwrap();
         let mut child = child;
@@ -132,7 +150,10 @@ fn recording_report_equals_the_live_report() {
     assert!(told.err.ends_with(&report), "{}\n{report}", told.err);
     let json = succeed(&mut trace(&scratch, &["report", path, "--by", "process", "--json", "-"]));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((json["format"].as_u64(), json["processes"].as_array().unwrap().len()), (Some(1), 1));
+    assert_eq!(
+        (json["format"].as_u64(), json["processes"].as_array().unwrap().len()),
+        (Some(1), 1)
+    );
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, [&bytes[..], b"rubbish"].concat()).unwrap();
     let torn = tell(&mut trace(&scratch, &["report", path, "--by", "call"]));
@@ -146,11 +167,16 @@ fn recording_report_equals_the_live_report() {
 /// A program that makes some 40,000 calls, each of two kinds.
 const MANY_CALLS: [&str; 5] = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=20000"];
 
-/// What `trace report` says of a recording that lacks something: what it says, calls, and events that are missing.
+/// What `trace report` says of a recording that lacks something: what it says, calls, and events
+/// that are missing.
 fn report_of_part(scratch: &Scratch, path: &str) -> (String, u64, u64) {
     let told = tell(&mut trace(scratch, &["report", path]));
     assert_eq!(told.status, 5, "{}{}", told.out, told.err);
-    assert!(told.out.contains("INCOMPLETE") && !told.out.contains("No event was lost"), "{}", told.out);
+    assert!(
+        told.out.contains("INCOMPLETE") && !told.out.contains("No event was lost"),
+        "{}",
+        told.out
+    );
     assert!(told.err.contains("INCOMPLETE"), "{}", told.err);
     let json = tell(&mut trace(scratch, &["report", path, "--json", "-"]));
     assert_eq!(json.status, 5);
@@ -159,14 +185,24 @@ fn report_of_part(scratch: &Scratch, path: &str) -> (String, u64, u64) {
     (told.out, number(&json["total"]["calls"]), number(&json["source"]["events_missing"]))
 }
 
-/// The tracer says how many events it could not write, the recording says the same, and the program has its disk's worth.
+/// The tracer says how many events it could not write, the recording says the same, and the program
+/// has its disk's worth.
 fn assert_is_told(scratch: &Scratch, told: &crate::Told, path: &str, why: &str) {
-    assert!(told.status == 125 && told.err.contains("cannot write all of"), "{}: {}", told.status, told.err);
+    assert!(
+        told.status == 125 && told.err.contains("cannot write all of"),
+        "{}: {}",
+        told.status,
+        told.err
+    );
     // dd itself has ended well.
     assert!(told.err.contains("20000+0 records out"), "{}", told.err);
     let (said, calls, missing) = report_of_part(scratch, path);
     assert!(calls > 500 && missing > 10_000, "{calls} and {missing}\n{said}");
-    assert!(told.err.contains(&format!("{missing} later ones are not there")), "{missing}: {}", told.err);
+    assert!(
+        told.err.contains(&format!("{missing} later ones are not there")),
+        "{missing}: {}",
+        told.err
+    );
     assert!(said.contains(why) && !said.contains("killed"), "{said}");
 }
 
@@ -238,7 +274,9 @@ fn recording_of_a_killed_tracer_admits_gaps() {
         let script = "i=0; while [ $i -lt 3000000 ]; do i=$((i+1)); [ -e /nowhere ]; done";
         let mut command = run(&scratch, backend, &["-o", path, "--", "sh", "-c", script]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        until("a part of the recording", || std::fs::metadata(&file).is_ok_and(|file| file.len() > 30_000));
+        until("a part of the recording", || {
+            std::fs::metadata(&file).is_ok_and(|file| file.len() > 30_000)
+        });
         child.kill().unwrap();
         child.wait().unwrap();
         let (said, calls, missing) = report_of_part(&scratch, path);
@@ -282,9 +320,16 @@ fn a_part_of_a_recording_has_that_part_of_the_calls() {
 fn unwritable_recording_stops_the_program() {
     let scratch = scratch();
     let told = tell(&mut run(&scratch, "ptrace", &["-o", "/dev/full", "--", "echo", "hello"]));
-    assert!(told.status == 125 && told.out.is_empty() && told.err.contains("No space"), "{}", told.err);
-    let told =
-        tell(&mut run(&scratch, "ptrace", &["--json", "/dev/full", "--", "sh", "-c", "echo hello; exit 4"]));
+    assert!(
+        told.status == 125 && told.out.is_empty() && told.err.contains("No space"),
+        "{}",
+        told.err
+    );
+    let told = tell(&mut run(
+        &scratch,
+        "ptrace",
+        &["--json", "/dev/full", "--", "sh", "-c", "echo hello; exit 4"],
+    ));
     assert_eq!((told.status, told.out.as_str()), (4, "hello\n"));
     assert!(told.err.contains("cannot write /dev/full"), "{}", told.err);
 }
@@ -331,10 +376,14 @@ fn unprivileged_trace_falls_back_to_ptrace() {
 #[test]
 fn failed_attach_has_its_own_exit_code() {
     let scratch = scratch();
-    let attach =
-        |process: &str| tell(&mut trace(&scratch, &["attach", "--backend", "ptrace", "-p", process]));
+    let attach = |process: &str| {
+        tell(&mut trace(&scratch, &["attach", "--backend", "ptrace", "-p", process]))
+    };
     let missing = attach("2147483647");
     assert!(missing.status == 3 && missing.err.contains("there is no process"), "{}", missing.err);
-    let group = tell(&mut trace(&scratch, &["attach", "--backend", "ptrace", "--cgroup", "/sys/fs/cgroup"]));
+    let group = tell(&mut trace(
+        &scratch,
+        &["attach", "--backend", "ptrace", "--cgroup", "/sys/fs/cgroup"],
+    ));
     assert!(group.status == 7 && group.err.contains("--backend bpf"), "{}", group.err);
 }

@@ -1,5 +1,5 @@
-//! Pages of `holdfast trace --html` in a browser, where there is one: nothing is beyond the edge, and every label can be
-//! read, on a phone as on a desk.
+//! Pages of `holdfast trace --html` in a browser, where there is one: nothing is beyond the edge,
+//! and every label can be read, on a phone as on a desk.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -64,7 +64,12 @@ run().catch((error) => { document.body.textContent = "failed: " + error; });
 
 fn browser() -> Option<&'static str> {
     let works = |name: &&str| {
-        Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+        Command::new(name)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok()
     };
     BROWSERS.into_iter().find(works)
 }
@@ -78,14 +83,24 @@ fn probed(browser: &str, place: &Path, pages: &[String]) -> Vec<Value> {
     std::fs::write(&file, probe).unwrap();
     let mut command = Command::new("timeout");
     command.args(["60", browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]);
-    command.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
-    command.args(["--disable-dev-shm-usage", "--window-size=1400,1000", "--virtual-time-budget=120000"]);
+    command.args([
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+    ]);
+    command.args([
+        "--disable-dev-shm-usage",
+        "--window-size=1400,1000",
+        "--virtual-time-budget=120000",
+    ]);
     let profile = format!("--user-data-dir={}", place.join("profile").display());
     let output = command.args([profile.as_str(), "--dump-dom"]).arg(&file).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let found = text.split_once("found:").and_then(|(_, rest)| rest.split_once(":end"));
-    let (found, _) = found.unwrap_or_else(|| panic!("{text}\n{}", String::from_utf8_lossy(&output.stderr)));
-    serde_json::from_str(&found.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">")).unwrap()
+    let (found, _) =
+        found.unwrap_or_else(|| panic!("{text}\n{}", String::from_utf8_lossy(&output.stderr)));
+    serde_json::from_str(&found.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"))
+        .unwrap()
 }
 
 /// Guarantee: trace/forms
@@ -97,8 +112,7 @@ fn pages_fit_a_phone_and_a_desk() {
     };
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
     let file = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
-    let work =
-        "for i in 1 2 3 4 5 6 7 8; do ls /usr/bin /etc | wc -l; done; sleep 0.02; cat /no/such/file; true";
+    let work = "for i in 1 2 3 4 5 6 7 8; do ls /usr/bin /etc | wc -l; done; sleep 0.02; cat /no/such/file; true";
     for (name, work) in [("a.trace", work), ("b.trace", "ls /usr | sort >/dev/null; sleep 0.01")] {
         let told = tell(&mut trace(
             &scratch,
@@ -128,8 +142,8 @@ fn pages_fit_a_phone_and_a_desk() {
         &html,
     ];
     succeed(trace(&scratch, &matrix).args(["--", "sh", "-c", "ls / >list; sort list"]));
-    let pages =
-        ["report.html", "diff.html", "matrix.html"].map(|name| std::fs::read_to_string(file(name)).unwrap());
+    let pages = ["report.html", "diff.html", "matrix.html"]
+        .map(|name| std::fs::read_to_string(file(name)).unwrap());
     let found = probed(browser, place.path(), &pages);
     assert_eq!(found.len(), pages.len() * WIDTHS.len());
     for one in &found {

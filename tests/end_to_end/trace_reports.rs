@@ -1,5 +1,5 @@
-//! `holdfast trace report`, `diff`, `matrix` and `import` at the command line: what is in the files that they write, and what
-//! they say of files that are none of theirs.
+//! `holdfast trace report`, `diff`, `matrix` and `import` at the command line: what is in the files
+//! that they write, and what they say of files that are none of theirs.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -16,7 +16,10 @@ use crate::{scratch, succeed, tell};
 fn recorded(scratch: &Scratch, place: &Path, name: &str, work: &str) -> PathBuf {
     let file = place.join(name);
     let path = file.to_str().unwrap();
-    succeed(&mut trace(scratch, &["run", "--backend", "ptrace", "-o", path, "--", "sh", "-c", work]));
+    succeed(&mut trace(
+        scratch,
+        &["run", "--backend", "ptrace", "-o", path, "--", "sh", "-c", work],
+    ));
     file
 }
 
@@ -40,13 +43,21 @@ fn all_report_forms_show_the_same_data() {
     let read = |name: &str| std::fs::read_to_string(at(name)).unwrap();
     let json: Value = serde_json::from_str(&read("json")).unwrap();
     let calls = json["total"]["calls"].as_u64().unwrap();
-    assert!(calls > 50 && json["total"]["time"]["sleep_ns"].as_u64().unwrap() > 40_000_000, "{json}");
+    assert!(
+        calls > 50 && json["total"]["time"]["sleep_ns"].as_u64().unwrap() > 40_000_000,
+        "{json}"
+    );
     let lanes: Value = serde_json::from_str(&read("perfetto")).unwrap();
-    let drawn = lanes["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X").count();
+    let drawn =
+        lanes["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X").count();
     assert_eq!(drawn as u64, calls);
     let total = read("tsv").lines().nth(1).unwrap().split('\t').nth(5).unwrap().parse::<u64>();
     assert_eq!(total, Ok(calls));
-    assert!(read("folded").lines().any(|line| line.starts_with("sleep;os;sync;clock_nanosleep;asleep ")));
+    assert!(
+        read("folded")
+            .lines()
+            .any(|line| line.starts_with("sleep;os;sync;clock_nanosleep;asleep "))
+    );
     assert!(read("html").contains("clock_nanosleep"));
     // The JSON stands for the recording.
     assert_eq!(succeed(&mut trace(&scratch, &["report", &at("json")])), tables);
@@ -66,7 +77,8 @@ fn failed_report_keeps_the_old_file() {
     std::fs::write(&old, "as it was").unwrap();
     let names = || std::fs::read_dir(place.path()).unwrap().count();
     let names_before = names();
-    // A limit on the size of files that no page fits in: a write beyond it fails, as the signal for it is not taken.
+    // A limit on the size of files that no page fits in: a write beyond it fails, as the signal for
+    // it is not taken.
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' 25; ulimit -f 4; exec \"$0\" \"$@\""]);
     let whole = trace(&scratch, &["report", path, "--html", old.to_str().unwrap()]);
@@ -74,13 +86,18 @@ fn failed_report_keeps_the_old_file() {
     limited.envs(whole.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let told = tell(&mut limited);
     assert!(told.status == 6 && told.err.contains("is as it was"), "{}", told.err);
-    assert_eq!((std::fs::read_to_string(&old).unwrap().as_str(), names()), ("as it was", names_before));
+    assert_eq!(
+        (std::fs::read_to_string(&old).unwrap().as_str(), names()),
+        ("as it was", names_before)
+    );
     let nowhere = place.path().join("none/report.html");
     let told = tell(&mut trace(&scratch, &["report", path, "--html", nowhere.to_str().unwrap()]));
     assert!(told.status == 7 && told.err.contains("choose another place"), "{}", told.err);
-    for (text, status, hint) in
-        [("{\"format\": 9}", 5, "newer holdfast"), ("{}", 5, "no report"), ("text", 5, "no recording")]
-    {
+    for (text, status, hint) in [
+        ("{\"format\": 9}", 5, "newer holdfast"),
+        ("{}", 5, "no report"),
+        ("text", 5, "no recording"),
+    ] {
         let other = place.path().join("other");
         std::fs::write(&other, text).unwrap();
         let told = tell(&mut trace(&scratch, &["report", other.to_str().unwrap()]));
@@ -97,7 +114,8 @@ fn report_to_standard_output_appends() {
     let file = recorded(&scratch, place.path(), "run.trace", "true");
     let log = place.path().join("log");
     let names = std::fs::read_dir(place.path()).unwrap().count() + 1;
-    // What a shell does for `>>log` and `>log`, and what each way to name standard output writes there.
+    // What a shell does for `>>log` and `>log`, and what each way to name standard output writes
+    // there.
     for appends in [true, false] {
         for (form, to) in [
             ("--perfetto", "-"),
@@ -113,8 +131,10 @@ fn report_to_standard_output_appends() {
             assert!(status.success(), "{form} {to}");
             output.write_all(b"after\n").unwrap();
             let text = std::fs::read_to_string(&log).unwrap();
-            let form_there = text.strip_prefix("before\n").and_then(|text| text.strip_suffix("after\n"));
-            let mut values = serde_json::Deserializer::from_str(form_there.unwrap()).into_iter::<Value>();
+            let form_there =
+                text.strip_prefix("before\n").and_then(|text| text.strip_suffix("after\n"));
+            let mut values =
+                serde_json::Deserializer::from_str(form_there.unwrap()).into_iter::<Value>();
             assert!(values.next().unwrap().is_ok(), "{form} {to}: {text}");
             assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), names, "{form} {to}");
         }
@@ -138,7 +158,9 @@ fn closed_reader_is_no_failure_of_a_report() {
     for form in ["html", "json", "tsv", "folded", "perfetto"] {
         let form = format!("--{form}");
         for to in ["-", "/dev/stdout"] {
-            let told = tell(trace(&scratch, &["report", file.to_str().unwrap(), &form, to]).stdout(nobody()));
+            let told = tell(
+                trace(&scratch, &["report", file.to_str().unwrap(), &form, to]).stdout(nobody()),
+            );
             assert_eq!((told.status, told.err.as_str()), (0, ""), "{form} {to}");
         }
         let traced = ["run", "--backend", "ptrace", &form, "-", "--", "sh", "-c", "ls /; exit 3"];
@@ -146,9 +168,10 @@ fn closed_reader_is_no_failure_of_a_report() {
         assert!(told.status == 3 && !told.err.contains("roken pipe"), "{form}: {}", told.err);
     }
     // Nor who does not want the tables.
-    for (traced, status) in
-        [(&["run", "--backend", "ptrace", "--", "sh", "-c", "exit 3"][..], 3), (&["report", "/none"], 3)]
-    {
+    for (traced, status) in [
+        (&["run", "--backend", "ptrace", "--", "sh", "-c", "exit 3"][..], 3),
+        (&["report", "/none"], 3),
+    ] {
         assert_eq!(tell(trace(&scratch, traced).stderr(nobody())).status, status, "{traced:?}");
     }
 }
@@ -165,10 +188,13 @@ fn diff_finds_calls_of_one_run_only() {
     assert!(text.contains("Calls that differ in number") && text.contains("getdents64"), "{text}");
     assert!(std::fs::read_to_string(&html).unwrap().contains("data-kind=\"diff\""));
     let json: Value =
-        serde_json::from_str(&succeed(trace(&scratch, &["diff", "--json", "-"]).args(&paths[..2]))).unwrap();
+        serde_json::from_str(&succeed(trace(&scratch, &["diff", "--json", "-"]).args(&paths[..2])))
+            .unwrap();
     let calls = json["calls"].as_array().unwrap();
     assert!(
-        calls.iter().any(|change| change["name"] == "getdents64" && change["a"]["calls"]["value"] == 0.0)
+        calls
+            .iter()
+            .any(|change| change["name"] == "getdents64" && change["a"]["calls"]["value"] == 0.0)
     );
     let empty = tempfile::tempdir().unwrap();
     let told = tell(trace(&scratch, &["diff", paths[0]]).arg(empty.path()));
@@ -184,7 +210,10 @@ fn differently_summed_reports_are_not_compared() {
     let recording = recorded(&scratch, place.path(), "run.trace", "true");
     let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
     let (recording, refined, paper) = (recording.to_str().unwrap(), at("refined"), at("paper"));
-    succeed(&mut trace(&scratch, &["report", recording, "--scheme", "refined", "--json", &refined]));
+    succeed(&mut trace(
+        &scratch,
+        &["report", recording, "--scheme", "refined", "--json", &refined],
+    ));
     succeed(&mut trace(&scratch, &["report", recording, "--sleep", "paper", "--json", &paper]));
     for right in [
         &["report", &refined][..],
@@ -240,7 +269,8 @@ fn matrix_runs_in_turns_and_leaves_nothing() {
     ]);
     let told = tell(&mut command);
     assert_eq!(told.status, 0, "{}", told.err);
-    let order: Vec<_> = told.err.lines().filter_map(|line| line.strip_prefix("holdfast: ")).collect();
+    let order: Vec<_> =
+        told.err.lines().filter_map(|line| line.strip_prefix("holdfast: ")).collect();
     let runs = ["disk: run 1 of 2", "memory: run 1 of 2", "memory: run 2 of 2", "disk: run 2 of 2"];
     assert!(order.iter().filter(|line| line.contains(": run ")).eq(runs.iter()), "{}", told.err);
     assert!(
@@ -263,27 +293,36 @@ fn real_strace_log_is_imported_line_by_line() {
     let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
     let measured = recorded(&scratch, place.path(), "run.trace", WORK);
     let log = place.path().join("log");
-    for (options, single) in
-        [(&["-f", "-T", "-ttt"][..], true), (&["-f", "-T", "-r", "-yy"], true), (&["-f", "-c"], false)]
-    {
+    for (options, single) in [
+        (&["-f", "-T", "-ttt"][..], true),
+        (&["-f", "-T", "-r", "-yy"], true),
+        (&["-f", "-c"], false),
+    ] {
         let mut strace = Command::new("strace");
         strace.args(options).arg("-o").arg(&log).args(["sh", "-c", WORK]);
         let done = strace.stdout(Stdio::null()).stderr(Stdio::piped()).output();
         let done = done.expect("strace is installed by ./test");
         if !done.status.success() {
-            println!("not run: strace may not trace here: {}", String::from_utf8_lossy(&done.stderr));
+            println!(
+                "not run: strace may not trace here: {}",
+                String::from_utf8_lossy(&done.stderr)
+            );
             return;
         }
         let (log, measured) = (log.to_str().unwrap(), measured.to_str().unwrap());
         let told = tell(&mut trace(&scratch, &["import", log, "--beside", measured]));
         assert_eq!((told.status, told.err.as_str()), (0, ""), "{options:?}");
         assert!(told.out.contains("beside what was measured"), "{}", told.out);
-        let json = succeed(&mut trace(&scratch, &["import", log, "--json", "-", "--beside", measured]));
+        let json =
+            succeed(&mut trace(&scratch, &["import", log, "--json", "-", "--beside", measured]));
         let json: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["lines_skipped"], 0, "{options:?}");
         assert_eq!(json["calls"][0]["distribution"].is_null(), !single, "{options:?}");
         let name = |call: &Value| call["name"] == "other numbers";
-        assert!(!json["calls"].as_array().unwrap().iter().any(name), "a call has a name that nobody knows");
+        assert!(
+            !json["calls"].as_array().unwrap().iter().any(name),
+            "a call has a name that nobody knows"
+        );
     }
     let told = tell(&mut trace(&scratch, &["import", "/etc/passwd"]));
     assert!(told.status == 5 && told.err.contains("strace -f -T"), "{}", told.err);

@@ -1,4 +1,5 @@
-//! `holdfast trace run --sandbox`: what crosses sandboxes, held to applets whose crossings are known because they are written here.
+//! `holdfast trace run --sandbox`: what crosses sandboxes, held to applets whose crossings are
+//! known because they are written here.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -62,7 +63,11 @@ const WITHOUT_END: &str = r#"(module
 /// `trace run --sandbox` of this command, by one backend, with these options.
 fn traced(scratch: &Scratch, backend: &str, options: &[&str], command: &[&str]) -> Command {
     let mut traced = scratch.holdfast();
-    traced.args(["trace", "run", "--sandbox", "--backend", backend]).args(options).arg("--").args(command);
+    traced
+        .args(["trace", "run", "--sandbox", "--backend", backend])
+        .args(options)
+        .arg("--")
+        .args(command);
     traced
 }
 
@@ -91,7 +96,9 @@ fn written(scratch: &Scratch, name: &str, text: &str) -> PathBuf {
 fn function<'a>(report: &'a Value, name: &str) -> &'a Value {
     let applets = report["crossings"]["applets"].as_array().unwrap();
     let functions = || applets.iter().flat_map(|applet| applet["functions"].as_array().unwrap());
-    functions().find(|function| function["name"] == name).unwrap_or_else(|| panic!("no {name}: {report:#}"))
+    functions()
+        .find(|function| function["name"] == name)
+        .unwrap_or_else(|| panic!("no {name}: {report:#}"))
 }
 
 /// Crossings of one kind, by who let them through: 0 if there are none.
@@ -100,7 +107,11 @@ fn crossed(function: &Value, name: &str, by: &str) -> u64 {
 }
 
 fn row<'a>(function: &'a Value, name: &str, by: &str) -> Option<&'a Value> {
-    function["crossed"].as_array().unwrap().iter().find(|row| row["name"] == name && row["by"] == by)
+    function["crossed"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["name"] == name && row["by"] == by)
 }
 
 /// System calls of the host of one kind under a row.
@@ -115,18 +126,25 @@ fn kernel(row: &Value, name: &str) -> u64 {
 #[test]
 fn heap_values_cross_never_file_values_thrice() {
     let scratch = scratch();
-    let (files, heap) = (written(&scratch, "files.wat", IN_FILES), written(&scratch, "heap.wat", IN_HEAP));
+    let (files, heap) =
+        (written(&scratch, "files.wat", IN_FILES), written(&scratch, "heap.wat", IN_HEAP));
     let (files, heap) = (files.to_str().unwrap(), heap.to_str().unwrap());
     let granted = format!("{}::/data", scratch.files().display());
     for backend in backends(&scratch) {
         let with_files = view_of_run(&scratch, backend, &[files, "--dir", &granted]);
         let start = function(&with_files, "_start");
-        assert_eq!((start["calls"].as_u64(), start["crossings"].as_u64()), (Some(1), Some(300)), "{start:#}");
-        for (name, call) in [("path_open", "openat"), ("fd_write", "write"), ("fd_close", "close")] {
+        assert_eq!(
+            (start["calls"].as_u64(), start["crossings"].as_u64()),
+            (Some(1), Some(300)),
+            "{start:#}"
+        );
+        for (name, call) in [("path_open", "openat"), ("fd_write", "write"), ("fd_close", "close")]
+        {
             let row = row(start, name, "import").unwrap();
             assert_eq!(row["crossings"], 100, "{backend}: {row:#}");
-            let made =
-                kernel(row, call) + kernel(row, &format!("{call}2")) + kernel(row, &format!("p{call}64"));
+            let made = kernel(row, call)
+                + kernel(row, &format!("{call}2"))
+                + kernel(row, &format!("p{call}64"));
             assert_eq!(made, 100, "{backend}: {row:#}");
             assert!(row["wall_ns"].as_u64() > Some(0));
         }
@@ -155,7 +173,8 @@ fn heap_values_cross_never_file_values_thrice() {
 #[test]
 fn recorded_crossings_can_be_compared() {
     let scratch = scratch();
-    let (files, heap) = (written(&scratch, "files.wat", IN_FILES), written(&scratch, "heap.wat", IN_HEAP));
+    let (files, heap) =
+        (written(&scratch, "files.wat", IN_FILES), written(&scratch, "heap.wat", IN_HEAP));
     let granted = format!("{}::/data", scratch.files().display());
     let program = program(&scratch);
     let at = |name: &str| scratch.files().join(name).to_str().unwrap().to_owned();
@@ -173,7 +192,8 @@ fn recorded_crossings_can_be_compared() {
     record("heap.trace", &[heap.to_str().unwrap(), "--heap", "values"]);
     let again = succeed(scratch.holdfast().args(["trace", "report", &at("files.trace")]));
     assert!(again.contains("Crossings of") && said.ends_with(&again), "{said}\n{again}");
-    let diff = ["trace", "diff", &at("files.trace"), &at("heap.trace"), "--json", "-"].map(str::to_owned);
+    let diff =
+        ["trace", "diff", &at("files.trace"), &at("heap.trace"), "--json", "-"].map(str::to_owned);
     let changes: Value = serde_json::from_str(&succeed(scratch.holdfast().args(diff))).unwrap();
     let row = &changes["crossings"]["rows"][0];
     assert_eq!(row["function"], "_start");
@@ -182,7 +202,8 @@ fn recorded_crossings_can_be_compared() {
         (Some(300.0), Some(1.0))
     );
     let page = at("diff.html");
-    let text = succeed(scratch.holdfast().args(["trace", "diff", &at("files.trace"), &at("heap.trace")]));
+    let text =
+        succeed(scratch.holdfast().args(["trace", "diff", &at("files.trace"), &at("heap.trace")]));
     assert!(text.lines().any(|line| line.starts_with("_start") && line.contains("300")), "{text}");
     succeed(scratch.holdfast().args([
         "trace",
@@ -196,7 +217,8 @@ fn recorded_crossings_can_be_compared() {
     // A torn recording has what is before; the record is at its end.
     let bytes = std::fs::read(at("files.trace")).unwrap();
     std::fs::write(at("torn.trace"), &bytes[..bytes.len() / 2]).unwrap();
-    let torn = tell(scratch.holdfast().args(["trace", "report", &at("torn.trace"), "--by", "crossing"]));
+    let torn =
+        tell(scratch.holdfast().args(["trace", "report", &at("torn.trace"), "--by", "crossing"]));
     assert!(
         torn.status == 5 && torn.out.contains("No process recorded what crossed"),
         "{}{}",
@@ -221,17 +243,23 @@ fn native_calls_show_which_layer_allowed_them() {
         };
         let (few, many) = (run(5), run(25));
         let (few, many) = (function(&few, "main"), function(&many, "main"));
-        let sum = |of: &Value, name: &str| crossed(of, name, "filter") + crossed(of, name, "supervisor");
+        let sum =
+            |of: &Value, name: &str| crossed(of, name, "filter") + crossed(of, name, "supervisor");
         for name in ["openat", "write", "close"] {
             assert_eq!(sum(many, name) - sum(few, name), 20, "{backend}, {name}: {many:#}");
         }
         assert_eq!(crossed(many, "write", "supervisor"), 0, "{many:#}");
         // The supervisor takes up and answers each question: two calls of the host's.
-        let asked = many["crossed"].as_array().unwrap().iter().filter(|row| row["by"] == "supervisor");
+        let asked =
+            many["crossed"].as_array().unwrap().iter().filter(|row| row["by"] == "supervisor");
         let asked: Vec<_> = asked.collect();
         assert!(!asked.is_empty(), "{many:#}");
         for row in asked {
-            assert_eq!(kernel(row, "ioctl"), 2 * row["crossings"].as_u64().unwrap(), "{backend}: {row:#}");
+            assert_eq!(
+                kernel(row, "ioctl"),
+                2 * row["crossings"].as_u64().unwrap(),
+                "{backend}: {row:#}"
+            );
         }
     }
 }
@@ -264,9 +292,16 @@ fn a_host_makes_calls() {
 fn served_requests_are_counted_one_by_one() {
     let scratch = scratch();
     let this = std::env::current_exe().unwrap();
-    let host = [this.to_str().unwrap(), "trace_sandbox::a_host_makes_calls", "--exact", "--test-threads=1"];
-    let forms =
-        [("wasm", scratch.programs().applet("echo")), ("native", scratch.programs().native_applet("echo"))];
+    let host = [
+        this.to_str().unwrap(),
+        "trace_sandbox::a_host_makes_calls",
+        "--exact",
+        "--test-threads=1",
+    ];
+    let forms = [
+        ("wasm", scratch.programs().applet("echo")),
+        ("native", scratch.programs().native_applet("echo")),
+    ];
     for backend in backends(&scratch) {
         for (kind, applet) in &forms {
             let json = scratch.files().join("report.json");
@@ -278,9 +313,13 @@ fn served_requests_are_counted_one_by_one() {
                 assert_eq!(function["calls"], 200, "{backend}, {kind}: {function:#}");
                 let kinds = function["crossed"].as_array().unwrap();
                 if *kind == "wasm" {
-                    // It takes the message and sends the result, whether it works on its heap or not.
+                    // It takes the message and sends the result, whether it works on its heap or
+                    // not.
                     assert_eq!(
-                        (crossed(function, "receive", "import"), crossed(function, "send", "import")),
+                        (
+                            crossed(function, "receive", "import"),
+                            crossed(function, "send", "import")
+                        ),
                         (200, 200)
                     );
                     // The first call that needs the heap attaches it.
@@ -288,9 +327,14 @@ fn served_requests_are_counted_one_by_one() {
                     assert_eq!(crossed(function, "attach", "import"), attached);
                     let counted = ["crossings", "crossings_min", "crossings_max"]
                         .map(|key| function[key].as_u64().unwrap());
-                    assert_eq!(counted, [400 + attached, 2, 2 + attached], "{backend}: {function:#}");
+                    assert_eq!(
+                        counted,
+                        [400 + attached, 2, 2 + attached],
+                        "{backend}: {function:#}"
+                    );
                 } else {
-                    // It may wait for messages and wake its host, and its first call may map memory; no store or load is one.
+                    // It may wait for messages and wake its host, and its first call may map
+                    // memory; no store or load is one.
                     let others = kinds.iter().filter(|row| row["name"] != "futex");
                     let others: u64 = others.map(|row| row["crossings"].as_u64().unwrap()).sum();
                     assert!(others <= 3, "{backend}: {function:#}");
@@ -318,7 +362,8 @@ fn killed_host_leaves_its_partial_record() {
     let script = "echo $$ >\"$0\"; exec \"$1\" run \"$2\"";
     let program = program(&scratch);
     let options = ["--json", json.to_str().unwrap()];
-    let command = ["sh", "-c", script, number.to_str().unwrap(), &program, applet.to_str().unwrap()];
+    let command =
+        ["sh", "-c", script, number.to_str().unwrap(), &program, applet.to_str().unwrap()];
     let mut traced = traced(&scratch, "ptrace", &options, &command);
     let mut child = traced.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     // So many crossings are more than what a host gathers before it writes.
@@ -342,8 +387,11 @@ fn killed_host_leaves_its_partial_record() {
 #[test]
 fn host_with_a_file_limit_keeps_no_record() {
     let scratch = scratch();
-    let applet =
-        written(&scratch, "ends.wat", r#"(module (memory (export "memory") 1) (func (export "_start")))"#);
+    let applet = written(
+        &scratch,
+        "ends.wat",
+        r#"(module (memory (export "memory") 1) (func (export "_start")))"#,
+    );
     let program = program(&scratch);
     let traced = |limit: &str| {
         let script = format!("ulimit -f {limit}; exec \"$0\" run \"$1\"");
@@ -353,7 +401,10 @@ fn host_with_a_file_limit_keeps_no_record() {
         told.err.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let unlimited = traced("unlimited");
-    assert!(unlimited.contains("Crossings of") && !unlimited.contains("files is limited"), "{unlimited}");
+    assert!(
+        unlimited.contains("Crossings of") && !unlimited.contains("files is limited"),
+        "{unlimited}"
+    );
     // The places of heaps are there now, so any byte of the record would be the first one too many.
     let limited = traced("0");
     assert!(limited.contains("the size of its files is limited (`ulimit -f`)"), "{limited}");
@@ -374,5 +425,9 @@ fn applet_never_sees_the_record_of_crossings() {
     succeed(run.env("HOLDFAST_CROSSINGS", &file));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "as it was");
     let nobody = tell(&mut traced(&scratch, "ptrace", &[], &["true"]));
-    assert!(nobody.status == 0 && nobody.err.contains("No process recorded what crossed"), "{}", nobody.err);
+    assert!(
+        nobody.status == 0 && nobody.err.contains("No process recorded what crossed"),
+        "{}",
+        nobody.err
+    );
 }

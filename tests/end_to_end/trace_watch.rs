@@ -1,4 +1,5 @@
-//! `holdfast trace --watch` on a terminal: a pseudo-terminal of `script(1)`, at whose other end the test reads and types.
+//! `holdfast trace --watch` on a terminal: a pseudo-terminal of `script(1)`, at whose other end the
+//! test reads and types.
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -29,7 +30,10 @@ impl Terminal {
         let mut command = Command::new("script");
         command.args(["--quiet", "--return", "--flush", "--command", work, "/dev/null"]);
         command.env("HOLDFAST_HOME", scratch.home()).env("HOLDFAST_POOL", scratch.pool());
-        command.env("HOLDFAST", scratch.programs().holdfast()).env("SHELL", "/bin/sh").env("TERM", "xterm");
+        command
+            .env("HOLDFAST", scratch.programs().holdfast())
+            .env("SHELL", "/bin/sh")
+            .env("TERM", "xterm");
         command.env_remove("NO_COLOR").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut script = match command.spawn() {
             Ok(script) => script,
@@ -43,7 +47,9 @@ impl Terminal {
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = output.read(&mut bytes) {
-                more.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&bytes[..count]);
+                more.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .extend_from_slice(&bytes[..count]);
             }
         });
         let keys = script.stdin.take().unwrap();
@@ -52,7 +58,8 @@ impl Terminal {
 
     /// All that came to the terminal so far.
     fn shown(&self) -> String {
-        String::from_utf8_lossy(&self.shown.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+        String::from_utf8_lossy(&self.shown.lock().unwrap_or_else(PoisonError::into_inner))
+            .into_owned()
     }
 
     fn type_key(&mut self, key: u8) {
@@ -111,10 +118,16 @@ fn interrupted_watch_restores_the_terminal() {
         let (drawn, after) = rest.split_once(LEAVE).expect("the first screen again");
         for screen in drawn.split(HOME).skip(1) {
             assert!(screen.split("\r\n").count() <= ROWS, "{screen:?}");
-            assert!(screen.contains("% of calls") && !screen.contains("of the program"), "{screen:?}");
+            assert!(
+                screen.contains("% of calls") && !screen.contains("of the program"),
+                "{screen:?}"
+            );
         }
         assert!(!after.contains(HOME) && !after.contains(ENTER), "{after:?}");
-        assert!(after.contains("System calls by class") && after.contains("clock_nanosleep"), "{after}");
+        assert!(
+            after.contains("System calls by class") && after.contains("clock_nanosleep"),
+            "{after}"
+        );
         let said = |text: &str, word: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(word)).map(str::trim);
             line.map(str::to_owned).unwrap_or_else(|| panic!("no {word} in {text}"))

@@ -1,8 +1,9 @@
-//! Row H9: flipped bits, zeroed, stale and swapped pages in an image, a base file, a journal, a redo log. Damage to
-//! what describes the data is found or harmless; no damage makes anything panic.
+//! Row H9: flipped bits, zeroed, stale and swapped pages in an image, a base file, a journal, a
+//! redo log. Damage to what describes the data is found or harmless; no damage makes anything
+//! panic.
 //!
-//! Each case starts from the same files: three commits, closed in order or not. What may be found is one of the
-//! states that were committed; which ones, says `State`.
+//! Each case starts from the same files: three commits, closed in order or not. What may be found
+//! is one of the states that were committed; which ones, says `State`.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -22,7 +23,8 @@ use crate::home::{Home, MIB, key, name};
 const MUTATIONS: u64 = 10_000;
 const PAGE: usize = 4096;
 const SLOT: u64 = 4096;
-/// Bytes of a header slot, and of a journal's header, that have a meaning; then zeros, and the checksum.
+/// Bytes of a header slot, and of a journal's header, that have a meaning; then zeros, and the
+/// checksum.
 const FIELDS: std::ops::Range<u64> = 0..288;
 const CHECKSUM: std::ops::Range<u64> = 4088..4096;
 const COMMITS: u8 = 3;
@@ -37,7 +39,8 @@ struct Sketch {
 impl Sketch {
     fn of(path: &Path) -> Sketch {
         let bytes = std::fs::read(path).unwrap();
-        let pages = bytes.chunks(PAGE).enumerate().filter(|(_, page)| page.iter().any(|byte| *byte != 0));
+        let pages =
+            bytes.chunks(PAGE).enumerate().filter(|(_, page)| page.iter().any(|byte| *byte != 0));
         let whole = |page: &[u8]| [page, &vec![0; PAGE - page.len()]].concat();
         Sketch {
             length: bytes.len() as u64,
@@ -113,7 +116,10 @@ impl Scene {
             drop(region);
         }
         scene.files = present(&scene.home);
-        assert!(scene.files.iter().any(|(kind, _)| *kind == Kind::Journal), "the commits made no journal");
+        assert!(
+            scene.files.iter().any(|(kind, _)| *kind == Kind::Journal),
+            "the commits made no journal"
+        );
         scene
     }
 
@@ -157,7 +163,10 @@ fn heap_bytes(number: u8) -> Vec<u8> {
 }
 
 fn options() -> holdfast_heap::OpenOptions {
-    holdfast_heap::OpenOptions { pointers: Some(Pointers { base: 1 << 31, bytes: 4 }), format_if_empty: true }
+    holdfast_heap::OpenOptions {
+        pointers: Some(Pointers { base: 1 << 31, bytes: 4 }),
+        format_if_empty: true,
+    }
 }
 
 /// Stores what differs, through a mapping that stays: so the region knows which pages changed.
@@ -204,7 +213,11 @@ fn found(names: &NameSpace) -> Option<Vec<u8>> {
 fn is_typed(error: &RegionError) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::BadFile | ErrorKind::NoRoom | ErrorKind::NotFound | ErrorKind::Io | ErrorKind::Held
+        ErrorKind::BadFile
+            | ErrorKind::NoRoom
+            | ErrorKind::NotFound
+            | ErrorKind::Io
+            | ErrorKind::Held
     ) && !error.to_string().is_empty()
 }
 
@@ -244,23 +257,32 @@ fn every_flipped_bit_of_a_header_is_found_or_harmless() {
                         let sketch = if *other == kind { &file } else { sketch };
                         let page = sketch.page(slot);
                         let handle = File::options().write(true).open(scene.path(*other)).unwrap();
-                        handle.write_all_at(&sketch.page(1 - slot.min(1)), (1 - slot.min(1)) * SLOT).unwrap();
+                        handle
+                            .write_all_at(&sketch.page(1 - slot.min(1)), (1 - slot.min(1)) * SLOT)
+                            .unwrap();
                         handle.write_all_at(&page, slot * SLOT).unwrap();
                     }
                 }
                 let read = names.open_read(&name()).map(|reader| reader.bytes().to_vec());
                 match read {
-                    Ok(bytes) => assert!(bytes == *last, "{kind:?}, slot {slot}, byte {at}, bit {bit}"),
+                    Ok(bytes) => {
+                        assert!(bytes == *last, "{kind:?}, slot {slot}, byte {at}, bit {bit}")
+                    }
                     Err(error) => {
-                        let context = format!("{kind:?}, slot {slot}, byte {at}, bit {bit}: {error}");
+                        let context =
+                            format!("{kind:?}, slot {slot}, byte {at}, bit {bit}: {error}");
                         assert_eq!(error.kind(), ErrorKind::BadFile, "{context}");
-                        // A base has two slots, of which one is enough; a journal's header is alone.
+                        // A base has two slots, of which one is enough; a journal's header is
+                        // alone.
                         assert_eq!(kind, Kind::Journal, "{context}");
                     }
                 }
                 if kind == Kind::Image && at % 16 == 0 {
                     let region = names.open(&name(), &key()).unwrap();
-                    assert!(content(&region) == *last, "{kind:?}, slot {slot}, byte {at}, bit {bit}");
+                    assert!(
+                        content(&region) == *last,
+                        "{kind:?}, slot {slot}, byte {at}, bit {bit}"
+                    );
                 }
             }
         }
@@ -275,9 +297,10 @@ fn mutate(scene: &Scene, kind: Kind, file: &mut Sketch, random: &mut StdRng) -> 
     let number = pick(random);
     let choice = random.random_range(0..6);
     match choice {
-        0 | 1 => {
-            file.flip(number * PAGE as u64 + random.random_range(0..PAGE as u64), random.random_range(0..8))
-        }
+        0 | 1 => file.flip(
+            number * PAGE as u64 + random.random_range(0..PAGE as u64),
+            random.random_range(0..8),
+        ),
         2 => _ = file.pages.remove(&number),
         3 => {
             let older: Vec<_> = scene.stale.iter().filter(|(found, _)| *found == kind).collect();
@@ -336,13 +359,14 @@ fn damaged_pages_are_found_or_harmless() {
         opened += 1;
         let state = scene.states.iter().rposition(|state| *state == bytes);
         match kind {
-            // Its data has no checksum, because it changes with every store; the heap in it is looked at.
+            // Its data has no checksum, because it changes with every store; the heap in it is
+            // looked at.
             Kind::Image => look_at_heap(&bytes),
             // Everything that was synced, or nothing at all.
             Kind::Base => assert_eq!(state, Some(usize::from(COMMITS)), "{context}"),
-            // Closed in order, the end of the journal is marked. Without the mark, or with damage that takes a whole page
-            // with the mark in it, the end looks like what a writer leaves that died while it wrote: what is found is
-            // then an earlier commit, and whole.
+            // Closed in order, the end of the journal is marked. Without the mark, or with damage
+            // that takes a whole page with the mark in it, the end looks like what a writer leaves
+            // that died while it wrote: what is found is then an earlier commit, and whole.
             Kind::Journal if in_order && one_bit => {
                 assert_eq!(state, Some(usize::from(COMMITS)), "{context}")
             }
@@ -350,7 +374,10 @@ fn damaged_pages_are_found_or_harmless() {
             Kind::Redo => {}
         }
     }
-    assert!(trials.count() < 1000 || refused > 100 && opened > 100, "{refused} refused, {opened} opened");
+    assert!(
+        trials.count() < 1000 || refused > 100 && opened > 100,
+        "{refused} refused, {opened} opened"
+    );
 }
 
 /// A damaged heap is refused, found damaged, or as good as before; asking never panics.
@@ -362,7 +389,8 @@ fn look_at_heap(bytes: &[u8]) {
         survey.leaks(&mut |_| {});
     }
     let words = bytes.chunks_exact(8);
-    let mut copy: Vec<u64> = words.map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+    let mut copy: Vec<u64> =
+        words.map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
     let _ = inspect(&mut copy, &mut |_| {}, &mut |_, _| {});
     let mut memory = TestMemory::new(MIB);
     memory.bytes_mut().copy_from_slice(bytes);
@@ -392,8 +420,13 @@ fn damaged_redo_log_changes_nothing() {
     let apply = |log: &[u8]| {
         scene.lay_out(&[]);
         let mut options = OpenOptions::new();
-        let file =
-            options.write(true).create(true).truncate(true).mode(0o600).open(scene.home.redo()).unwrap();
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(scene.home.redo())
+            .unwrap();
         file.write_all_at(log, 0).unwrap();
         let region = names.open(&name(), &key()).unwrap();
         content(&region)

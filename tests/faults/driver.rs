@@ -1,10 +1,11 @@
 //! Drivers: this test program again, as a process of one thread that forks its victims.
 //!
-//! Invariants: a driver ends on its own within its time limit, or is ended; what it forks is waited for. What it
-//! reports (`fault …`, `not run: …`) reaches the standard output of the test; all else only when it failed.
+//! Invariants: a driver ends on its own within its time limit, or is ended; what it forks is waited
+//! for. What it reports (`fault …`, `not run: …`) reaches the standard output of the test; all else
+//! only when it failed.
 //!
-//! Why not in the test's own process: a child forked beside other threads inherits their locks, and limits and
-//! mounts are those of a whole process.
+//! Why not in the test's own process: a child forked beside other threads inherits their locks, and
+//! limits and mounts are those of a whole process.
 
 #![allow(unsafe_code, reason = "fork, signals and shared memory")]
 
@@ -20,7 +21,8 @@ const ROLE: &str = "HOLDFAST_FAULT_ROLE";
 pub(crate) fn play() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // Victims end by signals on purpose, and leave no core files. SAFETY: a valid pointer to a limit.
+    // Victims end by signals on purpose, and leave no core files. SAFETY: a valid pointer to a
+    // limit.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
     match role.as_str() {
         "kills" => crate::kills::drive(),
@@ -79,7 +81,8 @@ pub(crate) const PANICKED: i32 = 101;
 impl Child {
     /// Forks a child that runs `work` and ends with what it returns.
     pub(crate) fn fork(work: impl FnOnce() -> i32) -> Child {
-        // SAFETY: the driver has one thread, so the child inherits no lock that nobody will release.
+        // SAFETY: the driver has one thread, so the child inherits no lock that nobody will
+        // release.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "{}", std::io::Error::last_os_error());
         if pid == 0 {

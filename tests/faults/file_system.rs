@@ -1,5 +1,5 @@
-//! A real file system on a loop device, whose power can be cut: `FS_IOC_SHUTDOWN` stops ext4 and xfs at once, with nothing
-//! written back that was not synced.
+//! A real file system on a loop device, whose power can be cut: `FS_IOC_SHUTDOWN` stops ext4 and
+//! xfs at once, with nothing written back that was not synced.
 //!
 //! Whoever uses it is in a mount name space of its own (`unshare -m`), so that mounts end with it.
 
@@ -32,7 +32,10 @@ pub(crate) fn lacking() -> Option<String> {
         return Some("cutting the power of a file system needs root".to_owned());
     }
     for kind in &KINDS {
-        let found = Command::new(kind.program).arg("-V").output().is_ok_and(|output| output.status.success());
+        let found = Command::new(kind.program)
+            .arg("-V")
+            .output()
+            .is_ok_and(|output| output.status.success());
         if !found {
             return Some(format!("{} is not installed (./test does that)", kind.program));
         }
@@ -51,12 +54,17 @@ pub(crate) struct FileSystem {
 
 fn ran(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|error| error.to_string())?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
 }
 
 impl FileSystem {
     pub(crate) fn new(kind: &'static Kind, directory: &Path) -> Result<FileSystem, String> {
-        let (image, place) = (directory.join(format!("{}.disk", kind.name)), directory.join(kind.name));
+        let (image, place) =
+            (directory.join(format!("{}.disk", kind.name)), directory.join(kind.name));
         let file = File::create(&image).map_err(|error| error.to_string())?;
         file.set_len(kind.bytes).map_err(|error| error.to_string())?;
         ran(Command::new(kind.program).args(kind.arguments).arg(&image))?;
@@ -87,7 +95,8 @@ impl FileSystem {
     pub(crate) fn cut_power(&self) {
         let directory = File::open(&self.place).unwrap();
         // SAFETY: the descriptor is open; the call reads one word of ours.
-        let done = unsafe { libc::ioctl(directory.as_raw_fd(), FS_IOC_SHUTDOWN, &raw const NO_LOG_FLUSH) };
+        let done =
+            unsafe { libc::ioctl(directory.as_raw_fd(), FS_IOC_SHUTDOWN, &raw const NO_LOG_FLUSH) };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
     }
 }

@@ -1,9 +1,11 @@
-//! Row H12: files that older versions wrote. Each format on media has golden files: an image and a base file of
-//! version 1, a journal of version 1 that continues the base, a redo log of version 1, with a heap of version 2 in
-//! them (one of version 1 is in `core/heap/tests/golden`). They open, and say what they said.
+//! Row H12: files that older versions wrote. Each format on media has golden files: an image and a
+//! base file of version 1, a journal of version 1 that continues the base, a redo log of version 1,
+//! with a heap of version 2 in them (one of version 1 is in `core/heap/tests/golden`). They open,
+//! and say what they said.
 //!
-//! They are text: the length, then every word that is not zero. The last test below makes the next ones:
-//! `HOLDFAST_GOLDEN=$PWD/tests/faults/golden cargo test -p holdfast-tests --test faults golden_files_are_made`.
+//! They are text: the length, then every word that is not zero. The last test below makes the next
+//! ones: `HOLDFAST_GOLDEN=$PWD/tests/faults/golden cargo test -p holdfast-tests --test faults
+//! golden_files_are_made`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -28,9 +30,11 @@ fn lay(text: &str, path: &Path) {
 /// Names and sizes of the roots of the heap in these bytes, after a look at its soundness.
 fn roots(bytes: &[u8]) -> Vec<(String, u64)> {
     let words = bytes.chunks_exact(8);
-    let mut copy: Vec<u64> = words.map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+    let mut copy: Vec<u64> =
+        words.map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
     let mut roots = Vec::new();
-    let inspection = inspect(&mut copy, &mut |_| {}, &mut |name, bytes| roots.push((name.to_owned(), bytes)));
+    let inspection =
+        inspect(&mut copy, &mut |_| {}, &mut |name, bytes| roots.push((name.to_owned(), bytes)));
     assert!(inspection.unwrap().report.is_sound());
     roots.sort();
     roots
@@ -90,7 +94,8 @@ fn files_of_every_version_still_open() {
 #[test]
 fn newer_version_is_refused_and_left_unchanged() {
     let mut trials = Trials::of_all("H12", "newer versions");
-    for (text, file) in [(IMAGE, Home::image as fn(&Home) -> _), (BASE, Home::base), (JOURNAL, Home::journal)]
+    for (text, file) in
+        [(IMAGE, Home::image as fn(&Home) -> _), (BASE, Home::base), (JOURNAL, Home::journal)]
     {
         trials.next();
         let home = Home::new();
@@ -103,7 +108,9 @@ fn newer_version_is_refused_and_left_unchanged() {
         let opened = File::options().write(true).open(&path).unwrap();
         for slot in [0, 4096].iter().take(if text == JOURNAL { 1 } else { 2 }) {
             opened.write_all_at(&99_u32.to_le_bytes(), slot + 8).unwrap();
-            let sum = xxhash_rust::xxh3::xxh3_64(&std::fs::read(&path).unwrap()[*slot as usize..][..4088]);
+            let sum = xxhash_rust::xxh3::xxh3_64(
+                &std::fs::read(&path).unwrap()[*slot as usize..][..4088],
+            );
             opened.write_all_at(&sum.to_le_bytes(), slot + 4088).unwrap();
         }
         let before = std::fs::read(&path).unwrap();
@@ -114,8 +121,8 @@ fn newer_version_is_refused_and_left_unchanged() {
     }
 }
 
-/// Not a test of its own: with `HOLDFAST_GOLDEN=DIRECTORY` it writes the files anew, of the versions that the code has
-/// now; whoever raises a version adds the result beside the old ones.
+/// Not a test of its own: with `HOLDFAST_GOLDEN=DIRECTORY` it writes the files anew, of the
+/// versions that the code has now; whoever raises a version adds the result beside the old ones.
 #[test]
 fn golden_files_are_made_on_demand() {
     use holdfast_heap::{Heap, OpenOptions, Pointers};
@@ -123,11 +130,15 @@ fn golden_files_are_made_on_demand() {
     use holdfast_testkit::TestMemory;
 
     let home = Home::new();
-    let options =
-        || OpenOptions { pointers: Some(Pointers { base: 1 << 31, bytes: 4 }), format_if_empty: true };
+    let options = || OpenOptions {
+        pointers: Some(Pointers { base: 1 << 31, bytes: 4 }),
+        format_if_empty: true,
+    };
     let mut heap = Heap::open(TestMemory::new(1 << 20), options()).unwrap();
     let mut region = home.names().create(&name(), &key(), 1 << 20).unwrap();
-    for (root, commits) in [("in the base", true), ("in the journal", true), ("in the image", false)] {
+    for (root, commits) in
+        [("in the base", true), ("in the journal", true), ("in the image", false)]
+    {
         heap.create_root(root, 24).unwrap();
         crate::damage::store(&mut region, 0, heap.backing().bytes());
         if commits {

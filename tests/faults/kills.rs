@@ -1,4 +1,5 @@
-//! Row H1: SIGKILL at random moments of creating, opening, recovering, transactions, publications and commits.
+//! Row H1: SIGKILL at random moments of creating, opening, recovering, transactions, publications
+//! and commits.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -16,7 +17,8 @@ const SIGKILL: i32 = 9;
 /// A writer that nobody kills ends after this many entries.
 const ENTRIES_MAX: u64 = 20_000;
 const COMMIT_EVERY: u64 = 8;
-/// The latest moment of a kill, counted from the fork for one in four, for the others from the first entry.
+/// The latest moment of a kill, counted from the fork for one in four, for the others from the
+/// first entry.
 const EARLY_US_MAX: u64 = 600;
 const DELAY_US_MAX: u64 = 1500;
 /// The heap is made anew once in so many kills, and the pool is lost once in so many.
@@ -59,13 +61,17 @@ pub(crate) fn drive() {
     let (mut in_work, mut cold) = (0_u64, 0_u64);
     while let Some(mut trial) = trials.next() {
         let random = &mut trial.random;
-        let consistency = if random.random_ratio(1, 3) { Consistency::Atomic } else { Consistency::Direct };
+        let consistency =
+            if random.random_ratio(1, 3) { Consistency::Atomic } else { Consistency::Direct };
         said.word(READY).store(0, SeqCst);
         let before = said.word(ENTERED).load(SeqCst);
         let writer = Child::fork(|| write(&home, consistency, &said));
         let early = random.random_ratio(1, 4);
         if !early {
-            assert!(wait_until(|| said.word(READY).load(SeqCst) == 1), "the writer never opens its heap");
+            assert!(
+                wait_until(|| said.word(READY).load(SeqCst) == 1),
+                "the writer never opens its heap"
+            );
         }
         let delay_us_max = if early { EARLY_US_MAX } else { DELAY_US_MAX };
         std::thread::sleep(Duration::from_micros(random.random_range(0..=delay_us_max)));
@@ -73,7 +79,8 @@ pub(crate) fn drive() {
         assert_eq!(writer.wait(), Ended::By(SIGKILL), "seed {:#x}", trial.seed);
         let context = format!("kill {}, seed {:#x}", trial.number, trial.seed);
 
-        let (entered, committed) = (said.word(ENTERED).load(SeqCst), said.word(COMMITTED).load(SeqCst));
+        let (entered, committed) =
+            (said.word(ENTERED).load(SeqCst), said.word(COMMITTED).load(SeqCst));
         in_work += u64::from(entered > before);
         let pool_lost = home.base().exists() && random.random_ratio(1, POOL_LOST_ONE_IN);
         if pool_lost {
@@ -84,13 +91,17 @@ pub(crate) fn drive() {
             assert_eq!(entered, 0, "{context}: the heap is gone");
             continue;
         }
-        let region = home.names().open(&name(), &key()).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let region =
+            home.names().open(&name(), &key()).unwrap_or_else(|error| panic!("{context}: {error}"));
         assert_eq!(region.opened() == Opened::Cold, pool_lost, "{context}");
         let ledger = Ledger::on(region, Consistency::Direct).unwrap();
         ledger.verify(&context);
         let found = ledger.done();
         let least = if pool_lost { committed } else { entered };
-        assert!((least..=entered + 1).contains(&found), "{context}: {found} of {least} to {entered} + 1");
+        assert!(
+            (least..=entered + 1).contains(&found),
+            "{context}: {found} of {least} to {entered} + 1"
+        );
         said.word(ENTERED).store(found, SeqCst);
         said.word(COMMITTED).store(committed.min(found), SeqCst);
         if random.random_ratio(1, 4) {
@@ -108,5 +119,8 @@ pub(crate) fn drive() {
         }
     }
     let count = trials.count();
-    assert!(count < 100 || in_work * 3 > count && cold * 20 > count, "{in_work} in work, {cold} cold");
+    assert!(
+        count < 100 || in_work * 3 > count && cold * 20 > count,
+        "{in_work} in work, {cold} cold"
+    );
 }

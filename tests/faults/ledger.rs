@@ -1,8 +1,9 @@
-//! A heap whose whole content is a function of one number: how many entries were made. So whoever opens it after a
-//! fault knows every byte that must be there.
+//! A heap whose whole content is a function of one number: how many entries were made. So whoever
+//! opens it after a fault knows every byte that must be there.
 //!
-//! An entry allocates an object, fills it, frees the one that had its place, stores to a few counters, and raises the
-//! number: as one transaction, or, in the mode `atomic`, as plain stores that a publication makes count.
+//! An entry allocates an object, fills it, frees the one that had its place, stores to a few
+//! counters, and raises the number: as one transaction, or, in the mode `atomic`, as plain stores
+//! that a publication makes count.
 
 #![allow(unsafe_code, reason = "objects of a heap are reached by their pointers")]
 
@@ -171,11 +172,16 @@ impl Ledger {
                 continue;
             }
             let object = NonNull::new(found as *mut u8);
-            let object = object.unwrap_or_else(|| panic!("{context}: entry {entry} of {done} is lost"));
+            let object =
+                object.unwrap_or_else(|| panic!("{context}: entry {entry} of {done} is lost"));
             let usable = self.heap.usable_bytes(object);
-            assert!(usable.is_ok_and(|usable| usable >= size(entry)), "{context}: entry {entry} of {done}");
+            assert!(
+                usable.is_ok_and(|usable| usable >= size(entry)),
+                "{context}: entry {entry} of {done}"
+            );
             // SAFETY: an allocated object of at least this size, which nobody writes to.
-            let bytes = unsafe { std::slice::from_raw_parts(object.as_ptr(), size(entry) as usize) };
+            let bytes =
+                unsafe { std::slice::from_raw_parts(object.as_ptr(), size(entry) as usize) };
             assert!(
                 bytes.iter().all(|byte| *byte == entry as u8),
                 "{context}: entry {entry} of {done} is torn"
@@ -188,10 +194,15 @@ impl Ledger {
                 if entry > 0 && (entry + touched) % COUNTERS == counter { entry } else { 0 }
             });
             let found = self.load(1 + PLACES + counter);
-            assert_eq!(Some(found), expected.max(), "{context}: counter {counter} after {done} entries");
+            assert_eq!(
+                Some(found),
+                expected.max(),
+                "{context}: counter {counter} after {done} entries"
+            );
         }
         let bytes = self.heap.backing();
-        let bytes = (holdfast_heap::Backing::base(bytes), holdfast_heap::Backing::backed_bytes(bytes));
+        let bytes =
+            (holdfast_heap::Backing::base(bytes), holdfast_heap::Backing::backed_bytes(bytes));
         // SAFETY: backed and mapped, and nobody writes to it now.
         let bytes = unsafe { std::slice::from_raw_parts(bytes.0, bytes.1 as usize) };
         let mut findings = Vec::new();

@@ -1,10 +1,15 @@
-//! Row H10: no memory. Every allocation of a session fails once, in a process of its own; and the kernel gives no
-//! more address space, at every amount of it. What was committed before is there, whatever became of the session.
+//! Row H10: no memory. Every allocation of a session fails once, in a process of its own; and the
+//! kernel gives no more address space, at every amount of it. What was committed before is there,
+//! whatever became of the session.
 //!
-//! Rust ends a process whose small allocations fail (`abort`, after a message): no library can promise more. What
-//! grows with the data asks first, and gives an error; the tests tell the two apart by size.
+//! Rust ends a process whose small allocations fail (`abort`, after a message): no library can
+//! promise more. What grows with the data asks first, and gives an error; the tests tell the two
+//! apart by size.
 
-#![allow(unsafe_code, reason = "an allocator is unsafe by its nature, and limits are a system call")]
+#![allow(
+    unsafe_code,
+    reason = "an allocator is unsafe by its nature, and limits are a system call"
+)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst};
@@ -99,7 +104,8 @@ fn prepared() -> (Home, SharedWords) {
     (home, said)
 }
 
-/// Runs a session in a child that `limit` makes poor; then all that was committed is there, warm or cold.
+/// Runs a session in a child that `limit` makes poor; then all that was committed is there, warm or
+/// cold.
 fn poor_session(home: &Home, said: &SharedWords, cold: bool, limit: impl FnOnce()) -> Ended {
     if cold {
         let _ = std::fs::remove_file(home.image());
@@ -162,7 +168,10 @@ pub(crate) fn drive_allocations() {
                 // Rust's own end.
                 Ended::By(libc::SIGABRT) => {
                     aborts += 1;
-                    assert!(failed_bytes <= SMALL_BYTES, "no room for {failed_bytes} bytes ends the process");
+                    assert!(
+                        failed_bytes <= SMALL_BYTES,
+                        "no room for {failed_bytes} bytes ends the process"
+                    );
                 }
                 other => panic!("allocation {step}: {other:?}"),
             }

@@ -1,5 +1,5 @@
-//! Row H11: many openers at once, stale lock files, PIDs that came round again, holders that fork and die. There is one
-//! writer, and a dead one blocks nobody.
+//! Row H11: many openers at once, stale lock files, PIDs that came round again, holders that fork
+//! and die. There is one writer, and a dead one blocks nobody.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -101,7 +101,8 @@ pub(crate) fn drive() {
         let refused = ended.iter().filter(|ended| **ended == Ended::With(HELD)).count();
         held += refused;
         assert!(refused < OPENERS, "{context}: nobody got the heap");
-        let fine = |ended: &Ended| matches!(ended, Ended::With(ENTERED | HELD) | Ended::By(libc::SIGABRT));
+        let fine =
+            |ended: &Ended| matches!(ended, Ended::With(ENTERED | HELD) | Ended::By(libc::SIGABRT));
         assert!(ended.iter().all(fine), "{context}: {ended:?}");
         let ledger = Ledger::open(&home.names(), Consistency::Direct).unwrap();
         ledger.verify(&context);
@@ -113,8 +114,8 @@ pub(crate) fn drive() {
     assert!(trials.count() < 100 || held > 0, "no race was a race");
 }
 
-/// What a dead writer, a reader, or a person may have left: no record, rubbish, the record of a process that is gone,
-/// or of one that has a living process's PID.
+/// What a dead writer, a reader, or a person may have left: no record, rubbish, the record of a
+/// process that is gone, or of one that has a living process's PID.
 fn leave_a_lock_file(home: &Home, number: u64) {
     let record = match number % 5 {
         0 => return,
@@ -126,7 +127,8 @@ fn leave_a_lock_file(home: &Home, number: u64) {
     std::fs::write(home.lock(), record).unwrap();
 }
 
-/// A holder forks a child and is killed. As long as the child lives, nobody else writes; then all goes on.
+/// A holder forks a child and is killed. As long as the child lives, nobody else writes; then all
+/// goes on.
 fn forked_holder(home: &Home, shared: &SharedWords, context: &str) {
     shared.word(INHERITED).store(0, SeqCst);
     let before = shared.word(DONE).load(SeqCst);
@@ -134,7 +136,8 @@ fn forked_holder(home: &Home, shared: &SharedWords, context: &str) {
         let mut ledger = Ledger::open(&home.names(), Consistency::Direct).unwrap();
         let entry = ledger.enter().unwrap();
         shared.word(DONE).store(entry, SeqCst);
-        // The child has the descriptors, and with them the lock, and does nothing; it ends when it is told.
+        // The child has the descriptors, and with them the lock, and does nothing; it ends when it
+        // is told.
         let heir = Child::fork(|| {
             shared.word(INHERITED).store(1, SeqCst);
             wait_until(|| shared.word(INHERITED).load(SeqCst) == 2);

@@ -1,6 +1,7 @@
-//! Row H13: several homes with one pool. Processes of two homes go for it at the same moment, with a heap that one of them
-//! has there already or in an empty pool, and are killed at random. One home has the pool, the other is refused, and no
-//! image is written, evicted or removed by the home that it does not belong to.
+//! Row H13: several homes with one pool. Processes of two homes go for it at the same moment, with
+//! a heap that one of them has there already or in an empty pool, and are killed at random. One
+//! home has the pool, the other is refused, and no image is written, evicted or removed by the home
+//! that it does not belong to.
 
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
@@ -103,7 +104,8 @@ pub(crate) fn drive() {
         let said = SharedWords::new();
         let children: Vec<Child> = (0..4)
             .map(|child| {
-                // With an owner, its own keeper would evict as it should: only the other home has one.
+                // With an owner, its own keeper would evict as it should: only the other home has
+                // one.
                 let is_keeper = child == 1 && before.is_some();
                 Child::fork(|| use_pool(&homes[child % 2], is_keeper, &said))
             })
@@ -116,9 +118,11 @@ pub(crate) fn drive() {
             kills += 1;
         }
         let ended: Vec<Ended> = children.into_iter().map(Child::wait).collect();
-        let by = |home: usize, how: Ended| ended.iter().skip(home).step_by(2).any(|ended| *ended == how);
+        let by =
+            |home: usize, how: Ended| ended.iter().skip(home).step_by(2).any(|ended| *ended == how);
         for ended in &ended {
-            let fine = [Ended::With(TAKEN), Ended::With(REFUSED), Ended::By(libc::SIGKILL)].contains(ended);
+            let fine = [Ended::With(TAKEN), Ended::With(REFUSED), Ended::By(libc::SIGKILL)]
+                .contains(ended);
             assert!(fine, "{context}: {ended:?}");
         }
         let both = by(0, Ended::With(TAKEN)) && by(1, Ended::With(TAKEN));

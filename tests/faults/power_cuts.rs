@@ -1,12 +1,14 @@
-//! Row H4: the power of a real file system goes. `FS_IOC_SHUTDOWN` stops ext4 and xfs on a loop device at once, with
-//! nothing written back that was not synced; the pool is gone, too. What is found after the next mount is what a
-//! disk would have had.
+//! Row H4: the power of a real file system goes. `FS_IOC_SHUTDOWN` stops ext4 and xfs on a loop
+//! device at once, with nothing written back that was not synced; the pool is gone, too. What is
+//! found after the next mount is what a disk would have had.
 //!
-//! A commit counts as acknowledged if it returned before the cut began. While these file systems are being shut down, an
-//! `fdatasync` that is under way may return 0 without having done its work (a plain loop of `pwrite` and `fdatasync`
-//! shows it); with the plug there is nobody left to be told.
+//! A commit counts as acknowledged if it returned before the cut began. While these file systems
+//! are being shut down, an `fdatasync` that is under way may return 0 without having done its work
+//! (a plain loop of `pwrite` and `fdatasync` shows it); with the plug there is nobody left to be
+//! told.
 //!
-//! Needs root, loop devices and both programs that make file systems; without, the test says what it lacks.
+//! Needs root, loop devices and both programs that make file systems; without, the test says what
+//! it lacks.
 
 #![allow(unsafe_code, reason = "one system call")]
 
@@ -64,25 +66,28 @@ pub(crate) fn drive() {
     }
 }
 
-/// Checks what the last cut left, works until the power goes, and returns what was acknowledged by then.
+/// Checks what the last cut left, works until the power goes, and returns what was acknowledged by
+/// then.
 fn cut(system: &FileSystem, directory: &Path, committed: u64, trial: &mut Trial) -> u64 {
     let context = format!("{}, cut {}, seed {:#x}", system.kind.name, trial.number, trial.seed);
     let pool = directory.join("pool");
     let _ = std::fs::remove_dir_all(&pool);
     let home = Home::at(&system.place.join("home"), &pool);
-    let mut ledger =
-        Ledger::open(&home.names(), Consistency::Direct).unwrap_or_else(|e| panic!("{context}: {e:?}"));
+    let mut ledger = Ledger::open(&home.names(), Consistency::Direct)
+        .unwrap_or_else(|e| panic!("{context}: {e:?}"));
     ledger.verify(&context);
     let opened = ledger.region.with(|region| region.opened());
-    assert!(opened == Opened::Cold || committed == 0 && opened == Opened::Created, "{context}: {opened:?}");
+    assert!(
+        opened == Opened::Cold || committed == 0 && opened == Opened::Created,
+        "{context}: {opened:?}"
+    );
     assert!(ledger.done() >= committed, "{context}: {} of {committed} acknowledged", ledger.done());
     let acknowledged = AtomicU64::new(ledger.done());
     let (going, dark) = (AtomicBool::new(false), AtomicBool::new(false));
     let delay = Duration::from_micros(trial.random.random_range(0..60_000));
-    let forced: Option<(u64, u64)> = trial
-        .random
-        .random_ratio(1, 2)
-        .then(|| (trial.random.random_range(0..64) * 4096, trial.random.random_range(1..64) * 4096));
+    let forced: Option<(u64, u64)> = trial.random.random_ratio(1, 2).then(|| {
+        (trial.random.random_range(0..64) * 4096, trial.random.random_range(1..64) * 4096)
+    });
     let in_one_commit = trial.random.random_range(1..20);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -118,10 +123,13 @@ fn cut(system: &FileSystem, directory: &Path, committed: u64, trial: &mut Trial)
     acknowledged
 }
 
-/// A part of what was written reaches the disk although nobody asked: a disk may keep any subset of pages.
+/// A part of what was written reaches the disk although nobody asked: a disk may keep any subset of
+/// pages.
 fn write_back(home: &Home, start: u64, bytes: u64) {
     let store = home.base();
-    let Some(entries) = store.parent().and_then(|folder| std::fs::read_dir(folder).ok()) else { return };
+    let Some(entries) = store.parent().and_then(|folder| std::fs::read_dir(folder).ok()) else {
+        return;
+    };
     for path in entries.flatten().map(|entry| entry.path()) {
         let Ok(file) = OpenOptions::new().read(true).write(true).open(&path) else { continue };
         let flags = libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;

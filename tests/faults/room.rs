@@ -1,6 +1,6 @@
-//! Row H14: a pool that is full, on a tmpfs of its own. Programs allocate one after the other and at the same time; each
-//! allocation evicts what no process has; allocators are killed in it. Every heap is there as it was, with a keeper
-//! and without one.
+//! Row H14: a pool that is full, on a tmpfs of its own. Programs allocate one after the other and
+//! at the same time; each allocation evicts what no process has; allocators are killed in it. Every
+//! heap is there as it was, with a keeper and without one.
 //!
 //! Needs root, for the mount; without, the tests say so.
 
@@ -66,8 +66,11 @@ impl Ground {
         let pool = directory.path().join("pool");
         std::fs::create_dir(&pool).unwrap();
         let size = format!("size={POOL_BYTES},mode=0700");
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&pool).status().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(&pool)
+            .status()
+            .unwrap();
         assert!(mounted.success());
         Ground { directory, pool }
     }
@@ -103,8 +106,8 @@ enum How {
     Die,
 }
 
-/// Makes a heap whose objects are most of it and fills them, or opens it and looks at every word; whether it was there. A
-/// heap counts as filled once it has its last root.
+/// Makes a heap whose objects are most of it and fills them, or opens it and looks at every word;
+/// whether it was there. A heap counts as filled once it has its last root.
 fn visit(names: &NameSpace, number: u64, how: How) -> bool {
     let region = names.open_or_create(&named(number), &key(), HEAP_BYTES);
     let (mut heap, region) = open_heap(region.unwrap_or_else(|error| panic!("{error}"))).unwrap();
@@ -113,7 +116,9 @@ fn visit(names: &NameSpace, number: u64, how: How) -> bool {
         let name = format!("part-{part}");
         let object = match heap.root(&name) {
             Some(root) => root.pointer,
-            None => heap.create_root(&name, PART_WORDS * 8).unwrap_or_else(|e| panic!("heap {number}: {e}")),
+            None => heap
+                .create_root(&name, PART_WORDS * 8)
+                .unwrap_or_else(|e| panic!("heap {number}: {e}")),
         };
         for index in 0..PART_WORDS {
             // SAFETY: the object has so many words, and nothing else refers to it.
@@ -121,7 +126,11 @@ fn visit(names: &NameSpace, number: u64, how: How) -> bool {
             let expected = word(number, part << 24 | index);
             if was_filled {
                 // SAFETY: as above.
-                assert_eq!(unsafe { place.read() }, expected, "heap {number}, part {part}, word {index}");
+                assert_eq!(
+                    unsafe { place.read() },
+                    expected,
+                    "heap {number}, part {part}, word {index}"
+                );
             } else {
                 // SAFETY: as above.
                 unsafe { place.write(expected) };

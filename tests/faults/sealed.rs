@@ -1,9 +1,10 @@
-//! Row H9, behind the checksums: one field of one file of a home is absurd, and the sums are right. Each command of
-//! `holdfast heap`, and the keeper's, gives a typed error or shows it: no panic, no overflow, no allocation that the
-//! file does not justify, no end without an exit code.
+//! Row H9, behind the checksums: one field of one file of a home is absurd, and the sums are right.
+//! Each command of `holdfast heap`, and the keeper's, gives a typed error or shows it: no panic, no
+//! overflow, no allocation that the file does not justify, no end without an exit code.
 //!
-//! Each trial lays the same home out, with one file changed, and runs commands on it in a child: that has limits of
-//! memory, of processor time and of file sizes, so a command that allocates what a header claims, or loops, ends it.
+//! Each trial lays the same home out, with one file changed, and runs commands on it in a child:
+//! that has limits of memory, of processor time and of file sizes, so a command that allocates what
+//! a header claims, or loops, ends it.
 
 #![allow(unsafe_code, reason = "limits of the child, and its standard streams")]
 
@@ -27,7 +28,8 @@ use crate::driver::{Child, Ended};
 use crate::home::MIB;
 
 const TRIALS: u64 = 300;
-/// However many are asked for: a trial takes 40 ms, and those of the other tests of this row less than 3.
+/// However many are asked for: a trial takes 40 ms, and those of the other tests of this row less
+/// than 3.
 const TRIALS_MAX: u64 = 30_000;
 /// More than any command takes for these files.
 const DATA_BYTES_MAX: u64 = 512 << 20;
@@ -81,8 +83,10 @@ pub(crate) fn drive() {
 fn every_field(scene: &FullHome) {
     const FIELDS: [u64; 15] = [16, 24, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 144, 280, 288];
     let looks = ["heap show words", "heap ls", "heap check words", "heap stats words --json"];
-    let snapshots = ["heap snapshots words", "heap snapshots words --json", "heap salvage SNAPSHOT"];
-    let snapshot = scene.home.paths().find(|(path, _)| path.ends_with("words/monday.base")).unwrap();
+    let snapshots =
+        ["heap snapshots words", "heap snapshots words --json", "heap salvage SNAPSHOT"];
+    let snapshot =
+        scene.home.paths().find(|(path, _)| path.ends_with("words/monday.base")).unwrap();
     let mut trials = Trials::of_all("H9", "each field of a header");
     for (path, kind, commands) in [
         (scene.image(), FileKind::Image, &looks[..]),
@@ -98,7 +102,13 @@ fn every_field(scene: &FullHome) {
                     sketch.store(slot + field, &value.to_le_bytes());
                 }
                 sketch.seal(kind);
-                attempt(scene, &path, &sketch, &commands, &format!("field {field}, value {value:#x}"));
+                attempt(
+                    scene,
+                    &path,
+                    &sketch,
+                    &commands,
+                    &format!("field {field}, value {value:#x}"),
+                );
             }
         }
     }
@@ -130,7 +140,8 @@ pub(crate) fn drive_inflated() {
     sketch.seal(FileKind::Image);
     // Not the export: it sums a TiB of zeros for minutes, as it has to.
     let json = LOOKS.iter().map(|look| format!("{look} --json"));
-    let more = ["heap map words --svg FILES/out.svg", "heap repair words"].into_iter().map(str::to_owned);
+    let more =
+        ["heap map words --svg FILES/out.svg", "heap repair words"].into_iter().map(str::to_owned);
     for look in LOOKS.into_iter().map(str::to_owned).chain(json).chain(more) {
         trials.next();
         attempt(&scene, &path, &sketch, &[scene.arguments(&look)], &look);
@@ -141,16 +152,20 @@ pub(crate) fn drive_inflated() {
 
 /// In the parent: the driver of a role, with a home of its own.
 fn run(role: &str) {
-    let directory = tempfile::Builder::new().prefix("holdfast-sealed-").tempdir_in("/dev/shm").unwrap();
+    let directory =
+        tempfile::Builder::new().prefix("holdfast-sealed-").tempdir_in("/dev/shm").unwrap();
     let mut program = Command::new(std::env::current_exe().unwrap());
-    for (variable, folder) in [("HOLDFAST_HOME", "home"), ("HOLDFAST_POOL", "pool"), (FILES, "files")] {
+    for (variable, folder) in
+        [("HOLDFAST_HOME", "home"), ("HOLDFAST_POOL", "pool"), (FILES, "files")]
+    {
         program.env(variable, directory.path().join(folder));
     }
     crate::driver::run_with(program, role);
 }
 
 fn full_home() -> FullHome {
-    let scene = FullHome::make(&Places::from_env().unwrap(), Path::new(&std::env::var_os(FILES).unwrap()));
+    let scene =
+        FullHome::make(&Places::from_env().unwrap(), Path::new(&std::env::var_os(FILES).unwrap()));
     let scene = scene.unwrap();
     for kind in KINDS {
         assert!(scene.home.paths().any(|(_, found)| found == kind), "the home has no {kind:?}");
@@ -228,8 +243,8 @@ impl Streams {
             // SAFETY: a valid pointer to a limit.
             assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0);
         }
-        // SAFETY: signals and descriptors of this child alone, which has one thread. A file that would be too long is an
-        // error then.
+        // SAFETY: signals and descriptors of this child alone, which has one thread. A file that
+        // would be too long is an error then.
         unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             libc::dup2(self.out.as_raw_fd(), 1);
@@ -266,7 +281,8 @@ impl Streams {
         } else if let Some(steers) = text.chars().find(|c| c.is_control() && *c != '\n') {
             return Err(format!("{steers:?} would reach a terminal: {text:?}"));
         }
-        let errors = String::from_utf8(read(&mut self.err)).map_err(|error| format!("no text: {error}"))?;
+        let errors =
+            String::from_utf8(read(&mut self.err)).map_err(|error| format!("no text: {error}"))?;
         match errors.chars().find(|c| c.is_control() && *c != '\n') {
             Some(steers) => Err(format!("{steers:?} would reach a terminal: {errors:?}")),
             None => Ok(()),

@@ -1,5 +1,5 @@
-//! Row H8: an image that another process truncates while it is in use, and disks without room. Both are errors of a
-//! type, never a signal, and nothing that was committed is lost.
+//! Row H8: an image that another process truncates while it is in use, and disks without room. Both
+//! are errors of a type, never a signal, and nothing that was committed is lost.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -39,9 +39,12 @@ fn truncated_image_is_an_error_and_keeps_commits() {
 /// Guarantee: heap/no-sigbus
 #[test]
 fn full_disk_is_an_error_and_loses_no_commit() {
-    let allowed = Command::new("unshare").args(["-Urm", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    let allowed =
+        Command::new("unshare").args(["-Urm", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
     if !allowed.as_ref().is_ok_and(|output| output.status.success()) {
-        println!("not run: this system forbids mounting a tmpfs in a user name space ({allowed:?})");
+        println!(
+            "not run: this system forbids mounting a tmpfs in a user name space ({allowed:?})"
+        );
         return;
     }
     let mut command = Command::new("unshare");
@@ -49,13 +52,15 @@ fn full_disk_is_an_error_and_loses_no_commit() {
     run_with(command, "full disks");
 }
 
-/// Makes entries and commits, as an unsuspecting program does, until the region says that its backing is lost.
+/// Makes entries and commits, as an unsuspecting program does, until the region says that its
+/// backing is lost.
 fn write(home: &Home, shared: &SharedWords) -> i32 {
     let mut ledger = Ledger::open(&home.names(), Consistency::Direct).unwrap();
     ledger.verify("before the cut");
     shared.word(READY).store(1, SeqCst);
     for _ in 0..ENTRIES_MAX {
-        // What an applet computes from scratch memory is its own affair; it must only not end the process.
+        // What an applet computes from scratch memory is its own affair; it must only not end the
+        // process.
         let entered = ledger.enter();
         if ledger.region.with(|region| region.lost_backing()) {
             break;
@@ -63,7 +68,8 @@ fn write(home: &Home, shared: &SharedWords) -> i32 {
         let Ok(entry) = entered else { continue };
         if entry.is_multiple_of(16) && shared.word(CUT).load(SeqCst) == 0 {
             match ledger.region.commit(Durability::Power) {
-                // Counts only if the commit was before the cut; the parent cuts between two looks at this word.
+                // Counts only if the commit was before the cut; the parent cuts between two looks
+                // at this word.
                 Ok(_) => shared.word(COMMITTED).store(entry, SeqCst),
                 Err(RegionError::BackingLost { .. }) => break,
                 Err(other) => panic!("{other}"),
@@ -74,7 +80,10 @@ fn write(home: &Home, shared: &SharedWords) -> i32 {
         }
     }
     let error = ledger.region.commit(Durability::Power).unwrap_err();
-    assert!(matches!(error, RegionError::BackingLost { .. } | RegionError::Poisoned { .. }), "{error}");
+    assert!(
+        matches!(error, RegionError::BackingLost { .. } | RegionError::Poisoned { .. }),
+        "{error}"
+    );
     assert!(ledger.close().is_err());
     NOTICED
 }
@@ -129,7 +138,8 @@ pub(crate) fn drive_full() {
         let mut ledger = Ledger::open(&home.names(), Consistency::Direct).unwrap();
         let mut committed = 0;
         // Leaves a different rest each time, in the store or in the pool.
-        let filler = if trial.number % 2 == 0 { home_at.join("filler") } else { pool_at.join("filler") };
+        let filler =
+            if trial.number % 2 == 0 { home_at.join("filler") } else { pool_at.join("filler") };
         let fill_at = trial.random.random_range(1..300);
         let mut told = false;
         for _ in 0..600 {
@@ -166,7 +176,11 @@ pub(crate) fn drive_full() {
         let mut ledger = Ledger::open(&home.names(), Consistency::Direct).unwrap();
         ledger.verify(&context);
         let least = if lost { committed } else { entered };
-        assert!((least..=entered).contains(&ledger.done()), "{context}: {} of {least}", ledger.done());
+        assert!(
+            (least..=entered).contains(&ledger.done()),
+            "{context}: {} of {least}",
+            ledger.done()
+        );
         // With room again all goes on.
         ledger.enter().unwrap();
         ledger.region.commit(Durability::Power).unwrap();

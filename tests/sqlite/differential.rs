@@ -1,8 +1,8 @@
-//! Row S5: the same statements over our VFS, over that of Unix, and in memory; every result and every error is the same, and so are
-//! the databases at the end.
+//! Row S5: the same statements over our VFS, over that of Unix, and in memory; every result and
+//! every error is the same, and so are the databases at the end.
 //!
-//! Ours is compared in two ways of flushing: hardly ever, and all the time by a background thread. Whatever the seed, plain SQLite reads the same
-//! from the file once it was closed.
+//! Ours is compared in two ways of flushing: hardly ever, and all the time by a background thread.
+//! Whatever the seed, plain SQLite reads the same from the file once it was closed.
 
 use std::path::Path;
 
@@ -48,7 +48,9 @@ impl Contender {
 
     fn open(&mut self, folder: &Path) {
         let connection = match self.parameters {
-            Some(parameters) => engine::open(&folder.join(format!("{}.db", self.name)), parameters).unwrap(),
+            Some(parameters) => {
+                engine::open(&folder.join(format!("{}.db", self.name)), parameters).unwrap()
+            }
             None => Connection::open_in_memory().unwrap(),
         };
         // Nobody compares whether the disk was waited for.
@@ -75,7 +77,9 @@ impl Contender {
             let mut rows = statement.query([])?;
             let mut found = Vec::new();
             while let Some(row) = rows.next()? {
-                found.push((0..columns).map(|column| row.get(column)).collect::<rusqlite::Result<_>>()?);
+                found.push(
+                    (0..columns).map(|column| row.get(column)).collect::<rusqlite::Result<_>>()?,
+                );
             }
             Ok(found)
         };
@@ -104,7 +108,8 @@ pub(crate) fn differ(seed: u64, count: i64, folder: &Path) {
                 for contender in &all[1..] {
                     let found = contender.run(sql);
                     // What takes effect when a file is opened again does so never in memory.
-                    if !contender.is_file() && OF_FILES.iter().any(|pragma| sql.starts_with(pragma)) {
+                    if !contender.is_file() && OF_FILES.iter().any(|pragma| sql.starts_with(pragma))
+                    {
                         continue;
                     }
                     assert!(
@@ -132,7 +137,11 @@ pub(crate) fn differ(seed: u64, count: i64, folder: &Path) {
     let expected = content(all[0].connection());
     for contender in &mut all {
         assert_eq!(engine::integrity(contender.connection()).unwrap(), "ok", "{}", contender.name);
-        assert!(content(contender.connection()) == expected, "{} ends with other rows", contender.name);
+        assert!(
+            content(contender.connection()) == expected,
+            "{} ends with other rows",
+            contender.name
+        );
         if contender.is_file() {
             contender.close();
             let path = folder.join(format!("{}.db", contender.name));
@@ -146,12 +155,14 @@ pub(crate) fn differ(seed: u64, count: i64, folder: &Path) {
 
 /// All rows of all tables.
 fn content(connection: &Connection) -> Vec<(String, Vec<Vec<Value>>)> {
-    let mut names =
-        connection.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").unwrap();
+    let mut names = connection
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+        .unwrap();
     let names: Vec<String> =
         names.query_map([], |row| row.get(0)).unwrap().map(|name| name.unwrap()).collect();
     let rows = |name: &str| {
-        let mut statement = connection.prepare(&format!("SELECT * FROM {name} ORDER BY k")).unwrap();
+        let mut statement =
+            connection.prepare(&format!("SELECT * FROM {name} ORDER BY k")).unwrap();
         let columns = statement.column_count();
         let row = |row: &rusqlite::Row<'_>| (0..columns).map(|column| row.get(column)).collect();
         statement.query_map([], row).unwrap().map(|row| row.unwrap()).collect()
@@ -168,7 +179,8 @@ fn random_statements_match_unix_vfs_and_memory() {
     while let Some(trial) = trials.next() {
         let ground = Ground::new();
         let (seed, count) = (trial.seed.to_string(), STATEMENTS.to_string());
-        let said = ground.run(&["differ", &seed, &count, ground.folder.path().to_str().unwrap()]).well();
+        let said =
+            ground.run(&["differ", &seed, &count, ground.folder.path().to_str().unwrap()]).well();
         assert_eq!(said, "same");
     }
 }

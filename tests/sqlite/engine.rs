@@ -22,7 +22,8 @@ pub(crate) fn extension() -> Result<PathBuf, String> {
 pub(crate) fn load() {
     let path = extension().unwrap();
     let connection = Connection::open_in_memory().unwrap();
-    // SAFETY: the library was built with this test, and loading is allowed on this connection alone.
+    // SAFETY: the library was built with this test, and loading is allowed on this connection
+    // alone.
     unsafe {
         connection.load_extension_enable().unwrap();
         connection.load_extension(&path, None::<&str>).unwrap();
@@ -31,9 +32,11 @@ pub(crate) fn load() {
 
 /// Opens a database by these parameters of its URI, such as `vfs=holdfast&threshold=2`.
 pub(crate) fn open(path: &Path, parameters: &str) -> rusqlite::Result<Connection> {
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_URI;
-    let connection = Connection::open_with_flags(format!("file:{}?{parameters}", path.display()), flags)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_URI;
+    let connection =
+        Connection::open_with_flags(format!("file:{}?{parameters}", path.display()), flags)?;
     connection.busy_timeout(std::time::Duration::from_secs(30))?;
     Ok(connection)
 }

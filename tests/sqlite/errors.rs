@@ -1,7 +1,9 @@
-//! Rows S1 and S2: the process dies in, or an error comes out of, the k-th call of the extension to the VFS below it, for every k.
+//! Rows S1 and S2: the process dies in, or an error comes out of, the k-th call of the extension to
+//! the VFS below it, for every k.
 //!
-//! After a death the database is sound and at the last acknowledged step or the one behind it. After an error so it is, the
-//! steps behind it have worked or failed as a whole, and what was acknowledged is there.
+//! After a death the database is sound and at the last acknowledged step or the one behind it.
+//! After an error so it is, the steps behind it have worked or failed as a whole, and what was
+//! acknowledged is there.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,7 +17,8 @@ use crate::faulty::{self, Fault};
 use crate::script::{self, STEPS};
 use crate::sides::{Ground, say};
 
-/// Every other step is followed by a flush that its commit waits for; none comes at a time of its own, so calls are counted alike.
+/// Every other step is followed by a flush that its commit waits for; none comes at a time of its
+/// own, so calls are counted alike.
 const PARAMETERS: &str = "vfs=holdfast&threshold=4&flush=inline&flush_interval=off";
 /// Between the steps the database goes over to WAL and comes back, and is released.
 const MOVING: &str = "vfs=holdfast&threshold=4&flush=inline&flush_interval=off&wal=pass";
@@ -24,7 +27,8 @@ const CALLS_MAX: i64 = 5000;
 /// So many fail in a process of its own each, when all do not fit into a short run.
 const CASES: u64 = 500;
 
-/// The role: goes through the sequence with a fault at one call. `acknowledged` gets a byte for each step that was committed.
+/// The role: goes through the sequence with a fault at one call. `acknowledged` gets a byte for
+/// each step that was committed.
 pub(crate) fn work(path: &Path, parameters: &str, fault: &str, at: i64, acknowledged: &Path) {
     faulty::register();
     engine::load();
@@ -42,9 +46,13 @@ pub(crate) fn work(path: &Path, parameters: &str, fault: &str, at: i64, acknowle
                 told.write_all(b".").unwrap();
                 let mut done = 0;
                 while done < STEPS && failures <= 3 {
-                    let moved =
-                        if parameters == MOVING { move_to(&connection, done) } else { Ok(String::new()) };
-                    match moved.and_then(|mode| script::step(&connection, done + 1).map(|()| mode)) {
+                    let moved = if parameters == MOVING {
+                        move_to(&connection, done)
+                    } else {
+                        Ok(String::new())
+                    };
+                    match moved.and_then(|mode| script::step(&connection, done + 1).map(|()| mode))
+                    {
                         Ok(mode) => {
                             in_wal += u32::from(mode == "wal");
                             done += 1;
@@ -59,7 +67,10 @@ pub(crate) fn work(path: &Path, parameters: &str, fault: &str, at: i64, acknowle
     }
     let calls = faulty::calls();
     faulty::disarm();
-    assert!(parameters != MOVING || failures > 0 || in_wal == 2, "it was in WAL mode {in_wal} times");
+    assert!(
+        parameters != MOVING || failures > 0 || in_wal == 2,
+        "it was in WAL mode {in_wal} times"
+    );
     say(&format!("calls {calls} failures {failures}"));
 }
 
@@ -74,14 +85,19 @@ fn move_to(connection: &Connection, done: i64) -> rusqlite::Result<String> {
     connection.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0))
 }
 
-/// Checks what is left after `words` were played with a fault at that call; `true` when the sequence has fewer calls.
+/// Checks what is left after `words` were played with a fault at that call; `true` when the
+/// sequence has fewer calls.
 fn tried(parameters: &str, fault: &str, at: i64) -> bool {
     let ground = Ground::new();
     let (path, acknowledged) = (ground.database(), ground.folder.path().join("acknowledged"));
     let (path, acks) = (path.to_str().unwrap(), acknowledged.to_str().unwrap());
     let ended = ground.run(&["work", path, parameters, fault, &at.to_string(), acks]);
     let calls = ended.said().split(' ').nth(1).and_then(|word| word.parse::<i64>().ok());
-    assert!(calls.is_some() || fault == "death", "{fault} at {at}: the process ended\n{}", ended.out);
+    assert!(
+        calls.is_some() || fault == "death",
+        "{fault} at {at}: the process ended\n{}",
+        ended.out
+    );
     let told = std::fs::metadata(&acknowledged).map_or(0, |found| found.len() as i64);
     let said = ground.run(&["check", path]).well();
     let state: i64 = said.strip_prefix("state ").unwrap().parse().unwrap();

@@ -1,5 +1,6 @@
-//! The examples of `sqlite/examples`, as a user runs them: the shell, Python, C and Node, each in a process of its own that
-//! is there twice, so that the second one finds what the first one wrote. Rust is what the other tests are in.
+//! The examples of `sqlite/examples`, as a user runs them: the shell, Python, C and Node, each in a
+//! process of its own that is there twice, so that the second one finds what the first one wrote.
+//! Rust is what the other tests are in.
 //!
 //! A language that is not installed is named as not run.
 
@@ -16,7 +17,12 @@ fn folder() -> PathBuf {
 fn output(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(status.success(), "{command:?} ended with {status}\n{}{}", text(&stdout), text(&stderr));
+    assert!(
+        status.success(),
+        "{command:?} ended with {status}\n{}{}",
+        text(&stdout),
+        text(&stderr)
+    );
     text(&stdout)
 }
 
@@ -74,7 +80,9 @@ fn the_example_for_python_keeps_its_rows() {
 #[test]
 fn the_example_in_c_keeps_its_rows() {
     if !is_there("cc") || !Path::new("/usr/include/sqlite3.h").exists() {
-        return println!("not run: there is no C compiler, or no sqlite3.h; ./test installs libsqlite3-dev");
+        return println!(
+            "not run: there is no C compiler, or no sqlite3.h; ./test installs libsqlite3-dev"
+        );
     }
     let built = tempfile::tempdir().unwrap();
     let program = built.path().join("visits");
@@ -124,8 +132,11 @@ fn c_example_with_linked_vfs_keeps_its_rows() {
 /// Guarantee: sqlite/languages
 #[test]
 fn the_example_for_node_keeps_its_rows() {
-    let modules = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().join("node/node_modules");
-    if !is_there("node") || !modules.join("better-sqlite3/build/Release/better_sqlite3.node").is_file() {
+    let modules =
+        std::env::current_exe().unwrap().ancestors().nth(3).unwrap().join("node/node_modules");
+    if !is_there("node")
+        || !modules.join("better-sqlite3/build/Release/better_sqlite3.node").is_file()
+    {
         return println!(
             "not run: there is no node, or better-sqlite3 could not be built for it; ./test tries both"
         );

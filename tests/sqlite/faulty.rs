@@ -1,5 +1,6 @@
-//! A VFS over that of Unix whose calls are numbered and of which one, or all from one on, fail, or end the process. It becomes
-//! the default one before the extension is loaded, so the extension works upon it.
+//! A VFS over that of Unix whose calls are numbered and of which one, or all from one on, fail, or
+//! end the process. It becomes the default one before the extension is loaded, so the extension
+//! works upon it.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering::SeqCst};
@@ -11,7 +12,8 @@ use rusqlite::ffi;
 pub(crate) enum Fault {
     /// It fails, and the next ones do not.
     ErrorOnce,
-    /// It and all later ones that need room fail, as on a full disk; there files are still shortened and removed.
+    /// It and all later ones that need room fail, as on a full disk; there files are still
+    /// shortened and removed.
     Full,
     /// The process is gone.
     Death,
@@ -76,8 +78,11 @@ struct File {
 }
 
 /// The file behind ours, and its methods.
-unsafe fn inner(file: *mut ffi::sqlite3_file) -> (*mut ffi::sqlite3_file, &'static ffi::sqlite3_io_methods) {
-    // SAFETY: SQLite calls methods with files that `open` has filled in; methods of Unix are static.
+unsafe fn inner(
+    file: *mut ffi::sqlite3_file,
+) -> (*mut ffi::sqlite3_file, &'static ffi::sqlite3_io_methods) {
+    // SAFETY: SQLite calls methods with files that `open` has filled in; methods of Unix are
+    // static.
     unsafe {
         let inner = (*file.cast::<File>()).inner;
         (inner, &*(*inner).pMethods)
@@ -184,7 +189,8 @@ unsafe extern "C" fn open(
     flags: c_int,
     flags_out: *mut c_int,
 ) -> c_int {
-    // SAFETY: SQLite gives room for our `File`; the room for that of Unix is as large as Unix wants it.
+    // SAFETY: SQLite gives room for our `File`; the room for that of Unix is as large as Unix wants
+    // it.
     unsafe {
         (*file).pMethods = std::ptr::null();
         if let Some(error) = struck(ffi::SQLITE_CANTOPEN, false) {
@@ -211,7 +217,11 @@ unsafe extern "C" fn open(
     }
 }
 
-unsafe extern "C" fn delete(_vfs: *mut ffi::sqlite3_vfs, name: *const c_char, sync: c_int) -> c_int {
+unsafe extern "C" fn delete(
+    _vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    sync: c_int,
+) -> c_int {
     if let Some(error) = struck(ffi::SQLITE_IOERR_DELETE, false) {
         return error;
     }

@@ -20,14 +20,18 @@ pub(crate) fn hold(path: &Path, how: &str) {
     let connection = engine::open(path, "vfs=holdfast").unwrap();
     match how {
         "reader" => connection.execute_batch("BEGIN; SELECT * FROM step;").unwrap(),
-        "writer" => connection.execute_batch("BEGIN IMMEDIATE; UPDATE step SET done = 100;").unwrap(),
+        "writer" => {
+            connection.execute_batch("BEGIN IMMEDIATE; UPDATE step SET done = 100;").unwrap()
+        }
         "spilled" => connection
             .execute_batch(
                 "PRAGMA cache_size = 2; BEGIN IMMEDIATE; UPDATE rows SET content = zeroblob(4000);",
             )
             .unwrap(),
         "exclusive" => connection
-            .execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; UPDATE step SET done = 100;")
+            .execute_batch(
+                "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; UPDATE step SET done = 100;",
+            )
             .unwrap(),
         other => panic!("there is no holder {other}"),
     }
@@ -49,10 +53,20 @@ fn killed_lock_holder_blocks_no_other() {
             let path = ground.database();
             let path = path.to_str().unwrap();
             let acknowledged = ground.folder.path().join("acknowledged");
-            let parameters =
-                if trial.number % 2 == 0 { "vfs=holdfast" } else { "vfs=holdfast&threshold=infinity" };
+            let parameters = if trial.number % 2 == 0 {
+                "vfs=holdfast"
+            } else {
+                "vfs=holdfast&threshold=infinity"
+            };
             ground
-                .run(&["work", path, parameters, "error", "1000000", acknowledged.to_str().unwrap()])
+                .run(&[
+                    "work",
+                    path,
+                    parameters,
+                    "error",
+                    "1000000",
+                    acknowledged.to_str().unwrap(),
+                ])
                 .well();
             let mut holder = ground.start(&["hold", path, how]);
             holder.hear("held");

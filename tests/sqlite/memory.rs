@@ -52,11 +52,17 @@ fn count_allocations() {
     // SAFETY: nothing of SQLite runs yet; the tables are filled in, and copied by SQLite.
     unsafe {
         let mut methods: ffi::sqlite3_mem_methods = std::mem::zeroed();
-        assert_eq!(ffi::sqlite3_config(ffi::SQLITE_CONFIG_GETMALLOC, &raw mut methods), ffi::SQLITE_OK);
+        assert_eq!(
+            ffi::sqlite3_config(ffi::SQLITE_CONFIG_GETMALLOC, &raw mut methods),
+            ffi::SQLITE_OK
+        );
         assert!(BEFORE.set((methods.xMalloc.unwrap(), methods.xRealloc.unwrap())).is_ok());
         methods.xMalloc = Some(allocate);
         methods.xRealloc = Some(reallocate);
-        assert_eq!(ffi::sqlite3_config(ffi::SQLITE_CONFIG_MALLOC, &raw mut methods), ffi::SQLITE_OK);
+        assert_eq!(
+            ffi::sqlite3_config(ffi::SQLITE_CONFIG_MALLOC, &raw mut methods),
+            ffi::SQLITE_OK
+        );
     }
 }
 
@@ -84,7 +90,10 @@ pub(crate) fn starve(folder: &Path, first: i64) {
         LEFT.store(i64::MAX, SeqCst);
         let connection = engine::open(&path, "vfs=holdfast").unwrap();
         let state = script::state(&connection).unwrap().unwrap_or(-1);
-        assert!((done..=done + 1).contains(&state), "allocation {at}: {done} acknowledged, {state} found");
+        assert!(
+            (done..=done + 1).contains(&state),
+            "allocation {at}: {done} acknowledged, {state} found"
+        );
         connection.close().unwrap();
         if !ran_out {
             break;
@@ -103,7 +112,9 @@ fn exhausted_memory_loses_no_acknowledged_data() {
     let mut first = 1;
     while trials.next().is_some() {
         let ground = Ground::new();
-        let said = ground.run(&["starve", ground.folder.path().to_str().unwrap(), &first.to_string()]).well();
+        let said = ground
+            .run(&["starve", ground.folder.path().to_str().unwrap(), &first.to_string()])
+            .well();
         if said != format!("tried {STRIDE}") {
             break;
         }

@@ -151,7 +151,8 @@ fn python_raises_the_whole_reason() {
         assert_eq!((lines[0], lines[1]), ("before: None", "exception: disk I/O error"));
         assert!(lines[2].starts_with("function: ") && lines[2].contains(reason), "{printed}");
         assert_eq!(lines[3], "rows: 0");
-        let told = errors.lines().any(|line| line.starts_with("holdfast: ") && line.contains(reason));
+        let told =
+            errors.lines().any(|line| line.starts_with("holdfast: ") && line.contains(reason));
         assert_eq!(told, log == "stderr", "{log}: {errors}");
     }
 }
@@ -167,7 +168,8 @@ new Database(process.argv[1]);
 /// Guarantee: sqlite/settings
 #[test]
 fn node_throws_the_whole_reason() {
-    let modules = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().join("node/node_modules");
+    let modules =
+        std::env::current_exe().unwrap().ancestors().nth(3).unwrap().join("node/node_modules");
     if !can_run(Command::new("node").arg("--version")) || !modules.join("better-sqlite3").is_dir() {
         return println!(
             "not run: there is no node, or better-sqlite3 could not be built for it; ./test tries both"
@@ -176,7 +178,11 @@ fn node_throws_the_whole_reason() {
     for (variable, value, parts) in MISSPELLED_VARIABLES {
         let mut command = Command::new("node");
         let (ground, command) = ground_with(&mut command);
-        command.args(["-e", NODE]).arg(ground.database()).env("NODE_PATH", &modules).env(variable, value);
+        command
+            .args(["-e", NODE])
+            .arg(ground.database())
+            .env("NODE_PATH", &modules)
+            .env(variable, value);
         let printed = failed(command);
         assert_told(&printed, parts);
         assert_told(&printed, &["SqliteError"]);
@@ -192,13 +198,16 @@ fn node_throws_the_whole_reason() {
 pub(crate) fn open(path: &Path) {
     engine::load();
     for (parameters, parts) in MISSPELLED {
-        let error = engine::open(path, &format!("vfs=holdfast&{parameters}")).unwrap_err().to_string();
+        let error =
+            engine::open(path, &format!("vfs=holdfast&{parameters}")).unwrap_err().to_string();
         assert_told(&error, parts);
     }
-    let connection = engine::open(path, "vfs=holdfast&unknown=ignore&chunksize=5&_timeout=7").unwrap();
+    let connection =
+        engine::open(path, "vfs=holdfast&unknown=ignore&chunksize=5&_timeout=7").unwrap();
     let attached = format!("ATTACH 'file:{}2?vfs=holdfast&level=sytem' AS two", path.display());
     assert!(connection.execute_batch(&attached).is_err());
-    let newest: String = connection.query_row("SELECT holdfast_error()", [], |row| row.get(0)).unwrap();
+    let newest: String =
+        connection.query_row("SELECT holdfast_error()", [], |row| row.get(0)).unwrap();
     assert_told(&newest, MISSPELLED[0].1);
     for (sql, part) in [
         ("PRAGMA holdfast_flush_interval = '3 weeks'", "flush_interval is 3 weeks"),

@@ -52,7 +52,11 @@ struct Fault {
 
 const FAULTS: [Fault; 10] = [
     Fault { name: "log removed", act: |place| fs::remove_file(&place.log).unwrap(), undo: None },
-    Fault { name: "log renamed", act: |place| fs::rename(&place.log, &place.aside).unwrap(), undo: None },
+    Fault {
+        name: "log renamed",
+        act: |place| fs::rename(&place.log, &place.aside).unwrap(),
+        undo: None,
+    },
     Fault {
         // The disk has it by the other name until the folder is synced.
         name: "log renamed, synced, renamed back",
@@ -118,7 +122,9 @@ const FAULTS: [Fault; 10] = [
 pub(crate) fn insert(path: &Path, told: &Path) {
     engine::load();
     let connection = engine::open(path, "vfs=holdfast&level=power").unwrap();
-    connection.execute_batch("CREATE TABLE rows (number INTEGER PRIMARY KEY, content BLOB)").unwrap();
+    connection
+        .execute_batch("CREATE TABLE rows (number INTEGER PRIMARY KEY, content BLOB)")
+        .unwrap();
     let mut told = File::create(told).unwrap();
     say("began");
     loop {
@@ -136,7 +142,8 @@ pub(crate) fn count(path: &Path) {
     engine::load();
     let connection = engine::open(path, "vfs=holdfast").unwrap();
     assert_eq!(engine::integrity(&connection).unwrap(), "ok");
-    let rows: i64 = connection.query_row("SELECT count(*) FROM rows", [], |row| row.get(0)).unwrap();
+    let rows: i64 =
+        connection.query_row("SELECT count(*) FROM rows", [], |row| row.get(0)).unwrap();
     say(&format!("rows {rows}"));
 }
 
@@ -181,7 +188,11 @@ pub(crate) fn drive() {
                 // One may have looked at the names before they went.
                 let early = behind.iter().position(|word| *word == REFUSED).unwrap();
                 assert!(early <= 1, "{}: {early} commits after it", fault.name);
-                assert!(!behind[early..].contains(&ACKNOWLEDGED), "{}: commits after it", fault.name);
+                assert!(
+                    !behind[early..].contains(&ACKNOWLEDGED),
+                    "{}: commits after it",
+                    fault.name
+                );
                 undo(&place);
             }
             let mended = told(&words).len();

@@ -1,5 +1,6 @@
-//! Row S6: the power of a real file system goes while commits at level `power` are made, and the pool with it. Every commit
-//! that had returned before the cut began is there, and the database is sound.
+//! Row S6: the power of a real file system goes while commits at level `power` are made, and the
+//! pool with it. Every commit that had returned before the cut began is there, and the database is
+//! sound.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,7 +17,8 @@ use crate::sides::{Ground, say};
 /// On each of the two file systems.
 const CUTS: u64 = 10;
 
-/// The role: rows in transactions of their own, each acknowledged with a byte outside of the file system, until nothing works.
+/// The role: rows in transactions of their own, each acknowledged with a byte outside of the file
+/// system, until nothing works.
 pub(crate) fn commit(path: &Path, parameters: &str, acknowledged: &Path) {
     engine::load();
     let connection = engine::open(path, parameters).unwrap();
@@ -24,8 +26,9 @@ pub(crate) fn commit(path: &Path, parameters: &str, acknowledged: &Path) {
         .execute_batch("CREATE TABLE IF NOT EXISTS rows (number INTEGER PRIMARY KEY, content BLOB)")
         .unwrap();
     let mut told = File::create(acknowledged).unwrap();
-    let mut number: i64 =
-        connection.query_row("SELECT coalesce(max(number), 0) FROM rows", [], |row| row.get(0)).unwrap();
+    let mut number: i64 = connection
+        .query_row("SELECT coalesce(max(number), 0) FROM rows", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(engine::integrity(&connection).unwrap(), "ok");
     say(&format!("found {number}"));
     let mut insert = connection.prepare("INSERT INTO rows VALUES (?1, zeroblob(300))").unwrap();

@@ -1,5 +1,5 @@
-//! Databases in a pool that is full: a tmpfs of 48 MiB with heaps whose programs are dead. An image that is made or grows
-//! evicts them; a database whose process is dead is evicted for a heap.
+//! Databases in a pool that is full: a tmpfs of 48 MiB with heaps whose programs are dead. An image
+//! that is made or grows evicts them; a database whose process is dead is evicted for a heap.
 //!
 //! Needs root, for the mount; without, the test says so.
 
@@ -56,7 +56,8 @@ pub(crate) fn fill(folder: &Path) {
         let mut region = names.create(&named(number), &key, 10 * MIB).unwrap();
         region.grow(10 * MIB).unwrap();
     }
-    let cold = || names.list().unwrap().iter().filter(|heap| heap.state == RegionState::Cold).count();
+    let cold =
+        || names.list().unwrap().iter().filter(|heap| heap.state == RegionState::Cold).count();
     assert_eq!(cold(), 0);
     let path = folder.join("main.db");
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -78,6 +79,7 @@ pub(crate) fn fill(folder: &Path) {
     assert_eq!(images(), 0, "the database of a dead process stayed");
     drop(held);
     let connection = rusqlite::Connection::open(&path).unwrap();
-    let rows: i64 = connection.query_row("SELECT count(*) FROM rows", [], |row| row.get(0)).unwrap();
+    let rows: i64 =
+        connection.query_row("SELECT count(*) FROM rows", [], |row| row.get(0)).unwrap();
     assert_eq!((rows, engine::integrity(&connection).unwrap().as_str()), (ROWS, "ok"));
 }

@@ -1,5 +1,6 @@
-//! A fixed sequence of transactions, of which every state is known: after step N the database is as [`expected`] says. Whatever
-//! happens to a process that goes through it, what is found afterwards must be one of these states.
+//! A fixed sequence of transactions, of which every state is known: after step N the database is as
+//! [`expected`] says. Whatever happens to a process that goes through it, what is found afterwards
+//! must be one of these states.
 
 use std::path::Path;
 
@@ -21,7 +22,8 @@ pub(crate) fn begin(connection: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// One step: a row more, every third time another one less, and their number; all in one transaction.
+/// One step: a row more, every third time another one less, and their number; all in one
+/// transaction.
 pub(crate) fn step(connection: &Connection, number: i64) -> rusqlite::Result<()> {
     let work = || -> rusqlite::Result<()> {
         connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -50,7 +52,8 @@ fn expected(done: i64) -> Vec<i64> {
 /// When it is at none: damaged, or with something of two states.
 pub(crate) fn state(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     assert_eq!(engine::integrity(connection)?, "ok");
-    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if tables == 0 {
         return Ok(None);
     }
@@ -58,7 +61,11 @@ pub(crate) fn state(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     let mut rows = connection.prepare("SELECT number, content FROM rows ORDER BY number")?;
     let found: Vec<(i64, Vec<u8>)> =
         rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
-    assert_eq!(found.iter().map(|(number, _)| *number).collect::<Vec<_>>(), expected(done), "at step {done}");
+    assert_eq!(
+        found.iter().map(|(number, _)| *number).collect::<Vec<_>>(),
+        expected(done),
+        "at step {done}"
+    );
     for (number, content) in found {
         assert!(content == vec![number as u8; BYTES], "row {number} holds something else");
     }

@@ -1,7 +1,8 @@
-//! Processes with a database: this test program again, started by a test with a role, a home and a pool.
+//! Processes with a database: this test program again, started by a test with a role, a home and a
+//! pool.
 //!
-//! Invariants: a side ends on its own within a minute or is ended; what it reports (`fault …`, `not run: …`) reaches the
-//! standard output of the test; all else only when it failed.
+//! Invariants: a side ends on its own within a minute or is ended; what it reports (`fault …`, `not
+//! run: …`) reaches the standard output of the test; all else only when it failed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -24,10 +25,20 @@ pub(crate) fn play() {
     let number = |word: &str| word.parse::<i64>().unwrap();
     match words[..] {
         ["differ", seed, statements, folder] => {
-            crate::differential::differ(seed.parse().unwrap(), number(statements), Path::new(folder));
+            crate::differential::differ(
+                seed.parse().unwrap(),
+                number(statements),
+                Path::new(folder),
+            );
         }
         ["work", path, parameters, fault, at, acknowledged] => {
-            crate::errors::work(Path::new(path), parameters, fault, number(at), Path::new(acknowledged));
+            crate::errors::work(
+                Path::new(path),
+                parameters,
+                fault,
+                number(at),
+                Path::new(acknowledged),
+            );
         }
         ["starve", path, at] => crate::memory::starve(Path::new(path), number(at)),
         ["check", path] => crate::script::check(Path::new(path)),
@@ -62,7 +73,8 @@ pub(crate) struct Ground {
 impl Ground {
     /// In memory: what is on a disk says so.
     pub(crate) fn new() -> Ground {
-        let in_memory = || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let in_memory =
+            || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         Ground { folder: in_memory(), pool: in_memory() }
     }
 
@@ -83,7 +95,10 @@ impl Ground {
 
     fn command(&self, before: &[&str], words: &[&str]) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", TIMEOUT_S]).args(before).arg(std::env::current_exe().unwrap());
+        command
+            .args(["--kill-after=5", TIMEOUT_S])
+            .args(before)
+            .arg(std::env::current_exe().unwrap());
         command.args(["a_side_plays_its_role", "--exact", "--nocapture", "--test-threads=1"]);
         command.env(ROLE, words.join(&SEPARATOR.to_string())).env_remove("RUST_BACKTRACE");
         self.lend(&mut command);
@@ -95,7 +110,8 @@ impl Ground {
         Ended::of(self.command(&[], words).output().unwrap())
     }
 
-    /// The same through a command that runs its arguments, for a side that makes trials of the fault matrix.
+    /// The same through a command that runs its arguments, for a side that makes trials of the
+    /// fault matrix.
     pub(crate) fn drive(&self, before: &[&str], words: &[&str]) {
         let ended = Ended::of(self.command(before, words).output().unwrap());
         for line in ended.out.lines() {
@@ -109,8 +125,12 @@ impl Ground {
 
     /// Starts a side that goes on until it is killed.
     pub(crate) fn start(&self, words: &[&str]) -> Beside {
-        let mut child =
-            self.command(&[], words).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut child = self
+            .command(&[], words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Beside { child, output }
     }

@@ -1,8 +1,8 @@
-//! SQL by chance, the same for the same seed: statements that work and statements that fail, inside and outside of transactions,
-//! with rows from nothing to many pages.
+//! SQL by chance, the same for the same seed: statements that work and statements that fail, inside
+//! and outside of transactions, with rows from nothing to many pages.
 //!
-//! Invariant: what a statement does depends on nothing but the database: no clock, no random function, no order that SQL leaves
-//! open.
+//! Invariant: what a statement does depends on nothing but the database: no clock, no random
+//! function, no order that SQL leaves open.
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -65,8 +65,12 @@ impl Statements {
             18..=21 => format!("SAVEPOINT s{}", key % 3),
             22..=23 => format!("ROLLBACK TO s{}", key % 3),
             24..=25 => format!("RELEASE s{}", key % 3),
-            26..=28 => format!("CREATE TABLE IF NOT EXISTS {table} (k INTEGER PRIMARY KEY, u UNIQUE, v)"),
-            29 => format!("CREATE TABLE IF NOT EXISTS {table} (k PRIMARY KEY, u UNIQUE, v) WITHOUT ROWID"),
+            26..=28 => {
+                format!("CREATE TABLE IF NOT EXISTS {table} (k INTEGER PRIMARY KEY, u UNIQUE, v)")
+            }
+            29 => format!(
+                "CREATE TABLE IF NOT EXISTS {table} (k PRIMARY KEY, u UNIQUE, v) WITHOUT ROWID"
+            ),
             30 => format!("DROP TABLE IF EXISTS {table}"),
             31 => format!("CREATE INDEX IF NOT EXISTS i{table} ON {table} (v, k)"),
             32 => format!("DROP INDEX IF EXISTS i{table}"),
@@ -79,13 +83,19 @@ impl Statements {
             39 => "PRAGMA integrity_check".to_owned(),
             40 => format!("PRAGMA user_version = {key}"),
             41 => "PRAGMA user_version".to_owned(),
-            42..=59 => format!("INSERT INTO {table} (k, u, v) VALUES ({key}, {other_key}, {content})"),
+            42..=59 => {
+                format!("INSERT INTO {table} (k, u, v) VALUES ({key}, {other_key}, {content})")
+            }
             60..=63 => {
-                format!("INSERT OR REPLACE INTO {table} (k, u, v) VALUES ({key}, {other_key}, {content})")
+                format!(
+                    "INSERT OR REPLACE INTO {table} (k, u, v) VALUES ({key}, {other_key}, {content})"
+                )
             }
             // Fails in the middle when a row meets another one, and takes all of it back.
             64..=67 => {
-                format!("INSERT INTO {table} (k, u, v) SELECT k + 7, u + {key}, v FROM {other} ORDER BY k")
+                format!(
+                    "INSERT INTO {table} (k, u, v) SELECT k + 7, u + {key}, v FROM {other} ORDER BY k"
+                )
             }
             68..=69 => format!(
                 "INSERT INTO {table} (k, u, v) VALUES ({key}, {other_key}, 1) ON CONFLICT (k) DO UPDATE SET v = {content}"
@@ -97,7 +107,9 @@ impl Statements {
             88 => format!("DELETE FROM {table}"),
             89..=94 => format!("SELECT k, u, length(v), substr(v, 1, 4) FROM {table} ORDER BY k"),
             95..=96 => format!("SELECT count(*), sum(length(v)), total(u) FROM {table}"),
-            97..=98 => format!("SELECT x.k, y.k FROM {table} x JOIN {other} y ON x.u = y.k ORDER BY 1, 2"),
+            97..=98 => {
+                format!("SELECT x.k, y.k FROM {table} x JOIN {other} y ON x.u = y.k ORDER BY 1, 2")
+            }
             _ => "SELECT type, name, tbl_name FROM sqlite_schema ORDER BY name".to_owned(),
         })
     }

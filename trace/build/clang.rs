@@ -1,4 +1,5 @@
-//! Compiles a program for the kernel's virtual machine. A part of the build script, which `tests/build_script.rs` has, too.
+//! Compiles a program for the kernel's virtual machine. A part of the build script, which
+//! `tests/build_script.rs` has, too.
 
 use std::ffi::OsStr;
 use std::io;

@@ -26,7 +26,8 @@ impl BackendKind {
     }
 }
 
-/// What measuring one call costs, measured with a call that does nothing, in the same way as the program's calls.
+/// What measuring one call costs, measured with a call that does nothing, in the same way as the
+/// program's calls.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// By how much the call takes longer than untraced, medians: the program is slowed by this.
@@ -55,7 +56,8 @@ pub enum Cache {
 /// A file system that the program may have worked on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSystem {
-    /// A path on it: the directory that the program began in, where its temporary files go, what the user named.
+    /// A path on it: the directory that the program began in, where its temporary files go, what
+    /// the user named.
     pub path: PathBuf,
     /// Its type as `/proc/self/mountinfo` has it: ext4, xfs, tmpfs.
     pub kind: String,
@@ -63,7 +65,8 @@ pub struct FileSystem {
     pub source: String,
 }
 
-/// How a trace came about. Written at the start of a recording with what is known then, and at its end in full.
+/// How a trace came about. Written at the start of a recording with what is known then, and at its
+/// end in full.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     /// How it was measured.

@@ -10,18 +10,20 @@ use crate::{About, End, Event, Result};
 
 /// A way to measure, made ready for one run.
 pub trait Backend {
-    /// What is known before anything ran: for the head of a recording, and for the person who waits.
+    /// What is known before anything ran: for the head of a recording, and for the person who
+    /// waits.
     fn about(&self) -> About;
 
-    /// Runs or attaches, and gives every event to `sink`, until the command and all that it started have ended, the time is up, or
-    /// the stop flag is raised. Whatever happens, the traced processes are let go unharmed.
+    /// Runs or attaches, and gives every event to `sink`, until the command and all that it started
+    /// have ended, the time is up, or the stop flag is raised. Whatever happens, the traced
+    /// processes are let go unharmed.
     ///
-    /// The sink may be slow (the traced program waits, or events are lost and counted), and may keep nothing: its
-    /// failures are its own.
+    /// The sink may be slow (the traced program waits, or events are lost and counted), and may
+    /// keep nothing: its failures are its own.
     ///
     /// # Errors
-    /// The program cannot be started, a process cannot be attached to, or the kernel refuses what the backend needs. What the command itself
-    /// does is no error.
+    /// The program cannot be started, a process cannot be attached to, or the kernel refuses what
+    /// the backend needs. What the command itself does is no error.
     fn run(self: Box<Self>, sink: &mut dyn FnMut(Event)) -> Result<Outcome>;
 }
 
@@ -61,11 +63,18 @@ pub struct Settings {
 impl Settings {
     /// Without limits.
     pub fn new(target: Target) -> Settings {
-        Settings { target, pin: None, limit: None, stop: StopFlag::default(), environment: Vec::new() }
+        Settings {
+            target,
+            pin: None,
+            limit: None,
+            stop: StopFlag::default(),
+            environment: Vec::new(),
+        }
     }
 }
 
-/// Ends a trace from outside: the traced processes go on untraced. May be raised from a signal handler.
+/// Ends a trace from outside: the traced processes go on untraced. May be raised from a signal
+/// handler.
 #[derive(Debug, Clone, Default)]
 pub struct StopFlag(Arc<AtomicBool>);
 
@@ -89,7 +98,8 @@ impl StopFlag {
 /// How a run went.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// How the started command ended: its first process. None if it had not when the trace ended, or if none was started.
+    /// How the started command ended: its first process. None if it had not when the trace ended,
+    /// or if none was started.
     pub end: Option<End>,
     /// The full account, for the end of a recording.
     pub about: About,

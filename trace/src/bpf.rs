@@ -1,13 +1,14 @@
-//! The BPF backend: programs in the kernel that record each call with the exact split of its time, at some 0.15 us of CPU a
-//! call.
+//! The BPF backend: programs in the kernel that record each call with the exact split of its time,
+//! at some 0.15 us of CPU a call.
 //!
-//! What a record says is decided in the kernel (`bpf/trace.bpf.c`); here the programs are loaded, the first threads are named to
-//! them, and their records become events.
+//! What a record says is decided in the kernel (`bpf/trace.bpf.c`); here the programs are loaded,
+//! the first threads are named to them, and their records become events.
 //!
 //! Invariants:
-//! - The traced program never waits for the tracer. What finds no room in the buffer between them is counted, and told as
-//!   [`crate::Event::Lost`].
-//! - The programs live as long as the tracer: if it is killed, the kernel removes them, and what was traced goes on.
+//! - The traced program never waits for the tracer. What finds no room in the buffer between them
+//!   is counted, and told as [`crate::Event::Lost`].
+//! - The programs live as long as the tracer: if it is killed, the kernel removes them, and what
+//!   was traced goes on.
 
 #[cfg(bpf_programs)]
 mod cost;

@@ -1,7 +1,9 @@
-//! Which character devices are terminals, by the kernel's list of device numbers; the same for both backends.
+//! Which character devices are terminals, by the kernel's list of device numbers; the same for both
+//! backends.
 
 /// Virtual and serial terminals, /dev/tty, pseudo-terminals old and new, USB and ARM serial lines.
-const TERMINALS: [std::ops::RangeInclusive<u32>; 5] = [2..=5, 128..=143, 166..=166, 188..=188, 204..=204];
+const TERMINALS: [std::ops::RangeInclusive<u32>; 5] =
+    [2..=5, 128..=143, 166..=166, 188..=188, 204..=204];
 
 /// Whether a major number is that of a terminal.
 pub(crate) fn is_terminal(major: u32) -> bool {
@@ -15,7 +17,8 @@ mod tests {
     /// Guarantee: trace/descriptors
     #[test]
     fn terminals_are_told_from_other_devices() {
-        // ptyp0, ttyp0, tty1, console, pts/0, ttyACM0, ttyUSB0, ttyAMA0; and null, lp0, input/event0, others.
+        // ptyp0, ttyp0, tty1, console, pts/0, ttyACM0, ttyUSB0, ttyAMA0; and null, lp0,
+        // input/event0, others.
         for major in [2, 3, 4, 5, 136, 166, 188, 204] {
             assert!(is_terminal(major), "{major}");
         }

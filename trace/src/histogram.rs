@@ -1,14 +1,14 @@
 //! How long calls took: percentiles, and bars of a picture with what the time was spent on.
 //!
-//! Invariants: memory is bounded by the span of the values, not by their number. Percentiles are within 1 % of the value.
-//! Every call is in exactly one bar.
+//! Invariants: memory is bounded by the span of the values, not by their number. Percentiles are
+//! within 1 % of the value. Every call is in exactly one bar.
 
 use hdrhistogram::Histogram;
 
 use crate::Split;
 
-/// Bars double in width: bar `n` holds what took less than `2^n` ns, and not less than half of that. The last has all
-/// from 39 hours on.
+/// Bars double in width: bar `n` holds what took less than `2^n` ns, and not less than half of
+/// that. The last has all from 39 hours on.
 pub(crate) const BARS: usize = 48;
 
 /// Two digits: 1 %.
@@ -38,7 +38,8 @@ impl Default for Latency {
 }
 
 fn empty() -> Histogram<u64> {
-    // Cannot fail: the bounds are those that the crate names, and the number of digits is in its range.
+    // Cannot fail: the bounds are those that the crate names, and the number of digits is in its
+    // range.
     Histogram::new_with_bounds(1, 2, DIGITS)
         .map(|mut histogram| {
             histogram.auto(true);
@@ -72,7 +73,8 @@ impl Latency {
         if self.percentiles.is_empty() {
             return 0;
         }
-        // A value stands for a range, and its upper end may be above the largest value that there was.
+        // A value stands for a range, and its upper end may be above the largest value that there
+        // was.
         self.percentiles.value_at_quantile(part).min(self.max_ns)
     }
 
@@ -82,12 +84,14 @@ impl Latency {
         self.max_ns
     }
 
-    /// An interval that holds the true median with a probability of 95 %, by order statistics: it asks for no shape of
-    /// the distribution. None with fewer than 6 calls, of which nothing can be said.
+    /// An interval that holds the true median with a probability of 95 %, by order statistics: it
+    /// asks for no shape of the distribution. None with fewer than 6 calls, of which nothing can be
+    /// said.
     #[must_use]
     pub(crate) fn median_interval_ns(&self) -> Option<(u64, u64)> {
         let calls = self.calls();
-        let (low, high) = crate::statistics::median_ranks(usize::try_from(calls).unwrap_or(usize::MAX))?;
+        let (low, high) =
+            crate::statistics::median_ranks(usize::try_from(calls).unwrap_or(usize::MAX))?;
         let at = |rank: usize| self.at_ns((rank as f64 + 0.5) / calls as f64);
         Some((at(low), at(high)))
     }

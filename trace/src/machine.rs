@@ -16,8 +16,8 @@ pub(crate) fn now_ns() -> u64 {
 const NULL_CALLS: u64 = 500;
 const NULL_ROUNDS: usize = 9;
 
-/// What a call that does nothing takes this thread, with its way into the kernel and back: nanoseconds, the median of
-/// rounds, as others may want the processor meanwhile.
+/// What a call that does nothing takes this thread, with its way into the kernel and back:
+/// nanoseconds, the median of rounds, as others may want the processor meanwhile.
 pub(crate) fn null_call_ns() -> u64 {
     let mut rounds = [0; NULL_ROUNDS];
     for round in &mut rounds {
@@ -59,8 +59,11 @@ impl About {
         };
         match &settings.target {
             Target::Start(program) => {
-                about.command =
-                    program.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+                about.command = program
+                    .command
+                    .iter()
+                    .map(|word| word.to_string_lossy().into_owned())
+                    .collect();
             }
             Target::Attach(processes) => about.attached.clone_from(processes),
             Target::Cgroup(path) => about.cgroup = Some(path.clone()),
@@ -74,7 +77,8 @@ fn clock_source() -> String {
         .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }
 
-/// Those of the working directory and of temporary files, and what is mounted for memory that outlives programs.
+/// Those of the working directory and of temporary files, and what is mounted for memory that
+/// outlives programs.
 fn file_systems() -> Vec<FileSystem> {
     let mounts = mounts();
     let mut found: Vec<FileSystem> = Vec::new();
@@ -129,7 +133,9 @@ fn unescape(field: &[u8]) -> Vec<u8> {
             .get(at + 1..at + 4)
             .filter(|digits| digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
         if let (b'\\', Some(digits)) = (field[at], digits) {
-            plain.push(digits.iter().fold(0_u8, |value, digit| value.wrapping_mul(8) + (digit - b'0')));
+            plain.push(
+                digits.iter().fold(0_u8, |value, digit| value.wrapping_mul(8) + (digit - b'0')),
+            );
             at += 4;
         } else {
             plain.push(field[at]);

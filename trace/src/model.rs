@@ -1,11 +1,12 @@
-//! What is measured: events, calls, and the parts of a call's time. Plain data, the same from every backend.
+//! What is measured: events, calls, and the parts of a call's time. Plain data, the same from every
+//! backend.
 //!
-//! All times are nanoseconds; all instants are of `CLOCK_MONOTONIC`. Numbers of processes and threads are the kernel's, as the tracer's
-//! PID name space has them; the kernel gives a number anew once its bearer is gone, so a number means the thread of
-//! the last [`Event::Began`] with it.
+//! All times are nanoseconds; all instants are of `CLOCK_MONOTONIC`. Numbers of processes and
+//! threads are the kernel's, as the tracer's PID name space has them; the kernel gives a number
+//! anew once its bearer is gone, so a number means the thread of the last [`Event::Began`] with it.
 //!
-//! Order: the events of one thread come in the order in which they happened. Those of several threads come roughly so: a reader
-//! that needs them in order sorts by their instants.
+//! Order: the events of one thread come in the order in which they happened. Those of several
+//! threads come roughly so: a reader that needs them in order sorts by their instants.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,12 +19,15 @@ pub struct Split {
     pub wall_ns: u64,
     /// On a CPU.
     pub cpu_ns: u64,
-    /// Asleep until something happens (the kernel's state S): a timer, a message, another thread, a signal; also stopped (T).
-    /// This is what the study of 2017 ([`crate::report::study::CITATION`]) wanted to exclude.
+    /// Asleep until something happens (the kernel's state S): a timer, a message, another thread, a
+    /// signal; also stopped (T). This is what the study of 2017
+    /// ([`crate::report::study::CITATION`]) wanted to exclude.
     pub sleep_ns: u64,
-    /// Waiting uninterruptibly (the state D) for something that is no device: the child of vfork, a lock.
+    /// Waiting uninterruptibly (the state D) for something that is no device: the child of vfork, a
+    /// lock.
     pub wait_ns: u64,
-    /// Waiting uninterruptibly for a device (D with the kernel's `in_iowait`). Never to be excluded: this is the device's cost.
+    /// Waiting uninterruptibly for a device (D with the kernel's `in_iowait`). Never to be
+    /// excluded: this is the device's cost.
     pub io_wait_ns: u64,
     /// Ready to run while others had the CPUs.
     pub queue_ns: u64,
@@ -55,7 +59,8 @@ impl std::ops::AddAssign for Split {
     }
 }
 
-/// Through which door a call came; it says what [`Call::number`] means. A 64-bit program may use all three.
+/// Through which door a call came; it says what [`Call::number`] means. A 64-bit program may use
+/// all three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Abi {
     /// The `syscall` instruction: numbers of `asm/unistd_64.h`.
@@ -67,8 +72,11 @@ pub enum Abi {
 }
 
 /// What the descriptor is that a call works on: the first descriptor among its arguments (see
-/// [`crate::descriptor_argument`]). Calls that make a descriptor (`openat`) are not about the one they make.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// [`crate::descriptor_argument`]). Calls that make a descriptor (`openat`) are not about the one
+/// they make.
+#[derive(
+    Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 pub enum Object {
     /// The call takes no descriptor, or was given none (`AT_FDCWD`, -1).
     #[default]
@@ -120,12 +128,13 @@ pub struct Call {
     pub abi: Abi,
     /// The call's number; -1 as `u32::MAX` and others that name no call are kept as they were.
     pub number: u32,
-    /// The registers that carry arguments; of those that the call does not use, some backends leave the last ones zero. In 32-bit calls
-    /// the upper halves are zero.
+    /// The registers that carry arguments; of those that the call does not use, some backends leave
+    /// the last ones zero. In 32-bit calls the upper halves are zero.
     pub arguments: [u64; 6],
-    /// What it returned: a negative value from -4095 on is an error number. None if it did not return: the thread ended in it
-    /// (`exit`, or killed), or the trace ended before it did. The kernel's own codes for a call that begins again
-    /// (`ERESTARTSYS` 512 and its like) are kept: the program never sees them.
+    /// What it returned: a negative value from -4095 on is an error number. None if it did not
+    /// return: the thread ended in it (`exit`, or killed), or the trace ended before it did. The
+    /// kernel's own codes for a call that begins again (`ERESTARTSYS` 512 and its like) are kept:
+    /// the program never sees them.
     pub result: Option<i64>,
     /// The entry into the kernel.
     pub start_ns: u64,
@@ -133,8 +142,8 @@ pub struct Call {
     pub time: Split,
     /// What its descriptor argument is.
     pub object: Object,
-    /// This call goes on with one that a signal or a stop interrupted: the one before of this thread, which ended with a code for
-    /// beginning again. Programs made one call of both.
+    /// This call goes on with one that a signal or a stop interrupted: the one before of this
+    /// thread, which ended with a code for beginning again. Programs made one call of both.
     pub restarted: bool,
 }
 
@@ -167,8 +176,8 @@ pub enum End {
 pub enum Event {
     /// A system call, at its end.
     Call(Call),
-    /// A thread is traced from here on: it was made, or was there when the trace began. `thread == process` for the first
-    /// thread of a process.
+    /// A thread is traced from here on: it was made, or was there when the trace began. `thread ==
+    /// process` for the first thread of a process.
     Began {
         /// When.
         at_ns: u64,
@@ -176,12 +185,14 @@ pub enum Event {
         process: u32,
         /// The thread.
         thread: u32,
-        /// For a first thread the process that made this one, for others their own process; 0 if not known.
+        /// For a first thread the process that made this one, for others their own process; 0 if
+        /// not known.
         parent: u32,
         /// Its name as the kernel has it, 15 bytes at most; empty if not known.
         command: String,
     },
-    /// A process runs another program now. Its threads are gone but one, which has the process's number now.
+    /// A process runs another program now. Its threads are gone but one, which has the process's
+    /// number now.
     Exec {
         /// When.
         at_ns: u64,
@@ -203,8 +214,9 @@ pub enum Event {
         /// How; None if it could not be seen (the thread was gone by an exec of another one).
         end: Option<End>,
     },
-    /// What a thread used in all, calls and its own code together, while it was traced: once per thread, before [`Event::Ended`] or at
-    /// the end of the trace. What its calls had on the CPU is a part of it; the rest is the program's own code (and page faults).
+    /// What a thread used in all, calls and its own code together, while it was traced: once per
+    /// thread, before [`Event::Ended`] or at the end of the trace. What its calls had on the CPU is
+    /// a part of it; the rest is the program's own code (and page faults).
     ThreadTime {
         /// When.
         at_ns: u64,

@@ -44,14 +44,16 @@ pub(crate) fn signal(number: u8) -> String {
 
 /// IORING_OP_READ as READ; `operation 99` where there is no name.
 pub(crate) fn io_uring(operation: u8) -> String {
-    IO_URING.get(usize::from(operation)).map_or_else(|| format!("operation {operation}"), ToString::to_string)
+    IO_URING
+        .get(usize::from(operation))
+        .map_or_else(|| format!("operation {operation}"), ToString::to_string)
 }
 
 /// From 1 on.
 const SIGNALS: [&str; 31] = [
-    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
-    "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
-    "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+    "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+    "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 ];
 
 /// From 0 on, of Linux 6.15.

@@ -23,7 +23,8 @@ pub struct Waiting {
 }
 
 impl Program {
-    /// Starts it as a child of this thread, which waits before it runs the program. It has `more` variables than the tracer.
+    /// Starts it as a child of this thread, which waits before it runs the program. It has `more`
+    /// variables than the tracer.
     ///
     /// # Errors
     /// There is no such program, it cannot be run, or the CPU cannot be used.
@@ -32,9 +33,12 @@ impl Program {
         if let Some(cpu) = pin {
             check_cpu(cpu)?;
         }
-        let not_executable = |source: io::Error| TraceError::NotExecutable { program: path.clone(), source };
-        let text = |bytes: Vec<u8>| CString::new(bytes).map_err(|error| not_executable(error.into()));
-        let own = std::env::vars_os().filter(|(name, _)| !more.iter().any(|(other, _)| other == name));
+        let not_executable =
+            |source: io::Error| TraceError::NotExecutable { program: path.clone(), source };
+        let text =
+            |bytes: Vec<u8>| CString::new(bytes).map_err(|error| not_executable(error.into()));
+        let own =
+            std::env::vars_os().filter(|(name, _)| !more.iter().any(|(other, _)| other == name));
         let environment = own.chain(more.iter().cloned()).map(|(name, value)| {
             let mut variable = name.into_vec();
             variable.push(b'=');
@@ -51,8 +55,8 @@ impl Program {
             environment: environment.map(text).collect::<Result<_>>()?,
             pin,
         };
-        let started =
-            start(&task).map_err(|source| TraceError::Kernel { step: "start a process", source })?;
+        let started = start(&task)
+            .map_err(|source| TraceError::Kernel { step: "start a process", source })?;
         Ok(Waiting { path, started })
     }
 
@@ -77,11 +81,13 @@ impl Program {
 fn find_in(name: &OsStr, path: &OsString) -> Result<PathBuf> {
     let mut refused = None;
     for directory in std::env::split_paths(path) {
-        let directory = if directory.as_os_str().is_empty() { PathBuf::from(".") } else { directory };
+        let directory =
+            if directory.as_os_str().is_empty() { PathBuf::from(".") } else { directory };
         let file = directory.join(name);
         match is_program(&file) {
             Ok(()) => return Ok(file),
-            // As shells do: one that may not be run does not hide another one, but is told of if there is no other.
+            // As shells do: one that may not be run does not hide another one, but is told of if
+            // there is no other.
             Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
                 refused.get_or_insert(refusal(&file, source));
             }
@@ -150,7 +156,10 @@ mod tests {
         assert!(matches!(find("/no/such/tool", &path), Err(TraceError::NoProgram { .. })));
         assert!(matches!(find("/etc/hostname/tool", &path), Err(TraceError::NoProgram { .. })));
         assert!(matches!(find("/tmp", &path), Err(TraceError::NotExecutable { .. })));
-        assert!(matches!(Program { command: vec!["".into()] }.find(), Err(TraceError::NoProgram { .. })));
+        assert!(matches!(
+            Program { command: vec!["".into()] }.find(),
+            Err(TraceError::NoProgram { .. })
+        ));
     }
 
     #[test]

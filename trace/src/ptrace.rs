@@ -1,11 +1,13 @@
 //! Tracing with ptrace(2): for everybody, without privileges.
 //!
-//! Each thread stops at the entry and the exit of each call. What the call had of the CPUs is read from the thread's counters at both
-//! stops, so the stops themselves are not in it but for a bias, which is measured with a call that does nothing and taken off.
-//! Whether a blocked thread slept or waited for a device is seen by looking at it meanwhile (`watch`).
+//! Each thread stops at the entry and the exit of each call. What the call had of the CPUs is read
+//! from the thread's counters at both stops, so the stops themselves are not in it but for a bias,
+//! which is measured with a call that does nothing and taken off. Whether a blocked thread slept or
+//! waited for a device is seen by looking at it meanwhile (`watch`).
 //!
 //! - `tracer`: what is done at each stop. `thread`: one thread and its call. `times`: the counters.
-//! - `descriptors`: what descriptors are. `watch`: the second thread. `calibrate`: the bias. `attach`: running processes.
+//! - `descriptors`: what descriptors are. `watch`: the second thread. `calibrate`: the bias.
+//!   `attach`: running processes.
 
 mod attach;
 mod calibrate;
@@ -26,10 +28,12 @@ use self::tracer::{Phase, Tracer};
 use self::watch::{Orders, Watcher};
 use crate::machine::now_ns;
 use crate::{
-    About, Backend, BackendKind, Event, Outcome, Program, Result, Settings, StopFlag, Target, TraceError,
+    About, Backend, BackendKind, Event, Outcome, Program, Result, Settings, StopFlag, Target,
+    TraceError,
 };
 
-/// Threads that do not come to a stop by then are left to the kernel, which lets go of them when this thread ends.
+/// Threads that do not come to a stop by then are left to the kernel, which lets go of them when
+/// this thread ends.
 const LETTING_GO_MAX: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -63,14 +67,16 @@ impl Backend for PtraceBackend {
         self.about.clone()
     }
 
-    /// Ends of other children of the calling thread are taken as well, if it has any. SIGURG, with which the watching thread wakes this
-    /// one, has a handler from then on that does nothing; one that the process had is replaced.
+    /// Ends of other children of the calling thread are taken as well, if it has any. SIGURG, with
+    /// which the watching thread wakes this one, has a handler from then on that does nothing; one
+    /// that the process had is replaced.
     fn run(self: Box<Self>, sink: &mut dyn FnMut(Event)) -> Result<Outcome> {
         let PtraceBackend { settings, mut about } = *self;
         let failed = |step| move |source| TraceError::Kernel { step, source };
         let tracer_thread = WakeUp::here().map_err(failed("handle a signal"))?;
         let calibration = Calibration::measure()?;
-        let correction = Correction { cost: calibration.cost, null_call_ns: calibration.null_call_ns };
+        let correction =
+            Correction { cost: calibration.cost, null_call_ns: calibration.null_call_ns };
         let mut tracer = Tracer::new(sink, correction, calibration.outside_bias_ns);
         let mut orders = Orders {
             slots: tracer.slots.clone(),
@@ -81,9 +87,11 @@ impl Backend for PtraceBackend {
         match &settings.target {
             Target::Start(program) => start(&mut tracer, program, &settings, orders)?,
             Target::Attach(processes) => {
-                let attached = processes.iter().try_for_each(|process| attach::attach(&mut tracer, *process));
+                let attached =
+                    processes.iter().try_for_each(|process| attach::attach(&mut tracer, *process));
                 if attached.is_err() {
-                    // Those before it would stop at whatever happens to them next, with nobody to see it.
+                    // Those before it would stop at whatever happens to them next, with nobody to
+                    // see it.
                     orders.stop = StopFlag::default();
                     orders.stop.raise();
                 }
@@ -107,7 +115,12 @@ impl Backend for PtraceBackend {
 }
 
 /// Starts the program and traces it to its end.
-fn start(tracer: &mut Tracer, program: &Program, settings: &Settings, orders: Orders) -> Result<()> {
+fn start(
+    tracer: &mut Tracer,
+    program: &Program,
+    settings: &Settings,
+    orders: Orders,
+) -> Result<()> {
     let mut waiting = program.start(settings.pin, &settings.environment)?;
     let process = waiting.started.pid();
     ptrace::seize(process).map_err(|source| unavailable(&source))?;
@@ -130,8 +143,8 @@ fn start(tracer: &mut Tracer, program: &Program, settings: &Settings, orders: Or
 /// Handles stops until no thread is left.
 fn follow(tracer: &mut Tracer, orders: Orders) -> Result<()> {
     let (stop, until) = (orders.stop.clone(), orders.until);
-    let _watcher =
-        Watcher::start(orders).map_err(|source| TraceError::Kernel { step: "start a thread", source })?;
+    let _watcher = Watcher::start(orders)
+        .map_err(|source| TraceError::Kernel { step: "start a thread", source })?;
     let mut letting_go_until = None;
     while tracer.has_threads() {
         match ptrace::wait() {
@@ -142,9 +155,12 @@ fn follow(tracer: &mut Tracer, orders: Orders) -> Result<()> {
                 tracer.lose_all();
                 break;
             }
-            Err(source) => return Err(TraceError::Kernel { step: "wait for the traced program", source }),
+            Err(source) => {
+                return Err(TraceError::Kernel { step: "wait for the traced program", source });
+            }
         }
-        // In every round: where threads are busy one has always stopped already, and no wait is long enough to be interrupted.
+        // In every round: where threads are busy one has always stopped already, and no wait is
+        // long enough to be interrupted.
         match letting_go_until {
             None if stop.is_raised() || until.is_some_and(|until| Instant::now() >= until) => {
                 letting_go_until = Instant::now().checked_add(LETTING_GO_MAX);

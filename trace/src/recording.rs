@@ -1,10 +1,14 @@
-//! Recordings: a trace in a file, written while it is made, read later. `docs/format.md` draws the format.
+//! Recordings: a trace in a file, written while it is made, read later. `docs/format.md` draws the
+//! format.
 //!
 //! Invariants:
-//! - A file is good up to its last complete frame at every moment: a frame is one write, with a checksum, and a failed write is cut off.
-//! - The writer never fails in the middle of a trace: it keeps the first error, counts what it could not keep, and says both at the end.
-//! - The reader believes no byte: lengths are bounded before memory is taken. What is torn or damaged is passed over, with
-//!   the events before and behind it kept, and counted: what is missing is told as a number, or as not known.
+//! - A file is good up to its last complete frame at every moment: a frame is one write, with a
+//!   checksum, and a failed write is cut off.
+//! - The writer never fails in the middle of a trace: it keeps the first error, counts what it
+//!   could not keep, and says both at the end.
+//! - The reader believes no byte: lengths are bounded before memory is taken. What is torn or
+//!   damaged is passed over, with the events before and behind it kept, and counted: what is
+//!   missing is told as a number, or as not known.
 
 mod ending;
 mod format;
@@ -89,7 +93,11 @@ pub enum RecordingError {
 /// What a file has that did not take all.
 fn taken(kept: u64, dropped: u64) -> String {
     match dropped {
-        0 => format!("it has all {kept} events and can be read, but not all that crossed sandboxes"),
-        _ => format!("it has the first {kept} events and can be read, {dropped} later ones are not there"),
+        0 => {
+            format!("it has all {kept} events and can be read, but not all that crossed sandboxes")
+        }
+        _ => format!(
+            "it has the first {kept} events and can be read, {dropped} later ones are not there"
+        ),
     }
 }

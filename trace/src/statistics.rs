@@ -1,7 +1,9 @@
-//! Medians and how sure they are, by order statistics: nothing is assumed about how values are distributed.
+//! Medians and how sure they are, by order statistics: nothing is assumed about how values are
+//! distributed.
 
-/// The places (from 0) of the sorted values between which the true median is with a probability of 95 % or more. None with
-/// fewer than 6 values: even the smallest and the largest of 5 miss it more often than that.
+/// The places (from 0) of the sorted values between which the true median is with a probability of
+/// 95 % or more. None with fewer than 6 values: even the smallest and the largest of 5 miss it more
+/// often than that.
 #[must_use]
 pub(crate) fn median_ranks(values: usize) -> Option<(usize, usize)> {
     if values < 6 {
@@ -11,7 +13,8 @@ pub(crate) fn median_ranks(values: usize) -> Option<(usize, usize)> {
         // The binomial distribution is the normal one by then.
         (((values as f64) - 1.96 * (values as f64).sqrt()) / 2.0).floor() as usize
     } else {
-        // How many of the smallest can be left out: the probability that as few or fewer lie below the median.
+        // How many of the smallest can be left out: the probability that as few or fewer lie below
+        // the median.
         let mut term = 0.5_f64.powi(i32::try_from(values).unwrap_or(i32::MAX));
         let mut below = term;
         let mut left_out = 0;
@@ -63,10 +66,17 @@ mod tests {
     /// Guarantee: trace/percentiles
     #[test]
     fn the_ranks_of_a_median_are_those_of_the_tables() {
-        // From the binomial distribution with 1/2, two-sided 95 %, as tables of the sign test have them (counted from 1 there).
-        for (values, low, high) in
-            [(6, 1, 6), (9, 2, 8), (10, 2, 9), (15, 4, 12), (20, 6, 15), (50, 18, 33), (100, 40, 61)]
-        {
+        // From the binomial distribution with 1/2, two-sided 95 %, as tables of the sign test have
+        // them (counted from 1 there).
+        for (values, low, high) in [
+            (6, 1, 6),
+            (9, 2, 8),
+            (10, 2, 9),
+            (15, 4, 12),
+            (20, 6, 15),
+            (50, 18, 33),
+            (100, 40, 61),
+        ] {
             assert_eq!(median_ranks(values), Some((low - 1, high - 1)), "{values}");
         }
         assert!((0..6).all(|few| median_ranks(few).is_none()));
@@ -87,8 +97,11 @@ mod tests {
     fn median_interval_covers_95_percent() {
         let mut state = 7_u64;
         let mut random = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // A skewed distribution, as times are; the median of the square of a number from 0 to 1 is 1/4.
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            // A skewed distribution, as times are; the median of the square of a number from 0 to 1
+            // is 1/4.
             ((state >> 11) as f64 / (1_u64 << 53) as f64).powi(2)
         };
         let holds = (0..2000)
@@ -104,7 +117,8 @@ mod tests {
     /// Two medians are reported as different only if their confidence intervals do not overlap.
     #[test]
     fn medians_differ_only_with_disjoint_intervals() {
-        let of = |from: u32| Median::of(&(from..from + 10).map(f64::from).collect::<Vec<_>>()).unwrap();
+        let of =
+            |from: u32| Median::of(&(from..from + 10).map(f64::from).collect::<Vec<_>>()).unwrap();
         assert_eq!(of(0).differs_from(&of(20)), Some(true));
         assert_eq!(of(0).differs_from(&of(3)), Some(false));
         assert_eq!(of(0).differs_from(&Median::of(&[9.0, 9.0]).unwrap()), None);

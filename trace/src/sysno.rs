@@ -48,8 +48,9 @@ const X32_OWN: [&str; 36] = [
 /// Newer than the crate that has all others.
 const NEW_SINCE: [(u32, &str); 2] = [(470, "listns"), (471, "rseq_slice_yield")];
 
-/// The name of a call; `syscall_N` for a number that has none. The same name means the same call through every door, but
-/// 32-bit programs have variants of their own (`mmap2`, `_llseek`, `socketcall`).
+/// The name of a call; `syscall_N` for a number that has none. The same name means the same call
+/// through every door, but 32-bit programs have variants of their own (`mmap2`, `_llseek`,
+/// `socketcall`).
 pub fn call_name(abi: Abi, number: u32) -> Cow<'static, str> {
     known_name(abi, number).map_or_else(|| Cow::Owned(format!("syscall_{number}")), Cow::Borrowed)
 }
@@ -59,7 +60,9 @@ fn known_name(abi: Abi, number: u32) -> Option<&'static str> {
     let name = match abi {
         Abi::X86_64 => syscalls::x86_64::Sysno::new(index).map(|call| call.name()),
         Abi::I386 => syscalls::x86::Sysno::new(index).map(|call| call.name()),
-        Abi::X32 if number >= X32_FIRST => return X32_OWN.get((number - X32_FIRST) as usize).copied(),
+        Abi::X32 if number >= X32_FIRST => {
+            return X32_OWN.get((number - X32_FIRST) as usize).copied();
+        }
         Abi::X32 => syscalls::x86_64::Sysno::new(index).map(|call| call.name()),
     };
     name.or_else(|| NEW_SINCE.iter().find(|(new, _)| *new == number).map(|(_, name)| *name))
@@ -71,8 +74,9 @@ pub fn call_number(name: &str) -> Option<u32> {
     known.or_else(|| NEW_SINCE.iter().find(|(_, new)| *new == name).map(|(number, _)| *number))
 }
 
-/// Which argument of a call is the descriptor that it works on (0 is the first), for [`crate::Object`]. None for calls without
-/// one, and for those whose descriptor only says where a path begins: these are about a path.
+/// Which argument of a call is the descriptor that it works on (0 is the first), for
+/// [`crate::Object`]. None for calls without one, and for those whose descriptor only says where a
+/// path begins: these are about a path.
 pub fn descriptor_argument(abi: Abi, number: u32) -> Option<usize> {
     match known_name(abi, number)? {
         // The oldest call of this name for 32-bit programs has its arguments in memory.

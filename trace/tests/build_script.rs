@@ -1,5 +1,6 @@
-//! What the build script decides: without clang the build goes on without the BPF backend, and with a clang that refuses the programs
-//! it ends. (What the command then says of itself: `src/bpf/absent.rs`.)
+//! What the build script decides: without clang the build goes on without the BPF backend, and with
+//! a clang that refuses the programs it ends. (What the command then says of itself:
+//! `src/bpf/absent.rs`.)
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +25,9 @@ fn build_needs_no_clang_but_stops_at_its_errors() {
         compile(OsStr::new(clang), place.path(), Path::new(&source), &object)
     };
     let missing = with("/no/such/clang", "int answer = 42;");
-    assert!(matches!(&missing, Compiled::NoCompiler(error) if error.kind() == std::io::ErrorKind::NotFound));
+    assert!(
+        matches!(&missing, Compiled::NoCompiler(error) if error.kind() == std::io::ErrorKind::NotFound)
+    );
     let refused = with("false", "int answer = 42;");
     assert!(matches!(refused, Compiled::Refused(_)), "{refused:?}");
     assert!(!object.exists());
@@ -34,5 +37,8 @@ fn build_needs_no_clang_but_stops_at_its_errors() {
         Compiled::Refused(why) => panic!("{why}"),
     }
     let wrong = with("clang", "int answer = ;");
-    assert!(matches!(&wrong, Compiled::Refused(why) if why.contains("expected expression")), "{wrong:?}");
+    assert!(
+        matches!(&wrong, Compiled::Refused(why) if why.contains("expected expression")),
+        "{wrong:?}"
+    );
 }

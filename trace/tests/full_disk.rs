@@ -1,8 +1,11 @@
-//! A limit on the size of files that is reached while a trace is recorded. In a process of its own: it is one of the process.
+//! A limit on the size of files that is reached while a trace is recorded. In a process of its own:
+//! it is one of the process.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use holdfast_trace::{About, BackendKind, Event, Recorder, Recording, RecordingError, Settings, Target};
+use holdfast_trace::{
+    About, BackendKind, Event, Recorder, Recording, RecordingError, Settings, Target,
+};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// A recording on a full disk keeps what was written and reports what is missing.
@@ -22,9 +25,16 @@ fn full_disk_keeps_written_part_and_reports_rest() {
     for number in 0..EVENTS {
         // Numbers that cannot be made much smaller.
         let at_ns = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1;
-        recorder.record(&Event::ThreadTime { at_ns, process: 1, thread: 1, cpu_ns: at_ns, queue_ns: number });
+        recorder.record(&Event::ThreadTime {
+            at_ns,
+            process: 1,
+            thread: 1,
+            cpu_ns: at_ns,
+            queue_ns: number,
+        });
     }
-    let RecordingError::Incomplete { kept, dropped, .. } = recorder.finish(&about).unwrap_err() else {
+    let RecordingError::Incomplete { kept, dropped, .. } = recorder.finish(&about).unwrap_err()
+    else {
         panic!("the file took it all");
     };
     assert_eq!(kept + dropped, EVENTS);

@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use holdfast_trace::{
-    Abi, About, BackendKind, Call, End, Event, Object, Program, Recorder, Recording, RecordingError,
-    Settings, Split, Target,
+    Abi, About, BackendKind, Call, End, Event, Object, Program, Recorder, Recording,
+    RecordingError, Settings, Split, Target,
 };
 
 fn about() -> About {
@@ -119,7 +119,9 @@ fn cut_recording_is_read_up_to_the_cut() {
                 let found: Vec<_> = recording.by_ref().collect();
                 assert_eq!(found, all[..found.len()]);
                 let ending = recording.ending().unwrap();
-                assert!(!ending.is_complete() && ending.missing == (all.len() - found.len()) as u64);
+                assert!(
+                    !ending.is_complete() && ending.missing == (all.len() - found.len()) as u64
+                );
                 assert!(found.len() >= most, "more bytes have no fewer events");
                 most = found.len();
                 lengths.insert(most);
@@ -152,7 +154,9 @@ fn changed_byte_never_invents_events() {
             // There are two frames.
             assert!(events().starts_with(&found) || events().ends_with(&found), "byte {at}");
             let ending = recording.ending().unwrap();
-            assert!(ending.missing == (events().len() - found.len()) as u64 || ending.may_miss_more);
+            assert!(
+                ending.missing == (events().len() - found.len()) as u64 || ending.may_miss_more
+            );
             // The rest of the room for the closing account is of no use.
             assert!(!ending.is_complete() || bytes[at] == 0, "byte {at}");
         }
@@ -192,16 +196,21 @@ fn a_recording_that_cannot_be_begun_says_so() {
     assert!(matches!(error, RecordingError::Io { step: "make", .. }));
 }
 
-/// A recording of an earlier version, as that version wrote it: `events()` with a second between each two.
+/// A recording of an earlier version, as that version wrote it: `events()` with a second between
+/// each two.
 fn golden(version: u32) -> Vec<u8> {
     let path = format!("{}/tests/golden/recording-{version}.txt", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
     let digits: String = text.lines().filter(|line| !line.starts_with('#')).collect();
     let (bytes, _) = digits.as_bytes().as_chunks::<2>();
-    bytes.iter().map(|byte| u8::from_str_radix(std::str::from_utf8(byte).unwrap(), 16).unwrap()).collect()
+    bytes
+        .iter()
+        .map(|byte| u8::from_str_radix(std::str::from_utf8(byte).unwrap(), 16).unwrap())
+        .collect()
 }
 
-/// Earlier versions are read in whole, up to a cut, and behind damage; they do not say how many events there were.
+/// Earlier versions are read in whole, up to a cut, and behind damage; they do not say how many
+/// events there were.
 ///
 /// Guarantee: trace/versions
 #[test]
@@ -213,9 +222,9 @@ fn recordings_of_earlier_versions_are_read() {
         let (all, recording) = read(&path);
         assert!(all.len() == events().len() && recording.ending().unwrap().is_complete());
         assert!(
-            all.iter()
-                .zip(events())
-                .all(|(one, other)| { std::mem::discriminant(one) == std::mem::discriminant(&other) })
+            all.iter().zip(events()).all(|(one, other)| {
+                std::mem::discriminant(one) == std::mem::discriminant(&other)
+            })
         );
         assert_eq!(recording.about().lost, 3);
         assert_eq!(recording.crossings(), (version == 2).then_some(&b"of a host"[..]));

@@ -20,7 +20,14 @@ pub(crate) fn sleeps(facts: &mut Facts, count: u64, time_us: u64) {
         for _ in 0..count {
             let time = libc::timespec { tv_sec: 0, tv_nsec: (time_us * 1000) as libc::c_long };
             // SAFETY: the pointer is valid.
-            unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &raw const time, std::ptr::null_mut()) };
+            unsafe {
+                libc::clock_nanosleep(
+                    libc::CLOCK_MONOTONIC,
+                    0,
+                    &raw const time,
+                    std::ptr::null_mut(),
+                )
+            };
         }
     });
 }
@@ -48,7 +55,15 @@ pub(crate) fn sleeper_beside_reader(facts: &mut Facts) {
         facts.measure("sleeper", || {
             let (futex, second) = (AtomicU32::new(0), libc::timespec { tv_sec: 1, tv_nsec: 0 });
             // SAFETY: both pointers are valid for the call.
-            unsafe { libc::syscall(libc::SYS_futex, futex.as_ptr(), libc::FUTEX_WAIT, 0, &raw const second) };
+            unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    futex.as_ptr(),
+                    libc::FUTEX_WAIT,
+                    0,
+                    &raw const second,
+                )
+            };
         });
         done.store(true, Ordering::Relaxed);
         let (thread, reads, [wall_ns, cpu_ns, queue_ns]) = reader.join().expect("the reader");
@@ -107,8 +122,9 @@ pub(crate) fn vforks(facts: &mut Facts, time_ms: u64) {
     };
     facts.measure("vfork", || {
         let mut status = 0;
-        // SAFETY: the child of the first call, a vfork, makes two system calls with what lives longer than it does, on a stack of
-        // its own, and ends. (libc::vfork would return twice on one stack.)
+        // SAFETY: the child of the first call, a vfork, makes two system calls with what lives
+        // longer than it does, on a stack of its own, and ends. (libc::vfork would return twice on
+        // one stack.)
         unsafe {
             extern "C" fn child(sleep: *mut libc::c_void) -> libc::c_int {
                 // SAFETY: the pointer is valid, as the parent waits; `exit_group` ends the child.

@@ -43,7 +43,8 @@ impl Facts {
 
 /// Of this thread: on a CPU, and ready to run, nanoseconds.
 pub(crate) fn counters() -> (u64, u64) {
-    // The scheduler brings the numbers of a running thread up to date when it is asked for this clock.
+    // The scheduler brings the numbers of a running thread up to date when it is asked for this
+    // clock.
     let _up_to_date = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("schedstat");
     let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().expect("a number"));

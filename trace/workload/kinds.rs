@@ -1,11 +1,14 @@
-//! Workloads of unusual calls: other doors, filters, kinds of descriptors; and a tracer that can be killed.
+//! Workloads of unusual calls: other doors, filters, kinds of descriptors; and a tracer that can be
+//! killed.
 #![allow(unsafe_code, reason = "an interrupt as a call, and a filter, have no safe form")]
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use holdfast_trace::{Backend, BpfBackend, Event, Program, PtraceBackend, Result, Settings, Target};
+use holdfast_trace::{
+    Backend, BpfBackend, Event, Program, PtraceBackend, Result, Settings, Target,
+};
 
 use crate::facts::Facts;
 use crate::threads::mark;
@@ -27,8 +30,11 @@ pub(crate) fn doors(facts: &mut Facts) {
 
 /// A filter makes getppid fail, or kills for it.
 pub(crate) fn filtered(facts: &mut Facts, kills: bool) {
-    let action =
-        if kills { libc::SECCOMP_RET_KILL_PROCESS } else { libc::SECCOMP_RET_ERRNO | libc::EXDEV as u32 };
+    let action = if kills {
+        libc::SECCOMP_RET_KILL_PROCESS
+    } else {
+        libc::SECCOMP_RET_ERRNO | libc::EXDEV as u32
+    };
     filter(&[(0, libc::SYS_getppid as u32)], action);
     mark();
     facts.tell("went_on", 1);
@@ -44,7 +50,8 @@ pub(crate) fn traces_as_before_5_3(facts: &mut Facts, backend: &str, command: &[
     traces(facts, backend, command);
 }
 
-/// Calls of this process where all of these words of `struct seccomp_data` are so have this for an answer from now on.
+/// Calls of this process where all of these words of `struct seccomp_data` are so have this for an
+/// answer from now on.
 fn filter(words: &[(u32, u32)], action: u32) {
     let step = |code: u32, jump_true, jump_false, value| libc::sock_filter {
         code: code as u16,
@@ -64,7 +71,10 @@ fn filter(words: &[(u32, u32)], action: u32) {
     // SAFETY: the filter is valid for the call.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter),
+            0
+        );
     }
 }
 
@@ -76,7 +86,8 @@ pub(crate) fn descriptors(facts: &mut Facts) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let (mut socket, _peer) = std::os::unix::net::UnixStream::pair().expect("sockets");
     let mut null = std::fs::File::options().write(true).open("/dev/null").expect("/dev/null");
-    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).expect("an eventfd");
+    let event =
+        rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).expect("an eventfd");
     facts.tell("file", file.as_raw_fd() as u64);
     facts.tell("pipe", writer.as_raw_fd() as u64);
     facts.tell("socket", socket.as_raw_fd() as u64);
@@ -111,7 +122,8 @@ pub(crate) fn ticks(facts: &mut Facts, most: u64) {
     facts.tell("done", ticks);
 }
 
-/// Is a tracer itself, with this backend: of a command, or with a number, of a process; tells how many calls it saw.
+/// Is a tracer itself, with this backend: of a command, or with a number, of a process; tells how
+/// many calls it saw.
 pub(crate) fn traces(facts: &mut Facts, backend: &str, command: &[String]) {
     let target = match command.first().map(|word| word.parse()) {
         Some(Ok(process)) => Target::Attach(vec![process]),

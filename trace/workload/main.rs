@@ -1,7 +1,9 @@
-//! `trace-workload FACTS NAME…`: programs whose times and calls are known by construction, for the conformance tests.
+//! `trace-workload FACTS NAME…`: programs whose times and calls are known by construction, for the
+//! conformance tests.
 //!
-//! Each measures itself with clocks and counters that no tracer has a part in, and writes what it knows to the file FACTS: lines of
-//! a name and a number. Unsafe: the libc calls of forking, waiting and signals.
+//! Each measures itself with clocks and counters that no tracer has a part in, and writes what it
+//! knows to the file FACTS: lines of a name and a number. Unsafe: the libc calls of forking,
+//! waiting and signals.
 
 #![deny(unsafe_code)]
 
@@ -21,7 +23,8 @@ fn main() {
     let (Some(file), Some(name)) = (arguments.get(1), arguments.get(2)) else {
         panic!("trace-workload FACTS NAME [NUMBER]");
     };
-    let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let number =
+        |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let mut facts = Facts::new(Path::new(file));
     match name.as_str() {
         "sleeps" => blocking::sleeps(&mut facts, number(3), number(4)),
@@ -48,7 +51,9 @@ fn main() {
         "only_calls" => threads::only_call(&mut facts),
         "queues_operations" => rings::queues_operations(&mut facts, number(3)),
         "traces" => kinds::traces(&mut facts, &arguments[3], &arguments[4..]),
-        "traces_as_before_5_3" => kinds::traces_as_before_5_3(&mut facts, &arguments[3], &arguments[4..]),
+        "traces_as_before_5_3" => {
+            kinds::traces_as_before_5_3(&mut facts, &arguments[3], &arguments[4..])
+        }
         other => panic!("no workload {other}"),
     }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::facts::Facts;
 
-/// Places in `struct io_uring_params`, in words of 4 bytes: the counts of entries, and where in the shared memory of the queue its end,
-/// its mask and its list are.
+/// Places in `struct io_uring_params`, in words of 4 bytes: the counts of entries, and where in the
+/// shared memory of the queue its end, its mask and its list are.
 const ENTRIES: usize = 0;
 const TAIL: usize = 11;
 const ARRAY: usize = 16;
@@ -25,9 +25,11 @@ pub(crate) fn queues_operations(facts: &mut Facts, count: u64) {
         return;
     }
     let map = |bytes: usize, offset: i64| {
-        let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
+        let (rights, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
         // SAFETY: a new mapping.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, flags, ring as i32, offset) };
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, flags, ring as i32, offset) };
         assert_ne!(start, libc::MAP_FAILED);
         start.cast::<u8>()
     };

@@ -23,8 +23,8 @@ fn interrupted(flags: libc::c_int, work: impl FnOnce()) {
     work();
 }
 
-/// A read that a handler interrupts and that begins again; one that fails with EINTR, made again by the program; and a sleep
-/// that a stop interrupts.
+/// A read that a handler interrupts and that begins again; one that fails with EINTR, made again by
+/// the program; and a sleep that a stop interrupts.
 pub(crate) fn restarts(facts: &mut Facts) {
     for (name, flags) in [("again", libc::SA_RESTART), ("fails", 0)] {
         let (reader, writer) = std::io::pipe().expect("a pipe");

@@ -1,5 +1,8 @@
 //! Workloads of threads and processes that come and go.
-#![allow(unsafe_code, reason = "fork and kill have no safe form, and getppid is made as a bare call")]
+#![allow(
+    unsafe_code,
+    reason = "fork and kill have no safe form, and getppid is made as a bare call"
+)]
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -86,8 +89,8 @@ pub(crate) fn family(facts: &mut Facts) {
     mark();
 }
 
-/// Threads that each make a mark every few milliseconds, until the test has seen enough, or for so many ticks of the first one; a last
-/// thread is made then.
+/// Threads that each make a mark every few milliseconds, until the test has seen enough, or for so
+/// many ticks of the first one; a last thread is made then.
 pub(crate) fn tick(facts: &mut Facts, most: u64) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,12 +1,13 @@
 //! Builds the guest programs: Rust ones with cargo, C ones as [`c_applet`] says.
 //!
-//! Each folder of `applets/` is one applet, named after its folder: with a `Cargo.toml` it is a Rust package
-//! with one program, otherwise all its `.c` and `.cpp` files make one. The results are in `applets` of the target directory, where
-//! the tests and the demo look for them: `NAME.wasm`, and `NAME`, the native program for the jail.
+//! Each folder of `applets/` is one applet, named after its folder: with a `Cargo.toml` it is a
+//! Rust package with one program, otherwise all its `.c` and `.cpp` files make one. The results are
+//! in `applets` of the target directory, where the tests and the demo look for them: `NAME.wasm`,
+//! and `NAME`, the native program for the jail.
 //!
-//! An applet in C++ is a native one only: the packages of WASI have no library of C++ with exceptions.
-//! A folder with a file `pkg-config`, which lists libraries of the system, one a line, is a native applet only; it is
-//! left out, and that is said, where these are not installed.
+//! An applet in C++ is a native one only: the packages of WASI have no library of C++ with
+//! exceptions. A folder with a file `pkg-config`, which lists libraries of the system, one a line,
+//! is a native applet only; it is left out, and that is said, where these are not installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,9 +55,13 @@ pub(crate) fn applets(workspace: &Workspace, arguments: &Arguments) -> Result<()
 /// Builds the named applets, or all of them; returns where they are.
 pub(crate) fn build(workspace: &Workspace, names: &[String]) -> Result<Vec<PathBuf>> {
     let all = find(workspace)?;
-    if let Some(unknown) = names.iter().find(|name| all.iter().all(|applet| applet.name != **name)) {
+    if let Some(unknown) = names.iter().find(|name| all.iter().all(|applet| applet.name != **name))
+    {
         let known: Vec<&str> = all.iter().map(|applet| applet.name.as_str()).collect();
-        return Err(Failure::new(format!("there is no applet `{unknown}`; there are: {}", known.join(", "))));
+        return Err(Failure::new(format!(
+            "there is no applet `{unknown}`; there are: {}",
+            known.join(", ")
+        )));
     }
     let wanted: Vec<&Applet> =
         all.iter().filter(|applet| names.is_empty() || names.contains(&applet.name)).collect();
@@ -79,7 +84,9 @@ pub(crate) fn build(workspace: &Workspace, names: &[String]) -> Result<Vec<PathB
                 Some(reason) if names.is_empty() => {
                     eprintln!("applets/{} is left out: {reason}", applet.name)
                 }
-                Some(reason) => return Err(Failure::new(format!("applets/{}: {reason}", applet.name))),
+                Some(reason) => {
+                    return Err(Failure::new(format!("applets/{}: {reason}", applet.name)));
+                }
             },
         }
     }
@@ -93,14 +100,17 @@ fn find(workspace: &Workspace) -> Result<Vec<Applet>> {
     let mut applets = Vec::new();
     for entry in fs::read_dir(&folder).map_err(cannot_list)? {
         let path = entry.map_err(cannot_list)?.path();
-        let Some(name) = path.file_name().and_then(|name| name.to_str()).filter(|_| path.is_dir()) else {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()).filter(|_| path.is_dir())
+        else {
             continue;
         };
         let in_workspace =
             workspace.packages.iter().find(|package| package.folder == format!("applets/{name}"));
         let source = match in_workspace {
             Some(package) => match &package.programs[..] {
-                [program] => Source::Rust { package: package.name.clone(), program: program.clone() },
+                [program] => {
+                    Source::Rust { package: package.name.clone(), program: program.clone() }
+                }
                 programs => {
                     let count = programs.len();
                     return Err(Failure::new(format!(
@@ -121,8 +131,8 @@ fn find(workspace: &Workspace) -> Result<Vec<Applet>> {
     Ok(applets)
 }
 
-/// The same packages for both kinds of sandbox. The library for C is without the standard library: built natively, it must
-/// not share features with programs that have it, so it is built alone.
+/// The same packages for both kinds of sandbox. The library for C is without the standard library:
+/// built natively, it must not share features with programs that have it, so it is built alone.
 fn build_with_cargo(workspace: &Workspace, applets: &[&Applet]) -> Result<()> {
     let mut packages: Vec<&str> = Vec::new();
     for applet in applets {
@@ -159,7 +169,7 @@ pub(crate) fn for_jail(workspace: &Workspace) -> PathBuf {
 /// A program may be running from the old file, which therefore is removed and not written to.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     c_applet::remove(to)?;
-    fs::copy(from, to)
-        .map(drop)
-        .map_err(|error| Failure::new(format!("cannot copy {} to {}: {error}", from.display(), to.display())))
+    fs::copy(from, to).map(drop).map_err(|error| {
+        Failure::new(format!("cannot copy {} to {}: {error}", from.display(), to.display()))
+    })
 }

@@ -1,9 +1,10 @@
-//! Builds an applet in C or C++: for WebAssembly with clang, for the jail with the system's compiler, both against the library
-//! for applets; and what it computes (everything but `main`) as `libNAME.so`, which tests and measurements load to
-//! compare the applet with the same code outside of a sandbox.
+//! Builds an applet in C or C++: for WebAssembly with clang, for the jail with the system's
+//! compiler, both against the library for applets; and what it computes (everything but `main`) as
+//! `libNAME.so`, which tests and measurements load to compare the applet with the same code outside
+//! of a sandbox.
 //!
-//! Invariant: the native program and the library are built with the same compiler and the same flags, so that a
-//! difference between their speeds is the sandbox's.
+//! Invariant: the native program and the library are built with the same compiler and the same
+//! flags, so that a difference between their speeds is the sandbox's.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,7 +22,8 @@ pub(crate) const LIBRARY_PACKAGE: &str = "holdfast-c";
 const LINK: &str = "-lholdfast_applet";
 const FLAGS: [&str; 4] = ["-O2", "-Wall", "-Wextra", "-Werror"];
 const CPP: &str = "cpp";
-/// The stem of the file where the applet's functions are registered; the rest knows nothing of applets.
+/// The stem of the file where the applet's functions are registered; the rest knows nothing of
+/// applets.
 const MAIN: &str = "main";
 /// Lists libraries of the system.
 const LIBRARIES: &str = "pkg-config";
@@ -45,9 +47,12 @@ impl CApplet {
         }
         files.sort();
         let libraries = match fs::read_to_string(folder.join(LIBRARIES)) {
-            Ok(text) => {
-                text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
-            }
+            Ok(text) => text
+                .lines()
+                .map(str::trim)
+                .filter(|line| !line.is_empty())
+                .map(str::to_owned)
+                .collect(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
@@ -132,12 +137,14 @@ impl CApplet {
         if self.libraries.is_empty() {
             return Ok(Vec::new());
         }
-        let text = output(Command::new("pkg-config").args(["--cflags", "--libs"]).args(&self.libraries))?;
+        let text =
+            output(Command::new("pkg-config").args(["--cflags", "--libs"]).args(&self.libraries))?;
         Ok(String::from_utf8_lossy(&text).split_whitespace().map(str::to_owned).collect())
     }
 }
 
-/// Runs a compiler. A program may be running from the old file, which therefore is removed and not written to.
+/// Runs a compiler. A program may be running from the old file, which therefore is removed and not
+/// written to.
 fn finish(mut compiler: Command, to: &Path, built: &mut Vec<PathBuf>) -> Result<()> {
     remove(to)?;
     run(compiler.arg("-o").arg(to))?;
@@ -155,7 +162,8 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
 }
 
 fn is_there(program: &str) -> bool {
-    let asked = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let asked =
+        Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     asked.is_ok_and(|status| status.success())
 }
 
@@ -166,7 +174,8 @@ fn clang() -> Result<Command> {
         ));
     }
     let mut command = Command::new("clang");
-    // Below everything else, so that a stack that overflows is a trap and not a change of the program's data.
+    // Below everything else, so that a stack that overflows is a trap and not a change of the
+    // program's data.
     command.args(["--target=wasm32-wasi", "-Wl,--stack-first", "-Wl,-z,stack-size=262144"]);
     Ok(command)
 }
@@ -180,7 +189,8 @@ mod tests {
     fn c_applet_is_its_files_and_libraries() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../applets/video");
         let video = CApplet::find("video", &folder).unwrap();
-        let names: Vec<_> = video.files.iter().filter_map(|file| file.file_name()?.to_str()).collect();
+        let names: Vec<_> =
+            video.files.iter().filter_map(|file| file.file_name()?.to_str()).collect();
         assert_eq!(names, ["main.c", "memory_file.c", "video.c"]);
         assert!(video.libraries.iter().any(|library| library == "libavcodec"));
     }

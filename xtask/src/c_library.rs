@@ -1,5 +1,5 @@
-//! Builds the C library for native programs, the one for native applets, and the `malloc` shim, optimised, and
-//! installs them with their headers and pkg-config files below a prefix:
+//! Builds the C library for native programs, the one for native applets, and the `malloc` shim,
+//! optimised, and installs them with their headers and pkg-config files below a prefix:
 //!
 //! ```text
 //! include/holdfast.h  include/holdfast.hpp  include/holdfast_document.h
@@ -26,9 +26,15 @@ use crate::workspace::Workspace;
 const PACKAGES: [&str; 2] = ["holdfast-native", "holdfast-malloc"];
 /// Its number is that of the soname in `bindings/c-native/build.rs`.
 const SHARED: &str = "libholdfast.so.0";
-const HEADERS: [&str; 5] =
-    ["holdfast.h", "holdfast.hpp", "holdfast_document.h", "holdfast_applet.h", "holdfast_applet.hpp"];
-/// What applets link. It is without the standard library, so it is built alone, in a profile that does not unwind.
+const HEADERS: [&str; 5] = [
+    "holdfast.h",
+    "holdfast.hpp",
+    "holdfast_document.h",
+    "holdfast_applet.h",
+    "holdfast_applet.hpp",
+];
+/// What applets link. It is without the standard library, so it is built alone, in a profile that
+/// does not unwind.
 pub(crate) const APPLET_PACKAGE: &str = "holdfast-c";
 
 /// Arguments of `cargo xtask c-library`.
@@ -56,8 +62,9 @@ pub(crate) fn install(workspace: &Workspace, prefix: &Path) -> Result<()> {
     run(&mut build)?;
     let mut build = cargo(&workspace.root);
     run(build.args(["build", "--quiet", "--profile", PROFILE, "-p", APPLET_PACKAGE]))?;
-    copy_all(workspace, prefix)
-        .map_err(|error| Failure::new(format!("cannot install below {}: {error}", prefix.display())))
+    copy_all(workspace, prefix).map_err(|error| {
+        Failure::new(format!("cannot install below {}: {error}", prefix.display()))
+    })
 }
 
 fn copy_all(workspace: &Workspace, prefix: &Path) -> io::Result<()> {
@@ -95,7 +102,8 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// With `--static`, what Rust's standard library takes from the C library, where that is not one file.
+/// With `--static`, what Rust's standard library takes from the C library, where that is not one
+/// file.
 fn pkg_config(version: &str) -> String {
     format!(
         "prefix=${{pcfiledir}}/../..\n\

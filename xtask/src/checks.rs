@@ -1,4 +1,5 @@
-//! Formatting and clippy, over the same features and profile as the tests, so that little is built twice.
+//! Formatting and clippy, over the same features and profile as the tests, so that little is built
+//! twice.
 
 use crate::applets;
 use crate::c_library;

@@ -18,8 +18,8 @@ pub(crate) fn cargo(root: &Path) -> Command {
 /// Ends a command and its children in time, or with us.
 const BOUNDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/bounded.sh");
 
-/// The same command under a time limit, at which it and its children are ended (exit status 124); so they are when
-/// this program is interrupted.
+/// The same command under a time limit, at which it and its children are ended (exit status 124);
+/// so they are when this program is interrupted.
 pub(crate) fn with_timeout(command: &Command, timeout_s: u32) -> Command {
     let mut bounded = Command::new(BOUNDED);
     bounded
@@ -52,7 +52,8 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 
 /// Runs a command that is no news to a reader and returns what it wrote.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
-    let done = command.stderr(Stdio::inherit()).output().map_err(|error| cannot_start(command, &error))?;
+    let done =
+        command.stderr(Stdio::inherit()).output().map_err(|error| cannot_start(command, &error))?;
     if done.status.success() {
         Ok(done.stdout)
     } else {
@@ -72,7 +73,8 @@ pub(crate) fn cannot_start(command: &Command, error: &std::io::Error) -> Failure
 /// The command as a person would type it.
 pub(crate) fn text(command: &Command) -> String {
     let program = Path::new(command.get_program());
-    let mut text = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
+    let mut text =
+        program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
     for argument in command.get_args() {
         // Writing to a String cannot fail.
         let _ = write!(text, " {}", argument.to_string_lossy());
@@ -103,7 +105,8 @@ mod tests {
     fn interrupt_reaches_children_of_bounded_command() {
         // Each child holds the pipe's end; the end of all of them is the end of the output.
         let bounded = with_timeout(&shell("echo begun; sleep 60 & sleep 60"), 60);
-        // Whoever started the tests may ignore interrupts, as a shell does for what it puts in the background.
+        // Whoever started the tests may ignore interrupts, as a shell does for what it puts in the
+        // background.
         let mut heard = Command::new("env");
         heard.arg("--default-signal=INT").arg(bounded.get_program()).args(bounded.get_args());
         let mut child = heard.stdout(Stdio::piped()).spawn().unwrap();

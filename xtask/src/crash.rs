@@ -1,10 +1,11 @@
 //! The rows of the fault matrix that this workspace tests, at counts of one's choice, as one table.
 //!
-//! The tests are those of `./test`; this runs each row alone with its count in `HOLDFAST_CRASH_ROW`, reads the lines
-//! `fault ROW: WHAT: N trials in S s, seed X` that they write, and, if asked to, puts them into docs/faults.md.
+//! The tests are those of `./test`; this runs each row alone with its count in
+//! `HOLDFAST_CRASH_ROW`, reads the lines `fault ROW: WHAT: N trials in S s, seed X` that they
+//! write, and, if asked to, puts them into docs/faults.md.
 //!
-//! Invariants: every row is bounded in time. A row whose tests fail, or say nothing, fails the chore and is not
-//! written down.
+//! Invariants: every row is bounded in time. A row whose tests fail, or say nothing, fails the
+//! chore and is not written down.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -143,7 +144,8 @@ pub(crate) fn crash(workspace: &Workspace, arguments: &Arguments) -> Result<()> 
     let only = &arguments.only;
     let mut results = Vec::new();
     let mut failed = Vec::new();
-    for row in ROWS.iter().filter(|row| only.is_empty() || only.iter().any(|name| name == row.name)) {
+    for row in ROWS.iter().filter(|row| only.is_empty() || only.iter().any(|name| name == row.name))
+    {
         match run(workspace, row, arguments) {
             Ok(lines) => results.extend(lines),
             Err(failure) => {
@@ -159,7 +161,10 @@ pub(crate) fn crash(workspace: &Workspace, arguments: &Arguments) -> Result<()> 
     if failed.is_empty() {
         Ok(())
     } else {
-        Err(Failure::new(format!("failed: {}; the seeds to try again with are above", failed.join(", "))))
+        Err(Failure::new(format!(
+            "failed: {}; the seeds to try again with are above",
+            failed.join(", ")
+        )))
     }
 }
 
@@ -175,13 +180,19 @@ struct Line {
 impl Line {
     /// Reads `fault H1: process death: 1000 trials in 3.2 s, seed 0x1`.
     fn read(text: &str) -> Option<Line> {
-        let start = ["fault H", "fault S", "fault X"].iter().find_map(|beginning| text.find(beginning))?;
+        let start =
+            ["fault H", "fault S", "fault X"].iter().find_map(|beginning| text.find(beginning))?;
         let (row, rest) = text.get(start..)?.strip_prefix("fault ")?.split_once(": ")?;
         let (what, rest) = rest.split_once(": ")?;
         let (trials, rest) = rest.split_once(" trials in ")?;
         let (seconds, _) = rest.split_once(" s, seed ")?;
         let trials = trials.parse().ok()?;
-        Some(Line { row: row.to_owned(), what: what.to_owned(), trials, seconds: seconds.to_owned() })
+        Some(Line {
+            row: row.to_owned(),
+            what: what.to_owned(),
+            trials,
+            seconds: seconds.to_owned(),
+        })
     }
 
     fn to_text(&self) -> String {
@@ -208,10 +219,9 @@ fn run(workspace: &Workspace, row: &Row, arguments: &Arguments) -> Result<Vec<Li
     let mut bounded = with_timeout(&command, ROW_TIMEOUT_S);
     let output = bounded.output().map_err(|error| cannot_start(&bounded, &error))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    for line in text
-        .lines()
-        .filter(|line| ["fault H", "fault S", "fault X", "not run: "].iter().any(|it| line.contains(it)))
-    {
+    for line in text.lines().filter(|line| {
+        ["fault H", "fault S", "fault X", "not run: "].iter().any(|it| line.contains(it))
+    }) {
         println!("{line}");
     }
     if !output.status.success() {
@@ -233,8 +243,9 @@ fn write(root: &Path, results: &[Line]) -> Result<()> {
     let path = root.join(FAULTS);
     let broken = |what: String| Failure::new(format!("{}: {what}", path.display()));
     let text = std::fs::read_to_string(&path).map_err(|error| broken(error.to_string()))?;
-    let merged = merge(&text, results)
-        .ok_or_else(|| broken(format!("the lines `{BEGIN}` and `{END}` are missing; put them back")))?;
+    let merged = merge(&text, results).ok_or_else(|| {
+        broken(format!("the lines `{BEGIN}` and `{END}` are missing; put them back"))
+    })?;
     std::fs::write(&path, merged).map_err(|error| broken(error.to_string()))
 }
 
@@ -242,11 +253,18 @@ fn merge(text: &str, results: &[Line]) -> Option<String> {
     let (before, rest) = text.split_once(BEGIN)?;
     let (section, after) = rest.split_once(END)?;
     let mut rows = BTreeMap::new();
-    for line in section.lines().filter(|line| ["| H", "| S", "| X"].iter().any(|row| line.starts_with(row))) {
+    for line in
+        section.lines().filter(|line| ["| H", "| S", "| X"].iter().any(|row| line.starts_with(row)))
+    {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [row, what, trials, _, seconds] = cells[..] else { return None };
         let trials = trials.parse().ok()?;
-        let line = Line { row: row.to_owned(), what: what.to_owned(), trials, seconds: seconds.to_owned() };
+        let line = Line {
+            row: row.to_owned(),
+            what: what.to_owned(),
+            trials,
+            seconds: seconds.to_owned(),
+        };
         rows.insert(line.place(), line.to_text());
     }
     for line in results {
@@ -267,7 +285,10 @@ mod tests {
     fn crash_test_line_is_parsed_and_failures_are_not() {
         let line = Line::read(SAID).unwrap();
         assert_eq!((line.row.as_str(), line.trials, line.seconds.as_str()), ("H10", 303, "9.6"));
-        assert_eq!(Line::read("fault H1: process death: FAILED in trial 7 after 0.1 s; again with X"), None);
+        assert_eq!(
+            Line::read("fault H1: process death: FAILED in trial 7 after 0.1 s; again with X"),
+            None
+        );
         assert_eq!(Line::read("test result: ok."), None);
         let line = Line::read("fault X11: memory bombs: 61 trials in 18.9 s, seed 0x7").unwrap();
         assert_eq!((line.row.as_str(), line.trials), ("X11", 61));

@@ -1,10 +1,11 @@
 //! Fuzzing: builds the targets of `tests/fuzz/` with coverage counters, and runs each for a while.
 //!
-//! The toolchain is the project's own. The counters are those that libFuzzer needs; they are asked for with options of
-//! the compiler that every channel has, and only for what is built here.
+//! The toolchain is the project's own. The counters are those that libFuzzer needs; they are asked
+//! for with options of the compiler that every channel has, and only for what is built here.
 //!
-//! Invariants: every run is bounded in time and memory. Inputs that were found stay in the target directory, so that
-//! the next run goes on from there; so does an input that failed, and the failure names it.
+//! Invariants: every run is bounded in time and memory. Inputs that were found stay in the target
+//! directory, so that the next run goes on from there; so does an input that failed, and the
+//! failure names it.
 
 use std::path::Path;
 
@@ -58,9 +59,16 @@ pub(crate) fn fuzz(workspace: &Workspace, arguments: Arguments) -> Result<()> {
     let folder = workspace.target.join("fuzz");
     let platform = release::host()?;
     let mut build = cargo(&workspace.root);
-    build.args(["build", "--release", "--manifest-path", "tests/fuzz/Cargo.toml", "--target", &platform]);
-    // A folder of its own, and a platform that is named: so the options stay away from all other builds, and from
-    // programs that run while this is built.
+    build.args([
+        "build",
+        "--release",
+        "--manifest-path",
+        "tests/fuzz/Cargo.toml",
+        "--target",
+        &platform,
+    ]);
+    // A folder of its own, and a platform that is named: so the options stay away from all other
+    // builds, and from programs that run while this is built.
     build.arg("--target-dir").arg(&folder).env("RUSTFLAGS", COVERAGE);
     run(&mut with_timeout(&build, BUILD_TIMEOUT_S))?;
     let programs = folder.join(platform).join("release");
@@ -76,7 +84,9 @@ pub(crate) fn fuzz(workspace: &Workspace, arguments: Arguments) -> Result<()> {
     } else {
         let inputs = folder.join("failed");
         let text = format!("failed: {}; the inputs are in {}", failed.join(", "), inputs.display());
-        Err(Failure::new(format!("{text}: run the program above with one of them as its only argument")))
+        Err(Failure::new(format!(
+            "{text}: run the program above with one of them as its only argument"
+        )))
     }
 }
 

@@ -1,12 +1,13 @@
-//! One entry per chore: `cargo xtask CHORE`. Continuous integration runs the same chores as a person.
+//! One entry per chore: `cargo xtask CHORE`. Continuous integration runs the same chores as a
+//! person.
 //!
-//! The modules: `workspace` knows the folders and packages, `command` starts programs. Each chore is
-//! one module, which holds its arguments and its run: `checks` and `tidy` look at the source,
+//! The modules: `workspace` knows the folders and packages, `command` starts programs. Each chore
+//! is one module, which holds its arguments and its run: `checks` and `tidy` look at the source,
 //! `applets` (with `c_applet`) builds guest programs, `c_library` what native programs in C link,
 //! `tests` runs the tests and `outcome` counts them, `crash` runs the fault matrix at other counts,
-//! `guarantees` lists the tests behind each promise, `vm` a machine that fails, `sqlite_suite` SQLite's own tests, `fuzz` the targets of
-//! `tests/fuzz/`, `python` builds and tests the Python package, `release` builds what is shipped,
-//! `measure` starts the programs of `bench/`.
+//! `guarantees` lists the tests behind each promise, `vm` a machine that fails, `sqlite_suite`
+//! SQLite's own tests, `fuzz` the targets of `tests/fuzz/`, `python` builds and tests the Python
+//! package, `release` builds what is shipped, `measure` starts the programs of `bench/`.
 //!
 //! What it must not do: install anything (`setup.sh` does), or need more than cargo and a C
 //! compiler. Two exceptions: `miri` asks rustup for its toolchain, and `python` asks pip for what
@@ -145,7 +146,8 @@ mod unit {
 
     #[test]
     fn crash_knows_its_rows() {
-        let Ok(Chore::Crash(crash)) = parsed("crash --long --only H1 --only H9 --write --count 5") else {
+        let Ok(Chore::Crash(crash)) = parsed("crash --long --only H1 --only H9 --write --count 5")
+        else {
             panic!("not read")
         };
         assert!(crash.long && crash.write && crash.only == ["H1", "H9"] && crash.count == Some(5));
@@ -156,7 +158,9 @@ mod unit {
 
     #[test]
     fn fuzz_knows_its_targets_and_bounds_the_minutes() {
-        let Ok(Chore::Fuzz(fuzz)) = parsed("fuzz region_files --minutes 3") else { panic!("not read") };
+        let Ok(Chore::Fuzz(fuzz)) = parsed("fuzz region_files --minutes 3") else {
+            panic!("not read")
+        };
         assert_eq!((fuzz.targets, fuzz.minutes), (vec!["region_files".to_owned()], 3));
         assert!(complaint("fuzz heaps").contains("heap_bytes"));
         assert!(parsed("fuzz --minutes 0").is_err() && parsed("fuzz --minutes").is_err());
@@ -164,7 +168,8 @@ mod unit {
 
     #[test]
     fn sqlite_suite_writes_no_list_from_stock_sqlite() {
-        let Ok(Chore::SqliteSuite(suite)) = parsed("sqlite-suite --only select1.test --only wal --write")
+        let Ok(Chore::SqliteSuite(suite)) =
+            parsed("sqlite-suite --only select1.test --only wal --write")
         else {
             panic!("not read")
         };
@@ -175,9 +180,13 @@ mod unit {
 
     #[test]
     fn options_of_the_lab_and_of_the_bench_are_passed_on() {
-        let Ok(Chore::Vm(vm)) = parsed("vm --only panic --run echo --help") else { panic!("not read") };
+        let Ok(Chore::Vm(vm)) = parsed("vm --only panic --run echo --help") else {
+            panic!("not read")
+        };
         assert_eq!(vm.options, ["--only", "panic", "--run", "echo", "--help"]);
-        let Ok(Chore::Bench(bench)) = parsed("bench heap --runs 3 --json") else { panic!("not read") };
+        let Ok(Chore::Bench(bench)) = parsed("bench heap --runs 3 --json") else {
+            panic!("not read")
+        };
         assert_eq!(bench.options, ["--runs", "3", "--json"]);
         assert!(complaint("bench dice").contains("persistency"));
     }

@@ -98,8 +98,8 @@ fn built(workspace: &Workspace, profile: &str, program: &str) -> Result<Command>
     Ok(command)
 }
 
-/// Builds what measures, with the engines of a feature in it, of which some are in C. Linked dynamically, because PMDK is
-/// loaded from the system.
+/// Builds what measures, with the engines of a feature in it, of which some are in C. Linked
+/// dynamically, because PMDK is loaded from the system.
 fn with_c(workspace: &Workspace, feature: &str, packages: &str) -> Result<Command> {
     if Command::new("cc").arg("--version").output().is_err() {
         return Err(Failure::new(format!(
@@ -110,20 +110,27 @@ fn with_c(workspace: &Workspace, feature: &str, packages: &str) -> Result<Comman
     bench_with(workspace, &["--features", feature])
 }
 
-/// Builds what measures channels and applets, with the applets, and the library of the native program beside them.
+/// Builds what measures channels and applets, with the applets, and the library of the native
+/// program beside them.
 fn with_applets(workspace: &Workspace) -> Result<Command> {
     applets::build(workspace, &APPLETS.map(str::to_owned))?;
     c_library::install(workspace, &workspace.c_library())?;
     let mut command = bench_with(workspace, &[])?;
-    command.env("HOLDFAST_APPLETS", workspace.applets()).env("HOLDFAST_C_LIBRARY", workspace.c_library());
+    command
+        .env("HOLDFAST_APPLETS", workspace.applets())
+        .env("HOLDFAST_C_LIBRARY", workspace.c_library());
     Ok(command)
 }
 
-/// Gets the pages that are not there yet, and builds what measures them. What cannot be had the suite names.
+/// Gets the pages that are not there yet, and builds what measures them. What cannot be had the
+/// suite names.
 fn with_pages(workspace: &Workspace) -> Result<Command> {
     let mut get = Command::new("bash");
     get.args(["-euo", "pipefail", "-c", ". xtask/setup.sh; fetch_pages_to_measure"]);
-    run(get.env("CARGO_TARGET_DIR", &workspace.target).current_dir(&workspace.root).stdin(Stdio::null()))?;
+    run(get
+        .env("CARGO_TARGET_DIR", &workspace.target)
+        .current_dir(&workspace.root)
+        .stdin(Stdio::null()))?;
     let mut build = cargo(&workspace.root);
     run(build.args(["build", "--release", "-p", PAGE_PROGRAM]))?;
     let mut command = bench_with(workspace, &["--features", "pages"])?;
@@ -132,7 +139,8 @@ fn with_pages(workspace: &Workspace) -> Result<Command> {
     Ok(command)
 }
 
-/// Builds what measures SQLite, the extension that it loads, and, where their source is there, SQLite's own programs.
+/// Builds what measures SQLite, the extension that it loads, and, where their source is there,
+/// SQLite's own programs.
 fn with_vfs(workspace: &Workspace) -> Result<Command> {
     let mut build = cargo(&workspace.root);
     run(build.args(["build", "--release", "-p", EXTENSION_PACKAGE]))?;
@@ -154,6 +162,11 @@ fn bench_with(workspace: &Workspace, options: &[&str]) -> Result<Command> {
 }
 
 fn finish(mut command: Command) -> Result<()> {
-    let status = command.status().map_err(|error| crate::command::cannot_start(&command, &error))?;
-    if status.success() { Ok(()) } else { Err(Failure::new(format!("the measurement ended with {status}"))) }
+    let status =
+        command.status().map_err(|error| crate::command::cannot_start(&command, &error))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::new(format!("the measurement ended with {status}")))
+    }
 }

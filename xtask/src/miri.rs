@@ -1,11 +1,12 @@
-//! Runs tests of the heap in Miri, the interpreter that finds undefined behaviour: accesses outside of an object,
-//! unaligned or racing ones, and pointers that are made of numbers.
+//! Runs tests of the heap in Miri, the interpreter that finds undefined behaviour: accesses outside
+//! of an object, unaligned or racing ones, and pointers that are made of numbers.
 //!
-//! The heap computes every pointer from its first byte, so it is held to strict provenance. Left out are tests that only
-//! count through all small numbers or fill megabytes, which an interpreter takes too long for; those of one step at a
-//! time, processes and files stay on the host.
+//! The heap computes every pointer from its first byte, so it is held to strict provenance. Left
+//! out are tests that only count through all small numbers or fill megabytes, which an interpreter
+//! takes too long for; those of one step at a time, processes and files stay on the host.
 //!
-//! Miri is a part of the nightly toolchains alone; it builds into a folder of its own and touches no other build.
+//! Miri is a part of the nightly toolchains alone; it builds into a folder of its own and touches
+//! no other build.
 
 use std::process::{Command, Stdio};
 
@@ -42,7 +43,17 @@ pub(crate) fn miri(workspace: &Workspace) -> Result<()> {
     }
     let mut test = Command::new("rustup");
     test.current_dir(&workspace.root).env("MIRIFLAGS", "-Zmiri-strict-provenance");
-    test.args(["run", TOOLCHAIN, "cargo", "miri", "test", "-p", "holdfast-heap", "--features", "std"]);
+    test.args([
+        "run",
+        TOOLCHAIN,
+        "cargo",
+        "miri",
+        "test",
+        "-p",
+        "holdfast-heap",
+        "--features",
+        "std",
+    ]);
     test.arg("--target-dir").arg(workspace.target.join("miri")).args(TESTS).arg("--");
     for name in LEFT_OUT {
         test.args(["--skip", name]);

@@ -1,8 +1,8 @@
-//! Reads what `cargo test` writes: counts results, finds the tests that could not run here, and leaves out
-//! the output of tests that passed.
+//! Reads what `cargo test` writes: counts results, finds the tests that could not run here, and
+//! leaves out the output of tests that passed.
 //!
-//! A test that needs something that this machine lacks prints `not run: REASON` and returns. The test
-//! programs are started with `--show-output`, so that these lines get here.
+//! A test that needs something that this machine lacks prints `not run: REASON` and returns. The
+//! test programs are started with `--show-output`, so that these lines get here.
 
 use crate::failure::{Failure, Result};
 
@@ -61,7 +61,9 @@ impl Reader {
         if !self.in_successes {
             return true;
         }
-        if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
+        if let Some(name) =
+            line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
+        {
             name.clone_into(&mut self.test);
         } else if let Some((_, reason)) = line.split_once("not run: ") {
             self.outcome.not_run.push(format!("{}: {reason}", self.test));

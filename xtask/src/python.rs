@@ -1,8 +1,8 @@
 //! Builds and tests the Python package `bindings/python`.
 //!
-//! It is installed the way a user does it (`pip install ./bindings/python`, which builds it with maturin) into an
-//! environment below the target directory, and its tests run there, against the built applets. The environment is made
-//! once; it alone needs the network.
+//! It is installed the way a user does it (`pip install ./bindings/python`, which builds it with
+//! maturin) into an environment below the target directory, and its tests run there, against the
+//! built applets. The environment is made once; it alone needs the network.
 //!
 //! Invariant: what could not run is named, and what failed to build counts as a failure.
 
@@ -39,7 +39,10 @@ pub(crate) fn python(workspace: &Workspace) -> Result<()> {
 /// Installs the package and runs its tests; the applets must have been built.
 pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
     if let Some(reason) = lacks() {
-        return Ok(Outcome { not_run: vec![format!("the Python package: {reason}")], ..Outcome::default() });
+        return Ok(Outcome {
+            not_run: vec![format!("the Python package: {reason}")],
+            ..Outcome::default()
+        });
     }
     let environment = workspace.target.join("python");
     install(workspace, &environment)?;
@@ -64,28 +67,36 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
 fn lacks() -> Option<String> {
     let script = "import sys, venv, ensurepip; print(*sys.version_info[:2])";
     let Ok(found) = output(Command::new("python3").args(["-c", script])) else {
-        return Some("there is no python3 with venv; ./test installs it on Debian and Ubuntu".to_owned());
+        return Some(
+            "there is no python3 with venv; ./test installs it on Debian and Ubuntu".to_owned(),
+        );
     };
     let text = String::from_utf8_lossy(&found);
     let mut numbers = text.split_whitespace().map(str::parse);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= VERSION_MIN => None,
-        _ => {
-            Some(format!("it needs Python {}.{}, and this is {}", VERSION_MIN.0, VERSION_MIN.1, text.trim()))
-        }
+        _ => Some(format!(
+            "it needs Python {}.{}, and this is {}",
+            VERSION_MIN.0,
+            VERSION_MIN.1,
+            text.trim()
+        )),
     }
 }
 
-/// Installs the package as it is now; the first time also what its tests need, in an environment of its own.
+/// Installs the package as it is now; the first time also what its tests need, in an environment of
+/// its own.
 fn install(workspace: &Workspace, environment: &Path) -> Result<()> {
     let package = workspace.root.join(FOLDER);
     let is_ready = environment.join("ready");
     let pip = || {
         let mut pip = Command::new(program(environment, "python"));
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        // Unoptimised code of ours, as in all other tests, and what is built is kept for the next time.
+        // Unoptimised code of ours, as in all other tests, and what is built is kept for the next
+        // time.
         pip.env("MATURIN_PEP517_ARGS", "--profile dev").env("CARGO_TARGET_DIR", &workspace.target);
-        // Without isolation pip looks for the program `maturin` there, where the environment has it.
+        // Without isolation pip looks for the program `maturin` there, where the environment has
+        // it.
         pip.env("PATH", path_with(&environment.join("bin")));
         pip
     };
@@ -123,11 +134,14 @@ fn program(environment: &Path, name: &str) -> PathBuf {
 /// Reads pytest's report in the format of JUnit: counts, and the reasons of what was skipped.
 fn read(report: &str) -> Outcome {
     let Some(suite) = element(report, "testsuite") else { return Outcome::default() };
-    let count = |name| attribute(suite, name).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
+    let count =
+        |name| attribute(suite, name).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
     let failed = count("failures") + count("errors");
     let passed = count("tests").saturating_sub(failed + count("skipped"));
-    let skipped = report.match_indices("<skipped ").filter_map(|(at, _)| element(&report[at..], "skipped"));
-    let not_run = skipped.map(|skipped| attribute(skipped, "message").unwrap_or_default().to_owned());
+    let skipped =
+        report.match_indices("<skipped ").filter_map(|(at, _)| element(&report[at..], "skipped"));
+    let not_run =
+        skipped.map(|skipped| attribute(skipped, "message").unwrap_or_default().to_owned());
     Outcome { passed, failed, not_run: not_run.collect() }
 }
 

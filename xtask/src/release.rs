@@ -1,5 +1,6 @@
-//! Builds programs of the host as they are shipped: optimised, and linked statically where that works, so that a
-//! program is one file for every Linux and starts a third of a millisecond sooner (no dynamic linker).
+//! Builds programs of the host as they are shipped: optimised, and linked statically where that
+//! works, so that a program is one file for every Linux and starts a third of a millisecond sooner
+//! (no dynamic linker).
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,11 +11,13 @@ use crate::workspace::Workspace;
 
 /// The package of the `holdfast` command.
 pub(crate) const COMMAND: &str = "holdfast-cli";
-/// The packages of the products' programs. The one that lays pages out is built apart: `cargo build --release -p holdfast-page`.
+/// The packages of the products' programs. The one that lays pages out is built apart: `cargo build
+/// --release -p holdfast-page`.
 pub(crate) const KEEPER: &str = "holdfast-keeper-command";
 pub(crate) const TRACE: &str = "holdfast-trace-command";
 const SQLITE: &str = "holdfast-sqlite-command";
-/// With these targets the C library can be linked statically into a program whose address is still random.
+/// With these targets the C library can be linked statically into a program whose address is still
+/// random.
 const STATIC_TARGETS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 const STATIC_FLAGS: &str = "-Ctarget-feature=+crt-static";
 
@@ -27,7 +30,8 @@ pub(crate) fn release(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Builds packages, in one go so that dependencies are built once; returns the folder with their programs.
+/// Builds packages, in one go so that dependencies are built once; returns the folder with their
+/// programs.
 pub(crate) fn build(workspace: &Workspace, packages: &[&str]) -> Result<PathBuf> {
     build_as(workspace, "release", packages)
 }
@@ -36,14 +40,17 @@ pub(crate) fn build(workspace: &Workspace, packages: &[&str]) -> Result<PathBuf>
 pub(crate) fn build_as(workspace: &Workspace, profile: &str, packages: &[&str]) -> Result<PathBuf> {
     let host = host()?;
     let mut command = cargo(&workspace.root);
-    // With a target, even that of the host, the flags are for the programs and not for what helps to build them.
+    // With a target, even that of the host, the flags are for the programs and not for what helps
+    // to build them.
     command.args(["build", "--profile", profile, "--target", &host]);
     for package in packages {
         command.args(["-p", package]);
     }
     if STATIC_TARGETS.contains(&host.as_str()) {
-        command
-            .env(format!("CARGO_TARGET_{}_RUSTFLAGS", host.to_uppercase().replace('-', "_")), STATIC_FLAGS);
+        command.env(
+            format!("CARGO_TARGET_{}_RUSTFLAGS", host.to_uppercase().replace('-', "_")),
+            STATIC_FLAGS,
+        );
     }
     run(&mut command)?;
     Ok(workspace.target.join(&host).join(profile))

@@ -1,7 +1,8 @@
 //! Runs every test that there is, one `cargo test` after the other, and adds up what they say.
 //!
-//! Invariants: every run is bounded in time; a run that ends badly counts as a failure even if no test says
-//! so (it did not build, or died); the last line on standard output is `N passed, N failed`.
+//! Invariants: every run is bounded in time; a run that ends badly counts as a failure even if no
+//! test says so (it did not build, or died); the last line on standard output is `N passed, N
+//! failed`.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::process::Command;
@@ -19,7 +20,8 @@ use crate::workspace::{PAGE_PACKAGE, Workspace};
 
 /// Compiling everything from nothing on a slow machine.
 const BUILD_TIMEOUT_S: u32 = 40 * 60;
-/// One `cargo test`, built. The longest, of the whole workspace, takes 10 minutes on two processors that do nothing else.
+/// One `cargo test`, built. The longest, of the whole workspace, takes 10 minutes on two processors
+/// that do nothing else.
 const TEST_TIMEOUT_S: u32 = 40 * 60;
 
 /// One test program of the heap in the sandbox.
@@ -55,7 +57,11 @@ fn run_all(workspace: &Workspace) -> Outcome {
         lines.push(report(&name, run_tests(&command), &mut outcome));
     }
     lines.push(report("the heap's tests as applets", in_sandbox(workspace), &mut outcome));
-    lines.push(report("pools in a machine with persistent memory", in_machine(workspace), &mut outcome));
+    lines.push(report(
+        "pools in a machine with persistent memory",
+        in_machine(workspace),
+        &mut outcome,
+    ));
     lines.push(report("SQLite's own test suite", sqlite_suite::test(workspace), &mut outcome));
     lines.push(report("the Python package", python::test(workspace), &mut outcome));
     println!();
@@ -76,8 +82,8 @@ fn report(name: &str, run: Result<Outcome>, outcome: &mut Outcome) -> String {
     line
 }
 
-/// Runs the heap's own tests inside the sandbox: each test program is an applet, and the heaps that it tests lie in
-/// its region.
+/// Runs the heap's own tests inside the sandbox: each test program is an applet, and the heaps that
+/// it tests lie in its region.
 fn in_sandbox(workspace: &Workspace) -> Result<Outcome> {
     let home = workspace.target.join("sandbox-tests");
     let remove = || match std::fs::remove_dir_all(&home) {
@@ -92,7 +98,8 @@ fn in_sandbox(workspace: &Workspace) -> Result<Outcome> {
     command.args(["test", "--no-fail-fast", "--lib", "--tests", "-p", "holdfast-heap"]);
     command.args(["--features", "crash-points,std"]);
     command.arg("--config").arg(runner(&holdfast.to_string_lossy()));
-    // The first `--` is cargo's, the second the applet's. A panic ends an applet, with what was captured.
+    // The first `--` is cargo's, the second the applet's. A panic ends an applet, with what was
+    // captured.
     command.args(["--target", applets::TARGET, "--", "--", "--nocapture"]);
     command.env("HOLDFAST_HOME", home.join("home")).env("HOLDFAST_POOL", home.join("pool"));
     let outcome = run_tests(&command);
@@ -100,7 +107,8 @@ fn in_sandbox(workspace: &Workspace) -> Result<Outcome> {
     outcome
 }
 
-/// Runs the tests of all kinds of pools in the failure lab's machine, which has real persistent memory.
+/// Runs the tests of all kinds of pools in the failure lab's machine, which has real persistent
+/// memory.
 fn in_machine(workspace: &Workspace) -> Result<Outcome> {
     if let Some(missing) = vm::missing(workspace) {
         let not_run = vec![format!("pools in a machine with persistent memory: {missing}")];
@@ -116,7 +124,8 @@ fn in_machine(workspace: &Workspace) -> Result<Outcome> {
     run_tests(&command)
 }
 
-/// What cargo runs a test program with, as a line of its configuration: an array, since it splits a text at blanks.
+/// What cargo runs a test program with, as a line of its configuration: an array, since it splits a
+/// text at blanks.
 fn runner(holdfast: &str) -> String {
     let timeout = format!("{APPLET_TIMEOUT_S}s");
     let words = [holdfast, "run", "--heap", "tests", "--heap-size", "1GiB", "--timeout", &timeout];
@@ -139,7 +148,8 @@ fn prepare(workspace: &Workspace) -> Result<()> {
 
 /// The arguments of each `cargo test`.
 fn runs(workspace: &Workspace) -> [Vec<String>; 5] {
-    // The same heap with every store to metadata numbered, each of which becomes the last one; and with threads.
+    // The same heap with every store to metadata numbered, each of which becomes the last one; and
+    // with threads.
     let crash_points = ["-p", "holdfast-heap", "--features", "crash-points,std"];
     let slow_memory = ["-p", "holdfast-persist", "--features", "slow-memory"];
     // Locks and commit in every order that threads and memory allow.
@@ -174,7 +184,9 @@ fn run_tests(command: &Command) -> Result<Outcome> {
             let _ = writeln!(std::io::stdout(), "{line}");
         }
     }
-    let status = child.wait().map_err(|error| Failure::new(format!("cannot wait for the tests: {error}")))?;
+    let status = child
+        .wait()
+        .map_err(|error| Failure::new(format!("cannot wait for the tests: {error}")))?;
     let mut outcome = reader.outcome;
     if !status.success() && outcome.failed == 0 {
         let reason = match status.code() {
@@ -196,7 +208,9 @@ mod unit {
     fn test_runner_path_may_contain_blanks() {
         let line = runner("/home/a b/\"c\"/holdfast");
         assert!(
-            line.starts_with(r#"target.wasm32-wasip1.runner=["/home/a b/\"c\"/holdfast","run","--heap""#),
+            line.starts_with(
+                r#"target.wasm32-wasip1.runner=["/home/a b/\"c\"/holdfast","run","--heap""#
+            ),
             "{line}"
         );
     }

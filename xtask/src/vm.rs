@@ -61,7 +61,8 @@ pub(crate) fn lab(workspace: &Workspace) -> Vec<String> {
 pub(crate) fn missing(workspace: &Workspace) -> Option<String> {
     if !kernel(workspace).join("vmlinuz").is_file() {
         return Some(
-            "there is no kernel for the machine; ./test gets one out of Debian's package".to_owned(),
+            "there is no kernel for the machine; ./test gets one out of Debian's package"
+                .to_owned(),
         );
     }
     let starts = std::process::Command::new(QEMU).arg("--version").stdout(Stdio::null()).status();

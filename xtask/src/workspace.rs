@@ -1,4 +1,5 @@
-//! Where everything is: the root, the target directory, the packages and which of them are for guests.
+//! Where everything is: the root, the target directory, the packages and which of them are for
+//! guests.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +8,12 @@ use serde_json::Value;
 use crate::command::{cargo, output};
 use crate::failure::{Failure, Result};
 
-/// What applets link, beside themselves built for `wasm32-wasip1`. (Natively they are for the jail, and tested on the host.)
+/// What applets link, beside themselves built for `wasm32-wasip1`. (Natively they are for the jail,
+/// and tested on the host.)
 const GUEST_BINDINGS: [&str; 2] = ["bindings/rust", "bindings/c"];
-/// What is built alone: one is without the standard library and brings its own end of a panic, one is linked the way Python wants
-/// it, and one brings a layout engine, which who builds the rest need not wait for.
+/// What is built alone: one is without the standard library and brings its own end of a panic, one
+/// is linked the way Python wants it, and one brings a layout engine, which who builds the rest
+/// need not wait for.
 const ALONE: [&str; 3] = ["bindings/c", "bindings/python", "documents/page"];
 /// The one with the layout engine.
 pub(crate) const PAGE_PACKAGE: &str = "holdfast-page";
@@ -30,7 +33,8 @@ pub(crate) struct Package {
     pub(crate) folder: String,
     /// Names of its programs.
     pub(crate) programs: Vec<String>,
-    /// Names of packages that it links, those of other people included; not what only its tests or its build use.
+    /// Names of packages that it links, those of other people included; not what only its tests or
+    /// its build use.
     pub(crate) links: Vec<String>,
 }
 
@@ -52,14 +56,20 @@ impl Package {
 
 impl Workspace {
     pub(crate) fn load() -> Result<Workspace> {
-        // This package lies one level below the root; a built xtask is only ever run from its own tree.
+        // This package lies one level below the root; a built xtask is only ever run from its own
+        // tree.
         let here = std::env::var_os("CARGO_MANIFEST_DIR")
             .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
         let root = here.parent().unwrap_or(&here).to_owned();
-        let text =
-            output(cargo(&root).args(["metadata", "--no-deps", "--format-version=1", "--color=never"]))?;
-        let metadata: Value = serde_json::from_slice(&text)
-            .map_err(|error| Failure::new(format!("cargo metadata is no JSON ({error}); update cargo")))?;
+        let text = output(cargo(&root).args([
+            "metadata",
+            "--no-deps",
+            "--format-version=1",
+            "--color=never",
+        ]))?;
+        let metadata: Value = serde_json::from_slice(&text).map_err(|error| {
+            Failure::new(format!("cargo metadata is no JSON ({error}); update cargo"))
+        })?;
         Workspace::from_metadata(&metadata).ok_or_else(|| {
             Failure::new("cargo metadata lacks the packages or the target directory; update cargo")
         })
@@ -85,8 +95,8 @@ impl Workspace {
         self.target.join("applets")
     }
 
-    /// Arguments that select all that can be built for the host. Always the same ones, so that dependencies
-    /// are built with one set of features, once.
+    /// Arguments that select all that can be built for the host. Always the same ones, so that
+    /// dependencies are built with one set of features, once.
     pub(crate) fn select_host(&self) -> Vec<String> {
         let excluded = self.packages.iter().filter(|package| package.is_built_alone());
         let excluded = excluded.flat_map(|package| ["--exclude".to_owned(), package.name.clone()]);

@@ -5,8 +5,8 @@
 //! - `list` streams every text, oldest first, one chunk each.
 //! - `clear` throws them all away.
 //!
-//! Invariants: a note is there altogether or not at all, in either mode, also under a kill; pointers in the heap are the
-//! program's own, so a heap is for the kind of applet that made it.
+//! Invariants: a note is there altogether or not at all, in either mode, also under a kill;
+//! pointers in the heap are the program's own, so a heap is for the kind of applet that made it.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -53,8 +53,11 @@ fn notes(book: NonNull<Book>) -> impl Iterator<Item = NonNull<Note>> {
 }
 
 fn text<'a>(note: NonNull<Note>) -> &'a [u8] {
-    // SAFETY: a note's text follows it, and nothing changes it before `clear`, which runs in another call.
-    unsafe { std::slice::from_raw_parts(note.add(1).cast().as_ptr(), (*note.as_ptr()).bytes as usize) }
+    // SAFETY: a note's text follows it, and nothing changes it before `clear`, which runs in
+    // another call.
+    unsafe {
+        std::slice::from_raw_parts(note.add(1).cast().as_ptr(), (*note.as_ptr()).bytes as usize)
+    }
 }
 
 fn add(call: &mut Call) -> Result<(), Failure> {
@@ -64,8 +67,9 @@ fn add(call: &mut Call) -> Result<(), Failure> {
     let count = heap.transaction(|heap| {
         let note = heap.alloc((size_of::<Note>() + input.len()) as u64)?.cast::<Note>().as_ptr();
         heap.add_range(book.cast(), size_of::<Book>() as u64)?;
-        // SAFETY: the note has room for its head and the text, and is new; the book is the root, was announced, and its
-        // last note, which is announced before it changes, is one that an earlier call has made.
+        // SAFETY: the note has room for its head and the text, and is new; the book is the root,
+        // was announced, and its last note, which is announced before it changes, is one that an
+        // earlier call has made.
         unsafe {
             note.write(Note { next: null_mut(), bytes: input.len() as u64 });
             note.add(1).cast::<u8>().copy_from_nonoverlapping(input.as_ptr(), input.len());

@@ -1,9 +1,9 @@
-//! Where tables live: in the persistent heap or, for comparison, in ordinary memory. Everything above this
-//! file is the same for both.
+//! Where tables live: in the persistent heap or, for comparison, in ordinary memory. Everything
+//! above this file is the same for both.
 //!
 //! Invariants:
-//! - An [`Address`] is the 4-byte pointer that tables hold. In an applet it *is* the pointer; in native tests
-//!   it counts from the heap's base, so both make the same bytes.
+//! - An [`Address`] is the 4-byte pointer that tables hold. In an applet it *is* the pointer; in
+//!   native tests it counts from the heap's base, so both make the same bytes.
 //! - [`Place`] turns addresses into pointers; it is a plain addition (of zero, in an applet).
 
 use core::ptr::NonNull;
@@ -16,8 +16,8 @@ pub type Address = u32;
 /// What turns an [`Address`] into a pointer of this program.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// What is added to it; a number and not a pointer, because in ordinary memory the pointers come from many
-    /// allocations (which are all exposed).
+    /// What is added to it; a number and not a pointer, because in ordinary memory the pointers
+    /// come from many allocations (which are all exposed).
     origin: usize,
 }
 
@@ -30,8 +30,8 @@ impl Place {
 /// Memory with named roots and transactions.
 ///
 /// # Safety
-/// `alloc_zeroed` returns memory of that many bytes, aligned to 16, that nothing else uses until it is freed
-/// and that `place` reaches; a root has the bytes that it says.
+/// `alloc_zeroed` returns memory of that many bytes, aligned to 16, that nothing else uses until it
+/// is freed and that `place` reaches; a root has the bytes that it says.
 pub unsafe trait Arena {
     /// How addresses become pointers.
     fn place(&self) -> Place;
@@ -84,7 +84,8 @@ impl<B: Backing> HeapArena<B> {
     /// Takes a heap whose pointers are 4 bytes.
     pub fn new(heap: Heap<B>) -> Self {
         // The size of a heap with 4-byte pointers and its base fit into 4 GiB; `pointers` says so.
-        let origin = heap.backing().base().expose_provenance().wrapping_sub(heap.pointers().base as usize);
+        let origin =
+            heap.backing().base().expose_provenance().wrapping_sub(heap.pointers().base as usize);
         HeapArena { heap, place: Place { origin } }
     }
 
@@ -242,12 +243,18 @@ unsafe impl Arena for VolatileArena {
     }
 
     fn remove_root(&mut self, name: &str) -> Result<(), HeapError> {
-        let index = self.roots.iter().position(|root| root.0 == name).ok_or(HeapError::NoSuchRoot)?;
+        let index =
+            self.roots.iter().position(|root| root.0 == name).ok_or(HeapError::NoSuchRoot)?;
         let (_, address, bytes) = self.roots.swap_remove(index);
         self.free(address, bytes)
     }
 
     fn roots(&self, prefix: &str) -> Vec<String> {
-        self.roots.iter().map(|root| &root.0).filter(|name| name.starts_with(prefix)).cloned().collect()
+        self.roots
+            .iter()
+            .map(|root| &root.0)
+            .filter(|name| name.starts_with(prefix))
+            .cloned()
+            .collect()
     }
 }

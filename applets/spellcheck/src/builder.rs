@@ -1,5 +1,5 @@
-//! Building tables from dictionary files: what is there already is kept, what is unfinished goes on where it
-//! stopped, what changed is made anew.
+//! Building tables from dictionary files: what is there already is kept, what is unfinished goes on
+//! where it stopped, what changed is made anew.
 
 use std::io::Read;
 
@@ -17,7 +17,8 @@ pub type OnBatch<'a> = &'a mut dyn FnMut(&str, u64) -> Result<(), SpellError>;
 /// Makes sure that there is a finished table for a source.
 ///
 /// # Errors
-/// The source cannot be read, the heap has no room, a foreign root is in the way. What was committed stays.
+/// The source cannot be read, the heap has no room, a foreign root is in the way. What was
+/// committed stays.
 pub fn ensure<A: Arena>(
     arena: &mut A,
     source: &Source,
@@ -82,11 +83,14 @@ fn batch<A: Arena, R: Read>(
                 complete = true;
                 break;
             }
-            Err(error) => return Err(SpellError::Read { path: source.path.clone(), source: error }),
+            Err(error) => {
+                return Err(SpellError::Read { path: source.path.clone(), source: error });
+            }
         }
         count += 1;
     }
-    let now = Progress { words: table.progress().words + count, bytes: words.bytes_done(), complete };
+    let now =
+        Progress { words: table.progress().words + count, bytes: words.bytes_done(), complete };
     if complete && now.bytes != source.stamp.bytes {
         return Err(SpellError::SourceChanged { path: source.path.clone() });
     }

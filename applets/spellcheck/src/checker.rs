@@ -48,7 +48,9 @@ impl Checker {
                 row.drain(..passed);
                 here -= passed;
                 let new = row.len();
-                row.extend(following.by_ref().take(READ_AHEAD).map(|compound| Read::new(text, compound)));
+                row.extend(
+                    following.by_ref().take(READ_AHEAD).map(|compound| Read::new(text, compound)),
+                );
                 let new = row[new..].iter().filter(|it| it.compound.plain).map(|it| it.query(text));
                 speller.fetch(new.filter(|query| !seen.has(text, *query)).map(|query| query.hash));
             }
@@ -116,7 +118,8 @@ impl Checker {
 /// Most known words that are remembered while a text is read.
 const SEEN_MAX: usize = 2048;
 
-/// Where known words last stood in the text: most words are repeated, and their tables' bytes lie far apart.
+/// Where known words last stood in the text: most words are repeated, and their tables' bytes lie
+/// far apart.
 struct Seen {
     /// Hash, first byte and byte after the last; at least one.
     places: Vec<(u32, u32, u32)>,
@@ -148,8 +151,8 @@ impl Seen {
     }
 }
 
-/// How many compounds are read at a time, before the first is checked: what the tables have for them lies far
-/// apart and is fetched together.
+/// How many compounds are read at a time, before the first is checked: what the tables have for
+/// them lies far apart and is fetched together.
 const READ_AHEAD: usize = 48;
 /// How many on either side belong to a collocation.
 const NEIGHBOURS: usize = 2;
@@ -188,12 +191,12 @@ impl<'a> Around<'a> {
         core::str::from_utf8(&self.text[compound.range()]).unwrap_or_default()
     }
 
-    /// Whether the word is right in its company: "in vitro", "de facto". Two or three words with nothing but
-    /// blanks between them.
+    /// Whether the word is right in its company: "in vitro", "de facto". Two or three words with
+    /// nothing but blanks between them.
     fn is_collocation(&self, speller: &Speller<'_>) -> bool {
-        [(1, 0), (0, 1), (2, 0), (1, 1), (0, 2)]
-            .into_iter()
-            .any(|(before, after)| self.joined(before, after).is_some_and(|phrase| speller.knows(&phrase)))
+        [(1, 0), (0, 1), (2, 0), (1, 1), (0, 2)].into_iter().any(|(before, after)| {
+            self.joined(before, after).is_some_and(|phrase| speller.knows(&phrase))
+        })
     }
 
     /// The word with so many before and after it, if there are as many.

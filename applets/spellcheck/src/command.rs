@@ -27,10 +27,15 @@ pub const STATUS_ERROR: u8 = 2;
 ///
 /// # Errors
 /// Output.
-pub fn run_without_tables(options: &Options, out: &mut dyn Write) -> Result<Option<u8>, SpellError> {
+pub fn run_without_tables(
+    options: &Options,
+    out: &mut dyn Write,
+) -> Result<Option<u8>, SpellError> {
     match options.mode {
         Mode::Help => out.write_all(HELP.as_bytes())?,
-        Mode::Version => out.write_all(concat!("spellcheck ", env!("CARGO_PKG_VERSION"), "\n").as_bytes())?,
+        Mode::Version => {
+            out.write_all(concat!("spellcheck ", env!("CARGO_PKG_VERSION"), "\n").as_bytes())?
+        }
         _ => return Ok(None),
     }
     Ok(Some(STATUS_CLEAN))
@@ -51,7 +56,8 @@ pub fn run<A: Arena>(
         Mode::Verify { file } => {
             let sources = Source::find(&options.dictionaries)?;
             let counts = read_text(file)?;
-            let (text, complete) = trials::verify(arena, &sources, &String::from_utf8_lossy(&counts))?;
+            let (text, complete) =
+                trials::verify(arena, &sources, &String::from_utf8_lossy(&counts))?;
             out.write_all(text.as_bytes())?;
             return Ok(if complete { STATUS_CLEAN } else { STATUS_FOUND });
         }
@@ -70,15 +76,22 @@ pub fn run<A: Arena>(
             text.push(b'\n');
         }
         let elapsed = trials::bench_lookups(&speller, &options.texts[0], &text, count)?;
-        // In hundredths, without floating point: its formatting alone would be a tenth of the applet.
+        // In hundredths, without floating point: its formatting alone would be a tenth of the
+        // applet.
         let hundredths = elapsed.as_nanos() as u64 * 50 / u64::from(count);
-        out.write_all(format!("lookup_ns {}.{:02}\n", hundredths / 100, hundredths % 100).as_bytes())?;
+        out.write_all(
+            format!("lookup_ns {}.{:02}\n", hundredths / 100, hundredths % 100).as_bytes(),
+        )?;
         return Ok(STATUS_CLEAN);
     }
     check(&speller, &names, options, out, notes)
 }
 
-fn build<A: Arena>(arena: &mut A, options: &Options, out: &mut dyn Write) -> Result<(), SpellError> {
+fn build<A: Arena>(
+    arena: &mut A,
+    options: &Options,
+    out: &mut dyn Write,
+) -> Result<(), SpellError> {
     for source in Source::find(&options.dictionaries)? {
         builder::ensure(arena, &source, options.batch_words, &mut |root, words| {
             if options.ack {
@@ -128,7 +141,12 @@ fn check(
     }
     let unknown: Vec<&str> = checker.unknown.iter().map(String::as_str).collect();
     let suggestions = suggest(speller, &unknown);
-    let report = Report { files: &options.texts, checker: &checker, suggestions: &suggestions, dictionaries };
+    let report = Report {
+        files: &options.texts,
+        checker: &checker,
+        suggestions: &suggestions,
+        dictionaries,
+    };
     out.write_all(report.render(options.format).as_bytes())?;
     out.flush()?;
     notes.write_all(report.summary().as_bytes())?;
@@ -136,7 +154,8 @@ fn check(
 }
 
 fn forget<A: Arena>(arena: &mut A, root: &str, notes: &mut dyn Write) -> Result<u8, SpellError> {
-    let root = if root.starts_with(ROOT_PREFIX) { root.to_owned() } else { [ROOT_PREFIX, root].concat() };
+    let root =
+        if root.starts_with(ROOT_PREFIX) { root.to_owned() } else { [ROOT_PREFIX, root].concat() };
     if arena.root(&root).is_none() {
         let mut present = arena.roots(ROOT_PREFIX).join(", ");
         if present.is_empty() {

@@ -1,14 +1,16 @@
-//! A finished (or growing) table as a reader sees it: look-ups and a walk over all words, straight from the
-//! stored structures. Nothing is parsed, copied or written.
+//! A finished (or growing) table as a reader sees it: look-ups and a walk over all words, straight
+//! from the stored structures. Nothing is parsed, copied or written.
 //!
-//! Invariant: every address in a table was stored by [`crate::table`] in a committed transaction and refers to
-//! memory of the same arena. The applet trusts its own heap as a C program trusts its own; the sandbox around
-//! it is what contains a damaged one.
+//! Invariant: every address in a table was stored by [`crate::table`] in a committed transaction
+//! and refers to memory of the same arena. The applet trusts its own heap as a C program trusts its
+//! own; the sandbox around it is what contains a damaged one.
 
 use core::marker::PhantomData;
 
 use crate::arena::{Address, Place};
-use crate::layout::{BLOCK_HEAD_BYTES, BlockHead, Header, PREFIX_BYTES, SLOT_BYTES, Slot, first_slot, hash};
+use crate::layout::{
+    BLOCK_HEAD_BYTES, BlockHead, Header, PREFIX_BYTES, SLOT_BYTES, Slot, first_slot, hash,
+};
 
 /// A word that is looked for: its bytes and their hash, taken once for all tables.
 #[derive(Clone, Copy)]
@@ -32,7 +34,9 @@ impl<'a> Query<'a> {
         }
         let (mine, my_rest) = self.word.as_chunks::<8>();
         let (others, rest) = bytes.as_chunks::<8>();
-        mine.iter().zip(others).all(|(one, other)| u64::from_le_bytes(*one) == u64::from_le_bytes(*other))
+        mine.iter()
+            .zip(others)
+            .all(|(one, other)| u64::from_le_bytes(*one) == u64::from_le_bytes(*other))
             && my_rest.iter().zip(rest).all(|(one, other)| one == other)
     }
 }
@@ -84,7 +88,8 @@ impl<'arena> Dictionary<'arena> {
     pub(crate) fn find(&self, query: Query<'_>) -> Result<u32, u32> {
         let mut index = first_slot(query.hash, self.slot_count);
         loop {
-            // SAFETY: `index` is below `slot_count`, and the table's slots are live (contract of `new`).
+            // SAFETY: `index` is below `slot_count`, and the table's slots are live (contract of
+            // `new`).
             let slot = unsafe { *self.slots.add(index as usize) };
             if slot.word == 0 {
                 return Err(index);
@@ -99,9 +104,9 @@ impl<'arena> Dictionary<'arena> {
         }
     }
 
-    /// Reads the slots and the words that have these hashes (of a few dozen words, more are left alone), each kind
-    /// in a row without anything in between: so the processor waits for all of them at once, where a look-up
-    /// waits for its slot and then for its word.
+    /// Reads the slots and the words that have these hashes (of a few dozen words, more are left
+    /// alone), each kind in a row without anything in between: so the processor waits for all of
+    /// them at once, where a look-up waits for its slot and then for its word.
     #[inline]
     pub(crate) fn fetch(&self, hashes: impl Iterator<Item = u32>) {
         let mut places = [(0, 0); FETCH_MAX];
@@ -112,7 +117,8 @@ impl<'arena> Dictionary<'arena> {
         }
         let mut read = 0;
         for (slot, _) in &places[..count] {
-            // SAFETY: a first slot is below `slot_count`, and the table's slots are live (contract of `new`).
+            // SAFETY: a first slot is below `slot_count`, and the table's slots are live (contract
+            // of `new`).
             read ^= unsafe { (*self.slots.add(*slot as usize)).word };
         }
         let mut words = [0; FETCH_MAX];

@@ -1,16 +1,18 @@
-//! Damerau-Levenshtein distance, up to two: how many letters must be inserted, left out, replaced, or swapped
-//! with their neighbour.
+//! Damerau-Levenshtein distance, up to two: how many letters must be inserted, left out, replaced,
+//! or swapped with their neighbour.
 //!
-//! The unrestricted distance (a swap may have something inserted or left out in between), as in Lowrance and
-//! Wagner, "An Extension of the String-to-String Correction Problem" (1975). With so few edits it is quicker to
-//! try each at the first place where the words differ than to fill a matrix.
+//! The unrestricted distance (a swap may have something inserted or left out in between), as in
+//! Lowrance and Wagner, "An Extension of the String-to-String Correction Problem" (1975). With so
+//! few edits it is quicker to try each at the first place where the words differ than to fill a
+//! matrix.
 
 /// Distances above this are not told apart.
 pub(crate) const DISTANCE_MAX: u8 = 2;
 /// Longest words that are compared, in letters.
 pub(crate) const LETTERS_MAX: usize = 48;
 
-/// The distance of two words of at most [`LETTERS_MAX`] letters, if it is at most `limit` (at most 2).
+/// The distance of two words of at most [`LETTERS_MAX`] letters, if it is at most `limit` (at most
+/// 2).
 #[inline]
 pub(crate) fn distance<T: PartialEq + Copy>(a: &[T], b: &[T], limit: u8) -> Option<u8> {
     if a.len().max(b.len()) > LETTERS_MAX {
@@ -118,7 +120,9 @@ mod tests {
     fn it_agrees_with_the_textbook_up_to_two() {
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
         let mut random = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
         for _ in 0..100_000 {

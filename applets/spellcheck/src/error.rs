@@ -79,7 +79,9 @@ pub enum SpellError {
         words: u32,
     },
     /// A file that cannot be read.
-    #[error("cannot read {path}: {source}; check the name, and that its directory is granted with --dir")]
+    #[error(
+        "cannot read {path}: {source}; check the name, and that its directory is granted with --dir"
+    )]
     Read {
         /// The file.
         path: String,

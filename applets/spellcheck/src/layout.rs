@@ -6,9 +6,10 @@
 //! word   = prefix u32 (length in the low byte, letters above), then the bytes in UTF-8, not padded
 //! ```
 //!
-//! Pointers are plain 4-byte addresses. Changing anything here, or [`hash`], or [`letters`], changes the
-//! layout: raise [`LAYOUT_VERSION`], and old tables are refused. (Two has a summary beside the tables, which a
-//! program that knows only one would not keep up to date; three has another hash, and the summary's list.)
+//! Pointers are plain 4-byte addresses. Changing anything here, or [`hash`], or [`letters`],
+//! changes the layout: raise [`LAYOUT_VERSION`], and old tables are refused. (Two has a summary
+//! beside the tables, which a program that knows only one would not keep up to date; three has
+//! another hash, and the summary's list.)
 
 use crate::arena::Address;
 
@@ -24,8 +25,8 @@ pub(crate) const PREFIX_BYTES: u32 = 4;
 pub(crate) const BLOCK_BYTES: u32 = 32 << 10;
 /// Bytes of a block before its first word.
 pub(crate) const BLOCK_HEAD_BYTES: u32 = size_of::<BlockHead>() as u32;
-/// Slots of the smallest table. Doubled often enough this fills a 4 MiB segment of the heap up to the 64 KiB
-/// that the allocator keeps of it, where a power of two would need a second segment.
+/// Slots of the smallest table. Doubled often enough this fills a 4 MiB segment of the heap up to
+/// the 64 KiB that the allocator keeps of it, where a power of two would need a second segment.
 pub(crate) const SLOTS_FIRST: u32 = 63 * 16;
 /// No table has more slots than this (some 360 million words).
 pub(crate) const SLOTS_MAX: u32 = SLOTS_FIRST << 19;
@@ -56,7 +57,8 @@ pub(crate) struct Header {
     pub(crate) block_initials: u32,
 }
 
-/// Start of a block. It describes the block before it and not itself: so it is written once and never changes.
+/// Start of a block. It describes the block before it and not itself: so it is written once and
+/// never changes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockHead {
@@ -93,9 +95,9 @@ pub(crate) struct Slot {
 
 pub(crate) const SLOT_BYTES: u32 = size_of::<Slot>() as u32;
 
-/// Start of the summary's root; behind it the filter's 8-byte cells and, if `listed` is not 0, the list: the end
-/// of each group of words (see [`group`]) as a number of entries, then the [`Listed`] words. See
-/// [`crate::summary`].
+/// Start of the summary's root; behind it the filter's 8-byte cells and, if `listed` is not 0, the
+/// list: the end of each group of words (see [`group`]) as a number of entries, then the [`Listed`]
+/// words. See [`crate::summary`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SummaryHead {
@@ -120,8 +122,8 @@ pub(crate) const SUMMARY_MAGIC: [u8; 8] = *b"SPELLSUM";
 
 pub(crate) const SUMMARY_HEAD_BYTES: u32 = size_of::<SummaryHead>() as u32;
 
-/// The bits of a word in its cell of the filter: up to four, of the hash's low end, because its high end
-/// chooses the cell.
+/// The bits of a word in its cell of the filter: up to four, of the hash's low end, because its
+/// high end chooses the cell.
 #[inline]
 pub(crate) fn filter_mask(hash: u32) -> u64 {
     let mixed = hash.wrapping_mul(0x9E37_79B1);
@@ -136,7 +138,8 @@ pub(crate) fn is_full(word_count: u32, slot_count: u32) -> bool {
     u64::from(word_count + 1) * 10 > u64::from(slot_count) * 7
 }
 
-/// Where probing starts: the hash's share of the slots. Keeps the order of hashes, whatever the size.
+/// Where probing starts: the hash's share of the slots. Keeps the order of hashes, whatever the
+/// size.
 #[inline]
 pub(crate) fn first_slot(hash: u32, slot_count: u32) -> u32 {
     ((u64::from(hash) * u64::from(slot_count)) >> 32) as u32
@@ -160,7 +163,9 @@ pub(crate) fn hash(word: &[u8]) -> u32 {
     // Without a loop: how often it would turn is hard to foretell.
     let tail = match *rest {
         [] => 0,
-        [first, .., last] => u64::from(first) | u64::from(rest[rest.len() / 2]) << 8 | u64::from(last) << 16,
+        [first, .., last] => {
+            u64::from(first) | u64::from(rest[rest.len() / 2]) << 8 | u64::from(last) << 16
+        }
         [only] => u64::from(only),
     };
     state = mix(state, tail);
@@ -174,9 +179,9 @@ fn mix(state: u64, bits: u64) -> u64 {
     product ^ product >> 32
 }
 
-/// Which letters a word has, as 23 bits (rare letters share some): no edit changes more than one of them each
-/// way, so words that differ in many are far apart. Case does not count. One more bit, [`WIDE`], says that
-/// there are letters which are not ASCII.
+/// Which letters a word has, as 23 bits (rare letters share some): no edit changes more than one of
+/// them each way, so words that differ in many are far apart. Case does not count. One more bit,
+/// [`WIDE`], says that there are letters which are not ASCII.
 #[inline]
 pub(crate) fn letters(word: &[u8]) -> u32 {
     word.iter().fold(0, |bits, byte| bits | LETTER_BITS[usize::from(*byte)])
@@ -208,7 +213,8 @@ const LETTER_BITS: [u32; 256] = {
     bits
 };
 
-/// The bit of a word's first letter, whatever its case and its accent; all others have [`INITIAL_OTHER`].
+/// The bit of a word's first letter, whatever its case and its accent; all others have
+/// [`INITIAL_OTHER`].
 #[inline]
 pub(crate) fn initial(word: &[u8]) -> u32 {
     match word {
@@ -234,8 +240,8 @@ const LENGTHS: u32 = 64;
 /// Groups of the summary's list.
 pub(crate) const GROUPS: u32 = 2 * INITIALS * LENGTHS;
 
-/// The group of words with letters that are not ASCII or without, with a first letter (from 0 to 26), and a
-/// length in bytes. Those of neighbouring lengths are neighbours.
+/// The group of words with letters that are not ASCII or without, with a first letter (from 0 to
+/// 26), and a length in bytes. Those of neighbouring lengths are neighbours.
 #[inline]
 pub(crate) fn group(wide: bool, initial: u32, length: u32) -> u32 {
     (u32::from(wide) * INITIALS + initial) * LENGTHS + length.min(LENGTHS - 1)
@@ -256,7 +262,8 @@ mod tests {
         let mut hashes = std::collections::BTreeSet::new();
         let mut upper = [0_u32; 64];
         for number in 0..40_000_u32 {
-            for word in [format!("w{number}"), format!("prefix{number}s"), format!("{number:08}'s")] {
+            for word in [format!("w{number}"), format!("prefix{number}s"), format!("{number:08}'s")]
+            {
                 let hash = hash(word.as_bytes());
                 upper[first_slot(hash, 64) as usize] += 1;
                 hashes.insert(hash);

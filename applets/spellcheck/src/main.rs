@@ -1,5 +1,5 @@
-//! Spell checker whose dictionaries live in a persistent heap; see the library. Here: the heap is attached,
-//! the exit status set.
+//! Spell checker whose dictionaries live in a persistent heap; see the library. Here: the heap is
+//! attached, the exit status set.
 
 #![forbid(unsafe_code)]
 

@@ -128,8 +128,10 @@ impl Options {
         attached: Option<String>,
         arguments: &mut impl Iterator<Item = String>,
     ) -> Result<(), SpellError> {
-        let has_value =
-            matches!(name, "--dict" | "--format" | "--forget" | "--batch" | "--verify" | "--bench-lookups");
+        let has_value = matches!(
+            name,
+            "--dict" | "--format" | "--forget" | "--batch" | "--verify" | "--bench-lookups"
+        );
         if !has_value && attached.is_some() {
             return Err(SpellError::usage(["option ", name, " takes no value"].concat()));
         }
@@ -155,8 +157,9 @@ impl Options {
             "--forget" => self.mode = Mode::Forget { root: value },
             "--verify" => self.mode = Mode::Verify { file: value },
             "--bench-lookups" => {
-                self.mode =
-                    Mode::BenchLookups { count: number(name, &value)?.min(u64::from(u32::MAX)) as u32 };
+                self.mode = Mode::BenchLookups {
+                    count: number(name, &value)?.min(u64::from(u32::MAX)) as u32,
+                };
             }
             "--help" | "-h" => self.mode = Mode::Help,
             "--version" => self.mode = Mode::Version,
@@ -168,13 +171,17 @@ impl Options {
     /// Whether what was asked for goes together.
     fn agree(&self) -> Result<(), SpellError> {
         let problem = match self.mode {
-            Mode::Check if self.texts.is_empty() && self.dictionaries.is_empty() => "no TEXT is given",
+            Mode::Check if self.texts.is_empty() && self.dictionaries.is_empty() => {
+                "no TEXT is given"
+            }
             Mode::BenchLookups { .. } if self.texts.is_empty() => "--bench-lookups needs a TEXT",
             Mode::Verify { .. } if self.dictionaries.is_empty() => "--verify needs --dict",
             Mode::Verify { .. } | Mode::Forget { .. } if self.volatile => {
                 "--volatile keeps nothing that could be verified or forgotten"
             }
-            Mode::Check | Mode::BenchLookups { .. } if self.volatile && self.dictionaries.is_empty() => {
+            Mode::Check | Mode::BenchLookups { .. }
+                if self.volatile && self.dictionaries.is_empty() =>
+            {
                 "--volatile needs --dict in every run"
             }
             _ => return Ok(()),
@@ -195,15 +202,20 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Options, String> {
-        Options::parse(line.split_whitespace().map(str::to_owned)).map_err(|error| error.to_string())
+        Options::parse(line.split_whitespace().map(str::to_owned))
+            .map_err(|error| error.to_string())
     }
 
     #[test]
     fn options_and_texts_may_mix() {
-        let options = parse("a.txt --dict /d --dict=/e --format json - --batch 7 --ack -- --b").unwrap();
+        let options =
+            parse("a.txt --dict /d --dict=/e --format json - --batch 7 --ack -- --b").unwrap();
         assert_eq!(options.texts, ["a.txt", "-", "--b"]);
         assert_eq!(options.dictionaries, ["/d", "/e"]);
-        assert_eq!((options.format, options.batch_words, options.ack), (ReportFormat::Json, 7, true));
+        assert_eq!(
+            (options.format, options.batch_words, options.ack),
+            (ReportFormat::Json, 7, true)
+        );
     }
 
     #[test]

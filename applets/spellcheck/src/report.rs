@@ -1,4 +1,5 @@
-//! The report: lines for people and editors (`FILE:LINE:COLUMN: word -> suggestion`), or one JSON document.
+//! The report: lines for people and editors (`FILE:LINE:COLUMN: word -> suggestion`), or one JSON
+//! document.
 
 use std::fmt::Write;
 
@@ -47,7 +48,8 @@ impl Report<'_> {
             out.push_str(if index == 0 { "\n" } else { ",\n" });
             out.push_str("{\"file\":");
             push_json(&mut out, &self.files[finding.file]);
-            let _ = write!(out, ",\"line\":{},\"column\":{},\"word\":", finding.line, finding.column);
+            let _ =
+                write!(out, ",\"line\":{},\"column\":{},\"word\":", finding.line, finding.column);
             push_json(&mut out, &finding.word);
             out.push_str(",\"suggestion\":");
             match &self.suggestions[finding.unknown] {
@@ -85,7 +87,8 @@ impl Report<'_> {
         line.push_str(&count(self.dictionaries.len() as u64, " dictionary", " dictionaries"));
         let limit = crate::suggest::SUGGESTIONS_MAX;
         if self.checker.unknown.len() > limit {
-            let _ = write!(line, " (suggestions only for the first {limit} different unknown words)");
+            let _ =
+                write!(line, " (suggestions only for the first {limit} different unknown words)");
         }
         line.push('\n');
         line

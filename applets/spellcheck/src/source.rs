@@ -1,8 +1,8 @@
 //! Dictionary files: which there are, and the words in them.
 //!
-//! Three formats: WordNet's `index.*` (the first field of a line is the lemma; the licence's lines start with
-//! blanks), WordNet's `*.exc` (irregular forms; the first field), and plain lists with one word a line.
-//! WordNet writes the blanks of a collocation as `_`.
+//! Three formats: WordNet's `index.*` (the first field of a line is the lemma; the licence's lines
+//! start with blanks), WordNet's `*.exc` (irregular forms; the first field), and plain lists with
+//! one word a line. WordNet writes the blanks of a collocation as `_`.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -62,10 +62,14 @@ impl Source {
             let before = found.len();
             if stat(path)?.is_dir() {
                 for name in names_in(path)? {
-                    found.extend(Source::at(&format!("{}/{name}", path.trim_end_matches('/')), &name)?);
+                    found.extend(Source::at(
+                        &format!("{}/{name}", path.trim_end_matches('/')),
+                        &name,
+                    )?);
                 }
             } else {
-                let name = Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or(path);
+                let name =
+                    Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or(path);
                 found.extend(Source::at(path, name)?);
             }
             if found.len() == before {
@@ -86,10 +90,18 @@ impl Source {
     fn at(path: &str, name: &str) -> Result<Option<Source>, SpellError> {
         let Some(format) = Format::of(name) else { return Ok(None) };
         let metadata = stat(path)?;
-        let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        let stamp =
-            Stamp { bytes: metadata.len(), mtime_ns: changed.map_or(0, |since| since.as_nanos() as u64) };
-        Ok(Some(Source { path: path.to_owned(), root: format!("{ROOT_PREFIX}{name}"), format, stamp }))
+        let changed =
+            metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let stamp = Stamp {
+            bytes: metadata.len(),
+            mtime_ns: changed.map_or(0, |since| since.as_nanos() as u64),
+        };
+        Ok(Some(Source {
+            path: path.to_owned(),
+            root: format!("{ROOT_PREFIX}{name}"),
+            format,
+            stamp,
+        }))
     }
 
     /// The words from byte `start` on, which must be the start of a line.
@@ -125,7 +137,8 @@ fn names_in(directory: &str) -> Result<Vec<String>, SpellError> {
     Ok(names)
 }
 
-/// Bytes per read: large enough that the crossings into the host do not count, small enough to stay cached.
+/// Bytes per read: large enough that the crossings into the host do not count, small enough to stay
+/// cached.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// The words of a source, one by one.
@@ -153,8 +166,8 @@ impl<R: Read> Words<R> {
         self.offset + self.at as u64
     }
 
-    /// The next word, or `None` at the end. Lines without a word and words of more than 255 bytes are passed
-    /// over.
+    /// The next word, or `None` at the end. Lines without a word and words of more than 255 bytes
+    /// are passed over.
     ///
     /// # Errors
     /// Reading.
@@ -173,9 +186,12 @@ impl<R: Read> Words<R> {
                 },
             };
             let word = match self.format {
-                Format::WordList => line.start..line.start + self.buffer[line].trim_ascii_end().len(),
+                Format::WordList => {
+                    line.start..line.start + self.buffer[line].trim_ascii_end().len()
+                }
                 Format::WordNet => {
-                    let length = memchr::memchr(b' ', &self.buffer[line.clone()]).unwrap_or(line.len());
+                    let length =
+                        memchr::memchr(b' ', &self.buffer[line.clone()]).unwrap_or(line.len());
                     line.start..line.start + length
                 }
             };
@@ -193,8 +209,8 @@ impl<R: Read> Words<R> {
         }
     }
 
-    /// Reads until the buffer holds a whole line and returns it; the last one may lack its newline. A line that
-    /// fills the buffer is returned in pieces.
+    /// Reads until the buffer holds a whole line and returns it; the last one may lack its newline.
+    /// A line that fills the buffer is returned in pieces.
     #[cold]
     fn refill(&mut self) -> std::io::Result<Option<core::ops::Range<usize>>> {
         self.buffer.copy_within(self.at..self.end, 0);
@@ -251,8 +267,8 @@ mod tests {
     fn wordnet_line_gives_its_first_field() {
         let text = "  1 This software\n  2 \n'tween_decks r 1 0\nabbey n 3\nad_hoc";
         for step in [1, 7, 1000] {
-            let expected =
-                [("'tween decks", 42), ("abbey", 52), ("ad hoc", 58)].map(|(word, at)| (word.to_owned(), at));
+            let expected = [("'tween decks", 42), ("abbey", 52), ("ad hoc", 58)]
+                .map(|(word, at)| (word.to_owned(), at));
             assert_eq!(words(text, Format::WordNet, step), expected);
         }
     }
@@ -261,7 +277,8 @@ mod tests {
     #[test]
     fn list_gives_whole_nonempty_lines() {
         let text = "A\r\n\nBöhm's\nzoo_zoo\n";
-        let expected = [("A", 3), ("Böhm's", 12), ("zoo_zoo", 20)].map(|(word, at)| (word.to_owned(), at));
+        let expected =
+            [("A", 3), ("Böhm's", 12), ("zoo_zoo", 20)].map(|(word, at)| (word.to_owned(), at));
         assert_eq!(words(text, Format::WordList, 3), expected);
     }
 
@@ -280,7 +297,8 @@ mod tests {
     #[test]
     fn overlong_line_is_no_word() {
         let text = format!("short\n{}\nafter\n", "x".repeat(BUFFER_BYTES + 1000));
-        let found: Vec<_> = words(&text, Format::WordList, 100_000).into_iter().map(|word| word.0).collect();
+        let found: Vec<_> =
+            words(&text, Format::WordList, 100_000).into_iter().map(|word| word.0).collect();
         assert_eq!(found.first().map(String::as_str), Some("short"));
         assert_eq!(found.last().map(String::as_str), Some("after"));
     }

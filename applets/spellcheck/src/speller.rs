@@ -73,14 +73,15 @@ impl<'arena> Speller<'arena> {
         self.dictionaries.iter().filter(|dictionary| dictionary.contains(query)).count()
     }
 
-    /// Whether a word is right: as it stands, in lower case (the start of a sentence, emphasis), as a name
-    /// written in capitals, and all that without a possessive `'s`.
+    /// Whether a word is right: as it stands, in lower case (the start of a sentence, emphasis), as
+    /// a name written in capitals, and all that without a possessive `'s`.
     #[inline]
     pub fn knows(&self, word: &str) -> bool {
         self.knows_as(Query::new(word.as_bytes()), || word)
     }
 
-    /// The same for who has taken the word's hash already; its text is asked for only when that is not enough.
+    /// The same for who has taken the word's hash already; its text is asked for only when that is
+    /// not enough.
     #[inline]
     pub(crate) fn knows_as<'a>(&self, query: Query<'_>, word: impl FnOnce() -> &'a str) -> bool {
         self.has(query) || self.knows_otherwise(word())
@@ -89,8 +90,9 @@ impl<'arena> Speller<'arena> {
     #[inline(never)]
     fn knows_otherwise(&self, word: &str) -> bool {
         self.knows_in_other_case(word)
-            || without_possessive(word)
-                .is_some_and(|word| self.contains(word.as_bytes()) || self.knows_in_other_case(word))
+            || without_possessive(word).is_some_and(|word| {
+                self.contains(word.as_bytes()) || self.knows_in_other_case(word)
+            })
     }
 
     fn knows_in_other_case(&self, word: &str) -> bool {
@@ -128,7 +130,8 @@ impl<'arena> Speller<'arena> {
 
     /// Whether a compound is right: the whole, or every part that is looked up.
     pub fn knows_compound(&self, compound: &str) -> bool {
-        self.knows(compound) || parts(compound).all(|(_, _, part)| !is_checked(part) || self.knows(part))
+        self.knows(compound)
+            || parts(compound).all(|(_, _, part)| !is_checked(part) || self.knows(part))
     }
 }
 

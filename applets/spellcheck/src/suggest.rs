@@ -1,20 +1,22 @@
 //! The nearest word of the dictionaries for one that is in none.
 //!
-//! Words at distance 1 with another first letter are found by looking up every word that an edit of the first
-//! letter makes; all others in a walk over the stored words with the same first letter. Only if that finds
-//! nothing, all stored words are walked over. Length and letters in a word's prefix rule out nearly every one
-//! without a look at its text.
+//! Words at distance 1 with another first letter are found by looking up every word that an edit of
+//! the first letter makes; all others in a walk over the stored words with the same first letter.
+//! Only if that finds nothing, all stored words are walked over. Length and letters in a word's
+//! prefix rule out nearly every one without a look at its text.
 //!
-//! Among the nearest the best is the one that looks most like it (see `Likeness`), then: same first letter, no
-//! capital that the word lacks, in more dictionaries, of the nearest length, first in the alphabet. Two words
-//! run together come last. What is found for a word depends on no other word of the text.
+//! Among the nearest the best is the one that looks most like it (see `Likeness`), then: same first
+//! letter, no capital that the word lacks, in more dictionaries, of the nearest length, first in
+//! the alphabet. Two words run together come last. What is found for a word depends on no other
+//! word of the text.
 
 use crate::distance::{DISTANCE_MAX, LETTERS_MAX, distance};
 use crate::layout::{INITIALS, WIDE, group, initial, letters};
 use crate::speller::{Case, Speller, titled, without_possessive};
 use crate::summary::List;
 
-/// Words of one run that get suggestions: the limit that keeps a file that is no text from taking for ever.
+/// Words of one run that get suggestions: the limit that keeps a file that is no text from taking
+/// for ever.
 pub const SUGGESTIONS_MAX: usize = 1000;
 
 /// Smaller is better.
@@ -30,8 +32,8 @@ struct Rank {
     length_difference: usize,
 }
 
-/// What sets two words apart, the most likely slip first. All but the last leave the first letter alone,
-/// unless it swaps place with the second.
+/// What sets two words apart, the most likely slip first. All but the last leave the first letter
+/// alone, unless it swaps place with the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Likeness {
     /// A blank is missing: "alot".
@@ -54,16 +56,18 @@ struct Wanted {
     best: Option<(Rank, String)>,
 }
 
-/// A suggestion for each word, or none if nothing is within distance 2. Words beyond [`SUGGESTIONS_MAX`] get
-/// none.
+/// A suggestion for each word, or none if nothing is within distance 2. Words beyond
+/// [`SUGGESTIONS_MAX`] get none.
 pub fn suggest(speller: &Speller<'_>, words: &[&str]) -> Vec<Option<String>> {
-    let mut wanted: Vec<Wanted> = words.iter().take(SUGGESTIONS_MAX).map(|word| Wanted::new(word)).collect();
+    let mut wanted: Vec<Wanted> =
+        words.iter().take(SUGGESTIONS_MAX).map(|word| Wanted::new(word)).collect();
     for one in &mut wanted {
         one.try_edits(speller);
     }
     let mut open: Vec<&mut Wanted> = wanted.iter_mut().filter(|one| one.is_comparable()).collect();
-    // At distance 2 a word with the same first letter outranks every other one, so where the first walk finds
-    // one, the rest need not be looked at. (An accent more or less leaves it the same here.)
+    // At distance 2 a word with the same first letter outranks every other one, so where the first
+    // walk finds one, the rest need not be looked at. (An accent more or less leaves it the same
+    // here.)
     walk(speller, |one| initial(one.word.as_bytes()), &mut open);
     open.retain(|one| one.best.is_none());
     if !open.is_empty() {
@@ -99,8 +103,8 @@ impl Wanted {
         (3..=LETTERS_MAX).contains(&self.letters.len())
     }
 
-    /// Looks up words at distance 1 in the letters that English has: those that an edit of the first letter
-    /// makes, and all of them for a word that is too short to be compared.
+    /// Looks up words at distance 1 in the letters that English has: those that an edit of the
+    /// first letter makes, and all of them for a word that is too short to be compared.
     fn try_edits(&mut self, speller: &Speller<'_>) {
         let positions = match self.letters.len() {
             2 => usize::MAX,
@@ -122,7 +126,9 @@ impl Wanted {
     /// Takes a candidate at distance 1, if some table has it and it is better than the best so far.
     #[inline]
     fn consider(&mut self, speller: &Speller<'_>, candidate: &mut [u8]) {
-        if speller.may_have(candidate) || self.case != Case::Plain && may_have_titled(speller, candidate) {
+        if speller.may_have(candidate)
+            || self.case != Case::Plain && may_have_titled(speller, candidate)
+        {
             self.consider_likely(speller, candidate);
         }
     }
@@ -137,9 +143,15 @@ impl Wanted {
         });
     }
 
-    /// Takes the candidate if it is better than the best so far. `count` says how many tables have it; it is
-    /// only asked when that matters.
-    fn rank(&mut self, speller: &Speller<'_>, candidate: &str, distance: u8, count: impl FnOnce() -> usize) {
+    /// Takes the candidate if it is better than the best so far. `count` says how many tables have
+    /// it; it is only asked when that matters.
+    fn rank(
+        &mut self,
+        speller: &Speller<'_>,
+        candidate: &str,
+        distance: u8,
+        count: impl FnOnce() -> usize,
+    ) {
         let has_capital = self.case == Case::Plain && candidate.chars().any(char::is_uppercase);
         let mut rank = Rank {
             distance,
@@ -168,7 +180,9 @@ impl Wanted {
     }
 
     fn likeness(&self, candidate: &str) -> Likeness {
-        if candidate.contains(' ') && candidate.chars().filter(|it| *it != ' ').eq(self.word.chars()) {
+        if candidate.contains(' ')
+            && candidate.chars().filter(|it| *it != ' ').eq(self.word.chars())
+        {
             Likeness::Blank
         } else if self.is_swapped(candidate) || undoubled(candidate) == self.undoubled {
             Likeness::Order
@@ -219,10 +233,15 @@ fn may_have_titled(speller: &Speller<'_>, word: &mut [u8]) -> bool {
     }
 }
 
-/// Calls `visit` with every word that one edit at the first so many positions makes with the letters that English
-/// has. `visit` leaves the word as it is. Each word is made from the one before.
+/// Calls `visit` with every word that one edit at the first so many positions makes with the
+/// letters that English has. `visit` leaves the word as it is. Each word is made from the one
+/// before.
 #[inline]
-fn each_edit<T: Copy + PartialEq + From<u8>>(word: &[T], positions: usize, mut visit: impl FnMut(&mut [T])) {
+fn each_edit<T: Copy + PartialEq + From<u8>>(
+    word: &[T],
+    positions: usize,
+    mut visit: impl FnMut(&mut [T]),
+) {
     let letters = || (b'a'..=b'z').chain(*b"'- ").map(T::from);
     let mut same = word.to_vec();
     let mut shorter = word.get(1..).unwrap_or_default().to_vec();
@@ -257,8 +276,8 @@ struct Target {
 }
 
 impl Target {
-    /// How many bytes longer or shorter a word within [`DISTANCE_MAX`] can be. Letters that are not ASCII, on
-    /// either side, have two bytes or more.
+    /// How many bytes longer or shorter a word within [`DISTANCE_MAX`] can be. Letters that are not
+    /// ASCII, on either side, have two bytes or more.
     #[inline]
     fn bytes_max(&self, other_is_wide: bool) -> u32 {
         let wide = other_is_wide | (self.bits & WIDE != 0);
@@ -303,10 +322,17 @@ fn walk(speller: &Speller<'_>, initials: impl Fn(&Wanted) -> u32, wanted: &mut [
     }
 }
 
-fn walk_list(speller: &Speller<'_>, list: List<'_>, initials: u32, target: &Target, wanted: &mut Wanted) {
+fn walk_list(
+    speller: &Speller<'_>,
+    list: List<'_>,
+    initials: u32,
+    target: &Target,
+    wanted: &mut Wanted,
+) {
     for wide in [false, true] {
         let bytes_max = target.bytes_max(wide);
-        let (shortest, longest) = (target.length.saturating_sub(bytes_max), target.length + bytes_max);
+        let (shortest, longest) =
+            (target.length.saturating_sub(bytes_max), target.length + bytes_max);
         for initial in (0..INITIALS).filter(|initial| initials >> initial & 1 != 0) {
             for word in list.words(group(wide, initial, shortest), group(wide, initial, longest)) {
                 if target.may_be_near(word.prefix) {
@@ -386,7 +412,9 @@ mod tests {
 
     #[test]
     fn skeletons_ignore_vowels_and_doubling() {
-        for (a, b) in [("tommorow", "tomorrow"), ("seperate", "separate"), ("publically", "publicly")] {
+        for (a, b) in
+            [("tommorow", "tomorrow"), ("seperate", "separate"), ("publically", "publicly")]
+        {
             assert_eq!(skeleton(a), skeleton(b));
         }
         assert_ne!(skeleton("goverment"), skeleton("government"));

@@ -1,14 +1,16 @@
-//! What spares a reader most looks at the tables: a Bloom filter over the words of all of them, which tells with
-//! one look at eight bytes that none has a word (edits of an unknown word, capitals at the start of a sentence),
-//! and a list of all words by first letter and length, so that one that is like another is soon found.
+//! What spares a reader most looks at the tables: a Bloom filter over the words of all of them,
+//! which tells with one look at eight bytes that none has a word (edits of an unknown word,
+//! capitals at the start of a sentence), and a list of all words by first letter and length, so
+//! that one that is like another is soon found.
 //!
 //! Invariants:
-//! - A summary exists only while all tables are finished and have not changed since it was made: it is made
-//!   last, from whole tables, and the transaction that makes or removes a table removes the summary too. So a
-//!   word that its filter does not have is in no table, and its list has every word of every table.
-//! - It only saves time. Where there is none (no room, a killed build) the filter passes everything, and without
-//!   the list (no room, or the arena ends with the run, which then would not get back what the list costs) the
-//!   tables' blocks are walked.
+//! - A summary exists only while all tables are finished and have not changed since it was made: it
+//!   is made last, from whole tables, and the transaction that makes or removes a table removes the
+//!   summary too. So a word that its filter does not have is in no table, and its list has every
+//!   word of every table.
+//! - It only saves time. Where there is none (no room, a killed build) the filter passes
+//!   everything, and without the list (no room, or the arena ends with the run, which then would
+//!   not get back what the list costs) the tables' blocks are walked.
 
 use core::marker::PhantomData;
 
@@ -18,8 +20,8 @@ use crate::arena::{Address, Arena, Place};
 use crate::dictionary::stored_text;
 use crate::error::SpellError;
 use crate::layout::{
-    GROUPS, LAYOUT_VERSION, Listed, SUMMARY_HEAD_BYTES, SUMMARY_MAGIC, SummaryHead, WIDE, filter_mask,
-    first_slot, group, initial,
+    GROUPS, LAYOUT_VERSION, Listed, SUMMARY_HEAD_BYTES, SUMMARY_MAGIC, SummaryHead, WIDE,
+    filter_mask, first_slot, group, initial,
 };
 use crate::table::{Table, in_transaction};
 
@@ -63,8 +65,14 @@ impl<'arena> Summary<'arena> {
         let list = (head.listed > 0).then(|| unsafe {
             List {
                 place,
-                ends: core::slice::from_raw_parts(ends(place, at, head.cell_count), GROUPS as usize),
-                words: core::slice::from_raw_parts(listed(place, at, head.cell_count), head.listed as usize),
+                ends: core::slice::from_raw_parts(
+                    ends(place, at, head.cell_count),
+                    GROUPS as usize,
+                ),
+                words: core::slice::from_raw_parts(
+                    listed(place, at, head.cell_count),
+                    head.listed as usize,
+                ),
             }
         });
         let cells = place.pointer(cells_at(at)).cast();
@@ -133,10 +141,12 @@ fn summary_bytes(cell_count: u32, listed: u32) -> Option<u32> {
     filter.checked_add(GROUPS * END_BYTES)?.checked_add(listed.checked_mul(LISTED_BYTES)?)
 }
 
-/// Makes the summary of these tables, which must be all there are and finished, if the arena has none.
+/// Makes the summary of these tables, which must be all there are and finished, if the arena has
+/// none.
 ///
 /// # Errors
-/// The arena fails in another way than having no room, which only leaves the summary or its list out.
+/// The arena fails in another way than having no room, which only leaves the summary or its list
+/// out.
 pub fn ensure<A: Arena>(arena: &mut A, tables: &[Table]) -> Result<(), SpellError> {
     if find(arena).is_some() {
         return Ok(());
@@ -168,16 +178,21 @@ fn make<A: Arena>(
         let cells = place.pointer(cells_at(at)).cast::<u64>();
         for table in tables {
             table.dictionary(arena).for_each_hash(|hash| {
-                // SAFETY: the index is below the count of cells that the fresh root has behind its head.
+                // SAFETY: the index is below the count of cells that the fresh root has behind its
+                // head.
                 unsafe { *cells.add(first_slot(hash, cell_count) as usize) |= filter_mask(hash) };
             });
         }
         if list_count > 0 {
-            // SAFETY: the fresh root is of zeroes and has room for the ends and as many words behind the cells.
+            // SAFETY: the fresh root is of zeroes and has room for the ends and as many words
+            // behind the cells.
             let (ends, words) = unsafe {
                 (
                     core::slice::from_raw_parts_mut(ends(place, at, cell_count), GROUPS as usize),
-                    core::slice::from_raw_parts_mut(listed(place, at, cell_count), list_count as usize),
+                    core::slice::from_raw_parts_mut(
+                        listed(place, at, cell_count),
+                        list_count as usize,
+                    ),
                 )
             };
             fill(arena, tables, ends, words);
@@ -195,8 +210,8 @@ fn make<A: Arena>(
     })
 }
 
-/// Sorts all words into their groups, by counting: `ends`, of zeroes, first counts each group's words, then has
-/// its start, which moves up to its end while the words are stored.
+/// Sorts all words into their groups, by counting: `ends`, of zeroes, first counts each group's
+/// words, then has its start, which moves up to its end while the words are stored.
 fn fill<A: Arena>(arena: &A, tables: &[Table], ends: &mut [u32], words: &mut [Listed]) {
     for_each_word(arena, tables, |group, _| ends[group as usize] += 1);
     let mut start = 0;
@@ -216,7 +231,10 @@ fn for_each_word<A: Arena>(arena: &A, tables: &[Table], mut visit: impl FnMut(u3
         for block in table.dictionary(arena).blocks() {
             for (prefix, word) in block.words() {
                 let initial = initial(block.text(word)).trailing_zeros();
-                visit(group(prefix >> 8 & WIDE != 0, initial, prefix & 0xFF), Listed { prefix, word });
+                visit(
+                    group(prefix >> 8 & WIDE != 0, initial, prefix & 0xFF),
+                    Listed { prefix, word },
+                );
             }
         }
     }

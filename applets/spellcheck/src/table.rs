@@ -1,10 +1,11 @@
 //! A table as its builder sees it: made, filled batch by batch, doubled, removed.
 //!
 //! Invariants:
-//! - What a transaction did not commit never happened: new slots are announced before they are stored, words
-//!   are written to room that no committed header counts as used, and the header itself changes last.
-//! - `words_done` and `bytes_done` of a committed header tell exactly which part of the source is in the
-//!   table, so that a killed build goes on from there.
+//! - What a transaction did not commit never happened: new slots are announced before they are
+//!   stored, words are written to room that no committed header counts as used, and the header
+//!   itself changes last.
+//! - `words_done` and `bytes_done` of a committed header tell exactly which part of the source is
+//!   in the table, so that a killed build goes on from there.
 
 use crate::arena::{Address, Arena};
 use crate::dictionary::{Dictionary, Query};
@@ -109,8 +110,9 @@ impl Table {
                 arena.free(table.header.slots, table.header.slot_count * SLOT_BYTES)?;
                 let mut block = table.header.block;
                 while block != 0 {
-                    // SAFETY: a block starts with the address of the one before it; a free in a transaction
-                    // leaves the bytes alone, and the volatile arena's is called after the read.
+                    // SAFETY: a block starts with the address of the one before it; a free in a
+                    // transaction leaves the bytes alone, and the volatile arena's is called after
+                    // the read.
                     let older = unsafe { arena.place().pointer(block).cast::<u32>().read() };
                     arena.free(block, BLOCK_BYTES)?;
                     block = older;
@@ -152,10 +154,14 @@ impl Table {
         !is_full(self.header.word_count, self.header.slot_count)
     }
 
-    /// Adds a word (at most [`WORD_BYTES_MAX`] bytes, and with room) in the open transaction; one that is there
-    /// already is left alone.
+    /// Adds a word (at most [`WORD_BYTES_MAX`] bytes, and with room) in the open transaction; one
+    /// that is there already is left alone.
     #[inline]
-    pub(crate) fn insert<A: Arena>(&mut self, arena: &mut A, word: &[u8]) -> Result<(), SpellError> {
+    pub(crate) fn insert<A: Arena>(
+        &mut self,
+        arena: &mut A,
+        word: &[u8],
+    ) -> Result<(), SpellError> {
         let query = Query::new(word);
         let Err(index) = self.dictionary(arena).find(query) else { return Ok(()) };
         let bytes = PREFIX_BYTES + word.len() as u32;
@@ -166,7 +172,8 @@ impl Table {
         let slot = Dictionary::slot_address(self.header.slots, index);
         arena.add_range(slot, SLOT_BYTES)?;
         let place = arena.place();
-        // SAFETY: the block has room for the word behind what is used; the slot is one of the table's own.
+        // SAFETY: the block has room for the word behind what is used; the slot is one of the
+        // table's own.
         unsafe {
             place.pointer(stored).cast::<u32>().write_unaligned(prefix(word));
             let text = place.pointer(stored + PREFIX_BYTES);
@@ -183,7 +190,9 @@ impl Table {
     fn add_block<A: Arena>(&mut self, arena: &mut A) -> Result<(), SpellError> {
         let block = arena.alloc_zeroed(BLOCK_BYTES)?;
         // SAFETY: a fresh block, aligned to 16.
-        unsafe { arena.place().pointer(block).cast::<BlockHead>().write(self.header.newest_block()) };
+        unsafe {
+            arena.place().pointer(block).cast::<BlockHead>().write(self.header.newest_block())
+        };
         self.header.block = block;
         self.header.block_used = BLOCK_HEAD_BYTES;
         self.header.block_initials = 0;
@@ -191,7 +200,11 @@ impl Table {
     }
 
     /// Ends a batch: the header says how far the build has come, and the transaction commits.
-    pub(crate) fn commit_batch<A: Arena>(&mut self, arena: &mut A, now: Progress) -> Result<(), SpellError> {
+    pub(crate) fn commit_batch<A: Arena>(
+        &mut self,
+        arena: &mut A,
+        now: Progress,
+    ) -> Result<(), SpellError> {
         self.header.words_done = now.words;
         self.header.bytes_done = now.bytes;
         self.header.complete = u32::from(now.complete);
@@ -200,7 +213,8 @@ impl Table {
         Ok(arena.commit()?)
     }
 
-    /// Doubles the slots, in a transaction of its own: the new ones are filled, then the header switches.
+    /// Doubles the slots, in a transaction of its own: the new ones are filled, then the header
+    /// switches.
     pub(crate) fn grow<A: Arena>(&mut self, arena: &mut A) -> Result<(), SpellError> {
         let old = self.header;
         if old.slot_count >= SLOTS_MAX {
@@ -214,8 +228,8 @@ impl Table {
             let from = place.pointer(old.slots).cast::<Slot>();
             let to = place.pointer(grown.header.slots).cast::<Slot>();
             for index in 0..old.slot_count as usize {
-                // SAFETY: both arrays have as many slots as their count says; at most half of the new ones are
-                // in use, so the inner loop ends.
+                // SAFETY: both arrays have as many slots as their count says; at most half of the
+                // new ones are in use, so the inner loop ends.
                 unsafe {
                     let slot = *from.add(index);
                     if slot.word == 0 {
@@ -242,8 +256,9 @@ impl Table {
     }
 }
 
-/// A size that the words of a source of so many bytes will certainly fill, so that a table doubles a few times
-/// and not ten: lines of word lists have about 10 bytes, those of WordNet's index up to 45.
+/// A size that the words of a source of so many bytes will certainly fill, so that a table doubles
+/// a few times and not ten: lines of word lists have about 10 bytes, those of WordNet's index up to
+/// 45.
 fn first_size(source_bytes: u64) -> u32 {
     let mut slots = SLOTS_FIRST;
     while u64::from(slots) * 64 < source_bytes && slots < SLOTS_FIRST << 12 {
@@ -258,7 +273,8 @@ pub(crate) fn in_transaction<A: Arena, R>(
     work: impl FnOnce(&mut A) -> Result<R, SpellError>,
 ) -> Result<R, SpellError> {
     arena.begin()?;
-    let result = work(arena).and_then(|value| arena.commit().map(|()| value).map_err(SpellError::from));
+    let result =
+        work(arena).and_then(|value| arena.commit().map(|()| value).map_err(SpellError::from));
     if result.is_err() {
         arena.abort();
     }

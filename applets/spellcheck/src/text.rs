@@ -1,7 +1,8 @@
-//! Words of a text, with their places. UTF-8; invalid bytes separate words and count as one character each.
+//! Words of a text, with their places. UTF-8; invalid bytes separate words and count as one
+//! character each.
 //!
-//! A word is a run of letters, with apostrophes inside; words joined by hyphens are one [`Compound`].
-//! Addresses (`https://...`, `name@host`) are passed over.
+//! A word is a run of letters, with apostrophes inside; words joined by hyphens are one
+//! [`Compound`]. Addresses (`https://...`, `name@host`) are passed over.
 
 use core::ops::Range;
 use core::str;
@@ -51,8 +52,8 @@ const ASCII: [Class; 128] = {
             b'\'' => Class::Apostrophe,
             b'-' => Class::Hyphen,
             b'\n' => Class::Newline,
-            b' ' | b'\t' | b'\r' | 0x0B | 0x0C | b'<' | b'>' | b'(' | b')' | b'[' | b']' | b'{' | b'}'
-            | b'"' | b'|' | b',' | b';' => Class::Gap,
+            b' ' | b'\t' | b'\r' | 0x0B | 0x0C | b'<' | b'>' | b'(' | b')' | b'[' | b']' | b'{'
+            | b'}' | b'"' | b'|' | b',' | b';' => Class::Gap,
             _ => Class::Other,
         };
         byte += 1;
@@ -155,9 +156,14 @@ impl Compounds<'_> {
             let (class, length) = classify(self.text, self.at);
             let joins = match class {
                 Class::Letter | Class::Digit => true,
-                Class::Apostrophe | Class::Hyphen => self.text.get(self.at + length).is_some_and(|_| {
-                    matches!(classify(self.text, self.at + length).0, Class::Letter | Class::Digit)
-                }),
+                Class::Apostrophe | Class::Hyphen => {
+                    self.text.get(self.at + length).is_some_and(|_| {
+                        matches!(
+                            classify(self.text, self.at + length).0,
+                            Class::Letter | Class::Digit
+                        )
+                    })
+                }
                 _ => false,
             };
             if !joins {
@@ -170,8 +176,8 @@ impl Compounds<'_> {
         Compound { start, end: self.at, line, column, plain: plain && self.at - start > 1 }
     }
 
-    /// Passes over the rest of a web or mail address that starts at `start`, where a compound has just been
-    /// read; `false` when it is none.
+    /// Passes over the rest of a web or mail address that starts at `start`, where a compound has
+    /// just been read; `false` when it is none.
     #[inline]
     fn skip_address(&mut self, start: usize) -> bool {
         // An address goes on behind the compound.
@@ -187,7 +193,8 @@ impl Compounds<'_> {
         let run = &rest[..length];
         let at_sign = memchr::memchr(b'@', run)
             .is_some_and(|at| at > 0 && run.get(at + 1).is_some_and(u8::is_ascii_alphanumeric));
-        let is_address = at_sign || run.starts_with(b"www.") || run.windows(3).any(|three| three == b"://");
+        let is_address =
+            at_sign || run.starts_with(b"www.") || run.windows(3).any(|three| three == b"://");
         if is_address {
             let more = &self.text[self.at..start + length];
             self.at = start + length;
@@ -212,7 +219,8 @@ fn ascii_letters(text: &[u8]) -> usize {
     count + text[count..].iter().take_while(|byte| byte.is_ascii_alphabetic()).count()
 }
 
-/// The top bit of each byte that is no ASCII letter. All eight at once: where a word ends is hard to foretell.
+/// The top bit of each byte that is no ASCII letter. All eight at once: where a word ends is hard
+/// to foretell.
 #[inline]
 fn not_ascii_letters(bytes: u64) -> u64 {
     const EACH: u64 = u64::from_le_bytes([1; 8]);
@@ -244,7 +252,8 @@ pub fn folded(word: &str) -> String {
     plain
 }
 
-/// The parts of a compound between its hyphens: where each starts in bytes and in characters, and its text.
+/// The parts of a compound between its hyphens: where each starts in bytes and in characters, and
+/// its text.
 pub fn parts(compound: &str) -> impl Iterator<Item = (usize, u32, &str)> {
     let mut column = 0;
     compound.split(['-', '\u{2010}', '\u{2011}']).map(move |part| {
@@ -290,8 +299,9 @@ mod tests {
     #[test]
     fn letters_are_counted_eight_at_a_time_as_one_by_one() {
         for byte in 0..=255_u8 {
-            let alone =
-                not_ascii_letters(u64::from_le_bytes([b'a', byte, b'Z', 0xFF, b'm', byte, b'@', b'z']));
+            let alone = not_ascii_letters(u64::from_le_bytes([
+                b'a', byte, b'Z', 0xFF, b'm', byte, b'@', b'z',
+            ]));
             let bit = if byte.is_ascii_alphabetic() { 0 } else { 0x80 };
             assert_eq!(alone.to_le_bytes(), [0, bit, 0, 0x80, 0, bit, 0x80, 0], "{byte}");
         }

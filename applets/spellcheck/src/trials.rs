@@ -14,12 +14,17 @@ use crate::text::{compounds, folded};
 /// Missing words that are printed; the others are only counted.
 const MISSING_SHOWN: u64 = 20;
 
-/// Looks up the first words of each dictionary, as many as `counts` says (lines `[ack] ROOT WORDS_DONE`; the
-/// highest count of a root holds). Returns what to print and whether no word is missing.
+/// Looks up the first words of each dictionary, as many as `counts` says (lines `[ack] ROOT
+/// WORDS_DONE`; the highest count of a root holds). Returns what to print and whether no word is
+/// missing.
 ///
 /// # Errors
 /// A line that is no count, a root without a dictionary file, a file that cannot be read.
-pub fn verify<A: Arena>(arena: &A, sources: &[Source], counts: &str) -> Result<(String, bool), SpellError> {
+pub fn verify<A: Arena>(
+    arena: &A,
+    sources: &[Source],
+    counts: &str,
+) -> Result<(String, bool), SpellError> {
     let mut wanted = vec![0_u64; sources.len()];
     for line in counts.lines().filter(|line| !line.trim().is_empty()) {
         let mut fields = line.strip_prefix("ack ").unwrap_or(line).split_whitespace();
@@ -29,8 +34,12 @@ pub fn verify<A: Arena>(arena: &A, sources: &[Source], counts: &str) -> Result<(
         let index = sources.iter().position(|source| source.root == root);
         match (index, count.parse::<u64>()) {
             (Some(index), Ok(count)) => wanted[index] = wanted[index].max(count),
-            (None, _) => return Err(SpellError::usage(["--dict has no file for the root ", root].concat())),
-            (_, Err(_)) => return Err(SpellError::usage(["not a number of words: ", count].concat())),
+            (None, _) => {
+                return Err(SpellError::usage(["--dict has no file for the root ", root].concat()));
+            }
+            (_, Err(_)) => {
+                return Err(SpellError::usage(["not a number of words: ", count].concat()));
+            }
         }
     }
     let (mut verified, mut missing, mut out) = (0, 0, String::new());
@@ -49,7 +58,8 @@ pub fn verify<A: Arena>(arena: &A, sources: &[Source], counts: &str) -> Result<(
             }
             missing += 1;
             if missing <= MISSING_SHOWN {
-                out += &["missing ", &source.root, " ", &String::from_utf8_lossy(word), "\n"].concat();
+                out +=
+                    &["missing ", &source.root, " ", &String::from_utf8_lossy(word), "\n"].concat();
             }
         }
     }
@@ -61,8 +71,8 @@ pub fn verify<A: Arena>(arena: &A, sources: &[Source], counts: &str) -> Result<(
     Ok((out, missing == 0))
 }
 
-/// Times `count` look-ups of words of the text and as many of words that are in no table, all together. The
-/// order depends on the text and the tables' words only, not on where they lie.
+/// Times `count` look-ups of words of the text and as many of words that are in no table, all
+/// together. The order depends on the text and the tables' words only, not on where they lie.
 ///
 /// # Errors
 /// A text without words that some table has.
@@ -120,7 +130,8 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) % limit as u64) as usize
     }
 }

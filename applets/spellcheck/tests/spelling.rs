@@ -23,11 +23,18 @@ fn built(lists: &[(&str, &str)]) -> (HeapArena<TestMemory>, tempfile::TempDir) {
 }
 
 /// The words of `text` that are reported, each with its suggestion.
-fn reported<B: Backing>(arena: &mut HeapArena<B>, dir: &tempfile::TempDir, text: &str) -> Vec<String> {
+fn reported<B: Backing>(
+    arena: &mut HeapArena<B>,
+    dir: &tempfile::TempDir,
+    text: &str,
+) -> Vec<String> {
     let file = dir.path().join("text.txt");
     fs::write(&file, text).unwrap();
     let said = run(arena, &[file.to_str().unwrap()]);
-    said.out.lines().map(|line| line.splitn(4, ':').nth(3).unwrap().trim_start().to_owned()).collect()
+    said.out
+        .lines()
+        .map(|line| line.splitn(4, ':').nth(3).unwrap().trim_start().to_owned())
+        .collect()
 }
 
 #[test]
@@ -39,16 +46,24 @@ fn a_letter_is_reported_as_expected() {
     assert_eq!(said.out.replace(&format!("{TEXTS}/"), ""), expected);
     assert_eq!(said.status, Ok(1));
     let lines = expected.lines().count();
-    assert!(said.notes.ends_with(&format!(" words, {lines} unknown, 5 dictionaries\n")), "{}", said.notes);
+    assert!(
+        said.notes.ends_with(&format!(" words, {lines} unknown, 5 dictionaries\n")),
+        "{}",
+        said.notes
+    );
 }
 
 /// Capitals, possessives and compounds of known words are correct.
 #[test]
 fn forms_and_compounds_of_known_words_are_right() {
-    let (mut arena, dir) = built(&[("list", "applet\nwell\nknown\nLondon\nmother-in-law\ndon't\nÜber\n")]);
+    let (mut arena, dir) =
+        built(&[("list", "applet\nwell\nknown\nLondon\nmother-in-law\ndon't\nÜber\n")]);
     let right = "Applet APPLET applet's LONDON London’s well-known Well-Known mother-in-law's DON’T ÜBER \
                  version2 x86-well a GPL3 well\u{AD}known-applets";
-    assert_eq!(reported(&mut arena, &dir, right), ["well\u{AD}known -> well known", "applets -> applet"]);
+    assert_eq!(
+        reported(&mut arena, &dir, right),
+        ["well\u{AD}known -> well known", "applets -> applet"]
+    );
     assert_eq!(
         reported(&mut arena, &dir, "london lodnon well-knwon"),
         ["london -> London", "lodnon -> London", "knwon -> known"]
@@ -58,7 +73,8 @@ fn forms_and_compounds_of_known_words_are_right() {
 /// The words of a collocation are correct only next to each other.
 #[test]
 fn collocation_words_are_right_only_together() {
-    let (mut arena, dir) = built(&[("list", "in\nthe\n"), ("index.adv", "in_vitro r 1\nen_plein_air r 1\n")]);
+    let (mut arena, dir) =
+        built(&[("list", "in\nthe\n"), ("index.adv", "in_vitro r 1\nen_plein_air r 1\n")]);
     assert_eq!(reported(&mut arena, &dir, "in\n  vitro, En plein air"), [""; 0]);
     assert_eq!(reported(&mut arena, &dir, "in, vitro the plein"), ["vitro", "plein"]);
 }
@@ -67,7 +83,10 @@ fn collocation_words_are_right_only_together() {
 #[test]
 fn suggestions_rank_likely_slips_first() {
     let (mut arena, dir) = built(&[
-        ("list", "the\ntech\ntea\neh\nuntil\nuntile\nbat\ncat\ncab\nallot\nalto\nseparate\ndesperate\n"),
+        (
+            "list",
+            "the\ntech\ntea\neh\nuntil\nuntile\nbat\ncat\ncab\nallot\nalto\nseparate\ndesperate\n",
+        ),
         ("index.noun", "cab n 1\nalto n 1\ntea n 1\n"),
         ("index.adv", "a_lot r 1\n"),
     ]);

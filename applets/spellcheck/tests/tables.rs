@@ -70,7 +70,11 @@ fn every_batch_is_acknowledged_with_its_progress() {
     let dir = dictionaries(2500);
     let mut arena = attach(TestMemory::new(LIMIT_BYTES));
     let said = run(&mut arena, &["--dict", path(dir.path()), "--ack", "--batch", "1000"]);
-    assert!(said.out.starts_with("ack spellcheck/index.adv 2\nack spellcheck/list "), "{}", said.out);
+    assert!(
+        said.out.starts_with("ack spellcheck/index.adv 2\nack spellcheck/list "),
+        "{}",
+        said.out
+    );
     assert!(said.out.ends_with("ack spellcheck/list 2500\n"), "{}", said.out);
 
     let file = counts(&dir, &said.out);
@@ -87,7 +91,8 @@ fn killed_build_resumes_from_its_last_batch() {
     let whole = run(&mut attach(TestMemory::new(LIMIT_BYTES)), &arguments).out;
     let mut kills = 0;
     for kill_at in (0..24).chain((24..).step_by(191)) {
-        let Some((memory, acknowledged)) = Dying::run(TestMemory::new(LIMIT_BYTES), kill_at, &arguments)
+        let Some((memory, acknowledged)) =
+            Dying::run(TestMemory::new(LIMIT_BYTES), kill_at, &arguments)
         else {
             break;
         };
@@ -99,12 +104,18 @@ fn killed_build_resumes_from_its_last_batch() {
 
         let resumed = run(&mut arena, &arguments);
         assert_eq!(resumed.status, Ok(0), "kill at {kill_at}");
-        let again =
-            acknowledged.lines().filter(|line| resumed.out.lines().any(|other| other == *line)).count();
+        let again = acknowledged
+            .lines()
+            .filter(|line| resumed.out.lines().any(|other| other == *line))
+            .count();
         assert_eq!(again, 0, "kill at {kill_at}: batches were done twice");
         assert!(whole.starts_with(&acknowledged), "kill at {kill_at}");
         let verified = run(&mut arena, &["--dict", path(dir.path()), "--verify", &everything]);
-        assert_eq!((verified.status, verified.out.as_str()), (Ok(0), "verified 6002\n"), "kill at {kill_at}");
+        assert_eq!(
+            (verified.status, verified.out.as_str()),
+            (Ok(0), "verified 6002\n"),
+            "kill at {kill_at}"
+        );
         detach(arena);
     }
     assert!(kills > 40, "{kills}");
@@ -125,7 +136,11 @@ fn a_rebuild_that_is_killed_anywhere_is_made_good() {
         let mut arena = attach(memory);
         assert_eq!(run(&mut arena, &arguments).status, Ok(0), "kill at {kill_at}");
         let verified = run(&mut arena, &["--dict", path(dir.path()), "--verify", &everything]);
-        assert_eq!((verified.status, verified.out.as_str()), (Ok(0), "verified 2002\n"), "kill at {kill_at}");
+        assert_eq!(
+            (verified.status, verified.out.as_str()),
+            (Ok(0), "verified 2002\n"),
+            "kill at {kill_at}"
+        );
         let file = text(&dir, &word(1).replace(|it: char| it.is_ascii_digit(), ""));
         assert_eq!(run(&mut arena, &[&file]).status, Ok(1), "the old words are gone");
         detach(arena);
@@ -141,7 +156,8 @@ fn spelled(number: u32) -> String {
 #[test]
 fn summary_matches_the_tables_after_kills() {
     let dir = dictionaries(10);
-    let lines = |range: std::ops::Range<u32>| range.map(|it| spelled(it) + "\n").collect::<String>();
+    let lines =
+        |range: std::ops::Range<u32>| range.map(|it| spelled(it) + "\n").collect::<String>();
     let list = dir.path().join("list");
     let arguments = ["--dict", path(dir.path())];
     fs::write(&list, lines(10_000..12_000)).unwrap();
@@ -162,7 +178,11 @@ fn summary_matches_the_tables_after_kills() {
         assert!(arena.root("spellcheck-summary").is_some(), "kill at {kill_at}");
         assert_eq!(run(&mut arena, &[path(&new)]).status, Ok(0), "kill at {kill_at}");
         let said = run(&mut arena, &[&old]);
-        assert!(said.notes.starts_with("20 words, 20 unknown"), "kill at {kill_at}: {}", said.notes);
+        assert!(
+            said.notes.starts_with("20 words, 20 unknown"),
+            "kill at {kill_at}: {}",
+            said.notes
+        );
         assert_eq!(run(&mut arena, &["--forget", "list"]).status, Ok(0));
         assert!(arena.root("spellcheck-summary").is_none());
         detach(arena);
@@ -213,7 +233,10 @@ fn unfinished_table_is_not_used_as_complete() {
     let (memory, _) = Dying::run(TestMemory::new(LIMIT_BYTES), 3000, &arguments).unwrap();
     let file = text(&dir, "word");
     let error = run(&mut attach(memory), &[&file]).status.unwrap_err();
-    assert!(error.contains("spellcheck/list was cut off at byte") && error.contains("--dict"), "{error}");
+    assert!(
+        error.contains("spellcheck/list was cut off at byte") && error.contains("--dict"),
+        "{error}"
+    );
 }
 
 /// A root of the same name with other content is refused by name and can be forgotten.
@@ -225,7 +248,10 @@ fn foreign_root_is_refused_and_can_be_forgotten() {
     for bytes in [16, 72] {
         arena.create_root("spellcheck/list", bytes).unwrap();
         let error = run(&mut arena, &arguments).status.unwrap_err();
-        assert!(error.contains("spellcheck/list") && error.contains("--forget spellcheck/list"), "{error}");
+        assert!(
+            error.contains("spellcheck/list") && error.contains("--forget spellcheck/list"),
+            "{error}"
+        );
         assert_eq!(run(&mut arena, &["--forget", "list"]).status, Ok(0));
     }
     assert_eq!(run(&mut arena, &arguments).status, Ok(0));
@@ -245,7 +271,8 @@ fn table_of_another_layout_is_refused() {
 
 fn overwrite_layout_version(arena: &mut HeapArena<TestMemory>, version: u32) {
     let header = arena.heap().root("spellcheck/list").unwrap().pointer;
-    // SAFETY: the layout version stands behind the eight bytes of the magic; nothing else refers to it now.
+    // SAFETY: the layout version stands behind the eight bytes of the magic; nothing else refers to
+    // it now.
     unsafe { header.add(8).cast::<u32>().write(version) };
 }
 
@@ -288,6 +315,7 @@ fn the_lookup_benchmark_prints_one_line() {
     let mut arena = attach(TestMemory::new(LIMIT_BYTES));
     let file = text(&dir, "once twice ad once");
     let said = run(&mut arena, &["--dict", path(dir.path()), "--bench-lookups", "1000", &file]);
-    let value = said.out.strip_prefix("lookup_ns ").and_then(|rest| rest.trim_end().parse::<f64>().ok());
+    let value =
+        said.out.strip_prefix("lookup_ns ").and_then(|rest| rest.trim_end().parse::<f64>().ok());
     assert!(value.is_some_and(|ns| ns > 0.0), "{}", said.out);
 }

@@ -1,5 +1,5 @@
-//! The main job, shown to a person: a cold run, a run that is killed in the middle and resumed, a warm run,
-//! and the same program the old way. One table, and a piece of the answer.
+//! The main job, shown to a person: a cold run, a run that is killed in the middle and resumed, a
+//! warm run, and the same program the old way. One table, and a piece of the answer.
 
 #![forbid(unsafe_code)]
 
@@ -54,7 +54,10 @@ fn show() -> io::Result<()> {
         "\nSpell-checking {} against WordNet and the huge American English word list.",
         text.display()
     )?;
-    writeln!(out, "The applet is untrusted WebAssembly; its dictionaries live in its persistent heap.\n")?;
+    writeln!(
+        out,
+        "The applet is untrusted WebAssembly; its dictionaries live in its persistent heap.\n"
+    )?;
     let cold = spell_check(job.building(COLD, &[]))?;
     let cold_ms = cold.wall_ms;
     let killed = kill_half_way(&job, cold_ms)?;
@@ -66,14 +69,26 @@ fn show() -> io::Result<()> {
         )));
     }
     let resumed = resume(&job)?;
-    writeln!(out, "A build was killed (SIGKILL) with {} words committed. Then:", grouped(killed.words))?;
-    write!(out, "  $ holdfast heap check {KILLED}\n  {}", String::from_utf8_lossy(&checked.stdout))?;
+    writeln!(
+        out,
+        "A build was killed (SIGKILL) with {} words committed. Then:",
+        grouped(killed.words)
+    )?;
+    write!(
+        out,
+        "  $ holdfast heap check {KILLED}\n  {}",
+        String::from_utf8_lossy(&checked.stdout)
+    )?;
     writeln!(out, "  and the next run went on from there to {} words.\n", grouped(resumed.words))?;
 
     let (mut warm_ms, mut old_way_ms) = (Series::default(), Series::default());
     for _ in 0..RUNS {
         let (warm, old_way) = (spell_check(job.warm(COLD, &[]))?, spell_check(job.old_way(&[]))?);
-        if warm.out != answer || old_way.out != answer || cold.out != answer || resumed.report != answer {
+        if warm.out != answer
+            || old_way.out != answer
+            || cold.out != answer
+            || resumed.report != answer
+        {
             return Err(io::Error::other(
                 "the runs do not agree on the answer; `cargo xtask test` tells more",
             ));
@@ -95,7 +110,10 @@ fn show() -> io::Result<()> {
         row(format!("old way: parses the files (median of {RUNS})"), old_way_ms.median()),
     ];
     write!(out, "{}", table(&rows, old_way_ms.median()))?;
-    writeln!(out, "\nEvery run that came to its end gave the same answer. The same tables, on {LETTER}:")?;
+    writeln!(
+        out,
+        "\nEvery run that came to its end gave the same answer. The same tables, on {LETTER}:"
+    )?;
     let letter = Spellcheck::new(&scratch, Path::new(LETTER))?;
     for line in spell_check(letter.warm(COLD, &[]))?.out.lines().take(REPORT_LINES) {
         writeln!(out, "  {line}")?;
@@ -125,8 +143,9 @@ fn kill_half_way(job: &Spellcheck<'_>, build_ms: f64) -> io::Result<Build> {
     child.kill()?;
     let status = child.wait()?;
     let wall_ms = ms_since(started);
-    let output =
-        reader.join().map_err(|_| io::Error::other("the reader of the build's output panicked"))??;
+    let output = reader
+        .join()
+        .map_err(|_| io::Error::other("the reader of the build's output panicked"))??;
     if status.code().is_some() {
         return Err(io::Error::other("the build was done before it could be killed; try again"));
     }
@@ -145,7 +164,8 @@ fn read_build(output: &[u8], wall_ms: f64) -> Build {
     let mut report = String::new();
     for line in String::from_utf8_lossy(output).lines() {
         let mut words = line.split_whitespace();
-        match (words.next(), words.next(), words.next().and_then(|count| count.parse::<u64>().ok())) {
+        match (words.next(), words.next(), words.next().and_then(|count| count.parse::<u64>().ok()))
+        {
             (Some("ack"), Some(table), Some(count)) => {
                 // The last line may be cut off by the kill, and then says less.
                 let known = tables.entry(table.to_owned()).or_default();
@@ -159,8 +179,10 @@ fn read_build(output: &[u8], wall_ms: f64) -> Build {
 
 fn table(rows: &[Row], old_way_ms: f64) -> String {
     let width = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);
-    let mut text =
-        format!("{:<width$}  {:>15}  {:>25}\n", "run", "start to answer", "times as fast as old way");
+    let mut text = format!(
+        "{:<width$}  {:>15}  {:>25}\n",
+        "run", "start to answer", "times as fast as old way"
+    );
     for Row { what, wall_ms, answered } in rows {
         let ratio = if *answered { format!("{:.1}", old_way_ms / wall_ms) } else { "-".to_owned() };
         text.push_str(&format!("{what:<width$}  {wall_ms:>12.1} ms  {ratio:>25}\n"));

@@ -1,7 +1,8 @@
 //! Alignments above 16, which the heap does not know: a larger object, and a pointer into it.
 //!
-//! Invariants: before a pointer that is not the start of its object lie 16 bytes that name the start, and the same
-//! disguised; both must agree and name an allocated object that holds the pointer, or the pointer is nobody's.
+//! Invariants: before a pointer that is not the start of its object lie 16 bytes that name the
+//! start, and the same disguised; both must agree and name an allocated object that holds the
+//! pointer, or the pointer is nobody's.
 
 use std::ptr::NonNull;
 
@@ -19,16 +20,21 @@ struct Tag {
 }
 
 /// `bytes` at a multiple of `align`, a power of two.
-pub(crate) fn allocate<B: Backing>(heap: &mut Heap<B>, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+pub(crate) fn allocate<B: Backing>(
+    heap: &mut Heap<B>,
+    bytes: usize,
+    align: usize,
+) -> Option<NonNull<u8>> {
     if align <= ALIGN_MIN {
         return heap.alloc(bytes as u64).ok();
     }
     // Large objects start with a chunk.
-    let wanted = if align <= CHUNK_BYTES as usize && bytes.checked_add(align)? > CHUNK_BYTES as usize / 2 {
-        bytes.max(CHUNK_BYTES as usize / 2 + 1)
-    } else {
-        bytes.checked_add(align)?
-    };
+    let wanted =
+        if align <= CHUNK_BYTES as usize && bytes.checked_add(align)? > CHUNK_BYTES as usize / 2 {
+            bytes.max(CHUNK_BYTES as usize / 2 + 1)
+        } else {
+            bytes.checked_add(align)?
+        };
     let object = heap.alloc(wanted as u64).ok()?;
     let start = object.addr().get();
     let address = start.next_multiple_of(align);
@@ -37,13 +43,18 @@ pub(crate) fn allocate<B: Backing>(heap: &mut Heap<B>, bytes: usize, align: usiz
     }
     debug_assert!(address - start >= size_of::<Tag>() && address + bytes <= start + wanted);
     let tag = Tag { object: start, disguised: start ^ DISGUISE };
-    // SAFETY: object and boundary are multiples of 16, so between them there is room for the tag, in the object.
+    // SAFETY: object and boundary are multiples of 16, so between them there is room for the tag,
+    // in the object.
     unsafe { object.with_addr(address.try_into().ok()?).cast::<Tag>().sub(1).write(tag) };
     NonNull::new(object.as_ptr().with_addr(address))
 }
 
-/// The object that a pointer from [`allocate`] belongs to, and how many bytes may be used from the pointer on.
-pub(crate) fn object_of<B: Backing>(heap: &Heap<B>, pointer: NonNull<u8>) -> Option<(NonNull<u8>, usize)> {
+/// The object that a pointer from [`allocate`] belongs to, and how many bytes may be used from the
+/// pointer on.
+pub(crate) fn object_of<B: Backing>(
+    heap: &Heap<B>,
+    pointer: NonNull<u8>,
+) -> Option<(NonNull<u8>, usize)> {
     if let Ok(usable_bytes) = heap.usable_bytes(pointer) {
         return Some((pointer, usable_bytes as usize));
     }

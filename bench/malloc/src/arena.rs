@@ -1,10 +1,11 @@
 //! Memory that is not in the region: for the time before there is one, and for this library itself.
 //!
-//! One reserved range, cut into blocks whose sizes are powers of two; a freed block goes to the list of its size.
-//! Nothing here is fast, and nothing has to be: a program makes a few dozen such allocations.
+//! One reserved range, cut into blocks whose sizes are powers of two; a freed block goes to the
+//! list of its size. Nothing here is fast, and nothing has to be: a program makes a few dozen such
+//! allocations.
 //!
-//! Invariants: before each pointer that was handed out lie 16 bytes that say where its block starts and how large it
-//! is; a block is in a list only while it is free; no other allocator is called.
+//! Invariants: before each pointer that was handed out lie 16 bytes that say where its block starts
+//! and how large it is; a block is in a list only while it is free; no other allocator is called.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -51,9 +52,14 @@ impl Arena {
         }
     }
 
-    /// Waits until no other thread is inside. Also called before a fork, so that no child inherits a half-done list.
+    /// Waits until no other thread is inside. Also called before a fork, so that no child inherits
+    /// a half-done list.
     pub(crate) fn enter(&self) {
-        while self.busy.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        while self
+            .busy
+            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             // SAFETY: no preconditions.
             unsafe { libc::sched_yield() };
         }
@@ -73,7 +79,8 @@ impl Arena {
     /// `bytes` of whatever was there before, aligned.
     pub(crate) fn allocate(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         let slack = TAG_BYTES + align.saturating_sub(TAG_BYTES);
-        let block_bytes = bytes.checked_add(slack)?.checked_next_power_of_two()?.max(1 << BLOCK_BITS_MIN);
+        let block_bytes =
+            bytes.checked_add(slack)?.checked_next_power_of_two()?.max(1 << BLOCK_BITS_MIN);
         let bits = block_bytes.trailing_zeros();
         self.enter();
         // SAFETY: inside, so alone.
@@ -82,8 +89,8 @@ impl Arena {
         let block = block?;
         let address = (block + TAG_BYTES).next_multiple_of(align.max(TAG_BYTES));
         let tag = Tag { block, bits: bits as usize };
-        // SAFETY: the tag's place lies in the block: at or behind its start, and before `address`, behind which
-        // there is room for `bytes` because the block was chosen with slack for both.
+        // SAFETY: the tag's place lies in the block: at or behind its start, and before `address`,
+        // behind which there is room for `bytes` because the block was chosen with slack for both.
         unsafe { std::ptr::with_exposed_provenance_mut::<Tag>(address - TAG_BYTES).write(tag) };
         NonNull::new(std::ptr::with_exposed_provenance_mut(address))
     }

@@ -1,8 +1,9 @@
-//! What the program calls instead of its C library: `malloc` and its family, with the meaning that POSIX and the GNU
-//! C library give them.
+//! What the program calls instead of its C library: `malloc` and its family, with the meaning that
+//! POSIX and the GNU C library give them.
 //!
-//! Invariants: nothing here panics or allocates through Rust; before there is a heap, and when the heap is in use
-//! further up in the same thread, memory comes from the arena; a pointer that is neither's is left alone.
+//! Invariants: nothing here panics or allocates through Rust; before there is a heap, and when the
+//! heap is in use further up in the same thread, memory comes from the arena; a pointer that is
+//! neither's is left alone.
 
 #![allow(unreachable_pub, reason = "exported by symbol name")]
 
@@ -106,7 +107,8 @@ pub unsafe extern "C" fn realloc(pointer: *mut c_void, bytes: usize) -> *mut c_v
     }
     let new = allocate(bytes, ALIGN_MIN);
     if let Some(new) = new {
-        // SAFETY: two different objects with at least as many bytes each; the old one is the caller's to give.
+        // SAFETY: two different objects with at least as many bytes each; the old one is the
+        // caller's to give.
         unsafe {
             new.copy_from_nonoverlapping(old, old_bytes.min(bytes));
             free(pointer);
@@ -120,7 +122,11 @@ pub unsafe extern "C" fn realloc(pointer: *mut c_void, bytes: usize) -> *mut c_v
 /// # Safety
 /// As `realloc`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, bytes: usize) -> *mut c_void {
+pub unsafe extern "C" fn reallocarray(
+    pointer: *mut c_void,
+    count: usize,
+    bytes: usize,
+) -> *mut c_void {
     match count.checked_mul(bytes) {
         // SAFETY: the caller's contract.
         Some(bytes) => unsafe { realloc(pointer, bytes) },
@@ -133,7 +139,11 @@ pub unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, bytes:
 /// # Safety
 /// `result` must be valid for a store.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_memalign(result: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
+pub unsafe extern "C" fn posix_memalign(
+    result: *mut *mut c_void,
+    align: usize,
+    bytes: usize,
+) -> c_int {
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<usize>()) {
         return libc::EINVAL;
     }

@@ -1,22 +1,26 @@
 //! What happens to the heap when the program forks.
 //!
-//! A fork gives the child a copy of the parent's memory, but a region is shared memory, and the two would write into
-//! each other's heap. So the parent copies it beforehand, and the child puts the copy in the region's place:
-//! private memory from then on, of which later forks copy nothing. The price is a copy of the whole heap.
+//! A fork gives the child a copy of the parent's memory, but a region is shared memory, and the two
+//! would write into each other's heap. So the parent copies it beforehand, and the child puts the
+//! copy in the region's place: private memory from then on, of which later forks copy nothing. The
+//! price is a copy of the whole heap.
 //!
-//! The C library writes into the child's memory (it resets the locks of every `FILE`) before any handler runs there.
-//! So the region itself is kept out of the child, where its first touch, by whomever, puts the copy into its place.
+//! The C library writes into the child's memory (it resets the locks of every `FILE`) before any
+//! handler runs there. So the region itself is kept out of the child, where its first touch, by
+//! whomever, puts the copy into its place.
 //!
 //! Invariants:
-//! - From before the fork to after it the lock is held and the arena is entered, so neither is half-changed in the child.
-//! - The handlers are installed before those of the program, so they run last before the fork and first after it:
-//!   the program's own handlers may allocate.
+//! - From before the fork to after it the lock is held and the arena is entered, so neither is
+//!   half-changed in the child.
+//! - The handlers are installed before those of the program, so they run last before the fork and
+//!   first after it: the program's own handlers may allocate.
 //! - The child never has the region itself: it can neither change, grow nor close it.
-//! - A fork from a signal handler that interrupted this very allocator has a heap that nobody can copy, and one on a
-//!   stack that lies in the heap cannot be copied under its own feet; the child ends with a message or a SIGSEGV at
-//!   its first touch, and the parent goes on.
+//! - A fork from a signal handler that interrupted this very allocator has a heap that nobody can
+//!   copy, and one on a stack that lies in the heap cannot be copied under its own feet; the child
+//!   ends with a message or a SIGSEGV at its first touch, and the parent goes on.
 //!
-//! What it cannot do: notice a child made by `_Fork` or `clone`, which has the region, and must exec or `_exit`.
+//! What it cannot do: notice a child made by `_Fork` or `clone`, which has the region, and must
+//! exec or `_exit`.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
@@ -50,8 +54,8 @@ impl ForkBacking {
     }
 }
 
-// SAFETY: while shared, that of the region. Afterwards the same addresses, of which as many bytes are private
-// memory, and which the region's reservation still keeps from everybody else.
+// SAFETY: while shared, that of the region. Afterwards the same addresses, of which as many bytes
+// are private memory, and which the region's reservation still keeps from everybody else.
 unsafe impl Backing for ForkBacking {
     fn base(&self) -> *mut u8 {
         self.region.base()
@@ -149,8 +153,8 @@ fn show(base: usize, bytes: usize, shown: bool) {
 fn copy_of(base: *const u8, bytes: usize) -> Option<NonNull<c_void>> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping at an address of the kernel's choice, filled from the heap's own bytes, which no
-    // other thread allocates from meanwhile.
+    // SAFETY: a new mapping at an address of the kernel's choice, filled from the heap's own bytes,
+    // which no other thread allocates from meanwhile.
     unsafe {
         let copy = libc::mmap(null_mut(), bytes, prot, flags, -1, 0);
         if copy == libc::MAP_FAILED {
@@ -167,7 +171,9 @@ extern "C" fn in_parent() {
         show(base, end - base, true);
     }
     // Not kept, the lock is somebody's further up.
-    let Some(guard) = KEPT.swap(false, Ordering::Relaxed).then(Guard::take_back).flatten() else { return };
+    let Some(guard) = KEPT.swap(false, Ordering::Relaxed).then(Guard::take_back).flatten() else {
+        return;
+    };
     OWN.leave();
     if !IS_PRIVATE.load(Ordering::Relaxed) {
         SIGNALS.restore();
@@ -188,7 +194,9 @@ extern "C" fn in_child() {
             b"holdfast-malloc: a signal handler that interrupted malloc has forked, which cannot be served\n",
         );
     }
-    let Some(guard) = KEPT.swap(false, Ordering::Relaxed).then(Guard::take_back).flatten() else { return };
+    let Some(guard) = KEPT.swap(false, Ordering::Relaxed).then(Guard::take_back).flatten() else {
+        return;
+    };
     OWN.leave();
     let mut locked = with_guard(guard);
     if let Some(heap) = locked.heap()
@@ -225,7 +233,8 @@ fn adopt() {
     }
     let base = std::ptr::with_exposed_provenance_mut::<c_void>(BASE.load(Ordering::Relaxed));
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: the copy has as many bytes as the heap, whose place is empty; the only thread is here.
+    // SAFETY: the copy has as many bytes as the heap, whose place is empty; the only thread is
+    // here.
     if unsafe { libc::mremap(copy, bytes, bytes, flags, base) } == libc::MAP_FAILED {
         end(b"holdfast-malloc: the copy of the heap cannot be mapped in a forked child\n");
     }
@@ -244,7 +253,8 @@ fn end(reason: &[u8]) -> ! {
 /// Enough for the frame of a handler on every processor.
 const STACK_BYTES: usize = 64 << 10;
 
-/// What lets the first touch be noticed: the handler, a stack for it that is not in the heap, and an open mask.
+/// What lets the first touch be noticed: the handler, a stack for it that is not in the heap, and
+/// an open mask.
 struct Signals {
     stack: UnsafeCell<[MaybeUninit<u8>; STACK_BYTES]>,
     stack_before: UnsafeCell<Option<libc::stack_t>>,
@@ -262,15 +272,22 @@ static SIGNALS: Signals = Signals {
 
 impl Signals {
     fn prepare(&self) {
-        // SAFETY: under the lock; all-zero is valid for these plain structs; `resolve` is async-signal-safe.
+        // SAFETY: under the lock; all-zero is valid for these plain structs; `resolve` is
+        // async-signal-safe.
         unsafe {
             let mut before: libc::stack_t = std::mem::zeroed();
-            let ours = libc::stack_t { ss_sp: self.stack.get().cast(), ss_flags: 0, ss_size: STACK_BYTES };
+            let ours =
+                libc::stack_t { ss_sp: self.stack.get().cast(), ss_flags: 0, ss_size: STACK_BYTES };
             // Refused to who is on such a stack already; then that one is good enough.
-            *self.stack_before.get() = (libc::sigaltstack(&ours, &mut before) == 0).then_some(before);
+            *self.stack_before.get() =
+                (libc::sigaltstack(&ours, &mut before) == 0).then_some(before);
             let mut faults: libc::sigset_t = std::mem::zeroed();
             libc::sigaddset(&mut faults, libc::SIGSEGV);
-            libc::pthread_sigmask(libc::SIG_UNBLOCK, &faults, (*self.mask_before.get()).as_mut_ptr());
+            libc::pthread_sigmask(
+                libc::SIG_UNBLOCK,
+                &faults,
+                (*self.mask_before.get()).as_mut_ptr(),
+            );
             if ask_first(resolve).is_err() {
                 end(b"holdfast-malloc: no handler for the faults of a forked child can be installed\n");
             }
@@ -281,7 +298,11 @@ impl Signals {
         // SAFETY: under the lock, after `prepare`.
         unsafe {
             ask_no_more();
-            libc::pthread_sigmask(libc::SIG_SETMASK, (*self.mask_before.get()).as_ptr(), null_mut());
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                (*self.mask_before.get()).as_ptr(),
+                null_mut(),
+            );
             if let Some(before) = (*self.stack_before.get()).take() {
                 libc::sigaltstack(&before, null_mut());
             }

@@ -1,14 +1,16 @@
-//! The lock around the heap: one thread at a time, and a thread that comes back in while it has the lock is told so
-//! instead of waiting for itself.
+//! The lock around the heap: one thread at a time, and a thread that comes back in while it has the
+//! lock is told so instead of waiting for itself.
 //!
-//! Invariants: no allocation, ever; `OWNER` is this thread's number only while this thread has the lock.
+//! Invariants: no allocation, ever; `OWNER` is this thread's number only while this thread has the
+//! lock.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 struct Mutex(UnsafeCell<libc::pthread_mutex_t>);
 
-// SAFETY: a POSIX mutex is made to be shared between threads; it is only handed to the functions for it.
+// SAFETY: a POSIX mutex is made to be shared between threads; it is only handed to the functions
+// for it.
 unsafe impl Sync for Mutex {}
 
 static MUTEX: Mutex = Mutex(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));

@@ -1,7 +1,7 @@
 //! Which region the program's heap is in, from the environment.
 //!
-//! Invariant: the files of a scratch heap have lost their names before the program runs, so that nothing is left
-//! whether it ends, is killed or execs.
+//! Invariant: the files of a scratch heap have lost their names before the program runs, so that
+//! nothing is left whether it ends, is killed or execs.
 
 use std::ffi::OsString;
 

@@ -1,7 +1,7 @@
 //! The program's heap, from the library's constructor on.
 //!
-//! Invariants: `HEAP` is written once, by the constructor, before `RANGE` says that there is a heap; from then on it
-//! is touched only under the lock.
+//! Invariants: `HEAP` is written once, by the constructor, before `RANGE` says that there is a
+//! heap; from then on it is touched only under the lock.
 
 use std::cell::UnsafeCell;
 use std::io::Write;
@@ -73,7 +73,8 @@ pub(crate) fn range() -> (usize, usize) {
 pub(crate) fn give_up(reason: &dyn std::fmt::Display) -> ! {
     let text = format!("holdfast-malloc: there is no heap for this program: {reason}\n");
     let _ = std::io::stderr().write_all(text.as_bytes());
-    // SAFETY: no preconditions. Not `exit`: the program has not begun, and its handlers may allocate.
+    // SAFETY: no preconditions. Not `exit`: the program has not begun, and its handlers may
+    // allocate.
     unsafe { libc::_exit(NO_HEAP_STATUS) }
 }
 

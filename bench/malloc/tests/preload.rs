@@ -1,4 +1,5 @@
-//! Unmodified programs with their `malloc` heap in a region: they do what they do without it, and leave nothing.
+//! Unmodified programs with their `malloc` heap in a region: they do what they do without it, and
+//! leave nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -37,8 +38,9 @@ fn same_output(program: &str, arguments: &[&str]) {
 fn nothing_is_left(bench: &Bench) {
     let left: Vec<PathBuf> =
         std::fs::read_dir(bench.path("pool")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    let is_heap =
-        |path: &PathBuf| path.extension().is_some_and(|ending| ending == "image" || ending == "lock");
+    let is_heap = |path: &PathBuf| {
+        path.extension().is_some_and(|ending| ending == "image" || ending == "lock")
+    };
     let mut heaps: Vec<&PathBuf> = left.iter().filter(|path| is_heap(path)).collect();
     heaps.retain(|path| !path.ends_with(".names.lock"));
     assert!(heaps.is_empty(), "scratch heaps are left: {heaps:?}");
@@ -61,7 +63,8 @@ fn ls_lists_the_same_with_its_heap_in_a_region() {
 #[test]
 fn sort_sorts_the_same_with_its_heap_in_a_region() {
     let bench = Bench::new();
-    let lines: Vec<String> = (0..100_000_u64).map(|i| (i * 48_271 % 2_147_483_647).to_string()).collect();
+    let lines: Vec<String> =
+        (0..100_000_u64).map(|i| (i * 48_271 % 2_147_483_647).to_string()).collect();
     let file = bench.path("lines");
     std::fs::write(&file, lines.join("\n")).unwrap();
     let [plain, preloaded] = both(&bench, "sort", &[file.to_str().unwrap()]);
@@ -101,7 +104,8 @@ fn compiler_output_is_the_same_over_a_region() {
     }
     let bench = Bench::new();
     let (source, object) = (bench.path("small.c"), bench.path("small.o"));
-    std::fs::write(&source, "#include <stdio.h>\nint main(void) { return puts(\"hello\") < 0; }\n").unwrap();
+    std::fs::write(&source, "#include <stdio.h>\nint main(void) { return puts(\"hello\") < 0; }\n")
+        .unwrap();
     let arguments = ["-O2", "-c", source.to_str().unwrap(), "-o", object.to_str().unwrap()];
     let mut compiler = bench.command(Path::new("cc"));
     assert_eq!(succeeded(&compiler.args(arguments).output().unwrap()), "");
@@ -126,7 +130,10 @@ fn malloc_family_holds_in_threads_and_after_forks() {
     assert_eq!(text(&plain.stdout), "as it must be\n");
     assert_eq!(text(&preloaded.stdout), "as it must be\n");
     let mut foreign = bench.command(&program);
-    assert_eq!(succeeded(&with_shim(&mut foreign).arg("foreign").output().unwrap()), "as it must be\n");
+    assert_eq!(
+        succeeded(&with_shim(&mut foreign).arg("foreign").output().unwrap()),
+        "as it must be\n"
+    );
     nothing_is_left(&bench);
 }
 

@@ -1,17 +1,20 @@
 //! How long a computation has to be for a call into an applet to pay.
 //!
-//! With a call that costs `c`, and an applet that computes `s` times as fast as the interface's language: a computation that
-//! takes `a` in the applet takes `s a` in the interface, and the two ways are equal where `c + a = s a`, so `a = c / (s - 1)`, which
-//! takes the interface `c / (1 - 1/s)`.
+//! With a call that costs `c`, and an applet that computes `s` times as fast as the interface's
+//! language: a computation that takes `a` in the applet takes `s a` in the interface, and the two
+//! ways are equal where `c + a = s a`, so `a = c / (s - 1)`, which takes the interface `c / (1 -
+//! 1/s)`.
 //!
-//! The paper states the first as if it were the second: its 111.11 us (1 ms, 10 times) and 2 ms (1 ms, 1.5 times) are times in the
-//! applet; in the interface the limits are 1.11 ms and 3 ms. Both are given here under their names.
+//! The paper states the first as if it were the second: its 111.11 us (1 ms, 10 times) and 2 ms (1
+//! ms, 1.5 times) are times in the applet; in the interface the limits are 1.11 ms and 3 ms. Both
+//! are given here under their names.
 
 use serde::Serialize;
 
 use crate::time::Microseconds;
 
-/// The computation for which both ways take equally long. A longer one is better done in the applet.
+/// The computation for which both ways take equally long. A longer one is better done in the
+/// applet.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct BreakEven {
     /// How many times as fast the applet computes.
@@ -22,7 +25,8 @@ pub struct BreakEven {
     pub interface_us: f64,
 }
 
-/// Where a call of this cost begins to pay; `None` if it never does, as without a speed-up there is nothing to win.
+/// Where a call of this cost begins to pay; `None` if it never does, as without a speed-up there is
+/// nothing to win.
 pub fn break_even(call: Microseconds, speedup: f64) -> Option<BreakEven> {
     if !(speedup.is_finite() && speedup > 1.0) {
         return None;
@@ -44,7 +48,8 @@ pub struct BreakEvens {
 }
 
 impl BreakEvens {
-    /// The speed-ups of the tables: close together where little is to be won, as the figures' right-hand sides.
+    /// The speed-ups of the tables: close together where little is to be won, as the figures'
+    /// right-hand sides.
     pub const SPEEDUPS: [f64; 16] =
         [1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 7.5, 10.0, 20.0, 70.0];
 

@@ -46,7 +46,8 @@ pub struct Point {
     pub bytes: u64,
     /// Whole calls of the applet.
     pub applet: Sample,
-    /// The computation in the interface's language; `None` where that would take too long to measure.
+    /// The computation in the interface's language; `None` where that would take too long to
+    /// measure.
     pub interface: Option<Sample>,
 }
 
@@ -87,7 +88,8 @@ pub struct Comparison {
 impl Comparison {
     /// Puts each point beside its prediction.
     pub fn of(workload: Workload, points: &[Point]) -> Comparison {
-        let mut deviations: Vec<Deviation> = points.iter().map(|point| deviation(&workload, point)).collect();
+        let mut deviations: Vec<Deviation> =
+            points.iter().map(|point| deviation(&workload, point)).collect();
         deviations.sort_by_key(|deviation| deviation.bytes);
         Comparison {
             break_even_bytes: workload.break_even_bytes(),
@@ -143,7 +145,8 @@ pub(crate) mod tests {
             applet: sample(workload.applet_us(bytes) * applet),
             interface: interface.map(|by| sample(workload.interface_us(bytes) * by)),
         };
-        let points = [point(4096, 1.1, Some(1.0)), point(64, 0.8, Some(1.02)), point(1 << 20, 1.0, None)];
+        let points =
+            [point(4096, 1.1, Some(1.0)), point(64, 0.8, Some(1.02)), point(1 << 20, 1.0, None)];
         Comparison::of(paper(), &points)
     }
 
@@ -166,8 +169,11 @@ pub(crate) mod tests {
     #[test]
     fn deviations_are_relative_to_the_prediction() {
         let comparison = measured();
-        let offs: Vec<f64> = comparison.deviations.iter().filter_map(|one| one.applet_off).collect();
-        assert!((offs[0] + 0.2).abs() < 1e-9 && (offs[1] - 0.1).abs() < 1e-9 && offs[2].abs() < 1e-9);
+        let offs: Vec<f64> =
+            comparison.deviations.iter().filter_map(|one| one.applet_off).collect();
+        assert!(
+            (offs[0] + 0.2).abs() < 1e-9 && (offs[1] - 0.1).abs() < 1e-9 && offs[2].abs() < 1e-9
+        );
         assert!((comparison.applet_mean_off.unwrap() - 0.1).abs() < 1e-9);
         assert!((comparison.interface_mean_off.unwrap() - 0.01).abs() < 1e-9);
         assert_eq!(comparison.worst().unwrap().bytes, 64);

@@ -1,12 +1,14 @@
-//! When a call into an applet pays: the model of *High-Performance Binary Applets* (Erlingsson 1997, section 3), its tables
-//! and its plots.
+//! When a call into an applet pays: the model of *High-Performance Binary Applets* (Erlingsson
+//! 1997, section 3), its tables and its plots.
 //!
-//! A computation may be done in the host's own language, slowly, or in an applet, fast, after a call that costs something.
-//! [`break_even`] says how long a computation has to be for the call to pay; [`Workload`] predicts the times of one
-//! computation over sizes of its input; [`Comparison`] says how far measured times are off.
+//! A computation may be done in the host's own language, slowly, or in an applet, fast, after a
+//! call that costs something. [`break_even`] says how long a computation has to be for the call to
+//! pay; [`Workload`] predicts the times of one computation over sizes of its input; [`Comparison`]
+//! says how far measured times are off.
 //!
-//! Invariants: nothing here measures or runs anything; what is not a time (negative, not finite) is refused where it comes
-//! in, so that results are finite. All times are microseconds, as in the paper.
+//! Invariants: nothing here measures or runs anything; what is not a time (negative, not finite) is
+//! refused where it comes in, so that results are finite. All times are microseconds, as in the
+//! paper.
 //!
 //! ```
 //! let at = holdfast_model::break_even(holdfast_model::Microseconds::new(1000.0)?, 10.0).unwrap();

@@ -1,7 +1,9 @@
-//! The paper's figures: break-even points over speed-ups (3 and 4), and times over sizes with what was measured (9), as SVG
-//! or PNG. Logarithmic axes, since what is compared spans orders of magnitude.
+//! The paper's figures: break-even points over speed-ups (3 and 4), and times over sizes with what
+//! was measured (9), as SVG or PNG. Logarithmic axes, since what is compared spans orders of
+//! magnitude.
 //!
-//! Invariant: what is drawn depends on the numbers alone: the font is part of the program, so nothing is asked of the machine.
+//! Invariant: what is drawn depends on the numbers alone: the font is part of the program, so
+//! nothing is asked of the machine.
 
 use std::ops::Range;
 use std::path::Path;
@@ -56,11 +58,12 @@ impl Format {
     }
 }
 
-/// Draws curves of break-even points, one for each cost of a call: figures 3 and 4 in one. Vertical: the computation's time in
-/// the interface's language from which on the call pays.
+/// Draws curves of break-even points, one for each cost of a call: figures 3 and 4 in one.
+/// Vertical: the computation's time in the interface's language from which on the call pays.
 ///
 /// # Errors
-/// [`ModelError::NothingToDraw`] without two points of one curve, [`ModelError::Draw`] if the drawing library fails.
+/// [`ModelError::NothingToDraw`] without two points of one curve, [`ModelError::Draw`] if the
+/// drawing library fails.
 pub fn plot_break_evens(curves: &[BreakEvens], format: Format) -> Result<Vec<u8>, ModelError> {
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let x = range(points().map(|point| point.speedup), 1.0);
@@ -93,24 +96,28 @@ pub fn plot_break_evens(curves: &[BreakEvens], format: Format) -> Result<Vec<u8>
     draw.render(format)
 }
 
-/// Draws a comparison: predicted times as lines, measured means as points with one standard deviation either way. Figure 9.
+/// Draws a comparison: predicted times as lines, measured means as points with one standard
+/// deviation either way. Figure 9.
 ///
 /// # Errors
-/// [`ModelError::NothingToDraw`] without points of two sizes, [`ModelError::Draw`] if the drawing library fails.
+/// [`ModelError::NothingToDraw`] without points of two sizes, [`ModelError::Draw`] if the drawing
+/// library fails.
 pub fn plot_comparison(comparison: &Comparison, format: Format) -> Result<Vec<u8>, ModelError> {
     let Comparison { workload, deviations, .. } = comparison;
     let x = range(deviations.iter().map(|one| one.bytes as f64), 1.2);
-    let Some(x) = x.filter(|_| deviations.iter().any(|one| one.bytes != deviations[0].bytes)) else {
+    let Some(x) = x.filter(|_| deviations.iter().any(|one| one.bytes != deviations[0].bytes))
+    else {
         return Err(ModelError::NothingToDraw { what: "measured point for each of two sizes" });
     };
-    let line =
-        |name: &str, predicted: fn(&Workload, u64) -> f64, measured: &dyn Fn(usize) -> Option<Sample>| Line {
-            name: name.to_owned(),
-            points: steps(&x).map(|bytes| (bytes, predicted(workload, bytes as u64))).collect(),
-            measured: (0..deviations.len())
-                .filter_map(|index| Some((deviations[index].bytes as f64, measured(index)?)))
-                .collect(),
-        };
+    let line = |name: &str,
+                predicted: fn(&Workload, u64) -> f64,
+                measured: &dyn Fn(usize) -> Option<Sample>| Line {
+        name: name.to_owned(),
+        points: steps(&x).map(|bytes| (bytes, predicted(workload, bytes as u64))).collect(),
+        measured: (0..deviations.len())
+            .filter_map(|index| Some((deviations[index].bytes as f64, measured(index)?)))
+            .collect(),
+    };
     let lines = vec![
         line("applet", Workload::applet_us, &|index| Some(deviations[index].applet)),
         line("outside", Workload::interface_us, &|index| deviations[index].interface),
@@ -133,7 +140,8 @@ pub fn plot_comparison(comparison: &Comparison, format: Format) -> Result<Vec<u8
     draw.render(format)
 }
 
-/// From the smallest to the largest of what a logarithmic axis can show, and a factor beyond; `None` if there is nothing.
+/// From the smallest to the largest of what a logarithmic axis can show, and a factor beyond;
+/// `None` if there is nothing.
 fn range(values: impl Iterator<Item = f64>, beyond: f64) -> Option<Range<f64>> {
     let shown = values.filter(|value| value.is_finite() && *value > 0.0);
     let (least, most) =
@@ -144,7 +152,8 @@ fn range(values: impl Iterator<Item = f64>, beyond: f64) -> Option<Range<f64>> {
 /// Evenly over a logarithmic axis.
 fn steps(x: &Range<f64>) -> impl Iterator<Item = f64> {
     let (start, factor) = (x.start, x.end / x.start);
-    (0..=LINE_POINTS).map(move |index| start * factor.powf(f64::from(index) / f64::from(LINE_POINTS)))
+    (0..=LINE_POINTS)
+        .map(move |index| start * factor.powf(f64::from(index) / f64::from(LINE_POINTS)))
 }
 
 /// A line, and points with bars.
@@ -235,18 +244,20 @@ impl Drawing<'_> {
             .map_err(failed)?
             .label(&line.name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(2)));
-        let bars =
-            line.measured.iter().filter(|(_, sample)| sample.mean_us.get() > 0.0).map(|(x, sample)| {
+        let bars = line.measured.iter().filter(|(_, sample)| sample.mean_us.get() > 0.0).map(
+            |(x, sample)| {
                 let (mean, deviation) = (sample.mean_us.get(), sample.standard_deviation_us.get());
                 let low = (mean - deviation).max(self.y.start);
                 ErrorBar::new_vertical(*x, low, mean, mean + deviation, colour.filled(), 8)
-            });
+            },
+        );
         chart.draw_series(bars).map_err(failed)?;
         Ok(())
     }
 }
 
-/// Without a font in the program, a plot would look as the machine's fonts do, and fail where there are none.
+/// Without a font in the program, a plot would look as the machine's fonts do, and fail where there
+/// are none.
 fn provide_font() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -278,7 +289,9 @@ mod tests {
 
     fn curves() -> Vec<BreakEvens> {
         [1000.0, 10.0]
-            .map(|us| BreakEvens::over("a call", Microseconds::new(us).unwrap(), &BreakEvens::SPEEDUPS))
+            .map(|us| {
+                BreakEvens::over("a call", Microseconds::new(us).unwrap(), &BreakEvens::SPEEDUPS)
+            })
             .to_vec()
     }
 
@@ -288,7 +301,9 @@ mod tests {
         let svg = String::from_utf8(plot_break_evens(&curves(), Format::Svg).unwrap()).unwrap();
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
         assert!(svg.contains("a call (1.00 ms)") && svg.contains("a call (10.0 us)"));
-        for figure in [plot_break_evens(&curves(), Format::Png), plot_comparison(&measured(), Format::Png)] {
+        for figure in
+            [plot_break_evens(&curves(), Format::Png), plot_comparison(&measured(), Format::Png)]
+        {
             let figure = figure.unwrap();
             let reader = png::Decoder::new(std::io::Cursor::new(&figure)).read_info().unwrap();
             assert_eq!((reader.info().width, reader.info().height), (WIDTH_PX, HEIGHT_PX));
@@ -301,18 +316,28 @@ mod tests {
         // Five means were measured; each is a filled circle.
         assert_eq!(svg.matches("<circle").count(), 5);
         for colour in ["#0047AB", "#D55E00"] {
-            let is_line = |element: &str| element.starts_with("polyline") && element.contains(colour);
+            let is_line =
+                |element: &str| element.starts_with("polyline") && element.contains(colour);
             assert!(svg.split('<').any(is_line), "no line of colour {colour}");
         }
     }
 
     #[test]
     fn nothing_to_draw_and_unknown_endings_are_errors() {
-        assert!(matches!(plot_break_evens(&[], Format::Svg), Err(ModelError::NothingToDraw { .. })));
+        assert!(matches!(
+            plot_break_evens(&[], Format::Svg),
+            Err(ModelError::NothingToDraw { .. })
+        ));
         let free = BreakEvens::over("free", Microseconds::ZERO, &BreakEvens::SPEEDUPS);
-        assert!(matches!(plot_break_evens(&[free], Format::Png), Err(ModelError::NothingToDraw { .. })));
+        assert!(matches!(
+            plot_break_evens(&[free], Format::Png),
+            Err(ModelError::NothingToDraw { .. })
+        ));
         let none = Comparison::of(measured().workload, &[]);
-        assert!(matches!(plot_comparison(&none, Format::Png), Err(ModelError::NothingToDraw { .. })));
+        assert!(matches!(
+            plot_comparison(&none, Format::Png),
+            Err(ModelError::NothingToDraw { .. })
+        ));
         assert_eq!(Format::of(Path::new("a/b.PNG")).unwrap(), Format::Png);
         assert!(matches!(Format::of(Path::new("b.pdf")), Err(ModelError::UnknownFormat { .. })));
     }

@@ -1,4 +1,5 @@
-//! The same numbers for a terminal: columns that are as wide as they need to be, times in the unit that suits them.
+//! The same numbers for a terminal: columns that are as wide as they need to be, times in the unit
+//! that suits them.
 
 use std::fmt;
 
@@ -14,8 +15,12 @@ pub(crate) struct Size(pub(crate) u64);
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self.0 {
-            bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
-            bytes if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+            bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => {
+                format!("{} MiB", bytes >> 20)
+            }
+            bytes if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => {
+                format!("{} KiB", bytes >> 10)
+            }
             bytes => format!("{bytes} B"),
         };
         f.pad(&text)
@@ -90,11 +95,14 @@ mod tests {
 
     #[test]
     fn a_table_of_break_even_points_names_both_times() {
-        let table =
-            BreakEvens::over("Figure 3", Microseconds::new(1000.0).unwrap(), &[1.5, 10.0]).to_string();
+        let table = BreakEvens::over("Figure 3", Microseconds::new(1000.0).unwrap(), &[1.5, 10.0])
+            .to_string();
         let rows: Vec<Vec<&str>> =
             table.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(rows, [["1.5x", "2.00", "ms", "3.00", "ms"], ["10x", "111", "us", "1.11", "ms"]]);
+        assert_eq!(
+            rows,
+            [["1.5x", "2.00", "ms", "3.00", "ms"], ["10x", "111", "us", "1.11", "ms"]]
+        );
     }
 
     /// A comparison gives the input size from which a call pays and the error of the model.
@@ -103,7 +111,10 @@ mod tests {
         let table = measured().to_string();
         assert!(table.contains("-20.0%") && table.contains("+10.0%"), "{table}");
         assert!(table.contains("The call pays from 57 bytes on."), "{table}");
-        assert!(table.contains("off by 10.0% on average for the applet, by 1.0% outside"), "{table}");
+        assert!(
+            table.contains("off by 10.0% on average for the applet, by 1.0% outside"),
+            "{table}"
+        );
         assert!(table.contains("furthest, -20.0%, at 64 B."), "{table}");
         assert!(table.contains("1 MiB"), "{table}");
     }

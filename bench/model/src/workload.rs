@@ -1,4 +1,5 @@
-//! One computation over sizes of its input, in an applet and in the interface's language: the lines of the paper's figure 9.
+//! One computation over sizes of its input, in an applet and in the interface's language: the lines
+//! of the paper's figure 9.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,13 +21,15 @@ impl Cost {
     }
 }
 
-/// A computation whose cost grows with its input. The three costs are to be measured apart from each other: the call on one that
-/// computes nothing, the applet's code without a call, the interface's code in its own process.
+/// A computation whose cost grows with its input. The three costs are to be measured apart from
+/// each other: the call on one that computes nothing, the applet's code without a call, the
+/// interface's code in its own process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     /// What is computed, for people.
     pub name: String,
-    /// A call that computes nothing; per byte, what it takes to get the input there (0 with a shared buffer).
+    /// A call that computes nothing; per byte, what it takes to get the input there (0 with a
+    /// shared buffer).
     pub call: Cost,
     /// The computation in the applet, without the call.
     pub applet: Cost,
@@ -51,12 +54,14 @@ impl Workload {
         (applet > 0.0).then(|| self.interface.per_byte_us.get() / applet)
     }
 
-    /// The smallest input for which the applet is at least as fast: 0 if it always is, `None` if it is for none, or for small
-    /// ones only.
+    /// The smallest input for which the applet is at least as fast: 0 if it always is, `None` if it
+    /// is for none, or for small ones only.
     pub fn break_even_bytes(&self) -> Option<u64> {
-        let fixed = self.call.fixed_us.get() + self.applet.fixed_us.get() - self.interface.fixed_us.get();
-        let per_byte =
-            self.interface.per_byte_us.get() - self.call.per_byte_us.get() - self.applet.per_byte_us.get();
+        let fixed =
+            self.call.fixed_us.get() + self.applet.fixed_us.get() - self.interface.fixed_us.get();
+        let per_byte = self.interface.per_byte_us.get()
+            - self.call.per_byte_us.get()
+            - self.applet.per_byte_us.get();
         if fixed <= 0.0 {
             return (per_byte >= 0.0).then_some(0);
         }
@@ -76,7 +81,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Section 5.2.1: MD5 takes 142.6 us a KB, a message there and back 550 us, and Java is 71 times as slow as C.
+    /// Section 5.2.1: MD5 takes 142.6 us a KB, a message there and back 550 us, and Java is 71
+    /// times as slow as C.
     pub(crate) fn paper() -> Workload {
         let per_byte_us = 142.6 / 1024.0;
         Workload {

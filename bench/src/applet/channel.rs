@@ -1,4 +1,5 @@
-//! Section `channel`: calls to another process, and data in shared buffers, beside a bare futex and a socket.
+//! Section `channel`: calls to another process, and data in shared buffers, beside a bare futex and
+//! a socket.
 
 use std::io;
 use std::sync::Arc;
@@ -36,7 +37,11 @@ const SLEEP_TRIPS: u32 = 1_000;
 const SLEEP_SLICES: usize = 4;
 /// Where sleeping sides run, the keys of that, and whether the goals are for it.
 const PLACEMENTS: [(Placement, [&str; 3], bool); 3] = [
-    (Placement::Together, ["call_sleep_us", "call_sleep_vs_futex", "call_sleep_vs_seqpacket"], true),
+    (
+        Placement::Together,
+        ["call_sleep_us", "call_sleep_vs_futex", "call_sleep_vs_seqpacket"],
+        true,
+    ),
     (
         Placement::Apart,
         ["call_sleep_apart_us", "call_sleep_apart_vs_futex", "call_sleep_apart_vs_seqpacket"],
@@ -52,7 +57,8 @@ const PIECE_BYTES: usize = 1 << 20;
 const PIECES: usize = 100;
 /// No answer takes that long.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
-/// The only exports: the answer to a call is its input; or the last byte of its buffer, when all of it was read.
+/// The only exports: the answer to a call is its input; or the last byte of its buffer, when all of
+/// it was read.
 const ECHO: u32 = 0;
 const READ: u32 = 1;
 
@@ -76,7 +82,8 @@ pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     Ok(())
 }
 
-/// Sides that sleep until each message. Where they run decides more than what they do, so each placement is a race of its own.
+/// Sides that sleep until each message. Where they run decides more than what they do, so each
+/// placement is a race of its own.
 fn asleep(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let mut channel = Caller::start(ROLE_SLEEP)?;
     channel.host.waiter().set_spin_ns_max(0);
@@ -110,7 +117,8 @@ pub(crate) struct Caller {
 
 impl Caller {
     pub(crate) fn start(role: &str) -> io::Result<Caller> {
-        let memory = ChannelMemory::create(Layout::default(), None, true).map_err(io::Error::other)?;
+        let memory =
+            ChannelMemory::create(Layout::default(), None, true).map_err(io::Error::other)?;
         let (host, _) = memory.host().ok_or(io::ErrorKind::InvalidInput)?;
         let other = OtherSide::start(role, memory.descriptor()?)?;
         Ok(Caller { host, memory, other })
@@ -169,7 +177,9 @@ impl Writer {
                 self.buffers[piece % 2].copy_in(0, &self.source).map_err(io::Error::other)?;
             }
             if piece > 0 && self.caller.finish(deadline)?[0] != ((piece - 1) % 251) as u8 {
-                return Err(io::Error::other("the other side has read something else than was written"));
+                return Err(io::Error::other(
+                    "the other side has read something else than was written",
+                ));
             }
             if piece < PIECES {
                 self.caller.begin(READ, self.buffers[piece % 2].handle(), &[])?;

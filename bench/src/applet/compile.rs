@@ -1,8 +1,9 @@
-//! Section `compile`: a first run of a program in WebAssembly, compiled in a process of its own, as it is unless a host asks
-//! for less, beside the same run compiled in the host's process; and a later run, which compiles nothing.
+//! Section `compile`: a first run of a program in WebAssembly, compiled in a process of its own, as
+//! it is unless a host asks for less, beside the same run compiled in the host's process; and a
+//! later run, which compiles nothing.
 //!
-//! Each cold run has an empty cache. The programs are an applet of the project, and one that is made here and large: functions
-//! with loops, as compilers write them.
+//! Each cold run has an empty cache. The programs are an applet of the project, and one that is
+//! made here and large: functions with loops, as compilers write them.
 
 use std::fmt::Write;
 use std::io;

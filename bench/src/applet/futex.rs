@@ -1,5 +1,5 @@
-//! The floors: two processes that sleep and wake each other on words of shared memory, or spin until those change, and
-//! nothing else.
+//! The floors: two processes that sleep and wake each other on words of shared memory, or spin
+//! until those change, and nothing else.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +25,8 @@ struct Words {
 
 impl Words {
     fn word(&self, index: usize) -> &AtomicU32 {
-        // SAFETY: inside of the page, aligned, mapped as long as the value, and only touched atomically.
+        // SAFETY: inside of the page, aligned, mapped as long as the value, and only touched
+        // atomically.
         unsafe { AtomicU32::from_ptr(self.memory.base().add(WORDS[index]).cast().as_ptr()) }
     }
 
@@ -62,7 +63,8 @@ pub(crate) struct PingPong {
 impl PingPong {
     pub(crate) fn start(spins: bool) -> io::Result<PingPong> {
         let memory = SharedMemory::create("holdfast-bench", BYTES)?;
-        let other = OtherSide::start(if spins { ROLE_SPIN } else { ROLE_SLEEP }, memory.descriptor()?)?;
+        let other =
+            OtherSide::start(if spins { ROLE_SPIN } else { ROLE_SLEEP }, memory.descriptor()?)?;
         Ok(PingPong { words: Words { memory, spins }, round: 0, other })
     }
 

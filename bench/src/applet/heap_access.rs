@@ -1,6 +1,8 @@
-//! Section `heap_access`: the same work in a persistent heap, in an applet and in a native program with `libholdfast`.
+//! Section `heap_access`: the same work in a persistent heap, in an applet and in a native program
+//! with `libholdfast`.
 //!
-//! Invariant: both are other processes, started from the same sources (`applets/table`), each with a heap of its own.
+//! Invariant: both are other processes, started from the same sources (`applets/table`), each with
+//! a heap of its own.
 
 use std::ffi::CStr;
 use std::io::{self, Error};
@@ -35,13 +37,16 @@ const ROUNDS: u64 = 100_000;
 
 pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let Some(library) = library() else {
-        outcome.missing.push("libholdfast: it is not built; `cargo xtask bench applet` builds it".to_owned());
+        outcome
+            .missing
+            .push("libholdfast: it is not built; `cargo xtask bench applet` builds it".to_owned());
         return Ok(());
     };
     let ground = Ground::new()?;
     let home = ground.home(Store::Memory)?;
     let applet = |region: &str, file: &str| {
-        let region = home.names.create(&name(region)?, &home.key, LIMIT_BYTES).map_err(Error::other)?;
+        let region =
+            home.names.create(&name(region)?, &home.key, LIMIT_BYTES).map_err(Error::other)?;
         start(applet_file(file)?, Grants::none().heap(region))
     };
     let (native, wasm) = (applet("native", "table")?, applet("wasm", "table.wasm")?);
@@ -54,7 +59,12 @@ pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
         Side::new(WASM, || timed(expected, || work(&wasm))),
     ];
     let times = race(runs, sides)?;
-    outcome.add("heap_access_vs_native", times.ratio(APPLET, NATIVE), "x", Some(Goal::AtMost(1.01)));
+    outcome.add(
+        "heap_access_vs_native",
+        times.ratio(APPLET, NATIVE),
+        "x",
+        Some(Goal::AtMost(1.01)),
+    );
     outcome.add("wasm_heap_access_vs_native", times.ratio(WASM, NATIVE), "x", None);
     outcome.add("heap_access_round_ns", times.of(APPLET).cloned(), "ns", None);
     Ok(())
@@ -115,7 +125,12 @@ pub(crate) fn serve() -> io::Result<()> {
         let mut rounds = [0; 8];
         match rustix::io::read(&socket, &mut rounds)? {
             0 => return Ok(()),
-            bytes => _ = rustix::io::write(&socket, &table.work(number(&rounds[..bytes])?)?.to_le_bytes())?,
+            bytes => {
+                _ = rustix::io::write(
+                    &socket,
+                    &table.work(number(&rounds[..bytes])?)?.to_le_bytes(),
+                )?
+            }
         }
     }
 }

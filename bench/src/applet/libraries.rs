@@ -1,7 +1,8 @@
-//! What applets compute, as libraries in this process: `libmd5.so`, and `libtable.so` on `libholdfast`.
+//! What applets compute, as libraries in this process: `libmd5.so`, and `libtable.so` on
+//! `libholdfast`.
 //!
-//! Invariants: functions are called with the types of their headers (`applets/*/*.h`, `holdfast.h`), and not after their library
-//! is unloaded.
+//! Invariants: functions are called with the types of their headers (`applets/*/*.h`,
+//! `holdfast.h`), and not after their library is unloaded.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::{self, Error};
@@ -26,7 +27,8 @@ pub(crate) struct Md5 {
 
 impl Md5 {
     pub(crate) fn load() -> io::Result<Md5> {
-        // SAFETY: the library has no initialisation; the type is that of md5.h, and the library stays as long as the value.
+        // SAFETY: the library has no initialisation; the type is that of md5.h, and the library
+        // stays as long as the value.
         unsafe {
             let library = Library::new(applet_file("libmd5.so")?).map_err(Error::other)?;
             let md5_of = *library.get::<Md5Of>("md5_of").map_err(Error::other)?;
@@ -52,8 +54,9 @@ pub(crate) struct Table {
 impl Table {
     /// Opens a heap of this name and size with the library `holdfast`.
     pub(crate) fn load(holdfast: &Path, heap: &CStr, limit_bytes: u64) -> io::Result<Table> {
-        // SAFETY: both libraries may be loaded at any time; the types are those of holdfast.h and table.h, and the libraries stay
-        // as long as the value. `table` finds its functions in `holdfast`, which is therefore loaded for everybody.
+        // SAFETY: both libraries may be loaded at any time; the types are those of holdfast.h and
+        // table.h, and the libraries stay as long as the value. `table` finds its functions in
+        // `holdfast`, which is therefore loaded for everybody.
         let (opened, table) = unsafe {
             let global = unix::RTLD_NOW | unix::RTLD_GLOBAL;
             let heap_library = unix::Library::open(Some(holdfast), global).map_err(Error::other)?;
@@ -61,7 +64,10 @@ impl Table {
             let library = unix::Library::open(Some(applet_file("libtable.so")?), unix::RTLD_NOW)
                 .map_err(Error::other)?;
             let work = *library.get::<Work>(b"table_work\0").map_err(Error::other)?;
-            (open(heap.as_ptr(), limit_bytes), Table { work, _library: library, _heap: heap_library })
+            (
+                open(heap.as_ptr(), limit_bytes),
+                Table { work, _library: library, _heap: heap_library },
+            )
         };
         if opened == 0 { Ok(table) } else { Err(refused(opened)) }
     }

@@ -1,6 +1,8 @@
-//! Section `md5`: a computation in an applet, over a shared buffer, beside the same code in this process and plain Python.
+//! Section `md5`: a computation in an applet, over a shared buffer, beside the same code in this
+//! process and plain Python.
 //!
-//! Invariant: what is to show the sandbox's cost alone runs on the same processor as its peer, because two processors differ by more.
+//! Invariant: what is to show the sandbox's cost alone runs on the same processor as its peer,
+//! because two processors differ by more.
 
 use std::io::{self, BufRead, BufReader, Error, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -56,12 +58,19 @@ pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
             Side::new(WASM, || wasm.ns_per_byte(&expected.0)),
         ];
         let times = race(runs * SLICES, sides)?;
-        outcome.add("md5_vs_native_c", times.ratio(NATIVE, IN_PROCESS), "x", Some(Goal::AtMost(1.02)));
+        outcome.add(
+            "md5_vs_native_c",
+            times.ratio(NATIVE, IN_PROCESS),
+            "x",
+            Some(Goal::AtMost(1.02)),
+        );
         outcome.add("wasm_md5_vs_native_c", times.ratio(WASM, IN_PROCESS), "x", None);
     }
     let native = Digesting::start(native("md5")?, &message)?;
-    let sides =
-        vec![Side::new(NATIVE, || native.ns_per_byte(&expected.0)), Side::new(IN_PROCESS, in_process)];
+    let sides = vec![
+        Side::new(NATIVE, || native.ns_per_byte(&expected.0)),
+        Side::new(IN_PROCESS, in_process),
+    ];
     let times = race(runs * SLICES, sides)?;
     outcome.add("md5_free_vs_native_c", times.ratio(NATIVE, IN_PROCESS), "x", None);
     outcome.add("md5_ns_per_byte", times.of(NATIVE).cloned(), "ns", None);
@@ -74,7 +83,9 @@ pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
             let times = race(runs, sides)?;
             outcome.add("md5_vs_python_pure", times.ratio(PYTHON, NATIVE), "x", None);
         }
-        Err(error) => outcome.missing.push(format!("python3: {error}; `apt-get install python3` brings it")),
+        Err(error) => {
+            outcome.missing.push(format!("python3: {error}; `apt-get install python3` brings it"))
+        }
     }
     Ok(())
 }
@@ -95,8 +106,10 @@ impl Digesting {
     /// A whole call.
     fn ns_per_byte(&self, expected: &Digest) -> io::Result<f64> {
         let started = Instant::now();
-        let digest =
-            self.applet.call_with_buffer("digest_buffer", b"", &self.buffer).map_err(Error::other)?;
+        let digest = self
+            .applet
+            .call_with_buffer("digest_buffer", b"", &self.buffer)
+            .map_err(Error::other)?;
         same(&digest, expected)?;
         Ok(ns_per_byte(started, MESSAGE_BYTES))
     }
@@ -112,15 +125,17 @@ struct Python {
 impl Python {
     fn start() -> io::Result<Python> {
         // Only what is run as a program looks at its arguments.
-        let source =
-            include_str!("../../../applets/md5/reference.py").replace("\"__main__\"", "\"a program\"");
+        let source = include_str!("../../../applets/md5/reference.py")
+            .replace("\"__main__\"", "\"a program\"");
         let mut child = Command::new(PYTHON)
             .args(["-I", "-B", "-c", &(source + SCRIPT)])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
         match (child.stdin.take(), child.stdout.take()) {
-            (Some(input), Some(output)) => Ok(Python { child, input, output: BufReader::new(output) }),
+            (Some(input), Some(output)) => {
+                Ok(Python { child, input, output: BufReader::new(output) })
+            }
             _ => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }

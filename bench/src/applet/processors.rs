@@ -1,5 +1,6 @@
-//! Which processors the sides may run on. Left to itself a scheduler puts both on one or each on its own, and stays with it for a
-//! while. Asleep that makes more of a difference than anything else; and two sides that spin for each other need one each.
+//! Which processors the sides may run on. Left to itself a scheduler puts both on one or each on
+//! its own, and stays with it for a while. Asleep that makes more of a difference than anything
+//! else; and two sides that spin for each other need one each.
 //!
 //! Invariant: on a machine with one processor nothing is changed.
 
@@ -23,7 +24,9 @@ impl Placement {
     /// Keeps this thread and that process there until the values are dropped.
     pub(crate) fn hold(self, other: Pid) -> io::Result<Vec<Kept>> {
         match self {
-            Placement::Together => Ok(vec![Kept::on_the_first(None)?, Kept::on_the_first(Some(other))?]),
+            Placement::Together => {
+                Ok(vec![Kept::on_the_first(None)?, Kept::on_the_first(Some(other))?])
+            }
             Placement::Apart => Ok(vec![Kept::on_the_first(None)?, Kept::off_the_first(other)?]),
             Placement::Free => Ok(Vec::new()),
         }

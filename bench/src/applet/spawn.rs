@@ -1,7 +1,8 @@
-//! Section `spawn`: from the request until an applet serves, beside the same program without a sandbox and in others'.
+//! Section `spawn`: from the request until an applet serves, beside the same program without a
+//! sandbox and in others'.
 //!
-//! The program is `applets/echo`. Where no host has given it a channel, it says so on standard error and ends; the first byte of that
-//! is where the others' time stops.
+//! The program is `applets/echo`. Where no host has given it a channel, it says so on standard
+//! error and ends; the first byte of that is where the others' time stops.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -31,7 +32,8 @@ const BWRAP: &str = "bwrap";
 const STARTS_PER_RUN: u32 = 10;
 /// The pool starts one applet in that time.
 const FILL_TIME: Duration = Duration::from_secs(10);
-/// What a dynamically linked program is started with by `bwrap`: everything unshared, the loader's directories, no capability.
+/// What a dynamically linked program is started with by `bwrap`: everything unshared, the loader's
+/// directories, no capability.
 const BWRAP_OPTIONS: [&str; 18] = [
     "--unshare-all",
     "--die-with-parent",
@@ -126,10 +128,12 @@ fn take_ms(pool: &Pool) -> io::Result<f64> {
     Ok(taken_ms)
 }
 
-/// A program that is started by `fork` and `exec`, as by every host that has something to do in between.
+/// A program that is started by `fork` and `exec`, as by every host that has something to do in
+/// between.
 fn forked(program: &Path) -> Command {
     let mut command = Command::new(program);
-    // SAFETY: the closure does nothing; that there is one keeps the library from `posix_spawn`, which shares memory until the exec.
+    // SAFETY: the closure does nothing; that there is one keeps the library from `posix_spawn`,
+    // which shares memory until the exec.
     unsafe { command.pre_exec(|| Ok(())) };
     command
 }

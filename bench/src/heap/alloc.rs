@@ -1,7 +1,8 @@
 //! Allocation and free of 64 bytes: a ring of live objects in which random ones are replaced.
 //!
-//! Every side replaces the same ring positions in the same order, writes each new object and reads each old one;
-//! a sum over what was read proves it. Ours is crash-consistent at each call, glibc's and mimalloc's are not.
+//! Every side replaces the same ring positions in the same order, writes each new object and reads
+//! each old one; a sum over what was read proves it. Ours is crash-consistent at each call, glibc's
+//! and mimalloc's are not.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
@@ -96,7 +97,8 @@ impl<A: Allocator> Ring<A> {
     /// Nanoseconds for an allocation and a free.
     pub(crate) fn churn(&mut self) -> io::Result<f64> {
         for object in &self.live {
-            // SAFETY: a live object of 64 bytes, aligned to 16 (for PMDK, too: its headers have 16 bytes).
+            // SAFETY: a live object of 64 bytes, aligned to 16 (for PMDK, too: its headers have 16
+            // bytes).
             unsafe { self.allocator.at(*object).write(0) };
         }
         let (mut random, mut sum) = (Random::new(SEED), 0u64);

@@ -1,9 +1,10 @@
-//! Commits in the mode `atomic`: what storing to some pages and making the stores count costs for each page, in
-//! heaps of 64 MiB and of 1 GiB whose pages have all been read before.
+//! Commits in the mode `atomic`: what storing to some pages and making the stores count costs for
+//! each page, in heaps of 64 MiB and of 1 GiB whose pages have all been read before.
 //!
-//! Each commit follows stores of one word to pages chosen at random: of the whole heap, or of a working set. The time
-//! is that of the stores and of the commit together, because the kernel's work at the first store to a page is the
-//! larger part of it. It is processor time: nothing here waits.
+//! Each commit follows stores of one word to pages chosen at random: of the whole heap, or of a
+//! working set. The time is that of the stores and of the commit together, because the kernel's
+//! work at the first store to a page is the larger part of it. It is processor time: nothing here
+//! waits.
 
 use std::io;
 

@@ -1,9 +1,10 @@
-//! Checkpoints: 64 MiB of dirty pages against a plain sequential write and `fdatasync` of the same bytes to the
-//! same disk; the bytes that are written for 1 MiB of dirty pages; and sessions that end with their first commit, in
-//! which nobody noticed what changed, against a plain write of the whole region.
+//! Checkpoints: 64 MiB of dirty pages against a plain sequential write and `fdatasync` of the same
+//! bytes to the same disk; the bytes that are written for 1 MiB of dirty pages; and sessions that
+//! end with their first commit, in which nobody noticed what changed, against a plain write of the
+//! whole region.
 //!
-//! What is written is what the kernel counts for this process (`write_bytes` in `/proc/self/io`), whatever the
-//! region does; writes to tmpfs are not counted.
+//! What is written is what the kernel counts for this process (`write_bytes` in `/proc/self/io`),
+//! whatever the region does; writes to tmpfs are not counted.
 
 use std::fs::{self, File};
 use std::io::{self, Error, Write};
@@ -38,8 +39,8 @@ pub(crate) struct Checkpoints {
     pub(crate) whole: Times,
     /// Bytes written for each dirty byte, for 1 MiB all over 256 MiB.
     pub(crate) amplification: Series,
-    /// Milliseconds to bring 1 MiB all over 256 MiB to the store that was stored in a session that closes then, or in one
-    /// that was killed; and to write 256 MiB.
+    /// Milliseconds to bring 1 MiB all over 256 MiB to the store that was stored in a session that
+    /// closes then, or in one that was killed; and to write 256 MiB.
     pub(crate) unnoticed: Times,
 }
 
@@ -47,7 +48,8 @@ pub(crate) fn run(ground: &Ground, rounds: usize) -> io::Result<Checkpoints> {
     let home = ground.home(Store::Disk)?;
     let mut region = RawRegion::create(&home, "partial", REGION_BYTES)?;
     region.checkpoint()?;
-    let amplification = (0..rounds).map(|_| amplification(&mut region)).collect::<io::Result<_>>()?;
+    let amplification =
+        (0..rounds).map(|_| amplification(&mut region)).collect::<io::Result<_>>()?;
     let partial = against_sequential(ground, rounds, &mut region, FOURTH)?;
     region.close()?;
     let unnoticed = unnoticed(ground, rounds, &home)?;
@@ -72,7 +74,8 @@ fn against_sequential(
         region.checkpoint()?;
         Ok(ms_since(started))
     });
-    // What is written stays for as long as the journal keeps it, or the page cache would be warm for this side only.
+    // What is written stays for as long as the journal keeps it, or the page cache would be warm
+    // for this side only.
     let mut file = File::create(&path)?;
     let sequential = Side::new(SEQUENTIAL, || {
         if file.metadata()?.len() > REGION_BYTES {

@@ -1,8 +1,8 @@
-//! Where the suite works: a directory in memory (tmpfs) and one on the disk of the build, both removed with
-//! everything in them.
+//! Where the suite works: a directory in memory (tmpfs) and one on the disk of the build, both
+//! removed with everything in them.
 //!
-//! Invariant: regions of one process share the address window, and each home hands out addresses from its start;
-//! so whoever opens a region closes it before the next home is used.
+//! Invariant: regions of one process share the address window, and each home hands out addresses
+//! from its start; so whoever opens a region closes it before the next home is used.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Error};
@@ -36,7 +36,8 @@ impl Ground {
             return Err(Error::other(format!("{MEMORY} is missing; mount a tmpfs there")));
         }
         let program = std::env::current_exe()?;
-        let disk = program.parent().ok_or_else(|| Error::other("the program lies in no directory"))?;
+        let disk =
+            program.parent().ok_or_else(|| Error::other("the program lies in no directory"))?;
         let mut prefix = tempfile::Builder::new();
         prefix.prefix("holdfast-bench-");
         Ok(Ground { memory: prefix.tempdir_in(MEMORY)?, disk: prefix.tempdir_in(disk)? })

@@ -1,11 +1,11 @@
-//! A key-value store over the heap against embedded databases: 16-byte keys, 100-byte values, inserted in random
-//! order, in batches that are committed.
+//! A key-value store over the heap against embedded databases: 16-byte keys, 100-byte values,
+//! inserted in random order, in batches that are committed.
 //!
-//! Invariants: all sides get the same pairs in the same order and batches, start from an empty store in a fresh
-//! directory, and are read back completely afterwards, outside the measured time.
+//! Invariants: all sides get the same pairs in the same order and batches, start from an empty
+//! store in a fresh directory, and are read back completely afterwards, outside the measured time.
 //!
-//! What is not the same: the databases keep keys in order and let readers work beside the writer; the hash map does
-//! not. What a commit without sync survives differs too: see `bench/README.md`.
+//! What is not the same: the databases keep keys in order and let readers work beside the writer;
+//! the hash map does not. What a commit without sync survives differs too: see `bench/README.md`.
 
 use std::io;
 use std::time::Instant;
@@ -96,8 +96,13 @@ fn pairs() -> Vec<Pair> {
     (0..PAIRS).map(pair).collect()
 }
 
-/// Microseconds for each insert of 100,000 into an empty store, committed without sync in batches of `batch`.
-pub(crate) fn inserts_us<'a>(rounds: usize, batch: usize, engines: &'a [Engine<'a>]) -> io::Result<Times> {
+/// Microseconds for each insert of 100,000 into an empty store, committed without sync in batches
+/// of `batch`.
+pub(crate) fn inserts_us<'a>(
+    rounds: usize,
+    batch: usize,
+    engines: &'a [Engine<'a>],
+) -> io::Result<Times> {
     let pairs = pairs();
     let side = |engine: &'a Engine<'a>| {
         let Engine { name, make } = engine;
@@ -116,7 +121,8 @@ pub(crate) fn inserts_us<'a>(rounds: usize, batch: usize, engines: &'a [Engine<'
     race(rounds, engines.iter().map(side).collect())
 }
 
-/// Milliseconds for each of `commits` synced commits of `batch` pairs, into a store that has 100,000 others.
+/// Milliseconds for each of `commits` synced commits of `batch` pairs, into a store that has
+/// 100,000 others.
 pub(crate) fn synced_commits_ms<'a>(
     rounds: usize,
     batch: usize,

@@ -1,6 +1,8 @@
-//! The heap under test: laid over a mapped region, as a native host does it, growing with the region.
+//! The heap under test: laid over a mapped region, as a native host does it, growing with the
+//! region.
 //!
-//! Invariant: the heap goes before the region's mapping does, and only this module's backing grows the region.
+//! Invariant: the heap goes before the region's mapping does, and only this module's backing grows
+//! the region.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,8 +23,9 @@ pub(crate) struct Growing {
     base: NonNull<u8>,
 }
 
-// SAFETY: the mapping is page-aligned and stays where it is while the region lives, of which this holds a part;
-// the region's lock keeps other writers away; backed bytes are a multiple of 64 KiB and only grow.
+// SAFETY: the mapping is page-aligned and stays where it is while the region lives, of which this
+// holds a part; the region's lock keeps other writers away; backed bytes are a multiple of 64 KiB
+// and only grow.
 unsafe impl Backing for Growing {
     fn base(&self) -> *mut u8 {
         self.base.as_ptr()
@@ -61,10 +64,13 @@ impl LiveHeap {
     pub(crate) fn create(home: &Home, limit_bytes: u64) -> io::Result<LiveHeap> {
         let region_name = name(NAME)?;
         match home.names.remove(&region_name, &home.key) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io::Error::other(error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(io::Error::other(error));
+            }
             _ => {}
         }
-        let mut region = home.names.create(&region_name, &home.key, limit_bytes).map_err(io::Error::other)?;
+        let mut region =
+            home.names.create(&region_name, &home.key, limit_bytes).map_err(io::Error::other)?;
         let base = region.map_native().map_err(io::Error::other)?;
         let pointers = Pointers { base: region.address(), bytes: 8 };
         let region = Rc::new(RefCell::new(region));

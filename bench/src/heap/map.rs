@@ -1,11 +1,11 @@
-//! A persistent hash map over a heap, as an application would write one: an open-addressed table of (entry, hash)
-//! and entries of any length, allocated one by one, with plain pointers throughout.
+//! A persistent hash map over a heap, as an application would write one: an open-addressed table of
+//! (entry, hash) and entries of any length, allocated one by one, with plain pointers throughout.
 //!
 //! Invariants:
-//! - Everything that existed before is changed only in a transaction, after it was announced; so after a kill or an
-//!   abort the map is what it was after the last commit.
-//! - A slot counts when its entry pointer is not null. Its hash is stored before, unlogged: without the pointer
-//!   nobody reads it.
+//! - Everything that existed before is changed only in a transaction, after it was announced; so
+//!   after a kill or an abort the map is what it was after the last commit.
+//! - A slot counts when its entry pointer is not null. Its hash is stored before, unlogged: without
+//!   the pointer nobody reads it.
 //! - `used` in memory is the stored count plus what the open transaction inserted.
 
 use std::ptr::NonNull;
@@ -69,7 +69,8 @@ impl Map {
         self.used
     }
 
-    /// Inserts pairs, or replaces the values of keys that are there: all or none, as one transaction.
+    /// Inserts pairs, or replaces the values of keys that are there: all or none, as one
+    /// transaction.
     pub(crate) fn insert_all<'a, B: Backing>(
         &mut self,
         heap: &mut Heap<B>,
@@ -97,7 +98,12 @@ impl Map {
         inserted
     }
 
-    fn insert<B: Backing>(&mut self, heap: &mut Heap<B>, key: &[u8], value: &[u8]) -> Result<(), HeapError> {
+    fn insert<B: Backing>(
+        &mut self,
+        heap: &mut Heap<B>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), HeapError> {
         // SAFETY: the header of this heap's map; the copy is not used after `grow`.
         if (self.used + 1) * 4 > unsafe { self.header.as_ref() }.slots * 3 {
             self.grow(heap)?;
@@ -133,10 +139,14 @@ impl Map {
     }
 
     /// The value of a key.
-    pub(crate) fn get<'heap, B: Backing>(&self, _heap: &'heap Heap<B>, key: &[u8]) -> Option<&'heap [u8]> {
+    pub(crate) fn get<'heap, B: Backing>(
+        &self,
+        _heap: &'heap Heap<B>,
+        key: &[u8],
+    ) -> Option<&'heap [u8]> {
         let slot = self.find(key, xxh3_64(key));
-        // SAFETY: `find` returns a slot of the table; its entry is null or whole, and nobody writes to the heap
-        // while it is borrowed.
+        // SAFETY: `find` returns a slot of the table; its entry is null or whole, and nobody writes
+        // to the heap while it is borrowed.
         unsafe { NonNull::new((*slot).entry).map(|entry| parts(entry).1) }
     }
 
@@ -148,8 +158,8 @@ impl Map {
         loop {
             // SAFETY: below the table's number of slots, which is a power of two.
             let slot = unsafe { table.add((index & (slots - 1)) as usize) };
-            // SAFETY: a slot of the table; a pointer that is not null leads to a whole entry. A quarter of the
-            // slots is free, so this ends.
+            // SAFETY: a slot of the table; a pointer that is not null leads to a whole entry. A
+            // quarter of the slots is free, so this ends.
             let found = unsafe {
                 let Slot { entry, hash: found } = *slot;
                 NonNull::new(entry).is_none_or(|entry| found == hash && parts(entry).0 == key)
@@ -234,7 +244,8 @@ mod tests {
                 random.fill(&mut value);
                 pairs.push((key, value));
             }
-            map.insert_all(&mut heap, pairs.iter().map(|(key, value)| (&key[..], &value[..]))).unwrap();
+            map.insert_all(&mut heap, pairs.iter().map(|(key, value)| (&key[..], &value[..])))
+                .unwrap();
             model.extend(pairs);
             if round % 20 == 19 {
                 heap = open(heap.close());
@@ -256,7 +267,8 @@ mod tests {
         let mut map = Map::open_or_create(&mut heap).unwrap();
         map.insert_all(&mut heap, [(&b"key"[..], &b"old"[..])]).unwrap();
         let (new, huge) = (b"new".to_vec(), vec![1; 8 << 20]);
-        let batch = [(&b"key"[..], &new[..]), (&b"third"[..], &new[..]), (&b"other"[..], &huge[..])];
+        let batch =
+            [(&b"key"[..], &new[..]), (&b"third"[..], &new[..]), (&b"other"[..], &huge[..])];
         assert!(map.insert_all(&mut heap, batch).is_err());
         assert_eq!((map.len(), map.get(&heap, b"key")), (1, Some(&b"old"[..])));
         assert_eq!((map.get(&heap, b"third"), map.get(&heap, b"other")), (None, None));

@@ -1,7 +1,8 @@
-//! How long it takes to have a heap again: warm, from an image of 1 GiB in memory, and cold, from a checkpoint of
-//! 256 MiB, against `cp` of that checkpoint's file to the same directory.
+//! How long it takes to have a heap again: warm, from an image of 1 GiB in memory, and cold, from a
+//! checkpoint of 256 MiB, against `cp` of that checkpoint's file to the same directory.
 //!
-//! Both sides of the cold race read a file that the page cache holds and write new pages of the same tmpfs.
+//! Both sides of the cold race read a file that the page cache holds and write new pages of the
+//! same tmpfs.
 
 use std::fs;
 use std::io;
@@ -69,7 +70,9 @@ pub(crate) fn cold(ground: &Ground, rounds: usize) -> io::Result<Times> {
         let status = Command::new("cp").arg(home.base(NAME)).arg(&copy).status()?;
         let taken_ms = ms_since(started);
         if !status.success() || fs::metadata(&copy)?.len() != fs::metadata(home.base(NAME))?.len() {
-            return Err(io::Error::other("cp did not copy the whole file; is there room in /dev/shm?"));
+            return Err(io::Error::other(
+                "cp did not copy the whole file; is there room in /dev/shm?",
+            ));
         }
         fs::remove_file(&copy)?;
         Ok(taken_ms)

@@ -1,5 +1,5 @@
-//! The engines that the heap is compared with. Each file is one of them, in the configuration that suits it best
-//! for the question asked, and says which that is.
+//! The engines that the heap is compared with. Each file is one of them, in the configuration that
+//! suits it best for the question asked, and says which that is.
 
 use std::io;
 

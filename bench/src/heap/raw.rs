@@ -1,4 +1,5 @@
-//! A region without a heap, all backed and filled with what no file system can leave out or compress.
+//! A region without a heap, all backed and filled with what no file system can leave out or
+//! compress.
 //!
 //! Invariant: stores go through a pointer made from the live mapping, below the backed bytes.
 
@@ -25,7 +26,8 @@ pub(crate) struct RawRegion {
 impl RawRegion {
     /// Backed and filled; nothing is in the store yet.
     pub(crate) fn create(home: &Home, text: &str, bytes: u64) -> io::Result<RawRegion> {
-        let mut region = home.names.create(&name(text)?, &home.key, bytes).map_err(io::Error::other)?;
+        let mut region =
+            home.names.create(&name(text)?, &home.key, bytes).map_err(io::Error::other)?;
         region.grow(bytes).map_err(io::Error::other)?;
         let base = region.map_native().map_err(io::Error::other)?;
         let mut raw = RawRegion { region, base, pages: bytes as usize / PAGE_BYTES, pass: 0 };
@@ -47,7 +49,8 @@ impl RawRegion {
         Ok(raw)
     }
 
-    /// The same as [`RawRegion::create`], to be committed in the mode `atomic`; every page has been read.
+    /// The same as [`RawRegion::create`], to be committed in the mode `atomic`; every page has been
+    /// read.
     pub(crate) fn create_atomic(home: &Home, text: &str, bytes: u64) -> io::Result<RawRegion> {
         let mut raw = RawRegion::create(home, text, bytes)?;
         raw.region.unmap().map_err(io::Error::other)?;
@@ -99,7 +102,9 @@ impl RawRegion {
     fn page(&mut self, page: usize) -> &mut [u8] {
         assert!(page < self.pages);
         // SAFETY: below the backed bytes of the live mapping, and borrowed with the whole region.
-        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(page * PAGE_BYTES), PAGE_BYTES) }
+        unsafe {
+            std::slice::from_raw_parts_mut(self.base.as_ptr().add(page * PAGE_BYTES), PAGE_BYTES)
+        }
     }
 
     /// Changes a word of every `step`-th page; returns the dirty bytes, page by page.

@@ -1,8 +1,10 @@
-//! Allocation and free of 64 bytes by one thread and by two at once, each with its own handle on one heap.
+//! Allocation and free of 64 bytes by one thread and by two at once, each with its own handle on
+//! one heap.
 //!
-//! Each does the work of [`Ring`] as often. Times are processor time of the threads, like those of one thread: what
-//! two do to each other's caches is in them, other programs are not. Waiting for the heap's lock is not, either; here
-//! a thread takes it only when it claims a slab, before the first counted round.
+//! Each does the work of [`Ring`] as often. Times are processor time of the threads, like those of
+//! one thread: what two do to each other's caches is in them, other programs are not. Waiting for
+//! the heap's lock is not, either; here a thread takes it only when it claims a slab, before the
+//! first counted round.
 
 use std::io;
 use std::ptr::NonNull;
@@ -27,7 +29,8 @@ struct Mapped {
     bytes: u64,
 }
 
-// SAFETY: `run` keeps the region, mapped and backed up to `bytes`, and its lock until the heap is gone.
+// SAFETY: `run` keeps the region, mapped and backed up to `bytes`, and its lock until the heap is
+// gone.
 unsafe impl Backing for Mapped {
     fn base(&self) -> *mut u8 {
         self.base.as_ptr()
@@ -79,7 +82,8 @@ impl Allocator for Own {
 
 /// Runs the race on a new heap of so many bytes.
 pub(crate) fn run(home: &Home, runs: usize, bytes: u64) -> io::Result<Times> {
-    let mut region = home.names.create(&name("threads")?, &home.key, bytes).map_err(io::Error::other)?;
+    let mut region =
+        home.names.create(&name("threads")?, &home.key, bytes).map_err(io::Error::other)?;
     region.grow(bytes).map_err(io::Error::other)?;
     let base = region.map_native().map_err(io::Error::other)?;
     let pointers = Pointers { base: region.address(), bytes: 8 };
@@ -89,15 +93,18 @@ pub(crate) fn run(home: &Home, runs: usize, bytes: u64) -> io::Result<Times> {
     let shared = unsafe { SharedHeap::new(heap) };
     let ring = || Ring::new(Own(shared.handle()));
     let (mut alone, mut pair) = ([ring()?], [ring()?, ring()?]);
-    let times =
-        race(runs, vec![Side::new(ONE, || at_once(&mut alone)), Side::new(TWO, || at_once(&mut pair))])?;
+    let times = race(
+        runs,
+        vec![Side::new(ONE, || at_once(&mut alone)), Side::new(TWO, || at_once(&mut pair))],
+    )?;
     drop((alone, pair));
     drop(shared);
     region.close().map_err(io::Error::other)?;
     Ok(times)
 }
 
-/// Nanoseconds for a pair, all threads at work at once: two that take as long as one for theirs halve it.
+/// Nanoseconds for a pair, all threads at work at once: two that take as long as one for theirs
+/// halve it.
 fn at_once(rings: &mut [Ring<Own>]) -> io::Result<f64> {
     let threads = rings.len() as f64;
     let start = Barrier::new(rings.len());
@@ -107,7 +114,8 @@ fn at_once(rings: &mut [Ring<Own>]) -> io::Result<f64> {
     };
     let taken_ns = thread::scope(|scope| {
         let work = &work;
-        let started: Vec<_> = rings.iter_mut().map(|ring| scope.spawn(move || work(ring))).collect();
+        let started: Vec<_> =
+            rings.iter_mut().map(|ring| scope.spawn(move || work(ring))).collect();
         let ended = started.into_iter().map(|thread| thread.join());
         ended
             .map(|taken| taken.map_err(|_| io::Error::other("a thread ended with a panic"))?)

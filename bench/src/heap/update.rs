@@ -1,6 +1,7 @@
 //! A transaction that changes 64 bytes: begin, announce the range, store, commit.
 //!
-//! Every side changes the same objects in the same order to the same bytes, and the result is compared.
+//! Every side changes the same objects in the same order to the same bytes, and the result is
+//! compared.
 
 use std::io;
 use std::ptr::NonNull;

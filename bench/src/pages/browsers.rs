@@ -1,7 +1,9 @@
-//! The same pages in other browsers, over HTTP from this machine: from the start of a process to pixels that are right and stay.
+//! The same pages in other browsers, over HTTP from this machine: from the start of a process to
+//! pixels that are right and stay.
 //!
-//! Invariants: all have the same size and the same server, and take turns; what a browser shows is what it showed when it was given all
-//! the time; who cannot show a page is named, and has no keys for it.
+//! Invariants: all have the same size and the same server, and take turns; what a browser shows is
+//! what it showed when it was given all the time; who cannot show a page is named, and has no keys
+//! for it.
 
 use std::cell::RefCell;
 use std::fs;
@@ -31,7 +33,8 @@ const LARGE_BYTES: usize = 1 << 20;
 const ROUNDS_OF_CHROMIUM: usize = 5;
 /// Chromium's preferences without scripts.
 const NO_SCRIPTS: &str = r#"{"profile":{"default_content_setting_values":{"javascript":2}}}"#;
-/// Our window has a scroll bar and a status line beside the page; with them it is as large as the others.
+/// Our window has a scroll bar and a status line beside the page; with them it is as large as the
+/// others.
 const PAGE_IN_WINDOW: &str = "1264x770";
 const LINES_IN_WINDOW: usize = 770;
 const OPTIONS: [&str; 9] = [
@@ -74,14 +77,21 @@ impl Times {
 }
 
 /// Runs the section.
-pub(super) fn run(ground: &Ground, pages: &[Page], runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+pub(super) fn run(
+    ground: &Ground,
+    pages: &[Page],
+    runs: usize,
+    outcome: &mut Outcome,
+) -> io::Result<()> {
     let bench = Bench::new(ground, outcome)?;
     let mut all = Vec::new();
     for page in pages {
         let rounds = if page.source.len() > LARGE_BYTES { super::fewer(runs) } else { runs };
         match bench.page(page, rounds, outcome) {
             Ok(times) => all.push((page.name, times)),
-            Err(error) => outcome.missing.push(format!("the page {} in browsers: {error}", page.name)),
+            Err(error) => {
+                outcome.missing.push(format!("the page {} in browsers: {error}", page.name))
+            }
         }
     }
     told::tell(&all, outcome);
@@ -134,7 +144,8 @@ impl Bench {
         }
         if let Some(program) = &self.chromium {
             let of_chromium = |round: usize| round % ROUNDS_OF_CHROMIUM == 1;
-            for (name, place) in [("chromium", &self.memory), ("chromium on the disk", &self.disk)] {
+            for (name, place) in [("chromium", &self.memory), ("chromium on the disk", &self.disk)]
+            {
                 let profile = place.join("profile");
                 let turn = move || self.headless(program, &profile, page, name != "chromium");
                 sides.push(Side { name, takes_part: Box::new(of_chromium), turn: Box::new(turn) });
@@ -158,10 +169,14 @@ impl Bench {
                     continue;
                 }
                 match (side.turn)() {
-                    Ok(values) if round > 0 => values.into_iter().for_each(|(name, ms)| times.push(name, ms)),
+                    Ok(values) if round > 0 => {
+                        values.into_iter().for_each(|(name, ms)| times.push(name, ms))
+                    }
                     Ok(_) => {}
                     Err(error) => {
-                        outcome.missing.push(format!("the page {} in {}: {error}", page.name, side.name));
+                        outcome
+                            .missing
+                            .push(format!("the page {} in {}: {error}", page.name, side.name));
                         side.takes_part = Box::new(|_| false);
                     }
                 }
@@ -182,7 +197,10 @@ impl Bench {
             fresh(cache)?;
             for how in [FRESH, ASK] {
                 // The second has the document of the first.
-                wanted = self.ours.open(&self.server.address(how, page.path), &[], cache, &picture)?.picture;
+                wanted = self
+                    .ours
+                    .open(&self.server.address(how, page.path), &[], cache, &picture)?
+                    .picture;
             }
         }
         let side = |name: &'static str,
@@ -210,7 +228,12 @@ impl Bench {
     }
 
     /// Dillo, which keeps nothing from one start to the next.
-    fn dillo<'a>(&'a self, program: &'a Path, screen: &'a Screen, page: &Page) -> io::Result<Side<'a>> {
+    fn dillo<'a>(
+        &'a self,
+        program: &'a Path,
+        screen: &'a Screen,
+        page: &Page,
+    ) -> io::Result<Side<'a>> {
         let address = self.server.address(FRESH, page.path);
         let home = self.memory.join("dillo");
         fs::create_dir_all(&home)?;
@@ -226,7 +249,8 @@ impl Bench {
         let mut wanted: Option<Vec<u8>> = None;
         let turn = move || -> Turn {
             let mut last = None;
-            // On a busy machine something can come so late that the picture to compare with was without it.
+            // On a busy machine something can come so late that the picture to compare with was
+            // without it.
             for _ in 0..ATTEMPTS {
                 if wanted.is_none() {
                     let (running, before) = start()?;
@@ -234,7 +258,12 @@ impl Bench {
                 }
                 let (running, _) = start()?;
                 match screen.watch(&running, STILL, HEIGHT, wanted.as_deref()) {
-                    Ok(seen) => return Ok(vec![("dillo", seen.content_ms), ("dillo_whole", seen.whole_ms)]),
+                    Ok(seen) => {
+                        return Ok(vec![
+                            ("dillo", seen.content_ms),
+                            ("dillo_whole", seen.whole_ms),
+                        ]);
+                    }
                     Err(error) => (wanted, last) = (None, Some(error)),
                 }
             }
@@ -258,7 +287,8 @@ impl Bench {
         let mut wanted: Option<Vec<u8>> = None;
         let turn = move || -> Turn {
             if wanted.is_none() {
-                // Kept without a window: one that ends as soon as it shows the page, and is killed, may have kept nothing.
+                // Kept without a window: one that ends as soon as it shows the page, and is killed,
+                // may have kept nothing.
                 let picture = self.memory.join("page.png");
                 for tier in [COLD, WARM] {
                     self.ours
@@ -269,7 +299,9 @@ impl Bench {
                 wanted = Some(self.shown(screen, &running, LINES_IN_WINDOW)?);
             }
             let mut times = Vec::new();
-            for (name, options) in [("ours_window_cold", &["--no-cache"][..]), ("ours_window_warm", &[])] {
+            for (name, options) in
+                [("ours_window_cold", &["--no-cache"][..]), ("ours_window_warm", &[])]
+            {
                 let running = start(&address, &cache, options)?;
                 let seen = screen.watch(&running, STILL, LINES_IN_WINDOW, wanted.as_deref())?;
                 times.push((name, seen.content_ms));
@@ -321,8 +353,11 @@ impl Bench {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
             let before = self.server.answers();
             let mut running = Running::start(&mut command, LIMIT)?;
-            let stderr =
-                running.child.stderr.take().ok_or_else(|| Error::other("it has no standard error"))?;
+            let stderr = running
+                .child
+                .stderr
+                .take()
+                .ok_or_else(|| Error::other("it has no standard error"))?;
             let mut is_there = None;
             for line in BufReader::new(stderr).lines() {
                 if line?.contains("written to file") {

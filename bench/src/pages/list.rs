@@ -1,5 +1,5 @@
-//! The pages: those that `bench/pages.txt` names, as `xtask/setup.sh` got them: with the style sheets and images of their packages, each
-//! where it lies in its package.
+//! The pages: those that `bench/pages.txt` names, as `xtask/setup.sh` got them: with the style
+//! sheets and images of their packages, each where it lies in its package.
 
 use std::fs;
 use std::io::{self, Error};
@@ -55,8 +55,10 @@ fn listed() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> 
 
 /// Names and sizes, for a person.
 pub(super) fn told(pages: &[Page]) -> String {
-    let told: Vec<String> =
-        pages.iter().map(|page| format!("{} {:.0} KB", page.name, page.source.len() as f64 / 1e3)).collect();
+    let told: Vec<String> = pages
+        .iter()
+        .map(|page| format!("{} {:.0} KB", page.name, page.source.len() as f64 / 1e3))
+        .collect();
     told.join(", ")
 }
 
@@ -73,6 +75,10 @@ mod tests {
         names.dedup();
         let lines: Vec<&str> = LIST.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(names.len(), lines.len());
-        assert!(lines.iter().all(|line| line.split_whitespace().count() == 3 && line.ends_with(".html")));
+        assert!(
+            lines
+                .iter()
+                .all(|line| line.split_whitespace().count() == 3 && line.ends_with(".html"))
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Opening a document: from the name of a heap in the pool to the name of the document's element `html`, each page in a heap of
-//! its own. Closing is outside.
+//! Opening a document: from the name of a heap in the pool to the name of the document's element
+//! `html`, each page in a heap of its own. Closing is outside.
 
 use std::hint::black_box;
 use std::io::{self, Error};
@@ -13,8 +13,13 @@ use crate::stats::Series;
 /// An open is short: so many for each run.
 const OPENS_PER_RUN: usize = 20;
 
-/// Of each page the microseconds of the whole, and those of the document alone in a heap that is open.
-pub(super) fn run(ground: &Ground, pages: &[Page], runs: usize) -> io::Result<Vec<(Series, Series)>> {
+/// Of each page the microseconds of the whole, and those of the document alone in a heap that is
+/// open.
+pub(super) fn run(
+    ground: &Ground,
+    pages: &[Page],
+    runs: usize,
+) -> io::Result<Vec<(Series, Series)>> {
     let home = ground.home(Store::Memory)?;
     for page in pages {
         let mut shelf = Shelf::create(&home, page.name)?;
@@ -28,7 +33,8 @@ pub(super) fn run(ground: &Ground, pages: &[Page], runs: usize) -> io::Result<Ve
             let shelf = Shelf::open_to_read(&home, page.name)?;
             let heap_open = started.elapsed();
             let document = shelf.documents.open(black_box(page.name)).map_err(Error::other)?;
-            let is_there = black_box(document.root_element().and_then(|root| root.name())) == Some("html");
+            let is_there =
+                black_box(document.root_element().and_then(|root| root.name())) == Some("html");
             let all = started.elapsed();
             shelf.close()?;
             if !is_there {

@@ -1,4 +1,5 @@
-//! Our program that opens pages, from its start to its pixels: it writes a picture to a file, and says so when the file is whole.
+//! Our program that opens pages, from its start to its pixels: it writes a picture to a file, and
+//! says so when the file is whole.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Error, Read};
@@ -18,7 +19,8 @@ pub(super) const VIEWPORT: &str = "1280x800";
 pub(super) const COLD: &str = "cold";
 pub(super) const DOCUMENT: &str = "document";
 pub(super) const LIST: &str = "display list";
-/// From its pixels, or from its list where the pixels are too many, or too little alike, to be kept.
+/// From its pixels, or from its list where the pixels are too many, or too little alike, to be
+/// kept.
 pub(super) const WARM: &str = "pixels or display list";
 const PIXELS: &str = "pixels";
 
@@ -72,7 +74,9 @@ impl Ours {
         if program.is_file() {
             return Ok(Ours { program });
         }
-        Err(Error::other("there is no program that opens pages; `cargo xtask bench pages` builds it"))
+        Err(Error::other(
+            "there is no program that opens pages; `cargo xtask bench pages` builds it",
+        ))
     }
 
     fn command(&self, page: &str, options: &[&str], cache: &Path) -> Command {

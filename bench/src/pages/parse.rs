@@ -1,6 +1,7 @@
-//! Parsing: ours from the bytes of a source to the committed document in a heap (level `process`), with everything that was needed
-//! for it given back; html5ever's own tree from the same bytes to the tree in memory, which is dropped outside of the time. The
-//! older document is removed outside of the time, too.
+//! Parsing: ours from the bytes of a source to the committed document in a heap (level `process`),
+//! with everything that was needed for it given back; html5ever's own tree from the same bytes to
+//! the tree in memory, which is dropped outside of the time. The older document is removed outside
+//! of the time, too.
 
 use std::io::{self, Error};
 
@@ -20,7 +21,11 @@ const RCDOM: &str = "rcdom";
 const BYTES_A_TURN: usize = 1 << 20;
 
 /// Of each page our nanoseconds and the other side's, of the processor.
-pub(super) fn run(ground: &Ground, pages: &[Page], rounds: usize) -> io::Result<Vec<(Series, Series)>> {
+pub(super) fn run(
+    ground: &Ground,
+    pages: &[Page],
+    rounds: usize,
+) -> io::Result<Vec<(Series, Series)>> {
     let home = ground.home(Store::Memory)?;
     let mut shelf = Shelf::create(&home, "pages")?;
     let mut times = Vec::new();
@@ -57,7 +62,8 @@ pub(super) fn run(ground: &Ground, pages: &[Page], rounds: usize) -> io::Result<
 
 fn rcdom(page: &Page) -> io::Result<RcDom> {
     let source = std::str::from_utf8(&page.source).map_err(Error::other)?;
-    Ok(html5ever::parse_document(RcDom::default(), Default::default()).one(StrTendril::from_slice(source)))
+    Ok(html5ever::parse_document(RcDom::default(), Default::default())
+        .one(StrTendril::from_slice(source)))
 }
 
 /// Both trees have the same number of nodes.

@@ -1,6 +1,8 @@
-//! Programs that are measured: each in a process group of its own, bounded in time, and gone with the value that stands for it.
+//! Programs that are measured: each in a process group of its own, bounded in time, and gone with
+//! the value that stands for it.
 //!
-//! Invariant: a group is signalled only while its first process has not been waited for, so that its number is its own.
+//! Invariant: a group is signalled only while its first process has not been waited for, so that
+//! its number is its own.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -124,7 +126,8 @@ mod tests {
     #[test]
     fn what_ends_by_itself_tells_how() {
         let mut running =
-            Running::start(Command::new("sh").args(["-c", "exit 3"]), Duration::from_secs(60)).unwrap();
+            Running::start(Command::new("sh").args(["-c", "exit 3"]), Duration::from_secs(60))
+                .unwrap();
         assert_eq!(running.wait().unwrap().code(), Some(3));
     }
 }

@@ -1,5 +1,6 @@
-//! Queries: all matches of a selector in the mapped document, and in scraper's parsed tree. Both collect what they find, the
-//! selectors are parsed before, and nobody's parsing of the page is in the time.
+//! Queries: all matches of a selector in the mapped document, and in scraper's parsed tree. Both
+//! collect what they find, the selectors are parsed before, and nobody's parsing of the page is in
+//! the time.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -20,7 +21,8 @@ const SCRAPER: &str = "scraper";
 const TURN_NS: f64 = 500_000.0;
 const REPEATS_MAX: f64 = 1000.0;
 
-/// Kinds of selectors; CLASS is the class that most elements of the page have, ID is the identifier in the middle of the page.
+/// Kinds of selectors; CLASS is the class that most elements of the page have, ID is the identifier
+/// in the middle of the page.
 const KINDS: [(&str, &str); 14] = [
     ("tag", "a"),
     ("class", ".CLASS"),
@@ -54,8 +56,10 @@ pub(super) fn run(ground: &Ground, pages: &[Page], rounds: usize) -> io::Result<
     }
     shelf.close()?;
     let shelf = Shelf::open_to_read(&home, "pages")?;
-    let mut kinds: Vec<Kind> =
-        KINDS.iter().map(|(name, _)| Kind { name, ratios: Vec::new(), ns_per_node: Vec::new() }).collect();
+    let mut kinds: Vec<Kind> = KINDS
+        .iter()
+        .map(|(name, _)| Kind { name, ratios: Vec::new(), ns_per_node: Vec::new() })
+        .collect();
     for page in pages {
         let document = shelf.documents.open(page.name).map_err(Error::other)?;
         let source = std::str::from_utf8(&page.source).map_err(Error::other)?;
@@ -85,17 +89,25 @@ pub(super) fn of_page(selector: &str, document: &Document<'_>) -> String {
         node.classes().filter(plain).for_each(|class| *many.entry(class).or_default() += 1);
         ids.extend(node.html_id().filter(plain));
     }
-    let class =
-        many.into_iter().max_by_key(|(class, many)| (*many, *class)).map_or("none", |(class, _)| class);
+    let class = many
+        .into_iter()
+        .max_by_key(|(class, many)| (*many, *class))
+        .map_or("none", |(class, _)| class);
     let id = ids.get(ids.len() / 2).copied().unwrap_or("none");
     selector.replace("CLASS", class).replace("ID", id)
 }
 
 /// Our nanoseconds for a query, and the median of their time for one of ours.
-fn compare(document: &Document<'_>, html: &Html, text: &str, rounds: usize) -> io::Result<(f64, f64)> {
+fn compare(
+    document: &Document<'_>,
+    html: &Html,
+    text: &str,
+    rounds: usize,
+) -> io::Result<(f64, f64)> {
     let selector = Selector::parse(text).map_err(Error::other)?;
     let other = scraper::Selector::parse(text).map_err(|error| Error::other(error.to_string()))?;
-    let ours = || document.select(black_box(&selector)).map(|found| found.len()).map_err(Error::other);
+    let ours =
+        || document.select(black_box(&selector)).map(|found| found.len()).map_err(Error::other);
     let theirs = || html.select(black_box(&other)).collect::<Vec<_>>().len();
     let started_ns = processor_ns();
     let found = (ours()?, theirs());

@@ -74,7 +74,8 @@ impl Reader {
     }
 
     fn go(&mut self) -> io::Result<()> {
-        let stdin = self.process.stdin.as_mut().ok_or_else(|| Error::other("a reader does not listen"))?;
+        let stdin =
+            self.process.stdin.as_mut().ok_or_else(|| Error::other("a reader does not listen"))?;
         stdin.write_all(b"go\n")
     }
 
@@ -90,7 +91,11 @@ impl Reader {
     fn end(mut self) -> io::Result<()> {
         drop(self.process.stdin.take());
         let status = self.process.wait()?;
-        if status.success() { Ok(()) } else { Err(Error::other(format!("a reader ended with {status}"))) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(Error::other(format!("a reader ended with {status}")))
+        }
     }
 }
 

@@ -1,7 +1,9 @@
-//! Opening a page again, against our own first opening: whole processes, from the start to the pixels.
+//! Opening a page again, against our own first opening: whole processes, from the start to the
+//! pixels.
 //!
-//! Invariants: the cache has one page, and is made anew in each round; the pictures of all openings in one viewport are the same, byte
-//! for byte; an opening that was not served as it should be is an error of its page, which has no keys then.
+//! Invariants: the cache has one page, and is made anew in each round; the pictures of all openings
+//! in one viewport are the same, byte for byte; an opening that was not served as it should be is
+//! an error of its page, which has no keys then.
 
 use std::io::{self, Error};
 use std::path::{Path, PathBuf};
@@ -75,7 +77,12 @@ impl Rounds {
 }
 
 /// Runs the section.
-pub(super) fn run(ground: &Ground, pages: &[Page], runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+pub(super) fn run(
+    ground: &Ground,
+    pages: &[Page],
+    runs: usize,
+    outcome: &mut Outcome,
+) -> io::Result<()> {
     let ours = Ours::find()?;
     let bench = Bench {
         ours: &ours,
@@ -88,7 +95,9 @@ pub(super) fn run(ground: &Ground, pages: &[Page], runs: usize, outcome: &mut Ou
         let rounds = if page.source.len() > LARGE_BYTES { super::fewer(runs) } else { runs };
         match bench.page(page, rounds) {
             Ok(found) => all.push((page.name, found)),
-            Err(error) => outcome.missing.push(format!("the page {} opened again: {error}", page.name)),
+            Err(error) => {
+                outcome.missing.push(format!("the page {} opened again: {error}", page.name))
+            }
         }
     }
     tell(&all, outcome);
@@ -111,7 +120,8 @@ impl Bench<'_> {
         let mut found = Rounds(vec![Vec::new(); WAYS.len()]);
         for round in 0..=rounds {
             fresh(&self.memory)?;
-            // What is kept comes before what is found; the way without a cache is first and last in turns.
+            // What is kept comes before what is found; the way without a cache is first and last in
+            // turns.
             let mut order = WAYS.map(|(way, _)| way);
             order.rotate_left(round % 2);
             let mut opened: Vec<(Way, Opened)> = Vec::new();
@@ -160,16 +170,22 @@ fn tell(all: &[(&str, Rounds)], outcome: &mut Outcome) {
     }
     let pixels = |opened: &Opened| opened.pixels_ms;
     let without_png = Opened::without_png_ms;
-    let mut saving = |key: &str, one: Way, other: Way, value: &dyn Fn(&Opened) -> f64, goal: OfPage| {
-        let of_page: Vec<(&str, Series)> =
-            all.iter().map(|(name, found)| (*name, found.saving(one, other, value))).collect();
-        let medians = of_page.iter().map(|(_, series)| series.median()).collect();
-        outcome.add(key.to_owned(), Some(medians), "%", (goal != OfPage::Nothing).then_some(GOAL_MEDIAN));
-        for (name, series) in of_page.into_iter().filter(|_| goal != OfPage::Nothing) {
-            let goal = (goal == OfPage::Goal).then_some(GOAL_PAGE);
-            outcome.add(format!("{key}/{name}"), Some(series), "%", goal);
-        }
-    };
+    let mut saving =
+        |key: &str, one: Way, other: Way, value: &dyn Fn(&Opened) -> f64, goal: OfPage| {
+            let of_page: Vec<(&str, Series)> =
+                all.iter().map(|(name, found)| (*name, found.saving(one, other, value))).collect();
+            let medians = of_page.iter().map(|(_, series)| series.median()).collect();
+            outcome.add(
+                key.to_owned(),
+                Some(medians),
+                "%",
+                (goal != OfPage::Nothing).then_some(GOAL_MEDIAN),
+            );
+            for (name, series) in of_page.into_iter().filter(|_| goal != OfPage::Nothing) {
+                let goal = (goal == OfPage::Goal).then_some(GOAL_PAGE);
+                outcome.add(format!("{key}/{name}"), Some(series), "%", goal);
+            }
+        };
     saving("reopen_saving_pct", Way::Warm, Way::Cold, &pixels, OfPage::Goal);
     saving("reopen_saving_without_png_pct", Way::Warm, Way::Cold, &without_png, OfPage::Goal);
     saving("reopen_saving_list_pct", Way::List, Way::Cold, &pixels, OfPage::Told);
@@ -177,8 +193,9 @@ fn tell(all: &[(&str, Rounds)], outcome: &mut Outcome) {
     saving("reopen_saving_on_disk_pct", Way::WarmOnDisk, Way::Cold, &pixels, OfPage::Nothing);
     saving("document_saving_of_kept_pct", Way::Document, Way::Kept, &pixels, OfPage::Nothing);
 
-    let keeping =
-        all.iter().map(|(_, found)| found.series(Way::Kept, |kept| kept.end_ms - kept.pixels_ms).median());
+    let keeping = all
+        .iter()
+        .map(|(_, found)| found.series(Way::Kept, |kept| kept.end_ms - kept.pixels_ms).median());
     outcome.add("keep_ms", Some(keeping.collect()), "ms", None);
     for (way, name) in WAYS {
         let medians = all.iter().map(|(_, found)| found.series(way, pixels).median()).collect();
@@ -192,14 +209,22 @@ fn tell(all: &[(&str, Rounds)], outcome: &mut Outcome) {
             );
         }
     }
-    for (way, name) in WAYS.into_iter().filter(|(way, _)| !matches!(way, Way::Kept | Way::WarmOnDisk)) {
+    for (way, name) in
+        WAYS.into_iter().filter(|(way, _)| !matches!(way, Way::Kept | Way::WarmOnDisk))
+    {
         let mut split = |part: &str, value: &dyn Fn(&Opened) -> f64| {
             let key = format!("split_ms/{name}/{part}");
-            let medians: Series = all.iter().map(|(_, found)| found.series(way, value).median()).collect();
+            let medians: Series =
+                all.iter().map(|(_, found)| found.series(way, value).median()).collect();
             if medians.max() > 0.0 {
                 outcome.add(key.clone(), Some(medians), "ms", None);
                 for (page, found) in all {
-                    outcome.add(format!("{key}/{page}"), Some(found.series(way, value)), "ms", None);
+                    outcome.add(
+                        format!("{key}/{page}"),
+                        Some(found.series(way, value)),
+                        "ms",
+                        None,
+                    );
                 }
             }
         };

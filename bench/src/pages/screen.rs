@@ -1,6 +1,8 @@
-//! A screen without a machine's own: Xvfb, whose framebuffer is a file that is looked at without asking the server.
+//! A screen without a machine's own: Xvfb, whose framebuffer is a file that is looked at without
+//! asking the server.
 //!
-//! Invariant: a picture counts when it is as it should be and has been still for a while; its time is that of the last change.
+//! Invariant: a picture counts when it is as it should be and has been still for a while; its time
+//! is that of the last change.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Error};
@@ -82,7 +84,9 @@ impl Screen {
             u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize
         };
         let (width, height, bits, line_bytes) = (word(4), word(5), word(11), word(12));
-        if (width, height, bits) != (WIDTH, HEIGHT, PIXEL_BYTES * 8) || line_bytes < WIDTH * PIXEL_BYTES {
+        if (width, height, bits) != (WIDTH, HEIGHT, PIXEL_BYTES * 8)
+            || line_bytes < WIDTH * PIXEL_BYTES
+        {
             return Err(Error::other("the framebuffer of Xvfb has another form"));
         }
         // Behind the header, the name in it, and the colours of twelve bytes each.
@@ -102,8 +106,8 @@ impl Screen {
         Ok(())
     }
 
-    /// Looks at the first `lines` of what a program shows, until they are `wanted` and stay as they are; without something that is
-    /// wanted, until it shows something that stays for that long.
+    /// Looks at the first `lines` of what a program shows, until they are `wanted` and stay as they
+    /// are; without something that is wanted, until it shows something that stays for that long.
     pub(super) fn watch(
         &self,
         program: &Running,
@@ -128,7 +132,8 @@ impl Screen {
                 let mut picture = self.picture()?;
                 picture.truncate(lines * WIDTH * PIXEL_BYTES);
                 if wanted.is_none_or(|wanted| wanted == picture) {
-                    let ms = |then: Instant| then.duration_since(program.started).as_secs_f64() * 1e3;
+                    let ms =
+                        |then: Instant| then.duration_since(program.started).as_secs_f64() * 1e3;
                     return Ok(Seen { content_ms: ms(content), whole_ms: ms(whole), picture });
                 }
             }
@@ -189,8 +194,8 @@ impl Looked {
     }
 }
 
-/// Whether there is something on it: at least one of a hundred pixels has another colour than most. What may be a scroll bar is nothing:
-/// a window has one before it has a page.
+/// Whether there is something on it: at least one of a hundred pixels has another colour than most.
+/// What may be a scroll bar is nothing: a window has one before it has a page.
 pub(super) fn shows_something(picture: &[u8]) -> bool {
     let mut colours = std::collections::HashMap::new();
     for line in picture.chunks_exact(WIDTH * PIXEL_BYTES) {

@@ -1,7 +1,8 @@
 //! The pages and what they ask for, over HTTP on this machine's own address.
 //!
-//! Addresses begin with how long an answer is good: `/fresh/` for an hour, `/ask/` never, so that it is asked whether it changed, which
-//! it did not. Files are read when they are asked for first. Nothing outside of the site is given.
+//! Addresses begin with how long an answer is good: `/fresh/` for an hour, `/ask/` never, so that
+//! it is asked whether it changed, which it did not. Files are read when they are asked for first.
+//! Nothing outside of the site is given.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -113,22 +114,34 @@ impl Site {
                     _ => {}
                 }
             }
-            self.answer(stream, first.split(' ').nth(1).unwrap_or_default(), tag.as_deref(), closes)?;
+            self.answer(
+                stream,
+                first.split(' ').nth(1).unwrap_or_default(),
+                tag.as_deref(),
+                closes,
+            )?;
             if closes {
                 return Ok(());
             }
         }
     }
 
-    fn answer(&self, mut to: &TcpStream, target: &str, tag: Option<&str>, closes: bool) -> io::Result<()> {
+    fn answer(
+        &self,
+        mut to: &TcpStream,
+        target: &str,
+        tag: Option<&str>,
+        closes: bool,
+    ) -> io::Result<()> {
         let target = target.split(['?', '#']).next().unwrap_or_default().trim_start_matches('/');
         let (how, path) = target.split_once('/').unwrap_or_default();
         let control = if how == FRESH { "max-age=3600" } else { "no-cache" };
         let ends = if closes { "Connection: close\r\n" } else { "" };
         let file = self.file(Path::new(path)).filter(|_| matches!(how, FRESH | ASK));
         let Some(file) = file else {
-            return to
-                .write_all(format!("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n{ends}\r\n").as_bytes());
+            return to.write_all(
+                format!("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n{ends}\r\n").as_bytes(),
+            );
         };
         self.answers.fetch_add(1, Ordering::Relaxed);
         let about = format!("ETag: {}\r\nCache-Control: {control}\r\n{ends}\r\n", file.tag);
@@ -136,7 +149,9 @@ impl Site {
             return to.write_all(format!("HTTP/1.1 304 Not Modified\r\n{about}").as_bytes());
         }
         let (kind, length) = (kind(path), file.bytes.len());
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{about}");
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{about}"
+        );
         to.write_all(head.as_bytes())?;
         to.write_all(&file.bytes)
     }
@@ -186,10 +201,14 @@ mod tests {
         std::fs::write(folder.path().join("a.html"), "a page").unwrap();
         let server = Server::start(folder.path()).unwrap();
         let answer = asked(&server, "GET /ask/a.html HTTP/1.1\r\nConnection: close\r\n\r\n");
-        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\na page"), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\na page"),
+            "{answer}"
+        );
         assert!(answer.contains("no-cache") && answer.contains("text/html"), "{answer}");
         let tag = answer.split("ETag: ").nth(1).unwrap().split('\r').next().unwrap();
-        let again = asked(&server, &format!("GET /ask/a.html HTTP/1.0\r\nIf-None-Match: {tag}\r\n\r\n"));
+        let again =
+            asked(&server, &format!("GET /ask/a.html HTTP/1.0\r\nIf-None-Match: {tag}\r\n\r\n"));
         assert!(again.starts_with("HTTP/1.1 304") && !again.contains("a page"), "{again}");
         assert!(asked(&server, "GET /fresh/a.html?x HTTP/1.0\r\n\r\n").contains("max-age=3600"));
         assert_eq!(server.answers(), 3);

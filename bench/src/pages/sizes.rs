@@ -24,7 +24,9 @@ pub(super) fn run(ground: &Ground, pages: &[Page]) -> io::Result<Vec<Sizes>> {
     for page in pages {
         shelf.parse(page)?;
         let heap = shelf.documents.heap();
-        let root = heap.root(page.name).ok_or_else(|| Error::other("a page that was parsed is not there"))?;
+        let root = heap
+            .root(page.name)
+            .ok_or_else(|| Error::other("a page that was parsed is not there"))?;
         let in_heap = heap.usable_bytes(root.pointer).map_err(Error::other)?;
         let size = shelf.documents.open(page.name).map_err(Error::other)?.size();
         let each = |bytes: u64| bytes as f64 / page.source.len() as f64;

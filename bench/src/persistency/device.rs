@@ -1,9 +1,11 @@
-//! A block device of our own whose written bytes are counted: a file on the disk behind a loop device, with ext4.
+//! A block device of our own whose written bytes are counted: a file on the disk behind a loop
+//! device, with ext4.
 //!
 //! Invariants:
-//! - Nobody else writes to it, so what its counter says between two syncs is due to what was done in between.
-//! - The mount is in a name space of this thread and the loop device goes with its mount, so both are gone with the process,
-//!   however that ends; in order, they go when the value is dropped.
+//! - Nobody else writes to it, so what its counter says between two syncs is due to what was done
+//!   in between.
+//! - The mount is in a name space of this thread and the loop device goes with its mount, so both
+//!   are gone with the process, however that ends; in order, they go when the value is dropped.
 //!
 //! What it must not do: mount anything that others can see.
 
@@ -36,7 +38,8 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Makes it below a directory; the text says why there is none where the machine does not allow it.
+    /// Makes it below a directory; the text says why there is none where the machine does not allow
+    /// it.
     pub(crate) fn new(directory: &Path) -> io::Result<Result<Device, String>> {
         if !rustix::process::geteuid().is_root() {
             return Ok(Err("loop devices and mounts need root".to_owned()));
@@ -51,7 +54,9 @@ impl Device {
         // Tables are written now rather than behind the back of the measurement.
         let options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
         let made = run("mount", &["--make-rprivate", "/"])
-            .and_then(|()| run("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", options, path(&image)?]))
+            .and_then(|()| {
+                run("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", options, path(&image)?])
+            })
             .and_then(|()| run("mount", &["-o", "loop,noatime", path(&image)?, path(&mount)?]));
         if let Err(complaint) = made {
             fs::remove_file(&image)?;
@@ -110,12 +115,14 @@ fn parse_written(stat: &str) -> Option<u64> {
 }
 
 fn path(path: &Path) -> Result<&str, String> {
-    path.to_str().ok_or_else(|| format!("{} is no text; build to another directory", path.display()))
+    path.to_str()
+        .ok_or_else(|| format!("{} is no text; build to another directory", path.display()))
 }
 
 fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new(program).args(arguments).output();
-    let output = output.map_err(|error| format!("{program} cannot be started ({error}); install it"))?;
+    let output =
+        output.map_err(|error| format!("{program} cannot be started ({error}); install it"))?;
     if output.status.success() {
         return Ok(());
     }

@@ -1,9 +1,11 @@
 //! The sides that are plain files.
 //!
-//! - `InPlace` overwrites the records where they are and syncs: what an update costs that need not be atomic. A power cut
-//!   can leave half a record, so it is no peer but the measure for what the others write for atomicity alone.
-//! - `DoubleWrite` is what programs do to a file that matters, and Android does to shared preferences: all of it to a
-//!   temporary file, which is synced and takes the file's name; then the directory is synced.
+//! - `InPlace` overwrites the records where they are and syncs: what an update costs that need not
+//!   be atomic. A power cut can leave half a record, so it is no peer but the measure for what the
+//!   others write for atomicity alone.
+//! - `DoubleWrite` is what programs do to a file that matters, and Android does to shared
+//!   preferences: all of it to a temporary file, which is synced and takes the file's name; then
+//!   the directory is synced.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +21,11 @@ pub(crate) struct InPlace {
 
 impl InPlace {
     pub(crate) fn new(directory: PathBuf) -> io::Result<InPlace> {
-        let file = File::options().create_new(true).read(true).write(true).open(directory.join("records"))?;
+        let file = File::options()
+            .create_new(true)
+            .read(true)
+            .write(true)
+            .open(directory.join("records"))?;
         file.write_all_at(initial().as_flattened(), 0)?;
         file.sync_all()?;
         Ok(InPlace { file })

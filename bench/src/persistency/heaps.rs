@@ -1,9 +1,11 @@
 //! Our sides: records in a heap, whose region has its store on the device and its image in memory.
 //!
 //! - `Entries` is the map of the suite `heap`: a change is a new object in place of the old one.
-//! - `Fixed` is an array of records: a change is announced to a transaction and stored where the record is.
+//! - `Fixed` is an array of records: a change is announced to a transaction and stored where the
+//!   record is.
 //!
-//! Both are what an application would write; every commit is a transaction of the heap and then a commit of the region.
+//! Both are what an application would write; every commit is a transaction of the heap and then a
+//! commit of the region.
 
 #![allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
 
@@ -73,8 +75,11 @@ impl Entries {
         let mut ground = Committing::new(home, level, end)?;
         let live = ground.live()?;
         let mut map = Map::open_or_create(&mut live.heap).map_err(heap_error)?;
-        let pairs: Vec<_> =
-            initial().into_iter().enumerate().map(|(number, content)| (key(number), content)).collect();
+        let pairs: Vec<_> = initial()
+            .into_iter()
+            .enumerate()
+            .map(|(number, content)| (key(number), content))
+            .collect();
         let pairs = pairs.iter().map(|(key, content)| (&key[..], &content[..]));
         map.insert_all(&mut live.heap, pairs).map_err(heap_error)?;
         live.checkpoint()?;
@@ -84,7 +89,8 @@ impl Entries {
 
 impl RecordSet for Entries {
     fn commit(&mut self, changes: &[Change]) -> io::Result<()> {
-        let pairs: Vec<_> = changes.iter().map(|(number, content)| (key(*number), content)).collect();
+        let pairs: Vec<_> =
+            changes.iter().map(|(number, content)| (key(*number), content)).collect();
         let pairs = pairs.iter().map(|(key, content)| (&key[..], &content[..]));
         self.map.insert_all(&mut self.ground.live()?.heap, pairs).map_err(heap_error)?;
         self.ground.commit()
@@ -92,7 +98,9 @@ impl RecordSet for Entries {
 
     fn get(&mut self, number: usize) -> io::Result<Record> {
         let found = self.map.get(&self.ground.live()?.heap, &key(number));
-        found.and_then(|content| content.try_into().ok()).ok_or_else(|| Error::other("a record is gone"))
+        found
+            .and_then(|content| content.try_into().ok())
+            .ok_or_else(|| Error::other("a record is gone"))
     }
 
     fn finish(&mut self) -> io::Result<()> {
@@ -131,7 +139,8 @@ impl RecordSet for Fixed {
         let heap = &mut self.ground.live()?.heap;
         let stored: Result<(), HeapError> = heap.transaction(|heap| {
             for (number, content) in changes.iter().filter(|(number, _)| *number < RECORDS) {
-                // SAFETY: below the number of records of the object, which lives as long as its heap.
+                // SAFETY: below the number of records of the object, which lives as long as its
+                // heap.
                 let record = unsafe { records.add(*number) };
                 heap.add_range(record.as_ptr().cast(), RECORD_BYTES as u64)?;
                 // SAFETY: as above; announced.

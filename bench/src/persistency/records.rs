@@ -1,7 +1,7 @@
 //! The job that all sides do: a set of records, of which a commit changes some.
 //!
-//! Invariants: every side gets the same changes in the same order, and is read back completely; a side that lost a change
-//! ends the suite.
+//! Invariants: every side gets the same changes in the same order, and is read back completely; a
+//! side that lost a change ends the suite.
 
 use std::io::{self, Error};
 
@@ -59,7 +59,9 @@ pub(crate) fn compare(side: &mut dyn RecordSet, commits: &[Vec<Change>]) -> io::
     }
     for (number, content) in expected.iter().enumerate() {
         if side.get(number)? != *content {
-            return Err(Error::other(format!("record {number} does not hold what was committed last")));
+            return Err(Error::other(format!(
+                "record {number} does not hold what was committed last"
+            )));
         }
     }
     Ok(())

@@ -1,7 +1,8 @@
-//! SQLite: a table of numbered records, with its rollback journal (`journal_mode=DELETE`, the default) or its write-ahead
-//! log (`WAL`), each with `synchronous` at `FULL` (a commit survives a power cut) and `NORMAL` (a power cut may take the
-//! last commits in WAL; with a rollback journal it may, rarely, damage the database). Everything else is as it comes: pages
-//! of 4 KiB, a checkpoint of the log when it has 1000 pages and when the database is closed.
+//! SQLite: a table of numbered records, with its rollback journal (`journal_mode=DELETE`, the
+//! default) or its write-ahead log (`WAL`), each with `synchronous` at `FULL` (a commit survives a
+//! power cut) and `NORMAL` (a power cut may take the last commits in WAL; with a rollback journal
+//! it may, rarely, damage the database). Everything else is as it comes: pages of 4 KiB, a
+//! checkpoint of the log when it has 1000 pages and when the database is closed.
 
 use std::io::{self, Error};
 use std::path::PathBuf;
@@ -31,7 +32,11 @@ pub(crate) struct Sqlite {
 }
 
 impl Sqlite {
-    pub(crate) fn new(directory: PathBuf, journal: Journal, synchronous: Synchronous) -> io::Result<Sqlite> {
+    pub(crate) fn new(
+        directory: PathBuf,
+        journal: Journal,
+        synchronous: Synchronous,
+    ) -> io::Result<Sqlite> {
         let mut connection = Connection::open(directory.join("records")).map_err(Error::other)?;
         let (mode, level) = match (journal, synchronous) {
             (Journal::Delete, Synchronous::Full) => ("delete", "FULL"),
@@ -40,16 +45,21 @@ impl Sqlite {
             (Journal::Wal, Synchronous::Normal) => ("wal", "NORMAL"),
         };
         let in_force = |row: &rusqlite::Row<'_>| row.get::<_, String>(0);
-        let found =
-            connection.pragma_update_and_check(None, "journal_mode", mode, in_force).map_err(Error::other)?;
+        let found = connection
+            .pragma_update_and_check(None, "journal_mode", mode, in_force)
+            .map_err(Error::other)?;
         if found != mode {
-            return Err(Error::other(format!("SQLite works with journal_mode={found} instead of {mode}")));
+            return Err(Error::other(format!(
+                "SQLite works with journal_mode={found} instead of {mode}"
+            )));
         }
         connection.pragma_update(None, "synchronous", level).map_err(Error::other)?;
         fill(&mut connection).map_err(Error::other)?;
         // The log of the filling is not the commits'.
         if let Journal::Wal = journal {
-            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(Error::other)?;
+            connection
+                .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+                .map_err(Error::other)?;
         }
         Ok(Sqlite { connection: Some(connection) })
     }
@@ -61,7 +71,9 @@ impl Sqlite {
 
 fn fill(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
-    transaction.execute_batch("CREATE TABLE records (number INTEGER PRIMARY KEY, content BLOB NOT NULL)")?;
+    transaction.execute_batch(
+        "CREATE TABLE records (number INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    )?;
     {
         let mut insert = transaction.prepare("INSERT INTO records VALUES (?1, ?2)")?;
         for (number, content) in initial().iter().enumerate() {
@@ -74,7 +86,8 @@ fn fill(connection: &mut Connection) -> rusqlite::Result<()> {
 fn update(connection: &mut Connection, changes: &[Change]) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     {
-        let mut update = transaction.prepare_cached("UPDATE records SET content = ?2 WHERE number = ?1")?;
+        let mut update =
+            transaction.prepare_cached("UPDATE records SET content = ?2 WHERE number = ?1")?;
         for (number, content) in changes {
             update.execute(params![*number as i64, content])?;
         }

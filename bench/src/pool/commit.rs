@@ -1,9 +1,11 @@
-//! What a commit of one dirty page costs at each level, on each kind of pool that can be had here: ours after a store of one
-//! word; and of a page of 4 KiB that is replaced, by us and by peers that promise as much as our level does on that pool.
+//! What a commit of one dirty page costs at each level, on each kind of pool that can be had here:
+//! ours after a store of one word; and of a page of 4 KiB that is replaced, by us and by peers that
+//! promise as much as our level does on that pool.
 //!
-//! Invariants: a commit follows a store to a random page of 16 MiB, and both are in the time. The store is on the disk of the
-//! build for all. In the race all sides replace the same pages in the same order by the same bytes, in turns, and what they
-//! have afterwards is compared. A side keeps its files from one turn to the next.
+//! Invariants: a commit follows a store to a random page of 16 MiB, and both are in the time. The
+//! store is on the disk of the build for all. In the race all sides replace the same pages in the
+//! same order by the same bytes, in turns, and what they have afterwards is compared. A side keeps
+//! its files from one turn to the next.
 
 use std::io::{self, Error};
 use std::time::Instant;
@@ -32,9 +34,10 @@ pub(super) fn of_words(ground: &Ground, rounds: usize) -> io::Result<Vec<(String
         let home = if kind == "disk" { ground.home_on_disk() } else { ground.home(Store::Disk) }?;
         let mut region = RawRegion::create(&home, "committed", REGION_BYTES)?;
         region.checkpoint()?;
-        for (level, durability, count) in
-            [("process", Durability::Process, COMMITS), ("power", Durability::Power, SYNCED_COMMITS)]
-        {
+        for (level, durability, count) in [
+            ("process", Durability::Process, COMMITS),
+            ("power", Durability::Power, SYNCED_COMMITS),
+        ] {
             let series = (0..=rounds).map(|_| commit_words(&mut region, durability, count)).skip(1);
             found.push((format!("commit_{kind}_{level}_us"), series.collect::<io::Result<_>>()?));
         }
@@ -64,7 +67,11 @@ pub(super) struct Case {
 }
 
 impl Case {
-    const fn new(pool: &'static str, durability: Durability, peers: &'static [&'static str]) -> Case {
+    const fn new(
+        pool: &'static str,
+        durability: Durability,
+        peers: &'static [&'static str],
+    ) -> Case {
         let (level, commits) = match (durability, pool.as_bytes()) {
             (Durability::Process, _) => ("process", COMMITS),
             (Durability::System, b"dax") => ("system", COMMITS),
@@ -83,7 +90,11 @@ impl Case {
     /// Where a peer's files are: on the disk if ours are, or if it has to survive a power cut.
     #[cfg(any(feature = "peers", feature = "sqlite"))]
     fn directory(self, ground: &Ground, name: &str) -> io::Result<std::path::PathBuf> {
-        if self.is_synced() || self.pool == "disk" { ground.on_disk(name) } else { ground.in_memory(name) }
+        if self.is_synced() || self.pool == "disk" {
+            ground.on_disk(name)
+        } else {
+            ground.in_memory(name)
+        }
     }
 }
 
@@ -103,7 +114,8 @@ pub(super) fn of_pages(ground: &Ground, rounds: usize, case: Case) -> io::Result
     for name in case.peers {
         sides.extend(peer(ground, case, name)?.map(|pages| (*name, pages)));
     }
-    let mut turns: Vec<_> = sides.iter_mut().map(|(name, pages)| (*name, &mut **pages, 0)).collect();
+    let mut turns: Vec<_> =
+        sides.iter_mut().map(|(name, pages)| (*name, &mut **pages, 0)).collect();
     let sides = turns.iter_mut().map(|(name, pages, turn)| {
         Side::new(name, move || {
             *turn += 1;
@@ -158,10 +170,13 @@ fn peer(ground: &Ground, case: Case, name: &str) -> io::Result<Option<Box<dyn Pa
             Ok(Some(Box::new(Lmdb::with_pages(&case.directory(ground, name)?, sync)?)))
         }
         #[cfg(feature = "peers")]
-        PMDK => Ok(super::pmdk::PmdkPages::open(ground)?.map(|pages| Box::new(pages) as Box<dyn Pages>)),
+        PMDK => {
+            Ok(super::pmdk::PmdkPages::open(ground)?.map(|pages| Box::new(pages) as Box<dyn Pages>))
+        }
         #[cfg(feature = "sqlite")]
         SQLITE => {
-            let pages = super::sqlite::SqlitePages::new(&case.directory(ground, name)?, case.is_synced())?;
+            let pages =
+                super::sqlite::SqlitePages::new(&case.directory(ground, name)?, case.is_synced())?;
             Ok(Some(Box::new(pages)))
         }
         _ => Ok(None),

@@ -1,5 +1,6 @@
-//! What it costs to bring stores to persistent memory in order: transactions and single write-backs of an ordered heap
-//! against PMDK's, both on the same tmpfs that is treated as such memory, both with the processor's write-backs.
+//! What it costs to bring stores to persistent memory in order: transactions and single write-backs
+//! of an ordered heap against PMDK's, both on the same tmpfs that is treated as such memory, both
+//! with the processor's write-backs.
 //!
 //! Time of the processor: nothing here waits.
 
@@ -101,7 +102,8 @@ impl Lines {
             let at = self.at(last);
             // SAFETY: a part of a live object, this many bytes long.
             unsafe { at.write_bytes(number as u8, self.bytes) };
-            persist(at).ok_or_else(|| Error::other("what is in the heap was not brought to memory"))?;
+            persist(at)
+                .ok_or_else(|| Error::other("what is in the heap was not brought to memory"))?;
         }
         let taken_ns = processor_ns() - started_ns;
         // SAFETY: as above.
@@ -113,4 +115,5 @@ impl Lines {
 }
 
 /// The sizes that are persisted.
-pub(super) const SIZES: [(&str, usize); 2] = [("dax_persist", LINE_BYTES), ("dax_persist_4k", LONG_BYTES)];
+pub(super) const SIZES: [(&str, usize); 2] =
+    [("dax_persist", LINE_BYTES), ("dax_persist_4k", LONG_BYTES)];

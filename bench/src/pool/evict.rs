@@ -1,7 +1,9 @@
-//! Making room: an image that nobody holds goes out of the pool, and comes back when it is opened again.
+//! Making room: an image that nobody holds goes out of the pool, and comes back when it is opened
+//! again.
 //!
-//! The image was closed in order, or its program was killed after it had stored to every page: then everything is written
-//! before. What is in the store is read and verified each time, from the page cache.
+//! The image was closed in order, or its program was killed after it had stored to every page: then
+//! everything is written before. What is in the store is read and verified each time, from the page
+//! cache.
 
 use std::io::{self, Error};
 use std::time::Instant;
@@ -43,7 +45,10 @@ pub(super) fn run(ground: &Ground, rounds: usize) -> io::Result<Evictions> {
             let report = home.names.evict(&name).map_err(Error::other)?;
             let taken = per_mib(started);
             if report.freed_bytes < IMAGE_BYTES {
-                return Err(Error::other(format!("an eviction freed {} bytes only", report.freed_bytes)));
+                return Err(Error::other(format!(
+                    "an eviction freed {} bytes only",
+                    report.freed_bytes
+                )));
             }
             Ok(taken)
         };
@@ -52,14 +57,20 @@ pub(super) fn run(ground: &Ground, rounds: usize) -> io::Result<Evictions> {
         let region = home.names.open(&name, &home.key).map_err(Error::other)?;
         let reopen = per_mib(started);
         if region.opened() != Opened::Cold {
-            return Err(Error::other(format!("an evicted region was opened {:?}", region.opened())));
+            return Err(Error::other(format!(
+                "an evicted region was opened {:?}",
+                region.opened()
+            )));
         }
         region.close().map_err(Error::other)?;
         let mut region = RawRegion::open(&home, NAME)?;
         region.dirty(1);
         region.abandon();
         let dirty = out()?;
-        home.names.open(&name, &home.key).and_then(|region| region.close()).map_err(Error::other)?;
+        home.names
+            .open(&name, &home.key)
+            .and_then(|region| region.close())
+            .map_err(Error::other)?;
         // The first round warms caches.
         if round > 0 {
             found.clean.push(clean);

@@ -1,8 +1,9 @@
-//! What has to be quick when the machine is about to go: rescue copies of dirty images, against a plain sequential write and
-//! `fdatasync` of as many bytes to the same disk.
+//! What has to be quick when the machine is about to go: rescue copies of dirty images, against a
+//! plain sequential write and `fdatasync` of as many bytes to the same disk.
 //!
-//! Every image was stored to on every page by a program that was killed, so nothing can be left out. Both sides write new
-//! files: those of the round before are removed outside the measured time, ours after it, as the keeper does.
+//! Every image was stored to on every page by a program that was killed, so nothing can be left
+//! out. Both sides write new files: those of the round before are removed outside the measured
+//! time, ours after it, as the keeper does.
 
 use std::fs::{self, File};
 use std::io::{self, Error, Write};
@@ -22,7 +23,12 @@ pub(super) const RESCUE: &str = "rescue copies";
 pub(super) const SEQUENTIAL: &str = "sequential write";
 
 /// Milliseconds for `images` of `image_bytes` each.
-pub(super) fn run(ground: &Ground, rounds: usize, images: usize, image_bytes: u64) -> io::Result<Times> {
+pub(super) fn run(
+    ground: &Ground,
+    rounds: usize,
+    images: usize,
+    image_bytes: u64,
+) -> io::Result<Times> {
     let home = ground.home(Store::Disk)?;
     let (regions, bytes) = fill(&home, images, image_bytes)?;
     let path = ground.on_disk("sequential")?.join("file");
@@ -51,8 +57,8 @@ pub(super) fn run(ground: &Ground, rounds: usize, images: usize, image_bytes: u6
     race(rounds, vec![rescue, sequential])
 }
 
-/// By how much, in percent of what they took, the keeper was wrong about the time of the same copies. It has measured the
-/// disk, and learns from each flush, as it does at work.
+/// By how much, in percent of what they took, the keeper was wrong about the time of the same
+/// copies. It has measured the disk, and learns from each flush, as it does at work.
 pub(super) fn budget_error(
     ground: &Ground,
     rounds: usize,
@@ -61,7 +67,8 @@ pub(super) fn budget_error(
 ) -> io::Result<Series> {
     let home = ground.home(Store::Disk)?;
     let (regions, _) = fill(&home, images, image_bytes)?;
-    let mut keeper = Keeper::new(home.names.places().clone(), Config::default()).map_err(Error::other)?;
+    let mut keeper =
+        Keeper::new(home.names.places().clone(), Config::default()).map_err(Error::other)?;
     let mut errors = Series::default();
     for round in 0..=rounds {
         for (_, text) in &regions {
@@ -112,11 +119,14 @@ fn copy_all<'a>(
     image_bytes: u64,
     replaced: &mut Replaced,
 ) -> io::Result<()> {
-    for rescued in home.names.rescue_each(regions.map(|region| (region, None)), |_| true, replaced) {
+    for rescued in home.names.rescue_each(regions.map(|region| (region, None)), |_| true, replaced)
+    {
         match rescued.map_err(Error::other)? {
             Rescue::Written { bytes } if bytes == image_bytes => {}
             other => {
-                return Err(Error::other(format!("instead of {image_bytes} bytes a copy did: {other:?}")));
+                return Err(Error::other(format!(
+                    "instead of {image_bytes} bytes a copy did: {other:?}"
+                )));
             }
         }
     }

@@ -1,6 +1,8 @@
-//! What the keeper takes while nothing happens: `holdfast keeper run` over a home with a few heaps that nobody uses.
+//! What the keeper takes while nothing happens: `holdfast keeper run` over a home with a few heaps
+//! that nobody uses.
 //!
-//! Its time on the processors is the kernel's count in nanoseconds (`schedstat` of its threads), its memory is `VmRSS`.
+//! Its time on the processors is the kernel's count in nanoseconds (`schedstat` of its threads),
+//! its memory is `VmRSS`.
 
 use std::fs;
 use std::io::{self, Error};
@@ -40,7 +42,11 @@ pub(super) fn run(rounds: usize) -> io::Result<Result<Idle, String>> {
     let scratch = Scratch::new(programs)?;
     fill(scratch.names()?)?;
     let mut command = scratch.holdfast();
-    command.args(["keeper", "run"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(["keeper", "run"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let mut keeper = Running(command.spawn()?);
     sleep(SETTLING);
     if let Some(status) = keeper.0.try_wait()? {
@@ -74,8 +80,8 @@ impl Running {
         let mut sum_ns = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.0.id()))? {
             let text = fs::read_to_string(task?.path().join("schedstat"))?;
-            sum_ns +=
-                parse_schedstat(&text).ok_or_else(|| Error::other("the kernel counts no processor time"))?;
+            sum_ns += parse_schedstat(&text)
+                .ok_or_else(|| Error::other("the kernel counts no processor time"))?;
         }
         Ok(sum_ns)
     }
@@ -112,7 +118,10 @@ mod tests {
     #[test]
     fn the_kernels_counts_are_read() {
         assert_eq!(parse_schedstat("1234567 89 10\n"), Some(1_234_567));
-        assert_eq!(parse_resident("Name:\tholdfast\nVmRSS:\t    5120 kB\nThreads:\t2\n"), Some(5120));
+        assert_eq!(
+            parse_resident("Name:\tholdfast\nVmRSS:\t    5120 kB\nThreads:\t2\n"),
+            Some(5120)
+        );
         assert_eq!(parse_resident("Name:\tholdfast\n"), None);
     }
 }

@@ -1,6 +1,6 @@
-//! A heap whose stores reach memory in order, on a tmpfs that is treated as persistent memory: cache lines are written back
-//! as they would be there, and nothing of it outlives a reset. A transaction of such a heap is at the level `system` when it
-//! has committed.
+//! A heap whose stores reach memory in order, on a tmpfs that is treated as persistent memory:
+//! cache lines are written back as they would be there, and nothing of it outlives a reset. A
+//! transaction of such a heap is at the level `system` when it has committed.
 
 #![allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
 
@@ -29,9 +29,11 @@ pub(super) struct Ordered {
 
 impl Ordered {
     pub(super) fn new(ground: &Ground, durability: Durability) -> io::Result<Ordered> {
-        let places = Places::at_emulated_dax(ground.on_disk("home")?, ground.in_memory("pool")?, BOOT);
+        let places =
+            Places::at_emulated_dax(ground.on_disk("home")?, ground.in_memory("pool")?, BOOT);
         let home = Home::of(places.map_err(Error::other)?)?;
-        let region = home.names.create(&name("ordered")?, &home.key, LIMIT_BYTES).map_err(Error::other)?;
+        let region =
+            home.names.create(&name("ordered")?, &home.key, LIMIT_BYTES).map_err(Error::other)?;
         let (mut heap, region) =
             open_heap_with(region, HeapOptions { ordered: true }).map_err(Error::other)?;
         let pages = heap.create_root("pages", (PAGES * PAGE_BYTES) as u64).map_err(heap_error)?;

@@ -1,7 +1,8 @@
-//! Bytes that the block device is asked to write for 100 inserts, a transaction each, which the paper's figure 4 shows.
+//! Bytes that the block device is asked to write for 100 inserts, a transaction each, which the
+//! paper's figure 4 shows.
 //!
-//! The device is that of the suite `persistency`: a loop device of our own. What filling the table wrote is not counted;
-//! what the close of the database writes is a number of its own.
+//! The device is that of the suite `persistency`: a loop device of our own. What filling the table
+//! wrote is not counted; what the close of the database writes is a number of its own.
 
 use std::io::{self, Error};
 

@@ -1,5 +1,5 @@
-//! System calls of a transaction, counted by strace in another process: once with some inserts, once with twice as many; the
-//! difference is due to the inserts, whatever start and end take.
+//! System calls of a transaction, counted by strace in another process: once with some inserts,
+//! once with twice as many; the difference is due to the inserts, whatever start and end take.
 
 use std::io::{self, Error};
 use std::process::{Command, Stdio};
@@ -14,9 +14,12 @@ use super::engine::Mode;
 const INSERTS: usize = 500;
 
 pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    let found = Command::new("strace").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let found =
+        Command::new("strace").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !found.is_ok_and(|status| status.success()) {
-        outcome.missing.push("strace, which counts system calls; `apt-get install strace`".to_owned());
+        outcome
+            .missing
+            .push("strace, which counts system calls; `apt-get install strace`".to_owned());
         return Ok(());
     }
     let modes = [
@@ -65,8 +68,7 @@ mod tests {
 
     #[test]
     fn the_total_of_strace_is_found() {
-        let summary =
-            "syscall              calls\n------- ---------\nread       4\n------- ---------\ntotal      73\n";
+        let summary = "syscall              calls\n------- ---------\nread       4\n------- ---------\ntotal      73\n";
         assert_eq!(total(summary), Some(73.0));
         assert_eq!(total("nothing"), None);
     }

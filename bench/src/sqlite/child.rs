@@ -1,5 +1,5 @@
-//! This program again, as another process of a measurement: one that is counted, one that dies, one that competes, one with
-//! another kind of pool.
+//! This program again, as another process of a measurement: one that is counted, one that dies, one
+//! that competes, one with another kind of pool.
 //!
 //! Invariant: a side that fails says why and ends badly, and its measurement fails with it.
 
@@ -72,7 +72,10 @@ pub(super) fn series(mut command: Command) -> io::Result<Vec<(String, Series)>> 
         return Err(Error::other(format!("{command:?} ended with {}", output.status)));
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.lines().map(parse).collect::<Option<_>>().ok_or_else(|| Error::other(format!("no values: {text}")))
+    text.lines()
+        .map(parse)
+        .collect::<Option<_>>()
+        .ok_or_else(|| Error::other(format!("no values: {text}")))
 }
 
 fn parse(line: &str) -> Option<(String, Series)> {
@@ -112,7 +115,11 @@ impl Beside {
     /// Waits for its end.
     pub(super) fn wait(mut self) -> io::Result<()> {
         let status = self.0.wait()?;
-        if status.success() { Ok(()) } else { Err(Error::other(format!("a side ended with {status}"))) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(Error::other(format!("a side ended with {status}")))
+        }
     }
 }
 
@@ -135,7 +142,8 @@ pub(super) fn say_ready_and_wait() -> io::Result<()> {
 pub(super) fn database(folder: PathBuf) -> io::Result<(PathBuf, String)> {
     let path = folder.join("side.db");
     let text = path.to_str().map(str::to_owned);
-    text.map(|text| (path, text)).ok_or_else(|| Error::other("the build lies below a path that is no text"))
+    text.map(|text| (path, text))
+        .ok_or_else(|| Error::other("the build lies below a path that is no text"))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Two processes that write to one database.
 //!
-//! Both insert rows of their own, a transaction each: as fast as they can, or with a pause for work of their own. The time is that from the
-//! start of both to the last insert of the later one. The same inserts by one process alone, by turns to where either of both
-//! would insert, are what it is compared with, and the same race in WAL.
+//! Both insert rows of their own, a transaction each: as fast as they can, or with a pause for work
+//! of their own. The time is that from the start of both to the last insert of the later one. The
+//! same inserts by one process alone, by turns to where either of both would insert, are what it is
+//! compared with, and the same race in WAL.
 
 use std::io::{self, Error};
 use std::path::Path;
@@ -50,8 +51,18 @@ pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Re
     }
     let rate = times.of("ours").map(|seconds| seconds.map(|s| (2 * INSERTS) as f64 / s));
     outcome.add("contention_tps", rate, "1/s", None);
-    outcome.add("contention_spaced_two_vs_one", times.ratio("spaced_one", "spaced_ours"), "x", None);
-    outcome.add("contention_spaced_vs_wal_off", times.ratio("spaced_wal_off", "spaced_ours"), "x", None);
+    outcome.add(
+        "contention_spaced_two_vs_one",
+        times.ratio("spaced_one", "spaced_ours"),
+        "x",
+        None,
+    );
+    outcome.add(
+        "contention_spaced_vs_wal_off",
+        times.ratio("spaced_wal_off", "spaced_ours"),
+        "x",
+        None,
+    );
     Ok(())
 }
 
@@ -96,8 +107,10 @@ fn alone(ground: &Ground, mode: Mode, count: usize, pause_us: usize) -> io::Resu
 }
 
 fn expect(database: &Database, count: usize) -> io::Result<()> {
-    let found: i64 =
-        database.0.query_row("SELECT count(*) FROM paper", [], |row| row.get(0)).map_err(Error::other)?;
+    let found: i64 = database
+        .0
+        .query_row("SELECT count(*) FROM paper", [], |row| row.get(0))
+        .map_err(Error::other)?;
     match found == count as i64 {
         true => Ok(()),
         false => Err(Error::other(format!("{found} rows of {count} are there"))),
@@ -116,7 +129,11 @@ pub(super) fn insert(mode: Mode, path: &Path, count: usize) -> io::Result<f64> {
 }
 
 /// From within the other process.
-pub(super) fn compete(mode: Mode, path: &Path, [first, count, pause_us]: [usize; 3]) -> io::Result<()> {
+pub(super) fn compete(
+    mode: Mode,
+    path: &Path,
+    [first, count, pause_us]: [usize; 3],
+) -> io::Result<()> {
     let database = Database::open(mode, path)?;
     // What the first statement of a connection costs is not contention.
     database.0.query_row("SELECT count(*) FROM paper", [], |_| Ok(())).map_err(Error::other)?;
@@ -132,7 +149,8 @@ pub(super) fn rows(database: &Database, first: usize, count: usize) -> io::Resul
 
 /// Inserts with so much of other work behind each.
 fn spaced_rows(database: &Database, first: usize, count: usize, pause_us: usize) -> io::Result<()> {
-    let mut insert = database.0.prepare_cached("INSERT INTO paper VALUES (?1, ?2)").map_err(Error::other)?;
+    let mut insert =
+        database.0.prepare_cached("INSERT INTO paper VALUES (?1, ?2)").map_err(Error::other)?;
     let content = "c".repeat(CHARACTERS);
     let pause = Duration::from_micros(pause_us as u64);
     for key in first..first + count {

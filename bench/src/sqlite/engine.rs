@@ -1,6 +1,7 @@
 //! Databases in each mode of committing, all in the SQLite of this program.
 //!
-//! Invariant: what a mode asks for is in force, or opening it fails: SQLite answers a mode that it cannot do with another one.
+//! Invariant: what a mode asks for is in force, or opening it fails: SQLite answers a mode that it
+//! cannot do with another one.
 
 use std::io::{self, Error};
 use std::path::{Path, PathBuf};
@@ -41,8 +42,10 @@ impl Mode {
     pub(super) const WAL_NORMAL: Mode = Mode::theirs("wal_normal", "wal", "NORMAL");
     pub(super) const WAL_OFF: Mode = Mode::theirs("wal_off", "wal", "OFF");
     pub(super) const WAL_OFF_EXCLUSIVE: Mode = Mode::WAL_OFF.exclusive("wal_off_exclusive");
-    pub(super) const MEMORY: Mode = Mode { name: "memory", ..Mode::theirs("memory", "memory", "OFF") };
-    pub(super) const OURS: Mode = Mode::ours("holdfast", "vfs=holdfast&level=process&threshold=infinity");
+    pub(super) const MEMORY: Mode =
+        Mode { name: "memory", ..Mode::theirs("memory", "memory", "OFF") };
+    pub(super) const OURS: Mode =
+        Mode::ours("holdfast", "vfs=holdfast&level=process&threshold=infinity");
     pub(super) const OURS_EXCLUSIVE: Mode = Mode::OURS.exclusive("holdfast_exclusive");
     pub(super) const OURS_K5: Mode =
         Mode::ours("holdfast_k5", "vfs=holdfast&level=process&threshold=5&flush=inline");
@@ -58,8 +61,14 @@ impl Mode {
 
     /// By its name, for another process.
     pub(super) fn named(name: &str) -> Option<Mode> {
-        let all =
-            [Mode::WAL_FULL, Mode::WAL_NORMAL, Mode::WAL_OFF, Mode::OURS, Mode::OURS_K5, Mode::DELETE_FULL];
+        let all = [
+            Mode::WAL_FULL,
+            Mode::WAL_NORMAL,
+            Mode::WAL_OFF,
+            Mode::OURS,
+            Mode::OURS_K5,
+            Mode::DELETE_FULL,
+        ];
         all.into_iter().find(|mode| mode.name == name)
     }
 }
@@ -67,12 +76,17 @@ impl Mode {
 /// Loads the VFS, once and for all connections of this process.
 pub(super) fn load() -> io::Result<()> {
     let path = std::env::var_os(EXTENSION).map(PathBuf::from).ok_or_else(|| {
-        Error::other(format!("{EXTENSION} does not name the extension; run `cargo xtask bench sqlite`"))
+        Error::other(format!(
+            "{EXTENSION} does not name the extension; run `cargo xtask bench sqlite`"
+        ))
     })?;
     let connection = Connection::open_in_memory().map_err(Error::other)?;
-    // SAFETY: the library is the one that was built with this program; loading stays allowed on this connection alone.
+    // SAFETY: the library is the one that was built with this program; loading stays allowed on
+    // this connection alone.
     let loaded = unsafe {
-        connection.load_extension_enable().and_then(|()| connection.load_extension(&path, None::<&str>))
+        connection
+            .load_extension_enable()
+            .and_then(|()| connection.load_extension(&path, None::<&str>))
     };
     loaded.map_err(|error| Error::other(format!("cannot load {}: {error}", path.display())))
 }
@@ -94,7 +108,12 @@ impl Database {
             let connection = Connection::open_with_flags(&place, flags)?;
             connection.busy_timeout(std::time::Duration::from_millis(BUSY_MS.into()))?;
             if mode.exclusive {
-                connection.pragma_update_and_check(None, "locking_mode", "EXCLUSIVE", |_| Ok(()))?;
+                connection.pragma_update_and_check(
+                    None,
+                    "locking_mode",
+                    "EXCLUSIVE",
+                    |_| Ok(()),
+                )?;
             }
             Ok(connection)
         };

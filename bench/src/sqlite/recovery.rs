@@ -1,4 +1,5 @@
-//! What the first connection after a crash waits for: the writer was killed with committed pages in the pool that were on no disk.
+//! What the first connection after a crash waits for: the writer was killed with committed pages in
+//! the pool that were on no disk.
 
 use std::io::{self, Error};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! SQLite's own `speedtest1`, total, in WAL with `synchronous=NORMAL`, in memory, and with ours as the default VFS.
+//! SQLite's own `speedtest1`, total, in WAL with `synchronous=NORMAL`, in memory, and with ours as
+//! the default VFS.
 //!
 //! The program is that of `cargo xtask sqlite-suite`, with one SQLite for all three.
 
@@ -11,7 +12,8 @@ use crate::heap::ground::Ground;
 use crate::race::{Side, race};
 use crate::report::Outcome;
 
-/// Names the program and the library that makes ours the default VFS; `cargo xtask bench sqlite` builds both.
+/// Names the program and the library that makes ours the default VFS; `cargo xtask bench sqlite`
+/// builds both.
 const PROGRAM: &str = "HOLDFAST_SPEEDTEST1";
 const VFS: &str = "HOLDFAST_SPEEDTEST1_VFS";
 /// A quarter of its usual size.
@@ -20,8 +22,7 @@ const SIZE: &str = "25";
 pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let named = |variable| std::env::var_os(variable).map(PathBuf::from);
     let (Some(program), Some(vfs)) = (named(PROGRAM), named(VFS)) else {
-        let why =
-            "speedtest1: there is no source of SQLite; `./test` gets it out of the distribution's package";
+        let why = "speedtest1: there is no source of SQLite; `./test` gets it out of the distribution's package";
         outcome.missing.push(why.to_owned());
         return Ok(());
     };

@@ -1,5 +1,6 @@
-//! The workload of the qNVRAM paper (section 5): a table of 2,000 rows, a number and 100 characters; then rows are inserted, updated and
-//! deleted, each in a transaction of its own, in random order or one after the other. Statements are prepared once.
+//! The workload of the qNVRAM paper (section 5): a table of 2,000 rows, a number and 100
+//! characters; then rows are inserted, updated and deleted, each in a transaction of its own, in
+//! random order or one after the other. Statements are prepared once.
 
 use std::io::{self, Error};
 use std::time::Instant;
@@ -64,7 +65,12 @@ impl Workload {
         keys
     }
 
-    fn transact(&self, connection: &Connection, inserted: &[i64], touched: &[i64]) -> rusqlite::Result<f64> {
+    fn transact(
+        &self,
+        connection: &Connection,
+        inserted: &[i64],
+        touched: &[i64],
+    ) -> rusqlite::Result<f64> {
         let mut insert = connection.prepare("INSERT INTO paper VALUES (?1, ?2)")?;
         let mut update = connection.prepare("UPDATE paper SET content = ?2 WHERE number = ?1")?;
         let mut delete = connection.prepare("DELETE FROM paper WHERE number = ?1")?;
@@ -87,10 +93,12 @@ impl Workload {
         let deleted_new = self.count.saturating_sub(touched.len());
         let updated = self.count.min(touched.len());
         let deleted = self.count.min(touched.len());
-        let expected = ((ROWS + self.count - deleted - deleted_new) as i64, (updated - deleted) as i64);
+        let expected =
+            ((ROWS + self.count - deleted - deleted_new) as i64, (updated - deleted) as i64);
         let query = "SELECT count(*), count(*) FILTER (WHERE content LIKE 'uu%') FROM paper";
-        let found =
-            connection.query_row(query, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(Error::other)?;
+        let found = connection
+            .query_row(query, [], |row| Ok((row.get(0)?, row.get(1)?)))
+            .map_err(Error::other)?;
         if found != expected {
             return Err(Error::other(format!(
                 "the table has {found:?} rows and updated rows instead of {expected:?}"
@@ -103,7 +111,8 @@ impl Workload {
 /// Makes the table, with rows from 0 on, in one transaction.
 pub(super) fn fill(connection: &Connection, rows: usize) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
-    transaction.execute_batch("CREATE TABLE paper (number INTEGER PRIMARY KEY, content TEXT NOT NULL)")?;
+    transaction
+        .execute_batch("CREATE TABLE paper (number INTEGER PRIMARY KEY, content TEXT NOT NULL)")?;
     {
         let mut insert = transaction.prepare("INSERT INTO paper VALUES (?1, ?2)")?;
         let content = "a".repeat(CHARACTERS);

@@ -1,4 +1,5 @@
-//! What is traced: programs with many short calls, with calls on many files, and with few calls for their time.
+//! What is traced: programs with many short calls, with calls on many files, and with few calls for
+//! their time.
 
 use std::fs;
 use std::io;
@@ -48,7 +49,11 @@ impl Ground {
     /// One byte at a time, from nothing to nothing.
     pub(super) fn dd(&self, count: u32) -> Work {
         let count = format!("count={count}");
-        work("dd", &["dd", "if=/dev/zero", "of=/dev/null", "bs=1", &count, "status=none"], Some(last_cpu()))
+        work(
+            "dd",
+            &["dd", "if=/dev/zero", "of=/dev/null", "bs=1", &count, "status=none"],
+            Some(last_cpu()),
+        )
     }
 
     /// Looks at every file of a tree.

@@ -108,7 +108,8 @@ impl Tool {
             words.extend(timed);
         }
         let mut command = Command::new(&words[0]);
-        let output = command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).output()?;
+        let output =
+            command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).output()?;
         let text = std::fs::read_to_string(&note).unwrap_or_default();
         match text.trim().parse::<u64>() {
             Ok(ns) if output.status.success() => Ok(ns as f64 / 1e6),
@@ -145,7 +146,11 @@ pub fn timed(words: &[String]) -> io::Result<()> {
         rustix::thread::sched_setaffinity(None, &only)?;
     }
     let began = Instant::now();
-    let status = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+    let status = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()?;
     let took = began.elapsed();
     if !status.success() {
         return Err(Error::other(format!("{program} ended with {status}")));
@@ -197,8 +202,8 @@ pub(super) fn attach(ground: &Ground, backend: &'static str) -> io::Result<Durat
     let mut command = Command::new(&ground.holdfast);
     command.args(["trace", "attach", "--backend", backend, "--for", "50ms", "-o"]).arg(&file);
     let began = clock_gettime(ClockId::Monotonic);
-    let traced =
-        spawn(ground, command.args(["-p", &victim.id().to_string()])).and_then(|child| ended(&child));
+    let traced = spawn(ground, command.args(["-p", &victim.id().to_string()]))
+        .and_then(|child| ended(&child));
     victim.kill()?;
     victim.wait()?;
     let (status, _) = traced?;
@@ -215,7 +220,11 @@ pub(super) fn attach(ground: &Ground, backend: &'static str) -> io::Result<Durat
 }
 
 fn spawn(ground: &Ground, command: &mut Command) -> io::Result<Child> {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(ground.path("said"))?).spawn()
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(ground.path("said"))?)
+        .spawn()
 }
 
 /// How a child ended, and the memory that it had at most.

@@ -40,9 +40,9 @@ impl CallError {
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
-            Self::Heap(HeapError::OutOfMemory { cause: GrowError::LimitReached { .. }, .. }) => {
-                Code::LimitReached
-            }
+            Self::Heap(HeapError::OutOfMemory {
+                cause: GrowError::LimitReached { .. }, ..
+            }) => Code::LimitReached,
             Self::Heap(HeapError::OutOfMemory { cause: GrowError::NoRoom, .. }) => Code::NoRoom,
             Self::Heap(HeapError::ReadOnly) => Code::ReadOnly,
             Self::Heap(HeapError::NotAllocated) => Code::NotAllocated,

@@ -1,9 +1,10 @@
 //! The calls of `holdfast.h` on a heap, in Rust's terms.
 //!
 //! Invariants:
-//! - Levels of a transaction are the heap's own: an abort at any depth aborts it all, when the outermost level ends.
-//! - What the papers' calls name is a root like any other: `nvmmap` uses `nvmap/NAME`, `qnvmalloc` uses
-//!   `qnv/UID/MAGIC`. The names are part of the format: changing them would lose data.
+//! - Levels of a transaction are the heap's own: an abort at any depth aborts it all, when the
+//!   outermost level ends.
+//! - What the papers' calls name is a root like any other: `nvmmap` uses `nvmap/NAME`, `qnvmalloc`
+//!   uses `qnv/UID/MAGIC`. The names are part of the format: changing them would lose data.
 
 use core::fmt::{self, Write};
 use core::ptr::NonNull;
@@ -15,7 +16,8 @@ use holdfast_types::Durability;
 
 /// Alignment of what `nvmmap` returns, and the unit of its sizes.
 pub const PAGE_BYTES: u64 = 4096;
-/// What is allocated on top, so that a page boundary lies in the first bytes (objects are aligned to 16).
+/// What is allocated on top, so that a page boundary lies in the first bytes (objects are aligned
+/// to 16).
 const SLACK_BYTES: u64 = PAGE_BYTES - 16;
 /// Longest name of a root.
 const NAME_BYTES_MAX: usize = 255;
@@ -66,7 +68,9 @@ impl<B: Backing> Calls<B> {
     /// Those of [`Heap::create_root`].
     pub fn allocate(&mut self, name: Option<&str>, bytes: u64) -> Result<NonNull<u8>> {
         let allocated = match name {
-            Some(name) => self.heap.create_root(name, bytes).inspect(|root| known_roots::note(*root)),
+            Some(name) => {
+                self.heap.create_root(name, bytes).inspect(|root| known_roots::note(*root))
+            }
             None => self.heap.alloc_zeroed(bytes),
         };
         allocated.map_err(|error| asked_for(error, bytes))
@@ -106,7 +110,8 @@ impl<B: Backing> Calls<B> {
         }
     }
 
-    /// Gives an anonymous object another size; in place where that is possible. Without an object, makes one.
+    /// Gives an anonymous object another size; in place where that is possible. Without an object,
+    /// makes one.
     ///
     /// # Errors
     /// [`CallError::IsRoot`]; those of [`Heap::realloc`]. The object is as it was then.
@@ -120,7 +125,13 @@ impl<B: Backing> Calls<B> {
     ///
     /// # Errors
     /// Those of [`Heap::name_object`].
-    pub fn name(&mut self, name: &str, object: Option<NonNull<u8>>, bytes: u64, layout: u64) -> Result<()> {
+    pub fn name(
+        &mut self,
+        name: &str,
+        object: Option<NonNull<u8>>,
+        bytes: u64,
+        layout: u64,
+    ) -> Result<()> {
         let object = object.ok_or(HeapError::NotAllocated)?;
         self.heap.name_object(name, object, bytes, type_of(layout))?;
         known_roots::note(object);
@@ -168,7 +179,8 @@ impl<B: Backing> Calls<B> {
     /// The page-aligned range of a name, made if there is none, as large as asked for or larger.
     ///
     /// # Errors
-    /// [`CallError::TooSmall`]; with 0 bytes, which asks for whatever is there, [`HeapError::NoSuchRoot`].
+    /// [`CallError::TooSmall`]; with 0 bytes, which asks for whatever is there,
+    /// [`HeapError::NoSuchRoot`].
     pub fn map(&mut self, name: &str, bytes: u64) -> Result<NonNull<u8>> {
         if name.is_empty() {
             return Err(HeapError::BadName.into());
@@ -185,12 +197,15 @@ impl<B: Backing> Calls<B> {
             }
             None if bytes == 0 => return Err(HeapError::NoSuchRoot.into()),
             None => {
-                let whole =
-                    bytes.checked_next_multiple_of(PAGE_BYTES).and_then(|b| b.checked_add(SLACK_BYTES));
+                let whole = bytes
+                    .checked_next_multiple_of(PAGE_BYTES)
+                    .and_then(|b| b.checked_add(SLACK_BYTES));
                 let limit_bytes = self.heap.backing().limit_bytes();
                 let cause = GrowError::LimitReached { limit_bytes };
                 let whole = whole.ok_or(HeapError::OutOfMemory { wanted_bytes: bytes, cause })?;
-                self.heap.create_root(root_name.text(), whole).map_err(|error| asked_for(error, bytes))?
+                self.heap
+                    .create_root(root_name.text(), whole)
+                    .map_err(|error| asked_for(error, bytes))?
             }
         };
         Ok(page_of(object))
@@ -202,9 +217,9 @@ impl<B: Backing> Calls<B> {
     /// [`CallError::NotARange`].
     pub fn unmap(&self, start: Option<NonNull<u8>>) -> Result<()> {
         let is_range = |start: NonNull<u8>| {
-            self.heap
-                .roots()
-                .any(|(name, root)| name.starts_with(RANGE_PREFIX) && page_of(root.pointer) == start)
+            self.heap.roots().any(|(name, root)| {
+                name.starts_with(RANGE_PREFIX) && page_of(root.pointer) == start
+            })
         };
         if start.is_some_and(is_range) { Ok(()) } else { Err(CallError::NotARange) }
     }
@@ -249,7 +264,8 @@ impl<B: Backing> Calls<B> {
         Ok(self.heap.add_range(start, bytes)?)
     }
 
-    /// Brings bytes of the heap from the processor's caches to memory, where memory survives a reset.
+    /// Brings bytes of the heap from the processor's caches to memory, where memory survives a
+    /// reset.
     ///
     /// # Errors
     /// Those of [`Heap::persist`].
@@ -260,13 +276,14 @@ impl<B: Backing> Calls<B> {
     /// Commits, or goes one level up.
     ///
     /// # Errors
-    /// When no transaction is open; at the outermost level [`HeapError::TransactionAborted`] when an inner one was
-    /// aborted, and everything is rolled back then.
+    /// When no transaction is open; at the outermost level [`HeapError::TransactionAborted`] when
+    /// an inner one was aborted, and everything is rolled back then.
     pub fn commit(&mut self) -> Result<()> {
         Ok(self.heap.commit()?)
     }
 
-    /// Rolls the whole transaction back, or goes one level up in one that can only be rolled back from now on.
+    /// Rolls the whole transaction back, or goes one level up in one that can only be rolled back
+    /// from now on.
     ///
     /// # Errors
     /// When no transaction is open.
@@ -299,7 +316,9 @@ impl<B: Backing> Calls<B> {
 /// The heap speaks of what it looked for; the caller asked for less.
 fn asked_for(error: HeapError, bytes: u64) -> CallError {
     match error {
-        HeapError::OutOfMemory { cause, .. } => HeapError::OutOfMemory { wanted_bytes: bytes, cause }.into(),
+        HeapError::OutOfMemory { cause, .. } => {
+            HeapError::OutOfMemory { wanted_bytes: bytes, cause }.into()
+        }
         error => error.into(),
     }
 }
@@ -367,7 +386,9 @@ mod tests {
     #[test]
     fn range_is_aligned_stable_and_large_enough() {
         let mut calls = calls();
-        for (index, bytes) in [1, 4096, 4097, 9000, 9001, 9002, 40_000, 6 << 20].into_iter().enumerate() {
+        for (index, bytes) in
+            [1, 4096, 4097, 9000, 9001, 9002, 40_000, 6 << 20].into_iter().enumerate()
+        {
             let name = std::format!("range {index}");
             let start = calls.map(&name, bytes).unwrap();
             assert_eq!(start.addr().get() as u64 % PAGE_BYTES, 0);
@@ -396,8 +417,11 @@ mod tests {
         assert_eq!(calls.map("huge", u64::MAX).unwrap_err().code(), Code::LimitReached);
         assert_eq!(calls.map("large", 1 << 40).unwrap_err().code(), Code::LimitReached);
         for bytes in [100 << 20, (100 << 20) + 1] {
-            let errors =
-                [calls.map("large", bytes), calls.allocate(None, bytes), calls.allocate(Some("x"), bytes)];
+            let errors = [
+                calls.map("large", bytes),
+                calls.allocate(None, bytes),
+                calls.allocate(Some("x"), bytes),
+            ];
             let cause = GrowError::LimitReached { limit_bytes: 64 << 20 };
             let error = HeapError::OutOfMemory { wanted_bytes: bytes, cause };
             assert_eq!(errors, [Err(error.into()); 3], "the size is what was asked for");
@@ -429,7 +453,10 @@ mod tests {
         let root = calls.allocate_typed("typed", 100, 7).unwrap();
         let found = Root { pointer: root, bytes: 100 };
         assert_eq!(calls.read_typed("typed", 7), Ok(found));
-        assert_eq!(calls.read_typed("typed", 8), Err(CallError::OtherLayout { stored: 7, wanted: 8 }));
+        assert_eq!(
+            calls.read_typed("typed", 8),
+            Err(CallError::OtherLayout { stored: 7, wanted: 8 })
+        );
         assert_eq!((calls.read_typed("typed", 0), calls.read("typed")), (Ok(found), Ok(found)));
         calls.allocate(Some("plain"), 100).unwrap();
         assert_eq!(calls.read_typed("plain", 7).unwrap_err().code(), Code::Layout);

@@ -1,4 +1,5 @@
-//! The error codes of `holdfast.h`: the numbers are part of the interface and never change their meaning.
+//! The error codes of `holdfast.h`: the numbers are part of the interface and never change their
+//! meaning.
 
 use core::ffi::{CStr, c_int};
 
@@ -215,7 +216,8 @@ mod tests {
         for (index, code) in Code::ALL.into_iter().enumerate() {
             assert_eq!(code.number(), index as c_int + 1);
             assert!(text_of(code.number()).is_some_and(|text| text.to_bytes().contains(&b' ')));
-            let [with_comma, without] = [",", " "].map(|end| std::format!(" = {}{end}", code.number()));
+            let [with_comma, without] =
+                [",", " "].map(|end| std::format!(" = {}{end}", code.number()));
             assert!(
                 header.contains(&with_comma) || header.contains(&without),
                 "{code:?} is not in the header"

@@ -1,8 +1,8 @@
-//! The functions that C sees. Every `unsafe` here leans on the contract in `holdfast.h`: pointers are NULL
-//! where the header allows it and valid otherwise.
+//! The functions that C sees. Every `unsafe` here leans on the contract in `holdfast.h`: pointers
+//! are NULL where the header allows it and valid otherwise.
 //!
-//! Invariants: a function does its work inside [`Library::with`], which keeps the heap to one caller at a time
-//! and notes what fails; results are written only after success.
+//! Invariants: a function does its work inside [`Library::with`], which keeps the heap to one
+//! caller at a time and notes what fails; results are written only after success.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{NonNull, null_mut};
@@ -24,7 +24,9 @@ pub trait Library {
     ///
     /// # Errors
     /// The code of why there is no heap, or of what `work` returned; never 0.
-    fn with<R>(work: impl FnOnce(&mut Calls<Self::Backing>) -> Result<R, Self::Error>) -> Result<R, c_int>;
+    fn with<R>(
+        work: impl FnOnce(&mut Calls<Self::Backing>) -> Result<R, Self::Error>,
+    ) -> Result<R, c_int>;
 
     /// Whether objects may be known by this user's number.
     ///
@@ -42,7 +44,9 @@ pub trait Library {
     fn make_durable(heap: &mut Heap<Self::Backing>, level: Durability) -> Result<(), Self::Error>;
 }
 
-fn run<L: Library, R>(work: impl FnOnce(&mut Calls<L::Backing>) -> Result<R, CallError>) -> Result<R, c_int> {
+fn run<L: Library, R>(
+    work: impl FnOnce(&mut Calls<L::Backing>) -> Result<R, CallError>,
+) -> Result<R, c_int> {
     L::with(|calls| work(calls).map_err(L::Error::from))
 }
 
@@ -110,7 +114,11 @@ pub unsafe fn nvread<L: Library>(name: *const c_char, size: *mut usize) -> *mut 
 ///
 /// # Safety
 /// `name` must be a C string.
-pub unsafe fn nvmalloc_typed<L: Library>(name: *const c_char, size: usize, layout: u64) -> *mut c_void {
+pub unsafe fn nvmalloc_typed<L: Library>(
+    name: *const c_char,
+    size: usize,
+    layout: u64,
+) -> *mut c_void {
     // SAFETY: per the contract.
     pointer(run::<L, _>(|calls| calls.allocate_typed(unsafe { text(name) }?, size as u64, layout)))
 }
@@ -119,7 +127,11 @@ pub unsafe fn nvmalloc_typed<L: Library>(name: *const c_char, size: usize, layou
 ///
 /// # Safety
 /// `name` must be a C string, `size` NULL or a pointer to a `size_t`.
-pub unsafe fn nvread_typed<L: Library>(name: *const c_char, layout: u64, size: *mut usize) -> *mut c_void {
+pub unsafe fn nvread_typed<L: Library>(
+    name: *const c_char,
+    layout: u64,
+    size: *mut usize,
+) -> *mut c_void {
     // SAFETY: per the contract.
     unsafe { found(run::<L, _>(|calls| calls.read_typed(text(name)?, layout)), size) }
 }
@@ -235,7 +247,9 @@ pub fn nv_commit<L: Library>(level: c_int) -> c_int {
 #[must_use]
 pub fn nv_strerror(error: c_int) -> *const c_char {
     // Never null: whoever asks prints the answer.
-    text_of(error).unwrap_or(c"no error of Holdfast has this number; ask for that of nv_errno").as_ptr()
+    text_of(error)
+        .unwrap_or(c"no error of Holdfast has this number; ask for that of nv_errno")
+        .as_ptr()
 }
 
 /// Exports the functions of `holdfast.h` that both libraries have, over a [`Library`] in scope.

@@ -1,10 +1,12 @@
-//! The roots whose addresses a program was given, so that it does not free one as if it had no name.
+//! The roots whose addresses a program was given, so that it does not free one as if it had no
+//! name.
 //!
-//! To look through all roots at every free would cost too much; to remember the latest addresses costs one comparison.
-//! An address that is found here may be stale (its root was removed, or rolled back, or is another heap's): whoever finds
-//! it looks.
+//! To look through all roots at every free would cost too much; to remember the latest addresses
+//! costs one comparison. An address that is found here may be stale (its root was removed, or
+//! rolled back, or is another heap's): whoever finds it looks.
 //!
-//! The table is the process's, because an applet's stack has 64 KiB: a heap that carries it would not be moved there.
+//! The table is the process's, because an applet's stack has 64 KiB: a heap that carries it would
+//! not be moved there.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};

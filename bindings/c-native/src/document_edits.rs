@@ -1,5 +1,5 @@
-//! What C does to documents: opening, parsing, changing. Every `unsafe` here leans on the contract in `holdfast_document.h`:
-//! pointers are NULL where the header allows it and valid otherwise.
+//! What C does to documents: opening, parsing, changing. Every `unsafe` here leans on the contract
+//! in `holdfast_document.h`: pointers are NULL where the header allows it and valid otherwise.
 
 #![allow(unreachable_pub, reason = "exported by symbol name")]
 
@@ -37,7 +37,8 @@ unsafe fn options(limits: *const DocLimits) -> ParseOptions {
     // SAFETY: not NULL, so valid by the contract.
     let limits = unsafe { *limits };
     let or = |given: u64, default| if given == 0 { default } else { given };
-    let or_short = |given, default: u32| u32::try_from(or(given, default.into())).unwrap_or(u32::MAX);
+    let or_short =
+        |given, default: u32| u32::try_from(or(given, default.into())).unwrap_or(u32::MAX);
     let limits = Limits {
         source_bytes: or(limits.source_bytes, default.source_bytes),
         nodes: or_short(limits.nodes, default.nodes),
@@ -54,7 +55,8 @@ unsafe fn options(limits: *const DocLimits) -> ParseOptions {
 /// See `holdfast_document.h`.
 ///
 /// # Safety
-/// `name` must be NULL or a C string, `html` lead to `size` bytes, `limits` be NULL or lead to limits.
+/// `name` must be NULL or a C string, `html` lead to `size` bytes, `limits` be NULL or lead to
+/// limits.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nv_doc_parse(
     name: *const c_char,
@@ -155,7 +157,9 @@ pub unsafe extern "C" fn nv_doc_set_attribute(
 ) -> c_int {
     // SAFETY: per the contract.
     match unsafe { (text(name), sized_text(value, size)) } {
-        (Ok(name), Ok(value)) => status(edit(document, |edit| edit.set_attribute(node, name, value))),
+        (Ok(name), Ok(value)) => {
+            status(edit(document, |edit| edit.set_attribute(node, name, value)))
+        }
         (Err(failure), _) | (_, Err(failure)) => note(&failure),
     }
 }
@@ -165,7 +169,11 @@ pub unsafe extern "C" fn nv_doc_set_attribute(
 /// # Safety
 /// `name` must be NULL or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nv_doc_remove_attribute(document: u64, node: u32, name: *const c_char) -> c_int {
+pub unsafe extern "C" fn nv_doc_remove_attribute(
+    document: u64,
+    node: u32,
+    name: *const c_char,
+) -> c_int {
     // SAFETY: per the contract.
     let removed = match unsafe { text(name) } {
         Ok(name) => edit(document, |edit| edit.remove_attribute(node, name)),
@@ -197,7 +205,11 @@ pub unsafe extern "C" fn nv_doc_set_text(
 /// # Safety
 /// `name` must be NULL or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nv_doc_create_element(document: u64, name_space: c_int, name: *const c_char) -> u32 {
+pub unsafe extern "C" fn nv_doc_create_element(
+    document: u64,
+    name_space: c_int,
+    name: *const c_char,
+) -> u32 {
     let namespace = u8::try_from(name_space).ok().and_then(Namespace::parse);
     // SAFETY: per the contract.
     match (unsafe { text(name) }, namespace) {
@@ -220,7 +232,11 @@ pub unsafe extern "C" fn nv_doc_create_element(document: u64, name_space: c_int,
 /// # Safety
 /// `content` must lead to `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nv_doc_create_text(document: u64, content: *const c_char, size: usize) -> u32 {
+pub unsafe extern "C" fn nv_doc_create_text(
+    document: u64,
+    content: *const c_char,
+    size: usize,
+) -> u32 {
     // SAFETY: per the contract.
     match unsafe { sized_text(content, size) } {
         Ok(content) => edit(document, |edit| edit.create_text(content)).unwrap_or(0),
@@ -236,7 +252,11 @@ pub unsafe extern "C" fn nv_doc_create_text(document: u64, content: *const c_cha
 /// # Safety
 /// `content` must lead to `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nv_doc_create_comment(document: u64, content: *const c_char, size: usize) -> u32 {
+pub unsafe extern "C" fn nv_doc_create_comment(
+    document: u64,
+    content: *const c_char,
+    size: usize,
+) -> u32 {
     // SAFETY: per the contract.
     match unsafe { sized_text(content, size) } {
         Ok(content) => edit(document, |edit| edit.create_comment(content)).unwrap_or(0),

@@ -1,5 +1,5 @@
-//! What C asks of documents. Every `unsafe` here leans on the contract in `holdfast_document.h`: pointers are NULL where the header
-//! allows it and valid otherwise.
+//! What C asks of documents. Every `unsafe` here leans on the contract in `holdfast_document.h`:
+//! pointers are NULL where the header allows it and valid otherwise.
 //!
 //! Invariant: results are written only after success.
 
@@ -66,7 +66,8 @@ unsafe fn found(text: Result<Place, c_int>, size: *mut usize) -> *const c_char {
 unsafe fn copy_out(text: &str, buffer: *mut c_char, room: usize, length: *mut usize) {
     if room > 0 && !buffer.is_null() {
         let end = text.floor_char_boundary(room - 1);
-        // SAFETY: `end` bytes and one more are in the caller's buffer, which is not in the heap: a text of ours is a copy.
+        // SAFETY: `end` bytes and one more are in the caller's buffer, which is not in the heap: a
+        // text of ours is a copy.
         unsafe {
             buffer.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), end);
             buffer.add(end).write(0);
@@ -96,7 +97,8 @@ unsafe fn written(
 /// See `holdfast_document.h`.
 ///
 /// # Safety
-/// `buffer` must lead to `room` bytes, or `room` be 0; `length` and `count` be NULL or lead to room for a value.
+/// `buffer` must lead to `room` bytes, or `room` be 0; `length` and `count` be NULL or lead to room
+/// for a value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nv_doc_names(
     buffer: *mut c_char,
@@ -181,7 +183,8 @@ pub unsafe extern "C" fn nv_doc_name(document: u64, id: u32, size: *mut usize) -
 /// See `holdfast_document.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_doc_namespace(document: u64, id: u32) -> c_int {
-    read_node(document, id, |node| Ok(node.namespace().map(|namespace| namespace as c_int))).unwrap_or(0)
+    read_node(document, id, |node| Ok(node.namespace().map(|namespace| namespace as c_int)))
+        .unwrap_or(0)
 }
 
 /// See `holdfast_document.h`.
@@ -196,7 +199,9 @@ pub unsafe extern "C" fn nv_doc_attribute(
     size: *mut usize,
 ) -> *const c_char {
     // SAFETY: per the contract.
-    unsafe { found(read_node(document, id, |node| Ok(node.attribute(text(name)?).map(place))), size) }
+    unsafe {
+        found(read_node(document, id, |node| Ok(node.attribute(text(name)?).map(place))), size)
+    }
 }
 
 /// See `holdfast_document.h`.
@@ -204,7 +209,11 @@ pub unsafe extern "C" fn nv_doc_attribute(
 /// # Safety
 /// `count` must be NULL or lead to a `size_t`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nv_doc_attribute_count(document: u64, id: u32, count: *mut usize) -> c_int {
+pub unsafe extern "C" fn nv_doc_attribute_count(
+    document: u64,
+    id: u32,
+    count: *mut usize,
+) -> c_int {
     let counted = read_node(document, id, |node| Ok(Some(node.attributes().len())));
     // SAFETY: per the contract.
     status(counted.map(|counted| unsafe { put(count, counted) }))
@@ -227,7 +236,15 @@ pub unsafe extern "C" fn nv_doc_attribute_at(
         let (value, value_size) = place(attribute.value);
         let (prefix, prefix_size) = attribute.prefix.map_or((null(), 0), place);
         let name_space = attribute.namespace as c_int;
-        Ok(Some(AttributePlace { name_space, prefix, prefix_size, name, name_size, value, value_size }))
+        Ok(Some(AttributePlace {
+            name_space,
+            prefix,
+            prefix_size,
+            name,
+            name_size,
+            value,
+            value_size,
+        }))
     });
     // SAFETY: per the contract.
     status(found.map(|found| unsafe { put(into, found) }))

@@ -1,8 +1,9 @@
 //! The documents of the open heap: which are open, and the way to them.
 //!
 //! Invariants:
-//! - C has numbers: of a document that was closed, replaced or removed, or whose heap was, one is refused, and never leads to
-//!   what took its place. So a page is not replaced in a transaction, whose end could bring the old one back.
+//! - C has numbers: of a document that was closed, replaced or removed, or whose heap was, one is
+//!   refused, and never leads to what took its place. So a page is not replaced in a transaction,
+//!   whose end could bring the old one back.
 //! - A page is parsed without the lock of the heap.
 //! - What may be a part of an answer is none: a damage that was met on the way is the result.
 
@@ -39,12 +40,17 @@ fn opened<R>(work: impl FnOnce(&mut Opened) -> R) -> R {
 
 fn name_of(document: u64) -> Result<Arc<str>, Failure> {
     let found = opened(|opened| opened.names.get(&document).cloned());
-    found.filter(|(session, _)| *session == session::current()).map(|(_, name)| name).ok_or(Failure::Stale)
+    found
+        .filter(|(session, _)| *session == session::current())
+        .map(|(_, name)| name)
+        .ok_or(Failure::Stale)
 }
 
 /// The documents of this name, or all of them, are of no use any more.
 pub(crate) fn forget(name: Option<&str>) {
-    opened(|opened| opened.names.retain(|_, (_, opened)| name.is_some_and(|name| name != &**opened)));
+    opened(|opened| {
+        opened.names.retain(|_, (_, opened)| name.is_some_and(|name| name != &**opened))
+    });
 }
 
 /// `nv_doc_open`.
@@ -148,8 +154,8 @@ pub(crate) fn read_node<R>(
     })
 }
 
-/// Changes a document, in a transaction of its own or in the one that is open. What is refused before a store leaves that as
-/// it was.
+/// Changes a document, in a transaction of its own or in the one that is open. What is refused
+/// before a store leaves that as it was.
 pub(crate) fn edit<R>(
     document: u64,
     work: impl FnOnce(&mut Edit<'_, '_, NativeBacking>) -> Result<R, DomError>,

@@ -1,14 +1,17 @@
 //! The end of the process, and forks: who may close the heap, and who may not use it.
 //!
 //! Invariants:
-//! - The finaliser runs after the program's own `atexit` handlers and static destructors, which may still use the
-//!   heap; it closes only what this very process has opened.
-//! - While other threads are left, nothing is unmapped, and what needs the heap at rest is done only when they cannot
-//!   store to it any more.
-//! - A child that was forked while a heap was open, or while a call was under way, by whatever call, never gets to
-//!   the heap.
+//! - The finaliser runs after the program's own `atexit` handlers and static destructors, which may
+//!   still use the heap; it closes only what this very process has opened.
+//! - While other threads are left, nothing is unmapped, and what needs the heap at rest is done
+//!   only when they cannot store to it any more.
+//! - A child that was forked while a heap was open, or while a call was under way, by whatever
+//!   call, never gets to the heap.
 
-#![allow(unsafe_code, reason = "the loader calls this at exit, and the kernel tells of forks by memory")]
+#![allow(
+    unsafe_code,
+    reason = "the loader calls this at exit, and the kernel tells of forks by memory"
+)]
 
 use std::fs;
 use std::io;
@@ -26,8 +29,9 @@ static OPENER: AtomicU32 = AtomicU32::new(0);
 /// The opener, in a child that was forked from it.
 static FORKED_FROM: AtomicU32 = AtomicU32::new(0);
 
-/// A page that the kernel fills with zeroes in every child, however it is forked: its first word says whether this is
-/// still the process that wrote it. NULL before the first heap, and where the kernel has no such pages.
+/// A page that the kernel fills with zeroes in every child, however it is forked: its first word
+/// says whether this is still the process that wrote it. NULL before the first heap, and where the
+/// kernel has no such pages.
 static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
 
 /// From now on a fork is noticed and the end of the process closes the heap.
@@ -42,7 +46,8 @@ fn mark() -> Option<*mut AtomicU32> {
     let (bytes, prot) = (size_of::<AtomicU32>(), libc::PROT_READ | libc::PROT_WRITE);
     // SAFETY: a new page at an address of the kernel's choice, which stays for good.
     unsafe {
-        let page = libc::mmap(null_mut(), bytes, prot, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
+        let page =
+            libc::mmap(null_mut(), bytes, prot, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
         let is_there = page != libc::MAP_FAILED;
         (is_there && libc::madvise(page, bytes, libc::MADV_WIPEONFORK) == 0).then_some(page.cast())
     }
@@ -104,7 +109,8 @@ const TASK_EXITING: u64 = 4;
 pub(crate) fn is_alone() -> bool {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return false };
     let can_run = |task: &fs::DirEntry| {
-        // Gone in the meantime; or the fields behind the name, which may itself have blanks and brackets.
+        // Gone in the meantime; or the fields behind the name, which may itself have blanks and
+        // brackets.
         let Ok(stat) = fs::read_to_string(task.path().join("stat")) else { return false };
         let mut fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
         let flags = fields.nth(6).and_then(|flags| flags.parse::<u64>().ok());
@@ -116,16 +122,16 @@ pub(crate) fn is_alone() -> bool {
 /// Where stores end a thread's way.
 static STOPPED: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
-/// From now on a thread that stores to the range stops there for good; whoever reads it goes on. For the end of the
-/// process, at which all threads end.
+/// From now on a thread that stores to the range stops there for good; whoever reads it goes on.
+/// For the end of the process, at which all threads end.
 ///
 /// # Errors
 /// What the kernel reports.
 pub(crate) fn stop_stores(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
     STOPPED[0].store(start.addr().get(), Ordering::Relaxed);
     STOPPED[1].store(start.addr().get() + bytes, Ordering::Release);
-    // SAFETY: called once in a process, at its end, and `stop` is async-signal-safe. Taking the right to store away
-    // from a mapping leaves every reference to it readable.
+    // SAFETY: called once in a process, at its end, and `stop` is async-signal-safe. Taking the
+    // right to store away from a mapping leaves every reference to it readable.
     unsafe {
         ask_first(stop)?;
         protect(start.as_ptr(), bytes, Prot::Read)

@@ -1,5 +1,5 @@
-//! The functions that C sees and that only native programs have in this form; the others are those of
-//! `holdfast-c-core`. Every `unsafe` here leans on the contract in `holdfast.h`.
+//! The functions that C sees and that only native programs have in this form; the others are those
+//! of `holdfast-c-core`. Every `unsafe` here leans on the contract in `holdfast.h`.
 
 #![allow(unreachable_pub, reason = "exported by symbol name")]
 

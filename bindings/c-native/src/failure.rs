@@ -1,4 +1,5 @@
-//! Why a call failed, as a code and a text, and each thread's last failure for `nv_errno` and `nv_message`.
+//! Why a call failed, as a code and a text, and each thread's last failure for `nv_errno` and
+//! `nv_message`.
 //!
 //! Invariant: a text ends with a zero byte; one that is too long is cut at a character.
 
@@ -10,7 +11,9 @@ use holdfast_c_core::{CallError, Code};
 use holdfast_dom::{ChangeError, DomError};
 use holdfast_keeper_client::{KeeperError, OpenServedError, RefusedKind};
 use holdfast_native_heap::{OpenHeapError, SizeError};
-use holdfast_region::{AccessError, ErrorKind, KeyError, MediumError, NameError, PlaceError, RegionError};
+use holdfast_region::{
+    AccessError, ErrorKind, KeyError, MediumError, NameError, PlaceError, RegionError,
+};
 
 /// Why a call failed. The large ones in boxes: most calls succeed, and pay for the size.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +61,9 @@ pub(crate) enum Failure {
         opener: u32,
     },
     /// The heap cannot be kept from the process's children.
-    #[error("the heap cannot be kept from forked children ({0}); the machine is out of memory, try again")]
+    #[error(
+        "the heap cannot be kept from forked children ({0}); the machine is out of memory, try again"
+    )]
     CannotHide(std::io::Error),
     /// It was closed by `nv_close`.
     #[error("the heap was closed; call nv_open before you use one again")]
@@ -92,10 +97,14 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Served(Box<OpenServedError>),
     /// Another mode than a keeper's.
-    #[error("a heap that a keeper lends is in the mode direct; unset HOLDFAST_HEAP_MODE, or HOLDFAST_KEEPER")]
+    #[error(
+        "a heap that a keeper lends is in the mode direct; unset HOLDFAST_HEAP_MODE, or HOLDFAST_KEEPER"
+    )]
     ServedMode,
     /// A keeper lends memory.
-    #[error("a heap that a keeper lends is in memory; unset HOLDFAST_HEAP_BACKING, or HOLDFAST_KEEPER")]
+    #[error(
+        "a heap that a keeper lends is in memory; unset HOLDFAST_HEAP_BACKING, or HOLDFAST_KEEPER"
+    )]
     ServedBacking,
     /// Its limit is the keeper's to keep.
     #[error("a heap that a keeper lends keeps its limit; make another heap with a larger one")]
@@ -132,7 +141,9 @@ pub(crate) enum Failure {
     #[error("the program's memory is used up; free some, and try again")]
     NoMemory,
     /// A panic while a page was parsed.
-    #[error("a failure inside the library while the page was parsed; nothing was changed: report this")]
+    #[error(
+        "a failure inside the library while the page was parsed; nothing was changed: report this"
+    )]
     Parser,
     /// A panic, now or before.
     #[error(
@@ -152,7 +163,9 @@ impl Failure {
             },
             // Another user's home or pool.
             Failure::Places(error) if matches!(**error, PlaceError::NotOurs { .. }) => Code::Denied,
-            Failure::Places(_) | Failure::Key(_) | Failure::Size(_) | Failure::Medium(_) => Code::Failed,
+            Failure::Places(_) | Failure::Key(_) | Failure::Size(_) | Failure::Medium(_) => {
+                Code::Failed
+            }
             Failure::CannotHide(_) | Failure::BadMode { .. } | Failure::Panicked => Code::Failed,
             Failure::CannotStop(_) => Code::Failed,
             Failure::OtherUser { .. } => Code::Denied,
@@ -162,7 +175,9 @@ impl Failure {
                 OpenServedError::Map(_) => Code::MemoryShape,
                 _ => Code::NotAHeap,
             },
-            Failure::ServedMode | Failure::ServedBacking | Failure::ServedLimit => Code::Unsupported,
+            Failure::ServedMode | Failure::ServedBacking | Failure::ServedLimit => {
+                Code::Unsupported
+            }
             Failure::Dom(error) => code_of_document(error),
             Failure::Nothing | Failure::NoNode { .. } => Code::Nothing,
             Failure::Stale => Code::Stale,
@@ -210,9 +225,9 @@ fn code_of_document(error: &DomError) -> Code {
 
 fn code_of_region(error: &RegionError) -> Code {
     match error {
-        RegionError::LimitReached { .. } | RegionError::LimitOutOfRange { .. } | RegionError::Limit(_) => {
-            Code::LimitReached
-        }
+        RegionError::LimitReached { .. }
+        | RegionError::LimitOutOfRange { .. }
+        | RegionError::Limit(_) => Code::LimitReached,
         RegionError::AddressTaken { .. }
         | RegionError::AddressSpace { .. }
         | RegionError::AddressesExhausted { .. } => Code::MemoryShape,
@@ -293,7 +308,8 @@ impl Write for Last {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
         // The last byte is for the zero.
         let room = TEXT_BYTES - 1 - self.len;
-        let end = (0..=piece.len().min(room)).rev().find(|end| piece.is_char_boundary(*end)).unwrap_or(0);
+        let end =
+            (0..=piece.len().min(room)).rev().find(|end| piece.is_char_boundary(*end)).unwrap_or(0);
         self.text[self.len..self.len + end].copy_from_slice(&piece.as_bytes()[..end]);
         self.len += end;
         if end == piece.len() { Ok(()) } else { Err(fmt::Error) }

@@ -1,4 +1,5 @@
-//! What the open heap stands on: a region of this user's home, or one that a keeper lends (`HOLDFAST_KEEPER`).
+//! What the open heap stands on: a region of this user's home, or one that a keeper lends
+//! (`HOLDFAST_KEEPER`).
 //!
 //! Invariant: a served heap is given up only after the keeper has all of it in its store.
 
@@ -68,8 +69,8 @@ impl Ground {
                 region.commit(Durability::Process)?;
                 region.close()?;
             }
-            // Everything is in the store already: a keeper that is gone by now finds the region when it comes back, and
-            // the lease goes with this value.
+            // Everything is in the store already: a keeper that is gone by now finds the region
+            // when it comes back, and the lease goes with this value.
             Ground::Served(region) => drop(region.close()),
         }
         Ok(())

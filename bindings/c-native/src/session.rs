@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - At most one heap is open. Everything happens under one lock, the opening included.
-//! - A panic under the lock poisons it: from then on every call fails, and nothing is closed in a state that nobody
-//!   knows. The next process finds what a kill would have left.
+//! - A panic under the lock poisons it: from then on every call fails, and nothing is closed in a
+//!   state that nobody knows. The next process finds what a kill would have left.
 //! - A forked child of the process that opened the heap never gets to it.
 
 use std::ffi::c_int;
@@ -40,7 +40,8 @@ const MODE_VARIABLE: &str = "HOLDFAST_HEAP_MODE";
 const LIMIT_BYTES_DEFAULT: u64 = 64 << 20;
 /// The key that `holdfast` uses unless it is told otherwise.
 const KEY_NAME: &str = "default";
-/// How long the end of the process waits for a thread that is inside a call, in pauses of a millisecond.
+/// How long the end of the process waits for a thread that is inside a call, in pauses of a
+/// millisecond.
 const PATIENCE_MS: u32 = 500;
 
 /// What there is now.
@@ -67,7 +68,9 @@ static CURRENT: AtomicU64 = AtomicU64::new(0);
 impl Session {
     fn open(name: &str, limit_bytes: u64, mode: Consistency) -> Result<Box<Session>, Failure> {
         ending::watch();
-        Session::open_watched(name, limit_bytes, mode).map(Box::new).inspect_err(|_| ending::forget())
+        Session::open_watched(name, limit_bytes, mode)
+            .map(Box::new)
+            .inspect_err(|_| ending::forget())
     }
 
     fn open_watched(name: &str, limit_bytes: u64, mode: Consistency) -> Result<Session, Failure> {
@@ -84,7 +87,8 @@ impl Session {
             None => Medium::default(),
         };
         let names = NameSpace::new(places).with_medium(medium);
-        // Asked first: other readers would keep a writer out. A heap that is not there yet anybody may make.
+        // Asked first: other readers would keep a writer out. A heap that is not there yet anybody
+        // may make.
         let reads_only = names.access(&name, &key).is_ok_and(|access| !access.may_write());
         let mut region = match reads_only {
             true => names.open_read_only(&name, &key)?,
@@ -112,7 +116,11 @@ impl Session {
         let limit_bytes = if limit_bytes == 0 { LIMIT_BYTES_DEFAULT } else { limit_bytes };
         let (heap, region) = Ground::borrow(socket, name.as_str(), limit_bytes)?;
         region.hide_from_children().map_err(Failure::CannotHide)?;
-        Ok(Session { name: name.to_string(), calls: Calls::new(heap), ground: Ground::Served(region) })
+        Ok(Session {
+            name: name.to_string(),
+            calls: Calls::new(heap),
+            ground: Ground::Served(region),
+        })
     }
 
     fn open_from_environment() -> Result<Box<Session>, Failure> {
@@ -122,7 +130,10 @@ impl Session {
             Some(size) => parse_size(&size.to_string_lossy())?,
             None => 0,
         };
-        let mode = match variable(MODE_VARIABLE).map(|mode| mode.to_string_lossy().into_owned()).as_deref() {
+        let mode = match variable(MODE_VARIABLE)
+            .map(|mode| mode.to_string_lossy().into_owned())
+            .as_deref()
+        {
             None | Some("direct") => Consistency::Direct,
             Some("atomic") => Consistency::Atomic,
             Some(other) => return Err(Failure::BadMode { mode: other.to_owned() }),
@@ -138,7 +149,8 @@ impl Session {
         Ok(self.calls.outside_transactions()?)
     }
 
-    /// Goes back to the last commit. After an error nothing is left open, and nothing was published.
+    /// Goes back to the last commit. After an error nothing is left open, and nothing was
+    /// published.
     fn roll_back(self: Box<Session>) -> Result<Box<Session>, Failure> {
         let Session { name, calls, ground } = *self;
         let Ground::Own(region) = &ground else { return Err(Failure::Ending) };
@@ -152,8 +164,8 @@ impl Session {
         self.ground.close()
     }
 
-    /// What closing needs of somebody else, who may not be there: done while the heap is open, so that it can be tried
-    /// again.
+    /// What closing needs of somebody else, who may not be there: done while the heap is open, so
+    /// that it can be tried again.
     fn prepare_close(&mut self) -> Result<(), Failure> {
         let Ground::Served(region) = &self.ground else { return Ok(()) };
         while self.calls.heap().in_transaction() {
@@ -163,17 +175,18 @@ impl Session {
         Ok(())
     }
 
-    /// Leaves the heap as a kill would, still mapped, because other threads may be storing to it: nothing that needs
-    /// them to rest is done, so there is no checkpoint, and the image does not count as closed. An open transaction
-    /// is whoever's who runs it; the next process rolls it back. In the mode `atomic` their stores are stopped first,
-    /// and then everything counts.
+    /// Leaves the heap as a kill would, still mapped, because other threads may be storing to it:
+    /// nothing that needs them to rest is done, so there is no checkpoint, and the image does not
+    /// count as closed. An open transaction is whoever's who runs it; the next process rolls it
+    /// back. In the mode `atomic` their stores are stopped first, and then everything counts.
     fn leave(self: Box<Session>) -> Result<(), Failure> {
         // The kernel unmaps it and releases the locks.
         let session = Box::leak(self);
         // A keeper takes back what was lent when the process is gone.
         let Ground::Own(region) = &session.ground else { return Ok(()) };
-        let (mode, start, bytes) = region
-            .with(|region: &mut Region| (region.consistency(), region.mapping(), region.backed_bytes()));
+        let (mode, start, bytes) = region.with(|region: &mut Region| {
+            (region.consistency(), region.mapping(), region.backed_bytes())
+        });
         if let (Consistency::Atomic, Some(start)) = (mode, start) {
             ending::stop_stores(start, bytes as usize).map_err(Failure::CannotStop)?;
             region.commit(Durability::Process)?;
@@ -290,7 +303,8 @@ pub(crate) fn roll_back_to_commit() -> Result<(), c_int> {
     })
 }
 
-/// Works with the documents of the open heap. `first` comes before the heap is asked for, which may be none.
+/// Works with the documents of the open heap. `first` comes before the heap is asked for, which may
+/// be none.
 pub(crate) fn with_documents<K, R>(
     first: impl FnOnce(()) -> Result<K, Failure>,
     work: impl FnOnce(&mut Lent<'_>, K) -> Result<R, Failure>,
@@ -303,8 +317,9 @@ pub(crate) fn with_documents<K, R>(
     })
 }
 
-/// The end of the process. Other threads that are left keep the heap from being closed, and one that stays inside a
-/// call from everything else; in the mode `direct` that costs a checkpoint and no data.
+/// The end of the process. Other threads that are left keep the heap from being closed, and one
+/// that stays inside a call from everything else; in the mode `direct` that costs a checkpoint and
+/// no data.
 pub(crate) fn end() {
     let closed = catch_unwind(|| {
         for _ in 0..PATIENCE_MS {
@@ -342,7 +357,9 @@ impl Library for Native {
     type Backing = NativeBacking;
     type Error = Failure;
 
-    fn with<R>(work: impl FnOnce(&mut Calls<NativeBacking>) -> Result<R, Failure>) -> Result<R, c_int> {
+    fn with<R>(
+        work: impl FnOnce(&mut Calls<NativeBacking>) -> Result<R, Failure>,
+    ) -> Result<R, c_int> {
         locked(|state| work(&mut state.session()?.calls))
     }
 

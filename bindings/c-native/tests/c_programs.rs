@@ -204,7 +204,10 @@ fn a_program_is_told_which_process_has_its_heap() {
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "held\n");
     let said = bench.run(&program, "try-to-open");
-    assert!(said.starts_with("15 ") && said.contains(&format!("process {}", holder.id())), "{said}");
+    assert!(
+        said.starts_with("15 ") && said.contains(&format!("process {}", holder.id())),
+        "{said}"
+    );
     drop(holder.stdin.take());
     assert!(holder.wait().unwrap().success());
     assert_eq!(bench.run(&program, "try-to-open"), "0 no error\n");

@@ -29,7 +29,11 @@ fn standard_containers_survive_runs_and_kills() {
     assert_eq!(bench.run(&program, "check"), first, "the address is the same");
     for _ in 0..3 {
         let mut killed = bench.unbounded(&program);
-        killed.arg("add-and-wait").env("HOLDFAST_HEAP", "heap").stdin(Stdio::piped()).stdout(Stdio::piped());
+        killed
+            .arg("add-and-wait")
+            .env("HOLDFAST_HEAP", "heap")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut killed = killed.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(killed.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -94,6 +98,9 @@ fn atomic_mode_survives_random_kills() {
             committed = last.parse().unwrap();
         }
         let found: u64 = bench.run(&program, "check").trim().parse().unwrap();
-        assert!(found >= committed && found <= committed + 1, "round {round}: {found}, {committed} was said");
+        assert!(
+            found >= committed && found <= committed + 1,
+            "round {round}: {found}, {committed} was said"
+        );
     }
 }

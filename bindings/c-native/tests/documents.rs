@@ -76,8 +76,10 @@ fn the_header_of_documents_is_of_use_in_cpp() {
 #[test]
 fn document_header_and_library_match() {
     let header = std::fs::read_to_string("../c/include/holdfast_document.h").unwrap();
-    let code: String =
-        header.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, code)| code)).collect();
+    let code: String = header
+        .split("/*")
+        .map(|part| part.split_once("*/").map_or(part, |(_, code)| code))
+        .collect();
     let names = |text: &str| -> Vec<String> {
         let starts = text.match_indices("nv_doc_").map(|(at, _)| &text[at..]);
         let name = |start: &str| {
@@ -135,7 +137,9 @@ fn the_example_in_c_parses_once_and_marks_all_links() {
     let page = bench.path("index.html");
     std::fs::write(&page, "<a href=/1>first</a> <a>none</a> <a href=/2>second</a>").unwrap();
     let program = bench.compile("../../examples/links.c", Linking::Shared);
-    let run = |words: &[&str]| succeeded(&bench.command(&program).arg(&page).args(words).output().unwrap());
+    let run = |words: &[&str]| {
+        succeeded(&bench.command(&program).arg(&page).args(words).output().unwrap())
+    };
     let links = "first -> /1\nsecond -> /2\n2 links, ";
     assert_eq!(run(&[]), format!("parsed\n{links}not visited\n"));
     std::fs::remove_file(&page).unwrap();

@@ -156,7 +156,11 @@ fn read_keys_share_a_native_heap_without_changes() {
         .unwrap();
     let start = || {
         let mut command = bench.unbounded(&program);
-        command.arg("only-read").env("HOLDFAST_HEAP", "heap").stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .arg("only-read")
+            .env("HOLDFAST_HEAP", "heap")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -165,7 +169,11 @@ fn read_keys_share_a_native_heap_without_changes() {
     };
     let mut readers = [start(), start(), start()];
     readers[0].stdin.take().unwrap().write_all(b"s").unwrap();
-    assert_eq!(readers[0].wait().unwrap().signal(), Some(11), "a store is refused by the processor");
+    assert_eq!(
+        readers[0].wait().unwrap().signal(),
+        Some(11),
+        "a store is refused by the processor"
+    );
     for reader in &mut readers[1..] {
         drop(reader.stdin.take());
         assert!(reader.wait().unwrap().success());

@@ -1,4 +1,5 @@
-//! Heaps that a keeper lends to programs in C: `HOLDFAST_KEEPER`, the calls of qNVRAM, and two users.
+//! Heaps that a keeper lends to programs in C: `HOLDFAST_KEEPER`, the calls of qNVRAM, and two
+//! users.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -89,7 +90,10 @@ impl Kept {
     fn command(&self, command: &mut Command, what: &str) {
         command.arg(what).env("HOLDFAST_KEEPER", self.socket()).env("HOLDFAST_HEAP", "heap");
         // A keeper needs nothing of them.
-        command.env_remove("HOME").env("HOLDFAST_HOME", "/nowhere").env("HOLDFAST_POOL", "/nowhere");
+        command
+            .env_remove("HOME")
+            .env("HOLDFAST_HOME", "/nowhere")
+            .env("HOLDFAST_POOL", "/nowhere");
     }
 
     fn run(&self, what: &str) -> String {
@@ -247,7 +251,8 @@ fn file_modes_keep_others_out_without_a_keeper() {
         println!("not run: programs of other users can be started by root only");
         return;
     }
-    let (home, pool) = (kept.directory.path().join("own-home"), kept.directory.path().join("own-pool"));
+    let (home, pool) =
+        (kept.directory.path().join("own-home"), kept.directory.path().join("own-pool"));
     let run = |user: u32, what: &str| {
         let mut command = Command::new(kept.program());
         command
@@ -255,7 +260,12 @@ fn file_modes_keep_others_out_without_a_keeper() {
             .env("HOLDFAST_HOME", &home)
             .env("HOLDFAST_POOL", &pool)
             .env("HOLDFAST_HEAP", "heap");
-        command.uid(user).gid(user).current_dir("/").env_remove("HOLDFAST_KEEPER").stdin(Stdio::null());
+        command
+            .uid(user)
+            .gid(user)
+            .current_dir("/")
+            .env_remove("HOLDFAST_KEEPER")
+            .stdin(Stdio::null());
         command.output().unwrap()
     };
     for path in [&home, &pool] {
@@ -267,15 +277,23 @@ fn file_modes_keep_others_out_without_a_keeper() {
     let refused = run(BOB, "count");
     assert!(!refused.status.success());
     let said = common::text(&refused.stderr);
-    assert!(said.contains("found: 21 ") && said.contains(&format!("user {ALICE}")), "NV_DENIED: {said}");
+    assert!(
+        said.contains("found: 21 ") && said.contains(&format!("user {ALICE}")),
+        "NV_DENIED: {said}"
+    );
     for (directory, mode) in [(&home, 0o700), (&pool, 0o700)] {
         for entry in std::fs::read_dir(directory).unwrap().flatten() {
             let found = entry.metadata().unwrap();
             let closed = if found.is_dir() { mode } else { 0o600 };
-            // The note with the home's path is for people, in a directory that only its user gets into. Links have no
-            // mode of their own.
+            // The note with the home's path is for people, in a directory that only its user gets
+            // into. Links have no mode of their own.
             if entry.file_name() != "home" && !found.is_symlink() {
-                assert_eq!(found.permissions().mode() & 0o777, closed, "{}", entry.path().display());
+                assert_eq!(
+                    found.permissions().mode() & 0o777,
+                    closed,
+                    "{}",
+                    entry.path().display()
+                );
             }
         }
     }

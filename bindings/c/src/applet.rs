@@ -1,5 +1,6 @@
-//! The functions of `holdfast_applet.h`. Every `unsafe` here leans on the contract in the header: a call is one that is
-//! under way, and not used by two at once; pointers are valid where it does not allow NULL.
+//! The functions of `holdfast_applet.h`. Every `unsafe` here leans on the contract in the header: a
+//! call is one that is under way, and not used by two at once; pointers are valid where it does not
+//! allow NULL.
 
 #![allow(unreachable_pub, reason = "exported by symbol name")]
 
@@ -7,7 +8,9 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt;
 
 use holdfast_c_core::Code;
-use holdfast_guest::{Call, CallError, ExportError, Failure, ServeError, export, seal, serve_keeping};
+use holdfast_guest::{
+    Call, CallError, ExportError, Failure, ServeError, export, seal, serve_keeping,
+};
 
 use crate::heap::{ServedHeap, code_of};
 use crate::last_error::note;
@@ -21,7 +24,8 @@ struct Exported {
     context: *mut c_void,
 }
 
-// SAFETY: the function is called by the thread that serves, with a context that the program has made for it.
+// SAFETY: the function is called by the thread that serves, with a context that the program has
+// made for it.
 unsafe impl Send for Exported {}
 // SAFETY: as above.
 unsafe impl Sync for Exported {}
@@ -59,7 +63,8 @@ fn serve_code(error: ServeError) -> Code {
 }
 
 /// # Safety
-/// `size` bytes from `bytes` must be readable for as long as the result is used; NULL is allowed for none.
+/// `size` bytes from `bytes` must be readable for as long as the result is used; NULL is allowed
+/// for none.
 unsafe fn slice<'a>(bytes: *const c_void, size: usize) -> &'a [u8] {
     if size == 0 {
         return &[];
@@ -82,7 +87,9 @@ pub unsafe extern "C" fn holdfast_export(
         return note(Code::BadExport.number());
     };
     // SAFETY: not NULL, so a C string by the contract.
-    let Ok(name) = unsafe { CStr::from_ptr(name) }.to_str() else { return note(Code::BadExport.number()) };
+    let Ok(name) = unsafe { CStr::from_ptr(name) }.to_str() else {
+        return note(Code::BadExport.number());
+    };
     let exported = Exported { function, context };
     status(export(name, move |call: &mut Call<'_>| exported.run(call)), |error| match error {
         ExportError::NoMemory => Code::NoMemory,
@@ -122,7 +129,11 @@ pub unsafe extern "C" fn holdfast_input(call: *const Call<'_>, size: *mut usize)
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn holdfast_reply(call: *mut Call<'_>, bytes: *const c_void, size: usize) -> c_int {
+pub unsafe extern "C" fn holdfast_reply(
+    call: *mut Call<'_>,
+    bytes: *const c_void,
+    size: usize,
+) -> c_int {
     // SAFETY: per the contract.
     status(unsafe { (*call).reply(slice(bytes, size)) }, call_code)
 }
@@ -132,7 +143,11 @@ pub unsafe extern "C" fn holdfast_reply(call: *mut Call<'_>, bytes: *const c_voi
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn holdfast_send(call: *mut Call<'_>, bytes: *const c_void, size: usize) -> c_int {
+pub unsafe extern "C" fn holdfast_send(
+    call: *mut Call<'_>,
+    bytes: *const c_void,
+    size: usize,
+) -> c_int {
     // SAFETY: per the contract.
     status(unsafe { (*call).send(slice(bytes, size)) }, call_code)
 }

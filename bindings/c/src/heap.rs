@@ -1,7 +1,8 @@
-//! The functions of `holdfast.h` over the heap that the host granted. Every `unsafe` here leans on the contract in the
-//! header: pointers are NULL where it allows that and valid otherwise.
+//! The functions of `holdfast.h` over the heap that the host granted. Every `unsafe` here leans on
+//! the contract in the header: pointers are NULL where it allows that and valid otherwise.
 //!
-//! Invariant: one caller at a time, by a lock (in WebAssembly there is one thread, and the lock is none).
+//! Invariant: one caller at a time, by a lock (in WebAssembly there is one thread, and the lock is
+//! none).
 
 #![allow(unreachable_pub, reason = "exported by symbol name")]
 
@@ -9,8 +10,8 @@ use core::ffi::{c_char, c_int, c_void};
 
 use holdfast_c_core::{CallError, Calls, Code, Library, export_calls};
 use holdfast_guest::{
-    AttachError, CommitError, Durability, Heap, HeapKeeper, HostRegion, Lock, OpenError, attach, commit,
-    forget, reopen,
+    AttachError, CommitError, Durability, Heap, HeapKeeper, HostRegion, Lock, OpenError, attach,
+    commit, forget, reopen,
 };
 
 use crate::last_error;
@@ -78,30 +79,38 @@ export_calls!(Applet);
 /// See `holdfast.h`. An applet has the heap that its host granted, so it can name none.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_open(name: *const c_char, _limit_bytes: u64) -> c_int {
-    let granted =
-        |_: &mut Calls<HostRegion>| if name.is_null() { Ok(()) } else { Err(Failed(Code::Unsupported)) };
+    let granted = |_: &mut Calls<HostRegion>| {
+        if name.is_null() { Ok(()) } else { Err(Failed(Code::Unsupported)) }
+    };
     Applet::with(granted).err().unwrap_or(0)
 }
 
 /// See `holdfast.h`. The mode is the host's choice.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_open_atomic(_name: *const c_char, _limit_bytes: u64) -> c_int {
-    Applet::with(|_: &mut Calls<HostRegion>| Err::<(), _>(Failed(Code::Unsupported))).err().unwrap_or(0)
+    Applet::with(|_: &mut Calls<HostRegion>| Err::<(), _>(Failed(Code::Unsupported)))
+        .err()
+        .unwrap_or(0)
 }
 
 /// See `holdfast.h`. The limit is the owner's choice, and the applet is not the owner.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_set_limit(_limit_bytes: u64) -> c_int {
-    Applet::with(|_: &mut Calls<HostRegion>| Err::<(), _>(Failed(Code::Unsupported))).err().unwrap_or(0)
+    Applet::with(|_: &mut Calls<HostRegion>| Err::<(), _>(Failed(Code::Unsupported)))
+        .err()
+        .unwrap_or(0)
 }
 
 /// See `holdfast.h`. The host chose the mode, and rolls back on its own when an applet fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_rollback() -> c_int {
-    Applet::with(|_: &mut Calls<HostRegion>| Err::<(), _>(Failed(Code::Unsupported))).err().unwrap_or(0)
+    Applet::with(|_: &mut Calls<HostRegion>| Err::<(), _>(Failed(Code::Unsupported)))
+        .err()
+        .unwrap_or(0)
 }
 
-/// See `holdfast.h`. The host closes the heap when the applet ends; only what is open is rolled back here.
+/// See `holdfast.h`. The host closes the heap when the applet ends; only what is open is rolled
+/// back here.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_close() -> c_int {
     STATE.with(|state| {
@@ -134,7 +143,8 @@ pub(crate) struct ServedHeap;
 
 impl HeapKeeper for ServedHeap {
     fn roll_back(&mut self) {
-        STATE.with(|state| while state.calls.as_mut().is_some_and(|calls| calls.abort().is_ok()) {});
+        STATE
+            .with(|state| while state.calls.as_mut().is_some_and(|calls| calls.abort().is_ok()) {});
     }
 
     fn forget(&mut self) -> Result<(), AttachError> {

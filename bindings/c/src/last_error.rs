@@ -1,7 +1,8 @@
 //! The code of each thread's last failure.
 //!
-//! Natively it lies in the thread's own storage, for which Rust without its standard library has no stable form; so the
-//! four bytes are declared in assembly, as a C compiler would declare a `static _Thread_local int`.
+//! Natively it lies in the thread's own storage, for which Rust without its standard library has no
+//! stable form; so the four bytes are declared in assembly, as a C compiler would declare a `static
+//! _Thread_local int`.
 
 use core::ffi::c_int;
 
@@ -32,8 +33,9 @@ mod place {
 
     fn here() -> *mut c_int {
         let place: *mut c_int;
-        // SAFETY: as the x86-64 psABI says for the model `initial exec`: the word at fs:0 is the thread's own address, and the
-        // linker or the loader knows how far from it the variable lies. Nothing is stored.
+        // SAFETY: as the x86-64 psABI says for the model `initial exec`: the word at fs:0 is the
+        // thread's own address, and the linker or the loader knows how far from it the variable
+        // lies. Nothing is stored.
         unsafe {
             asm!(
                 "mov {place}, qword ptr fs:[0]",

@@ -1,12 +1,15 @@
-//! The C interface for applets: the functions of `include/holdfast.h` and `include/holdfast_applet.h`, as a static
-//! library for WebAssembly (`cargo build -p holdfast-c --target wasm32-wasip1 --profile applet`) and for native applets
-//! (the same without a target; `cargo xtask c-library` installs it).
+//! The C interface for applets: the functions of `include/holdfast.h` and
+//! `include/holdfast_applet.h`, as a static library for WebAssembly (`cargo build -p holdfast-c
+//! --target wasm32-wasip1 --profile applet`) and for native applets (the same without a target;
+//! `cargo xtask c-library` installs it).
 //!
-//! - `heap`: the functions of `holdfast.h`. `applet`: those of `holdfast_applet.h`. `last_error`: `nv_errno`.
+//! - `heap`: the functions of `holdfast.h`. `applet`: those of `holdfast_applet.h`. `last_error`:
+//!   `nv_errno`.
 //!
-//! Invariants: attaches once, at first use; a nested transaction is part of the outermost; no panic (there is nobody to
-//! catch it: it would be a trap of the applet). No standard library, and of a C library only what compilers themselves
-//! call (`memcpy` and the like, `strlen`): it goes into a program of any language.
+//! Invariants: attaches once, at first use; a nested transaction is part of the outermost; no panic
+//! (there is nobody to catch it: it would be a trap of the applet). No standard library, and of a C
+//! library only what compilers themselves call (`memcpy` and the like, `strlen`): it goes into a
+//! program of any language.
 
 #![no_std]
 

@@ -1,8 +1,10 @@
 //! An applet that Python calls.
 //!
 //! Invariants:
-//! - Whoever calls, waits, starts or ends an applet has let go of the interpreter; any number of threads may.
-//! - What would wait for the very thread that waits (a call while that thread has a stream open) is refused.
+//! - Whoever calls, waits, starts or ends an applet has let go of the interpreter; any number of
+//!   threads may.
+//! - What would wait for the very thread that waits (a call while that thread has a stream open) is
+//!   refused.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -26,17 +28,20 @@ use crate::stream::Stream;
 /// How often whoever waits for an applet looks for signals.
 pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
-/// An untrusted program that serves calls: native (ELF, in a process of its own that is jailed) or WebAssembly.
+/// An untrusted program that serves calls: native (ELF, in a process of its own that is jailed) or
+/// WebAssembly.
 ///
-/// It may use what it is given here and nothing else. `heap` is the name of a heap or a `HeapGrant`; `dirs` are paths,
-/// texts `HOST[::GUEST][:ro]` or `DirGrant`s; `env` is all of its environment. `limits` is a `Limits`, and each of its fields
-/// can be given by name as well (`call_timeout=2.0`). With `strict`, a native applet is refused where this machine lacks a
-/// layer of the sandbox. `output` is what becomes of its standard output and error: `"discard"`, `"inherit"`, `"capture"`.
-/// `home` and `pool` are the directories of heaps, by default those of the environment.
+/// It may use what it is given here and nothing else. `heap` is the name of a heap or a
+/// `HeapGrant`; `dirs` are paths, texts `HOST[::GUEST][:ro]` or `DirGrant`s; `env` is all of its
+/// environment. `limits` is a `Limits`, and each of its fields can be given by name as well
+/// (`call_timeout=2.0`). With `strict`, a native applet is refused where this machine lacks a layer
+/// of the sandbox. `output` is what becomes of its standard output and error: `"discard"`,
+/// `"inherit"`, `"capture"`. `home` and `pool` are the directories of heaps, by default those of
+/// the environment.
 ///
-/// Any thread may call it; calls come one after the other, and the interpreter is free meanwhile. An applet that crashes,
-/// hangs or breaks its rules takes nothing with it: the call raises, the heap is at its last consistent state, and
-/// `respawn` starts it anew.
+/// Any thread may call it; calls come one after the other, and the interpreter is free meanwhile.
+/// An applet that crashes, hangs or breaks its rules takes nothing with it: the call raises, the
+/// heap is at its last consistent state, and `respawn` starts it anew.
 #[pyclass(frozen, weakref, module = "holdfast")]
 pub(crate) struct Applet {
     inner: Option<Arc<Inner>>,
@@ -96,14 +101,17 @@ impl Applet {
 
     /// Calls a function with bytes and returns its result.
     ///
-    /// `data` is anything with the buffer protocol (bytes, bytearray, memoryview, numpy arrays, ...), taken as it is, without
-    /// a copy. `buffer` is a `Buffer` of this applet for large data in both directions. `timeout` (seconds) replaces the
-    /// limit `call_timeout`: an applet that takes longer is killed.
+    /// `data` is anything with the buffer protocol (bytes, bytearray, memoryview, numpy arrays,
+    /// ...), taken as it is, without a copy. `buffer` is a `Buffer` of this applet for large data
+    /// in both directions. `timeout` (seconds) replaces the limit `call_timeout`: an applet that
+    /// takes longer is killed.
     ///
-    /// A signal whose handler raises (Ctrl-C) cancels the call, as `cancel` does, within 0.1 seconds.
+    /// A signal whose handler raises (Ctrl-C) cancels the call, as `cancel` does, within 0.1
+    /// seconds.
     ///
-    /// Raises `CallError` (the function failed, does not exist, was cancelled; the applet serves on), or `AppletError`
-    /// (the applet is gone: it crashed, took too long, did something forbidden).
+    /// Raises `CallError` (the function failed, does not exist, was cancelled; the applet serves
+    /// on), or `AppletError` (the applet is gone: it crashed, took too long, did something
+    /// forbidden).
     #[pyo3(signature = (function, data=None, *, buffer=None, timeout=None))]
     fn call<'py>(
         &self,
@@ -126,7 +134,8 @@ impl Applet {
         let raised = Mutex::new(None);
         let (result, known) = py.detach(|| {
             let (turn, known) = inner.turn();
-            // The interpreter runs the handlers of signals (Ctrl-C) only when it is asked to, on this thread.
+            // The interpreter runs the handlers of signals (Ctrl-C) only when it is asked to, on
+            // this thread.
             let goes_on = || {
                 let checked = Python::try_attach(|py| py.check_signals());
                 let Some(Err(error)) = checked else { return true };
@@ -155,9 +164,10 @@ impl Applet {
         }
     }
 
-    /// Calls a function and iterates over the parts of its result as they come. The data is copied. Other threads that call
-    /// the applet wait until the stream is used up or closed; closing it early (`close()`, leaving a `with` block, dropping
-    /// it) cancels the call, and the applet serves on if it heeds that within the limit `grace`.
+    /// Calls a function and iterates over the parts of its result as they come. The data is copied.
+    /// Other threads that call the applet wait until the stream is used up or closed; closing it
+    /// early (`close()`, leaving a `with` block, dropping it) cancels the call, and the applet
+    /// serves on if it heeds that within the limit `grace`.
     #[pyo3(signature = (function, data=None, *, buffer=None, timeout=None))]
     fn stream(
         &self,
@@ -177,7 +187,8 @@ impl Applet {
         Ok(stream)
     }
 
-    /// Memory that is shared with the applet, of so many bytes, zeroed: see `Buffer`. It is void after a `respawn`.
+    /// Memory that is shared with the applet, of so many bytes, zeroed: see `Buffer`. It is void
+    /// after a `respawn`.
     ///
     /// Raises `NoBuffer` beyond the limit `buffers`.
     fn buffer(&self, py: Python<'_>, size: Size) -> PyResult<Buffer> {
@@ -210,13 +221,15 @@ impl Applet {
         py.import("pathlib")?.getattr("Path")?.call1((self.inner(py)?.path.as_os_str(),))
     }
 
-    /// What this machine could not give to the sandbox, in words with the remedy; nothing when the sandbox is whole.
+    /// What this machine could not give to the sandbox, in words with the remedy; nothing when the
+    /// sandbox is whole.
     #[getter]
     fn weaker<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.inner(py)?.weaker)
     }
 
-    /// Whether it serves, as far as is known: one that died while nobody called it is found out by the next call.
+    /// Whether it serves, as far as is known: one that died while nobody called it is found out by
+    /// the next call.
     #[getter]
     fn alive(&self, py: Python<'_>) -> PyResult<bool> {
         let inner = self.inner(py)?;
@@ -241,15 +254,16 @@ impl Applet {
         metrics::of_applet(py, &found)
     }
 
-    /// Cancels the call that is under way in another thread, which then raises `Cancelled`; says whether there was one.
-    /// A native applet is told, and killed if it goes on for longer than the limit `grace`; a WebAssembly applet is stopped.
+    /// Cancels the call that is under way in another thread, which then raises `Cancelled`; says
+    /// whether there was one. A native applet is told, and killed if it goes on for longer than the
+    /// limit `grace`; a WebAssembly applet is stopped.
     fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
         let inner = self.inner(py)?;
         Ok(py.detach(|| inner.cancel()))
     }
 
-    /// Starts it anew on the same heap: after its death, or, if it serves, after it was asked to end. Buffers of before are
-    /// void.
+    /// Starts it anew on the same heap: after its death, or, if it serves, after it was asked to
+    /// end. Buffers of before are void.
     fn respawn(&self, py: Python<'_>) -> PyResult<()> {
         let (inner, pass) = self.enter(py)?;
         let result = py.detach(|| {
@@ -270,10 +284,12 @@ impl Applet {
         result.map_err(|error| applet_error(py, &error))
     }
 
-    /// Ends the applet in order and closes its heap; one out of a pool goes back to it. Waits for a call that is under way:
-    /// `cancel()` it first not to. An open stream is closed. Closing twice does nothing.
+    /// Ends the applet in order and closes its heap; one out of a pool goes back to it. Waits for a
+    /// call that is under way: `cancel()` it first not to. An open stream is closed. Closing twice
+    /// does nothing.
     ///
-    /// Returns a `Closed` with what it cost and wrote; `None` for one that was closed before or is a pool's.
+    /// Returns a `Closed` with what it cost and wrote; `None` for one that was closed before or is
+    /// a pool's.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let inner = self.inner(py)?;
         let stream = lock(&inner.stream).upgrade();
@@ -287,7 +303,9 @@ impl Applet {
                 Some(Held::Pooled(_)) | None => Ok(None),
             }
         });
-        let Some(closed) = closed.map_err(|error| close_error(py, &error))? else { return Ok(None) };
+        let Some(closed) = closed.map_err(|error| close_error(py, &error))? else {
+            return Ok(None);
+        };
         let fields = PyDict::new(py);
         fields.set_item("metrics", metrics::of_applet(py, &closed.metrics)?)?;
         fields.set_item("stdout", PyBytes::new(py, &closed.stdout))?;

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - A view refers to the Python object, which has the memory; so the memory outlives every view.
-//! - The applet may store there at any time. Python's views copy, or hand the address on; no Rust reference is made.
+//! - The applet may store there at any time. Python's views copy, or hand the address on; no Rust
+//!   reference is made.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -13,12 +14,13 @@ use pyo3::prelude::*;
 
 use crate::process::Maker;
 
-/// Memory that the host and one applet share: made by `Applet.buffer`, handed to a call with `buffer=`, and never
-/// copied on the way.
+/// Memory that the host and one applet share: made by `Applet.buffer`, handed to a call with
+/// `buffer=`, and never copied on the way.
 ///
-/// It has the buffer protocol, writable: `memoryview(buffer)`, `numpy.frombuffer(buffer, ...)`. It is zeroed when it is made
-/// and freed when nothing refers to it any more. The applet may change its bytes at any time, also while nobody calls it:
-/// copy (`bytes(view)`) what you decide on before you look at it.
+/// It has the buffer protocol, writable: `memoryview(buffer)`, `numpy.frombuffer(buffer, ...)`. It
+/// is zeroed when it is made and freed when nothing refers to it any more. The applet may change
+/// its bytes at any time, also while nobody calls it: copy (`bytes(view)`) what you decide on
+/// before you look at it.
 #[pyclass(frozen, weakref, module = "holdfast")]
 pub(crate) struct Buffer {
     memory: Option<Arc<SharedBuffer>>,
@@ -33,7 +35,9 @@ impl Buffer {
     pub(crate) fn memory(&self, py: Python<'_>) -> PyResult<Arc<SharedBuffer>> {
         self.maker.check(py)?;
         // It is taken out in `drop` only.
-        self.memory.clone().ok_or_else(|| pyo3::exceptions::PyBufferError::new_err("the buffer is gone"))
+        self.memory
+            .clone()
+            .ok_or_else(|| pyo3::exceptions::PyBufferError::new_err("the buffer is gone"))
     }
 }
 
@@ -49,9 +53,14 @@ impl Buffer {
 
     /// # Safety
     /// The interpreter calls this with a view to fill.
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
         let memory = slf.get().memory(slf.py())?;
-        // SAFETY: the memory is mapped, readable and writable while the object lives, to which the view refers.
+        // SAFETY: the memory is mapped, readable and writable while the object lives, to which the
+        // view refers.
         unsafe { fill(&slf, view, flags, memory.as_ptr(), memory.len(), false) }
     }
 }
@@ -65,8 +74,8 @@ impl Drop for Buffer {
 /// Describes memory to whoever asked for it.
 ///
 /// # Safety
-/// `view` is one that the interpreter wants filled; `len` bytes from `start` stay mapped while `owner` lives, writable unless
-/// they are said to be read-only.
+/// `view` is one that the interpreter wants filled; `len` bytes from `start` stay mapped while
+/// `owner` lives, writable unless they are said to be read-only.
 pub(crate) unsafe fn fill<T>(
     owner: &Bound<'_, T>,
     view: *mut ffi::Py_buffer,

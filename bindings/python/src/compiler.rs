@@ -1,7 +1,9 @@
-//! How a host in Python starts the process that compiles WebAssembly: the interpreter, with nothing but this module.
+//! How a host in Python starts the process that compiles WebAssembly: the interpreter, with nothing
+//! but this module.
 //!
-//! The interpreter does not contain the compiler, so the host starts it again with a command that loads this very file
-//! and calls [`compile_worker`]. It reads no configuration, no `site-packages` and no environment (`-I -S`).
+//! The interpreter does not contain the compiler, so the host starts it again with a command that
+//! loads this very file and calls [`compile_worker`]. It reads no configuration, no `site-packages`
+//! and no environment (`-I -S`).
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -10,8 +12,8 @@ use std::path::PathBuf;
 use holdfast_applet::CompilerCommand;
 use pyo3::prelude::*;
 
-/// Loads the extension module from the path in its first argument. The parts of `importlib` that it uses are frozen into
-/// the interpreter, so no file of the library is read.
+/// Loads the extension module from the path in its first argument. The parts of `importlib` that it
+/// uses are frozen into the interpreter, so no file of the library is read.
 const LOAD: &str = "\
 import _imp, sys
 from _frozen_importlib import ModuleSpec
@@ -22,8 +24,8 @@ _imp.exec_dynamic(module)
 module.compile_worker()
 ";
 
-/// Names the command, if the interpreter knows its own program. An embedded one may not; then the message of an applet
-/// that cannot be compiled says so.
+/// Names the command, if the interpreter knows its own program. An embedded one may not; then the
+/// message of an applet that cannot be compiled says so.
 pub(crate) fn name_command(py: Python<'_>) -> PyResult<()> {
     let executable: Option<PathBuf> = py.import("sys")?.getattr("executable")?.extract()?;
     let library = holdfast_sys::worker::object_path(name_command as *const _);

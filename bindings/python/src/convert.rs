@@ -22,7 +22,9 @@ impl<'py> FromPyObject<'_, 'py> for Size {
         }
         match value.extract::<i128>() {
             Ok(number) => u64::try_from(number).map(Size).map_err(|_| {
-                PyValueError::new_err(format!("{number} is no size; give a number of bytes, 0 or more"))
+                PyValueError::new_err(format!(
+                    "{number} is no size; give a number of bytes, 0 or more"
+                ))
             }),
             Err(_) => Err(PyTypeError::new_err(format!(
                 "a size is an int (bytes) or a str (\"64MiB\"), not {}",

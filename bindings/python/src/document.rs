@@ -1,9 +1,11 @@
 //! A document as the Python half of the package uses it: nodes are numbers with their kinds.
 //!
 //! Invariants:
-//! - Nothing of a document is kept from one call to the next; each reads it with the interpreter in hand, so that no other
-//!   thread of Python changes it meanwhile. Only parsing, which is done in plain memory, lets go of the interpreter.
-//! - A page that was parsed again, compacted or removed leads to no other one: whoever had it is refused.
+//! - Nothing of a document is kept from one call to the next; each reads it with the interpreter in
+//!   hand, so that no other thread of Python changes it meanwhile. Only parsing, which is done in
+//!   plain memory, lets go of the interpreter.
+//! - A page that was parsed again, compacted or removed leads to no other one: whoever had it is
+//!   refused.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -11,7 +13,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_dom::{
-    Document, Documents, DomError, Edit, Limits, LoosePage, Namespace, Node, NodeKind, ParseOptions, Selector,
+    Document, Documents, DomError, Edit, Limits, LoosePage, Namespace, Node, NodeKind,
+    ParseOptions, Selector,
 };
 use holdfast_heap::Owned;
 use holdfast_native_heap::RegionBacking;
@@ -70,7 +73,9 @@ impl NativeDocument {
             }
         };
         let answer = match &*self.source(py)? {
-            Source::Loose(page) => page.open().map_err(Refusal::from).and_then(|document| whole(&document)),
+            Source::Loose(page) => {
+                page.open().map_err(Refusal::from).and_then(|document| whole(&document))
+            }
             Source::Heap { core, name, edition } => {
                 let _turn = core.my_turn(py)?;
                 core.document(name, *edition, |documents| whole(&documents.open(name)?))
@@ -84,15 +89,17 @@ impl NativeDocument {
         self.read(py, |document| Ok(work(node_of(document, id)?)))
     }
 
-    /// Changes the document, in the transaction that is open or in one of its own. What is refused before a store leaves
-    /// that as it was.
+    /// Changes the document, in the transaction that is open or in one of its own. What is refused
+    /// before a store leaves that as it was.
     fn edit<R>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&mut Edit<'_, '_, RegionBacking>) -> Result<R, DomError>,
     ) -> PyResult<R> {
         let source = self.source(py)?;
-        let Source::Heap { core, name, edition } = &*source else { return Err(Refusal::Loose.raise(py)) };
+        let Source::Heap { core, name, edition } = &*source else {
+            return Err(Refusal::Loose.raise(py));
+        };
         let _turn = core.my_turn(py)?;
         let edited = core.change_documents(|documents, editions| {
             editions.check(name, *edition)?;
@@ -147,7 +154,9 @@ impl NativeDocument {
             (_, Some(path)) => {
                 let opened = py.detach(|| File::open(&path));
                 let file = opened.map_err(|error| match error.raw_os_error() {
-                    Some(number) => PyOSError::new_err((number, error.kind().to_string(), path.clone())),
+                    Some(number) => {
+                        PyOSError::new_err((number, error.kind().to_string(), path.clone()))
+                    }
                     None => error.into(),
                 })?;
                 py.detach(|| LoosePage::parse(file, &options))
@@ -223,7 +232,9 @@ impl NativeDocument {
     /// Gives back what changes have left unused; nodes get other numbers.
     fn compact(&self, py: Python<'_>) -> PyResult<NativeDocument> {
         let source = self.source(py)?;
-        let Source::Heap { core, name, edition } = &*source else { return Err(Refusal::Loose.raise(py)) };
+        let Source::Heap { core, name, edition } = &*source else {
+            return Err(Refusal::Loose.raise(py));
+        };
         let _turn = core.my_turn(py)?;
         let compacted = core.change_documents(|documents, editions| {
             editions.check(name, *edition)?;
@@ -235,7 +246,8 @@ impl NativeDocument {
         Ok(NativeDocument::new(Source::Heap { core: core.clone(), name: name.clone(), edition }))
     }
 
-    /// Looks at every byte that means something; the number of nodes, and of those that were removed.
+    /// Looks at every byte that means something; the number of nodes, and of those that were
+    /// removed.
     fn check(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         self.read(py, |document| document.check().map(|checked| (checked.nodes, checked.removed)))
     }
@@ -314,7 +326,8 @@ impl NativeDocument {
         })
     }
 
-    /// The texts below a node, or of a text; but those in elements of the names in `without`, if they are not directly in this one.
+    /// The texts below a node, or of a text; but those in elements of the names in `without`, if
+    /// they are not directly in this one.
     fn texts(&self, py: Python<'_>, id: u32, without: Vec<String>) -> PyResult<Vec<(u32, String)>> {
         self.node(py, id, |node| {
             let is_text = |node: &Node<'_>| node.kind() == NodeKind::Text;
@@ -365,7 +378,12 @@ impl NativeDocument {
         self.edit(py, |edit| edit.set_text(id, text))
     }
 
-    fn create_element(&self, py: Python<'_>, name: &str, attributes: Vec<(String, String)>) -> PyResult<u32> {
+    fn create_element(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        attributes: Vec<(String, String)>,
+    ) -> PyResult<u32> {
         self.edit(py, |edit| {
             let id = edit.create_element(Namespace::Html, name)?;
             for (name, value) in &attributes {

@@ -1,5 +1,5 @@
-//! Which edition of its page a document is: parsing a page again, compacting and removing it make another one, in which nodes
-//! have other numbers.
+//! Which edition of its page a document is: parsing a page again, compacting and removing it make
+//! another one, in which nodes have other numbers.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -48,6 +48,10 @@ impl Editions {
 
     /// Refuses one that is over.
     pub(crate) fn check(&self, name: &str, edition: u64) -> Result<(), Refusal> {
-        if self.of(name) == edition { Ok(()) } else { Err(Refusal::OtherEdition { name: name.to_owned() }) }
+        if self.of(name) == edition {
+            Ok(())
+        } else {
+            Err(Refusal::OtherEdition { name: name.to_owned() })
+        }
     }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_applet::{
-    AppletError, CallError, CloseError, End, Failure, FailureKind, KillReason, Recovery, Violation, WasmError,
+    AppletError, CallError, CloseError, End, Failure, FailureKind, KillReason, Recovery, Violation,
+    WasmError,
 };
 use holdfast_region::{ErrorKind, RegionError};
 use pyo3::exceptions::PyValueError;
@@ -53,11 +54,15 @@ pub(crate) enum Class {
     UnknownFunction,
 }
 
-/// What limits and options are called in texts that are written for Rust and for the command line, and in Python.
+/// What limits and options are called in texts that are written for Rust and for the command line,
+/// and in Python.
 const WORDS: &[(&str, &str)] = &[
     ("raise it with --memory", "raise the limit memory"),
     ("; check the path after --dir", "; check the path"),
-    ("(--timeout) for the first run", "(timeout of a run, compile_timeout of an applet) for the first time"),
+    (
+        "(--timeout) for the first run",
+        "(timeout of a run, compile_timeout of an applet) for the first time",
+    ),
     ("(--timeout)", "(call_timeout)"),
     ("(--compile-memory)", "(compile_memory)"),
     ("(--text-limit)", "(text)"),
@@ -75,8 +80,14 @@ const WORDS: &[(&str, &str)] = &[
          HOLDFAST_HEAP)",
         "pass heap=\"NAME\"",
     ),
-    ("`holdfast run --heap PARENT --compartment WORKER`", "`HeapGrant(PARENT, compartment=WORKER)`"),
-    ("and call holdfast_serve, or be run to its end with `holdfast run`", "and call holdfast_serve"),
+    (
+        "`holdfast run --heap PARENT --compartment WORKER`",
+        "`HeapGrant(PARENT, compartment=WORKER)`",
+    ),
+    (
+        "and call holdfast_serve, or be run to its end with `holdfast run`",
+        "and call holdfast_serve",
+    ),
 ];
 
 fn in_python(text: String) -> String {
@@ -105,11 +116,17 @@ impl<F: FnOnce(&Bound<'_, PyDict>) -> PyResult<()>> Fields for F {
 }
 
 /// An exception of the class; whatever fails on the way is the exception instead.
-pub(crate) fn raise(py: Python<'_>, class: Class, text: impl ToString, fields: impl Fields) -> PyErr {
+pub(crate) fn raise(
+    py: Python<'_>,
+    class: Class,
+    text: impl ToString,
+    fields: impl Fields,
+) -> PyErr {
     let make = || {
         static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-        let module =
-            MODULE.get_or_try_init(py, || py.import("holdfast._errors").map(Bound::unbind))?.bind(py);
+        let module = MODULE
+            .get_or_try_init(py, || py.import("holdfast._errors").map(Bound::unbind))?
+            .bind(py);
         let class = module.getattr(format!("{class:?}"))?.cast_into::<PyType>()?;
         let named = PyDict::new(py);
         fields.put(&named)?;
@@ -119,7 +136,11 @@ pub(crate) fn raise(py: Python<'_>, class: Class, text: impl ToString, fields: i
 }
 
 /// Why a call has no result. `known_death` is what an earlier call has told already.
-pub(crate) fn call_error(py: Python<'_>, error: &CallError, known_death: Option<&Arc<AppletError>>) -> PyErr {
+pub(crate) fn call_error(
+    py: Python<'_>,
+    error: &CallError,
+    known_death: Option<&Arc<AppletError>>,
+) -> PyErr {
     match error {
         CallError::UnknownFunction { name, known } => {
             raise(py, Class::UnknownFunction, error, |fields: &Bound<'_, PyDict>| {
@@ -143,8 +164,11 @@ pub(crate) fn call_error(py: Python<'_>, error: &CallError, known_death: Option<
         CallError::NoBuffer { .. } => raise(py, Class::NoBuffer, error, ()),
         CallError::NotPublished(cause) => region_error(py, cause),
         CallError::Died(death) if known_death.is_some_and(|known| Arc::ptr_eq(known, death)) => {
-            let text = format!("the applet is gone ({death}); respawn() starts it anew on its heap");
-            let gone = raise(py, Class::AppletGone, text, |fields: &Bound<'_, PyDict>| common(death, fields));
+            let text =
+                format!("the applet is gone ({death}); respawn() starts it anew on its heap");
+            let gone = raise(py, Class::AppletGone, text, |fields: &Bound<'_, PyDict>| {
+                common(death, fields)
+            });
             gone.set_cause(py, Some(applet_error(py, death)));
             gone
         }
@@ -156,13 +180,17 @@ pub(crate) fn call_error(py: Python<'_>, error: &CallError, known_death: Option<
 /// What an applet died of, or why it did not start.
 pub(crate) fn applet_error(py: Python<'_>, error: &AppletError) -> PyErr {
     let (class, special) = match &error.failure {
-        Failure::Heap(cause) | Failure::Wasm(WasmError::Heap(cause)) => return region_error(py, cause),
+        Failure::Heap(cause) | Failure::Wasm(WasmError::Heap(cause)) => {
+            return region_error(py, cause);
+        }
         Failure::IgnoredCancel { .. } | Failure::Wasm(WasmError::Interrupted { .. }) => {
             return cancelled(py, error, false);
         }
         Failure::CallTimeLimit { limit }
         | Failure::StartTimeLimit { limit }
-        | Failure::Wasm(WasmError::TimeLimit { limit, .. } | WasmError::CompileTimeLimit { limit, .. })
+        | Failure::Wasm(
+            WasmError::TimeLimit { limit, .. } | WasmError::CompileTimeLimit { limit, .. },
+        )
         | Failure::Ended { end: End::Killed(KillReason::Deadline { limit }) } => {
             (Class::AppletTimeout, Special::TimeLimit(*limit))
         }
@@ -174,7 +202,9 @@ pub(crate) fn applet_error(py: Python<'_>, error: &AppletError) -> PyErr {
             End::Violation(violation) => (Class::PolicyViolation, Special::Violation(violation)),
             End::Signal { signal, name } => (Class::AppletCrashed, Special::Signal(*signal, name)),
             End::Exited { status } => (Class::AppletCrashed, Special::Exit(*status)),
-            End::Limit(_) if error.kind() == FailureKind::TimeLimit => (Class::AppletTimeout, Special::None),
+            End::Limit(_) if error.kind() == FailureKind::TimeLimit => {
+                (Class::AppletTimeout, Special::None)
+            }
             End::Limit(_) => (Class::AppletLimit, Special::None),
             _ => (Class::AppletError, Special::None),
         },
@@ -184,8 +214,13 @@ pub(crate) fn applet_error(py: Python<'_>, error: &AppletError) -> PyErr {
     let mut text = error.to_string();
     if matches!(error.failure, Failure::NotServing { status } if status != 0) {
         let written = String::from_utf8_lossy(&error.stderr);
-        let last: String =
-            written.lines().last().unwrap_or_default().chars().filter(|c| !c.is_control()).collect();
+        let last: String = written
+            .lines()
+            .last()
+            .unwrap_or_default()
+            .chars()
+            .filter(|c| !c.is_control())
+            .collect();
         text = match last.as_str() {
             "" => format!(
                 "{text}, which output=\"capture\" brings here; if it is that no heap was granted, pass heap=\"NAME\""
@@ -201,7 +236,9 @@ pub(crate) fn applet_error(py: Python<'_>, error: &AppletError) -> PyErr {
 
 /// The call was cancelled, and the applet serves on or not.
 pub(crate) fn cancelled(py: Python<'_>, error: impl ToString, is_alive: bool) -> PyErr {
-    raise(py, Class::Cancelled, error, |fields: &Bound<'_, PyDict>| fields.set_item("is_alive", is_alive))
+    raise(py, Class::Cancelled, error, |fields: &Bound<'_, PyDict>| {
+        fields.set_item("is_alive", is_alive)
+    })
 }
 
 /// What one class has and the others do not.

@@ -1,8 +1,8 @@
 //! Many users of one value, and its end.
 //!
 //! Invariants:
-//! - While somebody is inside, the value is there; whoever closes the gate waits for those inside, and lets nobody in
-//!   meanwhile, but for what makes them leave.
+//! - While somebody is inside, the value is there; whoever closes the gate waits for those inside,
+//!   and lets nobody in meanwhile, but for what makes them leave.
 #![forbid(unsafe_code)]
 
 use std::ops::Deref;

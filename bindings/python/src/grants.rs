@@ -1,7 +1,7 @@
 //! Which heap, and what else an applet is given, as Python says it.
 //!
-//! Invariant: a whole heap that was made for an `Applet` that did not even start is removed again. (One that was made for
-//! compartments stays: others may have theirs in it by now.)
+//! Invariant: a whole heap that was made for an `Applet` that did not even start is removed again.
+//! (One that was made for compartments stays: others may have theirs in it by now.)
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -17,7 +17,8 @@ use pyo3::types::PyString;
 
 use crate::convert::Size;
 
-/// What stands in the name of a compartment for a number of which no other applet has the compartment.
+/// What stands in the name of a compartment for a number of which no other applet has the
+/// compartment.
 const NUMBER: &str = "{}";
 /// Compartments that a pool tries before it gives up.
 const NUMBERS_MAX: u32 = 4096;
@@ -62,7 +63,9 @@ impl HeapSpec {
         let key = self.key_for(names, &name)?;
         let mut region = match &self.compartment {
             None => self.open_whole(names, &name, &key)?,
-            Some(worker) if !worker.contains(NUMBER) => self.open_part(names, &name, &key, worker)?,
+            Some(worker) if !worker.contains(NUMBER) => {
+                self.open_part(names, &name, &key, worker)?
+            }
             Some(worker) => {
                 let mut number = 0;
                 loop {
@@ -82,7 +85,11 @@ impl HeapSpec {
     }
 
     /// Opens the region that there is, to write or for reading; makes nothing.
-    pub(crate) fn open_there(&self, names: &NameSpace, read_only: bool) -> Result<Region, RegionError> {
+    pub(crate) fn open_there(
+        &self,
+        names: &NameSpace,
+        read_only: bool,
+    ) -> Result<Region, RegionError> {
         let name = RegionName::parse(&self.name)?;
         names.summary(&name)?;
         match read_only {
@@ -169,14 +176,18 @@ impl Given {
     ) -> PyResult<Given> {
         if let Some(grant) = dirs.iter().find(|grant| !grant.host.is_dir()) {
             let path = grant.host.display();
-            return Err(PyValueError::new_err(format!("cannot grant {path}: there is no such directory")));
+            return Err(PyValueError::new_err(format!(
+                "cannot grant {path}: there is no such directory"
+            )));
         }
         // With a compartment it never sees the heap itself.
         let limit_bytes = heap.as_ref().map_or(0, |heap| match heap.compartment {
             Some(_) => heap.quota_bytes,
             None => heap.limit_bytes,
         });
-        if limit_bytes > MAX_HEAP_LIMIT_BYTES && !matches!(SandboxKind::of(path), Ok(SandboxKind::Native)) {
+        if limit_bytes > MAX_HEAP_LIMIT_BYTES
+            && !matches!(SandboxKind::of(path), Ok(SandboxKind::Native))
+        {
             return Err(PyValueError::new_err(format!(
                 "a WebAssembly applet can use a heap of {} MiB at most; choose a smaller limit",
                 MAX_HEAP_LIMIT_BYTES >> 20
@@ -250,5 +261,9 @@ pub(crate) fn directory(grant: &Bound<'_, PyAny>) -> PyResult<DirGrant> {
     let guest: Option<String> = grant.getattr("guest")?.extract()?;
     let guest = guest.unwrap_or_else(|| host.to_string_lossy().into_owned());
     let is_read_only: bool = grant.getattr("read_only")?.extract()?;
-    Ok(DirGrant { host, guest, access: if is_read_only { Access::ReadOnly } else { Access::ReadWrite } })
+    Ok(DirGrant {
+        host,
+        guest,
+        access: if is_read_only { Access::ReadOnly } else { Access::ReadWrite },
+    })
 }

@@ -21,14 +21,14 @@ use crate::process::Maker;
 use crate::transaction::Transaction;
 use crate::view::RootMemory;
 
-/// A persistent heap, opened by name, and made if there is none: named roots, each a `memoryview` of memory that outlives
-/// the process.
+/// A persistent heap, opened by name, and made if there is none: named roots, each a `memoryview`
+/// of memory that outlives the process.
 ///
-/// Stores count at once (a kill loses nothing), or, with `atomic=True`, all together at `commit` and `close`. One process
-/// has a heap at a time; an applet that is given it has it instead.
+/// Stores count at once (a kill loses nothing), or, with `atomic=True`, all together at `commit`
+/// and `close`. One process has a heap at a time; an applet that is given it has it instead.
 ///
-/// Closing is refused (`BufferError`) while memoryviews of roots are alive. Data that applets have stored can be read and
-/// changed as well, whatever pointers they keep in it.
+/// Closing is refused (`BufferError`) while memoryviews of roots are alive. Data that applets have
+/// stored can be read and changed as well, whatever pointers they keep in it.
 #[pyclass(frozen, weakref, module = "holdfast")]
 pub(crate) struct Heap {
     core: Mutex<Option<Arc<Core>>>,
@@ -54,8 +54,13 @@ impl Heap {
         py.detach(|| work(&core)).map_err(|refused| refused.raise(py))
     }
 
-    /// As [`Heap::work`] with the interpreter in hand: Python's own threads store nothing meanwhile.
-    fn work_alone<R>(&self, py: Python<'_>, work: impl FnOnce(&Core) -> Result<R, Refusal>) -> PyResult<R> {
+    /// As [`Heap::work`] with the interpreter in hand: Python's own threads store nothing
+    /// meanwhile.
+    fn work_alone<R>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Core) -> Result<R, Refusal>,
+    ) -> PyResult<R> {
         let core = self.core(py)?;
         let _turn = core.my_turn(py)?;
         work(&core).map_err(|refused| refused.raise(py))
@@ -79,12 +84,14 @@ impl Heap {
 
 #[pymethods]
 impl Heap {
-    /// Opens the heap `name`, or makes it with this limit (bytes, or a text such as `"64MiB"`) and for this key.
+    /// Opens the heap `name`, or makes it with this limit (bytes, or a text such as `"64MiB"`) and
+    /// for this key.
     ///
-    /// With `create=False` only one that there is. With `read_only=True` one that there is, for reading: any number of processes at a time, while none has it to write.
+    /// With `create=False` only one that there is. With `read_only=True` one that there is, for
+    /// reading: any number of processes at a time, while none has it to write.
     ///
-    /// `home` and `pool` are the directories of heaps; by default those of the environment (`HOLDFAST_HOME`,
-    /// `HOLDFAST_POOL`), as for the command `holdfast`.
+    /// `home` and `pool` are the directories of heaps; by default those of the environment
+    /// (`HOLDFAST_HOME`, `HOLDFAST_POOL`), as for the command `holdfast`.
     #[new]
     #[pyo3(signature = (name, *, limit=None, key="default", atomic=false, create=true, read_only=false, home=None, pool=None))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
@@ -114,7 +121,9 @@ impl Heap {
             Core::open(if makes { spec.open(&names)? } else { spec.open_there(&names, read_only)? })
         });
         let core = opened.map_err(|refused| match &refused {
-            Refusal::Open(holdfast_native_heap::OpenHeapError::Region(error)) => region_error(py, error),
+            Refusal::Open(holdfast_native_heap::OpenHeapError::Region(error)) => {
+                region_error(py, error)
+            }
             refused => refused.raise(py),
         })?;
         let maker = core.maker;
@@ -143,7 +152,9 @@ impl Heap {
     /// How much of it is allocated in the pool, in bytes.
     #[getter]
     fn backed_bytes(&self, py: Python<'_>) -> PyResult<u64> {
-        self.work_alone(py, |core| core.with(|open| Ok(open.region.with(|region| region.backed_bytes()))))
+        self.work_alone(py, |core| {
+            core.with(|open| Ok(open.region.with(|region| region.backed_bytes())))
+        })
     }
 
     /// Whether this key may only read it.
@@ -152,10 +163,16 @@ impl Heap {
         self.work_alone(py, |core| core.with(|open| Ok(open.is_read_only())))
     }
 
-    /// Makes a root of so many zero bytes and returns it. Name and memory appear together or not at all.
+    /// Makes a root of so many zero bytes and returns it. Name and memory appear together or not at
+    /// all.
     ///
     /// Raises `RootExists`, `HeapNoRoom`; `ValueError` for a name that is none.
-    fn create<'py>(&self, py: Python<'py>, name: &str, size: Size) -> PyResult<Bound<'py, PyMemoryView>> {
+    fn create<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        size: Size,
+    ) -> PyResult<Bound<'py, PyMemoryView>> {
         let found = self.work(py, |core| core.create(name, size.0))?;
         self.view(py, found)
     }
@@ -197,7 +214,8 @@ impl Heap {
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let names = self.work_alone(py, |core| {
             core.with(|open| {
-                let mut names: Vec<String> = open.heap.roots().map(|(name, _)| name.to_owned()).collect();
+                let mut names: Vec<String> =
+                    open.heap.roots().map(|(name, _)| name.to_owned()).collect();
                 names.sort();
                 Ok(names)
             })
@@ -210,23 +228,27 @@ impl Heap {
         Ok(Transaction::new(self.core(py)?))
     }
 
-    /// Brings these parts of roots (contiguous views, such as `view[0:8]`) from the processor's caches to memory, one after
-    /// the other: for programs that order their stores themselves. Where the pool is memory that survives a reset of the
-    /// machine, they are there after one. Elsewhere, and with `atomic=True`, it does nothing; transactions do it by themselves.
+    /// Brings these parts of roots (contiguous views, such as `view[0:8]`) from the processor's
+    /// caches to memory, one after the other: for programs that order their stores themselves.
+    /// Where the pool is memory that survives a reset of the machine, they are there after one.
+    /// Elsewhere, and with `atomic=True`, it does nothing; transactions do it by themselves.
     #[pyo3(signature = (*views))]
     fn persist(&self, py: Python<'_>, views: &Bound<'_, PyTuple>) -> PyResult<()> {
         for view in views {
             let input = Input::of(Some(&view))?;
             let (start, bytes) = input.place();
             if bytes > 0 {
-                self.work_alone(py, |core| core.with(|open| Ok(open.heap.persist(start, bytes as u64)?)))?;
+                self.work_alone(py, |core| {
+                    core.with(|open| Ok(open.heap.persist(start, bytes as u64)?))
+                })?;
             }
         }
         Ok(())
     }
 
-    /// Makes everything that was stored so far count, and survive: with `"process"` the end of this process, with `"system"`
-    /// a reset of the machine, with `"power"` the plug. No other thread may store to the heap meanwhile (Python's own code in other threads waits).
+    /// Makes everything that was stored so far count, and survive: with `"process"` the end of this
+    /// process, with `"system"` a reset of the machine, with `"power"` the plug. No other thread
+    /// may store to the heap meanwhile (Python's own code in other threads waits).
     #[pyo3(signature = (level="power"))]
     fn commit(&self, py: Python<'_>, level: &str) -> PyResult<()> {
         let durability = match level {
@@ -243,13 +265,14 @@ impl Heap {
         self.work_alone(py, |core| core.commit(durability))
     }
 
-    /// With `atomic=True`: undoes everything since the last commit. Refused (`BufferError`) while memoryviews are alive.
+    /// With `atomic=True`: undoes everything since the last commit. Refused (`BufferError`) while
+    /// memoryviews are alive.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
         self.work_alone(py, Core::roll_back)
     }
 
-    /// Closes the heap; what was stored counts. Refused (`BufferError`) while memoryviews of roots are alive. Closing twice
-    /// does nothing.
+    /// Closes the heap; what was stored counts. Refused (`BufferError`) while memoryviews of roots
+    /// are alive. Closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.maker.check(py)?;
         if self.closed() {
@@ -265,8 +288,9 @@ impl Heap {
         Ok(slf)
     }
 
-    /// After an exception nothing that is not committed counts in the mode `atomic`; and a heap of which memoryviews are
-    /// alive (in the traceback, say) is closed when the last one goes, so that the exception is the one that is seen.
+    /// After an exception nothing that is not committed counts in the mode `atomic`; and a heap of
+    /// which memoryviews are alive (in the traceback, say) is closed when the last one goes, so
+    /// that the exception is the one that is seen.
     #[pyo3(signature = (kind, _value, _traceback, /))]
     fn __exit__(
         &self,
@@ -290,7 +314,11 @@ impl Heap {
     }
 
     fn __repr__(&self) -> String {
-        format!("<holdfast.Heap {:?} ({})>", self.name, if self.closed() { "closed" } else { "open" })
+        format!(
+            "<holdfast.Heap {:?} ({})>",
+            self.name,
+            if self.closed() { "closed" } else { "open" }
+        )
     }
 }
 

@@ -1,10 +1,12 @@
 //! An open heap, as the views into it and the objects of Python share it.
 //!
 //! Invariants:
-//! - The region stays mapped while there is a view: closing and undoing are refused, and the last one to let go closes.
-//! - What a view shows is never given to somebody else: a root with views is not removed, and after a rollback that undid
-//!   a root with views nothing is allocated before they are gone.
-//! - One thread at a time. A transaction belongs to the thread that began it, and the others wait until it has ended.
+//! - The region stays mapped while there is a view: closing and undoing are refused, and the last
+//!   one to let go closes.
+//! - What a view shows is never given to somebody else: a root with views is not removed, and after
+//!   a rollback that undid a root with views nothing is allocated before they are gone.
+//! - One thread at a time. A transaction belongs to the thread that began it, and the others wait
+//!   until it has ended.
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, HashSet};
@@ -97,7 +99,8 @@ impl Core {
         })
     }
 
-    /// Waits, without the interpreter, until no other thread has a transaction open. To be paired with [`Core::end_turn`].
+    /// Waits, without the interpreter, until no other thread has a transaction open. To be paired
+    /// with [`Core::end_turn`].
     pub(crate) fn take_turn(&self, py: Python<'_>) -> PyResult<()> {
         self.maker.check(py)?;
         if !lock(&self.turn).take() {
@@ -117,7 +120,8 @@ impl Core {
         Ok(MyTurn(self))
     }
 
-    /// Gives the turn back; by whichever thread, because an abandoned transaction is ended by who finds it.
+    /// Gives the turn back; by whichever thread, because an abandoned transaction is ended by who
+    /// finds it.
     pub(crate) fn end_turn(&self) {
         let mut turn = lock(&self.turn);
         turn.depth = turn.depth.saturating_sub(1);
@@ -128,7 +132,10 @@ impl Core {
     }
 
     /// Works with the heap; the caller has the turn.
-    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Open) -> Result<R, Refusal>) -> Result<R, Refusal> {
+    pub(crate) fn with<R>(
+        &self,
+        work: impl FnOnce(&mut Open) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
         match &mut *lock(&self.open) {
             Some(open) => work(open),
             None => Err(self.closed()),
@@ -198,7 +205,10 @@ impl Core {
             let offset = open.heap.offset_of(root.pointer);
             let count = offset.and_then(|offset| lock(&self.views).counts.get(&offset).copied());
             if let Some(count) = count {
-                return Err(Refusal::Views { what: format!("cannot remove the root {name:?}"), count });
+                return Err(Refusal::Views {
+                    what: format!("cannot remove the root {name:?}"),
+                    count,
+                });
             }
             self.check_undone()?;
             open.heap.remove_root(name).map_err(refused)?;
@@ -259,7 +269,9 @@ impl Core {
         let is_atomic = there.region.with(|region| region.consistency()) == Consistency::Atomic;
         let refused = match is_atomic {
             true => there.check_outside("going back to the last commit").err(),
-            false => Some(holdfast_region::RegionError::NotAtomic { name: self.name.clone() }.into()),
+            false => {
+                Some(holdfast_region::RegionError::NotAtomic { name: self.name.clone() }.into())
+            }
         };
         if let Some(refused) = refused {
             *open = Some(there);
@@ -361,7 +373,8 @@ impl Open {
 impl Drop for Core {
     fn drop(&mut self) {
         let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // Whoever wants to hear of it calls `close`; a heap that is not closed in order loses nothing that counts.
+        // Whoever wants to hear of it calls `close`; a heap that is not closed in order loses
+        // nothing that counts.
         let _ = open.map(|open| open.close(false));
     }
 }

@@ -105,9 +105,12 @@ impl Refusal {
                 raise(py, class, error, ())
             }
             Refusal::Open(error) => raise(py, Class::HeapError, error, ()),
-            Refusal::DocumentClosed => {
-                raise(py, Class::Closed, "the document is closed; open it anew with Document.open", ())
-            }
+            Refusal::DocumentClosed => raise(
+                py,
+                Class::Closed,
+                "the document is closed; open it anew with Document.open",
+                (),
+            ),
             Refusal::OtherEdition { name } => raise(
                 py,
                 Class::Closed,
@@ -169,7 +172,9 @@ fn call(py: Python<'_>, error: HeapError, name: Option<&str>) -> PyErr {
         HeapError::ReadOnly => Class::HeapDenied,
         HeapError::NameTaken => Class::RootExists,
         HeapError::NoSuchRoot => Class::RootNotFound,
-        HeapError::TransactionAborted | HeapError::TransactionState { .. } => Class::TransactionError,
+        HeapError::TransactionAborted | HeapError::TransactionState { .. } => {
+            Class::TransactionError
+        }
         HeapError::BadName | HeapError::OutsideHeap => {
             return PyValueError::new_err(named(error.to_string()));
         }

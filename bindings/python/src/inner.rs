@@ -1,8 +1,8 @@
 //! What an applet's object and its streams share: the applet, and what is remembered of it.
 //!
 //! Invariants:
-//! - One call at a time has the turn, and settles in it what it did to the applet; so a death or a cancellation is told to
-//!   the call that it belongs to, and to the others as the past.
+//! - One call at a time has the turn, and settles in it what it did to the applet; so a death or a
+//!   cancellation is told to the call that it belongs to, and to the others as the past.
 #![forbid(unsafe_code)]
 
 use std::ops::Deref;
@@ -96,7 +96,8 @@ impl Inner {
         }
     }
 
-    /// The turn for a call: from here on no other thread's can be confused with it. With what the applet died of before.
+    /// The turn for a call: from here on no other thread's can be confused with it. With what the
+    /// applet died of before.
     pub(crate) fn turn(&self) -> (MutexGuard<'_, ()>, Option<Arc<AppletError>>) {
         let turn = lock(&self.turn);
         let known = lock(&self.death).clone();

@@ -1,7 +1,8 @@
 //! Bytes that Python hands in, by the buffer protocol, without a copy.
 //!
-//! Invariant: the bytes stay where they are while the value lives. Another thread may change them meanwhile, if they are
-//! those of a `bytearray` or the like; so they are only ever copied, and nothing is decided by them.
+//! Invariant: the bytes stay where they are while the value lives. Another thread may change them
+//! meanwhile, if they are those of a `bytearray` or the like; so they are only ever copied, and
+//! nothing is decided by them.
 
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyBufferError;
@@ -36,9 +37,10 @@ impl Input {
     /// The bytes; see the module for what may be done with them.
     pub(crate) fn bytes(&self) -> &[u8] {
         let (start, len) = self.place();
-        // SAFETY: the exporter keeps `len` contiguous, initialised bytes there until the buffer is released, which is when
-        // this value is dropped. What other threads store there meanwhile is as with every taker of such an object: the
-        // bytes are copied once, and whatever comes out counts.
+        // SAFETY: the exporter keeps `len` contiguous, initialised bytes there until the buffer is
+        // released, which is when this value is dropped. What other threads store there meanwhile
+        // is as with every taker of such an object: the bytes are copied once, and whatever comes
+        // out counts.
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 }

@@ -1,16 +1,18 @@
 //! The native half of the Python package `holdfast`: applets, buffers, streams, pools, heaps and
 //! documents as Python classes.
 //!
-//! The other half is in `python/holdfast`: the exceptions and plain data types, which are Python's own, `AsyncApplet`, and what
-//! nodes of documents look like.
+//! The other half is in `python/holdfast`: the exceptions and plain data types, which are Python's
+//! own, `AsyncApplet`, and what nodes of documents look like.
 //!
 //! Invariants:
-//! - Whoever waits for an applet, for another thread or for a file has let go of the interpreter; but not during a commit or
-//!   a rollback of a `Heap`: no other thread of Python may store to it meanwhile.
-//! - Memory that Python sees through the buffer protocol stays mapped as long as anything in Python refers to it.
-//! - A forked child changes nothing of what its parent has: every object knows its process, and is refused or forgotten
-//!   elsewhere ([`process`]). (A memoryview of a `Buffer` that was there before the fork is memory that both share: what the
-//!   child stores there the parent sees.)
+//! - Whoever waits for an applet, for another thread or for a file has let go of the interpreter;
+//!   but not during a commit or a rollback of a `Heap`: no other thread of Python may store to it
+//!   meanwhile.
+//! - Memory that Python sees through the buffer protocol stays mapped as long as anything in Python
+//!   refers to it.
+//! - A forked child changes nothing of what its parent has: every object knows its process, and is
+//!   refused or forgotten elsewhere ([`process`]). (A memoryview of a `Buffer` that was there
+//!   before the fork is memory that both share: what the child stores there the parent sees.)
 //!
 //! What it must not do: decide anything that a host in Rust would need as well.
 #![deny(unsafe_code)]

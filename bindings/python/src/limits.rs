@@ -1,6 +1,7 @@
 //! The data class `Limits` as the limits of an applet.
 //!
-//! Invariant: a limit that is `None` in Python is the default here; there is no other default in Python.
+//! Invariant: a limit that is `None` in Python is the default here; there is no other default in
+//! Python.
 #![forbid(unsafe_code)]
 
 use holdfast_applet::Limits;

@@ -6,7 +6,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 /// An instance of a data class of `_types.py`.
-fn make<'py>(py: Python<'py>, class: &str, fields: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
+fn make<'py>(
+    py: Python<'py>,
+    class: &str,
+    fields: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
     py.import("holdfast._types")?.getattr(class)?.call((), Some(fields))
 }
 

@@ -17,9 +17,10 @@ use crate::recipe::{Options, Recipe};
 
 /// Keeps `size` applets ready: `with pool.take() as applet:`. Options are those of `Applet`.
 ///
-/// Every `take` gives a fresh applet, which is ended when it is closed. With `reuse=True` it goes back instead and serves
-/// the next one, with whatever it remembers. A `heap` has to be a `HeapGrant` with `{}` in the name of its compartment,
-/// which becomes the lowest number of which no other applet has the compartment: two applets never share one.
+/// Every `take` gives a fresh applet, which is ended when it is closed. With `reuse=True` it goes
+/// back instead and serves the next one, with whatever it remembers. A `heap` has to be a
+/// `HeapGrant` with `{}` in the name of its compartment, which becomes the lowest number of which
+/// no other applet has the compartment: two applets never share one.
 #[pyclass(frozen, weakref, module = "holdfast")]
 pub(crate) struct Pool {
     pool: Mutex<Option<Arc<holdfast_applet::Pool>>>,
@@ -79,8 +80,8 @@ impl Pool {
         Ok(Pool { pool: Mutex::new(Some(Arc::new(pool))), path, grace, maker: Maker::new() })
     }
 
-    /// An applet that serves: a warm one, or, when there is none, one that is started now. Close it (a `with` block does)
-    /// to give it back.
+    /// An applet that serves: a warm one, or, when there is none, one that is started now. Close it
+    /// (a `with` block does) to give it back.
     fn take(&self, py: Python<'_>) -> PyResult<Applet> {
         let pool = self.pool(py)?;
         let taken = py.detach(|| {

@@ -1,7 +1,7 @@
 //! To which process an object belongs.
 //!
-//! A forked child has a copy of its parent's objects, and shares with it what they stand for: the memory of applets, the
-//! mapping and the lock of a heap. It must neither use nor end any of that.
+//! A forked child has a copy of its parent's objects, and shares with it what they stand for: the
+//! memory of applets, the mapping and the lock of a heap. It must neither use nor end any of that.
 #![forbid(unsafe_code)]
 
 use pyo3::prelude::*;
@@ -37,8 +37,8 @@ impl Maker {
         Err(error::raise(py, Class::Forked, text, ()))
     }
 
-    /// Drops what an object held, without the interpreter, because that can take a while; forgets it in a child. For `Drop`
-    /// of Python's classes.
+    /// Drops what an object held, without the interpreter, because that can take a while; forgets
+    /// it in a child. For `Drop` of Python's classes.
     pub(crate) fn let_go<T: Send>(self, value: T) {
         if !self.is_here() {
             std::mem::forget(value);

@@ -53,7 +53,8 @@ impl Recipe {
             "inherit" => Stdio::inherit().with_stdin(Input::Empty),
             "capture" => Stdio::capture(OUTPUT_BYTES_MAX),
             other => {
-                let text = format!("output is {other:?}; it is \"discard\", \"inherit\" or \"capture\"");
+                let text =
+                    format!("output is {other:?}; it is \"discard\", \"inherit\" or \"capture\"");
                 return Err(PyValueError::new_err(text));
             }
         };

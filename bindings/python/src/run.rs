@@ -16,14 +16,17 @@ use crate::input::Input;
 use crate::metrics;
 use crate::recipe::{Options, Recipe};
 
-/// Runs an untrusted program to its end, in a sandbox, and returns an `Outcome`: its exit status, what it wrote, what it cost.
+/// Runs an untrusted program to its end, in a sandbox, and returns an `Outcome`: its exit status,
+/// what it wrote, what it cost.
 ///
-/// Options are those of `Applet`. `input` is anything with the buffer protocol, which the program reads from its standard
-/// input. `timeout` (seconds) limits the whole run; the limit `fuel` counts for it as well. Its output is captured, unless
-/// `output` says something else, up to 1 MiB of each stream.
+/// Options are those of `Applet`. `input` is anything with the buffer protocol, which the program
+/// reads from its standard input. `timeout` (seconds) limits the whole run; the limit `fuel` counts
+/// for it as well. Its output is captured, unless `output` says something else, up to 1 MiB of each
+/// stream.
 ///
-/// An exit status other than 0 is no exception: it is the program's own. `AppletError` is raised when there is none: the
-/// program did not start, crashed, took too long, did something forbidden; and for a program that only serves calls. Signals (Ctrl-C) are handled when the run is over:
+/// An exit status other than 0 is no exception: it is the program's own. `AppletError` is raised
+/// when there is none: the program did not start, crashed, took too long, did something forbidden;
+/// and for a program that only serves calls. Signals (Ctrl-C) are handled when the run is over:
 /// give it a `timeout`.
 #[pyfunction]
 #[pyo3(signature = (path, *, input=None, timeout=None, args=Vec::new(), env=None, dirs=Vec::new(), heap=None, limits=None,
@@ -57,7 +60,8 @@ pub(crate) fn run<'py>(
         Ok((outcome, closed))
     })?;
     closed.map_err(|error| region_error(py, &error))?;
-    let Outcome { exit_status, functions, metrics, heap_error, mut notes, stdout, stderr, .. } = outcome;
+    let Outcome { exit_status, functions, metrics, heap_error, mut notes, stdout, stderr, .. } =
+        outcome;
     if let Some(functions) = functions {
         let text = format!(
             "the program serves calls, and run() makes none: of its functions ({}) none ran; start it with Applet(path) and \

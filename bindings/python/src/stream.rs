@@ -1,14 +1,14 @@
 //! A result that comes in parts, as an iterator.
 //!
-//! A thread of its own has the call: it hands each part over and waits until it is taken. So any thread of Python can go on
-//! with the stream, and none is tied to it.
+//! A thread of its own has the call: it hands each part over and waits until it is taken. So any
+//! thread of Python can go on with the stream, and none is tied to it.
 //!
 //! Invariants:
-//! - A cancellation from here meets this stream's call and no later one: the call is marked as over before its turn ends, and
-//!   cancelled only under that mark's lock.
-//! - When `close` returns, the call is over. A native applet is told at once that nobody wants the rest; one in WebAssembly,
-//!   which a cancellation ends, finds out when it sends more, and is cancelled only if it has not ended the call by itself
-//!   after the limit `grace`.
+//! - A cancellation from here meets this stream's call and no later one: the call is marked as over
+//!   before its turn ends, and cancelled only under that mark's lock.
+//! - When `close` returns, the call is over. A native applet is told at once that nobody wants the
+//!   rest; one in WebAssembly, which a cancellation ends, finds out when it sends more, and is
+//!   cancelled only if it has not ended the call by itself after the limit `grace`.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,8 @@ use crate::process::Maker;
 /// Parts that wait to be taken.
 const PARTS_AHEAD: usize = 1;
 
-/// The parts of a result, in order: an iterator of `bytes`, and a context manager. See `Applet.stream`.
+/// The parts of a result, in order: an iterator of `bytes`, and a context manager. See
+/// `Applet.stream`.
 #[pyclass(frozen, weakref, module = "holdfast")]
 pub(crate) struct Stream {
     shared: Option<Arc<Shared>>,
@@ -78,19 +79,21 @@ impl Stream {
             user: Mutex::default(),
         });
         let worker = Worker { inner: inner.clone(), shared: shared.clone(), sender };
-        let thread = thread::Builder::new().name("holdfast-stream".to_owned()).spawn(move || {
-            let mut call = Call::new(&function, &input);
-            if let Some(buffer) = &buffer {
-                call = call.buffer(buffer);
-            }
-            if let Some(limit) = time_limit {
-                call = call.time_limit(limit);
-            }
-            worker.run(call);
-        })?;
+        let thread =
+            thread::Builder::new().name("holdfast-stream".to_owned()).spawn(move || {
+                let mut call = Call::new(&function, &input);
+                if let Some(buffer) = &buffer {
+                    call = call.buffer(buffer);
+                }
+                if let Some(limit) = time_limit {
+                    call = call.time_limit(limit);
+                }
+                worker.run(call);
+            })?;
         *lock(&shared.thread) = Some(thread);
         // From here on: where there is no thread there is no call of its own to cancel.
-        let stream = Stream { shared: Some(shared.clone()), inner: Some(inner.clone()), maker: inner.maker };
+        let stream =
+            Stream { shared: Some(shared.clone()), inner: Some(inner.clone()), maker: inner.maker };
         match shared.next(py)? {
             Some(Part::Begun) => Ok(stream),
             Some(Part::Failed(error, known)) => Err(inner.failure(py, &error, known.as_ref())),
@@ -124,7 +127,8 @@ impl Stream {
         }
     }
 
-    /// Ends the stream: cancels the call if it is not over, and waits until it is. Closing twice does nothing.
+    /// Ends the stream: cancels the call if it is not over, and waits until it is. Closing twice
+    /// does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let (shared, inner) = self.parts(py)?;
         py.detach(|| shared.close(inner));
@@ -163,7 +167,8 @@ impl Drop for Stream {
 }
 
 impl Shared {
-    /// Whether a call by this thread would wait for this thread: it used the stream last, and the call goes on.
+    /// Whether a call by this thread would wait for this thread: it used the stream last, and the
+    /// call goes on.
     pub(crate) fn is_open_here(&self) -> bool {
         !*lock(&self.is_over) && *lock(&self.user) == Some(thread::current().id())
     }
@@ -213,7 +218,8 @@ impl Shared {
 
     /// Cancels the call, unless it is over by then.
     fn cancel(&self, inner: &Inner, patience: Duration) {
-        let waited = self.over.wait_timeout_while(lock(&self.is_over), patience, |is_over| !*is_over);
+        let waited =
+            self.over.wait_timeout_while(lock(&self.is_over), patience, |is_over| !*is_over);
         let (is_over, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if !*is_over {
             inner.cancel();

@@ -12,12 +12,13 @@ use crate::error::{Class, raise};
 use crate::heap_core::Core;
 use crate::input::Input;
 
-/// A transaction of a heap: what happens in its `with` block happens altogether, or, if an exception leaves the block or the
-/// process dies, not at all.
+/// A transaction of a heap: what happens in its `with` block happens altogether, or, if an
+/// exception leaves the block or the process dies, not at all.
 ///
-/// Roots are made and removed in it as anywhere. Bytes of roots that are to be restored have to be announced with `add`
-/// *before* they are changed. Transactions nest, and count when the outermost ends. Other threads that want the heap wait
-/// meanwhile; tasks of the same thread do not, so do not `await` in one.
+/// Roots are made and removed in it as anywhere. Bytes of roots that are to be restored have to be
+/// announced with `add` *before* they are changed. Transactions nest, and count when the outermost
+/// ends. Other threads that want the heap wait meanwhile; tasks of the same thread do not, so do
+/// not `await` in one.
 #[pyclass(frozen, weakref, module = "holdfast")]
 pub(crate) struct Transaction {
     core: Option<Arc<Core>>,
@@ -47,9 +48,12 @@ impl Transaction {
         core.take_turn(py)?;
         let mut level = this.level.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = match *level {
-            Some(_) => {
-                Err(raise(py, Class::TransactionError, "the transaction is open; nest another one", ()))
-            }
+            Some(_) => Err(raise(
+                py,
+                Class::TransactionError,
+                "the transaction is open; nest another one",
+                (),
+            )),
             None => core.begin().map_err(|refused| refused.raise(py)),
         };
         match begun {
@@ -86,8 +90,8 @@ impl Transaction {
         }
     }
 
-    /// Announces that these parts of roots are going to change, so that a rollback restores them: contiguous views, such as
-    /// `view[0:8]`.
+    /// Announces that these parts of roots are going to change, so that a rollback restores them:
+    /// contiguous views, such as `view[0:8]`.
     #[pyo3(signature = (*views))]
     fn add(&self, py: Python<'_>, views: &Bound<'_, PyTuple>) -> PyResult<()> {
         let core = self.core(py)?;

@@ -1,10 +1,10 @@
 //! What a `memoryview` of a root stands on.
 //!
 //! Invariants:
-//! - A view refers to one of these, and this to the heap: so the heap stays mapped as long as a view lives, and knows how
-//!   many there are.
-//! - What is stored by way of a view is the program's business, as is whatever the heap's bytes say: nothing here looks at
-//!   them.
+//! - A view refers to one of these, and this to the heap: so the heap stays mapped as long as a
+//!   view lives, and knows how many there are.
+//! - What is stored by way of a view is the program's business, as is whatever the heap's bytes
+//!   say: nothing here looks at them.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -39,14 +39,18 @@ impl RootMemory {
 impl RootMemory {
     /// # Safety
     /// The interpreter calls this with a view to fill.
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
         let this = slf.get();
         if let Some(core) = &this.core {
             core.maker.check(slf.py())?;
         }
         let Found { address, bytes, is_read_only, .. } = this.found;
-        // SAFETY: the heap found the object there, in its mapping, which stays while the core counts this value; the
-        // mapping is writable unless the heap is open for reading only.
+        // SAFETY: the heap found the object there, in its mapping, which stays while the core
+        // counts this value; the mapping is writable unless the heap is open for reading only.
         unsafe { fill(&slf, view, flags, address as *mut u8, bytes, is_read_only) }
     }
 }
@@ -54,7 +58,8 @@ impl RootMemory {
 impl Drop for RootMemory {
     fn drop(&mut self) {
         let Some(core) = self.core.take() else { return };
-        // In a forked child another thread of the parent may have had the lock under which they are counted.
+        // In a forked child another thread of the parent may have had the lock under which they are
+        // counted.
         if core.maker.is_here() {
             core.forget_view(self.found.offset);
         }

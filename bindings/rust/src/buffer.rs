@@ -1,13 +1,15 @@
 //! A growing array in memory of its own: the input of a call, its result, the table of exports.
 //!
-//! Where it lies: natively in anonymous mappings of its own, in WebAssembly in the C library's `malloc`. So the library
-//! needs no allocator of the program that it is linked into, and allocates nothing of a program's on a call: a buffer
-//! keeps what it has, up to [`KEPT_BYTES`], and a call whose input and result fit there costs no system call.
+//! Where it lies: natively in anonymous mappings of its own, in WebAssembly in the C library's
+//! `malloc`. So the library needs no allocator of the program that it is linked into, and allocates
+//! nothing of a program's on a call: a buffer keeps what it has, up to [`KEPT_BYTES`], and a call
+//! whose input and result fit there costs no system call.
 //!
-//! Invariants: `len` elements are initialised, and as bytes all that is allocated is; elements are plain data, aligned to 16
-//! at most.
+//! Invariants: `len` elements are initialised, and as bytes all that is allocated is; elements are
+//! plain data, aligned to 16 at most.
 //!
-//! What it must not do: give up. Without memory, its functions return an error and leave the content as it was.
+//! What it must not do: give up. Without memory, its functions return an error and leave the
+//! content as it was.
 
 use core::ptr::NonNull;
 
@@ -42,7 +44,8 @@ impl<T: Copy> Buffer<T> {
     }
 
     pub(crate) fn as_slice(&self) -> &[T] {
-        // SAFETY: `len` elements are initialised (see the module); without any, the pointer is aligned and not null.
+        // SAFETY: `len` elements are initialised (see the module); without any, the pointer is
+        // aligned and not null.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
@@ -72,8 +75,11 @@ impl<T: Copy> Buffer<T> {
 
     /// Makes room for as many more elements.
     pub(crate) fn reserve(&mut self, more: usize) -> Result<(), NoMemory> {
-        let needed =
-            self.len.checked_add(more).and_then(|count| count.checked_mul(size_of::<T>())).ok_or(NoMemory)?;
+        let needed = self
+            .len
+            .checked_add(more)
+            .and_then(|count| count.checked_mul(size_of::<T>()))
+            .ok_or(NoMemory)?;
         if needed <= self.bytes {
             return Ok(());
         }
@@ -92,9 +98,13 @@ impl<T: Copy> Buffer<T> {
 
     pub(crate) fn append(&mut self, elements: &[T]) -> Result<(), NoMemory> {
         self.reserve(elements.len())?;
-        // SAFETY: there is room for them behind the `len` that are there, and a slice from elsewhere does not overlap.
+        // SAFETY: there is room for them behind the `len` that are there, and a slice from
+        // elsewhere does not overlap.
         unsafe {
-            self.start.as_ptr().add(self.len).copy_from_nonoverlapping(elements.as_ptr(), elements.len());
+            self.start
+                .as_ptr()
+                .add(self.len)
+                .copy_from_nonoverlapping(elements.as_ptr(), elements.len());
         }
         self.len += elements.len();
         Ok(())

@@ -1,7 +1,8 @@
 //! One call by the host, as the exported function sees it.
 //!
-//! Invariants: the result is sent when the function has returned, so the host never sees an applet as done that still
-//! works; the shared buffer is read and written through raw pointers, because the host can store to it at any time.
+//! Invariants: the result is sent when the function has returned, so the host never sees an applet
+//! as done that still works; the shared buffer is read and written through raw pointers, because
+//! the host can store to it at any time.
 
 use core::fmt::{self, Display, Write};
 use core::marker::PhantomData;
@@ -41,12 +42,12 @@ pub enum CallError {
 impl Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Replied => {
-                f.write_str("the call has its result already; send the parts of a result, and reply once")
-            }
-            Self::NoMemory => {
-                f.write_str("the applet has no memory left; raise its memory limit, or use a shared buffer")
-            }
+            Self::Replied => f.write_str(
+                "the call has its result already; send the parts of a result, and reply once",
+            ),
+            Self::NoMemory => f.write_str(
+                "the applet has no memory left; raise its memory limit, or use a shared buffer",
+            ),
             Self::NoHeap => f.write_str("calls have no heap here; serve with serve_heap"),
             Self::TooLarge { bytes, limit_bytes } => write!(
                 f,
@@ -116,7 +117,8 @@ impl<'a> Call<'a> {
         self.input
     }
 
-    /// Sets the result, which is sent when the function has returned `Ok`. Without one, it is empty.
+    /// Sets the result, which is sent when the function has returned `Ok`. Without one, it is
+    /// empty.
     ///
     /// # Errors
     /// [`CallError::Replied`] the second time, [`CallError::TooLarge`], [`CallError::NoMemory`].
@@ -131,8 +133,8 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// Sends a chunk of a result that comes in parts, now. Waits while the host has more to read than fits into the
-    /// channel.
+    /// Sends a chunk of a result that comes in parts, now. Waits while the host has more to read
+    /// than fits into the channel.
     ///
     /// # Errors
     /// [`CallError::Cancelled`] when the host does not want it any more, [`CallError::TooLarge`],
@@ -154,15 +156,16 @@ impl<'a> Call<'a> {
         self.buffer
     }
 
-    /// Whether the host no longer wants the result: what takes long asks now and then, and returns. In WebAssembly it knows
-    /// that from a [`Call::send`] that was refused; what sends nothing is ended by the host.
+    /// Whether the host no longer wants the result: what takes long asks now and then, and returns.
+    /// In WebAssembly it knows that from a [`Call::send`] that was refused; what sends nothing is
+    /// ended by the host.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.is_refused || self.transport.is_cancelled(self.number)
     }
 
-    /// A failure with a code above 0 and a text, for `return Err(call.fail(2, "no such word"))`. As [`Failure::new`], but
-    /// its text is kept with the call, where there is room already.
+    /// A failure with a code above 0 and a text, for `return Err(call.fail(2, "no such word"))`. As
+    /// [`Failure::new`], but its text is kept with the call, where there is room already.
     #[must_use]
     pub fn fail(&mut self, code: i32, text: impl Display) -> Failure {
         self.outcome.text.clear();
@@ -180,8 +183,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Memory that the host and the applet see at once. The host can store to it at any time, so it is no slice: copy out
-/// what must not change while it is looked at.
+/// Memory that the host and the applet see at once. The host can store to it at any time, so it is
+/// no slice: copy out what must not change while it is looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBuffer<'a> {
     start: NonNull<u8>,
@@ -191,7 +194,8 @@ pub struct SharedBuffer<'a> {
 
 impl<'a> SharedBuffer<'a> {
     /// # Safety
-    /// `len` bytes from `start` must be mapped for reading and writing for `'a`, and belong to no Rust object.
+    /// `len` bytes from `start` must be mapped for reading and writing for `'a`, and belong to no
+    /// Rust object.
     pub(crate) unsafe fn new(start: NonNull<u8>, len: usize) -> SharedBuffer<'a> {
         SharedBuffer { start, len, call: PhantomData }
     }
@@ -208,7 +212,8 @@ impl<'a> SharedBuffer<'a> {
         self.len == 0
     }
 
-    /// Its first byte, for code that works in place. It is aligned to 4096 and mapped while the call lasts.
+    /// Its first byte, for code that works in place. It is aligned to 4096 and mapped while the
+    /// call lasts.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
@@ -218,7 +223,12 @@ impl<'a> SharedBuffer<'a> {
     pub fn read(&self, offset: usize, into: &mut [u8]) -> usize {
         let count = self.len.saturating_sub(offset).min(into.len());
         // SAFETY: `count` bytes from `offset` are in the buffer, which no Rust reference covers.
-        unsafe { self.start.as_ptr().wrapping_add(offset).copy_to_nonoverlapping(into.as_mut_ptr(), count) };
+        unsafe {
+            self.start
+                .as_ptr()
+                .wrapping_add(offset)
+                .copy_to_nonoverlapping(into.as_mut_ptr(), count)
+        };
         count
     }
 
@@ -226,7 +236,9 @@ impl<'a> SharedBuffer<'a> {
     pub fn write(&self, offset: usize, from: &[u8]) -> usize {
         let count = self.len.saturating_sub(offset).min(from.len());
         // SAFETY: as in `read`.
-        unsafe { self.start.as_ptr().wrapping_add(offset).copy_from_nonoverlapping(from.as_ptr(), count) };
+        unsafe {
+            self.start.as_ptr().wrapping_add(offset).copy_from_nonoverlapping(from.as_ptr(), count)
+        };
         count
     }
 }

@@ -1,7 +1,7 @@
 //! The functions that the host may call, by name.
 //!
-//! Invariants: names are told apart, valid, and in the order in which they were exported, which is their number; once the
-//! host has been told, the table does not change any more.
+//! Invariants: names are told apart, valid, and in the order in which they were exported, which is
+//! their number; once the host has been told, the table does not change any more.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -46,7 +46,9 @@ impl fmt::Display for ExportError {
                     "an applet exports at most {EXPORTS_MAX} functions; let one function take a command"
                 )
             }
-            Self::Serving => f.write_str("the host has been told what there is; export before serve"),
+            Self::Serving => {
+                f.write_str("the host has been told what there is; export before serve")
+            }
             Self::NoMemory => f.write_str("the applet has no memory left; raise its memory limit"),
         }
     }
@@ -78,7 +80,8 @@ impl Function {
     {
         const {
             assert!(
-                size_of::<F>() <= size_of::<Captured>() && align_of::<F>() <= align_of::<Captured>(),
+                size_of::<F>() <= size_of::<Captured>()
+                    && align_of::<F>() <= align_of::<Captured>(),
                 "an exported closure captures at most two words; let it capture one reference to a static"
             );
         }
@@ -120,8 +123,10 @@ impl Exports {
         if self.told {
             return Err(ExportError::Serving);
         }
-        let length =
-            u8::try_from(name.len()).ok().filter(|_| is_valid_name(name)).ok_or(ExportError::BadName)?;
+        let length = u8::try_from(name.len())
+            .ok()
+            .filter(|_| is_valid_name(name))
+            .ok_or(ExportError::BadName)?;
         if self.names().any(|taken| taken == name.as_bytes()) {
             return Err(ExportError::NameTaken);
         }
@@ -159,8 +164,9 @@ impl Exports {
 
 pub(crate) static EXPORTS: Lock<Exports> = Lock::new(Exports::new());
 
-/// Offers a function to the host under a name of 1 to 64 bytes that no other one has; at most 1024, and before
-/// [`serve`](crate::serve). A closure may capture two words that are [`Copy`], such as a reference to a static.
+/// Offers a function to the host under a name of 1 to 64 bytes that no other one has; at most 1024,
+/// and before [`serve`](crate::serve). A closure may capture two words that are [`Copy`], such as a
+/// reference to a static.
 ///
 /// # Errors
 /// See [`ExportError`].

@@ -4,8 +4,8 @@ use core::fmt::{self, Display, Write};
 
 use crate::buffer::Buffer;
 
-/// What an exported function returns when it has no result. Any error becomes one by `?`, with the code 1 and the
-/// error's text.
+/// What an exported function returns when it has no result. Any error becomes one by `?`, with the
+/// code 1 and the error's text.
 ///
 /// It is no [`Error`](core::error::Error) itself, because nobody but the host gets to see it.
 #[derive(Debug)]
@@ -15,8 +15,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with a code above 0 (anything else counts as 1) and a text that says what to do. Without memory for the
-    /// text, it is cut off.
+    /// A failure with a code above 0 (anything else counts as 1) and a text that says what to do.
+    /// Without memory for the text, it is cut off.
     #[must_use]
     pub fn new(code: i32, text: impl Display) -> Failure {
         let mut failure = Failure::from_code(code);
@@ -25,8 +25,8 @@ impl Failure {
         failure
     }
 
-    /// A failure with a code above 0 (anything else counts as 1), whose text is the one that [`Call::fail`](crate::Call::fail)
-    /// was given last, or empty.
+    /// A failure with a code above 0 (anything else counts as 1), whose text is the one that
+    /// [`Call::fail`](crate::Call::fail) was given last, or empty.
     #[must_use]
     pub const fn from_code(code: i32) -> Failure {
         Failure { code: if code > 0 { code } else { 1 }, text: Buffer::new() }

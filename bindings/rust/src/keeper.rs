@@ -1,7 +1,8 @@
 //! Who has the heap while the applet serves.
 //!
-//! The host rolls a heap of the mode `atomic` back when a call failed, and lets the applet drop its copies of pages that are
-//! published. What a [`Heap`] remembers of bytes that are gone must not be used again, so the one who serves has it.
+//! The host rolls a heap of the mode `atomic` back when a call failed, and lets the applet drop its
+//! copies of pages that are published. What a [`Heap`] remembers of bytes that are gone must not be
+//! used again, so the one who serves has it.
 
 use crate::region::{AttachError, Heap, HostRegion, forget, reopen};
 

@@ -1,6 +1,7 @@
-//! What an applet written in Rust (or the C library beside this crate) links: it attaches to the heap that the host
-//! granted with `--heap`, hands it out as a [`Heap`], and serves the host's calls. The same source makes an applet for
-//! WebAssembly (`wasm32-wasip1`) and a native one (Linux on x86-64).
+//! What an applet written in Rust (or the C library beside this crate) links: it attaches to the
+//! heap that the host granted with `--heap`, hands it out as a [`Heap`], and serves the host's
+//! calls. The same source makes an applet for WebAssembly (`wasm32-wasip1`) and a native one (Linux
+//! on x86-64).
 //!
 //! A program that runs to its end:
 //!
@@ -42,17 +43,20 @@
 //! }
 //! ```
 //!
-//! Pointers into the heap are ordinary addresses and stay valid from run to run: the heap lies at the same address in
-//! every run (in WebAssembly at [`HEAP_BASE`]). The program's stack, statics and `malloc` memory do not persist.
+//! Pointers into the heap are ordinary addresses and stay valid from run to run: the heap lies at
+//! the same address in every run (in WebAssembly at [`HEAP_BASE`]). The program's stack, statics
+//! and `malloc` memory do not persist.
 //!
 //! A tour:
-//! - `region`: the granted heap. `exports`, `call`, `failure`: what the host may call. `serve`: the loop. `keeper`: who
-//!   has the heap meanwhile. `transport`: messages, as a trait.
-//! - `native` and `wasm`: one of them is the `platform`, with the same functions; all that differs is there.
+//! - `region`: the granted heap. `exports`, `call`, `failure`: what the host may call. `serve`: the
+//!   loop. `keeper`: who has the heap meanwhile. `transport`: messages, as a trait.
+//! - `native` and `wasm`: one of them is the `platform`, with the same functions; all that differs
+//!   is there.
 //! - `buffer`: memory of the library's own, so that it needs no allocator.
 //!
-//! Invariants: one [`Heap`] per program; `no_std`, no allocation of the program's, no `errno`, so that it can be linked into
-//! programs of any language; no message and no system call but to attach, to grow, to commit, to serve and to wait.
+//! Invariants: one [`Heap`] per program; `no_std`, no allocation of the program's, no `errno`, so
+//! that it can be linked into programs of any language; no message and no system call but to
+//! attach, to grow, to commit, to serve and to wait.
 
 #![no_std]
 #![deny(unsafe_code)]

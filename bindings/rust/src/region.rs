@@ -1,7 +1,8 @@
 //! The granted region as the heap's backing, and the way to get it.
 //!
-//! Invariant: in WebAssembly `malloc` is initialised before the region appears. Older C libraries take everything up to
-//! the end of linear memory for `malloc` at its first use; they must never see the region there.
+//! Invariant: in WebAssembly `malloc` is initialised before the region appears. Older C libraries
+//! take everything up to the end of linear memory for `malloc` at its first use; they must never
+//! see the region there.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -43,16 +44,17 @@ impl HostRegion {
         self.granted.is_new
     }
 
-    /// Whether the run's key may only read the heap. Reading works as ever; what would change the heap is
-    /// [`HeapError::ReadOnly`](crate::HeapError::ReadOnly), and a plain store ends the program.
+    /// Whether the run's key may only read the heap. Reading works as ever; what would change the
+    /// heap is [`HeapError::ReadOnly`](crate::HeapError::ReadOnly), and a plain store ends the
+    /// program.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.granted.is_read_only
     }
 }
 
-// SAFETY: the region is mapped at a fixed address, backed as the host says, never shrinks, and is this program's
-// alone; `attach` hands out one value per program.
+// SAFETY: the region is mapped at a fixed address, backed as the host says, never shrinks, and is
+// this program's alone; `attach` hands out one value per program.
 unsafe impl Backing for HostRegion {
     fn base(&self) -> *mut u8 {
         self.granted.address as usize as *mut u8
@@ -99,10 +101,11 @@ pub enum AttachError {
     NoHost,
     /// This program has attached already.
     AlreadyAttached,
-    /// There is no room for the region at its address: in WebAssembly the module's memory has a declared maximum, or
-    /// 2 GiB in use already; natively something else is there.
+    /// There is no room for the region at its address: in WebAssembly the module's memory has a
+    /// declared maximum, or 2 GiB in use already; natively something else is there.
     MemoryShape,
-    /// The heap's memory is said to survive a reset of the machine, and cannot be mapped so that what is written back does.
+    /// The heap's memory is said to survive a reset of the machine, and cannot be mapped so that
+    /// what is written back does.
     NotSynchronous,
     /// The host has rolled the heap back, and it was not handed to the function that serves.
     NotKept,
@@ -160,8 +163,8 @@ pub(crate) fn is_attached() -> bool {
     ATTACHED.load(Ordering::Relaxed)
 }
 
-/// Maps the granted heap into this program and opens it: formats a new one, rolls back what a killed run left
-/// open, and otherwise costs the same few microseconds whatever the heap's size.
+/// Maps the granted heap into this program and opens it: formats a new one, rolls back what a
+/// killed run left open, and otherwise costs the same few microseconds whatever the heap's size.
 ///
 /// # Errors
 /// When the host granted none, cannot map it here, or its bytes are not a heap for this program.
@@ -178,11 +181,13 @@ fn open(region: HostRegion) -> Result<Heap, AttachError> {
     Ok(holdfast_heap::Heap::open(region, options)?)
 }
 
-/// Lets go of a heap whose region the host has changed, for libraries that serve ([`HeapKeeper`](crate::HeapKeeper)): an
-/// open transaction is given up, and in the mode `atomic` so is all that the host has not published. Pointers to what was
-/// published stay valid. [`reopen`] goes on with what the region has now.
+/// Lets go of a heap whose region the host has changed, for libraries that serve
+/// ([`HeapKeeper`](crate::HeapKeeper)): an open transaction is given up, and in the mode `atomic`
+/// so is all that the host has not published. Pointers to what was published stay valid. [`reopen`]
+/// goes on with what the region has now.
 ///
-/// Two steps, because a heap is too large to be on the stack of a small applet more than a few times.
+/// Two steps, because a heap is too large to be on the stack of a small applet more than a few
+/// times.
 #[inline(never)]
 pub fn forget(heap: Heap) -> HostRegion {
     let region = heap.close();
@@ -218,7 +223,10 @@ impl fmt::Display for CommitError {
                 f.write_str("the host does not offer this durability level; ask for `power`")
             }
             Self::Host(code) => {
-                write!(f, "the host could not make the commit durable (code {code}); run `holdfast doctor`")
+                write!(
+                    f,
+                    "the host could not make the commit durable (code {code}); run `holdfast doctor`"
+                )
             }
         }
     }
@@ -228,8 +236,8 @@ impl core::error::Error for CommitError {}
 
 holdfast_heap::show_as_text!(AttachError, CommitError);
 
-/// Makes everything stored so far durable at a level. Not inside a transaction: an open one would be rolled
-/// back by whoever opens the stored copy.
+/// Makes everything stored so far durable at a level. Not inside a transaction: an open one would
+/// be rolled back by whoever opens the stored copy.
 ///
 /// # Errors
 /// When the host does not offer the level or failed to reach it.
@@ -247,7 +255,8 @@ mod tests {
     /// A `main` that returned an error printed `Error: NotGranted`.
     #[test]
     fn main_prints_the_message_of_an_error() {
-        let printed = |result: Result<(), AttachError>| std::format!("Error: {:?}", result.unwrap_err());
+        let printed =
+            |result: Result<(), AttachError>| std::format!("Error: {:?}", result.unwrap_err());
         let told = printed(Err(AttachError::NotGranted));
         for words in ["no heap was granted", "--heap NAME", "in Python heap=", "Grants::heap"] {
             assert!(told.contains(words), "{told}");

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - One call at a time, and each has one answer: a result, or a failure.
-//! - A function that unwinds ends the process: nobody knows in which state it left what it worked on.
+//! - A function that unwinds ends the process: nobody knows in which state it left what it worked
+//!   on.
 //! - What a failed call left open in the heap is rolled back before the host hears of the failure.
 //!
 //! What it must not do: know how messages travel.
@@ -49,7 +50,9 @@ impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoHost => f.write_str(NO_HOST),
-            Self::Again => f.write_str("this program has told its host what it exports already; serve once"),
+            Self::Again => {
+                f.write_str("this program has told its host what it exports already; serve once")
+            }
             Self::Boot(error) => error.fmt(f),
             Self::Transport(error) => error.fmt(f),
             Self::Heap(error) => error.fmt(f),
@@ -71,8 +74,8 @@ impl From<TransportError> for ServeError {
     }
 }
 
-/// Tells the host what is exported, and serves its calls on this thread until it says that there are no more. Once per
-/// program.
+/// Tells the host what is exported, and serves its calls on this thread until it says that there
+/// are no more. Once per program.
 ///
 /// # Errors
 /// When no host has started the program, or the two do not understand each other.
@@ -80,8 +83,9 @@ pub fn serve() -> Result<(), ServeError> {
     serve_keeping(&mut Nobody)
 }
 
-/// As [`serve`], with a heap for the functions, which get it by [`Call::heap`]; returns it afterwards. In the mode `atomic`
-/// this is the way to serve with a heap, because the host takes it back to the last call that succeeded when one fails.
+/// As [`serve`], with a heap for the functions, which get it by [`Call::heap`]; returns it
+/// afterwards. In the mode `atomic` this is the way to serve with a heap, because the host takes it
+/// back to the last call that succeeded when one fails.
 ///
 /// # Errors
 /// Those of [`serve`]; the heap is closed then.
@@ -99,8 +103,9 @@ pub fn serve_keeping(keeper: &mut dyn HeapKeeper) -> Result<(), ServeError> {
     serve_over(&platform::transport()?, &EXPORTS, keeper)
 }
 
-/// For programs that do not serve: ends the time of the dynamic loader, in which a native applet may still read files and map
-/// code. Serving does that by itself; in WebAssembly there is nothing to do.
+/// For programs that do not serve: ends the time of the dynamic loader, in which a native applet
+/// may still read files and map code. Serving does that by itself; in WebAssembly there is nothing
+/// to do.
 ///
 /// # Errors
 /// [`ServeError::NoHost`], [`ServeError::Transport`].
@@ -137,7 +142,8 @@ fn serve_over(
                     keeper.forget().map_err(ServeError::Heap)?;
                 }
                 let function = exports.with(|exports| exports.function(index));
-                let unknown = TransportError::Protocol { what: "calls a function that is not there" };
+                let unknown =
+                    TransportError::Protocol { what: "calls a function that is not there" };
                 let function = function.ok_or(unknown)?;
                 outcome.rest();
                 let mut call = Call {
@@ -171,7 +177,8 @@ fn shared_buffer<'a>(
     if part.bytes == 0 {
         return Ok(None);
     }
-    let outside = TransportError::Protocol { what: "names a buffer that is not in the shared memory" };
+    let outside =
+        TransportError::Protocol { what: "names a buffer that is not in the shared memory" };
     let start = transport.buffer(part).and_then(NonNull::new).ok_or(outside)?;
     // SAFETY: the transport vouches for the part, which stays mapped while the program runs.
     Ok(Some(unsafe { SharedBuffer::new(start, part.bytes as usize) }))
@@ -193,12 +200,17 @@ fn answer(
     fail(transport, call, failure.code, text.as_slice())
 }
 
-fn fail(transport: &dyn Transport, call: u64, code: i32, text: &[u8]) -> Result<(), TransportError> {
+fn fail(
+    transport: &dyn Transport,
+    call: u64,
+    code: i32,
+    text: &[u8],
+) -> Result<(), TransportError> {
     transport.send(AppletMessage::Failure { call, code }, &text[..text.len().min(TEXT_BYTES_MAX)])
 }
 
-/// Ends the process when it is dropped, which only unwinding does: a panic inside of a panic is the way to abort that
-/// needs no standard library, and it says so on the way.
+/// Ends the process when it is dropped, which only unwinding does: a panic inside of a panic is the
+/// way to abort that needs no standard library, and it says so on the way.
 struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {

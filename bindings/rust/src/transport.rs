@@ -16,7 +16,8 @@ pub(crate) trait Transport {
     /// Sends a message; waits while there is no room for it. From any thread.
     fn send(&self, message: AppletMessage, payload: &[u8]) -> Result<(), TransportError>;
 
-    /// Whether the host has cancelled that call, as far as its messages have arrived. From any thread.
+    /// Whether the host has cancelled that call, as far as its messages have arrived. From any
+    /// thread.
     fn is_cancelled(&self, call: u64) -> bool;
 
     /// The address of a part of the memory that is shared for buffers, if it is one.
@@ -34,7 +35,8 @@ pub enum TransportError {
         /// What it did.
         what: &'static str,
     },
-    /// An input that was not taken: too large, or there is no memory for it. The channel is in order.
+    /// An input that was not taken: too large, or there is no memory for it. The channel is in
+    /// order.
     Refused {
         /// Its call.
         call: u64,
@@ -60,8 +62,12 @@ impl fmt::Display for TransportError {
                 "the applet has no room for an input of {bytes} bytes (its memory limit, and {MESSAGE_BYTES_MAX} bytes); \
                  pass it in a shared buffer"
             ),
-            Self::Cancelled => f.write_str("the host no longer wants the result; clean up and return"),
-            Self::Host(code) => write!(f, "the host cannot be reached (code {code}); start the applet anew"),
+            Self::Cancelled => {
+                f.write_str("the host no longer wants the result; clean up and return")
+            }
+            Self::Host(code) => {
+                write!(f, "the host cannot be reached (code {code}); start the applet anew")
+            }
         }
     }
 }

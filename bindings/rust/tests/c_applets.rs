@@ -47,7 +47,11 @@ fn c_applet_serves_with_every_kind_of_linking() {
         buffer.copy_out(0, &mut text).unwrap();
         assert_eq!(&text, b"IN PLACE\0");
         assert_eq!(host.call("numbers", b"5000"), b"");
-        assert!((1..=5000).map(|number| number.to_string().into_bytes()).eq(host.chunks.iter().cloned()));
+        assert!(
+            (1..=5000)
+                .map(|number| number.to_string().into_bytes())
+                .eq(host.chunks.iter().cloned())
+        );
         assert!(matches!(host.try_call("numbers", b"x"), Ok(Answer::Failure { code: 2, .. })));
         image = host.end().unwrap();
         image.region.is_new = false;
@@ -91,7 +95,8 @@ fn every_header_function_works_and_fails_as_told() {
     assert_eq!(host.try_call("crashes", b""), Err(ChannelError::PeerGone));
     assert_eq!(host.wait().signal(), Some(libc::SIGABRT));
     // And without a host.
-    let output = Command::new("sh").arg("-c").arg("exec \"$0\" 3<&-").arg(&program).output().unwrap();
+    let output =
+        Command::new("sh").arg("-c").arg("exec \"$0\" 3<&-").arg(&program).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("run it with holdfast run"), "{said}");
     assert_eq!(output.status.code(), Some(26), "NV_NO_HOST");
@@ -115,11 +120,20 @@ fn cpp_exceptions_become_failures() {
         matches!(&out_of_range, Answer::Failure { code: 1, text } if text.contains("range")),
         "{out_of_range:?}"
     );
-    assert_eq!(host.try_call("other", b""), Ok(failure(1, "the function threw what is no std::exception")));
+    assert_eq!(
+        host.try_call("other", b""),
+        Ok(failure(1, "the function threw what is no std::exception"))
+    );
     let twice = host.try_call("twice", b"").unwrap();
-    assert!(matches!(&twice, Answer::Failure { code: 1, text } if text.contains("reply once")), "{twice:?}");
+    assert!(
+        matches!(&twice, Answer::Failure { code: 1, text } if text.contains("reply once")),
+        "{twice:?}"
+    );
     let no_heap = host.try_call("no heap", b"").unwrap();
-    assert!(matches!(&no_heap, Answer::Failure { code: 1, text } if text.contains("--heap")), "{no_heap:?}");
+    assert!(
+        matches!(&no_heap, Answer::Failure { code: 1, text } if text.contains("--heap")),
+        "{no_heap:?}"
+    );
     assert_eq!(host.try_call("past the library", b""), Err(ChannelError::PeerGone));
     assert_eq!(host.wait().signal(), Some(libc::SIGABRT));
 }
@@ -154,7 +168,8 @@ fn cpp_map_lives_in_an_applet_heap() {
         assert_eq!(host.chunks[0], format!("be {}", 2 * run).into_bytes());
         assert_eq!(host.chunks.len(), 8);
         // Given up.
-        let many: String = (0..5000).map(|number| format!("word{} ", "x".repeat(number % 400))).collect();
+        let many: String =
+            (0..5000).map(|number| format!("word{} ", "x".repeat(number % 400))).collect();
         host.call("add", many.as_bytes());
         host.forget = true;
         assert_eq!(host.call("count", b"word"), b"0");

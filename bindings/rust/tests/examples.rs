@@ -1,4 +1,5 @@
-//! The example in Rust, as `cargo xtask applets` has built it for the jail, under a host without one.
+//! The example in Rust, as `cargo xtask applets` has built it for the jail, under a host without
+//! one.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
@@ -11,8 +12,8 @@ use std::process::Command;
 use host::{Answer, Host, Image};
 
 fn notes() -> Command {
-    let program =
-        std::env::var_os("HOLDFAST_APPLETS").map_or_else(|| compilers::target().join("applets"), Into::into);
+    let program = std::env::var_os("HOLDFAST_APPLETS")
+        .map_or_else(|| compilers::target().join("applets"), Into::into);
     let program = program.join("notes");
     assert!(
         program.exists(),

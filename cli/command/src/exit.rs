@@ -7,7 +7,8 @@ pub const CODES: &str = "\
 Exit codes: 0 done; 1 something was found or left, as the command says; 2 wrong arguments; 3 no such heap or file; 4 held by \
 another process; 5 a damaged or foreign file; 6 no room; 7 any other failure; 8 the key may not do it.";
 
-/// `check` or `salvage` found damage, `diff` differences, `doctor` a blocking lack, or `page query` no match.
+/// `check` or `salvage` found damage, `diff` differences, `doctor` a blocking lack, or `page query`
+/// no match.
 pub const FOUND: u8 = 1;
 /// Wrong arguments.
 pub const USAGE: u8 = 2;
@@ -36,7 +37,8 @@ pub const TRAPPED: u8 = 134;
 /// `run`: the applet made a system call that it may not make, as if SIGSYS had killed it.
 pub const VIOLATION: u8 = 159;
 
-/// What an exit code of `run` means where Holdfast gives it; `None` for one that is the applet's alone.
+/// What an exit code of `run` means where Holdfast gives it; `None` for one that is the applet's
+/// alone.
 pub fn meaning(code: u8) -> Option<&'static str> {
     match code {
         TIME_LIMIT => Some("a time limit"),
@@ -68,7 +70,8 @@ pub fn usage(error: impl ToString) -> Failure {
     Failure::new(USAGE, error)
 }
 
-/// In `run` and `call`, exit codes below 124 are the applet's own: whatever fails on our side is one of ours.
+/// In `run` and `call`, exit codes below 124 are the applet's own: whatever fails on our side is
+/// one of ours.
 pub fn host(error: impl ToString) -> Failure {
     Failure::new(HOST_FAILED, error)
 }

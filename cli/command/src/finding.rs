@@ -1,7 +1,7 @@
 //! A line of `holdfast doctor`: something that the machine offers or lacks.
 //!
-//! Each program examines what it needs itself: `holdfast-NAME doctor --json` prints an array of these, and
-//! `holdfast doctor` shows them after its own.
+//! Each program examines what it needs itself: `holdfast-NAME doctor --json` prints an array of
+//! these, and `holdfast doctor` shows them after its own.
 
 use serde::{Deserialize, Serialize};
 

@@ -8,14 +8,17 @@
 //! - [`keys`] opens the name space of the user and the keys in it.
 //! - [`finding`] is a line of `holdfast doctor`; each product answers for itself.
 //!
-//! Invariants: results go to standard output, everything else to standard error; what other people named
-//! reaches no terminal unescaped; every failure is one message and one documented exit code.
+//! Invariants: results go to standard output, everything else to standard error; what other people
+//! named reaches no terminal unescaped; every failure is one message and one documented exit code.
 //!
 //! It must not know what a command does.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stderr, clippy::print_stdout)]
-#![allow(missing_docs, reason = "items that only our own programs use; each says so where it is not plain")]
+#![allow(
+    missing_docs,
+    reason = "items that only our own programs use; each says so where it is not plain"
+)]
 
 pub mod exit;
 pub mod finding;

@@ -57,8 +57,10 @@ pub fn print_json_each<T: Serialize>(
 ) -> Result<(), Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut failed = None;
-    let until_failure = elements.map_while(|element| element.map_err(|error| failed = Some(error)).ok());
-    let mut serializer = serde_json::Serializer::with_formatter(&mut out, Harmless(PrettyFormatter::new()));
+    let until_failure =
+        elements.map_while(|element| element.map_err(|error| failed = Some(error)).ok());
+    let mut serializer =
+        serde_json::Serializer::with_formatter(&mut out, Harmless(PrettyFormatter::new()));
     let written = serializer.collect_seq(until_failure).map_err(io::Error::from);
     written_out(written.and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()))?;
     failed.map_or(Ok(()), Err)
@@ -68,7 +70,11 @@ pub fn print_json_each<T: Serialize>(
 struct Harmless(PrettyFormatter<'static>);
 
 impl Formatter for Harmless {
-    fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        out: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
         write!(out, "{}", ShownJson(fragment))
     }
 
@@ -109,7 +115,8 @@ impl Formatter for Harmless {
     }
 }
 
-/// Prints lines of data, of which only one is in memory at a time: as they are, but to a terminal without what steers it.
+/// Prints lines of data, of which only one is in memory at a time: as they are, but to a terminal
+/// without what steers it.
 ///
 /// # Errors
 /// That of the first line that has one, or why nothing can be printed.
@@ -118,8 +125,11 @@ pub fn print_each(lines: impl Iterator<Item = Result<String, Failure>>) -> Resul
     let mut out = BufWriter::new(io::stdout().lock());
     for line in lines {
         let line = line?;
-        let written =
-            if is_terminal { writeln!(out, "{}", ShownLines(&line)) } else { writeln!(out, "{line}") };
+        let written = if is_terminal {
+            writeln!(out, "{}", ShownLines(&line))
+        } else {
+            writeln!(out, "{line}")
+        };
         match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             written => written_out(written)?,
@@ -128,13 +138,14 @@ pub fn print_each(lines: impl Iterator<Item = Result<String, Failure>>) -> Resul
     written_out(out.flush())
 }
 
-/// Prints to standard output, without what would steer a terminal: names in the text are other people's. A reader that went
-/// away (`| head`) is no failure.
+/// Prints to standard output, without what would steer a terminal: names in the text are other
+/// people's. A reader that went away (`| head`) is no failure.
 pub fn print(text: &str) -> Result<(), Failure> {
     print_as_is(&ShownLines(text).to_string())
 }
 
-/// The same for text in which nothing is other people's, or is cleaned already: it may have colours.
+/// The same for text in which nothing is other people's, or is cleaned already: it may have
+/// colours.
 pub fn print_as_is(text: &str) -> Result<(), Failure> {
     written_out(io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()))
 }
@@ -158,7 +169,8 @@ pub fn print_beside(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Tells the person something on standard error. Where that cannot be written there is nobody to tell, and no reason to end.
+/// Tells the person something on standard error. Where that cannot be written there is nobody to
+/// tell, and no reason to end.
 pub fn say(text: impl Display) {
     notice(format_args!("holdfast: {text}"));
 }
@@ -170,7 +182,8 @@ pub fn cannot_print(error: &io::Error) -> String {
     )
 }
 
-/// Runs `work`; if that takes more than a second and a person watches standard error, says what is going on.
+/// Runs `work`; if that takes more than a second and a person watches standard error, says what is
+/// going on.
 pub fn with_progress<R>(what: &str, work: impl FnOnce() -> R) -> R {
     if !io::stderr().is_terminal() {
         return work();

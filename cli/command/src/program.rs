@@ -9,8 +9,8 @@ use holdfast_sys::terminal::{notice, steers};
 use crate::exit::{Failure, USAGE};
 use crate::output::{print, say};
 
-/// Parses the arguments (the first one is the program's name), runs the command, and prints its failure.
-/// Returns the exit code.
+/// Parses the arguments (the first one is the program's name), runs the command, and prints its
+/// failure. Returns the exit code.
 pub fn run<P: Parser>(
     arguments: impl IntoIterator<Item = OsString>,
     command: impl FnOnce(P) -> Result<u8, Failure>,
@@ -28,12 +28,14 @@ pub fn run<P: Parser>(
 
 /// Prints what is wrong with the arguments, or the help or version that they ask for.
 pub fn tell(error: &clap::Error, arguments: &[OsString]) -> Result<u8, Failure> {
-    if error.use_stderr() && arguments.iter().any(|word| word.to_string_lossy().chars().any(steers)) {
+    if error.use_stderr() && arguments.iter().any(|word| word.to_string_lossy().chars().any(steers))
+    {
         // The message repeats the arguments, and file names reach the command line by patterns.
         notice(error.render().to_string());
         return Ok(USAGE);
     }
-    // A terminal gets the colours that clap chooses. A file is written by `print`, which reports a full disk.
+    // A terminal gets the colours that clap chooses. A file is written by `print`, which reports a
+    // full disk.
     if error.use_stderr() || std::io::stdout().is_terminal() {
         // If printing fails, the exit code still tells.
         let _ = error.print();

@@ -13,7 +13,11 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 pub fn parse_heap_limit(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         bytes @ LIMIT_BYTES_MIN..=LIMIT_BYTES_MAX => Ok(bytes),
-        _ => Err(format!("a heap may have {} to {}", in_words(LIMIT_BYTES_MIN), in_words(LIMIT_BYTES_MAX))),
+        _ => Err(format!(
+            "a heap may have {} to {}",
+            in_words(LIMIT_BYTES_MIN),
+            in_words(LIMIT_BYTES_MAX)
+        )),
     }
 }
 

@@ -32,7 +32,9 @@ pub fn parse_age(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write a number and a unit: 500ms, 10s, 2min"))?;
     if time > TIME_MAX {
-        return Err("no clock goes that far; write 100years at most, or leave the option out".to_owned());
+        return Err(
+            "no clock goes that far; write 100years at most, or leave the option out".to_owned()
+        );
     }
     Ok(time)
 }
@@ -46,7 +48,9 @@ mod tests {
         for text in ["584542046090years", "18446744073709551615s", "101years"] {
             assert!(parse_time(text).unwrap_err().contains("100years"), "{text}");
         }
-        assert!(parse_age("0s").is_ok() && parse_time("0s").is_err() && parse_time("100years").is_ok());
+        assert!(
+            parse_age("0s").is_ok() && parse_time("0s").is_err() && parse_time("100years").is_ok()
+        );
     }
 
     /// Guarantee: heap/hostile-content

@@ -7,7 +7,9 @@ use holdfast_command::output::{print, with_progress};
 pub fn run(args: &BackingArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
     let key = super::key(&names, &args.key, Some(&args.name))?;
-    with_progress(&format!("moving {}", args.name), || names.set_medium(&args.name, &key, args.medium))?;
+    with_progress(&format!("moving {}", args.name), || {
+        names.set_medium(&args.name, &key, args.medium)
+    })?;
     print(&format!("{}: lies on {} now\n", args.name, args.medium))?;
     Ok(0)
 }

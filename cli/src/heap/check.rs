@@ -29,12 +29,13 @@ struct Checked {
     finding_count: u64,
     /// The first of them.
     findings: Vec<FindingRow>,
-    /// Files that lack a second copy of something. The data is whole; `repair` mends it. No damage, as long as nothing
-    /// else gets lost.
+    /// Files that lack a second copy of something. The data is whole; `repair` mends it. No damage,
+    /// as long as nothing else gets lost.
     lost_redundancy: Vec<FileFinding>,
     /// Why the heap cannot be opened at all.
     error: Option<String>,
-    /// What `repair` would come to, of a heap that is not sound: it was planned, and nothing was done.
+    /// What `repair` would come to, of a heap that is not sound: it was planned, and nothing was
+    /// done.
     repair: Option<Outlook>,
 }
 
@@ -85,7 +86,11 @@ fn check(names: &NameSpace, name: &RegionName) -> Result<Checked, Failure> {
         object_bytes: 0,
         roots: 0,
         finding_count: 0,
-        findings: look.findings.iter().map(|f| FindingRow { offset: f.offset, what: f.what }).collect(),
+        findings: look
+            .findings
+            .iter()
+            .map(|f| FindingRow { offset: f.offset, what: f.what })
+            .collect(),
         lost_redundancy: Vec::new(),
         error: None,
         repair: None,
@@ -129,7 +134,8 @@ fn unreadable(names: &NameSpace, name: &RegionName, error: RegionError) -> Failu
 
 fn text(checked: &Checked) -> String {
     let name = &checked.name;
-    let remedy = checked.repair.map(|outlook| format!("  {}\n", outlook.remedy(name))).unwrap_or_default();
+    let remedy =
+        checked.repair.map(|outlook| format!("  {}\n", outlook.remedy(name))).unwrap_or_default();
     if let Some(error) = &checked.error {
         return format!("{name}: {error}\n{remedy}");
     }

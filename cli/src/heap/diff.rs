@@ -27,7 +27,8 @@ struct Difference {
     /// Pages of 4 KiB in which at least one byte differs.
     differing_pages: u64,
     differing_bytes: u64,
-    /// Roots that differ; absent when one of the two is no heap that can be read, or has too many to compare them.
+    /// Roots that differ; absent when one of the two is no heap that can be read, or has too many
+    /// to compare them.
     roots: Option<Vec<RootChange>>,
 }
 
@@ -46,7 +47,9 @@ pub fn run(args: &DiffArgs) -> Result<u8, Failure> {
     let difference = with_progress(&what, || {
         let older = names.open_snapshot(&args.name, &args.tag)?;
         let compared = match &args.tag2 {
-            Some(tag) => compare(args, older.bytes(), names.open_snapshot(&args.name, tag)?.bytes())?,
+            Some(tag) => {
+                compare(args, older.bytes(), names.open_snapshot(&args.name, tag)?.bytes())?
+            }
             None => {
                 let now = names.open_read(&args.name)?;
                 let compared = compare(args, older.bytes(), now.bytes())?;
@@ -83,7 +86,10 @@ fn compare(args: &DiffArgs, older: &[u8], newer: &[u8]) -> Result<Difference, Fa
         }
     };
     let common = older.len().min(newer.len());
-    older[..common].chunks(PAGE_BYTES).zip(newer[..common].chunks(PAGE_BYTES)).for_each(|(a, b)| add(a, b));
+    older[..common]
+        .chunks(PAGE_BYTES)
+        .zip(newer[..common].chunks(PAGE_BYTES))
+        .for_each(|(a, b)| add(a, b));
     let tail = if older.len() > common { &older[common..] } else { &newer[common..] };
     tail.chunks(PAGE_BYTES).for_each(|page| add(page, &[0; PAGE_BYTES][..page.len()]));
     Ok(Difference {

@@ -45,7 +45,8 @@ pub fn revoke(args: &RevokeArgs) -> Result<u8, Failure> {
         keys.extend(key.map(|key| KeyFingerprint::from_bytes(key.fingerprint())));
     }
     let is_meant = |grant: &Grant| {
-        keys.contains(&grant.key) || grant.label.as_ref().is_some_and(|label| label.as_str() == from)
+        keys.contains(&grant.key)
+            || grant.label.as_ref().is_some_and(|label| label.as_str() == from)
     };
     if names.revoke(&args.name, &owner, is_meant)? == 0 {
         let (name, key) = (args.name.to_string(), from.clone());
@@ -71,7 +72,9 @@ pub fn list(args: &GrantsArgs) -> Result<u8, Failure> {
 fn row(grant: &Grant) -> Vec<String> {
     let label = grant.label.as_ref().map_or_else(|| "-".to_owned(), RegionName::to_string);
     let (rights, quota) = match grant.rights {
-        Rights::Write { quota_bytes } => ("rw", quota_bytes.map_or_else(|| "-".to_owned(), show_size)),
+        Rights::Write { quota_bytes } => {
+            ("rw", quota_bytes.map_or_else(|| "-".to_owned(), show_size))
+        }
         _ => ("ro", "-".to_owned()),
     };
     vec![label, rights.to_owned(), quota, grant.key.to_string()]

@@ -26,8 +26,9 @@ pub fn run(args: &KeysArgs) -> Result<u8, Failure> {
     for name in OwnerKey::names(names.places())? {
         rows.push(match OwnerKey::load_existing(names.places(), name.as_str()) {
             Ok(key) => {
-                let is_owned =
-                    |owner: Option<KeyFingerprint>, heap| owner.is_some_and(|owner| key.owns(heap, owner));
+                let is_owned = |owner: Option<KeyFingerprint>, heap| {
+                    owner.is_some_and(|owner| key.owns(heap, owner))
+                };
                 let owned = heaps.iter().filter(|heap| is_owned(heap.owner, &heap.name));
                 let owns = owned.map(|heap| heap.name.clone()).collect();
                 Row {
@@ -38,7 +39,9 @@ pub fn run(args: &KeysArgs) -> Result<u8, Failure> {
                 }
             }
             // One bad file does not hide the others.
-            Err(error) => Row { name, fingerprint: None, owns: Vec::new(), error: Some(error.to_string()) },
+            Err(error) => {
+                Row { name, fingerprint: None, owns: Vec::new(), error: Some(error.to_string()) }
+            }
         });
     }
     if args.json {
@@ -51,7 +54,8 @@ pub fn run(args: &KeysArgs) -> Result<u8, Failure> {
 }
 
 fn cells(row: &Row) -> Vec<String> {
-    let fingerprint = row.fingerprint.map_or_else(|| "-".to_owned(), |fingerprint| fingerprint.to_string());
+    let fingerprint =
+        row.fingerprint.map_or_else(|| "-".to_owned(), |fingerprint| fingerprint.to_string());
     let owned: Vec<_> = row.owns.iter().map(RegionName::as_str).collect();
     let owns = match &row.error {
         Some(error) => error.clone(),

@@ -77,8 +77,9 @@ fn search(name: &RegionName, bytes: &[u8]) -> Result<Found, Failure> {
         Ok(inspection) if inspection.report.is_sound() => inspection.pointers.bytes,
         // In contradictory tables everything could be a leak, or nothing.
         Ok(_) => {
-            let message =
-                format!("{name} is damaged, so what is leaked cannot be told; `holdfast heap check {name}`");
+            let message = format!(
+                "{name} is damaged, so what is leaked cannot be told; `holdfast heap check {name}`"
+            );
             return Err(Failure::new(BAD_FILE, message));
         }
         Err(OpenError::Empty) => 0,
@@ -88,7 +89,8 @@ fn search(name: &RegionName, bytes: &[u8]) -> Result<Found, Failure> {
     let mut objects = Vec::new();
     let leaks = Survey::new(look.bytes()).map(|survey| {
         survey.leaks(&mut |object| {
-            let new = Size { object_bytes: object.bytes, objects: 0, bytes: 0, offsets: Vec::new() };
+            let new =
+                Size { object_bytes: object.bytes, objects: 0, bytes: 0, offsets: Vec::new() };
             let size = sizes.entry(object.bytes).or_insert(new);
             size.objects += 1;
             size.bytes += object.bytes;

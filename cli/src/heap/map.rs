@@ -1,7 +1,8 @@
-//! `holdfast heap map`: which chunk is used for what, as characters in the terminal or as a picture.
+//! `holdfast heap map`: which chunk is used for what, as characters in the terminal or as a
+//! picture.
 //!
-//! Both draw the same cells. In a picture a cell is one chunk and a row is a segment; in the terminal a cell
-//! stands for as many chunks as it takes to keep the map on a page or two.
+//! Both draw the same cells. In a picture a cell is one chunk and a row is a segment; in the
+//! terminal a cell stands for as many chunks as it takes to keep the map on a page or two.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -20,7 +21,8 @@ use holdfast_command::size::show_size;
 const COLUMNS: usize = SEGMENT_CHUNKS as usize;
 /// More rows are not looked at; cells stand for more chunks instead.
 const ROWS_MAX: usize = 64;
-/// Chunks that a picture or a JSON document shows, of 64 GiB: the author of a file chooses the size that it claims.
+/// Chunks that a picture or a JSON document shows, of 64 GiB: the author of a file chooses the size
+/// that it claims.
 const CELLS_MAX: usize = 1 << 20;
 /// Side of a cell in a picture, and the gap between two.
 const CELL: usize = 10;
@@ -41,8 +43,15 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 7] =
-        [Kind::Small, Kind::Large, Kind::Table, Kind::Log, Kind::Unknown, Kind::Free, Kind::Untouched];
+    const ALL: [Kind; 7] = [
+        Kind::Small,
+        Kind::Large,
+        Kind::Table,
+        Kind::Log,
+        Kind::Unknown,
+        Kind::Free,
+        Kind::Untouched,
+    ];
 
     fn label(self) -> &'static str {
         match self {
@@ -170,7 +179,8 @@ fn cells(bytes: &[u8]) -> Result<Vec<Cell>, Failure> {
                 _ => f64::from(chunk.used_bytes) / CHUNK_BYTES as f64,
             };
             let object = survey.object_at(chunk.offset);
-            let goes_on = kind == Kind::Large && object.is_some_and(|object| object.offset < chunk.offset);
+            let goes_on =
+                kind == Kind::Large && object.is_some_and(|object| object.offset < chunk.offset);
             Cell { kind, fill, goes_on }
         }));
     }
@@ -185,7 +195,9 @@ fn totals(cells: &[Cell]) -> Vec<(Kind, u64, f64)> {
         chunks.fold((0, 0.0), |(count, fill), cell| (count + 1, fill + cell.fill))
     };
     let all = Kind::ALL.into_iter().map(|kind| (kind, of(kind)));
-    all.filter(|(_, (count, _))| *count > 0).map(|(kind, (count, fill))| (kind, count, fill)).collect()
+    all.filter(|(_, (count, _))| *count > 0)
+        .map(|(kind, (count, fill))| (kind, count, fill))
+        .collect()
 }
 
 /// What the legend says about a kind, after its label.
@@ -250,15 +262,20 @@ fn terminal(cells: &[Cell], colours: bool) -> String {
 /// What several chunks look like: the kind that most of them are, and how full those are.
 fn merge(cells: &[Cell]) -> Cell {
     let most = totals(cells).into_iter().max_by_key(|(_, count, _)| *count);
-    most.map_or(UNTOUCHED, |(kind, count, fill)| Cell { kind, fill: fill / count as f64, goes_on: false })
+    most.map_or(UNTOUCHED, |(kind, count, fill)| Cell {
+        kind,
+        fill: fill / count as f64,
+        goes_on: false,
+    })
 }
 
-/// A colour between the background of free chunks and that of the kind, by fill; never so pale that a chunk in
-/// use looks free.
+/// A colour between the background of free chunks and that of the kind, by fill; never so pale that
+/// a chunk in use looks free.
 fn shade(cell: Cell) -> String {
     let strength = 0.25 + 0.75 * cell.fill;
     let mix = |channel: usize| {
-        let (from, to) = (f64::from(Kind::Free.colour()[channel]), f64::from(cell.kind.colour()[channel]));
+        let (from, to) =
+            (f64::from(Kind::Free.colour()[channel]), f64::from(cell.kind.colour()[channel]));
         match cell.kind {
             Kind::Free | Kind::Untouched => to as u8,
             _ => (from + (to - from) * strength) as u8,

@@ -31,7 +31,8 @@ use holdfast_command::size::show_size;
 
 /// The failure of a command whose region's image was found shorter than its header says.
 pub fn cut_off(name: &RegionName) -> Failure {
-    let message = format!("the image of {name} is cut off; `holdfast heap show {name}` tells what is left");
+    let message =
+        format!("the image of {name} is cut off; `holdfast heap show {name}` tells what is left");
     Failure::new(BAD_FILE, message)
 }
 
@@ -71,8 +72,8 @@ pub fn look(reader: &RegionReader) -> Result<Look, Failure> {
     look_at(reader.bytes())
 }
 
-/// A copy of a heap's bytes, in words. A header can claim more than there is memory: that is an error, where `vec!` would
-/// end the process.
+/// A copy of a heap's bytes, in words. A header can claim more than there is memory: that is an
+/// error, where `vec!` would end the process.
 pub fn words_of(bytes: &[u8]) -> Result<Vec<u64>, Failure> {
     let mut words = Vec::new();
     words.try_reserve_exact(bytes.len() / 8).map_err(|_| {

@@ -1,4 +1,5 @@
-//! `holdfast heap repair`: mends a damaged heap in place, after a copy of it was made, or says why not.
+//! `holdfast heap repair`: mends a damaged heap in place, after a copy of it was made, or says why
+//! not.
 
 use std::path::PathBuf;
 
@@ -45,9 +46,11 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     let key = super::key(&names, &args.key, Some(&args.name))?;
     let name = &args.name;
     let repaired = with_progress(&format!("repairing {name}"), || {
-        let Plan { examination, mended, mut repaired } = plan(&names, name, &key, args.accept_loss)?;
+        let Plan { examination, mended, mut repaired } =
+            plan(&names, name, &key, args.accept_loss)?;
         if repaired.sound && !repaired.findings.is_empty() {
-            let pages = examination.bytes().chunks(PAGE_BYTES).zip(bytes_of(&mended).chunks(PAGE_BYTES));
+            let pages =
+                examination.bytes().chunks(PAGE_BYTES).zip(bytes_of(&mended).chunks(PAGE_BYTES));
             let changed = pages.enumerate().filter(|(_, (old, new))| old != new);
             let pieces: Vec<_> =
                 changed.map(|(index, (_, new))| ((index * PAGE_BYTES) as u64, new)).collect();
@@ -72,14 +75,20 @@ struct Plan {
     repaired: Repaired,
 }
 
-fn plan(names: &NameSpace, name: &RegionName, key: &OwnerKey, accept_loss: bool) -> Result<Plan, Failure> {
+fn plan(
+    names: &NameSpace,
+    name: &RegionName,
+    key: &OwnerKey,
+    accept_loss: bool,
+) -> Result<Plan, Failure> {
     let examination = names.examine(name, key).map_err(|error| unreadable(name, error))?;
     let mut copy = words_of(examination.bytes())?;
     let mended = match mend(&mut copy, accept_loss) {
         // Nothing was stored yet; there is nothing to mend.
         Err(OpenError::Empty) => MendReport::default(),
         other => other.map_err(|error| {
-            let remedy = "restore a snapshot, or look what `holdfast heap salvage` still finds in its files";
+            let remedy =
+                "restore a snapshot, or look what `holdfast heap salvage` still finds in its files";
             Failure::new(BAD_FILE, format!("{name} cannot be repaired: {error}; {remedy}"))
         })?,
     };
@@ -144,8 +153,12 @@ impl Outlook {
             "`holdfast heap rm --image {name}` goes back to the last checkpoint, without what was stored since"
         );
         match self {
-            Outlook::Mends => format!("`holdfast heap repair {name}` mends it, and nothing is lost"),
-            Outlook::Loses => format!("`holdfast heap repair {name}` lists what a repair would lose; {back}"),
+            Outlook::Mends => {
+                format!("`holdfast heap repair {name}` mends it, and nothing is lost")
+            }
+            Outlook::Loses => {
+                format!("`holdfast heap repair {name}` lists what a repair would lose; {back}")
+            }
             Outlook::Fails => format!(
                 "`holdfast heap snapshots {name}` lists what it can be restored to, `holdfast heap salvage FILE` reads \
                  what is intact; {back}"
@@ -204,10 +217,16 @@ fn text(repaired: &Repaired) -> String {
         }
     }
     if repaired.findings.len() > SHOWN_MAX {
-        text.push_str(&format!("and {} more (--json lists all)\n", repaired.findings.len() - SHOWN_MAX));
+        text.push_str(&format!(
+            "and {} more (--json lists all)\n",
+            repaired.findings.len() - SHOWN_MAX
+        ));
     }
     if let Some(copies) = &repaired.copies {
-        text.push_str(&format!("{name}: repaired; its files as they were are in {}\n", shown(copies)));
+        text.push_str(&format!(
+            "{name}: repaired; its files as they were are in {}\n",
+            shown(copies)
+        ));
     }
     text
 }

@@ -20,7 +20,9 @@ pub fn run(args: &RmArgs) -> Result<u8, Failure> {
             print(&format!("{name}: snapshot {tag} removed\n"))?;
         } else if args.image {
             names.remove_image(name, &key)?;
-            print(&format!("{name}: image removed; the next run starts from its last checkpoint\n"))?;
+            print(&format!(
+                "{name}: image removed; the next run starts from its last checkpoint\n"
+            ))?;
         } else if args.compartments {
             names.remove_with_compartments(name, &key)?;
             print(&format!("{name}: removed with its compartments\n"))?;
@@ -55,7 +57,11 @@ fn with_remedy(name: &RegionName, failure: Failure) -> Failure {
 fn remove_damaged(names: &NameSpace, heaps: &[RegionName]) -> Result<u8, Failure> {
     for name in heaps {
         for file in names.remove_damaged(name)? {
-            print(&format!("{name}: {} removed ({})\n", shown(&file.path), show_size(file.allocated_bytes)))?;
+            print(&format!(
+                "{name}: {} removed ({})\n",
+                shown(&file.path),
+                show_size(file.allocated_bytes)
+            ))?;
         }
     }
     Ok(0)

@@ -1,8 +1,11 @@
-//! `holdfast heap salvage`: what of a damaged file is intact, root by root, and a new heap made of it.
+//! `holdfast heap salvage`: what of a damaged file is intact, root by root, and a new heap made of
+//! it.
 
 use holdfast_heap::OpenError;
 use holdfast_heap::survey::{ObjectView, RootView, Survey};
-use holdfast_region::{ContinuationReport, DamageReport, DamagedFile, HeaderState, RegionError, Remedy};
+use holdfast_region::{
+    ContinuationReport, DamageReport, DamagedFile, HeaderState, RegionError, Remedy,
+};
 use holdfast_sys::counted::counted;
 use serde::Serialize;
 
@@ -25,7 +28,8 @@ struct Salvaged {
     findings: u64,
     /// Why it cannot be opened as a heap.
     error: Option<String>,
-    /// How many roots there are, and how many of them are not intact; of very many not all are listed.
+    /// How many roots there are, and how many of them are not intact; of very many not all are
+    /// listed.
     root_count: u64,
     roots_lost: u64,
     roots: Vec<Root>,
@@ -43,7 +47,8 @@ struct Root {
     name: RootName,
     offset: u64,
     bytes: u64,
-    /// All of its bytes are in the file, in memory that is in use. Their content has no checksum of its own.
+    /// All of its bytes are in the file, in memory that is in use. Their content has no checksum of
+    /// its own.
     intact: bool,
 }
 
@@ -79,7 +84,8 @@ pub fn run(args: &SalvageArgs) -> Result<u8, Failure> {
                        what is left; restore a snapshot or another copy";
         return Err(Failure::new(BAD_FILE, message));
     }
-    let lost = salvaged.objects_cut_off > 0 || salvaged.unreadable_roots > 0 || salvaged.roots_lost > 0;
+    let lost =
+        salvaged.objects_cut_off > 0 || salvaged.unreadable_roots > 0 || salvaged.roots_lost > 0;
     Ok(match () {
         () if salvaged.error.is_some() => BAD_FILE,
         () if lost || !usable || !salvaged.file.is_whole() => FOUND,
@@ -122,8 +128,8 @@ fn examine(damaged: &DamagedFile) -> Result<Salvaged, Failure> {
         made: None,
         is_foreign: false,
     };
-    salvaged.is_foreign =
-        salvaged.file.header == HeaderState::Lost && matches!(look.inspection, Err(OpenError::NotAHeap));
+    salvaged.is_foreign = salvaged.file.header == HeaderState::Lost
+        && matches!(look.inspection, Err(OpenError::NotAHeap));
     match look.inspection {
         Ok(inspection) => {
             salvaged.objects = inspection.report.objects;
@@ -181,15 +187,26 @@ fn text(salvaged: &Salvaged) -> String {
     ];
     if let Some(continuation) = &file.continuation {
         let ContinuationReport { path, commits, damaged, .. } = continuation;
-        lines.push(("commits", format!("{} taken from {}", counted(*commits, "commit"), shown(path))));
-        lines.extend(damaged.iter().map(|damaged| ("", format!("LOST what follows them: {damaged}"))));
+        lines.push((
+            "commits",
+            format!("{} taken from {}", counted(*commits, "commit"), shown(path)),
+        ));
+        lines.extend(
+            damaged.iter().map(|damaged| ("", format!("LOST what follows them: {damaged}"))),
+        );
     }
     if salvaged.error.is_none() {
-        lines.push(("objects", format!("{} in {}", salvaged.objects, show_size(salvaged.object_bytes))));
+        lines.push((
+            "objects",
+            format!("{} in {}", salvaged.objects, show_size(salvaged.object_bytes)),
+        ));
     }
     if salvaged.objects_cut_off > 0 {
         let count = salvaged.objects_cut_off;
-        lines.push(("", format!("{count} of them LOST, wholly or in part; roots may point to them")));
+        lines.push((
+            "",
+            format!("{count} of them LOST, wholly or in part; roots may point to them"),
+        ));
     }
     for (index, root) in salvaged.roots.iter().enumerate() {
         let state = if root.intact { "intact" } else { "LOST, wholly or in part" };
@@ -199,7 +216,10 @@ fn text(salvaged: &Salvaged) -> String {
     let rest = salvaged.root_count.saturating_sub(salvaged.roots.len() as u64);
     if rest > 0 {
         let lost = salvaged.roots_lost;
-        lines.push(("", format!("and {rest} more; of all of them {lost} are LOST, wholly or in part")));
+        lines.push((
+            "",
+            format!("and {rest} more; of all of them {lost} are LOST, wholly or in part"),
+        ));
     }
     if salvaged.unreadable_roots > 0 {
         lines.push(("", format!("{} more cannot be read", salvaged.unreadable_roots)));

@@ -42,8 +42,9 @@ pub fn run(args: &ShowArgs) -> Result<u8, Failure> {
         roots: None,
         note: None,
     };
-    let looked =
-        with_progress(&format!("reading {}", args.name), || names.open_read(&args.name).map(|r| look(&r)));
+    let looked = with_progress(&format!("reading {}", args.name), || {
+        names.open_read(&args.name).map(|r| look(&r))
+    });
     match looked {
         Ok(Ok(Look { inspection: Ok(inspection), roots, root_count, .. })) => {
             shown.objects = Some(inspection.report.objects);
@@ -85,7 +86,10 @@ fn text(shown: &Shown) -> String {
             ("backing", backing(summary.medium).to_owned()),
         ]);
     }
-    lines.extend([("image", file(summary.image.as_ref())), ("checkpoint", file(summary.base.as_ref()))]);
+    lines.extend([
+        ("image", file(summary.image.as_ref())),
+        ("checkpoint", file(summary.base.as_ref())),
+    ]);
     if let (Some(objects), Some(bytes)) = (shown.objects, shown.object_bytes) {
         lines.push(("objects", format!("{objects} in {}", show_size(bytes))));
     }
@@ -95,7 +99,8 @@ fn text(shown: &Shown) -> String {
             format!("{bytes} bytes ({})", if bytes == 4 { "WebAssembly" } else { "native" }),
         ));
     }
-    let mut text: String = lines.iter().map(|(label, value)| format!("{label:<11} {value}\n")).collect();
+    let mut text: String =
+        lines.iter().map(|(label, value)| format!("{label:<11} {value}\n")).collect();
     for (index, root) in shown.roots.iter().flatten().enumerate() {
         let label = if index == 0 { "roots" } else { "" };
         text.push_str(&format!("{label:<11} {} ({})\n", root.name, show_size(root.bytes)));
@@ -106,7 +111,8 @@ fn text(shown: &Shown) -> String {
     }
     for (index, compartment) in shown.compartments.iter().enumerate() {
         let label = if index == 0 { "workers" } else { "" };
-        let (size, limit) = (show_size(compartment.backed_bytes), show_size(compartment.limit_bytes));
+        let (size, limit) =
+            (show_size(compartment.backed_bytes), show_size(compartment.limit_bytes));
         text.push_str(&format!("{label:<11} {} ({size} of at most {limit})\n", compartment.name));
     }
     let more = shown.note.iter().filter(|note| summary.damaged.as_ref() != Some(note));

@@ -29,7 +29,11 @@ pub fn list(args: &SnapshotsArgs) -> Result<u8, Failure> {
         return Ok(0);
     }
     let rows: Vec<_> = found.iter().map(row).collect();
-    print_table(&["TAG", "TAKEN", "SIZE", "IN THE STORE", "CHECKPOINTS", "STATE"], &[2, 3, 4], &rows)?;
+    print_table(
+        &["TAG", "TAKEN", "SIZE", "IN THE STORE", "CHECKPOINTS", "STATE"],
+        &[2, 3, 4],
+        &rows,
+    )?;
     Ok(0)
 }
 
@@ -48,7 +52,8 @@ pub fn restore(args: &RestoreArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
     let key = super::key(&names, &args.key, None)?;
     let what = format!("restoring {}", args.name);
-    let restored = with_progress(&what, || names.restore(&args.name, &key, &args.tag, args.discard))?;
+    let restored =
+        with_progress(&what, || names.restore(&args.name, &key, &args.tag, args.discard))?;
     if args.json {
         print_json(&restored)?;
         return Ok(0);

@@ -130,14 +130,16 @@ fn gather(name: &RegionName, bytes: &[u8]) -> Result<Stats, Failure> {
             ChunkKind::Slab => {}
             ChunkKind::Large => {
                 stats.large_object_bytes += u64::from(chunk.used_bytes);
-                stats.large_rounding_bytes += CHUNK_BYTES.saturating_sub(u64::from(chunk.used_bytes));
+                stats.large_rounding_bytes +=
+                    CHUNK_BYTES.saturating_sub(u64::from(chunk.used_bytes));
             }
             ChunkKind::Free => stats.free_bytes += CHUNK_BYTES,
             _ => stats.overhead_bytes += CHUNK_BYTES,
         }
     }
     let leaks = survey.leaks(&mut |_| {});
-    stats.large_objects = (leaks.reached_objects + leaks.leaked_objects).saturating_sub(stats.small_objects);
+    stats.large_objects =
+        (leaks.reached_objects + leaks.leaked_objects).saturating_sub(stats.small_objects);
     stats.reached_objects = leaks.reached_objects;
     stats.reached_bytes = leaks.reached_bytes;
     stats.leaked_objects = leaks.leaked_objects;
@@ -146,9 +148,11 @@ fn gather(name: &RegionName, bytes: &[u8]) -> Result<Stats, Failure> {
 }
 
 fn show(stats: &Stats) -> Result<(), Failure> {
-    let share = |bytes: u64| format!("{:.1} %", bytes as f64 * 100.0 / stats.backed_bytes.max(1) as f64);
-    let line =
-        |what: &str, bytes: u64, note: String| vec![what.to_owned(), show_size(bytes), share(bytes), note];
+    let share =
+        |bytes: u64| format!("{:.1} %", bytes as f64 * 100.0 / stats.backed_bytes.max(1) as f64);
+    let line = |what: &str, bytes: u64, note: String| {
+        vec![what.to_owned(), show_size(bytes), share(bytes), note]
+    };
     let longest = show_size(stats.longest_free_bytes);
     let rows = [
         line("small objects", stats.small_object_bytes, counted(stats.small_objects, "object")),
@@ -161,12 +165,18 @@ fn show(stats: &Stats) -> Result<(), Failure> {
         line("all", stats.backed_bytes, String::new()),
     ];
     print_table(&[stats.name.as_str(), "BYTES", "SHARE", ""], &[1, 2], &rows)?;
-    let reached =
-        format!("{} in {}", counted(stats.reached_objects, "object"), show_size(stats.reached_bytes));
+    let reached = format!(
+        "{} in {}",
+        counted(stats.reached_objects, "object"),
+        show_size(stats.reached_bytes)
+    );
     print(&format!("\nreached from roots  {reached}\n"))?;
     if stats.leaked_objects > 0 {
-        let leaked =
-            format!("{} in {}", counted(stats.leaked_objects, "object"), show_size(stats.leaked_bytes));
+        let leaked = format!(
+            "{} in {}",
+            counted(stats.leaked_objects, "object"),
+            show_size(stats.leaked_bytes)
+        );
         print(&format!("leaked              {leaked}: holdfast heap leaks {}\n", stats.name))?;
     }
     if !stats.classes.is_empty() {
@@ -177,12 +187,14 @@ fn show(stats: &Stats) -> Result<(), Failure> {
     if !stats.roots.is_empty() {
         print("\n")?;
         let shown = stats.roots.iter().take(ROOTS_SHOWN_MAX);
-        let rows: Vec<_> = shown.map(|root| vec![root.name.to_string(), show_size(root.bytes)]).collect();
+        let rows: Vec<_> =
+            shown.map(|root| vec![root.name.to_string(), show_size(root.bytes)]).collect();
         print_table(&["ROOT", "BYTES"], &[1], &rows)?;
         let rest = stats.root_count.saturating_sub(ROOTS_SHOWN_MAX as u64);
         if rest > 0 {
             let listed = stats.roots.len();
-            let lists = if stats.root_count == listed as u64 { "all".into() } else { listed.to_string() };
+            let lists =
+                if stats.root_count == listed as u64 { "all".into() } else { listed.to_string() };
             print(&format!("and {rest} more (--json lists {lists})\n"))?;
         }
     }

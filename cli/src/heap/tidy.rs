@@ -28,7 +28,8 @@ pub fn run(args: &TidyArgs) -> Result<u8, Failure> {
     for leftover in found {
         let mut removed = false;
         if args.yes {
-            match with_progress("removing what no heap needs", || names.remove_leftover(&leftover)) {
+            match with_progress("removing what no heap needs", || names.remove_leftover(&leftover))
+            {
                 Ok(()) => removed = true,
                 // One that stays does not keep the others.
                 Err(error) => {
@@ -41,7 +42,8 @@ pub fn run(args: &TidyArgs) -> Result<u8, Failure> {
         rows.push(Row { leftover, removed });
     }
     if !kept.is_empty() {
-        let (count, bytes) = (kept.len(), kept.iter().map(|leftover| leftover.allocated_bytes).sum());
+        let (count, bytes) =
+            (kept.len(), kept.iter().map(|leftover| leftover.allocated_bytes).sum());
         say(format_args!(
             "left alone: {} with {} that repairs kept in the last {}; --keep says how long",
             counted(count, "copy"),
@@ -57,7 +59,8 @@ pub fn run(args: &TidyArgs) -> Result<u8, Failure> {
     print_table(&["WHAT", "HEAP", "SIZE", "WRITTEN", "PATH"], &[2], &cells)?;
     if args.yes {
         let removed = rows.iter().filter(|row| row.removed);
-        let (count, bytes) = (removed.clone().count(), removed.map(|row| row.leftover.allocated_bytes).sum());
+        let (count, bytes) =
+            (removed.clone().count(), removed.map(|row| row.leftover.allocated_bytes).sum());
         print(&format!("removed {count} of these, {}\n", show_size(bytes)))?;
     } else if !rows.is_empty() {
         say(format_args!("nothing was removed; --yes removes these"));
@@ -65,7 +68,8 @@ pub fn run(args: &TidyArgs) -> Result<u8, Failure> {
     Ok(worst)
 }
 
-/// Whoever repaired a heap a moment ago may still want the copies. Of a temporary file nobody knows anything.
+/// Whoever repaired a heap a moment ago may still want the copies. Of a temporary file nobody knows
+/// anything.
 fn is_young(leftover: &Leftover, keep: Duration) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let age = now.saturating_sub(Duration::from_secs(leftover.modified_unix_s));

@@ -40,7 +40,10 @@ pub fn import(args: &ImportArgs) -> Result<u8, Failure> {
     } else {
         let failed = |error: io::Error| {
             let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { OTHER };
-            Failure::new(code, format!("cannot open {}: {error}; check the path", args.file.display()))
+            Failure::new(
+                code,
+                format!("cannot open {}: {error}; check the path", args.file.display()),
+            )
         };
         Box::new(BufReader::with_capacity(BUFFER_BYTES, File::open(&args.file).map_err(failed)?))
     };
@@ -64,7 +67,8 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
     let what = format!("exporting {}", args.name);
     if args.file == Path::new("-") {
         if io::stdout().is_terminal() {
-            let message = "a stream is not for a terminal; name a file, or pipe it into another command";
+            let message =
+                "a stream is not for a terminal; name a file, or pipe it into another command";
             return Err(Failure::new(USAGE, message));
         }
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());

@@ -24,7 +24,8 @@ impl<B: Backing> Heap<B> {
                     self.fill_segment(segment);
                 }
                 let start = segment * SEGMENT_BYTES;
-                let present = (self.memory.len().saturating_sub(start) / CHUNK_BYTES).min(SEGMENT_CHUNKS);
+                let present =
+                    (self.memory.len().saturating_sub(start) / CHUNK_BYTES).min(SEGMENT_CHUNKS);
                 let there = absent & (u64::MAX >> (SEGMENT_CHUNKS - present.max(1)));
                 if there != 0 {
                     let at = start + DESC_USED_CHUNKS;

@@ -23,7 +23,11 @@ impl<B: Backing> Heap<B> {
     /// # Errors
     /// [`HeapError::Alignment`] for any other alignment, or when the heap's first byte is aligned
     /// to less; else as [`Heap::alloc`].
-    pub fn alloc_aligned(&mut self, bytes: u64, align_bytes: u64) -> Result<NonNull<u8>, HeapError> {
+    pub fn alloc_aligned(
+        &mut self,
+        bytes: u64,
+        align_bytes: u64,
+    ) -> Result<NonNull<u8>, HeapError> {
         if !align_bytes.is_power_of_two() || align_bytes > ALIGN_BYTES_MAX {
             return Err(HeapError::Alignment { align_bytes });
         }
@@ -46,7 +50,11 @@ impl<B: Backing> Heap<B> {
     ///
     /// # Errors
     /// As [`Heap::alloc_aligned`].
-    pub fn alloc_aligned_zeroed(&mut self, bytes: u64, align_bytes: u64) -> Result<NonNull<u8>, HeapError> {
+    pub fn alloc_aligned_zeroed(
+        &mut self,
+        bytes: u64,
+        align_bytes: u64,
+    ) -> Result<NonNull<u8>, HeapError> {
         let pointer = self.alloc_aligned(bytes, align_bytes)?;
         self.offset_of(pointer).map(|offset| self.memory.zero(offset, bytes));
         Ok(pointer)

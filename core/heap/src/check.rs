@@ -105,7 +105,8 @@ impl Checker<'_> {
     }
 
     fn load(&self, offset: u64) -> u64 {
-        let word = usize::try_from(offset).ok().and_then(|at| self.bytes.get(at..)?.first_chunk::<8>());
+        let word =
+            usize::try_from(offset).ok().and_then(|at| self.bytes.get(at..)?.first_chunk::<8>());
         word.map_or(0, |word| u64::from_le_bytes(*word))
     }
 
@@ -124,7 +125,11 @@ impl Checker<'_> {
     fn superblock(&mut self) -> bool {
         let len = self.bytes.len() as u64;
         if !self.expect(len >= HEAP_BYTES_MIN, 0, "there is not even room for an empty heap")
-            || !self.expect(self.load(SUPER_MAGIC) == MAGIC, SUPER_MAGIC, "the magic number is not a heap's")
+            || !self.expect(
+                self.load(SUPER_MAGIC) == MAGIC,
+                SUPER_MAGIC,
+                "the magic number is not a heap's",
+            )
         {
             return false;
         }
@@ -134,21 +139,32 @@ impl Checker<'_> {
         let sum_holds = (version..=FORMAT_VERSION).any(|version| {
             let mut fixed = [0; (SUPER_SUM - SUPER_MAGIC) as usize];
             fixed.copy_from_slice(&self.bytes[SUPER_MAGIC as usize..SUPER_SUM as usize]);
-            fixed[(SUPER_VERSION - SUPER_MAGIC) as usize..][..4].copy_from_slice(&version.to_le_bytes());
+            fixed[(SUPER_VERSION - SUPER_MAGIC) as usize..][..4]
+                .copy_from_slice(&version.to_le_bytes());
             self.load(SUPER_SUM) == xxh3_64(&fixed)
         });
-        let mut sound = self.expect(sum_holds, SUPER_SUM, "the superblock's checksum does not match");
+        let mut sound =
+            self.expect(sum_holds, SUPER_SUM, "the superblock's checksum does not match");
         sound &= self.expect(
             (1..=FORMAT_VERSION).contains(&version),
             SUPER_VERSION,
             "the format version is not known",
         );
-        sound &=
-            self.expect(self.load(SUPER_LANE) == LANE_OFFSET, SUPER_LANE, "the lane is not where it must be");
+        sound &= self.expect(
+            self.load(SUPER_LANE) == LANE_OFFSET,
+            SUPER_LANE,
+            "the lane is not where it must be",
+        );
         let segments = self.load(SUPER_SEGMENTS);
         let starts_inside = segments >= 1
-            && segments.saturating_sub(1).saturating_mul(SEGMENT_BYTES).saturating_add(CHUNK_BYTES) <= len;
-        sound & self.expect(starts_inside, SUPER_SEGMENTS, "more segments are counted than there is room for")
+            && segments.saturating_sub(1).saturating_mul(SEGMENT_BYTES).saturating_add(CHUNK_BYTES)
+                <= len;
+        sound
+            & self.expect(
+                starts_inside,
+                SUPER_SEGMENTS,
+                "more segments are counted than there is room for",
+            )
     }
 
     fn segments(&mut self) {
@@ -184,7 +200,8 @@ impl Checker<'_> {
         let object_start = head.object_start();
         let known = object_start.is_some_and(|at| at == CHUNK_BYTES || self.version() > 1);
         self.expect(known, start, "a large object starts where none can");
-        let fits = span <= segments - segment && (segment + span) * SEGMENT_BYTES <= self.bytes.len() as u64;
+        let fits = span <= segments - segment
+            && (segment + span) * SEGMENT_BYTES <= self.bytes.len() as u64;
         self.expect(fits && segment > 0, start, "a large object reaches past the end of the heap");
         let room = span * SEGMENT_BYTES - object_start.unwrap_or(CHUNK_BYTES);
         self.expect(
@@ -222,7 +239,11 @@ impl Checker<'_> {
             // One that is there may still be described as absent: the region has grown, and the
             // heap had other room since.
             let absent = head.kind == Kind::Absent;
-            self.expect(absent || chunk < present, descriptor, "a chunk's presence is told wrongly");
+            self.expect(
+                absent || chunk < present,
+                descriptor,
+                "a chunk's presence is told wrongly",
+            );
             self.report.chunks += u64::from(!absent) * u64::from(head.span);
             match head.kind {
                 Kind::Slab => self.slab(descriptor, head),
@@ -238,7 +259,11 @@ impl Checker<'_> {
 
     fn slab(&mut self, descriptor: u64, head: Head) {
         let class = usize::from(head.class);
-        if !self.expect(class < CLASSES && head.span == 1, descriptor, "a slab's size class does not exist") {
+        if !self.expect(
+            class < CLASSES && head.span == 1,
+            descriptor,
+            "a slab's size class does not exist",
+        ) {
             return;
         }
         for word in 0..u64::from(CLASS_SLOTS[class]).div_ceil(64) {
@@ -257,8 +282,11 @@ impl Checker<'_> {
 
     fn run(&mut self, descriptor: u64, head: Head, chunk: u64, used: u64) {
         let span = u64::from(head.span);
-        if !self.expect((1..=SEGMENT_CHUNKS - chunk).contains(&span), descriptor, "a run leaves its segment")
-        {
+        if !self.expect(
+            (1..=SEGMENT_CHUNKS - chunk).contains(&span),
+            descriptor,
+            "a run leaves its segment",
+        ) {
             return;
         }
         let mask = (u64::MAX >> (64 - span)) << chunk;
@@ -266,7 +294,11 @@ impl Checker<'_> {
         for inside in 1..span {
             let head = Head::decode(self.load(descriptor + inside * DESCRIPTOR_BYTES + DESC_HEAD));
             let described = head.is_some_and(|head| head.kind == Kind::Inside);
-            self.expect(described, descriptor, "a chunk inside a run is described as something else");
+            self.expect(
+                described,
+                descriptor,
+                "a chunk inside a run is described as something else",
+            );
         }
         let bytes = self.load(descriptor + DESC_RUN_BYTES);
         self.expect(bytes <= span * CHUNK_BYTES, descriptor, "an object is larger than its run");
@@ -306,7 +338,8 @@ impl Checker<'_> {
         });
         sequence >> 8 == self.load(LANE_OFFSET + LANE_STATE) >> 1
             && (1..=3).contains(&(sequence & 0xFF))
-            && self.load(at + RECORD_SUM) == sum_of_record(target, lengths, sequence, payload.unwrap_or(&[]))
+            && self.load(at + RECORD_SUM)
+                == sum_of_record(target, lengths, sequence, payload.unwrap_or(&[]))
     }
 
     fn roots(&mut self) {
@@ -320,9 +353,10 @@ impl Checker<'_> {
             );
             return;
         }
-        let sound =
-            slots.is_power_of_two() && self.object_bytes_at(table).is_some_and(|bytes| bytes / 8 >= slots);
-        if !self.expect(sound, SUPER_ROOTS, "the root table is not an allocated object of its size") {
+        let sound = slots.is_power_of_two()
+            && self.object_bytes_at(table).is_some_and(|bytes| bytes / 8 >= slots);
+        if !self.expect(sound, SUPER_ROOTS, "the root table is not an allocated object of its size")
+        {
             return;
         }
         let (mut in_use, mut live) = (0, 0);
@@ -344,8 +378,16 @@ impl Checker<'_> {
                 }
             }
         }
-        self.expect(self.probes_left > 0, SUPER_ROOTS, "the root table is too crowded to be searched");
-        self.expect(used == in_use && roots == live, SUPER_ROOTS, "the number of roots is told wrongly");
+        self.expect(
+            self.probes_left > 0,
+            SUPER_ROOTS,
+            "the root table is too crowded to be searched",
+        );
+        self.expect(
+            used == in_use && roots == live,
+            SUPER_ROOTS,
+            "the number of roots is told wrongly",
+        );
         self.report.roots = live;
     }
 
@@ -354,8 +396,11 @@ impl Checker<'_> {
         let length = self.load(entry.saturating_add(ENTRY_NAME_LENGTH));
         let typed = length & ENTRY_TYPED != 0 && self.version() > 1;
         let length = if typed { length & !ENTRY_TYPED } else { length };
-        let needed =
-            if typed { entry_type_at(ENTRY_TYPE_BYTES, length) } else { ENTRY_NAME.saturating_add(length) };
+        let needed = if typed {
+            entry_type_at(ENTRY_TYPE_BYTES, length)
+        } else {
+            ENTRY_NAME.saturating_add(length)
+        };
         let fits = length >= 1
             && length <= ROOT_NAME_BYTES_MAX as u64
             && self.object_bytes_at(entry).is_some_and(|bytes| bytes >= needed);
@@ -376,7 +421,8 @@ impl Checker<'_> {
             .map(|step| table + (hash.wrapping_add(step) & (slots - 1)) * 8)
             .take_while(|slot| self.load(*slot) != 0)
             .position(|slot| slot == at);
-        self.probes_left = self.probes_left.saturating_sub(place.map_or(slots, |place| place as u64 + 1));
+        self.probes_left =
+            self.probes_left.saturating_sub(place.map_or(slots, |place| place as u64 + 1));
         self.expect(place.is_some(), at, "a root cannot be found by its name");
         let (object, bytes) = (self.load(entry + ENTRY_OBJECT), self.load(entry + ENTRY_SIZE));
         let holds = self.object_bytes_at(object).is_some_and(|room| room >= bytes);
@@ -399,7 +445,8 @@ impl Checker<'_> {
                 return if span == 1 {
                     self.object_in_segment(start, offset)
                 } else {
-                    (head.object_start() == Some(offset - start)).then(|| room.saturating_sub(offset))
+                    (head.object_start() == Some(offset - start))
+                        .then(|| room.saturating_sub(offset))
                 };
             }
             segment += span;

@@ -83,7 +83,10 @@ impl<B: Backing> Heap<B> {
         let segment = self.add_segment(chunks, step)?;
         free_stretch(self.used_chunks(segment), chunks, step)
             .map(|first| Run { segment, first, chunks })
-            .ok_or(HeapError::OutOfMemory { wanted_bytes: chunks * CHUNK_BYTES, cause: GrowError::Failed })
+            .ok_or(HeapError::OutOfMemory {
+                wanted_bytes: chunks * CHUNK_BYTES,
+                cause: GrowError::Failed,
+            })
     }
 
     /// As [`Heap::find_run`], in the segments that there are.
@@ -117,7 +120,8 @@ impl<B: Backing> Heap<B> {
         }
         let descriptor = run.descriptor();
         self.memory.store(descriptor + DESC_RUN_BYTES, bytes);
-        self.memory.store(descriptor + DESC_HEAD, Head { kind, class, span: run.chunks as u32 }.encode());
+        self.memory
+            .store(descriptor + DESC_HEAD, Head { kind, class, span: run.chunks as u32 }.encode());
     }
 
     pub(crate) fn publish_run(&self, run: Run) {
@@ -140,11 +144,8 @@ impl<B: Backing> Heap<B> {
         let first = (offset / CHUNK_BYTES) % SEGMENT_CHUNKS;
         let chunks = u64::from(head.span);
         let whole = first != 0 && chunks >= 1 && first + chunks <= SEGMENT_CHUNKS;
-        (head.kind == kind && whole && self.memory.holds(offset, chunks * CHUNK_BYTES)).then_some(Run {
-            segment: offset / SEGMENT_BYTES,
-            first,
-            chunks,
-        })
+        (head.kind == kind && whole && self.memory.holds(offset, chunks * CHUNK_BYTES))
+            .then_some(Run { segment: offset / SEGMENT_BYTES, first, chunks })
     }
 
     /// Formats one more segment with room for a run of `chunks`; a last segment may be shorter than
@@ -172,7 +173,9 @@ impl<B: Backing> Heap<B> {
     pub(crate) fn back(&mut self, end: u64, wanted_bytes: u64) -> Result<(), HeapError> {
         if self.memory.len() < end {
             let grown = if self.backing.backed_bytes() < end {
-                self.backing.grow(end).map_err(|cause| HeapError::OutOfMemory { wanted_bytes, cause })?
+                self.backing
+                    .grow(end)
+                    .map_err(|cause| HeapError::OutOfMemory { wanted_bytes, cause })?
             } else {
                 self.backing.backed_bytes()
             };
@@ -194,12 +197,17 @@ impl<B: Backing> Heap<B> {
             used |= 1 << chunk;
         }
         self.memory.store(start + DESC_USED_CHUNKS, used);
-        self.memory.store(start + DESC_HEAD, Head { kind: Kind::Segment, class: 0, span: 1 }.encode());
+        self.memory
+            .store(start + DESC_HEAD, Head { kind: Kind::Segment, class: 0, span: 1 }.encode());
     }
 
     /// Finds or makes `span` whole free segments in a row; returns the first and whether all are
     /// new (then they are counted only by [`Heap::publish_spanning`]).
-    pub(crate) fn find_segments(&mut self, span: u64, wanted_bytes: u64) -> Result<(u64, bool), HeapError> {
+    pub(crate) fn find_segments(
+        &mut self,
+        span: u64,
+        wanted_bytes: u64,
+    ) -> Result<(u64, bool), HeapError> {
         let segments = self.segments();
         let (mut segment, mut stretch) = (0, 0);
         while segment < segments {
@@ -235,7 +243,11 @@ impl<B: Backing> Heap<B> {
 
     /// Formats `more` whole segments at the end: an object that begins before them is published by
     /// one store then.
-    pub(crate) fn add_free_segments(&mut self, more: u64, wanted_bytes: u64) -> Result<(), HeapError> {
+    pub(crate) fn add_free_segments(
+        &mut self,
+        more: u64,
+        wanted_bytes: u64,
+    ) -> Result<(), HeapError> {
         self.back_segments(more, wanted_bytes)?;
         let segments = self.segments();
         for segment in segments..segments + more {
@@ -299,7 +311,9 @@ mod tests {
     fn the_lowest_stretch_of_free_chunks_is_found() {
         let mut state = 0x1234_5678_9ABC_DEF1_u64;
         for _ in 0..20_000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let used = state & state.rotate_left(7) | 1;
             for chunks in [1, 2, 3, 5, 8, 13, 31, 63] {
                 for step in [1, 2, 4, 8, 16, 32] {

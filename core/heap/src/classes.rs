@@ -7,8 +7,9 @@ use crate::layout::{CHUNK_BYTES, SLOT_WORDS_MAX};
 /// Slot bytes of each class, ascending. The last ones are what divides a chunk with little left
 /// over.
 pub const CLASS_BYTES: [u32; 37] = [
-    16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280,
-    1536, 1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 10_240, 13_104, 16_384, 21_840, 32_768,
+    16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024,
+    1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 10_240, 13_104, 16_384,
+    21_840, 32_768,
 ];
 /// Number of classes.
 pub const CLASSES: usize = CLASS_BYTES.len();
@@ -25,7 +26,9 @@ pub const CLASS_SLOTS: [u32; CLASSES] = {
     let mut class = 0;
     while class < CLASSES {
         table[class] = slots(class);
-        assert!(table[class] as u64 <= SLOT_WORDS_MAX * 64 && CLASS_BYTES[class].is_multiple_of(16));
+        assert!(
+            table[class] as u64 <= SLOT_WORDS_MAX * 64 && CLASS_BYTES[class].is_multiple_of(16)
+        );
         class += 1;
     }
     table
@@ -89,7 +92,8 @@ mod tests {
         for bytes in 1..=SMALL_BYTES_MAX {
             let slot = u64::from(CLASS_BYTES[class_of(bytes)]);
             assert!(slot >= bytes, "{bytes} in {slot}");
-            let smaller = class_of(bytes).checked_sub(1).map_or(0, |class| u64::from(CLASS_BYTES[class]));
+            let smaller =
+                class_of(bytes).checked_sub(1).map_or(0, |class| u64::from(CLASS_BYTES[class]));
             assert!(smaller < bytes, "{bytes} would fit into {smaller}");
             assert!(bytes <= 128 || slot - bytes <= bytes / 2 + 256, "{bytes} in {slot}");
         }
@@ -104,7 +108,11 @@ mod tests {
                 let slot = within / bytes;
                 assert_eq!(slot_at(class, within), slot);
                 let starts = within.is_multiple_of(bytes).then_some(slot);
-                assert_eq!(slot_starting_at(CLASS_RECIPROCAL[class], within), starts, "{bytes} {within}");
+                assert_eq!(
+                    slot_starting_at(CLASS_RECIPROCAL[class], within),
+                    starts,
+                    "{bytes} {within}"
+                );
             }
         }
     }

@@ -30,7 +30,8 @@ pub(crate) fn chunk_may_be_free(words: &[u64], descriptor: u64) -> bool {
     let segment = descriptor & !(SEGMENT_BYTES - 1);
     let chunk = (descriptor - segment) / DESCRIPTOR_BYTES;
     let kind_at = |chunk| {
-        Head::decode(load(words, segment + chunk * DESCRIPTOR_BYTES + DESC_HEAD)).map(|head| head.kind)
+        Head::decode(load(words, segment + chunk * DESCRIPTOR_BYTES + DESC_HEAD))
+            .map(|head| head.kind)
     };
     let Some(head) = Head::decode(load(words, descriptor + DESC_HEAD)) else {
         return chunk_was_never_used(words, descriptor);

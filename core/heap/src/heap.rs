@@ -241,7 +241,11 @@ impl<B: Backing> Heap<B> {
     /// An object of whole chunks or segments; `align_bytes` is a power of two, at most
     /// [`ALIGN_BYTES_MAX`].
     #[cold]
-    pub(crate) fn alloc_large(&mut self, bytes: u64, align_bytes: u64) -> Result<NonNull<u8>, HeapError> {
+    pub(crate) fn alloc_large(
+        &mut self,
+        bytes: u64,
+        align_bytes: u64,
+    ) -> Result<NonNull<u8>, HeapError> {
         if self.log.open() {
             // Before a place is chosen: making room can take a free run itself.
             self.make_room(RECORD_BYTES)?;
@@ -271,7 +275,12 @@ impl<B: Backing> Heap<B> {
         if self.log.open() {
             self.log_alloc(pointer)?;
         }
-        self.publish_spanning(first, new, Head { kind: Kind::Segment, class, span: span as u32 }, bytes);
+        self.publish_spanning(
+            first,
+            new,
+            Head { kind: Kind::Segment, class, span: span as u32 },
+            bytes,
+        );
         NonNull::new(pointer).ok_or(HeapError::OutsideHeap)
     }
 

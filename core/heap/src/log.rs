@@ -109,8 +109,8 @@ impl Log {
 
 /// The checksum of a record.
 pub(crate) fn sum_of_record(target: u64, lengths: u64, sequence: u64, payload: &[u8]) -> u64 {
-    let seed =
-        (target ^ lengths.rotate_left(23) ^ sequence.rotate_left(41)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let seed = (target ^ lengths.rotate_left(23) ^ sequence.rotate_left(41))
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
     xxh3_64_with_seed(payload, seed)
 }
 
@@ -374,7 +374,8 @@ impl<B: Backing> Heap<B> {
             3 => RecordKind::Free,
             _ => return None,
         };
-        let (target, lengths) = (self.memory.load(at + RECORD_TARGET), self.memory.load(at + RECORD_LENGTHS));
+        let (target, lengths) =
+            (self.memory.load(at + RECORD_TARGET), self.memory.load(at + RECORD_LENGTHS));
         let payload = lengths & 0xFFFF_FFFF;
         let payload_max = if kind == RecordKind::Range { RECORD_PAYLOAD_MAX } else { 0 };
         let valid = payload <= payload_max
@@ -449,7 +450,8 @@ mod tests {
         let mut words: Vec<u64> = std::vec![0; HEAP_BYTES / 8];
         // SAFETY: the memory is this function's, aligned to 8, and outlives the heap.
         let backing = unsafe { Fixed::new(words.as_mut_ptr().cast(), HEAP_BYTES as u64) };
-        let mut heap = Heap::open(backing, OpenOptions { pointers: None, format_if_empty: true }).unwrap();
+        let mut heap =
+            Heap::open(backing, OpenOptions { pointers: None, format_if_empty: true }).unwrap();
         test(&mut heap);
     }
 
@@ -481,7 +483,10 @@ mod tests {
             heap.memory.store(extent + EXTENT_OLDER, extent);
             let mut payload = 0;
             heap.for_each_record(|_, record| payload += record.payload);
-            assert!(payload <= HEAP_BYTES as u64, "{payload} bytes of records in a heap of {HEAP_BYTES}");
+            assert!(
+                payload <= HEAP_BYTES as u64,
+                "{payload} bytes of records in a heap of {HEAP_BYTES}"
+            );
         });
     }
 }

@@ -172,8 +172,8 @@ impl Memory {
             return 0;
         }
         // SAFETY: as in `store`.
-        let before =
-            unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }.fetch_and(!bits, Ordering::AcqRel);
+        let before = unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }
+            .fetch_and(!bits, Ordering::AcqRel);
         self.note_stored(offset, 8);
         self.persist(offset, 8);
         before

@@ -82,13 +82,19 @@ pub fn mend(copy: &mut [u64], accept_loss: bool) -> Result<MendReport, OpenError
                     OpenError::Damaged { what, .. } => what,
                     _ => "the superblock cannot be read",
                 };
-                mender.note(Finding { offset, what }, "written anew: only one set of values fits", None);
+                mender.note(
+                    Finding { offset, what },
+                    "written anew: only one set of values fits",
+                    None,
+                );
                 continue;
             }
             // Not even a transaction can be rolled back: mend what that needs, but give nothing up
             // yet.
             Err(error) => match mender.findings_as_it_is() {
-                found if mender.begin.elapsed() < TIME_MAX && mender.round(&found, false) => continue,
+                found if mender.begin.elapsed() < TIME_MAX && mender.round(&found, false) => {
+                    continue;
+                }
                 _ => return Err(error),
             },
         };
@@ -193,13 +199,16 @@ impl Mender<'_> {
                 }
                 let frees = at % SEGMENT_BYTES == DESC_USED_CHUNKS && was >> bit & 1 == 1;
                 let descriptor = (at & !(SEGMENT_BYTES - 1)) + bit * DESCRIPTOR_BYTES;
-                let cuts_off = at == SUPER_SEGMENTS && !nothing_from_segment(self.copy, was ^ 1 << bit);
+                let cuts_off =
+                    at == SUPER_SEGMENTS && !nothing_from_segment(self.copy, was ^ 1 << bit);
                 if cuts_off || frees && !chunk_may_be_free(self.copy, descriptor) {
                     continue;
                 }
                 self.store(at, was ^ 1 << bit);
                 let report = check_if_sound(bytes_of(self.copy));
-                let Some(kept) = report.map(|report| (report.chunks, report.objects)) else { continue };
+                let Some(kept) = report.map(|report| (report.chunks, report.objects)) else {
+                    continue;
+                };
                 if right.is_none_or(|(most, ..)| kept >= most) {
                     certain = right.is_none_or(|(most, ..)| kept > most);
                     right = Some((kept, at, was ^ 1 << bit));
@@ -228,23 +237,31 @@ impl Mender<'_> {
             words.extend([descriptor + DESC_HEAD, descriptor + DESC_RUN_BYTES]);
             let head = Head::decode(self.load(descriptor + DESC_HEAD));
             let span = head.map_or(1, |head| u64::from(head.span).min(SEGMENT_CHUNKS));
-            words.extend((1..span).map(|inside| descriptor + inside * DESCRIPTOR_BYTES + DESC_HEAD));
+            words
+                .extend((1..span).map(|inside| descriptor + inside * DESCRIPTOR_BYTES + DESC_HEAD));
         } else if offset == LANE_OFFSET {
-            words.extend([LANE_OFFSET + LANE_STATE, LANE_OFFSET + LANE_EXTENT, LANE_OFFSET + LANE_PENDING]);
+            words.extend([
+                LANE_OFFSET + LANE_STATE,
+                LANE_OFFSET + LANE_EXTENT,
+                LANE_OFFSET + LANE_PENDING,
+            ]);
             words.push(descriptor_of(LANE_OFFSET) + DESC_HEAD);
         } else {
             // A slot of the root table, or the entry of a root.
             let word = self.load(offset) & ((1 << 48) - 1);
             words.extend(self.root_slot(offset));
             for entry in [offset, word & !7] {
-                let length =
-                    (self.load(entry + ENTRY_NAME_LENGTH) & !ENTRY_TYPED).min(ROOT_NAME_BYTES_MAX as u64);
+                let length = (self.load(entry + ENTRY_NAME_LENGTH) & !ENTRY_TYPED)
+                    .min(ROOT_NAME_BYTES_MAX as u64);
                 words.extend((0..(ENTRY_NAME + length).div_ceil(8)).map(|index| entry + index * 8));
             }
             let object = self.load(offset + ENTRY_OBJECT);
             for place in [offset, word, object] {
                 let descriptor = descriptor_of(place);
-                words.extend([descriptor + DESC_HEAD, (place & !(SEGMENT_BYTES - 1)) + DESC_USED_CHUNKS]);
+                words.extend([
+                    descriptor + DESC_HEAD,
+                    (place & !(SEGMENT_BYTES - 1)) + DESC_USED_CHUNKS,
+                ]);
                 words.extend(self.slot_word(place));
             }
         }
@@ -277,8 +294,9 @@ impl Mender<'_> {
             }
             "a large object is larger than its segments" => {
                 let head = head?;
-                let room =
-                    u64::from(head.span).checked_mul(SEGMENT_BYTES)?.checked_sub(head.object_start()?)?;
+                let room = u64::from(head.span)
+                    .checked_mul(SEGMENT_BYTES)?
+                    .checked_sub(head.object_start()?)?;
                 self.store(offset + DESC_RUN_BYTES, room);
                 Some("its size is set to all of its room")
             }
@@ -291,7 +309,10 @@ impl Mender<'_> {
                 Some("counted as in use")
             }
             "a chunk past the end counts as free" => {
-                self.store(offset + DESC_HEAD, Head { kind: Kind::Absent, class: 0, span: 1 }.encode());
+                self.store(
+                    offset + DESC_HEAD,
+                    Head { kind: Kind::Absent, class: 0, span: 1 }.encode(),
+                );
                 self.store(used_at, self.load(used_at) | 1 << chunk);
                 Some("described as absent")
             }
@@ -320,8 +341,8 @@ impl Mender<'_> {
             "a chunk inside a run is described as something else" => {
                 // One that is described, soundly, as something else may be that: two meanings.
                 let damaged = |at: &u64| Head::decode(self.load(*at)).is_none();
-                let inside =
-                    (1..u64::from(head?.span)).map(|inside| offset + inside * DESCRIPTOR_BYTES + DESC_HEAD);
+                let inside = (1..u64::from(head?.span))
+                    .map(|inside| offset + inside * DESCRIPTOR_BYTES + DESC_HEAD);
                 let at = inside.into_iter().find(damaged)?;
                 self.store(at, Head { kind: Kind::Inside, class: 0, span: 1 }.encode());
                 Some("described anew")
@@ -336,9 +357,15 @@ impl Mender<'_> {
             }
             "the transaction lane is not described" => {
                 let descriptor = descriptor_of(LANE_OFFSET);
-                self.store(descriptor + DESC_HEAD, Head { kind: Kind::Log, class: 0, span: 1 }.encode());
+                self.store(
+                    descriptor + DESC_HEAD,
+                    Head { kind: Kind::Log, class: 0, span: 1 }.encode(),
+                );
                 self.store(descriptor + DESC_RUN_BYTES, CHUNK_BYTES);
-                self.store(DESC_USED_CHUNKS, self.load(DESC_USED_CHUNKS) | 1 << (LANE_OFFSET / CHUNK_BYTES));
+                self.store(
+                    DESC_USED_CHUNKS,
+                    self.load(DESC_USED_CHUNKS) | 1 << (LANE_OFFSET / CHUNK_BYTES),
+                );
                 Some("described anew: it is always in the same place")
             }
             "the number of roots is told wrongly" => {
@@ -363,11 +390,16 @@ impl Mender<'_> {
             "a chunk in use has no valid head"
             | "a chunk is described as what it cannot be"
             | "a slab's size class does not exist" => {
-                self.store(offset + DESC_HEAD, Head { kind: Kind::Run, class: 0, span: 1 }.encode());
+                self.store(
+                    offset + DESC_HEAD,
+                    Head { kind: Kind::Run, class: 0, span: 1 }.encode(),
+                );
                 self.store(offset + DESC_RUN_BYTES, CHUNK_BYTES);
                 let segment = offset & !(SEGMENT_BYTES - 1);
                 let chunk = segment + (offset - segment) / DESCRIPTOR_BYTES * CHUNK_BYTES;
-                let lost = std::format!("which objects were in the 64 KiB at {chunk:#x}; their bytes stay");
+                let lost = std::format!(
+                    "which objects were in the 64 KiB at {chunk:#x}; their bytes stay"
+                );
                 Some(("described as one object", lost))
             }
             "a root's entry is not an allocated object of its size"
@@ -395,14 +427,16 @@ impl Mender<'_> {
     fn root_slot(&self, offset: u64) -> Option<u64> {
         let words = self.root_slots().map(|slot| (slot, self.load(slot)));
         let mut live = words.filter(|(_, word)| *word != 0 && *word != SLOT_TOMBSTONE);
-        live.find(|(slot, word)| *slot == offset || word & ((1 << 48) - 1) == offset).map(|(slot, _)| slot)
+        live.find(|(slot, word)| *slot == offset || word & ((1 << 48) - 1) == offset)
+            .map(|(slot, _)| slot)
     }
 
     fn root_name(&self, entry: u64) -> String {
         let length = self.load(entry + ENTRY_NAME_LENGTH) & !ENTRY_TYPED;
         let start = (entry + ENTRY_NAME) as usize;
         let name = bytes_of(self.copy).get(start..).and_then(|rest| rest.get(..length as usize));
-        let name = name.filter(|name| name.len() <= ROOT_NAME_BYTES_MAX).map(String::from_utf8_lossy);
+        let name =
+            name.filter(|name| name.len() <= ROOT_NAME_BYTES_MAX).map(String::from_utf8_lossy);
         name.map_or("whose name is lost".to_string(), |name| std::format!("{name:?}"))
     }
 

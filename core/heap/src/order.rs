@@ -77,7 +77,9 @@ impl<B: Backing> Heap<B> {
         }
         let end = match self.place(offset) {
             Some(place) => offset + place.usable_bytes(),
-            None => self.run_around(offset).map_or(offset, |run| run.offset() + run.chunks * CHUNK_BYTES),
+            None => self
+                .run_around(offset)
+                .map_or(offset, |run| run.offset() + run.chunks * CHUNK_BYTES),
         };
         (offset, end - offset)
     }
@@ -99,6 +101,8 @@ impl<B: Backing> Heap<B> {
     fn run_around(&self, offset: u64) -> Option<Run> {
         let (segment, chunk) = (offset / SEGMENT_BYTES, offset / CHUNK_BYTES % SEGMENT_CHUNKS);
         let starts = (1..=chunk).rev().map(|chunk| segment * SEGMENT_BYTES + chunk * CHUNK_BYTES);
-        starts.filter_map(|start| self.run_at(start, Kind::Run)).find(|run| run.first + run.chunks > chunk)
+        starts
+            .filter_map(|start| self.run_at(start, Kind::Run))
+            .find(|run| run.first + run.chunks > chunk)
     }
 }

@@ -131,7 +131,12 @@ impl<B: Backing> Changes<'_, B> {
     ///
     /// # Errors
     /// As [`Changes::write`].
-    pub fn write_unlogged(&mut self, object: Object, at: u64, bytes: &[u8]) -> Result<(), HeapError> {
+    pub fn write_unlogged(
+        &mut self,
+        object: Object,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<(), HeapError> {
         let offset = self.part(object, at, bytes.len() as u64)?;
         self.store(offset, bytes)
     }
@@ -188,9 +193,12 @@ impl<B: Backing> Changes<'_, B> {
             let pointer = heap.alloc(bytes)?;
             let offset = heap.offset_of(pointer).ok_or(HeapError::OutsideHeap)?;
             let old_offset = heap.offset_of(old.pointer).ok_or(HeapError::OutsideHeap)?;
-            let apart =
-                old_offset.saturating_add(old.bytes) <= offset || offset.saturating_add(bytes) <= old_offset;
-            if !apart || !heap.memory.holds(old_offset, old.bytes) || !heap.memory.holds(offset, bytes) {
+            let apart = old_offset.saturating_add(old.bytes) <= offset
+                || offset.saturating_add(bytes) <= old_offset;
+            if !apart
+                || !heap.memory.holds(old_offset, old.bytes)
+                || !heap.memory.holds(offset, bytes)
+            {
                 return Err(HeapError::OutsideHeap);
             }
             // SAFETY: inside the heap and apart from each other (checked); no other code stores to

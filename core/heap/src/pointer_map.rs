@@ -225,6 +225,10 @@ mod tests {
     }
 
     #[cfg(target_pointer_width = "64")]
-    const PINNED: [u64; 4] =
-        [0x7B04_1C22_6B5C_A577, 0x48DF_18C9_27A6_6309, 0x1A7D_9F2C_B353_0DD9, 0xB895_4006_157A_6398];
+    const PINNED: [u64; 4] = [
+        0x7B04_1C22_6B5C_A577,
+        0x48DF_18C9_27A6_6309,
+        0x1A7D_9F2C_B353_0DD9,
+        0xB895_4006_157A_6398,
+    ];
 }

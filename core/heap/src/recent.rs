@@ -110,7 +110,8 @@ pub(crate) struct Latest {
 }
 
 impl Latest {
-    pub(crate) const NONE: Latest = Latest { slot: None, word_at: core::ptr::null_mut(), number: 0 };
+    pub(crate) const NONE: Latest =
+        Latest { slot: None, word_at: core::ptr::null_mut(), number: 0 };
 }
 
 /// Offsets of the slots of a class that were freed before the latest one, in this order.
@@ -149,11 +150,13 @@ impl<B: Backing> Heap<B> {
     #[inline]
     pub(crate) fn free_known(&mut self, pointer: NonNull<u8>) -> bool {
         // Of a pointer outside of the heap this is an offset that no known slab has.
-        let offset = (pointer.as_ptr() as usize as u64).wrapping_sub(self.memory.at(0) as usize as u64);
+        let offset =
+            (pointer.as_ptr() as usize as u64).wrapping_sub(self.memory.at(0) as usize as u64);
         let Some((class, slot)) = self.known.slot_at(offset) else { return false };
         let cursor = &mut self.cursors[class];
         let chunk = offset & !(CHUNK_BYTES - 1);
-        let word_at = self.memory.at(descriptor_of(offset) + DESC_SLOTS + slot / 64 * 8).cast::<u64>();
+        let word_at =
+            self.memory.at(descriptor_of(offset) + DESC_SLOTS + slot / 64 * 8).cast::<u64>();
         let bit = 1 << (slot % 64);
         // SAFETY: a known slab lies inside the heap, and so does its descriptor; a bitmap has a
         // word for each of the class's slots.
@@ -170,7 +173,8 @@ impl<B: Backing> Heap<B> {
                 self.note_room(class, chunk, slot / 64);
                 return true;
             };
-            *place = (before.as_ptr() as usize as u64).wrapping_sub(self.memory.at(0) as usize as u64);
+            *place =
+                (before.as_ptr() as usize as u64).wrapping_sub(self.memory.at(0) as usize as u64);
             cursor.earlier.count += 1;
         }
         cursor.latest = Latest { slot: Some(pointer), word_at, number: slot };
@@ -186,7 +190,8 @@ impl<B: Backing> Heap<B> {
             let offset = *earlier.offsets.get(last)?;
             let slot = slot_at(class, offset % CHUNK_BYTES);
             let bit = 1 << (slot % 64);
-            let word_at = self.memory.at(descriptor_of(offset) + DESC_SLOTS + slot / 64 * 8).cast::<u64>();
+            let word_at =
+                self.memory.at(descriptor_of(offset) + DESC_SLOTS + slot / 64 * 8).cast::<u64>();
             // SAFETY: recent slots lie in slabs in use of their class, inside the heap.
             let word = unsafe { Memory::load_word(word_at) };
             if word & bit == 0 {

@@ -43,8 +43,10 @@ impl<B: Backing> Heap<B> {
     pub(crate) fn check_settled(&self) -> Result<(), OpenError> {
         let load = |at| self.memory.load(LANE_OFFSET + at);
         let state = load(LANE_STATE);
-        let first = self.record(LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES, state >> 1);
-        let settled = state & 1 == 0 && load(LANE_PENDING) == 0 && load(LANE_EXTENT) == 0 && first.is_none();
+        let first =
+            self.record(LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES, state >> 1);
+        let settled =
+            state & 1 == 0 && load(LANE_PENDING) == 0 && load(LANE_EXTENT) == 0 && first.is_none();
         if settled { Ok(()) } else { Err(OpenError::Unfinished) }
     }
 
@@ -72,7 +74,8 @@ impl<B: Backing> Heap<B> {
             self.memory.store(LANE_OFFSET + LANE_PENDING, 0);
         }
         let extent = self.memory.load(LANE_OFFSET + LANE_EXTENT);
-        let first = self.record(LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES, state >> 1);
+        let first =
+            self.record(LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES, state >> 1);
         if state & 1 == 0 && extent == 0 && first.is_none() {
             return Ok(found);
         }

@@ -100,7 +100,10 @@ impl fmt::Display for RelocationError {
             }
             Self::Damaged { findings } => {
                 let s = if *findings == 1 { "" } else { "s" };
-                write!(f, "it has {findings} contradiction{s}; look at it with `holdfast heap check`")
+                write!(
+                    f,
+                    "it has {findings} contradiction{s}; look at it with `holdfast heap check`"
+                )
             }
             Self::UntypedRoot { name } => {
                 write!(f, "its root {name:?} has no type; give it one with `adopt_root`")
@@ -176,7 +179,9 @@ fn identity(map: &PointerMap) -> Identity {
         PointerMap::Link(of) => (2, of as usize, 0, 0),
         PointerMap::Run(of) => (3, of as usize, 0, 0),
         PointerMap::Fields(fields) => (4, fields.as_ptr() as usize, fields.len(), 0),
-        PointerMap::Elements { bytes, length, of } => (5, core::ptr::from_ref(of) as usize, length, bytes),
+        PointerMap::Elements { bytes, length, of } => {
+            (5, core::ptr::from_ref(of) as usize, length, bytes)
+        }
     }
 }
 
@@ -189,16 +194,23 @@ fn alike(one: &Described, other: &Described, compared: &mut BTreeSet<(usize, usi
         && maps_alike(&one.map, &other.map, compared)
 }
 
-fn maps_alike(one: &PointerMap, other: &PointerMap, compared: &mut BTreeSet<(usize, usize)>) -> bool {
+fn maps_alike(
+    one: &PointerMap,
+    other: &PointerMap,
+    compared: &mut BTreeSet<(usize, usize)>,
+) -> bool {
     match (*one, *other) {
         (PointerMap::Plain, PointerMap::Plain) | (PointerMap::Unknown, PointerMap::Unknown) => true,
-        (PointerMap::Link(one), PointerMap::Link(other)) | (PointerMap::Run(one), PointerMap::Run(other)) => {
+        (PointerMap::Link(one), PointerMap::Link(other))
+        | (PointerMap::Run(one), PointerMap::Run(other)) => {
             !compared.insert((one as usize, other as usize)) || alike(&one(), &other(), compared)
         }
         (PointerMap::Fields(one), PointerMap::Fields(other)) => {
             let mut pairs = one.iter().zip(other);
             one.len() == other.len()
-                && pairs.all(|((at, map), (place, like))| at == place && maps_alike(map, like, compared))
+                && pairs.all(|((at, map), (place, like))| {
+                    at == place && maps_alike(map, like, compared)
+                })
         }
         (
             PointerMap::Elements { bytes, length, of },
@@ -245,10 +257,13 @@ impl<'a> Plan<'a> {
         let roots: Vec<_> = self.survey.roots().collect();
         for root in roots {
             let name = || root.name.to_string();
-            let root_type = root.root_type.ok_or_else(|| RelocationError::UntypedRoot { name: name() })?;
-            let mut fitting = types.iter().filter(|of| of.root_type == root_type || of.outline == root_type);
-            let described =
-                *fitting.next().ok_or_else(|| RelocationError::UnknownType { name: name(), root_type })?;
+            let root_type =
+                root.root_type.ok_or_else(|| RelocationError::UntypedRoot { name: name() })?;
+            let mut fitting =
+                types.iter().filter(|of| of.root_type == root_type || of.outline == root_type);
+            let described = *fitting
+                .next()
+                .ok_or_else(|| RelocationError::UnknownType { name: name(), root_type })?;
             if !fitting.all(|other| alike(&described, other, &mut BTreeSet::new())) {
                 return Err(RelocationError::AmbiguousType { name: name(), root_type });
             }
@@ -304,7 +319,12 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn follow(&mut self, place: u64, length: u64, of: fn() -> Described) -> Result<(), RelocationError> {
+    fn follow(
+        &mut self,
+        place: u64,
+        length: u64,
+        of: fn() -> Described,
+    ) -> Result<(), RelocationError> {
         let pointer = self.survey.load(place);
         if pointer == 0 {
             return Ok(());
@@ -317,7 +337,8 @@ impl<'a> Plan<'a> {
     }
 
     fn check_all_reached(&self) -> Result<(), RelocationError> {
-        let unreached = || self.survey.objects().filter(|object| !self.reached.contains(&object.offset));
+        let unreached =
+            || self.survey.objects().filter(|object| !self.reached.contains(&object.offset));
         match unreached().next() {
             None => Ok(()),
             Some(first) => Err(RelocationError::Unreached {

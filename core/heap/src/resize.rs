@@ -53,7 +53,9 @@ impl<B: Backing> Heap<B> {
         let usable = place.usable_bytes();
         let in_place = match place {
             Place::Run(run) if bytes > SMALL_BYTES_MAX => self.resize_run(run, bytes)?,
-            Place::Spanning { first, span, start } => self.resize_spanning(first, span, start, bytes)?,
+            Place::Spanning { first, span, start } => {
+                self.resize_spanning(first, span, start, bytes)?
+            }
             Place::Run(_) | Place::Slot(_) => false,
         };
         if in_place {
@@ -101,13 +103,20 @@ impl<B: Backing> Heap<B> {
         })
     }
 
-    fn move_object(&mut self, from: NonNull<u8>, kept: u64, bytes: u64) -> Result<NonNull<u8>, HeapError> {
+    fn move_object(
+        &mut self,
+        from: NonNull<u8>,
+        kept: u64,
+        bytes: u64,
+    ) -> Result<NonNull<u8>, HeapError> {
         self.all_or_nothing(|heap| {
             // Before anything is allocated: after that the log must not fail.
             heap.make_room(2 * RECORD_BYTES)?;
             let to = heap.alloc(bytes)?;
             let (source, target) = (heap.offset_of(from), heap.offset_of(to));
-            let (Some(source), Some(target)) = (source, target) else { return Err(HeapError::OutsideHeap) };
+            let (Some(source), Some(target)) = (source, target) else {
+                return Err(HeapError::OutsideHeap);
+            };
             if !heap.memory.copy(source, target, kept.min(bytes)) {
                 return Err(HeapError::OutsideHeap);
             }
@@ -166,7 +175,13 @@ impl<B: Backing> Heap<B> {
 
     /// Makes an object of whole segments as long as `bytes` need, where it is; `false` when there
     /// is no room for that, or when one segment would do.
-    fn resize_spanning(&mut self, first: u64, span: u64, start: u64, bytes: u64) -> Result<bool, HeapError> {
+    fn resize_spanning(
+        &mut self,
+        first: u64,
+        span: u64,
+        start: u64,
+        bytes: u64,
+    ) -> Result<bool, HeapError> {
         let wanted = start.saturating_add(bytes).div_ceil(SEGMENT_BYTES);
         let head = Head::decode(self.memory.load(first * SEGMENT_BYTES + DESC_HEAD));
         let (Some(head), Ok(wanted_span)) = (head, u32::try_from(wanted)) else { return Ok(false) };
@@ -199,7 +214,8 @@ impl<B: Backing> Heap<B> {
     /// Whether `count` segments from `first` on are free; at the heap's end new ones are made.
     fn free_segments(&mut self, first: u64, count: u64, wanted_bytes: u64) -> bool {
         let behind = self.segments().saturating_sub(first).min(count);
-        let free = |segment| self.span_of(segment) == 1 && self.used_chunks(segment) == TABLE_CHUNK_BIT;
+        let free =
+            |segment| self.span_of(segment) == 1 && self.used_chunks(segment) == TABLE_CHUNK_BIT;
         (first..first + behind).all(free)
             && (behind == count || self.add_free_segments(count - behind, wanted_bytes).is_ok())
     }

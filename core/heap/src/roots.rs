@@ -64,7 +64,8 @@ impl<B: Backing> Heap<B> {
                 word if word >> OFFSET_BITS == hash >> OFFSET_BITS => {
                     let entry = word & OFFSET_MASK;
                     // SAFETY: nothing writes to the heap while the name is compared.
-                    let stored = unsafe { self.memory.bytes(entry + ENTRY_NAME, name.len() as u64) };
+                    let stored =
+                        unsafe { self.memory.bytes(entry + ENTRY_NAME, name.len() as u64) };
                     let length = self.memory.load(entry + ENTRY_NAME_LENGTH) & !ENTRY_TYPED;
                     if length == name.len() as u64 && stored == Some(name) {
                         return Some((slot, entry));
@@ -83,7 +84,8 @@ impl<B: Backing> Heap<B> {
     }
 
     pub(crate) fn root_of(&self, entry: u64) -> Option<Root> {
-        let (offset, bytes) = (self.memory.load(entry + ENTRY_OBJECT), self.memory.load(entry + ENTRY_SIZE));
+        let (offset, bytes) =
+            (self.memory.load(entry + ENTRY_OBJECT), self.memory.load(entry + ENTRY_SIZE));
         if offset == 0 || !self.memory.holds(offset, bytes) {
             return None;
         }
@@ -241,7 +243,9 @@ impl<B: Backing> Heap<B> {
         for word in words.map(|at| self.memory.load(at)).filter(|word| is_root(*word)) {
             let hash = self.memory.load((word & OFFSET_MASK) + ENTRY_HASH);
             let step = (0..slots.min(probes_left))
-                .find(|step| self.memory.load(offset + (hash.wrapping_add(*step) & (slots - 1)) * 8) == 0)
+                .find(|step| {
+                    self.memory.load(offset + (hash.wrapping_add(*step) & (slots - 1)) * 8) == 0
+                })
                 .ok_or(HeapError::OutsideHeap)?;
             probes_left -= step + 1;
             self.memory.store(offset + (hash.wrapping_add(step) & (slots - 1)) * 8, word);
@@ -301,7 +305,9 @@ impl<'heap, B: Backing> Roots<'heap, B> {
             }
             // SAFETY: the iterator borrows the heap, so nothing writes to it meanwhile.
             let name = unsafe { heap.memory.bytes(entry + ENTRY_NAME, length) };
-            if let (Some(root), Some(Ok(name))) = (heap.root_of(entry), name.map(core::str::from_utf8)) {
+            if let (Some(root), Some(Ok(name))) =
+                (heap.root_of(entry), name.map(core::str::from_utf8))
+            {
                 return Some((name, root, entry));
             }
         }

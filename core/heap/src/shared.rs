@@ -158,8 +158,11 @@ impl<B: Backing + Send> Handle<B> {
     #[inline]
     pub fn free(&mut self, pointer: NonNull<u8>) -> Result<(), HeapError> {
         // Of a pointer outside of the heap this is an offset that no known slab has.
-        let offset = (pointer.as_ptr() as usize as u64).wrapping_sub(self.memory.at(0) as usize as u64);
-        let Some((class, slot)) = self.own.slot_at(offset) else { return self.free_elsewhere(pointer) };
+        let offset =
+            (pointer.as_ptr() as usize as u64).wrapping_sub(self.memory.at(0) as usize as u64);
+        let Some((class, slot)) = self.own.slot_at(offset) else {
+            return self.free_elsewhere(pointer);
+        };
         let (word, bit) = (slot / 64, 1 << (slot % 64));
         let slab = &mut self.slabs[class];
         let before = self.memory.clear_bits(word_offset(slab.chunk, word), bit);

@@ -251,7 +251,8 @@ impl<B: Backing> Heap<B> {
         let within = offset - chunk;
         let slot = slot_at(class, within);
         let place = SlotPlace { class, chunk, word: slot / 64, bit: 1 << (slot % 64) };
-        let starts = slot * u64::from(CLASS_BYTES[class]) == within && slot < u64::from(CLASS_SLOTS[class]);
+        let starts =
+            slot * u64::from(CLASS_BYTES[class]) == within && slot < u64::from(CLASS_SLOTS[class]);
         (starts && self.memory.load(place.word_offset()) & place.bit != 0).then_some(place)
     }
 
@@ -352,7 +353,8 @@ impl<B: Backing> Heap<B> {
 
     fn slab_is_empty(&self, class: usize, chunk: u64) -> bool {
         let bitmap = descriptor_of(chunk) + DESC_SLOTS;
-        (0..words_of(class)).all(|word| self.memory.load(bitmap + word * 8) & slot_mask(class, word) == 0)
+        (0..words_of(class))
+            .all(|word| self.memory.load(bitmap + word * 8) & slot_mask(class, word) == 0)
     }
 }
 

@@ -55,7 +55,9 @@ impl<B: Backing> Heap<B> {
         let sum = memory.load(SUPER_SUM);
         // The step to a newer version stores the sum first: a kill in between leaves the older
         // version.
-        if version == 0 || !(version..=FORMAT_VERSION).any(|version| sum == superblock_sum(memory, version)) {
+        if version == 0
+            || !(version..=FORMAT_VERSION).any(|version| sum == superblock_sum(memory, version))
+        {
             return Err(OpenError::Damaged {
                 offset: SUPER_SUM,
                 what: "the superblock's checksum does not match",
@@ -80,7 +82,10 @@ impl<B: Backing> Heap<B> {
         let claimed_bytes =
             segments.saturating_sub(1).saturating_mul(SEGMENT_BYTES).saturating_add(CHUNK_BYTES);
         if segments == 0 {
-            return Err(OpenError::Damaged { offset: SUPER_SEGMENTS, what: "no segment is counted" });
+            return Err(OpenError::Damaged {
+                offset: SUPER_SEGMENTS,
+                what: "no segment is counted",
+            });
         }
         if claimed_bytes > memory.len() {
             return Err(OpenError::Truncated { claimed_bytes, bytes: memory.len() });
@@ -125,8 +130,12 @@ impl<B: Backing> Heap<B> {
 /// Checksum of the part of the superblock that never changes, as it is with this version.
 fn superblock_sum(memory: &Memory, version: u32) -> u64 {
     let pointer_bytes = memory.load(SUPER_VERSION) & !u64::from(u32::MAX);
-    let words =
-        [MAGIC, pointer_bytes | u64::from(version), memory.load(SUPER_POINTER_BASE), memory.load(SUPER_LANE)];
+    let words = [
+        MAGIC,
+        pointer_bytes | u64::from(version),
+        memory.load(SUPER_POINTER_BASE),
+        memory.load(SUPER_LANE),
+    ];
     let mut fixed = [0; 32];
     for (place, word) in fixed.chunks_exact_mut(8).zip(words) {
         place.copy_from_slice(&word.to_le_bytes());

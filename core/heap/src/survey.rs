@@ -156,7 +156,8 @@ impl<'a> Survey<'a> {
     }
 
     pub(crate) fn load(&self, offset: u64) -> u64 {
-        let word = usize::try_from(offset).ok().and_then(|at| self.bytes.get(at..)?.first_chunk::<8>());
+        let word =
+            usize::try_from(offset).ok().and_then(|at| self.bytes.get(at..)?.first_chunk::<8>());
         word.map_or(0, |word| u64::from_le_bytes(*word))
     }
 
@@ -198,9 +199,11 @@ impl<'a> Survey<'a> {
                 Kind::Absent => (ChunkKind::Absent, 1),
                 _ => (ChunkKind::Damaged, 1),
             };
-            let asked =
-                self.load(segment + chunk * DESCRIPTOR_BYTES + DESC_RUN_BYTES).min(span * CHUNK_BYTES);
-            let what = Chunk { kind, class: head.class, start, end: start + span * CHUNK_BYTES, asked };
+            let asked = self
+                .load(segment + chunk * DESCRIPTOR_BYTES + DESC_RUN_BYTES)
+                .min(span * CHUNK_BYTES);
+            let what =
+                Chunk { kind, class: head.class, start, end: start + span * CHUNK_BYTES, asked };
             self.chunks.extend((0..span).map(|_| what));
             chunk += span;
         }
@@ -248,12 +251,18 @@ impl<'a> Survey<'a> {
     pub fn objects(&self) -> impl Iterator<Item = ObjectView> + '_ {
         self.chunks.iter().enumerate().flat_map(move |(index, chunk)| {
             let offset = index as u64 * CHUNK_BYTES;
-            let slots = if chunk.kind == ChunkKind::Slab { CLASS_SLOTS[usize::from(chunk.class)] } else { 0 };
-            let first = chunk.kind == ChunkKind::Large && chunk.start == offset && chunk.end > chunk.start;
+            let slots = if chunk.kind == ChunkKind::Slab {
+                CLASS_SLOTS[usize::from(chunk.class)]
+            } else {
+                0
+            };
+            let first =
+                chunk.kind == ChunkKind::Large && chunk.start == offset && chunk.end > chunk.start;
             let large = first.then_some(ObjectView { offset, bytes: chunk.end - chunk.start });
             let small = (0..u64::from(slots)).filter_map(move |slot| {
                 let bytes = u64::from(CLASS_BYTES[usize::from(chunk.class)]);
-                self.object_at(offset + slot * bytes).filter(|object| object.offset == offset + slot * bytes)
+                self.object_at(offset + slot * bytes)
+                    .filter(|object| object.offset == offset + slot * bytes)
             });
             large.into_iter().chain(small)
         })
@@ -355,7 +364,8 @@ impl<'a> Survey<'a> {
     pub fn leaks(&self, leaked: &mut dyn FnMut(ObjectView)) -> Leaks {
         let mut met = Met { bits: std::vec![0; (self.len() / (16 * 64) + 1) as usize] };
         let mut queue: Vec<ObjectView> = Vec::new();
-        let start_of = |offset: u64| self.object_at(offset).filter(|object| object.offset == offset);
+        let start_of =
+            |offset: u64| self.object_at(offset).filter(|object| object.offset == offset);
         for object in self.root_objects().filter_map(start_of) {
             met.insert(object.offset);
         }
@@ -374,9 +384,17 @@ impl<'a> Survey<'a> {
                 queue.extend(next.filter(|next| met.insert(next.offset)));
             };
             if wide {
-                content.as_chunks::<8>().0.iter().for_each(|word| follow(u64::from_le_bytes(*word)));
+                content
+                    .as_chunks::<8>()
+                    .0
+                    .iter()
+                    .for_each(|word| follow(u64::from_le_bytes(*word)));
             } else {
-                content.as_chunks::<4>().0.iter().for_each(|word| follow(u32::from_le_bytes(*word).into()));
+                content
+                    .as_chunks::<4>()
+                    .0
+                    .iter()
+                    .for_each(|word| follow(u32::from_le_bytes(*word).into()));
             }
         }
         let mut leaks = Leaks::default();
@@ -410,6 +428,8 @@ impl Met {
     }
 
     fn holds(&self, offset: u64) -> bool {
-        self.bits.get((offset / 1024) as usize).is_some_and(|word| word >> (offset / 16 % 64) & 1 == 1)
+        self.bits
+            .get((offset / 1024) as usize)
+            .is_some_and(|word| word >> (offset / 16 % 64) & 1 == 1)
     }
 }

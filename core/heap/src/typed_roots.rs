@@ -101,7 +101,9 @@ impl<B: Backing> Heap<B> {
         let (slot, entry) = self.find(name).ok_or(HeapError::NoSuchRoot)?;
         let root = self.root_of(entry).ok_or(HeapError::NoSuchRoot)?;
         let (stored, wanted) = (self.type_of(entry), RootType::of::<T>());
-        let Ok(pointer) = fitting(root) else { return Err(HeapError::LayoutMismatch { stored, wanted }) };
+        let Ok(pointer) = fitting(root) else {
+            return Err(HeapError::LayoutMismatch { stored, wanted });
+        };
         if stored.is_some() {
             return Err(HeapError::LayoutMismatch { stored, wanted });
         }

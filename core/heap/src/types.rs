@@ -103,10 +103,18 @@ plain!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
 
 // SAFETY: elements follow each other without a gap.
 unsafe impl<T: Typed, const LENGTH: usize> Typed for [T; LENGTH] {
-    const LAYOUT: u64 =
-        layout_field(layout_start("array", size_of::<Self>(), align_of::<Self>()), "", LENGTH, T::LAYOUT);
-    const OUTLINE: u64 =
-        layout_field(layout_start("array", size_of::<Self>(), align_of::<Self>()), "", LENGTH, T::OUTLINE);
+    const LAYOUT: u64 = layout_field(
+        layout_start("array", size_of::<Self>(), align_of::<Self>()),
+        "",
+        LENGTH,
+        T::LAYOUT,
+    );
+    const OUTLINE: u64 = layout_field(
+        layout_start("array", size_of::<Self>(), align_of::<Self>()),
+        "",
+        LENGTH,
+        T::OUTLINE,
+    );
     const POINTERS: PointerMap =
         PointerMap::Elements { bytes: size_of::<T>(), length: LENGTH, of: &T::POINTERS };
 }

@@ -11,7 +11,9 @@ use std::ptr::NonNull;
 use common::crashes::{LARGE, SMALL, enumerate, enumerate_from};
 use common::kill::{Left, killed_at};
 use common::{TestMemory, assert_sound, open, version_1};
-use holdfast_heap::{Backing, Fixed, Heap, HeapError, OpenError, OpenOptions, RootType, inspect, typed};
+use holdfast_heap::{
+    Backing, Fixed, Heap, HeapError, OpenError, OpenOptions, RootType, inspect, typed,
+};
 
 /// Names, sizes and content of all roots, sorted.
 fn all_roots(heap: &Heap<TestMemory>) -> Vec<u8> {
@@ -20,7 +22,8 @@ fn all_roots(heap: &Heap<TestMemory>) -> Vec<u8> {
         .map(|(name, root)| {
             // SAFETY: the root's object is allocated with that size, and no thread writes to it
             // now.
-            let content = unsafe { std::slice::from_raw_parts(root.pointer.as_ptr(), root.bytes as usize) };
+            let content =
+                unsafe { std::slice::from_raw_parts(root.pointer.as_ptr(), root.bytes as usize) };
             (name.to_owned(), content.to_vec())
         })
         .collect();
@@ -40,7 +43,9 @@ fn store(heap: &mut Heap<TestMemory>, name: &str, at: usize, byte: u8) {
 /// Guarantee: heap/roots
 #[test]
 fn creating_the_first_root_is_all_or_nothing() {
-    assert!(enumerate(SMALL, nothing, |heap| _ = heap.create_root("a", 100).unwrap(), all_roots) > 20);
+    assert!(
+        enumerate(SMALL, nothing, |heap| _ = heap.create_root("a", 100).unwrap(), all_roots) > 20
+    );
 }
 
 #[test]
@@ -131,7 +136,8 @@ fn objects_of_whole_segments_appear_and_vanish_at_once() {
         heap.create_root("huge", 5 << 20).unwrap();
     }
     fn sizes(heap: &Heap<TestMemory>) -> Vec<u8> {
-        let mut roots: Vec<_> = heap.roots().map(|(name, root)| format!("{name} {}", root.bytes)).collect();
+        let mut roots: Vec<_> =
+            heap.roots().map(|(name, root)| format!("{name} {}", root.bytes)).collect();
         roots.sort();
         roots.concat().into_bytes()
     }
@@ -221,7 +227,10 @@ fn formatting_can_be_killed_and_repeated() {
         let words: Vec<u64> =
             view.bytes().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let empty = |result: Option<OpenError>| result == dead.then_some(OpenError::Empty);
-        assert!(empty(inspect(&mut words.clone(), &mut |_| {}, &mut |_, _| {}).err()), "step {step}");
+        assert!(
+            empty(inspect(&mut words.clone(), &mut |_| {}, &mut |_, _| {}).err()),
+            "step {step}"
+        );
         #[cfg(feature = "std")]
         assert!(empty(holdfast_heap::mend(&mut words.clone(), false).err()), "step {step}");
         let mut heap = open(view.copy());
@@ -265,14 +274,20 @@ fn the_short_way_of_allocations_and_frees_is_one_store_too() {
     for (index, object) in objects.iter().enumerate() {
         assert!(killed_at(0, left, || heap.free(*object).unwrap()), "free {index} is no store");
         assert!(heap.usable_bytes(*object).is_ok(), "free {index}: freed before its store");
-        assert!(!killed_at(1, left, || heap.free(*object).unwrap()), "free {index} is more than one store");
+        assert!(
+            !killed_at(1, left, || heap.free(*object).unwrap()),
+            "free {index} is more than one store"
+        );
         assert!(heap.usable_bytes(*object).is_err());
     }
     // Each dies once and so forgets a slot that it remembered: the latest, earlier ones, those of
     // the slab.
     for index in 0..40 {
         let free = objects.iter().filter(|object| heap.usable_bytes(**object).is_err()).count();
-        assert!(killed_at(0, left, || _ = heap.alloc(64).unwrap()), "allocation {index} is no store");
+        assert!(
+            killed_at(0, left, || _ = heap.alloc(64).unwrap()),
+            "allocation {index} is no store"
+        );
         let same = objects.iter().filter(|object| heap.usable_bytes(**object).is_err()).count();
         assert_eq!(free, same, "allocation {index}: taken before its store");
         assert!(
@@ -299,7 +314,10 @@ fn an_object_becomes_a_root_all_or_nothing() {
 #[test]
 fn aligned_objects_of_whole_segments_appear_and_vanish_at_once() {
     fn objects(heap: &Heap<TestMemory>) -> Vec<u8> {
-        holdfast_heap::check(heap.backing().bytes(), &mut |_| {}).object_bytes.to_le_bytes().to_vec()
+        holdfast_heap::check(heap.backing().bytes(), &mut |_| {})
+            .object_bytes
+            .to_le_bytes()
+            .to_vec()
     }
     enumerate(LARGE, nothing, |heap| _ = heap.alloc_aligned(5 << 20, 2 << 20).unwrap(), objects);
     // From free segments on, over new ones.

@@ -49,7 +49,10 @@ fn resize_linked(heap: &mut Heap<TestMemory>, bytes: u64) {
 /// Size of the linked object and how much of it is content; also that nothing else is allocated.
 fn linked_object(heap: &Heap<TestMemory>) -> Vec<u8> {
     let (object, bytes) = linked(heap);
-    assert!(heap.usable_bytes(object).unwrap() >= bytes as u64, "the link leads to less than it says");
+    assert!(
+        heap.usable_bytes(object).unwrap() >= bytes as u64,
+        "the link leads to less than it says"
+    );
     // SAFETY: allocated with at least that many bytes.
     let content = unsafe { std::slice::from_raw_parts(object.as_ptr(), bytes) };
     let sevens = content.iter().take_while(|byte| **byte == 7).count();
@@ -69,9 +72,24 @@ fn resizing_together_with_the_link_is_all_or_nothing() {
     }
     // In its slot, to another slot, to a run, in place to a longer and a shorter run, to another
     // run.
-    enumerate(SMALL, |heap| prepare_link(heap, 100), |heap| resize_linked(heap, 110), linked_object);
-    enumerate(SMALL, |heap| prepare_link(heap, 100), |heap| resize_linked(heap, 3000), linked_object);
-    enumerate(SMALL, |heap| prepare_link(heap, 100), |heap| resize_linked(heap, CHUNK), linked_object);
+    enumerate(
+        SMALL,
+        |heap| prepare_link(heap, 100),
+        |heap| resize_linked(heap, 110),
+        linked_object,
+    );
+    enumerate(
+        SMALL,
+        |heap| prepare_link(heap, 100),
+        |heap| resize_linked(heap, 3000),
+        linked_object,
+    );
+    enumerate(
+        SMALL,
+        |heap| prepare_link(heap, 100),
+        |heap| resize_linked(heap, CHUNK),
+        linked_object,
+    );
     enumerate(SMALL, run, |heap| resize_linked(heap, 5 * CHUNK), linked_object);
     enumerate(SMALL, run, |heap| resize_linked(heap, CHUNK), linked_object);
     enumerate(SMALL, run, |heap| resize_linked(heap, 90), linked_object);
@@ -126,7 +144,12 @@ fn resize_huge<const BYTES: u64>(heap: &mut Heap<TestMemory>) {
 #[test]
 fn an_object_of_whole_segments_grows_in_place_or_not_at_all() {
     // By one new segment; over a free one and a new one.
-    enumerate(16 * MIB, |heap| prepare_link(heap, 6 * MIB), resize_huge::<{ 10 * MIB }>, huge::<{ 6 << 20 }>);
+    enumerate(
+        16 * MIB,
+        |heap| prepare_link(heap, 6 * MIB),
+        resize_huge::<{ 10 * MIB }>,
+        huge::<{ 6 << 20 }>,
+    );
     fn with_a_free_segment(heap: &mut Heap<TestMemory>) {
         prepare_link(heap, 6 * MIB);
         heap.realloc(linked(heap).0, 10 * MIB).unwrap();
@@ -142,8 +165,22 @@ fn an_object_of_whole_segments_gives_its_tail_back_or_keeps_it_whole() {
     // Two segments; one, of which each descriptor is made of content.
     fn room_or_content(heap: &Heap<TestMemory>) -> Vec<u8> {
         let seen = huge::<{ 6 << 20 }>(heap);
-        if heap.usable_bytes(linked(heap).0).unwrap() > 8 * MIB { huge::<{ 10 << 20 }>(heap) } else { seen }
+        if heap.usable_bytes(linked(heap).0).unwrap() > 8 * MIB {
+            huge::<{ 10 << 20 }>(heap)
+        } else {
+            seen
+        }
     }
-    enumerate(20 * MIB, |heap| prepare_link(heap, 14 * MIB), resize_huge::<{ 6 * MIB }>, room_or_content);
-    enumerate(16 * MIB, |heap| prepare_link(heap, 10 * MIB), resize_huge::<{ 6 * MIB }>, room_or_content);
+    enumerate(
+        20 * MIB,
+        |heap| prepare_link(heap, 14 * MIB),
+        resize_huge::<{ 6 * MIB }>,
+        room_or_content,
+    );
+    enumerate(
+        16 * MIB,
+        |heap| prepare_link(heap, 10 * MIB),
+        resize_huge::<{ 6 * MIB }>,
+        room_or_content,
+    );
 }

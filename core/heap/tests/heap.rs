@@ -97,7 +97,10 @@ fn run(steps: Vec<Step>) {
                         assert!(heap.usable_bytes(pointer).unwrap() >= bytes);
                         assert!(holds(&heap, to, old_bytes.min(bytes), old_seed), "lost content");
                         let new = bytes.saturating_sub(old_bytes);
-                        assert!(holds(&heap, to + old_bytes.min(bytes), new, 0), "the new part is not zero");
+                        assert!(
+                            holds(&heap, to + old_bytes.min(bytes), new, 0),
+                            "the new part is not zero"
+                        );
                         if to != *offset {
                             if heap.in_transaction() {
                                 model.freed.push(*offset);
@@ -126,7 +129,8 @@ fn run(steps: Vec<Step>) {
                     }
                 }
             }
-            Step::CreateRoot(name, bytes) => match heap.create_root(&format!("root {name}"), bytes) {
+            Step::CreateRoot(name, bytes) => match heap.create_root(&format!("root {name}"), bytes)
+            {
                 Ok(pointer) => {
                     let offset = heap.offset_of(pointer).unwrap();
                     assert!(holds(&heap, offset, bytes, 0), "a new root is not zero");
@@ -174,7 +178,9 @@ fn run(steps: Vec<Step>) {
     }
     let report = assert_sound(heap.backing().bytes(), "at the end");
     assert_eq!(report.roots as usize, model.roots.len());
-    let table = u64::from(heap.root("no such root").is_none() && report.objects > model.objects.len() as u64);
+    let table = u64::from(
+        heap.root("no such root").is_none() && report.objects > model.objects.len() as u64,
+    );
     assert!(
         report.objects <= model.objects.len() as u64 + 2 * model.roots.len() as u64 + table,
         "something leaked"
@@ -313,7 +319,10 @@ fn the_heap_grows_to_its_limit_and_says_so() {
     let limit_bytes = 16 << 20;
     assert_eq!(
         error,
-        HeapError::OutOfMemory { wanted_bytes: 131_072, cause: GrowError::LimitReached { limit_bytes } }
+        HeapError::OutOfMemory {
+            wanted_bytes: 131_072,
+            cause: GrowError::LimitReached { limit_bytes }
+        }
     );
     assert!(objects >= 120, "only {objects} objects of two chunks in 252 chunks");
     assert!(error.to_string().contains("heap limit"));
@@ -398,7 +407,8 @@ fn foreign_newer_and_mismatched_bytes_are_refused_untouched() {
     assert_eq!(refused(&|bytes| bytes[72] = 9, OPTIONS), OpenError::NewerFormat { version: 9 });
     assert!(matches!(refused(&|bytes| bytes[80] ^= 1, OPTIONS), OpenError::Damaged { .. }));
     assert!(matches!(refused(&|bytes| bytes[104] = 200, OPTIONS), OpenError::Truncated { .. }));
-    let native = OpenOptions { pointers: Some(Pointers { base: 1 << 44, bytes: 8 }), format_if_empty: true };
+    let native =
+        OpenOptions { pointers: Some(Pointers { base: 1 << 44, bytes: 8 }), format_if_empty: true };
     assert!(matches!(refused(&|_| (), native), OpenError::PointerMismatch { .. }));
 }
 

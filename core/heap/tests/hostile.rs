@@ -55,7 +55,8 @@ fn put(heap: &Heap<TestMemory>, offset: u64, word: u64) {
 /// to have 1 MiB.
 fn heap_with_a_long_name(slots: u64, roots: u64) -> Heap<TestMemory> {
     let mut heap = open(TestMemory::new((8 << 20) + slots * 32));
-    let (entry, table) = (heap.alloc_zeroed(2 << 20).unwrap(), heap.alloc_zeroed(slots * 8).unwrap());
+    let (entry, table) =
+        (heap.alloc_zeroed(2 << 20).unwrap(), heap.alloc_zeroed(slots * 8).unwrap());
     let (entry, table) = (heap.offset_of(entry).unwrap(), heap.offset_of(table).unwrap());
     put(&heap, entry + ENTRY_OBJECT, entry);
     put(&heap, entry + ENTRY_SIZE, 8);
@@ -110,7 +111,8 @@ fn tables_and_chunks_that_are_not_there_are_given_to_no_object_whatever_the_used
     for segment in 0..BYTES.div_ceil(SEGMENT_BYTES) {
         let at = (segment * SEGMENT_BYTES + DESC_USED_CHUNKS) as usize;
         // The lane's chunk stays: without it the heap does not open.
-        memory.bytes_mut()[at..at + 8].copy_from_slice(&(2 * u64::from(segment == 0)).to_le_bytes());
+        memory.bytes_mut()[at..at + 8]
+            .copy_from_slice(&(2 * u64::from(segment == 0)).to_le_bytes());
     }
     let mut heap = open(memory);
     heap.create_root("precious", 64).unwrap();

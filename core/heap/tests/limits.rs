@@ -72,7 +72,10 @@ fn a_repair_and_a_survey_find_nothing_to_do_in_a_heap_that_has_outgrown_its_shor
         memory.bytes().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
     let report = holdfast_heap::mend(&mut words, false).unwrap();
     assert!(report.mended.is_empty() && report.left.is_empty(), "{report:?}");
-    assert_eq!(holdfast_heap::Survey::new(memory.bytes()).unwrap().objects().count() as u64, objects);
+    assert_eq!(
+        holdfast_heap::Survey::new(memory.bytes()).unwrap().objects().count() as u64,
+        objects
+    );
 }
 
 #[cfg(feature = "crash-points")]

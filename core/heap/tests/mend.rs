@@ -84,7 +84,8 @@ fn every_flipped_bit_of_the_fixed_tables_is_turned_back() {
     let good = heap();
     // Segment, superblock, numbers of segments and roots; heads of the lane, of slabs and of runs.
     let heads = (1..16).map(|chunk| chunk * DESCRIPTOR_BYTES);
-    let (found, mended) = flip_each(&good, [0, 64, 72, 80, 88, 96, 104, 144, 152].into_iter().chain(heads));
+    let (found, mended) =
+        flip_each(&good, [0, 64, 72, 80, 88, 96, 104, 144, 152].into_iter().chain(heads));
     assert!(found > 1000, "{found}");
     assert_eq!(found, mended);
 }
@@ -97,8 +98,8 @@ fn of_the_other_flipped_bits_that_are_found_most_are_turned_back_and_none_costs_
     let first = good[(slots.clone().next().unwrap() / 8) as usize] & ((1 << 48) - 1);
     let entry = (0..5).map(|word| first + word * 8);
     let used = [DESC_USED_CHUNKS, SUPER_ROOTS, SUPER_ROOTS + 8];
-    let bitmaps =
-        (2..8).flat_map(|chunk| (0..3).map(move |word| chunk * DESCRIPTOR_BYTES + DESC_SLOTS + word * 8));
+    let bitmaps = (2..8)
+        .flat_map(|chunk| (0..3).map(move |word| chunk * DESCRIPTOR_BYTES + DESC_SLOTS + word * 8));
     let (found, mended) = flip_each(&good, slots.chain(entry).chain(used).chain(bitmaps));
     println!("{mended} of {found} mended");
     assert!(found > 1000 && mended * 10 >= found * 9, "{mended} of {found}");
@@ -130,7 +131,8 @@ fn what_nothing_can_be_told_about_is_left_unless_its_loss_is_accepted() {
     let mut copy = damaged.clone();
     let report = mend(&mut copy, true).unwrap();
     assert_eq!(report.left, []);
-    let losses: Vec<String> = report.mended.iter().filter_map(|mended| mended.lost.clone()).collect();
+    let losses: Vec<String> =
+        report.mended.iter().filter_map(|mended| mended.lost.clone()).collect();
     assert!(losses.iter().any(|lost| lost.contains("64 KiB")), "{losses:?}");
     assert!(losses.iter().any(|lost| lost == "the root \"root 3\""), "{losses:?}");
     let left = roots(&copy);
@@ -156,7 +158,8 @@ fn heap_with_children() -> (Vec<u64>, u64) {
 
 /// Guarantee: heap/repair
 #[test]
-fn a_slab_whose_description_was_overwritten_is_not_freed_however_content_that_would_make_the_checker() {
+fn a_slab_whose_description_was_overwritten_is_not_freed_however_content_that_would_make_the_checker()
+ {
     let (good, descriptor) = heap_with_children();
     let at = (descriptor / 8) as usize;
     let chunk = (descriptor / DESCRIPTOR_BYTES * CHUNK_BYTES / 8) as usize;

@@ -34,7 +34,10 @@ fn roots_are_read_changed_replaced_and_rolled_back_as_bytes() {
             new.fill(8);
             new[..old.len()].copy_from_slice(old);
         })?;
-        assert_eq!(tx.bytes(moved).unwrap()[49..101], [vec![9], vec![1; 40], vec![2; 10], vec![8]].concat());
+        assert_eq!(
+            tx.bytes(moved).unwrap()[49..101],
+            [vec![9], vec![1; 40], vec![2; 10], vec![8]].concat()
+        );
         assert!(tx.write(object, 0, &[1]).is_ok(), "the old object is freed by the commit only");
         tx.create("other", 10, None, |_| {})?;
         Err::<(), _>(HeapError::BadName)
@@ -63,7 +66,11 @@ fn a_heap_is_lent_with_its_open_transaction() {
     lent.transaction(|tx| tx.create("table", 4, TYPE, |bytes| bytes.fill(1)).map(drop)).unwrap();
     assert_eq!(lent.bytes("table"), Some(&[1; 4][..]));
     heap.abort().unwrap();
-    assert_eq!(Owned::lent(&mut heap).unwrap().bytes("table"), None, "it belonged to the transaction");
+    assert_eq!(
+        Owned::lent(&mut heap).unwrap().bytes("table"),
+        None,
+        "it belonged to the transaction"
+    );
 }
 
 #[cfg(feature = "std")]
@@ -90,9 +97,12 @@ fn a_root_that_claims_more_than_it_has_is_read_within_the_heap_and_never_stored_
     let table = word(&memory, SUPER_ROOTS);
     let slot = (0..64).map(|slot| word(&memory, table + slot * 8)).find(|slot| *slot != 0).unwrap();
     let entry = (slot & ((1 << 48) - 1)) as usize;
-    for (start, bytes, is_there) in
-        [(offset, 1 << 20, true), (16, (4 << 20) - 16, true), (offset, 1 << 40, false), (u64::MAX, 8, false)]
-    {
+    for (start, bytes, is_there) in [
+        (offset, 1 << 20, true),
+        (16, (4 << 20) - 16, true),
+        (offset, 1 << 40, false),
+        (u64::MAX, 8, false),
+    ] {
         memory.bytes_mut()[entry..entry + 8].copy_from_slice(&start.to_le_bytes());
         memory.bytes_mut()[entry + 8..entry + 16].copy_from_slice(&u64::to_le_bytes(bytes));
         let mut owned = Owned::new(open(memory));

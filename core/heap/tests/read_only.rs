@@ -83,7 +83,11 @@ fn a_heap_that_may_only_be_read_reads_refuses_every_change_and_keeps_every_byte(
     assert_eq!(heap.remove_root("words"), Err(HeapError::ReadOnly));
     assert_eq!(heap.begin(), Err(HeapError::ReadOnly));
     assert!(heap.begin_transaction().is_err());
-    assert!(heap.add_range(root.as_ptr(), 8).is_err() && heap.commit().is_err() && heap.abort().is_err());
+    assert!(
+        heap.add_range(root.as_ptr(), 8).is_err()
+            && heap.commit().is_err()
+            && heap.abort().is_err()
+    );
     // SAFETY: nothing here swaps the heap for another.
     let shared = unsafe { SharedHeap::new(heap) };
     let mut handle = shared.handle();

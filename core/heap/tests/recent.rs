@@ -75,7 +75,11 @@ fn a_free_that_is_not_of_an_objects_start_is_refused_in_a_known_slab() {
     let mut heap = open(memory);
     heap.free(common::at(&heap, second)).unwrap();
     let behind = common::at(&heap, first + 1365 * 48);
-    assert_eq!(heap.free(behind), Err(HeapError::NotAllocated), "an object that ends outside of its slab");
+    assert_eq!(
+        heap.free(behind),
+        Err(HeapError::NotAllocated),
+        "an object that ends outside of its slab"
+    );
 }
 
 /// Guarantee: heap/objects
@@ -96,7 +100,11 @@ fn a_slab_that_was_given_back_is_forgotten_with_its_slots() {
         assert_eq!(heap.free(*object), Err(HeapError::NotAllocated));
     }
     for object in allocate(&mut heap, 8, 16_384) {
-        assert_ne!(chunk_of(&heap, object), chunk_of(&heap, run), "an object lies inside of another");
+        assert_ne!(
+            chunk_of(&heap, object),
+            chunk_of(&heap, run),
+            "an object lies inside of another"
+        );
     }
     assert_sound(heap.backing().bytes(), "reused");
 }
@@ -147,7 +155,10 @@ fn room_that_is_not_remembered_slot_by_slot_is_found_again() {
         allocate(&mut heap, freed.len(), 64);
         assert_eq!(heap.usage().chunk_bytes, full, "every {step}th was freed, and the heap grew");
     }
-    assert_eq!(assert_sound(heap.backing().bytes(), "as full as before").objects, objects.len() as u64);
+    assert_eq!(
+        assert_sound(heap.backing().bytes(), "as full as before").objects,
+        objects.len() as u64
+    );
 }
 
 /// Guarantee: heap/objects
@@ -157,14 +168,18 @@ fn many_small_objects_keep_their_bytes_through_frees_transactions_and_reopening(
     let mut objects: BTreeMap<u64, (u64, u8)> = BTreeMap::new();
     let mut state = 7_u64;
     let mut below = |bound: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % bound
     };
     for step in 0..60_000_u64 {
         // Waves, so that slabs fill and empty.
         let grow = if step / 6000 % 2 == 0 { 60 } else { 35 };
         if step % 5000 == 4999 {
-            assert_eq!(assert_sound(heap.backing().bytes(), "on the way").objects, objects.len() as u64);
+            assert_eq!(
+                assert_sound(heap.backing().bytes(), "on the way").objects,
+                objects.len() as u64
+            );
             heap = open(heap.close());
         }
         let in_transaction = below(50) == 0;
@@ -178,7 +193,10 @@ fn many_small_objects_keep_their_bytes_through_frees_transactions_and_reopening(
                 let Ok(object) = heap.alloc(bytes) else { continue };
                 fill(object, bytes, step as u8);
                 let at = heap.offset_of(object).unwrap();
-                assert!(objects.insert(at, (bytes, step as u8)).is_none(), "step {step}: given twice");
+                assert!(
+                    objects.insert(at, (bytes, step as u8)).is_none(),
+                    "step {step}: given twice"
+                );
             } else if !in_transaction
                 && let Some((at, (bytes, mark))) = objects
                     .range(below(16 << 20)..)

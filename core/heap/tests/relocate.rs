@@ -9,7 +9,8 @@
 use core::ptr::NonNull;
 
 use holdfast_heap::{
-    Described, Heap, HeapError, Link, OpenOptions, Pointers, RelocationError, Run, check, relocate, typed,
+    Described, Heap, HeapError, Link, OpenOptions, Pointers, RelocationError, Run, check, relocate,
+    typed,
 };
 use holdfast_testkit::TestMemory;
 
@@ -78,7 +79,8 @@ fn build(heap: &mut Heap<TestMemory>) {
 
 /// Follows every pointer; all must lead into the heap at its new place.
 fn verify(heap: &Heap<TestMemory>) {
-    let inside = |address: usize| heap.offset_of(NonNull::new(address as *mut u8).unwrap()).is_some();
+    let inside =
+        |address: usize| heap.offset_of(NonNull::new(address as *mut u8).unwrap()).is_some();
     let root = heap.root_typed::<List>("list").unwrap().unwrap();
     // SAFETY: each pointer is checked to lie in the heap before it is followed.
     unsafe {
@@ -160,7 +162,10 @@ fn what_has_no_type_is_named_and_nothing_is_changed() {
     let error = refusal(|heap| _ = heap.create_root("plain", 8).unwrap(), &types());
     assert_eq!(error, RelocationError::UntypedRoot { name: "plain".to_owned() });
     let error = refusal(|_| {}, &types()[..1]);
-    assert!(matches!(&error, RelocationError::UnknownType { name, .. } if name == "last"), "{error}");
+    assert!(
+        matches!(&error, RelocationError::UnknownType { name, .. } if name == "last"),
+        "{error}"
+    );
     let with_loose = [types()[0], types()[1], Described::of::<Loose>()];
     let error = refusal(|heap| _ = heap.create_root_typed::<Loose>("loose").unwrap(), &with_loose);
     assert!(matches!(error, RelocationError::UnknownPointer { .. }), "{error}");
@@ -174,7 +179,8 @@ fn a_pointer_that_leads_to_no_value_of_its_type_keeps_the_heap_where_it_is() {
     let spoilers: [fn(&mut Heap<TestMemory>, &mut List); 5] = [
         |_, list| list.first = Link::to(NonNull::without_provenance(8.try_into().unwrap())),
         |_, list| {
-            list.first = Link::to(NonNull::new((list as *mut List).wrapping_add(1 << 20)).unwrap().cast())
+            list.first =
+                Link::to(NonNull::new((list as *mut List).wrapping_add(1 << 20)).unwrap().cast())
         },
         |_, list| list.name = Run::new(list.name.first().unwrap(), 1 << 20),
         |_, list| list.index = Run::new(list.index.first().unwrap(), u64::MAX),
@@ -233,8 +239,14 @@ fn types_that_differ_in_what_their_links_lead_to_are_told_apart_and_every_pointe
     let array = heap.create_root_typed::<Run<Number>>("run").unwrap();
     // SAFETY: as above.
     unsafe { array.write(Run::empty()) };
-    assert!(matches!(heap.root_typed::<ToNumber>("two links"), Err(HeapError::LayoutMismatch { .. })));
-    assert!(matches!(heap.root_typed::<Run<Link<Number>>>("run"), Err(HeapError::LayoutMismatch { .. })));
+    assert!(matches!(
+        heap.root_typed::<ToNumber>("two links"),
+        Err(HeapError::LayoutMismatch { .. })
+    ));
+    assert!(matches!(
+        heap.root_typed::<Run<Link<Number>>>("run"),
+        Err(HeapError::LayoutMismatch { .. })
+    ));
     let mut heap = open_anywhere(heap.close().copy());
     let to = heap.backing().bytes().as_ptr() as u64;
     let types = [
@@ -295,7 +307,10 @@ fn a_type_that_could_be_two_keeps_the_heap_where_it_is() {
     assert_eq!(moved(&[pointing, pointing]).unwrap().pointers, 2);
     for types in [[number, pointing], [pointing, number], [Described::of::<Plain>(), pointing]] {
         let error = moved(&types).unwrap_err();
-        assert!(matches!(&error, RelocationError::AmbiguousType { name, .. } if name == "root"), "{error}");
+        assert!(
+            matches!(&error, RelocationError::AmbiguousType { name, .. } if name == "root"),
+            "{error}"
+        );
     }
     // A layout reaches one link far; the maps are compared as far as they go.
     let (far, near) = (Described::of::<ToFar>(), Described::of::<ToNear>());

@@ -61,7 +61,8 @@ fn set_link(heap: &mut OrderedHeap, index: u64, to: u64) -> Result {
 /// leaves nothing.
 fn operate(heap: &mut OrderedHeap, dice: &mut Dice, loose: &mut Vec<u64>) -> Result {
     let (index, name) = (dice.below(LINKS_MAX as u64), format!("root {}", dice.below(6)));
-    let bytes = if dice.below(12) == 0 { 40_000 + dice.below(100_000) } else { 8 + dice.below(600) };
+    let bytes =
+        if dice.below(12) == 0 { 40_000 + dice.below(100_000) } else { 8 + dice.below(600) };
     let seed = dice.below(256);
     match dice.below(12) {
         0 => heap.create_root(&name, 8 + dice.below(300)).map(drop),
@@ -99,7 +100,8 @@ fn operate(heap: &mut OrderedHeap, dice: &mut Dice, loose: &mut Vec<u64>) -> Res
 
 /// Ranges of roots, some of them over each other.
 fn update(heap: &mut OrderedHeap, dice: &mut Dice) -> Result {
-    let roots: Vec<_> = heap.roots().filter(|(name, _)| *name != LINKS).map(|(_, root)| root).collect();
+    let roots: Vec<_> =
+        heap.roots().filter(|(name, _)| *name != LINKS).map(|(_, root)| root).collect();
     for _ in 0..dice.below(4) {
         let Some(root) = roots.get(dice.below(roots.len().max(1) as u64) as usize) else { break };
         let start = dice.below(root.bytes);
@@ -165,8 +167,8 @@ fn whatever_reached_memory_before_a_reset_the_heap_has_every_acknowledged_operat
     let kinds = if trials.count() >= LONG { &IMAGES_MAX_LONG[..] } else { &IMAGES_MAX_LONG[..1] };
     let mut kinds = kinds.iter().copied().cycle();
     while let (Some(images_max), Some(trial)) = (kinds.next(), trials.next()) {
-        let images =
-            session(trial.seed, images_max, Losing::Nothing).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let images = session(trial.seed, images_max, Losing::Nothing)
+            .unwrap_or_else(|wrong| panic!("{wrong}"));
         for _ in 1..images {
             trials.next();
         }
@@ -228,7 +230,8 @@ fn objects_of_whole_segments_and_a_long_log_are_in_order_too() {
         done.map(drop).unwrap_or_else(|wrong| panic!("{wrong}"));
     };
     // Filled at its end only: each store is seen by the medium.
-    let fill_end = |object: *mut u8, bytes: u64| poke(object.wrapping_add(bytes as usize - 100), &[7; 100]);
+    let fill_end =
+        |object: *mut u8, bytes: u64| poke(object.wrapping_add(bytes as usize - 100), &[7; 100]);
     does("an object of segments", &|heap| {
         heap.transaction(|tx| {
             let object = tx.alloc(SEGMENT + 1000)?;
@@ -246,7 +249,10 @@ fn objects_of_whole_segments_and_a_long_log_are_in_order_too() {
             poke(object.as_ptr(), &(3 * SEGMENT).to_le_bytes());
             // What was the table of the segment that came on top.
             poke(object.as_ptr().wrapping_add((2 * SEGMENT) as usize), &[9; 200]);
-            poke(object.as_ptr().wrapping_add((2 * SEGMENT - layout::CHUNK_BYTES) as usize), &[8; 200]);
+            poke(
+                object.as_ptr().wrapping_add((2 * SEGMENT - layout::CHUNK_BYTES) as usize),
+                &[8; 200],
+            );
             fill_end(object.as_ptr(), 3 * SEGMENT);
             Ok(())
         })
@@ -295,12 +301,14 @@ fn what_a_thread_allocates_or_frees_on_its_own_is_in_memory_when_its_call_return
     let mut handle = shared.handle();
     let mut objects = Vec::new();
     for _ in 0..3 {
-        let done = watch
-            .during_shared("an allocation", &mut handle, |handle| objects.push(handle.alloc(100).unwrap()));
+        let done = watch.during_shared("an allocation", &mut handle, |handle| {
+            objects.push(handle.alloc(100).unwrap())
+        });
         done.unwrap_or_else(|wrong| panic!("{wrong}"));
     }
     for object in objects {
-        let done = watch.during_shared("a free", &mut handle, |handle| handle.free(object).unwrap());
+        let done =
+            watch.during_shared("a free", &mut handle, |handle| handle.free(object).unwrap());
         done.unwrap_or_else(|wrong| panic!("{wrong}"));
     }
 }
@@ -334,7 +342,10 @@ fn a_medium_that_misses_write_backs_of_any_kind_is_found_out() {
         ("the commit", Losing::WriteBacks(lane.0, lane.1)),
         (
             "records of the log",
-            Losing::WriteBacks(lane.0 + layout::EXTENT_RECORDS, layout::LANE_OFFSET + layout::CHUNK_BYTES),
+            Losing::WriteBacks(
+                lane.0 + layout::EXTENT_RECORDS,
+                layout::LANE_OFFSET + layout::CHUNK_BYTES,
+            ),
         ),
         ("tables", Losing::WriteBacks(0, layout::CHUNK_BYTES)),
         ("ranges and objects", Losing::WriteBacks(2 * layout::CHUNK_BYTES, layout::SEGMENT_BYTES)),

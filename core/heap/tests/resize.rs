@@ -20,7 +20,10 @@ fn aligned_objects_are_aligned_freed_and_measured_at_every_size() {
             };
             // SAFETY: just allocated with as many bytes.
             let content = unsafe { std::slice::from_raw_parts(object.as_ptr(), bytes as usize) };
-            assert!(power % 2 == 0 || content.iter().all(|byte| *byte == 0), "{bytes} at 2^{power}");
+            assert!(
+                power % 2 == 0 || content.iter().all(|byte| *byte == 0),
+                "{bytes} at 2^{power}"
+            );
             assert!((object.as_ptr() as usize).is_multiple_of(1 << power), "{bytes} at 2^{power}");
             assert!(heap.usable_bytes(object).unwrap() >= bytes);
             fill(object, bytes, power);
@@ -50,7 +53,8 @@ fn a_heap_at_an_odd_address_refuses_what_it_cannot_align() {
     // An address that is a multiple of 16 and not of 32.
     let skip = (0..4).find(|at| (words[*at..].as_ptr() as usize) % 32 == 16).unwrap();
     // SAFETY: the memory is this test's and outlives the heap.
-    let fixed = unsafe { holdfast_heap::Fixed::new(words[skip..].as_mut_ptr().cast(), (1 << 20) - 65_536) };
+    let fixed =
+        unsafe { holdfast_heap::Fixed::new(words[skip..].as_mut_ptr().cast(), (1 << 20) - 65_536) };
     let mut heap = Heap::open(fixed, OPTIONS).unwrap();
     heap.alloc_aligned(100, 16).unwrap();
     assert_eq!(heap.alloc_aligned(100, 32), Err(HeapError::Alignment { align_bytes: 32 }));

@@ -42,12 +42,17 @@ impl Object {
 
     fn holds(&self, bytes: u64) -> bool {
         // SAFETY: as above.
-        let content = unsafe { std::slice::from_raw_parts(self.pointer().as_ptr(), bytes as usize) };
+        let content =
+            unsafe { std::slice::from_raw_parts(self.pointer().as_ptr(), bytes as usize) };
         content.iter().all(|byte| *byte == self.mark)
     }
 }
 
-fn work(handle: &mut Handle<TestMemory>, thread: u64, passed_on: &Mutex<Vec<Object>>) -> Vec<Object> {
+fn work(
+    handle: &mut Handle<TestMemory>,
+    thread: u64,
+    passed_on: &Mutex<Vec<Object>>,
+) -> Vec<Object> {
     let mut dice = Dice(thread + 1);
     let mut objects: Vec<Object> = Vec::new();
     for step in 0..100_000_u64 {
@@ -66,12 +71,17 @@ fn work(handle: &mut Handle<TestMemory>, thread: u64, passed_on: &Mutex<Vec<Obje
                 let bytes = dice.bytes();
                 let moved = handle.realloc(old.pointer(), bytes).unwrap();
                 let object = Object { address: moved.as_ptr() as usize, bytes, mark };
-                assert!(Object { mark: old.mark, ..object }.holds(bytes.min(old.bytes)), "content lost");
+                assert!(
+                    Object { mark: old.mark, ..object }.holds(bytes.min(old.bytes)),
+                    "content lost"
+                );
                 object.fill();
                 objects[pick] = object;
             }
             // Another thread will free it.
-            55..60 if !objects.is_empty() => passed_on.lock().unwrap().push(objects.swap_remove(pick)),
+            55..60 if !objects.is_empty() => {
+                passed_on.lock().unwrap().push(objects.swap_remove(pick))
+            }
             60..65 => {
                 let Some(object) = passed_on.lock().unwrap().pop() else { continue };
                 assert!(object.holds(object.bytes), "somebody else's object changed");
@@ -166,7 +176,8 @@ impl MappedFile {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at a place of the kernel's choice.
         let base = unsafe {
-            mmap(std::ptr::null_mut(), Self::BYTES as usize, protection, MapFlags::SHARED, file, 0).unwrap()
+            mmap(std::ptr::null_mut(), Self::BYTES as usize, protection, MapFlags::SHARED, file, 0)
+                .unwrap()
         };
         MappedFile { base: base.cast(), bytes: Self::BYTES }
     }
@@ -274,9 +285,15 @@ fn a_kill_of_four_threads_leaves_every_object_allocated_or_not() {
             .unwrap();
         thread::sleep(Duration::from_millis(60 + round * 23));
         victim.kill().unwrap();
-        assert_eq!(victim.wait().unwrap().code(), None, "round {round}: it ended before it was killed");
+        assert_eq!(
+            victim.wait().unwrap().code(),
+            None,
+            "round {round}: it ended before it was killed"
+        );
         let mapped = MappedFile::map(file.as_file());
-        let Ok(heap) = Heap::open(mapped, OPTIONS) else { panic!("round {round}: the heap does not open") };
+        let Ok(heap) = Heap::open(mapped, OPTIONS) else {
+            panic!("round {round}: the heap does not open")
+        };
         linked = expect_whole(&heap, round);
     }
     assert!(linked > 0, "the child never came to link anything");
@@ -286,7 +303,8 @@ fn a_kill_of_four_threads_leaves_every_object_allocated_or_not() {
 /// linked.
 fn expect_whole(heap: &Heap<MappedFile>, round: u64) -> u64 {
     // SAFETY: nobody else maps the file now.
-    let bytes = unsafe { std::slice::from_raw_parts(heap.backing().base(), MappedFile::BYTES as usize) };
+    let bytes =
+        unsafe { std::slice::from_raw_parts(heap.backing().base(), MappedFile::BYTES as usize) };
     let mut findings = Vec::new();
     let report = check(bytes, &mut |finding| findings.push(finding));
     assert!(report.is_sound(), "round {round}: {findings:#x?}");
@@ -294,7 +312,8 @@ fn expect_whole(heap: &Heap<MappedFile>, round: u64) -> u64 {
     let mut linked = 0;
     for (_, root) in heap.roots() {
         let links = heap.offset_of(root.pointer).unwrap();
-        for link in (0..LINKS as u64).map(|index| word(links + index * 8)).filter(|link| *link != 0) {
+        for link in (0..LINKS as u64).map(|index| word(links + index * 8)).filter(|link| *link != 0)
+        {
             linked += 1;
             let object = NonNull::new(heap.backing().base().wrapping_add(link as usize)).unwrap();
             let usable = heap.usable_bytes(object).unwrap_or(0);

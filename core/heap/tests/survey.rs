@@ -18,7 +18,10 @@ const CHUNK: u64 = 64 << 10;
 typed! { struct Typed8: 3 { value: u64 } }
 
 fn view(heap: &Heap<TestMemory>, pointer: NonNull<u8>) -> ObjectView {
-    ObjectView { offset: heap.offset_of(pointer).unwrap(), bytes: heap.usable_bytes(pointer).unwrap() }
+    ObjectView {
+        offset: heap.offset_of(pointer).unwrap(),
+        bytes: heap.usable_bytes(pointer).unwrap(),
+    }
 }
 
 /// Guarantee: heap/survey
@@ -55,7 +58,8 @@ fn classes_chunks_objects_and_roots_add_up() {
 
     let chunks: Vec<_> = survey.chunks().collect();
     assert_eq!(chunks.len() as u64, bytes.len() as u64 / CHUNK);
-    let in_use = chunks.iter().filter(|chunk| !matches!(chunk.kind, ChunkKind::Free | ChunkKind::Absent));
+    let in_use =
+        chunks.iter().filter(|chunk| !matches!(chunk.kind, ChunkKind::Free | ChunkKind::Absent));
     assert_eq!(in_use.count() as u64, report.chunks);
     let small: u64 = classes.iter().map(|class| class.used * u64::from(class.class_bytes)).sum();
     let of_slabs = chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Slab);
@@ -64,7 +68,8 @@ fn classes_chunks_objects_and_roots_add_up() {
     let asked = 50_000 + 3 * CHUNK - 5 + (5 << 20) + (5 << 20);
     assert_eq!(of_large.map(|chunk| u64::from(chunk.used_bytes)).sum::<u64>(), asked);
 
-    let mut roots: Vec<_> = survey.roots().map(|root| (root.name, root.bytes, root.root_type)).collect();
+    let mut roots: Vec<_> =
+        survey.roots().map(|root| (root.name, root.bytes, root.root_type)).collect();
     roots.sort_by_key(|root| root.0);
     assert_eq!(roots, [("plain", 100, None), ("typed", 8, heap.root_type("typed"))]);
 }
@@ -101,7 +106,8 @@ fn exactly_the_objects_that_no_root_reaches_are_leaks() {
         let mut expected = [view(&heap, one), view(&heap, two), view(&heap, lone)];
         expected.sort_by_key(|object| object.offset);
         let mut found = Vec::new();
-        let leaks = Survey::new(heap.backing().bytes()).unwrap().leaks(&mut |object| found.push(object));
+        let leaks =
+            Survey::new(heap.backing().bytes()).unwrap().leaks(&mut |object| found.push(object));
         assert_eq!(found, expected, "{width}-byte pointers");
         let report = check(heap.backing().bytes(), &mut |_| {});
         assert_eq!((leaks.leaked_objects, leaks.reached_objects), (3, report.objects - 3));
@@ -140,7 +146,9 @@ fn ask_everything(bytes: &[u8]) {
         let _ = (survey.classes(), survey.chunks().count());
         let _ = (survey.roots().count(), survey.unreadable_roots());
         assert!(
-            survey.objects().all(|object| object.offset + object.bytes <= bytes.len() as u64 + (4 << 20))
+            survey
+                .objects()
+                .all(|object| object.offset + object.bytes <= bytes.len() as u64 + (4 << 20))
         );
         survey.leaks(&mut |_| {});
     }
@@ -153,7 +161,10 @@ fn ask_everything(bytes: &[u8]) {
 fn a_survey_of_an_old_a_cut_and_a_foreign_heap_answers_or_refuses() {
     let old = version_1();
     ask_everything(old.bytes());
-    assert_eq!(Survey::new(old.bytes()).unwrap().roots().filter(|root| root.name == "text").count(), 1);
+    assert_eq!(
+        Survey::new(old.bytes()).unwrap().roots().filter(|root| root.name == "text").count(),
+        1
+    );
     for cut in [0, 7, 64, 100, 1000, 65_535, 65_536, 70_000, 300_001, 1 << 20] {
         ask_everything(&old.bytes()[..cut]);
     }
@@ -174,7 +185,8 @@ fn a_head_that_claims_more_than_its_segment_has_shows_as_damage_and_moves_nothin
     }
     let mut memory = heap.close();
     let head = Head { kind: Kind::Run, class: 0, span: 2 }.encode();
-    memory.bytes_mut()[(63 * DESCRIPTOR_BYTES) as usize..][..8].copy_from_slice(&head.to_le_bytes());
+    memory.bytes_mut()[(63 * DESCRIPTOR_BYTES) as usize..][..8]
+        .copy_from_slice(&head.to_le_bytes());
     memory.bytes_mut()[DESC_USED_CHUNKS as usize + 7] |= 0x80;
     let survey = Survey::new(memory.bytes()).unwrap();
     assert_eq!(survey.chunks().nth(63).unwrap().kind, ChunkKind::Damaged);

@@ -112,10 +112,11 @@ fn a_migration_happens_once_and_a_failed_one_leaves_the_old_root() {
     let root = heap.create_root_typed::<First>("root").unwrap();
     // SAFETY: just made, of this type.
     unsafe { root.write(First { hits: 5, size: 6 }) };
-    let failed: Result<NonNull<Second>, HeapError> = heap.root_or_migrate("root", |tx, _: First| {
-        tx.create_root("by the way", 100)?;
-        Err(HeapError::BadName)
-    });
+    let failed: Result<NonNull<Second>, HeapError> =
+        heap.root_or_migrate("root", |tx, _: First| {
+            tx.create_root("by the way", 100)?;
+            Err(HeapError::BadName)
+        });
     assert_eq!(failed, Err(HeapError::BadName));
     assert!(heap.root("by the way").is_none());
     assert_eq!(heap.root_typed::<First>("root"), Ok(Some(root)));
@@ -143,7 +144,11 @@ fn a_migration_happens_once_and_a_failed_one_leaves_the_old_root() {
 #[test]
 fn a_heap_of_version_1_is_opened_recovered_used_and_raised_only_when_it_must_be() {
     let image = version_1();
-    assert_eq!(holdfast_heap::check(image.bytes(), &mut |_| {}).findings, 1, "only the open transaction");
+    assert_eq!(
+        holdfast_heap::check(image.bytes(), &mut |_| {}).findings,
+        1,
+        "only the open transaction"
+    );
     let mut heap = open(image);
     assert_eq!((heap.opened(), heap.format_version()), (Opened::Recovered, 1));
     let root = |heap: &Heap<TestMemory>, name: &str| {

@@ -28,7 +28,8 @@ unsafe impl Send for RegionBacking {}
 
 impl RegionBacking {
     pub(crate) fn new(base: NonNull<u8>, region: SharedRegion) -> RegionBacking {
-        let (backed_bytes, consistency) = region.with(|region| (region.backed_bytes(), region.consistency()));
+        let (backed_bytes, consistency) =
+            region.with(|region| (region.backed_bytes(), region.consistency()));
         // In the mode `atomic` stores are to private pages, which the region publishes in its own
         // order.
         let is_ordered = region.is_ordered() && consistency == Consistency::Direct;
@@ -69,7 +70,8 @@ unsafe impl Backing for RegionBacking {
     }
 
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
-        let grown = self.region.with(|region| region.grow(bytes)).map_err(|error| grow_error(&error))?;
+        let grown =
+            self.region.with(|region| region.grow(bytes)).map_err(|error| grow_error(&error))?;
         if self.region.is_hidden() {
             let start = self.base.as_ptr().wrapping_add(self.backed_bytes as usize);
             hide(start, grown.saturating_sub(self.backed_bytes)).map_err(|_| GrowError::Failed)?;

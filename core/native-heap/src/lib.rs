@@ -21,7 +21,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_heap::{Backing, Heap, OpenError, OpenOptions, Pointers, RelocationError};
-use holdfast_region::{CheckpointReport, CloseReport, CommitReport, Durability, Region, RegionError};
+use holdfast_region::{
+    CheckpointReport, CloseReport, CommitReport, Durability, Region, RegionError,
+};
 
 use backing::hide;
 pub use backing::{RegionBacking, grow_error};
@@ -229,7 +231,9 @@ fn try_open<B: Backing>(
 ///
 /// # Errors
 /// As [`open_heap`], but never for pointers of another kind.
-pub fn open_data_heap(region: Region) -> Result<(Heap<RegionBacking>, SharedRegion), OpenHeapError> {
+pub fn open_data_heap(
+    region: Region,
+) -> Result<(Heap<RegionBacking>, SharedRegion), OpenHeapError> {
     let mut shared = SharedRegion::new(region, HeapOptions::default());
     let opened = match try_open(&mut shared, |backing| backing) {
         Err(OpenHeapError::Heap(OpenError::PointerMismatch { .. })) => reopen_data_heap(&shared),
@@ -271,7 +275,8 @@ mod tests {
 
     fn scratch() -> (tempfile::TempDir, NameSpace, OwnerKey, RegionName) {
         let directory = tempfile::tempdir().unwrap();
-        let places = Places::at(directory.path().join("home"), directory.path().join("pool")).unwrap();
+        let places =
+            Places::at(directory.path().join("home"), directory.path().join("pool")).unwrap();
         let name = RegionName::parse("heap").unwrap();
         (directory, NameSpace::new(places), OwnerKey::from_bytes([7; 32]), name)
     }
@@ -302,13 +307,16 @@ mod tests {
     #[test]
     fn readers_of_one_heap_share_a_process() {
         let (_directory, names, key, name) = scratch();
-        let (mut heap, region) = open_data_heap(names.create(&name, &key, 64 << 20).unwrap()).unwrap();
+        let (mut heap, region) =
+            open_data_heap(names.create(&name, &key, 64 << 20).unwrap()).unwrap();
         heap.create_root("kept", 64).unwrap();
         drop(heap.close());
         region.close().unwrap();
-        let readers: Vec<_> =
-            (0..3).map(|_| open_data_heap(names.open_read_only(&name, &key).unwrap()).unwrap()).collect();
-        let places: Vec<_> = readers.iter().map(|(heap, _)| heap.root("kept").unwrap().pointer).collect();
+        let readers: Vec<_> = (0..3)
+            .map(|_| open_data_heap(names.open_read_only(&name, &key).unwrap()).unwrap())
+            .collect();
+        let places: Vec<_> =
+            readers.iter().map(|(heap, _)| heap.root("kept").unwrap().pointer).collect();
         assert!(places[0] != places[1] && places[1] != places[2] && places[0] != places[2]);
         // A program that follows pointers gets no copy at another address.
         let refused = open_heap(names.open_read_only(&name, &key).unwrap());
@@ -394,7 +402,10 @@ mod tests {
         drop(heap.close());
         region.close().unwrap();
         let (heap, region) = open_heap(names.open(&name, &key).unwrap()).unwrap();
-        assert_eq!((heap.root("first").unwrap().pointer, region.limit_bytes()), (first, size_bytes));
+        assert_eq!(
+            (heap.root("first").unwrap().pointer, region.limit_bytes()),
+            (first, size_bytes)
+        );
         drop(heap.close());
         region.close().unwrap();
     }
@@ -439,7 +450,14 @@ mod tests {
         drop(Heap::open(RegionBacking::new(base, shared.clone()), options).unwrap().close());
         shared.close().unwrap();
         let refused = open_heap(names.open(&name, &key).unwrap()).err().unwrap();
-        assert!(matches!(refused, OpenHeapError::Heap(OpenError::PointerMismatch { .. })), "{refused}");
-        assert_eq!(names.open(&name, &key).unwrap().opened(), Opened::Warm, "it was closed in order");
+        assert!(
+            matches!(refused, OpenHeapError::Heap(OpenError::PointerMismatch { .. })),
+            "{refused}"
+        );
+        assert_eq!(
+            names.open(&name, &key).unwrap().opened(),
+            Opened::Warm,
+            "it was closed in order"
+        );
     }
 }

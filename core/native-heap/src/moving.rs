@@ -66,17 +66,18 @@ fn move_away(
     shared.with(Region::unmap)?;
     let (base, to) = shared.with(Region::begin_relocation)?;
     let backing = RegionBacking::new(base, shared.clone());
-    let rewritten = match Heap::open(backing, OpenOptions { pointers: None, format_if_empty: false }) {
-        Ok(mut heap) => {
-            let from = heap.pointers().base;
-            let rewritten = relocate(&mut heap, types, to);
-            drop(heap.close());
-            rewritten.map(|rewritten| Moved { from, to, rewritten }).map_err(Ok)
-        }
-        // Nothing was ever stored in it: there is nothing to rewrite.
-        Err(OpenError::Empty) => Ok(Moved { from: 0, to, rewritten: Relocated::default() }),
-        Err(error) => Err(Err(error)),
-    };
+    let rewritten =
+        match Heap::open(backing, OpenOptions { pointers: None, format_if_empty: false }) {
+            Ok(mut heap) => {
+                let from = heap.pointers().base;
+                let rewritten = relocate(&mut heap, types, to);
+                drop(heap.close());
+                rewritten.map(|rewritten| Moved { from, to, rewritten }).map_err(Ok)
+            }
+            // Nothing was ever stored in it: there is nothing to rewrite.
+            Err(OpenError::Empty) => Ok(Moved { from: 0, to, rewritten: Relocated::default() }),
+            Err(error) => Err(Err(error)),
+        };
     match rewritten {
         Ok(moved) => {
             shared.with(Region::finish_relocation)?;

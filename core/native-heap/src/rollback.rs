@@ -25,7 +25,10 @@ pub fn roll_back(heap: Heap<RegionBacking>) -> Result<Heap<RegionBacking>, OpenH
 ///
 /// # Errors
 /// As [`roll_back`].
-pub fn roll_back_on<B: Backing>(heap: Heap<B>, region: &SharedRegion) -> Result<Heap<B>, OpenHeapError> {
+pub fn roll_back_on<B: Backing>(
+    heap: Heap<B>,
+    region: &SharedRegion,
+) -> Result<Heap<B>, OpenHeapError> {
     // Ends an open transaction; what that stores is undone with the rest.
     let backing = heap.close();
     region.with(Region::rollback)?;

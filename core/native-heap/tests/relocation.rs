@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use holdfast_heap::{Described, Heap, Link, RelocationError, typed};
 use holdfast_native_heap::{OpenHeapError, RegionBacking, open_heap, open_typed_heap};
-use holdfast_region::{KernelStorage, NameSpace, Opened, OwnerKey, Places, Region, RegionName, Storage};
+use holdfast_region::{
+    KernelStorage, NameSpace, Opened, OwnerKey, Places, Region, RegionName, Storage,
+};
 use tempfile::TempDir;
 
 typed! { struct List: 1 { count: u64, first: Link<Node> } }

@@ -1,7 +1,10 @@
 //! The instructions. One module a processor would be the way to more; where there is none, nothing
 //! can be persisted and [`instruction`] says so.
 
-#![allow(unsafe_code, reason = "write-back is done by instructions that the language does not have")]
+#![allow(
+    unsafe_code,
+    reason = "write-back is done by instructions that the language does not have"
+)]
 
 #[cfg(target_arch = "x86_64")]
 use core::arch::asm;
@@ -98,7 +101,9 @@ pub unsafe fn write_back(start: *const u8, bytes: usize) {
             unsafe {
                 match best {
                     CLWB => asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
-                    CLFLUSHOPT => asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags)),
+                    CLFLUSHOPT => {
+                        asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags))
+                    }
                     _ => asm!("clflush [{}]", in(reg) line, options(nostack, preserves_flags)),
                 }
             }

@@ -52,21 +52,24 @@ static DRAIN_NS: AtomicU32 = AtomicU32::new(0);
 
 impl SlowMemory {
     /// This machine's memory as it is.
-    pub const DRAM: SlowMemory = SlowMemory { read_ns_per_line: 0, write_ns_per_line: 0, drain_ns: 0 };
+    pub const DRAM: SlowMemory =
+        SlowMemory { read_ns_per_line: 0, write_ns_per_line: 0, drain_ns: 0 };
 
     /// Phase-change memory as the literature expects it. Setting a cell takes 150 ns and reading
     /// one 48 ns (Lee, Ipek, Mutlu, Burger: Architecting Phase Change Memory as a Scalable DRAM
     /// Alternative, ISCA 2009, table 1); Mnemosyne (Volos, Tack, Swift, ASPLOS 2011), from which
     /// the paper on sandboxed web applications takes its latencies, adds 150 ns to a write. The
     /// read is added in full, though DRAM has a part of it: a bound from above.
-    pub const PCM: SlowMemory = SlowMemory { read_ns_per_line: 48, write_ns_per_line: 150, drain_ns: 0 };
+    pub const PCM: SlowMemory =
+        SlowMemory { read_ns_per_line: 48, write_ns_per_line: 150, drain_ns: 0 };
 
     /// Optane DC, what it takes beyond DRAM (Yang, Kim, Hoseinzadeh, Izraelevitz, Swanson: An
     /// Empirical Guide to the Behavior and Use of Scalable Persistent Memory, FAST 2020): random
     /// reads of 305 ns beside 101 ns; a store with `clwb` and a fence of 62 ns beside 57 ns, as it
     /// is done when it is in the controller's queue; and 2.3 GB/s into one module, which are 28 ns
     /// for a line. Lines scattered over its blocks of 256 bytes take up to four times that.
-    pub const OPTANE: SlowMemory = SlowMemory { read_ns_per_line: 204, write_ns_per_line: 28, drain_ns: 5 };
+    pub const OPTANE: SlowMemory =
+        SlowMemory { read_ns_per_line: 204, write_ns_per_line: 28, drain_ns: 5 };
 
     /// Puts the costs of writing in force for this process. Those of reading are a [`ReadCache`]'s.
     pub fn emulate(self) {
@@ -139,8 +142,14 @@ mod tests {
     #[test]
     fn lines_are_counted_wherever_a_range_begins_and_ends() {
         let at = |offset: usize| core::ptr::without_provenance::<u8>(4096 + offset);
-        assert_eq!([lines(at(0), 0), lines(at(0), 1), lines(at(0), 64), lines(at(0), 65)], [0, 1, 1, 2]);
-        assert_eq!([lines(at(63), 1), lines(at(63), 2), lines(at(1), 128), lines(at(70), 10)], [1, 2, 3, 1]);
+        assert_eq!(
+            [lines(at(0), 0), lines(at(0), 1), lines(at(0), 64), lines(at(0), 65)],
+            [0, 1, 1, 2]
+        );
+        assert_eq!(
+            [lines(at(63), 1), lines(at(63), 2), lines(at(1), 128), lines(at(70), 10)],
+            [1, 2, 3, 1]
+        );
     }
 
     /// Guarantee: project/slow-memory
@@ -151,8 +160,10 @@ mod tests {
         let start = memory.as_ptr().wrapping_add(memory.as_ptr().align_offset(64));
         SlowMemory { read_ns_per_line: 0, write_ns_per_line: 500, drain_ns: 2000 }.emulate();
         // SAFETY: two lines of the array.
-        let (one, two) =
-            (shortest(|| unsafe { write_back(start, 64) }), shortest(|| unsafe { write_back(start, 65) }));
+        let (one, two) = (
+            shortest(|| unsafe { write_back(start, 64) }),
+            shortest(|| unsafe { write_back(start, 65) }),
+        );
         let drained = shortest(drain);
         // SAFETY: as above.
         let both = shortest(|| unsafe { persist(start, 1) });
@@ -166,7 +177,8 @@ mod tests {
     #[test]
     fn memory_as_it_is_costs_nothing_more() {
         let _alone = alone();
-        SlowMemory { read_ns_per_line: 0, write_ns_per_line: 1_000_000, drain_ns: 1_000_000 }.emulate();
+        SlowMemory { read_ns_per_line: 0, write_ns_per_line: 1_000_000, drain_ns: 1_000_000 }
+            .emulate();
         SlowMemory::DRAM.emulate();
         let memory = [0_u8; 64];
         // SAFETY: a byte of the array.

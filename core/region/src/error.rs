@@ -71,7 +71,9 @@ pub enum RegionError {
         near: Vec<String>,
     },
     /// `create` found an image or a base.
-    #[error("the heap {name:?} exists already; open it, or remove it with `holdfast heap rm {name}`")]
+    #[error(
+        "the heap {name:?} exists already; open it, or remove it with `holdfast heap rm {name}`"
+    )]
     AlreadyExists {
         /// The name asked for.
         name: String,
@@ -309,7 +311,9 @@ pub enum RegionError {
         asked_bytes: u64,
     },
     /// The limit asked for at creation is out of range.
-    #[error("a heap can have 1 to {max_bytes} bytes and {asked_bytes} were asked for; choose another size")]
+    #[error(
+        "a heap can have 1 to {max_bytes} bytes and {asked_bytes} were asked for; choose another size"
+    )]
     LimitOutOfRange {
         /// What was asked for.
         asked_bytes: u64,
@@ -342,7 +346,9 @@ pub enum RegionError {
         source: io::Error,
     },
     /// The window of native addresses has no free slot of that size.
-    #[error("no free address range for {limit_bytes} bytes; remove heaps or ask for a smaller limit")]
+    #[error(
+        "no free address range for {limit_bytes} bytes; remove heaps or ask for a smaller limit"
+    )]
     AddressesExhausted {
         /// The limit asked for.
         limit_bytes: u64,
@@ -357,7 +363,9 @@ pub enum RegionError {
     #[error("the heap is mapped already; unmap it first")]
     AlreadyMapped,
     /// An earlier I/O error left the state unknown.
-    #[error("an earlier I/O error left the heap {name:?} in an unknown state; close it and open it again")]
+    #[error(
+        "an earlier I/O error left the heap {name:?} in an unknown state; close it and open it again"
+    )]
     Poisoned {
         /// Name of the region.
         name: String,
@@ -469,7 +477,10 @@ impl RegionError {
         }
     }
 
-    pub(crate) fn io(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> RegionError {
+    pub(crate) fn io(
+        step: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> RegionError {
         let path = path.into();
         move |source| RegionError::Io { step, path, source }
     }
@@ -514,9 +525,8 @@ impl RegionError {
             RegionError::NotFound { .. } | RegionError::Snapshot(SnapshotError::Missing { .. }) => {
                 ErrorKind::NotFound
             }
-            RegionError::AlreadyExists { .. } | RegionError::Snapshot(SnapshotError::Exists { .. }) => {
-                ErrorKind::AlreadyExists
-            }
+            RegionError::AlreadyExists { .. }
+            | RegionError::Snapshot(SnapshotError::Exists { .. }) => ErrorKind::AlreadyExists,
             RegionError::Limit(_) => ErrorKind::Usage,
             RegionError::Stream(StreamError::Unreadable { .. }) => ErrorKind::Io,
             RegionError::Held { .. } | RegionError::NamesBusy { .. } => ErrorKind::Held,

@@ -30,7 +30,9 @@ pub struct RegionName(String);
 #[non_exhaustive]
 pub enum NameError {
     /// There is no text at all.
-    #[error("a name is empty; choose one of 1 to {NAME_BYTES_MAX} letters, digits, '.', '_' or '-'")]
+    #[error(
+        "a name is empty; choose one of 1 to {NAME_BYTES_MAX} letters, digits, '.', '_' or '-'"
+    )]
     Empty,
     /// The text is too long.
     #[error("a name has {found_bytes} bytes and may have {NAME_BYTES_MAX}; choose a shorter one")]
@@ -39,7 +41,9 @@ pub enum NameError {
         found_bytes: usize,
     },
     /// The name of a worker is too long.
-    #[error("a worker's name has {found_bytes} bytes and may have {WORKER_BYTES_MAX}; choose a shorter one")]
+    #[error(
+        "a worker's name has {found_bytes} bytes and may have {WORKER_BYTES_MAX}; choose a shorter one"
+    )]
     WorkerTooLong {
         /// Bytes of the name.
         found_bytes: usize,
@@ -72,7 +76,8 @@ impl RegionName {
             return Err(NameError::TooLong { found_bytes: text.len() });
         }
         for (position, character) in text.char_indices() {
-            let allowed = character.is_ascii_alphanumeric() || (position > 0 && "._-".contains(character));
+            let allowed =
+                character.is_ascii_alphanumeric() || (position > 0 && "._-".contains(character));
             if !allowed {
                 return Err(NameError::BadCharacter { name: text.to_owned(), character, position });
             }
@@ -104,7 +109,9 @@ impl RegionName {
     /// As [`RegionName::parse`].
     pub fn parse_any(text: &str) -> Result<RegionName, NameError> {
         match text.split_once(COMPARTMENT_SIGN) {
-            Some((parent, worker)) => RegionName::parse(parent)?.compartment(&RegionName::parse(worker)?),
+            Some((parent, worker)) => {
+                RegionName::parse(parent)?.compartment(&RegionName::parse(worker)?)
+            }
             None => RegionName::parse(text),
         }
     }
@@ -217,7 +224,10 @@ mod tests {
         assert_eq!(RegionName::parse_any("words"), Ok(name("words")));
         assert_eq!(name("words").parent_and_worker(), None);
         assert!(RegionName::parse("words+worker-3").is_err());
-        assert!(compartment.compartment(&name("a")).is_err() && name("a").compartment(&compartment).is_err());
+        assert!(
+            compartment.compartment(&name("a")).is_err()
+                && name("a").compartment(&compartment).is_err()
+        );
         for bad in ["+", "words+", "+w", "a+b+c", "a+-b", "a+../b"] {
             assert!(RegionName::parse_any(bad).is_err(), "{bad:?} was taken");
         }
@@ -228,8 +238,8 @@ mod tests {
 
     #[test]
     fn compartments_sort_right_behind_their_parent() {
-        let mut names =
-            ["a-1", "a+w", "a", "a.b", "a0", "aa", "a+x"].map(|text| RegionName::parse_any(text).unwrap());
+        let mut names = ["a-1", "a+w", "a", "a.b", "a0", "aa", "a+x"]
+            .map(|text| RegionName::parse_any(text).unwrap());
         names.sort_unstable();
         assert_eq!(names.map(|name| name.0), ["a", "a+w", "a+x", "a-1", "a.b", "a0", "aa"]);
     }

@@ -12,8 +12,8 @@ use common::child::{Player, play};
 use common::faulty::{Fault, FaultyStorage};
 use common::{Home, MIB, flip, key, load, map, named, other_key, read, store};
 use holdfast_region::{
-    Access, AccessError, Consistency, ErrorKind, Grant, KeyFingerprint, NameSpace, Opened, OwnerKey,
-    RegionError, Result, Rights,
+    Access, AccessError, Consistency, ErrorKind, Grant, KeyFingerprint, NameSpace, Opened,
+    OwnerKey, RegionError, Result, Rights,
 };
 
 const WRITE: Rights = Rights::Write { quota_bytes: None };
@@ -102,7 +102,9 @@ fn each_key_may_do_what_it_was_granted_and_nothing_else() {
         ),
         (
             "store",
-            |n, k| end(n.open(&named("words"), k).map(|mut region| store(&mut region, 0, b"changed"))),
+            |n, k| {
+                end(n.open(&named("words"), k).map(|mut region| store(&mut region, 0, b"changed")))
+            },
             [Done, Done, Done, ReadOnly, NotOwner],
         ),
         (
@@ -112,7 +114,11 @@ fn each_key_may_do_what_it_was_granted_and_nothing_else() {
         ),
         (
             "grow a reader",
-            |n, k| end(n.open_read_only(&named("words"), k).and_then(|mut region| region.grow(8 * MIB))),
+            |n, k| {
+                end(n
+                    .open_read_only(&named("words"), k)
+                    .and_then(|mut region| region.grow(8 * MIB)))
+            },
             [ReadOnly, ReadOnly, ReadOnly, ReadOnly, NotOwner],
         ),
         (
@@ -120,7 +126,11 @@ fn each_key_may_do_what_it_was_granted_and_nothing_else() {
             |n, k| end(n.open(&named("words"), k).and_then(|mut region| region.checkpoint())),
             [Done, Done, Done, ReadOnly, NotOwner],
         ),
-        ("remove", |n, k| end(n.remove(&named("words"), k)), [Done, NotOwner, NotOwner, NotOwner, NotOwner]),
+        (
+            "remove",
+            |n, k| end(n.remove(&named("words"), k)),
+            [Done, NotOwner, NotOwner, NotOwner, NotOwner],
+        ),
         (
             "remove with compartments",
             |n, k| end(n.remove_with_compartments(&named("words"), k)),
@@ -133,7 +143,9 @@ fn each_key_may_do_what_it_was_granted_and_nothing_else() {
         ),
         (
             "grant",
-            |n, k| end(n.grant(&named("words"), k, grant_to(&OwnerKey::from_bytes([9; 32]), WRITE))),
+            |n, k| {
+                end(n.grant(&named("words"), k, grant_to(&OwnerKey::from_bytes([9; 32]), WRITE)))
+            },
             [Done, NotOwner, NotOwner, NotOwner, NotOwner],
         ),
         (
@@ -157,7 +169,10 @@ fn each_key_may_do_what_it_was_granted_and_nothing_else() {
             let before = std::fs::read(home.base("words")).unwrap();
             assert_eq!(operation(&home.names(), key), expected, "{what} with {rights:?}");
             if expected != Done {
-                assert!(std::fs::read(home.base("words")).unwrap() == before, "{what} changed the store");
+                assert!(
+                    std::fs::read(home.base("words")).unwrap() == before,
+                    "{what} changed the store"
+                );
                 assert_eq!(
                     read(&home.names().open(&named("words"), &common::key()).unwrap(), 0, 5),
                     b"hello"
@@ -178,7 +193,10 @@ fn what_a_key_without_a_grant_is_told_has_nothing_of_the_content_and_names_the_r
     ] {
         let text = error.to_string();
         assert_eq!(error.kind(), ErrorKind::Denied);
-        assert!(text.contains("holdfast heap grant words --to") && !text.contains("hello"), "{text}");
+        assert!(
+            text.contains("holdfast heap grant words --to") && !text.contains("hello"),
+            "{text}"
+        );
     }
     // A refusal at the cold side builds no image either.
     std::fs::remove_file(home.image("words")).unwrap();
@@ -220,7 +238,9 @@ fn a_reader_never_makes_a_region_dirty_and_changes_no_file() {
     let home = shared(Some(Rights::Read));
     let files = || {
         let files = [home.image("words"), home.base("words"), table(&home)];
-        files.map(|file| (std::fs::read(&file).unwrap(), file.metadata().unwrap().modified().unwrap()))
+        files.map(|file| {
+            (std::fs::read(&file).unwrap(), file.metadata().unwrap().modified().unwrap())
+        })
     };
     // Once after an orderly end, once after a crash: what the store lacks is not the reader's
     // business.
@@ -236,7 +256,10 @@ fn a_reader_never_makes_a_region_dirty_and_changes_no_file() {
         assert_eq!(region.opened(), if crashed { Opened::WarmAfterCrash } else { Opened::Warm });
         let base = map(&mut region);
         assert_eq!(load(&mut region, 0, 5), if crashed { b"HELLO" } else { b"hello" });
-        assert!(matches!(region.make_writable(), Err(RegionError::Access(AccessError::ReadOnly { .. }))));
+        assert!(matches!(
+            region.make_writable(),
+            Err(RegionError::Access(AccessError::ReadOnly { .. }))
+        ));
         assert!(region.checkpoint().unwrap().skipped && region.publish().unwrap().bytes == 0);
         assert!(!region.is_dirty() && region.mapping().is_some_and(|at| at.as_ptr() == base));
         region.unmap().unwrap();
@@ -283,7 +306,10 @@ fn many_readers_share_a_region_and_keep_writers_out_while_a_writer_keeps_them_ou
     let mut writer = Player::start(&home, "hold words mine");
     assert_eq!(writer.hear(), "holding");
     let error = home.names().open_read_only(&words, &other_key()).unwrap_err();
-    assert!(matches!(error, RegionError::Held { holder, .. } if holder == Some(writer.pid())), "{error}");
+    assert!(
+        matches!(error, RegionError::Held { holder, .. } if holder == Some(writer.pid())),
+        "{error}"
+    );
     writer.kill();
     assert_eq!(read(&home.names().open_read_only(&words, &other_key()).unwrap(), 0, 5), b"mineo");
 }
@@ -294,7 +320,10 @@ fn grants_change_while_a_program_has_the_region_and_count_from_the_next_opening_
     let home = shared(Some(WRITE));
     let (names, words) = (home.names(), named("words"));
     let mut held = names.open(&words, &other_key()).unwrap();
-    assert_eq!(names.revoke(&words, &key(), |grant| grant.key == fingerprint(&other_key())).unwrap(), 1);
+    assert_eq!(
+        names.revoke(&words, &key(), |grant| grant.key == fingerprint(&other_key())).unwrap(),
+        1
+    );
     store(&mut held, 0, b"still");
     held.close().unwrap();
     assert!(matches!(names.open(&words, &other_key()), Err(RegionError::NotOwner { .. })));

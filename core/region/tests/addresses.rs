@@ -41,10 +41,16 @@ fn a_child_plays_its_role() {
             region.set_limit(256 << 20).unwrap();
             assert!(Reservation::at(behind, 4096).is_ok(), "the rest was not given back");
             region.close().unwrap();
-            assert!(Reservation::at(address as usize, 4096).is_ok(), "the range was not given back");
+            assert!(
+                Reservation::at(address as usize, 4096).is_ok(),
+                "the range was not given back"
+            );
             let mut large = names.create(&named("large"), &key(), 64 << 30).unwrap();
             let error = large.map_native().unwrap_err();
-            assert!(matches!(error, RegionError::AddressSpace { limit_bytes: Some(_), .. }), "{error}");
+            assert!(
+                matches!(error, RegionError::AddressSpace { limit_bytes: Some(_), .. }),
+                "{error}"
+            );
             assert!(error.to_string().contains("ulimit -v"), "{error}");
         }
         // Squats in the middle of the first heap's range before any heap is mapped.
@@ -66,7 +72,9 @@ fn a_child_plays_its_role() {
             let file = tempfile::NamedTempFile::new().unwrap();
             file.as_file().set_len(4096).unwrap();
             // SAFETY: the page is this test's own reservation.
-            unsafe { map_shared_fixed(squatter.base(), 4096, file.as_file(), 0, Prot::Read).unwrap() };
+            unsafe {
+                map_shared_fixed(squatter.base(), 4096, file.as_file(), 0, Prot::Read).unwrap()
+            };
             let text = refusal(&mut region);
             assert!(text.contains(file.path().to_str().unwrap()), "{text}");
             drop(squatter);
@@ -145,7 +153,11 @@ fn a_heap_has_its_address_under_the_layout_of_a_debugger() {
     let address = format!("{:#x}", home.names().summary(&named("heap")).unwrap().address);
     // What gdb does to the programs that it starts.
     let fixed = ["setarch", "--addr-no-randomize"];
-    if !Command::new(fixed[0]).args([fixed[1], "true"]).status().is_ok_and(|status| status.success()) {
+    if !Command::new(fixed[0])
+        .args([fixed[1], "true"])
+        .status()
+        .is_ok_and(|status| status.success())
+    {
         eprintln!("not tried: personality(2) is forbidden here, or there is no setarch");
         return;
     }
@@ -167,7 +179,8 @@ fn what_squats_on_a_range_is_named_and_costs_that_heap_only() {
     let home = Home::new();
     with_pointer(&home, "heap");
     with_pointer(&home, "other");
-    let address = |name: &str| format!("{:#x}", home.names().summary(&named(name)).unwrap().address);
+    let address =
+        |name: &str| format!("{:#x}", home.names().summary(&named(name)).unwrap().address);
     let mut child = Player::start_with(program(), &home, "squat heap other");
     assert_eq!(child.hear(), address("other"));
     assert_eq!(child.hear(), address("new"));
@@ -182,7 +195,8 @@ fn under_a_small_limit_on_address_space_only_the_heaps_own_range_is_reserved() {
     with_pointer(&home, "heap");
     let address = format!("{:#x}", home.names().summary(&named("heap")).unwrap().address);
     let limit = format!("ulimit -v {SMALL_KIB}; exec \"$0\" \"$@\"");
-    let mut child = Player::start_with(through(&["sh", "-c", &limit]), &home, "follow-limited heap");
+    let mut child =
+        Player::start_with(through(&["sh", "-c", &limit]), &home, "follow-limited heap");
     assert_eq!(child.hear(), address);
     child.finish();
 }

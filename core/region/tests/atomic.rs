@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use common::child::Player;
 use common::faulty::{Fault, FaultyStorage};
-use common::{Home, MIB, key, list, load, map, named, number, open_atomic, read, store, store_number};
+use common::{
+    Home, MIB, key, list, load, map, named, number, open_atomic, read, store, store_number,
+};
 use holdfast_region::{Consistency, Durability, Opened, Region, RegionError, Written};
 
 const PAGE: usize = common::PAGE_BYTES;
@@ -96,7 +98,10 @@ fn growth_stays_and_what_is_stored_there_follows_the_same_rule() {
     drop(region);
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     assert_eq!(region.backed_bytes(), 8 * MIB);
-    assert_eq!((load(&mut region, 7 << 20, 3), load(&mut region, 6 << 20, 3)), (b"far".to_vec(), vec![0; 3]));
+    assert_eq!(
+        (load(&mut region, 7 << 20, 3), load(&mut region, 6 << 20, 3)),
+        (b"far".to_vec(), vec![0; 3])
+    );
 }
 
 /// Guarantee: heap/atomic-kill
@@ -206,7 +211,8 @@ struct Numbers(u64);
 
 impl Numbers {
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % end
     }
 }
@@ -249,7 +255,10 @@ fn whatever_is_stored_published_and_rolled_back_image_and_mapping_are_as_a_model
                 }
             }
             let seen = if step % 8 == 0 { stored.len() } else { 20 * PAGE };
-            assert!(load(&mut region, 0, seen) == stored[..seen], "seed {seed}, step {step}: mapping");
+            assert!(
+                load(&mut region, 0, seen) == stored[..seen],
+                "seed {seed}, step {step}: mapping"
+            );
             assert!(read(&region, 0, seen) == published[..seen], "seed {seed}, step {step}: image");
         }
         region.checkpoint().unwrap();
@@ -292,7 +301,8 @@ fn copied_bytes(region: &mut Region) -> u64 {
         if let Some(Ok(at)) = head.map(|(from, _)| u64::from_str_radix(from, 16)) {
             inside = (start..start + region.limit_bytes()).contains(&at);
         } else if let Some(kilobytes) = line.strip_prefix("Anonymous:").filter(|_| inside) {
-            copied_bytes += kilobytes.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10;
+            copied_bytes +=
+                kilobytes.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10;
         }
     }
     copied_bytes

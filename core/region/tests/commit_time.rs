@@ -66,7 +66,9 @@ fn a_commit_of_one_page_costs_little_more_than_an_append_with_its_sync() {
     }
     let [commit, appended, allocated, zeroed] = times.each_mut().map(|times| median_us(times));
     println!("median of {ROUNDS}, in microseconds: a commit of 4 KiB at level power {commit}");
-    println!("bare write and fdatasync: appended {appended}, into allocated {allocated}, zeroed {zeroed}");
+    println!(
+        "bare write and fdatasync: appended {appended}, into allocated {allocated}, zeroed {zeroed}"
+    );
     // Wide, for a disk has moods; it finds a commit that copies the region or syncs many times.
     assert!(commit <= 10 * appended + 20_000, "{commit} us against {appended} us");
 }

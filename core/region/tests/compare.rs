@@ -46,11 +46,21 @@ fn after_a_kill_the_next_commit_writes_the_pages_that_differ_and_no_others() {
     assert_eq!(written(commit_after_kill(&home, &apart)), (Written::Journal, 4));
     // Pages that the journal has: as they were, others than in the base, and all zero again.
     assert_eq!(written(commit_after_kill(&home, &apart)), (Written::Nothing, 0));
-    assert_eq!(written(commit_after_kill(&home, &[(300 * PAGE_BYTES, b"d")])), (Written::Journal, 1));
+    assert_eq!(
+        written(commit_after_kill(&home, &[(300 * PAGE_BYTES, b"d")])),
+        (Written::Journal, 1)
+    );
     let zeros = commit_after_kill(&home, &[(0, b"hello"), (300 * PAGE_BYTES, b"\0")]);
-    assert_eq!((zeros.written, zeros.pages), (Written::Journal, 0), "a page of zeros needs no bytes");
+    assert_eq!(
+        (zeros.written, zeros.pages),
+        (Written::Journal, 0),
+        "a page of zeros needs no bytes"
+    );
     // A record of the journal has an older state of a page than a later one.
-    assert_eq!(written(commit_after_kill(&home, &[(300 * PAGE_BYTES, b"c")])), (Written::Journal, 1));
+    assert_eq!(
+        written(commit_after_kill(&home, &[(300 * PAGE_BYTES, b"c")])),
+        (Written::Journal, 1)
+    );
 }
 
 /// Guarantee: heap/commit-cost
@@ -103,9 +113,10 @@ fn an_image_with_commits_that_the_store_has_lost_is_not_removed() {
     let mut region = open(&home);
     store(&mut region, 0, b"later");
     region.close().unwrap();
-    let losses: [&dyn Fn(); 2] = [&|| std::fs::remove_file(home.journal("words")).unwrap(), &|| {
-        std::fs::write(home.base("words"), &old_base).unwrap();
-    }];
+    let losses: [&dyn Fn(); 2] =
+        [&|| std::fs::remove_file(home.journal("words")).unwrap(), &|| {
+            std::fs::write(home.base("words"), &old_base).unwrap();
+        }];
     for lose in losses {
         lose();
         let error = home.names().remove_image(&named("words"), &key()).unwrap_err();

@@ -9,8 +9,8 @@ use common::child::{Player, play};
 use common::noted::Notes;
 use common::{Home, MIB, key, load, named, other_key, read, store};
 use holdfast_region::{
-    AccessError, Durability, ErrorKind, Grant, KeyFingerprint, LimitError, NameSpace, Opened, OwnerKey,
-    Region, RegionError, RegionName, Result, Rights, Written,
+    AccessError, Durability, ErrorKind, Grant, KeyFingerprint, LimitError, NameSpace, Opened,
+    OwnerKey, Region, RegionError, RegionName, Result, Rights, Written,
 };
 
 const WORKERS: [&str; 3] = ["a", "b", "c"];
@@ -55,20 +55,28 @@ fn a_worker_reaches_its_own_compartment_and_nothing_else() {
     for worker in WORKERS {
         let handed = key_of(worker);
         for other in WORKERS {
-            let (write, reading) =
-                (names.open(&name_of(other), &handed), names.open_read_only(&name_of(other), &handed));
+            let (write, reading) = (
+                names.open(&name_of(other), &handed),
+                names.open_read_only(&name_of(other), &handed),
+            );
             if worker == other {
                 assert_eq!(read(&write.unwrap(), 0, 1), worker.as_bytes());
             } else {
                 assert!(matches!(write, Err(RegionError::NotOwner { .. })));
                 assert!(matches!(reading, Err(RegionError::NotOwner { .. })));
-                assert!(matches!(names.remove(&name_of(other), &handed), Err(RegionError::NotOwner { .. })));
+                assert!(matches!(
+                    names.remove(&name_of(other), &handed),
+                    Err(RegionError::NotOwner { .. })
+                ));
                 let nested = names.open_compartment(&named("words"), &named(other), &handed, MIB);
                 assert!(matches!(nested, Err(RegionError::NotOwner { .. })));
             }
         }
         assert!(matches!(names.open(&named("words"), &handed), Err(RegionError::NotOwner { .. })));
-        assert!(matches!(names.open_read_only(&named("words"), &handed), Err(RegionError::NotOwner { .. })));
+        assert!(matches!(
+            names.open_read_only(&named("words"), &handed),
+            Err(RegionError::NotOwner { .. })
+        ));
     }
     // A key with a grant on the parent reaches no compartment.
     let guest = Grant::new(
@@ -114,9 +122,13 @@ fn workers_use_their_compartments_at_the_same_time_and_while_the_parent_is_in_us
     let names = home.names();
     let mut parent = Player::start(&home, "hold words mine");
     assert_eq!(parent.hear(), "holding");
-    let mut regions: Vec<_> = WORKERS.iter().map(|worker| compartment(&names, worker).unwrap()).collect();
+    let mut regions: Vec<_> =
+        WORKERS.iter().map(|worker| compartment(&names, worker).unwrap()).collect();
     for (region, worker) in regions.iter_mut().zip(WORKERS) {
-        assert_eq!((region.opened(), load(region, 0, 1)), (Opened::Warm, worker.as_bytes().to_vec()));
+        assert_eq!(
+            (region.opened(), load(region, 0, 1)),
+            (Opened::Warm, worker.as_bytes().to_vec())
+        );
         store(region, 1, b"!");
         assert!(matches!(compartment(&names, worker), Err(RegionError::Held { .. })));
     }
@@ -124,13 +136,19 @@ fn workers_use_their_compartments_at_the_same_time_and_while_the_parent_is_in_us
     let mut ranges: Vec<_> =
         names.list().unwrap().iter().map(|r| (r.address, r.address + r.limit_bytes)).collect();
     ranges.sort_unstable();
-    assert!(ranges.len() == 4 && ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{ranges:?}");
+    assert!(
+        ranges.len() == 4 && ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0),
+        "{ranges:?}"
+    );
     for region in regions {
         region.close().unwrap();
     }
     for worker in WORKERS {
         std::fs::remove_file(home.image(&format!("words+{worker}"))).unwrap();
-        assert_eq!(read(&compartment(&names, worker).unwrap(), 0, 2), format!("{worker}!").as_bytes());
+        assert_eq!(
+            read(&compartment(&names, worker).unwrap(), 0, 2),
+            format!("{worker}!").as_bytes()
+        );
     }
 }
 
@@ -140,22 +158,34 @@ fn compartments_and_parent_stay_below_the_parents_limit_together() {
     let home = home();
     let names = home.names();
     // 16 MiB: 4 backed and 3 times 2 given out.
-    let error = names.open_compartment(&named("words"), &named("d"), &key(), 7 * MIB).map(drop).unwrap_err();
+    let error = names
+        .open_compartment(&named("words"), &named("d"), &key(), 7 * MIB)
+        .map(drop)
+        .unwrap_err();
     assert!(
         matches!(&error, RegionError::Access(AccessError::NoQuotaLeft { limit_bytes, used_bytes, asked_bytes, .. })
             if (*limit_bytes, *used_bytes, *asked_bytes) == (16 * MIB, 10 * MIB, 7 * MIB)),
         "{error}"
     );
-    assert_eq!((error.kind(), names.compartments(&named("words")).unwrap().len()), (ErrorKind::NoRoom, 3));
+    assert_eq!(
+        (error.kind(), names.compartments(&named("words")).unwrap().len()),
+        (ErrorKind::NoRoom, 3)
+    );
     let mut parent = names.open(&named("words"), &key()).unwrap();
-    assert!(matches!(parent.grow(11 * MIB), Err(RegionError::Access(AccessError::NoQuotaLeft { .. }))));
+    assert!(matches!(
+        parent.grow(11 * MIB),
+        Err(RegionError::Access(AccessError::NoQuotaLeft { .. }))
+    ));
     assert_eq!(parent.backed_bytes(), 4 * MIB);
     assert_eq!(parent.grow(9 * MIB).unwrap(), 10 * MIB);
     parent.close().unwrap();
     let full = names.open_compartment(&named("words"), &named("d"), &key(), MIB).map(drop);
     assert!(matches!(full, Err(RegionError::Access(AccessError::NoQuotaLeft { .. }))));
     // A compartment has its own limit, and one that is removed gives its part back.
-    assert!(matches!(compartment(&names, "a").unwrap().grow(3 * MIB), Err(RegionError::LimitReached { .. })));
+    assert!(matches!(
+        compartment(&names, "a").unwrap().grow(3 * MIB),
+        Err(RegionError::LimitReached { .. })
+    ));
     names.remove(&name_of("a"), &key()).unwrap();
     names.open_compartment(&named("words"), &named("d"), &key(), 2 * MIB).unwrap().close().unwrap();
 }
@@ -173,7 +203,10 @@ fn the_size_of_a_parent_that_only_its_journal_knows_counts() {
     assert_eq!(parent.commit(Durability::Power).unwrap().written, Written::Journal);
     parent.close().unwrap();
     std::fs::remove_file(home.image("words")).unwrap();
-    let full = names.open_compartment(&named("words"), &named("a"), &key(), 5 * MIB).map(drop).unwrap_err();
+    let full = names
+        .open_compartment(&named("words"), &named("a"), &key(), 5 * MIB)
+        .map(drop)
+        .unwrap_err();
     assert!(
         matches!(full, RegionError::Access(AccessError::NoQuotaLeft { used_bytes, .. }) if used_bytes == 8 * MIB),
         "{full}"
@@ -209,7 +242,9 @@ fn a_worker_may_remove_its_compartment_and_not_change_what_it_may_have() {
     let refused = |result: Result<u64>| {
         let error = result.unwrap_err();
         assert!(matches!(error, RegionError::Access(AccessError::ParentOnly { .. })), "{error}");
-        assert!(error.kind() == ErrorKind::Denied && error.to_string().contains("the key of that heap"));
+        assert!(
+            error.kind() == ErrorKind::Denied && error.to_string().contains("the key of that heap")
+        );
     };
     for asked_bytes in [MIB, 3 * MIB] {
         refused(names.set_limit(&name_of("a"), &key_of("a"), asked_bytes));
@@ -252,10 +287,16 @@ fn a_region_is_removed_with_its_compartments_or_not_at_all() {
     let names = home.names();
     names.create(&named("words-2"), &key(), MIB).unwrap().close().unwrap();
     let error = names.remove(&named("words"), &key()).unwrap_err();
-    assert!(matches!(&error, RegionError::Access(AccessError::HasCompartments { count: 3, .. })), "{error}");
+    assert!(
+        matches!(&error, RegionError::Access(AccessError::HasCompartments { count: 3, .. })),
+        "{error}"
+    );
     assert!(error.to_string().contains("holdfast heap rm --compartments words"));
     let held = compartment(&names, "c").unwrap();
-    assert!(matches!(names.remove_with_compartments(&named("words"), &key()), Err(RegionError::Held { .. })));
+    assert!(matches!(
+        names.remove_with_compartments(&named("words"), &key()),
+        Err(RegionError::Held { .. })
+    ));
     assert_eq!(names.list().unwrap().len(), 5);
     held.close().unwrap();
     names.remove_with_compartments(&named("words"), &key()).unwrap();
@@ -270,14 +311,18 @@ fn a_compartment_is_made_only_as_one_and_listed_behind_its_parent() {
     let home = home();
     let names = home.names();
     for key in [key(), key_of("d")] {
-        for made in [names.create(&name_of("d"), &key, MIB), names.open_or_create(&name_of("d"), &key, MIB)] {
+        for made in
+            [names.create(&name_of("d"), &key, MIB), names.open_or_create(&name_of("d"), &key, MIB)]
+        {
             assert!(matches!(made, Err(RegionError::Access(AccessError::Compartment { .. }))));
         }
     }
     names.create(&named("words-2"), &key(), MIB).unwrap().close().unwrap();
-    let listed: Vec<_> = names.list().unwrap().into_iter().map(|summary| summary.name.to_string()).collect();
+    let listed: Vec<_> =
+        names.list().unwrap().into_iter().map(|summary| summary.name.to_string()).collect();
     assert_eq!(listed, ["words", "words+a", "words+b", "words+c", "words-2"]);
-    let below: Vec<_> = names.compartments(&named("words")).unwrap().into_iter().map(|s| s.name).collect();
+    let below: Vec<_> =
+        names.compartments(&named("words")).unwrap().into_iter().map(|s| s.name).collect();
     assert_eq!(below, WORKERS.map(name_of));
     // Headers name them, so a renamed file is noticed as for any region.
     std::fs::rename(home.image("words+a"), home.image("words+d")).unwrap();

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use common::{MIB, key, load, named, number, store, store_number};
 use holdfast_region::{
-    Consistency, Durability, KernelStorage, NameSpace, Opened, Places, PoolKind, Region, RegionError,
-    RegionName, Survives, Written,
+    Consistency, Durability, KernelStorage, NameSpace, Opened, Places, PoolKind, Region,
+    RegionError, RegionName, Survives, Written,
 };
 use tempfile::TempDir;
 
@@ -116,7 +116,12 @@ fn what_was_stored_survives_its_writer_over_every_kind_of_pool() {
         region.commit(Durability::Process).unwrap();
         drop(region);
         let mut region = backend.names(1).open(&words(), &key()).unwrap();
-        assert_eq!((region.opened(), number(&mut region)), (Opened::WarmAfterCrash, 1), "{}", backend.what);
+        assert_eq!(
+            (region.opened(), number(&mut region)),
+            (Opened::WarmAfterCrash, 1),
+            "{}",
+            backend.what
+        );
         assert!(region.is_dirty());
         region.close().unwrap();
         let mut region = backend.names(1).open(&words(), &key()).unwrap();
@@ -128,9 +133,11 @@ fn what_was_stored_survives_its_writer_over_every_kind_of_pool() {
 #[test]
 fn no_level_is_weakened_over_any_kind_of_pool_and_the_report_says_which_was_reached() {
     over_each(|backend| {
-        for (ordered, consistency) in
-            [(false, Consistency::Direct), (true, Consistency::Direct), (false, Consistency::Atomic)]
-        {
+        for (ordered, consistency) in [
+            (false, Consistency::Direct),
+            (true, Consistency::Direct),
+            (false, Consistency::Atomic),
+        ] {
             let name = named(&format!("words-{ordered}-{consistency:?}"));
             let mut region = backend.names(1).create(&name, &key(), 16 * MIB).unwrap();
             if ordered {
@@ -149,7 +156,11 @@ fn no_level_is_weakened_over_any_kind_of_pool_and_the_report_says_which_was_reac
                 };
                 let in_memory = in_memory && (ordered || consistency == Consistency::Atomic);
                 assert_eq!(report.written == Written::Memory, in_memory, "{context}");
-                assert_eq!(report.written == Written::Nothing, level == Durability::Process, "{context}");
+                assert_eq!(
+                    report.written == Written::Nothing,
+                    level == Durability::Process,
+                    "{context}"
+                );
             }
             region.close().unwrap();
         }

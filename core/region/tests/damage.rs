@@ -31,7 +31,11 @@ fn open_fails(home: &Home) -> RegionError {
     let before: Vec<_> = [&image, &base].map(|path| path.exists().then(|| face(path))).into();
     let reading = home.names().open_read(&named("words")).unwrap_err();
     let error = home.names().open(&named("words"), &key()).unwrap_err();
-    assert_eq!(std::mem::discriminant(&reading), std::mem::discriminant(&error), "{reading} / {error}");
+    assert_eq!(
+        std::mem::discriminant(&reading),
+        std::mem::discriminant(&error),
+        "{reading} / {error}"
+    );
     let after: Vec<_> = [&image, &base].map(|path| path.exists().then(|| face(path))).into();
     assert!(before == after, "a failed open changed a file");
     assert!(home.leftovers().is_empty());
@@ -53,7 +57,8 @@ fn remedy_of(error: &RegionError) -> &Remedy {
 #[test]
 fn a_truncated_image_is_refused_and_the_whole_checkpoint_is_the_remedy() {
     let home = Home::with_text("words", b"hello");
-    for len_bytes in [DATA_OFFSET + 4 * MIB - 1, DATA_OFFSET + 1, DATA_OFFSET, 8192, 8191, 4096, 100, 8, 3, 0]
+    for len_bytes in
+        [DATA_OFFSET + 4 * MIB - 1, DATA_OFFSET + 1, DATA_OFFSET, 8192, 8191, 4096, 100, 8, 3, 0]
     {
         truncate(&home.image("words"), len_bytes);
         let error = open_fails(&home);
@@ -103,11 +108,18 @@ fn both_header_slots_damaged_in_the_same_byte_give_an_error_for_every_byte() {
         }
         let error = open_fails(&home);
         match error {
-            RegionError::Foreign { ref remedy, .. } | RegionError::HeaderDamaged { ref remedy, .. } => {
+            RegionError::Foreign { ref remedy, .. }
+            | RegionError::HeaderDamaged { ref remedy, .. } => {
                 assert!(matches!(remedy, Remedy::DropImage { .. }));
-                assert_eq!(matches!(error, RegionError::Foreign { .. }), position < 8, "byte {position}");
+                assert_eq!(
+                    matches!(error, RegionError::Foreign { .. }),
+                    position < 8,
+                    "byte {position}"
+                );
             }
-            RegionError::NewerFormat { .. } => assert!((8..12).contains(&position), "byte {position}"),
+            RegionError::NewerFormat { .. } => {
+                assert!((8..12).contains(&position), "byte {position}")
+            }
             other => panic!("byte {position}: {other}"),
         }
         for slot in 0..2 {
@@ -142,8 +154,12 @@ fn a_flipped_bit_in_the_data_of_a_base_file_is_found_before_it_is_used() {
     for offset in [0, 4, 4096, 2 * MIB, 4 * MIB - 1] {
         flip(&home.base("words"), DATA_OFFSET + offset);
         let error = open_fails(&home);
-        assert!(matches!(&error, RegionError::DataDamaged { expected, found, .. } if expected != found));
-        assert!(matches!(remedy_of(&error), Remedy::RestoreFile { path } if *path == home.base("words")));
+        assert!(
+            matches!(&error, RegionError::DataDamaged { expected, found, .. } if expected != found)
+        );
+        assert!(
+            matches!(remedy_of(&error), Remedy::RestoreFile { path } if *path == home.base("words"))
+        );
         assert!(!home.image("words").exists(), "a bad base made an image");
         flip(&home.base("words"), DATA_OFFSET + offset);
     }
@@ -157,7 +173,9 @@ fn a_truncated_base_file_is_refused() {
     for len_bytes in [DATA_OFFSET + 4 * MIB - 1, DATA_OFFSET, 8191, 0] {
         truncate(&home.base("words"), len_bytes);
         let error = open_fails(&home);
-        assert!(matches!(error, RegionError::Truncated { found_bytes, .. } if found_bytes == len_bytes));
+        assert!(
+            matches!(error, RegionError::Truncated { found_bytes, .. } if found_bytes == len_bytes)
+        );
         assert!(matches!(remedy_of(&error), Remedy::RestoreFile { .. }));
     }
 }
@@ -191,7 +209,9 @@ fn a_damaged_image_without_a_whole_checkpoint_does_not_promise_one() {
     flip(&home.base("words"), DATA_OFFSET);
     truncate(&home.image("words"), 5000);
     let error = open_fails(&home);
-    assert!(matches!(remedy_of(&error), Remedy::RestoreFile { path } if *path == home.image("words")));
+    assert!(
+        matches!(remedy_of(&error), Remedy::RestoreFile { path } if *path == home.image("words"))
+    );
     let refused = home.names().remove_image(&named("words"), &key()).unwrap_err();
     assert!(matches!(refused, RegionError::DataDamaged { .. }), "{refused}");
     std::fs::remove_file(home.base("words")).unwrap();
@@ -229,7 +249,9 @@ fn a_renamed_file_is_refused_with_the_name_that_it_had() {
     let home = Home::with_text("letters", b"hello");
     std::fs::rename(home.image("letters"), home.image("words")).unwrap();
     let error = open_fails(&home);
-    assert!(matches!(&error, RegionError::Renamed { name_in_header, .. } if name_in_header == "letters"));
+    assert!(
+        matches!(&error, RegionError::Renamed { name_in_header, .. } if name_in_header == "letters")
+    );
     std::fs::remove_file(home.image("words")).unwrap();
     std::fs::rename(home.base("letters"), home.base("words")).unwrap();
     assert!(matches!(open_fails(&home), RegionError::Renamed { .. }));

@@ -26,7 +26,11 @@ fn after_the_first_commit_of_a_session_exactly_the_pages_stored_to_are_written()
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     store(&mut region, 0, b"first");
-    assert_eq!(commit(&mut region), (Written::Journal, 1), "nobody tracked what came before: compared");
+    assert_eq!(
+        commit(&mut region),
+        (Written::Journal, 1),
+        "nobody tracked what came before: compared"
+    );
     store(&mut region, 3 * PAGE_BYTES + 5, b"one");
     store(&mut region, 5 * PAGE_BYTES - 1, b"two");
     assert_eq!(commit(&mut region), (Written::Journal, 3));

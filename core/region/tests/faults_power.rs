@@ -55,7 +55,8 @@ impl Run {
     /// What is found must be an acknowledged state or the one in flight; the run goes on from
     /// there.
     fn recovered(&mut self, home: &Home, context: &str) {
-        let region = home.names().open(&named("words"), &key()).unwrap_or_else(|e| panic!("{context}: {e}"));
+        let region =
+            home.names().open(&named("words"), &key()).unwrap_or_else(|e| panic!("{context}: {e}"));
         let bytes = read(&region, 0, MIB as usize);
         drop(region);
         let found = self.states.iter().rposition(|state| *state == bytes);

@@ -83,7 +83,8 @@ fn is_fine(error: &RegionError) -> bool {
 #[test]
 fn an_error_in_any_step_of_a_regions_life_is_typed_and_no_promise_is_broken() {
     let mut trials = Trials::of_all("H7", "EIO and ENOSPC in each step, once and for good");
-    for fault in [Fault::Once(EIO), Fault::Once(ENOSPC), Fault::Always(EIO), Fault::Always(ENOSPC)] {
+    for fault in [Fault::Once(EIO), Fault::Once(ENOSPC), Fault::Always(EIO), Fault::Always(ENOSPC)]
+    {
         for step in 0.. {
             assert!(step < STEPS_MAX, "the life never comes to its end");
             trials.next();
@@ -105,13 +106,19 @@ fn an_error_in_any_step_of_a_regions_life_is_typed_and_no_promise_is_broken() {
             let names = home.names();
             if promised.published > 0 && home.image("words").exists() {
                 let found = number(&mut names.open(&named("words"), &key()).unwrap());
-                assert!((promised.published..=promised.stored).contains(&found), "{context}: {found}");
+                assert!(
+                    (promised.published..=promised.stored).contains(&found),
+                    "{context}: {found}"
+                );
             }
             if promised.committed > 0 {
                 let _ = std::fs::remove_file(home.image("words"));
                 let mut region = names.open(&named("words"), &key()).unwrap();
                 let found = number(&mut region);
-                assert!((promised.committed..=promised.stored).contains(&found), "{context}: {found}");
+                assert!(
+                    (promised.committed..=promised.stored).contains(&found),
+                    "{context}: {found}"
+                );
                 // It goes on, and its promises hold again.
                 store_number(&mut region, 7);
                 region.commit(Durability::Power).unwrap();

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use common::child::{Player, places, role, say, wait_for_parent};
 use common::faulty::{Fault, FaultyStorage};
 use common::{DATA_OFFSET, Home, MIB, key, load, named, other_key, read, store};
-use holdfast_region::{Durability, ErrorKind, Medium, NameSpace, Opened, Region, RegionError, RegionState};
+use holdfast_region::{
+    Durability, ErrorKind, Medium, NameSpace, Opened, Region, RegionError, RegionState,
+};
 use rustix::fs::FallocateFlags;
 
 const EIO: i32 = 5;
@@ -42,9 +44,11 @@ fn a_child_plays_its_role() {
                 matches!(error, RegionError::NoRoom { disk_bytes, .. } if disk_bytes > 64 * MIB),
                 "{error}"
             );
-            for hint in
-                ["holdfast heap backing NAME file", "--backing file", places().home().to_str().unwrap()]
-            {
+            for hint in [
+                "holdfast heap backing NAME file",
+                "--backing file",
+                places().home().to_str().unwrap(),
+            ] {
                 assert!(error.to_string().contains(hint), "{error}");
             }
             region.close().unwrap();
@@ -76,7 +80,8 @@ fn a_child_plays_its_role() {
             store(&mut region, 0, b"before");
             region.commit(Durability::Power).unwrap();
             let error = fill(&mut region);
-            let RegionError::NoRoomOnDisk { needed_bytes, available_bytes, pool_bytes, .. } = error else {
+            let RegionError::NoRoomOnDisk { needed_bytes, available_bytes, pool_bytes, .. } = error
+            else {
                 panic!("{error}")
             };
             assert!(available_bytes < needed_bytes && pool_bytes > needed_bytes, "{error}");
@@ -115,7 +120,9 @@ fn a_child_plays_its_role() {
             assert!(matches!(error, RegionError::BackingFailed { .. }), "{error}");
             let text = error.to_string();
             assert!(
-                !text.contains("cut off") && text.contains("disk") && text.contains("heap rm --image"),
+                !text.contains("cut off")
+                    && text.contains("disk")
+                    && text.contains("heap rm --image"),
                 "{text}"
             );
             drop(region);
@@ -123,7 +130,10 @@ fn a_child_plays_its_role() {
             filler.set_len(0).unwrap();
             names.remove_image(&named("heap"), &key()).unwrap();
             let mut region = names.open(&named("heap"), &key()).unwrap();
-            assert_eq!((region.opened(), load(&mut region, 0, 6)), (Opened::Cold, b"before".to_vec()));
+            assert_eq!(
+                (region.opened(), load(&mut region, 0, 6)),
+                (Opened::Cold, b"before".to_vec())
+            );
             say("done");
         }
         _ => panic!("unknown role {role:?}"),
@@ -149,7 +159,10 @@ fn with_small_tmpfs(home: &Home, at: &std::path::Path, role: &str) -> bool {
     }
     let script = "mount -t tmpfs -o size=20m,mode=0700 none \"$AT\" && exec \"$@\"";
     let mut command = Command::new("unshare");
-    command.args(["-Urm", "sh", "-c", script, "sh"]).env("AT", at).arg(std::env::current_exe().unwrap());
+    command
+        .args(["-Urm", "sh", "-c", script, "sh"])
+        .env("AT", at)
+        .arg(std::env::current_exe().unwrap());
     let mut child = Player::start_with(command, home, role);
     assert_eq!(child.hear(), "done");
     child.finish();
@@ -205,7 +218,10 @@ fn a_heap_on_the_disk_is_warm_after_a_close_and_after_a_kill() {
     assert_eq!((summary.medium, summary.state), (Medium::File, RegionState::Crashed));
     assert_eq!(home.names().list().unwrap().len(), 1);
     let region = home.names().open(&named("heap"), &key()).unwrap();
-    assert_eq!((region.opened(), read(&region, 0, 6)), (Opened::WarmAfterCrash, b"killed".to_vec()));
+    assert_eq!(
+        (region.opened(), read(&region, 0, 6)),
+        (Opened::WarmAfterCrash, b"killed".to_vec())
+    );
     region.close().unwrap();
     assert!(home.names().open_read(&named("heap")).unwrap().bytes().starts_with(b"killed"));
 }
@@ -270,7 +286,10 @@ fn a_creation_on_the_disk_that_fails_in_any_step_leaves_nothing_behind() {
         if created.is_ok() {
             names.remove(&named("words"), &key()).unwrap();
         }
-        assert!(matches!(names.summary(&named("words")), Err(RegionError::NotFound { .. })), "step {step}");
+        assert!(
+            matches!(names.summary(&named("words")), Err(RegionError::NotFound { .. })),
+            "step {step}"
+        );
         assert!(home.leftovers().is_empty(), "step {step}");
     }
 }
@@ -287,7 +306,10 @@ fn removing_a_heap_or_its_image_removes_them_from_the_disk() {
     let region = names.open(&named("heap"), &key()).unwrap();
     assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Cold, b"hello".to_vec()));
     region.close().unwrap();
-    assert!(matches!(names.create(&named("heap"), &key(), MIB), Err(RegionError::AlreadyExists { .. })));
+    assert!(matches!(
+        names.create(&named("heap"), &key(), MIB),
+        Err(RegionError::AlreadyExists { .. })
+    ));
     names.remove(&named("heap"), &key()).unwrap();
     assert!(!disk_image(&home).exists());
     assert!(names.list().unwrap().is_empty());
@@ -301,7 +323,12 @@ fn an_image_on_the_disk_that_is_cut_off_in_use_is_a_typed_error_and_no_signal() 
     let mut region = on_disk(&home).create(&named("heap"), &key(), 8 * MIB).unwrap();
     store(&mut region, 0, b"hello");
     region.commit(Durability::Power).unwrap();
-    std::fs::OpenOptions::new().write(true).open(disk_image(&home)).unwrap().set_len(DATA_OFFSET).unwrap();
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(disk_image(&home))
+        .unwrap()
+        .set_len(DATA_OFFSET)
+        .unwrap();
     store(&mut region, 2 * MIB as usize, b"lost");
     assert!(region.lost_backing());
     let error = region.close().unwrap_err();
@@ -364,7 +391,8 @@ fn a_move_that_fails_or_dies_in_any_step_leaves_the_newest_bytes_on_one_medium()
                 drop(region);
                 let storage = Arc::new(FaultyStorage::new(fault));
                 storage.arm(step);
-                let moved = home.names_over(storage.clone()).set_medium(&named("heap"), &key(), medium);
+                let moved =
+                    home.names_over(storage.clone()).set_medium(&named("heap"), &key(), medium);
                 if !storage.struck() {
                     moved.unwrap();
                     break;

@@ -23,7 +23,10 @@ fn a_second_opener_is_told_who_holds_the_heap() {
     let mut child = Player::start(&home, "hold words mine");
     assert_eq!(child.hear(), "holding");
     let error = home.names().open(&named("words"), &key()).unwrap_err();
-    assert!(matches!(&error, RegionError::Held { holder, .. } if *holder == Some(child.pid())), "{error}");
+    assert!(
+        matches!(&error, RegionError::Held { holder, .. } if *holder == Some(child.pid())),
+        "{error}"
+    );
     assert!(error.to_string().contains(&child.pid().to_string()));
     for result in [
         home.names().open_read(&named("words")).map(drop),
@@ -32,7 +35,9 @@ fn a_second_opener_is_told_who_holds_the_heap() {
         home.names().remove(&named("words"), &key()),
         home.names().remove_image(&named("words"), &key()),
     ] {
-        assert!(matches!(result, Err(RegionError::Held { holder, .. }) if holder == Some(child.pid())));
+        assert!(
+            matches!(result, Err(RegionError::Held { holder, .. }) if holder == Some(child.pid()))
+        );
     }
     let summary = home.names().summary(&named("words")).unwrap();
     assert_eq!((summary.state, summary.holder), (RegionState::Held, Some(child.pid())));
@@ -65,7 +70,9 @@ fn the_same_process_cannot_open_a_heap_twice() {
     let home = Home::with_text("words", b"hello");
     let _first = home.names().open(&named("words"), &key()).unwrap();
     let error = home.names().open(&named("words"), &key()).unwrap_err();
-    assert!(matches!(error, RegionError::Held { holder, .. } if holder == Some(std::process::id())));
+    assert!(
+        matches!(error, RegionError::Held { holder, .. } if holder == Some(std::process::id()))
+    );
 }
 
 #[test]
@@ -88,7 +95,10 @@ fn a_lock_file_removed_by_hand_does_not_make_two_writers() {
     assert!(matches!(home.names().open(&named("words"), &key()), Err(RegionError::Held { .. })));
     assert!(matches!(home.names().open_read(&named("words")), Err(RegionError::Held { .. })));
     assert!(matches!(home.names().remove(&named("words"), &key()), Err(RegionError::Held { .. })));
-    assert!(matches!(home.names().remove_image(&named("words"), &key()), Err(RegionError::Held { .. })));
+    assert!(matches!(
+        home.names().remove_image(&named("words"), &key()),
+        Err(RegionError::Held { .. })
+    ));
     child.go_on();
     child.finish();
     assert_eq!(home.names().open(&named("words"), &key()).unwrap().opened(), Opened::Warm);
@@ -212,7 +222,8 @@ fn a_writer_leaves_the_temporary_files_of_a_region_with_a_similar_name_alone() {
     let home = Home::new();
     home.places();
     let stores = [home.pool().to_owned(), home.path().join("store")];
-    let [others, left] = [".a.tmp-b.tmp-77", ".a.tmp-77"].map(|name| stores.clone().map(|at| at.join(name)));
+    let [others, left] =
+        [".a.tmp-b.tmp-77", ".a.tmp-77"].map(|name| stores.clone().map(|at| at.join(name)));
     others.iter().chain(&left).for_each(|path| std::fs::write(path, b"being built").unwrap());
     let mut region = home.names().create(&named("a"), &key(), MIB).unwrap();
     store(&mut region, 0, b"hello");
@@ -263,13 +274,16 @@ fn in_a_small_pool(role: &str) {
     let home = Home::new();
     home.places();
     let script = "mount -t tmpfs -o size=20m,mode=0700 none \"$POOL\" && exec \"$@\"";
-    let allowed = Command::new("unshare").args(["-Urm", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    let allowed =
+        Command::new("unshare").args(["-Urm", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
     match allowed {
         Ok(output) if output.status.success() => {}
         other => {
             // Without a mount of its own size the real thing cannot be had; tests/steps.rs injects
             // ENOSPC.
-            println!("not run: this system forbids mounting a tmpfs in a user name space ({other:?})");
+            println!(
+                "not run: this system forbids mounting a tmpfs in a user name space ({other:?})"
+            );
             return;
         }
     }

@@ -34,7 +34,10 @@ fn commit_texts(region: &mut Region, notes: &Notes, texts: &[&str]) {
     for (index, text) in texts.iter().enumerate() {
         notes.store(region, (index + 1) * PAGE, text.as_bytes());
         let report = region.commit(Durability::Power).unwrap();
-        assert_eq!((report.written, report.pages, report.bytes), (Written::Journal, 1, RECORD_BYTES));
+        assert_eq!(
+            (report.written, report.pages, report.bytes),
+            (Written::Journal, 1, RECORD_BYTES)
+        );
     }
 }
 
@@ -64,7 +67,10 @@ fn a_power_commit_appends_what_changed_and_a_cold_open_finds_it() {
     assert_eq!((nothing.written, nothing.bytes), (Written::Nothing, 0));
     assert_eq!(home.journal("words").metadata().unwrap().len(), HEADER_BYTES + 3 * RECORD_BYTES);
     let base_after = home.base("words").metadata().unwrap();
-    assert_eq!((base_before.ino(), base_before.mtime_nsec()), (base_after.ino(), base_after.mtime_nsec()));
+    assert_eq!(
+        (base_before.ino(), base_before.mtime_nsec()),
+        (base_after.ino(), base_after.mtime_nsec())
+    );
     // Never closed: as after a power cut.
     drop(region);
     lose_image(&home);
@@ -206,7 +212,8 @@ fn a_journal_that_grew_too_long_is_folded_into_a_new_base() {
 
 /// Guarantee: heap/level-never-weaker
 #[test]
-fn the_level_process_writes_nothing_and_the_level_system_is_done_as_power_where_a_pool_ends_with_the_boot() {
+fn the_level_process_writes_nothing_and_the_level_system_is_done_as_power_where_a_pool_ends_with_the_boot()
+ {
     let (home, mut region, notes) = small();
     notes.store(&mut region, PAGE, b"one");
     let process = region.commit(Durability::Process).unwrap();
@@ -290,7 +297,8 @@ fn a_flipped_bit_in_a_record_that_others_follow_is_reported_and_not_cut_off() {
     let journal = home.journal("words");
     for record in [1, 2] {
         let start = HEADER_BYTES + (record - 1) * RECORD_BYTES;
-        let everywhere = (0..RECORD_BYTES).filter(|at| at % 89 == 0 || *at < 64 || *at >= RECORD_BYTES - 16);
+        let everywhere =
+            (0..RECORD_BYTES).filter(|at| at % 89 == 0 || *at < 64 || *at >= RECORD_BYTES - 16);
         for at in everywhere {
             flip(&journal, start + at);
             assert_eq!(reported(&home), Some((record, start)), "byte {at} of record {record}");
@@ -366,11 +374,17 @@ fn a_damaged_image_beside_a_whole_journal_loses_nothing_that_was_committed() {
     drop(region);
     truncate(&home.image("words"), 5000);
     let error = open(&home).unwrap_err();
-    assert!(matches!(&error, RegionError::Truncated { remedy: Remedy::DropImage { .. }, .. }), "{error}");
+    assert!(
+        matches!(&error, RegionError::Truncated { remedy: Remedy::DropImage { .. }, .. }),
+        "{error}"
+    );
     // Not if the journal is bad as well.
     flip(&home.journal("words"), HEADER_BYTES + 100);
     let error = open(&home).unwrap_err();
-    assert!(matches!(&error, RegionError::Truncated { remedy: Remedy::RestoreFile { .. }, .. }), "{error}");
+    assert!(
+        matches!(&error, RegionError::Truncated { remedy: Remedy::RestoreFile { .. }, .. }),
+        "{error}"
+    );
     let refused = home.names().remove_image(&named("words"), &key()).unwrap_err();
     assert!(matches!(refused, RegionError::JournalDamaged { .. }), "{refused}");
     flip(&home.journal("words"), HEADER_BYTES + 100);
@@ -450,5 +464,9 @@ fn a_record_of_another_journal_is_not_believed() {
     let journal = std::fs::OpenOptions::new().write(true).open(home.journal("words")).unwrap();
     let second = &foreign[(HEADER_BYTES + RECORD_BYTES) as usize..];
     journal.write_all_at(second, HEADER_BYTES + RECORD_BYTES).unwrap();
-    assert_eq!(texts(&open(&home).unwrap()), ["one", "", ""], "a record of another journal was applied");
+    assert_eq!(
+        texts(&open(&home).unwrap()),
+        ["one", "", ""],
+        "a record of another journal was applied"
+    );
 }

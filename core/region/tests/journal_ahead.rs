@@ -63,7 +63,8 @@ fn assert_stored(home: &Home, numbers: std::ops::Range<u64>) {
     let _ = std::fs::remove_file(home.image("words"));
     let region = home.names().open_read(&named("words")).unwrap();
     for number in 1..250 {
-        let word = u64::from_le_bytes(region.bytes()[number as usize * PAGE..][..8].try_into().unwrap());
+        let word =
+            u64::from_le_bytes(region.bytes()[number as usize * PAGE..][..8].try_into().unwrap());
         assert_eq!(word, if numbers.contains(&number) { number } else { 0 });
     }
 }

@@ -50,7 +50,9 @@ fn a_reader_beside_a_writer_never_calls_a_good_journal_damaged() {
         for _ in 0..READS {
             // The base file is replaced now and then.
             let found = DamagedFile::read(&home.base("words")).ok();
-            said.extend(found.and_then(|found| found.report().continuation.as_ref()?.damaged.clone()));
+            said.extend(
+                found.and_then(|found| found.report().continuation.as_ref()?.damaged.clone()),
+            );
             if started.elapsed() > PATIENCE {
                 break;
             }

@@ -114,7 +114,8 @@ fn a_power_cut_in_any_step_of_commit_fold_and_close_loses_no_acknowledged_commit
     for plan in [LONG, OFTEN, STRADDLE, STREAMED] {
         cut_in_every_step(plan, |storage, run, step| {
             let seed = step as u64 * 7 + 3;
-            for kept in [Kept::Nothing, Kept::Everything, Kept::Some(seed), Kept::Some(seed << 20)] {
+            for kept in [Kept::Nothing, Kept::Everything, Kept::Some(seed), Kept::Some(seed << 20)]
+            {
                 let home = storage.after_cut(kept);
                 let found = run.recovered(&home, &format!("step {step}, kept {kept:?}"));
                 let region = home.names().open(&named("words"), &key()).unwrap();
@@ -163,7 +164,8 @@ fn a_process_that_dies_in_any_step_of_a_cold_open_leaves_the_store_as_it_was() {
     let (home, state) = home_with_base();
     let mut run = Run::from(state);
     run.session(&home.names(), SHORT, 1).unwrap();
-    let files = || [home.base("words"), home.journal("words")].map(|path| std::fs::read(path).unwrap());
+    let files =
+        || [home.base("words"), home.journal("words")].map(|path| std::fs::read(path).unwrap());
     let before = files();
     for fault in [Fault::Dead, Fault::Once(EIO), Fault::Always(ENOSPC)] {
         for step in 0.. {
@@ -214,13 +216,17 @@ fn an_error_in_any_step_of_a_commit_acknowledges_nothing_and_loses_nothing() {
                 run.states.push(state);
                 match region.commit(Durability::Power) {
                     Ok(report) => {
-                        assert!(!failed || report.written == Written::Base, "went on after an error");
+                        assert!(
+                            !failed || report.written == Written::Base,
+                            "went on after an error"
+                        );
                         failed = false;
                         run.acknowledged = run.states.len() - 1;
                     }
                     Err(RegionError::Poisoned { .. }) => assert!(failed),
                     Err(error) => {
-                        let known = matches!(error, RegionError::Io { .. } | RegionError::StoreFull { .. });
+                        let known =
+                            matches!(error, RegionError::Io { .. } | RegionError::StoreFull { .. });
                         assert!(known, "{error}");
                         assert!(region.is_dirty(), "a failed commit made the region clean");
                         failed = true;

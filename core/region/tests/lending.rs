@@ -80,7 +80,10 @@ fn in_the_mode_atomic_a_borrower_cannot_write_and_what_is_copied_in_counts_when_
     assert_eq!(read(&region, 0, 5), b"HELLO");
     region.copy_in(0, b"Jello").unwrap();
     let backed_bytes = region.backed_bytes();
-    assert!(matches!(region.copy_in(backed_bytes - 1, b"ab"), Err(RegionError::OutOfBounds { .. })));
+    assert!(matches!(
+        region.copy_in(backed_bytes - 1, b"ab"),
+        Err(RegionError::OutOfBounds { .. })
+    ));
     region.end_lending().unwrap();
     region.close().unwrap();
     let region = open(&home);

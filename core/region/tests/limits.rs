@@ -11,8 +11,8 @@ use common::faulty::{Fault, FaultyStorage};
 use common::noted::Notes;
 use common::{Home, MIB, flip, key, load, named, other_key, read, store};
 use holdfast_region::{
-    AccessError, Consistency, Durability, Grant, KeyFingerprint, LimitError, NameSpace, Opened, Region,
-    RegionError, RegionName, Rights, Written,
+    AccessError, Consistency, Durability, Grant, KeyFingerprint, LimitError, NameSpace, Opened,
+    Region, RegionError, RegionName, Rights, Written,
 };
 
 const GIB: u64 = 1 << 30;
@@ -183,7 +183,10 @@ fn a_region_in_the_range_of_a_sandbox_keeps_to_it() {
     let mut region = open(&home.names());
     store(&mut region, 0, b"later");
     let placed = limit_error(region.set_limit(9 * MIB));
-    assert!(matches!(placed, LimitError::Placed { range_bytes, .. } if range_bytes == 8 * MIB), "{placed}");
+    assert!(
+        matches!(placed, LimitError::Placed { range_bytes, .. } if range_bytes == 8 * MIB),
+        "{placed}"
+    );
     assert!(placed.to_string().contains("while the applet is not running"));
     assert_eq!(region.set_limit(4 * MIB).unwrap(), 4 * MIB);
     assert_eq!(region.set_limit(8 * MIB).unwrap(), 8 * MIB);
@@ -197,10 +200,15 @@ fn only_the_owner_changes_a_limit_and_nobody_who_only_reads() {
     let home = Home::with_text("words", b"hello");
     let names = home.names();
     let mut reader = names.open_read_only(&words(), &key()).unwrap();
-    assert!(matches!(reader.set_limit(GIB), Err(RegionError::Access(AccessError::ReadOnly { .. }))));
+    assert!(matches!(
+        reader.set_limit(GIB),
+        Err(RegionError::Access(AccessError::ReadOnly { .. }))
+    ));
     drop(reader);
     let guest = KeyFingerprint::from_bytes(other_key().fingerprint());
-    names.grant(&words(), &key(), Grant::new(guest, None, Rights::Write { quota_bytes: None })).unwrap();
+    names
+        .grant(&words(), &key(), Grant::new(guest, None, Rights::Write { quota_bytes: None }))
+        .unwrap();
     let mut granted = names.open(&words(), &other_key()).unwrap();
     assert!(matches!(granted.set_limit(GIB), Err(RegionError::NotOwner { .. })));
     assert_eq!(granted.limit_bytes(), 8 * MIB);
@@ -226,7 +234,10 @@ fn an_open_region_and_its_compartments_stay_together_below_its_limit() {
     assert!(matches!(full, Err(RegionError::Access(AccessError::NoQuotaLeft { .. }))), "{full:?}");
     region.set_limit(7 * MIB).unwrap();
     assert_eq!(worker.set_limit(3 * MIB).unwrap(), 3 * MIB);
-    assert!(matches!(region.grow(5 * MIB), Err(RegionError::Access(AccessError::NoQuotaLeft { .. }))));
+    assert!(matches!(
+        region.grow(5 * MIB),
+        Err(RegionError::Access(AccessError::NoQuotaLeft { .. }))
+    ));
     worker.close().unwrap();
     assert_eq!(compartment().limit_bytes(), 3 * MIB);
 }
@@ -273,7 +284,10 @@ fn follow(home: &Home) -> u64 {
     store(&mut region, limit_bytes as usize - 4096, b"end");
     region.close().unwrap();
     let region = open(&home.names());
-    assert_eq!((read(&region, 0, 5), read(&region, limit_bytes - 4096, 3)), (b"hello".into(), b"end".into()));
+    assert_eq!(
+        (read(&region, 0, 5), read(&region, limit_bytes - 4096, 3)),
+        (b"hello".into(), b"end".into())
+    );
     limit_bytes
 }
 
@@ -294,7 +308,11 @@ fn a_change_of_the_limit_that_fails_or_dies_in_any_step_leaves_the_old_one_or_th
         assert_eq!(region.limit_bytes(), before);
         // Where it is not known which header of the image counts, nothing goes on.
         let RegionError::Io { path, .. } = error else { panic!("{error}") };
-        assert_eq!(matches!(region.grow(0), Err(RegionError::Poisoned { .. })), *path == image, "{error}");
+        assert_eq!(
+            matches!(region.grow(0), Err(RegionError::Poisoned { .. })),
+            *path == image,
+            "{error}"
+        );
         assert_eq!(load(&mut region, 4096, 5), b"first");
         if region.grow(before).and_then(|_| region.commit(Durability::Power)).is_ok() {
             drop(region);
@@ -307,7 +325,8 @@ fn a_change_of_the_limit_that_fails_or_dies_in_any_step_leaves_the_old_one_or_th
 
 /// Guarantee: heap/limits
 #[test]
-fn a_change_of_the_limit_at_rest_that_fails_or_dies_in_any_step_leaves_one_that_the_store_can_follow() {
+fn a_change_of_the_limit_at_rest_that_fails_or_dies_in_any_step_leaves_one_that_the_store_can_follow()
+ {
     in_every_step(|names, arm, to| {
         arm();
         names.set_limit(&words(), &key(), to)
@@ -347,7 +366,11 @@ fn a_flipped_bit_in_either_header_of_the_base_after_a_change_of_the_limit_costs_
             let (home, _) = grown_past_its_old_limit(at_rest);
             flip(&home.base("words"), slot + 100);
             let region = open(&home.names());
-            assert_eq!((region.limit_bytes(), region.backed_bytes()), (16 * MIB, 8 * MIB), "slot at {slot}");
+            assert_eq!(
+                (region.limit_bytes(), region.backed_bytes()),
+                (16 * MIB, 8 * MIB),
+                "slot at {slot}"
+            );
             assert_eq!(read(&region, 0, 5), b"later");
         }
     }
@@ -356,14 +379,17 @@ fn a_flipped_bit_in_either_header_of_the_base_after_a_change_of_the_limit_costs_
 /// Guarantee: heap/damaged-journal
 /// Guarantee: heap/limits
 #[test]
-fn a_journal_that_goes_on_beyond_an_older_limit_of_the_base_is_reported_and_repaired_without_loss() {
+fn a_journal_that_goes_on_beyond_an_older_limit_of_the_base_is_reported_and_repaired_without_loss()
+{
     let (home, headers) = grown_past_its_old_limit(true);
     let base = std::fs::OpenOptions::new().write(true).open(home.base("words")).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&base, &headers, 0).unwrap();
     let names = home.names();
-    let files = || [home.base("words"), home.journal("words")].map(|path| std::fs::read(path).unwrap());
+    let files =
+        || [home.base("words"), home.journal("words")].map(|path| std::fs::read(path).unwrap());
     let before = files();
-    let (writing, reading) = (names.open(&words(), &key()).map(drop), names.open_read(&words()).map(drop));
+    let (writing, reading) =
+        (names.open(&words(), &key()).map(drop), names.open_read(&words()).map(drop));
     let settling = names.snapshot(&words(), &key(), &named("first")).map(drop);
     for refused in [writing, reading, settling] {
         let error = refused.unwrap_err();

@@ -22,7 +22,10 @@ struct Scratch {
 
 impl Scratch {
     fn new() -> Scratch {
-        Scratch { folder: tempfile::tempdir().unwrap(), tmpfs: tempfile::tempdir_in("/dev/shm").unwrap() }
+        Scratch {
+            folder: tempfile::tempdir().unwrap(),
+            tmpfs: tempfile::tempdir_in("/dev/shm").unwrap(),
+        }
     }
 
     fn path(&self, relative: &str) -> PathBuf {
@@ -69,14 +72,18 @@ fn two_homes_of_one_user_have_two_pools() {
     assert_ne!(first.pool(), second.pool());
     // A home reached through a link is the same home.
     symlink(scratch.path("one"), scratch.path("link")).unwrap();
-    assert_eq!(scratch.places(&[("HOLDFAST_HOME", &scratch.path("link"))]).unwrap().pool(), first.pool());
+    assert_eq!(
+        scratch.places(&[("HOLDFAST_HOME", &scratch.path("link"))]).unwrap().pool(),
+        first.pool()
+    );
 }
 
 #[test]
 fn the_variables_are_obeyed_in_their_order() {
     let scratch = Scratch::new();
     let (home, data, cache) = (scratch.path("home"), scratch.path("data"), scratch.path("cache"));
-    let xdg: &[(&str, &Path)] = &[("HOME", &home), ("XDG_DATA_HOME", &data), ("XDG_CACHE_HOME", &cache)];
+    let xdg: &[(&str, &Path)] =
+        &[("HOME", &home), ("XDG_DATA_HOME", &data), ("XDG_CACHE_HOME", &cache)];
     let places = scratch.places(xdg).unwrap();
     assert_eq!(places.home(), data.canonicalize().unwrap().join("holdfast"));
     assert_eq!(places.cache(), cache.join("holdfast"));
@@ -98,7 +105,9 @@ fn relative_values_are_ignored_for_xdg_and_refused_for_ours() {
     assert!(places.home().ends_with(".local/share/holdfast"));
     for variable in ["HOLDFAST_HOME", "HOLDFAST_POOL"] {
         let error = scratch.places(&[("HOME", &home), (variable, relative)]).unwrap_err();
-        assert!(matches!(error, PlaceError::NotAbsolute { variable: found, .. } if found == variable));
+        assert!(
+            matches!(error, PlaceError::NotAbsolute { variable: found, .. } if found == variable)
+        );
     }
     assert!(matches!(scratch.places(&[]), Err(PlaceError::NoHome)));
 }
@@ -145,11 +154,17 @@ fn a_pool_that_others_may_enter_is_refused_and_nobody_is_told_to_close_one_of_th
         let error = Places::at(scratch.path("home"), &pool).unwrap_err();
         assert!(matches!(error, PlaceError::NotPrivate { mode, .. } if mode == open));
         let text = error.to_string();
-        assert!(text.contains("choose a directory of your own") && text.contains("pool/NAME"), "{text}");
+        assert!(
+            text.contains("choose a directory of your own") && text.contains("pool/NAME"),
+            "{text}"
+        );
         assert_eq!(text.contains("chmod 0700"), may_be_closed, "{text}");
     }
     let error = Places::at(Path::new("/etc/passwd"), &pool).unwrap_err().to_string();
-    assert!(error.contains("choose a directory of your own") && !error.contains("move it away"), "{error}");
+    assert!(
+        error.contains("choose a directory of your own") && !error.contains("move it away"),
+        "{error}"
+    );
     std::fs::set_permissions(&pool, PermissionsExt::from_mode(0o700)).unwrap();
     Places::at(scratch.path("home"), &pool).unwrap();
 }
@@ -198,8 +213,14 @@ fn a_key_is_made_once_private_and_random() {
     let home = Home::new();
     let places = home.places();
     let first = OwnerKey::load_or_create(&places, "default").unwrap();
-    assert_eq!(OwnerKey::load_or_create(&places, "default").unwrap().fingerprint(), first.fingerprint());
-    assert_ne!(OwnerKey::load_or_create(&places, "other").unwrap().fingerprint(), first.fingerprint());
+    assert_eq!(
+        OwnerKey::load_or_create(&places, "default").unwrap().fingerprint(),
+        first.fingerprint()
+    );
+    assert_ne!(
+        OwnerKey::load_or_create(&places, "other").unwrap().fingerprint(),
+        first.fingerprint()
+    );
     let path = places.keys().join("default.key");
     assert_eq!((mode(&path), path.metadata().unwrap().len()), (0o600, 32));
     assert_eq!(std::fs::read_dir(places.keys()).unwrap().count(), 2, "temporary files are left");
@@ -398,7 +419,11 @@ fn a_pool_serves_one_home() {
     let text = error.to_string();
     assert!(text.contains("unset HOLDFAST_POOL") && text.contains("HOLDFAST_HOME="), "{text}");
     assert!(!second.join("pool-in-use").exists());
-    assert_eq!(std::fs::read_dir(&pool).unwrap().count(), before, "something was written or deleted");
+    assert_eq!(
+        std::fs::read_dir(&pool).unwrap().count(),
+        before,
+        "something was written or deleted"
+    );
     assert!(matches!(Places::adopt_at(&second, &pool), Err(PlaceError::PoolOfOther { .. })));
     assert_eq!(found(&names), b"newer");
 }
@@ -409,11 +434,14 @@ fn of_two_homes_that_race_for_a_pool_one_gets_it() {
     let scratch = Scratch::new();
     for round in 0..50 {
         let pool = scratch.tmpfs.path().join(format!("pool-{round}"));
-        let homes: Vec<PathBuf> = (0..4).map(|home| scratch.path(&format!("{round}-{home}"))).collect();
+        let homes: Vec<PathBuf> =
+            (0..4).map(|home| scratch.path(&format!("{round}-{home}"))).collect();
         let pool = &pool;
         let taken: Vec<bool> = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                homes.iter().map(|home| scope.spawn(move || Places::at(home, pool).is_ok())).collect();
+            let threads: Vec<_> = homes
+                .iter()
+                .map(|home| scope.spawn(move || Places::at(home, pool).is_ok()))
+                .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(taken.iter().filter(|taken| **taken).count(), 1, "{taken:?}");
@@ -446,7 +474,8 @@ fn places_that_lost_their_pool_touch_nothing_in_it() {
         old.create(&named("more"), &key(), 8 * MIB).map(drop),
     ] {
         let error = result.unwrap_err();
-        let is_refusal = matches!(error, holdfast_region::RegionError::Place(PlaceError::PoolOfOther { .. }));
+        let is_refusal =
+            matches!(error, holdfast_region::RegionError::Place(PlaceError::PoolOfOther { .. }));
         assert!(is_refusal, "{error}");
     }
     assert!(old.places().check_pool().is_err());
@@ -458,12 +487,20 @@ fn places_that_lost_their_pool_touch_nothing_in_it() {
 fn a_home_that_is_moved_keeps_its_pool_and_a_copy_gets_none() {
     let scratch = Scratch::new();
     let pool = scratch.tmpfs.path().join("pool");
-    let (first, second, copy) = (scratch.path("first"), scratch.path("second"), scratch.path("copy"));
+    let (first, second, copy) =
+        (scratch.path("first"), scratch.path("second"), scratch.path("copy"));
     drop(stored_only_in_pool(&first, &pool, b"newer"));
     std::fs::rename(&first, &second).unwrap();
     let names = NameSpace::new(Places::at(&second, &pool).unwrap());
     assert_eq!(found(&names), b"newer");
-    assert!(std::process::Command::new("cp").arg("-a").args([&second, &copy]).status().unwrap().success());
+    assert!(
+        std::process::Command::new("cp")
+            .arg("-a")
+            .args([&second, &copy])
+            .status()
+            .unwrap()
+            .success()
+    );
     let error = Places::at(&copy, &pool).unwrap_err();
     assert!(matches!(&error, PlaceError::PoolOfCopy { owner, .. } if *owner == second), "{error}");
     // The same home, seen through another path.
@@ -493,10 +530,15 @@ fn a_pool_of_a_home_that_is_gone_is_taken_when_it_is_empty_and_adopted_when_it_i
     // Also for a new home at the same path.
     for home in [&third, &second] {
         let error = Places::at(home, &pool).unwrap_err();
-        let PlaceError::PoolOfLost { owner: Some(owner), names, .. } = &error else { panic!("{error}") };
+        let PlaceError::PoolOfLost { owner: Some(owner), names, .. } = &error else {
+            panic!("{error}")
+        };
         assert_eq!((owner, names.as_str()), (&second, "words"));
         let text = error.to_string();
-        assert!(text.contains("heap adopt") && text.contains(&format!("rm -r {}", pool.display())), "{text}");
+        assert!(
+            text.contains("heap adopt") && text.contains(&format!("rm -r {}", pool.display())),
+            "{text}"
+        );
     }
     // A heap of the same name is not made one with it.
     let mut region = {
@@ -562,7 +604,8 @@ fn a_record_of_a_pool_that_cannot_be_read_is_refused() {
     let target = std::fs::read_link(&record).unwrap();
     assert!(target.to_str().unwrap().starts_with("holdfast-pool-1:"), "{}", target.display());
     assert!(target.to_str().unwrap().ends_with(home.to_str().unwrap()), "{}", target.display());
-    for bad in ["holdfast-pool-2:x:/home", "holdfast-pool-1:x:/home", "nonsense", "holdfast-pool-"] {
+    for bad in ["holdfast-pool-2:x:/home", "holdfast-pool-1:x:/home", "nonsense", "holdfast-pool-"]
+    {
         std::fs::remove_file(&record).unwrap();
         symlink(bad, &record).unwrap();
         let error = Places::at(&home, &pool).unwrap_err();
@@ -577,7 +620,10 @@ fn a_record_of_a_pool_that_cannot_be_read_is_refused() {
     std::fs::create_dir_all(home.join("identity.new/x")).unwrap();
     Places::at(&home, &pool).unwrap();
     Places::at(&home, &pool).unwrap();
-    assert!(matches!(Places::at(scratch.path("other"), &pool), Err(PlaceError::PoolOfOther { .. })));
+    assert!(matches!(
+        Places::at(scratch.path("other"), &pool),
+        Err(PlaceError::PoolOfOther { .. })
+    ));
     std::fs::remove_dir_all(home.join("identity.new")).unwrap();
     Places::at(&home, &pool).unwrap();
 }

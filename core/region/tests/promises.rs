@@ -43,7 +43,8 @@ fn assert_number_after_a_reset(storage: &ResetStorage, expected: u64) {
     }
     // Only the header has arrived.
     let after = storage.after_reset_with_headers();
-    let mut region = names_in_boot(&after, 3, Arc::new(KernelStorage)).open(&named("words"), &key()).unwrap();
+    let mut region =
+        names_in_boot(&after, 3, Arc::new(KernelStorage)).open(&named("words"), &key()).unwrap();
     assert_eq!(number(&mut region), expected, "the header alone");
 }
 
@@ -72,7 +73,10 @@ fn a_borrowers_promise_of_order_ends_with_its_loan() {
     let mut region = names.create(&named("words"), &key(), 8 * MIB).unwrap();
     region.promise_order().unwrap();
     let lent = region.lend().unwrap();
-    assert!(lent.is_ordered && !lent.is_synchronous, "what is emulated cannot be mapped with MAP_SYNC");
+    assert!(
+        lent.is_ordered && !lent.is_synchronous,
+        "what is emulated cannot be mapped with MAP_SYNC"
+    );
     lend_and_store(&lent, 1, 6);
     let report = region.commit(Durability::System).unwrap();
     assert_eq!((report.written, report.level), (Written::Memory, Durability::System));

@@ -118,7 +118,9 @@ fn a_reader_that_waits_for_a_writer_who_dies_in_a_publication_sees_all_of_it() {
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
                 if with_key {
-                    return number(&mut patiently(|| names.open_read_only(&named("words"), &key())));
+                    return number(&mut patiently(|| {
+                        names.open_read_only(&named("words"), &key())
+                    }));
                 }
                 let reader = patiently(|| names.open_read(&named("words")));
                 let word = |page: usize| reader.bytes()[page * PAGE + 8];

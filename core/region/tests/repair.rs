@@ -88,7 +88,10 @@ fn files_that_another_file_makes_up_for_are_mended_without_loss() {
             assert!(files(&home) == before, "{what}: looking changed a file");
             let copies = examination.mend(&[]).unwrap();
             for (path, bytes) in before {
-                assert!(fs::read(copies.join(path.file_name().unwrap())).unwrap() == bytes, "{what}");
+                assert!(
+                    fs::read(copies.join(path.file_name().unwrap())).unwrap() == bytes,
+                    "{what}"
+                );
             }
             let again = unsynced(&home).examine(&named("words"), &key()).unwrap();
             assert_eq!(again.findings(), [], "{what}");
@@ -122,7 +125,8 @@ fn a_torn_end_of_the_journal_is_cut_off() {
 /// Guarantee: heap/repair
 #[test]
 fn what_would_lose_something_is_told_and_changes_nothing_until_it_is_done() {
-    let cut: Damage = ("an image that is cut off", |home| truncate(&home.image("words"), DATA_OFFSET + MIB));
+    let cut: Damage =
+        ("an image that is cut off", |home| truncate(&home.image("words"), DATA_OFFSET + MIB));
     let foreign: Damage =
         ("a foreign image", |home| fs::write(home.image("words"), b"Dear diary, today").unwrap());
     let journal: Damage = ("a journal without its image", |home| {
@@ -181,7 +185,8 @@ fn pieces_of_the_data_are_replaced_together() {
 /// Guarantee: heap/repair
 #[test]
 fn a_repair_that_dies_in_any_step_leaves_a_region_that_can_be_repaired() {
-    let cut: Damage = ("an image that is cut off", |home| truncate(&home.image("words"), DATA_OFFSET + MIB));
+    let cut: Damage =
+        ("an image that is cut off", |home| truncate(&home.image("words"), DATA_OFFSET + MIB));
     let whole: Damage = ("nothing", |_| {});
     let old = [9; 4096];
     for (what, damage) in [WITHOUT_LOSS[1], WITHOUT_LOSS[4], WITHOUT_LOSS[6], cut, whole] {
@@ -190,7 +195,8 @@ fn a_repair_that_dies_in_any_step_leaves_a_region_that_can_be_repaired() {
             let home = home(false);
             damage(&home);
             let storage = Arc::new(FaultyStorage::new(Fault::Dead));
-            let examination = home.names_over(storage.clone()).examine(&named("words"), &key()).unwrap();
+            let examination =
+                home.names_over(storage.clone()).examine(&named("words"), &key()).unwrap();
             storage.arm(step);
             let outcome = examination.mend(&[(4096, &old), (1 << 20, &old)]);
             let context = format!("{what}, step {step}");
@@ -202,7 +208,11 @@ fn a_repair_that_dies_in_any_step_leaves_a_region_that_can_be_repaired() {
             let examination = unsynced(&home).examine(&named("words"), &key()).unwrap();
             let bytes = examination.bytes();
             assert!(bytes.starts_with(b"later"), "{context}");
-            assert_eq!(bytes[4096..8192], bytes[1 << 20..][..4096], "{context}: one piece without the other");
+            assert_eq!(
+                bytes[4096..8192],
+                bytes[1 << 20..][..4096],
+                "{context}: one piece without the other"
+            );
             examination.mend(&[(4096, &old)]).unwrap();
             assert_eq!(content(&home), b"later", "{context}");
             fs::remove_file(home.image("words")).unwrap();
@@ -241,7 +251,12 @@ fn an_image_that_a_reset_may_have_torn_mends_nothing() {
         let expected = if lost_headers { b"newer" } else { b"hello" };
         let examination = names.examine(&named("words"), &key()).unwrap();
         assert!(examination.bytes().starts_with(expected), "headers lost: {lost_headers}");
-        assert_eq!(examination.findings().len(), usize::from(lost_headers), "{:?}", examination.findings());
+        assert_eq!(
+            examination.findings().len(),
+            usize::from(lost_headers),
+            "{:?}",
+            examination.findings()
+        );
         let copies = examination.mend(&[(8192, b"mended")]).unwrap();
         assert!(fs::read(copies.join("words.image")).unwrap() == image, "it was not set aside");
         let mut region = names.open(&named("words"), &key()).unwrap();
@@ -254,7 +269,8 @@ fn an_image_that_a_reset_may_have_torn_mends_nothing() {
 
 /// Guarantee: heap/repair
 #[test]
-fn an_image_without_headers_that_is_shorter_than_the_store_is_passed_over_or_refused_with_a_remedy() {
+fn an_image_without_headers_that_is_shorter_than_the_store_is_passed_over_or_refused_with_a_remedy()
+{
     for closed in [true, false] {
         let home = home(closed);
         flip_headers(&home.image("words"));

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::child::{Player, play};
 use common::faulty::{Fault, FaultyStorage};
 use common::{
-    Home, MIB, flip, key, list, load, map, named, number, open_atomic, other_key, push, read, store,
-    store_number, truncate,
+    Home, MIB, flip, key, list, load, map, named, number, open_atomic, other_key, push, read,
+    store, store_number, truncate,
 };
 use holdfast_region::{Durability, ErrorKind, Medium, Opened, RegionError, Replaced, Rescue};
 use rustix::process::{Pid, Signal, kill_process};
@@ -76,7 +76,10 @@ fn what_a_stopped_writer_had_stored_is_there_after_the_machine_went() {
     let summary = home.names().summary(&named("words")).unwrap();
     assert!(summary.rescue.is_some_and(|copy| copy.allocated_bytes < MIB));
     let reader = home.names().open_read(&named("words")).unwrap();
-    assert!(reader.bytes().starts_with(b"stored"), "a reader sees an older state than a writer would");
+    assert!(
+        reader.bytes().starts_with(b"stored"),
+        "a reader sees an older state than a writer would"
+    );
     drop(reader);
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     assert_eq!((region.opened(), load(&mut region, 0, 6)), (Opened::Rescued, b"stored".to_vec()));
@@ -166,7 +169,10 @@ fn a_region_that_never_had_a_checkpoint_comes_back_from_its_copy() {
     lose_the_pool(&home);
     let names = home.names();
     let summaries = names.list().unwrap();
-    assert_eq!((summaries.len(), summaries[0].base.is_none(), summaries[0].limit_bytes), (1, true, 8 * MIB));
+    assert_eq!(
+        (summaries.len(), summaries[0].base.is_none(), summaries[0].limit_bytes),
+        (1, true, 8 * MIB)
+    );
     let taken = names.create(&named("words"), &key(), MIB).unwrap_err();
     assert!(matches!(taken, RegionError::AlreadyExists { .. }), "{taken}");
     let foreign = names.open(&named("words"), &other_key()).unwrap_err();
@@ -271,7 +277,8 @@ fn several_copies_cost_each_other_nothing_and_what_fails_leaves_the_ones_before(
         let storage = Arc::new(FaultyStorage::new(Fault::Always(ENOSPC)));
         storage.arm(step);
         let all = names.iter().map(|name| (name, None));
-        let rescued = home.names_over(storage.clone()).rescue_each(all, |_| true, &mut Replaced::default());
+        let rescued =
+            home.names_over(storage.clone()).rescue_each(all, |_| true, &mut Replaced::default());
         assert!(matches!(rescued[1], Err(RegionError::Truncated { .. })), "{:?}", rescued[1]);
         assert!(matches!(rescued[2], Err(RegionError::NotFound { .. })), "{:?}", rescued[2]);
         let written = |at: usize| matches!(rescued[at], Ok(Rescue::Written { .. }));
@@ -298,7 +305,8 @@ fn a_store_that_is_full_gets_back_the_room_of_the_copies_that_were_replaced_befo
     let names = home.names_over(storage.clone());
     let word = named("words");
     let mut replaced = Replaced::default();
-    let copy = |replaced: &mut Replaced| names.rescue_each([(&word, None)], |_| true, replaced).remove(0);
+    let copy =
+        |replaced: &mut Replaced| names.rescue_each([(&word, None)], |_| true, replaced).remove(0);
     assert!(matches!(copy(&mut replaced), Ok(Rescue::Written { .. })));
     assert!(replaced.is_empty(), "there was none before");
     let write = storage.take_log().iter().position(|step| *step == "write_at").unwrap();
@@ -418,7 +426,10 @@ fn a_region_whose_writer_goes_on_is_copied_when_it_is_quiet() {
     let names = home.names();
     let mut region = names.open(&named("words"), &key()).unwrap();
     store_number(&mut region, 3);
-    assert_eq!(names.rescue_if_quiet(&named("words")).unwrap(), Rescue::Written { bytes: 6 * 4096 });
+    assert_eq!(
+        names.rescue_if_quiet(&named("words")).unwrap(),
+        Rescue::Written { bytes: 6 * 4096 }
+    );
     assert!(names.is_rescued(&named("words")).unwrap());
     // Stores without a pause, over more than can be read at once.
     let done = AtomicBool::new(false);
@@ -429,7 +440,9 @@ fn a_region_whose_writer_goes_on_is_copied_when_it_is_quiet() {
                 for page in 0..1000 {
                     // SAFETY: the range lies in the backed part of the mapping, which outlives the
                     // scope.
-                    unsafe { std::ptr::write_volatile((base + page * 4096 + 512) as *mut u64, value) };
+                    unsafe {
+                        std::ptr::write_volatile((base + page * 4096 + 512) as *mut u64, value)
+                    };
                 }
                 if done.load(Ordering::Relaxed) {
                     break;

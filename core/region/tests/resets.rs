@@ -53,8 +53,10 @@ fn in_every_step(
         let some = Kept::Some(step as u64);
         let kept = [Some(Kept::Nothing), Some(Kept::Everything), Some(some), None];
         for kept in kept {
-            let after =
-                kept.map_or_else(|| storage.after_reset_with_headers(), |kept| storage.after_reset(kept));
+            let after = kept.map_or_else(
+                || storage.after_reset_with_headers(),
+                |kept| storage.after_reset(kept),
+            );
             let names = names_in_boot(&after, 3, Arc::new(KernelStorage));
             look(&after, &names, promised, &format!("step {step}, {kept:?}, {promised:?}"));
             states += 1;
@@ -151,9 +153,13 @@ fn after_a_reset_in_any_step_an_ordered_writers_commits_are_there() {
             let Some(mut region) = open_after_reset(names, promised, context) else { return };
             for number in 1..=9 {
                 let found = slot_value(&mut region, number);
-                let may_be = if number <= promised.acknowledged { [number; 2] } else { [0, number] };
+                let may_be =
+                    if number <= promised.acknowledged { [number; 2] } else { [0, number] };
                 assert!(may_be.contains(&found), "{context}: slot {number} has {found}");
-                assert!(found == 0 || number <= promised.stored, "{context}: {number} was never stored");
+                assert!(
+                    found == 0 || number <= promised.stored,
+                    "{context}: {number} was never stored"
+                );
             }
             region.commit(Durability::Power).unwrap();
             region.close().unwrap();
@@ -175,7 +181,8 @@ fn live_atomic(names: &NameSpace, promised: &mut Promised) -> Result<()> {
             region.publish()?;
             continue;
         }
-        let report = region.commit(if next == 3 { Durability::Power } else { Durability::System })?;
+        let report =
+            region.commit(if next == 3 { Durability::Power } else { Durability::System })?;
         assert!(report.written == Written::Memory || next == 3, "{report:?}");
         promised.acknowledged = next;
     }
@@ -200,7 +207,8 @@ fn look_for_number(names: &NameSpace, promised: Promised, context: &str) -> Opti
 
 /// Guarantee: heap/reset-atomic
 #[test]
-fn after_a_reset_in_any_step_the_mode_atomic_is_at_a_publication_and_at_none_before_the_last_commit() {
+fn after_a_reset_in_any_step_the_mode_atomic_is_at_a_publication_and_at_none_before_the_last_commit()
+ {
     in_every_step(Home::in_memory, live_atomic, |_, names, promised, context| {
         let Some(region) = look_for_number(names, promised, context) else { return };
         region.close().unwrap();
@@ -316,14 +324,16 @@ fn a_writer_that_does_not_write_back_loses_what_it_acknowledged() {
     // That the tests above can fail.
     let home = Home::in_memory();
     let storage = Arc::new(ResetStorage::forgetful(&home));
-    let mut region = names_in_boot(&home, 2, storage.clone()).create(&words(), &key(), 8 * MIB).unwrap();
+    let mut region =
+        names_in_boot(&home, 2, storage.clone()).create(&words(), &key(), 8 * MIB).unwrap();
     region.promise_order().unwrap();
     let mut promised = Promised::default();
     append(&mut region, 1..=1, &mut promised).unwrap();
     // From the second commit on, single pages are written back, and not the whole image synced.
     append(&mut region, 2..=2, &mut promised).unwrap();
     let after = storage.after_reset(Kept::Nothing);
-    let mut region = names_in_boot(&after, 3, Arc::new(KernelStorage)).open(&words(), &key()).unwrap();
+    let mut region =
+        names_in_boot(&after, 3, Arc::new(KernelStorage)).open(&words(), &key()).unwrap();
     assert_eq!((slot_value(&mut region, 1), slot_value(&mut region, 2)), (1, 0));
 }
 
@@ -333,7 +343,8 @@ fn what_an_ordered_writer_commits_at_level_power_is_in_its_image_after_a_reset()
     // The store has it, too; but after a reset the image is believed.
     let home = Home::in_memory();
     let storage = Arc::new(ResetStorage::new(&home));
-    let mut region = names_in_boot(&home, 2, storage.clone()).create(&words(), &key(), 8 * MIB).unwrap();
+    let mut region =
+        names_in_boot(&home, 2, storage.clone()).create(&words(), &key(), 8 * MIB).unwrap();
     region.promise_order().unwrap();
     store_number(&mut region, 1);
     assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Base);
@@ -341,7 +352,8 @@ fn what_an_ordered_writer_commits_at_level_power_is_in_its_image_after_a_reset()
     let report = region.commit(Durability::Power).unwrap();
     assert_eq!((report.written, report.level), (Written::Journal, Durability::Power));
     let after = storage.after_reset(Kept::Nothing);
-    let mut region = names_in_boot(&after, 3, Arc::new(KernelStorage)).open(&words(), &key()).unwrap();
+    let mut region =
+        names_in_boot(&after, 3, Arc::new(KernelStorage)).open(&words(), &key()).unwrap();
     assert_eq!((region.opened(), number(&mut region)), (Opened::WarmAfterReset, 2));
 }
 
@@ -396,7 +408,8 @@ fn an_image_that_was_left_behind_while_its_pool_was_away_does_not_hide_newer_com
     region.close().unwrap();
     names.evict(&words()).unwrap();
     std::fs::write(home.image("words"), old).unwrap();
-    let mut region = names_in_boot(&home, 3, Arc::new(KernelStorage)).open(&words(), &key()).unwrap();
+    let mut region =
+        names_in_boot(&home, 3, Arc::new(KernelStorage)).open(&words(), &key()).unwrap();
     assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 2));
 }
 

@@ -27,7 +27,8 @@ fn make(names: &NameSpace, name: &str, limit_bytes: u64, backed_bytes: u64) {
 }
 
 fn make_compartment(names: &NameSpace, worker: &str, limit_bytes: u64) -> RegionName {
-    let mut region = names.open_compartment(&named("words"), &named(worker), &key(), limit_bytes).unwrap();
+    let mut region =
+        names.open_compartment(&named("words"), &named(worker), &key(), limit_bytes).unwrap();
     store(&mut region, 0, worker.as_bytes());
     region.close().unwrap();
     named("words").compartment(&named(worker)).unwrap()
@@ -37,7 +38,11 @@ fn take(names: &NameSpace, name: &RegionName) {
     names.snapshot(name, &key(), &named("first")).unwrap();
 }
 
-fn restore(names: &NameSpace, name: &RegionName, key: &OwnerKey) -> Result<RestoreReport, RegionError> {
+fn restore(
+    names: &NameSpace,
+    name: &RegionName,
+    key: &OwnerKey,
+) -> Result<RestoreReport, RegionError> {
     names.restore(name, key, &named("first"), false)
 }
 
@@ -97,7 +102,8 @@ fn a_restored_region_takes_no_addresses_of_one_that_came_behind_it() {
     take(&names, &named("words"));
     names.set_limit(&named("words"), &key(), 8 * MIB).unwrap();
     make(&names, "next", 8 * MIB, 4 * MIB);
-    let (first, next) = (names.summary(&named("words")).unwrap(), names.summary(&named("next")).unwrap());
+    let (first, next) =
+        (names.summary(&named("words")).unwrap(), names.summary(&named("next")).unwrap());
     assert_eq!(next.address, first.address + GIB);
     restore(&names, &named("words"), &key()).unwrap();
     assert_eq!(limit_and_text(&home, &named("words"), 5), (8 * MIB, b"words".to_vec()));

@@ -107,7 +107,10 @@ fn images_in_use_stay_and_the_error_says_so() {
         Ok(region)
     }));
     assert!(started.elapsed() < Duration::from_secs(60), "the attempts have no bound");
-    assert!(text.contains("evicted 0 images, 2 are in use") || text.contains("3 are in use"), "{text}");
+    assert!(
+        text.contains("evicted 0 images, 2 are in use") || text.contains("3 are in use"),
+        "{text}"
+    );
     assert!(home.image("one").exists() && home.image("two").exists());
     drop(reader);
     let mut region = names.open_or_create(&named("more"), &key(), 8 * MIB).unwrap();
@@ -128,7 +131,10 @@ fn an_image_that_cannot_be_written_back_stays() {
         Ok(region)
     }));
     assert!(text.contains("what is not in the store stays: "), "{text}");
-    assert!(text.contains("one: ") && text.contains("the store ") && text.contains("the pool "), "{text}");
+    assert!(
+        text.contains("one: ") && text.contains("the store ") && text.contains("the pool "),
+        "{text}"
+    );
     assert!(home.image("one").exists() && home.image("two").exists());
     storage.is_store_full.store(false, Ordering::SeqCst);
     make(&names, "other", 3, true);
@@ -159,7 +165,12 @@ fn allocators_that_evict_at_the_same_time_all_come_through() {
         for thread in 0..2_u64 {
             scope.spawn(move || {
                 for round in 0..8 {
-                    make(names, &format!("t{thread}r{round}"), thread * 100 + round, round % 2 == 0);
+                    make(
+                        names,
+                        &format!("t{thread}r{round}"),
+                        thread * 100 + round,
+                        round % 2 == 0,
+                    );
                 }
             });
         }

@@ -37,7 +37,10 @@ fn an_image_without_headers_gives_all_its_data_and_is_left_alone() {
     let before = fs::read(&path).unwrap();
     let damaged = DamagedFile::read(&path).unwrap();
     let report = damaged.report();
-    assert_eq!((report.header, report.name.clone(), report.missing_bytes), (HeaderState::Lost, None, 0));
+    assert_eq!(
+        (report.header, report.name.clone(), report.missing_bytes),
+        (HeaderState::Lost, None, 0)
+    );
     let data = salvaged(&home, &damaged);
     assert!(data.starts_with(b"hello") && data.ends_with(b"x"));
     assert!(fs::read(&path).unwrap() == before);
@@ -55,7 +58,9 @@ fn a_base_that_was_cut_off_and_renamed_gives_what_is_left_and_says_what_is_missi
     let report = damaged.report();
     assert_eq!((report.header, report.name.clone()), (HeaderState::Whole, Some(named("words"))));
     assert_eq!((report.missing_offset, report.missing_bytes), (MIB + 5, 3 * MIB - 5));
-    assert!(!report.lacks(0..MIB + 5) && report.lacks(MIB..MIB + 6) && !report.lacks(4 * MIB..5 * MIB));
+    assert!(
+        !report.lacks(0..MIB + 5) && report.lacks(MIB..MIB + 6) && !report.lacks(4 * MIB..5 * MIB)
+    );
     assert_eq!((report.checksum_matches, report.is_whole()), (Some(false), false));
     let data = salvaged(&home, &damaged);
     assert!(data.starts_with(b"hello") && data[MIB as usize..].iter().all(|byte| *byte == 0));

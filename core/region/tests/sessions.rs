@@ -46,8 +46,13 @@ fn a_session_that_stores_nothing_skips_the_checkpoint_and_leaves_all_data_alone(
     load(&mut region, 0, 4 << 20);
     assert!(region.close().unwrap().checkpoint.skipped);
     let base_after = home.base("words").metadata().unwrap();
-    assert_eq!((base_before.ino(), base_before.mtime_nsec()), (base_after.ino(), base_after.mtime_nsec()));
-    assert!(std::fs::read(home.image("words")).unwrap().split_off(DATA_OFFSET as usize) == data_before);
+    assert_eq!(
+        (base_before.ino(), base_before.mtime_nsec()),
+        (base_after.ino(), base_after.mtime_nsec())
+    );
+    assert!(
+        std::fs::read(home.image("words")).unwrap().split_off(DATA_OFFSET as usize) == data_before
+    );
 }
 
 #[test]
@@ -89,7 +94,8 @@ fn without_its_image_a_region_opens_cold_with_identical_bytes() {
     let home = Home::new();
     let mut region = home.names().create(&named("words"), &key(), 32 * MIB).unwrap();
     region.grow(12 * MIB).unwrap();
-    let noise: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let noise: Vec<u8> =
+        (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     store(&mut region, 5_000_001, &noise);
     store(&mut region, (12 << 20) - 1, b"!");
     let (uuid, address) = (region.uuid(), region.address());
@@ -102,7 +108,10 @@ fn without_its_image_a_region_opens_cold_with_identical_bytes() {
     assert_eq!(region.opened(), Opened::Cold);
     assert_eq!((region.uuid(), region.address(), region.backed_bytes()), (uuid, address, 12 * MIB));
     assert!(read(&region, 0, 12 << 20) == whole);
-    assert!(home.image("words").metadata().unwrap().blocks() * 512 >= 12 * MIB, "the image has holes");
+    assert!(
+        home.image("words").metadata().unwrap().blocks() * 512 >= 12 * MIB,
+        "the image has holes"
+    );
     assert!(region.close().unwrap().checkpoint.skipped, "a cold open alone made the region dirty");
 }
 
@@ -133,7 +142,9 @@ fn growth_goes_in_4_mib_steps_without_moving_and_new_bytes_are_zero() {
         let grown = region.grow(expected + 1).unwrap();
         assert_eq!(grown, (expected + 4 * MIB).min(50 * MIB));
         assert!(
-            load(&mut region, expected as usize, (grown - expected) as usize).iter().all(|&byte| byte == 0)
+            load(&mut region, expected as usize, (grown - expected) as usize)
+                .iter()
+                .all(|&byte| byte == 0)
         );
         store(&mut region, grown as usize - 3, b"end");
         expected = grown;
@@ -142,7 +153,9 @@ fn growth_goes_in_4_mib_steps_without_moving_and_new_bytes_are_zero() {
     assert_eq!(load(&mut region, (8 << 20) - 3, 3), b"end");
     assert_eq!(region.grow(1).unwrap(), 50 * MIB);
     let error = region.grow(50 * MIB + 1).unwrap_err();
-    assert!(matches!(error, RegionError::LimitReached { limit_bytes, .. } if limit_bytes == 50 * MIB));
+    assert!(
+        matches!(error, RegionError::LimitReached { limit_bytes, .. } if limit_bytes == 50 * MIB)
+    );
     region.close().unwrap();
     assert_eq!(home.names().open(&named("words"), &key()).unwrap().backed_bytes(), 50 * MIB);
 }
@@ -215,8 +228,9 @@ fn a_region_maps_into_address_space_of_the_caller_and_leaves_it_reserved() {
 fn every_region_has_an_address_range_of_its_own_and_keeps_it() {
     let home = Home::new();
     let names = home.names();
-    let mut regions: Vec<_> =
-        (0..4).map(|i| names.create(&named(&format!("r{i}")), &key(), (i + 1) << 30).unwrap()).collect();
+    let mut regions: Vec<_> = (0..4)
+        .map(|i| names.create(&named(&format!("r{i}")), &key(), (i + 1) << 30).unwrap())
+        .collect();
     for region in &mut regions {
         let base = region.map_native().unwrap();
         assert_eq!(base.as_ptr() as u64, region.address());
@@ -242,7 +256,10 @@ fn open_or_create_creates_once_and_keeps_the_first_limit() {
     let uuid = region.uuid();
     region.close().unwrap();
     let region = home.names().open_or_create(&named("words"), &key(), 512 * MIB).unwrap();
-    assert_eq!((region.opened(), region.uuid(), region.limit_bytes()), (Opened::Warm, uuid, 16 * MIB));
+    assert_eq!(
+        (region.opened(), region.uuid(), region.limit_bytes()),
+        (Opened::Warm, uuid, 16 * MIB)
+    );
     drop(region);
     let error = home.names().create(&named("words"), &key(), MIB).unwrap_err();
     assert!(matches!(error, RegionError::AlreadyExists { .. }));
@@ -258,7 +275,10 @@ fn readers_see_the_data_share_the_region_and_change_nothing() {
     assert_eq!(&first.bytes()[..6], b"hello\0");
     assert_eq!(first.bytes().len(), 4 << 20);
     assert!(second.read_all().unwrap() == first.bytes());
-    assert!(matches!(names.open(&named("words"), &key()), Err(RegionError::Held { holder: None, .. })));
+    assert!(matches!(
+        names.open(&named("words"), &key()),
+        Err(RegionError::Held { holder: None, .. })
+    ));
     assert!(!first.lost_backing());
     drop((first, second));
     assert!(std::fs::read(home.image("words")).unwrap() == before);
@@ -315,7 +335,10 @@ fn a_missing_heap_is_reported_with_names_that_are_near() {
     );
     assert!(matches!(home.names().summary(&named("zz")), Err(RegionError::NotFound { .. })));
     assert!(matches!(home.names().remove(&named("zz"), &key()), Err(RegionError::NotFound { .. })));
-    assert!(matches!(home.names().remove_image(&named("zz"), &key()), Err(RegionError::NotFound { .. })));
+    assert!(matches!(
+        home.names().remove_image(&named("zz"), &key()),
+        Err(RegionError::NotFound { .. })
+    ));
     assert!(!home.pool().join("zz.lock").exists());
 }
 
@@ -324,15 +347,18 @@ fn a_missing_heap_is_reported_with_names_that_are_near() {
 fn only_the_key_that_created_a_region_opens_or_removes_it() {
     let home = Home::with_text("words", b"hello");
     let names = home.names();
-    let before = (std::fs::read(home.image("words")).unwrap(), std::fs::read(home.base("words")).unwrap());
-    let not_owner =
-        |result: Result<(), RegionError>| assert!(matches!(result, Err(RegionError::NotOwner { .. })));
+    let before =
+        (std::fs::read(home.image("words")).unwrap(), std::fs::read(home.base("words")).unwrap());
+    let not_owner = |result: Result<(), RegionError>| {
+        assert!(matches!(result, Err(RegionError::NotOwner { .. })))
+    };
     not_owner(names.open(&named("words"), &other_key()).map(drop));
     not_owner(names.open_or_create(&named("words"), &other_key(), MIB).map(drop));
     not_owner(names.remove(&named("words"), &other_key()));
     not_owner(names.remove_image(&named("words"), &other_key()));
     assert!(
-        (std::fs::read(home.image("words")).unwrap(), std::fs::read(home.base("words")).unwrap()) == before
+        (std::fs::read(home.image("words")).unwrap(), std::fs::read(home.base("words")).unwrap())
+            == before
     );
     std::fs::remove_file(home.image("words")).unwrap();
     not_owner(names.open(&named("words"), &other_key()).map(drop));

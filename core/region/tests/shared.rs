@@ -12,7 +12,9 @@ use common::faulty::{Fault, FaultyStorage};
 use common::noted::Notes;
 use common::power::{Kept, PowerStorage};
 use common::{Home, MIB, key, named};
-use holdfast_region::{Consistency, Durability, ErrorKind, RegionError, SharedRegion, Storage, Written};
+use holdfast_region::{
+    Consistency, Durability, ErrorKind, RegionError, SharedRegion, Storage, Written,
+};
 
 const PAGE: usize = 4096;
 const THREADS: usize = 8;
@@ -42,8 +44,9 @@ fn store_number(shared: &SharedRegion, notes: &Notes, thread: usize, number: u64
 
 fn numbers(home: &Home) -> Vec<u64> {
     let reader = home.names().open_read(&named("words")).unwrap();
-    let number_at =
-        |page: usize| u64::from_le_bytes(reader.bytes()[page * PAGE..page * PAGE + 8].try_into().unwrap());
+    let number_at = |page: usize| {
+        u64::from_le_bytes(reader.bytes()[page * PAGE..page * PAGE + 8].try_into().unwrap())
+    };
     (0..THREADS)
         .map(|thread| {
             let both = (number_at(2 * thread), number_at(2 * thread + 1));
@@ -118,7 +121,10 @@ fn a_power_cut_among_many_threads_loses_no_acknowledged_commit() {
             let found = numbers(&storage.after_cut(kept));
             for (thread, (found, acknowledged)) in found.iter().zip(&acknowledged).enumerate() {
                 let acknowledged = acknowledged.load(Ordering::SeqCst);
-                assert!(*found >= acknowledged, "thread {thread}: {found} of {acknowledged}, step {step}");
+                assert!(
+                    *found >= acknowledged,
+                    "thread {thread}: {found} of {acknowledged}, step {step}"
+                );
             }
         }
     }
@@ -128,7 +134,8 @@ fn a_power_cut_among_many_threads_loses_no_acknowledged_commit() {
 #[test]
 fn an_error_reaches_every_caller_of_the_batch_and_the_next_commit_mends_it() {
     let home = Home::new();
-    let storage = Arc::new(FaultyStorage::with_slow_syncs(Fault::Always(EIO), Duration::from_millis(1)));
+    let storage =
+        Arc::new(FaultyStorage::with_slow_syncs(Fault::Always(EIO), Duration::from_millis(1)));
     let (shared, notes) = shared(&home, storage.clone());
     storage.arm(0);
     in_threads(|thread| {
@@ -153,7 +160,8 @@ fn an_error_reaches_every_caller_of_the_batch_and_the_next_commit_mends_it() {
 fn one_failed_sync_is_told_to_those_it_concerns_and_no_acknowledged_store_is_lost() {
     for step in 0..12 {
         let home = Home::new();
-        let storage = Arc::new(FaultyStorage::with_slow_syncs(Fault::Once(EIO), Duration::from_millis(1)));
+        let storage =
+            Arc::new(FaultyStorage::with_slow_syncs(Fault::Once(EIO), Duration::from_millis(1)));
         let (shared, notes) = shared(&home, storage.clone());
         storage.arm(step);
         let errors = AtomicU64::new(0);
@@ -167,7 +175,10 @@ fn one_failed_sync_is_told_to_those_it_concerns_and_no_acknowledged_store_is_los
                 }
             }
         });
-        assert!(!storage.struck() || errors.load(Ordering::SeqCst) > 0, "step {step}: nobody was told");
+        assert!(
+            !storage.struck() || errors.load(Ordering::SeqCst) > 0,
+            "step {step}: nobody was told"
+        );
         drop(shared);
         let found = numbers(&home_without_image(&home));
         for (found, acknowledged) in found.iter().zip(&acknowledged) {

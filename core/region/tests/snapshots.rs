@@ -63,11 +63,18 @@ fn snapshot_path(home: &Home, tag: &str) -> std::path::PathBuf {
 fn a_snapshot_keeps_what_was_there_and_restoring_keeps_what_it_replaces() {
     let home = with_snapshot();
     let names = home.names();
-    assert!(names.open_snapshot(&named("words"), &named("first")).unwrap().bytes().starts_with(b"hello"));
+    assert!(
+        names
+            .open_snapshot(&named("words"), &named("first"))
+            .unwrap()
+            .bytes()
+            .starts_with(b"hello")
+    );
     let report = names.restore(&named("words"), &key(), &named("first"), false).unwrap();
     assert_eq!(content(&home), b"hello");
     let kept = report.kept.unwrap();
-    let tags: Vec<_> = names.snapshots(&named("words")).unwrap().into_iter().map(|found| found.tag).collect();
+    let tags: Vec<_> =
+        names.snapshots(&named("words")).unwrap().into_iter().map(|found| found.tag).collect();
     assert_eq!(tags.len(), 2);
     assert!(tags.contains(&kept) && tags.contains(&named("first")));
     assert_eq!(names.restore(&named("words"), &key(), &kept, true).unwrap().kept, None);
@@ -94,14 +101,17 @@ fn a_base_whose_journal_is_gone_is_not_taken_for_the_newest_state() {
     let names = home.names();
     std::fs::remove_file(home.journal("words")).unwrap();
     names.snapshot(&named("words"), &key(), &named("now")).unwrap();
-    assert!(names.open_snapshot(&named("words"), &named("now")).unwrap().bytes().starts_with(b"later"));
+    assert!(
+        names.open_snapshot(&named("words"), &named("now")).unwrap().bytes().starts_with(b"later")
+    );
     // A restore keeps what it replaces: the newest state as well.
     let home = with_journal();
     let names = home.names();
     names.snapshot(&named("words"), &key(), &named("first")).unwrap();
     commit(&home, b"newer");
     std::fs::remove_file(home.journal("words")).unwrap();
-    let kept = names.restore(&named("words"), &key(), &named("first"), false).unwrap().kept.unwrap();
+    let kept =
+        names.restore(&named("words"), &key(), &named("first"), false).unwrap().kept.unwrap();
     assert!(names.open_snapshot(&named("words"), &kept).unwrap().bytes().starts_with(b"newer"));
     assert_eq!(content(&home), b"later");
 }
@@ -162,7 +172,8 @@ fn a_snapshot_that_dies_in_any_step_leaves_none_or_a_whole_one() {
         let home = Home::with_text("words", b"hello");
         let storage = Arc::new(FaultyStorage::new(Fault::Dead));
         storage.arm(step);
-        let outcome = home.names_over(storage.clone()).snapshot(&named("words"), &key(), &named("first"));
+        let outcome =
+            home.names_over(storage.clone()).snapshot(&named("words"), &key(), &named("first"));
         if !storage.struck() {
             outcome.unwrap();
             break;

@@ -119,7 +119,10 @@ fn growth_that_fails_in_any_step_keeps_all_data_and_poisons_where_the_header_is_
         },
         |home, _, _| {
             let mut region = open(&home.names()).unwrap();
-            assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::WarmAfterCrash, b"later".to_vec()));
+            assert_eq!(
+                (region.opened(), read(&region, 0, 5)),
+                (Opened::WarmAfterCrash, b"later".to_vec())
+            );
             region.grow(8 * MIB).unwrap();
             assert!(read(&region, 4 * MIB, 4 << 20).iter().all(|&byte| byte == 0));
             region.close().unwrap();
@@ -146,9 +149,15 @@ fn a_checkpoint_that_fails_in_any_step_leaves_a_whole_base_and_can_be_repeated()
             Err(error)
         },
         |home, fault, error| {
-            assert!(matches!(error, RegionError::StoreFull { .. } | RegionError::Io { .. }), "{error}");
+            assert!(
+                matches!(error, RegionError::StoreFull { .. } | RegionError::Io { .. }),
+                "{error}"
+            );
             let region = open(&home.names()).unwrap();
-            assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::WarmAfterCrash, b"again".to_vec()));
+            assert_eq!(
+                (region.opened(), read(&region, 0, 5)),
+                (Opened::WarmAfterCrash, b"again".to_vec())
+            );
             drop(region);
             std::fs::remove_file(home.image("words")).unwrap();
             let region = open(&home.names()).unwrap();
@@ -170,7 +179,11 @@ fn a_checkpoint_is_durable_before_it_gets_its_name_and_before_the_image_says_so(
     let storage = Arc::new(FaultyStorage::new(Fault::Dead));
     let names = home.names_over(storage.clone());
     let mut region = open_and_store(&names);
-    assert_eq!(storage.take_log(), ["write_at"], "a warm open changes one header slot and nothing else");
+    assert_eq!(
+        storage.take_log(),
+        ["write_at"],
+        "a warm open changes one header slot and nothing else"
+    );
     region.checkpoint().unwrap();
     // 4 MiB, 256 KiB at a time.
     let data_and_both_headers = [&["create", "set_len"][..], &["write_at"; 16 + 2]].concat();
@@ -179,7 +192,11 @@ fn a_checkpoint_is_durable_before_it_gets_its_name_and_before_the_image_says_so(
     let expected = [&data_and_both_headers[..], &publish, &header_of_the_image].concat();
     assert_eq!(storage.take_log(), expected);
     region.close().unwrap();
-    assert_eq!(storage.take_log(), ["write_at"], "a clean close changes one header slot and nothing else");
+    assert_eq!(
+        storage.take_log(),
+        ["write_at"],
+        "a clean close changes one header slot and nothing else"
+    );
 }
 
 /// Guarantee: heap/room
@@ -191,7 +208,10 @@ fn a_full_store_is_named_and_the_checkpoint_succeeds_once_there_is_room() {
     // Steps of a checkpoint: create, set the length, write the first page.
     storage.arm(2);
     let error = region.checkpoint().unwrap_err();
-    assert!(matches!(&error, RegionError::StoreFull { store, .. } if store.ends_with("store")), "{error}");
+    assert!(
+        matches!(&error, RegionError::StoreFull { store, .. } if store.ends_with("store")),
+        "{error}"
+    );
     assert!(home.leftovers().is_empty());
     region.close().unwrap();
     std::fs::remove_file(home.image("words")).unwrap();
@@ -206,7 +226,10 @@ fn a_close_that_fails_in_any_step_loses_nothing_and_the_next_open_knows() {
         |region, _| region.close().map(drop),
         |home, _, _| {
             let region = open(&home.names()).unwrap();
-            assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::WarmAfterCrash, b"later".to_vec()));
+            assert_eq!(
+                (region.opened(), read(&region, 0, 5)),
+                (Opened::WarmAfterCrash, b"later".to_vec())
+            );
             assert!(region.is_dirty());
             region.close().unwrap();
             std::fs::remove_file(home.image("words")).unwrap();
@@ -236,7 +259,10 @@ fn a_cold_open_that_fails_in_any_step_leaves_the_base_as_it_was() {
         |names| std::fs::remove_file(names.places().pool().join("words.image")).unwrap(),
         |(), names| open(names).map(drop),
         |home, _, error| {
-            assert!(matches!(error, RegionError::NoRoom { .. } | RegionError::Io { .. }), "{error}");
+            assert!(
+                matches!(error, RegionError::NoRoom { .. } | RegionError::Io { .. }),
+                "{error}"
+            );
             assert!(!home.image("words").exists(), "half an image has the name");
             let region = open(&home.names()).unwrap();
             assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Cold, b"hello".to_vec()));
@@ -266,7 +292,8 @@ fn a_removal_that_fails_in_any_step_leaves_the_region_whole_or_gone() {
 fn a_pool_with_room_for_the_small_step_only_grows_by_the_small_step() {
     let home = Home::new();
     let storage = Arc::new(FaultyStorage::new(Fault::Once(ENOSPC)));
-    let mut region = home.names_over(storage.clone()).create(&named("words"), &key(), 64 * MIB).unwrap();
+    let mut region =
+        home.names_over(storage.clone()).create(&named("words"), &key(), 64 * MIB).unwrap();
     region.set_growth_hint(16 * MIB);
     storage.arm(0);
     assert_eq!(region.grow(4 * MIB + 1).unwrap(), 8 * MIB);

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use common::faulty::{Fault, FaultyStorage};
 use common::noted::Notes;
 use common::{Home, MIB, flip, key, named, read, store, truncate};
-use holdfast_region::{Consistency, DamagedFile, Durability, HeaderState, NameSpace, Region, Written};
+use holdfast_region::{
+    Consistency, DamagedFile, Durability, HeaderState, NameSpace, Region, Written,
+};
 
 const EIO: i32 = 5;
 /// More steps than any operation here has.
@@ -119,7 +121,10 @@ fn a_snapshot_a_copy_and_a_stream_hold_the_last_commit() {
         names.snapshot(&named("words"), &key(), &named("second")).unwrap();
         let second = names.open_snapshot(&named("words"), &named("second")).unwrap();
         assert!(second.bytes()[AT..].starts_with(b"later"), "{how:?}");
-        assert!(starts_with(&home, "copy", b"later") && starts_with(&home, "imported", b"later"), "{how:?}");
+        assert!(
+            starts_with(&home, "copy", b"later") && starts_with(&home, "imported", b"later"),
+            "{how:?}"
+        );
         assert_eq!(home.image("words").exists(), how != Left::WithoutImage, "{how:?}");
         assert_eq!(content(&home), b"later", "{how:?}");
         // And without the image: the snapshot folded the journal into the base.
@@ -142,7 +147,8 @@ fn a_snapshot_that_dies_in_any_step_loses_no_commit() {
                 let outcome = names.snapshot(&named("words"), &key(), &named("second"));
                 let struck = storage.struck();
                 assert!(outcome.is_ok() || struck, "{how:?}, step {step}: {outcome:?}");
-                if let Ok(whole) = unsynced(&home).open_snapshot(&named("words"), &named("second")) {
+                if let Ok(whole) = unsynced(&home).open_snapshot(&named("words"), &named("second"))
+                {
                     assert!(whole.bytes()[AT..].starts_with(b"later"), "{how:?}, step {step}");
                 }
                 // What is in the store alone, where the store must have it.
@@ -309,7 +315,8 @@ fn what_is_salvaged_from_a_file_has_what_the_log_beside_it_adds() {
 /// end.
 fn store_one_more_record(home: &Home) {
     use std::os::unix::fs::FileExt;
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(home.journal("words")).unwrap();
+    let file =
+        std::fs::OpenOptions::new().read(true).write(true).open(home.journal("words")).unwrap();
     let mut head = [0; 64];
     file.read_exact_at(&mut head, 4096 + 64 + 4096 + 16).unwrap();
     let mut salt = [0; 8];

@@ -48,8 +48,10 @@ fn an_exported_region_arrives_with_its_bytes_in_another_home_under_another_key()
     let other = Home::new();
     other.names().import(&named("copy"), &other_key(), &mut &stream[..]).unwrap();
     assert!(data(&other, "copy") == data(&home, "words"));
-    let (from, to) =
-        (home.names().summary(&named("words")).unwrap(), other.names().summary(&named("copy")).unwrap());
+    let (from, to) = (
+        home.names().summary(&named("words")).unwrap(),
+        other.names().summary(&named("copy")).unwrap(),
+    );
     assert_eq!((from.address, from.limit_bytes), (to.address, to.limit_bytes));
     assert_ne!(from.uuid, to.uuid);
     let region = other.names().open(&named("copy"), &other_key()).unwrap();
@@ -62,7 +64,9 @@ fn an_exported_region_arrives_with_its_bytes_in_another_home_under_another_key()
 fn every_flipped_byte_of_a_stream_is_found_and_leaves_nothing_behind() {
     let (_, stream) = with_stream();
     let home = Home::new();
-    for position in (0..stream.len()).step_by(61).chain(0..600).chain(stream.len() - 64..stream.len()) {
+    for position in
+        (0..stream.len()).step_by(61).chain(0..600).chain(stream.len() - 64..stream.len())
+    {
         let mut flipped = stream.clone();
         flipped[position] ^= 0x10;
         let error = import(&home, "copy", &flipped).unwrap_err();
@@ -121,7 +125,9 @@ fn what_a_stream_claims_is_refused_where_there_is_no_room_for_it_before_more_is_
         let error = import(64 * GIB - 1);
         assert_eq!(error.kind(), ErrorKind::NoRoom, "{error}");
         let is_typed = match &error {
-            RegionError::NoRoom { needed_bytes, .. } => (medium, *needed_bytes) == (Medium::Memory, 64 * GIB),
+            RegionError::NoRoom { needed_bytes, .. } => {
+                (medium, *needed_bytes) == (Medium::Memory, 64 * GIB)
+            }
             RegionError::NoRoomOnDisk { needed_bytes, .. } => {
                 (medium, *needed_bytes) == (Medium::File, 64 * GIB)
             }
@@ -129,7 +135,10 @@ fn what_a_stream_claims_is_refused_where_there_is_no_room_for_it_before_more_is_
         };
         assert!(is_typed, "{error}");
         let read_on = import(64 * GIB);
-        assert!(matches!(read_on, RegionError::Stream(StreamError::Truncated { offset: 256 })), "{read_on}");
+        assert!(
+            matches!(read_on, RegionError::Stream(StreamError::Truncated { offset: 256 })),
+            "{read_on}"
+        );
     }
     assert_nothing_is_left(&home, "copy");
 }
@@ -150,7 +159,8 @@ fn an_import_that_dies_in_any_step_leaves_no_region_or_a_whole_one() {
         let home = Home::new();
         let storage = Arc::new(FaultyStorage::new(Fault::Dead));
         storage.arm(step);
-        let outcome = home.names_over(storage.clone()).import(&named("copy"), &key(), &mut &stream[..]);
+        let outcome =
+            home.names_over(storage.clone()).import(&named("copy"), &key(), &mut &stream[..]);
         if !storage.struck() {
             outcome.unwrap();
             return;

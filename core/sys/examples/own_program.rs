@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use holdfast_sys::worker::is_in_main_program;
 
 fn main() -> ExitCode {
-    let is_found = is_in_main_program(main as *const c_void) && !is_in_main_program(std::ptr::null());
+    let is_found =
+        is_in_main_program(main as *const c_void) && !is_in_main_program(std::ptr::null());
     ExitCode::from(u8::from(!is_found))
 }

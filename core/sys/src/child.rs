@@ -77,7 +77,10 @@ pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     if unsafe { libc::clock_gettime(clock, &raw mut time) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0)))
+    Ok(Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    ))
 }
 
 #[cfg(test)]

@@ -76,7 +76,8 @@ impl PrivateDirectory {
             }
             Err(error) => return Err(NotPrivate::Refused(error.into())),
         };
-        let found = rustix::fs::fstat(&directory).map_err(|error| NotPrivate::Refused(error.into()))?;
+        let found =
+            rustix::fs::fstat(&directory).map_err(|error| NotPrivate::Refused(error.into()))?;
         if found.st_uid != effective_user() {
             return Err(NotPrivate::OfAnother);
         }
@@ -97,7 +98,11 @@ impl PrivateDirectory {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.0, name.as_ref(), flags, Mode::empty())?;
         let found = rustix::fs::fstat(&file)?;
-        if is_own(&found) { Ok(File::from(file)) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+        if is_own(&found) {
+            Ok(File::from(file))
+        } else {
+            Err(io::ErrorKind::PermissionDenied.into())
+        }
     }
 
     /// Makes a file that only this user can read and write; its name must be free.
@@ -105,7 +110,8 @@ impl PrivateDirectory {
     /// # Errors
     /// What `openat` reports.
     pub fn create_new(&self, name: impl AsRef<Path>) -> io::Result<File> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         Ok(File::from(rustix::fs::openat(&self.0, name.as_ref(), flags, mode)?))
     }
@@ -135,13 +141,22 @@ impl PrivateDirectory {
         for entry in rustix::fs::Dir::read_from(&self.0)? {
             let name = entry?.file_name().to_bytes().to_vec();
             let path = Path::new(OsStr::from_bytes(&name));
-            let Ok(found) = rustix::fs::statat(&self.0, path, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let Ok(found) = rustix::fs::statat(&self.0, path, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
             if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
                 continue;
             }
-            let since = Duration::new(u64::try_from(found.st_mtime).unwrap_or(0), found.st_mtime_nsec as u32);
+            let since = Duration::new(
+                u64::try_from(found.st_mtime).unwrap_or(0),
+                found.st_mtime_nsec as u32,
+            );
             let modified = SystemTime::UNIX_EPOCH + since;
-            entries.push(Entry { name, bytes: u64::try_from(found.st_size).unwrap_or(0), modified });
+            entries.push(Entry {
+                name,
+                bytes: u64::try_from(found.st_size).unwrap_or(0),
+                modified,
+            });
         }
         Ok(entries)
     }
@@ -212,7 +227,8 @@ mod tests {
         directory.open_own("link").unwrap_err();
         std::fs::create_dir(folder.path().join("inner")).unwrap();
         directory.open_own("inner").unwrap_err();
-        let names: Vec<_> = directory.entries().unwrap().into_iter().map(|entry| entry.name).collect();
+        let names: Vec<_> =
+            directory.entries().unwrap().into_iter().map(|entry| entry.name).collect();
         assert_eq!(names, [b"own"]);
     }
 }

@@ -75,7 +75,10 @@ impl FromStr for Kind {
     type Err = UnknownKind;
 
     fn from_str(name: &str) -> Result<Kind, UnknownKind> {
-        Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| UnknownKind(name.to_owned()))
+        Kind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| UnknownKind(name.to_owned()))
     }
 }
 
@@ -86,7 +89,11 @@ pub struct UnknownKind(pub String);
 impl fmt::Display for UnknownKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Kind::ALL.map(Kind::name).join(", ");
-        write!(formatter, "no way to find changed pages is called {:?}; say one of: {names}", self.0)
+        write!(
+            formatter,
+            "no way to find changed pages is called {:?}; say one of: {names}",
+            self.0
+        )
     }
 }
 
@@ -283,7 +290,8 @@ mod tests {
     #[test]
     fn a_mapping_neither_shrinks_nor_passes_its_limit_nor_ends_within_a_page() {
         let page_bytes = rustix::param::page_size();
-        let mapping = Mapping { base: std::ptr::null_mut(), len: 2 * page_bytes, limit: 4 * page_bytes };
+        let mapping =
+            Mapping { base: std::ptr::null_mut(), len: 2 * page_bytes, limit: 4 * page_bytes };
         assert_eq!(mapping.added(3 * page_bytes).unwrap(), 2 * page_bytes..3 * page_bytes);
         for len in [page_bytes, 5 * page_bytes, 2 * page_bytes + 1] {
             assert_eq!(mapping.added(len).unwrap_err().kind(), io::ErrorKind::InvalidInput);

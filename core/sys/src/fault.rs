@@ -45,7 +45,11 @@ impl WriteWatch {
     ///
     /// # Errors
     /// When no handler can be installed or too many ranges are watched.
-    pub unsafe fn new(address: *mut u8, backed_bytes: usize, notify: Option<Notify>) -> io::Result<Self> {
+    pub unsafe fn new(
+        address: *mut u8,
+        backed_bytes: usize,
+        notify: Option<Notify>,
+    ) -> io::Result<Self> {
         install()?;
         let start = address as usize;
         Claim::new(WRITE_WATCH, start..start + backed_bytes, notify).map(WriteWatch)
@@ -90,7 +94,8 @@ impl WriteWatch {
     /// # Errors
     /// What `mprotect` reports.
     pub fn rearm(&self) -> io::Result<()> {
-        let (start, end) = (self.0.0.start.load(Ordering::Acquire), self.0.0.end.load(Ordering::Acquire));
+        let (start, end) =
+            (self.0.0.start.load(Ordering::Acquire), self.0.0.end.load(Ordering::Acquire));
         // SAFETY: the range is the owner's live mapping (contract of `new`); taking write
         // permission away keeps every reference to it readable.
         if unsafe { libc::mprotect(start as *mut _, end - start, libc::PROT_READ) } != 0 {
@@ -120,7 +125,11 @@ impl ReadWatch {
     ///
     /// # Errors
     /// When no handler can be installed or too many ranges are watched.
-    pub unsafe fn new(address: *mut u8, backed_bytes: usize, notify: Option<Notify>) -> io::Result<Self> {
+    pub unsafe fn new(
+        address: *mut u8,
+        backed_bytes: usize,
+        notify: Option<Notify>,
+    ) -> io::Result<Self> {
         install()?;
         let start = address as usize;
         let scratch = notify.is_some().then(Scratch::new).transpose()?;
@@ -200,7 +209,8 @@ mod tests {
 
     fn memfd(bytes: usize) -> File {
         // SAFETY: a fresh descriptor that the File then owns.
-        let file = unsafe { File::from_raw_fd(libc::memfd_create(c"t".as_ptr(), libc::MFD_CLOEXEC)) };
+        let file =
+            unsafe { File::from_raw_fd(libc::memfd_create(c"t".as_ptr(), libc::MFD_CLOEXEC)) };
         file.set_len(bytes as u64).unwrap();
         file
     }

@@ -14,7 +14,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, SeekFrom, Statx, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, OFlags, SeekFrom, Statx, StatxAttributes, StatxFlags, statx,
+};
 use rustix::io::Errno;
 
 /// Magic number of tmpfs in `statfs`.
@@ -24,8 +26,16 @@ const RAMFS_MAGIC: u64 = 0x8584_58f6;
 
 /// Magic numbers of file systems of this kernel that set a file's change time at every write: ext2
 /// to ext4, XFS, Btrfs, F2FS, ZFS, bcachefs, overlayfs, tmpfs.
-const CHANGE_TIME_MAGICS: [u64; 8] =
-    [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e, 0x794c_7630, TMPFS_MAGIC];
+const CHANGE_TIME_MAGICS: [u64; 8] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0xf2f5_2010,
+    0x2fc1_2fc1,
+    0xca45_1a4e,
+    0x794c_7630,
+    TMPFS_MAGIC,
+];
 /// Longer than a tick of the kernel's clock (at most 10 ms): what was written within one tick after
 /// a stamp was taken would not show in the stamp.
 const TICK_MAX: Duration = Duration::from_millis(100);
@@ -97,7 +107,9 @@ pub struct Space {
 #[must_use]
 pub fn private_options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32 | OFlags::CLOEXEC.bits() as i32);
+    options
+        .mode(0o600)
+        .custom_flags(OFlags::NOFOLLOW.bits() as i32 | OFlags::CLOEXEC.bits() as i32);
     options
 }
 
@@ -163,7 +175,12 @@ pub fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
         return Ok(());
     }
     loop {
-        let done = rustix::fs::fallocate(file, FallocateFlags::empty(), range.start, range.end - range.start);
+        let done = rustix::fs::fallocate(
+            file,
+            FallocateFlags::empty(),
+            range.start,
+            range.end - range.start,
+        );
         match done {
             Err(Errno::INTR) => {}
             other => return other.map_err(Into::into),
@@ -289,7 +306,8 @@ pub fn is_writable_now(stream: impl AsFd) -> bool {
 /// What `poll` reports.
 pub fn await_input_for(input: impl AsFd, output: impl AsFd) -> io::Result<bool> {
     loop {
-        let mut both = [PollFd::new(&input, PollFlags::IN), PollFd::new(&output, PollFlags::empty())];
+        let mut both =
+            [PollFd::new(&input, PollFlags::IN), PollFd::new(&output, PollFlags::empty())];
         match poll(&mut both, None) {
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
@@ -379,7 +397,8 @@ mod tests {
         };
         assert_eq!(FileStamp::of_settled(&file).unwrap(), Some(stamp));
         file.write_all_at(b"two", 0).unwrap();
-        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_nanos(stamp.modified_ns as u64)).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_nanos(stamp.modified_ns as u64))
+            .unwrap();
         std::thread::sleep(WHOLE_TICK_MAX + TICK_MAX);
         let changed = FileStamp::of_settled(&file).unwrap().unwrap();
         assert_eq!((changed.modified_ns, changed.bytes), (stamp.modified_ns, stamp.bytes));

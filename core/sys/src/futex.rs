@@ -20,8 +20,10 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 /// reports.
 pub fn wait(word: &AtomicU32, expected: u32, until_ns: Option<u64>) -> io::Result<()> {
     // This form alone takes a moment instead of a time.
-    let until = until_ns
-        .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ });
+    let until = until_ns.map(|ns| Timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as _,
+    });
     Ok(futex::wait_bitset(word, Flags::empty(), expected, until.as_ref(), NonZeroU32::MAX)?)
 }
 

@@ -26,7 +26,8 @@ pub enum Lease {
 }
 
 fn request(kind: libc::c_int, start: u64, bytes: u64) -> io::Result<libc::flock> {
-    let (Ok(start), Ok(bytes)) = (libc::off_t::try_from(start), libc::off_t::try_from(bytes)) else {
+    let (Ok(start), Ok(bytes)) = (libc::off_t::try_from(start), libc::off_t::try_from(bytes))
+    else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     Ok(libc::flock {

@@ -94,7 +94,8 @@ impl FileLock {
         let mut nameless_since = None;
         let mut replaced = 0;
         loop {
-            let file = private_options().read(true).write(true).create(true).truncate(false).open(path)?;
+            let file =
+                private_options().read(true).write(true).create(true).truncate(false).open(path)?;
             if try_lock(&file, mode)? {
                 if path_names_file(path, &file)? {
                     let lock = FileLock { file, path: path.to_owned(), mode };
@@ -120,7 +121,8 @@ impl FileLock {
                 Some(_) => false,
                 None => {
                     let nameless_since = *nameless_since.get_or_insert_with(Instant::now);
-                    nameless_since.elapsed() < patience && started.elapsed() < patience + BRIEF_PATIENCE
+                    nameless_since.elapsed() < patience
+                        && started.elapsed() < patience + BRIEF_PATIENCE
                 }
             };
             if !waits {
@@ -177,7 +179,9 @@ pub fn recorded_holder(path: &Path) -> Option<u32> {
 #[must_use]
 pub fn is_held_briefly(path: &Path) -> bool {
     let file = private_options().read(true).open(path);
-    file.is_ok_and(|file| read_record(&file).is_some_and(|(holder, is_brief)| is_brief && holder.is_alive()))
+    file.is_ok_and(|file| {
+        read_record(&file).is_some_and(|(holder, is_brief)| is_brief && holder.is_alive())
+    })
 }
 
 /// Tries to lock an open file, without waiting. The lock lives as long as the open file
@@ -270,10 +274,14 @@ mod tests {
         let path = folder.path().join("lock");
         let brief = acquired(FileLock::acquire_briefly(&path, PATIENT).unwrap());
         assert_eq!(recorded_holder(&path), Some(std::process::id()));
-        assert!(matches!(FileLock::acquire_briefly(&path, SOON).unwrap(), LockOutcome::Held(Some(_))));
+        assert!(matches!(
+            FileLock::acquire_briefly(&path, SOON).unwrap(),
+            LockOutcome::Held(Some(_))
+        ));
         std::thread::scope(|scope| {
-            let waiter =
-                scope.spawn(|| acquired(FileLock::acquire(&path, LockMode::Exclusive, PATIENT).unwrap()));
+            let waiter = scope.spawn(|| {
+                acquired(FileLock::acquire(&path, LockMode::Exclusive, PATIENT).unwrap())
+            });
             std::thread::sleep(5 * SOON);
             assert!(!waiter.is_finished(), "nobody would wait for it");
             drop(brief);
@@ -289,8 +297,9 @@ mod tests {
         let patience = Duration::from_secs(2);
         let brief = acquired(FileLock::acquire_briefly(&path, PATIENT).unwrap());
         std::thread::scope(|scope| {
-            let waiter =
-                scope.spawn(|| acquired(FileLock::acquire(&path, LockMode::Exclusive, patience).unwrap()));
+            let waiter = scope.spawn(|| {
+                acquired(FileLock::acquire(&path, LockMode::Exclusive, patience).unwrap())
+            });
             std::thread::sleep(patience + SOON);
             // As in a drop that is interrupted between its two steps.
             brief.file.set_len(0).unwrap();
@@ -342,8 +351,9 @@ mod tests {
         // A reader holds without a record, so that the waiter is patient.
         let reader = acquired(FileLock::acquire(&path, LockMode::Shared, PATIENT).unwrap());
         std::thread::scope(|scope| {
-            let waiter =
-                scope.spawn(|| acquired(FileLock::acquire(&path, LockMode::Exclusive, PATIENT).unwrap()));
+            let waiter = scope.spawn(|| {
+                acquired(FileLock::acquire(&path, LockMode::Exclusive, PATIENT).unwrap())
+            });
             std::thread::sleep(Duration::from_millis(5));
             reader.remove_file().unwrap();
             drop(reader);

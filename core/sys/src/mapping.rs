@@ -66,16 +66,18 @@ impl Reservation {
     pub fn anywhere(len: usize, align: usize) -> io::Result<Reservation> {
         let page_bytes = rustix::param::page_size();
         let align = align.max(page_bytes);
-        let padded =
-            len.checked_next_multiple_of(page_bytes).and_then(|len| len.checked_add(align - page_bytes));
+        let padded = len
+            .checked_next_multiple_of(page_bytes)
+            .and_then(|len| len.checked_add(align - page_bytes));
         let (Some(padded), true, true) = (padded, len > 0, align.is_power_of_two()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let len = len.next_multiple_of(page_bytes);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let start =
-            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), padded, ProtFlags::empty(), flags)? };
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), padded, ProtFlags::empty(), flags)?
+        };
         let start = start.cast::<u8>();
         let skip = start.align_offset(align);
         let base = start.wrapping_add(skip);
@@ -98,7 +100,8 @@ impl Reservation {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         let wanted = std::ptr::without_provenance_mut::<u8>(address);
         // SAFETY: FIXED_NOREPLACE fails rather than touch an existing mapping.
-        let got = unsafe { rustix::mm::mmap_anonymous(wanted.cast(), len, ProtFlags::empty(), flags)? };
+        let got =
+            unsafe { rustix::mm::mmap_anonymous(wanted.cast(), len, ProtFlags::empty(), flags)? };
         let reservation = Reservation { base: got.cast(), len, window: None };
         if reservation.base == wanted {
             Ok(reservation)
@@ -218,7 +221,9 @@ pub unsafe fn map_synchronous_fixed(
     prot: Prot,
 ) -> io::Result<()> {
     // SAFETY: per the contract.
-    unsafe { map_fixed(address, len, file, offset, prot, MapFlags::SHARED_VALIDATE | MapFlags::SYNC) }
+    unsafe {
+        map_fixed(address, len, file, offset, prot, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
+    }
 }
 
 /// Maps `len` bytes of a file from `offset`, privately: what is stored there stays in this process,
@@ -337,7 +342,11 @@ pub fn prefer_huge_pages(memory: &mut [std::mem::MaybeUninit<u8>]) {
         // SAFETY: the range lies in memory that the caller lends, and the advice changes no byte of
         // it.
         let _ = unsafe {
-            rustix::mm::madvise(memory.as_mut_ptr().add(skip).cast(), len, rustix::mm::Advice::LinuxHugepage)
+            rustix::mm::madvise(
+                memory.as_mut_ptr().add(skip).cast(),
+                len,
+                rustix::mm::Advice::LinuxHugepage,
+            )
         };
     }
 }

@@ -51,7 +51,9 @@ mod tests {
         let mut file = create("test").unwrap();
         file.write_all(b"before").unwrap();
         seal(&file).unwrap();
-        assert!(file.write_all(b"after").is_err() && file.set_len(1).is_err() && seal(&file).is_err());
+        assert!(
+            file.write_all(b"after").is_err() && file.set_len(1).is_err() && seal(&file).is_err()
+        );
         let mut bytes = [0; 6];
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(&bytes, b"before");

@@ -17,8 +17,9 @@ pub fn leave_shared() -> io::Result<()> {
     // Mounts that are marked as shared would go on to be passed to all others.
     let none = std::ptr::null();
     // SAFETY: the path is a string that ends with a zero; all other arguments are none.
-    let done =
-        unsafe { libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) };
+    let done = unsafe {
+        libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast())
+    };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -37,7 +38,8 @@ mod tests {
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) => return false,
                 done => done.unwrap(),
             }
-            let done = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&point).status().unwrap();
+            let done =
+                Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&point).status().unwrap();
             assert!(done.success());
             std::fs::write(point.join("inside"), "x").unwrap();
             true

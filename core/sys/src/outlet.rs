@@ -40,7 +40,8 @@ impl Outlet {
         if stream.is_terminal() {
             let path = format!("/proc/self/fd/{}", stream.as_raw_fd());
             let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-            let opened = OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(path);
+            let opened =
+                OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(path);
             return opened.map_or(Outlet::Other, Outlet::Terminal);
         }
         let is_socket = rustix::fs::fstat(stream)
@@ -96,7 +97,8 @@ mod tests {
         grantpt(&reader).and_then(|()| unlockpt(&reader)).ok()?;
         let name = ptsname(&reader, Vec::new()).ok()?.into_string().ok()?;
         let flags = OFlags::NOCTTY.bits() as i32;
-        let writer = OpenOptions::new().read(true).write(true).custom_flags(flags).open(name).ok()?;
+        let writer =
+            OpenOptions::new().read(true).write(true).custom_flags(flags).open(name).ok()?;
         Some((File::from(reader), writer))
     }
 

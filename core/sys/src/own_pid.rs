@@ -56,7 +56,9 @@ fn new_page() -> Option<*mut AtomicU32> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a mapping of its own, wherever there is room.
     unsafe {
-        let page = rustix::mm::mmap_anonymous(ptr::null_mut(), PAGE_BYTES, access, MapFlags::PRIVATE).ok()?;
+        let page =
+            rustix::mm::mmap_anonymous(ptr::null_mut(), PAGE_BYTES, access, MapFlags::PRIVATE)
+                .ok()?;
         match rustix::mm::madvise(page, PAGE_BYTES, Advice::LinuxWipeOnFork) {
             Ok(()) => Some(page.cast()),
             Err(_) => {

@@ -71,7 +71,10 @@ impl PageSet {
                 let count = (bits >> first).trailing_ones() as usize;
                 bits &= !((u64::MAX >> (WORD_BITS - count)) << first);
                 let start = (index * WORD_BITS + first) * self.page_bytes;
-                push_merged(&mut ranges, start as u64..(start + count * self.page_bytes).min(len) as u64);
+                push_merged(
+                    &mut ranges,
+                    start as u64..(start + count * self.page_bytes).min(len) as u64,
+                );
             }
         }
         ranges
@@ -97,7 +100,9 @@ mod tests {
     fn ranges_come_out_sorted_merged_and_once() {
         let set = PageSet::new(300 * 4096);
         let page = set.page_bytes();
-        for bytes in [250 * page..251 * page, 0..1, 62 * page..130 * page, 1..page + 1, 7 * page..7 * page] {
+        for bytes in
+            [250 * page..251 * page, 0..1, 62 * page..130 * page, 1..page + 1, 7 * page..7 * page]
+        {
             set.insert(bytes);
         }
         let pages: Vec<Range<u64>> = set.drain(300 * page);

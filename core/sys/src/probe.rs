@@ -17,8 +17,9 @@ pub use kernel::{
 };
 pub use persistent::{Persistence, is_on_persistent_memory, maps_synchronously, persistence};
 pub use system::{
-    HugePages, RemoveIpc, address_space_limit_bytes, kernel_release, locked_memory_limit_bytes, page_bytes,
-    persistent_memory_devices, remove_ipc, shared_memory_huge_pages, shared_memory_space,
+    HugePages, RemoveIpc, address_space_limit_bytes, kernel_release, locked_memory_limit_bytes,
+    page_bytes, persistent_memory_devices, remove_ipc, shared_memory_huge_pages,
+    shared_memory_space,
 };
 
 /// Whether a feature can be used by this process, now.

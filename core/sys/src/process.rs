@@ -36,8 +36,9 @@ impl ProcessId {
         if cached >> 32 == u64::from(pid) {
             return Ok(ProcessId { pid, start_ticks: cached & 0xffff_ffff });
         }
-        let start_ticks = start_ticks(pid)?
-            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "/proc does not list this process"))?;
+        let start_ticks = start_ticks(pid)?.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, "/proc does not list this process")
+        })?;
         if start_ticks <= 0xffff_ffff {
             CACHE.store(u64::from(pid) << 32 | start_ticks, Ordering::Relaxed);
         }
@@ -121,7 +122,10 @@ impl fmt::Display for Occupant {
 pub fn occupants(range: Range<u64>) -> io::Result<Vec<Occupant>> {
     let maps = std::fs::read("/proc/self/maps")?;
     let lines = maps.split(|&byte| byte == b'\n').map(String::from_utf8_lossy);
-    Ok(lines.filter_map(|line| parse_mapping(&line)).filter_map(|found| clip(found, &range)).collect())
+    Ok(lines
+        .filter_map(|line| parse_mapping(&line))
+        .filter_map(|found| clip(found, &range))
+        .collect())
 }
 
 fn clip(found: Occupant, range: &Range<u64>) -> Option<Occupant> {
@@ -236,7 +240,11 @@ mod tests {
         let found = occupants(here..here + 1).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].range, here..here + 1);
-        assert!(found[0].what.contains(std::env::current_exe().unwrap().to_str().unwrap()), "{}", found[0]);
+        assert!(
+            found[0].what.contains(std::env::current_exe().unwrap().to_str().unwrap()),
+            "{}",
+            found[0]
+        );
         assert_eq!(occupants(0..4096).unwrap(), []);
     }
 
@@ -248,7 +256,10 @@ mod tests {
             what(&format!("{start} r--p 00000000 fd:01 12     /tmp/a b (deleted)")).unwrap(),
             "/tmp/a b (deleted)"
         );
-        assert_eq!(what(&format!("{start} rw-p 00000000 00:00 0      [stack]")).unwrap(), "[stack]");
+        assert_eq!(
+            what(&format!("{start} rw-p 00000000 00:00 0      [stack]")).unwrap(),
+            "[stack]"
+        );
         assert!(what(&format!("{start} rw-p 00000000 00:00 0 ")).unwrap().contains("allocator"));
         assert!(what(&format!("{start} ---p 00000000 00:00 0 ")).unwrap().contains("reservation"));
         assert_eq!(what("nonsense"), None);

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 pub fn find(name: &OsStr) -> Option<PathBuf> {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(name));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let in_path: Vec<PathBuf> = std::env::split_paths(&path).map(|folder| folder.join(name)).collect();
+    let in_path: Vec<PathBuf> =
+        std::env::split_paths(&path).map(|folder| folder.join(name)).collect();
     beside.into_iter().chain(in_path).find(|path| path.is_file())
 }

@@ -189,7 +189,9 @@ pub fn interrupt(tid: u32) -> io::Result<()> {
 /// `ESRCH` when it was killed meanwhile.
 pub fn resume(tid: u32, signal: c_int) -> io::Result<()> {
     // SAFETY: no memory is involved.
-    unsafe { request(libc::PTRACE_SYSCALL as c_int, tid, 0, signal as usize as *mut c_void).map(drop) }
+    unsafe {
+        request(libc::PTRACE_SYSCALL as c_int, tid, 0, signal as usize as *mut c_void).map(drop)
+    }
 }
 
 /// Leaves a tracee in its group stop, and tells of its end.
@@ -207,7 +209,9 @@ pub fn listen(tid: u32) -> io::Result<()> {
 /// `ESRCH` when it was killed meanwhile.
 pub fn detach(tid: u32, signal: c_int) -> io::Result<()> {
     // SAFETY: no memory is involved.
-    unsafe { request(libc::PTRACE_DETACH as c_int, tid, 0, signal as usize as *mut c_void).map(drop) }
+    unsafe {
+        request(libc::PTRACE_DETACH as c_int, tid, 0, signal as usize as *mut c_void).map(drop)
+    }
 }
 
 /// What goes with [`Happened::Made`] and [`Happened::Exec`]: the number of a thread.
@@ -223,9 +227,15 @@ pub fn event_message(tid: u32) -> io::Result<u32> {
 
 /// # Safety
 /// As the request demands.
-unsafe fn request(request: c_int, tid: u32, address: usize, data: *mut c_void) -> io::Result<c_long> {
+unsafe fn request(
+    request: c_int,
+    tid: u32,
+    address: usize,
+    data: *mut c_void,
+) -> io::Result<c_long> {
     // SAFETY: the caller's contract.
-    let result = unsafe { libc::syscall(libc::SYS_ptrace, request as c_long, tid as c_long, address, data) };
+    let result =
+        unsafe { libc::syscall(libc::SYS_ptrace, request as c_long, tid as c_long, address, data) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
@@ -262,7 +272,12 @@ impl WakeUp {
         let thread = self.thread.as_raw_nonzero().get();
         // SAFETY: no memory is involved; a thread that is gone is an error without effect.
         unsafe {
-            libc::syscall(libc::SYS_tgkill, std::process::id() as c_long, c_long::from(thread), WAKING)
+            libc::syscall(
+                libc::SYS_tgkill,
+                std::process::id() as c_long,
+                c_long::from(thread),
+                WAKING,
+            )
         };
     }
 }

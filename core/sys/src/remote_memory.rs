@@ -31,7 +31,8 @@ pub fn read(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<()> {
         let remote = usize::try_from(address).map_err(io::Error::other)?.wrapping_add(done);
         let from = libc::iovec { iov_base: remote as *mut libc::c_void, iov_len: rest.len() };
         // SAFETY: the kernel writes within `rest`; the other side is an address for it to check.
-        let copied = unsafe { libc::process_vm_readv(pid, &raw const to, 1, &raw const from, 1, 0) };
+        let copied =
+            unsafe { libc::process_vm_readv(pid, &raw const to, 1, &raw const from, 1, 0) };
         match usize::try_from(copied) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(copied) => done += copied,
@@ -54,7 +55,9 @@ pub fn read(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<()> {
 /// `InvalidInput` when the range does not begin and end with a page; else what the kernel says.
 pub fn own_pages(pid: u32, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
     let page_bytes = rustix::param::page_size() as u64;
-    if range.start > range.end || ![range.start, range.end].iter().all(|at| at.is_multiple_of(page_bytes)) {
+    if range.start > range.end
+        || ![range.start, range.end].iter().all(|at| at.is_multiple_of(page_bytes))
+    {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let pagemap = Pagemap::of(pid)?;
@@ -122,15 +125,17 @@ mod tests {
     #[test]
     fn both_ways_find_exactly_the_pages_that_were_stored_to() {
         let page_bytes = rustix::param::page_size();
-        let file = rustix::fs::memfd_create("holdfast-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let file =
+            rustix::fs::memfd_create("holdfast-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 16 * page_bytes as u64).unwrap();
         let flags = rustix::mm::MapFlags::PRIVATE;
         let access = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
         // SAFETY: a fresh mapping of a file that does not shrink; all accesses are within it.
         let base = unsafe {
-            let base = rustix::mm::mmap(std::ptr::null_mut(), 16 * page_bytes, access, flags, &file, 0)
-                .unwrap()
-                .cast::<u8>();
+            let base =
+                rustix::mm::mmap(std::ptr::null_mut(), 16 * page_bytes, access, flags, &file, 0)
+                    .unwrap()
+                    .cast::<u8>();
             let _ = base.add(page_bytes).read_volatile();
             for page in [3, 4, 9] {
                 base.add(page * page_bytes).write_volatile(1);

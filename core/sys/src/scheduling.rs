@@ -23,8 +23,16 @@ struct Attributes {
 /// Of this thread.
 fn attributes() -> io::Result<Attributes> {
     let size = size_of::<Attributes>() as u32;
-    let mut attributes =
-        Attributes { size, policy: 0, flags: 0, nice: 0, priority: 0, runtime: 0, deadline: 0, period: 0 };
+    let mut attributes = Attributes {
+        size,
+        policy: 0,
+        flags: 0,
+        nice: 0,
+        priority: 0,
+        runtime: 0,
+        deadline: 0,
+        period: 0,
+    };
     // SAFETY: the kernel writes at most `size` bytes there.
     if unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) } < 0 {
         return Err(io::Error::last_os_error());

@@ -68,15 +68,17 @@ pub fn wait_flag() -> u32 {
     let flags = NEW_LISTENER | WAIT_KILLABLE;
     // SAFETY: without a filter nothing is installed: the kernel looks at the flags, then fails to
     // read one.
-    let result =
-        unsafe { libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, flags, std::ptr::null::<libc::c_void>()) };
+    let result = unsafe {
+        libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, flags, std::ptr::null::<libc::c_void>())
+    };
     let known = result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT);
     if known { WAIT_KILLABLE } else { 0 }
 }
 
 fn ioctl<T>(listener: BorrowedFd<'_>, request: u64, argument: &mut T) -> io::Result<c_int> {
     // SAFETY: private to this module, which pairs each request with the structure that it takes.
-    let result = unsafe { libc::ioctl(listener.as_raw_fd(), request as _, std::ptr::from_mut(argument)) };
+    let result =
+        unsafe { libc::ioctl(listener.as_raw_fd(), request as _, std::ptr::from_mut(argument)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
@@ -139,7 +141,8 @@ pub fn hand_over(
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             added.flags = 0;
             let number = ioctl(listener, ADD_FD, &mut added)?;
-            ioctl(listener, SEND, &mut Response { id, value: number.into(), error: 0, flags: 0 }).map(drop)
+            ioctl(listener, SEND, &mut Response { id, value: number.into(), error: 0, flags: 0 })
+                .map(drop)
         }
         done => done.map(drop),
     }

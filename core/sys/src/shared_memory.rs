@@ -60,7 +60,8 @@ impl SharedMemory {
     }
 
     fn map(file: File) -> io::Result<SharedMemory> {
-        let bytes = usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let bytes =
+            usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mapping = Reservation::anywhere(bytes, 1)?;
         // SAFETY: the range was reserved just now, and nothing has a reference into it.
         unsafe { map_shared_fixed(mapping.base(), bytes, &file, 0, Prot::ReadWrite)? };

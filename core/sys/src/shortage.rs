@@ -10,12 +10,12 @@ use std::io;
 #[must_use]
 pub fn remedy(error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error()? {
-        libc::EMFILE => {
-            Some("this process has as many files open as it may have: raise that limit (`ulimit -n`)")
-        }
-        libc::ENFILE => {
-            Some("all processes together have as many files open as they may have: raise fs.file-max")
-        }
+        libc::EMFILE => Some(
+            "this process has as many files open as it may have: raise that limit (`ulimit -n`)",
+        ),
+        libc::ENFILE => Some(
+            "all processes together have as many files open as they may have: raise fs.file-max",
+        ),
         libc::EAGAIN => Some(
             "this user has as many processes and threads as it may have: raise that limit (`ulimit -u`, or pids.max of \
              the control group), or end some",

@@ -192,8 +192,11 @@ impl Script {
     /// makes the child run code other than the list, return from a signal handler, or change the
     /// parent's memory beyond that. Every signal is blocked.
     unsafe fn start(self, flags: c_int, names: Vec<&'static str>) -> io::Result<Child> {
-        let orders =
-            Orders { items: self.items.as_ptr(), count: self.items.len(), shared: &raw const *self.shared };
+        let orders = Orders {
+            items: self.items.as_ptr(),
+            count: self.items.len(),
+            shared: &raw const *self.shared,
+        };
         // The child's own copy, at the top of its stack: this function's frame is gone before the
         // child is.
         let top = (self.stack.top() - size_of::<Orders>()) & !15;
@@ -464,7 +467,9 @@ unsafe extern "C" fn child_main(orders: *const Orders) -> ! {
 unsafe fn tell(shared: &Shared, state: u32) {
     shared.state.store(state, Ordering::Release);
     // SAFETY: the word is valid; waking touches nothing.
-    unsafe { system_call(libc::SYS_futex, [shared.state.as_ptr() as usize, FUTEX_WAKE, 1, 0, 0, 0]) };
+    unsafe {
+        system_call(libc::SYS_futex, [shared.state.as_ptr() as usize, FUTEX_WAKE, 1, 0, 0, 0])
+    };
 }
 
 /// Waits until the parent opens the gate, or is dead: then it is "no such process".

@@ -115,14 +115,26 @@ mod tests {
     /// Guarantee: pages/terminal
     #[test]
     fn what_would_steer_a_terminal_is_escaped_and_ordinary_unicode_stays() {
-        for c in ('\0'..='\u{9F}').filter(|c| c.is_control()).chain(['\u{202E}', '\u{2066}', '\u{2028}']) {
+        for c in
+            ('\0'..='\u{9F}').filter(|c| c.is_control()).chain(['\u{202E}', '\u{2066}', '\u{2028}'])
+        {
             let shown = Shown(&format!("a{c}b")).to_string();
             assert!(shown.starts_with("a\\") && shown.ends_with('b'), "{shown:?}");
             assert!(!shown.contains(c), "{shown:?}");
         }
-        assert_eq!(Shown("\u{1b}]0;gone\u{7}\n\u{9b}2J").to_string(), "\\u{1b}]0;gone\\u{7}\\n\\u{9b}2J");
-        for name in ["guestbook", "a \"b\" 'c' \\", "Gästebuch", "日本語", "دفتر", "👩\u{200D}🚀", "e\u{301}"]
-        {
+        assert_eq!(
+            Shown("\u{1b}]0;gone\u{7}\n\u{9b}2J").to_string(),
+            "\\u{1b}]0;gone\\u{7}\\n\\u{9b}2J"
+        );
+        for name in [
+            "guestbook",
+            "a \"b\" 'c' \\",
+            "Gästebuch",
+            "日本語",
+            "دفتر",
+            "👩\u{200D}🚀",
+            "e\u{301}",
+        ] {
             assert_eq!(Shown(name).to_string(), name);
         }
     }

@@ -209,8 +209,10 @@ impl Window {
     /// Reserves what is free; a gap that is taken meanwhile stays taken.
     fn reserve_gaps(&self) -> Vec<Range<usize>> {
         let Ok(found) = occupants(as_addresses(&self.range)) else { return Vec::new() };
-        let taken: Vec<_> =
-            found.into_iter().map(|found| found.range.start as usize..found.range.end as usize).collect();
+        let taken: Vec<_> = found
+            .into_iter()
+            .map(|found| found.range.start as usize..found.range.end as usize)
+            .collect();
         let mut reserved = Vec::new();
         for gap in without(&self.range, &taken) {
             if let Ok(piece) = Reservation::at(gap.start, gap.len()) {
@@ -225,9 +227,9 @@ impl Window {
         match pieces {
             [] => Coverage::OneByOne,
             [one] if *one == self.range => Coverage::Whole,
-            pieces => {
-                Coverage::Pieces { reserved_bytes: pieces.iter().map(|piece| piece.len() as u64).sum() }
-            }
+            pieces => Coverage::Pieces {
+                reserved_bytes: pieces.iter().map(|piece| piece.len() as u64).sum(),
+            },
         }
     }
 }
@@ -308,7 +310,11 @@ mod tests {
         unsafe { claim.base().write_volatile(7) };
         drop(claim);
         let error = Reservation::at(start + GIB, 4096).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "the range was not given back to the window");
+        assert_eq!(
+            error.kind(),
+            io::ErrorKind::AlreadyExists,
+            "the range was not given back to the window"
+        );
         let again = window.claim(start + GIB, GIB).unwrap();
         // SAFETY: the range is this test's claim; what was mapped there must be gone.
         unsafe { map_anon_fixed(again.base(), 4096, Prot::Read).unwrap() };
@@ -337,7 +343,9 @@ mod tests {
         let start = window.range.start;
         let mut first = window.claim(start, GIB).unwrap();
         let second = window.claim(start + 2 * GIB, GIB).unwrap();
-        let Err(ClaimError::Claimed { by }) = first.extend(2 * GIB + 4096) else { panic!("claimed twice") };
+        let Err(ClaimError::Claimed { by }) = first.extend(2 * GIB + 4096) else {
+            panic!("claimed twice")
+        };
         assert_eq!((by, first.len()), (start + 2 * GIB..start + 3 * GIB, GIB));
         first.extend(2 * GIB).unwrap();
         assert!(matches!(window.claim(start + GIB, GIB), Err(ClaimError::Claimed { .. })));
@@ -346,7 +354,11 @@ mod tests {
         first.shorten(GIB);
         assert_eq!(first.len(), GIB);
         let error = Reservation::at(start + GIB, 4096).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "the rest was not given back to the window");
+        assert_eq!(
+            error.kind(),
+            io::ErrorKind::AlreadyExists,
+            "the rest was not given back to the window"
+        );
         let behind = window.claim(start + GIB, GIB).unwrap();
         drop((first, second, behind));
         let mut all = window.claim(start, GIB).unwrap();
@@ -360,9 +372,14 @@ mod tests {
         let start = window.range.start;
         let squatter = Reservation::at(start + 4 * GIB, 4096).unwrap();
         let early = window.claim(start, GIB).unwrap();
-        assert_eq!(window.coverage(), Coverage::Pieces { reserved_bytes: (16 * GIB - 4096) as u64 });
+        assert_eq!(
+            window.coverage(),
+            Coverage::Pieces { reserved_bytes: (16 * GIB - 4096) as u64 }
+        );
         let late = window.claim(start + 8 * GIB, 8 * GIB).unwrap();
-        let Err(ClaimError::Taken { part }) = window.claim(start + 4 * GIB, GIB) else { panic!("replaced") };
+        let Err(ClaimError::Taken { part }) = window.claim(start + 4 * GIB, GIB) else {
+            panic!("replaced")
+        };
         assert_eq!(part, start + 4 * GIB..start + 4 * GIB + 4096);
         let occupied = window.occupied().unwrap();
         assert!(occupied.contains(&as_addresses(&part)), "{occupied:x?}");

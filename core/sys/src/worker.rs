@@ -55,7 +55,8 @@ pub fn is_in_main_program(code: *const c_void) -> bool {
     let headers = unsafe { std::slice::from_raw_parts(first, count) };
     // A program without a header of its headers is at the addresses that its file names.
     let of_headers = headers.iter().find(|header| header.p_type == libc::PT_PHDR);
-    let base = of_headers.map_or(0, |header| (first as usize).wrapping_sub(header.p_vaddr as usize));
+    let base =
+        of_headers.map_or(0, |header| (first as usize).wrapping_sub(header.p_vaddr as usize));
     headers.iter().filter(|header| header.p_type == libc::PT_LOAD).any(|header| {
         let start = base.wrapping_add(header.p_vaddr as usize);
         (code as usize).wrapping_sub(start) < header.p_memsz as usize
@@ -94,7 +95,8 @@ pub fn is_privileged() -> bool {
 /// Whether `pid` is the parent of this process.
 #[must_use]
 pub fn is_parent(pid: u32) -> bool {
-    rustix::process::getppid().is_some_and(|parent| parent.as_raw_nonzero().get().unsigned_abs() == pid)
+    rustix::process::getppid()
+        .is_some_and(|parent| parent.as_raw_nonzero().get().unsigned_abs() == pid)
 }
 
 /// Ties this process to its parent's life, closes all descriptors but the standard streams, and

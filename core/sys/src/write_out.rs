@@ -20,9 +20,13 @@ pub fn begin(file: &File, range: Range<u64>) -> io::Result<()> {
         return Ok(());
     }
     let (start, bytes) = (libc::off64_t::try_from(range.start), libc::off64_t::try_from(bytes));
-    let (Ok(start), Ok(bytes)) = (start, bytes) else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let (Ok(start), Ok(bytes)) = (start, bytes) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
     // SAFETY: the descriptor is open as long as `file` is borrowed; no memory is passed.
-    let done = unsafe { libc::sync_file_range(file.as_raw_fd(), start, bytes, libc::SYNC_FILE_RANGE_WRITE) };
+    let done = unsafe {
+        libc::sync_file_range(file.as_raw_fd(), start, bytes, libc::SYNC_FILE_RANGE_WRITE)
+    };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use holdfast_sys::dirty::{DirtyTracker, Kind, Mapping, Reporter, available, best, choose, track};
 use holdfast_sys::file::is_volatile_memory;
-use holdfast_sys::mapping::{HUGE_PAGE_BYTES, Prot, Reservation, gather_huge_pages, map_shared_fixed};
+use holdfast_sys::mapping::{
+    HUGE_PAGE_BYTES, Prot, Reservation, gather_huge_pages, map_shared_fixed,
+};
 use holdfast_sys::probe::{pagemap_scan, userfaultfd_async_write_protect};
 
 const PAGE: usize = 4096;
@@ -79,9 +81,14 @@ impl Tracked {
         let ranges = self.tracker.take().unwrap();
         for range in &ranges {
             assert!(range.start < range.end && range.end <= self.memory.len as u64, "{ranges:?}");
-            assert!(range.start.is_multiple_of(PAGE as u64) && range.end.is_multiple_of(PAGE as u64));
+            assert!(
+                range.start.is_multiple_of(PAGE as u64) && range.end.is_multiple_of(PAGE as u64)
+            );
         }
-        assert!(ranges.windows(2).all(|two| two[0].end < two[1].start), "sorted and merged: {ranges:?}");
+        assert!(
+            ranges.windows(2).all(|two| two[0].end < two[1].start),
+            "sorted and merged: {ranges:?}"
+        );
         ranges
     }
 
@@ -93,8 +100,10 @@ impl Tracked {
             assert_eq!(found, [0..self.memory.len as u64], "{kind}: {when}");
             return;
         }
-        let bytes: Vec<_> =
-            pages.iter().map(|pages| (pages.start * PAGE) as u64..(pages.end * PAGE) as u64).collect();
+        let bytes: Vec<_> = pages
+            .iter()
+            .map(|pages| (pages.start * PAGE) as u64..(pages.end * PAGE) as u64)
+            .collect();
         let differs = found.iter().zip(&bytes).find(|(found, expected)| found != expected);
         assert!(
             found == bytes,
@@ -206,7 +215,8 @@ fn what_is_added_in_place_is_clean_and_tracked_like_the_rest() {
             // to it yet.
             unsafe {
                 let at = tracked.memory.range.base().add(old);
-                map_shared_fixed(at, new - old, &tracked.memory.file, old as u64, Prot::ReadWrite).unwrap();
+                map_shared_fixed(at, new - old, &tracked.memory.file, old as u64, Prot::ReadWrite)
+                    .unwrap();
                 tracked.tracker.extend(new).unwrap();
             }
             tracked.memory.len = new;
@@ -215,7 +225,8 @@ fn what_is_added_in_place_is_clean_and_tracked_like_the_rest() {
             tracked.store(new - 1, 1);
             tracked.store(0, 1);
             let first_new = old / PAGE;
-            tracked.expect(&[0..1, first_new..first_new + 1, pages - 1..pages], "old and new parts");
+            tracked
+                .expect(&[0..1, first_new..first_new + 1, pages - 1..pages], "old and new parts");
             tracked.store(new - 1, 2);
         }
         for len in [1023 * PAGE, 1025 * PAGE, 1024 * PAGE - 1] {
@@ -261,7 +272,8 @@ fn a_store_into_a_huge_page_is_found_however_the_page_became_huge() {
             }
             let mut tracked = Tracked::of(memory, kind);
             tracked.store(5 * PAGE, 1);
-            if !gathered_before && let Err(error) = gather_huge_pages(&tracked.memory.file, 0, len) {
+            if !gathered_before && let Err(error) = gather_huge_pages(&tracked.memory.file, 0, len)
+            {
                 println!("not run: huge pages under a tracker ({kind}; the kernel says: {error})");
             }
             tracked.store(HUGE_PAGE_BYTES + 3, 1);
@@ -390,11 +402,18 @@ fn what_the_kernel_reads_into_the_mapping_is_found() {
             // SAFETY: the range lies in the mapping, and nothing else refers into it while the
             // slice lives.
             let buffer = unsafe {
-                std::slice::from_raw_parts_mut(tracked.memory.range.base().add(target.start), target.len())
+                std::slice::from_raw_parts_mut(
+                    tracked.memory.range.base().add(target.start),
+                    target.len(),
+                )
             };
             if kind == Kind::Protect && round == 0 {
                 let error = source.read_exact(buffer).unwrap_err();
-                assert_eq!(error.raw_os_error(), Some(libc::EFAULT), "the known weakness of {kind}");
+                assert_eq!(
+                    error.raw_os_error(),
+                    Some(libc::EFAULT),
+                    "the known weakness of {kind}"
+                );
                 tracked.expect(&[], "nothing was stored");
                 continue;
             }

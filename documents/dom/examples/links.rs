@@ -1,5 +1,5 @@
-//! Keeps a page and prints where its links lead: parsed the first time, and from then on read where it lies.
-//! `cargo run -p holdfast-dom --example links -- index.html`
+//! Keeps a page and prints where its links lead: parsed the first time, and from then on read where
+//! it lies. `cargo run -p holdfast-dom --example links -- index.html`
 #![allow(dead_code, reason = "a test runs `links` instead of `main`")]
 
 use std::error::Error;
@@ -17,7 +17,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 pub(crate) fn links(places: Places, path: &str) -> Result<String, Box<dyn Error>> {
     let key = OwnerKey::load_or_create(&places, "default")?;
-    let region = NameSpace::new(places).open_or_create(&RegionName::parse("pages")?, &key, 1 << 30)?;
+    let region =
+        NameSpace::new(places).open_or_create(&RegionName::parse("pages")?, &key, 1 << 30)?;
     let (heap, region) = open_data_heap(region)?;
     let mut documents = Documents::new(heap);
     let mut said = String::new();

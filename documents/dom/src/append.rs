@@ -1,6 +1,8 @@
-//! What changes store: new records and texts behind those in use, others where they are, and room for more.
+//! What changes store: new records and texts behind those in use, others where they are, and room
+//! for more.
 //!
-//! Invariants: those of `edit`. A document that has no more room moves; the old bytes are whole until the commit.
+//! Invariants: those of `edit`. A document that has no more room moves; the old bytes are whole
+//! until the commit.
 
 use holdfast_heap::Backing;
 use zerocopy::IntoBytes;
@@ -9,14 +11,18 @@ use crate::edit::Edit;
 use crate::error::{Damage, DomError, Limit};
 use crate::image::short_length;
 use crate::layout::{
-    AttributeRecord, Header, LONG, NameRecord, NodeRecord, ORDERED, Table, TableCapacity, name_hash,
-    root_type,
+    AttributeRecord, Header, LONG, NameRecord, NodeRecord, ORDERED, Table, TableCapacity,
+    name_hash, root_type,
 };
 use crate::limits::{NAMES_MAX, NODES_MAX, TEXT_BYTES_MAX};
 use crate::namespace::Namespace;
 
 impl<B: Backing> Edit<'_, '_, B> {
-    pub(crate) fn name_number(&mut self, namespace: Namespace, local: &str) -> Result<u32, DomError> {
+    pub(crate) fn name_number(
+        &mut self,
+        namespace: Namespace,
+        local: &str,
+    ) -> Result<u32, DomError> {
         let hash = name_hash(local);
         let document = self.document()?;
         let known = document.names.iter().position(|name| {
@@ -100,8 +106,13 @@ impl<B: Backing> Edit<'_, '_, B> {
         Ok(self.tx.write(self.object, at, record.as_bytes())?)
     }
 
-    pub(crate) fn write_attribute(&mut self, number: u32, record: AttributeRecord) -> Result<(), DomError> {
-        let at = self.header.attributes.at + u64::from(number) * size_of::<AttributeRecord>() as u64;
+    pub(crate) fn write_attribute(
+        &mut self,
+        number: u32,
+        record: AttributeRecord,
+    ) -> Result<(), DomError> {
+        let at =
+            self.header.attributes.at + u64::from(number) * size_of::<AttributeRecord>() as u64;
         Ok(self.tx.write(self.object, at, record.as_bytes())?)
     }
 
@@ -128,7 +139,13 @@ impl<B: Backing> Edit<'_, '_, B> {
         let nodes_max = u64::from(NODES_MAX);
         let room = TableCapacity {
             nodes: more(header.nodes, wanted.nodes, 16, Limit::Nodes, nodes_max)?,
-            attributes: more(header.attributes, wanted.attributes, 16, Limit::AllAttributes, nodes_max)?,
+            attributes: more(
+                header.attributes,
+                wanted.attributes,
+                16,
+                Limit::AllAttributes,
+                nodes_max,
+            )?,
             names: more(header.names, wanted.names, 4, Limit::Names, NAMES_MAX.into())?,
             text: more(header.text, wanted.text, 1024, Limit::TextBytes, TEXT_BYTES_MAX)?,
         };
@@ -146,7 +163,8 @@ impl<B: Backing> Edit<'_, '_, B> {
             parts.push((from.at as usize, to.at as usize, from.used as usize * record));
         }
         let moved = moved.summed();
-        // A document that lies where the heap has its names may have changed what this one means by a store of its own.
+        // A document that lies where the heap has its names may have changed what this one means by
+        // a store of its own.
         if self.tx.root(&self.name) != Some(self.object) {
             return Err(DomError::Damaged(Damage::NoHeader));
         }

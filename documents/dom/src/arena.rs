@@ -1,8 +1,9 @@
-//! The tree while it is parsed: the records of the format in plain memory, where they can grow. `image` makes a document
-//! of it.
+//! The tree while it is parsed: the records of the format in plain memory, where they can grow.
+//! `image` makes a document of it.
 //!
-//! Invariants: numbers come from here alone, so links are right; a text that was extended when another text followed it in the
-//! blob lies in `extended` until the document is made (else a page could have each text copied at each of its pieces).
+//! Invariants: numbers come from here alone, so links are right; a text that was extended when
+//! another text followed it in the blob lies in `extended` until the document is made (else a page
+//! could have each text copied at each of its pieces).
 
 use std::collections::HashMap;
 
@@ -14,7 +15,8 @@ use crate::layout::{AttributeRecord, DOCUMENT, NONE, NodeKind, NodeRecord};
 use crate::limits::ATTRIBUTES_MAX;
 use crate::namespace::Namespace;
 
-/// In [`NodeRecord::tag`] of a text here, never in a document: the text is in `extended`, `data` says where.
+/// In [`NodeRecord::tag`] of a text here, never in a document: the text is in `extended`, `data`
+/// says where.
 const EXTENDED: u32 = 1 << 31;
 
 /// An attribute here.
@@ -114,7 +116,11 @@ impl Arena {
 
     /// As it is in a document, where nothing has the mark.
     fn node_of(node: &NodeRecord) -> NodeRecord {
-        if node.is(NodeKind::Element) { *node } else { NodeRecord { tag: node.kind().into(), ..*node } }
+        if node.is(NodeKind::Element) {
+            *node
+        } else {
+            NodeRecord { tag: node.kind().into(), ..*node }
+        }
     }
 
     /// Of a template its contents: they are made with it.
@@ -148,7 +154,12 @@ impl Arena {
     pub(crate) fn new_text(&mut self, kind: NodeKind, parts: &[&[u8]]) -> u32 {
         let start = self.text.len() as u32;
         let length = parts.iter().map(|part| self.add_text(part).1).sum();
-        self.push(NodeRecord { tag: kind as u32, data: start, first: length, ..NodeRecord::default() })
+        self.push(NodeRecord {
+            tag: kind as u32,
+            data: start,
+            first: length,
+            ..NodeRecord::default()
+        })
     }
 
     /// An element that is nowhere.
@@ -337,7 +348,8 @@ impl Arena {
         } else {
             self.node_mut(previous).next = next;
         }
-        // Whose previous one this was: the next sibling, or the first child, for which this was the last one.
+        // Whose previous one this was: the next sibling, or the first child, for which this was the
+        // last one.
         if next != NONE {
             self.node_mut(next).previous = previous;
         } else if first != id {
@@ -355,7 +367,8 @@ impl Arena {
         }
     }
 
-    /// The document's nodes and those of templates' contents, each before what is below it, and how deep the deepest is.
+    /// The document's nodes and those of templates' contents, each before what is below it, and how
+    /// deep the deepest is.
     pub(crate) fn in_order(&self) -> (Vec<u32>, u32) {
         let mut order = Vec::with_capacity(self.nodes.len());
         let mut deepest = 0;

@@ -1,8 +1,11 @@
-//! Looks at every byte of a document that means something: for tools, and before a document of doubtful origin is trusted.
+//! Looks at every byte of a document that means something: for tools, and before a document of
+//! doubtful origin is trusted.
 
 use crate::document::{Document, LONG_BYTES};
 use crate::error::{Damage, DomError};
-use crate::layout::{DOCUMENT, LONG, NAME_CLASS, NAME_ID, NONE, NodeKind, NodeRecord, ORDERED, name_hash};
+use crate::layout::{
+    DOCUMENT, LONG, NAME_CLASS, NAME_ID, NONE, NodeKind, NodeRecord, ORDERED, name_hash,
+};
 use crate::limits::SHARED_BYTES_MAX;
 use crate::namespace::Namespace;
 use crate::node::Node;
@@ -28,7 +31,8 @@ impl<'heap> Document<'heap> {
         if self.header.flags & !ORDERED != 0 {
             self.note(Damage::HeaderWord { word: "flags" });
         }
-        let mut left = CheckBudget { attributes: self.attributes.len(), text_bytes: self.text.len() };
+        let mut left =
+            CheckBudget { attributes: self.attributes.len(), text_bytes: self.text.len() };
         for (number, name) in (0..).zip(self.names) {
             left.take_text(self, name.local, name.local_length);
             left.take_text(self, name.prefix, name.prefix_length.into());
@@ -42,8 +46,9 @@ impl<'heap> Document<'heap> {
                 NAME_CLASS => Some("class"),
                 _ => None,
             };
-            let is_known =
-                |known| local == known && name.namespace == Namespace::None as u8 && name.has_prefix == 0;
+            let is_known = |known| {
+                local == known && name.namespace == Namespace::None as u8 && name.has_prefix == 0
+            };
             if Namespace::parse(name.namespace).is_none()
                 || name.has_prefix > 1
                 || name.hash != name_hash(local)
@@ -91,7 +96,10 @@ impl<'heap> Document<'heap> {
                 let _ = (node.name(), node.namespace());
                 self.check_attributes(&record, left);
             }
-            NodeKind::Text | NodeKind::Comment | NodeKind::Doctype | NodeKind::ProcessingInstruction => {
+            NodeKind::Text
+            | NodeKind::Comment
+            | NodeKind::Doctype
+            | NodeKind::ProcessingInstruction => {
                 left.take_text(self, record.data, record.first);
                 if self.damage().is_some() {
                     return;
@@ -124,7 +132,11 @@ impl<'heap> Document<'heap> {
         for child in node.children() {
             let inner = child.record();
             let follows = last == NONE || inner.previous == last;
-            enter(child.id, inner.parent != id || !follows || child.kind() == NodeKind::Document, open);
+            enter(
+                child.id,
+                inner.parent != id || !follows || child.kind() == NodeKind::Document,
+                open,
+            );
             last = child.id;
             if self.damage().is_some() {
                 return;
@@ -151,7 +163,11 @@ impl<'heap> Document<'heap> {
             if is_long && length < LONG.into() {
                 self.note(Damage::Attribute { attribute: number });
             }
-            left.take_text(self, start, length.saturating_add(if is_long { LONG_BYTES } else { 0 }));
+            left.take_text(
+                self,
+                start,
+                length.saturating_add(if is_long { LONG_BYTES } else { 0 }),
+            );
             if self.damage().is_some() {
                 return;
             }
@@ -166,8 +182,9 @@ impl<'heap> Document<'heap> {
     }
 }
 
-/// What the nodes that are still to come can have: no two elements of a sound document share attributes, and only short texts are
-/// shared. So a copy of a document that was checked is no larger than the document.
+/// What the nodes that are still to come can have: no two elements of a sound document share
+/// attributes, and only short texts are shared. So a copy of a document that was checked is no
+/// larger than the document.
 struct CheckBudget {
     attributes: usize,
     text_bytes: usize,

@@ -1,10 +1,12 @@
-//! A document where it lies: nothing is loaded, copied or built, so that opening costs the same whatever the size.
+//! A document where it lies: nothing is loaded, copied or built, so that opening costs the same
+//! whatever the size.
 //!
 //! Invariants:
-//! - Every number that is read is looked up in a table whose place was checked when the document was opened: a damaged document
-//!   can say anything, and make nobody read elsewhere, hang or panic.
-//! - What cannot be right reads as "nothing there", and is noted: [`Document::damage`] tells, and what gives a whole answer (a
-//!   query, a text, a serialisation) is an error then.
+//! - Every number that is read is looked up in a table whose place was checked when the document
+//!   was opened: a damaged document can say anything, and make nobody read elsewhere, hang or
+//!   panic.
+//! - What cannot be right reads as "nothing there", and is noted: [`Document::damage`] tells, and
+//!   what gives a whole answer (a query, a text, a serialisation) is an error then.
 
 use std::cell::Cell;
 
@@ -12,8 +14,8 @@ use zerocopy::FromBytes;
 
 use crate::error::{Damage, DomError, Limit};
 use crate::layout::{
-    AttributeRecord, DOCUMENT, FORMAT_VERSION, Header, LONG, MAGIC, NAME_CLASS, NONE, NameRecord, NodeKind,
-    NodeRecord, Table,
+    AttributeRecord, DOCUMENT, FORMAT_VERSION, Header, LONG, MAGIC, NAME_CLASS, NONE, NameRecord,
+    NodeKind, NodeRecord, Table,
 };
 use crate::node::Node;
 
@@ -87,11 +89,15 @@ impl<'heap> Document<'heap> {
     }
 
     /// With a header that is not yet that of the bytes.
-    pub(crate) fn with_header(header: Header, bytes: &'heap [u8]) -> Result<Document<'heap>, DomError> {
+    pub(crate) fn with_header(
+        header: Header,
+        bytes: &'heap [u8],
+    ) -> Result<Document<'heap>, DomError> {
         let damaged = DomError::Damaged;
         let part = |table: Table, record: usize, name| {
             let used = table.used.min(table.room) as usize;
-            let start = usize::try_from(table.at).ok().filter(|at| table.used <= table.room && at % 8 == 0);
+            let start =
+                usize::try_from(table.at).ok().filter(|at| table.used <= table.room && at % 8 == 0);
             start
                 .and_then(|start| bytes.get(start..start.checked_add(used.checked_mul(record)?)?))
                 .ok_or(damaged(Damage::Table { table: name }))
@@ -168,7 +174,8 @@ impl<'heap> Document<'heap> {
         }
     }
 
-    /// The first damage that was met since the document was opened. [`Document::check`] looks for all.
+    /// The first damage that was met since the document was opened. [`Document::check`] looks for
+    /// all.
     #[must_use]
     pub fn damage(&self) -> Option<Damage> {
         self.damage.get()
@@ -272,10 +279,12 @@ impl<'heap> Document<'heap> {
             return &[];
         }
         let start = record.data as usize;
-        self.attributes.get(start..start.saturating_add(record.attributes() as usize)).unwrap_or_else(|| {
-            self.note(Damage::Attribute { attribute: record.data });
-            &[]
-        })
+        self.attributes
+            .get(start..start.saturating_add(record.attributes() as usize))
+            .unwrap_or_else(|| {
+                self.note(Damage::Attribute { attribute: record.data });
+                &[]
+            })
     }
 
     #[inline]

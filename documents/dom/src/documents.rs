@@ -1,6 +1,8 @@
-//! The documents of a heap: each a root with the type of a document, beside whatever else the heap holds.
+//! The documents of a heap: each a root with the type of a document, beside whatever else the heap
+//! holds.
 //!
-//! Invariant: a document appears, is replaced or goes in one transaction; who is killed while it parses leaves the old one.
+//! Invariant: a document appears, is replaced or goes in one transaction; who is killed while it
+//! parses leaves the old one.
 
 use std::borrow::BorrowMut;
 use std::io::Read;
@@ -53,8 +55,8 @@ impl<B: Backing> Documents<B> {
 }
 
 impl<'heap, B: Backing> Documents<B, &'heap mut Owned<B>> {
-    /// Takes the heap for as long as it is lent; an open transaction goes on, and what is changed belongs to it. `None` while
-    /// several threads allocate in the heap (`SharedHeap`).
+    /// Takes the heap for as long as it is lent; an open transaction goes on, and what is changed
+    /// belongs to it. `None` while several threads allocate in the heap (`SharedHeap`).
     pub fn lent(heap: &'heap mut Heap<B>) -> Option<Self> {
         Some(Documents { heap: Owned::lent(heap)?, backing: PhantomData })
     }
@@ -70,7 +72,10 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
     /// The names of the documents, in no particular order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let heap = self.heap();
-        heap.roots().with_types().filter(|(.., stored)| is_of_document(*stored)).map(|(name, ..)| name)
+        heap.roots()
+            .with_types()
+            .filter(|(.., stored)| is_of_document(*stored))
+            .map(|(name, ..)| name)
     }
 
     /// Whether there is a document of this name, of whatever version and state.
@@ -82,7 +87,8 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
     /// Opens a document where it lies; costs the same whatever its size.
     ///
     /// # Errors
-    /// [`DomError::NoSuchDocument`], [`DomError::NotADocument`], [`DomError::NewerFormat`], [`DomError::Damaged`].
+    /// [`DomError::NoSuchDocument`], [`DomError::NotADocument`], [`DomError::NewerFormat`],
+    /// [`DomError::Damaged`].
     pub fn open(&self, name: &str) -> Result<Document<'_>, DomError> {
         let Some(bytes) = self.heap.borrow().bytes(name) else {
             return Err(DomError::NoSuchDocument { name: name.to_owned() });
@@ -93,11 +99,12 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
         Document::from_bytes(bytes)
     }
 
-    /// Parses a page to its end and keeps it under a name, in the place of the document that had it.
+    /// Parses a page to its end and keeps it under a name, in the place of the document that had
+    /// it.
     ///
     /// # Errors
-    /// [`DomError::Limit`], [`DomError::Io`], [`DomError::NotADocument`] when something else has the name, and those of the
-    /// heap: there is what there was before.
+    /// [`DomError::Limit`], [`DomError::Io`], [`DomError::NotADocument`] when something else has
+    /// the name, and those of the heap: there is what there was before.
     pub fn parse(
         &mut self,
         name: &str,
@@ -112,18 +119,20 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
         Ok(report(parsed, &image))
     }
 
-    /// Keeps a page that was parsed before, as [`Documents::parse`] does: so that nobody waits for the heap while a page is parsed.
+    /// Keeps a page that was parsed before, as [`Documents::parse`] does: so that nobody waits for
+    /// the heap while a page is parsed.
     ///
     /// # Errors
-    /// [`DomError::NotADocument`] when something else has the name, and those of the heap: there is what there was before.
+    /// [`DomError::NotADocument`] when something else has the name, and those of the heap: there is
+    /// what there was before.
     pub fn keep(&mut self, name: &str, page: &LoosePage) -> Result<ParseReport, DomError> {
         self.check_place(name)?;
         self.store(name, page.bytes().len() as u64, |target| target.copy_from_slice(page.bytes()))?;
         Ok(page.report())
     }
 
-    /// Changes a document: all that `work` does counts when it returns `Ok`, and none of it when it returns an error or panics,
-    /// or the process is killed.
+    /// Changes a document: all that `work` does counts when it returns `Ok`, and none of it when it
+    /// returns an error or panics, or the process is killed.
     ///
     /// # Errors
     /// What `work` returns; those of [`Documents::open`] and of the heap.
@@ -145,7 +154,8 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
         })
     }
 
-    /// Gives back what changes have left unused: removed nodes, older texts and attributes. Nodes get other numbers.
+    /// Gives back what changes have left unused: removed nodes, older texts and attributes. Nodes
+    /// get other numbers.
     ///
     /// # Errors
     /// Those of [`Documents::open`] and of the heap: there is what there was before.
@@ -158,7 +168,12 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
     }
 
     /// Puts a document in the place of that of its name.
-    fn store(&mut self, name: &str, bytes: u64, write: impl FnOnce(&mut [u8])) -> Result<(), DomError> {
+    fn store(
+        &mut self,
+        name: &str,
+        bytes: u64,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<(), DomError> {
         self.heap.borrow_mut().transaction(|tx| {
             if tx.root(name).is_some() {
                 tx.remove(name)?;
@@ -191,7 +206,8 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
     }
 }
 
-/// A page that is parsed into plain memory: for one that is read once. The same document as in a heap.
+/// A page that is parsed into plain memory: for one that is read once. The same document as in a
+/// heap.
 pub struct LoosePage {
     words: Vec<u64>,
     bytes: usize,

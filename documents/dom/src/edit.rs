@@ -1,11 +1,12 @@
 //! Changes of a document in a transaction of its heap.
 //!
 //! Invariants:
-//! - What is new (nodes, attributes, names, text) goes behind what is in use, where nothing counts until the header says so, and
-//!   the header is written last; what was there is changed through the log. So a rollback or a kill leaves what was.
+//! - What is new (nodes, attributes, names, text) goes behind what is in use, where nothing counts
+//!   until the header says so, and the header is written last; what was there is changed through
+//!   the log. So a rollback or a kill leaves what was.
 //! - No text is changed where it is: several nodes may share it.
-//! - Each change checks all that it needs before its first store. If a store fails after that, the whole transaction is rolled
-//!   back, also when its caller goes on.
+//! - Each change checks all that it needs before its first store. If a store fails after that, the
+//!   whole transaction is rolled back, also when its caller goes on.
 
 use holdfast_heap::{Backing, Changes, HeapError, Object};
 use zerocopy::IntoBytes;
@@ -30,7 +31,8 @@ pub struct Edit<'tx, 'heap, B: Backing> {
 
 impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     pub(crate) fn begin(tx: &'tx mut Changes<'heap, B>, name: &str) -> Result<Self, DomError> {
-        let object = tx.root(name).ok_or_else(|| DomError::NoSuchDocument { name: name.to_owned() })?;
+        let object =
+            tx.root(name).ok_or_else(|| DomError::NoSuchDocument { name: name.to_owned() })?;
         let header = Document::from_bytes(tx.bytes(object).unwrap_or_default())?.header;
         Ok(Edit { tx, name: name.to_owned(), object, header, failed: false })
     }
@@ -51,7 +53,8 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         Document::with_header(self.header, self.tx.bytes(self.object).unwrap_or_default())
     }
 
-    /// Makes an element that is nowhere yet; a name of HTML is brought to lower case. A template has contents, in which nothing is yet.
+    /// Makes an element that is nowhere yet; a name of HTML is brought to lower case. A template
+    /// has contents, in which nothing is yet.
     ///
     /// # Errors
     /// [`ChangeError::BadName`], no room.
@@ -127,8 +130,8 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         })
     }
 
-    /// Takes a node, with what is in it, out of the tree. It can be put elsewhere; if nobody does, its bytes stay unused until
-    /// [`Documents::compact`](crate::Documents::compact).
+    /// Takes a node, with what is in it, out of the tree. It can be put elsewhere; if nobody does,
+    /// its bytes stay unused until [`Documents::compact`](crate::Documents::compact).
     ///
     /// # Errors
     /// [`ChangeError::NoSuchNode`]; no room.
@@ -137,7 +140,8 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         self.change(|edit| edit.unlink(node))
     }
 
-    /// Gives a text or comment other text, or puts a text in the place of all that an element holds.
+    /// Gives a text or comment other text, or puts a text in the place of all that an element
+    /// holds.
     ///
     /// # Errors
     /// [`ChangeError`] for a node of another kind; no room.
@@ -162,7 +166,8 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
             if child == NONE {
                 break;
             }
-            steps_left = steps_left.checked_sub(1).ok_or(DomError::Damaged(Damage::Circle { node }))?;
+            steps_left =
+                steps_left.checked_sub(1).ok_or(DomError::Damaged(Damage::Circle { node }))?;
             self.unlink(child)?;
         }
         if text.is_empty() {
@@ -172,11 +177,13 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         self.append(node, child)
     }
 
-    /// Gives the first attribute of this name, as the page writes it (`xlink:href`), another value; an element that has none of
-    /// the name gets one without a namespace. In HTML the name is brought to lower case.
+    /// Gives the first attribute of this name, as the page writes it (`xlink:href`), another value;
+    /// an element that has none of the name gets one without a namespace. In HTML the name is
+    /// brought to lower case.
     ///
     /// # Errors
-    /// [`ChangeError::WrongKind`], [`ChangeError::BadName`]; [`DomError::Limit`] for an element with 1,023 of them; no room.
+    /// [`ChangeError::WrongKind`], [`ChangeError::BadName`]; [`DomError::Limit`] for an element
+    /// with 1,023 of them; no room.
     pub fn set_attribute(&mut self, node: u32, name: &str, value: &str) -> Result<(), DomError> {
         let (record, name) = self.attribute_place(node, name)?;
         let found = self.find_attribute(&record, &name)?;
@@ -193,7 +200,8 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         })
     }
 
-    /// Takes the first attribute of this name, as the page writes it, from an element; says whether it had it.
+    /// Takes the first attribute of this name, as the page writes it, from an element; says whether
+    /// it had it.
     ///
     /// # Errors
     /// [`ChangeError::WrongKind`], [`ChangeError::BadName`]; no room.
@@ -203,7 +211,8 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         let end = record.data + record.attributes();
         let before = self.attributes(record.data, number)?;
         let behind = self.attributes(number + 1, end)?;
-        let left: Vec<u32> = before.iter().chain(&behind).map(|attribute| attribute.name.into()).collect();
+        let left: Vec<u32> =
+            before.iter().chain(&behind).map(|attribute| attribute.name.into()).collect();
         self.change(|edit| {
             for (number, attribute) in (number..).zip(behind) {
                 edit.write_attribute(number, attribute)?;
@@ -214,7 +223,10 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     }
 
     /// Runs a change whose stores must all happen.
-    fn change<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R, DomError>) -> Result<R, DomError> {
+    fn change<R>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<R, DomError>,
+    ) -> Result<R, DomError> {
         let before = self.failed;
         self.failed = true;
         let result = work(self)?;
@@ -278,7 +290,8 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
             let previous = self.linked(record.previous)?;
             self.write_node(record.previous, NodeRecord { next: record.next, ..previous })?;
         }
-        // Whose previous one this was: the next sibling's, or the first child's, for which this was the last.
+        // Whose previous one this was: the next sibling's, or the first child's, for which this was
+        // the last.
         let later = if record.next != NONE { record.next } else { first };
         if later != id {
             let next = self.linked(later)?;
@@ -297,7 +310,8 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
             self.write_node(parent, NodeRecord { first: id, ..holder })?;
             return self.write_node(id, NodeRecord { parent, previous: id, ..record });
         }
-        // Whose previous one changes: that of the sibling, or at the end that of the first child, which is the last.
+        // Whose previous one changes: that of the sibling, or at the end that of the first child,
+        // which is the last.
         let later = if sibling == NONE { first } else { sibling };
         let later_record = self.linked(later)?;
         let previous = later_record.previous;
@@ -318,8 +332,9 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
             return Err(ChangeError::WrongKind { node, wanted: "element" }.into());
         }
         let document = self.document()?;
-        let is_html =
-            document.name(record.name()).is_some_and(|name| name.namespace == Namespace::Html as u8);
+        let is_html = document
+            .name(record.name())
+            .is_some_and(|name| name.namespace == Namespace::Html as u8);
         Ok((record, attribute_name(name, is_html)?))
     }
 
@@ -341,10 +356,13 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     fn attributes(&self, start: u32, end: u32) -> Result<Vec<AttributeRecord>, DomError> {
         let document = self.document()?;
         let attributes = document.attributes.get(start as usize..end as usize);
-        attributes.map(<[_]>::to_vec).ok_or(DomError::Damaged(Damage::Attribute { attribute: start }))
+        attributes
+            .map(<[_]>::to_vec)
+            .ok_or(DomError::Damaged(Damage::Attribute { attribute: start }))
     }
 
-    /// Gives an element one more attribute: behind its others, which first go where there is room behind them.
+    /// Gives an element one more attribute: behind its others, which first go where there is room
+    /// behind them.
     fn add_attribute(
         &mut self,
         node: u32,
@@ -356,7 +374,8 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
             0 => Vec::new(),
             _ => self.attributes(record.data, end)?,
         };
-        let names: Vec<u32> = others.iter().chain([&attribute]).map(|one| one.name.into()).collect();
+        let names: Vec<u32> =
+            others.iter().chain([&attribute]).map(|one| one.name.into()).collect();
         let mut place = record.data;
         if end != self.header.attributes.used {
             place = self.header.attributes.used;

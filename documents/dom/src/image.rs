@@ -1,5 +1,6 @@
-//! From a parsed tree to the bytes of a document: nodes are numbered anew, in document order and without those that nobody
-//! reaches, so that a walk over the document is one over memory; a text that occurs again and again is stored once.
+//! From a parsed tree to the bytes of a document: nodes are numbered anew, in document order and
+//! without those that nobody reaches, so that a walk over the document is one over memory; a text
+//! that occurs again and again is stored once.
 //!
 //! Invariant: the size is known before anything is written, and every byte of it is written.
 
@@ -9,8 +10,8 @@ use zerocopy::IntoBytes;
 use crate::arena::Arena;
 use crate::error::{DomError, Limit};
 use crate::layout::{
-    AttributeRecord, Header, LONG, NONE, NameRecord, NodeKind, NodeRecord, ORDERED, Table, TableCapacity,
-    name_hash,
+    AttributeRecord, Header, LONG, NONE, NameRecord, NodeKind, NodeRecord, ORDERED, Table,
+    TableCapacity, name_hash,
 };
 use crate::limits::{Limits, SHARED_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::namespace::Namespace;
@@ -82,7 +83,8 @@ pub(crate) fn short_length(value: &[u8]) -> u16 {
 
 impl Image {
     /// # Errors
-    /// [`DomError::Limit`] when the tree is deeper than allowed after all, or its texts are more than a document can have.
+    /// [`DomError::Limit`] when the tree is deeper than allowed after all, or its texts are more
+    /// than a document can have.
     pub(crate) fn of(arena: &Arena, limits: &Limits) -> Result<Image, DomError> {
         let (order, depth) = arena.in_order();
         if depth > limits.depth {
@@ -132,7 +134,8 @@ impl Image {
                 node.data = attributes.len() as u32;
                 template = number(id);
                 for attribute in arena.attributes_of(old) {
-                    let (value, length) = blob.add_value(arena.text_at(attribute.value, attribute.length))?;
+                    let (value, length) =
+                        blob.add_value(arena.text_at(attribute.value, attribute.length))?;
                     attributes.push(AttributeRecord { name: attribute.name as u16, length, value });
                 }
             } else if old.is(NodeKind::Fragment) {
@@ -150,7 +153,9 @@ impl Image {
             text: blob.text.len() as u32,
         };
         let (mut header, bytes) = Header::with_room(room, arena.quirks);
-        for table in [&mut header.nodes, &mut header.attributes, &mut header.names, &mut header.text] {
+        for table in
+            [&mut header.nodes, &mut header.attributes, &mut header.names, &mut header.text]
+        {
             table.used = table.room;
         }
         header.flags = flags;

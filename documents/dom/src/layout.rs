@@ -1,8 +1,9 @@
-//! The bytes of a document: see `docs/format.md`. One object of the heap, which is a root; inside of it only offsets from
-//! its own first byte and numbers of records, so that it may lie anywhere.
+//! The bytes of a document: see `docs/format.md`. One object of the heap, which is a root; inside
+//! of it only offsets from its own first byte and numbers of records, so that it may lie anywhere.
 //!
-//! Invariants: all words are little-endian; a number of a record is its place in its table; node 0 does not exist, and stands
-//! for "none". Whoever changes the format raises [`FORMAT_VERSION`] and keeps the golden document of the old one.
+//! Invariants: all words are little-endian; a number of a record is its place in its table; node 0
+//! does not exist, and stands for "none". Whoever changes the format raises [`FORMAT_VERSION`] and
+//! keeps the golden document of the old one.
 
 use holdfast_heap::RootType;
 use holdfast_heap::types::layout_start;
@@ -16,7 +17,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"HFSTHTML");
 pub const DOCUMENT: u32 = 1;
 /// No node.
 pub const NONE: u32 = 0;
-/// In [`Header::flags`]: the nodes behind the one that does not exist are those of a walk over the document, in its order, and no others.
+/// In [`Header::flags`]: the nodes behind the one that does not exist are those of a walk over the
+/// document, in its order, and no others.
 pub const ORDERED: u64 = 1;
 /// In [`AttributeRecord::length`]: the length is the word in front of the value.
 pub const LONG: u16 = u16::MAX;
@@ -28,11 +30,16 @@ pub const NAME_CLASS: u32 = 1;
 /// The type that the root of a document carries.
 #[must_use]
 pub const fn root_type() -> RootType {
-    RootType { layout: layout_start("html document", size_of::<Header>(), 8), version: FORMAT_VERSION }
+    RootType {
+        layout: layout_start("html document", size_of::<Header>(), 8),
+        version: FORMAT_VERSION,
+    }
 }
 
 /// A table in the document's object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct Table {
     /// Offset of its first byte; a multiple of 8.
@@ -70,32 +77,42 @@ pub struct Header {
 }
 
 /// A node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct NodeRecord {
     /// Parent, or [`NONE`].
     pub parent: u32,
     /// Next sibling, or [`NONE`].
     pub next: u32,
-    /// Previous sibling; of a first child its last sibling (perhaps itself); [`NONE`] without a parent.
+    /// Previous sibling; of a first child its last sibling (perhaps itself); [`NONE`] without a
+    /// parent.
     pub previous: u32,
     /// Of a node that may have children: the first, or [`NONE`]; else bytes of its text.
     pub first: u32,
-    /// Of an element: number of its first attribute; of a template's contents: the template; else where its text starts.
+    /// Of an element: number of its first attribute; of a template's contents: the template; else
+    /// where its text starts.
     pub data: u32,
-    /// From the lowest bit: 3 bits of [`NodeKind`]; of an element whether the next record is its template's contents (1), whether it has an
-    /// attribute [`NAME_ID`] (1), one [`NAME_CLASS`] (1), how many attributes it has (10), and the number of its name (16).
+    /// From the lowest bit: 3 bits of [`NodeKind`]; of an element whether the next record is its
+    /// template's contents (1), whether it has an attribute [`NAME_ID`] (1), one [`NAME_CLASS`]
+    /// (1), how many attributes it has (10), and the number of its name (16).
     pub tag: u32,
 }
 
 impl NodeRecord {
     /// [`NodeRecord::tag`] of an element with attributes of these names.
-    pub fn element(name: u32, attributes: impl IntoIterator<Item = u32>, has_contents: bool) -> u32 {
+    pub fn element(
+        name: u32,
+        attributes: impl IntoIterator<Item = u32>,
+        has_contents: bool,
+    ) -> u32 {
         let tag = NodeKind::Element as u32 | u32::from(has_contents) << 3 | name << 16;
         attributes.into_iter().fold(tag, |tag, name| (tag | NodeRecord::mark(name)) + (1 << 6))
     }
 
-    /// The bit of [`NodeRecord::tag`] that says that there is an attribute of this name; none for most.
+    /// The bit of [`NodeRecord::tag`] that says that there is an attribute of this name; none for
+    /// most.
     #[inline]
     #[must_use]
     pub const fn mark(name: u32) -> u32 {
@@ -124,8 +141,9 @@ impl NodeRecord {
     #[inline]
     #[must_use]
     pub const fn first_child(&self) -> u32 {
-        const PARENTS: u32 =
-            1 << NodeKind::Document as u32 | 1 << NodeKind::Element as u32 | 1 << NodeKind::Fragment as u32;
+        const PARENTS: u32 = 1 << NodeKind::Document as u32
+            | 1 << NodeKind::Element as u32
+            | 1 << NodeKind::Fragment as u32;
         if PARENTS >> self.kind() & 1 == 1 { self.first } else { NONE }
     }
 
@@ -158,7 +176,9 @@ impl NodeRecord {
 }
 
 /// An attribute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct AttributeRecord {
     /// Number of its name.
@@ -170,7 +190,9 @@ pub struct AttributeRecord {
 }
 
 /// A name of elements or attributes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct NameRecord {
     /// Where the local name starts in the text.
@@ -196,8 +218,8 @@ pub struct NameRecord {
 pub enum NodeKind {
     /// The document itself.
     Document = 1,
-    /// A document type: its text is the lengths of name and public identifier as two words, then both, then the system
-    /// identifier.
+    /// A document type: its text is the lengths of name and public identifier as two words, then
+    /// both, then the system identifier.
     Doctype = 2,
     /// An element.
     Element = 3,
@@ -205,7 +227,8 @@ pub enum NodeKind {
     Text = 4,
     /// A comment.
     Comment = 5,
-    /// A processing instruction: its text is the length of the target as a word, then the target, then the data.
+    /// A processing instruction: its text is the length of the target as a word, then the target,
+    /// then the data.
     ProcessingInstruction = 6,
     /// The contents of a template, which has no parent.
     Fragment = 7,

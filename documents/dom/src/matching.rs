@@ -1,12 +1,17 @@
-//! Elements as the `selectors` crate matches them: views of the mapped records, compared by numbers and hashes.
+//! Elements as the `selectors` crate matches them: views of the mapped records, compared by numbers
+//! and hashes.
 //!
 //! Invariants:
-//! - Whatever a document says, a walk forward (to first children and next siblings) comes to each node once at most: a step is made
-//!   only to a node that says that it lies there, so that one step leads to each node; and none leads to where the walk began.
-//! - A walk back (to parents and previous siblings) ends: who comes by a node again that it remembers (after 1, 2, 4, 8 ... steps) is
-//!   in a circle. Siblings are the same in both directions.
-//! - The crate goes down for `:has` by recursion. `down` says how deep it is; deeper than [`HAS_DEPTH_MAX`] is an error, not damage.
-//! - What an element answers depends on the document alone, not on what was met before: the crate looks twice, and compares.
+//! - Whatever a document says, a walk forward (to first children and next siblings) comes to each
+//!   node once at most: a step is made only to a node that says that it lies there, so that one
+//!   step leads to each node; and none leads to where the walk began.
+//! - A walk back (to parents and previous siblings) ends: who comes by a node again that it
+//!   remembers (after 1, 2, 4, 8 ... steps) is in a circle. Siblings are the same in both
+//!   directions.
+//! - The crate goes down for `:has` by recursion. `down` says how deep it is; deeper than
+//!   [`HAS_DEPTH_MAX`] is an error, not damage.
+//! - What an element answers depends on the document alone, not on what was met before: the crate
+//!   looks twice, and compares.
 
 use selectors::attr::{AttrSelectorOperation, CaseSensitivity, NamespaceConstraint};
 use selectors::bloom::BloomFilter;
@@ -19,7 +24,9 @@ use crate::layout::{NAME_CLASS, NAME_ID, NameRecord, NodeKind, NodeRecord};
 use crate::limits::HAS_DEPTH_MAX;
 use crate::namespace::Namespace;
 use crate::node::Node;
-use crate::selector::{Grammar, NamespaceUrl, PseudoClass, PseudoElement, SelectorName, SelectorValue};
+use crate::selector::{
+    Grammar, NamespaceUrl, PseudoClass, PseudoElement, SelectorName, SelectorValue,
+};
 
 /// An element, and what way led to it.
 #[derive(Clone, Copy)]
@@ -51,7 +58,11 @@ impl std::fmt::Debug for ElementRef<'_> {
 }
 
 impl<'d> ElementRef<'d> {
-    pub(crate) fn new(document: &'d Document<'d>, id: u32, record: &'d NodeRecord) -> ElementRef<'d> {
+    pub(crate) fn new(
+        document: &'d Document<'d>,
+        id: u32,
+        record: &'d NodeRecord,
+    ) -> ElementRef<'d> {
         ElementRef { document, id, record, down: 0, forward: false, hops: 0, mark: id }
     }
 
@@ -91,7 +102,8 @@ impl<'d> ElementRef<'d> {
     }
 
     fn next_sibling(&self) -> Option<ElementRef<'d>> {
-        self.at(self.record.next, WalkDirection::Forward).filter(|next| ElementRef::are_siblings(self, next))
+        self.at(self.record.next, WalkDirection::Forward)
+            .filter(|next| ElementRef::are_siblings(self, next))
     }
 
     fn first_child(&self) -> Option<ElementRef<'d>> {
@@ -141,7 +153,8 @@ impl<'d> ElementRef<'d> {
             .any(|name| self.is_html(name))
     }
 
-    /// As the specification of HTML has it: by itself, by its group, or by a set of fields around it but for the first legend.
+    /// As the specification of HTML has it: by itself, by its group, or by a set of fields around
+    /// it but for the first legend.
     fn is_disabled(&self) -> bool {
         if !self.can_be_disabled() {
             return false;
@@ -151,7 +164,8 @@ impl<'d> ElementRef<'d> {
         }
         if self.is_html("option") {
             let group = self.parent_element();
-            return group.is_some_and(|group| group.is_html("optgroup") && group.has_attribute("disabled"));
+            return group
+                .is_some_and(|group| group.is_html("optgroup") && group.has_attribute("disabled"));
         }
         if self.is_html("optgroup") {
             return false;
@@ -164,7 +178,8 @@ impl<'d> ElementRef<'d> {
                     return true;
                 }
                 let mut child = parent.first_child();
-                while let Some(other) = child.filter(|child| !child.is_element() || !child.is_html("legend"))
+                while let Some(other) =
+                    child.filter(|child| !child.is_element() || !child.is_html("legend"))
                 {
                     child = other.next_sibling();
                 }
@@ -234,7 +249,8 @@ impl<'d> Element for ElementRef<'d> {
 
     fn first_element_child(&self) -> Option<Self> {
         let document = self.document;
-        // What goes down is `:has` alone; with damage or too deep there is no answer, and each further look is for nothing.
+        // What goes down is `:has` alone; with damage or too deep there is no answer, and each
+        // further look is for nothing.
         if document.damage().is_some() || document.limit().is_some() {
             return None;
         }
@@ -287,7 +303,11 @@ impl<'d> Element for ElementRef<'d> {
         })
     }
 
-    fn match_non_ts_pseudo_class(&self, class: &PseudoClass, _: &mut MatchingContext<'_, Grammar>) -> bool {
+    fn match_non_ts_pseudo_class(
+        &self,
+        class: &PseudoClass,
+        _: &mut MatchingContext<'_, Grammar>,
+    ) -> bool {
         match class {
             PseudoClass::Link | PseudoClass::AnyLink => self.is_link(),
             PseudoClass::Checked => self.is_checked(),
@@ -296,7 +316,11 @@ impl<'d> Element for ElementRef<'d> {
         }
     }
 
-    fn match_pseudo_element(&self, element: &PseudoElement, _: &mut MatchingContext<'_, Grammar>) -> bool {
+    fn match_pseudo_element(
+        &self,
+        element: &PseudoElement,
+        _: &mut MatchingContext<'_, Grammar>,
+    ) -> bool {
         match *element {}
     }
 
@@ -350,7 +374,8 @@ impl<'d> Element for ElementRef<'d> {
     }
 
     fn ignores_nth_child_selectors(&self) -> bool {
-        // After damage nothing is counted: a place that is remembered may be another when it is counted again.
+        // After damage nothing is counted: a place that is remembered may be another when it is
+        // counted again.
         self.document.damage().is_some()
     }
 
@@ -363,6 +388,7 @@ impl<'heap> Document<'heap> {
     /// Whether a name is this one.
     #[inline]
     pub(crate) fn is_named(&self, record: &NameRecord, name: &SelectorName) -> bool {
-        record.hash == name.hash && self.bytes_at(record.local, record.local_length) == name.text.as_bytes()
+        record.hash == name.hash
+            && self.bytes_at(record.local, record.local_length) == name.text.as_bytes()
     }
 }

@@ -1,4 +1,5 @@
-//! Names that changes give to elements and attributes: none that a parser would read as something else.
+//! Names that changes give to elements and attributes: none that a parser would read as something
+//! else.
 
 use crate::error::ChangeError;
 

@@ -1,13 +1,15 @@
 //! Nodes of an open document, and what can be asked of them.
 //!
-//! Invariant: an iterator ends, also over nodes that lead to each other in a circle: it makes no more steps than the document has
-//! nodes.
+//! Invariant: an iterator ends, also over nodes that lead to each other in a circle: it makes no
+//! more steps than the document has nodes.
 
 use std::borrow::Cow;
 
 use crate::document::Document;
 use crate::error::{Damage, DomError};
-use crate::layout::{AttributeRecord, NAME_CLASS, NAME_ID, NameRecord, NodeKind, NodeRecord, name_hash};
+use crate::layout::{
+    AttributeRecord, NAME_CLASS, NAME_ID, NameRecord, NodeKind, NodeRecord, name_hash,
+};
 use crate::limits::SHARED_BYTES_MAX;
 use crate::namespace::Namespace;
 
@@ -72,14 +74,16 @@ impl<'n> QualifiedName<'n> {
 
     pub(crate) fn is(&self, document: &Document<'_>, record: &NameRecord) -> bool {
         let local_is = |hash, local: &str| {
-            record.hash == hash && document.bytes_at(record.local, record.local_length) == local.as_bytes()
+            record.hash == hash
+                && document.bytes_at(record.local, record.local_length) == local.as_bytes()
         };
         if record.has_prefix == 0 || record.prefix_length == 0 {
             return local_is(self.hash, self.whole);
         }
         self.parts.is_some_and(|(prefix, local, hash)| {
             local_is(hash, local)
-                && document.bytes_at(record.prefix, record.prefix_length.into()) == prefix.as_bytes()
+                && document.bytes_at(record.prefix, record.prefix_length.into())
+                    == prefix.as_bytes()
         })
     }
 }
@@ -231,7 +235,8 @@ impl<'d> Node<'d> {
         attributes.iter().map(|attribute| document.attribute(attribute))
     }
 
-    /// The value of the first attribute of this name, as the page writes it: `xlink:href` of SVG with its prefix.
+    /// The value of the first attribute of this name, as the page writes it: `xlink:href` of SVG
+    /// with its prefix.
     #[must_use]
     pub fn attribute(self, name: &str) -> Option<&'d str> {
         let (document, wanted) = (self.document, QualifiedName::new(name));
@@ -280,7 +285,9 @@ impl<'d> Node<'d> {
     pub fn data(self) -> Option<&'d str> {
         let record = self.record();
         match NodeKind::parse(record.kind())? {
-            NodeKind::Text | NodeKind::Comment => Some(self.document.str_at(record.data, record.first)),
+            NodeKind::Text | NodeKind::Comment => {
+                Some(self.document.str_at(record.data, record.first))
+            }
             NodeKind::ProcessingInstruction => self.instruction().map(|(_, data)| data),
             _ => None,
         }
@@ -316,7 +323,10 @@ impl<'d> Node<'d> {
         }
         let [name, public] = self.lengths(&record)?;
         let document = self.document;
-        let system = record.first.checked_sub(8).and_then(|rest| rest.checked_sub(name)?.checked_sub(public));
+        let system = record
+            .first
+            .checked_sub(8)
+            .and_then(|rest| rest.checked_sub(name)?.checked_sub(public));
         let Some(system) = system else {
             document.note(Damage::Text { start: record.data });
             return None;
@@ -332,7 +342,8 @@ impl<'d> Node<'d> {
     /// The words before a text of several parts.
     fn lengths<const COUNT: usize>(self, record: &NodeRecord) -> Option<[u32; COUNT]> {
         let text = self.document.bytes_at(record.data, record.first);
-        let mut words = text.chunks_exact(4).map(|word| word.try_into().map_or(0, u32::from_le_bytes));
+        let mut words =
+            text.chunks_exact(4).map(|word| word.try_into().map_or(0, u32::from_le_bytes));
         let mut lengths = [0; COUNT];
         for length in &mut lengths {
             *length = words.next().or_else(|| {
@@ -383,8 +394,8 @@ impl<'heap> Document<'heap> {
         }
     }
 
-    /// Bytes of all texts together at most: short ones may share their bytes. Of a damaged document each text could be the
-    /// longest.
+    /// Bytes of all texts together at most: short ones may share their bytes. Of a damaged document
+    /// each text could be the longest.
     pub(crate) fn text_bytes_max(&self) -> usize {
         self.text.len() + self.nodes.len() * SHARED_BYTES_MAX
     }
@@ -409,7 +420,8 @@ impl<'heap> Document<'heap> {
         None
     }
 
-    /// Steps that a walk over a whole document takes at most: each node is entered once, and left once.
+    /// Steps that a walk over a whole document takes at most: each node is entered once, and left
+    /// once.
     pub(crate) fn walk_steps(&self) -> usize {
         self.nodes.len() * 2
     }

@@ -1,7 +1,8 @@
-//! How many attributes a tag has of which only a part is there yet: the attribute states of HTML's tokenizer (13.2.5.6 to 13.2.5.40).
+//! How many attributes a tag has of which only a part is there yet: the attribute states of HTML's
+//! tokenizer (13.2.5.6 to 13.2.5.40).
 //!
-//! Invariant: it takes the bytes as the tokenizer does, and holds no more than a state and a number. It must not decide anything
-//! about a tag that is complete.
+//! Invariant: it takes the bytes as the tokenizer does, and holds no more than a state and a
+//! number. It must not decide anything about a tag that is complete.
 
 /// What was read last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,8 +71,13 @@ impl OpenTag {
             State::Name if is_space || byte == b'/' => State::BeforeAttribute,
             State::Name if byte == b'>' => State::Before,
             State::Name => State::Name,
-            State::BeforeAttribute | State::AfterQuoted if is_space || byte == b'/' => State::BeforeAttribute,
-            State::BeforeAttribute | State::AfterQuoted | State::AttributeName | State::AfterName
+            State::BeforeAttribute | State::AfterQuoted if is_space || byte == b'/' => {
+                State::BeforeAttribute
+            }
+            State::BeforeAttribute
+            | State::AfterQuoted
+            | State::AttributeName
+            | State::AfterName
                 if byte == b'>' =>
             {
                 State::Before

@@ -1,7 +1,7 @@
 //! From bytes to a tree: pieces of a source go to html5ever, as long as no limit is passed.
 //!
-//! The source is taken for UTF-8; what is none becomes U+FFFD, as a browser shows it. How a source is cut into pieces changes
-//! nothing.
+//! The source is taken for UTF-8; what is none becomes U+FFFD, as a browser shows it. How a source
+//! is cut into pieces changes nothing.
 
 use std::io::Read;
 use std::rc::Rc;
@@ -26,8 +26,8 @@ pub struct ParseOptions {
     pub limits: Limits,
     /// As a browser that runs scripts: the content of `noscript` is text then.
     pub scripting: bool,
-    /// As the content of this element (its namespace and name), not as a whole page: what assigning to `innerHTML` does. The
-    /// document then has an element `html` with the nodes in it.
+    /// As the content of this element (its namespace and name), not as a whole page: what assigning
+    /// to `innerHTML` does. The document then has an element `html` with the nodes in it.
     pub fragment_of: Option<(Namespace, String)>,
 }
 
@@ -39,7 +39,8 @@ const CHARACTER_REST_MAX: usize = 3;
 /// U+FEFF in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// Parses a source to its end. A byte order mark at its start is none of its characters; every other U+FEFF is.
+/// Parses a source to its end. A byte order mark at its start is none of its characters; every
+/// other U+FEFF is.
 pub(crate) fn parse(
     mut source: impl Read,
     options: &ParseOptions,
@@ -99,7 +100,8 @@ pub(crate) struct ParsedSource {
 }
 
 fn tokenizer(options: &ParseOptions, limits: Limits, queue: Rc<BufferQueue>) -> Tokenizer<Tokens> {
-    let tree_builder = TreeBuilderOpts { scripting_enabled: options.scripting, ..TreeBuilderOpts::default() };
+    let tree_builder =
+        TreeBuilderOpts { scripting_enabled: options.scripting, ..TreeBuilderOpts::default() };
     let sink = Sink::new(limits);
     let (builder, initial_state) = match &options.fragment_of {
         None => (TreeBuilder::new(sink, tree_builder), None),
@@ -112,7 +114,8 @@ fn tokenizer(options: &ParseOptions, limits: Limits, queue: Rc<BufferQueue>) -> 
             (builder, Some(state))
         }
     };
-    // The tokenizer would discard a U+FEFF at the start of all that it is fed with, and behind each script (ADR 32).
+    // The tokenizer would discard a U+FEFF at the start of all that it is fed with, and behind each
+    // script (ADR 32).
     let options = TokenizerOpts { initial_state, discard_bom: false, ..TokenizerOpts::default() };
     Tokenizer::new(Tokens::new(builder, limits, queue), options)
 }
@@ -124,8 +127,8 @@ fn not_passed(tokens: &Tokens) -> Result<(), DomError> {
     }
 }
 
-/// Watches the token that has begun and not ended at the end of each piece. The tokenizer hands a tag over when it is complete, and compares
-/// each attribute with all before it.
+/// Watches the token that has begun and not ended at the end of each piece. The tokenizer hands a
+/// tag over when it is complete, and compares each attribute with all before it.
 #[derive(Default)]
 struct TokenWatch {
     ended: u64,
@@ -147,15 +150,21 @@ impl TokenWatch {
             let start = if piece.as_bytes()[..read].ends_with(b"<") { read - 1 } else { read };
             open = &piece.as_bytes()[start..];
         } else {
-            let separates = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'/' | b'"' | b'\'');
+            let separates =
+                |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'/' | b'"' | b'\'');
             self.parts += piece.bytes().filter(separates).count() as u64;
             if self.parts > limits.token_parts {
                 return Err(DomError::Limit { limit: Limit::TokenParts, max: limits.token_parts });
             }
         }
         self.tag.read(open);
-        if self.tag.attributes().saturating_sub(tokens.duplicates.get()) > u64::from(limits.attributes) {
-            return Err(DomError::Limit { limit: Limit::Attributes, max: limits.attributes.into() });
+        if self.tag.attributes().saturating_sub(tokens.duplicates.get())
+            > u64::from(limits.attributes)
+        {
+            return Err(DomError::Limit {
+                limit: Limit::Attributes,
+                max: limits.attributes.into(),
+            });
         }
         Ok(())
     }

@@ -1,9 +1,11 @@
-//! One pass over the elements of a document that answers a [`Plan`]: which parts of the selector an element is follows from what its
-//! parent, its ancestors and its siblings are, and each element is looked at once.
+//! One pass over the elements of a document that answers a [`Plan`]: which parts of the selector an
+//! element is follows from what its parent, its ancestors and its siblings are, and each element is
+//! looked at once.
 //!
 //! Invariants:
-//! - Elements come in document order, each behind its parent: who comes elsewhere is damage. So no link is followed twice, and a
-//!   pass takes no more steps than nodes, parts and attributes are, whatever the document says.
+//! - Elements come in document order, each behind its parent: who comes elsewhere is damage. So no
+//!   link is followed twice, and a pass takes no more steps than nodes, parts and attributes are,
+//!   whatever the document says.
 //! - All values together are no longer than those of a sound document of this size.
 
 use std::collections::HashMap;
@@ -74,7 +76,14 @@ impl<'p, 'd> Pass<'p, 'd> {
             value_bytes: (document.text.len() + shared).saturating_mul(values),
         };
         let path = vec![PathFrame::new(DOCUMENT, 0, 0)];
-        Pass { document, plan, path, last: PathFrame::new(NONE, 0, 0), types: HashMap::default(), left }
+        Pass {
+            document,
+            plan,
+            path,
+            last: PathFrame::new(NONE, 0, 0),
+            types: HashMap::default(),
+            left,
+        }
     }
 
     /// The elements that match, `max` at most; with damage noted, some of them.
@@ -85,8 +94,9 @@ impl<'p, 'd> Pass<'p, 'd> {
     ) -> Vec<Node<'d>> {
         let (marks, rightmost) = (self.plan.marks, self.plan.last);
         if self.plan.needs_path {
-            return self
-                .collect(nodes, max, |pass, id, record| Some(pass.step(id, record)? & rightmost != 0));
+            return self.collect(nodes, max, |pass, id, record| {
+                Some(pass.step(id, record)? & rightmost != 0)
+            });
         }
         let nodes = nodes.filter(|(_, record)| marks == 0 || record.tag & marks != 0);
         self.collect(nodes, max, |pass, _, record| Some(pass.alone(record)? != 0))

@@ -1,8 +1,9 @@
-//! A selector made ready for one document: what its names are there by number, and which part of it follows which, so that one pass over
-//! the elements answers it (`pass`).
+//! A selector made ready for one document: what its names are there by number, and which part of it
+//! follows which, so that one pass over the elements answers it (`pass`).
 //!
-//! Invariants: a part that an element is compared with is a bit, from left to right; a selector of which something is not known here
-//! has no plan, and the `selectors` crate compares it. Both find the same.
+//! Invariants: a part that an element is compared with is a bit, from left to right; a selector of
+//! which something is not known here has no plan, and the `selectors` crate compares it. Both find
+//! the same.
 
 use selectors::attr::{AttrSelectorOperator, CaseSensitivity, ParsedCaseSensitivity};
 use selectors::parser::{
@@ -36,7 +37,8 @@ pub(crate) struct Plan {
     pub(crate) typed: u64,
     /// Parts that are leftmost.
     pub(crate) first: u64,
-    /// Parts whose left neighbour is the parent, any ancestor, the element before, any element before.
+    /// Parts whose left neighbour is the parent, any ancestor, the element before, any element
+    /// before.
     pub(crate) below: Neighbours,
     /// Parts that are rightmost.
     pub(crate) last: u64,
@@ -67,8 +69,8 @@ pub(crate) enum CompoundTest {
     Any { parts: Vec<Compound>, wanted: bool },
 }
 
-/// Entries of the tables of names that a plan may still have, and looks at names: a list of selectors may be long, and a document
-/// claim many names.
+/// Entries of the tables of names that a plan may still have, and looks at names: a list of
+/// selectors may be long, and a document claim many names.
 struct NameBudget {
     left: usize,
 }
@@ -126,7 +128,11 @@ impl ValueCheck {
     }
 
     /// Looks at a value, and remembers those that may come again; says how many bytes it has, too.
-    pub(crate) fn look(&mut self, document: &Document<'_>, value: &AttributeRecord) -> (bool, usize) {
+    pub(crate) fn look(
+        &mut self,
+        document: &Document<'_>,
+        value: &AttributeRecord,
+    ) -> (bool, usize) {
         let bytes = document.value_bytes_of(value);
         let passes = match &self.what {
             ValueTest::Anything => true,
@@ -147,7 +153,8 @@ impl ValueCheck {
         };
         if usize::from(value.length) <= SHARED_BYTES_MAX {
             self.remembered.resize(REMEMBERED, (0, 0, false));
-            self.remembered[value.value as usize % REMEMBERED] = (value.value, value.length, passes);
+            self.remembered[value.value as usize % REMEMBERED] =
+                (value.value, value.length, passes);
         }
         (passes, bytes.len())
     }
@@ -240,7 +247,8 @@ impl Compound {
                     tables.take(document)?;
                     part.only(document, |name| {
                         let is_html = name.namespace == Namespace::Html as u8;
-                        document.is_named(name, if is_html { &local.lower_name } else { &local.name })
+                        document
+                            .is_named(name, if is_html { &local.lower_name } else { &local.name })
                     });
                     continue;
                 }
@@ -268,7 +276,12 @@ impl Compound {
                     tables.take(document)?;
                     CompoundTest::of(document, local_name, ValueTest::Anything)?
                 }
-                Component::AttributeInNoNamespace { local_name, operator, value, case_sensitivity } => {
+                Component::AttributeInNoNamespace {
+                    local_name,
+                    operator,
+                    value,
+                    case_sensitivity,
+                } => {
                     let case = match case_sensitivity {
                         ParsedCaseSensitivity::CaseSensitive
                         | ParsedCaseSensitivity::ExplicitCaseSensitive => CaseSensitivity::CaseSensitive,
@@ -305,7 +318,10 @@ impl Compound {
                             return None;
                         }
                     }
-                    CompoundTest::Any { parts, wanted: !matches!(component, Component::Negation(_)) }
+                    CompoundTest::Any {
+                        parts,
+                        wanted: !matches!(component, Component::Negation(_)),
+                    }
                 }
                 _ => return None,
             };
@@ -334,7 +350,8 @@ impl CompoundTest {
         }
     }
 
-    /// Of an attribute without a namespace; `None` if the document has several such names, which a page never has.
+    /// Of an attribute without a namespace; `None` if the document has several such names, which a
+    /// page never has.
     fn of(document: &Document<'_>, name: &SelectorName, what: ValueTest) -> Option<CompoundTest> {
         let mut numbers = (0..=u16::MAX).zip(document.names).filter(|(_, record)| {
             record.namespace == Namespace::None as u8 && document.is_named(record, name)

@@ -1,10 +1,12 @@
 //! Queries: the elements below a node that match a selector, in document order.
 //!
-//! Most selectors become a plan, which one pass over the elements answers. The others are compared element by element by the
-//! `selectors` crate, what their rightmost part asks for (a name, a class, an identifier) first and by number.
+//! Most selectors become a plan, which one pass over the elements answers. The others are compared
+//! element by element by the `selectors` crate, what their rightmost part asks for (a name, a
+//! class, an identifier) first and by number.
 
 use selectors::context::{
-    MatchingContext, MatchingForInvalidation, MatchingMode, NeedsSelectorFlags, QuirksMode, SelectorCaches,
+    MatchingContext, MatchingForInvalidation, MatchingMode, NeedsSelectorFlags, QuirksMode,
+    SelectorCaches,
 };
 use selectors::matching::matches_selector;
 use selectors::parser::{self, Component};
@@ -60,12 +62,15 @@ impl<'d> Node<'d> {
     /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
     pub fn matches(self, selector: &Selector) -> Result<bool, DomError> {
         let document = self.document;
-        let Some(record) = document.record(self.id).filter(|_| self.is_element()) else { return Ok(false) };
+        let Some(record) = document.record(self.id).filter(|_| self.is_element()) else {
+            return Ok(false);
+        };
         let element = ElementRef::new(document, self.id, record);
         let mut caches = SelectorCaches::default();
         let mut context = context(document, None, &mut caches);
         let mut selectors = selector.list.slice().iter();
-        let answer = selectors.any(|selector| matches_selector(selector, 0, None, element, &mut context));
+        let answer =
+            selectors.any(|selector| matches_selector(selector, 0, None, element, &mut context));
         document.unless_damaged(answer)
     }
 
@@ -126,7 +131,8 @@ impl<'d> Node<'d> {
             }
             let element = ElementRef::new(document, id, record);
             let matches = selectors.iter().any(|(selector, wanted)| {
-                wanted.may_be(document, record) && matches_selector(selector, 0, None, element, &mut context)
+                wanted.may_be(document, record)
+                    && matches_selector(selector, 0, None, element, &mut context)
             });
             if matches {
                 found.push(Node { document, id });
@@ -149,17 +155,20 @@ impl<'heap> Document<'heap> {
         })
     }
 
-    /// The nodes of a document whose nodes lie in order. A parent that does not come first is damage.
+    /// The nodes of a document whose nodes lie in order. A parent that does not come first is
+    /// damage.
     fn in_row(&self) -> impl Iterator<Item = (u32, &NodeRecord)> {
         let behind = DOCUMENT + 1;
-        (behind..).zip(self.nodes.get(behind as usize..).unwrap_or_default()).map_while(|(id, record)| {
-            // Each has a kind, and a parent before it, which has one, too.
-            let is_sound = record.parent < id && record.parent != NONE && record.kind() != 0;
-            if !is_sound {
-                self.note(Damage::Node { node: id });
-            }
-            is_sound.then_some((id, record))
-        })
+        (behind..).zip(self.nodes.get(behind as usize..).unwrap_or_default()).map_while(
+            |(id, record)| {
+                // Each has a kind, and a parent before it, which has one, too.
+                let is_sound = record.parent < id && record.parent != NONE && record.kind() != 0;
+                if !is_sound {
+                    self.note(Damage::Node { node: id });
+                }
+                is_sound.then_some((id, record))
+            },
+        )
     }
 }
 
@@ -185,26 +194,32 @@ fn context<'a>(
     context
 }
 
-/// Entries of the tables of wanted names of a list of selectors: documents may claim any number of names. Beyond that elements are
-/// compared by the text of their names alone.
+/// Entries of the tables of wanted names of a list of selectors: documents may claim any number of
+/// names. Beyond that elements are compared by the text of their names alone.
 const WANTED_NAMES_MAX: usize = 1 << 20;
 
 /// What an element must have to match the rightmost part of a selector.
 struct RightmostFilter {
-    /// By number of a name, whether it is one that the selector asks for; `None` if it asks for none.
+    /// By number of a name, whether it is one that the selector asks for; `None` if it asks for
+    /// none.
     names: Option<Vec<bool>>,
     class: bool,
     id: bool,
 }
 
 impl RightmostFilter {
-    fn of(document: &Document<'_>, selector: &parser::Selector<Grammar>, by_number: bool) -> RightmostFilter {
+    fn of(
+        document: &Document<'_>,
+        selector: &parser::Selector<Grammar>,
+        by_number: bool,
+    ) -> RightmostFilter {
         let mut wanted = RightmostFilter { names: None, class: false, id: false };
         for part in selector.iter() {
             match part {
                 Component::LocalName(local) if by_number => {
                     let is_one = |record| {
-                        document.is_named(record, &local.name) || document.is_named(record, &local.lower_name)
+                        document.is_named(record, &local.name)
+                            || document.is_named(record, &local.lower_name)
                     };
                     wanted.names = Some(document.names.iter().map(is_one).collect());
                 }
@@ -223,8 +238,9 @@ impl RightmostFilter {
         {
             return false;
         }
-        let has =
-            |name| document.attributes_of(record).iter().any(|attribute| u32::from(attribute.name) == name);
+        let has = |name| {
+            document.attributes_of(record).iter().any(|attribute| u32::from(attribute.name) == name)
+        };
         (!self.class || has(NAME_CLASS)) && (!self.id || has(NAME_ID))
     }
 }
@@ -295,11 +311,18 @@ mod tests {
             for text in SELECTORS {
                 let selector = Selector::parse(text).unwrap();
                 planned += usize::from(Plan::of(&document, &selector).is_some());
-                let elements = std::iter::once(document.root()).chain(document.root().descendants());
+                let elements =
+                    std::iter::once(document.root()).chain(document.root().descendants());
                 for below in elements {
-                    let ids = |found: Vec<Node<'_>>| found.iter().map(|node| node.id()).collect::<Vec<_>>();
+                    let ids = |found: Vec<Node<'_>>| {
+                        found.iter().map(|node| node.id()).collect::<Vec<_>>()
+                    };
                     let expected = ids(below.compare_each(&selector, usize::MAX));
-                    assert_eq!(ids(below.select(&selector).unwrap()), expected, "{text} below {below:?}");
+                    assert_eq!(
+                        ids(below.select(&selector).unwrap()),
+                        expected,
+                        "{text} below {below:?}"
+                    );
                     let first = below.select_first(&selector).unwrap();
                     assert_eq!(
                         first.map(|node| node.id()),
@@ -318,8 +341,10 @@ mod tests {
     #[test]
     fn bracketed_list_takes_no_table_per_name() {
         let many: String = (0..12_000).map(|n| format!("<x-{n}>")).collect();
-        let options =
-            ParseOptions { limits: Limits { depth: 20_000, ..Limits::default() }, ..Default::default() };
+        let options = ParseOptions {
+            limits: Limits { depth: 20_000, ..Limits::default() },
+            ..Default::default()
+        };
         let page = LoosePage::parse(format!("<svg>{many}<b>").as_bytes(), &options).unwrap();
         let document = page.open().unwrap();
         for (parts, has_plan) in [(30, true), (200, false), (2_000, false)] {

@@ -1,6 +1,8 @@
-//! Selectors as text, and what they consist of: the grammar of the `selectors` crate, which is that of a browser.
+//! Selectors as text, and what they consist of: the grammar of the `selectors` crate, which is that
+//! of a browser.
 //!
-//! Invariant: what is long or deep is refused before it is parsed, because parsing and matching go as deep as the selector.
+//! Invariant: what is long or deep is refused before it is parsed, because parsing and matching go
+//! as deep as the selector.
 
 use std::fmt;
 
@@ -20,18 +22,26 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Parses a selector, or a list of them. Beyond those of the structure, the pseudo-classes `:link`, `:any-link`, `:checked`,
-    /// `:enabled` and `:disabled` are known; `html|`, `svg|`, `mathml|`, `xlink|` and `xml|` name namespaces.
+    /// Parses a selector, or a list of them. Beyond those of the structure, the pseudo-classes
+    /// `:link`, `:any-link`, `:checked`, `:enabled` and `:disabled` are known; `html|`, `svg|`,
+    /// `mathml|`, `xlink|` and `xml|` name namespaces.
     ///
     /// # Errors
-    /// [`DomError::Selector`]; [`DomError::Limit`] for one of more than 16 KiB, 32 brackets in each other or 256 compounds.
+    /// [`DomError::Selector`]; [`DomError::Limit`] for one of more than 16 KiB, 32 brackets in each
+    /// other or 256 compounds.
     pub fn parse(text: &str) -> Result<Selector, DomError> {
         bounded(text)?;
         let mut parser = cssparser::Parser::new(text);
-        let list = SelectorList::parse(&SelectorRules, &mut parser, ParseRelative::No).map_err(|error| {
-            let column = parser.current_source_location().column;
-            DomError::Selector { selector: text.to_owned(), reason: reason(&error.kind), column }
-        })?;
+        let list = SelectorList::parse(&SelectorRules, &mut parser, ParseRelative::No).map_err(
+            |error| {
+                let column = parser.current_source_location().column;
+                DomError::Selector {
+                    selector: text.to_owned(),
+                    reason: reason(&error.kind),
+                    column,
+                }
+            },
+        )?;
         Ok(Selector { list })
     }
 }
@@ -44,8 +54,12 @@ fn reason(kind: &ParseErrorKind<SelectorParseErrorKind>) -> String {
             Error::EmptySelector => "empty selector",
             Error::DanglingCombinator => "a combinator without a selector on both sides",
             Error::UnsupportedPseudoClassOrElement => "unknown pseudo-class or pseudo-element",
-            Error::ExpectedNamespace => "unknown namespace (known are html, svg, mathml, xlink and xml)",
-            Error::NoIdentForPseudo | Error::PseudoElementExpectedIdent => "missing name of a pseudo-class",
+            Error::ExpectedNamespace => {
+                "unknown namespace (known are html, svg, mathml, xlink and xml)"
+            }
+            Error::NoIdentForPseudo | Error::PseudoElementExpectedIdent => {
+                "missing name of a pseudo-class"
+            }
             Error::BadValueInAttr
             | Error::InvalidQualNameInAttr
             | Error::ExpectedBarInAttr
@@ -361,13 +375,15 @@ mod tests {
         // Commas between brackets end no row outside of them, and a list is no row.
         assert_eq!(limit(&vec![":is(a,a)"; more].join(" ")), Some(Limit::SelectorParts));
         assert_eq!(limit(&format!(":is({})", vec!["a"; more].join(", "))), None);
-        // What is between brackets is matched in the middle of what is outside, whichever comes first.
+        // What is between brackets is matched in the middle of what is outside, whichever comes
+        // first.
         assert_eq!(limit(&format!("{} :is({})", row(half - 1), row(half))), None);
         assert_eq!(limit(&format!("{} :is({})", row(half), row(half))), Some(Limit::SelectorParts));
         assert_eq!(limit(&format!(":is({}) {}", row(half), row(half))), Some(Limit::SelectorParts));
         assert_eq!(limit(&format!(":is(b, {}", row(more))), Some(Limit::SelectorParts));
         // A bracket that is none closes none.
-        let deep = |between: &str| format!(":is({between} {}", ":is(a ".repeat(SELECTOR_NESTING_MAX));
+        let deep =
+            |between: &str| format!(":is({between} {}", ":is(a ".repeat(SELECTOR_NESTING_MAX));
         let levels = |between: &str| limit(&deep(&between.repeat(SELECTOR_NESTING_MAX)));
         for between in [r"\)", r#"[b=")"]"#, "[b=')']", "/*)*/", "/*/)*/", r#"[b="\")"]"#, "]"] {
             assert_eq!(levels(between), Some(Limit::SelectorNesting), "{between}");

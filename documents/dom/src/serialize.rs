@@ -1,12 +1,15 @@
 //! A document as HTML again, by the rules of html5ever's serialiser.
 //!
-//! Invariant: no recursion on depth, and no more output than a sound document of this size can give.
+//! Invariant: no recursion on depth, and no more output than a sound document of this size can
+//! give.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 use foldhash::fast::RandomState;
-use html5ever::serialize::{AttrRef, Serialize, SerializeOpts, Serializer, TraversalScope, serialize};
+use html5ever::serialize::{
+    AttrRef, Serialize, SerializeOpts, Serializer, TraversalScope, serialize,
+};
 use html5ever::{LocalName, QualName};
 
 use crate::document::Document;
@@ -34,7 +37,9 @@ impl<'d> Node<'d> {
     /// # Errors
     /// [`DomError::Damaged`].
     pub fn inner_html(self) -> Result<String, DomError> {
-        let name = self.is_element().then(|| ParserNames::new(self.document).qualified(self.record().name()));
+        let name = self
+            .is_element()
+            .then(|| ParserNames::new(self.document).qualified(self.record().name()));
         self.serialized(TraversalScope::ChildrenOnly(name))
     }
 
@@ -51,8 +56,10 @@ impl<'d> Node<'d> {
     /// # Errors
     /// [`DomError::Damaged`]; [`DomError::Io`] with what the writer says.
     pub fn write_html(self, writer: impl Write) -> Result<(), DomError> {
-        let options =
-            SerializeOpts { traversal_scope: TraversalScope::IncludeNode, ..SerializeOpts::default() };
+        let options = SerializeOpts {
+            traversal_scope: TraversalScope::IncludeNode,
+            ..SerializeOpts::default()
+        };
         serialize(writer, &SerializedNode(self), options)?;
         self.document.unless_damaged(())
     }
@@ -86,12 +93,17 @@ impl<'d> ParserNames<'d> {
 struct SerializedNode<'d>(Node<'d>);
 
 impl Serialize for SerializedNode<'_> {
-    fn serialize<S: Serializer>(&self, serializer: &mut S, scope: TraversalScope) -> io::Result<()> {
+    fn serialize<S: Serializer>(
+        &self,
+        serializer: &mut S,
+        scope: TraversalScope,
+    ) -> io::Result<()> {
         let mut walk = Walk {
             names: ParserNames::new(self.0.document),
             serializer,
             attributes_left: self.0.document.attributes.len(),
-            text_left: self.0.document.text_bytes_max() + self.0.document.attributes.len() * SHARED_BYTES_MAX,
+            text_left: self.0.document.text_bytes_max()
+                + self.0.document.attributes.len() * SHARED_BYTES_MAX,
             names_left: NAMES_BYTES_MAX,
         };
         let mut steps_left = self.0.document.walk_steps();
@@ -141,7 +153,8 @@ struct Walk<'d, 's, S: Serializer> {
     names_left: usize,
 }
 
-/// Bytes of names of more than [`SHARED_BYTES_MAX`] bytes in one answer. A document has a name once, and any number of elements may have it.
+/// Bytes of names of more than [`SHARED_BYTES_MAX`] bytes in one answer. A document has a name
+/// once, and any number of elements may have it.
 const NAMES_BYTES_MAX: usize = 128 << 20;
 
 impl<'d, S: Serializer> Walk<'d, '_, S> {
@@ -168,9 +181,11 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
 
     /// Whether this name may still be written.
     fn take_name(&mut self, document: &Document<'_>, name: u32) -> bool {
-        // As many as there are: one that does not lie in the document is damage, whatever length it claims.
-        let length =
-            document.name(name).map_or(0, |name| document.bytes_at(name.local, name.local_length).len());
+        // As many as there are: one that does not lie in the document is damage, whatever length it
+        // claims.
+        let length = document
+            .name(name)
+            .map_or(0, |name| document.bytes_at(name.local, name.local_length).len());
         if length <= SHARED_BYTES_MAX {
             return true;
         }
@@ -193,7 +208,9 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
             NodeKind::Document | NodeKind::Fragment => self.push_children(node, open),
             NodeKind::Element => {
                 // At its start and at its end.
-                if !self.take_name(document, record.name()) || !self.take_name(document, record.name()) {
+                if !self.take_name(document, record.name())
+                    || !self.take_name(document, record.name())
+                {
                     return Ok(());
                 }
                 let name = self.names.qualified(record.name());
@@ -215,7 +232,8 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
                     .iter()
                     .map(|at| (self.names.qualified(at.name.into()), document.value_of(at)))
                     .collect();
-                let attributes = attributes.iter().map(|(name, value)| -> AttrRef<'_> { (name, value) });
+                let attributes =
+                    attributes.iter().map(|(name, value)| -> AttrRef<'_> { (name, value) });
                 self.serializer.start_elem(name.clone(), attributes)?;
                 open.push(Step::Leave(name));
                 self.push_children(node, open);
@@ -225,10 +243,15 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
                     return Ok(());
                 }
                 match kind {
-                    NodeKind::Text => self.serializer.write_text(node.data().unwrap_or_default())?,
-                    NodeKind::Comment => self.serializer.write_comment(node.data().unwrap_or_default())?,
+                    NodeKind::Text => {
+                        self.serializer.write_text(node.data().unwrap_or_default())?
+                    }
+                    NodeKind::Comment => {
+                        self.serializer.write_comment(node.data().unwrap_or_default())?
+                    }
                     NodeKind::Doctype => {
-                        self.serializer.write_doctype(node.doctype().map_or("", |doctype| doctype.name))?;
+                        self.serializer
+                            .write_doctype(node.doctype().map_or("", |doctype| doctype.name))?;
                     }
                     _ => self.serializer.write_processing_instruction(
                         node.target().unwrap_or_default(),

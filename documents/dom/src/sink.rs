@@ -1,12 +1,14 @@
 //! What the parser builds its tree with: an [`Arena`], and the limits on it.
 //!
-//! Invariant: after a limit was passed the parser still gets nodes for what it asks; whoever feeds it looks at `passed` after each
-//! token and stops.
+//! Invariant: after a limit was passed the parser still gets nodes for what it asks; whoever feeds
+//! it looks at `passed` after each token and stops.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 
-use html5ever::interface::tree_builder::{ElemName, ElementFlags, NodeOrText, QuirksMode, TreeSink};
+use html5ever::interface::tree_builder::{
+    ElemName, ElementFlags, NodeOrText, QuirksMode, TreeSink,
+};
 use html5ever::tendril::StrTendril;
 use html5ever::{Attribute, LocalName, Namespace, QualName};
 
@@ -42,7 +44,12 @@ impl ElemName for ElementName {
 
 impl Sink {
     pub(crate) fn new(limits: Limits) -> Sink {
-        Sink { arena: RefCell::new(Arena::new()), limits, passed: Cell::new(None), errors: Cell::new(0) }
+        Sink {
+            arena: RefCell::new(Arena::new()),
+            limits,
+            passed: Cell::new(None),
+            errors: Cell::new(0),
+        }
     }
 
     /// The limit that was passed.
@@ -99,7 +106,12 @@ impl TreeSink for Sink {
         ElementName { namespace: name.ns.clone(), local: name.local.clone() }
     }
 
-    fn create_element(&self, name: QualName, attributes: Vec<Attribute>, flags: ElementFlags) -> u32 {
+    fn create_element(
+        &self,
+        name: QualName,
+        attributes: Vec<Attribute>,
+        flags: ElementFlags,
+    ) -> u32 {
         self.change(|arena| arena.new_element(&name, &attributes, flags.template))
     }
 
@@ -133,7 +145,13 @@ impl TreeSink for Sink {
 
     fn append_doctype_to_document(&self, name: StrTendril, public: StrTendril, system: StrTendril) {
         let lengths = [(name.len() as u32).to_le_bytes(), (public.len() as u32).to_le_bytes()];
-        let parts = [&lengths[0][..], &lengths[1][..], name.as_bytes(), public.as_bytes(), system.as_bytes()];
+        let parts = [
+            &lengths[0][..],
+            &lengths[1][..],
+            name.as_bytes(),
+            public.as_bytes(),
+            system.as_bytes(),
+        ];
         self.change(|arena| {
             let node = arena.new_text(NodeKind::Doctype, &parts);
             arena.append(DOCUMENT, node);

@@ -1,7 +1,8 @@
-//! What lies between the tokenizer and the tree builder: tags are counted there, also those of which no element becomes, and after
-//! a limit was passed nothing comes through.
+//! What lies between the tokenizer and the tree builder: tags are counted there, also those of
+//! which no element becomes, and after a limit was passed nothing comes through.
 //!
-//! Invariant: what is stored beyond a limit is what one token makes, however much of the source is still with the tokenizer.
+//! Invariant: what is stored beyond a limit is what one token makes, however much of the source is
+//! still with the tokenizer.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,7 +15,8 @@ use crate::error::Limit;
 use crate::limits::Limits;
 use crate::sink::Sink;
 
-/// What the tokenizer says of an attribute that the tag has already; it compares it with all of them before.
+/// What the tokenizer says of an attribute that the tag has already; it compares it with all of
+/// them before.
 const DUPLICATE: &str = "Duplicate attribute";
 
 /// See the module.
@@ -33,7 +35,11 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    pub(crate) fn new(builder: TreeBuilder<u32, Sink>, limits: Limits, queue: Rc<BufferQueue>) -> Tokens {
+    pub(crate) fn new(
+        builder: TreeBuilder<u32, Sink>,
+        limits: Limits,
+        queue: Rc<BufferQueue>,
+    ) -> Tokens {
         Tokens {
             builder,
             limits,

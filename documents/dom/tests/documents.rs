@@ -1,11 +1,13 @@
-//! Documents in a heap: parsed, opened again elsewhere, walked, written as HTML again, beside other things in the heap.
+//! Documents in a heap: parsed, opened again elsewhere, walked, written as HTML again, beside other
+//! things in the heap.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
 
 use common::{empty, parsed, reopened};
 use holdfast_dom::{
-    Document, Documents, DomError, Limit, Limits, LoosePage, Namespace, Node, NodeKind, ParseOptions, Quirks,
+    Document, Documents, DomError, Limit, Limits, LoosePage, Namespace, Node, NodeKind,
+    ParseOptions, Quirks,
 };
 use holdfast_heap::{Heap, OpenOptions};
 
@@ -37,7 +39,10 @@ fn page_is_whole_at_another_address() {
     );
     let body = html.last_child().unwrap();
     assert_eq!(body.classes().collect::<Vec<_>>(), ["a", "b"]);
-    assert_eq!((body.html_id(), body.attribute("id"), body.attribute("ID")), (Some("x"), Some("x"), None));
+    assert_eq!(
+        (body.html_id(), body.attribute("id"), body.attribute("ID")),
+        (Some("x"), Some("x"), None)
+    );
     let svg = body.descendants().find(|node| node.name() == Some("svg")).unwrap();
     assert_eq!(svg.namespace(), Some(Namespace::Svg));
     let link = svg.attributes().next().unwrap();
@@ -71,7 +76,10 @@ fn document_serialises_as_html5ever_does() {
         "escapes".into(),
         "<pre>\n\n a&lt;&nbsp;&amp;<script>a<b&&c</script><p title='\"&nbsp;<'>".into(),
     ));
-    sources.push(("raw".into(), "<style>a>b</style><noscript>x<b></noscript><table>t<tr><td>u".into()));
+    sources.push((
+        "raw".into(),
+        "<style>a>b</style><noscript>x<b></noscript><table>t<tr><td>u".into(),
+    ));
     sources.extend(common::pages());
     for (name, source) in sources {
         let options = ParseOptions { scripting: true, ..ParseOptions::default() };
@@ -79,7 +87,8 @@ fn document_serialises_as_html5ever_does() {
         documents.parse("page", source.as_bytes(), &options).unwrap();
         let documents = reopened(&documents);
         let page = documents.open("page").unwrap();
-        let dom = html5ever::parse_document(RcDom::default(), Default::default()).one(source.as_str());
+        let dom =
+            html5ever::parse_document(RcDom::default(), Default::default()).one(source.as_str());
         let mut expected = Vec::new();
         let node: SerializableHandle = dom.document.clone().into();
         serialize(&mut expected, &node, SerializeOpts::default()).unwrap();
@@ -95,7 +104,10 @@ fn html_of_a_part_is_that_of_the_part_alone() {
     let documents = parsed(PAGE);
     let page = documents.open("page").unwrap();
     let bold = page.root().descendants().find(|node| node.name() == Some("b")).unwrap();
-    assert_eq!((bold.html().unwrap(), bold.inner_html().unwrap()), ("<b>two</b>".into(), "two".into()));
+    assert_eq!(
+        (bold.html().unwrap(), bold.inner_html().unwrap()),
+        ("<b>two</b>".into(), "two".into())
+    );
     let template = page.root().descendants().find(|node| node.name() == Some("template")).unwrap();
     assert_eq!(template.html().unwrap(), "<template><i>in</i></template>");
     let mut written = Vec::new();
@@ -243,8 +255,10 @@ fn too_deep_page_is_refused_early() {
 /// Guarantee: documents/depth
 #[test]
 fn deep_page_needs_no_recursion() {
-    let options =
-        ParseOptions { limits: Limits { depth: 60_000, ..Limits::default() }, ..ParseOptions::default() };
+    let options = ParseOptions {
+        limits: Limits { depth: 60_000, ..Limits::default() },
+        ..ParseOptions::default()
+    };
     let source = "<svg>".to_owned() + &"<g>".repeat(20_000) + "deep";
     let mut documents = empty();
     documents.parse("page", source.as_bytes(), &options).unwrap();
@@ -275,7 +289,11 @@ fn invalid_utf_8_is_replaced_across_pieces() {
     for many in 1..source.len() {
         let mut documents = empty();
         documents.parse("page", Pieces(source, many), &ParseOptions::default()).unwrap();
-        assert_eq!(documents.open("page").unwrap().root().text().unwrap(), expected, "pieces of {many}");
+        assert_eq!(
+            documents.open("page").unwrap().root().text().unwrap(),
+            expected,
+            "pieces of {many}"
+        );
     }
 }
 
@@ -301,7 +319,9 @@ fn loose_page_stores_as_if_parsed_there() {
     heap.begin().unwrap();
     let mut documents = Documents::lent(&mut heap).unwrap();
     assert!(matches!(documents.keep("other", &page), Err(DomError::NotADocument { .. })));
-    documents.keep("page", &LoosePage::parse(&b"new"[..], &ParseOptions::default()).unwrap()).unwrap();
+    documents
+        .keep("page", &LoosePage::parse(&b"new"[..], &ParseOptions::default()).unwrap())
+        .unwrap();
     heap.abort().unwrap();
     let documents = Documents::new(heap);
     assert_eq!(documents.open("page").unwrap().root().html().unwrap(), own.root().html().unwrap());
@@ -324,14 +344,17 @@ fn text_of(source: &[u8], piece: usize, options: &ParseOptions) -> String {
     page.open().unwrap().root().text().unwrap()
 }
 
-/// The tokenizer was fed in pieces of 16 KiB, and threw a U+FEFF at the start of each away; that behind a script or a `<meta charset>`, too.
+/// The tokenizer was fed in pieces of 16 KiB, and threw a U+FEFF at the start of each away; that
+/// behind a script or a `<meta charset>`, too.
 ///
 /// Guarantee: documents/encodings
 #[test]
 fn a_byte_order_mark_counts_at_the_start_alone() {
     let options = ParseOptions::default();
-    let fragment =
-        ParseOptions { fragment_of: Some((Namespace::Html, "div".to_owned())), ..ParseOptions::default() };
+    let fragment = ParseOptions {
+        fragment_of: Some((Namespace::Html, "div".to_owned())),
+        ..ParseOptions::default()
+    };
     let start = "<meta charset=utf-8><p>";
     // Before, on and behind each place at which a piece can end; the mark itself is three bytes.
     for boundary in [16_384usize, 32_768, 49_152] {
@@ -366,17 +389,20 @@ fn a_byte_order_mark_counts_at_the_start_alone() {
             assert_eq!(text, wanted, "{source:?} in pieces of {piece}");
         }
     }
-    let (page, values) = ("<p title='\u{feff}\u{feff}a'><!--\u{feff}-->", ["\u{feff}\u{feff}a", "\u{feff}"]);
+    let (page, values) =
+        ("<p title='\u{feff}\u{feff}a'><!--\u{feff}-->", ["\u{feff}\u{feff}a", "\u{feff}"]);
     for piece in 1..=page.len() {
         let page = LoosePage::parse(Pieces(page.as_bytes(), piece), &options).unwrap();
         let document = page.open().unwrap();
-        let paragraph = document.root().descendants().find(|node| node.name() == Some("p")).unwrap();
+        let paragraph =
+            document.root().descendants().find(|node| node.name() == Some("p")).unwrap();
         let comment = paragraph.first_child().and_then(Node::data);
         assert_eq!([paragraph.attribute("title").unwrap(), comment.unwrap()], values, "{piece}");
     }
 }
 
-/// 80,000 attributes took 2.2 s, as the tokenizer compares each with all before it and hands over complete tags only.
+/// 80,000 attributes took 2.2 s, as the tokenizer compares each with all before it and hands over
+/// complete tags only.
 ///
 /// Guarantee: documents/limits
 #[test]
@@ -402,7 +428,9 @@ fn a_tag_with_too_many_attributes_is_read_no_further() {
         |n| format!(" a{n} = >", n = n).replace('>', "x"),
     ];
     // What the tokenizer reads ahead of what it hands over, too.
-    for start in ["<p ", "</p ", "x<p ", "<<p ", "</<p a></i ", "&am<p ", "<svg><p ", "<title></t<</title "] {
+    for start in
+        ["<p ", "</p ", "x<p ", "<<p ", "</<p a></i ", "&am<p ", "<svg><p ", "<title></t<</title "]
+    {
         for (which, attribute) in attributes.into_iter().enumerate() {
             let mut tag = Tag(start.into(), attribute, 0);
             let refused = LoosePage::parse(&mut tag, &ParseOptions::default());
@@ -413,7 +441,8 @@ fn a_tag_with_too_many_attributes_is_read_no_further() {
             assert!(tag.2 <= 1_023 + 16_384, "{start:?} {which}: {} attributes were read", tag.2);
         }
     }
-    // What looks like attributes in a text, comment or script, and attributes that a tag has twice, is let pass.
+    // What looks like attributes in a text, comment or script, and attributes that a tag has twice,
+    // is let pass.
     let words = " a".repeat(20_000);
     let once: String = (0..1_023).map(|n| format!(" a{n}")).collect();
     for source in [
@@ -477,6 +506,9 @@ fn attributes_of_svg_have_the_names_of_the_page() {
         .unwrap();
     assert_eq!(names(&documents, "use").1, "xlink:href xlink:other xlink:title");
     let html = documents.open("page").unwrap().root().html().unwrap();
-    assert!(html.contains(r##"<use xlink:href="#new" xlink:other="c" xlink:title="t">"##), "{html}");
+    assert!(
+        html.contains(r##"<use xlink:href="#new" xlink:other="c" xlink:title="t">"##),
+        "{html}"
+    );
     assert!(html.contains(r#"<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="#), "{html}");
 }

@@ -1,4 +1,5 @@
-//! Changes of a document: what they do, what is refused, and that a change which was not committed never was.
+//! Changes of a document: what they do, what is refused, and that a change which was not committed
+//! never was.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -106,7 +107,8 @@ fn thousands_of_edits_leave_a_sound_document() {
 /// Guarantee: documents/invalid-changes
 #[test]
 fn impossible_edits_are_refused_alone() {
-    let mut documents = parsed("<!DOCTYPE html><div id=a><p id=b>text</p></div><template><i></i></template>");
+    let mut documents =
+        parsed("<!DOCTYPE html><div id=a><p id=b>text</p></div><template><i></i></template>");
     documents
         .edit("page", |edit| {
             let page = edit.document()?;
@@ -118,9 +120,18 @@ fn impossible_edits_are_refused_alone() {
                 Err(DomError::Change(error)) => error,
                 other => panic!("{other:?}"),
             };
-            assert_eq!(refused(edit.append(b, a)), ChangeError::OwnAncestor { parent: b, child: a });
-            assert_eq!(refused(edit.append(a, a)), ChangeError::OwnAncestor { parent: a, child: a });
-            assert!(matches!(refused(edit.append(contents, template)), ChangeError::OwnAncestor { .. }));
+            assert_eq!(
+                refused(edit.append(b, a)),
+                ChangeError::OwnAncestor { parent: b, child: a }
+            );
+            assert_eq!(
+                refused(edit.append(a, a)),
+                ChangeError::OwnAncestor { parent: a, child: a }
+            );
+            assert!(matches!(
+                refused(edit.append(contents, template)),
+                ChangeError::OwnAncestor { .. }
+            ));
             assert!(matches!(refused(edit.append(a, contents)), ChangeError::Hierarchy { .. }));
             assert!(matches!(refused(edit.append(a, root)), ChangeError::Hierarchy { .. }));
             assert!(matches!(refused(edit.append(text, b)), ChangeError::Hierarchy { .. }));
@@ -129,7 +140,10 @@ fn impossible_edits_are_refused_alone() {
             assert_eq!(refused(edit.append(a, 0)), ChangeError::NoSuchNode { node: 0 });
             assert_eq!(refused(edit.remove(9_999)), ChangeError::NoSuchNode { node: 9_999 });
             assert_eq!(refused(edit.insert_before(root, a)), ChangeError::NoParent { node: root });
-            assert!(matches!(refused(edit.set_attribute(text, "a", "")), ChangeError::WrongKind { .. }));
+            assert!(matches!(
+                refused(edit.set_attribute(text, "a", "")),
+                ChangeError::WrongKind { .. }
+            ));
             assert!(matches!(refused(edit.set_text(doctype, "a")), ChangeError::WrongKind { .. }));
             for name in ["", "a b", "a=b", "a>", "\"", "a\0"] {
                 assert_eq!(refused(edit.set_attribute(a, name, "")), ChangeError::BadName);
@@ -161,7 +175,8 @@ fn created_template_has_contents() {
             let paragraph = id(&edit.document()?, "p");
             let template = edit.create_element(Namespace::Html, "TEMPLATE")?;
             edit.append(paragraph, template)?;
-            let contents = edit.document()?.node(template).unwrap().template_contents().unwrap().id();
+            let contents =
+                edit.document()?.node(template).unwrap().template_contents().unwrap().id();
             let inside = edit.create_element(Namespace::Html, "i")?;
             edit.append(contents, inside)?;
             // One of another namespace is an element like others.
@@ -224,7 +239,8 @@ fn random_changes_are_those_of_a_plain_tree() {
         parent: Vec<Option<usize>>,
     }
     fn html(plain: &Plain, node: usize) -> String {
-        let inner: String = plain.children[node].iter().map(|child| html(plain, *child as usize)).collect();
+        let inner: String =
+            plain.children[node].iter().map(|child| html(plain, *child as usize)).collect();
         format!("<n{node}>{inner}</n{node}>")
     }
     let mut generator = StdRng::seed_from_u64(0x9E37_79B9);
@@ -260,8 +276,11 @@ fn random_changes_are_those_of_a_plain_tree() {
                         Ok(()) => {
                             detach(&mut plain, b);
                             // The parent of `n0` is not in the model.
-                            let Some(parent) = plain.parent[a] else { panic!("a sibling without a parent") };
-                            let place = plain.children[parent].iter().position(|child| *child == a as u32);
+                            let Some(parent) = plain.parent[a] else {
+                                panic!("a sibling without a parent")
+                            };
+                            let place =
+                                plain.children[parent].iter().position(|child| *child == a as u32);
                             plain.children[parent].insert(place.unwrap(), b as u32);
                             plain.parent[b] = Some(parent);
                         }
@@ -356,10 +375,13 @@ fn values_of_attributes_of_any_length_are_whole() {
             let again = reopened(&documents);
             let page = again.open("page").unwrap();
             page.check().unwrap();
-            let found = page.select(&Selector::parse(&format!("p[title='{value:.1000}']")).unwrap()).unwrap();
+            let found = page
+                .select(&Selector::parse(&format!("p[title='{value:.1000}']")).unwrap())
+                .unwrap();
             assert_eq!(found.len(), usize::from(length <= 1000));
             let found = page.select(&Selector::parse("p[title], b[title]").unwrap()).unwrap();
-            let values: Vec<_> = found.iter().map(|node| node.attribute("title").unwrap()).collect();
+            let values: Vec<_> =
+                found.iter().map(|node| node.attribute("title").unwrap()).collect();
             assert!(values == [&value, &value], "{length} {compacted}");
             if !compacted {
                 documents.compact("page").unwrap();

@@ -12,15 +12,19 @@ const VERSION_1: &str = include_str!("golden/version-1.txt");
 
 /// The words of a document, in hexadecimal, eight in a line.
 fn words(bytes: &[u8]) -> String {
-    let words: Vec<String> =
-        bytes.chunks(4).map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+    let words: Vec<String> = bytes
+        .chunks(4)
+        .map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect())
+        .collect();
     words.chunks(8).map(|line| line.join(" ") + "\n").collect()
 }
 
 fn bytes(words: &str) -> Vec<u8> {
     let lines = words.lines().filter(|line| !line.starts_with('#'));
     let digits: String = lines.flat_map(str::split_whitespace).collect();
-    (0..digits.len() / 2).map(|at| u8::from_str_radix(&digits[at * 2..at * 2 + 2], 16).unwrap()).collect()
+    (0..digits.len() / 2)
+        .map(|at| u8::from_str_radix(&digits[at * 2..at * 2 + 2], 16).unwrap())
+        .collect()
 }
 
 /// A document of format version 1 opens, and a page still becomes such a document.
@@ -33,12 +37,18 @@ fn version_1_is_still_read_and_written() {
     let memory = now.into_heap().close();
     let start = memory.bytes().windows(8).position(|bytes| bytes == b"HFSTHTML").unwrap();
     let written = words(&memory.bytes()[start..start + length]);
-    let kept: String =
-        VERSION_1.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
+    let kept: String = VERSION_1
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| format!("{line}\n"))
+        .collect();
     if written != kept {
         println!("{written}");
     }
-    assert!(written == kept, "the format has changed: raise its version, and keep a document of each");
+    assert!(
+        written == kept,
+        "the format has changed: raise its version, and keep a document of each"
+    );
     let golden = bytes(VERSION_1);
     // Aligned to 8, as a heap's objects are.
     let mut place = vec![0u8; golden.len() + 8];

@@ -1,5 +1,5 @@
-//! Documents whose bytes were changed by somebody: everything ends, nothing panics, and no answer is given that may be a part of
-//! one.
+//! Documents whose bytes were changed by somebody: everything ends, nothing panics, and no answer
+//! is given that may be a part of one.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -41,7 +41,8 @@ fn memory_of(page: &str) -> (TestMemory, usize, usize) {
 
 /// Everything that can be asked of a document; what was damaged, if that was seen.
 fn ask(document: &Document<'_>) -> Option<Damage> {
-    let selectors: Vec<Selector> = SELECTORS.iter().map(|text| Selector::parse(text).unwrap()).collect();
+    let selectors: Vec<Selector> =
+        SELECTORS.iter().map(|text| Selector::parse(text).unwrap()).collect();
     let mut failed = 0;
     for selector in &selectors {
         failed += usize::from(document.select(selector).is_err());
@@ -49,8 +50,16 @@ fn ask(document: &Document<'_>) -> Option<Damage> {
     failed += usize::from(document.root().html().is_err());
     failed += usize::from(document.root().text().is_err());
     for node in document.root().descendants() {
-        let _ = (node.kind(), node.name(), node.namespace(), node.data(), node.doctype(), node.target());
-        let _ = (node.attributes().count(), node.classes().count(), node.html_id(), node.last_child());
+        let _ = (
+            node.kind(),
+            node.name(),
+            node.namespace(),
+            node.data(),
+            node.doctype(),
+            node.target(),
+        );
+        let _ =
+            (node.attributes().count(), node.classes().count(), node.html_id(), node.last_child());
         let _ = (node.template_contents(), node.previous_sibling(), node.attribute("title"));
         let _ = (node.ancestors().count(), node.children().count());
     }
@@ -62,7 +71,10 @@ fn ask(document: &Document<'_>) -> Option<Damage> {
 }
 
 /// Changes a document that may be damaged.
-fn change<B: holdfast_heap::Backing>(edit: &mut Edit<'_, '_, B>, node: u32) -> Result<(), DomError> {
+fn change<B: holdfast_heap::Backing>(
+    edit: &mut Edit<'_, '_, B>,
+    node: u32,
+) -> Result<(), DomError> {
     let item = edit.create_element(Namespace::Html, "li")?;
     edit.append(node, item)?;
     edit.set_attribute(node, "class", "z")?;
@@ -197,7 +209,8 @@ fn circles_end_walks_queries_and_edits() {
         (words(&page, "ul"), words(&page, "li"), words(&page, "p"), words(&page, "b"));
     let mut memory = documents.into_heap().close();
     let nodes = start + 128;
-    // Word 0 is the parent, 1 the next sibling, 2 the previous one, 3 the first child. Behind each item is its text.
+    // Word 0 is the parent, 1 the next sibling, 2 the previous one, 3 the first child. Behind each
+    // item is its text.
     for (node, word, to) in [
         (item, 1, item),
         (bold, 1, paragraph),
@@ -237,7 +250,10 @@ fn document_node_with_a_text_is_damage() {
         memory.bytes_mut()[at..at + 4].copy_from_slice(&claim.to_le_bytes());
         let mut documents = open(memory);
         let compacted = documents.compact("page");
-        assert!(matches!(compacted, Err(DomError::Damaged(Damage::Node { node: 1 }))), "{compacted:?}");
+        assert!(
+            matches!(compacted, Err(DomError::Damaged(Damage::Node { node: 1 }))),
+            "{compacted:?}"
+        );
     }
 }
 
@@ -250,7 +266,8 @@ fn edit_that_meets_a_circle_is_undone() {
     let (memory, start, _) = memory();
     let documents = open(memory);
     let page = documents.open("page").unwrap();
-    let find = |name: &str| page.root().descendants().find(|node| node.name() == Some(name)).unwrap().id();
+    let find =
+        |name: &str| page.root().descendants().find(|node| node.name() == Some(name)).unwrap().id();
     let (list, item) = (find("ul"), find("li"));
     let mut memory = documents.into_heap().close();
     let at = start + 128 + item as usize * size_of::<NodeRecord>() + 4;
@@ -279,7 +296,8 @@ fn shared_attributes_are_damage_at_bounded_cost() {
     let page = documents.open("page").unwrap();
     let selector = Selector::parse("p b[id=x], [title=none]").unwrap();
     assert_eq!(page.select(&selector).unwrap().len(), 1_000);
-    let (first, all) = (page.select(&Selector::parse("p").unwrap()).unwrap()[0].id(), page.size().nodes);
+    let (first, all) =
+        (page.select(&Selector::parse("p").unwrap()).unwrap()[0].id(), page.size().nodes);
     memory = documents.into_heap().close();
     let at = |node: u32| start + 128 + node as usize * size_of::<NodeRecord>() + 16;
     let claim: [u8; 8] = memory.bytes()[at(first)..at(first) + 8].try_into().unwrap();

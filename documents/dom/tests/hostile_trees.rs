@@ -1,5 +1,5 @@
-//! Documents whose links, texts and names somebody made up, and pages made to be slow: every query and walk ends soon, in bounded
-//! memory, and sound pages of any shape are never called damaged.
+//! Documents whose links, texts and names somebody made up, and pages made to be slow: every query
+//! and walk ends soon, in bounded memory, and sound pages of any shape are never called damaged.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -9,15 +9,18 @@ use std::time::{Duration, Instant};
 
 use common::parsed;
 use holdfast_dom::layout::{
-    AttributeRecord, Header, LONG, NAME_CLASS, NAME_ID, NameRecord, NodeRecord, ORDERED, TableCapacity,
-    name_hash,
+    AttributeRecord, Header, LONG, NAME_CLASS, NAME_ID, NameRecord, NodeRecord, ORDERED,
+    TableCapacity, name_hash,
 };
-use holdfast_dom::{Damage, Document, DomError, Limit, LoosePage, NodeKind, ParseOptions, Selector};
+use holdfast_dom::{
+    Damage, Document, DomError, Limit, LoosePage, NodeKind, ParseOptions, Selector,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use zerocopy::IntoBytes;
 
-/// A document of these records; its names are `id`, `class` and `b`, its text is `idclassb` and what is given.
+/// A document of these records; its names are `id`, `class` and `b`, its text is `idclassb` and
+/// what is given.
 struct Made {
     nodes: Vec<NodeRecord>,
     attributes: Vec<AttributeRecord>,
@@ -63,7 +66,9 @@ impl Made {
             text: self.text.len() as u32,
         };
         let (mut header, bytes) = Header::with_room(room, self.quirks);
-        for table in [&mut header.nodes, &mut header.attributes, &mut header.names, &mut header.text] {
+        for table in
+            [&mut header.nodes, &mut header.attributes, &mut header.names, &mut header.text]
+        {
             table.used = table.room;
         }
         header.flags = self.flags;
@@ -89,11 +94,13 @@ fn element(parent: u32, next: u32, previous: u32, first_child: u32) -> NodeRecor
 
 /// Node 0, the document with this first child, and the others.
 fn tree(first_child: u32, others: impl IntoIterator<Item = NodeRecord>) -> Vec<NodeRecord> {
-    let document = NodeRecord { tag: NodeKind::Document as u32, first: first_child, ..NodeRecord::default() };
+    let document =
+        NodeRecord { tag: NodeKind::Document as u32, first: first_child, ..NodeRecord::default() };
     [NodeRecord::default(), document].into_iter().chain(others).collect()
 }
 
-/// Fails when the work takes longer than any honest machine needs; what does not end is left behind.
+/// Fails when the work takes longer than any honest machine needs; what does not end is left
+/// behind.
 fn soon<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(work()));
@@ -156,7 +163,8 @@ fn sibling_circles_at_every_level_are_damage() {
             let mut made = Made::of(tree(2, chain));
             assert!(ask_all(&mut made).is_some());
         }
-        // A ring of siblings that is on nobody's list of children, each of which has the others' parent above and a row below.
+        // A ring of siblings that is on nobody's list of children, each of which has the others'
+        // parent above and a row below.
         let row = 200u32;
         let ring = |next: u32, previous: u32, child: u32| element(2, next, previous, child);
         let mut nodes = tree(2, [element(1, 3, 2, 0), ring(4, 5, 6), ring(5, 3, 0), ring(3, 4, 0)]);
@@ -185,7 +193,8 @@ fn whatever_the_links_say_every_query_ends() {
                 let (parent, next, previous) = (link(node / 3), link(node + 1), link(node - 1));
                 element(parent, next % (count + 2), previous, link(node * 2) % (count + 2))
             });
-            damaged += u32::from(ask_all(&mut Made::of(tree(2, nodes.collect::<Vec<_>>()))).is_some());
+            damaged +=
+                u32::from(ask_all(&mut Made::of(tree(2, nodes.collect::<Vec<_>>()))).is_some());
         }
         assert!(damaged > 300, "{damaged}");
     });
@@ -199,7 +208,14 @@ fn sound_page_is_never_damaged_by_selectors() {
     let nested = "<!DOCTYPE html>".to_owned() + &"<div>".repeat(12) + "<b id=leaf>";
     let flat = "<!DOCTYPE html>".to_owned() + &"<p></p>".repeat(40) + "<p id=last>";
     for (source, selectors) in [
-        (&nested, ["body:has(i b) #leaf", "body:has(div div i b) div #leaf", "div:has(:not(div i) ~ i) b"]),
+        (
+            &nested,
+            [
+                "body:has(i b) #leaf",
+                "body:has(div div i b) div #leaf",
+                "div:has(:not(div i) ~ i) b",
+            ],
+        ),
         (
             &flat,
             [
@@ -230,8 +246,11 @@ fn has_reaches_its_limit_on_a_small_stack() {
         LoosePage::parse(source.as_bytes(), &options).unwrap()
     };
     let row = vec!["*"; 250].join(">");
-    let selectors =
-        ["svg:has(nosuch)".to_owned(), format!("svg:has(nosuch {row})"), format!("svg:has({row}) nosuch")];
+    let selectors = [
+        "svg:has(nosuch)".to_owned(),
+        format!("svg:has(nosuch {row})"),
+        format!("svg:has({row}) nosuch"),
+    ];
     // The smallest stack that a thread has if nobody says otherwise.
     let asked = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
         for selector in &selectors {
@@ -294,7 +313,14 @@ fn row(many: u32, element_of: impl Fn() -> NodeRecord, text: (u32, u32)) -> Vec<
         nodes.push(NodeRecord { parent: 2, next, previous, first: node + 1, ..element_of() });
         let (parent, tag) = (node, NodeKind::Text as u32);
         let (data, first) = text;
-        nodes.push(NodeRecord { parent, previous: node + 1, data, first, tag, ..NodeRecord::default() });
+        nodes.push(NodeRecord {
+            parent,
+            previous: node + 1,
+            data,
+            first,
+            tag,
+            ..NodeRecord::default()
+        });
     }
     nodes
 }
@@ -387,7 +413,9 @@ fn check_finds_words_that_mislead_queries() {
         damage(in_order(tree(2, [element(1, 4, 3, 0), element(1, 0, 4, 0), element(1, 3, 2, 0)])))
             .contains("node 4")
     );
-    assert!(damage(in_order(tree(2, [element(1, 0, 2, 0), element(0, 0, 0, 0)]))).contains("node 3"));
+    assert!(
+        damage(in_order(tree(2, [element(1, 0, 2, 0), element(0, 0, 0, 0)]))).contains("node 3")
+    );
 }
 
 /// A long name shared by many elements is not serialised without bound.
@@ -400,7 +428,10 @@ fn long_names_are_not_written_without_end() {
     let page = LoosePage::parse(source.as_bytes(), &ParseOptions::default()).unwrap();
     let page = page.open().unwrap();
     let written = page.root().write_html(std::io::sink());
-    assert!(matches!(written, Err(DomError::Limit { limit: Limit::NamesBytes, .. })), "{written:?}");
+    assert!(
+        matches!(written, Err(DomError::Limit { limit: Limit::NamesBytes, .. })),
+        "{written:?}"
+    );
     let part = page.select_first(&Selector::parse("p b").unwrap()).unwrap().unwrap();
     assert!(part.html().unwrap().len() > name.len());
     assert_eq!(page.damage(), None);
@@ -415,7 +446,8 @@ fn long_names_are_not_written_without_end() {
 /// Guarantee: documents/bounded-memory
 #[test]
 fn claimed_names_take_no_tables() {
-    let with_names = |many| Made { names: vec!["b"; many], ..Made::of(tree(2, [element(1, 0, 2, 0)])) };
+    let with_names =
+        |many| Made { names: vec!["b"; many], ..Made::of(tree(2, [element(1, 0, 2, 0)])) };
     assert!(with_names(65_536).open().is_ok());
     let refused = with_names(65_537).open().unwrap_err().to_string();
     assert!(refused.contains("table of names"), "{refused}");

@@ -1,4 +1,5 @@
-//! Documents and processes: some that read one at a time, one that is killed while it changes or parses.
+//! Documents and processes: some that read one at a time, one that is killed while it changes or
+//! parses.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -26,7 +27,8 @@ fn names(place: &Path) -> (NameSpace, OwnerKey, RegionName) {
 
 fn open(place: &Path) -> (Documents<RegionBacking>, SharedRegion) {
     let (names, key, name) = names(place);
-    let (heap, region) = open_data_heap(names.open_or_create(&name, &key, 256 << 20).unwrap()).unwrap();
+    let (heap, region) =
+        open_data_heap(names.open_or_create(&name, &key, 256 << 20).unwrap()).unwrap();
     (Documents::new(heap), region)
 }
 
@@ -67,12 +69,17 @@ fn tell(number: u64) {
 fn items(documents: &Documents<RegionBacking>) -> (u64, usize) {
     let page = documents.open("page").unwrap();
     page.check().unwrap();
-    let one = |selector: &str| page.select_first(&Selector::parse(selector).unwrap()).unwrap().unwrap();
+    let one =
+        |selector: &str| page.select_first(&Selector::parse(selector).unwrap()).unwrap().unwrap();
     let count: u64 = one("ul").attribute("data-count").unwrap().parse().unwrap();
     let many = one("ul").children().count();
     let last = one("ul").last_child().map(|last| last.text().unwrap());
     assert_eq!(one("#last").text().unwrap(), count.to_string(), "a part of a transaction counts");
-    assert_eq!(last.unwrap_or_else(|| "0".into()), count.to_string(), "a part of a transaction counts");
+    assert_eq!(
+        last.unwrap_or_else(|| "0".into()),
+        count.to_string(),
+        "a part of a transaction counts"
+    );
     (count, many)
 }
 
@@ -171,7 +178,10 @@ fn kill_leaves_the_old_page_or_the_new() {
         page.check().unwrap();
         let rounds = page.select(&Selector::parse("#round").unwrap()).unwrap();
         let round: u64 = rounds[0].text().unwrap().parse().unwrap();
-        assert!(last.is_some_and(|last| round >= last), "{round} is there, {last:?} was acknowledged");
+        assert!(
+            last.is_some_and(|last| round >= last),
+            "{round} is there, {last:?} was acknowledged"
+        );
         assert_eq!(rounds.len() as u64, 1 + round % 300);
         assert_eq!(documents.heap().roots().count(), 1);
         close(documents, region);
@@ -200,7 +210,8 @@ fn several_processes_read_one_document_at_a_time() {
     let source = "<ul>".to_owned() + &"<li>x".repeat(5_000);
     documents.parse("page", source.as_bytes(), &ParseOptions::default()).unwrap();
     close(documents, region);
-    let mut children: Vec<Child> = (0..3).map(|_| process("part_that_reads", place.path())).collect();
+    let mut children: Vec<Child> =
+        (0..3).map(|_| process("part_that_reads", place.path())).collect();
     let mut answers: Vec<_> = children.iter_mut().map(told).collect();
     // All have it open before one goes on.
     answers.iter_mut().for_each(|answers| assert_eq!(answers.next(), Some(1)));

@@ -1,4 +1,5 @@
-//! Queries of the mapped document give what a second implementation gives on its own tree of the same page.
+//! Queries of the mapped document give what a second implementation gives on its own tree of the
+//! same page.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -73,7 +74,8 @@ const SELECTORS: &[&str] = &[
 const OURS_ALONE: &[&str] = &["p:nth-child(2n+1 of .simpara)", "svg|path"];
 
 fn shape(name: &str, attributes: impl Iterator<Item = (String, String)>) -> String {
-    let mut attributes: Vec<_> = attributes.map(|(name, value)| format!("{name}={value}")).collect();
+    let mut attributes: Vec<_> =
+        attributes.map(|(name, value)| format!("{name}={value}")).collect();
     attributes.sort();
     format!("{name} {attributes:?}")
 }
@@ -95,13 +97,15 @@ fn theirs(page: &scraper::Html, selector: &str) -> Vec<String> {
     let found = page.select(&selector);
     let attributes = |element: &scraper::ElementRef<'_>| {
         let attributes = element.value().attrs.iter();
-        attributes.map(|(name, value)| (name.local.to_string(), value.to_string())).collect::<Vec<_>>()
+        attributes
+            .map(|(name, value)| (name.local.to_string(), value.to_string()))
+            .collect::<Vec<_>>()
     };
     found.map(|element| shape(element.value().name(), attributes(&element).into_iter())).collect()
 }
 
-/// A page whose anchors are closed. They are not in XHTML that is sent as HTML, and of elements `a` within each other the other
-/// implementation builds another tree than its parser's own.
+/// A page whose anchors are closed. They are not in XHTML that is sent as HTML, and of elements `a`
+/// within each other the other implementation builds another tree than its parser's own.
 fn closed(source: &str) -> String {
     let mut parts = source.split("<a id=");
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -184,7 +188,8 @@ fn selectors_beyond_scraper_follow_the_standard() {
     assert_eq!(ids(&page, "option:disabled"), ["o1"]);
     assert_eq!(ids(&page, ":checked"), ["i4", "o1"]);
     let template = page.select_first(&Selector::parse("template").unwrap()).unwrap().unwrap();
-    let inside = template.template_contents().unwrap().select(&Selector::parse(".x").unwrap()).unwrap();
+    let inside =
+        template.template_contents().unwrap().select(&Selector::parse(".x").unwrap()).unwrap();
     assert_eq!(inside[0].html_id(), Some("hidden"));
     let svg = page.select_first(&Selector::parse("svg").unwrap()).unwrap().unwrap();
     assert_eq!(svg.namespace(), Some(Namespace::Svg));
@@ -203,8 +208,9 @@ fn quirks_mode_ignores_case() {
     let old = parsed("<p id=X class=Y>");
     let new = parsed("<!DOCTYPE html><p id=X class=Y>");
     for (selector, in_old, in_new) in [("#x.y", 1, 0), ("#X.Y", 1, 1)] {
-        let count =
-            |documents: &holdfast_dom::Documents<_>| ids(&documents.open("page").unwrap(), selector).len();
+        let count = |documents: &holdfast_dom::Documents<_>| {
+            ids(&documents.open("page").unwrap(), selector).len()
+        };
         assert_eq!((count(&old), count(&new)), (in_old, in_new), "{selector}");
     }
 }

@@ -1,6 +1,7 @@
-//! The cases of html5lib for how a tree is built, each parsed into a heap, and dumped from the heap opened again elsewhere.
-//! What the parser itself gets wrong by an older list is accepted, each case with its reason; nothing else is, and nothing may differ
-//! from what the same parser builds in its own tree.
+//! The cases of html5lib for how a tree is built, each parsed into a heap, and dumped from the heap
+//! opened again elsewhere. What the parser itself gets wrong by an older list is accepted, each
+//! case with its reason; nothing else is, and nothing may differ from what the same parser builds
+//! in its own tree.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test that cannot go on fails")]
 
 #[path = "tree_construction/accepted.rs"]
@@ -63,8 +64,11 @@ fn html5lib_cases_hold_after_reopening() {
 }
 
 fn from_heap(documents: &mut Documents<TestMemory>, case: &Case, scripting: bool) -> String {
-    let options =
-        ParseOptions { scripting, fragment_of: case.fragment_of.clone(), ..ParseOptions::default() };
+    let options = ParseOptions {
+        scripting,
+        fragment_of: case.fragment_of.clone(),
+        ..ParseOptions::default()
+    };
     documents.parse("case", case.data.as_bytes(), &options).unwrap();
     let documents = common::reopened(documents);
     let document = documents.open("case").unwrap();

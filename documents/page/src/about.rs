@@ -1,4 +1,5 @@
-//! What an entry says of its page: the address, what it was made from, and what its display list refers to.
+//! What an entry says of its page: the address, what it was made from, and what its display list
+//! refers to.
 
 use peniko::{Blob, ImageAlphaType, ImageData, ImageFormat};
 use serde::{Deserialize, Serialize};
@@ -73,7 +74,8 @@ impl About {
         decode(bytes, "description")
     }
 
-    /// Whether no two images, and no two fonts that came with the page, have bytes of the entry in common.
+    /// Whether no two images, and no two fonts that came with the page, have bytes of the entry in
+    /// common.
     pub(crate) fn check(&self) -> Result<(), EntryDamage> {
         let (mut images, mut fonts) = (AscendingRanges::default(), AscendingRanges::default());
         for image in &self.images {
@@ -126,7 +128,10 @@ mod tests {
             base: "https://example.org/a/".to_owned(),
             reach: None,
             resources: vec![
-                Resource { url: "a.css".to_owned(), found: ResourceSum::Bytes { hash: u128::MAX, bytes: 7 } },
+                Resource {
+                    url: "a.css".to_owned(),
+                    found: ResourceSum::Bytes { hash: u128::MAX, bytes: 7 },
+                },
                 Resource { url: "b.css".to_owned(), found: ResourceSum::Nothing },
             ],
             left_out: vec!["c.css: too large".to_owned()],
@@ -134,7 +139,13 @@ mod tests {
                 FontRecord { hash: 5, bytes: 6, place },
                 FontRecord { hash: 7, bytes: 8, place: FontPlace::Entry { at: 9 } },
             ],
-            images: vec![ImageRecord { width: 3, height: 4, is_bgra: true, is_premultiplied: false, at: 48 }],
+            images: vec![ImageRecord {
+                width: 3,
+                height: 4,
+                is_bgra: true,
+                is_premultiplied: false,
+                at: 48,
+            }],
         }
     }
 

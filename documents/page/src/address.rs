@@ -21,8 +21,8 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// A file's or a folder's name, or an address (`file:`, `http:`, `https:`). A place in a file whose name is given may follow it
-    /// (`page.html#place`).
+    /// A file's or a folder's name, or an address (`file:`, `http:`, `https:`). A place in a file
+    /// whose name is given may follow it (`page.html#place`).
     ///
     /// # Errors
     /// [`PageError::Address`].
@@ -32,21 +32,26 @@ impl Address {
             Err(_) if text.starts_with("http://") || text.starts_with("https://") => {
                 Err(wrong(text, "it is no address"))
             }
-            Ok(_) if text.contains("://") => {
-                Err(wrong(text, "only files and addresses that begin with http: or https: are opened"))
-            }
+            Ok(_) if text.contains("://") => Err(wrong(
+                text,
+                "only files and addresses that begin with http: or https: are opened",
+            )),
             _ => Address::of_path(text),
         }
     }
 
-    /// What an address in this page leads to, relative to it or not. A page from the network leads to no files.
+    /// What an address in this page leads to, relative to it or not. A page from the network leads
+    /// to no files.
     ///
     /// # Errors
     /// [`PageError::Address`].
     pub fn join(&self, href: &str) -> Result<Address, PageError> {
         let url = self.url.join(href.trim()).map_err(|_| wrong(href, "it is no address"))?;
         if url.scheme() == "file" && self.is_of_network() {
-            return Err(wrong(href, "a page from the network leads to no files; open it by its name"));
+            return Err(wrong(
+                href,
+                "a page from the network leads to no files; open it by its name",
+            ));
         }
         Address::of(url)
     }
@@ -64,12 +69,15 @@ impl Address {
             }
             "http" | "https" => {
                 if !url.username().is_empty() || url.password().is_some() {
-                    let hint = "names and passwords in addresses are not taken, since addresses are kept";
+                    let hint =
+                        "names and passwords in addresses are not taken, since addresses are kept";
                     return Err(wrong(url.as_str(), hint));
                 }
                 Ok(Address { url, fragment })
             }
-            _ => Err(wrong(url.as_str(), "only files and addresses of http: and https: are opened")),
+            _ => {
+                Err(wrong(url.as_str(), "only files and addresses of http: and https: are opened"))
+            }
         }
     }
 
@@ -133,7 +141,8 @@ pub(crate) fn shown(url: &Url) -> String {
 
 fn of_file(path: &Path, given: &str) -> Result<Url, PageError> {
     let path = std::path::absolute(path).map_err(|_| wrong(given, "it is no name of a file"))?;
-    let url = if path.is_dir() { Url::from_directory_path(&path) } else { Url::from_file_path(&path) };
+    let url =
+        if path.is_dir() { Url::from_directory_path(&path) } else { Url::from_file_path(&path) };
     url.map_err(|()| wrong(given, "it is no absolute path"))
 }
 
@@ -153,7 +162,11 @@ mod tests {
         let page = folder.path().join("a#b.html");
         std::fs::write(&page, "").unwrap();
         let parsed = Address::parse(page.to_str().unwrap()).unwrap();
-        assert_eq!((parsed.path(), parsed.fragment()), (Some(page.clone()), None), "a name may have a #");
+        assert_eq!(
+            (parsed.path(), parsed.fragment()),
+            (Some(page.clone()), None),
+            "a name may have a #"
+        );
         let text = format!("{}#end", page.display());
         let parsed = Address::parse(&text).unwrap();
         assert_eq!((parsed.path(), parsed.fragment()), (Some(page), Some("end")));
@@ -162,7 +175,10 @@ mod tests {
         assert!(folder.join("x.html").unwrap().path().unwrap().starts_with(folder.path().unwrap()));
 
         let page = Address::parse("http://example.org/a/b.html?q=1#c%20d").unwrap();
-        assert_eq!((page.as_str(), page.fragment()), ("http://example.org/a/b.html?q=1", Some("c%20d")));
+        assert_eq!(
+            (page.as_str(), page.fragment()),
+            ("http://example.org/a/b.html?q=1", Some("c%20d"))
+        );
         assert_eq!(page.join("../x#y").unwrap().as_str(), "http://example.org/x");
         assert_eq!(page.path(), None);
         for refused in

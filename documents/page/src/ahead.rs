@@ -1,8 +1,9 @@
-//! What a kept page will need to be painted, made ready in threads while it is still found out whether it is what would be made anew:
-//! its pixels, if they are kept; else memory for them, and the fonts.
+//! What a kept page will need to be painted, made ready in threads while it is still found out
+//! whether it is what would be made anew: its pixels, if they are kept; else memory for them, and
+//! the fonts.
 //!
-//! Invariant: nothing depends on it. What is not ready, because no thread could be started or the file is not what it was, is made or
-//! read where it is needed, and tells there what is wrong.
+//! Invariant: nothing depends on it. What is not ready, because no thread could be started or the
+//! file is not what it was, is made or read where it is needed, and tells there what is wrong.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -14,7 +15,8 @@ use crate::error::EntryDamage;
 use crate::fonts::{FontPlace, FontRecord};
 use crate::view::View;
 
-/// Fonts that are read: a list has them in the order in which it uses them, so a viewport near its beginning uses the first ones.
+/// Fonts that are read: a list has them in the order in which it uses them, so a viewport near its
+/// beginning uses the first ones.
 const FONTS_MAX: usize = 4;
 /// Beyond it, memory for a picture is taken as it is needed.
 const ROOM_BYTES_MAX: usize = 64 << 20;
@@ -42,7 +44,8 @@ impl Prefetch {
         if bytes <= ROOM_BYTES_MAX {
             let make = move || {
                 let mut room = vec![0; bytes];
-                // Zeros that nobody wrote are no memory yet, and a thousand pages of it take as long as many lines to paint.
+                // Zeros that nobody wrote are no memory yet, and a thousand pages of it take as
+                // long as many lines to paint.
                 room.chunks_mut(MEMORY_PAGE_BYTES).for_each(|page| page[0] = black_box(0));
                 room
             };
@@ -69,7 +72,8 @@ impl Prefetch {
                 }
             }
         };
-        *self.fonts.borrow_mut() = Builder::new().name("fonts".to_owned()).spawn(read).ok().map(|_| receiver);
+        *self.fonts.borrow_mut() =
+            Builder::new().name("fonts".to_owned()).spawn(read).ok().map(|_| receiver);
     }
 
     /// Begins to unpack pixels that are kept.

@@ -1,4 +1,5 @@
-//! What stands in for images that are not there: the engine shows nothing of them, and a page says what they would show.
+//! What stands in for images that are not there: the engine shows nothing of them, and a page says
+//! what they would show.
 
 use blitz_dom::node::ImageData;
 use blitz_dom::{Attribute, BaseDocument, LocalName, Namespace as Url, NodeId, QualName};
@@ -10,7 +11,8 @@ use crate::tree::Pair;
 /// What the text takes of its image, beside its place.
 const TAKEN: [&str; 5] = ["class", "style", "lang", "dir", "hidden"];
 
-/// Puts the text of each image that is not there in its place. What was loaded has been handed to the engine.
+/// Puts the text of each image that is not there in its place. What was loaded has been handed to
+/// the engine.
 pub(crate) fn show(engine: &mut BaseDocument, document: &Document<'_>, pairs: &mut [Pair]) {
     for (number, id) in pairs {
         let Some(node) = document.node(*number) else { continue };

@@ -1,8 +1,9 @@
-//! What servers said, in the cache: for each address a root `http:` with the headers of its last answer and the sum of its bytes, and
-//! for each part of a page that came from a server a root `body:` with the bytes.
+//! What servers said, in the cache: for each address a root `http:` with the headers of its last
+//! answer and the sum of its bytes, and for each part of a page that came from a server a root
+//! `body:` with the bytes.
 //!
-//! Invariants: no byte is believed: an answer has a sum, a body is named by its own. Both go with the last view of a page that asks for
-//! them.
+//! Invariants: no byte is believed: an answer has a sum, a body is named by its own. Both go with
+//! the last view of a page that asks for them.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

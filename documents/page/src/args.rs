@@ -77,7 +77,8 @@ pub(crate) enum Command {
     Import(ImportArgs),
     /// List the pages in the cache, the one that was used last first
     Ls(ListArgs),
-    /// Find a text on a page: where it is, also over the ends of lines. Exits with 1 if it is not there
+    /// Find a text on a page: where it is, also over the ends of lines. Exits with 1 if it is not
+    /// there
     Find(FindArgs),
     /// Tell where the elements are that match a selector. Exits with 1 if there are none
     Boxes(BoxesArgs),
@@ -122,7 +123,8 @@ impl ViewportArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct OpenArgs {
-    /// An HTML file, a folder, or an address (`file:`, `http:`, `https:`), perhaps with a `#place` in it
+    /// An HTML file, a folder, or an address (`file:`, `http:`, `https:`), perhaps with a `#place`
+    /// in it
     #[arg(value_name = "PAGE")]
     pub(crate) page: String,
     #[command(flatten)]
@@ -138,7 +140,8 @@ pub(crate) struct OpenArgs {
     /// How far to the right the page is scrolled, in pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 0)]
     pub(crate) scroll_x: u32,
-    /// Show the page in a window: links, back and forth, find, zoom; docs/guides/page-window.md has the keys
+    /// Show the page in a window: links, back and forth, find, zoom; docs/guides/page-window.md has
+    /// the keys
     #[arg(long, conflicts_with = "png")]
     pub(crate) window: bool,
     /// Close the window when the page is on the screen: to measure how long that takes
@@ -273,7 +276,8 @@ pub(crate) struct ServerArgs {
     /// Ask nobody: show what is kept, and say since when
     #[arg(long, conflicts_with = "no_cache")]
     pub(crate) offline: bool,
-    /// Let a page of this machine have what it asks for from the network; a page from the network may, and gets no files
+    /// Let a page of this machine have what it asks for from the network; a page from the network
+    /// may, and gets no files
     #[arg(long)]
     pub(crate) network: bool,
     /// How long to wait for a server's answer, and for all of it, in seconds
@@ -294,7 +298,8 @@ pub(crate) struct ImportArgs {
     /// Keep only this: `document` parses the pages for queries and lays nothing out
     #[arg(long, value_name = "WHAT")]
     pub(crate) only: Option<OnlyArg>,
-    /// Only pages whose name in the folder, or whose address in the file, matches (`*` also matches `/`)
+    /// Only pages whose name in the folder, or whose address in the file, matches (`*` also matches
+    /// `/`)
     #[arg(long = "match", value_name = "GLOB", value_parser = glob::Pattern::new)]
     pub(crate) matching: Option<glob::Pattern>,
     /// Only the first N of these
@@ -356,8 +361,9 @@ pub(crate) struct RemoveArgs {
 }
 
 fn parse_viewport(text: &str) -> Result<(u32, u32), String> {
-    let parsed =
-        text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
+    let parsed = text
+        .split_once('x')
+        .and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
     parsed.ok_or_else(|| "give width and height in pixels, as in 1280x800".to_owned())
 }
 

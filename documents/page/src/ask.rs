@@ -52,7 +52,8 @@ pub(crate) fn find(args: &FindArgs) -> Result<u8, Failure> {
         for report in &reports {
             for (number, place) in report.places.iter().enumerate() {
                 let text = if number == 0 { report.text } else { "..." };
-                let _ = writeln!(lines, "{}{}  {}", corners(place), fixed(report.fixed), Shown(text));
+                let _ =
+                    writeln!(lines, "{}{}  {}", corners(place), fixed(report.fixed), Shown(text));
             }
         }
         print(&lines)?;
@@ -66,8 +67,11 @@ pub(crate) fn boxes(args: &BoxesArgs) -> Result<u8, Failure> {
         .boxes_of(&args.selector)
         .map_err(|error| Failure { code: USAGE, message: error.to_string() })?;
     if args.ask.json {
-        let report =
-            |one: &holdfast_page::NodeBox| BoxReport { node: one.node, place: one.place, fixed: one.fixed };
+        let report = |one: &holdfast_page::NodeBox| BoxReport {
+            node: one.node,
+            place: one.place,
+            fixed: one.fixed,
+        };
         print_json(&found.iter().map(report).collect::<Vec<_>>())?;
     } else {
         let line = |one: &holdfast_page::NodeBox| {
@@ -93,8 +97,10 @@ fn ask(args: &AskArgs) -> Result<OpenPage, Failure> {
     let view = args.viewport.view()?;
     let limits = limits(args.timeout, &args.servers);
     let cache = if args.no_cache { None } else { cache(&args.place).ok() };
-    let opening =
-        OpenOptions { want: PageUse::Places, ..opening(view, &limits, cache.as_ref(), &args.servers) };
+    let opening = OpenOptions {
+        want: PageUse::Places,
+        ..opening(view, &limits, cache.as_ref(), &args.servers)
+    };
     let mut opened = open_with(&address, &opening)?;
     for note in &opened.notes {
         notice(format_args!("holdfast: {}", Shown(note)));

@@ -1,13 +1,15 @@
 //! What a page paints, without what would be painted without end.
 //!
-//! Borders and pictures in SVG have strokes and dashes of any size. What is left out here is what a display list does not take either
-//! ([`cost`](crate::list::cost)), so a page looks alike when it is made and when it is painted again.
+//! Borders and pictures in SVG have strokes and dashes of any size. What is left out here is what a
+//! display list does not take either ([`cost`](crate::list::cost)), so a page looks alike when it
+//! is made and when it is painted again.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use anyrender::{
-    Filter, Glyph, NormalizedCoord, PaintRef, PaintScene, RegisterResourceError, RenderContext, ResourceId,
+    Filter, Glyph, NormalizedCoord, PaintRef, PaintScene, RegisterResourceError, RenderContext,
+    ResourceId,
 };
 use kurbo::{Affine, Rect, Shape, Stroke, Vec2};
 use peniko::{BlendMode, Color, Fill, FontData, StyleRef};
@@ -149,7 +151,14 @@ impl<S: PaintScene> PaintScene for BoundedPainter<'_, S> {
         );
     }
 
-    fn draw_box_shadow(&mut self, transform: Affine, rect: Rect, brush: Color, radius: f64, std_dev: f64) {
+    fn draw_box_shadow(
+        &mut self,
+        transform: Affine,
+        rect: Rect,
+        brush: Color,
+        radius: f64,
+        std_dev: f64,
+    ) {
         self.to.draw_box_shadow(transform, rect, brush, radius, std_dev);
     }
 }

@@ -1,10 +1,13 @@
-//! The cache: one heap of pages. Each view of a page is a root (`view:` and the sum of address and viewport), each document
-//! another (`dom:`, the sum of the source and the build that parsed it, and that of the document's bytes).
+//! The cache: one heap of pages. Each view of a page is a root (`view:` and the sum of address and
+//! viewport), each document another (`dom:`, the sum of the source and the build that parsed it,
+//! and that of the document's bytes).
 //!
 //! Invariants:
 //! - An entry comes in one transaction with its document: a kill leaves the old one or the new one.
-//! - Whoever shows a page only reads: any number of processes at once. That a page was used is noted when nobody else is there.
-//! - Views and documents together stay below the quota: what was used longest ago goes, its picture first, and a document with its last view.
+//! - Whoever shows a page only reads: any number of processes at once. That a page was used is
+//!   noted when nobody else is there.
+//! - Views and documents together stay below the quota: what was used longest ago goes, its picture
+//!   first, and a document with its last view.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +30,8 @@ use crate::view::View;
 
 pub(crate) const VIEW: &str = "view:";
 pub(crate) const DOM: &str = "dom:";
-/// How long it is waited for somebody else who writes, and by whoever has no page to show meanwhile.
+/// How long it is waited for somebody else who writes, and by whoever has no page to show
+/// meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LONG_PATIENCE: Duration = Duration::from_secs(60);
 /// That a page was used is noted if the last note is older.
@@ -119,7 +123,8 @@ fn dom_name(source: u128, bytes: &[u8]) -> String {
 }
 
 impl Cache {
-    /// The cache in the heap of this name, of which `key` is the owner's; it is made when something is kept.
+    /// The cache in the heap of this name, of which `key` is the owner's; it is made when something
+    /// is kept.
     #[must_use]
     pub fn new(names: NameSpace, region: RegionName, key: &str, quota_bytes: u64) -> Cache {
         Cache {
@@ -133,8 +138,9 @@ impl Cache {
         }
     }
 
-    /// The same cache, for whoever keeps many pages: those that were used since a moment (in seconds since 1970) are not let go for
-    /// another one. Where that leaves no room, keeping one more is [`CacheError::Full`].
+    /// The same cache, for whoever keeps many pages: those that were used since a moment (in
+    /// seconds since 1970) are not let go for another one. Where that leaves no room, keeping one
+    /// more is [`CacheError::Full`].
     #[must_use]
     pub(crate) fn sparing(&self, since_s: u64) -> Cache {
         Cache { spared_since_s: since_s, patience: LONG_PATIENCE, ..self.clone() }
@@ -150,7 +156,8 @@ impl Cache {
         let _turn = self.turn();
         let mut is_settled = false;
         loop {
-            let region = match wait(self.patience, || self.names.open_read_only(&self.region, &key)) {
+            let region = match wait(self.patience, || self.names.open_read_only(&self.region, &key))
+            {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 region => region?,
             };
@@ -163,7 +170,9 @@ impl Cache {
                     let region = wait(self.patience, || self.names.open(&self.region, &key))?;
                     with_heap(region, |_| Ok::<(), CacheError>(()))?;
                 }
-                opened => return with_open(opened?, |heap| Ok::<R, CacheError>(work(heap))).map(Some),
+                opened => {
+                    return with_open(opened?, |heap| Ok::<R, CacheError>(work(heap))).map(Some);
+                }
             }
         }
     }
@@ -176,7 +185,8 @@ impl Cache {
         let key = OwnerKey::load_or_create(self.names.places(), &self.key)?;
         let limit = self.quota_bytes.saturating_add(self.quota_bytes / 4).saturating_add(ROOM);
         let _turn = self.turn();
-        let mut region = wait(self.patience, || self.names.open_or_create(&self.region, &key, limit))?;
+        let mut region =
+            wait(self.patience, || self.names.open_or_create(&self.region, &key, limit))?;
         if region.limit_bytes() < limit {
             // It was made for a smaller quota. Where it cannot grow, pages go sooner.
             let _ = region.set_limit(limit);
@@ -184,8 +194,8 @@ impl Cache {
         with_heap(region, work)
     }
 
-    /// Keeps a page's view and its document, in the place of what was there; returns what went for it.
-    /// With `others`, what servers said.
+    /// Keeps a page's view and its document, in the place of what was there; returns what went for
+    /// it. With `others`, what servers said.
     pub(crate) fn keep(
         &self,
         name: &str,
@@ -204,7 +214,8 @@ impl Cache {
         replaced.insert(dom_name.clone());
         let mut wanted = answers::wanted_by(entry).unwrap_or_default();
         wanted.extend(replaced.iter().cloned());
-        let coming = IncomingView { view: name, replaced, wanted, spared_since_s: self.spared_since_s };
+        let coming =
+            IncomingView { view: name, replaced, wanted, spared_since_s: self.spared_since_s };
         self.write(|heap| {
             let mut evicted = make_room(heap, &coming, self.quota_bytes - needed)?;
             loop {
@@ -229,7 +240,8 @@ impl Cache {
                 });
                 match stored {
                     // What is free is in pieces.
-                    Err(HeapError::OutOfMemory { .. }) if evict_oldest(heap, &coming, &mut evicted)? => {}
+                    Err(HeapError::OutOfMemory { .. })
+                        if evict_oldest(heap, &coming, &mut evicted)? => {}
                     stored => {
                         stored?;
                         drop_lonely(heap, &coming.replaced)?;
@@ -257,8 +269,8 @@ impl Cache {
         });
     }
 
-    /// Stores new answers of servers in the place of older ones. While another process writes, nothing is stored: the servers are asked
-    /// again later.
+    /// Stores new answers of servers in the place of older ones. While another process writes,
+    /// nothing is stored: the servers are asked again later.
     pub(crate) fn note_answers(&self, answers: &[(String, Vec<u8>)]) {
         let Ok(Some(key)) = OwnerKey::load(self.names.places(), &self.key) else { return };
         let _turn = self.turn();
@@ -292,7 +304,8 @@ impl Cache {
         let look = |heap: &Heap| {
             let mut found = Vec::new();
             for name in names(heap, VIEW) {
-                let looked = heap.bytes(&name).ok_or(EntryDamage::NoHeader).and_then(|bytes| checked(bytes));
+                let looked =
+                    heap.bytes(&name).ok_or(EntryDamage::NoHeader).and_then(|bytes| checked(bytes));
                 if let Err(damage) = looked
                     && !damage.is_of_older_build()
                 {
@@ -304,7 +317,8 @@ impl Cache {
         Ok(self.read(look)?.unwrap_or_default())
     }
 
-    /// Removes the views of these names, and documents with their last view; returns how many there were.
+    /// Removes the views of these names, and documents with their last view; returns how many there
+    /// were.
     ///
     /// # Errors
     /// When the heap cannot be opened or changed.
@@ -365,7 +379,8 @@ pub(crate) fn document(heap: &Heap, source: u128) -> Option<Result<&[u8], EntryD
 
 /// The name of the document of a view, under the same conditions.
 pub(crate) fn document_of_view(heap: &Heap, view: &str) -> Option<String> {
-    let header = Header::read(heap.bytes(view)?).ok().filter(|header| header.engine == engine_build())?;
+    let header =
+        Header::read(heap.bytes(view)?).ok().filter(|header| header.engine == engine_build())?;
     let bytes = document(heap, u128::from_le_bytes(header.source))?.ok()?;
     Some(dom_name(u128::from_le_bytes(header.source), bytes))
 }
@@ -395,7 +410,10 @@ fn put(tx: &mut Changes<'_, RegionBacking>, name: &str, bytes: &[u8]) -> Result<
 }
 
 /// Runs `work` with the heap in a region, and closes both.
-fn with_heap<R, E>(region: Region, work: impl FnOnce(&mut Heap) -> Result<R, E>) -> Result<R, CacheError>
+fn with_heap<R, E>(
+    region: Region,
+    work: impl FnOnce(&mut Heap) -> Result<R, E>,
+) -> Result<R, CacheError>
 where
     CacheError: From<E>,
 {
@@ -419,7 +437,10 @@ where
 }
 
 /// Waits for whoever has the region to be done with it.
-fn wait(patience: Duration, open: impl Fn() -> Result<Region, RegionError>) -> Result<Region, RegionError> {
+fn wait(
+    patience: Duration,
+    open: impl Fn() -> Result<Region, RegionError>,
+) -> Result<Region, RegionError> {
     let end = Instant::now() + patience;
     loop {
         match open() {
@@ -449,7 +470,9 @@ pub(crate) fn rows(heap: &Heap) -> Vec<ViewRow> {
         .collect();
     let mut rows: Vec<ViewRow> =
         names(heap, VIEW).into_iter().map(|name| row(heap, name, &documents)).collect();
-    rows.sort_by(|one, other| other.used_s.cmp(&one.used_s).then_with(|| one.name.cmp(&other.name)));
+    rows.sort_by(|one, other| {
+        other.used_s.cmp(&one.used_s).then_with(|| one.name.cmp(&other.name))
+    });
     rows
 }
 
@@ -483,6 +506,7 @@ fn row(heap: &Heap, name: String, documents: &[(String, u64)]) -> ViewRow {
         Err(damage) => row.damage = Some(damage),
     }
     let is_its = |name: &str| prefix.as_ref().is_some_and(|prefix| name.starts_with(prefix));
-    row.document_bytes = documents.iter().find(|(name, _)| is_its(name)).map_or(0, |(_, bytes)| *bytes);
+    row.document_bytes =
+        documents.iter().find(|(name, _)| is_its(name)).map_or(0, |(_, bytes)| *bytes);
     row
 }

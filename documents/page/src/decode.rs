@@ -1,4 +1,5 @@
-//! The letters of a page: which encoding its bytes are in, as browsers find it (HTML, 13.2.3), and the page in UTF-8.
+//! The letters of a page: which encoding its bytes are in, as browsers find it (HTML, 13.2.3), and
+//! the page in UTF-8.
 
 use std::borrow::Cow;
 
@@ -8,12 +9,14 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 /// Bytes that are looked at for a declaration.
 const PRESCAN_BYTES: usize = 1024;
 
-/// The encoding of a page: what its first bytes say, or else its server, or else the page. Nothing said is UTF-8.
+/// The encoding of a page: what its first bytes say, or else its server, or else the page. Nothing
+/// said is UTF-8.
 pub(crate) fn encoding_of(bytes: &[u8], content_type: Option<&str>) -> &'static Encoding {
     if let Some((encoding, _)) = Encoding::for_bom(bytes) {
         return encoding;
     }
-    let said = content_type.and_then(|said| label_after(said.as_bytes()).and_then(Encoding::for_label));
+    let said =
+        content_type.and_then(|said| label_after(said.as_bytes()).and_then(Encoding::for_label));
     said.or_else(|| declared(&bytes[..bytes.len().min(PRESCAN_BYTES)])).unwrap_or(UTF_8)
 }
 
@@ -25,7 +28,8 @@ pub(crate) fn decoded<'a>(bytes: &'a [u8], encoding: &'static Encoding) -> Cow<'
     }
     let text = encoding.decode_with_bom_removal(bytes).0;
     if text.starts_with(BYTE_ORDER_MARK) {
-        // A character of the page: the parser takes the first mark for that of the encoding, which is gone.
+        // A character of the page: the parser takes the first mark for that of the encoding, which
+        // is gone.
         return Cow::Owned(format!("{BYTE_ORDER_MARK}{text}").into_bytes());
     }
     match text {
@@ -34,14 +38,18 @@ pub(crate) fn decoded<'a>(bytes: &'a [u8], encoding: &'static Encoding) -> Cow<'
     }
 }
 
-/// A style sheet that is not in UTF-8 (CSS Syntax, 3.2): the encoding is that of its first bytes, or its server says it, or it does.
+/// A style sheet that is not in UTF-8 (CSS Syntax, 3.2): the encoding is that of its first bytes,
+/// or its server says it, or it does.
 pub(crate) fn style_in_utf_8(bytes: &[u8], content_type: Option<&str>) -> Vec<u8> {
     let declared = || {
         let rest = bytes.strip_prefix(b"@charset \"")?;
-        Encoding::for_label(&rest[..rest.iter().take(PRESCAN_BYTES).position(|byte| *byte == b'"')?])
+        Encoding::for_label(
+            &rest[..rest.iter().take(PRESCAN_BYTES).position(|byte| *byte == b'"')?],
+        )
     };
     let of_first = Encoding::for_bom(bytes).map(|(encoding, _)| encoding);
-    let said = || content_type.and_then(|said| label_after(said.as_bytes()).and_then(Encoding::for_label));
+    let said =
+        || content_type.and_then(|said| label_after(said.as_bytes()).and_then(Encoding::for_label));
     let encoding = of_first.or_else(said).or_else(declared).unwrap_or(UTF_8);
     encoding.decode(bytes).0.into_owned().into_bytes()
 }
@@ -71,7 +79,8 @@ fn label_after(text: &[u8]) -> Option<&[u8]> {
 fn declared(bytes: &[u8]) -> Option<&'static Encoding> {
     let mut rest = bytes;
     while !rest.is_empty() {
-        let begins_tag = |rest: &[u8], after: usize| rest.get(after).is_some_and(u8::is_ascii_alphabetic);
+        let begins_tag =
+            |rest: &[u8], after: usize| rest.get(after).is_some_and(u8::is_ascii_alphabetic);
         if let Some(comment) = rest.strip_prefix(b"<!--") {
             // The two signs of its beginning may be those of its end.
             let end = rest[2..].windows(3).position(|window| window == b"-->");
@@ -138,9 +147,11 @@ impl Iterator for Attributes<'_> {
     type Item = (Vec<u8>, Vec<u8>);
 
     fn next(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
-        let skip =
-            |rest: &[u8], of: fn(&u8) -> bool| rest.iter().position(|byte| !of(byte)).unwrap_or(rest.len());
-        self.rest = &self.rest[skip(self.rest, |byte| byte.is_ascii_whitespace() || *byte == b'/')..];
+        let skip = |rest: &[u8], of: fn(&u8) -> bool| {
+            rest.iter().position(|byte| !of(byte)).unwrap_or(rest.len())
+        };
+        self.rest =
+            &self.rest[skip(self.rest, |byte| byte.is_ascii_whitespace() || *byte == b'/')..];
         match self.rest.first() {
             None => return None,
             Some(b'>') => {
@@ -172,7 +183,10 @@ impl Iterator for Attributes<'_> {
                 (&inner[..end], &inner[end + 1..])
             }
             _ => value.split_at(
-                value.iter().position(|byte| !ends_name(byte) && *byte != b'/').unwrap_or(value.len()),
+                value
+                    .iter()
+                    .position(|byte| !ends_name(byte) && *byte != b'/')
+                    .unwrap_or(value.len()),
             ),
         };
         self.rest = rest;
@@ -184,7 +198,8 @@ impl Iterator for Attributes<'_> {
 mod tests {
     use super::*;
 
-    /// One mark belongs to the encoding; the parser takes away one more, so a second one is doubled.
+    /// One mark belongs to the encoding; the parser takes away one more, so a second one is
+    /// doubled.
     ///
     /// Guarantee: documents/encodings
     #[test]
@@ -201,7 +216,11 @@ mod tests {
             (wide("\u{feff}\u{feff}x"), None, "\u{feff}x".to_owned()),
             (wide(&format!("\u{feff}<p>{long}\u{feff}z")), None, format!("{long}\u{feff}z")),
             ("\u{feff}\u{feff}x".into(), Some("text/html; charset=koi8-r"), "\u{feff}x".to_owned()),
-            (b"\x84\x31\x95\x33x".to_vec(), Some("text/html; charset=gb18030"), "\u{feff}x".to_owned()),
+            (
+                b"\x84\x31\x95\x33x".to_vec(),
+                Some("text/html; charset=gb18030"),
+                "\u{feff}x".to_owned(),
+            ),
             (b"\xd0".to_vec(), Some("text/html; charset=koi8-r"), "\u{43f}".to_owned()),
         ] {
             assert!(text_of(&bytes, said) == text, "{:?} {said:?}", &bytes[..bytes.len().min(12)]);
@@ -216,8 +235,14 @@ mod tests {
         let of = |bytes: &[u8], said: Option<&str>| encoding_of(bytes, said).name();
         assert_eq!(of(b"<p>", None), "UTF-8");
         assert_eq!(of(b"\xff\xfea\0", Some("text/html; charset=koi8-r")), "UTF-16LE");
-        assert_eq!(of(b"\xef\xbb\xbf<meta charset=koi8-r>", Some("text/html; charset=koi8-r")), "UTF-8");
-        assert_eq!(of(b"<meta charset=utf-8>", Some("text/html; Charset=\"ISO-8859-1\"")), "windows-1252");
+        assert_eq!(
+            of(b"\xef\xbb\xbf<meta charset=koi8-r>", Some("text/html; charset=koi8-r")),
+            "UTF-8"
+        );
+        assert_eq!(
+            of(b"<meta charset=utf-8>", Some("text/html; Charset=\"ISO-8859-1\"")),
+            "windows-1252"
+        );
         assert_eq!(of(b"<meta charset=koi8-r>", Some("text/html; charset=no-such")), "KOI8-R");
         for declared in [
             "<!doctype html><META Charset='Shift_JIS'>",
@@ -249,7 +274,10 @@ mod tests {
         }
         let late = format!("{:1024}<meta charset=koi8-r>", "");
         assert_eq!(of(late.as_bytes(), None), "UTF-8", "only the first bytes are looked at");
-        assert_eq!(&*decoded(b"\xd0\xd2", encoding_of(b"", Some("x; charset=koi8-r"))), "пр".as_bytes());
+        assert_eq!(
+            &*decoded(b"\xd0\xd2", encoding_of(b"", Some("x; charset=koi8-r"))),
+            "пр".as_bytes()
+        );
         assert_eq!(&*decoded(b"\xff\xfea\0", UTF_16LE), b"a");
         assert_eq!(
             style_in_utf_8(b"@charset \"koi8-r\"; \xd0", None),

@@ -1,4 +1,5 @@
-//! Borders of dots around boxes as long as numbers go: the engine makes a circle of each dot, whether it is seen or not.
+//! Borders of dots around boxes as long as numbers go: the engine makes a circle of each dot,
+//! whether it is seen or not.
 
 use blitz_dom::BaseDocument;
 use style::values::specified::BorderStyle;
@@ -30,7 +31,9 @@ pub(crate) fn are_too_many(engine: &mut BaseDocument, pairs: &[Pair]) -> bool {
     };
     let found: Vec<_> = pairs.iter().filter(is_long).map(|(_, id)| *id).collect();
     for id in &found {
-        for side in ["border-top-style", "border-right-style", "border-bottom-style", "border-left-style"] {
+        for side in
+            ["border-top-style", "border-right-style", "border-bottom-style", "border-left-style"]
+        {
             engine.set_style_property(*id, side, "solid");
         }
     }

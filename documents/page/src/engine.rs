@@ -1,9 +1,10 @@
 //! The layout engine, at arm's length: a document goes in, plain results come out.
 //!
 //! Invariants:
-//! - The engine runs in a thread of its own ([`steps`]), with a stack for the deepest page that is taken; a panic in it is a typed error,
-//!   and so is a page that takes too long.
-//! - What is painted is handed out before it is found out what is where and the whole page is recorded: nobody who looks waits for that.
+//! - The engine runs in a thread of its own ([`steps`]), with a stack for the deepest page that is
+//!   taken; a panic in it is a typed error, and so is a page that takes too long.
+//! - What is painted is handed out before it is found out what is where and the whole page is
+//!   recorded: nobody who looks waits for that.
 //! - Nothing of the engine leaves the thread: its nodes hold addresses.
 
 use std::fmt;
@@ -115,7 +116,9 @@ pub(crate) struct EngineTimes {
 ///
 /// # Errors
 /// [`PageError::Engine`], [`PageError::TimeOut`], [`PageError::Dom`], [`PageError::Thread`].
-pub(crate) fn run(job: LayoutJob) -> Result<(LaidOutPage, DeferredResult<RecordedPage>), PageError> {
+pub(crate) fn run(
+    job: LayoutJob,
+) -> Result<(LaidOutPage, DeferredResult<RecordedPage>), PageError> {
     // One that is asked at the last moment takes its time as well.
     let network = if job.reach == Reach::Files { Duration::ZERO } else { job.limits.network * 2 };
     steps::run(job.limits.time + network, move |hand| make(&job, Bounds::ENGINE, hand))
@@ -132,7 +135,12 @@ pub(crate) fn make(
     let loader = Arc::new(Loader::new(job.limits, job.reach, Arc::clone(&job.sources)));
     let view = job.view;
     let mut engine = BaseDocument::new(DocumentConfig {
-        viewport: Some(Viewport::new(view.width, view.height, view.scale_factor(), ColorScheme::Light)),
+        viewport: Some(Viewport::new(
+            view.width,
+            view.height,
+            view.scale_factor(),
+            ColorScheme::Light,
+        )),
         base_url: Some(job.base_url.clone()),
         net_provider: Some(Arc::clone(&loader) as _),
         ua_stylesheets: hints::sheets(&document, &job.base_url),
@@ -157,8 +165,8 @@ pub(crate) fn make(
         loader.deliver();
         paragraphs.resolve(&mut engine, loader.requests());
         loader.deliver();
-        let has_fonts =
-            faces.walk(&mut engine, &loader) | families.stand_in(&mut engine, &pairs, |name| faces.has(name));
+        let has_fonts = faces.walk(&mut engine, &loader)
+            | families.stand_in(&mut engine, &pairs, |name| faces.has(name));
         if loader.requests() == before && !has_fonts {
             break;
         }
@@ -173,11 +181,13 @@ pub(crate) fn make(
     let laid_out = Instant::now();
 
     let content = content_size(&engine, view);
-    let take =
-        |engine: &BaseDocument| places::take::take(engine, &document, &pairs, paragraphs.parts(), view);
+    let take = |engine: &BaseDocument| {
+        places::take::take(engine, &document, &pairs, paragraphs.parts(), view)
+    };
     let of_fragment = job.fragment.as_ref().map(|fragment| (fragment, take(&engine)));
-    let at =
-        of_fragment.as_ref().and_then(|(fragment, places)| place::of(&document, &places.boxes, fragment));
+    let at = of_fragment
+        .as_ref()
+        .and_then(|(fragment, places)| place::of(&document, &places.boxes, fragment));
     let view = at.map_or(view, |at| view.scrolled(at));
     let scroll = view.scroll_within(content.1);
     let place = (view.scroll_x_within(content.0), scroll);
@@ -218,7 +228,8 @@ pub(crate) fn make(
     Ok(rest)
 }
 
-/// The engine goes as deep as the page; documents that were not parsed under our limits can be deeper.
+/// The engine goes as deep as the page; documents that were not parsed under our limits can be
+/// deeper.
 fn check_depth(document: &Document<'_>, limits: &PageLimits) -> Result<(), PageError> {
     let (mut node, mut depth) = (document.root(), 0u32);
     let mut steps_left = u64::from(document.size().nodes) * 2;
@@ -257,7 +268,8 @@ pub(crate) fn title_of(document: &Document<'_>) -> String {
 fn content_size(engine: &BaseDocument, view: View) -> (u32, u32) {
     let Some(root) = engine.try_root_element() else { return (view.width, view.height) };
     let layout = root.final_layout();
-    let scaled = |css: f32| (f64::from(css) * view.scale_factor_f64()).ceil().clamp(0.0, 1e9) as u32;
+    let scaled =
+        |css: f32| (f64::from(css) * view.scale_factor_f64()).ceil().clamp(0.0, 1e9) as u32;
     (
         view.width.max(scaled(layout.size.width.max(layout.scrollable_overflow_rect.right))),
         view.height.max(scaled(layout.size.height.max(layout.scrollable_overflow_rect.bottom))),
@@ -279,7 +291,8 @@ mod tests {
 
     fn job() -> LayoutJob {
         let limits = PageLimits::default();
-        let source = "<!doctype html><title>A</title><p style='background:red'>words, <a href=b>a link</a>";
+        let source =
+            "<!doctype html><title>A</title><p style='background:red'>words, <a href=b>a link</a>";
         let page = LoosePage::parse(source.as_bytes(), &ParseOptions::default()).unwrap();
         LayoutJob {
             dom: DomBytes::copy(page.bytes()),
@@ -313,7 +326,10 @@ mod tests {
         let made = made.try_recv().unwrap();
         assert_eq!((made.title.as_str(), made.pixels.bytes.len()), ("A", 300 * 200 * 4));
         assert!(made.pixels.bytes.chunks_exact(4).any(|pixel| pixel[..3] == [255, 0, 0]));
-        assert!(rest.recorded.is_none() && rest.places.is_none(), "it was made before the pixels were there");
+        assert!(
+            rest.recorded.is_none() && rest.places.is_none(),
+            "it was made before the pixels were there"
+        );
     }
 
     /// The layout and the record are delivered after the pixels.

@@ -1,8 +1,10 @@
-//! An entry of the cache: a page as it looks in one viewport, in one object of the heap, without pointers.
+//! An entry of the cache: a page as it looks in one viewport, in one object of the heap, without
+//! pointers.
 //!
 //! Invariants:
-//! - No byte is believed: the header has a sum, and every 16 KiB behind it have one, which is compared before a byte of them is used,
-//!   once for each opening. Sums tell of damage, not of who wrote; so each number is looked at as well when it is followed.
+//! - No byte is believed: the header has a sum, and every 16 KiB behind it have one, which is
+//!   compared before a byte of them is used, once for each opening. Sums tell of damage, not of who
+//!   wrote; so each number is looked at as well when it is followed.
 //! - [`Entry::parts`] of a table and of a text that lies outside is an error, not nothing.
 
 use std::cell::Cell;
@@ -25,7 +27,8 @@ pub(crate) const SCROLL_BOUND: u32 = 1;
 pub(crate) const NO_PICTURE: u32 = 2;
 /// There was one, for which there was no room any more.
 pub(crate) const PICTURE_EVICTED: u32 = 4;
-/// The list does not have all that was painted, and so does not name all fonts: the files of all fonts count.
+/// The list does not have all that was painted, and so does not name all fonts: the files of all
+/// fonts count.
 pub(crate) const ALL_FONTS: u32 = 8;
 
 /// Where a part of the entry is.
@@ -170,7 +173,8 @@ pub(crate) fn assemble(mut header: Header, parts: [&[u8]; PARTS]) -> Vec<u8> {
     }
     let sums: Vec<U64> =
         bytes[HEADER_BYTES..].chunks(CHUNK_BYTES).map(|chunk| U64::new(xxh3_64(chunk))).collect();
-    header.sums = Section { at: (bytes.len() as u64).into(), bytes: (size_of_val(&*sums) as u64).into() };
+    header.sums =
+        Section { at: (bytes.len() as u64).into(), bytes: (size_of_val(&*sums) as u64).into() };
     header.sums_sum = xxh3_64(sums.as_bytes()).into();
     bytes.extend_from_slice(sums.as_bytes());
     header.bytes = (bytes.len() as u64).into();
@@ -189,7 +193,8 @@ pub(crate) struct Entry<'heap> {
 }
 
 impl<'heap> Entry<'heap> {
-    /// Opens an entry in its bytes. Costs the same whatever its size, but for a bit for each 16 KiB.
+    /// Opens an entry in its bytes. Costs the same whatever its size, but for a bit for each 16
+    /// KiB.
     pub(crate) fn open(bytes: &'heap [u8]) -> Result<Entry<'heap>, EntryDamage> {
         let header = Header::read(bytes)?;
         let outside = EntryDamage::Outside { what: "table of sums" };
@@ -212,7 +217,12 @@ impl<'heap> Entry<'heap> {
     }
 
     /// A piece of a part.
-    pub(crate) fn piece(&self, part: EntryPart, at: u64, bytes: u64) -> Result<&'heap [u8], EntryDamage> {
+    pub(crate) fn piece(
+        &self,
+        part: EntryPart,
+        at: u64,
+        bytes: u64,
+    ) -> Result<&'heap [u8], EntryDamage> {
         let section = self.header.parts[part as usize];
         let outside = EntryDamage::Outside { what: name(part) };
         let end = at.checked_add(bytes).filter(|end| *end <= section.bytes.get()).ok_or(outside)?;
@@ -225,7 +235,8 @@ impl<'heap> Entry<'heap> {
         &self,
         part: EntryPart,
     ) -> Result<&'heap [T], EntryDamage> {
-        <[T]>::ref_from_bytes(self.part(part)?).map_err(|_| EntryDamage::Outside { what: name(part) })
+        <[T]>::ref_from_bytes(self.part(part)?)
+            .map_err(|_| EntryDamage::Outside { what: name(part) })
     }
 
     /// Compares every sum.
@@ -271,7 +282,9 @@ fn name(part: EntryPart) -> &'static str {
     match part {
         EntryPart::About => "description",
         EntryPart::Commands => "table of commands",
-        EntryPart::Starts | EntryPart::Items | EntryPart::Tall | EntryPart::Strips => "table of bands",
+        EntryPart::Starts | EntryPart::Items | EntryPart::Tall | EntryPart::Strips => {
+            "table of bands"
+        }
         EntryPart::Payload => "command",
         EntryPart::Images => "image",
         EntryPart::Fonts => "font",

@@ -47,7 +47,9 @@ pub enum PageError {
     #[error(transparent)]
     Dom(#[from] DomError),
     /// The engine took longer than it may.
-    #[error("the page was not laid out within {seconds} s; allow more by --timeout, if it is worth the time")]
+    #[error(
+        "the page was not laid out within {seconds} s; allow more by --timeout, if it is worth the time"
+    )]
     TimeOut {
         /// How long it was waited for.
         seconds: u64,
@@ -74,12 +76,15 @@ pub enum PageError {
     Png(#[from] png::EncodingError),
 }
 
-/// Why there is no record of a page that was painted: it is shown, but not kept, and nobody can be told what is where on it.
+/// Why there is no record of a page that was painted: it is shown, but not kept, and nobody can be
+/// told what is where on it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// It took longer than the engine may take for a page.
-    #[error("it was not recorded within {seconds} s; allow more by --timeout, if it is worth the time")]
+    #[error(
+        "it was not recorded within {seconds} s; allow more by --timeout, if it is worth the time"
+    )]
     TimeOut {
         /// How long it was waited for, from the beginning.
         seconds: u64,
@@ -139,10 +144,14 @@ pub enum CacheError {
     #[error(transparent)]
     Record(#[from] RecordError),
     /// All that the cache holds was kept or used since a moment, and is not let go.
-    #[error("the cache is full of pages that were just kept or used; raise --quota to keep more of them")]
+    #[error(
+        "the cache is full of pages that were just kept or used; raise --quota to keep more of them"
+    )]
     Full,
     /// The page takes more than the cache may hold.
-    #[error("the page takes {bytes} bytes, and the cache may hold {quota_bytes}; raise --quota to keep it")]
+    #[error(
+        "the page takes {bytes} bytes, and the cache may hold {quota_bytes}; raise --quota to keep it"
+    )]
     TooLarge {
         /// Of the page.
         bytes: u64,
@@ -185,7 +194,8 @@ pub enum EntryDamage {
         /// What.
         what: &'static str,
     },
-    /// Bytes that several records have, so that what is done for them has no bound in the size of the entry.
+    /// Bytes that several records have, so that what is done for them has no bound in the size of
+    /// the entry.
     #[error("bytes of its {what} are used twice")]
     Twice {
         /// Of which records.
@@ -200,7 +210,8 @@ pub enum EntryDamage {
 }
 
 impl EntryDamage {
-    /// Whether nothing is wrong with it, but that an older build wrote it, in the format that there was then.
+    /// Whether nothing is wrong with it, but that an older build wrote it, in the format that there
+    /// was then.
     #[must_use]
     pub fn is_of_older_build(&self) -> bool {
         matches!(self, EntryDamage::Version { version } if (1..FORMAT_VERSION).contains(version))

@@ -1,8 +1,10 @@
-//! What goes when the cache is full: first pictures, then whole views, and documents with their last view.
+//! What goes when the cache is full: first pictures, then whole views, and documents with their
+//! last view.
 //!
-//! A view without its picture is the tier below: its layout says what is where, and its document spares the parser. Only of the half of
-//! the views that were used longer ago do the pictures go first; where those have none any more, the oldest view goes. Otherwise there
-//! would soon be many layouts, and one picture.
+//! A view without its picture is the tier below: its layout says what is where, and its document
+//! spares the parser. Only of the half of the views that were used longer ago do the pictures go
+//! first; where those have none any more, the oldest view goes. Otherwise there would soon be many
+//! layouts, and one picture.
 
 use std::collections::HashSet;
 
@@ -11,7 +13,9 @@ use holdfast_heap::HeapError;
 use crate::about::About;
 use crate::answers;
 use crate::cache::{DOM, Heap, VIEW, dom_prefix, is_counted, names};
-use crate::entry::{Entry, EntryPart, Header, NO_PICTURE, PARTS, PICTURE_EVICTED, SCROLL_BOUND, assemble};
+use crate::entry::{
+    Entry, EntryPart, Header, NO_PICTURE, PARTS, PICTURE_EVICTED, SCROLL_BOUND, assemble,
+};
 use crate::error::{CacheError, EntryDamage};
 use crate::fonts::FontPlace;
 
@@ -46,8 +50,10 @@ pub(crate) fn make_room(
     let mut evicted = EvictionCounts::default();
     loop {
         let roots = heap.heap().roots();
-        let counted = roots.filter(|(name, _)| *name != coming.view && !coming.replaced.contains(*name));
-        let used: u64 = counted.filter(|(name, _)| is_counted(name)).map(|(_, root)| root.bytes).sum();
+        let counted =
+            roots.filter(|(name, _)| *name != coming.view && !coming.replaced.contains(*name));
+        let used: u64 =
+            counted.filter(|(name, _)| is_counted(name)).map(|(_, root)| root.bytes).sum();
         if used <= bytes_max {
             return Ok(evicted);
         }
@@ -69,8 +75,9 @@ pub(crate) fn evict_oldest(
         .filter(|name| name != coming.view)
         .map(|name| {
             let header = heap.bytes(&name).ok_or(EntryDamage::NoHeader).and_then(Header::read);
-            header
-                .map_or((0, false, name.clone()), |header| (header.used_s.get(), header.has_picture(), name))
+            header.map_or((0, false, name.clone()), |header| {
+                (header.used_s.get(), header.has_picture(), name)
+            })
         })
         .filter(|(used_s, ..)| *used_s < coming.spared_since_s)
         .collect();
@@ -106,8 +113,8 @@ fn strip(heap: &mut Heap, name: &str) -> Result<bool, CacheError> {
     }
 }
 
-/// The bytes of an entry without what is painted: what it was made from, and what is where. A byte that is not what was stored is an
-/// error.
+/// The bytes of an entry without what is painted: what it was made from, and what is where. A byte
+/// that is not what was stored is an error.
 fn without_picture(bytes: &[u8]) -> Result<Vec<u8>, EntryDamage> {
     let entry = Entry::open(bytes)?;
     let mut about = About::read(entry.part(EntryPart::About)?)?;
@@ -127,8 +134,8 @@ fn without_picture(bytes: &[u8]) -> Result<Vec<u8>, EntryDamage> {
     Ok(assemble(header, parts))
 }
 
-/// Removes documents of which there is no view, and what servers said that no view asks for, but for those that are named; returns
-/// how many.
+/// Removes documents of which there is no view, and what servers said that no view asks for, but
+/// for those that are named; returns how many.
 pub(crate) fn drop_lonely(heap: &mut Heap, but: &HashSet<String>) -> Result<u64, CacheError> {
     let views = names(heap, VIEW);
     let wanted: HashSet<String> = views

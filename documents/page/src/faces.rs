@@ -1,7 +1,9 @@
-//! Fonts that a page's style sheets bring (`@font-face`): the first source that can be had and read.
+//! Fonts that a page's style sheets bring (`@font-face`): the first source that can be had and
+//! read.
 //!
-//! The engine takes the first source whose format it does not rule out, of rules at the top of a sheet, and no other if there is no
-//! font to be had from it. What it leaves without a font is looked for here, in the order of the sources.
+//! The engine takes the first source whose format it does not rule out, of rules at the top of a
+//! sheet, and no other if there is no font to be had from it. What it leaves without a font is
+//! looked for here, in the order of the sources.
 //!
 //! Source: CSS Fonts, "4.3 Font reference: the src descriptor".
 
@@ -14,7 +16,8 @@ use blitz_traits::net::Url;
 use fontique::FontStyle;
 use skrifa::raw::FileRef;
 use style::font_face::{
-    FontFaceRule, FontFaceSourceFormat, FontFaceSourceFormatKeyword as Format, FontStyleRange, Source,
+    FontFaceRule, FontFaceSourceFormat, FontFaceSourceFormatKeyword as Format, FontStyleRange,
+    Source,
 };
 use style::stylesheets::{CssRule, CustomMediaMap, StylesheetInDocument};
 
@@ -49,7 +52,8 @@ pub(crate) struct FontFaces {
 }
 
 impl FontFaces {
-    /// Looks for fonts that the engine has not got; whether it got one. What the page asked for up to now has been answered.
+    /// Looks for fonts that the engine has not got; whether it got one. What the page asked for up
+    /// to now has been answered.
     pub(crate) fn walk(&mut self, engine: &mut BaseDocument, loader: &Loader) -> bool {
         let mut has_changed = false;
         for face in faces_of(engine) {
@@ -81,7 +85,9 @@ impl FontFaces {
                     loader.excuse(addresses());
                     has_changed = true;
                 }
-                None => self.left_out.push(format!("the font {family}: none of its sources can be used")),
+                None => self
+                    .left_out
+                    .push(format!("the font {family}: none of its sources can be used")),
             }
         }
         has_changed
@@ -165,7 +171,10 @@ fn is_known(hint: Option<&FontFaceSourceFormat>) -> bool {
         Some(FontFaceSourceFormat::String(format)) => {
             let format = format.to_ascii_lowercase();
             let plain = format.strip_suffix("-variations").unwrap_or(&format);
-            matches!(plain, "woff" | "woff2" | "truetype" | "opentype" | "collection" | "ttf" | "otf")
+            matches!(
+                plain,
+                "woff" | "woff2" | "truetype" | "opentype" | "collection" | "ttf" | "otf"
+            )
         }
     }
 }
@@ -177,7 +186,11 @@ fn style_of(style: &FontStyleRange) -> FontStyle {
         FontStyleRange::Oblique(min, max) => {
             let (min, max) = (min.degrees(), max.degrees());
             let is_upright = |angle: Option<f32>| angle.is_none_or(|angle| angle == 0.0);
-            if is_upright(min) && is_upright(max) { FontStyle::Normal } else { FontStyle::Oblique(min) }
+            if is_upright(min) && is_upright(max) {
+                FontStyle::Normal
+            } else {
+                FontStyle::Oblique(min)
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Families of fonts that are not on this machine: fontconfig says which stands in for one.
 //!
-//! A page asks for `Arial` first and for any font last. Fontconfig has an answer to each name, most of which is "the usual one": that
-//! counts only where it was meant for just this name, or else the next name of the page would never have its turn.
+//! A page asks for `Arial` first and for any font last. Fontconfig has an answer to each name, most
+//! of which is "the usual one": that counts only where it was meant for just this name, or else the
+//! next name of the page would never have its turn.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -33,8 +34,9 @@ pub(crate) struct Families {
 }
 
 impl Families {
-    /// Gives the engine fonts for the families that the page's elements name, that no font on this machine has,
-    /// and that the page does not declare itself (`is_declared`); returns whether it got one.
+    /// Gives the engine fonts for the families that the page's elements name, that no font on this
+    /// machine has, and that the page does not declare itself (`is_declared`); returns whether it
+    /// got one.
     pub(crate) fn stand_in(
         &mut self,
         engine: &mut BaseDocument,
@@ -60,7 +62,11 @@ impl Families {
             for file in files_of(&system, &family) {
                 let Ok(bytes) = read_file(&file, FONT_BYTES_MAX) else { continue };
                 let family_name = Some(name.clone());
-                give(engine, bytes, FontFaceOverrides { family_name, ..FontFaceOverrides::default() });
+                give(
+                    engine,
+                    bytes,
+                    FontFaceOverrides { family_name, ..FontFaceOverrides::default() },
+                );
                 has_changed = true;
             }
         }
@@ -95,7 +101,9 @@ pub(crate) fn font_of_name(name: &str) -> Option<Vec<u8>> {
 fn used(engine: &BaseDocument, nodes: &[(u32, NodeId)]) -> Vec<String> {
     let (mut names, mut known, mut fonts) = (Vec::new(), HashSet::new(), HashSet::new());
     for (_, id) in nodes {
-        let Some(style) = engine.get_node(*id).and_then(|node| node.primary_styles()) else { continue };
+        let Some(style) = engine.get_node(*id).and_then(|node| node.primary_styles()) else {
+            continue;
+        };
         let font = style.get_font();
         // Most elements have the font of their parent.
         if !fonts.insert(std::ptr::from_ref(font) as usize) {
@@ -113,7 +121,8 @@ fn used(engine: &BaseDocument, nodes: &[(u32, NodeId)]) -> Vec<String> {
     names
 }
 
-/// The family that stands in for one that is not there; nothing, if it is there, or nothing was meant for it.
+/// The family that stands in for one that is not there; nothing, if it is there, or nothing was
+/// meant for it.
 fn stand_in_for(system: &Fontconfig, name: &str) -> Option<String> {
     if !files(system, FAMILY, name).is_empty() {
         return None;

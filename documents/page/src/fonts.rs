@@ -1,8 +1,9 @@
 //! Which fonts there are, and which file a font came from.
 //!
-//! A page is laid out with the fonts that are there: one more or one less can change every line. So an entry keeps the state of the
-//! folders of fonts, and of each font that it uses the file and its sum. What a folder that is not looked into has counts as brought by
-//! the page, and is never looked at again: so every folder that fontconfig looks into is to be in here.
+//! A page is laid out with the fonts that are there: one more or one less can change every line. So
+//! an entry keeps the state of the folders of fonts, and of each font that it uses the file and its
+//! sum. What a folder that is not looked into has counts as brought by the page, and is never
+//! looked at again: so every folder that fontconfig looks into is to be in here.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -25,7 +26,8 @@ pub(crate) const FONT_BYTES_MAX: u64 = 256 << 20;
 const CONFIGURATIONS_MAX: usize = 2_000;
 /// Bytes of a file of fontconfig.
 const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
-/// What fontconfig takes the languages of the user from, and where else it looks: other fonts are chosen with another value.
+/// What fontconfig takes the languages of the user from, and where else it looks: other fonts are
+/// chosen with another value.
 const VARIABLES: [&str; 6] =
     ["FC_LANG", "LC_ALL", "LC_CTYPE", "LANG", "FONTCONFIG_PATH", "FONTCONFIG_SYSROOT"];
 
@@ -65,7 +67,8 @@ impl FontFolders {
             for included in named("include", &text, &home, &settings) {
                 // An absolute name stays what it is.
                 let included = beside.join(included);
-                if configurations.len() >= CONFIGURATIONS_MAX || configurations.contains(&included) {
+                if configurations.len() >= CONFIGURATIONS_MAX || configurations.contains(&included)
+                {
                     continue;
                 }
                 if included.is_dir() {
@@ -83,21 +86,24 @@ impl FontFolders {
         FontFolders { roots, configurations, variables }
     }
 
-    /// A number that changes when a font comes, goes or is replaced, or the configuration or the user's language changes.
+    /// A number that changes when a font comes, goes or is replaced, or the configuration or the
+    /// user's language changes.
     pub(crate) fn stamp(&self) -> u64 {
         let mut sum = Xxh3::new();
         self.variables.iter().for_each(|value| add_text(&mut sum, value.as_os_str()));
         self.configurations.iter().for_each(|path| add_state(&mut sum, path));
         for (folder, names) in self.all() {
             add_state(&mut sum, &folder);
-            // What came and went between two ticks of the clock that the times are taken from shows in the names alone.
+            // What came and went between two ticks of the clock that the times are taken from shows
+            // in the names alone.
             sum.write_u64(names.len() as u64);
             names.iter().for_each(|name| add_text(&mut sum, name));
         }
         sum.finish()
     }
 
-    /// [`FontFolders::stamp`], and a number that changes too when a file is changed where it is: for what does not say which fonts it has.
+    /// [`FontFolders::stamp`], and a number that changes too when a file is changed where it is:
+    /// for what does not say which fonts it has.
     pub(crate) fn stamps(&self) -> [u64; 2] {
         let of_folders = self.stamp();
         let mut sum = Xxh3::new();
@@ -108,7 +114,8 @@ impl FontFolders {
         [of_folders, sum.finish()]
     }
 
-    /// The folders and all below them, also behind links, as fontconfig goes; with what is in each, in order.
+    /// The folders and all below them, also behind links, as fontconfig goes; with what is in each,
+    /// in order.
     fn all(&self) -> BTreeMap<PathBuf, Vec<OsString>> {
         let mut found = BTreeMap::new();
         let mut next = self.roots.clone();
@@ -156,11 +163,12 @@ impl FontFolders {
     }
 }
 
-/// The file that fontconfig begins with: a name without a folder is looked for in the folders of `FONTCONFIG_PATH`, and then in the
-/// system's.
+/// The file that fontconfig begins with: a name without a folder is looked for in the folders of
+/// `FONTCONFIG_PATH`, and then in the system's.
 fn main_configuration(variable: &impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
     let is_set = |path: &PathBuf| !path.as_os_str().is_empty();
-    let file = variable("FONTCONFIG_FILE").filter(is_set).unwrap_or_else(|| PathBuf::from("fonts.conf"));
+    let file =
+        variable("FONTCONFIG_FILE").filter(is_set).unwrap_or_else(|| PathBuf::from("fonts.conf"));
     let folders = variable("FONTCONFIG_PATH").unwrap_or_default();
     let folders = std::env::split_paths(&folders).filter(is_set);
     let mut found = folders.map(|folder| folder.join(&file)).filter(|path| path.exists());
@@ -197,8 +205,8 @@ fn add_state(sum: &mut Xxh3, path: &Path) {
     sum.write_i64(about.ctime_nsec());
 }
 
-/// What elements of a configuration name, such as `dir`: `<dir>/usr/share/fonts</dir>`, `<dir prefix="xdg">fonts</dir>`,
-/// `<dir>~/.fonts</dir>`.
+/// What elements of a configuration name, such as `dir`: `<dir>/usr/share/fonts</dir>`, `<dir
+/// prefix="xdg">fonts</dir>`, `<dir>~/.fonts</dir>`.
 fn named(element: &str, text: &str, home: &Path, data: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let (start, end) = (format!("<{element}"), format!("</{element}>"));
@@ -265,13 +273,19 @@ impl FontRecord {
 
     /// Of a font that is kept with the page.
     pub(crate) fn of_entry(at: u64, bytes: &[u8]) -> FontRecord {
-        FontRecord { hash: xxh3_128(bytes), bytes: bytes.len() as u64, place: FontPlace::Entry { at } }
+        FontRecord {
+            hash: xxh3_128(bytes),
+            bytes: bytes.len() as u64,
+            place: FontPlace::Entry { at },
+        }
     }
 
-    /// Whether the file is the one that it was, as far as can be told without reading it; else it is read.
+    /// Whether the file is the one that it was, as far as can be told without reading it; else it
+    /// is read.
     pub(crate) fn is_there(&self) -> bool {
         let FontPlace::File { path, changed_ns: then } = &self.place else { return true };
-        let same = std::fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() == self.bytes);
+        let same =
+            std::fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() == self.bytes);
         same && (changed_ns(path) == *then || self.read(path).is_some())
     }
 
@@ -282,7 +296,8 @@ impl FontRecord {
     }
 }
 
-/// When something of it changed last. The system sets it (`st_ctime`); who writes to a file and sets its time of change back cannot set this.
+/// When something of it changed last. The system sets it (`st_ctime`); who writes to a file and
+/// sets its time of change back cannot set this.
 fn changed_ns(path: &Path) -> u64 {
     let about = std::fs::metadata(path);
     about.map_or(0, |about| {
@@ -298,7 +313,8 @@ mod tests {
     fn the_folders_of_a_configuration_are_found() {
         let text = r#"<fontconfig><dir>/usr/share/fonts</dir> <dir prefix="xdg">fonts</dir><dir>~/.fonts</dir></fontconfig>"#;
         let found = named("dir", text, Path::new("/home/a"), Path::new("/home/a/data"));
-        let wanted = ["/usr/share/fonts", "/home/a/data/fonts", "/home/a/.fonts"].map(PathBuf::from);
+        let wanted =
+            ["/usr/share/fonts", "/home/a/data/fonts", "/home/a/.fonts"].map(PathBuf::from);
         assert_eq!(found, wanted);
     }
 
@@ -309,8 +325,10 @@ mod tests {
         let file = folder.path().join("fonts.conf");
         let fonts = folder.path().join("fonts/below");
         std::fs::create_dir_all(&fonts).unwrap();
-        std::fs::write(&file, format!("<dir>{}</dir>", folder.path().join("fonts").display())).unwrap();
-        let folders = || FontFolders::from(|name| (name == "FONTCONFIG_FILE").then(|| file.clone()));
+        std::fs::write(&file, format!("<dir>{}</dir>", folder.path().join("fonts").display()))
+            .unwrap();
+        let folders =
+            || FontFolders::from(|name| (name == "FONTCONFIG_FILE").then(|| file.clone()));
         let changed = std::fs::metadata(&fonts).unwrap().modified().unwrap();
         let before = folders().stamp();
         assert_eq!(before, folders().stamp());
@@ -351,7 +369,8 @@ mod tests {
         for name in ["other", "beside/conf.d", "behind", "named", "fonts"] {
             std::fs::create_dir_all(at(name)).unwrap();
         }
-        let dir = |name: &str| format!("<fontconfig><dir>{}</dir></fontconfig>", at(name).display());
+        let dir =
+            |name: &str| format!("<fontconfig><dir>{}</dir></fontconfig>", at(name).display());
         std::fs::write(at("beside/fonts.conf"), dir("fonts")).unwrap();
         std::fs::write(at("beside/conf.d/50-more.conf"), dir("named")).unwrap();
         std::os::unix::fs::symlink(at("behind"), at("fonts/link")).unwrap();
@@ -366,13 +385,16 @@ mod tests {
             ),
         )
         .unwrap();
-        for (file, text) in [("beside/more/one.conf", dir("included")), ("whole/two.conf", String::new())] {
+        for (file, text) in
+            [("beside/more/one.conf", dir("included")), ("whole/two.conf", String::new())]
+        {
             std::fs::create_dir_all(at(file).parent().unwrap()).unwrap();
             std::fs::write(at(file), text).unwrap();
         }
         std::fs::create_dir_all(at("included")).unwrap();
         let path = std::env::join_paths([at("other"), at("beside")]).unwrap();
-        let folders = FontFolders::from(|name| (name == "FONTCONFIG_PATH").then(|| PathBuf::from(&path)));
+        let folders =
+            FontFolders::from(|name| (name == "FONTCONFIG_PATH").then(|| PathBuf::from(&path)));
         assert_eq!(folders.configurations[0], at("beside/fonts.conf"));
         for name in ["behind/a.ttf", "named/b.ttf"] {
             let bytes = std::fs::read(at(name)).unwrap();

@@ -1,4 +1,5 @@
-//! What servers do not want to be kept any more goes: all views of the page, and of pages of which it is a part.
+//! What servers do not want to be kept any more goes: all views of the page, and of pages of which
+//! it is a part.
 
 use std::collections::HashSet;
 
@@ -11,7 +12,8 @@ use crate::error::{CacheError, EntryDamage};
 use crate::evict::drop_lonely;
 
 impl Cache {
-    /// Removes all views that are of these addresses or ask for them, with what only they needed; returns how many there were.
+    /// Removes all views that are of these addresses or ask for them, with what only they needed;
+    /// returns how many there were.
     ///
     /// # Errors
     /// When the heap cannot be opened or changed.
@@ -40,6 +42,7 @@ fn views_of(heap: &Heap, urls: &[String]) -> Vec<String> {
         Ok(parts.chain([&about.address]).any(|url| urls.contains(url)))
     };
     // What cannot be read is shown to nobody, and may be one of them.
-    let is_one = |name: &String| heap.bytes(name).is_some_and(|bytes| asks_for(bytes).unwrap_or(true));
+    let is_one =
+        |name: &String| heap.bytes(name).is_some_and(|bytes| asks_for(bytes).unwrap_or(true));
     names(heap, VIEW).into_iter().filter(is_one).collect()
 }

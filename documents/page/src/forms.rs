@@ -1,5 +1,6 @@
-//! What fields show that nobody has filled in, and what a closed `details` does not: the engine knows neither placeholders nor lists of
-//! options, and takes the texts of a `details` for its summary.
+//! What fields show that nobody has filled in, and what a closed `details` does not: the engine
+//! knows neither placeholders nor lists of options, and takes the texts of a `details` for its
+//! summary.
 
 use holdfast_dom::{Namespace, Node, NodeKind};
 
@@ -31,7 +32,8 @@ pub(crate) fn shown(node: Node<'_>) -> FieldContent {
     if node.namespace() != Some(Namespace::Html) {
         return FieldContent::Own;
     }
-    let placeholder = || node.attribute("placeholder").filter(|text| !text.is_empty()).map(str::to_owned);
+    let placeholder =
+        || node.attribute("placeholder").filter(|text| !text.is_empty()).map(str::to_owned);
     match node.name() {
         Some("input") => {
             let kind = node.attribute("type").unwrap_or_default().to_ascii_lowercase();
@@ -51,10 +53,12 @@ pub(crate) fn shown(node: Node<'_>) -> FieldContent {
 /// The option that a list shows: the last one that is chosen, or else the first one.
 fn chosen(list: Node<'_>) -> String {
     let options = || {
-        list.descendants().filter(|node| node.kind() == NodeKind::Element && node.name() == Some("option"))
+        list.descendants()
+            .filter(|node| node.kind() == NodeKind::Element && node.name() == Some("option"))
     };
     let selected = options().filter(|option| option.attribute("selected").is_some()).last();
-    let Some(option) = selected.or_else(|| options().find(|option| option.attribute("disabled").is_none()))
+    let Some(option) =
+        selected.or_else(|| options().find(|option| option.attribute("disabled").is_none()))
     else {
         return String::new();
     };

@@ -1,7 +1,9 @@
-//! How old attributes of HTML make elements look (`<font color>`, `<table border cellpadding>`, `<body text link>`): rules of a style
-//! sheet that comes before all that the page says, one for each value that the page has.
+//! How old attributes of HTML make elements look (`<font color>`, `<table border cellpadding>`,
+//! `<body text link>`): rules of a style sheet that comes before all that the page says, one for
+//! each value that the page has.
 //!
-//! Source: HTML, "15 Rendering", "2.3.6 Colors" (rules for parsing a legacy color value), "2.3.4.4" (dimensions).
+//! Source: HTML, "15 Rendering", "2.3.6 Colors" (rules for parsing a legacy color value), "2.3.4.4"
+//! (dimensions).
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -47,13 +49,18 @@ fn add(node: Node<'_>, base: Option<&Url>, rules: &mut BTreeSet<String>) {
     let name = node.name().unwrap_or_default();
     for attribute in node.attributes() {
         let value = attribute.value;
-        if attribute.namespace != Namespace::None || value.is_empty() || value.len() > VALUE_BYTES_MAX {
+        if attribute.namespace != Namespace::None
+            || value.is_empty()
+            || value.len() > VALUE_BYTES_MAX
+        {
             continue;
         }
         let has = format!("{name}[{}=\"{}\"]", attribute.name, escaped(value));
         let rule = match (name, attribute.name) {
             ("font", "color") => color(value).map(|color| format!("{has} {{ color: {color} }}")),
-            ("font", "face") => family(value).map(|family| format!("{has} {{ font-family: {family} }}")),
+            ("font", "face") => {
+                family(value).map(|family| format!("{has} {{ font-family: {family} }}"))
+            }
             ("table", "border") => pixels(value)
                 .filter(|width| *width > 1)
                 // As much as the rule for any border, behind which it comes.
@@ -71,18 +78,19 @@ fn add(node: Node<'_>, base: Option<&Url>, rules: &mut BTreeSet<String>) {
                 )
             }),
             ("body", "text") => color(value).map(|color| format!("{has} {{ color: {color} }}")),
-            ("body", "link") => color(value).map(|color| format!("{has} a[href] {{ color: {color} }}")),
+            ("body", "link") => {
+                color(value).map(|color| format!("{has} a[href] {{ color: {color} }}"))
+            }
             ("body" | "table" | "td" | "th", "background") => {
                 // Addresses in this sheet are relative to nothing.
-                base.and_then(|base| base.join(value).ok())
-                    .map(|url| format!("{has} {{ background-image: url(\"{}\") }}", escaped(url.as_str())))
+                base.and_then(|base| base.join(value).ok()).map(|url| {
+                    format!("{has} {{ background-image: url(\"{}\") }}", escaped(url.as_str()))
+                })
             }
-            ("hr", "color") => {
-                color(value).map(|color| format!("{has} {{ color: {color}; border-color: {color} }}"))
-            }
-            ("hr", "size") => {
-                pixels(value).map(|size| format!("{has} {{ height: {}px }}", size.saturating_sub(2)))
-            }
+            ("hr", "color") => color(value)
+                .map(|color| format!("{has} {{ color: {color}; border-color: {color} }}")),
+            ("hr", "size") => pixels(value)
+                .map(|size| format!("{has} {{ height: {}px }}", size.saturating_sub(2))),
             _ => None,
         };
         rules.extend(rule.map(|rule| format!("{rule}\n")));
@@ -106,9 +114,12 @@ fn escaped(text: &str) -> String {
 
 /// A list of families: names in quotes, but for those that mean no family.
 fn family(value: &str) -> Option<String> {
-    const GENERIC: [&str; 6] = ["serif", "sans-serif", "monospace", "cursive", "fantasy", "system-ui"];
-    let names =
-        value.split(',').map(|name| name.trim().trim_matches(['"', '\''])).filter(|name| !name.is_empty());
+    const GENERIC: [&str; 6] =
+        ["serif", "sans-serif", "monospace", "cursive", "fantasy", "system-ui"];
+    let names = value
+        .split(',')
+        .map(|name| name.trim().trim_matches(['"', '\'']))
+        .filter(|name| !name.is_empty());
     let list: Vec<String> = names
         .map(|name| match GENERIC.iter().find(|known| known.eq_ignore_ascii_case(name)) {
             Some(generic) => (*generic).to_owned(),

@@ -14,8 +14,8 @@ use crate::sources::{FetchedResource, stored_answers, stored_roots};
 use crate::steps::DeferredResult;
 use crate::view::View;
 
-/// What is kept of a page. The engine may be at it still while the page is shown already: whoever needs it waits, no longer than the
-/// page may take.
+/// What is kept of a page. The engine may be at it still while the page is shown already: whoever
+/// needs it waits, no longer than the page may take.
 pub struct UnsavedPage {
     pub(crate) address: String,
     /// What servers said.
@@ -83,7 +83,8 @@ impl UnsavedPage {
     /// Puts it into the cache, when it is there.
     ///
     /// # Errors
-    /// [`CacheError`], also that there is nothing to be kept ([`CacheError::Record`]): the cache has what it had, perhaps fewer of the oldest views.
+    /// [`CacheError`], also that there is nothing to be kept ([`CacheError::Record`]): the cache
+    /// has what it had, perhaps fewer of the oldest views.
     pub fn keep(self, cache: &Cache) -> Result<SaveReport, CacheError> {
         // For what goes no record is waited for.
         let entry = if self.forget.is_empty() { self.entry()? } else { Vec::new() };
@@ -106,7 +107,9 @@ impl UnsavedPage {
     pub(crate) fn entry(&self) -> Result<Vec<u8>, RecordError> {
         let Some(new) = &self.view else { return Ok(Vec::new()) };
         let rest = new.rest.get().map_err(Clone::clone)?;
-        let (Some(recorded), Some(places)) = (&rest.recorded, &rest.places) else { return Ok(Vec::new()) };
+        let (Some(recorded), Some(places)) = (&rest.recorded, &rest.places) else {
+            return Ok(Vec::new());
+        };
         let origin = Origin {
             address: &self.address,
             base: &new.base,
@@ -122,7 +125,8 @@ impl UnsavedPage {
 
     /// Puts it into the cache, with the entry made already.
     pub(crate) fn keep_entry(&self, entry: &[u8], cache: &Cache) -> Result<SaveReport, CacheError> {
-        let nothing = SaveReport { view_bytes: 0, document_bytes: 0, evicted: 0, pictures_evicted: 0 };
+        let nothing =
+            SaveReport { view_bytes: 0, document_bytes: 0, evicted: 0, pictures_evicted: 0 };
         if !self.forget.is_empty() {
             cache.forget(&self.forget)?;
             return Ok(nothing);

@@ -4,24 +4,26 @@
 //! # To open a page
 //! [`open_with`] takes an [`Address`] and [`OpenOptions`] (the [`View`], the [`PageLimits`], the
 //! [`Cache`], the [`Fetch`] that reads pages) and returns an [`OpenPage`] with its [`Pixels`]. Its
-//! `to_keep` is stored by [`UnsavedPage::keep`]. [`Import`] does this for all pages of a folder or of
-//! a WARC file. [`show`] opens a window.
+//! `to_keep` is stored by [`UnsavedPage::keep`]. [`Import`] does this for all pages of a folder or
+//! of a WARC file. [`show`] opens a window.
 //!
 //! # The modules, bottom up
 //! - `limits`, `error`, `view`: terms that all others share.
-//! - `address`, `fetch`: where pages come from. `resource`: what a page may ask for and what was found.
+//! - `address`, `fetch`: where pages come from. `resource`: what a page may ask for and what was
+//!   found.
 //! - `entry`: a stored view with its checksums. `about`: the description in it. `list`: the display
 //!   list, bytes without pointers. `answers`: stored answers of servers.
 //! - `cache`: the heap of views. `evict`: what is removed when it is full.
 //! - `sources`: which servers are asked during one opening. `loader`: what the engine reads by it.
-//! - `tree`, `engine`, `record`, `steps`: the layout engine. `fonts`, `faces`, `families`: its fonts.
+//! - `tree`, `engine`, `record`, `steps`: the layout engine. `fonts`, `faces`, `families`: its
+//!   fonts.
 //! - `places`: the layout of a page, as boxes, links and text ([`PageLayout`]).
 //! - `picture`, `snapshot`: from the engine to a stored view, and from that to pixels.
 //! - `open`, `keeping`: opening and storing. `showing`, `viewer`, `window`: the browser.
 //!
 //! # Invariant
-//! **What is shown from the cache equals what the engine would make now**, bit by bit. Where that is
-//! not certain, the page is made again. No byte of the cache is trusted, no panic of the engine
+//! **What is shown from the cache equals what the engine would make now**, bit by bit. Where that
+//! is not certain, the page is made again. No byte of the cache is trusted, no panic of the engine
 //! leaves this crate, and no script is run.
 
 #![forbid(unsafe_code)]
@@ -85,8 +87,8 @@ pub use fetch::{
     MissingResource, Purpose, Url, Web,
 };
 pub use import::{
-    Import, ImportEnd, ImportError, ImportEvent, ImportPlan, ImportProblem, ImportReport, ImportScope,
-    JOBS_MAX, PageOutcome, page_sum,
+    Import, ImportEnd, ImportError, ImportEvent, ImportPlan, ImportProblem, ImportReport,
+    ImportScope, JOBS_MAX, PageOutcome, page_sum,
 };
 pub use keeping::{SaveReport, UnsavedPage};
 pub use limits::{PageLimits, VIEWPORT_MAX};
@@ -94,7 +96,9 @@ pub use open::{open, open_with};
 pub use opened::{OpenOptions, OpenPage, OpenTimes, PageUse};
 pub use picture::{StaleReason, Tier};
 pub use pixels::Pixels;
-pub use places::{FindOptions, Link, Match, NodeBox, PageLayout, Place, TextAt, TextBlock, TextLine};
+pub use places::{
+    FindOptions, Link, Match, NodeBox, PageLayout, Place, TextAt, TextBlock, TextLine,
+};
 pub use sources::CachePolicy;
 pub use steps::LAYOUT_THREAD;
 pub use view::View;

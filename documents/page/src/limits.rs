@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Limits on a page that is laid out. What is more of the page itself is a typed error; what is more of its style sheets and
-/// images is left out, and said.
+/// Limits on a page that is laid out. What is more of the page itself is a typed error; what is
+/// more of its style sheets and images is left out, and said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLimits {
     /// Bytes of the source: 32 MiB.
@@ -22,7 +22,8 @@ pub struct PageLimits {
     pub image_pixels: u64,
     /// How long style and layout may take: 60 s.
     pub time: Duration,
-    /// How long servers are asked for the page and what it asks for: 60 s. What was not asked for by then is left out.
+    /// How long servers are asked for the page and what it asks for: 60 s. What was not asked for
+    /// by then is left out.
     pub network: Duration,
 }
 
@@ -44,7 +45,8 @@ impl Default for PageLimits {
 
 /// Pixels of a viewport in one direction: the rasterizer counts them in 16 bits.
 pub const VIEWPORT_MAX: u32 = 16_384;
-/// Height of a page that is kept as a picture, in pixels. Of a longer one only the document is kept.
+/// Height of a page that is kept as a picture, in pixels. Of a longer one only the document is
+/// kept.
 pub(crate) const PICTURE_HEIGHT_MAX: u32 = 4_000_000;
 /// The stack of the thread that lays out; it is used as far as the page is deep.
 pub(crate) const STACK_BYTES: usize = 256 << 20;

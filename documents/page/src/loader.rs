@@ -1,9 +1,11 @@
-//! Reads what a page asks for: style sheets, images and fonts beside it, and those within it (`data:`).
+//! Reads what a page asks for: style sheets, images and fonts beside it, and those within it
+//! (`data:`).
 //!
-//! Invariants: everything that was asked for is in the list that [`Loader::finish`] gives, with what was found, so that a later
-//! opening can tell whether it would find the same; nothing is read but regular files, within the limits; the engine always gets an
-//! answer, since it waits for style sheets. A page from the network gets nothing of this machine; a page of this machine gets nothing
-//! from the network, unless that is wanted.
+//! Invariants: everything that was asked for is in the list that [`Loader::finish`] gives, with
+//! what was found, so that a later opening can tell whether it would find the same; nothing is read
+//! but regular files, within the limits; the engine always gets an answer, since it waits for style
+//! sheets. A page from the network gets nothing of this machine; a page of this machine gets
+//! nothing from the network, unless that is wanted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +16,9 @@ use data_url::DataUrl;
 use crate::decode::style_in_utf_8;
 use crate::fetch::{FetchError, Purpose};
 use crate::limits::PageLimits;
-use crate::resource::{Reach, Resource, ResourceSum, bytes_of, is_of_network, pixel_count, seems_font};
+use crate::resource::{
+    Reach, Resource, ResourceSum, bytes_of, is_of_network, pixel_count, seems_font,
+};
 use crate::sources::Sources;
 use crate::svg::{self, SvgSummary};
 
@@ -75,7 +79,8 @@ impl Loader {
         Loader { limits, page, sources, state: Mutex::new(state) }
     }
 
-    /// Notes what is found in the pictures that the page has in it; those of which the engine gets nothing, it is said of.
+    /// Notes what is found in the pictures that the page has in it; those of which the engine gets
+    /// nothing, it is said of.
     pub(crate) fn note_pictures(&self, pictures: &mut svg::Pictures) {
         let mut state = self.state();
         for vetted in pictures.values_mut() {
@@ -100,7 +105,10 @@ impl Loader {
         let order = std::mem::take(&mut state.order);
         let resources = order
             .into_iter()
-            .map(|url| Resource { found: state.found.remove(&url).unwrap_or(ResourceSum::Nothing), url })
+            .map(|url| Resource {
+                found: state.found.remove(&url).unwrap_or(ResourceSum::Nothing),
+                url,
+            })
             .collect();
         // One sentence for each reason, however many there are of a kind.
         let mut left_out: Vec<String> = std::mem::take(&mut state.left_out)
@@ -155,7 +163,8 @@ impl Loader {
         self.state().fonts.contains(without_place(url.clone()).as_str())
     }
 
-    /// The bytes of a font that the engine did not ask for, or did not get. Servers are asked at once.
+    /// The bytes of a font that the engine did not ask for, or did not get. Servers are asked at
+    /// once.
     pub(crate) fn font(&self, url: &Url) -> Option<Vec<u8>> {
         let url = without_place(url.clone());
         if !self.admit(&url) {
@@ -180,28 +189,36 @@ impl Loader {
         state.left_out.retain(|(_, what)| !what.is_empty());
     }
 
-    /// The bytes within an address, of a file, or of what servers were asked for; none, if there are none to be had.
+    /// The bytes within an address, of a file, or of what servers were asked for; none, if there
+    /// are none to be had.
     fn get(&self, url: &Url) -> Option<Vec<u8>> {
         let mut state = self.state();
-        let left = self.limits.resources_bytes.saturating_sub(state.bytes).min(self.limits.resource_bytes);
+        let left =
+            self.limits.resources_bytes.saturating_sub(state.bytes).min(self.limits.resource_bytes);
         let bytes = if url.scheme() == "data" {
-            let decoded = DataUrl::process(url.as_str()).ok().and_then(|data| data.decode_to_vec().ok());
+            let decoded =
+                DataUrl::process(url.as_str()).ok().and_then(|data| data.decode_to_vec().ok());
             decoded.map(|(bytes, _)| bytes).filter(|bytes| bytes.len() as u64 <= left)?
         } else {
             let is_of_network = is_of_network(url.as_str());
-            let read = if is_of_network { self.of_server(url, left) } else { self.of_file(url, left) };
-            // Of what changes while the page is made, the first look counts: the next opening sees another.
+            let read =
+                if is_of_network { self.of_server(url, left) } else { self.of_file(url, left) };
+            // Of what changes while the page is made, the first look counts: the next opening sees
+            // another.
             if !state.found.contains_key(url.as_str()) {
                 let found = match &read {
                     Ok(bytes) if !is_of_network => ResourceSum::of(bytes),
-                    // What only finds no room beside the others is there for a later opening, which looks at each by itself.
+                    // What only finds no room beside the others is there for a later opening, which
+                    // looks at each by itself.
                     _ => self.found(url.as_str()),
                 };
                 state.found.insert(url.as_str().to_owned(), found);
                 state.order.push(url.as_str().to_owned());
             }
             state.wants_network |= is_of_network;
-            read.map(|bytes| self.in_utf_8(url, bytes)).map_err(|why| state.leave_out(url, &why)).ok()?
+            read.map(|bytes| self.in_utf_8(url, bytes))
+                .map_err(|why| state.leave_out(url, &why))
+                .ok()?
         };
         state.bytes += bytes.len() as u64;
         let bytes = if svg::may_be(&bytes) { state.vet_svg(url, bytes, left)? } else { bytes };
@@ -235,7 +252,8 @@ impl Loader {
         Ok(bytes.to_vec())
     }
 
-    /// A style sheet in other letters; the engine takes those of UTF-8 alone. Anything else is as it is.
+    /// A style sheet in other letters; the engine takes those of UTF-8 alone. Anything else is as
+    /// it is.
     fn in_utf_8(&self, url: &Url, bytes: Vec<u8>) -> Vec<u8> {
         let there = self.sources.there(url.as_str()).and_then(|there| there.said);
         let said = there.as_ref().and_then(|said| said.headers.get("content-type"));
@@ -243,15 +261,19 @@ impl Loader {
             Some(said) => said.starts_with("text/css"),
             None => url.path().ends_with(".css"),
         };
-        if is_style && std::str::from_utf8(&bytes).is_err() { style_in_utf_8(&bytes, said) } else { bytes }
+        if is_style && std::str::from_utf8(&bytes).is_err() {
+            style_in_utf_8(&bytes, said)
+        } else {
+            bytes
+        }
     }
 
     fn found(&self, url: &str) -> ResourceSum {
         self.sources.found(url, self.limits.resource_bytes)
     }
 
-    /// Asks servers for all that was asked for since the last time, several at a time, and hands it to the engine in the order in
-    /// which that asked.
+    /// Asks servers for all that was asked for since the last time, several at a time, and hands it
+    /// to the engine in the order in which that asked.
     pub(crate) fn deliver(&self) {
         loop {
             let pending = std::mem::take(&mut self.state().pending);

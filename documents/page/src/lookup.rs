@@ -4,8 +4,8 @@ use crate::cache::{self, Cache};
 use crate::error::CacheError;
 
 impl Cache {
-    /// The name of the root of the document of an address: of the view of it that was used last, if this build made it and it is what was
-    /// stored.
+    /// The name of the root of the document of an address: of the view of it that was used last, if
+    /// this build made it and it is what was stored.
     ///
     /// # Errors
     /// When the heap cannot be opened.

@@ -1,4 +1,5 @@
-//! `holdfast-page`: pages from files and servers to pictures, and what is kept of them. `holdfast page open` and its like start it.
+//! `holdfast-page`: pages from files and servers to pictures, and what is kept of them. `holdfast
+//! page open` and its like start it.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stderr, clippy::print_stdout)]
@@ -19,8 +20,8 @@ use clap::Parser;
 use holdfast_command::exit::{self, BAD_FILE, FOUND, NO_ROOM, NOT_FOUND, OTHER, USAGE};
 use holdfast_command::{output, program};
 use holdfast_page::{
-    Address, Cache, CacheError, CachePolicy, LAYOUT_THREAD, OpenOptions, OpenPage, PageError, PageLimits,
-    View, ViewRow, Web, open_with,
+    Address, Cache, CacheError, CachePolicy, LAYOUT_THREAD, OpenOptions, OpenPage, PageError,
+    PageLimits, View, ViewRow, Web, open_with,
 };
 use holdfast_region::{NameSpace, Places};
 use holdfast_sys::terminal::{Shown, notice};
@@ -30,7 +31,8 @@ use serde::Serialize;
 use args::{CacheArgs, Cli, Command, ListArgs, OpenArgs, RemoveArgs, ServerArgs, ShowArgs};
 use holdfast_sys::counted::counted;
 
-/// Data of the process: no limit on a page bounds what the engine makes of it. Heaps and the addresses they reserve do not count.
+/// Data of the process: no limit on a page bounds what the engine makes of it. Heaps and the
+/// addresses they reserve do not count.
 const DATA_BYTES_MAX: u64 = 4 << 30;
 
 struct Failure {
@@ -106,11 +108,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Takes no more data than this, or the lower limit that there is: what needs more ends the program.
+/// Takes no more data than this, or the lower limit that there is: what needs more ends the
+/// program.
 fn bound_memory(bytes: u64) {
     let Rlimit { current, maximum } = getrlimit(Resource::Data);
     let bounded = current.map_or(bytes, |current| current.min(bytes));
-    // A limit can always be lowered; where a filter forbids even that, whoever set the filter bounds the program.
+    // A limit can always be lowered; where a filter forbids even that, whoever set the filter
+    // bounds the program.
     let _ = setrlimit(Resource::Data, Rlimit { current: Some(bounded), maximum });
 }
 
@@ -125,8 +129,10 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
     let view = args.viewport.view()?.scrolled(args.scroll).scrolled_right(args.scroll_x);
     let limits = limits(args.timeout, &args.servers);
     let cache = cache_unless_without(args);
-    let opening =
-        OpenOptions { repaint: args.repaint, ..opening(view, &limits, cache.as_ref(), &args.servers) };
+    let opening = OpenOptions {
+        repaint: args.repaint,
+        ..opening(view, &limits, cache.as_ref(), &args.servers)
+    };
     let mut opened = open_with(&address, &opening)?;
     let encoded = match &args.png {
         Some(path) => Some(write_png(&opened, path)?),
@@ -190,13 +196,16 @@ fn cache_unless_without(args: &OpenArgs) -> Option<Cache> {
     if args.no_cache {
         return None;
     }
-    cache(&args.place).inspect_err(|error| notice(format_args!("holdfast: nothing is kept: {error}"))).ok()
+    cache(&args.place)
+        .inspect_err(|error| notice(format_args!("holdfast: nothing is kept: {error}")))
+        .ok()
 }
 
 fn write_png(opened: &OpenPage, path: &Path) -> Result<Duration, PageError> {
     let started = Instant::now();
     let file = opened.pixels.to_png()?;
-    std::fs::write(path, file).map_err(|error| PageError::Write { path: PathBuf::from(path), error })?;
+    std::fs::write(path, file)
+        .map_err(|error| PageError::Write { path: PathBuf::from(path), error })?;
     Ok(started.elapsed())
 }
 
@@ -216,7 +225,8 @@ fn report(opened: &OpenPage, encoded: Option<Duration>) -> String {
         let _ = write!(line, ", PNG {} ms", ms(encoded));
     }
     let (width, height) = opened.content;
-    let _ = writeln!(line, "; page {width}x{height}, from {}: {}", opened.scroll, Shown(&opened.title));
+    let _ =
+        writeln!(line, "; page {width}x{height}, from {}: {}", opened.scroll, Shown(&opened.title));
     line
 }
 
@@ -303,7 +313,8 @@ fn line(row: &ViewRow) -> String {
     let (width, height, scale) = row.viewport;
     let (factor, rest) = (scale / 1000, scale % 1000);
     let scale = if rest == 0 { factor.to_string() } else { format!("{factor}.{rest:03}") };
-    let looked_at = if width == 0 { "document only".to_owned() } else { format!("{width}x{height}@{scale}") };
+    let looked_at =
+        if width == 0 { "document only".to_owned() } else { format!("{width}x{height}@{scale}") };
     let mut line = format!(
         "{looked_at}  view {} B (picture {} B, layout {} B)  document {} B",
         row.bytes, row.picture_bytes, row.layout_bytes, row.document_bytes
@@ -352,7 +363,10 @@ fn of_page(cache: &Cache, page: &str) -> Result<Vec<ViewRow>, Failure> {
     let mut rows = cache.views()?;
     rows.retain(|row| row.address == address.as_str());
     if rows.is_empty() {
-        return Err(Failure { code: NOT_FOUND, message: format!("the cache has nothing of {page}") });
+        return Err(Failure {
+            code: NOT_FOUND,
+            message: format!("the cache has nothing of {page}"),
+        });
     }
     Ok(rows)
 }
@@ -414,7 +428,10 @@ fn stats(args: &ListArgs) -> Result<u8, Failure> {
             document_bytes: stats.document_bytes,
             answers_bytes: stats.answers_bytes,
             quota_bytes: stats.quota_bytes,
-            damaged: damaged.into_iter().map(|(name, damage)| format!("{name}: {damage}")).collect(),
+            damaged: damaged
+                .into_iter()
+                .map(|(name, damage)| format!("{name}: {damage}"))
+                .collect(),
         })?;
         return Ok(code);
     }

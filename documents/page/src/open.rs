@@ -1,8 +1,9 @@
 //! Opening a page: from the cache where it can be, by the engine where it must be.
 //!
-//! The tiers, quickest first: the kept pixels of just this view (nothing is painted); the kept display list (nothing is parsed, styled or
-//! laid out); the kept document (not parsed); nothing kept. A tier that does not fit says why, and the next one is taken. What servers
-//! are asked for is asked between two looks at the cache: nobody waits for a server with the cache open.
+//! The tiers, quickest first: the kept pixels of just this view (nothing is painted); the kept
+//! display list (nothing is parsed, styled or laid out); the kept document (not parsed); nothing
+//! kept. A tier that does not fit says why, and the next one is taken. What servers are asked for
+//! is asked between two looks at the cache: nobody waits for a server with the cache open.
 
 mod document;
 
@@ -192,27 +193,37 @@ impl<'a> OpenSession<'a> {
 
     fn of_file(&self) -> Result<PageSource, PageError> {
         let (url, _, bytes_max) = self.wanted_page();
-        PageSource::of_file(&url, bytes_max, self.sources.from()).map_err(|error| self.failed(error))
+        PageSource::of_file(&url, bytes_max, self.sources.from())
+            .map_err(|error| self.failed(error))
     }
 
     fn of_server(&self) -> Result<PageSource, PageError> {
-        PageSource::of_server(self.address.as_str(), &self.sources).map_err(|error| self.failed(error))
+        PageSource::of_server(self.address.as_str(), &self.sources)
+            .map_err(|error| self.failed(error))
     }
 
-    fn look(&self, heap: &Owned<RegionBacking>, page: Option<&PageSource>) -> Result<Lookup, PageError> {
+    fn look(
+        &self,
+        heap: &Owned<RegionBacking>,
+        page: Option<&PageSource>,
+    ) -> Result<Lookup, PageError> {
         let kept = heap.bytes(&self.name).map(CachedView::open);
         let mut ask = Vec::new();
-        if self.address.is_of_network() && !self.sources.learn(heap, self.address.as_str(), Purpose::Page) {
+        if self.address.is_of_network()
+            && !self.sources.learn(heap, self.address.as_str(), Purpose::Page)
+        {
             ask.push(self.wanted_page());
         }
         if let Some(Ok(kept)) = &kept
             && self.reach != Reach::Files
         {
-            let of_network = kept.about.resources.iter().filter(|resource| is_of_network(&resource.url));
+            let of_network =
+                kept.about.resources.iter().filter(|resource| is_of_network(&resource.url));
             for resource in of_network {
-                if let (false, Ok(url)) =
-                    (self.sources.learn(heap, &resource.url, Purpose::Part), Url::parse(&resource.url))
-                {
+                if let (false, Ok(url)) = (
+                    self.sources.learn(heap, &resource.url, Purpose::Part),
+                    Url::parse(&resource.url),
+                ) {
                     ask.push((url, Purpose::Part, self.limits.resource_bytes));
                 }
             }
@@ -229,8 +240,9 @@ impl<'a> OpenSession<'a> {
             }
         };
         let mut found = CachedState::default();
-        let kept =
-            kept.map(|kept| kept.map_err(StaleReason::from).and_then(|kept| self.show(heap, &kept, source)));
+        let kept = kept.map(|kept| {
+            kept.map_err(StaleReason::from).and_then(|kept| self.show(heap, &kept, source))
+        });
         match kept {
             Some(Ok(opened)) => {
                 found.opened = Some(opened);
@@ -258,7 +270,8 @@ impl<'a> OpenSession<'a> {
     ) -> Result<(OpenPage, u64), StaleReason> {
         let bytes_max = self.limits.resource_bytes;
         if self.want != PageUse::Places {
-            // Where a place in the page is will be known only when it is sure that the page is the same.
+            // Where a place in the page is will be known only when it is sure that the page is the
+            // same.
             kept.begin(self.view, !self.repaint && self.fragment().is_none());
         }
         kept.check(source, &self.folders, self.reach, &|resource| {
@@ -271,9 +284,11 @@ impl<'a> OpenSession<'a> {
                 let (pixels, tier) = kept.picture(view, !self.repaint)?;
                 (pixels, None, tier)
             }
-            PageUse::Places => {
-                (Pixels { width: 0, height: 0, bytes: Vec::new() }, Some(kept.places()?), Tier::Layout)
-            }
+            PageUse::Places => (
+                Pixels { width: 0, height: 0, bytes: Vec::new() },
+                Some(kept.places()?),
+                Tier::Layout,
+            ),
         };
         let header = &kept.entry.header;
         let content = (header.content[0].get(), header.content[1].get());
@@ -295,7 +310,11 @@ impl<'a> OpenSession<'a> {
             tier,
             stale: None,
             notes,
-            split: OpenTimes { disk: read - self.started, paint: read.elapsed(), ..OpenTimes::default() },
+            split: OpenTimes {
+                disk: read - self.started,
+                paint: read.elapsed(),
+                ..OpenTimes::default()
+            },
             to_keep: (!news.is_empty()).then_some(UnsavedPage {
                 address,
                 news,
@@ -334,7 +353,9 @@ impl<'a> OpenSession<'a> {
     fn note_age(&self, notes: &mut Vec<String>) {
         notes.extend(self.sources.silences(self.address.as_str()));
         let there = self.sources.there(self.address.as_str());
-        if let (CachePolicy::Offline, Some(said)) = (self.asking, there.and_then(|there| there.said)) {
+        if let (CachePolicy::Offline, Some(said)) =
+            (self.asking, there.and_then(|there| there.said))
+        {
             let at = humantime::format_rfc3339_seconds(said.at);
             notes.push(format!("nobody was asked: the page is as it was at {at}"));
         }
@@ -360,7 +381,9 @@ impl<'a> OpenSession<'a> {
         let mut is_news = is_kept
             && !matches!(
                 found.stale,
-                Some(StaleReason::NoPicture | StaleReason::ScrollBound | StaleReason::Beyond { .. })
+                Some(
+                    StaleReason::NoPicture | StaleReason::ScrollBound | StaleReason::Beyond { .. }
+                )
             );
         let record = is_news || is_scrolling;
         let fonts = self.folders.stamps();
@@ -450,7 +473,8 @@ impl<'a> OpenSession<'a> {
         })
     }
 
-    /// Parses the page, of which the bytes may have to be asked for again: they are not kept, since their document is.
+    /// Parses the page, of which the bytes may have to be asked for again: they are not kept, since
+    /// their document is.
     fn parse(&self, page: &mut PageSource) -> Result<DomBytes, PageError> {
         if page.bytes.is_none() {
             let (url, purpose, bytes_max) = self.wanted_page();
@@ -465,7 +489,8 @@ impl<'a> OpenSession<'a> {
             depth: self.limits.depth,
             ..Limits::default()
         };
-        let parsed = LoosePage::parse(&*source, &ParseOptions { limits, ..ParseOptions::default() })?;
+        let parsed =
+            LoosePage::parse(&*source, &ParseOptions { limits, ..ParseOptions::default() })?;
         Ok(DomBytes::copy(parsed.bytes()))
     }
 }

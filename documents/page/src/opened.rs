@@ -75,13 +75,17 @@ pub struct OpenPage {
 }
 
 impl OpenPage {
-    /// Where the elements that match a selector are, in the order of the document. Those that are nowhere to be seen are left out.
+    /// Where the elements that match a selector are, in the order of the document. Those that are
+    /// nowhere to be seen are left out.
     ///
     /// # Errors
-    /// When the selector is none, or the document is damaged. Of a page that was not opened for it ([`PageUse::Places`]) nothing is known.
+    /// When the selector is none, or the document is damaged. Of a page that was not opened for it
+    /// ([`PageUse::Places`]) nothing is known.
     pub fn boxes_of(&self, selector: &str) -> Result<Vec<NodeBox>, DomError> {
         let selector = Selector::parse(selector)?;
-        let (Some(places), Some(bytes)) = (&self.places, &self.document) else { return Ok(Vec::new()) };
+        let (Some(places), Some(bytes)) = (&self.places, &self.document) else {
+            return Ok(Vec::new());
+        };
         let document = Document::from_bytes(bytes.bytes())?;
         let found = document.select(&selector)?;
         Ok(found.into_iter().filter_map(|node| places.box_of(node.id()).copied()).collect())
@@ -93,7 +97,8 @@ impl OpenPage {
             return Ok(made.links.clone());
         }
         let entry = self.entry.as_deref().unwrap_or_default();
-        let links = CachedView::open(entry).and_then(|kept| read_links(kept.entry.part(EntryPart::Links)?));
+        let links =
+            CachedView::open(entry).and_then(|kept| read_links(kept.entry.part(EntryPart::Links)?));
         Ok(links.unwrap_or_default())
     }
 }
@@ -121,7 +126,8 @@ pub struct OpenOptions<'a> {
     pub cache: Option<&'a Cache>,
     /// Who gives the page and what it asks for.
     pub from: Arc<dyn Fetch>,
-    /// Whether a page of this machine may ask servers. A page from the network may, and gets no files.
+    /// Whether a page of this machine may ask servers. A page from the network may, and gets no
+    /// files.
     pub network: bool,
     /// Whether servers are asked for what is kept.
     pub asking: CachePolicy,

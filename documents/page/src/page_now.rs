@@ -26,14 +26,22 @@ impl PageSource {
         bytes_max: u64,
         from: &dyn Fetch,
     ) -> Result<PageSource, Arc<FetchError>> {
-        let wanted = FetchRequest { url, bytes_max, purpose: Purpose::Page, known: None, anew: false };
+        let wanted =
+            FetchRequest { url, bytes_max, purpose: Purpose::Page, known: None, anew: false };
         match fetch::ask(from, &wanted)? {
             FetchAnswer::Bytes(fetched) => {
                 let encoding = encoding_of(&fetched.bytes, fetched.headers.get("content-type"));
                 let source = source_of(xxh3_128(&fetched.bytes), encoding);
-                Ok(PageSource { source, encoding, bytes: Some(Arc::new(fetched.bytes)), base: fetched.url })
+                Ok(PageSource {
+                    source,
+                    encoding,
+                    bytes: Some(Arc::new(fetched.bytes)),
+                    base: fetched.url,
+                })
             }
-            FetchAnswer::Unchanged(_) | FetchAnswer::Nothing(_) => Err(Arc::new(FetchError::NotFound)),
+            FetchAnswer::Unchanged(_) | FetchAnswer::Nothing(_) => {
+                Err(Arc::new(FetchError::NotFound))
+            }
         }
     }
 

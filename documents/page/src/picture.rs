@@ -1,7 +1,7 @@
 //! A kept page: made from the engine's record, and painted again without the engine.
 //!
-//! Invariant: what cannot be painted as it was (a font is gone, a byte is wrong) is an error before there are any pixels; half a
-//! picture is none.
+//! Invariant: what cannot be painted as it was (a font is gone, a byte is wrong) is an error before
+//! there are any pixels; half a picture is none.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,14 +20,17 @@ use crate::address::shown_text;
 use crate::ahead::Prefetch;
 use crate::engine::LaidOutPage;
 use crate::entry::{
-    ALL_FONTS, Entry, EntryPart, Header, NO_PICTURE, PICTURE_EVICTED, SCROLL_BOUND, assemble, engine_build,
+    ALL_FONTS, Entry, EntryPart, Header, NO_PICTURE, PICTURE_EVICTED, SCROLL_BOUND, assemble,
+    engine_build,
 };
 use crate::error::EntryDamage;
 use crate::fonts::{FontFolders, FontPlace, FontRecord};
 use crate::list::stays::ScrollBehavior;
 use crate::list::{self, CommandRecord, List, PaintSource, PaintState, Tables};
 use crate::pixels::{Pixels, rasterize};
-use crate::places::wire::{read_boxes, read_links, read_text, write_boxes, write_links, write_text};
+use crate::places::wire::{
+    read_boxes, read_links, read_text, write_boxes, write_links, write_text,
+};
 use crate::places::{NodeBox, PageLayout};
 use crate::record::PaintRecord;
 use crate::resource::{Reach, Resource, ResourceSum};
@@ -47,7 +50,8 @@ pub enum StaleReason {
     /// A font is gone, or another one.
     #[error("the font {} is gone or changed", .0.display())]
     Font(PathBuf),
-    /// It asks for something of the network, which it may now, and might not then, or the other way round.
+    /// It asks for something of the network, which it may now, and might not then, or the other way
+    /// round.
     #[error("whether it may ask the network has changed")]
     Network,
     /// Fonts came or went.
@@ -125,7 +129,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) now_s: u64,
 }
 
-/// The bytes of an entry. One without a picture says what the page was made from, and keeps its document alive.
+/// The bytes of an entry. One without a picture says what the page was made from, and keeps its
+/// document alive.
 pub(crate) fn to_entry(
     made: &LaidOutPage,
     taken: &PaintRecord,
@@ -298,7 +303,8 @@ impl<'heap> CachedView<'heap> {
         Ok(())
     }
 
-    /// Whether this place of it is kept as it looks. To be asked last: none of this is kept anew, and a page that changed is.
+    /// Whether this place of it is kept as it looks. To be asked last: none of this is kept anew,
+    /// and a page that changed is.
     pub(crate) fn check_view(&self, view: View) -> Result<(), StaleReason> {
         let header = &self.entry.header;
         if header.flags.get() & NO_PICTURE != 0 {
@@ -393,7 +399,8 @@ impl<'heap> CachedView<'heap> {
         open: &mut PaintState,
         painter: &mut impl anyrender::PaintScene,
     ) -> Result<(), StaleReason> {
-        let record = records.get(number as usize).ok_or(EntryDamage::Outside { what: "command" })?;
+        let record =
+            records.get(number as usize).ok_or(EntryDamage::Outside { what: "command" })?;
         let (at, length) = (record.at.get().into(), record.length().into());
         open.commands.next(at, length, "commands")?;
         let bytes = self.entry.piece(EntryPart::Payload, at, length)?;
@@ -415,7 +422,8 @@ impl PaintSource for CachedView<'_> {
                 *slot = Some(Blob::new(Arc::new(bytes)));
             }
         }
-        let (slot, record) = fonts.get_mut(number).zip(self.about.fonts.get(number)).ok_or(outside)?;
+        let (slot, record) =
+            fonts.get_mut(number).zip(self.about.fonts.get(number)).ok_or(outside)?;
         let blob = match (&*slot, &record.place) {
             (Some(blob), _) => blob.clone(),
             (None, FontPlace::File { path, .. }) => self.loaded.file(record, path)?,
@@ -431,7 +439,8 @@ impl PaintSource for CachedView<'_> {
         let mut images = self.loaded.images.borrow_mut();
         let number = number as usize;
         let outside = EntryDamage::Outside { what: "image" };
-        let (slot, record) = images.get_mut(number).zip(self.about.images.get(number)).ok_or(outside)?;
+        let (slot, record) =
+            images.get_mut(number).zip(self.about.images.get(number)).ok_or(outside)?;
         if let Some(image) = slot {
             return Ok(image.clone());
         }

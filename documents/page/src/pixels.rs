@@ -41,7 +41,9 @@ pub(crate) fn rasterize(
 
 /// The viewport of a page that is laid out.
 pub(crate) fn direct(engine: &mut BaseDocument, view: View) -> Pixels {
-    rasterize(view, Vec::new(), |painter| paint_scene(painter, engine, view, (view.width, view.height)))
+    rasterize(view, Vec::new(), |painter| {
+        paint_scene(painter, engine, view, (view.width, view.height))
+    })
 }
 
 /// Has the engine paint its page, from where it is scrolled to, but for what would take no end.

@@ -7,7 +7,8 @@ use percent_encoding::percent_decode_str;
 
 use crate::places::NodeBox;
 
-/// How far down the page its element is; none, if there is none of this name. An element that takes no room is where the next one is.
+/// How far down the page its element is; none, if there is none of this name. An element that takes
+/// no room is where the next one is.
 pub(crate) fn of(document: &Document<'_>, boxes: &[NodeBox], fragment: &str) -> Option<u32> {
     let decoded = percent_decode_str(fragment).decode_utf8_lossy();
     let Some(node) = named(document, fragment).or_else(|| named(document, &decoded)) else {
@@ -30,10 +31,12 @@ pub(crate) fn of(document: &Document<'_>, boxes: &[NodeBox], fragment: &str) -> 
 
 /// The element with this `id`, or else the link with this `name`.
 fn named<'a>(document: &'a Document<'_>, name: &str) -> Option<Node<'a>> {
-    let mut elements = document.root().descendants().filter(|node| node.kind() == NodeKind::Element);
+    let mut elements =
+        document.root().descendants().filter(|node| node.kind() == NodeKind::Element);
     let has = |node: &Node<'_>, attribute: &str| node.attribute(attribute) == Some(name);
     elements.find(|node| has(node, "id")).or_else(|| {
-        let mut elements = document.root().descendants().filter(|node| node.kind() == NodeKind::Element);
+        let mut elements =
+            document.root().descendants().filter(|node| node.kind() == NodeKind::Element);
         elements.find(|node| node.name() == Some("a") && has(node, "name"))
     })
 }

@@ -1,5 +1,5 @@
-//! Tests alone: entries with all their sums right, as somebody writes them who can write the cache. What they cost is bounded by their
-//! bytes.
+//! Tests alone: entries with all their sums right, as somebody writes them who can write the cache.
+//! What they cost is bounded by their bytes.
 
 use std::path::PathBuf;
 
@@ -57,7 +57,9 @@ fn entry(list: &List, about: &About) -> Vec<u8> {
 fn commands_that_have_the_same_bytes_are_damage() {
     let mut planted = list();
     let right = entry(&planted, &About::default());
-    assert!(crate::Pixels::to_png(&CachedView::open(&right).unwrap().paint(view()).unwrap()).is_ok());
+    assert!(
+        crate::Pixels::to_png(&CachedView::open(&right).unwrap().paint(view()).unwrap()).is_ok()
+    );
     planted.commands[2] = planted.commands[1];
     let bytes = entry(&planted, &About::default());
     let painted = CachedView::open(&bytes).unwrap().paint(view());
@@ -69,9 +71,11 @@ fn commands_that_have_the_same_bytes_are_damage() {
 /// Guarantee: pages/planted
 #[test]
 fn shared_bytes_of_images_or_fonts_are_damage() {
-    let image = |at, width| ImageRecord { width, height: 2, is_bgra: false, is_premultiplied: false, at };
+    let image =
+        |at, width| ImageRecord { width, height: 2, is_bgra: false, is_premultiplied: false, at };
     let opened = |about: &About| CachedView::open(&entry(&list(), about)).map(drop);
-    let mut about = About { images: vec![image(0, 2), image(16, 4), image(48, 2)], ..About::default() };
+    let mut about =
+        About { images: vec![image(0, 2), image(16, 4), image(48, 2)], ..About::default() };
     about.fonts = vec![FontRecord::of_entry(0, &[9; 32]), FontRecord::of_entry(32, &[9; 32])];
     assert_eq!(opened(&about), Ok(()));
     about.images[2].at = 16;
@@ -86,8 +90,13 @@ fn shared_bytes_of_images_or_fonts_are_damage() {
 /// Guarantee: pages/planted
 #[test]
 fn image_with_overflowing_size_is_outside() {
-    let image =
-        ImageRecord { width: 1 << 31, height: 1 << 31, is_bgra: false, is_premultiplied: false, at: 0 };
+    let image = ImageRecord {
+        width: 1 << 31,
+        height: 1 << 31,
+        is_bgra: false,
+        is_premultiplied: false,
+        at: 0,
+    };
     let bytes = entry(&list(), &About { images: vec![image], ..About::default() });
     let supplied = CachedView::open(&bytes).unwrap().image(0).map(drop);
     assert_eq!(supplied, Err(StaleReason::Damaged(EntryDamage::Outside { what: "image" })));
@@ -99,7 +108,8 @@ fn image_with_overflowing_size_is_outside() {
 #[test]
 fn font_file_is_read_once() {
     let folder = tempfile::tempdir().unwrap();
-    let paths: Vec<PathBuf> = ["a.ttf", "b.ttf"].iter().map(|name| folder.path().join(name)).collect();
+    let paths: Vec<PathBuf> =
+        ["a.ttf", "b.ttf"].iter().map(|name| folder.path().join(name)).collect();
     paths.iter().for_each(|path| std::fs::write(path, "font").unwrap());
     let fonts = vec![FontRecord::of_file(paths[0].clone(), b"font"); 3];
     let bytes = entry(&list(), &About { fonts, ..About::default() });

@@ -70,7 +70,10 @@ pub(crate) fn query(args: &QueryArgs) -> Result<u8, Failure> {
         return show(&page.open().map_err(of_dom)?, &selector, &args.form);
     }
     let heap = RegionName::parse(&args.source).map_err(|_| {
-        Failure::new(NOT_FOUND, format!("there is no file {:?}, and no heap can have this name", args.source))
+        Failure::new(
+            NOT_FOUND,
+            format!("there is no file {:?}, and no heap can have this name", args.source),
+        )
     })?;
     let done = with_documents(&heap, args.key.as_deref(), |documents| {
         let name = chosen(documents, &heap, args.name.as_deref())?;
@@ -82,7 +85,8 @@ pub(crate) fn query(args: &QueryArgs) -> Result<u8, Failure> {
 /// A name may be that of a file as well: what is missing is said to be neither.
 fn unless_missing(failure: Failure, heap: &RegionName) -> Failure {
     let is_missing = failure.code == NOT_FOUND
-        && name_space().is_ok_and(|names| matches!(names.summary(heap), Err(RegionError::NotFound { .. })));
+        && name_space()
+            .is_ok_and(|names| matches!(names.summary(heap), Err(RegionError::NotFound { .. })));
     if !is_missing {
         return failure;
     }
@@ -103,13 +107,16 @@ fn query_kept(args: &QueryArgs, selector: &Selector) -> Result<u8, Failure> {
     let key = args.key.as_deref();
     let address = Address::parse(&args.source).map_err(|error| Failure::new(USAGE, error))?;
     let heap = RegionName::parse(PAGE_CACHE).map_err(|error| Failure::new(OTHER, error))?;
-    let cache = Cache::new(name_space()?, heap.clone(), key.unwrap_or(DEFAULT_KEY), CACHE_QUOTA_BYTES);
-    let name = cache.document_of(address.as_str()).map_err(|error| Failure::new(OTHER, error))?.ok_or_else(
-        || {
-            let message = format!("the cache has no document of {address}; open or import the page first");
+    let cache =
+        Cache::new(name_space()?, heap.clone(), key.unwrap_or(DEFAULT_KEY), CACHE_QUOTA_BYTES);
+    let name = cache
+        .document_of(address.as_str())
+        .map_err(|error| Failure::new(OTHER, error))?
+        .ok_or_else(|| {
+            let message =
+                format!("the cache has no document of {address}; open or import the page first");
             Failure::new(NOT_FOUND, message)
-        },
-    )?;
+        })?;
     with_documents(&heap, key, |documents| {
         show(&documents.open(&name).map_err(of_dom)?, selector, &args.form)
     })
@@ -156,7 +163,9 @@ fn chosen<B: Backing>(
         [only] => Ok(only.to_owned()),
         [] => Err(Failure::new(
             NOT_FOUND,
-            format!("heap {heap} has no pages; put one there: `holdfast page keep FILE --heap {heap}`"),
+            format!(
+                "heap {heap} has no pages; put one there: `holdfast page keep FILE --heap {heap}`"
+            ),
         )),
         _ => Err(Failure::new(
             USAGE,
@@ -208,13 +217,11 @@ fn matched(node: Node<'_>) -> Result<Match, DomError> {
 
 pub(crate) fn keep(args: &KeepArgs) -> Result<u8, Failure> {
     let from_file = args.file.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = args
-        .name
-        .clone()
-        .or(from_file)
-        .filter(|name| name != "-")
-        .ok_or_else(|| Failure::new(USAGE, "the page needs a name in the heap; give it one by --name"))?;
-    // Before there is a heap, or it is opened for writing: the source may take its time, and the page may be refused.
+    let name = args.name.clone().or(from_file).filter(|name| name != "-").ok_or_else(|| {
+        Failure::new(USAGE, "the page needs a name in the heap; give it one by --name")
+    })?;
+    // Before there is a heap, or it is opened for writing: the source may take its time, and the
+    // page may be refused.
     let page = with_progress(&format!("parsing {}", args.file.display()), || {
         LoosePage::parse(source(&args.file)?, &ParseOptions::default()).map_err(of_dom)
     })?;
@@ -262,15 +269,19 @@ fn of_dom(error: DomError) -> Failure {
     let code = match &error {
         DomError::Selector { .. } => USAGE,
         DomError::NoSuchDocument { .. } => NOT_FOUND,
-        DomError::NotADocument { .. } | DomError::Damaged(_) | DomError::NewerFormat { .. } => BAD_FILE,
+        DomError::NotADocument { .. } | DomError::Damaged(_) | DomError::NewerFormat { .. } => {
+            BAD_FILE
+        }
         DomError::Heap(holdfast_heap::HeapError::OutOfMemory { .. }) => NO_ROOM,
         _ => OTHER,
     };
     if let DomError::Limit { limit, max } = &error
         && limit.of_pages()
     {
-        // There is no option for it: who knows that a page is good writes the few lines that take it.
-        let limits = "only programs take such a page, which raise the limit (`holdfast_dom::Limits`)";
+        // There is no option for it: who knows that a page is good writes the few lines that take
+        // it.
+        let limits =
+            "only programs take such a page, which raise the limit (`holdfast_dom::Limits`)";
         return Failure::new(code, format!("more than {max} {limit}; {limits}"));
     }
     Failure::new(code, error)

@@ -1,9 +1,12 @@
-//! A record of what the engine paints of a whole page, where each viewport finds what the engine would paint of it.
+//! A record of what the engine paints of a whole page, where each viewport finds what the engine
+//! would paint of it.
 //!
-//! The engine paints no more than a number of layers at once, and leaves the clipping of the rest away. In one viewport there are hardly
-//! as many; in a whole page there can be. Such a page is recorded in strips, as far as that goes: what is above
-//! a strip counts as well, since the engine leaves out only the upper half of that. Strips reach into each other by a viewport, so that
-//! each viewport is in one of them: two would have to be clipped where they meet, and clips in clips are rounded otherwise.
+//! The engine paints no more than a number of layers at once, and leaves the clipping of the rest
+//! away. In one viewport there are hardly as many; in a whole page there can be. Such a page is
+//! recorded in strips, as far as that goes: what is above a strip counts as well, since the engine
+//! leaves out only the upper half of that. Strips reach into each other by a viewport, so that each
+//! viewport is in one of them: two would have to be clipped where they meet, and clips in clips are
+//! rounded otherwise.
 
 use anyrender::PaintScene;
 use anyrender::recording::{RenderCommand, Scene};
@@ -25,19 +28,26 @@ const STRIP_MIN: u32 = 128;
 
 /// See the module.
 pub(crate) struct PaintRecord {
-    /// From the top of the page on; none of a page that is too long, or has too many layers at its top already.
+    /// From the top of the page on; none of a page that is too long, or has too many layers at its
+    /// top already.
     pub(crate) strips: Vec<Strip>,
-    /// Whether parts of the page stay where they are when it is scrolled: there is but the unscrolled viewport then.
+    /// Whether parts of the page stay where they are when it is scrolled: there is but the
+    /// unscrolled viewport then.
     pub(crate) scroll_bound: bool,
 }
 
 /// Records the page. The engine is not scrolled afterwards.
-pub(crate) fn whole_page(engine: &mut BaseDocument, view: View, content: (u32, u32)) -> PaintRecord {
+pub(crate) fn whole_page(
+    engine: &mut BaseDocument,
+    view: View,
+    content: (u32, u32),
+) -> PaintRecord {
     let (width, content_height) = content;
     if content_height > PICTURE_HEIGHT_MAX {
         return PaintRecord { strips: Vec::new(), scroll_bound: false };
     }
-    // One pixel further down everything has to be one pixel further up, or where it was; the height leaves nothing out at either end.
+    // One pixel further down everything has to be one pixel further up, or where it was; the height
+    // leaves nothing out at either end.
     let whole = lines(engine, view, 0, (width, content_height + 1));
     let shifted = lines(engine, view, 1, (width, content_height + 1));
     let found = stays::classify(&whole, &shifted);
@@ -63,8 +73,9 @@ pub(crate) fn whole_page(engine: &mut BaseDocument, view: View, content: (u32, u
     taken
 }
 
-/// What of the page stays when it is scrolled, if anything does; nothing, if there is no telling. What stays is not only looked for in
-/// the page as a whole: it may be painted otherwise in a viewport.
+/// What of the page stays when it is scrolled, if anything does; nothing, if there is no telling.
+/// What stays is not only looked for in the page as a whole: it may be painted otherwise in a
+/// viewport.
 fn rule(
     engine: &mut BaseDocument,
     view: View,
@@ -94,8 +105,9 @@ fn lines(engine: &mut BaseDocument, view: View, first: u32, (width, count): (u32
 }
 
 fn layers(scene: &Scene) -> usize {
-    let is_layer =
-        |one: &&RenderCommand| matches!(one, RenderCommand::PushLayer(_) | RenderCommand::PushClipLayer(_));
+    let is_layer = |one: &&RenderCommand| {
+        matches!(one, RenderCommand::PushLayer(_) | RenderCommand::PushClipLayer(_))
+    };
     scene.commands.iter().filter(is_layer).count()
 }
 

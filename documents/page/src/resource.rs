@@ -1,4 +1,5 @@
-//! What a page may ask for and what was found there: the terms that the loader, the cache and the pages' descriptions share.
+//! What a page may ask for and what was found there: the terms that the loader, the cache and the
+//! pages' descriptions share.
 //!
 //! Invariant: two resources are equal exactly if a page made from one would be made from the other.
 //!
@@ -66,20 +67,26 @@ pub(crate) enum Reach {
     Files,
     /// A page of this machine: files, and servers.
     FilesAndNetwork,
-    /// A page from the network: servers alone. Whoever wrote it learns nothing of this machine's files.
+    /// A page from the network: servers alone. Whoever wrote it learns nothing of this machine's
+    /// files.
     Network,
-    /// A page that came safely: what comes safely alone, or else anybody on the way could change how it looks.
+    /// A page that came safely: what comes safely alone, or else anybody on the way could change
+    /// how it looks.
     SafeNetwork,
 }
 
 impl Reach {
     pub(crate) fn allows(self, scheme: &str) -> Result<(), &'static str> {
         match (scheme, self) {
-            ("file", Reach::Network | Reach::SafeNetwork) => Err("a page from the network gets no files"),
+            ("file", Reach::Network | Reach::SafeNetwork) => {
+                Err("a page from the network gets no files")
+            }
             ("http", Reach::SafeNetwork) => {
                 Err("a page of https: gets nothing by http:, which anybody can change")
             }
-            ("http" | "https", Reach::Files) => Err("the network is not asked; allow it by --network"),
+            ("http" | "https", Reach::Files) => {
+                Err("the network is not asked; allow it by --network")
+            }
             ("data" | "file" | "http" | "https", _) => Ok(()),
             _ => Err("only files and addresses of http: and https: are read"),
         }
@@ -95,7 +102,8 @@ pub(crate) fn is_of_network(url: &str) -> bool {
 pub(crate) fn seems_font(bytes: &[u8]) -> bool {
     match bytes.first_chunk::<4>() {
         Some(b"wOFF" | b"wOF2") => {
-            let length = bytes.get(8..12).and_then(|word| word.try_into().ok()).map(u32::from_be_bytes);
+            let length =
+                bytes.get(8..12).and_then(|word| word.try_into().ok()).map(u32::from_be_bytes);
             length.is_some_and(|length| length as usize <= bytes.len())
         }
         Some(b"OTTO" | b"true" | [0, 1, 0, 0]) => FileRef::new(bytes).is_ok(),

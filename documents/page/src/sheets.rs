@@ -1,8 +1,9 @@
-//! Which style sheets of a page count. The engine takes every one that it finds; a page has some for printers, for other sizes of the
-//! viewport, or to be chosen from.
+//! Which style sheets of a page count. The engine takes every one that it finds; a page has some
+//! for printers, for other sizes of the viewport, or to be chosen from.
 //!
-//! Source: HTML, "4.2.4 The `link` element" (`disabled`, `media`, `type`) and "4.2.6 The `style` element"; CSSOM, "6.2 CSS Style Sheet
-//! Collections" (a page's preferred set, by its title, and alternative ones, which nobody chooses here).
+//! Source: HTML, "4.2.4 The `link` element" (`disabled`, `media`, `type`) and "4.2.6 The `style`
+//! element"; CSSOM, "6.2 CSS Style Sheet Collections" (a page's preferred set, by its title, and
+//! alternative ones, which nobody chooses here).
 
 use std::collections::HashSet;
 
@@ -25,7 +26,9 @@ pub(crate) fn left_out(document: &Document<'_>, engine: &mut BaseDocument) -> Ha
         }
         let is_alternative = match node.name() {
             Some("style") => false,
-            Some("link") if is_of_style(node) => rels(node).any(|rel| rel.eq_ignore_ascii_case("alternate")),
+            Some("link") if is_of_style(node) => {
+                rels(node).any(|rel| rel.eq_ignore_ascii_case("alternate"))
+            }
             _ => continue,
         };
         let title = node.attribute("title").filter(|title| !title.is_empty());
@@ -66,7 +69,13 @@ fn applies(media: Option<&str>, engine: &mut BaseDocument) -> bool {
     let sheet = engine.make_stylesheet(format!("@media {media} {{ a {{}} }}"), Origin::Author);
     let lock = engine.guard().clone();
     let guard = lock.read();
-    let [CssRule::Media(rule)] = sheet.0.contents.read_with(&guard).rules(&guard) else { return false };
+    let [CssRule::Media(rule)] = sheet.0.contents.read_with(&guard).rules(&guard) else {
+        return false;
+    };
     let queries = rule.media_queries.read_with(&guard);
-    queries.evaluate(engine.stylist_device(), QuirksMode::NoQuirks, &mut CustomMediaEvaluator::none())
+    queries.evaluate(
+        engine.stylist_device(),
+        QuirksMode::NoQuirks,
+        &mut CustomMediaEvaluator::none(),
+    )
 }

@@ -1,7 +1,9 @@
-//! A page that is open and painted again and again: its entry, in memory of its own, whether it was kept or has just been made.
+//! A page that is open and painted again and again: its entry, in memory of its own, whether it was
+//! kept or has just been made.
 //!
-//! Invariants: what is painted is what opening the page at that scroll position gives, byte for byte; what the entry does not have is
-//! said, and not painted ([`StaleReason`]). Sums are compared each time, as for an entry in the cache.
+//! Invariants: what is painted is what opening the page at that scroll position gives, byte for
+//! byte; what the entry does not have is said, and not painted ([`StaleReason`]). Sums are compared
+//! each time, as for an entry in the cache.
 
 use holdfast_dom::Document;
 
@@ -69,14 +71,17 @@ impl LivePage {
     /// The line where a place begins: the element with this `id`, or the link of this name.
     pub(crate) fn line_of(&self, fragment: &str, cache: Option<&Cache>) -> Option<u32> {
         let places = self.places().ok()?;
-        let of = |bytes: &[u8]| place::of(&Document::from_bytes(bytes).ok()?, &places.boxes, fragment);
+        let of =
+            |bytes: &[u8]| place::of(&Document::from_bytes(bytes).ok()?, &places.boxes, fragment);
         match &self.dom {
             Some(dom) => of(dom.bytes()),
             None => {
                 let source = u128::from_le_bytes(
                     CachedView::open(self.entry.as_ref().ok()?).ok()?.entry.header.source,
                 );
-                let look = |heap: &holdfast_heap::Owned<_>| cache::document(heap, source)?.ok().and_then(of);
+                let look = |heap: &holdfast_heap::Owned<_>| {
+                    cache::document(heap, source)?.ok().and_then(of)
+                };
                 cache?.read(look).ok()??
             }
         }

@@ -1,10 +1,13 @@
-//! The pixels that an entry keeps: those of the viewport in which its page was opened first, packed, and where on the page they are.
+//! The pixels that an entry keeps: those of the viewport in which its page was opened first,
+//! packed, and where on the page they are.
 //!
-//! Most of a page is its ground: pixels that are alike, one after the other. They are taken out as runs, which are filled again faster
-//! than any packer copies them; what is left of the pixels, and the runs, are packed by LZ4.
+//! Most of a page is its ground: pixels that are alike, one after the other. They are taken out as
+//! runs, which are filled again faster than any packer copies them; what is left of the pixels, and
+//! the runs, are packed by LZ4.
 //!
-//! Invariants: what is unpacked is as many pixels as the viewport has, no fewer and no more, or it is damage; no more memory is taken
-//! for it than twice that. What would not become half as large is not kept.
+//! Invariants: what is unpacked is as many pixels as the viewport has, no fewer and no more, or it
+//! is damage; no more memory is taken for it than twice that. What would not become half as large
+//! is not kept.
 
 use std::borrow::Cow;
 
@@ -111,7 +114,8 @@ fn run(alone: usize, alike: usize, pixel: Pixel) -> Run {
 pub(crate) fn unpack(part: &[u8], bytes: usize, mut room: Vec<u8>) -> Result<Vec<u8>, EntryDamage> {
     let wrong = EntryDamage::Value { what: "pixels" };
     let (head, rest) = SnapshotHeader::read_from_prefix(part).map_err(|_| wrong)?;
-    let (packed_runs, packed) = rest.split_at_checked(head.runs_bytes.get() as usize).ok_or(wrong)?;
+    let (packed_runs, packed) =
+        rest.split_at_checked(head.runs_bytes.get() as usize).ok_or(wrong)?;
     let (count, alone) = (head.runs.get() as usize, head.alone.get() as usize);
     // Before memory is taken for them: all runs but the last are that long.
     let least = alone.saturating_add(count.saturating_sub(1).saturating_mul(RUN_PIXELS_MIN));
@@ -152,7 +156,8 @@ fn raw_bytes(view: View) -> usize {
 }
 
 impl CachedView<'_> {
-    /// Begins to make ready what will be shown; with `pixels`, if those of this view are kept, these alone.
+    /// Begins to make ready what will be shown; with `pixels`, if those of this view are kept,
+    /// these alone.
     pub(crate) fn begin(&self, view: View, pixels: bool) {
         // What is wrong with them is told when they are needed.
         if pixels
@@ -196,7 +201,9 @@ impl CachedView<'_> {
     fn pixels(&self, view: View) -> Result<Pixels, EntryDamage> {
         let bytes = match self.ahead.pixels() {
             Some(unpacked) => unpacked?,
-            None => unpack(self.entry.part(EntryPart::Pixels)?, raw_bytes(view), self.ahead.room())?,
+            None => {
+                unpack(self.entry.part(EntryPart::Pixels)?, raw_bytes(view), self.ahead.room())?
+            }
         };
         Ok(Pixels { width: view.width, height: view.height, bytes })
     }
@@ -219,8 +226,13 @@ mod tests {
     fn pixels_come_out_as_they_went_in() {
         let noise: Vec<u8> =
             (0..4_000u32).map(|at| xxhash_rust::xxh3::xxh3_64(&at.to_le_bytes()) as u8).collect();
-        for raw in [drawn(5_000), drawn(97 * 20), vec![255; 4], vec![9; 4 * 15], [1, 2, 3, 4].repeat(100_000)]
-        {
+        for raw in [
+            drawn(5_000),
+            drawn(97 * 20),
+            vec![255; 4],
+            vec![9; 4 * 15],
+            [1, 2, 3, 4].repeat(100_000),
+        ] {
             let part = pack(&raw, (3, 4));
             if raw.len() > 60 {
                 assert!(!part.is_empty() && part.len() < raw.len() / 2, "{}", part.len());
@@ -278,7 +290,10 @@ mod tests {
         };
         for (runs, alone) in [(1, 0), (1, 100), (63, 1_000), (u32::MAX, 0), (1, u32::MAX)] {
             let part = [head(runs, alone).as_bytes(), &bomb, &bomb].concat();
-            assert_eq!(unpack(&part, 4_000, Vec::new()), Err(EntryDamage::Value { what: "pixels" }));
+            assert_eq!(
+                unpack(&part, 4_000, Vec::new()),
+                Err(EntryDamage::Value { what: "pixels" })
+            );
         }
     }
 
@@ -287,7 +302,8 @@ mod tests {
     /// Guarantee: pages/kept-pixels
     #[test]
     fn pixels_of_a_huge_viewport_are_not_copied() {
-        let pixels = |bytes: usize| Pixels { width: 1, height: (bytes / 4) as u32, bytes: vec![0; bytes] };
+        let pixels =
+            |bytes: usize| Pixels { width: 1, height: (bytes / 4) as u32, bytes: vec![0; bytes] };
         assert!(Snapshot::of(&pixels(RAW_BYTES_MAX + 4), (0, 0)).is_none());
         let mut taken = Snapshot::of(&pixels(RAW_BYTES_MAX / 16), (1, 2)).unwrap();
         let part = taken.part().into_owned();

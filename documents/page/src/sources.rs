@@ -1,10 +1,11 @@
-//! What there is at addresses, during one opening of a page: each server is asked no more than once for each address, and
-//! not at all for what it said to be good still.
+//! What there is at addresses, during one opening of a page: each server is asked no more than once
+//! for each address, and not at all for what it said to be good still.
 //!
 //! Invariants:
-//! - What was found first at an address counts for the whole opening, so that the picture and what is kept of it are of one state.
-//! - A server's silence (no connection, too slow, out of order) is no change: what is kept counts then, and it is told. Bytes that
-//!   came in part are as good as none.
+//! - What was found first at an address counts for the whole opening, so that the picture and what
+//!   is kept of it are of one state.
+//! - A server's silence (no connection, too slow, out of order) is no change: what is kept counts
+//!   then, and it is told. Bytes that came in part are as good as none.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -131,7 +132,8 @@ impl Sources {
         let Some(said) = said.filter(counts) else { return false };
         let is_good = match self.asking {
             CachePolicy::Usual => {
-                freshness::is_fresh(said.status, &said.headers, said.at, self.now) && said.url.as_str() == url
+                freshness::is_fresh(said.status, &said.headers, said.at, self.now)
+                    && said.url.as_str() == url
             }
             CachePolicy::Reload => false,
             CachePolicy::Offline => true,
@@ -168,12 +170,15 @@ impl Sources {
         }
         if let (Some(cache), false) = (&self.cache, unknown.is_empty()) {
             // What cannot be read is asked for.
-            let _ = cache
-                .read(|heap| unknown.retain(|(url, purpose, _)| !self.learn(heap, url.as_str(), *purpose)));
+            let _ = cache.read(|heap| {
+                unknown.retain(|(url, purpose, _)| !self.learn(heap, url.as_str(), *purpose))
+            });
         }
         let next = AtomicUsize::new(0);
         let work = || {
-            while let Some((url, purpose, bytes_max)) = unknown.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some((url, purpose, bytes_max)) =
+                unknown.get(next.fetch_add(1, Ordering::Relaxed))
+            {
                 let kept = self.state().kept.get(url.as_str()).cloned();
                 let there = self.one(url, *purpose, *bytes_max, kept.as_ref());
                 self.state().there.insert(url.as_str().to_owned(), there);
@@ -236,19 +241,21 @@ impl Sources {
         }
         let is_reload = self.asking == CachePolicy::Reload;
         let is_known = |said: &&CachedResponse| !is_reload && !said.is_missing();
-        let known =
-            kept.filter(is_known).map(|said| KnownResponse { url: &said.url, headers: &said.headers });
+        let known = kept
+            .filter(is_known)
+            .map(|said| KnownResponse { url: &said.url, headers: &said.headers });
         let bytes_max = match purpose {
             Purpose::Page => bytes_max,
             Purpose::Part => bytes_max.min(self.bytes_left.load(Ordering::Relaxed)),
         };
         let wanted = FetchRequest { url, bytes_max, purpose, known, anew: is_reload };
         let asked = fetch::ask(&*self.from, &wanted);
-        // What was said before of what is kept all the same (an archive's pages) is not said again by silence.
+        // What was said before of what is kept all the same (an archive's pages) is not said again
+        // by silence.
         let is_forbidden = match &asked {
-            Ok(FetchAnswer::Bytes(FetchedBytes { headers, .. }) | FetchAnswer::Unchanged(headers)) => {
-                !freshness::may_be_kept(headers)
-            }
+            Ok(
+                FetchAnswer::Bytes(FetchedBytes { headers, .. }) | FetchAnswer::Unchanged(headers),
+            ) => !freshness::may_be_kept(headers),
             // What is not to be remembered of that is not.
             Ok(FetchAnswer::Nothing(_)) | Err(_) => false,
         };
@@ -257,11 +264,13 @@ impl Sources {
                 if purpose == Purpose::Part {
                     let length = fetched.bytes.len() as u64;
                     let less = |left: u64| Some(left.saturating_sub(length));
-                    let _ = self.bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+                    let _ =
+                        self.bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
                 }
                 let hash = xxh3_128(&fetched.bytes);
                 // The same bytes may be a page of their own: a part does not take its letters away.
-                let encoding = kept.filter(|kept| kept.hash == hash).map(|kept| kept.encoding.clone());
+                let encoding =
+                    kept.filter(|kept| kept.hash == hash).map(|kept| kept.encoding.clone());
                 let said = CachedResponse {
                     hash,
                     bytes: fetched.bytes.len() as u64,
@@ -277,7 +286,15 @@ impl Sources {
                 let MissingResource { url, status, headers } = missing;
                 let at = SystemTime::now();
                 (
-                    CachedResponse { url, headers, at, status, hash: 0, bytes: 0, encoding: String::new() },
+                    CachedResponse {
+                        url,
+                        headers,
+                        at,
+                        status,
+                        hash: 0,
+                        bytes: 0,
+                        encoding: String::new(),
+                    },
                     None,
                 )
             }
@@ -286,8 +303,12 @@ impl Sources {
                 let headers = kept.headers.renewed_by(&now);
                 (CachedResponse { headers, at: SystemTime::now(), ..kept.clone() }, None)
             }
-            (Ok(FetchAnswer::Unchanged(_)), None) => return nothing(FetchError::Status { status: 304 }),
-            (Err(error), kept) if error.is_silence() => return silent(Arc::new(error), purpose, kept),
+            (Ok(FetchAnswer::Unchanged(_)), None) => {
+                return nothing(FetchError::Status { status: 304 });
+            }
+            (Err(error), kept) if error.is_silence() => {
+                return silent(Arc::new(error), purpose, kept);
+            }
             (Err(error), _) => return nothing(error),
         };
         FetchedResource {
@@ -326,12 +347,14 @@ impl Sources {
         }
     }
 
-    /// Reads from the cache, in one go, the bytes that did not have to come; no more than a page may have.
+    /// Reads from the cache, in one go, the bytes that did not have to come; no more than a page
+    /// may have.
     pub(crate) fn fetch_kept<'u>(&self, urls: impl Iterator<Item = &'u Url>) {
         let Some(cache) = &self.cache else { return };
         let mut state = self.state();
-        let of =
-            |url: &Url| state.there.get(url.as_str()).filter(|there| there.bytes.is_none())?.said.as_ref();
+        let of = |url: &Url| {
+            state.there.get(url.as_str()).filter(|there| there.bytes.is_none())?.said.as_ref()
+        };
         let found = |url| of(url).filter(|said| !said.is_missing());
         let mut hashes: Vec<u128> = urls.filter_map(|url| Some(found(url)?.hash)).collect();
         hashes.retain(|hash| !state.bodies.contains_key(hash));
@@ -342,8 +365,8 @@ impl Sources {
         let _ = cache.read(|heap| {
             for hash in hashes {
                 let there: u64 = state.bodies.values().map(|bytes| bytes.len() as u64).sum();
-                if let Some(bytes) =
-                    answers::body(heap, hash).filter(|bytes| there + bytes.len() as u64 <= self.bodies_max)
+                if let Some(bytes) = answers::body(heap, hash)
+                    .filter(|bytes| there + bytes.len() as u64 <= self.bodies_max)
                 {
                     state.bodies.insert(hash, Arc::new(bytes.to_vec()));
                 }
@@ -365,7 +388,8 @@ impl Sources {
         if let Some(bytes) = &there.bytes {
             return Ok(Arc::clone(bytes));
         }
-        // Of a page no bytes are kept: those that are there came as a part of another one, and were not looked at as a page.
+        // Of a page no bytes are kept: those that are there came as a part of another one, and were
+        // not looked at as a page.
         if purpose == Purpose::Part {
             if !self.state().bodies.contains_key(&said.hash) {
                 self.fetch_kept(std::iter::once(url));
@@ -402,9 +426,14 @@ impl Sources {
     /// What was said in this opening, with the bytes that came; to be kept.
     pub(crate) fn news(&self) -> Vec<(String, FetchedResource)> {
         let state = self.state();
-        let is_news = |(url, there): &(&String, &FetchedResource)| there.is_new && is_of_network(url);
-        let mut news: Vec<(String, FetchedResource)> =
-            state.there.iter().filter(is_news).map(|(url, there)| (url.clone(), there.clone())).collect();
+        let is_news =
+            |(url, there): &(&String, &FetchedResource)| there.is_new && is_of_network(url);
+        let mut news: Vec<(String, FetchedResource)> = state
+            .there
+            .iter()
+            .filter(is_news)
+            .map(|(url, there)| (url.clone(), there.clone()))
+            .collect();
         news.sort_by(|one, other| one.0.cmp(&other.0));
         news
     }
@@ -435,9 +464,13 @@ impl Sources {
     }
 }
 
-/// Nobody answered: what is kept counts, unless it is a page of which it was said that it must not. Without its parts a page would be
-/// shown, and kept, as nobody has seen it.
-fn silent(error: Arc<FetchError>, purpose: Purpose, kept: Option<&CachedResponse>) -> FetchedResource {
+/// Nobody answered: what is kept counts, unless it is a page of which it was said that it must not.
+/// Without its parts a page would be shown, and kept, as nobody has seen it.
+fn silent(
+    error: Arc<FetchError>,
+    purpose: Purpose,
+    kept: Option<&CachedResponse>,
+) -> FetchedResource {
     let said = match kept {
         Some(said) if purpose == Purpose::Page && freshness::must_ask(&said.headers) => {
             return FetchedResource::nothing(Arc::new(FetchError::MustAsk { error }));
@@ -445,7 +478,14 @@ fn silent(error: Arc<FetchError>, purpose: Purpose, kept: Option<&CachedResponse
         kept => kept.cloned(),
     };
     let is_as_kept = said.is_some();
-    FetchedResource { said, bytes: None, error: Some(error), is_new: false, is_as_kept, is_forbidden: false }
+    FetchedResource {
+        said,
+        bytes: None,
+        error: Some(error),
+        is_new: false,
+        is_as_kept,
+        is_forbidden: false,
+    }
 }
 
 /// The answers of servers as the cache stores them, by name.
@@ -456,8 +496,12 @@ pub(crate) fn stored_answers(news: &[(String, FetchedResource)]) -> Vec<(String,
     news.iter().filter_map(stored).collect()
 }
 
-/// The answers and bodies that the cache stores of a page, by name. The page itself has no body: its document is stored.
-pub(crate) fn stored_roots(news: &[(String, FetchedResource)], page: &str) -> Vec<(String, Vec<u8>)> {
+/// The answers and bodies that the cache stores of a page, by name. The page itself has no body:
+/// its document is stored.
+pub(crate) fn stored_roots(
+    news: &[(String, FetchedResource)],
+    page: &str,
+) -> Vec<(String, Vec<u8>)> {
     let mut roots = stored_answers(news);
     for (_, there) in news.iter().filter(|(url, _)| url != page) {
         if let (Some(said), Some(bytes)) = (&there.said, &there.bytes) {

@@ -1,6 +1,8 @@
-//! How far cells of tables reach: no further than the rows that there are, and than columns that the engine can count.
+//! How far cells of tables reach: no further than the rows that there are, and than columns that
+//! the engine can count.
 //!
-//! The engine makes a row or column of its grid for each that a cell names, and counts them in 16 bits.
+//! The engine makes a row or column of its grid for each that a cell names, and counts them in 16
+//! bits.
 //!
 //! Source: HTML, "4.9.12.1 Forming a table": a cell ends with its row group.
 
@@ -40,7 +42,9 @@ impl Spans {
     /// What is not as the page says, for people.
     pub(crate) fn left_out(&self) -> Option<String> {
         self.is_cut.then(|| {
-            format!("columns of a table beyond {COLUMNS_MAX}: its cells reach less far than they say")
+            format!(
+                "columns of a table beyond {COLUMNS_MAX}: its cells reach less far than they say"
+            )
         })
     }
 
@@ -86,7 +90,9 @@ impl Spans {
                 } else {
                     of_row += wide;
                 }
-                if columns.is_some_and(|columns| columns != wide) || down.is_some_and(|down| down != tall) {
+                if columns.is_some_and(|columns| columns != wide)
+                    || down.is_some_and(|down| down != tall)
+                {
                     self.cells.insert(cell.id(), (wide, tall));
                 }
             }
@@ -120,7 +126,9 @@ mod tests {
         let spans = Spans::of(&document);
         let cells = document.root().descendants().filter(|node| is(*node, "td"));
         (
-            cells.map(|cell| (spans.value(cell, "colspan"), spans.value(cell, "rowspan"))).collect(),
+            cells
+                .map(|cell| (spans.value(cell, "colspan"), spans.value(cell, "rowspan")))
+                .collect(),
             spans.is_cut,
         )
     }
@@ -133,12 +141,18 @@ mod tests {
             "<table><tr><td rowspan=2>a<td rowspan=9 colspan=2>b<tr><td rowspan=0>c<tbody><tr><td colspan=0>d\
              <tr><td colspan=5000 rowspan=3>e<td>f</table>",
         );
-        assert_eq!(found, [(None, None), text(2, 2), text(1, 1), text(1, 1), text(1_000, 1), (None, None)]);
+        assert_eq!(
+            found,
+            [(None, None), text(2, 2), text(1, 1), text(1, 1), text(1_000, 1), (None, None)]
+        );
         assert!(!is_cut);
         let many = format!("<table>{}</table>", "<tr><td rowspan=1000 colspan=1000>x".repeat(66));
         let (found, is_cut) = spans(&many);
         assert!(
-            is_cut && found[0] == text(1_000, 66) && found[15] == text(1_000, 51) && found[16] == text(1, 1)
+            is_cut
+                && found[0] == text(1_000, 66)
+                && found[15] == text(1_000, 51)
+                && found[16] == text(1, 1)
         );
         // What ends gives its columns back.
         let (found, is_cut) =

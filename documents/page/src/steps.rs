@@ -1,10 +1,14 @@
-//! Work in a thread of its own that is done in two steps: what the first one made is handed out while the second goes on.
+//! Work in a thread of its own that is done in two steps: what the first one made is handed out
+//! while the second goes on.
 //!
 //! Invariants:
-//! - A panic is a typed error of the step that it is in, and so is a step that is not done when the time of both is over (the thread is
-//!   left to itself then, and ends with the process at the latest). What was handed out stays good, whatever becomes of the rest.
-//! - Whoever has the rest, or an error of the first step, has the room that the thread took: what comes next may need it.
-//! - Nobody has to fetch the rest: work can ask whether anybody wants it still, and whoever lets go of it waits for nothing.
+//! - A panic is a typed error of the step that it is in, and so is a step that is not done when the
+//!   time of both is over (the thread is left to itself then, and ends with the process at the
+//!   latest). What was handed out stays good, whatever becomes of the rest.
+//! - Whoever has the rest, or an error of the first step, has the room that the thread took: what
+//!   comes next may need it.
+//! - Nobody has to fetch the rest: work can ask whether anybody wants it still, and whoever lets go
+//!   of it waits for nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -91,7 +95,13 @@ impl<B> DeferredResult<B> {
         let place = ResultSlot { state: Mutex::new(state), changed: Condvar::new() };
         let now = Instant::now();
         let end = now.checked_add(time).unwrap_or(now + LONGEST);
-        DeferredResult { place: Arc::new(place), there: OnceLock::new(), thread: Mutex::default(), end, time }
+        DeferredResult {
+            place: Arc::new(place),
+            there: OnceLock::new(),
+            thread: Mutex::default(),
+            end,
+            time,
+        }
     }
 
     /// What is there already.
@@ -139,7 +149,8 @@ impl<B> DeferredResult<B> {
         self.end
     }
 
-    /// Has `then` called when it is there: by the thread that makes it, which must not wait for it there, or at once.
+    /// Has `then` called when it is there: by the thread that makes it, which must not wait for it
+    /// there, or at once.
     pub(crate) fn then(&self, then: impl FnOnce() + Send + 'static) {
         let mut state = self.place.state();
         if state.is_done {
@@ -178,7 +189,8 @@ pub(crate) fn run<A: Send + 'static, B: Send + 'static>(
     let caught = move || {
         let made = catch_unwind(AssertUnwindSafe(|| work(&hand))).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+            let text =
+                text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
             Err(PageError::Engine { message: text.chars().take(300).collect() })
         });
         let rest = made.map_err(|error| {
@@ -214,7 +226,9 @@ pub(crate) mod held {
     use super::*;
 
     /// Work that hands out to `first`, and what comes of it.
-    pub(crate) fn ends<A, B>(first: impl Fn(A) + Send + 'static) -> (ResultSender<A, B>, DeferredResult<B>) {
+    pub(crate) fn ends<A, B>(
+        first: impl Fn(A) + Send + 'static,
+    ) -> (ResultSender<A, B>, DeferredResult<B>) {
         ends_within(Duration::from_secs(300), first)
     }
 
@@ -256,13 +270,18 @@ mod tests {
     /// Guarantee: pages/memory
     #[test]
     fn engine_panic_is_a_typed_error() {
-        let made =
-            run(LONG, |_: &ResultSender<(), ()>| -> Result<(), PageError> { panic!("node {} is gone", 7) });
+        let made = run(LONG, |_: &ResultSender<(), ()>| -> Result<(), PageError> {
+            panic!("node {} is gone", 7)
+        });
         let Err(PageError::Engine { message }) = made.map(|_| ()) else { panic!("no such error") };
         assert_eq!(message, "node 7 is gone");
         let made =
-            run(LONG, |_: &ResultSender<(), ()>| -> Result<(), PageError> { panic!("plain") }).map(|_| ());
-        assert!(matches!(&made, Err(PageError::Engine { message }) if message == "plain"), "{made:?}");
+            run(LONG, |_: &ResultSender<(), ()>| -> Result<(), PageError> { panic!("plain") })
+                .map(|_| ());
+        assert!(
+            matches!(&made, Err(PageError::Engine { message }) if message == "plain"),
+            "{made:?}"
+        );
     }
 
     /// Guarantee: pages/memory
@@ -316,10 +335,14 @@ mod tests {
     #[test]
     fn panic_in_the_record_keeps_the_pixels() {
         let (sender, go_on) = channel();
-        let (shown, coming) = run(LONG, holding::<()>(go_on, |_| panic!("node {} is gone", 7))).unwrap();
+        let (shown, coming) =
+            run(LONG, holding::<()>(go_on, |_| panic!("node {} is gone", 7))).unwrap();
         sender.send(()).unwrap();
         assert_eq!(shown, "pixels");
-        assert_eq!(coming.get(), Err(&RecordError::Engine { message: "node 7 is gone".to_owned() }));
+        assert_eq!(
+            coming.get(),
+            Err(&RecordError::Engine { message: "node 7 is gone".to_owned() })
+        );
     }
 
     /// A record that is not ready before the timeout is waited for only once.
@@ -334,7 +357,11 @@ mod tests {
         coming.then(move || told.send(()).unwrap());
         hand.put(Ok(()));
         assert_eq!(is_told.try_recv(), Ok(()), "it ends, though nobody waits");
-        assert_eq!(coming.get(), Err(&RecordError::TimeOut { seconds: 0 }), "it does not change any more");
+        assert_eq!(
+            coming.get(),
+            Err(&RecordError::TimeOut { seconds: 0 }),
+            "it does not change any more"
+        );
     }
 
     /// The stack of a finished engine thread is free when its result arrives.

@@ -1,10 +1,10 @@
 //! SVG that a page has in it or asks for, looked at before the engine gets it.
 //!
 //! Invariants:
-//! - The engine's SVG reads files of this machine by their names: no reference but to the picture itself and to data within it is let
-//!   through.
-//! - What a picture comes to is bounded before it is made: elements, with all that refer to them counted each time; text, with its
-//!   entities; pixels of images within it.
+//! - The engine's SVG reads files of this machine by their names: no reference but to the picture
+//!   itself and to data within it is let through.
+//! - What a picture comes to is bounded before it is made: elements, with all that refer to them
+//!   counted each time; text, with its entities; pixels of images within it.
 //! - No recursion on the depth of a picture.
 //! - What the engine leaves out of a picture is said.
 
@@ -24,7 +24,8 @@ use crate::resource::pixel_count;
 const ELEMENTS_MAX: usize = 200_000;
 /// Elements of a picture below each other; the engine takes 1,024.
 const DEPTH_MAX: u32 = 1_000;
-/// What a picture comes to: elements, each as often as it is used, with [`COST_BYTES`] more counting as one more.
+/// What a picture comes to: elements, each as often as it is used, with [`COST_BYTES`] more
+/// counting as one more.
 const COST_MAX: u64 = 500_000;
 const COST_BYTES: usize = 256;
 const TOO_MANY: &str = "it has more elements than are taken";
@@ -71,7 +72,8 @@ impl SvgSummary {
     }
 }
 
-/// Whether an attribute of an element would be followed out of the picture. `name` may have a prefix.
+/// Whether an attribute of an element would be followed out of the picture. `name` may have a
+/// prefix.
 pub(crate) fn leads_out(element: &str, name: &str, value: &str) -> bool {
     if !local(name).eq_ignore_ascii_case("href") {
         return false;
@@ -83,7 +85,8 @@ pub(crate) fn leads_out(element: &str, name: &str, value: &str) -> bool {
     }
 }
 
-/// Whether an element or attribute can be written as XML: HTML takes names that XML does not, and prefixes that nothing declares.
+/// Whether an element or attribute can be written as XML: HTML takes names that XML does not, and
+/// prefixes that nothing declares.
 pub(crate) fn is_plain(name: &str) -> bool {
     let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';
     let is_next = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
@@ -93,7 +96,11 @@ pub(crate) fn is_plain(name: &str) -> bool {
 /// Text without characters that XML does not have.
 pub(crate) fn xml_text(text: &str) -> Cow<'_, str> {
     let is_bad = |c: char| matches!(c, '\0'..='\u{8}' | '\u{B}' | '\u{C}' | '\u{E}'..='\u{1F}' | '\u{FFFE}' | '\u{FFFF}');
-    if text.contains(is_bad) { Cow::Owned(text.replace(is_bad, "\u{FFFD}")) } else { Cow::Borrowed(text) }
+    if text.contains(is_bad) {
+        Cow::Owned(text.replace(is_bad, "\u{FFFD}"))
+    } else {
+        Cow::Borrowed(text)
+    }
 }
 
 fn local(name: &str) -> &str {
@@ -122,7 +129,8 @@ impl Element<'_> {
     }
 }
 
-/// Looks at the picture that an element of a page is; its descendants of other namespaces do not count.
+/// Looks at the picture that an element of a page is; its descendants of other namespaces do not
+/// count.
 fn vet_inline(root: Node<'_>) -> Result<SvgSummary, &'static str> {
     let mut elements: Vec<Element<'_>> = Vec::new();
     let mut numbers: HashMap<u32, usize> = HashMap::new();
@@ -166,7 +174,8 @@ pub(crate) fn is_picture(node: Node<'_>) -> bool {
     node.name() == Some("svg")
 }
 
-/// The outermost pictures of a page, by their nodes: what is found in each, or why the engine does not get it.
+/// The outermost pictures of a page, by their nodes: what is found in each, or why the engine does
+/// not get it.
 pub(crate) type Pictures = BTreeMap<u32, Result<SvgSummary, &'static str>>;
 
 /// Looks at all pictures of a page.
@@ -194,19 +203,26 @@ pub(crate) fn pictures(document: &Document<'_>) -> Pictures {
 
 /// Whether bytes may be a picture of SVG: what is not, the engine does not take for one.
 pub(crate) fn may_be(bytes: &[u8]) -> bool {
-    is_packed(bytes) || Encoding::for_bom(bytes).is_some() || bytes.trim_ascii_start().first() == Some(&b'<')
+    is_packed(bytes)
+        || Encoding::for_bom(bytes).is_some()
+        || bytes.trim_ascii_start().first() == Some(&b'<')
 }
 
 fn is_packed(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0x1F, 0x8B])
 }
 
-/// A picture as the engine may have it, in UTF-8, and what was found in it; nothing, if the bytes are no XML, and so no picture.
-pub(crate) fn vet_file(given: &[u8], bytes_max: u64) -> Result<Option<(Vec<u8>, SvgSummary)>, &'static str> {
+/// A picture as the engine may have it, in UTF-8, and what was found in it; nothing, if the bytes
+/// are no XML, and so no picture.
+pub(crate) fn vet_file(
+    given: &[u8],
+    bytes_max: u64,
+) -> Result<Option<(Vec<u8>, SvgSummary)>, &'static str> {
     let unpacked;
     let bytes = if is_packed(given) {
         let mut all = Vec::new();
-        let read = flate2::read::MultiGzDecoder::new(given).take(bytes_max + 1).read_to_end(&mut all);
+        let read =
+            flate2::read::MultiGzDecoder::new(given).take(bytes_max + 1).read_to_end(&mut all);
         if read.is_err() {
             return Err("it is compressed, and cannot be unpacked");
         }
@@ -220,8 +236,11 @@ pub(crate) fn vet_file(given: &[u8], bytes_max: u64) -> Result<Option<(Vec<u8>, 
     };
     let text = in_utf_8(bytes);
     check_entities(&text)?;
-    let options =
-        ParsingOptions { allow_dtd: true, nodes_limit: ELEMENTS_MAX as u32 * 4, ..ParsingOptions::default() };
+    let options = ParsingOptions {
+        allow_dtd: true,
+        nodes_limit: ELEMENTS_MAX as u32 * 4,
+        ..ParsingOptions::default()
+    };
     let document = match roxmltree::Document::parse_with_options(&text, options) {
         Ok(document) => document,
         Err(roxmltree::Error::NodesLimitReached) => return Err(TOO_MANY),
@@ -276,7 +295,8 @@ pub(crate) fn vet_file(given: &[u8], bytes_max: u64) -> Result<Option<(Vec<u8>, 
     Ok(Some((vetted.without_patterns(&changed).into_owned().into_bytes(), vetted)))
 }
 
-/// The letters of a file: by its first bytes, or else as it says, or else of Western Europe, if they are not UTF-8.
+/// The letters of a file: by its first bytes, or else as it says, or else of Western Europe, if
+/// they are not UTF-8.
 fn in_utf_8(bytes: &[u8]) -> Cow<'_, str> {
     if let Some((encoding, mark)) = Encoding::for_bom(bytes) {
         return encoding.decode_without_bom_handling(&bytes[mark..]).0;
@@ -289,14 +309,19 @@ fn in_utf_8(bytes: &[u8]) -> Cow<'_, str> {
         let quote = rest.chars().next().filter(|first| matches!(first, '"' | '\''))?;
         rest[1..].split(quote).next()
     });
-    label.and_then(|label| Encoding::for_label(label.as_bytes())).unwrap_or(WINDOWS_1252).decode(bytes).0
+    label
+        .and_then(|label| Encoding::for_label(label.as_bytes()))
+        .unwrap_or(WINDOWS_1252)
+        .decode(bytes)
+        .0
 }
 
 /// The XML parser bounds how deep entities go, but not how long they are.
 fn check_entities(text: &str) -> Result<(), &'static str> {
     let Some(at) = text.find("<!ENTITY") else { return Ok(()) };
     let longest = text[at..].split(['"', '\'']).map(str::len).max().unwrap_or(0);
-    let longest = longest.min(text.find("]>").map_or(usize::MAX, |end| end.saturating_sub(at)).max(1));
+    let longest =
+        longest.min(text.find("]>").map_or(usize::MAX, |end| end.saturating_sub(at)).max(1));
     let references = text.bytes().filter(|byte| *byte == b'&').count();
     match longest.checked_mul(references * ENTITY_REFERENCES) {
         Some(bytes) if bytes <= ENTITY_BYTES_MAX => Ok(()),
@@ -321,7 +346,8 @@ fn references(text: &str) -> Vec<(std::ops::Range<usize>, &str)> {
     found
 }
 
-/// Rules of the picture's style sheets that refer to something: which elements they may be of, and to what.
+/// Rules of the picture's style sheets that refer to something: which elements they may be of, and
+/// to what.
 struct Rule<'a> {
     words: HashSet<&'a str>,
     is_of_all: bool,
@@ -335,7 +361,8 @@ fn rules_of(sheet: &str) -> Vec<Rule<'_>> {
         let ids: Vec<&str> = references(body).into_iter().map(|(_, id)| id).collect();
         if !ids.is_empty() {
             let is_part = |c: char| !(c.is_alphanumeric() || matches!(c, '-' | '_'));
-            let words: HashSet<&str> = selector.split(is_part).filter(|word| !word.is_empty()).collect();
+            let words: HashSet<&str> =
+                selector.split(is_part).filter(|word| !word.is_empty()).collect();
             rules.push(Rule { words, is_of_all: selector.contains(['*', '[', ':', '\\']), ids });
         }
     }
@@ -409,8 +436,10 @@ fn vet(elements: &[Element<'_>]) -> Result<SvgSummary, &'static str> {
             }
         }
         // A mark is painted at each point of a line.
-        let points =
-            element.attribute("d").or(element.attribute("points")).map_or(1, |text| text.len() as u64 / 2);
+        let points = element
+            .attribute("d")
+            .or(element.attribute("points"))
+            .map_or(1, |text| text.len() as u64 / 2);
         for target in targets.into_iter().filter_map(|id| by_id.get(id).copied()) {
             let times = if elements[target].name == "marker" { points.max(1) } else { 1 };
             graph[number].push((target, times));
@@ -422,12 +451,15 @@ fn vet(elements: &[Element<'_>]) -> Result<SvgSummary, &'static str> {
     };
     match cost(&graph, |number| own(&elements[number])) {
         Some(cost) if cost <= COST_MAX => Ok(vetted),
-        Some(_) => Err("it comes to more elements than are taken, since they are used again and again"),
+        Some(_) => {
+            Err("it comes to more elements than are taken, since they are used again and again")
+        }
         None => Err("a part of it refers to itself"),
     }
 }
 
-/// What the first one comes to, with all that follows from it each time; nothing, if that leads in a circle.
+/// What the first one comes to, with all that follows from it each time; nothing, if that leads in
+/// a circle.
 fn cost(graph: &[Vec<(usize, u64)>], own: impl Fn(usize) -> u64) -> Option<u64> {
     const OPEN: u64 = u64::MAX;
     let mut known: Vec<Option<u64>> = vec![None; graph.len()];
@@ -524,7 +556,8 @@ mod tests {
                  <g class='c{level}'/></mask>"
             )
         };
-        let too_much = Err("it comes to more elements than are taken, since they are used again and again");
+        let too_much =
+            Err("it comes to more elements than are taken, since they are used again and again");
         for bomb in [doubling(40, &uses), doubling(40, &patterns), doubling(40, &styled)] {
             assert_eq!(vetted(&bomb).map(|_| ()), too_much);
         }
@@ -552,8 +585,9 @@ mod tests {
         };
         assert_eq!(entity("http://ns.adobe.com/", "&a;&a;"), Ok(()));
         assert!(entity(&"x".repeat(100_000), &"&a;".repeat(100_000)).is_err());
-        let laughs: String =
-            (1..10).map(|n| format!("<!ENTITY l{n} '{}'>", format!("&l{};", n - 1).repeat(10))).collect();
+        let laughs: String = (1..10)
+            .map(|n| format!("<!ENTITY l{n} '{}'>", format!("&l{};", n - 1).repeat(10)))
+            .collect();
         let text = format!("<!DOCTYPE svg [<!ENTITY l0 'lol'>{laughs}]><svg>&l9;</svg>");
         // The parser refuses it, here as in the engine.
         assert_eq!(vet_file(text.as_bytes(), 1 << 20), Ok(None));

@@ -1,10 +1,13 @@
 //! The engine's tree of a document, in the order in which a parser would build it.
 //!
-//! What it must not do: recurse on the depth of the page; hand on what would load another page (frames).
+//! What it must not do: recurse on the depth of the page; hand on what would load another page
+//! (frames).
 
 use std::collections::HashSet;
 
-use blitz_dom::{Attribute, DocumentMutator, LocalName, Namespace as Url, NodeId, Prefix, QualName};
+use blitz_dom::{
+    Attribute, DocumentMutator, LocalName, Namespace as Url, NodeId, Prefix, QualName,
+};
 use holdfast_dom::{AttributeRef, Damage, Document, DomError, Namespace, Node, NodeKind};
 
 use crate::forms::{self, FieldContent};
@@ -15,8 +18,8 @@ use crate::svg::{Pictures, SvgSummary, is_plain, leads_out, xml_text};
 /// A node of the document, and what it is in the engine.
 pub(crate) type Pair = (u32, NodeId);
 
-/// Builds the tree below the engine's root. Of the elements in `without` the engine takes no style sheet; of the pictures it gets what
-/// [`svg`](crate::svg) lets through.
+/// Builds the tree below the engine's root. Of the elements in `without` the engine takes no style
+/// sheet; of the pictures it gets what [`svg`](crate::svg) lets through.
 ///
 /// # Errors
 /// [`DomError::Damaged`] when the document is not what it was.
@@ -65,8 +68,10 @@ pub(crate) fn build(
                 }
                 if let Some(caption) = caption_of(node) {
                     // The engine leaves it out of the table.
-                    let made =
-                        tree.create_element(name_of(caption), attributes_of(caption, false, None, spans));
+                    let made = tree.create_element(
+                        name_of(caption),
+                        attributes_of(caption, false, None, spans),
+                    );
                     pairs.push((caption.id(), made));
                     tree.append_children(parent, &[made]);
                     captions.insert(caption.id());
@@ -98,11 +103,14 @@ pub(crate) fn build(
                     next.push((child, made, within));
                 }
             }
-            NodeKind::Text if node.parent().is_some_and(|parent| without_texts.contains(&parent.id())) => {}
+            NodeKind::Text
+                if node.parent().is_some_and(|parent| without_texts.contains(&parent.id())) => {}
             NodeKind::Text => {
                 let text = node.data().unwrap_or_default();
                 let made = match within {
-                    Some(vetted) => tree.create_text_node(&xml_text(&vetted.without_patterns(text))),
+                    Some(vetted) => {
+                        tree.create_text_node(&xml_text(&vetted.without_patterns(text)))
+                    }
                     None => tree.create_text_node(text),
                 };
                 tree.append_children(parent, &[made]);
@@ -119,13 +127,17 @@ pub(crate) fn build(
 
 /// What stands above a table.
 fn caption_of(table: Node<'_>) -> Option<Node<'_>> {
-    let is =
-        |node: Node<'_>, name: &str| node.name() == Some(name) && node.namespace() == Some(Namespace::Html);
+    let is = |node: Node<'_>, name: &str| {
+        node.name() == Some(name) && node.namespace() == Some(Namespace::Html)
+    };
     is(table, "table").then(|| table.children().find(|child| is(*child, "caption"))).flatten()
 }
 
 fn plain_attribute(name: &str, value: &str) -> Attribute {
-    Attribute { name: QualName::new(None, Url::default(), LocalName::from(name)), value: value.to_owned() }
+    Attribute {
+        name: QualName::new(None, Url::default(), LocalName::from(name)),
+        value: value.to_owned(),
+    }
 }
 
 /// Whether an element within a picture is part of it.
@@ -133,7 +145,8 @@ fn is_drawn(node: Node<'_>) -> bool {
     node.namespace() == Some(Namespace::Svg) && node.name().is_some_and(is_plain)
 }
 
-/// Whether an attribute within a picture can be written as XML. The engine declares what it needs itself.
+/// Whether an attribute within a picture can be written as XML. The engine declares what it needs
+/// itself.
 fn can_be_written(attribute: &AttributeRef<'_>) -> bool {
     is_plain(attribute.name)
         && match attribute.namespace {
@@ -145,7 +158,11 @@ fn can_be_written(attribute: &AttributeRef<'_>) -> bool {
 
 fn name_of(node: Node<'_>) -> QualName {
     let namespace = node.namespace().unwrap_or_default();
-    QualName::new(None, Url::from(namespace.url()), LocalName::from(node.name().unwrap_or_default()))
+    QualName::new(
+        None,
+        Url::from(namespace.url()),
+        LocalName::from(node.name().unwrap_or_default()),
+    )
 }
 
 fn attributes_of(
@@ -157,7 +174,8 @@ fn attributes_of(
     let is_frame = matches!(node.name(), Some("iframe" | "frame" | "object" | "embed"));
     let is_link = node.name() == Some("link");
     let loads = |name: &str| {
-        is_frame && matches!(name, "src" | "srcdoc" | "data") || is_link && is_without && name == "href"
+        is_frame && matches!(name, "src" | "srcdoc" | "data")
+            || is_link && is_without && name == "href"
     };
     // The engine knows relations in small letters only.
     let value = |name: &str, value: &str| match within {
@@ -174,8 +192,9 @@ fn attributes_of(
         None => spans.value(node, name).unwrap_or_else(|| value.to_owned()),
     };
     // A list from nought is one from before the first number to the engine, which has none.
-    let is_nought =
-        |name: &str, value: &str| name == "start" && value.trim().trim_start_matches('0').is_empty();
+    let is_nought = |name: &str, value: &str| {
+        name == "start" && value.trim().trim_start_matches('0').is_empty()
+    };
     let element = node.name().unwrap_or_default();
     node.attributes()
         .filter(|attribute| !loads(attribute.name) && !is_nought(attribute.name, attribute.value))

@@ -18,16 +18,23 @@ const SCALE_PERMILLE: std::ops::RangeInclusive<u32> = 100..=10_000;
 
 impl View {
     /// No viewport at all: what is kept of a page that was only parsed.
-    pub(crate) const DOCUMENT: View = View { width: 0, height: 0, scale_permille: 0, scroll: 0, scroll_x: 0 };
+    pub(crate) const DOCUMENT: View =
+        View { width: 0, height: 0, scale_permille: 0, scroll: 0, scroll_x: 0 };
 
-    /// A viewport of `width` x `height` pixels, of which `scale_permille` thousandths are one pixel of CSS.
+    /// A viewport of `width` x `height` pixels, of which `scale_permille` thousandths are one pixel
+    /// of CSS.
     ///
     /// # Errors
     /// [`PageError::Range`].
     pub fn new(width: u32, height: u32, scale_permille: u32) -> Result<View, PageError> {
         for (what, given) in [("the viewport's width", width), ("the viewport's height", height)] {
             if !(1..=VIEWPORT_MAX).contains(&given) {
-                return Err(PageError::Range { what, given: given.to_string(), min: 1, max: VIEWPORT_MAX });
+                return Err(PageError::Range {
+                    what,
+                    given: given.to_string(),
+                    min: 1,
+                    max: VIEWPORT_MAX,
+                });
             }
         }
         if !SCALE_PERMILLE.contains(&scale_permille) {

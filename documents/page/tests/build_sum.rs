@@ -1,4 +1,5 @@
-//! Which build drew a picture is told by a sum of all that draws: none of it changes without the sum.
+//! Which build drew a picture is told by a sum of all that draws: none of it changes without the
+//! sum.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[path = "../build/sum.rs"]
@@ -13,9 +14,12 @@ fn another_source_manifest_or_target_is_another_build() {
     let at = |name: &str| folder.path().join(name);
     std::fs::create_dir_all(at("src/in")).unwrap();
     let manifest = at("Cargo.toml");
-    for (name, text) in
-        [("Cargo.toml", "one"), ("src/lib.rs", "two"), ("src/in/deep.rs", "three"), ("src/notes.txt", "four")]
-    {
+    for (name, text) in [
+        ("Cargo.toml", "one"),
+        ("src/lib.rs", "two"),
+        ("src/in/deep.rs", "three"),
+        ("src/notes.txt", "four"),
+    ] {
         std::fs::write(at(name), text).unwrap();
     }
     let sum = |word: &str| sum::of(&[&manifest], &[&at("src")], &[word.to_owned()]).0;

@@ -1,4 +1,5 @@
-//! What the heap of a native program stands on: a region of its own user's, or one that a keeper lends.
+//! What the heap of a native program stands on: a region of its own user's, or one that a keeper
+//! lends.
 
 use holdfast_heap::{Backing, GrowError};
 

@@ -1,9 +1,10 @@
 //! The other side: a program that borrows a region from a keeper.
 //!
 //! Invariants:
-//! - A keeper that dies takes nothing with it: the image is this program's too. The next request finds the next keeper, shows it
-//!   the image, and goes on; each request may be made twice.
-//! - If another program of the same user had the region in between, that is an error and not a silent overwriting.
+//! - A keeper that dies takes nothing with it: the image is this program's too. The next request
+//!   finds the next keeper, shows it the image, and goes on; each request may be made twice.
+//! - If another program of the same user had the region in between, that is an error and not a
+//!   silent overwriting.
 //! - A keeper is not believed about sizes: what is mapped cannot shrink, which is looked at here.
 
 use std::fs::File;
@@ -17,14 +18,14 @@ use std::time::{Duration, Instant};
 use holdfast_region::Durability;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 use crate::error::{KeeperError, Result};
 use crate::served_wire::{
-    DESCRIPTORS_LENT, LentAnswer, OwnRegion, RefusedKind, SERVED_VERSION, ServedAnswer, ServedAsk, Usage,
-    Wanted,
+    DESCRIPTORS_LENT, LentAnswer, OwnRegion, RefusedKind, SERVED_VERSION, ServedAnswer, ServedAsk,
+    Usage, Wanted,
 };
 use crate::wire::{ANSWER_BYTES_MAX, LENGTH_BYTES, Request, frame, length, parse_answer};
 
@@ -41,7 +42,8 @@ pub struct Borrower {
     patience: Duration,
 }
 
-/// A region that this process has from a keeper, until [`Borrowed::close`], or until this is dropped.
+/// A region that this process has from a keeper, until [`Borrowed::close`], or until this is
+/// dropped.
 #[derive(Debug)]
 pub struct Borrowed {
     from: Borrower,
@@ -70,8 +72,9 @@ impl Borrower {
         Borrower { patience, ..self }
     }
 
-    /// Borrows a region; makes it if there is none and `limit_bytes` is not 0. One that exists keeps its limit. `user` is whose
-    /// it is, for programs that name one: the keeper serves nobody but the user who asks.
+    /// Borrows a region; makes it if there is none and `limit_bytes` is not 0. One that exists
+    /// keeps its limit. `user` is whose it is, for programs that name one: the keeper serves nobody
+    /// but the user who asks.
     ///
     /// # Errors
     /// `NoKeeper`; `NotServed` with what the keeper says; `Protocol`.
@@ -81,8 +84,8 @@ impl Borrower {
             let lent = self.lent(&stream, &wanted, &[]);
             lent.map(|lent| (stream, lent))
         };
-        // A keeper that is not there is told at once. One that dies over it is waited for: the next one finds the region
-        // made, or makes it.
+        // A keeper that is not there is told at once. One that dies over it is waited for: the next
+        // one finds the region made, or makes it.
         let (stream, (lent, image, lease)) = match attempt(self.connect()?) {
             Err(KeeperError::NoKeeper { .. }) => self.until_served(|| attempt(self.connect()?))?,
             other => other?,
@@ -157,8 +160,9 @@ impl Borrower {
         let (answer, descriptors) = self.exchange(stream, ask, given)?;
         let ServedAnswer::Lent(lent) = answer else { return Err(unexpected(&answer)) };
         let protocol = |what: &str| KeeperError::Protocol { what: what.to_owned() };
-        let [image, lease]: [OwnedFd; 2] =
-            descriptors.try_into().map_err(|_| protocol("it lent a region without its two descriptors"))?;
+        let [image, lease]: [OwnedFd; 2] = descriptors
+            .try_into()
+            .map_err(|_| protocol("it lent a region without its two descriptors"))?;
         let image = File::from(image);
         let is_whole = holdfast_sys::file::cannot_shrink(&image).unwrap_or(false)
             && image.metadata().is_ok_and(|found| found.len() >= lent.limit_bytes)
@@ -179,10 +183,11 @@ impl Borrower {
         // A word that was said before the first question is its answer: too many connections, say.
         let sent = self.send(stream, ask, given);
         let (mut head, mut descriptors) = ([0; LENGTH_BYTES], Vec::new());
-        self.receive(stream, &mut head, &mut descriptors).map_err(|lost| sent.err().unwrap_or(lost))?;
+        self.receive(stream, &mut head, &mut descriptors)
+            .map_err(|lost| sent.err().unwrap_or(lost))?;
         let bytes = length(&head).filter(|&bytes| bytes <= ANSWER_BYTES_MAX);
-        let bytes =
-            bytes.ok_or_else(|| KeeperError::Protocol { what: "an answer without end".to_owned() })?;
+        let bytes = bytes
+            .ok_or_else(|| KeeperError::Protocol { what: "an answer without end".to_owned() })?;
         let mut body = vec![0; bytes];
         self.receive(stream, &mut body, &mut descriptors)?;
         match parse_answer(&body)? {
@@ -197,10 +202,18 @@ impl Borrower {
         while sent < bytes.len() {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = SendAncillaryBuffer::new(&mut space);
-            if sent == 0 && !given.is_empty() && !control.push(SendAncillaryMessage::ScmRights(given)) {
+            if sent == 0
+                && !given.is_empty()
+                && !control.push(SendAncillaryMessage::ScmRights(given))
+            {
                 return Err(self.lost(Errno::TOOBIG));
             }
-            match sendmsg(stream, &[IoSlice::new(&bytes[sent..])], &mut control, SendFlags::NOSIGNAL) {
+            match sendmsg(
+                stream,
+                &[IoSlice::new(&bytes[sent..])],
+                &mut control,
+                SendFlags::NOSIGNAL,
+            ) {
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.lost(errno)),
@@ -209,10 +222,16 @@ impl Borrower {
         Ok(())
     }
 
-    fn receive(&self, stream: &UnixStream, into: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> Result<()> {
+    fn receive(
+        &self,
+        stream: &UnixStream,
+        into: &mut [u8],
+        descriptors: &mut Vec<OwnedFd>,
+    ) -> Result<()> {
         let mut filled = 0;
         while filled < into.len() {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_LENT))];
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_LENT))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let mut piece = [IoSliceMut::new(&mut into[filled..])];
             let received = recvmsg(stream, &mut piece, &mut control, RecvFlags::CMSG_CLOEXEC);
@@ -235,8 +254,8 @@ impl Borrower {
         KeeperError::NoKeeper { path: self.socket.clone(), source: io::Error::from(errno) }
     }
 
-    /// Tries until a keeper answers, for a while. The end of a loan may still be under way, so `Held` is no last word when a
-    /// region is resumed.
+    /// Tries until a keeper answers, for a while. The end of a loan may still be under way, so
+    /// `Held` is no last word when a region is resumed.
     fn until_served<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         let started = Instant::now();
         loop {
@@ -284,7 +303,8 @@ impl Borrowed {
         self.address
     }
 
-    /// How much is allocated: what lies behind must not be touched until [`Borrowed::grow`] says so.
+    /// How much is allocated: what lies behind must not be touched until [`Borrowed::grow`] says
+    /// so.
     #[must_use]
     pub fn backed_bytes(&self) -> u64 {
         self.backed_bytes
@@ -305,7 +325,8 @@ impl Borrowed {
     /// Has at least so much allocated, and says how much is.
     ///
     /// # Errors
-    /// As [`Borrower::open`]; `NotServed` with `LimitReached`, `NoRoom`, or `Superseded` after the keeper had died.
+    /// As [`Borrower::open`]; `NotServed` with `LimitReached`, `NoRoom`, or `Superseded` after the
+    /// keeper had died.
     pub fn grow(&mut self, at_least_bytes: u64) -> Result<u64> {
         match self.ask(&ServedAsk::Grow { at_least_bytes })? {
             ServedAnswer::Grown { backed_bytes } if backed_bytes <= self.limit_bytes => {
@@ -316,8 +337,8 @@ impl Borrowed {
         }
     }
 
-    /// Everything stored so far is brought to the keeper's region and survives what the level names; says which level that
-    /// is. Nobody may store meanwhile.
+    /// Everything stored so far is brought to the keeper's region and survives what the level
+    /// names; says which level that is. Nobody may store meanwhile.
     ///
     /// # Errors
     /// As [`Borrowed::grow`]. It can be tried again.
@@ -328,10 +349,12 @@ impl Borrowed {
         }
     }
 
-    /// Everything goes to the store, and the region is free. Nobody may store meanwhile or afterwards.
+    /// Everything goes to the store, and the region is free. Nobody may store meanwhile or
+    /// afterwards.
     ///
     /// # Errors
-    /// As [`Borrowed::commit`]. The region is this program's until it succeeds, or until this is dropped.
+    /// As [`Borrowed::commit`]. The region is this program's until it succeeds, or until this is
+    /// dropped.
     pub fn close(&mut self) -> Result<()> {
         match self.ask(&ServedAsk::Close)? {
             ServedAnswer::Closed => {
@@ -351,7 +374,8 @@ impl Borrowed {
             };
             let answered = from.exchange(&stream, ask, &[]);
             // Whatever was said, it can be asked again; without an answer another keeper is asked.
-            if !matches!(answered, Err(KeeperError::NoKeeper { .. } | KeeperError::Protocol { .. })) {
+            if !matches!(answered, Err(KeeperError::NoKeeper { .. } | KeeperError::Protocol { .. }))
+            {
                 self.stream = Some(stream);
             }
             answered.map(|(answer, _)| answer)

@@ -36,12 +36,14 @@ impl Client {
         pool.join("keeper.sock")
     }
 
-    /// For the keeper of a pool: at its own socket, or at the one that the service manager made for it.
+    /// For the keeper of a pool: at its own socket, or at the one that the service manager made for
+    /// it.
     #[must_use]
     pub fn of(pool: &Path) -> Client {
         let own = Client::default_socket(pool);
-        let runtime =
-            std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR")
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute());
         let made = runtime.map(|directory| directory.join("holdfast-keeper.sock"));
         // One that a keeper left which was killed answers nobody; the next keeper removes it.
         let made = made.filter(|made| !own.exists() && made.exists());
@@ -103,10 +105,12 @@ impl Client {
         }
     }
 
-    /// Has the keeper of a pool evict images that no process has, until so many bytes are free there.
+    /// Has the keeper of a pool evict images that no process has, until so many bytes are free
+    /// there.
     ///
     /// # Errors
-    /// As [`Client::status`]; `Refused` by the keeper of another pool, and by one of an earlier version.
+    /// As [`Client::status`]; `Refused` by the keeper of another pool, and by one of an earlier
+    /// version.
     pub fn make_room(&self, pool: &Path, bytes: u64) -> Result<EvictReport> {
         let ask = Ask::MakeRoom { bytes, pool: pool.to_string_lossy().into_owned() };
         match self.ask_within(ROOM_PATIENCE, ask)? {
@@ -127,8 +131,8 @@ impl Client {
         let mut head = [0; LENGTH_BYTES];
         stream.read_exact(&mut head).map_err(failed)?;
         let bytes = length(&head).filter(|&bytes| bytes <= ANSWER_BYTES_MAX);
-        let bytes =
-            bytes.ok_or_else(|| KeeperError::Protocol { what: "an answer without end".to_owned() })?;
+        let bytes = bytes
+            .ok_or_else(|| KeeperError::Protocol { what: "an answer without end".to_owned() })?;
         let mut body = Vec::new();
         stream.take(bytes as u64).read_to_end(&mut body).map_err(failed)?;
         match parse_answer(&body)? {

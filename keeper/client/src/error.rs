@@ -21,7 +21,9 @@ pub enum KeeperError {
         source: io::Error,
     },
     /// The other side says something that cannot be understood.
-    #[error("the keeper and this program do not understand each other: {what}; use the same version of both")]
+    #[error(
+        "the keeper and this program do not understand each other: {what}; use the same version of both"
+    )]
     Protocol {
         /// What it is.
         what: String,

@@ -1,10 +1,13 @@
-//! A heap on a region that a keeper lends: mapped at its address from the image that came over the socket.
+//! A heap on a region that a keeper lends: mapped at its address from the image that came over the
+//! socket.
 //!
 //! Invariants:
-//! - The image cannot shrink (`Borrower` has looked), and `backed_bytes` of it are allocated: no store meets its end.
-//! - The mapping lives as long as a handle to the region does; growth maps what the keeper has allocated, and nothing
-//!   before.
-//! - Nothing here talks to the keeper on a load or a store, nor when the heap's own segments suffice.
+//! - The image cannot shrink (`Borrower` has looked), and `backed_bytes` of it are allocated: no
+//!   store meets its end.
+//! - The mapping lives as long as a handle to the region does; growth maps what the keeper has
+//!   allocated, and nothing before.
+//! - Nothing here talks to the keeper on a load or a store, nor when the heap's own segments
+//!   suffice.
 
 use std::io;
 use std::ptr::NonNull;
@@ -27,7 +30,9 @@ pub enum OpenServedError {
     #[error(transparent)]
     Region(#[from] RegionError),
     /// It cannot be mapped.
-    #[error("cannot map the heap that the keeper lent: {0}; the process is out of memory or address space")]
+    #[error(
+        "cannot map the heap that the keeper lent: {0}; the process is out of memory or address space"
+    )]
     Map(io::Error),
     /// Its bytes are no heap for a native program.
     #[error(transparent)]
@@ -55,8 +60,8 @@ pub struct ServedBacking {
     region: ServedRegion,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; the pointer is only handed on to the heap, which
-// moves along.
+// SAFETY: the mapping belongs to the process, not to a thread; the pointer is only handed on to the
+// heap, which moves along.
 unsafe impl Send for ServedBacking {}
 
 impl ServedRegion {
@@ -64,7 +69,8 @@ impl ServedRegion {
         work(&mut self.0.borrowed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// As [`SharedRegion::hide_from_children`](holdfast_native_heap::SharedRegion::hide_from_children).
+    /// As
+    /// [`SharedRegion::hide_from_children`](holdfast_native_heap::SharedRegion::hide_from_children).
     ///
     /// # Errors
     /// What the kernel reports.
@@ -74,8 +80,8 @@ impl ServedRegion {
         Ok(())
     }
 
-    /// Has the keeper bring everything stored so far to its region, and make it survive what the level names. No thread may
-    /// store to the heap meanwhile.
+    /// Has the keeper bring everything stored so far to its region, and make it survive what the
+    /// level names. No thread may store to the heap meanwhile.
     ///
     /// # Errors
     /// Those of [`Borrowed::commit`].
@@ -100,8 +106,8 @@ impl ServedBacking {
     }
 }
 
-// SAFETY: the region is mapped at `base` while a handle to it exists (see the module), page-aligned, lent to this
-// process alone, never shrinks, and `backed_bytes` of it are allocated.
+// SAFETY: the region is mapped at `base` while a handle to it exists (see the module),
+// page-aligned, lent to this process alone, never shrinks, and `backed_bytes` of it are allocated.
 unsafe impl Backing for ServedBacking {
     fn base(&self) -> *mut u8 {
         self.base.as_ptr()
@@ -117,13 +123,14 @@ unsafe impl Backing for ServedBacking {
 
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
         let limit_bytes = self.limit_bytes();
-        let grown = self.region.with(|borrowed| borrowed.grow(bytes)).map_err(|error| match error {
-            KeeperError::NotServed { kind: RefusedKind::LimitReached, .. } => {
-                GrowError::LimitReached { limit_bytes }
-            }
-            KeeperError::NotServed { kind: RefusedKind::NoRoom, .. } => GrowError::NoRoom,
-            _ => GrowError::Failed,
-        })?;
+        let grown =
+            self.region.with(|borrowed| borrowed.grow(bytes)).map_err(|error| match error {
+                KeeperError::NotServed { kind: RefusedKind::LimitReached, .. } => {
+                    GrowError::LimitReached { limit_bytes }
+                }
+                KeeperError::NotServed { kind: RefusedKind::NoRoom, .. } => GrowError::NoRoom,
+                _ => GrowError::Failed,
+            })?;
         map_part(&self.region, self.backed_bytes..grown).map_err(|_| GrowError::Failed)?;
         if self.region.0.hidden.load(Ordering::Relaxed) {
             let start = self.base.as_ptr().wrapping_add(self.backed_bytes as usize);
@@ -134,8 +141,8 @@ unsafe impl Backing for ServedBacking {
     }
 }
 
-/// Maps what was lent at its address and opens the heap in it, on a backing that is made from the region's; formats it
-/// if it is new.
+/// Maps what was lent at its address and opens the heap in it, on a backing that is made from the
+/// region's; formats it if it is new.
 ///
 /// # Errors
 /// [`OpenServedError`]; the region is given back then, and its data is as it was.
@@ -146,14 +153,20 @@ pub fn open_served_heap<B: Backing>(
     let (address, backed_bytes, limit_bytes) =
         (borrowed.address(), borrowed.backed_bytes(), borrowed.limit_bytes());
     let range = claim_addresses(address, limit_bytes)?;
-    let base = NonNull::new(range.base()).ok_or_else(|| OpenServedError::Map(io::ErrorKind::Other.into()))?;
-    let shared =
-        Shared { borrowed: Mutex::new(borrowed), range, limit_bytes, hidden: AtomicBool::new(false) };
+    let base = NonNull::new(range.base())
+        .ok_or_else(|| OpenServedError::Map(io::ErrorKind::Other.into()))?;
+    let shared = Shared {
+        borrowed: Mutex::new(borrowed),
+        range,
+        limit_bytes,
+        hidden: AtomicBool::new(false),
+    };
     let region = ServedRegion(Arc::new(shared));
     map_part(&region, 0..backed_bytes).map_err(OpenServedError::Map)?;
     let pointers = Pointers { base: address, bytes: size_of::<usize>() as u32 };
     let backing = ServedBacking { base, backed_bytes, region: region.clone() };
-    let heap = Heap::open(wrap(backing), OpenOptions { pointers: Some(pointers), format_if_empty: true })?;
+    let heap =
+        Heap::open(wrap(backing), OpenOptions { pointers: Some(pointers), format_if_empty: true })?;
     Ok((heap, region))
 }
 
@@ -174,7 +187,8 @@ fn map_part(region: &ServedRegion, part: std::ops::Range<u64>) -> io::Result<()>
     let start = region.0.range.base().wrapping_add(part.start as usize);
     let len = (part.end - part.start) as usize;
     region.with(|borrowed| {
-        // SAFETY: a part of the reservation, which is ours, behind everything that was mapped and referred to so far.
+        // SAFETY: a part of the reservation, which is ours, behind everything that was mapped and
+        // referred to so far.
         unsafe { map_shared_fixed(start, len, borrowed.image(), part.start, Prot::ReadWrite) }
     })
 }

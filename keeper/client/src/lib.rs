@@ -1,9 +1,11 @@
-//! What programs link to talk to a keeper: questions about a home ([`Client`]), and heaps on regions that a keeper
-//! lends ([`Borrower`], [`open_served_heap`]). The keeper itself is in `holdfast-keeper`.
+//! What programs link to talk to a keeper: questions about a home ([`Client`]), and heaps on
+//! regions that a keeper lends ([`Borrower`], [`open_served_heap`]). The keeper itself is in
+//! `holdfast-keeper`.
 //!
 //! Invariants:
 //! - Nothing needs a keeper: without one, [`KeeperError::NoKeeper`] is the answer.
-//! - A keeper is believed about nothing that memory safety rests on: what it lends cannot shrink, which is checked.
+//! - A keeper is believed about nothing that memory safety rests on: what it lends cannot shrink,
+//!   which is checked.
 //!
 //! It must not link the keeper, nor SQLite's VFS.
 
@@ -30,8 +32,8 @@ pub use client::Client;
 pub use error::{KeeperError, Result};
 pub use heap::{OpenServedError, ServedBacking, ServedRegion, open_served_heap};
 pub use report::{
-    Budget, Cause, Counters, DatabaseStatus, EvictReport, FlushReport, HeapStatus, Kind, Left, LeftWhy,
-    Saved, ServedStatus, Status, TendReport, UserStatus,
+    Budget, Cause, Counters, DatabaseStatus, EvictReport, FlushReport, HeapStatus, Kind, Left,
+    LeftWhy, Saved, ServedStatus, Status, TendReport, UserStatus,
 };
 pub use room::{DatabaseRoom, use_for_room};
 pub use served_wire::{OwnRegion, RefusedKind, Usage};

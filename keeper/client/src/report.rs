@@ -109,7 +109,8 @@ pub struct FlushReport {
     pub budget: Budget,
     /// What is safe now and was not before, in the order in which it was written.
     pub saved: Vec<Saved>,
-    /// What is not, in the order in which it would have been. What is lent and saved as of an earlier publication is in both.
+    /// What is not, in the order in which it would have been. What is lent and saved as of an
+    /// earlier publication is in both.
     pub left: Vec<Left>,
     /// Processes that stood still for it.
     pub stopped: Vec<u32>,

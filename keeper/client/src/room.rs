@@ -1,5 +1,6 @@
-//! How a program that finds no room in a pool has it made: by the keeper, if one runs; else it evicts heaps itself, and the
-//! program `holdfast-sqlite` evicts databases, which this process knows nothing of.
+//! How a program that finds no room in a pool has it made: by the keeper, if one runs; else it
+//! evicts heaps itself, and the program `holdfast-sqlite` evicts databases, which this process
+//! knows nothing of.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -35,8 +36,9 @@ impl From<RoomReport> for DatabaseRoom {
     }
 }
 
-/// From now on an allocation of this process that finds its pool full asks the keeper of that pool, and has databases
-/// evicted as well as heaps where none answers. Not for a keeper: it would wait for itself.
+/// From now on an allocation of this process that finds its pool full asks the keeper of that pool,
+/// and has databases evicted as well as heaps where none answers. Not for a keeper: it would wait
+/// for itself.
 pub fn use_for_room() {
     ask_keeper_for_room(ask);
     evict_databases_for_room(evict_databases);

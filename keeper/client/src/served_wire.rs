@@ -1,7 +1,9 @@
-//! What users ask at the socket of a keeper that serves, and what it answers: frames as in [`crate::wire`], with version 2.
+//! What users ask at the socket of a keeper that serves, and what it answers: frames as in
+//! [`crate::wire`], with version 2.
 //!
-//! A descriptor travels with the first byte of its frame: two with the answer `lent` (the image, then the lease), one with the
-//! question `resume` (the image). More of them are closed, and the request is refused.
+//! A descriptor travels with the first byte of its frame: two with the answer `lent` (the image,
+//! then the lease), one with the question `resume` (the image). More of them are closed, and the
+//! request is refused.
 
 use holdfast_types::Durability;
 use serde::{Deserialize, Serialize};
@@ -156,7 +158,8 @@ mod tests {
             ServedAsk::Usage,
         ] {
             let bytes = frame(&Request { version: SERVED_VERSION, ask: ask.clone() });
-            let parsed = parse_request::<ServedAsk>(&bytes, SERVED_VERSION, SERVED_REQUEST_BYTES_MAX);
+            let parsed =
+                parse_request::<ServedAsk>(&bytes, SERVED_VERSION, SERVED_REQUEST_BYTES_MAX);
             assert_eq!(parsed, Some(Ok(ask)));
         }
         let bytes = frame(&Request { version: SERVED_VERSION, ask: ServedAsk::Close });
@@ -165,7 +168,10 @@ mod tests {
 
     #[test]
     fn a_kind_of_a_later_keeper_is_a_failure() {
-        assert_eq!(serde_json::from_str::<RefusedKind>(r#""moonlight""#).unwrap(), RefusedKind::Failed);
+        assert_eq!(
+            serde_json::from_str::<RefusedKind>(r#""moonlight""#).unwrap(),
+            RefusedKind::Failed
+        );
         assert_eq!(serde_json::from_str::<RefusedKind>(r#""quota""#).unwrap(), RefusedKind::Quota);
     }
 }

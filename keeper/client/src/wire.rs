@@ -1,8 +1,9 @@
-//! Requests and answers between a keeper and those who ask it: one frame each, over a stream socket.
+//! Requests and answers between a keeper and those who ask it: one frame each, over a stream
+//! socket.
 //!
-//! A frame is the length of what follows (4 bytes, little endian, at most 64 KiB in a request and 16 MiB in an answer) and a JSON
-//! object with the version of the protocol. Whoever sees another version, or anything else that is wrong, says so and hangs
-//! up.
+//! A frame is the length of what follows (4 bytes, little endian, at most 64 KiB in a request and
+//! 16 MiB in an answer) and a JSON object with the version of the protocol. Whoever sees another
+//! version, or anything else that is wrong, says so and hangs up.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -28,8 +29,8 @@ pub enum Ask {
     Flush,
     Tend,
     Evict,
-    /// For an allocation that found no room in the pool. A keeper of another pool refuses: one socket of the service
-    /// manager may be that of another home.
+    /// For an allocation that found no room in the pool. A keeper of another pool refuses: one
+    /// socket of the service manager may be that of another home.
     MakeRoom {
         bytes: u64,
         pool: String,
@@ -89,8 +90,9 @@ pub fn length(bytes: &[u8]) -> Option<usize> {
 /// What the body of an answer says.
 pub fn parse_answer<A: DeserializeOwned>(body: &[u8]) -> Result<A, KeeperError> {
     let reply = serde_json::from_slice::<Reply<A>>(body);
-    let reply =
-        reply.map_err(|error| KeeperError::Protocol { what: format!("its answer is no answer: {error}") })?;
+    let reply = reply.map_err(|error| KeeperError::Protocol {
+        what: format!("its answer is no answer: {error}"),
+    })?;
     Ok(reply.answer)
 }
 

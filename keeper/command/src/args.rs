@@ -54,7 +54,9 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  holdfast keeper status --watch 2s")]
     Status(StatusArgs),
     /// Print the status as Prometheus reads it
-    #[command(after_help = "Example:\n  holdfast keeper metrics > /var/lib/node_exporter/holdfast.prom")]
+    #[command(
+        after_help = "Example:\n  holdfast keeper metrics > /var/lib/node_exporter/holdfast.prom"
+    )]
     Metrics(SocketArgs),
     /// Let go on what a keeper that was killed had stopped, when standard input ends
     #[command(hide = true)]

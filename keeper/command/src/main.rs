@@ -1,5 +1,5 @@
-//! The program `holdfast-keeper` (`holdfast keeper`): runs a keeper, or asks the one that runs. Where none does, `flush` and `status` do what they can
-//! themselves.
+//! The program `holdfast-keeper` (`holdfast keeper`): runs a keeper, or asks the one that runs.
+//! Where none does, `flush` and `status` do what they can themselves.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stderr, clippy::print_stdout)]
@@ -61,7 +61,9 @@ fn doctor() -> Result<u8, Failure> {
 fn pool_limit() -> Finding {
     let limit = Config::default().pool_limit;
     let found = match (limit.bytes(), limit.reason()) {
-        (Some(bytes), Some(reason)) => format!("{}, {reason} (`keeper run --pool-limit`)", show_size(bytes)),
+        (Some(bytes), Some(reason)) => {
+            format!("{}, {reason} (`keeper run --pool-limit`)", show_size(bytes))
+        }
         _ => "none: the size of the memory cannot be told".to_owned(),
     };
     Finding::new("limit of the pool with a keeper", Grade::Ok, found, "")
@@ -148,11 +150,17 @@ fn flush(args: &AskArgs) -> Result<u8, Failure> {
 fn flush_text(report: &FlushReport) -> String {
     let mut text = String::new();
     for saved in &report.saved {
-        text.push_str(&format!("{}: {} written to the store\n", saved.name, show_size(saved.bytes)));
+        text.push_str(&format!(
+            "{}: {} written to the store\n",
+            saved.name,
+            show_size(saved.bytes)
+        ));
     }
     for left in &report.left {
         let why = match &left.why {
-            LeftWhy::NoTime => "it takes longer than there was time; save it with `holdfast keeper flush`",
+            LeftWhy::NoTime => {
+                "it takes longer than there was time; save it with `holdfast keeper flush`"
+            }
             LeftWhy::NoRoom => "the store is full; free some room there",
             LeftWhy::Running => "who writes to it could not be stopped; end that program",
             LeftWhy::Failed(why) => why,
@@ -199,15 +207,18 @@ fn status(args: &StatusArgs) -> Result<u8, Failure> {
 
 fn show(status: &Status, places: &Places) -> Result<(), Failure> {
     let counters = &status.counters;
-    let reason = status.pool_limit_reason.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
-    let limit =
-        status.pool_limit_bytes.map_or_else(String::new, |bytes| format!(" of {}{reason}", show_size(bytes)));
+    let reason =
+        status.pool_limit_reason.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+    let limit = status
+        .pool_limit_bytes
+        .map_or_else(String::new, |bytes| format!(" of {}{reason}", show_size(bytes)));
     let mut text = match status.keeper {
         Some(pid) => format!("keeper: process {pid}, for {} s\n", status.up_s),
         None => "keeper: none; `holdfast keeper run` starts one\n".to_owned(),
     };
     text.push_str(&format!("pool: {}{limit} in {}\n", show_size(status.pool_bytes), pool(places)));
-    if let (Some(bytes_per_s), Some(bytes)) = (status.bandwidth_bytes_per_s, status.emergency_bytes) {
+    if let (Some(bytes_per_s), Some(bytes)) = (status.bandwidth_bytes_per_s, status.emergency_bytes)
+    {
         text.push_str(&format!(
             "store: {}/s; an emergency saves {}\n",
             show_size(bytes_per_s),
@@ -270,7 +281,11 @@ fn show_databases(databases: &[DatabaseStatus]) -> Result<(), Failure> {
     if rows.is_empty() {
         return Ok(());
     }
-    print_table(&["DATABASE", "STATE", "IMAGE", "ONLY THERE", "SAVED", "OPEN IN"], &[2, 3, 4], &rows)
+    print_table(
+        &["DATABASE", "STATE", "IMAGE", "ONLY THERE", "SAVED", "OPEN IN"],
+        &[2, 3, 4],
+        &rows,
+    )
 }
 
 fn show_served(served: &ServedStatus) -> Result<(), Failure> {

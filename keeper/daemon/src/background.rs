@@ -1,12 +1,13 @@
-//! Between emergencies: what lies in memory only is brought to the store, so that a machine that goes without a word takes
-//! little with it.
+//! Between emergencies: what lies in memory only is brought to the store, so that a machine that
+//! goes without a word takes little with it.
 //!
-//! A heap that nobody has is checkpointed; one that somebody has is copied at a moment when nobody stores to it, and if
-//! there is none for two loss windows, its writers are stopped for the copy (unless a person watches them at a terminal).
-//! Databases: see `databases.rs`.
+//! A heap that nobody has is checkpointed; one that somebody has is copied at a moment when nobody
+//! stores to it, and if there is none for two loss windows, its writers are stopped for the copy
+//! (unless a person watches them at a terminal). Databases: see `databases.rs`.
 //!
 //! Invariants:
-//! - Over a long time no more is written than the configured rate; a copy that would is put off, and that is counted.
+//! - Over a long time no more is written than the configured rate; a copy that would is put off,
+//!   and that is counted.
 //! - A heap that did not change costs reading it, and writes nothing.
 
 use std::time::{Duration, Instant};
@@ -23,7 +24,8 @@ use crate::served::Brought;
 /// Loss windows after which a heap that is never quiet has its writers stopped.
 pub(crate) const WINDOWS_UNTIL_STOPPED: u32 = 2;
 
-/// However long the loss window is, heaps that nobody has and a pool that is too full are looked at this often.
+/// However long the loss window is, heaps that nobody has and a pool that is too full are looked at
+/// this often.
 const ROUND_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What is known of an open heap.
@@ -47,7 +49,8 @@ impl Allowance {
         Allowance { bytes_per_s, burst_bytes, bytes: burst_bytes as f64, filled: Instant::now() }
     }
 
-    /// Whether so much may be written. What is larger than the whole bucket may when that is full, or it never could.
+    /// Whether so much may be written. What is larger than the whole bucket may when that is full,
+    /// or it never could.
     pub(crate) fn allows(&mut self, bytes: u64, now: Instant) -> bool {
         let since = now.saturating_duration_since(self.filled).as_secs_f64();
         self.bytes = (self.bytes + since * self.bytes_per_s as f64).min(self.burst_bytes as f64);
@@ -125,7 +128,8 @@ impl Keeper {
         let is_lent = self.is_lent(&heap.name);
         let mut is_behind = false;
         if is_lent {
-            let may_stop = unsafe_for >= self.config.loss_window.saturating_mul(WINDOWS_UNTIL_STOPPED);
+            let may_stop =
+                unsafe_for >= self.config.loss_window.saturating_mul(WINDOWS_UNTIL_STOPPED);
             match self.bring_lent(&heap.name, may_stop) {
                 Brought::Whole => {}
                 // What was published before is whole, and copied all the same.
@@ -172,21 +176,29 @@ impl Keeper {
 
     /// Copies a heap that is never quiet, if its writers may be stopped.
     fn copy_stopped(&self, heap: &RegionSummary) -> holdfast_region::Result<Rescue> {
-        let (Some(holder), Some(image)) = (heap.holder, &heap.image) else { return Ok(Rescue::Busy) };
-        let held =
-            [Held { name: heap.name.to_string(), holders: vec![holder], image: FileId::of(&image.path) }];
+        let (Some(holder), Some(image)) = (heap.holder, &heap.image) else {
+            return Ok(Rescue::Busy);
+        };
+        let held = [Held {
+            name: heap.name.to_string(),
+            holders: vec![holder],
+            image: FileId::of(&image.path),
+        }];
         // A shell would take the terminal back from a program that is stopped.
         let is_watched = |pid| stat(pid).is_none_or(|stat| stat.on_terminal);
         if !self.config.stop_for_copies || Frozen::any_writer(&held, is_watched) {
             return Ok(Rescue::Busy);
         }
-        let Ok(frozen) = Frozen::stop(self.names.places().pool(), &held, self.config.guard.as_ref()) else {
+        let Ok(frozen) =
+            Frozen::stop(self.names.places().pool(), &held, self.config.guard.as_ref())
+        else {
             return Ok(Rescue::Busy);
         };
         if !frozen.is_quiet(heap.name.as_str()) {
             return Ok(Rescue::Busy);
         }
-        self.names.rescue_if_changed(&heap.name, Some(holder), || frozen.is_quiet(heap.name.as_str()))
+        self.names
+            .rescue_if_changed(&heap.name, Some(holder), || frozen.is_quiet(heap.name.as_str()))
     }
 
     /// How long until the next round.

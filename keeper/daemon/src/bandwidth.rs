@@ -1,5 +1,6 @@
-//! What copies cost on the store's disk: something for each file, which the journal of its file system takes, and something
-//! for each byte. Measured once, kept in the home, and corrected by what every emergency shows.
+//! What copies cost on the store's disk: something for each file, which the journal of its file
+//! system takes, and something for each byte. Measured once, kept in the home, and corrected by
+//! what every emergency shows.
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use holdfast_sys::file::{private_options, sync_directory, write_private};
 
-/// What a measurement writes. Enough for caches in the disk not to hide what it is like; not so much that flash minds.
+/// What a measurement writes. Enough for caches in the disk not to hide what it is like; not so
+/// much that flash minds.
 const TRIAL_BYTES: u64 = 8 << 20;
 const PIECE_BYTES: usize = 256 << 10;
 /// Small files of a measurement, of which each gets its name as a copy does.
@@ -33,15 +35,23 @@ pub(crate) struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// What is known of the disk, or is measured now. What was given is believed: then files cost nothing.
+    /// What is known of the disk, or is measured now. What was given is believed: then files cost
+    /// nothing.
     pub(crate) fn of(home: &Path, store: &Path, given: Option<u64>) -> Bandwidth {
         if let Some(bytes_per_s) = given {
-            return Bandwidth { bytes_per_s: bytes_per_s.max(1), per_heap: Duration::ZERO, kept_at: None };
+            return Bandwidth {
+                bytes_per_s: bytes_per_s.max(1),
+                per_heap: Duration::ZERO,
+                kept_at: None,
+            };
         }
         let path = home.join("keeper-bandwidth");
         let kept = fs::read_to_string(&path).ok().and_then(|text| parse(&text));
-        let mut costs =
-            Bandwidth { bytes_per_s: BYTES_PER_S_MIN, per_heap: PER_HEAP_DEFAULT, kept_at: Some(path) };
+        let mut costs = Bandwidth {
+            bytes_per_s: BYTES_PER_S_MIN,
+            per_heap: PER_HEAP_DEFAULT,
+            kept_at: Some(path),
+        };
         match kept {
             Some(kept) => costs.take(kept),
             // A full disk cannot be measured; then the least is assumed.
@@ -58,8 +68,9 @@ impl Bandwidth {
         self.per_heap
     }
 
-    /// Learns from a pass. Slower counts at once, faster by and by: what is promised must be kept. What a pass with many
-    /// bytes took tells of the bytes, and what one with few took tells of the files.
+    /// Learns from a pass. Slower counts at once, faster by and by: what is promised must be kept.
+    /// What a pass with many bytes took tells of the bytes, and what one with few took tells of the
+    /// files.
     pub(crate) fn learn(&mut self, heaps: u32, bytes: u64, time: Duration) {
         if self.kept_at.is_none() || heaps == 0 || time.is_zero() {
             return;
@@ -76,7 +87,11 @@ impl Bandwidth {
         } else {
             let for_bytes = Duration::from_secs_f64(bytes as f64 / bytes_per_s as f64);
             let seen = time.saturating_sub(for_bytes) / heaps;
-            per_heap = if seen > per_heap { (per_heap + seen) / 2 } else { per_heap - (per_heap - seen) / 8 };
+            per_heap = if seen > per_heap {
+                (per_heap + seen) / 2
+            } else {
+                per_heap - (per_heap - seen) / 8
+            };
         }
         self.set((bytes_per_s, per_heap));
     }

@@ -1,15 +1,17 @@
 //! Closing what others had their hands in, without waiting for them.
 //!
-//! The last `close` of a descriptor can take as long as its maker likes: a TCP connection lingers, a file system in a program
-//! is asked first. So can the end of a socket with unread messages, which may carry such descriptors. Whatever came from a peer
-//! is therefore closed by threads that nobody waits for.
+//! The last `close` of a descriptor can take as long as its maker likes: a TCP connection lingers,
+//! a file system in a program is asked first. So can the end of a socket with unread messages,
+//! which may carry such descriptors. Whatever came from a peer is therefore closed by threads that
+//! nobody waits for.
 //!
 //! Invariants:
-//! - The caller never closes the last copy of a peer's descriptor, and never has the kernel drop one: descriptors are looked at
-//!   before their message is taken, and a message whose descriptors do not all fit is not taken. (The bus is read without a
-//!   look: a copy of the lock that is closed later would delay a shutdown. There is room for all that a message can have.)
-//! - A closer has so many threads at most. What these do not get to is parked; whoever takes connections stops when
-//!   [`Closer::is_full`] says so, and that bounds what is parked.
+//! - The caller never closes the last copy of a peer's descriptor, and never has the kernel drop
+//!   one: descriptors are looked at before their message is taken, and a message whose descriptors
+//!   do not all fit is not taken. (The bus is read without a look: a copy of the lock that is
+//!   closed later would delay a shutdown. There is room for all that a message can have.)
+//! - A closer has so many threads at most. What these do not get to is parked; whoever takes
+//!   connections stops when [`Closer::is_full`] says so, and that bounds what is parked.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -20,7 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use holdfast_sys::quiet_thread;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown, recvmsg, shutdown, sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown, recvmsg, shutdown,
+    sockopt,
 };
 
 /// Threads that close, of one closer.
@@ -75,19 +78,22 @@ impl Closer {
         descriptors.into_iter().for_each(|descriptor| self.close(descriptor));
     }
 
-    /// Ends a connection: at once if no descriptor lies unread in it, otherwise by and by. The peer is told at once.
+    /// Ends a connection: at once if no descriptor lies unread in it, otherwise by and by. The peer
+    /// is told at once.
     pub(crate) fn end(&self, stream: impl Into<OwnedFd>) {
         let stream = stream.into();
-        // From here on nothing more can be put in. One that is not connected any more has nothing in it that counts.
+        // From here on nothing more can be put in. One that is not connected any more has nothing
+        // in it that counts.
         let _ = shutdown(&stream, Shutdown::Both);
         if self.is_drained(&stream) { drop(stream) } else { self.close(stream) }
     }
 
-    /// Reads bytes with the descriptors that came with them, without waiting. `space` says how many of these there may be.
+    /// Reads bytes with the descriptors that came with them, without waiting. `space` says how many
+    /// of these there may be.
     ///
     /// # Errors
-    /// `TOOBIG` when there are more, or this process can have no more: then nothing is taken, and the socket has to be
-    /// [ended](Self::end). Otherwise what the kernel reports.
+    /// `TOOBIG` when there are more, or this process can have no more: then nothing is taken, and
+    /// the socket has to be [ended](Self::end). Otherwise what the kernel reports.
     pub(crate) fn receive(
         &self,
         stream: impl AsFd,
@@ -101,8 +107,9 @@ impl Closer {
         } else if looked_at == 0 {
             Ok((0, Vec::new()))
         } else {
-            // Whatever the kernel drops now is held here. Which descriptors came with these bytes is known only now: a look
-            // that fills its buffer tells of those of the next message, too.
+            // Whatever the kernel drops now is held here. Which descriptors came with these bytes
+            // is known only now: a look that fills its buffer tells of those of the next message,
+            // too.
             match recv_with(&stream, &mut bytes[..looked_at], &mut again, RecvFlags::empty()) {
                 Ok((count, came, true)) => Ok((count, came)),
                 Ok((_, came, false)) => {
@@ -116,7 +123,8 @@ impl Closer {
         taken
     }
 
-    /// Takes bytes out of a socket that is shut until it is empty; whether it is, and had no descriptors.
+    /// Takes bytes out of a socket that is shut until it is empty; whether it is, and had no
+    /// descriptors.
     fn is_drained(&self, stream: &OwnedFd) -> bool {
         let mut bytes = [0; PIECE_BYTES];
         for _ in 0..PIECES_MAX {
@@ -147,12 +155,14 @@ fn close_all(shared: &Mutex<Queue>) {
     }
 }
 
-/// Has a socket give urgent bytes in their turn; otherwise the kernel drops one, and what came with it, when that is read past.
+/// Has a socket give urgent bytes in their turn; otherwise the kernel drops one, and what came with
+/// it, when that is read past.
 pub(crate) fn prepare(stream: impl AsFd) -> rustix::io::Result<()> {
     sockopt::set_socket_oobinline(stream, true)
 }
 
-/// Bytes, descriptors, and whether these are all: those that are not the kernel has dropped, unless this was a look.
+/// Bytes, descriptors, and whether these are all: those that are not the kernel has dropped, unless
+/// this was a look.
 pub(crate) fn recv_with(
     stream: impl AsFd,
     bytes: &mut [u8],
@@ -225,7 +235,10 @@ mod tests {
         let mut into = [0; 16];
         assert_eq!(closer.receive(&theirs, &mut into, &mut []).unwrap_err(), Errno::TOOBIG);
         kept.set_nonblocking(true).unwrap();
-        assert!(kept.read(&mut [0; 1]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
+        assert!(
+            kept.read(&mut [0; 1])
+                .is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+        );
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let (count, came) = closer.receive(&theirs, &mut into, &mut space).unwrap();
         assert_eq!((&into[..count], came.len()), (&b"words"[..], 1));

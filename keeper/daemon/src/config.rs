@@ -15,7 +15,8 @@ const MIB: u64 = 1 << 20;
 pub enum PoolLimit {
     /// So many bytes.
     Bytes(u64),
-    /// This part of the memory that the machine, and the control group of this process, give; in percent.
+    /// This part of the memory that the machine, and the control group of this process, give; in
+    /// percent.
     PercentOfMemory(u8),
     /// As large as it gets.
     None,
@@ -41,7 +42,8 @@ pub struct Config {
     pub emergency: Duration,
     /// What an open heap may lose if the machine goes without a word.
     pub loss_window: Duration,
-    /// What the keeper writes to the disk over a long time, in bytes a second. Emergencies are not counted.
+    /// What the keeper writes to the disk over a long time, in bytes a second. Emergencies are not
+    /// counted.
     pub write_bytes_per_s: u64,
     /// What it may write at once after a pause.
     pub write_burst_bytes: u64,
@@ -49,7 +51,8 @@ pub struct Config {
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Heaps that go before all others in an emergency, the first before the second.
     pub first: Vec<RegionName>,
-    /// Whether a program may be stopped for a copy that is no emergency. Not done to programs on a terminal.
+    /// Whether a program may be stopped for a copy that is no emergency. Not done to programs on a
+    /// terminal.
     pub stop_for_copies: bool,
     /// How to start a process that lets stopped programs go on if the keeper is killed.
     pub guard: Option<Guard>,

@@ -1,12 +1,14 @@
-//! What a keeper does for SQLite databases of the VFS `holdfast`: copies of what only their images have, in emergencies and between
-//! them, and eviction.
+//! What a keeper does for SQLite databases of the VFS `holdfast`: copies of what only their images
+//! have, in emergencies and between them, and eviction.
 //!
 //! Invariants:
-//! - Of a database that somebody has open no lock is taken and nothing is changed: whoever has it may have been stopped while it
-//!   held one. A copy of it is looked for nowhere but in the store, when the pool is lost.
-//! - A copy is as of one commit or it is none, whoever goes on meanwhile; so nobody has to stand still for it to be
-//!   right, only for it to come about.
-//! - Only databases that nobody has open are evicted: into their files, by a checkpoint that a crash does not tear.
+//! - Of a database that somebody has open no lock is taken and nothing is changed: whoever has it
+//!   may have been stopped while it held one. A copy of it is looked for nowhere but in the store,
+//!   when the pool is lost.
+//! - A copy is as of one commit or it is none, whoever goes on meanwhile; so nobody has to stand
+//!   still for it to be right, only for it to come about.
+//! - Only databases that nobody has open are evicted: into their files, by a checkpoint that a
+//!   crash does not tear.
 
 use std::time::Instant;
 
@@ -27,7 +29,8 @@ pub(crate) fn held(database: &Database) -> Held {
     Held { name, holders, image: FileId::of(&database.image) }
 }
 
-/// What a flush would have to do for a database. One that is open may have been written to since it was looked at.
+/// What a flush would have to do for a database. One that is open may have been written to since it
+/// was looked at.
 pub(crate) fn candidate(database: Database) -> Option<Candidate> {
     let is_one = database.is_open || database.unsaved_bytes > 0 || database.damaged.is_some();
     is_one.then(|| Candidate {
@@ -70,8 +73,8 @@ impl Keeper {
         }
     }
 
-    /// One round over all databases. What the loss window is for heaps it is for these: what only an image has is copied, also where
-    /// the program itself would never flush it.
+    /// One round over all databases. What the loss window is for heaps it is for these: what only
+    /// an image has is copied, also where the program itself would never flush it.
     pub(crate) fn tend_databases(&mut self, report: &mut TendReport) {
         let databases = match self.databases.list() {
             Ok(databases) => databases,
@@ -83,7 +86,8 @@ impl Keeper {
         if let Err(error) = self.databases.tidy(&databases) {
             report.failed.push(error.to_string());
         }
-        self.seen_databases.retain(|image, _| databases.iter().any(|database| database.image == *image));
+        self.seen_databases
+            .retain(|image, _| databases.iter().any(|database| database.image == *image));
         for database in databases.iter().filter(|database| database.damaged.is_none()) {
             self.tend_database(database, report);
         }
@@ -125,7 +129,8 @@ impl Keeper {
         self.seen_databases.remove(&database.image);
     }
 
-    /// Copies a database in which somebody commits without a pause, if its processes may be stopped.
+    /// Copies a database in which somebody commits without a pause, if its processes may be
+    /// stopped.
     fn save_stopped(&self, database: &Database) -> Result<Rescue, SqliteError> {
         let held = [held(database)];
         // A shell would take the terminal back from a program that is stopped.

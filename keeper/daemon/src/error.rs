@@ -51,7 +51,10 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    pub(crate) fn io(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> DaemonError {
+    pub(crate) fn io(
+        step: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> DaemonError {
         let path = path.into();
         move |source| DaemonError::Io { step, path, source }
     }

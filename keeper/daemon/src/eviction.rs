@@ -1,6 +1,7 @@
-//! A pool that is too full: images of heaps that nobody has are checkpointed, read back, and removed, the ones longest
-//! unused first. Opening such a heap brings it back from the store. Databases that nobody has open are brought to their files; those
-//! that somebody has open stay: flushing one frees no memory.
+//! A pool that is too full: images of heaps that nobody has are checkpointed, read back, and
+//! removed, the ones longest unused first. Opening such a heap brings it back from the store.
+//! Databases that nobody has open are brought to their files; those that somebody has open stay:
+//! flushing one frees no memory.
 //!
 //! Invariants: what somebody has stays; what was not read back from the store stays.
 
@@ -29,8 +30,8 @@ impl Keeper {
         self.evict_until(limit_bytes, |report| report.after_bytes <= limit_bytes)
     }
 
-    /// For an allocation that found no room: evicts until so many bytes are free in the pool's file system, and what will
-    /// be in the pool is below its limit.
+    /// For an allocation that found no room: evicts until so many bytes are free in the pool's file
+    /// system, and what will be in the pool is below its limit.
     pub fn make_room(&mut self, bytes: u64) -> EvictReport {
         let pool = self.places().pool().to_owned();
         let limit_bytes = self.config.pool_limit.bytes().unwrap_or(u64::MAX);
@@ -40,7 +41,11 @@ impl Keeper {
         })
     }
 
-    fn evict_until(&mut self, limit_bytes: u64, is_enough: impl Fn(&EvictReport) -> bool) -> EvictReport {
+    fn evict_until(
+        &mut self,
+        limit_bytes: u64,
+        is_enough: impl Fn(&EvictReport) -> bool,
+    ) -> EvictReport {
         let started = Instant::now();
         let mut report = EvictReport { limit_bytes, ..EvictReport::default() };
         if let Err(error) = self.places().check_pool() {
@@ -103,7 +108,8 @@ impl Unheld<'_> {
         }
     }
 
-    /// When a heap was opened or closed last (both write the image's header); or a database opened, or its image grew.
+    /// When a heap was opened or closed last (both write the image's header); or a database opened,
+    /// or its image grew.
     fn last_used_s(self) -> u64 {
         match self {
             Unheld::Heap(heap) => heap.image.as_ref().map_or(0, |image| image.modified_unix_s),

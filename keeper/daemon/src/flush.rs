@@ -1,14 +1,14 @@
-//! The emergency: everything that the store lacks, of heaps and of databases, is written there, most valuable first, within the
-//! time that is left.
+//! The emergency: everything that the store lacks, of heaps and of databases, is written there,
+//! most valuable first, within the time that is left.
 //!
 //! Invariants:
-//! - Whoever stores to a heap stands still from before the first heap is written until the last one is, so nothing that was
-//!   stored before the flush is missing from it.
-//! - A heap or a database that cannot be saved (no time, no room, damaged, its writer does not stand still) is reported, and costs no
-//!   other one anything.
+//! - Whoever stores to a heap stands still from before the first heap is written until the last one
+//!   is, so nothing that was stored before the flush is missing from it.
+//! - A heap or a database that cannot be saved (no time, no room, damaged, its writer does not
+//!   stand still) is reported, and costs no other one anything.
 //! - What was saved before stays until something newer is whole.
-//! - What is lent to other users is brought to its region first, and saved as every other heap. What could not be brought is
-//!   reported, and the region is saved as it was published last.
+//! - What is lent to other users is brought to its region first, and saved as every other heap.
+//!   What could not be brought is reported, and the region is saved as it was published last.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -27,13 +27,13 @@ use crate::procfs::FileId;
 /// Of the time that is left, this part in percent is planned with: syncs take some, too.
 const PLANNED_PERCENT: u32 = 90;
 
-/// Heaps of so many bytes together are waited for together. Fewer, and the disk is waited for more often; more, and the
-/// most valuable one is safe later.
+/// Heaps of so many bytes together are waited for together. Fewer, and the disk is waited for more
+/// often; more, and the most valuable one is safe later.
 const BATCH_BYTES: u64 = 16 << 20;
 
 impl Keeper {
-    /// Saves everything now. Nothing is an error: what could not be saved is in the report, and the next flush tries it
-    /// again.
+    /// Saves everything now. Nothing is an error: what could not be saved is in the report, and the
+    /// next flush tries it again.
     pub fn flush(&mut self, cause: Cause) -> FlushReport {
         let started = Instant::now();
         let (behind, stopped) = self.bring_all_lent(started);
@@ -52,7 +52,12 @@ impl Keeper {
             milliseconds: 0,
         };
         let mut unknown = |kind, error: String| {
-            report.left.push(Left { kind, name: "*".to_owned(), bytes: 0, why: LeftWhy::Failed(error) });
+            report.left.push(Left {
+                kind,
+                name: "*".to_owned(),
+                bytes: 0,
+                why: LeftWhy::Failed(error),
+            });
         };
         let heaps = self.names.list().unwrap_or_else(|error| {
             unknown(Kind::Heap, error.to_string());
@@ -84,13 +89,15 @@ impl Keeper {
         // What this keeper lends it does not store to meanwhile.
         let us = std::process::id();
         let lent = |held: &Held| held.holders.contains(&us);
-        let mut held: Vec<Held> = heaps.iter().filter_map(held).filter(|held| !lent(held)).collect();
+        let mut held: Vec<Held> =
+            heaps.iter().filter_map(held).filter(|held| !lent(held)).collect();
         held.extend(databases.iter().filter(|database| database.is_open).map(databases::held));
         let mut candidates: Vec<Candidate> = heaps.iter().filter_map(candidate).collect();
         candidates.extend(databases.into_iter().filter_map(databases::candidate));
         order(&mut candidates, &self.config.first);
         // Without it no heap that somebody has can be saved, but all others.
-        let stop = || Frozen::stop(self.names.places().pool(), &held, self.config.guard.as_ref()).ok();
+        let stop =
+            || Frozen::stop(self.names.places().pool(), &held, self.config.guard.as_ref()).ok();
         let frozen = if held.is_empty() { None } else { stop() };
         report.stopped.extend(frozen.as_ref().map(Frozen::pids).unwrap_or_default());
         let is_quiet = |found: &Candidate| match &found.subject {
@@ -109,7 +116,8 @@ impl Keeper {
             let remaining = self.config.emergency.saturating_sub(started.elapsed());
             let planned = remaining / 100 * PLANNED_PERCENT;
             let heaps = u32::try_from(batch.len() + 1).unwrap_or(u32::MAX);
-            if report.budget.time_for(heaps, bytes_of(&batch).saturating_add(heap.bytes)) > planned {
+            if report.budget.time_for(heaps, bytes_of(&batch).saturating_add(heap.bytes)) > planned
+            {
                 // A smaller one further down may fit.
                 report.left.push(left(LeftWhy::NoTime));
                 continue;
@@ -203,7 +211,11 @@ fn bytes_of(heaps: &[Candidate]) -> u64 {
 /// Who has a heap, and where it lies.
 fn held(heap: &RegionSummary) -> Option<Held> {
     let (holder, image) = (heap.holder?, heap.image.as_ref()?);
-    Some(Held { name: heap.name.to_string(), holders: vec![holder], image: FileId::of(&image.path) })
+    Some(Held {
+        name: heap.name.to_string(),
+        holders: vec![holder],
+        image: FileId::of(&image.path),
+    })
 }
 
 /// What a flush would have to do for a heap.
@@ -228,7 +240,8 @@ mod tests {
 
     #[test]
     fn many_small_heaps_take_longer_than_one_with_as_many_bytes() {
-        let budget = Budget { milliseconds: 4000, bytes_per_s: 10 << 20, per_heap_us: 20_000, bytes: 0 };
+        let budget =
+            Budget { milliseconds: 4000, bytes_per_s: 10 << 20, per_heap_us: 20_000, bytes: 0 };
         assert_eq!(budget.time_for(1, 10 << 20), Duration::from_millis(1020));
         assert_eq!(budget.time_for(100, 10 << 20), Duration::from_secs(3));
         assert_eq!(budget.time_for(0, 0), Duration::ZERO);

@@ -1,13 +1,14 @@
 //! Stopping the programs that store to heaps and databases, and letting them go on.
 //!
 //! Invariants:
-//! - Before anybody is stopped, a note in the pool says who; it goes when all of them go on. The next keeper, and the guard
-//!   process when this one is killed, let go on whoever is still in it.
+//! - Before anybody is stopped, a note in the pool says who; it goes when all of them go on. The
+//!   next keeper, and the guard process when this one is killed, let go on whoever is still in it.
 //! - Only who was running is stopped, and let go on: a program that a person stopped stays stopped.
-//! - A process is named by its PID and start time, and signalled through a descriptor: never a later one with that PID.
+//! - A process is named by its PID and start time, and signalled through a descriptor: never a
+//!   later one with that PID.
 //! - This process is never stopped.
-//! - Who cannot be stopped, or ends meanwhile, costs no heap anything that it did not store to. One that has ended stores
-//!   nothing: its heaps are saved.
+//! - Who cannot be stopped, or ends meanwhile, costs no heap anything that it did not store to. One
+//!   that has ended stores nothing: its heaps are saved.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,13 +26,14 @@ use crate::procfs::{FileId, Maps, maps, processes, stat, thread_states};
 /// How long the kernel may take until the last thread of a process stands still.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_micros(200);
-/// How often writers are looked for: who starts others faster than they are stopped has none of its heaps saved.
+/// How often writers are looked for: who starts others faster than they are stopped has none of its
+/// heaps saved.
 const LOOKS_MAX: u32 = 4;
 /// No chain of parents is longer.
 const PARENTS_MAX: usize = 4096;
 
-/// How to start the process that lets stopped programs go on if the keeper is killed: it must wait for the end of its
-/// standard input, and then call [`thaw_left_over`].
+/// How to start the process that lets stopped programs go on if the keeper is killed: it must wait
+/// for the end of its standard input, and then call [`thaw_left_over`].
 #[derive(Debug, Clone)]
 pub struct Guard {
     /// The program.
@@ -76,7 +78,8 @@ fn writers(held: &[Held]) -> Vec<Writer> {
     let known: Vec<FileId> = files.iter().flatten().copied().collect();
     let parent = |pid: u32| stat(pid).map(|stat| stat.parent);
     let descends = |pid: u32, holder: u32| {
-        let chain = std::iter::successors(Some(pid), |&pid| parent(pid).filter(|&parent| parent > 1));
+        let chain =
+            std::iter::successors(Some(pid), |&pid| parent(pid).filter(|&parent| parent > 1));
         chain.take(PARENTS_MAX).any(|pid| pid == holder)
     };
     let us = std::process::id();
@@ -90,7 +93,10 @@ fn writers(held: &[Held]) -> Vec<Writer> {
                 heap.holders.contains(&pid)
                     || match &maps {
                         Maps::Stores(stores) => file.is_some_and(|file| {
-                            known.iter().position(|found| *found == file).is_some_and(|at| stores[at])
+                            known
+                                .iter()
+                                .position(|found| *found == file)
+                                .is_some_and(|at| stores[at])
                         }),
                         Maps::NoMemory => false,
                         // An applet in its jail: only its kin can have been lent an image.
@@ -106,15 +112,21 @@ fn writers(held: &[Held]) -> Vec<Writer> {
 }
 
 impl Frozen {
-    /// Stops whoever may store to these heaps, and waits until they stand still. Whose writers cannot be stopped, of that
-    /// heap [`Frozen::is_quiet`] says so; it costs the others nothing.
+    /// Stops whoever may store to these heaps, and waits until they stand still. Whose writers
+    /// cannot be stopped, of that heap [`Frozen::is_quiet`] says so; it costs the others nothing.
     ///
     /// # Errors
     /// When who is stopped cannot be noted; then nobody is.
     pub(crate) fn stop(pool: &Path, held: &[Held], guard: Option<&Guard>) -> io::Result<Frozen> {
         let (held, note) = (held.to_vec(), note_path(pool));
-        let mut frozen =
-            Frozen { held, writers: Vec::new(), stopped: Vec::new(), still: Vec::new(), note, guard: None };
+        let mut frozen = Frozen {
+            held,
+            writers: Vec::new(),
+            stopped: Vec::new(),
+            still: Vec::new(),
+            note,
+            guard: None,
+        };
         for _ in 0..LOOKS_MAX {
             // Who was running while the others were looked for may have started another one.
             if !frozen.look() {
@@ -140,7 +152,8 @@ impl Frozen {
         let until = Instant::now() + STOP_PATIENCE;
         for writer in &self.writers {
             let id = writer.id;
-            let is_known = self.still.contains(&id) || self.stopped.iter().any(|(stopped, _)| *stopped == id);
+            let is_known =
+                self.still.contains(&id) || self.stopped.iter().any(|(stopped, _)| *stopped == id);
             if is_known {
                 continue;
             }
@@ -169,7 +182,9 @@ impl Frozen {
             }
         }
         let started = Instant::now();
-        while !self.stopped.iter().all(|(id, _)| stands_still(id.pid)) && started.elapsed() < STOP_PATIENCE {
+        while !self.stopped.iter().all(|(id, _)| stands_still(id.pid))
+            && started.elapsed() < STOP_PATIENCE
+        {
             std::thread::sleep(PAUSE);
         }
         Ok(())
@@ -184,7 +199,8 @@ impl Frozen {
 
     /// Whether a process stores nothing: this has it, and it stands still, or it has ended.
     fn is_still(&self, id: ProcessId) -> bool {
-        let ours = self.still.contains(&id) || self.stopped.iter().any(|(stopped, _)| *stopped == id);
+        let ours =
+            self.still.contains(&id) || self.stopped.iter().any(|(stopped, _)| *stopped == id);
         !id.is_alive() || ours && stands_still(id.pid)
     }
 
@@ -226,8 +242,9 @@ pub fn thaw_left_over(pool: &Path) -> io::Result<usize> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         other => other?,
     };
-    let gone_on =
-        parse_note(&text).filter_map(open).filter(|found| pidfd_send_signal(found, Signal::CONT).is_ok());
+    let gone_on = parse_note(&text)
+        .filter_map(open)
+        .filter(|found| pidfd_send_signal(found, Signal::CONT).is_ok());
     let count = gone_on.count();
     match fs::remove_file(&note) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -249,7 +266,8 @@ fn note_path(pool: &Path) -> PathBuf {
 
 /// A descriptor of this very process.
 fn open(id: ProcessId) -> Option<OwnedFd> {
-    let descriptor = pidfd_open(Pid::from_raw(i32::try_from(id.pid).ok()?)?, PidfdFlags::empty()).ok()?;
+    let descriptor =
+        pidfd_open(Pid::from_raw(i32::try_from(id.pid).ok()?)?, PidfdFlags::empty()).ok()?;
     // Asked after it was opened: from now on the descriptor means one process.
     id.is_alive().then_some(descriptor)
 }
@@ -263,8 +281,9 @@ fn is_still(state: &char) -> bool {
     matches!(state, 'T' | 't' | 'Z' | 'X')
 }
 
-/// Whether somebody has stopped a process: all of its threads that are left. A stop that is under way, and has not reached all
-/// of them, is waited for until then: whoever would stop them once more would let them go on.
+/// Whether somebody has stopped a process: all of its threads that are left. A stop that is under
+/// way, and has not reached all of them, is waited for until then: whoever would stop them once
+/// more would let them go on.
 fn was_stopped(pid: u32, until: Instant) -> bool {
     loop {
         let states = thread_states(pid);
@@ -289,7 +308,11 @@ fn write_note(path: &Path, text: &str) -> io::Result<()> {
 
 fn start_guard(guard: &Guard) -> io::Result<Child> {
     let mut command = Command::new(&guard.program);
-    command.args(&guard.arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(&guard.arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command.spawn()
 }
 

@@ -1,4 +1,5 @@
-//! What fuzz targets reach of the keeper: everything that reads bytes of another process or of a file.
+//! What fuzz targets reach of the keeper: everything that reads bytes of another process or of a
+//! file.
 //!
 //! Only in builds for fuzzing (`--cfg fuzzing`); no interface.
 

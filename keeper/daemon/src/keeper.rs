@@ -88,10 +88,13 @@ pub(crate) fn lock_path(home: &Path) -> PathBuf {
     home.join("keeper.lock")
 }
 
-/// Seconds since a heap was saved last, as far as its files tell; since it was made, if it never was.
+/// Seconds since a heap was saved last, as far as its files tell; since it was made, if it never
+/// was.
 pub(crate) fn unsaved_s(heap: &RegionSummary) -> u64 {
-    let saved =
-        [&heap.base, &heap.journal, &heap.rescue].into_iter().flatten().map(|file| file.modified_unix_s);
+    let saved = [&heap.base, &heap.journal, &heap.rescue]
+        .into_iter()
+        .flatten()
+        .map(|file| file.modified_unix_s);
     let saved = saved.max().unwrap_or(heap.created_unix_s);
     seconds_since(saved)
 }

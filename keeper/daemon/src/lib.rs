@@ -1,6 +1,7 @@
-//! The keeper: one process for each home that looks after its heaps, and the SQLite databases in its pool. It saves them when the machine is about to go, brings to
-//! the store what lies in memory only, and keeps the pool below its limit. Everything works without it. It can
-//! serve regions to other users' programs, too.
+//! The keeper: one process for each home that looks after its heaps, and the SQLite databases in
+//! its pool. It saves them when the machine is about to go, brings to the store what lies in memory
+//! only, and keeps the pool below its limit. Everything works without it. It can serve regions to
+//! other users' programs, too.
 //!
 //! ```no_run
 //! use holdfast_keeper::{Cause, Config, Keeper};
@@ -16,12 +17,17 @@
 //!
 //! Invariants of the whole:
 //! - One keeper for a home; a second one is refused.
-//! - It changes no heap's data. What it writes to the store are checkpoints of heaps that nobody has, and rescue copies of
-//!   those that somebody has; what it removes from the pool is in the store, and was read back.
-//! - To a database file it writes only where nobody has that open, by a checkpoint; other databases are copied.
-//! - Whoever it stops goes on again: when the work is done, when the keeper fails, and when it is killed.
-//! - It needs no owner's key: who may read and write the files may keep them. Users that it serves have keys in its home.
-//! - Times are those of the monotonic clock; the calendar decides nothing but which heap goes first.
+//! - It changes no heap's data. What it writes to the store are checkpoints of heaps that nobody
+//!   has, and rescue copies of those that somebody has; what it removes from the pool is in the
+//!   store, and was read back.
+//! - To a database file it writes only where nobody has that open, by a checkpoint; other databases
+//!   are copied.
+//! - Whoever it stops goes on again: when the work is done, when the keeper fails, and when it is
+//!   killed.
+//! - It needs no owner's key: who may read and write the files may keep them. Users that it serves
+//!   have keys in its home.
+//! - Times are those of the monotonic clock; the calendar decides nothing but which heap goes
+//!   first.
 //!
 //! It must not know what is in a heap, or who runs an applet.
 

@@ -1,4 +1,5 @@
-//! How much memory this process may count on: that of the machine, or of its control group, which may have less.
+//! How much memory this process may count on: that of the machine, or of its control group, which
+//! may have less.
 
 use std::fs::read_to_string;
 use std::path::Path;
@@ -34,10 +35,15 @@ impl Memory {
                 _ => return None,
             };
             let mount = root.join(mount);
-            // In a container the path may be that of the host, of which only the end is mounted: then the root counts.
+            // In a container the path may be that of the host, of which only the end is mounted:
+            // then the root counts.
             let group = mount.join(path.trim_start_matches('/'));
             let above = group.ancestors().take_while(|above| above.starts_with(&mount));
-            above.filter_map(|above| read_to_string(above.join(file)).ok()?.trim().parse::<u64>().ok()).min()
+            above
+                .filter_map(|above| {
+                    read_to_string(above.join(file)).ok()?.trim().parse::<u64>().ok()
+                })
+                .min()
         });
         Some(Memory { total_bytes: kib << 10, group_bytes: limits.min() })
     }
@@ -59,7 +65,8 @@ mod tests {
     fn memory(groups: &str, files: &[(&str, &str)]) -> Memory {
         let root = tempfile::tempdir().unwrap();
         create_dir_all(root.path().join("proc/self")).unwrap();
-        write(root.path().join("proc/meminfo"), "MemFree: 1 kB\nMemTotal:        8388608 kB\n").unwrap();
+        write(root.path().join("proc/meminfo"), "MemFree: 1 kB\nMemTotal:        8388608 kB\n")
+            .unwrap();
         write(root.path().join("proc/self/cgroup"), groups).unwrap();
         for (path, text) in files {
             let path = root.path().join("sys/fs/cgroup").join(path);
@@ -75,11 +82,16 @@ mod tests {
         assert_eq!(memory("", &[]).bytes(), TOTAL);
         let second = "0::/user.slice/app\n";
         assert_eq!(memory(second, &[("user.slice/app/memory.max", "max\n")]).bytes(), TOTAL);
-        let files =
-            [("user.slice/app/memory.max", "2000000000\n"), ("user.slice/memory.max", "1000000000\n")];
+        let files = [
+            ("user.slice/app/memory.max", "2000000000\n"),
+            ("user.slice/memory.max", "1000000000\n"),
+        ];
         assert_eq!(memory(second, &files).bytes(), 1_000_000_000);
         let first = "5:cpu,memory:/docker/x\n2:pids:/y\n";
-        assert_eq!(memory(first, &[("memory/memory.limit_in_bytes", "3000000000\n")]).bytes(), 3_000_000_000);
+        assert_eq!(
+            memory(first, &[("memory/memory.limit_in_bytes", "3000000000\n")]).bytes(),
+            3_000_000_000
+        );
         // What a group without a limit says.
         let none = [("memory/docker/x/memory.limit_in_bytes", "9223372036854771712\n")];
         assert_eq!(memory(first, &none).bytes(), TOTAL);

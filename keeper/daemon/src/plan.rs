@@ -1,8 +1,9 @@
-//! Which heap or database goes first when there may not be time for all. Arithmetic only; nothing is opened here.
+//! Which heap or database goes first when there may not be time for all. Arithmetic only; nothing
+//! is opened here.
 //!
-//! What one is worth grows with the time since it was saved last; what it costs are its bytes. The heaps that are worth
-//! most for each byte go first, so that as much as possible is as new as possible; heaps that a person named go
-//! before all others.
+//! What one is worth grows with the time since it was saved last; what it costs are its bytes. The
+//! heaps that are worth most for each byte go first, so that as much as possible is as new as
+//! possible; heaps that a person named go before all others.
 
 use std::time::Duration;
 
@@ -45,7 +46,8 @@ pub(crate) fn order(candidates: &mut [Candidate], first: &[RegionName]) {
         Subject::Database(_) => first.len(),
     };
     candidates.sort_by(|a, b| {
-        // a is worth more than b: unsaved(a) / bytes(a) > unsaved(b) / bytes(b), without the division.
+        // a is worth more than b: unsaved(a) / bytes(a) > unsaved(b) / bytes(b), without the
+        // division.
         let worth = |own: &Candidate, other: &Candidate| {
             u128::from(own.unsaved_s + 1) * u128::from(other.bytes.max(1))
         };
@@ -56,7 +58,8 @@ pub(crate) fn order(candidates: &mut [Candidate], first: &[RegionName]) {
 
 /// What can be written in a time.
 pub(crate) fn bytes_in(bytes_per_s: u64, time: Duration) -> u64 {
-    (u128::from(bytes_per_s).saturating_mul(time.as_millis()) / 1000).min(u128::from(u64::MAX)) as u64
+    (u128::from(bytes_per_s).saturating_mul(time.as_millis()) / 1000).min(u128::from(u64::MAX))
+        as u64
 }
 
 #[cfg(test)]
@@ -64,7 +67,12 @@ mod tests {
     use super::*;
 
     fn candidate(name: &str, bytes: u64, unsaved_s: u64) -> Candidate {
-        Candidate { subject: Subject::Heap(RegionName::parse(name).unwrap()), bytes, unsaved_s, holder: None }
+        Candidate {
+            subject: Subject::Heap(RegionName::parse(name).unwrap()),
+            bytes,
+            unsaved_s,
+            holder: None,
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! What `/proc` tells about processes: their state, their parents, and which files they may store to through memory.
+//! What `/proc` tells about processes: their state, their parents, and which files they may store
+//! to through memory.
 //!
-//! Every answer was true at some moment; a process that goes away while it is looked at is simply not there.
+//! Every answer was true at some moment; a process that goes away while it is looked at is simply
+//! not there.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -104,8 +106,8 @@ fn parse_stat(stat: &[u8]) -> Option<Stat> {
     Some(Stat { state, parent, on_terminal: terminal != 0 })
 }
 
-/// The file of a mapping that is shared. Also one that is not writable now: a region's pages become so at their first
-/// store.
+/// The file of a mapping that is shared. Also one that is not writable now: a region's pages become
+/// so at their first store.
 fn shared_file(line: &str) -> Option<FileId> {
     let mut fields = line.split_ascii_whitespace();
     let (_, permissions, _, device, inode) =

@@ -59,7 +59,8 @@ impl Keeper {
     /// Looks after the heaps until SIGTERM or SIGINT, which saves everything first.
     ///
     /// # Errors
-    /// When the socket cannot be made, or the kernel refuses to wait. What goes wrong with single heaps is counted.
+    /// When the socket cannot be made, or the kernel refuses to wait. What goes wrong with single
+    /// heaps is counted.
     pub fn run(&mut self, sources: &Sources) -> Result<()> {
         let mut watched = self.watch(sources)?;
         self.serving = match &sources.serve {
@@ -122,7 +123,8 @@ impl Keeper {
             }
             Ok(read)
         };
-        let terminate = signal(&[SIGTERM, SIGINT]).map_err(DaemonError::io("wait for", "signals"))?;
+        let terminate =
+            signal(&[SIGTERM, SIGINT]).map_err(DaemonError::io("wait for", "signals"))?;
         let power = signal(&[SIGPWR]).map_err(DaemonError::io("wait for", "signals"))?;
         let server = match (&sources.socket, given_listener()) {
             (None, Some(listener)) => {
@@ -146,13 +148,19 @@ impl Keeper {
         let left: Vec<_> = report.left.iter().map(|left| left.name.as_str()).collect();
         let (heaps, databases) = (report.saved_of(Kind::Heap), report.saved_of(Kind::Database));
         let ms = report.milliseconds;
-        let left = if left.is_empty() { String::new() } else { format!("; not saved: {}", left.join(", ")) };
+        let left = if left.is_empty() {
+            String::new()
+        } else {
+            format!("; not saved: {}", left.join(", "))
+        };
         let databases = match databases {
             0 => String::new(),
             databases => format!(" and {}", counted(databases, "database")),
         };
         let heaps = counted(heaps, "heap");
-        notice(format_args!("holdfast keeper: {cause:?}: {heaps}{databases} saved in {ms} ms{left}"));
+        notice(format_args!(
+            "holdfast keeper: {cause:?}: {heaps}{databases} saved in {ms} ms{left}"
+        ));
         notify(&format!("STATUS=saved {heaps}{databases} in {ms} ms{left}"));
     }
 
@@ -181,7 +189,8 @@ impl Keeper {
                 }
                 other => {
                     // It hung up, or took too long, before it had asked.
-                    self.counters.refused_requests += u64::from(was_asking && other == Progress::Done);
+                    self.counters.refused_requests +=
+                        u64::from(was_asking && other == Progress::Done);
                     other
                 }
             };
@@ -210,7 +219,9 @@ impl Keeper {
             Ask::MakeRoom { bytes, pool } if pool == self.places().pool().to_string_lossy() => {
                 Answer::Evict(self.make_room(bytes))
             }
-            Ask::MakeRoom { .. } => Answer::Refused("this is the keeper of another pool".to_owned()),
+            Ask::MakeRoom { .. } => {
+                Answer::Refused("this is the keeper of another pool".to_owned())
+            }
         }
     }
 
@@ -231,8 +242,10 @@ impl Keeper {
 impl Watched {
     /// Waits until something is ready, or for so long; whether the kernel told of memory pressure.
     fn wait(&mut self, timeout: Duration, serving: Option<&Serving>) -> Result<bool> {
-        let mut waits =
-            vec![PollFd::new(&self.terminate, PollFlags::IN), PollFd::new(&self.power, PollFlags::IN)];
+        let mut waits = vec![
+            PollFd::new(&self.terminate, PollFlags::IN),
+            PollFd::new(&self.power, PollFlags::IN),
+        ];
         let at_pressure = waits.len();
         if let Pressure::Trigger(file) = &self.pressure {
             waits.push(PollFd::new(file, PollFlags::PRI));
@@ -256,7 +269,8 @@ impl Watched {
             Err(rustix::io::Errno::INTR) => return Ok(false),
             Err(error) => return Err(DaemonError::io("wait for", "events")(error.into())),
         }
-        let told = if at_pressure < at_others { waits[at_pressure].revents() } else { PollFlags::empty() };
+        let told =
+            if at_pressure < at_others { waits[at_pressure].revents() } else { PollFlags::empty() };
         drop(waits);
         if told.contains(PollFlags::ERR) {
             // The kernel took the trigger back; it would be ready for ever.
@@ -272,8 +286,11 @@ impl Clock {
         let now = Instant::now();
         let served = serving.and_then(|serving| serving.next_end(now));
         let held = watched.buttons.iter().filter_map(|button| button.due(hold));
-        let ends =
-            [self.round, self.look].into_iter().chain(watched.server.next_end()).chain(held).chain(served);
+        let ends = [self.round, self.look]
+            .into_iter()
+            .chain(watched.server.next_end())
+            .chain(held)
+            .chain(served);
         ends.min().map_or(LOOK, |end| end.saturating_duration_since(now))
     }
 }

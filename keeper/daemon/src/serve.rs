@@ -1,9 +1,12 @@
-//! The keeper's side of the socket: a few connections at a time, each with one request, none of which can hold up the rest.
+//! The keeper's side of the socket: a few connections at a time, each with one request, none of
+//! which can hold up the rest.
 //!
 //! Invariants:
 //! - Nothing here waits: what has not arrived, or cannot be sent yet, is left for the next time.
-//! - Who asks is known from the kernel (`SO_PEERCRED`): this user and root are answered, everybody else is refused.
-//! - What is kept of a connection is bounded: its request, its answer, and a time. Its end waits for nobody ([`Closer`]).
+//! - Who asks is known from the kernel (`SO_PEERCRED`): this user and root are answered, everybody
+//!   else is refused.
+//! - What is kept of a connection is bounded: its request, its answer, and a time. Its end waits
+//!   for nobody ([`Closer`]).
 
 use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -27,7 +30,8 @@ const CONNECTIONS_MAX: usize = 16;
 const BACKLOG: i32 = 128;
 /// How long a connection may take for all of it.
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(5);
-/// How long no connection is taken when the kernel has no descriptor left: the listener would be ready for ever.
+/// How long no connection is taken when the kernel has no descriptor left: the listener would be
+/// ready for ever.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The listener and its connections.
@@ -59,8 +63,8 @@ pub(crate) enum Progress {
     Done,
 }
 
-/// A socket that only its user can connect to, from the first moment on: the mode of its file is that of the socket, less
-/// the umask.
+/// A socket that only its user can connect to, from the first moment on: the mode of its file is
+/// that of the socket, less the umask.
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -71,7 +75,8 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Server {
-    /// Listens at a path. What a keeper that was killed left there is removed: the caller is the only keeper.
+    /// Listens at a path. What a keeper that was killed left there is removed: the caller is the
+    /// only keeper.
     pub(crate) fn bind(path: &Path) -> Result<Server> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -91,7 +96,9 @@ impl Server {
 
     /// Whether another connection can be taken.
     pub(crate) fn has_room(&self) -> bool {
-        self.accepts_from.is_none() && self.connections.len() < CONNECTIONS_MAX && !self.closer.is_full()
+        self.accepts_from.is_none()
+            && self.connections.len() < CONNECTIONS_MAX
+            && !self.closer.is_full()
     }
 
     /// Takes who waits.
@@ -110,7 +117,14 @@ impl Server {
             if stream.set_nonblocking(true).is_ok() && closer::prepare(&stream).is_ok() {
                 let (ends, closer) = (now + CONNECTION_PATIENCE, self.closer.clone());
                 let (request, answer) = (Vec::new(), Vec::new());
-                self.connections.push(Connection { stream, request, answer, sent: 0, ends, closer });
+                self.connections.push(Connection {
+                    stream,
+                    request,
+                    answer,
+                    sent: 0,
+                    ends,
+                    closer,
+                });
             } else {
                 self.closer.end(stream);
             }
@@ -123,7 +137,8 @@ impl Server {
     }
 }
 
-/// Whether a connection that could not be taken would be there again at once: no descriptor, or no memory, is left.
+/// Whether a connection that could not be taken would be there again at once: no descriptor, or no
+/// memory, is left.
 pub(crate) fn pauses(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted)
 }
@@ -154,7 +169,9 @@ impl Connection {
                 None => {}
                 Some(Err(why)) => return Progress::Refused(why.to_string()),
                 Some(Ok(_)) if !self.is_allowed() => {
-                    return Progress::Refused("only the user of the heaps, and root, may ask".to_owned());
+                    return Progress::Refused(
+                        "only the user of the heaps, and root, may ask".to_owned(),
+                    );
                 }
                 Some(Ok(ask)) => return Progress::Asks(ask),
             }

@@ -1,5 +1,5 @@
-//! What the service manager gives and wants: a socket that listens already, and word of how things are. Without it nothing
-//! here does anything.
+//! What the service manager gives and wants: a socket that listens already, and word of how things
+//! are. Without it nothing here does anything.
 //!
 //! The socket comes as standard input (`StandardInput=socket`).
 
@@ -20,7 +20,9 @@ pub(crate) fn given_listener() -> Option<UnixListener> {
 
 /// Tells the service manager something, such as `READY=1`; see sd_notify(3).
 pub(crate) fn notify(what: &str) {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else { return };
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else {
+        return;
+    };
     let address = match path.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(&path),

@@ -1,4 +1,5 @@
-//! Emergencies: what is saved, in which order, what is told of the rest, and that whoever was stopped goes on.
+//! Emergencies: what is saved, in which order, what is told of the rest, and that whoever was
+//! stopped goes on.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -86,8 +87,10 @@ fn what_does_not_fit_into_the_time_is_told_and_what_is_worth_most_goes_first() {
 fn a_store_without_room_keeps_what_fits_and_tells_what_does_not() {
     let both = tempfile::tempdir_in("/dev/shm").unwrap();
     std::fs::create_dir(both.path().join("home")).unwrap();
-    let script =
-        format!("mount -t tmpfs -o size=5m,mode=700 none {}/home && exec \"$@\"", both.path().display());
+    let script = format!(
+        "mount -t tmpfs -o size=5m,mode=700 none {}/home && exec \"$@\"",
+        both.path().display()
+    );
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
     command.arg(std::env::current_exe().unwrap());
@@ -114,7 +117,8 @@ fn a_keeper_that_is_killed_in_a_flush_leaves_nobody_stopped_and_no_half_copy() {
     for round in 0..10 {
         // Without a guard the next keeper lets go on, with one nobody has to come.
         let guarded = round % 2 == 0;
-        let mut keeper = Player::start(&home, if guarded { "flush guarded" } else { "flush alone" });
+        let mut keeper =
+            Player::start(&home, if guarded { "flush guarded" } else { "flush alone" });
         assert_eq!(keeper.hear(), "here");
         assert!(soon(|| is_stopped(program.pid())), "no flush came");
         std::thread::sleep(Duration::from_millis(round));
@@ -138,7 +142,10 @@ fn a_home_has_one_keeper() {
     let home = Home::new();
     let first = home.keeper(config());
     let second = Keeper::new(home.places(), config()).unwrap_err();
-    assert!(matches!(second, holdfast_keeper::DaemonError::Running { holder: Some(_), .. }), "{second}");
+    assert!(
+        matches!(second, holdfast_keeper::DaemonError::Running { holder: Some(_), .. }),
+        "{second}"
+    );
     drop(first);
     home.keeper(config());
 }
@@ -212,7 +219,10 @@ fn a_heap_whose_writer_does_not_stand_still_costs_no_other_heap_its_copy() {
         }
         reports.into_iter().flat_map(|report| report.left).collect::<Vec<_>>()
     });
-    assert!(left.iter().all(|left| left.name == "restless" && left.why == LeftWhy::Running), "{left:?}");
+    assert!(
+        left.iter().all(|left| left.name == "restless" && left.why == LeftWhy::Running),
+        "{left:?}"
+    );
     assert!(!left.is_empty(), "it was never seen going on");
 }
 

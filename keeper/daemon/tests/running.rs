@@ -86,7 +86,8 @@ fn a_keeper_answers_flushes_and_ends_with_everything_saved() {
     let Running { mut keeper, home, .. } = running;
     assert_eq!(keeper.hear(), "ended");
     keeper.finish();
-    let metrics = std::fs::read_to_string(home.pool().parent().unwrap().join("metrics.prom")).unwrap();
+    let metrics =
+        std::fs::read_to_string(home.pool().parent().unwrap().join("metrics.prom")).unwrap();
     assert!(metrics.contains("holdfast_flushes_total 3\n"), "{metrics}");
     let nobody = Client::new(home.socket()).status().unwrap_err();
     assert!(matches!(nobody, KeeperError::NoKeeper { .. }), "{nobody}");
@@ -155,10 +156,14 @@ fn clients_that_hang_up_or_send_garbage_cost_nobody_else_anything() {
             let _ = stream.shutdown(std::net::Shutdown::Write);
             let mut answer = Vec::new();
             let _ = stream.read_to_end(&mut answer);
-            assert!(answer.is_empty() || answer.windows(7).any(|part| part == b"refused"), "{answer:?}");
+            assert!(
+                answer.is_empty() || answer.windows(7).any(|part| part == b"refused"),
+                "{answer:?}"
+            );
         }
     }
-    // As many as it takes at a time say nothing at all; they are sent away, and then others are served.
+    // As many as it takes at a time say nothing at all; they are sent away, and then others are
+    // served.
     let silent: Vec<_> = (0..16).map(|_| running.connect()).collect();
     let started = Instant::now();
     assert!(running.client().status().is_ok());
@@ -174,7 +179,8 @@ fn clients_that_hang_up_or_send_garbage_cost_nobody_else_anything() {
     assert!(running.client().status().unwrap().counters.refused_requests > 0);
 }
 
-/// Row D1: the keeper is killed while requests are under way; whoever asks the next one gets an answer.
+/// Row D1: the keeper is killed while requests are under way; whoever asks the next one gets an
+/// answer.
 ///
 /// Guarantee: keeper/killed-keeper
 #[test]
@@ -183,8 +189,9 @@ fn a_keeper_that_is_killed_in_a_request_is_followed_by_one_that_answers() {
     running.home.crashed("dead", MIB, 4);
     for round in 0..10_u64 {
         let client = running.client();
-        let asking =
-            std::thread::spawn(move || (0..20).map(|_| client.flush()).filter(Result::is_err).count());
+        let asking = std::thread::spawn(move || {
+            (0..20).map(|_| client.flush()).filter(Result::is_err).count()
+        });
         std::thread::sleep(Duration::from_millis(round));
         // Until it is dead it has the lock, and the next one would be refused.
         running.keeper.end();
@@ -200,8 +207,13 @@ fn an_idle_keeper_uses_next_to_no_processor_time() {
     let running = Running::new();
     let ticks = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", running.keeper.pid())).unwrap();
-        let fields: Vec<u64> =
-            stat.rsplit(") ").next().unwrap().split(' ').filter_map(|field| field.parse().ok()).collect();
+        let fields: Vec<u64> = stat
+            .rsplit(") ")
+            .next()
+            .unwrap()
+            .split(' ')
+            .filter_map(|field| field.parse().ok())
+            .collect();
         // Fields 14 and 15, of which the letter of the state is none.
         fields[10] + fields[11]
     };

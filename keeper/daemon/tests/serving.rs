@@ -1,4 +1,5 @@
-//! Regions for other programs: what a borrower stored is there for the next one, however borrower and keeper end.
+//! Regions for other programs: what a borrower stored is there for the next one, however borrower
+//! and keeper end.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -114,7 +115,9 @@ fn a_region_is_one_programs_at_a_time_and_is_removed_when_nobody_has_it() {
     let missing = borrower.open("words", 0, None).unwrap_err();
     assert_eq!(kind(&missing), Some(RefusedKind::NotFound), "{missing}");
     let mut borrowed = serving.open("words");
-    for error in [borrower.open("words", 0, None).unwrap_err(), borrower.delete("words", None).unwrap_err()] {
+    for error in
+        [borrower.open("words", 0, None).unwrap_err(), borrower.delete("words", None).unwrap_err()]
+    {
         assert_eq!(kind(&error), Some(RefusedKind::Held), "{error}");
     }
     let listed = borrower.list().unwrap();
@@ -127,11 +130,13 @@ fn a_region_is_one_programs_at_a_time_and_is_removed_when_nobody_has_it() {
     assert_eq!(borrower.usage().unwrap().regions, 0);
 }
 
-/// Of an earlier attempt: the next keeper found an image in which a program was storing, and believed half of it.
+/// Of an earlier attempt: the next keeper found an image in which a program was storing, and
+/// believed half of it.
 ///
 /// Guarantee: keeper/leases
 #[test]
-fn while_a_borrower_of_a_dead_keeper_lives_nobody_else_gets_its_region_and_nothing_torn_is_believed() {
+fn while_a_borrower_of_a_dead_keeper_lives_nobody_else_gets_its_region_and_nothing_torn_is_believed()
+ {
     let mut serving = Serving::new("");
     let role = format!("store words {}", serving.socket().display());
     let mut program = Player::start(&serving.home, &role);
@@ -174,9 +179,12 @@ fn descriptors_that_nobody_takes_are_taken_back() {
     assert!(soon(|| serving.status().users[0].lent > 0), "nothing was lent");
     assert!(soon(|| serving.status().users[0].lent == 0), "what nobody took is lent still");
     assert!(soon(|| serving.descriptors() <= before + 1), "{} and {before}", serving.descriptors());
-    // Whoever says that it took them and does not read cannot have a second pair on that connection.
+    // Whoever says that it took them and does not read cannot have a second pair on that
+    // connection.
     let mut liar = serving.raw();
-    for ask in [json!({"open": {"name": "liar", "limit_bytes": 1 << 20}}), json!("taken"), json!("close")] {
+    for ask in
+        [json!({"open": {"name": "liar", "limit_bytes": 1 << 20}}), json!("taken"), json!("close")]
+    {
         liar.ask(&ask);
     }
     let is_over = || {
@@ -189,7 +197,8 @@ fn descriptors_that_nobody_takes_are_taken_back() {
     assert!(liar.is_hung_up());
 }
 
-/// Of an earlier attempt: lengths from a header that the borrower had written. Here there is none in what it gets.
+/// Of an earlier attempt: lengths from a header that the borrower had written. Here there is none
+/// in what it gets.
 ///
 /// Guarantee: keeper/no-resize
 #[test]
@@ -219,7 +228,8 @@ fn a_borrower_can_change_no_size_and_no_keeper_dies_of_what_it_stores() {
     assert_eq!(load_from(&serving.open("words")), Some(5));
 }
 
-/// Of an earlier attempt: a client came back after the keeper's death, and wrote over what another program had stored.
+/// Of an earlier attempt: a client came back after the keeper's death, and wrote over what another
+/// program had stored.
 ///
 /// Guarantee: keeper/leases
 #[test]
@@ -326,7 +336,8 @@ fn what_is_lent_is_saved_in_an_emergency_also_while_its_program_stores() {
     program.kill();
     quiet.kill();
     serving.home.lose_the_pool();
-    let key = holdfast_region::OwnerKey::load_existing(&serving.home.places(), &key_name()).unwrap();
+    let key =
+        holdfast_region::OwnerKey::load_existing(&serving.home.places(), &key_name()).unwrap();
     let found = |name: &str| {
         let region = serving.home.names().open(&in_home(name), &key).unwrap();
         (region.opened(), common::load(&region))

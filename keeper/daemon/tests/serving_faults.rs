@@ -58,7 +58,8 @@ fn life(borrower: &Borrower) {
     assert_eq!(again(|| borrower.list()).unwrap(), []);
 }
 
-/// Row D1: whichever step it is, the same request succeeds with the next keeper, and nothing of it is done twice or half.
+/// Row D1: whichever step it is, the same request succeeds with the next keeper, and nothing of it
+/// is done twice or half.
 ///
 /// Guarantee: keeper/keeper-dies
 /// Guarantee: keeper/killed-keeper
@@ -133,7 +134,8 @@ fn frame(numbers: &mut Numbers) -> Vec<u8> {
     bytes
 }
 
-/// Rows D2 to D4: half frames, malformed ones, hang-ups at any moment, and somebody else who is served all the while.
+/// Rows D2 to D4: half frames, malformed ones, hang-ups at any moment, and somebody else who is
+/// served all the while.
 ///
 /// Guarantee: keeper/garbage
 #[test]
@@ -185,8 +187,11 @@ fn what_is_no_request_is_refused_by_kind_and_the_keeper_hangs_up() {
     let mut half = serving.raw();
     half.send(b"\x20\0\0\0{\"ver", &[]);
     assert!(half.is_hung_up(), "half a request is waited for for ever");
-    for ask in [json!("close"), json!({"grow": {"at_least_bytes": 1}}), json!({"commit": {"level": "power"}})]
-    {
+    for ask in [
+        json!("close"),
+        json!({"grow": {"at_least_bytes": 1}}),
+        json!({"commit": {"level": "power"}}),
+    ] {
         let mut raw = serving.raw();
         raw.ask(&ask);
         assert_eq!(raw.refusal(), "out-of-turn");
@@ -196,7 +201,8 @@ fn what_is_no_request_is_refused_by_kind_and_the_keeper_hangs_up() {
     }
 }
 
-/// A TCP connection whose last close waits for 10 s for bytes that nobody reads, and the end that does not read.
+/// A TCP connection whose last close waits for 10 s for bytes that nobody reads, and the end that
+/// does not read.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
@@ -214,7 +220,8 @@ fn lingering() -> (TcpStream, TcpStream) {
 #[test]
 fn a_descriptor_whose_closing_takes_long_keeps_nobody_waiting() {
     let mut serving = Serving::new("connections=8 patience=500");
-    // Taken by the keeper; more than one; unread when it hangs up; urgent; and on the socket of the keeper's own user.
+    // Taken by the keeper; more than one; unread when it hangs up; urgent; and on the socket of the
+    // keeper's own user.
     let cases: [(&[u8], usize, bool); 5] = [
         (b"\x04\0\0\0{}{}", 1, false),
         (b"\x04\0\0\0{}{}", 3, false),

@@ -152,7 +152,8 @@ fn a_user_who_floods_keeps_nobody_else_waiting() {
         borrowed.close().unwrap();
     }
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
-    let of = |user| serving.status().users.iter().find(|found| found.user == user).copied().unwrap();
+    let of =
+        |user| serving.status().users.iter().find(|found| found.user == user).copied().unwrap();
     assert!(soon(|| of(ALICE).requests + of(ALICE).refusals > 100), "it did not flood");
     flood.kill();
 }

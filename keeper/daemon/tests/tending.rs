@@ -1,4 +1,5 @@
-//! Between emergencies: checkpoints of heaps that nobody has, copies of those that somebody has, and a pool that stays small.
+//! Between emergencies: checkpoints of heaps that nobody has, copies of those that somebody has,
+//! and a pool that stays small.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -26,7 +27,10 @@ fn a_heap_of_a_program_that_died_is_checkpointed_and_one_that_is_open_is_copied_
     assert_eq!(program.hear(), "here");
     let mut keeper = home.keeper(config());
     let report = keeper.tend();
-    assert_eq!((report.checkpointed, report.copied), (vec!["dead".to_owned()], vec!["open".to_owned()]));
+    assert_eq!(
+        (report.checkpointed, report.copied),
+        (vec!["dead".to_owned()], vec!["open".to_owned()])
+    );
     let again = keeper.tend();
     assert_eq!(again.bytes, 0, "nothing had changed: {again:?}");
     assert!(program.is_here());
@@ -72,13 +76,17 @@ fn what_the_write_rate_leaves_no_room_for_is_put_off() {
     slow.write_burst_bytes = MIB;
     let mut keeper = home.keeper(slow);
     let report = keeper.tend();
-    assert_eq!((report.checkpointed, report.put_off), (vec!["one".to_owned()], vec!["two".to_owned()]));
+    assert_eq!(
+        (report.checkpointed, report.put_off),
+        (vec!["one".to_owned()], vec!["two".to_owned()])
+    );
     assert_eq!(keeper.status().unwrap().counters.put_off, 1);
     assert_eq!(home.names().summary(&named("two")).unwrap().state, RegionState::Crashed);
 }
 
 fn used_s_ago(home: &Home, name: &str, seconds: u64) {
-    let image = File::options().write(true).open(home.pool().join(format!("{name}.image"))).unwrap();
+    let image =
+        File::options().write(true).open(home.pool().join(format!("{name}.image"))).unwrap();
     image.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
 }
 

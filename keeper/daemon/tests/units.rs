@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn units(kind: &str) -> Vec<PathBuf> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd").join(kind);
+    let directory =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd").join(kind);
     fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
@@ -25,7 +26,8 @@ fn systemd_finds_nothing_wrong_with_the_units() {
             command.arg("--user");
         }
         for unit in units(kind) {
-            // Whether the program is installed is not the question; a template is looked at as somebody's.
+            // Whether the program is installed is not the question; a template is looked at as
+            // somebody's.
             let text = fs::read_to_string(&unit).unwrap().replace("/usr/bin/holdfast", "/bin/true");
             let name = unit.file_name().unwrap().to_str().unwrap().replace("@.", "@root.");
             fs::write(directory.path().join(&name), text).unwrap();
@@ -42,7 +44,8 @@ fn systemd_finds_nothing_wrong_with_the_units() {
 fn no_unit_is_ordered_against_a_template() {
     for unit in ["system", "user"].into_iter().flat_map(units) {
         let text = fs::read_to_string(&unit).unwrap();
-        let orders = text.lines().filter(|line| line.starts_with("Before=") || line.starts_with("After="));
+        let orders =
+            text.lines().filter(|line| line.starts_with("Before=") || line.starts_with("After="));
         for line in orders {
             assert!(!line.contains("@."), "{}: {line}", unit.display());
         }

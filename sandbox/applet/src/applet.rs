@@ -1,9 +1,11 @@
 //! A serving applet: functions that can be called, by any thread, until it dies or is closed.
 //!
 //! Invariants:
-//! - One call at a time; callers wait for each other. For calls beside each other, use several applets ([`crate::Pool`]).
-//! - However an applet dies, the host goes on, the caller gets [`CallError::Died`], and the heap is at its last
-//!   consistent state and still held, so that [`Applet::respawn`] needs nothing from outside.
+//! - One call at a time; callers wait for each other. For calls beside each other, use several
+//!   applets ([`crate::Pool`]).
+//! - However an applet dies, the host goes on, the caller gets [`CallError::Died`], and the heap is
+//!   at its last consistent state and still held, so that [`Applet::respawn`] needs nothing from
+//!   outside.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -35,7 +37,8 @@ pub struct Applet {
     stream_over: Condvar,
     control: Mutex<Arc<Control>>,
     kind: SandboxKind,
-    /// The process that has it: a forked copy of the host has the memory of the applet's lock, and nothing else.
+    /// The process that has it: a forked copy of the host has the memory of the applet's lock, and
+    /// nothing else.
     owner: u32,
 }
 
@@ -100,8 +103,8 @@ impl Applet {
     /// Calls a function and waits for its result. What it streams comes before what it returns.
     ///
     /// # Errors
-    /// [`CallError`]; only after `Died` the applet is gone. What the call cost is not counted for itself, which is
-    /// what makes this faster than [`Applet::call_with`].
+    /// [`CallError`]; only after `Died` the applet is gone. What the call cost is not counted for
+    /// itself, which is what makes this faster than [`Applet::call_with`].
     pub fn call(&self, function: &str, input: &[u8]) -> Result<Vec<u8>, CallError> {
         self.call_through(Call::new(function, input), false).map(|(bytes, _)| bytes)
     }
@@ -127,7 +130,11 @@ impl Applet {
         self.call_through(call, true).map(|(bytes, metrics)| Response { bytes, metrics })
     }
 
-    fn call_through(&self, call: Call<'_>, is_counted: bool) -> Result<(Vec<u8>, CallMetrics), CallError> {
+    fn call_through(
+        &self,
+        call: Call<'_>,
+        is_counted: bool,
+    ) -> Result<(Vec<u8>, CallMetrics), CallError> {
         // Until the call is over: the caller's own code, which looks, may panic.
         let mut state = EndsCall(self.turn()?);
         self.begin_call(&mut state.0, call, false, is_counted)?;
@@ -155,9 +162,10 @@ impl Applet {
         }
     }
 
-    /// Calls a function and hands its result out part by part, as it comes. Other calls wait until the stream is used up
-    /// or dropped; those of the thread that has it are refused (`Busy`). Dropping it early cancels the call: an applet
-    /// that goes on for longer than [`Limits::grace`] is ended.
+    /// Calls a function and hands its result out part by part, as it comes. Other calls wait until
+    /// the stream is used up or dropped; those of the thread that has it are refused (`Busy`).
+    /// Dropping it early cancels the call: an applet that goes on for longer than [`Limits::grace`]
+    /// is ended.
     ///
     /// # Errors
     /// As [`Applet::call_with_buffer`].
@@ -170,9 +178,10 @@ impl Applet {
         Ok(Stream::new(self))
     }
 
-    /// Cancels the call that is under way, from another thread, and says whether there was one. A native applet is told,
-    /// and killed if it goes on for longer than [`Limits::grace`]; WebAssembly is stopped at once, which ends the applet
-    /// ([`Applet::respawn`] of one costs microseconds).
+    /// Cancels the call that is under way, from another thread, and says whether there was one. A
+    /// native applet is told, and killed if it goes on for longer than [`Limits::grace`];
+    /// WebAssembly is stopped at once, which ends the applet ([`Applet::respawn`] of one costs
+    /// microseconds).
     pub fn cancel(&self) -> bool {
         if !self.is_ours() {
             return false;
@@ -192,7 +201,8 @@ impl Applet {
         }
     }
 
-    /// What it cost so far; after its death, what it had cost; in a forked copy of the host, nothing.
+    /// What it cost so far; after its death, what it had cost; in a forked copy of the host,
+    /// nothing.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         match self.lock().as_deref() {
@@ -222,7 +232,8 @@ impl Applet {
         matches!(self.lock().as_deref(), Ok(State::Serving(session)) if session.was_abandoned)
     }
 
-    /// What this machine could not give to the sandbox, in words with the remedy; nothing when the sandbox is whole.
+    /// What this machine could not give to the sandbox, in words with the remedy; nothing when the
+    /// sandbox is whole.
     #[must_use]
     pub fn weaker(&self) -> Vec<String> {
         match self.lock().as_deref() {
@@ -231,12 +242,12 @@ impl Applet {
         }
     }
 
-    /// Starts it anew on the same heap: after its death, or, if it serves, after it was asked to end. Buffers of before
-    /// are void.
+    /// Starts it anew on the same heap: after its death, or, if it serves, after it was asked to
+    /// end. Buffers of before are void.
     ///
     /// # Errors
-    /// As [`Command::spawn`]; the applet is dead then, still has its heap, and this may be tried again. `Forked` and
-    /// `Busy` change nothing.
+    /// As [`Command::spawn`]; the applet is dead then, still has its heap, and this may be tried
+    /// again. `Forked` and `Busy` change nothing.
     pub fn respawn(&self) -> Result<(), Arc<AppletError>> {
         let mut state = self.turn().map_err(|error| {
             let failure = match error {
@@ -268,12 +279,14 @@ impl Applet {
         let taken = self.lock().map_err(|_| CloseError::Forked { owner: self.owner })?.take();
         let (error, region) = taken.dismiss();
         let heap = region.map(Region::close).transpose()?;
-        let (metrics, stdout, stderr) = (error.metrics.clone(), error.stdout.clone(), error.stderr.clone());
+        let (metrics, stdout, stderr) =
+            (error.metrics.clone(), error.stdout.clone(), error.stderr.clone());
         Ok(Closed { metrics, heap, stdout, stderr })
     }
 
     /// # Errors
-    /// `Forked`: in a copy of the host that was forked off in the middle of a call the lock would never be free.
+    /// `Forked`: in a copy of the host that was forked off in the middle of a call the lock would
+    /// never be free.
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State>, CallError> {
         if !self.is_ours() {
             return Err(CallError::Forked { owner: self.owner });
@@ -349,8 +362,8 @@ impl Drop for EndsCall<'_> {
 impl Drop for Applet {
     fn drop(&mut self) {
         if !self.is_ours() {
-            // The applet, its heap and the lock on that are the other process's: nothing is touched, not even what would
-            // be freed here.
+            // The applet, its heap and the lock on that are the other process's: nothing is
+            // touched, not even what would be freed here.
             std::mem::forget(self.state.get_mut().unwrap_or_else(PoisonError::into_inner).take());
             return;
         }

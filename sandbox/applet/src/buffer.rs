@@ -1,7 +1,8 @@
 //! Memory that host and applet share, so that large data need not be copied.
 //!
-//! Invariant: the applet may write to a buffer at any time, also while nobody calls it; so bytes are copied in and out
-//! here, and no reference to them is made. What the host decides on, it copies first.
+//! Invariant: the applet may write to a buffer at any time, also while nobody calls it; so bytes
+//! are copied in and out here, and no reference to them is made. What the host decides on, it
+//! copies first.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -11,16 +12,16 @@ use holdfast_channel::{BufferError, ChannelMemory};
 
 use crate::error::CallError;
 
-/// A buffer of one applet, zeroed when it is made, freed when it is dropped. It outlives the applet, but a started-anew
-/// applet does not know it.
+/// A buffer of one applet, zeroed when it is made, freed when it is dropped. It outlives the
+/// applet, but a started-anew applet does not know it.
 #[derive(Debug)]
 pub struct SharedBuffer {
     buffer: holdfast_channel::ArenaBuffer,
     memory: Arc<ChannelMemory>,
 }
 
-/// A part of an applet's shared memory, as the applet named it: somewhere in there, nothing more is known of it. Ask
-/// [`SharedBuffer::locate`].
+/// A part of an applet's shared memory, as the applet named it: somewhere in there, nothing more is
+/// known of it. Ask [`SharedBuffer::locate`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part(Handle);
 
@@ -31,7 +32,10 @@ impl Part {
 }
 
 impl SharedBuffer {
-    pub(crate) fn new(memory: &Arc<ChannelMemory>, bytes: usize) -> Result<SharedBuffer, CallError> {
+    pub(crate) fn new(
+        memory: &Arc<ChannelMemory>,
+        bytes: usize,
+    ) -> Result<SharedBuffer, CallError> {
         let asked_bytes = bytes as u64;
         let buffer = memory
             .buffer(asked_bytes)
@@ -80,14 +84,16 @@ impl SharedBuffer {
         bytes
     }
 
-    /// Where in this buffer a part lies that the applet has named; `None` if it is not a part of this buffer.
+    /// Where in this buffer a part lies that the applet has named; `None` if it is not a part of
+    /// this buffer.
     #[must_use]
     pub fn locate(&self, part: Part) -> Option<std::ops::Range<usize>> {
         self.buffer.locate(part.0).map(|range| range.start as usize..range.end as usize)
     }
 
-    /// The first byte, mapped for loads and stores as long as the buffer lives. The applet may store there at any time:
-    /// use atomic or volatile accesses, or what is indifferent to that (a system call, another language's view).
+    /// The first byte, mapped for loads and stores as long as the buffer lives. The applet may
+    /// store there at any time: use atomic or volatile accesses, or what is indifferent to that (a
+    /// system call, another language's view).
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.buffer.as_ptr()

@@ -51,9 +51,10 @@ impl<'a> Call<'a> {
         Call { buffer: Some(buffer), ..self }
     }
 
-    /// Asks, on the calling thread, every so often whether to go on, also while the applet sends without end; without it that
-    /// thread does nothing but wait. `false` cancels the call, as [`Applet::cancel`](crate::Applet::cancel) does; a panic does,
-    /// too, and goes on once the call is over. (A stream does not ask.)
+    /// Asks, on the calling thread, every so often whether to go on, also while the applet sends
+    /// without end; without it that thread does nothing but wait. `false` cancels the call, as
+    /// [`Applet::cancel`](crate::Applet::cancel) does; a panic does, too, and goes on once the call
+    /// is over. (A stream does not ask.)
     #[must_use]
     pub fn look(self, every: Duration, goes_on: &'a (dyn Fn() -> bool + Sync)) -> Call<'a> {
         Call { look: Some(Look { every, goes_on }), ..self }

@@ -40,8 +40,8 @@ pub(crate) struct Plan {
 pub struct Outcome {
     /// The applet's own exit status; 0 when it returned from its entry point.
     pub exit_status: i32,
-    /// What it offered to be called, if it serves: it was told to end, and none of its functions ran. Such an applet is
-    /// for [`Command::spawn`].
+    /// What it offered to be called, if it serves: it was told to end, and none of its functions
+    /// ran. Such an applet is for [`Command::spawn`].
     pub functions: Option<Vec<String>>,
     /// What the run cost.
     pub metrics: Metrics,
@@ -74,8 +74,9 @@ impl Command {
         Command { plan, region }
     }
 
-    /// Connects the standard streams; without this the applet reads nothing and its output is discarded. A native
-    /// applet never has the host's terminal: its streams are pipes, and both outputs go the same way.
+    /// Connects the standard streams; without this the applet reads nothing and its output is
+    /// discarded. A native applet never has the host's terminal: its streams are pipes, and both
+    /// outputs go the same way.
     pub fn stdio(mut self, stdio: Stdio) -> Command {
         self.plan.stdio = stdio;
         self
@@ -93,7 +94,8 @@ impl Command {
         self
     }
 
-    /// Refuses a native applet where this machine lacks a layer of the sandbox, instead of running it with a note.
+    /// Refuses a native applet where this machine lacks a layer of the sandbox, instead of running
+    /// it with a note.
     pub fn strict(mut self, is_strict: bool) -> Command {
         self.plan.is_strict = is_strict;
         self
@@ -102,8 +104,8 @@ impl Command {
     /// Runs the applet to its end on this thread.
     ///
     /// # Errors
-    /// [`AppletError`] when there is no exit status. The heap was then rolled back to its last consistent
-    /// state and closed, as [`AppletError::heap`] says.
+    /// [`AppletError`] when there is no exit status. The heap was then rolled back to its last
+    /// consistent state and closed, as [`AppletError::heap`] says.
     pub fn run(self) -> Result<Outcome, Box<AppletError>> {
         let Command { plan, region } = self;
         match SandboxKind::of(&plan.path) {
@@ -141,7 +143,11 @@ pub(crate) fn cannot_read(path: &Path, source: std::io::Error) -> Failure {
 }
 
 /// What did not even start.
-pub(crate) fn refused(failure: Failure, kind: SandboxKind, region: Option<Region>) -> Box<AppletError> {
+pub(crate) fn refused(
+    failure: Failure,
+    kind: SandboxKind,
+    region: Option<Region>,
+) -> Box<AppletError> {
     let heap = region.map(|region| HeapAfterFailure::closed(region, None));
     Box::new(AppletError {
         failure,
@@ -160,12 +166,29 @@ fn run_wasm(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<AppletEr
     let finished = holdfast_wasm::run(&program, &options, region);
     let mut metrics = Metrics::new(SandboxKind::Wasm);
     metrics.take_wasm(&finished.metrics);
-    let holdfast_wasm::Finished { end, functions, region, heap_error, cache_note, stdout, stderr, .. } =
-        finished;
+    let holdfast_wasm::Finished {
+        end,
+        functions,
+        region,
+        heap_error,
+        cache_note,
+        stdout,
+        stderr,
+        ..
+    } = finished;
     match end {
         Ok(exit_status) => {
             let notes = cache_note.into_iter().collect();
-            Ok(Outcome { exit_status, functions, metrics, region, heap_error, notes, stdout, stderr })
+            Ok(Outcome {
+                exit_status,
+                functions,
+                metrics,
+                region,
+                heap_error,
+                notes,
+                stdout,
+                stderr,
+            })
         }
         Err(error) => {
             let heap = region.map(|region| HeapAfterFailure::closed(region, heap_error));

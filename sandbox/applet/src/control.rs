@@ -1,6 +1,7 @@
 //! What another thread may do to a call that is under way: cancel it.
 //!
-//! Invariant: a cancellation meets the call that was under way when it was asked for, and no later one.
+//! Invariant: a cancellation meets the call that was under way when it was asked for, and no later
+//! one.
 #![forbid(unsafe_code)]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,8 @@ struct Calls {
 }
 
 impl Control {
-    /// `nudge` makes the thread that waits for the applet look at [`Control::is_cancelled`], or ends the applet.
+    /// `nudge` makes the thread that waits for the applet look at [`Control::is_cancelled`], or
+    /// ends the applet.
     pub(crate) fn new(nudge: impl Fn() + Send + Sync + 'static) -> Control {
         Control { calls: Mutex::default(), nudge: Box::new(nudge) }
     }

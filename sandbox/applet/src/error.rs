@@ -15,7 +15,8 @@ use crate::heap_recovery::{Recovery, RecoveryError, recover};
 use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
 
-/// An applet that is gone, or never came to life. Its heap, if there was one, is at its last consistent state.
+/// An applet that is gone, or never came to life. Its heap, if there was one, is at its last
+/// consistent state.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct AppletError {
@@ -72,7 +73,9 @@ pub enum Failure {
         status: i32,
     },
     /// It did not serve in time.
-    #[error("the applet did not serve within {limit:?}; raise the limit (start_timeout) if it needs longer")]
+    #[error(
+        "the applet did not serve within {limit:?}; raise the limit (start_timeout) if it needs longer"
+    )]
     StartTimeLimit {
         /// The limit (wall time).
         limit: Duration,
@@ -95,13 +98,17 @@ pub enum Failure {
         grace: Duration,
     },
     /// It broke the protocol.
-    #[error("the applet was stopped: it broke the protocol: {what}; link it with this version's library")]
+    #[error(
+        "the applet was stopped: it broke the protocol: {what}; link it with this version's library"
+    )]
     Protocol {
         /// How.
         what: String,
     },
     /// This process is a forked copy of the one that has the applet.
-    #[error("the applet belongs to process {owner}, of which this one is a forked copy; start one here")]
+    #[error(
+        "the applet belongs to process {owner}, of which this one is a forked copy; start one here"
+    )]
     Forked {
         /// The process that has it.
         owner: u32,
@@ -144,7 +151,8 @@ fn remedy(error: &io::Error) -> String {
 pub enum FailureKind {
     /// The applet's file does not exist.
     NotFound,
-    /// It cannot be loaded: another format, a missing import, no entry point, a limit or layer that there is not.
+    /// It cannot be loaded: another format, a missing import, no entry point, a limit or layer that
+    /// there is not.
     CannotLoad,
     /// It crashed, or used up what it was given other than time.
     Trap,
@@ -199,11 +207,15 @@ impl Failure {
             Failure::Ended { end } => match end {
                 End::Violation(_) => FailureKind::PolicyViolation,
                 End::Killed(KillReason::Deadline { .. })
-                | End::Limit(LimitHit::CpuTime { .. } | LimitHit::WallTime { .. }) => FailureKind::TimeLimit,
+                | End::Limit(LimitHit::CpuTime { .. } | LimitHit::WallTime { .. }) => {
+                    FailureKind::TimeLimit
+                }
                 _ => FailureKind::Trap,
             },
             Failure::Protocol { .. } => FailureKind::Trap,
-            Failure::StartTimeLimit { .. } | Failure::CallTimeLimit { .. } => FailureKind::TimeLimit,
+            Failure::StartTimeLimit { .. } | Failure::CallTimeLimit { .. } => {
+                FailureKind::TimeLimit
+            }
             Failure::IgnoredCancel { .. } => FailureKind::Cancelled,
             Failure::Heap(_) | Failure::Forked { .. } | Failure::Busy | Failure::Host { .. } => {
                 FailureKind::Host
@@ -269,7 +281,10 @@ impl fmt::Display for AppletError {
         }
         if let Some(heap) = &self.heap {
             if heap.is_read_only
-                && matches!(self.failure, Failure::Ended { end: End::Signal { name: "SIGSEGV", .. } })
+                && matches!(
+                    self.failure,
+                    Failure::Ended { end: End::Signal { name: "SIGSEGV", .. } }
+                )
             {
                 write!(
                     formatter,
@@ -282,7 +297,11 @@ impl fmt::Display for AppletError {
                 write!(formatter, "; the heap {:?} was left as it is: {error}", heap.name)?;
             }
             if let Some(Err(error)) = &heap.close {
-                write!(formatter, "; the heap {:?} could not be closed in order: {error}", heap.name)?;
+                write!(
+                    formatter,
+                    "; the heap {:?} could not be closed in order: {error}",
+                    heap.name
+                )?;
             }
         }
         Ok(())
@@ -310,7 +329,9 @@ pub enum CloseError {
     #[error(transparent)]
     Heap(#[from] RegionError),
     /// This process is a forked copy of the one that has the applet, which goes on.
-    #[error("the applet belongs to process {owner}, of which this one is a forked copy; close it there")]
+    #[error(
+        "the applet belongs to process {owner}, of which this one is a forked copy; close it there"
+    )]
     Forked {
         /// The process that has it.
         owner: u32,
@@ -348,7 +369,9 @@ pub enum CallError {
         limit_bytes: usize,
     },
     /// The result is larger than it may be. The call was cancelled, and the applet gave up in time.
-    #[error("the result has more than {limit_bytes} bytes; use `stream`, or raise the limit (result_bytes)")]
+    #[error(
+        "the result has more than {limit_bytes} bytes; use `stream`, or raise the limit (result_bytes)"
+    )]
     ResultTooLarge {
         /// The limit.
         limit_bytes: usize,
@@ -374,11 +397,14 @@ pub enum CallError {
         /// Why.
         reason: String,
     },
-    /// What the call stored could not be made to count (mode `atomic`): it was rolled back, and the applet serves on.
+    /// What the call stored could not be made to count (mode `atomic`): it was rolled back, and the
+    /// applet serves on.
     #[error("the call's stores do not count: {0}")]
     NotPublished(Arc<RegionError>),
     /// This process is a forked copy of the one that has the applet.
-    #[error("the applet belongs to process {owner}, of which this one is a forked copy; start one here")]
+    #[error(
+        "the applet belongs to process {owner}, of which this one is a forked copy; start one here"
+    )]
     Forked {
         /// The process that has it.
         owner: u32,
@@ -391,6 +417,8 @@ pub enum CallError {
 fn show_names(names: &[String]) -> String {
     match names {
         [] => "none".to_owned(),
-        names => names.iter().take(20).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "),
+        names => {
+            names.iter().take(20).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+        }
     }
 }

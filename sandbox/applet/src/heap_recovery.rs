@@ -1,10 +1,10 @@
 //! Rolls a heap back after its applet was stopped in the middle of something.
 //!
-//! The next applet that opens the heap would do the same. Doing it here means that the checkpoint at close
-//! holds the last consistent state, and that tools which only read see it too.
+//! The next applet that opens the heap would do the same. Doing it here means that the checkpoint
+//! at close holds the last consistent state, and that tools which only read see it too.
 //!
-//! Invariants: the bytes of the region are the applet's and are not trusted; a region that holds no heap
-//! (an applet may use its memory as it likes) or a damaged one is left exactly as it is.
+//! Invariants: the bytes of the region are the applet's and are not trusted; a region that holds no
+//! heap (an applet may use its memory as it likes) or a damaged one is left exactly as it is.
 
 use holdfast_heap::{Fixed, Heap, OpenError, OpenOptions, Opened};
 use holdfast_region::{Consistency, Region, RegionError};
@@ -38,7 +38,8 @@ pub enum RecoveryError {
 /// # Errors
 /// See [`RecoveryError`]; the heap is then as the applet left it.
 pub fn recover(region: &mut Region) -> Result<Recovery, RecoveryError> {
-    // Whatever the applet's mode: what it did not publish is gone by now, and recovery is a transaction.
+    // Whatever the applet's mode: what it did not publish is gone by now, and recovery is a
+    // transaction.
     region.set_consistency(Consistency::Direct)?;
     let ordered = region.needs_order() && holdfast_persist::instruction().is_some();
     if ordered {
@@ -50,15 +51,18 @@ pub fn recover(region: &mut Region) -> Result<Recovery, RecoveryError> {
     match found {
         Ok(Opened::Recovered) => Ok(Recovery::RolledBack),
         Ok(_) => Ok(Recovery::InOrder),
-        Err(OpenError::Empty | OpenError::NotAHeap | OpenError::TooSmall { .. }) => Ok(Recovery::NoHeap),
+        Err(OpenError::Empty | OpenError::NotAHeap | OpenError::TooSmall { .. }) => {
+            Ok(Recovery::NoHeap)
+        }
         Err(error) => Err(RecoveryError::Heap(error)),
     }
 }
 
 fn open(base: *mut u8, backed_bytes: u64, ordered: bool) -> Result<Opened, OpenError> {
-    // SAFETY: `base` starts `backed_bytes` of the region's mapping, which is page-aligned, readable, and
-    // writable (its first store makes it so); the caller holds the region, so nobody else writes to it, and
-    // unmaps it only after this function has dropped the heap.
+    // SAFETY: `base` starts `backed_bytes` of the region's mapping, which is page-aligned,
+    // readable, and writable (its first store makes it so); the caller holds the region, so nobody
+    // else writes to it, and unmaps it only after this function has dropped the heap.
     let backing = unsafe { Fixed::new(base, backed_bytes) }.with_order(ordered);
-    Heap::open(backing, OpenOptions { pointers: None, format_if_empty: false }).map(|heap| heap.opened())
+    Heap::open(backing, OpenOptions { pointers: None, format_if_empty: false })
+        .map(|heap| heap.opened())
 }

@@ -27,10 +27,12 @@ fn holding(bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// A pipe into which a thread copies what is typed. The thread ends with the applet, which is the last to have the other end.
+/// A pipe into which a thread copies what is typed. The thread ends with the applet, which is the
+/// last to have the other end.
 fn relayed() -> io::Result<OwnedFd> {
     let (reader, writer) = pipe()?;
-    // Not the host's own stream with its lock, which would be kept from the host while nobody types.
+    // Not the host's own stream with its lock, which would be kept from the host while nobody
+    // types.
     let typed = File::from(stdin().as_fd().try_clone_to_owned()?);
     // The applet sees the end of its input; whoever typed sees it end.
     let relay = move || drop(pass_on(typed, writer));

@@ -23,7 +23,8 @@ pub enum SandboxKind {
 }
 
 impl SandboxKind {
-    /// The kind of a file, by its first bytes; whatever is no ELF program the WebAssembly sandbox has to judge.
+    /// The kind of a file, by its first bytes; whatever is no ELF program the WebAssembly sandbox
+    /// has to judge.
     ///
     /// # Errors
     /// The file cannot be read.

@@ -1,10 +1,11 @@
 //! One API to run untrusted applets, native and WebAssembly, against persistent heaps.
 //!
-//! - [`Command`]: what runs, what it may use, which region is its heap. [`Command::run`] runs it to its end and returns an
-//!   [`Outcome`] (with the region, still open) or an [`AppletError`]; after a failure the heap was rolled back to its last
-//!   consistent state and closed.
-//! - [`Applet`]: a command that was started to be called. [`Applet::call`] returns bytes or a [`CallError`]; an applet that
-//!   dies takes nothing with it, and [`Applet::respawn`] goes on with the heap as of its last commit.
+//! - [`Command`]: what runs, what it may use, which region is its heap. [`Command::run`] runs it to
+//!   its end and returns an [`Outcome`] (with the region, still open) or an [`AppletError`]; after
+//!   a failure the heap was rolled back to its last consistent state and closed.
+//! - [`Applet`]: a command that was started to be called. [`Applet::call`] returns bytes or a
+//!   [`CallError`]; an applet that dies takes nothing with it, and [`Applet::respawn`] goes on with
+//!   the heap as of its last commit.
 //! - [`Pool`]: applets that are started before they are needed.
 //!
 //! ```no_run
@@ -45,7 +46,8 @@
 //! ```
 //!
 //! Invariants:
-//! - However a run ends, the region's file is consistent and its lock is held by nobody but the caller.
+//! - However a run ends, the region's file is consistent and its lock is held by nobody but the
+//!   caller.
 //! - Nothing is granted that was not asked for, and no limit is dropped in silence.
 //! - Nothing that an applet sends is believed before it was checked, in a copy of its own.
 #![deny(unsafe_code)]
@@ -92,6 +94,6 @@ pub use holdfast_jail::{End, Jail, JailError, KillReason, Layers, LimitHit, Viol
 pub use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName};
 pub use holdfast_wasm::{
     Access, CompileIn, CompilerCommand, DirGrant, Frame, GrantError, Input, MAX_HEAP_LIMIT_BYTES,
-    MemoryLimitHit, Output, Stdio, TrapCause, TrapReport, WasmError, run_compiler, set_compiler_command,
-    try_compiler,
+    MemoryLimitHit, Output, Stdio, TrapCause, TrapReport, WasmError, run_compiler,
+    set_compiler_command, try_compiler,
 };

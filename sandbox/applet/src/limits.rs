@@ -1,7 +1,7 @@
 //! What an applet may use up, whichever sandbox it runs in.
 //!
-//! Invariant: a limit that the sandbox of an applet cannot keep is refused before the applet starts; of those that apply to
-//! what is done, none is dropped in silence.
+//! Invariant: a limit that the sandbox of an applet cannot keep is refused before the applet
+//! starts; of those that apply to what is done, none is dropped in silence.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -20,7 +20,8 @@ const MIB: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Wall time of a run ([`Command::run`](crate::Command::run)), compiling and waiting included; `None` is no limit.
+    /// Wall time of a run ([`Command::run`](crate::Command::run)), compiling and waiting included;
+    /// `None` is no limit.
     pub timeout: Option<Duration>,
     /// Wall time of each call, unless the call brings a deadline of its own; `None` is no limit.
     pub call_timeout: Option<Duration>,
@@ -28,8 +29,9 @@ pub struct Limits {
     pub start_timeout: Duration,
     /// How long an applet that was asked to cancel a call, or to end, may take before it is killed.
     pub grace: Duration,
-    /// WebAssembly: wall time for compiling an applet that is not in the cache; never more than `timeout`. `None` is as
-    /// long as `timeout` allows; without one, `start_timeout` for an applet that is to serve and five minutes for a run.
+    /// WebAssembly: wall time for compiling an applet that is not in the cache; never more than
+    /// `timeout`. `None` is as long as `timeout` allows; without one, `start_timeout` for an applet
+    /// that is to serve and five minutes for a run.
     pub compile_timeout: Option<Duration>,
     /// WebAssembly: memory that compiling may take, in bytes.
     pub compile_memory_bytes: u64,
@@ -37,10 +39,11 @@ pub struct Limits {
     pub compile_in: CompileIn,
     /// WebAssembly: the largest program in the text format, in bytes.
     pub text_bytes: u64,
-    /// Volatile memory: linear memory, or for a native applet address space besides the heap and shared buffers.
+    /// Volatile memory: linear memory, or for a native applet address space besides the heap and
+    /// shared buffers.
     pub memory_bytes: u64,
-    /// WebAssembly: fuel (about one unit per instruction) for a run, or for each call; `None` is no limit and no cost of
-    /// counting.
+    /// WebAssembly: fuel (about one unit per instruction) for a run, or for each call; `None` is no
+    /// limit and no cost of counting.
     pub fuel: Option<u64>,
     /// Native: processor time in all, in whole seconds; `None` is no limit.
     pub cpu_time: Option<Duration>,
@@ -48,8 +51,8 @@ pub struct Limits {
     pub threads: u32,
     /// Native: how much the applet yields to other processes, from 0 (not at all) to 19.
     pub nice: i32,
-    /// Bytes of the result of one call, all its parts together, and of one part of a result that is streamed. One message
-    /// has at most 64 MiB: a larger result comes in parts.
+    /// Bytes of the result of one call, all its parts together, and of one part of a result that is
+    /// streamed. One message has at most 64 MiB: a larger result comes in parts.
     pub result_bytes: usize,
     /// Shared buffers of all calls together.
     pub buffer_bytes: u64,
@@ -82,7 +85,12 @@ impl Limits {
     pub(crate) fn for_wasm(&self) -> Result<holdfast_wasm::WasmLimits, Failure> {
         let default = Limits::default();
         refuse(self.cpu_time.is_some(), "cpu_time", SandboxKind::Wasm, "use a timeout or fuel")?;
-        refuse(self.nice != default.nice, "nice", SandboxKind::Wasm, "it runs on the caller's thread")?;
+        refuse(
+            self.nice != default.nice,
+            "nice",
+            SandboxKind::Wasm,
+            "it runs on the caller's thread",
+        )?;
         let mut limits = holdfast_wasm::WasmLimits::default();
         limits.timeout = self.timeout;
         limits.compile_timeout = self.compile_timeout;
@@ -94,9 +102,13 @@ impl Limits {
         Ok(limits)
     }
 
-    /// The limits of a native applet, with so much address space for its heap and shared memory, of which so much is mapped
-    /// privately.
-    pub(crate) fn for_jail(&self, mapped_bytes: u64, private_bytes: u64) -> Result<JailLimits, Failure> {
+    /// The limits of a native applet, with so much address space for its heap and shared memory, of
+    /// which so much is mapped privately.
+    pub(crate) fn for_jail(
+        &self,
+        mapped_bytes: u64,
+        private_bytes: u64,
+    ) -> Result<JailLimits, Failure> {
         refuse(self.fuel.is_some(), "fuel", SandboxKind::Native, "use a timeout or cpu_time")?;
         Ok(JailLimits {
             address_space_bytes: self.memory_bytes.saturating_add(mapped_bytes),

@@ -13,7 +13,8 @@ use crate::kind::SandboxKind;
 pub struct Metrics {
     /// In which sandbox it ran.
     pub kind: SandboxKind,
-    /// From the request until its first instruction could run (native: until it served, or its start was confirmed).
+    /// From the request until its first instruction could run (native: until it served, or its
+    /// start was confirmed).
     pub start_time: Duration,
     /// WebAssembly: creating the engine.
     pub engine_time: Duration,
@@ -25,7 +26,8 @@ pub struct Metrics {
     pub instantiate_time: Duration,
     /// Wall time of all calls, or of the run.
     pub wall_time: Duration,
-    /// Processor time: of the applet's process, start included, or of the threads that ran the WebAssembly.
+    /// Processor time: of the applet's process, start included, or of the threads that ran the
+    /// WebAssembly.
     pub cpu_time: Duration,
     /// WebAssembly: fuel used, when it was counted.
     pub fuel_used: Option<u64>,
@@ -37,7 +39,8 @@ pub struct Metrics {
     pub heap_dirty: bool,
     /// Calls that were begun.
     pub calls: u64,
-    /// Native: how often it asked for the network, which no applet has: the call fails with `EACCES`.
+    /// Native: how often it asked for the network, which no applet has: the call fails with
+    /// `EACCES`.
     pub network_refusals: u64,
     /// Messages in both directions, replies about the heap included.
     pub messages: u64,
@@ -97,8 +100,8 @@ impl Metrics {
 pub struct CallMetrics {
     /// From the request to the result.
     pub wall_time: Duration,
-    /// Processor time of the applet from the request to the result, and since a call right before it whose cost was told,
-    /// too; `None` where it is not counted per call.
+    /// Processor time of the applet from the request to the result, and since a call right before
+    /// it whose cost was told, too; `None` where it is not counted per call.
     pub cpu_time: Option<Duration>,
     /// Messages in both directions.
     pub messages: u64,

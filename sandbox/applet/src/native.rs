@@ -1,8 +1,11 @@
-//! A native applet: a process of its own in the jail, a channel to it, and its region, which it maps by itself.
+//! A native applet: a process of its own in the jail, a channel to it, and its region, which it
+//! maps by itself.
 //!
 //! Invariants:
-//! - The region is lent from the start of the process until it is gone, and used by nobody else meanwhile.
-//! - What the program's file promises of the order of its stores is passed on for that loan and no other.
+//! - The region is lent from the start of the process until it is gone, and used by nobody else
+//!   meanwhile.
+//! - What the program's file promises of the order of its stores is passed on for that loan and no
+//!   other.
 #![forbid(unsafe_code)]
 
 mod heap;
@@ -68,7 +71,11 @@ struct LentRegion {
 }
 
 impl Native {
-    pub(crate) fn start(plan: &Plan, mut region: Option<Region>, serve: bool) -> Result<Native, NotStarted> {
+    pub(crate) fn start(
+        plan: &Plan,
+        mut region: Option<Region>,
+        serve: bool,
+    ) -> Result<Native, NotStarted> {
         let started = Instant::now();
         let crossings = Applet::begin(AppletKind::Native, &plan.path.display().to_string());
         match begin(plan, region.as_mut(), serve, crossings.mark()) {
@@ -94,7 +101,8 @@ impl Native {
             Err(failure) => {
                 let heap_error = region.as_mut().and_then(|region| region.end_lending().err());
                 let mut error = refused(failure, SandboxKind::Native, None);
-                error.heap = region.as_mut().map(|region| HeapAfterFailure::open(region, heap_error));
+                error.heap =
+                    region.as_mut().map(|region| HeapAfterFailure::open(region, heap_error));
                 Err((error, region))
             }
         }
@@ -121,7 +129,12 @@ impl Native {
 /// Everything up to the first instruction of the applet.
 type Begun = (Arc<ChannelMemory>, Endpoint<HostWait>, Bell, Jailed, Option<LentRegion>);
 
-fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool, crossings: Mark) -> Result<Begun, Failure> {
+fn begin(
+    plan: &Plan,
+    region: Option<&mut Region>,
+    serve: bool,
+    crossings: Mark,
+) -> Result<Begun, Failure> {
     let host = |step| move |source| Failure::Host { step, source };
     let lent = region.map(|region| lend(plan, region)).transpose()?;
     let arena_bytes = if serve {
@@ -133,14 +146,17 @@ fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool, crossings: Mark)
         step: "lay out the channel",
         source: std::io::Error::other(error),
     })?;
-    let memory = ChannelMemory::create(layout, lent.as_ref().map(boot_region), serve)
-        .map_err(|error| Failure::Host { step: "make the channel", source: std::io::Error::other(error) })?;
+    let memory =
+        ChannelMemory::create(layout, lent.as_ref().map(boot_region), serve).map_err(|error| {
+            Failure::Host { step: "make the channel", source: std::io::Error::other(error) }
+        })?;
     let (endpoint, bell) = memory.host().ok_or_else(|| Failure::Host {
         step: "lay out the channel",
         source: std::io::ErrorKind::InvalidData.into(),
     })?;
     let mapped_bytes = layout.total_bytes() + lent.as_ref().map_or(0, |lent| lent.limit_bytes);
-    let private_bytes = lent.as_ref().filter(|lent| lent.is_private).map_or(0, |lent| lent.limit_bytes);
+    let private_bytes =
+        lent.as_ref().filter(|lent| lent.is_private).map_or(0, |lent| lent.limit_bytes);
     let gone = bell.clone();
     let mut jail = Jail::new(&plan.path)
         .args(plan.args.iter().cloned())
@@ -151,7 +167,9 @@ fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool, crossings: Mark)
         .crossings(crossings)
         .descriptor(CHANNEL_FD, memory.descriptor().map_err(host("hand the channel over"))?)
         .on_end(Arc::new(move || gone.peer_is_gone()));
-    if let Some(source) = input::standard(&plan.stdio.stdin).map_err(host("connect the standard input"))? {
+    if let Some(source) =
+        input::standard(&plan.stdio.stdin).map_err(host("connect the standard input"))?
+    {
         jail = jail.stdin(source);
     }
     for grant in &plan.dirs {
@@ -159,7 +177,11 @@ fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool, crossings: Mark)
             Access::ReadOnly => PathAccess::ReadOnly,
             Access::ReadWrite => PathAccess::ReadWrite,
         };
-        jail = jail.path(PathGrant { host: grant.host.clone(), guest: grant.guest.clone().into(), access });
+        jail = jail.path(PathGrant {
+            host: grant.host.clone(),
+            guest: grant.guest.clone().into(),
+            access,
+        });
     }
     let mut loan = None;
     if let Some(Lent { file, data_offset, address, is_private, .. }) = lent {
@@ -177,8 +199,8 @@ fn lend(plan: &Plan, region: &mut Region) -> Result<Lent, Failure> {
     Ok(region.lend()?)
 }
 
-/// Whether the program promises to keep the order of its heap's stores. It is its own heap's consistency that a lie costs. A
-/// file that cannot be read promises nothing; why, its start says.
+/// Whether the program promises to keep the order of its heap's stores. It is its own heap's
+/// consistency that a lie costs. A file that cannot be read promises nothing; why, its start says.
 fn keeps_order(path: &Path) -> bool {
     let notes = holdfast_jail::notes(path).unwrap_or_default();
     notes.iter().any(|note| note::keeps_order(&note.owner, note.kind, &note.content))
@@ -218,7 +240,12 @@ impl Sandbox for Native {
         self.control.clone()
     }
 
-    fn send(&mut self, header: &Header, payload: &[u8], deadline: Option<Instant>) -> Result<(), Stop> {
+    fn send(
+        &mut self,
+        header: &Header,
+        payload: &[u8],
+        deadline: Option<Instant>,
+    ) -> Result<(), Stop> {
         if header.kind() == Some(MessageKind::Call) {
             // A nudge that came when the call before was over already.
             self.endpoint.take_interrupt();
@@ -227,20 +254,26 @@ impl Sandbox for Native {
         self.endpoint.send(header, payload, deadline).map_err(stop)
     }
 
-    fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop> {
+    fn receive(
+        &mut self,
+        payload: &mut Vec<u8>,
+        deadline: Option<Instant>,
+    ) -> Result<Header, Stop> {
         let look = self.look_every.and_then(|time| Instant::now().checked_add(time));
         let until = self.deadline(deadline);
         let turn = self.deadline(look);
         loop {
             // What has come of a message stays here until the rest follows.
-            let header = match self.endpoint.receive_by(&mut self.begun, self.message_bytes, until, turn) {
-                Err(ChannelError::TooLarge { .. }) => {
-                    return Err(Stop::TooLarge(self.endpoint.discard(until).map_err(stop)?));
-                }
-                received => received.map_err(stop)?.ok_or(Stop::Nudged)?,
-            };
+            let header =
+                match self.endpoint.receive_by(&mut self.begun, self.message_bytes, until, turn) {
+                    Err(ChannelError::TooLarge { .. }) => {
+                        return Err(Stop::TooLarge(self.endpoint.discard(until).map_err(stop)?));
+                    }
+                    received => received.map_err(stop)?.ok_or(Stop::Nudged)?,
+                };
             *payload = std::mem::take(&mut self.begun);
-            let message = AppletMessage::parse(&header).map_err(|what| Stop::Broken(format!("it {what}")))?;
+            let message =
+                AppletMessage::parse(&header).map_err(|what| Stop::Broken(format!("it {what}")))?;
             if message == AppletMessage::Seal {
                 self.messages += 1;
                 self.seal().map_err(|_| Stop::Ended)?;
@@ -374,16 +407,24 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
     let (mut payload, mut functions) = (Vec::new(), None);
     let failure = loop {
         match native.receive(&mut payload, deadline) {
-            // One that serves: there are no calls for it, so it is told to end, as one in WebAssembly is.
+            // One that serves: there are no calls for it, so it is told to end, as one in
+            // WebAssembly is.
             Ok(header) if functions.is_none() && is_hello(&header) => {
                 let names = Names::parse(&header, &payload);
-                functions =
-                    Some(names.map(|names| names.iter().map(str::to_owned).collect()).unwrap_or_default());
+                functions = Some(
+                    names
+                        .map(|names| names.iter().map(str::to_owned).collect())
+                        .unwrap_or_default(),
+                );
                 // It has gone, or does not read: the next look says so.
                 let _ = native.seal();
                 let _ = native.send(&Header::from(HostMessage::End), &[], deadline);
             }
-            Ok(_) => break Some(Failure::Protocol { what: "it answers calls that nobody made".to_owned() }),
+            Ok(_) => {
+                break Some(Failure::Protocol {
+                    what: "it answers calls that nobody made".to_owned(),
+                });
+            }
             Err(Stop::Nudged) => {}
             Err(Stop::Deadline) => {
                 let limit = plan.limits.timeout.unwrap_or_default();
@@ -399,11 +440,26 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
     match (failure, found) {
         (None, Failure::Ended { end: End::Exited { status } }) => {
             let exit_status = status;
-            Ok(Outcome { exit_status, functions, metrics, region, heap_error, notes, stdout, stderr })
+            Ok(Outcome {
+                exit_status,
+                functions,
+                metrics,
+                region,
+                heap_error,
+                notes,
+                stdout,
+                stderr,
+            })
         }
         (failure, found) => {
             let heap = region.map(|region| HeapAfterFailure::closed(region, heap_error));
-            Err(Box::new(AppletError { failure: failure.unwrap_or(found), metrics, heap, stdout, stderr }))
+            Err(Box::new(AppletError {
+                failure: failure.unwrap_or(found),
+                metrics,
+                heap,
+                stdout,
+                stderr,
+            }))
         }
     }
 }

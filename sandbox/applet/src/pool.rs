@@ -1,9 +1,11 @@
 //! Applets that are started before they are needed.
 //!
 //! Invariants:
-//! - What [`Pool::take`] gives has served nobody else, unless the pool was told to take applets back.
+//! - What [`Pool::take`] gives has served nobody else, unless the pool was told to take applets
+//!   back.
 //! - An applet in the middle of whose call its user panicked goes back to no pool.
-//! - The pool's thread ends with the pool, and every applet in it; one that is just being started ends as soon as it has.
+//! - The pool's thread ends with the pool, and every applet in it; one that is just being started
+//!   ends as soon as it has.
 //! - Whatever the source does in the background, a panic included, later starts are tried.
 #![forbid(unsafe_code)]
 
@@ -56,15 +58,17 @@ struct PoolState {
     is_starting: bool,
 }
 
-/// An applet out of a pool. When it is dropped it is ended, or goes back if the pool takes applets back and it lives.
+/// An applet out of a pool. When it is dropped it is ended, or goes back if the pool takes applets
+/// back and it lives.
 pub struct Pooled {
     applet: Option<Applet>,
     shared: Arc<PoolShared>,
 }
 
 impl Pool {
-    /// A pool that keeps `size` applets ready, each made with a command from `source`. With `reuses`, an applet that is
-    /// given back serves the next one, with whatever it remembers; without, everybody gets a fresh one.
+    /// A pool that keeps `size` applets ready, each made with a command from `source`. With
+    /// `reuses`, an applet that is given back serves the next one, with whatever it remembers;
+    /// without, everybody gets a fresh one.
     ///
     /// # Errors
     /// Of the first start, which is tried here, so that a mistake shows at once.
@@ -84,7 +88,8 @@ impl Pool {
         });
         let filled = shared.clone();
         // Without a thread the pool works, cold.
-        let filler = thread::Builder::new().name("holdfast-pool".into()).spawn(move || filled.fill()).ok();
+        let filler =
+            thread::Builder::new().name("holdfast-pool".into()).spawn(move || filled.fill()).ok();
         Ok(Pool { shared, filler })
     }
 
@@ -143,7 +148,8 @@ impl PoolShared {
             inner.is_starting = true;
             drop(inner);
             // The source is the user's; nothing of it is used again but by the next start.
-            let started = catch_unwind(AssertUnwindSafe(|| (self.source)().and_then(Command::spawn)));
+            let started =
+                catch_unwind(AssertUnwindSafe(|| (self.source)().and_then(Command::spawn)));
             let mut inner = self.lock();
             inner.is_starting = false;
             // Whoever takes one hears of it.
@@ -183,7 +189,8 @@ impl Drop for Pool {
         self.shared.changed.notify_all();
         drop(ready);
         let is_starting = |inner: &mut PoolState| inner.is_starting;
-        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), START_PATIENCE, is_starting);
+        let waited =
+            self.shared.changed.wait_timeout_while(self.shared.lock(), START_PATIENCE, is_starting);
         let is_stuck = waited.unwrap_or_else(PoisonError::into_inner).1.timed_out();
         if let Some(filler) = self.filler.take()
             && !is_stuck

@@ -1,6 +1,7 @@
 //! What a session needs of a sandbox, whichever it is.
 //!
-//! Invariant: whatever an implementation returns was checked; nothing of it is the applet's word alone.
+//! Invariant: whatever an implementation returns was checked; nothing of it is the applet's word
+//! alone.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -79,10 +80,16 @@ pub(crate) trait Sandbox: Send {
     fn control(&self) -> Arc<Control>;
 
     /// Sends a message.
-    fn send(&mut self, header: &Header, payload: &[u8], deadline: Option<Instant>) -> Result<(), Stop>;
+    fn send(
+        &mut self,
+        header: &Header,
+        payload: &[u8],
+        deadline: Option<Instant>,
+    ) -> Result<(), Stop>;
 
     /// Waits for a message that belongs to calls; answers those about the heap by itself.
-    fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop>;
+    fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>)
+    -> Result<Header, Stop>;
 
     /// Has `receive` come back with `Nudged` after so much time without a message.
     fn look_every(&mut self, time: Option<Duration>);
@@ -90,16 +97,19 @@ pub(crate) trait Sandbox: Send {
     /// The applet has started up: from now on it needs no more than to compute.
     fn seal(&mut self) -> Result<(), Failure>;
 
-    /// In the mode `atomic`: makes count what the applet has stored. The applet must be waiting for a call.
+    /// In the mode `atomic`: makes count what the applet has stored. The applet must be waiting for
+    /// a call.
     fn publish(&mut self) -> Result<(), Unpublished>;
 
-    /// In the mode `atomic`: undoes what the applet has stored. It is told to forget it with the next call.
+    /// In the mode `atomic`: undoes what the applet has stored. It is told to forget it with the
+    /// next call.
     fn roll_back(&mut self) -> Result<(), Failure>;
 
     /// Whether what a failed call stored must be forgotten.
     fn is_atomic(&self) -> bool;
 
-    /// Whether it can serve on after a cancellation; otherwise that stops it, now or as soon as it runs again.
+    /// Whether it can serve on after a cancellation; otherwise that stops it, now or as soon as it
+    /// runs again.
     fn outlives_cancel(&self) -> bool;
 
     /// Whether it is gone, as far as is known without waiting.
@@ -123,7 +133,8 @@ pub(crate) trait Sandbox: Send {
     /// How to name a buffer to the applet.
     fn handle_of(&self, buffer: &SharedBuffer) -> Result<Handle, CallError>;
 
-    /// Ends it, if it has not ended, and waits for that. `failure` is why, when the session knows better.
+    /// Ends it, if it has not ended, and waits for that. `failure` is why, when the session knows
+    /// better.
     fn finish(self: Box<Self>, failure: Option<&Failure>) -> Ended;
 }
 
@@ -144,7 +155,11 @@ pub(crate) fn start(plan: &Plan, region: Option<Region>) -> Result<Box<dyn Sandb
         Ok(SandboxKind::Native) => {
             Native::start(plan, region, true).map(|native| Box::new(native) as Box<dyn Sandbox>)
         }
-        Ok(SandboxKind::Wasm) => Wasm::start(plan, region).map(|wasm| Box::new(wasm) as Box<dyn Sandbox>),
-        Err(source) => Err((refused(cannot_read(&plan.path, source), SandboxKind::Wasm, None), region)),
+        Ok(SandboxKind::Wasm) => {
+            Wasm::start(plan, region).map(|wasm| Box::new(wasm) as Box<dyn Sandbox>)
+        }
+        Err(source) => {
+            Err((refused(cannot_read(&plan.path, source), SandboxKind::Wasm, None), region))
+        }
     }
 }

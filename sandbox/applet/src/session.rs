@@ -1,10 +1,13 @@
 //! One serving applet: its functions by name, and calls in the order of the protocol.
 //!
 //! Invariants:
-//! - One call at a time. Whatever an applet sends that does not belong to it is a breach of the protocol, and ends it.
+//! - One call at a time. Whatever an applet sends that does not belong to it is a breach of the
+//!   protocol, and ends it.
 //! - A session that returned [`SessionEnded`] is used for nothing but its end.
-//! - Who gives a call up without its end (a panic) abandons it: its answers never count as another one's.
-//! - In the mode `atomic` a call's stores count before its result is given out; those of a call that failed never do.
+//! - Who gives a call up without its end (a panic) abandons it: its answers never count as another
+//!   one's.
+//! - In the mode `atomic` a call's stores count before its result is given out; those of a call
+//!   that failed never do.
 #![forbid(unsafe_code)]
 
 mod pending;
@@ -136,7 +139,10 @@ impl Session {
     }
 
     /// Begins a call.
-    pub(crate) fn call(&mut self, request: &Request) -> Result<Result<(), CallError>, SessionEnded> {
+    pub(crate) fn call(
+        &mut self,
+        request: &Request,
+    ) -> Result<Result<(), CallError>, SessionEnded> {
         if self.pending.is_some() {
             // What it still says would be taken for an answer to this one.
             return Err(SessionEnded(Some(Failure::Host {
@@ -154,10 +160,15 @@ impl Session {
         }
         self.calls += 1;
         let started = Instant::now();
-        let time_ns =
-            request.time_limit.map_or(0, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).max(1));
-        let message =
-            HostMessage::Call { call: self.calls, index: index as u32, buffer: request.buffer, time_ns };
+        let time_ns = request
+            .time_limit
+            .map_or(0, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).max(1));
+        let message = HostMessage::Call {
+            call: self.calls,
+            index: index as u32,
+            buffer: request.buffer,
+            time_ns,
+        };
         let mut header = Header::from(message);
         if std::mem::take(&mut self.forget) {
             header.flags |= FORGET;
@@ -184,10 +195,15 @@ impl Session {
         self.sandbox.look_every(request.look_every);
         self.control.begin(self.calls);
         self.count(request.input.len());
-        // A call that is cancelled meanwhile is told so with the first step, if the applet takes its input by then.
+        // A call that is cancelled meanwhile is told so with the first step, if the applet takes
+        // its input by then.
         let mut patience = None;
         loop {
-            match self.sandbox.send(&header, request.input, deadline.into_iter().chain(patience).min()) {
+            match self.sandbox.send(
+                &header,
+                request.input,
+                deadline.into_iter().chain(patience).min(),
+            ) {
                 Ok(()) => return Ok(Ok(())),
                 Err(Stop::Nudged) if self.control.is_cancelled(self.calls) => {
                     patience = patience.or_else(|| Some(after(self.grace)));
@@ -211,11 +227,14 @@ impl Session {
         loop {
             self.pass_on_cancel()?;
             let Some(pending) = &mut self.pending else {
-                return Err(SessionEnded(Some(Failure::Protocol { what: "there is no call".to_owned() })));
+                return Err(SessionEnded(Some(Failure::Protocol {
+                    what: "there is no call".to_owned(),
+                })));
             };
             let (call, deadline) = (pending.call, pending.deadline());
             let is_looked_after = pending.look_every.is_some();
-            // An applet that never stops talking has to stop in time all the same, and its host to be heard.
+            // An applet that never stops talking has to stop in time all the same, and its host to
+            // be heard.
             if pending.is_time_for_a_look() {
                 return Ok(Step::Look);
             }
@@ -234,13 +253,19 @@ impl Session {
             let message = AppletMessage::parse(&header).map_err(broken)?;
             match message {
                 AppletMessage::Chunk { call: of, part } if of == call => {
-                    if self.pending.as_mut().is_some_and(|pending| pending.wants(came, payload.len())) {
+                    if self
+                        .pending
+                        .as_mut()
+                        .is_some_and(|pending| pending.wants(came, payload.len()))
+                    {
                         return Ok(Step::Chunk(payload, part));
                     }
                 }
                 AppletMessage::Result { call: of } if of == call => {
-                    let wants =
-                        self.pending.as_mut().is_some_and(|pending| pending.wants(came, payload.len()));
+                    let wants = self
+                        .pending
+                        .as_mut()
+                        .is_some_and(|pending| pending.wants(came, payload.len()));
                     let is_whole = wants || !self.is_refused();
                     return if is_whole { self.done(payload) } else { self.failed(0, &[]) };
                 }
@@ -269,8 +294,8 @@ impl Session {
         }
     }
 
-    /// The call under way is given up by somebody who cannot go on: it is ended as one whose result nobody wants, so that the
-    /// applet is as good as before, or over.
+    /// The call under way is given up by somebody who cannot go on: it is ended as one whose result
+    /// nobody wants, so that the applet is as good as before, or over.
     pub(crate) fn abandon(&mut self) -> Result<(), SessionEnded> {
         if self.pending.is_none() {
             return Ok(());
@@ -289,7 +314,9 @@ impl Session {
 
     fn pass_on_cancel(&mut self) -> Result<(), SessionEnded> {
         let Some(pending) = &mut self.pending else { return Ok(()) };
-        if pending.patience.is_some() || (pending.is_wanted() && !self.control.is_cancelled(pending.call)) {
+        if pending.patience.is_some()
+            || (pending.is_wanted() && !self.control.is_cancelled(pending.call))
+        {
             return Ok(());
         }
         let patience = after(self.grace);
@@ -304,8 +331,8 @@ impl Session {
 
     fn done(&mut self, result: Vec<u8>) -> Result<Step, SessionEnded> {
         let published = self.sandbox.publish();
-        // What it costs to make the stores count belongs to the call.
-        // A cancellation that came too late to stop it changes nothing: its stores count, so it has a result.
+        // What it costs to make the stores count belongs to the call. A cancellation that came too
+        // late to stop it changes nothing: its stores count, so it has a result.
         self.finish_call();
         match published {
             Ok(()) => Ok(Step::Done(result)),
@@ -330,8 +357,10 @@ impl Session {
             return Ok(Step::Refused(CallError::Cancelled));
         }
         let message = String::from_utf8_lossy(text);
-        let message =
-            message.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
+        let message = message
+            .chars()
+            .map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c })
+            .collect();
         Ok(Step::Refused(CallError::Failed { code, message }))
     }
 

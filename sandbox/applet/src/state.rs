@@ -28,16 +28,20 @@ pub(crate) enum State {
 
 impl State {
     /// Starts it, with what cancels its calls; or what it died of before it came to life.
-    pub(crate) fn begin(plan: &Plan, region: Option<Region>) -> Result<(State, Arc<Control>), NotStarted> {
+    pub(crate) fn begin(
+        plan: &Plan,
+        region: Option<Region>,
+    ) -> Result<(State, Arc<Control>), NotStarted> {
         let sandbox = sandbox::start(plan, region)?;
-        let begun = Session::begin(sandbox, &plan.limits).map_err(|(sandbox, SessionEnded(failure))| {
-            let metrics = sandbox.metrics();
-            let (mut error, region) = conclude(sandbox, failure, metrics);
-            if let Failure::Ended { end: End::Exited { status } } = error.failure {
-                error.failure = Failure::NotServing { status };
-            }
-            (error, region)
-        });
+        let begun =
+            Session::begin(sandbox, &plan.limits).map_err(|(sandbox, SessionEnded(failure))| {
+                let metrics = sandbox.metrics();
+                let (mut error, region) = conclude(sandbox, failure, metrics);
+                if let Failure::Ended { end: End::Exited { status } } = error.failure {
+                    error.failure = Failure::NotServing { status };
+                }
+                (error, region)
+            });
         begun.map(|session| {
             let control = session.control.clone();
             (State::Serving(Box::new(session)), control)
@@ -85,8 +89,12 @@ impl State {
         CallError::Died(error)
     }
 
-    /// Ends what serves: what it died of, now or before, and its heap, at its last consistent state.
-    pub(crate) fn end(self, SessionEnded(failure): SessionEnded) -> (Arc<AppletError>, Option<Region>) {
+    /// Ends what serves: what it died of, now or before, and its heap, at its last consistent
+    /// state.
+    pub(crate) fn end(
+        self,
+        SessionEnded(failure): SessionEnded,
+    ) -> (Arc<AppletError>, Option<Region>) {
         match self {
             State::Serving(session) => {
                 session.control.end();
@@ -106,13 +114,19 @@ impl State {
         self.end(SessionEnded(None))
     }
 
-    /// Takes it out. Whoever finds what is left here finds it after a panic of whoever has taken it.
+    /// Takes it out. Whoever finds what is left here finds it after a panic of whoever has taken
+    /// it.
     pub(crate) fn take(&mut self) -> State {
         let failure = Failure::Host {
             step: "start or end the applet",
-            source: std::io::Error::other("this program panicked in the middle of it; start another one"),
+            source: std::io::Error::other(
+                "this program panicked in the middle of it; start another one",
+            ),
         };
-        std::mem::replace(self, State::Dead(Arc::from(refused(failure, SandboxKind::Native, None)), None))
+        std::mem::replace(
+            self,
+            State::Dead(Arc::from(refused(failure, SandboxKind::Native, None)), None),
+        )
     }
 }
 
@@ -122,5 +136,8 @@ fn conclude(sandbox: Box<dyn Sandbox>, failure: Option<Failure>, counted: Metric
         sandbox.finish(failure.as_ref());
     metrics.take_calls(&counted);
     let heap = region.as_mut().map(|region| HeapAfterFailure::open(region, heap_error));
-    (Box::new(AppletError { failure: failure.unwrap_or(found), metrics, heap, stdout, stderr }), region)
+    (
+        Box::new(AppletError { failure: failure.unwrap_or(found), metrics, heap, stdout, stderr }),
+        region,
+    )
 }

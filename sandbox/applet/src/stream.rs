@@ -16,7 +16,8 @@ use crate::state::State;
 pub struct Chunk {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// The part of the shared buffers that it speaks of, if any; untrusted: [`crate::SharedBuffer::locate`] says whether it is one.
+    /// The part of the shared buffers that it speaks of, if any; untrusted:
+    /// [`crate::SharedBuffer::locate`] says whether it is one.
     pub part: Option<Part>,
 }
 

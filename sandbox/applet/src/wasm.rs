@@ -1,6 +1,7 @@
 //! A WebAssembly applet that serves, in this process.
 //!
-//! Invariant: it runs only while a message is waited for, so nothing runs while the host looks at its heap.
+//! Invariant: it runs only while a message is waited for, so nothing runs while the host looks at
+//! its heap.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -49,19 +50,23 @@ impl Wasm {
             Ok(ready) => ready,
             Err(failure) => return Err((refused(failure, SandboxKind::Wasm, None), region)),
         };
-        let is_atomic = region.as_ref().is_some_and(|region| region.consistency() == Consistency::Atomic);
+        let is_atomic =
+            region.as_ref().is_some_and(|region| region.consistency() == Consistency::Atomic);
         match holdfast_wasm::serve(&program, &options, region) {
             Ok(serving) => {
                 let interrupt = serving.interrupt();
-                let control = Arc::new(Control::new(move || interrupt.stop("the call was cancelled")));
+                let control =
+                    Arc::new(Control::new(move || interrupt.stop("the call was cancelled")));
                 Ok(Wasm { serving, control, is_atomic, memory })
             }
             Err(finished) => {
                 let mut ended = ended(*finished);
                 let mut error = refused(ended.failure, SandboxKind::Wasm, None);
                 error.metrics = ended.metrics;
-                error.heap =
-                    ended.region.as_mut().map(|region| HeapAfterFailure::open(region, ended.heap_error));
+                error.heap = ended
+                    .region
+                    .as_mut()
+                    .map(|region| HeapAfterFailure::open(region, ended.heap_error));
                 Err((error, ended.region))
             }
         }
@@ -70,7 +75,8 @@ impl Wasm {
 
 /// Memory for shared buffers.
 fn memory(plan: &Plan) -> Result<Arc<ChannelMemory>, Failure> {
-    let arena_bytes = plan.limits.buffer_bytes.min(ARENA_BYTES_MAX).next_multiple_of(WASM_PAGE_BYTES);
+    let arena_bytes =
+        plan.limits.buffer_bytes.min(ARENA_BYTES_MAX).next_multiple_of(WASM_PAGE_BYTES);
     let host = |error: Box<dyn std::error::Error + Send + Sync>| Failure::Host {
         step: "make the memory for shared buffers",
         source: std::io::Error::other(error),
@@ -123,16 +129,24 @@ impl Sandbox for Wasm {
         })
     }
 
-    fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop> {
+    fn receive(
+        &mut self,
+        payload: &mut Vec<u8>,
+        deadline: Option<Instant>,
+    ) -> Result<Header, Stop> {
         match self.serving.receive(deadline) {
             Received::Message { header, payload: found } => {
                 *payload = found;
                 Ok(header)
             }
             Received::Look => Err(Stop::Nudged),
-            Received::Idle => Err(Stop::Broken("it waits for another call in the middle of one".to_owned())),
+            Received::Idle => {
+                Err(Stop::Broken("it waits for another call in the middle of one".to_owned()))
+            }
             // What the deadline was for, the session knows.
-            Received::Ended if matches!(self.serving.end(), Some(Err(WasmError::TimeLimit { .. }))) => {
+            Received::Ended
+                if matches!(self.serving.end(), Some(Err(WasmError::TimeLimit { .. }))) =>
+            {
                 Err(Stop::Deadline)
             }
             Received::Ended => Err(Stop::Ended),

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_applet::{
-    AppletError, Command, Failure, FailureKind, Grants, JailError, Outcome, Recovery, Stdio, recover,
+    AppletError, Command, Failure, FailureKind, Grants, JailError, Outcome, Recovery, Stdio,
+    recover,
 };
 use holdfast_heap::{Fixed, Heap, OpenOptions, Opened};
 use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName};
@@ -25,7 +26,9 @@ impl Scratch {
     fn region(&self) -> Region {
         let places = Places::at(self.0.path().join("home"), self.0.path().join("pool")).unwrap();
         let key = OwnerKey::from_bytes([3; 32]);
-        NameSpace::new(places).open_or_create(&RegionName::parse("heap").unwrap(), &key, 16 * MIB).unwrap()
+        NameSpace::new(places)
+            .open_or_create(&RegionName::parse("heap").unwrap(), &key, 16 * MIB)
+            .unwrap()
     }
 
     fn file(&self, name: &str, content: &[u8]) -> PathBuf {
@@ -158,5 +161,7 @@ fn files_that_cannot_be_run_are_told_apart() {
         assert!(error.heap.unwrap().close.unwrap().is_ok());
     }
     let error = error(Command::new(scratch.file("elf", b"\x7fELF\x02"), Grants::none()).run());
-    assert!(matches!(error.failure, Failure::Jail(JailError::NotNative { .. })) && error.heap.is_none());
+    assert!(
+        matches!(error.failure, Failure::Jail(JailError::NotNative { .. })) && error.heap.is_none()
+    );
 }

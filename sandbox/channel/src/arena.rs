@@ -1,10 +1,11 @@
-//! Buffers in the arena, which both sides can read and write: for data that nobody wants to copy twice.
+//! Buffers in the arena, which both sides can read and write: for data that nobody wants to copy
+//! twice.
 //!
 //! Invariants:
-//! - A buffer's pages are its own: page-aligned, backed with memory before it exists, so that touching them cannot fail;
-//!   given back when it is dropped.
-//! - The applet may write to a buffer, and to all of the arena, at any time; so bytes are copied in and out, and no
-//!   reference to them is made. Who takes the raw pointer reckons with that.
+//! - A buffer's pages are its own: page-aligned, backed with memory before it exists, so that
+//!   touching them cannot fail; given back when it is dropped.
+//! - The applet may write to a buffer, and to all of the arena, at any time; so bytes are copied in
+//!   and out, and no reference to them is made. Who takes the raw pointer reckons with that.
 
 #![forbid(unsafe_code)]
 
@@ -53,10 +54,16 @@ impl fmt::Display for BufferError {
                  applet with a larger arena"
             ),
             Self::OutOfRange { at, bytes, buffer_bytes } => {
-                write!(f, "{bytes} bytes at {at} do not lie in a buffer of {buffer_bytes}; copy what does")
+                write!(
+                    f,
+                    "{bytes} bytes at {at} do not lie in a buffer of {buffer_bytes}; copy what does"
+                )
             }
             Self::System(error) => {
-                write!(f, "the machine has no memory for a shared buffer ({error}); free some, and try again")
+                write!(
+                    f,
+                    "the machine has no memory for a shared buffer ({error}); free some, and try again"
+                )
             }
         }
     }
@@ -110,7 +117,8 @@ impl ArenaBuffer {
         self.handle.bytes
     }
 
-    /// Where in this buffer a part of the arena is that the peer has named; `None` if it is not a part of this buffer.
+    /// Where in this buffer a part of the arena is that the peer has named; `None` if it is not a
+    /// part of this buffer.
     #[must_use]
     pub fn locate(&self, part: Handle) -> Option<Range<u64>> {
         let start = part.offset.checked_sub(self.handle.offset)?;
@@ -124,7 +132,9 @@ impl ArenaBuffer {
     /// When they do not fit; nothing was copied then.
     pub fn copy_in(&self, at: u64, from: &[u8]) -> Result<(), BufferError> {
         let place = usize::try_from(at).ok();
-        place.and_then(|at| self.shared.write(at, from)).ok_or_else(|| self.out_of_range(at, from.len()))
+        place
+            .and_then(|at| self.shared.write(at, from))
+            .ok_or_else(|| self.out_of_range(at, from.len()))
     }
 
     /// Copies bytes out of the buffer. What the applet stores meanwhile may be among them or not.
@@ -137,8 +147,9 @@ impl ArenaBuffer {
         place.and_then(|at| self.shared.read(at, into)).ok_or_else(|| self.out_of_range(at, bytes))
     }
 
-    /// The first byte, mapped for loads and stores as long as the buffer lives. The applet may store there at any time, so
-    /// use atomic or volatile accesses, or what is indifferent to that (a system call, other languages' views).
+    /// The first byte, mapped for loads and stores as long as the buffer lives. The applet may
+    /// store there at any time, so use atomic or volatile accesses, or what is indifferent to that
+    /// (a system call, other languages' views).
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.shared.base().as_ptr()
@@ -157,7 +168,8 @@ impl Drop for ArenaBuffer {
     }
 }
 
-/// The first free range for so many bytes, in whole pages, and where it belongs among those that are taken, in order.
+/// The first free range for so many bytes, in whole pages, and where it belongs among those that
+/// are taken, in order.
 pub(crate) fn first_fit(
     taken: &[Range<u64>],
     arena_bytes: u64,

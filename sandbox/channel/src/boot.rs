@@ -1,7 +1,8 @@
-//! The boot record: what an applet must know before the first message, in the first page of the shared file.
+//! The boot record: what an applet must know before the first message, in the first page of the
+//! shared file.
 //!
-//! Invariants: little endian, explicit widths, asserted size; the host writes it before the applet starts and never
-//! reads it back; the applet copies it once and checks it.
+//! Invariants: little endian, explicit widths, asserted size; the host writes it before the applet
+//! starts and never reads it back; the applet copies it once and checks it.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +31,8 @@ pub const REGION_READ_ONLY: u32 = 1 << 2;
 pub const REGION_ATOMIC: u32 = 1 << 3;
 /// The host is going to call: the applet shall serve.
 pub const SERVE: u32 = 1 << 4;
-/// The region is memory that survives a reset of the machine: the applet's heap writes its lines back in order.
+/// The region is memory that survives a reset of the machine: the applet's heap writes its lines
+/// back in order.
 pub const REGION_ORDERED: u32 = 1 << 5;
 /// Then the region must be mapped with `MAP_SYNC`, or not at all.
 pub const REGION_SYNCHRONOUS: u32 = 1 << 6;
@@ -108,7 +110,8 @@ impl Boot {
                 (region.is_ordered, REGION_ORDERED),
                 (region.is_synchronous, REGION_SYNCHRONOUS),
             ];
-            flags |= set.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag);
+            flags |=
+                set.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag);
         }
         let region = region.unwrap_or_default();
         Boot {
@@ -129,8 +132,8 @@ impl Boot {
         }
     }
 
-    /// Reads a record from the first bytes of the file and checks mark and version, so that the file can be mapped in
-    /// full; [`Boot::layout`] checks the rest.
+    /// Reads a record from the first bytes of the file and checks mark and version, so that the
+    /// file can be mapped in full; [`Boot::layout`] checks the rest.
     ///
     /// # Errors
     /// When it is no record, or of another version.
@@ -151,8 +154,8 @@ impl Boot {
     /// When sizes and offsets contradict each other or the file.
     pub fn layout(&self, file_bytes: u64) -> Result<Layout, BootError> {
         let wrong = |what| BootError::Layout { what };
-        let layout =
-            Layout::new(self.ring_bytes, self.arena_bytes).map_err(|_| wrong("sizes of rings or arena"))?;
+        let layout = Layout::new(self.ring_bytes, self.arena_bytes)
+            .map_err(|_| wrong("sizes of rings or arena"))?;
         let ours = Boot::new(&layout, self.region(), self.wants_serving());
         let same = [
             (self.total_bytes == ours.total_bytes, "total size"),

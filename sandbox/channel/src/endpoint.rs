@@ -1,12 +1,12 @@
 //! One end of a channel: whole messages, sent and received with deadlines.
 //!
 //! Invariants:
-//! - An interrupt that comes in the middle of a message is told after it, unless the peer has stopped there, or the caller
-//!   goes on with the message later ([`Endpoint::receive_by`]).
-//! - A message that was begun is finished, or the endpoint is of no use any more: after `PeerBroke`, and after an error in
-//!   the middle of a message, each call fails.
-//! - What a received header says was checked in the one copy of it; its payload has exactly the length that it says,
-//!   which the caller's limit allows.
+//! - An interrupt that comes in the middle of a message is told after it, unless the peer has
+//!   stopped there, or the caller goes on with the message later ([`Endpoint::receive_by`]).
+//! - A message that was begun is finished, or the endpoint is of no use any more: after
+//!   `PeerBroke`, and after an error in the middle of a message, each call fails.
+//! - What a received header says was checked in the one copy of it; its payload has exactly the
+//!   length that it says, which the caller's limit allows.
 //! - A payload that does not fit stays, so that the caller may make room and ask again.
 
 use core::cell::Cell;
@@ -54,13 +54,20 @@ pub struct Endpoint<W> {
 }
 
 impl<W: Wait> Endpoint<W> {
-    /// The end of `side` of a channel that is mapped from `base` with that layout, and in which nothing was sent yet.
+    /// The end of `side` of a channel that is mapped from `base` with that layout, and in which
+    /// nothing was sent yet.
     ///
     /// # Safety
-    /// [`Layout::arena_offset`] bytes from `base` must be mapped for loads and stores as long as the endpoint lives, `base`
-    /// aligned to 8 bytes, and nothing else in this process may touch them but atomically.
+    /// [`Layout::arena_offset`] bytes from `base` must be mapped for loads and stores as long as
+    /// the endpoint lives, `base` aligned to 8 bytes, and nothing else in this process may touch
+    /// them but atomically.
     #[must_use]
-    pub unsafe fn new(base: NonNull<u8>, layout: &Layout, side: Side, wait: W) -> Option<Endpoint<W>> {
+    pub unsafe fn new(
+        base: NonNull<u8>,
+        layout: &Layout,
+        side: Side,
+        wait: W,
+    ) -> Option<Endpoint<W>> {
         let bytes = usize::try_from(layout.arena_offset()).ok()?;
         // SAFETY: the caller's contract is that of `Shared`.
         Endpoint::over(unsafe { Shared::new(base, bytes) }, layout, side, wait)
@@ -102,9 +109,14 @@ impl<W: Wait> Endpoint<W> {
     /// Sends a message. Length and [`MORE`] of the header are set here; the rest goes out as it is.
     ///
     /// # Errors
-    /// `PeerBroke`, `PeerGone`, `TimedOut` and `Interrupted` while waiting for room; `TooLarge` for a payload of 4 GiB or
-    /// more; `HalfDone` after an error in the middle of a message.
-    pub fn send(&mut self, header: &Header, payload: &[u8], deadline: Deadline) -> Result<(), ChannelError> {
+    /// `PeerBroke`, `PeerGone`, `TimedOut` and `Interrupted` while waiting for room; `TooLarge` for
+    /// a payload of 4 GiB or more; `HalfDone` after an error in the middle of a message.
+    pub fn send(
+        &mut self,
+        header: &Header,
+        payload: &[u8],
+        deadline: Deadline,
+    ) -> Result<(), ChannelError> {
         self.usable()?;
         let Ok(mut left) = u32::try_from(payload.len()) else {
             return Err(ChannelError::TooLarge {
@@ -141,7 +153,8 @@ impl<W: Wait> Endpoint<W> {
     /// Waits for a message and returns its header, whole length included, without taking it.
     ///
     /// # Errors
-    /// `PeerBroke`, `PeerGone`, `TimedOut`, `Interrupted`; `HalfDone` after an error in the middle of a message.
+    /// `PeerBroke`, `PeerGone`, `TimedOut`, `Interrupted`; `HalfDone` after an error in the middle
+    /// of a message.
     pub fn peek(&mut self, deadline: Deadline) -> Result<Header, ChannelError> {
         self.usable()?;
         if self.partial.is_some() {
@@ -156,12 +169,12 @@ impl<W: Wait> Endpoint<W> {
         Ok(Header { flags: record.header.flags & !MORE, ..record.header })
     }
 
-    /// Waits for a message and takes it: the payload goes to `sink`, the header is returned, with the length of the
-    /// whole and without [`MORE`].
+    /// Waits for a message and takes it: the payload goes to `sink`, the header is returned, with
+    /// the length of the whole and without [`MORE`].
     ///
     /// # Errors
-    /// As [`Endpoint::peek`]; `TooLarge` when the payload exceeds `limit_bytes` and `NoRoom` when the sink refuses it: the
-    /// message stays then, for another try or [`Endpoint::discard`].
+    /// As [`Endpoint::peek`]; `TooLarge` when the payload exceeds `limit_bytes` and `NoRoom` when
+    /// the sink refuses it: the message stays then, for another try or [`Endpoint::discard`].
     pub fn receive(
         &mut self,
         sink: &mut impl Sink,
@@ -169,18 +182,18 @@ impl<W: Wait> Endpoint<W> {
         deadline: Deadline,
     ) -> Result<Header, ChannelError> {
         let mut message = self.begin(sink, limit_bytes, deadline)?;
-        let taken =
-            self.take_all(&mut message, deadline, true, |consumer, bytes| give(consumer, sink, bytes));
+        let taken = self
+            .take_all(&mut message, deadline, true, |consumer, bytes| give(consumer, sink, bytes));
         self.keep(taken, true).map(|()| message.header)
     }
 
-    /// As [`Endpoint::receive`], for who has other things to do: it comes back with `None` at `turn` and with an interrupt,
-    /// also in the middle of a message. The next call goes on with that one, and must be given the same sink; until then there
-    /// is no other way to receive.
+    /// As [`Endpoint::receive`], for who has other things to do: it comes back with `None` at
+    /// `turn` and with an interrupt, also in the middle of a message. The next call goes on with
+    /// that one, and must be given the same sink; until then there is no other way to receive.
     ///
     /// # Errors
-    /// As [`Endpoint::receive`], but for `Interrupted`; `TimedOut` at `deadline` only, and in the middle of a message nothing
-    /// can follow it.
+    /// As [`Endpoint::receive`], but for `Interrupted`; `TimedOut` at `deadline` only, and in the
+    /// middle of a message nothing can follow it.
     pub fn receive_by(
         &mut self,
         sink: &mut impl Sink,
@@ -201,7 +214,9 @@ impl<W: Wait> Endpoint<W> {
             self.partial = Some(message);
             return Ok(None);
         }
-        match self.take_all(&mut message, until, false, |consumer, bytes| give(consumer, sink, bytes)) {
+        match self
+            .take_all(&mut message, until, false, |consumer, bytes| give(consumer, sink, bytes))
+        {
             Err(error) if self.is_for_a_turn(error, deadline) => {
                 self.partial = Some(message);
                 Ok(None)
@@ -239,7 +254,8 @@ impl<W: Wait> Endpoint<W> {
     /// The same, without waiting for a message that is not there: `None` then.
     ///
     /// # Errors
-    /// As [`Endpoint::receive`]; `TimedOut` when the rest of a message that has begun does not follow in time.
+    /// As [`Endpoint::receive`]; `TimedOut` when the rest of a message that has begun does not
+    /// follow in time.
     pub fn try_receive(
         &mut self,
         sink: &mut impl Sink,
@@ -269,7 +285,11 @@ impl<W: Wait> Endpoint<W> {
     }
 
     /// Remembers an error that leaves nothing to go on with.
-    fn keep<T>(&mut self, result: Result<T, ChannelError>, in_message: bool) -> Result<T, ChannelError> {
+    fn keep<T>(
+        &mut self,
+        result: Result<T, ChannelError>,
+        in_message: bool,
+    ) -> Result<T, ChannelError> {
         match &result {
             Err(error @ ChannelError::PeerBroke { .. }) => self.failed = Some(*error),
             Err(_) if in_message => self.failed = Some(ChannelError::HalfDone),
@@ -322,7 +342,9 @@ impl<W: Wait> Endpoint<W> {
         loop {
             let record = self.record(deadline, keeps_interrupts)?;
             let Header { payload_bytes, kind, call, .. } = record.header;
-            if (payload_bytes, kind, call) != (message.left, message.header.kind, message.header.call) {
+            if (payload_bytes, kind, call)
+                != (message.left, message.header.kind, message.header.call)
+            {
                 return Err(ChannelError::PeerBroke {
                     what: "went on with another message in the middle of one",
                 });
@@ -377,7 +399,9 @@ impl<W: Wait> Wait for Begun<'_, W> {
             self.interrupted_ns.set(Some(self.wait.now_ns()));
         }
         // Whoever waits looks here again with every wake-up, and at least once a second.
-        self.interrupted_ns.get().is_some_and(|since| self.wait.now_ns().saturating_sub(since) >= STALL_NS)
+        self.interrupted_ns
+            .get()
+            .is_some_and(|since| self.wait.now_ns().saturating_sub(since) >= STALL_NS)
     }
 
     fn spin_ns_max(&self) -> u64 {

@@ -6,8 +6,8 @@ use core::fmt;
 
 /// Why a message was not sent or received.
 ///
-/// After `PeerBroke` every later call fails in the same way, and after any error in the middle of a message with `HalfDone`.
-/// After any other error the endpoint is as before.
+/// After `PeerBroke` every later call fails in the same way, and after any error in the middle of a
+/// message with `HalfDone`. After any other error the endpoint is as before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChannelError {

@@ -1,9 +1,10 @@
 //! The header of a message: 48 bytes before its payload.
 //!
-//! Invariants: little endian, explicit widths, asserted size. `payload_bytes` counts what is left of the payload from
-//! this record on: in the first record of a message it is the length of the whole, so a receiver knows it before it
-//! takes a byte; a record that does not carry all of it has [`MORE`] set and carries exactly
-//! [`piece_bytes_max`] bytes, and the next record of the ring goes on.
+//! Invariants: little endian, explicit widths, asserted size. `payload_bytes` counts what is left
+//! of the payload from this record on: in the first record of a message it is the length of the
+//! whole, so a receiver knows it before it takes a byte; a record that does not carry all of it has
+//! [`MORE`] set and carries exactly [`piece_bytes_max`] bytes, and the next record of the ring goes
+//! on.
 
 #![forbid(unsafe_code)]
 
@@ -15,13 +16,15 @@ use crate::protocol::MessageKind;
 pub const HEADER_BYTES: u32 = 48;
 /// Flag: the payload goes on in the next record, which has the same kind and call.
 pub const MORE: u16 = 1;
-/// Flag of a `Call`: what the applet has stored to a region of the mode `atomic` was published or given up, so it is to drop its
-/// own copies of pages, and to forget what it remembers of the heap.
+/// Flag of a `Call`: what the applet has stored to a region of the mode `atomic` was published or
+/// given up, so it is to drop its own copies of pages, and to forget what it remembers of the heap.
 pub const FORGET: u16 = 1 << 1;
 
 /// What stands before a payload. What the fields mean beyond the first three is up to the kind; see
 /// [`protocol`](crate::protocol).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct Header {
     /// Bytes of the payload, from this record on.
@@ -72,8 +75,8 @@ pub const fn piece_bytes_max(ring_bytes: u32) -> u32 {
     (ring_bytes / 2 - HEADER_BYTES) & !7
 }
 
-/// What records begin at: a line of the processor's caches, so that a short message is one line that goes from one
-/// processor to the other.
+/// What records begin at: a line of the processor's caches, so that a short message is one line
+/// that goes from one processor to the other.
 pub const RECORD_ALIGN: u64 = 64;
 
 /// What a record takes in a ring, header and padding included.

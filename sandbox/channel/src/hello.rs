@@ -1,7 +1,7 @@
 //! The payload of `Hello`: the names of an applet's exports, each one byte of length and UTF-8.
 //!
-//! Invariant: a [`Names`] that exists was checked in full: the number of names is the one that was announced, each is a
-//! [valid name](is_valid_name), no two are alike, and no byte is left over.
+//! Invariant: a [`Names`] that exists was checked in full: the number of names is the one that was
+//! announced, each is a [valid name](is_valid_name), no two are alike, and no byte is left over.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,8 @@ pub const EXPORTS_MAX: usize = 1024;
 /// The longest payload.
 pub const HELLO_BYTES_MAX: usize = EXPORTS_MAX * (1 + NAME_BYTES_MAX);
 
-/// Whether an export may be called so: 1 to [`NAME_BYTES_MAX`] bytes, no control characters (names are printed).
+/// Whether an export may be called so: 1 to [`NAME_BYTES_MAX`] bytes, no control characters (names
+/// are printed).
 #[must_use]
 pub fn is_valid_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
@@ -38,7 +39,9 @@ impl<'a> Names<'a> {
             return Err("did not begin with its exports");
         };
         if version != PROTOCOL_VERSION {
-            return Err("speaks another version of the protocol; build it with this release's guest library");
+            return Err(
+                "speaks another version of the protocol; build it with this release's guest library",
+            );
         }
         if count > EXPORTS_MAX as u64 || payload.len() > HELLO_BYTES_MAX {
             return Err("has too many exports");
@@ -56,7 +59,11 @@ impl<'a> Names<'a> {
                 return Err("has two exports of the same name");
             }
         }
-        if rest.is_empty() { Ok(names) } else { Err("sent a list of exports with something behind it") }
+        if rest.is_empty() {
+            Ok(names)
+        } else {
+            Err("sent a list of exports with something behind it")
+        }
     }
 
     /// How many there are.

@@ -1,14 +1,17 @@
-//! Waiting in a process with a standard library, and a [`Bell`] that ends a wait from another thread.
+//! Waiting in a process with a standard library, and a [`Bell`] that ends a wait from another
+//! thread.
 //!
-//! A sleeper sleeps on a word that the peer may write to, so a bell cannot rely on the word's value: it notes in private
-//! memory what it has to say, and wakes again and again until the sleeper, who says in private memory that it sleeps, does
-//! not any more.
+//! A sleeper sleeps on a word that the peer may write to, so a bell cannot rely on the word's
+//! value: it notes in private memory what it has to say, and wakes again and again until the
+//! sleeper, who says in private memory that it sleeps, does not any more.
 //!
-//! A peer can also move a sleeper to another word of shared memory (`FUTEX_REQUEUE`), where no bell looks for it; so no host
-//! sleeps for long without a look. An applet trusts its host, and is spared the timer that each such sleep needs.
+//! A peer can also move a sleeper to another word of shared memory (`FUTEX_REQUEUE`), where no bell
+//! looks for it; so no host sleeps for long without a look. An applet trusts its host, and is
+//! spared the timer that each such sleep needs.
 //!
-//! Invariants: after [`Bell::peer_is_gone`] no wait of a host's endpoint lasts longer than [`NAP_NS_MAX`]; nothing that the
-//! peer does, short of not being gone, can prevent that. A waiter keeps the memory mapped on whose words it sleeps.
+//! Invariants: after [`Bell::peer_is_gone`] no wait of a host's endpoint lasts longer than
+//! [`NAP_NS_MAX`]; nothing that the peer does, short of not being gone, can prevent that. A waiter
+//! keeps the memory mapped on whose words it sleeps.
 
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,15 @@
 //! Where the parts of the shared file are: `[ boot page | ring host to applet | ring applet to host | arena ]`.
 //!
-//! Invariant: a [`Layout`] that exists fits in its file, its parts are page-aligned and do not overlap, and a ring's
-//! data is a power of two; so whoever has one need not check again.
+//! Invariant: a [`Layout`] that exists fits in its file, its parts are page-aligned and do not
+//! overlap, and a ring's data is a power of two; so whoever has one need not check again.
 
 #![forbid(unsafe_code)]
 
 use core::fmt;
 use core::ops::Range;
 
-/// Everything begins at a multiple of it, whatever the machine's pages are: those of all platforms are multiples or
-/// equal.
+/// Everything begins at a multiple of it, whatever the machine's pages are: those of all platforms
+/// are multiples or equal.
 pub const PAGE_BYTES: u64 = 4096;
 /// The page before the data of a ring, with its positions and futex words.
 pub const CONTROL_BYTES: u64 = PAGE_BYTES;
@@ -19,7 +19,8 @@ pub const RING_BYTES_MIN: u32 = 4096;
 pub const RING_BYTES_MAX: u32 = 64 << 20;
 /// What a ring has unless it is told otherwise.
 pub const RING_BYTES_DEFAULT: u32 = 256 << 10;
-/// What an arena has unless it is told otherwise: address space, of which a page is backed when a buffer needs it.
+/// What an arena has unless it is told otherwise: address space, of which a page is backed when a
+/// buffer needs it.
 pub const ARENA_BYTES_DEFAULT: u64 = 64 << 20;
 /// The largest arena.
 pub const ARENA_BYTES_MAX: u64 = 1 << 40;
@@ -130,8 +131,8 @@ impl Default for Layout {
     }
 }
 
-/// A part of the arena, as it travels in messages. It says nothing about whether the part is anybody's: who gets one
-/// from the peer asks [`Layout::locate`] or the buffer itself.
+/// A part of the arena, as it travels in messages. It says nothing about whether the part is
+/// anybody's: who gets one from the peer asks [`Layout::locate`] or the buffer itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Handle {
     /// From the first byte of the arena.
@@ -159,7 +160,10 @@ mod tests {
     #[test]
     fn sizes_that_make_no_channel_are_refused() {
         for ring_bytes in [0, 2048, 4097, RING_BYTES_MAX * 2, u32::MAX] {
-            assert_eq!(Layout::new(ring_bytes, 0), Err(LayoutError::RingBytes { bytes: ring_bytes }));
+            assert_eq!(
+                Layout::new(ring_bytes, 0),
+                Err(LayoutError::RingBytes { bytes: ring_bytes })
+            );
         }
         for arena_bytes in [1, 4095, ARENA_BYTES_MAX + PAGE_BYTES, u64::MAX] {
             assert!(Layout::new(RING_BYTES_MIN, arena_bytes).is_err());

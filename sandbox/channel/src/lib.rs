@@ -1,28 +1,29 @@
-//! Messages between a host and a native applet over shared memory: the layout of that memory, one ring of bytes for
-//! each direction, the header of a message, and the protocol. `no_std`, no allocation, the same code on both sides;
-//! feature `std` adds the host's half.
+//! Messages between a host and a native applet over shared memory: the layout of that memory, one
+//! ring of bytes for each direction, the header of a message, and the protocol. `no_std`, no
+//! allocation, the same code on both sides; feature `std` adds the host's half.
 //!
 //! A tour, bottom up:
-//! - `shared`: loads, stores and copies in memory that another process may write at any time; the only place that
-//!   touches it. [`Shared`] is a range of it.
-//! - [`boot`]: where everything is: the record in the first page, which the applet reads once. [`Layout`]: the same
-//!   as offsets that were checked.
+//! - `shared`: loads, stores and copies in memory that another process may write at any time; the
+//!   only place that touches it. [`Shared`] is a range of it.
+//! - [`boot`]: where everything is: the record in the first page, which the applet reads once.
+//!   [`Layout`]: the same as offsets that were checked.
 //! - [`note`]: what a program promises in its file, before it runs.
-//! - [`header`]: the 48 bytes before each payload. [`protocol`]: kinds, statuses and typed messages; [`hello`]: the
-//!   names of exports.
-//! - [`ring`]: one direction: [`Producer`] and [`Consumer`]. [`wait`]: spinning, then sleeping, as a trait that both
-//!   sides implement for their platform.
-//! - [`Endpoint`]: send and receive whole messages, with deadlines. What it receives goes to a [`Sink`].
-//! - `ChannelMemory`, `ArenaBuffer`, `HostWait`, `Bell` (feature `std`): the sealed file, buffers in its arena, and
-//!   waiting that a supervisor can end.
+//! - [`header`]: the 48 bytes before each payload. [`protocol`]: kinds, statuses and typed
+//!   messages; [`hello`]: the names of exports.
+//! - [`ring`]: one direction: [`Producer`] and [`Consumer`]. [`wait`]: spinning, then sleeping, as
+//!   a trait that both sides implement for their platform.
+//! - [`Endpoint`]: send and receive whole messages, with deadlines. What it receives goes to a
+//!   [`Sink`].
+//! - `ChannelMemory`, `ArenaBuffer`, `HostWait`, `Bell` (feature `std`): the sealed file, buffers
+//!   in its arena, and waiting that a supervisor can end.
 //!
-//! The invariant that all of it serves: **the host believes nothing that it can read twice.** A header is copied once
-//! to private memory, checked there, and never read again; each position of the peer is one load that is checked; a
-//! payload is copied before anybody looks at it. A peer that breaks the rules is
-//! [`PeerBroke`](ChannelError::PeerBroke), whatever it does and whenever.
+//! The invariant that all of it serves: **the host believes nothing that it can read twice.** A
+//! header is copied once to private memory, checked there, and never read again; each position of
+//! the peer is one load that is checked; a payload is copied before anybody looks at it. A peer
+//! that breaks the rules is [`PeerBroke`](ChannelError::PeerBroke), whatever it does and whenever.
 //!
-//! What it must not do: know of jails, regions or WebAssembly; hand out a reference to shared bytes; wait without
-//! an end that the caller has set.
+//! What it must not do: know of jails, regions or WebAssembly; hand out a reference to shared
+//! bytes; wait without an end that the caller has set.
 
 #![no_std]
 #![deny(unsafe_code)]

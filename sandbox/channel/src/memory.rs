@@ -1,7 +1,9 @@
-//! The shared file: made, laid out and mapped by the host; opened and checked by an applet that has a standard library.
+//! The shared file: made, laid out and mapped by the host; opened and checked by an applet that has
+//! a standard library.
 //!
-//! Invariants: boot page and rings are backed with memory before anybody else has the file, buffers before anybody is told
-//! of them, so the host touches nothing that could fail. The host writes the boot record once and never reads it.
+//! Invariants: boot page and rings are backed with memory before anybody else has the file, buffers
+//! before anybody is told of them, so the host touches nothing that could fail. The host writes the
+//! boot record once and never reads it.
 
 use std::fmt;
 use std::io;
@@ -31,7 +33,8 @@ pub struct ChannelMemory {
     boot: Boot,
     /// What of the arena is given out, in order; relative to its start.
     buffers: Mutex<Vec<Range<u64>>>,
-    /// The process that has it: in a forked copy of it the file is the same, and the list of buffers is not.
+    /// The process that has it: in a forked copy of it the file is the same, and the list of
+    /// buffers is not.
     owner: u32,
 }
 
@@ -78,16 +81,23 @@ impl ChannelMemory {
         serve: bool,
     ) -> Result<Arc<ChannelMemory>, MemoryError> {
         let boot = Boot::new(&layout, region, serve);
-        let memory =
-            SharedMemory::create("holdfast-channel", layout.total_bytes()).map_err(MemoryError::System)?;
+        let memory = SharedMemory::create("holdfast-channel", layout.total_bytes())
+            .map_err(MemoryError::System)?;
         memory.back(0..layout.arena_offset()).map_err(MemoryError::System)?;
-        let made = ChannelMemory { memory, layout, boot, buffers: Mutex::default(), owner: own_pid::get() };
+        let made = ChannelMemory {
+            memory,
+            layout,
+            boot,
+            buffers: Mutex::default(),
+            owner: own_pid::get(),
+        };
         // It is as large as its layout says, so there is room.
         made.shared().write(0, boot.as_bytes()).ok_or_else(too_short)?;
         Ok(Arc::new(made))
     }
 
-    /// The channel of a program that was started as an applet, of the descriptor at which it was started with it.
+    /// The channel of a program that was started as an applet, of the descriptor at which it was
+    /// started with it.
     ///
     /// # Errors
     /// When it is no channel, of another version, or cannot be mapped.
@@ -98,11 +108,17 @@ impl ChannelMemory {
         all.read(0, &mut page).ok_or(MemoryError::Boot(BootError::NotAChannel))?;
         let boot = Boot::parse(&page).map_err(MemoryError::Boot)?;
         let layout = boot.layout(all.bytes() as u64).map_err(MemoryError::Boot)?;
-        Ok(Arc::new(ChannelMemory { memory, layout, boot, buffers: Mutex::default(), owner: own_pid::get() }))
+        Ok(Arc::new(ChannelMemory {
+            memory,
+            layout,
+            boot,
+            buffers: Mutex::default(),
+            owner: own_pid::get(),
+        }))
     }
 
-    /// The host's end, and the bell that ends its waits. To be asked for once: two ends on one side read each other's
-    /// messages.
+    /// The host's end, and the bell that ends its waits. To be asked for once: two ends on one side
+    /// read each other's messages.
     #[must_use]
     pub fn host(self: &Arc<Self>) -> Option<(Endpoint<HostWait>, Bell)> {
         self.end(Side::Host)
@@ -120,8 +136,8 @@ impl ChannelMemory {
         Some((Endpoint::over(self.shared(), &self.layout, side, wait)?, bell))
     }
 
-    /// A buffer in the arena for `bytes` bytes, which are zero. The applet can read and write it from now on, as all of
-    /// the arena.
+    /// A buffer in the arena for `bytes` bytes, which are zero. The applet can read and write it
+    /// from now on, as all of the arena.
     ///
     /// # Errors
     /// When the arena or the machine has no room for it.
@@ -129,14 +145,15 @@ impl ChannelMemory {
         ArenaBuffer::new(Arc::clone(self), bytes)
     }
 
-    /// The buffer that the host has told this applet of; `None` if it does not lie in the arena. (A host asks its own buffer
-    /// about what an applet tells it: [`ArenaBuffer::locate`].)
+    /// The buffer that the host has told this applet of; `None` if it does not lie in the arena. (A
+    /// host asks its own buffer about what an applet tells it: [`ArenaBuffer::locate`].)
     #[must_use]
     pub fn given(self: &Arc<Self>, handle: Handle) -> Option<ArenaBuffer> {
         ArenaBuffer::given(Arc::clone(self), handle)
     }
 
-    /// A part of the arena, if it is one and begins at a multiple of 8. Whoever uses the value keeps `self`.
+    /// A part of the arena, if it is one and begins at a multiple of 8. Whoever uses the value
+    /// keeps `self`.
     pub(crate) fn part(&self, handle: Handle) -> Option<Shared> {
         let range = self.layout.locate(handle)?;
         self.shared().part(range.start, handle.bytes)
@@ -182,7 +199,8 @@ impl ChannelMemory {
         Ok(range)
     }
 
-    /// Gives such a range back; in a forked copy of its owner, who may be using it, nothing happens.
+    /// Gives such a range back; in a forked copy of its owner, who may be using it, nothing
+    /// happens.
     pub(crate) fn give_back(&self, range: &Range<u64>) {
         if self.owner != own_pid::get() {
             return;
@@ -210,8 +228,8 @@ fn too_short() -> MemoryError {
 }
 
 fn whole(memory: &SharedMemory) -> Shared {
-    // SAFETY: mapped as long as `memory`, which all users of the value keep; page-aligned; this crate touches it through
-    // such values alone, and hands out nothing else but raw pointers.
+    // SAFETY: mapped as long as `memory`, which all users of the value keep; page-aligned; this
+    // crate touches it through such values alone, and hands out nothing else but raw pointers.
     unsafe { Shared::new(memory.base(), memory.bytes()) }
 }
 

@@ -1,7 +1,8 @@
-//! What a native program promises its host before it runs: an ELF note in its file, put there by the library that it links.
+//! What a native program promises its host before it runs: an ELF note in its file, put there by
+//! the library that it links.
 //!
-//! A note is the program's author's word about the program's own heap, and nothing more: a host that acts on it must lose
-//! nothing of its own, or of anybody else's, where it is a lie.
+//! A note is the program's author's word about the program's own heap, and nothing more: a host
+//! that acts on it must lose nothing of its own, or of anybody else's, where it is a lie.
 //!
 //! Invariants: the bytes never change their meaning; whoever does not know a bit passes over it.
 
@@ -11,8 +12,9 @@
 pub const OWNER: &[u8; 8] = b"Holdfast";
 /// The kind of the note, among those of this owner.
 pub const KIND: u32 = 1;
-/// Where the boot record says so, the program keeps the order of its heap's stores and maps the heap as it is told to
-/// ([`REGION_ORDERED`](crate::boot::REGION_ORDERED), [`REGION_SYNCHRONOUS`](crate::boot::REGION_SYNCHRONOUS)).
+/// Where the boot record says so, the program keeps the order of its heap's stores and maps the
+/// heap as it is told to ([`REGION_ORDERED`](crate::boot::REGION_ORDERED),
+/// [`REGION_SYNCHRONOUS`](crate::boot::REGION_SYNCHRONOUS)).
 pub const KEEPS_ORDER: u32 = 1;
 
 /// The note as it lies in a program's section `.note.holdfast`.

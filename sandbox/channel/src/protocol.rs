@@ -1,8 +1,10 @@
-//! The protocol: which messages there are, in which direction, and what their fields mean. Native applets exchange
-//! them over rings, wasm applets through imports; the numbers are the same and never change their meaning.
+//! The protocol: which messages there are, in which direction, and what their fields mean. Native
+//! applets exchange them over rings, wasm applets through imports; the numbers are the same and
+//! never change their meaning.
 //!
-//! Host to applet: `Call`, `Cancel`, `Reply` (to `Grow` and `Commit`), `End`. Applet to host: `Hello` (once, names of
-//! exports), `Result`, `Chunk` (any number before the result), `Failure`, `Grow`, `Commit`, `Seal`. One call at a time.
+//! Host to applet: `Call`, `Cancel`, `Reply` (to `Grow` and `Commit`), `End`. Applet to host:
+//! `Hello` (once, names of exports), `Result`, `Chunk` (any number before the result), `Failure`,
+//! `Grow`, `Commit`, `Seal`. One call at a time.
 //!
 //! What it must not do: touch shared memory, or judge whether a message comes at the right moment.
 
@@ -15,13 +17,13 @@ use crate::layout::Handle;
 /// The version that `Hello` names.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// The longest payload of one message, in either direction: larger ones are refused by those who would send them. What
-/// is larger goes in parts, or through a shared buffer.
+/// The longest payload of one message, in either direction: larger ones are refused by those who
+/// would send them. What is larger goes in parts, or through a shared buffer.
 pub const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// Codes of failed requests: `Reply.status`, with the numbers of `enum nv_error`. The imports of a wasm applet share them,
-/// negated where a size is the answer, up to [`FAILED`](status::FAILED), and `MEMORY_SHAPE` and `CANCELLED`; of a heap that may
-/// only be read they say 8.
+/// Codes of failed requests: `Reply.status`, with the numbers of `enum nv_error`. The imports of a
+/// wasm applet share them, negated where a size is the answer, up to [`FAILED`](status::FAILED),
+/// and `MEMORY_SHAPE` and `CANCELLED`; of a heap that may only be read they say 8.
 pub mod status {
     /// It was done.
     pub const OK: i32 = 0;
@@ -97,7 +99,9 @@ impl MessageKind {
     #[must_use]
     pub const fn sender(self) -> Side {
         match self {
-            MessageKind::Call | MessageKind::Cancel | MessageKind::Reply | MessageKind::End => Side::Host,
+            MessageKind::Call | MessageKind::Cancel | MessageKind::Reply | MessageKind::End => {
+                Side::Host
+            }
             MessageKind::Hello
             | MessageKind::Result
             | MessageKind::Chunk
@@ -176,8 +180,8 @@ impl From<HostMessage> for Header {
     }
 }
 
-/// What an applet says. The host believes none of the numbers: it compares calls with the one that is open, and asks
-/// the buffer that it gave whether a part lies in it.
+/// What an applet says. The host believes none of the numbers: it compares calls with the one that
+/// is open, and asks the buffer that it gave whether a part lies in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppletMessage {
     /// Ready to be called.
@@ -233,7 +237,9 @@ impl AppletMessage {
             MessageKind::Chunk => {
                 AppletMessage::Chunk { call, part: Handle { offset: header.a, bytes: header.b } }
             }
-            MessageKind::Failure if header.status == 0 => return Err("reported a failure without a code"),
+            MessageKind::Failure if header.status == 0 => {
+                return Err("reported a failure without a code");
+            }
             MessageKind::Failure => AppletMessage::Failure { call, code: header.status },
             MessageKind::Grow => AppletMessage::Grow { at_least_bytes: header.a },
             MessageKind::Commit if header.index > 2 => {
@@ -262,7 +268,9 @@ impl From<AppletMessage> for Header {
             AppletMessage::Grow { at_least_bytes } => {
                 Header { a: at_least_bytes, ..Header::new(MessageKind::Grow) }
             }
-            AppletMessage::Commit { level } => Header { index: level, ..Header::new(MessageKind::Commit) },
+            AppletMessage::Commit { level } => {
+                Header { index: level, ..Header::new(MessageKind::Commit) }
+            }
             AppletMessage::Seal => Header::new(MessageKind::Seal),
         }
     }
@@ -311,7 +319,10 @@ mod tests {
             assert_eq!(kind as u16, number);
             assert_eq!(kind.sender() == Side::Host, number < 16);
         }
-        assert_eq!(MessageKind::ALL.map(|kind| kind as u16), [1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22]);
+        assert_eq!(
+            MessageKind::ALL.map(|kind| kind as u16),
+            [1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22]
+        );
     }
 
     #[test]

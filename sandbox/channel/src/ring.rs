@@ -1,16 +1,18 @@
 //! One direction: a ring of bytes with one producer and one consumer, in shared memory.
 //!
-//! A control page, then the data. Two lines of 128 bytes in the control page hold what one side writes and the other
-//! reads: the producer's position and the word on which a consumer without data sleeps; the consumer's position and
-//! the word on which a producer without room sleeps. Positions only grow, in steps of 64; a position's place in the
-//! data is its remainder.
+//! A control page, then the data. Two lines of 128 bytes in the control page hold what one side
+//! writes and the other reads: the producer's position and the word on which a consumer without
+//! data sleeps; the consumer's position and the word on which a producer without room sleeps.
+//! Positions only grow, in steps of 64; a position's place in the data is its remainder.
 //!
 //! Invariants:
-//! - Each side keeps its own position in private memory and only tells it the other; so nothing that the other side
-//!   writes can move it.
-//! - The other side's position is one load, which must not go back, must be a multiple of 64, and must keep the two
-//!   positions at most a ring apart; whatever breaks this is [`ChannelError::PeerBroke`].
-//! - A header is copied once, and what was checked in the copy is what is used: lengths are never loaded again.
+//! - Each side keeps its own position in private memory and only tells it the other; so nothing
+//!   that the other side writes can move it.
+//! - The other side's position is one load, which must not go back, must be a multiple of 64, and
+//!   must keep the two positions at most a ring apart; whatever breaks this is
+//!   [`ChannelError::PeerBroke`].
+//! - A header is copied once, and what was checked in the copy is what is used: lengths are never
+//!   loaded again.
 //!
 //! What it must not do: wait. [`wait`](crate::wait) does that, on the words that are named here.
 
@@ -21,7 +23,9 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::ChannelError;
-use crate::header::{FORGET, HEADER_BYTES, Header, MORE, RECORD_ALIGN, piece_bytes_max, record_bytes};
+use crate::header::{
+    FORGET, HEADER_BYTES, Header, MORE, RECORD_ALIGN, piece_bytes_max, record_bytes,
+};
 use crate::layout::CONTROL_BYTES;
 use crate::protocol::MessageKind;
 use crate::shared::Shared;
@@ -70,10 +74,12 @@ impl Ring {
         self.control.half(at).ok_or(OUTSIDE)
     }
 
-    /// Whether somebody sleeps on a word; the word is cleared then, and the caller must wake whoever it is.
+    /// Whether somebody sleeps on a word; the word is cleared then, and the caller must wake
+    /// whoever it is.
     fn sleeper(&self, at: usize) -> Result<Option<&AtomicU32>, ChannelError> {
         let word = self.futex(at)?;
-        // Between the store of a position and this load; the other half is in `wait`. The position is on its way meanwhile.
+        // Between the store of a position and this load; the other half is in `wait`. The position
+        // is on its way meanwhile.
         fence(Ordering::SeqCst);
         if word.load(Ordering::Relaxed) == AWAKE {
             return Ok(None);
@@ -82,7 +88,8 @@ impl Ring {
         Ok(Some(word))
     }
 
-    /// Where a position is in the data, and how many of `bytes` bytes lie there before the ring begins anew.
+    /// Where a position is in the data, and how many of `bytes` bytes lie there before the ring
+    /// begins anew.
     fn place(&self, position: u64, bytes: usize) -> (usize, usize) {
         let at = position as usize & (self.ring_bytes as usize - 1);
         (at, bytes.min(self.ring_bytes as usize - at))
@@ -112,7 +119,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// The producer of an unused ring, which begins with its control page; `None` if the sizes do not fit.
+    /// The producer of an unused ring, which begins with its control page; `None` if the sizes do
+    /// not fit.
     #[must_use]
     pub fn new(ring: Shared, ring_bytes: u32) -> Option<Producer> {
         Some(Producer { ring: Ring::new(ring, ring_bytes)?, head: 0, tail: 0 })
@@ -124,14 +132,17 @@ impl Producer {
         piece_bytes_max(self.ring.ring_bytes)
     }
 
-    /// Puts one record in, with `piece` behind the header, and makes it visible; `false`, and nothing done, when there
-    /// is no room for it. The header goes out as it is: [`Endpoint`](crate::Endpoint) sets lengths and flags.
+    /// Puts one record in, with `piece` behind the header, and makes it visible; `false`, and
+    /// nothing done, when there is no room for it. The header goes out as it is:
+    /// [`Endpoint`](crate::Endpoint) sets lengths and flags.
     ///
     /// # Errors
-    /// `PeerBroke` when the consumer's position is impossible, `TooLarge` for a piece that never fits.
+    /// `PeerBroke` when the consumer's position is impossible, `TooLarge` for a piece that never
+    /// fits.
     pub fn push(&mut self, header: &Header, piece: &[u8]) -> Result<bool, ChannelError> {
         let most = u64::from(self.piece_bytes_max());
-        let Some(piece_bytes) = u32::try_from(piece.len()).ok().filter(|bytes| u64::from(*bytes) <= most)
+        let Some(piece_bytes) =
+            u32::try_from(piece.len()).ok().filter(|bytes| u64::from(*bytes) <= most)
         else {
             return Err(ChannelError::TooLarge { bytes: piece.len() as u64, limit_bytes: most });
         };
@@ -169,7 +180,9 @@ impl Producer {
     fn look(&mut self) -> Result<(), ChannelError> {
         let tail = self.ring.position(CONSUMER_POSITION)?;
         if !(self.tail..=self.head).contains(&tail) || !tail.is_multiple_of(RECORD_ALIGN) {
-            return Err(ChannelError::PeerBroke { what: "claims to have read what was never sent" });
+            return Err(ChannelError::PeerBroke {
+                what: "claims to have read what was never sent",
+            });
         }
         self.tail = tail;
         Ok(())
@@ -197,14 +210,15 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// The consumer of an unused ring, which begins with its control page; `None` if the sizes do not fit.
+    /// The consumer of an unused ring, which begins with its control page; `None` if the sizes do
+    /// not fit.
     #[must_use]
     pub fn new(ring: Shared, ring_bytes: u32) -> Option<Consumer> {
         Some(Consumer { ring: Ring::new(ring, ring_bytes)?, tail: 0, head: 0, current: None })
     }
 
-    /// The next record, if there is one. Its header is copied at the first call; until the payload is taken later
-    /// calls return that copy.
+    /// The next record, if there is one. Its header is copied at the first call; until the payload
+    /// is taken later calls return that copy.
     ///
     /// # Errors
     /// `PeerBroke` when position or header are impossible.
@@ -225,7 +239,8 @@ impl Consumer {
     /// [`piece_bytes`](Record::piece_bytes), and gives its room back to the producer.
     ///
     /// # Errors
-    /// `NoRoom` when there is no such record, or the memory is not of its size; the record stays then.
+    /// `NoRoom` when there is no such record, or the memory is not of its size; the record stays
+    /// then.
     pub fn take(&mut self, into: &mut [u8]) -> Result<(), ChannelError> {
         let piece_bytes = self.current.map_or(0, |record| record.piece_bytes);
         if self.current.is_none() || into.len() != piece_bytes as usize {
@@ -264,7 +279,9 @@ impl Consumer {
         let head = self.ring.position(PRODUCER_POSITION)?;
         let most = self.tail + u64::from(self.ring.ring_bytes);
         if !(self.head..=most).contains(&head) || !head.is_multiple_of(RECORD_ALIGN) {
-            return Err(ChannelError::PeerBroke { what: "claims to have sent more than fits in the ring" });
+            return Err(ChannelError::PeerBroke {
+                what: "claims to have sent more than fits in the ring",
+            });
         }
         self.head = head;
         Ok(())

@@ -1,8 +1,9 @@
 //! Memory that another process may write to at any time: the only place that touches it.
 //!
 //! Invariants:
-//! - Every access is an atomic one, of a word or, for payloads, of each word and byte of the range. What is loaded is
-//!   some value that somebody stored there; two loads of the same place may differ, so nobody above relies on that.
+//! - Every access is an atomic one, of a word or, for payloads, of each word and byte of the range.
+//!   What is loaded is some value that somebody stored there; two loads of the same place may
+//!   differ, so nobody above relies on that.
 //! - Every access is checked against the range, whoever has computed the place.
 //! - No reference to plain bytes of the range is ever made.
 
@@ -27,9 +28,9 @@ impl Shared {
     /// The range of `bytes` bytes at `base`.
     ///
     /// # Safety
-    /// As long as the value or a copy of it is used, the range must be mapped for loads and stores, `base` aligned to
-    /// 8 bytes, and nobody in this process may access it but through such values, atomics, or raw pointers in places
-    /// that are not used here at the same time.
+    /// As long as the value or a copy of it is used, the range must be mapped for loads and stores,
+    /// `base` aligned to 8 bytes, and nobody in this process may access it but through such values,
+    /// atomics, or raw pointers in places that are not used here at the same time.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, bytes: usize) -> Shared {
         Shared { base, bytes }
@@ -54,14 +55,16 @@ impl Shared {
         if end > self.bytes as u64 || !at.is_multiple_of(WORD_BYTES as u64) {
             return None;
         }
-        // SAFETY: the part lies in the range (checked above), of which `new` was promised everything.
+        // SAFETY: the part lies in the range (checked above), of which `new` was promised
+        // everything.
         Some(Shared { base: unsafe { self.base.add(at as usize) }, bytes: bytes as usize })
     }
 
     /// The word at a multiple of 8.
     pub(crate) fn word(&self, at: usize) -> Option<&AtomicU64> {
         let is_inside = at.is_multiple_of(WORD_BYTES) && at.checked_add(WORD_BYTES)? <= self.bytes;
-        // SAFETY: inside and aligned (checked), mapped (promised to `new`), accessed by atomics alone.
+        // SAFETY: inside and aligned (checked), mapped (promised to `new`), accessed by atomics
+        // alone.
         is_inside.then(|| unsafe { AtomicU64::from_ptr(self.base.add(at).cast().as_ptr()) })
     }
 
@@ -72,8 +75,8 @@ impl Shared {
         is_inside.then(|| unsafe { AtomicU32::from_ptr(self.base.add(at).cast().as_ptr()) })
     }
 
-    /// Copies bytes out; whatever else happens to them, they are read once. `None`, and nothing copied, when the range
-    /// has not that many.
+    /// Copies bytes out; whatever else happens to them, they are read once. `None`, and nothing
+    /// copied, when the range has not that many.
     #[must_use]
     pub fn read(&self, at: usize, into: &mut [u8]) -> Option<()> {
         let (head, words) = self.split(at, into.len())?;
@@ -81,8 +84,10 @@ impl Shared {
         let (words_into, tail_into) = rest.as_chunks_mut::<WORD_BYTES>();
         self.read_bytes(at, head_into);
         for (index, word) in words_into.iter_mut().enumerate() {
-            // SAFETY: inside (checked by `split`), aligned since `head` bytes lead to a multiple of 8, and atomic.
-            let source = unsafe { AtomicU64::from_ptr(self.base.add(at + head).cast().add(index).as_ptr()) };
+            // SAFETY: inside (checked by `split`), aligned since `head` bytes lead to a multiple of
+            // 8, and atomic.
+            let source =
+                unsafe { AtomicU64::from_ptr(self.base.add(at + head).cast().add(index).as_ptr()) };
             *word = source.load(Ordering::Relaxed).to_ne_bytes();
         }
         self.read_bytes(at + head + words * WORD_BYTES, tail_into);
@@ -98,7 +103,8 @@ impl Shared {
         self.write_bytes(at, head_from);
         for (index, word) in words_from.iter().enumerate() {
             // SAFETY: as in `read`.
-            let target = unsafe { AtomicU64::from_ptr(self.base.add(at + head).cast().add(index).as_ptr()) };
+            let target =
+                unsafe { AtomicU64::from_ptr(self.base.add(at + head).cast().add(index).as_ptr()) };
             target.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
         }
         self.write_bytes(at + head + words * WORD_BYTES, tail_from);
@@ -172,7 +178,9 @@ mod tests {
         assert!(shared.read(60, &mut [0; 5]).is_none() && shared.write(65, &[]).is_none());
         assert!(shared.read(usize::MAX, &mut [0; 5]).is_none());
         assert!(
-            shared.word(64).is_none() && shared.word(4).is_none() && shared.word(usize::MAX - 7).is_none()
+            shared.word(64).is_none()
+                && shared.word(4).is_none()
+                && shared.word(usize::MAX - 7).is_none()
         );
         assert!(shared.half(64).is_none() && shared.half(2).is_none() && shared.half(60).is_some());
         assert!(shared.part(8, 57).is_none() && shared.part(4, 8).is_none());

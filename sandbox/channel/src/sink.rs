@@ -6,13 +6,14 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;
 
-/// Takes the payload of one message. A sink may believe no more than that it gets as many bytes as it is told: they come
-/// from the peer.
+/// Takes the payload of one message. A sink may believe no more than that it gets as many bytes as
+/// it is told: they come from the peer.
 pub trait Sink {
     /// A message begins whose payload has that many bytes; whatever the sink had is void.
     ///
     /// # Errors
-    /// When the sink has no room for it. Then nothing was taken, and the same message begins again next time.
+    /// When the sink has no room for it. Then nothing was taken, and the same message begins again
+    /// next time.
     fn begin(&mut self, bytes: usize) -> Result<(), Refused>;
 
     /// Memory for the next `bytes` bytes, exactly as many.
@@ -56,7 +57,8 @@ impl Sink for SliceSink<'_> {
     }
 }
 
-/// Grows as bytes arrive, not as they are announced: who announces much and sends nothing costs nothing.
+/// Grows as bytes arrive, not as they are announced: who announces much and sends nothing costs
+/// nothing.
 #[cfg(feature = "std")]
 impl Sink for std::vec::Vec<u8> {
     fn begin(&mut self, _: usize) -> Result<(), Refused> {

@@ -1,12 +1,13 @@
 //! Waiting for the other side: spin for a while, then sleep.
 //!
-//! A side that finds nothing looks again and again for a bounded time, which follows what paid lately, and then sleeps
-//! on a futex word of the ring. The word says that somebody sleeps: the sleeper sets it, looks once more, and sleeps
-//! only if the word is still set; the other side stores its position, and if the word is set clears it and wakes. Each has a
-//! sequentially consistent fence between its store and its load, so one of the two sees the other.
+//! A side that finds nothing looks again and again for a bounded time, which follows what paid
+//! lately, and then sleeps on a futex word of the ring. The word says that somebody sleeps: the
+//! sleeper sets it, looks once more, and sleeps only if the word is still set; the other side
+//! stores its position, and if the word is set clears it and wakes. Each has a sequentially
+//! consistent fence between its store and its load, so one of the two sees the other.
 //!
-//! Invariants: no wait goes past its deadline by more than the kernel's wake-up, whatever the peer writes to the words;
-//! a peer that wakes again and again with nothing to show is `PeerBroke`.
+//! Invariants: no wait goes past its deadline by more than the kernel's wake-up, whatever the peer
+//! writes to the words; a peer that wakes again and again with nothing to show is `PeerBroke`.
 //!
 //! What it must not do: make system calls. Each side brings its own as a [`Wait`].
 
@@ -18,8 +19,8 @@ use core::time::Duration;
 use crate::error::ChannelError;
 use crate::ring::{AWAKE, SLEEPING};
 
-/// The longest spin, in nanoseconds: longer than it takes to wake a sleeper on an idle processor of a virtual machine (60 us), or
-/// nobody who spins for a sleeper would ever see it answer.
+/// The longest spin, in nanoseconds: longer than it takes to wake a sleeper on an idle processor of
+/// a virtual machine (60 us), or nobody who spins for a sleeper would ever see it answer.
 pub const SPIN_NS_MAX: u64 = 100_000;
 /// Below it spinning is given up.
 const SPIN_NS_MIN: u64 = 2_000;
@@ -27,8 +28,9 @@ const SPIN_NS_MIN: u64 = 2_000;
 const SPIN_NS_PAID: u64 = 10_000;
 /// What a fresh endpoint begins with.
 const SPIN_NS_FIRST: u64 = 20_000;
-/// Where spinning was given up, one wait of so many tries whether it pays again: soon at first, because a processor that was
-/// taken away for a moment puts both sides to sleep, and then ever more rarely.
+/// Where spinning was given up, one wait of so many tries whether it pays again: soon at first,
+/// because a processor that was taken away for a moment puts both sides to sleep, and then ever
+/// more rarely.
 const PROBE_EVERY_MAX: u32 = 64;
 /// Looks between two looks at the clock, which costs as much as a few of them.
 const LOOKS_PER_CLOCK: u32 = 16;
@@ -58,7 +60,10 @@ impl Deadline {
     /// So long after a moment.
     #[must_use]
     pub fn after(now_ns: u64, time: Duration) -> Deadline {
-        Deadline(u64::try_from(time.as_nanos()).map_or(u64::MAX, |time_ns| now_ns.saturating_add(time_ns)))
+        Deadline(
+            u64::try_from(time.as_nanos())
+                .map_or(u64::MAX, |time_ns| now_ns.saturating_add(time_ns)),
+        )
     }
 
     /// The moment in nanoseconds; `None` for never.
@@ -78,8 +83,8 @@ pub trait Wait {
     /// A clock that never goes back (`CLOCK_MONOTONIC`), in nanoseconds.
     fn now_ns(&self) -> u64;
 
-    /// Sleeps if the word is `expected`, until somebody wakes it, the deadline has passed, or for any other reason: the
-    /// caller looks again. The word is shared between processes.
+    /// Sleeps if the word is `expected`, until somebody wakes it, the deadline has passed, or for
+    /// any other reason: the caller looks again. The word is shared between processes.
     fn sleep(&self, word: &AtomicU32, expected: u32, deadline: Deadline);
 
     /// Wakes whoever sleeps on the word.
@@ -197,7 +202,11 @@ pub(crate) fn wait_for<W: Wait>(
     sleep_for(wait, deadline, awaited)
 }
 
-fn sleep_for<W: Wait>(wait: &W, deadline: Deadline, awaited: &mut impl Awaited) -> Result<(), ChannelError> {
+fn sleep_for<W: Wait>(
+    wait: &W,
+    deadline: Deadline,
+    awaited: &mut impl Awaited,
+) -> Result<(), ChannelError> {
     let mut wakes = 0;
     let mut counted_from_ns = None;
     loop {
@@ -226,7 +235,9 @@ fn sleep_for<W: Wait>(wait: &W, deadline: Deadline, awaited: &mut impl Awaited) 
         wakes += 1;
         if wakes % IDLE_WAKES == 0 {
             let now_ns = wait.now_ns();
-            if counted_from_ns.is_some_and(|from| now_ns.saturating_sub(from) < IDLE_WAKES * IDLE_WAKE_NS) {
+            if counted_from_ns
+                .is_some_and(|from| now_ns.saturating_sub(from) < IDLE_WAKES * IDLE_WAKE_NS)
+            {
                 return Err(ChannelError::PeerBroke {
                     what: "wakes the other side again and again for nothing",
                 });
@@ -256,7 +267,10 @@ mod tests {
             spin.failed();
             waits
         };
-        assert_eq!([0, 1, 3, 7, 15, 31, 63, 63].map(|_| waits_until_a_try()), [0, 1, 3, 7, 15, 31, 63, 63]);
+        assert_eq!(
+            [0, 1, 3, 7, 15, 31, 63, 63].map(|_| waits_until_a_try()),
+            [0, 1, 3, 7, 15, 31, 63, 63]
+        );
         spin.paid(100);
         assert_eq!(spin.budget_ns(SPIN_NS_MAX), SPIN_NS_PAID);
         // One processor: never.

@@ -1,5 +1,5 @@
-//! Both ends of a channel in one process, mapped twice: whole messages, limits, deadlines, and what a peer can do to the
-//! words on which the other side sleeps.
+//! Both ends of a channel in one process, mapped twice: whole messages, limits, deadlines, and what
+//! a peer can do to the words on which the other side sleeps.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -16,8 +16,8 @@ use holdfast_channel::protocol::{AppletMessage, HostMessage, MessageKind, PROTOC
 use holdfast_channel::ring::DATA_WORD;
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{
-    Bell, ChannelError, ChannelMemory, Endpoint, Handle, HostWait, Layout, MESSAGE_BYTES_MAX, Shared, Side,
-    SliceSink,
+    Bell, ChannelError, ChannelMemory, Endpoint, Handle, HostWait, Layout, MESSAGE_BYTES_MAX,
+    Shared, Side, SliceSink,
 };
 use holdfast_sys::shared_memory::SharedMemory;
 
@@ -51,7 +51,8 @@ fn result() -> Header {
 /// The peer's look at the same memory.
 fn hostile(memory: &ChannelMemory) -> (SharedMemory, Shared) {
     let other = SharedMemory::open(memory.descriptor().unwrap()).unwrap();
-    // SAFETY: the test keeps `other` as long as it uses the second value, and touches it in no other way.
+    // SAFETY: the test keeps `other` as long as it uses the second value, and touches it in no
+    // other way.
     let shared = unsafe { Shared::new(other.base(), other.bytes()) };
     (other, shared)
 }
@@ -66,16 +67,19 @@ fn messages_of_every_size_arrive_in_both_directions() {
             let mut payload = Vec::new();
             loop {
                 let header = applet.receive(&mut payload, MESSAGE_BYTES_MAX, soon).unwrap();
-                let HostMessage::Call { call, .. } = HostMessage::parse(&header).unwrap() else { return };
+                let HostMessage::Call { call, .. } = HostMessage::parse(&header).unwrap() else {
+                    return;
+                };
                 applet.send(&AppletMessage::Result { call }.into(), &payload, soon).unwrap();
             }
         });
         let sizes = (0..40).chain(1990..2010).chain([4095, 4096, 4097, 100_000, 1_000_003]);
         for (call, bytes) in sizes.enumerate() {
             let call = call as u64;
-            let message = HostMessage::Call { call, index: 0, buffer: Handle::default(), time_ns: 0 };
-            // The echo begins before the last piece is sent; a ring each is room enough only because the echo
-            // waits for the whole.
+            let message =
+                HostMessage::Call { call, index: 0, buffer: Handle::default(), time_ns: 0 };
+            // The echo begins before the last piece is sent; a ring each is room enough only
+            // because the echo waits for the whole.
             host.send(&message.into(), &pattern(bytes), soon).unwrap();
             let mut answer = Vec::new();
             let header = host.receive(&mut answer, MESSAGE_BYTES_MAX, soon).unwrap();
@@ -185,7 +189,10 @@ fn a_deadline_ends_every_wait_in_time() {
     // And one that ends in the middle of a message is the end of all.
     let deadline = host.deadline_in(Duration::from_millis(10));
     applet.discard(Deadline::NOW).unwrap();
-    assert_eq!(host.send(&HostMessage::End.into(), &pattern(9000), deadline), Err(ChannelError::TimedOut));
+    assert_eq!(
+        host.send(&HostMessage::End.into(), &pattern(9000), deadline),
+        Err(ChannelError::TimedOut)
+    );
     assert_eq!(host.send(&HostMessage::End.into(), &[], deadline), Err(ChannelError::HalfDone));
     assert_eq!(host.peek(deadline), Err(ChannelError::HalfDone));
 }
@@ -230,7 +237,10 @@ fn dead_peer_ends_the_wait_after_its_messages() {
     assert_eq!(ended, Err(ChannelError::PeerGone));
     assert!(started.elapsed() < LONG / 2);
     assert!(bell.has_gone());
-    assert_eq!(host.send(&HostMessage::End.into(), &[], Deadline::NEVER), Err(ChannelError::PeerGone));
+    assert_eq!(
+        host.send(&HostMessage::End.into(), &[], Deadline::NEVER),
+        Err(ChannelError::PeerGone)
+    );
     assert_eq!(host.receive(&mut Vec::new(), 4, Deadline::NEVER), Err(ChannelError::PeerGone));
 }
 
@@ -276,7 +286,8 @@ fn bell_is_heard_while_the_peer_changes_words() {
             let waiting = scope.spawn(move || host.receive(&mut Vec::new(), 0, late));
             scope.spawn(|| {
                 for _ in 0..u32::MAX {
-                    // It pretends that somebody sleeps, so that a sleeper lies down whatever the bell stores.
+                    // It pretends that somebody sleeps, so that a sleeper lies down whatever the
+                    // bell stores.
                     shared.write(word, &1_u32.to_le_bytes()).unwrap();
                     if stop.load(Ordering::Relaxed) == 1 {
                         break;
@@ -304,10 +315,12 @@ fn bell_is_heard_after_a_futex_requeue() {
     host.waiter().set_spin_ns_max(0);
     let (mapped, _shared) = hostile(&memory);
     let word = |at: usize| {
-        // SAFETY: aligned, inside of the mapping, which the test keeps, and shared memory that others store to atomically.
+        // SAFETY: aligned, inside of the mapping, which the test keeps, and shared memory that
+        // others store to atomically.
         unsafe { AtomicU32::from_ptr(mapped.base().add(at).cast().as_ptr()) }
     };
-    let (slept_on, other) = (word(memory.layout().applet_ring_offset() as usize + DATA_WORD), word(64));
+    let (slept_on, other) =
+        (word(memory.layout().applet_ring_offset() as usize + DATA_WORD), word(64));
     let ended = thread::scope(|scope| {
         let late = host.deadline_in(LONG);
         let waiting = scope.spawn(move || host.receive(&mut Vec::new(), 0, late));
@@ -385,7 +398,8 @@ fn withdrawn_interrupt_spares_later_messages() {
     let Pair { mut host, mut applet, bell, memory } = pair();
     host.waiter().set_spin_ns_max(0);
     let (_mapped, shared) = hostile(&memory);
-    let ring = shared.part(memory.layout().applet_ring_offset(), 4096 + u64::from(RING_BYTES)).unwrap();
+    let ring =
+        shared.part(memory.layout().applet_ring_offset(), 4096 + u64::from(RING_BYTES)).unwrap();
     let mut slow = holdfast_channel::Producer::new(ring, RING_BYTES).unwrap();
     let most = slow.piece_bytes_max();
     let late = host.deadline_in(LONG);
@@ -399,7 +413,10 @@ fn withdrawn_interrupt_spares_later_messages() {
             let asleep = loop {
                 match slow.sleeping_consumer().unwrap() {
                     Some(word) => break word,
-                    None => assert!(started.elapsed() < LONG, "the host does not wait for the second piece"),
+                    None => assert!(
+                        started.elapsed() < LONG,
+                        "the host does not wait for the second piece"
+                    ),
                 }
                 thread::sleep(Duration::from_millis(1));
             };
@@ -437,10 +454,12 @@ fn withdrawn_interrupt_spares_later_messages() {
 fn interrupt_ends_the_wait_for_a_stalled_peer() {
     let Pair { mut host, bell, memory, .. } = pair();
     let (_mapped, shared) = hostile(&memory);
-    let ring = shared.part(memory.layout().applet_ring_offset(), 4096 + u64::from(RING_BYTES)).unwrap();
+    let ring =
+        shared.part(memory.layout().applet_ring_offset(), 4096 + u64::from(RING_BYTES)).unwrap();
     let mut half = holdfast_channel::Producer::new(ring, RING_BYTES).unwrap();
     let most = half.piece_bytes_max();
-    let header = Header { payload_bytes: 2 * most, flags: holdfast_channel::header::MORE, ..result() };
+    let header =
+        Header { payload_bytes: 2 * most, flags: holdfast_channel::header::MORE, ..result() };
     assert_eq!(half.push(&header, &vec![0; most as usize]), Ok(true));
     let ended = thread::scope(|scope| {
         let late = host.deadline_in(LONG);
@@ -519,7 +538,10 @@ fn endless_wake_ups_break_the_channel() {
     // SAFETY: the memory outlives the endpoint, is aligned, and nobody else touches it meanwhile.
     let mut host = unsafe { Endpoint::new(base, &layout, Side::Host, wait) }.unwrap();
     let broken = host.receive(&mut Vec::new(), 0, Deadline::NEVER).unwrap_err();
-    assert!(matches!(broken, ChannelError::PeerBroke { what } if what.contains("again")), "{broken}");
+    assert!(
+        matches!(broken, ChannelError::PeerBroke { what } if what.contains("again")),
+        "{broken}"
+    );
     // With an earlier deadline that counts.
     let wait = Restless { now_ns: Cell::new(1), step_ns: 1000 };
     // SAFETY: as above; the first endpoint is not used any more.

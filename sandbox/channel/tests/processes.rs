@@ -1,5 +1,5 @@
-//! A host and an applet in two processes: the applet is this test program again, which finds the shared file at its standard
-//! input and its role in the environment.
+//! A host and an applet in two processes: the applet is this test program again, which finds the
+//! shared file at its standard input and its role in the environment.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -32,7 +32,8 @@ fn a_child_plays_its_role() {
     let mut input = Vec::new();
     loop {
         let header = applet.receive(&mut input, MESSAGE_BYTES_MAX, end).unwrap();
-        let HostMessage::Call { call, index, buffer, .. } = HostMessage::parse(&header).unwrap() else {
+        let HostMessage::Call { call, index, buffer, .. } = HostMessage::parse(&header).unwrap()
+        else {
             return;
         };
         let done = Header::from(AppletMessage::Result { call });
@@ -199,7 +200,8 @@ fn applet_that_never_reads_cannot_delay_a_deadline() {
     assert!(took >= Duration::from_millis(100) && took < LONG / 2, "{took:?}");
 }
 
-/// What a supervisor does: it waits for the process's end, at the moment that is returned, and rings.
+/// What a supervisor does: it waits for the process's end, at the moment that is returned, and
+/// rings.
 fn watch(applet: &mut Applet) -> thread::JoinHandle<Instant> {
     let mut child = std::mem::replace(&mut applet.child, Command::new("true").spawn().unwrap());
     let bell = applet.bell.clone();

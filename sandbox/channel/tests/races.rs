@@ -1,6 +1,7 @@
-//! A peer that changes shared memory while the host parses it (X8 of the fault matrix): a thread with a mapping of its own
-//! plays an applet that sends messages in order and, at random, stores to positions, headers, payloads and futex words, as
-//! fast as it can. The host must come to a typed result each time, and what it has checked must be what it uses.
+//! A peer that changes shared memory while the host parses it (X8 of the fault matrix): a thread
+//! with a mapping of its own plays an applet that sends messages in order and, at random, stores to
+//! positions, headers, payloads and futex words, as fast as it can. The host must come to a typed
+//! result each time, and what it has checked must be what it uses.
 //!
 //! `HOLDFAST_RACES` sets the number of results; 10,000 without it.
 
@@ -14,7 +15,9 @@ use holdfast_channel::header::{Header, record_bytes};
 use holdfast_channel::protocol::{HostMessage, MessageKind};
 use holdfast_channel::ring::{CONSUMER_POSITION, DATA_WORD, PRODUCER_POSITION, ROOM_WORD};
 use holdfast_channel::wait::Deadline;
-use holdfast_channel::{ChannelError, ChannelMemory, Endpoint, HostWait, Layout, Producer, Shared, Side};
+use holdfast_channel::{
+    ChannelError, ChannelMemory, Endpoint, HostWait, Layout, Producer, Shared, Side,
+};
 use holdfast_sys::shared_memory::SharedMemory;
 
 const RACES_DEFAULT: u64 = 10_000;
@@ -86,15 +89,18 @@ struct Attacker<'a> {
 impl Attacker<'_> {
     fn run(&mut self, attack: Attack) {
         let layout = self.layout;
-        let ring = self.memory.part(layout.applet_ring_offset(), 4096 + u64::from(RING_BYTES)).unwrap();
+        let ring =
+            self.memory.part(layout.applet_ring_offset(), 4096 + u64::from(RING_BYTES)).unwrap();
         let mut producer = Producer::new(ring, RING_BYTES).unwrap();
         let started = Instant::now();
         while !self.stop.load(Ordering::Relaxed) && started.elapsed() < HANG {
             let bytes = self.random.below(600);
             let payload = vec![0xab; bytes as usize];
-            let kinds = [MessageKind::Result, MessageKind::Chunk, MessageKind::Failure, MessageKind::Grow];
+            let kinds =
+                [MessageKind::Result, MessageKind::Chunk, MessageKind::Failure, MessageKind::Grow];
             let kind = kinds[self.random.below(4) as usize];
-            let header = Header { payload_bytes: bytes as u32, call: bytes, status: 1, ..Header::new(kind) };
+            let header =
+                Header { payload_bytes: bytes as u32, call: bytes, status: 1, ..Header::new(kind) };
             if producer.push(&header, &payload) == Ok(true) {
                 self.records.push_back((self.position, bytes));
                 self.position += record_bytes(bytes as u32);
@@ -112,18 +118,31 @@ impl Attacker<'_> {
         let line = self.layout.applet_ring_offset() as usize + CONSUMER_POSITION;
         self.memory.read(line, &mut consumed).unwrap();
         let consumed = u64::from_le_bytes(consumed);
-        while self.records.front().is_some_and(|(start, _)| *start < consumed && self.records.len() > 1) {
+        while self
+            .records
+            .front()
+            .is_some_and(|(start, _)| *start < consumed && self.records.len() > 1)
+        {
             self.records.pop_front();
         }
-        let index =
-            if self.random.below(4) == 0 { self.random.below(self.records.len().max(1) as u64) } else { 0 };
+        let index = if self.random.below(4) == 0 {
+            self.random.below(self.records.len().max(1) as u64)
+        } else {
+            0
+        };
         self.records.get(index as usize).copied().unwrap_or((self.position, 0))
     }
 
     fn attack(&mut self, attack: Attack, start: u64, bytes: u64) {
         let data = self.layout.applet_ring_offset() + 4096;
         let place = |position: u64| (data + position % u64::from(RING_BYTES)) as usize;
-        let kinds = [Attack::Payloads, Attack::Lengths, Attack::Headers, Attack::Positions, Attack::Futexes];
+        let kinds = [
+            Attack::Payloads,
+            Attack::Lengths,
+            Attack::Headers,
+            Attack::Positions,
+            Attack::Futexes,
+        ];
         match attack {
             Attack::Payloads => {
                 let words = bytes.div_ceil(8);
@@ -135,7 +154,8 @@ impl Attacker<'_> {
             }
             // The length goes to and fro between two that can be.
             Attack::Lengths => {
-                let length = if self.random.below(2) == 0 { bytes } else { self.random.below(bytes + 1) };
+                let length =
+                    if self.random.below(2) == 0 { bytes } else { self.random.below(bytes + 1) };
                 self.memory.write(place(start), &(length as u32).to_le_bytes()).unwrap();
             }
             Attack::Headers => {
@@ -146,18 +166,23 @@ impl Attacker<'_> {
             Attack::Positions => {
                 let rings = [self.layout.host_ring_offset(), self.layout.applet_ring_offset()];
                 let lines = [PRODUCER_POSITION, CONSUMER_POSITION];
-                let at = rings[self.random.below(2) as usize] as usize + lines[self.random.below(2) as usize];
+                let at = rings[self.random.below(2) as usize] as usize
+                    + lines[self.random.below(2) as usize];
                 let value = self.random.odd(self.position);
                 self.store(at, value);
                 if self.random.below(2) == 0 {
                     let position = self.position;
-                    self.store(self.layout.applet_ring_offset() as usize + PRODUCER_POSITION, position);
+                    self.store(
+                        self.layout.applet_ring_offset() as usize + PRODUCER_POSITION,
+                        position,
+                    );
                 }
             }
             Attack::Futexes => {
                 let rings = [self.layout.host_ring_offset(), self.layout.applet_ring_offset()];
                 let words = [DATA_WORD, ROOM_WORD];
-                let at = rings[self.random.below(2) as usize] as usize + words[self.random.below(2) as usize];
+                let at = rings[self.random.below(2) as usize] as usize
+                    + words[self.random.below(2) as usize];
                 let value = self.random.below(3) as u32;
                 self.memory.write(at, &value.to_le_bytes()).unwrap();
             }
@@ -201,8 +226,15 @@ fn host(endpoint: &mut Endpoint<HostWait>, attack: Attack, seen: &mut Seen) {
                 seen.messages += 1;
                 // What was validated is what was used.
                 assert_eq!(payload.len(), header.payload_bytes as usize, "{attack:?}");
-                assert!(u64::from(header.payload_bytes) <= LIMIT_BYTES && header.flags == 0, "{header:?}");
-                assert_eq!(header.kind().map(MessageKind::sender), Some(Side::Applet), "{header:?}");
+                assert!(
+                    u64::from(header.payload_bytes) <= LIMIT_BYTES && header.flags == 0,
+                    "{header:?}"
+                );
+                assert_eq!(
+                    header.kind().map(MessageKind::sender),
+                    Some(Side::Applet),
+                    "{header:?}"
+                );
                 if attack == Attack::Futexes || attack == Attack::Payloads {
                     assert_eq!(header.call, u64::from(header.payload_bytes), "{attack:?}");
                 }
@@ -211,7 +243,8 @@ fn host(endpoint: &mut Endpoint<HostWait>, attack: Attack, seen: &mut Seen) {
                 seen.refused += 1;
                 assert!(bytes > limit_bytes);
                 // The same header again, whatever is there now.
-                let again = endpoint.peek(Deadline::NOW).map(|header| u64::from(header.payload_bytes));
+                let again =
+                    endpoint.peek(Deadline::NOW).map(|header| u64::from(header.payload_bytes));
                 assert_eq!(again, Ok(bytes));
                 if endpoint.discard(deadline).is_err() {
                     return;
@@ -219,8 +252,8 @@ fn host(endpoint: &mut Endpoint<HostWait>, attack: Attack, seen: &mut Seen) {
             }
             Err(ChannelError::PeerBroke { what }) => {
                 seen.broke += 1;
-                // No message has more than one record here, so nobody can have changed it in the middle: whoever says
-                // so has loaded a header twice.
+                // No message has more than one record here, so nobody can have changed it in the
+                // middle: whoever says so has loaded a header twice.
                 let middle = attack == Attack::Lengths && what.contains("in the middle");
                 let never = matches!(attack, Attack::Payloads | Attack::Futexes) || middle;
                 assert!(!never || what.contains("again and again"), "{attack:?}: {what}");
@@ -247,7 +280,8 @@ fn host(endpoint: &mut Endpoint<HostWait>, attack: Attack, seen: &mut Seen) {
 /// Guarantee: applets/hostile-channel
 #[test]
 fn racing_peer_stores_give_typed_results_only() {
-    let wanted = std::env::var("HOLDFAST_RACES").map_or(RACES_DEFAULT, |text| text.parse().unwrap());
+    let wanted =
+        std::env::var("HOLDFAST_RACES").map_or(RACES_DEFAULT, |text| text.parse().unwrap());
     let mut seen = Seen::default();
     for round in 0_u64.. {
         if seen.all() >= wanted {
@@ -263,8 +297,14 @@ fn racing_peer_stores_give_typed_results_only() {
         // As many results of each.
         let attack = ATTACKS[(seen.all() / RESULTS_PER_ATTACK) as usize % ATTACKS.len()];
         let random = Random(0x9E37_79B9_7F4A_7C15 ^ (round + 1) << 20);
-        let mut attacker =
-            Attacker { memory: shared, layout, stop: &stop, random, position: 0, records: VecDeque::new() };
+        let mut attacker = Attacker {
+            memory: shared,
+            layout,
+            stop: &stop,
+            random,
+            position: 0,
+            records: VecDeque::new(),
+        };
         std::thread::scope(|scope| {
             scope.spawn(|| attacker.run(attack));
             host(&mut endpoint, attack, &mut seen);
@@ -273,5 +313,8 @@ fn racing_peer_stores_give_typed_results_only() {
     }
     println!("{seen:?}");
     // All of it happens, or nothing was tested.
-    assert!(seen.messages > wanted / 20 && seen.broke > wanted / 1000 && seen.refused > 0, "{seen:?}");
+    assert!(
+        seen.messages > wanted / 20 && seen.broke > wanted / 1000 && seen.refused > 0,
+        "{seen:?}"
+    );
 }

@@ -1,4 +1,5 @@
-//! One ring, without waiting: records go through as they are, in order, whatever their sizes and wherever they begin.
+//! One ring, without waiting: records go through as they are, in order, whatever their sizes and
+//! wherever they begin.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -27,8 +28,8 @@ impl Ends {
     fn new() -> Ends {
         let mut memory = vec![0_u64; (4096 + RING_BYTES as usize) / 8];
         let base = NonNull::new(memory.as_mut_ptr().cast()).unwrap();
-        // SAFETY: the memory lives in the value, is not moved by a move of the vector, and is touched through
-        // `Shared` alone.
+        // SAFETY: the memory lives in the value, is not moved by a move of the vector, and is
+        // touched through `Shared` alone.
         let shared = unsafe { Shared::new(base, memory.len() * 8) };
         let producer = Producer::new(shared, RING_BYTES).unwrap();
         let consumer = Consumer::new(shared, RING_BYTES).unwrap();
@@ -113,7 +114,10 @@ fn oversized_piece_is_refused_by_the_ring() {
     let most = ends.producer.piece_bytes_max() as usize;
     let header = Header::new(MessageKind::Result);
     let refused = ends.producer.push(&header, &vec![0; most + 1]);
-    assert_eq!(refused, Err(ChannelError::TooLarge { bytes: most as u64 + 1, limit_bytes: most as u64 }));
+    assert_eq!(
+        refused,
+        Err(ChannelError::TooLarge { bytes: most as u64 + 1, limit_bytes: most as u64 })
+    );
     assert!(matches!(ends.consumer.take(&mut []), Err(ChannelError::NoRoom { needed_bytes: 0 })));
     assert!(ends.push(&[7; 10], 1));
     assert!(ends.consumer.poll().unwrap().is_some());
@@ -152,8 +156,8 @@ fn impossible_consumer_position_is_a_breach() {
         assert!(ends.push(&[], 1));
         ends.set(CONSUMER_POSITION, told);
         // It is looked at when room runs out, and not before.
-        let found =
-            (0..100).find_map(|_| ends.producer.push(&Header::new(MessageKind::Result), &[0; 1000]).err());
+        let found = (0..100)
+            .find_map(|_| ends.producer.push(&Header::new(MessageKind::Result), &[0; 1000]).err());
         assert!(matches!(found, Some(ChannelError::PeerBroke { .. })), "{told}: {found:?}");
     }
 }
@@ -176,7 +180,10 @@ fn a_header_that_cannot_be_is_the_peers_breach() {
         assert!(ends.producer.push(&good, &[0; 8]).unwrap());
         ends.shared.write(4096, wrong.as_bytes()).unwrap();
         let found = ends.consumer.poll().unwrap_err();
-        assert!(matches!(found, ChannelError::PeerBroke { what: found } if found.contains(what)), "{found}");
+        assert!(
+            matches!(found, ChannelError::PeerBroke { what: found } if found.contains(what)),
+            "{found}"
+        );
     }
 }
 
@@ -189,7 +196,8 @@ fn header_is_copied_once_and_used_from_the_copy() {
     assert!(ends.push(&[7; 100], 1));
     let seen = ends.consumer.poll().unwrap().unwrap();
     // Now that it is checked the peer changes it.
-    let other = Header { payload_bytes: 4, call: 99, flags: 0x80, ..Header::new(MessageKind::Seal) };
+    let other =
+        Header { payload_bytes: 4, call: 99, flags: 0x80, ..Header::new(MessageKind::Seal) };
     ends.shared.write(4096, other.as_bytes()).unwrap();
     assert_eq!(ends.consumer.poll().unwrap(), Some(seen));
     assert_eq!(ends.pop(), Some((1, vec![7; 100])));

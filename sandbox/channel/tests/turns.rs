@@ -1,4 +1,5 @@
-//! Receiving in turns: a host that has other things to do comes back in the middle of a message, and goes on with it later.
+//! Receiving in turns: a host that has other things to do comes back in the middle of a message,
+//! and goes on with it later.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -87,6 +88,9 @@ fn receive_with_turns_reports_a_stalled_peer() {
     bell.interrupt();
     assert_eq!(host.receive_by(&mut taken, LIMIT_BYTES, never, never), Ok(None));
     let deadline = host.deadline_in(SOON);
-    assert_eq!(host.receive_by(&mut taken, LIMIT_BYTES, deadline, never), Err(ChannelError::TimedOut));
+    assert_eq!(
+        host.receive_by(&mut taken, LIMIT_BYTES, deadline, never),
+        Err(ChannelError::TimedOut)
+    );
     assert_eq!(host.receive_by(&mut taken, LIMIT_BYTES, never, never), Err(ChannelError::HalfDone));
 }

@@ -1,9 +1,10 @@
-//! The record in the making: one for each process, written in whole frames to a file that all hosts of a trace share.
+//! The record in the making: one for each process, written in whole frames to a file that all hosts
+//! of a trace share.
 //!
 //! Invariants:
 //! - A frame is one write at the file's end, so those of several processes never mix.
-//! - The calls that this makes are told: waits for its lock and the like are marked as its own, and each frame says when and by which thread
-//!   it was written.
+//! - The calls that this makes are told: waits for its lock and the like are marked as its own, and
+//!   each frame says when and by which thread it was written.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -22,7 +23,8 @@ use crate::record::{
     RECORD_BYTES_MAX, Record,
 };
 
-/// Records are written this long after the first of them at the latest, as soon as another one comes.
+/// Records are written this long after the first of them at the latest, as soon as another one
+/// comes.
 const WRITTEN_AFTER_NS: u64 = 1_000_000_000;
 /// What one process writes in all; what comes after is counted.
 const LOG_BYTES_MAX: u64 = 256 << 20;
@@ -34,7 +36,8 @@ const OTHER_NAMES: &str = "all others";
 #[derive(Debug)]
 pub(crate) struct Log {
     inner: Mutex<Inner>,
-    /// Counts up when this turns out to be a forked copy: what threads know of themselves is another's then.
+    /// Counts up when this turns out to be a forked copy: what threads know of themselves is
+    /// another's then.
     generation: AtomicU32,
 }
 
@@ -74,8 +77,9 @@ pub(crate) fn log() -> Option<&'static Log> {
         let file = OpenOptions::new().append(true).open(path).ok()?;
         // Anything else is not the tracer's: it may be a file that somebody wants to keep.
         file.metadata().ok().filter(|file| file.is_file() && file.nlink() == 0)?;
-        // A write beyond the limit on files ends the process by a signal, and others write to this file: how long it is by then nobody
-        // knows. The view says that such a host keeps no record.
+        // A write beyond the limit on files ends the process by a signal, and others write to this
+        // file: how long it is by then nobody knows. The view says that such a host keeps no
+        // record.
         if getrlimit(Resource::Fsize).current.is_some() {
             return None;
         }
@@ -213,7 +217,8 @@ impl Log {
 }
 
 impl Inner {
-    /// A forked copy begins with nothing: what was gathered is the other process's, which writes it.
+    /// A forked copy begins with nothing: what was gathered is the other process's, which writes
+    /// it.
     fn start_anew(&mut self, process: u32) {
         self.process = process;
         self.gathered.clear();
@@ -239,7 +244,8 @@ impl Inner {
     }
 
     fn add(&mut self, record: &Record, at_ns: u64) {
-        // A frame that is due may have to wait for who holds the thread's number; there is room for some more.
+        // A frame that is due may have to wait for who holds the thread's number; there is room for
+        // some more.
         let is_full = self.gathered.len() > FRAME_BYTES_MAX - RECORD_BYTES_MAX;
         if self.has_failed || is_full || self.written_bytes >= self.bytes_max {
             self.dropped += 1;

@@ -3,7 +3,8 @@
 use crate::log::{Log, log, now_ns};
 use crate::record::{Answer, AppletKind, Record};
 
-/// An applet, for as long as it is there. When the last one of a process goes, all that was marked is written.
+/// An applet, for as long as it is there. When the last one of a process goes, all that was marked
+/// is written.
 #[derive(Debug)]
 pub struct Applet(Mark);
 
@@ -125,7 +126,9 @@ impl Mark {
 impl Interval {
     /// Which system call it is about, of which of the applet's threads.
     pub fn asks(&mut self, number: i32, asked_by: u32) {
-        if let Some(Open { what: What::Question { asked_by: thread, number: known, .. }, .. }) = &mut self.0 {
+        if let Some(Open { what: What::Question { asked_by: thread, number: known, .. }, .. }) =
+            &mut self.0
+        {
             (*known, *thread) = (number as u32, asked_by);
         }
     }

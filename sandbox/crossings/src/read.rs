@@ -45,7 +45,8 @@ pub struct Host {
     pub records: Vec<Record>,
     /// The names in them.
     names: HashMap<u32, String>,
-    /// When frames were written, and by which threads: the write is the first call of that thread from then on.
+    /// When frames were written, and by which threads: the write is the first call of that thread
+    /// from then on.
     pub writes: Vec<(u32, u64)>,
     /// Records that the host could not keep.
     pub dropped: u64,

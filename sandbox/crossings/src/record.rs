@@ -1,4 +1,5 @@
-//! The format: frames with checksums, each of one process; records in it. `docs/format.md` draws it.
+//! The format: frames with checksums, each of one process; records in it. `docs/format.md` draws
+//! it.
 
 use std::hash::Hasher;
 
@@ -40,7 +41,8 @@ pub enum Answer {
     Ended,
 }
 
-/// One record. Times are nanoseconds of `CLOCK_MONOTONIC`; numbers of threads and processes are those that the host's kernel gave it.
+/// One record. Times are nanoseconds of `CLOCK_MONOTONIC`; numbers of threads and processes are
+/// those that the host's kernel gave it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
     /// A name gets a number, by which later records of the process have it.
@@ -61,7 +63,8 @@ pub enum Record {
         /// When.
         at_ns: u64,
     },
-    /// A native applet is about to run its first instruction in this process. What that process did before is the host's work.
+    /// A native applet is about to run its first instruction in this process. What that process did
+    /// before is the host's work.
     Process {
         /// Which applet.
         applet: u32,
@@ -161,7 +164,8 @@ pub(crate) struct FrameHead {
 
 const _: () = assert!(size_of::<FrameHead>() == 56);
 
-/// A frame of these records, as a host with this number writes it. For those who make records without running anything.
+/// A frame of these records, as a host with this number writes it. For those who make records
+/// without running anything.
 #[doc(hidden)]
 #[must_use]
 pub fn frame(process: u32, sequence: u32, is_at_rest: bool, records: &[Record]) -> Vec<u8> {

@@ -1,6 +1,6 @@
-//! What a jail costs to start, against `fork` and exec of the same program, from a small and from a large host, and without
-//! each of its layers:
-//! `cargo run --release -p holdfast-jail --example start_cost PROGRAM`. PROGRAM ends by itself, at once.
+//! What a jail costs to start, against `fork` and exec of the same program, from a small and from a
+//! large host, and without each of its layers: `cargo run --release -p holdfast-jail --example
+//! start_cost PROGRAM`. PROGRAM ends by itself, at once.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -19,7 +19,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
 fn fork_and_exec(program: &str) {
     let mut command = Command::new(program);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // SAFETY: the closure does nothing. That there is one makes the library fork, as hosts with one have to.
+    // SAFETY: the closure does nothing. That there is one makes the library fork, as hosts with one
+    // have to.
     unsafe { command.pre_exec(|| Ok(())) };
     drop(command.status());
 }

@@ -1,9 +1,11 @@
-//! The answer to one notification of a filter: what the policy says of the call, and what is told of one that it forbids.
+//! The answer to one notification of a filter: what the policy says of the call, and what is told
+//! of one that it forbids.
 //!
 //! Invariants:
-//! - Decisions are made from the numbers in the notification, under the lock of the step that they are for; only what is
-//!   the same in every step (how many threads there are, how full the memory is) is looked at without. Of one question
-//!   ([`crate::null`]) the host carries the call out itself, and needs a copy of a path for that.
+//! - Decisions are made from the numbers in the notification, under the lock of the step that they
+//!   are for; only what is the same in every step (how many threads there are, how full the memory
+//!   is) is looked at without. Of one question ([`crate::null`]) the host carries the call out
+//!   itself, and needs a copy of a path for that.
 //! - A violation is never answered: its process is killed while the call waits.
 
 #![forbid(unsafe_code)]
@@ -28,14 +30,16 @@ pub(crate) fn answer(charge: &Charge) -> io::Result<()> {
     // Marked until it is answered.
     let mut question = inmate.crossings.question();
     let asked = seccomp::receive(listener)?;
-    // The lock is held until an answer that depends on the step is given: a call is decided on before the jail is sealed,
-    // or after.
+    // The lock is held until an answer that depends on the step is given: a call is decided on
+    // before the jail is sealed, or after.
     let mut book = inmate.book();
     book.questions += 1;
     let step = book.step;
     let number = i64::from(asked.number);
     let is_native = asked.arch == ARCH_X86_64 && asked.number as u32 & X32 == 0;
-    let rule = is_native.then(|| inmate.policy.rule(&inmate.given, step, number, &asked.arguments)).flatten();
+    let rule = is_native
+        .then(|| inmate.policy.rule(&inmate.given, step, number, &asked.arguments))
+        .flatten();
     let action = rule.map(|rule| rule.action);
     let limit = inmate.limits.questions;
     if action == Some(Action::Ask(Question::Null)) && book.questions <= limit {
@@ -68,7 +72,8 @@ pub(crate) fn answer(charge: &Charge) -> io::Result<()> {
                     return seccomp::carry_out(listener, asked.id);
                 }
                 Ok(_) => inmate.finish(End::Limit(LimitHit::Threads { limit })),
-                // The host cannot count now, perhaps for want of descriptors; or it has ended meanwhile.
+                // The host cannot count now, perhaps for want of descriptors; or it has ended
+                // meanwhile.
                 Err(_) => {
                     question.answered(Answer::Refused);
                     return seccomp::refuse(listener, asked.id, libc::EAGAIN);
@@ -112,7 +117,11 @@ pub(crate) fn answer(charge: &Charge) -> io::Result<()> {
 fn reason(inmate: &Inmate, number: i64, asked: &Notification) -> &'static str {
     const BOTH: u64 = (libc::PROT_WRITE | libc::PROT_EXEC) as u64;
     match number {
-        libc::SYS_clone | libc::SYS_fork | libc::SYS_vfork | libc::SYS_execve | libc::SYS_execveat => {
+        libc::SYS_clone
+        | libc::SYS_fork
+        | libc::SYS_vfork
+        | libc::SYS_execve
+        | libc::SYS_execveat => {
             return "the jail is for one program: no process is started in it, and no other program";
         }
         libc::SYS_mmap | libc::SYS_mprotect if asked.arguments[2] & BOTH == BOTH => {

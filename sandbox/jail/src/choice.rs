@@ -1,4 +1,5 @@
-//! Which layers a jail gets: those that were asked for and that this machine has; and as whom its program runs.
+//! Which layers a jail gets: those that were asked for and that this machine has; and as whom its
+//! program runs.
 //!
 //! Invariant: a layer that was asked for and is not chosen is an error, or in `weaker`.
 
@@ -24,7 +25,11 @@ pub(crate) struct Chosen {
 }
 
 /// Decides which layers there will be.
-pub(crate) fn choose(jail: &Jail, machine: &Machine, program: &ElfProgram) -> Result<Chosen, JailError> {
+pub(crate) fn choose(
+    jail: &Jail,
+    machine: &Machine,
+    program: &ElfProgram,
+) -> Result<Chosen, JailError> {
     let mut chosen = Chosen {
         layers: jail.layers,
         weaker: Vec::new(),
@@ -54,7 +59,8 @@ pub(crate) fn choose(jail: &Jail, machine: &Machine, program: &ElfProgram) -> Re
     if !jail.paths.is_empty() {
         let has_root = chosen.layers.has(Layer::Mounts);
         let weakness = chosen.weaker.iter().find(|weak| weak.layer == Layer::Mounts).cloned();
-        let weakness = weakness.unwrap_or_else(|| Weakness::new(Layer::Mounts, "turned off", libc::EINVAL));
+        let weakness =
+            weakness.unwrap_or_else(|| Weakness::new(Layer::Mounts, "turned off", libc::EINVAL));
         if !has_root && !chosen.layers.has(Layer::Landlock) {
             return Err(JailError::Unconfined(weakness));
         }
@@ -84,7 +90,8 @@ pub(crate) fn choose(jail: &Jail, machine: &Machine, program: &ElfProgram) -> Re
 
 /// A grant for reading in a directory that is granted for writing: Landlock adds the rights up.
 fn reading_within_writing(grants: &[PathGrant]) -> Option<&PathGrant> {
-    let found = |grant: &PathGrant| grant.host.canonicalize().unwrap_or_else(|_| grant.host.clone());
+    let found =
+        |grant: &PathGrant| grant.host.canonicalize().unwrap_or_else(|_| grant.host.clone());
     let writable: Vec<PathBuf> =
         grants.iter().filter(|grant| grant.access == Access::ReadWrite).map(found).collect();
     grants.iter().filter(|grant| grant.access == Access::ReadOnly).find(|grant| {
@@ -94,7 +101,12 @@ fn reading_within_writing(grants: &[PathGrant]) -> Option<&PathGrant> {
 }
 
 /// Whether this machine has a layer.
-fn offered(layer: Layer, jail: &Jail, machine: &Machine, program: &ElfProgram) -> Result<(), Refusal> {
+fn offered(
+    layer: Layer,
+    jail: &Jail,
+    machine: &Machine,
+    program: &ElfProgram,
+) -> Result<(), Refusal> {
     match layer {
         Layer::Mounts => machine.mounts.clone(),
         Layer::Processes => machine.processes.clone(),

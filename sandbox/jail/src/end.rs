@@ -30,7 +30,8 @@ pub enum End {
     Limit(LimitHit),
     /// The host ended it.
     Killed(KillReason),
-    /// It is gone, and somebody else in this process took its exit status (`waitpid(-1)`, or ignored `SIGCHLD`).
+    /// It is gone, and somebody else in this process took its exit status (`waitpid(-1)`, or
+    /// ignored `SIGCHLD`).
     Unknown,
 }
 
@@ -74,8 +75,8 @@ pub enum LimitHit {
         limit: u32,
     },
     /// [`address_space_bytes`](crate::JailLimits::address_space_bytes), or the
-    /// [`private_bytes`](crate::JailLimits::private_bytes) among them: it ended by `abort` or by a crash when less
-    /// than an eighth of its address space was left.
+    /// [`private_bytes`](crate::JailLimits::private_bytes) among them: it ended by `abort` or by a
+    /// crash when less than an eighth of its address space was left.
     AddressSpace {
         /// What was allowed.
         limit_bytes: u64,
@@ -145,7 +146,9 @@ impl fmt::Display for End {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             End::Exited { status } => write!(formatter, "it ended with status {status}"),
-            End::Signal { signal, name } => write!(formatter, "it crashed: {name} (signal {signal})"),
+            End::Signal { signal, name } => {
+                write!(formatter, "it crashed: {name} (signal {signal})")
+            }
             End::Violation(violation) => write!(formatter, "{violation}"),
             End::Limit(hit) => write!(formatter, "{hit}"),
             End::Killed(reason) => write!(formatter, "it was ended: {reason}"),
@@ -160,7 +163,11 @@ impl fmt::Display for End {
 
 impl fmt::Display for Violation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "forbidden system call {} (number {}, {})(", self.name, self.syscall, self.arch)?;
+        write!(
+            formatter,
+            "forbidden system call {} (number {}, {})(",
+            self.name, self.syscall, self.arch
+        )?;
         for (index, argument) in self.args.iter().enumerate() {
             write!(formatter, "{}{argument:#x}", if index == 0 { "" } else { ", " })?;
         }
@@ -206,7 +213,10 @@ impl fmt::Display for LimitHit {
                 write!(formatter, "it wrote more than its {limit_bytes} bytes of output")
             }
             LimitHit::Questions { limit } => {
-                write!(formatter, "it made more than {limit} system calls that have to be decided on")
+                write!(
+                    formatter,
+                    "it made more than {limit} system calls that have to be decided on"
+                )
             }
         }
     }
@@ -215,7 +225,9 @@ impl fmt::Display for LimitHit {
 impl fmt::Display for KillReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            KillReason::Deadline { limit } => write!(formatter, "the call took longer than {limit:?}"),
+            KillReason::Deadline { limit } => {
+                write!(formatter, "the call took longer than {limit:?}")
+            }
             KillReason::Cancelled => formatter.write_str("the call was cancelled"),
             KillReason::Dropped => formatter.write_str("its handle was dropped"),
             KillReason::Protocol { what } => write!(formatter, "it broke the protocol: {what}"),
@@ -262,7 +274,10 @@ pub fn signal_name(signal: i32) -> &'static str {
         "SIGPWR",
         "SIGSYS",
     ];
-    usize::try_from(signal).ok().and_then(|signal| NAMES.get(signal).copied()).unwrap_or("a real-time signal")
+    usize::try_from(signal)
+        .ok()
+        .and_then(|signal| NAMES.get(signal).copied())
+        .unwrap_or("a real-time signal")
 }
 
 #[cfg(test)]
@@ -288,7 +303,10 @@ mod tests {
             reason: "not in the policy",
         };
         let text = violation.to_string();
-        assert!(text.contains("fork (number 57, x86-64)(0x1, 0x2, 0x3, 0x4, 0x5, 0x6) at 0x1000"), "{text}");
+        assert!(
+            text.contains("fork (number 57, x86-64)(0x1, 0x2, 0x3, 0x4, 0x5, 0x6) at 0x1000"),
+            "{text}"
+        );
         assert!(text.ends_with(", sealed: not in the policy"), "{text}");
         // Nobody says of a program that is never sealed that it was loading.
         let text = Violation { step: Step::Loader, ..violation }.to_string();

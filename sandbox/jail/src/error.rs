@@ -1,5 +1,6 @@
-//! Why a program could not be jailed. After any of these it has not run a single instruction, but for [`JailError::Host`]
-//! about a thread for its output: that one ends a program that has just begun.
+//! Why a program could not be jailed. After any of these it has not run a single instruction, but
+//! for [`JailError::Host`] about a thread for its output: that one ends a program that has just
+//! begun.
 
 #![forbid(unsafe_code)]
 
@@ -40,7 +41,9 @@ pub enum JailError {
     )]
     Unconfined(Weakness),
     /// A descriptor was asked for at a number that it cannot have.
-    #[error("no descriptor can be installed at {number}; numbers from 3 to 63 can be chosen, each once")]
+    #[error(
+        "no descriptor can be installed at {number}; numbers from 3 to 63 can be chosen, each once"
+    )]
     Descriptor {
         /// The number.
         number: i32,
@@ -67,13 +70,17 @@ pub enum JailError {
         source: io::Error,
     },
     /// The child ended during the set-up without saying why: somebody killed it.
-    #[error("the child was killed during the jail's step {step:?}; look for memory shortage, and try again")]
+    #[error(
+        "the child was killed during the jail's step {step:?}; look for memory shortage, and try again"
+    )]
     Died {
         /// The step that it was at.
         step: &'static str,
     },
     /// The set-up did not come to its end in time.
-    #[error("the jail's step {step:?} did not end within {limit:?}; the machine is overloaded, try again")]
+    #[error(
+        "the jail's step {step:?} did not end within {limit:?}; the machine is overloaded, try again"
+    )]
     Stuck {
         /// The step that the child was at.
         step: &'static str,
@@ -113,7 +120,8 @@ pub enum JailError {
     Ended,
 }
 
-/// What to do about an error of the kernel that is about a limit of this process; else something of general use.
+/// What to do about an error of the kernel that is about a limit of this process; else something of
+/// general use.
 fn advice(error: &io::Error, otherwise: &'static str) -> &'static str {
     shortage::remedy(error).unwrap_or(otherwise)
 }

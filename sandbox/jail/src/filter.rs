@@ -1,11 +1,12 @@
 //! A policy compiled for the kernel: a seccomp filter in classic BPF.
 //!
-//! What the kernel decides alone: rules that hold in every step and need no count. For everything else, and for what
-//! no rule covers, it notifies the supervisor, which applies [`crate::policy`] itself; so a violation is seen with
-//! its arguments, and is never carried out.
+//! What the kernel decides alone: rules that hold in every step and need no count. For everything
+//! else, and for what no rule covers, it notifies the supervisor, which applies [`crate::policy`]
+//! itself; so a violation is seen with its arguments, and is never carried out.
 //!
-//! Conditions are compiled by `seccompiler`. The rest is put together here, because that library has one action for
-//! all its rules and knows no notifications (see `docs/adr/0011-one-filter-and-a-supervisor.md`).
+//! Conditions are compiled by `seccompiler`. The rest is put together here, because that library
+//! has one action for all its rules and knows no notifications (see
+//! `docs/adr/0011-one-filter-and-a-supervisor.md`).
 //!
 //! Invariant: calls of other architectures, and x32's numbers, always notify.
 
@@ -48,7 +49,8 @@ type Kept = (Policy, Given, Vec<libc::sock_filter>);
 /// Programs of one host mostly have the same policy: the last few filters are kept.
 const KEPT_MAX: usize = 8;
 
-/// The filter of a policy; `None` when it is too long for the kernel, or a condition cannot be expressed.
+/// The filter of a policy; `None` when it is too long for the kernel, or a condition cannot be
+/// expressed.
 pub(crate) fn of(policy: Policy, given: &Given) -> Option<Vec<libc::sock_filter>> {
     static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,13 +63,15 @@ pub(crate) fn of(policy: Policy, given: &Given) -> Option<Vec<libc::sock_filter>
     Some(filter)
 }
 
-/// Compiles a policy; `None` when it is too long for the kernel, or a condition cannot be expressed.
+/// Compiles a policy; `None` when it is too long for the kernel, or a condition cannot be
+/// expressed.
 fn compile(policy: Policy, given: &Given) -> Option<Vec<libc::sock_filter>> {
     let mut calls: BTreeMap<u32, Vec<&'static Rule>> = BTreeMap::new();
     for rule in policy.rules() {
         calls.entry(u32::try_from(rule.syscall).ok()?).or_default().push(rule);
     }
-    let otherwise = if policy.is_open() { libc::SECCOMP_RET_ALLOW } else { libc::SECCOMP_RET_USER_NOTIF };
+    let otherwise =
+        if policy.is_open() { libc::SECCOMP_RET_ALLOW } else { libc::SECCOMP_RET_USER_NOTIF };
     let mut leaves = Vec::new();
     for (number, rules) in calls {
         leaves.push((number, leaf(number, &rules, given, otherwise, policy.is_open())?));
@@ -81,13 +85,15 @@ fn compile(policy: Policy, given: &Given) -> Option<Vec<libc::sock_filter>> {
         statement(RETURN, libc::SECCOMP_RET_USER_NOTIF),
     ];
     program.extend(tree(&leaves, otherwise)?);
-    // Compiled conditions begin with a spare jump to one instruction past what follows them, which the kernel checks though
-    // nothing gets to it: when they are the last ones, it needs somewhere to go.
+    // Compiled conditions begin with a spare jump to one instruction past what follows them, which
+    // the kernel checks though nothing gets to it: when they are the last ones, it needs somewhere
+    // to go.
     program.push(statement(RETURN, otherwise));
     if program.len() >= INSTRUCTIONS_MAX {
         return None;
     }
-    let kernel = |one: sock_filter| libc::sock_filter { code: one.code, jt: one.jt, jf: one.jf, k: one.k };
+    let kernel =
+        |one: sock_filter| libc::sock_filter { code: one.code, jt: one.jt, jf: one.jf, k: one.k };
     Some(program.into_iter().map(kernel).collect())
 }
 
@@ -107,7 +113,13 @@ fn tree(leaves: &[(u32, Vec<sock_filter>)], otherwise: u32) -> Option<Vec<sock_f
 }
 
 /// What happens to one call: its rules in order, then the default.
-fn leaf(number: u32, rules: &[&Rule], given: &Given, otherwise: u32, open: bool) -> Option<Vec<sock_filter>> {
+fn leaf(
+    number: u32,
+    rules: &[&Rule],
+    given: &Given,
+    otherwise: u32,
+    open: bool,
+) -> Option<Vec<sock_filter>> {
     let mut program = vec![branch(JUMP_EQUAL, number, 1, 0), statement(RETURN, otherwise)];
     for rule in rules.iter().filter(|rule| !open || is_kept_in_an_open_policy(rule.action)) {
         let action = match (rule.action, rule.when) {

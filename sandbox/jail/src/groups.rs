@@ -1,7 +1,7 @@
 //! Control groups, version 1 or 2: how many threads a program has, and how much memory it uses.
 //!
-//! A group is made below the host's own for each program, and removed when the program is gone. What a killed host has
-//! left is removed by the next one; nothing else is touched.
+//! A group is made below the host's own for each program, and removed when the program is gone.
+//! What a killed host has left is removed by the next one; nothing else is touched.
 
 #![forbid(unsafe_code)]
 
@@ -39,8 +39,9 @@ pub(crate) struct Groups {
 /// Looks for groups of this process in which it can make others.
 pub(crate) fn find() -> Result<Hierarchies, (String, i32)> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let refused =
-        |error: io::Error| ("make a control group".to_owned(), error.raw_os_error().unwrap_or(libc::EACCES));
+    let refused = |error: io::Error| {
+        ("make a control group".to_owned(), error.raw_os_error().unwrap_or(libc::EACCES))
+    };
     let unified = of_controller(&own, "").map(|path| Path::new(MOUNT).join(path));
     if let Some(path) = unified
         && fs::read_to_string(path.join("cgroup.subtree_control")).is_ok_and(|text| {
@@ -49,7 +50,8 @@ pub(crate) fn find() -> Result<Hierarchies, (String, i32)> {
     {
         return try_out(&path).map(|()| Hierarchies::Unified(path)).map_err(refused);
     }
-    let separate = |name| of_controller(&own, name).map(|path| Path::new(MOUNT).join(name).join(path));
+    let separate =
+        |name| of_controller(&own, name).map(|path| Path::new(MOUNT).join(name).join(path));
     let (Some(memory), Some(pids)) = (separate("memory"), separate("pids")) else {
         return Err(("find the controllers pids and memory".to_owned(), libc::ENOENT));
     };
@@ -57,7 +59,8 @@ pub(crate) fn find() -> Result<Hierarchies, (String, i32)> {
     Ok(Hierarchies::Separate { memory, pids })
 }
 
-/// The group of a controller in `/proc/PID/cgroup`, without its leading slash; of version 2 when the name is empty.
+/// The group of a controller in `/proc/PID/cgroup`, without its leading slash; of version 2 when
+/// the name is empty.
 fn of_controller<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -110,7 +113,8 @@ impl Groups {
         if let Some(bytes) = limits.memory_bytes {
             let file = if groups.is_unified { "memory.max" } else { "memory.limit_in_bytes" };
             fs::write(groups.memory.join(file), bytes.to_string())?;
-            // Memory that is swapped out is memory in use; a machine without swap accounting has no such file.
+            // Memory that is swapped out is memory in use; a machine without swap accounting has no
+            // such file.
             let swap = groups.memory.join("memory.swap.max");
             if groups.is_unified && swap.exists() {
                 fs::write(swap, "0")?;
@@ -132,7 +136,9 @@ impl Groups {
     pub(crate) fn ran_out_of_memory(&self) -> bool {
         let file = if self.is_unified { "memory.events" } else { "memory.oom_control" };
         let text = fs::read_to_string(self.memory.join(file)).unwrap_or_default();
-        text.lines().filter_map(|line| line.strip_prefix("oom_kill ")).any(|count| count.trim() != "0")
+        text.lines()
+            .filter_map(|line| line.strip_prefix("oom_kill "))
+            .any(|count| count.trim() != "0")
     }
 }
 

@@ -1,9 +1,11 @@
 //! What the supervisor and the handle share about one program.
 //!
 //! Invariants:
-//! - The first cause of an end counts, and `end` is set once; only output that turns out to be lost changes it after that.
-//! - Its PID is used only while the process cannot have been reaped: under `unreaped`. Where the host ignores `SIGCHLD` the
-//!   kernel reaps by itself, and what is read by PID then may be another process's; ends and kills go by descriptor.
+//! - The first cause of an end counts, and `end` is set once; only output that turns out to be lost
+//!   changes it after that.
+//! - Its PID is used only while the process cannot have been reaped: under `unreaped`. Where the
+//!   host ignores `SIGCHLD` the kernel reaps by itself, and what is read by PID then may be another
+//!   process's; ends and kills go by descriptor.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +32,8 @@ const SPARE_SHARE: u64 = 8;
 /// One jailed program.
 pub(crate) struct Inmate {
     pub(crate) pid: u32,
-    /// The process that started it; a forked copy has this handle, too, and leaves the program alone.
+    /// The process that started it; a forked copy has this handle, too, and leaves the program
+    /// alone.
     host: u32,
     pub(crate) pidfd: Arc<OwnedFd>,
     pub(crate) policy: Policy,
@@ -81,8 +84,18 @@ pub(crate) struct Particulars {
 
 impl Inmate {
     pub(crate) fn new(particulars: Particulars) -> Inmate {
-        let Particulars { pid, pidfd, policy, given, limits, started, kept_bytes, on_end, groups, crossings } =
-            particulars;
+        let Particulars {
+            pid,
+            pidfd,
+            policy,
+            given,
+            limits,
+            started,
+            kept_bytes,
+            on_end,
+            groups,
+            crossings,
+        } = particulars;
         let book = Book {
             step: Step::Loader,
             cause: None,
@@ -169,7 +182,8 @@ impl Inmate {
         }
     }
 
-    /// What it wrote cannot be passed on: it ends, or, where it has ended in order, that end is none.
+    /// What it wrote cannot be passed on: it ends, or, where it has ended in order, that end is
+    /// none.
     pub(crate) fn lose_output(&self, what: String) {
         let cause = End::Killed(KillReason::Other { what });
         let mut book = self.book();
@@ -185,7 +199,8 @@ impl Inmate {
     /// A relay has begun, or has passed everything on.
     pub(crate) fn count_relay(&self, has_begun: bool) {
         let mut book = self.book();
-        book.relays = if has_begun { book.relays.saturating_add(1) } else { book.relays.saturating_sub(1) };
+        book.relays =
+            if has_begun { book.relays.saturating_add(1) } else { book.relays.saturating_sub(1) };
         drop(book);
         self.changed.notify_all();
     }
@@ -237,7 +252,8 @@ impl Inmate {
     pub(crate) fn full_bytes(&self) -> Option<u64> {
         let memory = self.with_pid(Memory::of).ok()?;
         let JailLimits { address_space_bytes, private_bytes, .. } = self.limits;
-        let all = is_nearly_all(memory.peak_bytes, address_space_bytes).then_some(address_space_bytes);
+        let all =
+            is_nearly_all(memory.peak_bytes, address_space_bytes).then_some(address_space_bytes);
         all.or_else(|| is_nearly_all(memory.private_bytes, private_bytes).then_some(private_bytes))
     }
 
@@ -278,7 +294,12 @@ impl Inmate {
     fn verdict(&self, reaped: Option<Reaped>, cause: Option<End>, out_of_memory: bool) -> End {
         let Some(reaped) = reaped else { return cause.unwrap_or(End::Unknown) };
         let JailLimits {
-            cpu_time, file_size_bytes, address_space_bytes, private_bytes, memory_bytes, ..
+            cpu_time,
+            file_size_bytes,
+            address_space_bytes,
+            private_bytes,
+            memory_bytes,
+            ..
         } = self.limits;
         let limit_bytes = address_space_bytes.min(private_bytes);
         match reaped.status {
@@ -293,7 +314,9 @@ impl Inmate {
             Status::Signal(libc::SIGKILL) if out_of_memory => {
                 End::Limit(LimitHit::Memory { limit_bytes: memory_bytes.unwrap_or(0) })
             }
-            Status::Signal(libc::SIGXFSZ) => End::Limit(LimitHit::FileSize { limit_bytes: file_size_bytes }),
+            Status::Signal(libc::SIGXFSZ) => {
+                End::Limit(LimitHit::FileSize { limit_bytes: file_size_bytes })
+            }
             Status::Signal(libc::SIGSEGV | libc::SIGBUS | libc::SIGABRT | libc::SIGKILL)
                 if is_nearly_all(reaped.peak_memory_bytes, limit_bytes) =>
             {

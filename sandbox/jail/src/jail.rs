@@ -44,7 +44,8 @@ pub enum Access {
 pub struct PathGrant {
     /// Where it is.
     pub host: PathBuf,
-    /// Where the program finds it, an absolute path. On a machine without mount name spaces it must equal `host`.
+    /// Where the program finds it, an absolute path. On a machine without mount name spaces it must
+    /// equal `host`.
     pub guest: PathBuf,
     /// How it may be used.
     pub access: Access,
@@ -73,7 +74,8 @@ pub struct Jail {
 }
 
 impl Jail {
-    /// A program with all layers, the default limits and policy, no arguments, no environment, no output.
+    /// A program with all layers, the default limits and policy, no arguments, no environment, no
+    /// output.
     pub fn new(program: impl Into<PathBuf>) -> Jail {
         Jail {
             program: program.into(),
@@ -130,7 +132,8 @@ impl Jail {
         self
     }
 
-    /// Whether a layer that this machine cannot give is refused rather than listed in [`Jailed::weaker`].
+    /// Whether a layer that this machine cannot give is refused rather than listed in
+    /// [`Jailed::weaker`].
     pub fn strict(mut self, strict: bool) -> Jail {
         self.strict = strict;
         self
@@ -138,9 +141,10 @@ impl Jail {
 
     /// A descriptor that the program has at `number`, 3 or above, from its first instruction.
     ///
-    /// The policy keeps what can be done through it. Without a root of its own ([`Layer::Mounts`]) a program may open the same
-    /// file anew under `/proc/self/fd`: for reading while loading, for writing where directories are granted. Landlock
-    /// forbids that for files that have a path, and not for files in memory: seal those.
+    /// The policy keeps what can be done through it. Without a root of its own ([`Layer::Mounts`])
+    /// a program may open the same file anew under `/proc/self/fd`: for reading while loading, for
+    /// writing where directories are granted. Landlock forbids that for files that have a path, and
+    /// not for files in memory: seal those.
     pub fn descriptor(mut self, number: RawFd, descriptor: OwnedFd) -> Jail {
         if !(3..64).contains(&number) || self.descriptors.insert(number, descriptor).is_some() {
             self.wrong_descriptor = Some(number);
@@ -148,14 +152,15 @@ impl Jail {
         self
     }
 
-    /// Where the region's data begins in the file of descriptor 4: what lies before cannot be mapped. Bytes.
+    /// Where the region's data begins in the file of descriptor 4: what lies before cannot be
+    /// mapped. Bytes.
     pub fn region_data_offset(mut self, bytes: u64) -> Jail {
         self.region_data_offset = bytes;
         self
     }
 
-    /// Its standard input, which it can only read; without this it reads nothing. Not a terminal: give it a pipe, so that
-    /// it never has the host's.
+    /// Its standard input, which it can only read; without this it reads nothing. Not a terminal:
+    /// give it a pipe, so that it never has the host's.
     pub fn stdin(mut self, source: OwnedFd) -> Jail {
         self.stdin = Some(source);
         self
@@ -179,8 +184,8 @@ impl Jail {
         self
     }
 
-    /// Is called once, on the supervisor's thread, when the process is gone and its end is known. It must be quick,
-    /// and must not start a jail: all jails of the process wait for it meanwhile.
+    /// Is called once, on the supervisor's thread, when the process is gone and its end is known.
+    /// It must be quick, and must not start a jail: all jails of the process wait for it meanwhile.
     pub fn on_end(mut self, callback: Arc<dyn Fn() + Send + Sync>) -> Jail {
         self.on_end.push(callback);
         self

@@ -19,7 +19,8 @@ use crate::supervisor::Supervisor;
 /// A killed process is gone sooner, unless the machine is in trouble.
 const GONE_TIME: Duration = Duration::from_secs(5);
 
-/// A program that runs in a jail, or has ended there. Dropping it ends the program, and waits until it is gone.
+/// A program that runs in a jail, or has ended there. Dropping it ends the program, and waits until
+/// it is gone.
 #[derive(Debug)]
 pub struct Jailed {
     inmate: Arc<Inmate>,
@@ -30,7 +31,8 @@ impl Jail {
     /// Which of the wanted layers this machine cannot give to the program, without starting it.
     ///
     /// # Errors
-    /// `Program` and `NotNative` for what is no program; `Unconfined` and others as of [`Jail::spawn`].
+    /// `Program` and `NotNative` for what is no program; `Unconfined` and others as of
+    /// [`Jail::spawn`].
     pub fn missing(&self) -> Result<Vec<Weakness>, JailError> {
         setup::missing(self)
     }
@@ -38,8 +40,8 @@ impl Jail {
     /// Starts it, and returns once it is the program that runs.
     ///
     /// # Errors
-    /// [`JailError`]; the program has not run a single instruction then, unless it is `Host` about a thread for its
-    /// output: that is noticed last, and ends it.
+    /// [`JailError`]; the program has not run a single instruction then, unless it is `Host` about
+    /// a thread for its output: that is noticed last, and ends it.
     pub fn spawn(self) -> Result<Jailed, JailError> {
         let Started { inmate, weaker } = setup::start(self)?;
         Ok(Jailed { inmate, weaker })
@@ -53,8 +55,8 @@ impl Jailed {
         self.inmate.pid
     }
 
-    /// Ends the step of loading: from now on no file is opened and no code is mapped. Calls that are not decided on
-    /// yet are decided by the new step.
+    /// Ends the step of loading: from now on no file is opened and no code is mapped. Calls that
+    /// are not decided on yet are decided by the new step.
     ///
     /// # Errors
     /// [`JailError::Ended`].
@@ -66,7 +68,8 @@ impl Jailed {
         Ok(())
     }
 
-    /// Ends the program; the first reason counts. Returns at once. In a forked copy of the host it does nothing.
+    /// Ends the program; the first reason counts. Returns at once. In a forked copy of the host it
+    /// does nothing.
     pub fn kill(&self, why: KillReason) {
         self.inmate.finish(End::Killed(why));
     }
@@ -77,8 +80,8 @@ impl Jailed {
         self.inmate.end()
     }
 
-    /// Waits until it has ended, at most this long if a time is given. Not within `on_end`. A forked copy of the
-    /// host learns nothing.
+    /// Waits until it has ended, at most this long if a time is given. Not within `on_end`. A
+    /// forked copy of the host learns nothing.
     #[must_use]
     pub fn wait(&self, timeout: Option<Duration>) -> Option<End> {
         self.inmate.wait(timeout)
@@ -129,18 +132,18 @@ impl Jailed {
     /// Copies its memory at an address; all of the buffer, or an error.
     ///
     /// # Errors
-    /// `UnexpectedEof` when not all of it is mapped and readable; `ESRCH` when the program has ended; else what the
-    /// kernel says.
+    /// `UnexpectedEof` when not all of it is mapped and readable; `ESRCH` when the program has
+    /// ended; else what the kernel says.
     pub fn read_memory(&self, address: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.inmate.read_memory(address, buffer)
     }
 
-    /// Which pages of a private mapping of a file it has stored to: those that are its own by now. Ranges of
-    /// addresses, sorted, none touching another, all within `range`.
+    /// Which pages of a private mapping of a file it has stored to: those that are its own by now.
+    /// Ranges of addresses, sorted, none touching another, all within `range`.
     ///
     /// # Errors
-    /// `InvalidInput` when the range does not begin and end with a page; `ESRCH` when the program has ended; else
-    /// what the kernel says.
+    /// `InvalidInput` when the range does not begin and end with a page; `ESRCH` when the program
+    /// has ended; else what the kernel says.
     pub fn changed_pages(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
         self.inmate.changed_pages(range)
     }

@@ -1,7 +1,7 @@
 //! The layers of confinement that can be turned off one by one, and what a machine cannot give.
 //!
-//! Not here, because never optional: the seccomp filter, `NO_NEW_PRIVS`, resource limits, closed descriptors, death
-//! with the host.
+//! Not here, because never optional: the seccomp filter, `NO_NEW_PRIVS`, resource limits, closed
+//! descriptors, death with the host.
 
 #![forbid(unsafe_code)]
 
@@ -17,8 +17,8 @@ const LANDLOCK_WHOLE: u32 = 6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Layer {
-    /// A user name space (where it can be made) and a root of its own that holds the loader's files and what was
-    /// granted, all of it read-only but directories granted for writing.
+    /// A user name space (where it can be made) and a root of its own that holds the loader's files
+    /// and what was granted, all of it read-only but directories granted for writing.
     Mounts,
     /// A process name space: it sees no other process.
     Processes,
@@ -26,15 +26,16 @@ pub enum Layer {
     Network,
     /// Name spaces for System V IPC, POSIX queues and the machine's name.
     Ipc,
-    /// Landlock: only the loader's files and granted directories; no TCP (Linux 6.7), no signals and no abstract sockets
-    /// (Linux 6.12) out of the jail. An older kernel's has a [`Weakness`] that says so. Files in memory that have no path
-    /// are beyond it.
+    /// Landlock: only the loader's files and granted directories; no TCP (Linux 6.7), no signals
+    /// and no abstract sockets (Linux 6.12) out of the jail. An older kernel's has a [`Weakness`]
+    /// that says so. Files in memory that have no path are beyond it.
     Landlock,
     /// All capabilities dropped for good.
     Capabilities,
     /// A host that is root starts the program as the user 65534, unless directories are granted.
     Unprivileged,
-    /// A control group that counts processes and memory. Off unless asked for: only administrators can make one.
+    /// A control group that counts processes and memory. Off unless asked for: only administrators
+    /// can make one.
     ControlGroup,
 }
 
@@ -148,8 +149,7 @@ impl Weakness {
             _ => "TCP, signals and abstract sockets",
         };
         let why = format!("version {abi} of the kernel's Landlock does not know {lacks}");
-        let remedy =
-            "use Linux 6.12 or later; other layers and the system-call policy confine those meanwhile";
+        let remedy = "use Linux 6.12 or later; other layers and the system-call policy confine those meanwhile";
         Some(Weakness { layer: Layer::Landlock, is_partial: true, why, remedy })
     }
 
@@ -191,7 +191,9 @@ fn remedy(layer: Layer) -> &'static str {
             "start the host as an ordinary user, or with CAP_SETUID, CAP_SETGID and CAP_SYS_PTRACE; and make the \
              program executable for everybody (chmod a+rx)"
         }
-        Layer::ControlGroup => "delegate a control group with the controllers pids and memory to this user",
+        Layer::ControlGroup => {
+            "delegate a control group with the controllers pids and memory to this user"
+        }
     }
 }
 
@@ -219,7 +221,10 @@ mod tests {
         };
         assert_eq!(of(&[]), None);
         let told = of(&[Layer::Mounts, Layer::Network, Layer::Ipc]).unwrap();
-        assert!(told.contains("mount name space, network name space and IPC name space are"), "{told}");
+        assert!(
+            told.contains("mount name space, network name space and IPC name space are"),
+            "{told}"
+        );
         assert!(of(&[Layer::Landlock]).unwrap().starts_with("the layer Landlock is missing"));
         assert!(!told.contains('\n') && told.contains("holdfast doctor"), "{told}");
     }
@@ -227,13 +232,20 @@ mod tests {
     /// Guarantee: sandbox/missing-layers
     #[test]
     fn a_landlock_that_knows_less_than_all_is_incomplete() {
-        for (abi, lacks) in
-            [(1, Some("TCP")), (3, Some("TCP")), (4, Some("signals")), (5, Some("signals")), (6, None)]
-        {
+        for (abi, lacks) in [
+            (1, Some("TCP")),
+            (3, Some("TCP")),
+            (4, Some("signals")),
+            (5, Some("signals")),
+            (6, None),
+        ] {
             let text = Weakness::of_old_landlock(abi).map(|weakness| weakness.to_string());
             assert_eq!(text.is_some(), lacks.is_some(), "{abi}");
             let (text, lacks) = (text.unwrap_or_default(), lacks.unwrap_or_default());
-            assert!(text.contains(lacks) && (lacks.is_empty() || text.contains("incomplete")), "{text}");
+            assert!(
+                text.contains(lacks) && (lacks.is_empty() || text.contains("incomplete")),
+                "{text}"
+            );
         }
         let partial = Weakness::of_old_landlock(5).unwrap();
         let told = Weakness::summary(std::slice::from_ref(&partial)).unwrap();
@@ -244,7 +256,8 @@ mod tests {
 
     #[test]
     fn a_weakness_names_layer_cause_and_remedy() {
-        let text = Weakness::new(Layer::Landlock, "landlock_create_ruleset", libc::EOPNOTSUPP).to_string();
+        let text =
+            Weakness::new(Layer::Landlock, "landlock_create_ruleset", libc::EOPNOTSUPP).to_string();
         assert!(
             text.contains("Landlock") && text.contains("not supported") && text.contains("lsm="),
             "{text}"

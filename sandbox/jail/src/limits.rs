@@ -9,10 +9,12 @@ use std::time::Duration;
 pub struct JailLimits {
     /// Address space, reservations included: bytes. The channel's and the region's mappings count.
     pub address_space_bytes: u64,
-    /// Of that, what is for the program alone (its data, its threads' stacks, private mappings that it may store to): bytes.
-    /// So it cannot give back what it shares with the host and have as much of its own instead.
+    /// Of that, what is for the program alone (its data, its threads' stacks, private mappings that
+    /// it may store to): bytes. So it cannot give back what it shares with the host and have as
+    /// much of its own instead.
     pub private_bytes: u64,
-    /// Memory in use, if there is a limit: bytes. Only a control group can count it ([`Layer::ControlGroup`]).
+    /// Memory in use, if there is a limit: bytes. Only a control group can count it
+    /// ([`Layer::ControlGroup`]).
     ///
     /// [`Layer::ControlGroup`]: crate::Layer::ControlGroup
     pub memory_bytes: Option<u64>,
@@ -22,11 +24,12 @@ pub struct JailLimits {
     pub wall_time: Option<Duration>,
     /// Files that it may have open at once besides the descriptors that it is given.
     pub open_files: u32,
-    /// Threads that it may have at once, the first one included. Without a user name space the supervisor alone counts:
-    /// threads that others of the program's start at the same moment are not there yet when it does, so that there may be
-    /// more, but fewer than twice as many.
+    /// Threads that it may have at once, the first one included. Without a user name space the
+    /// supervisor alone counts: threads that others of the program's start at the same moment are
+    /// not there yet when it does, so that there may be more, but fewer than twice as many.
     pub threads: u32,
-    /// The size that it may make a file: bytes. 0 without granted directories, whatever is said here.
+    /// The size that it may make a file: bytes. 0 without granted directories, whatever is said
+    /// here.
     pub file_size_bytes: u64,
     /// Bytes of one stack.
     pub stack_bytes: u64,
@@ -39,7 +42,8 @@ pub struct JailLimits {
 }
 
 impl Default for JailLimits {
-    /// 64 GiB of address space, 256 files, 64 threads, 256 MiB of output, a million questions; no limit of time.
+    /// 64 GiB of address space, 256 files, 64 threads, 256 MiB of output, a million questions; no
+    /// limit of time.
     fn default() -> JailLimits {
         JailLimits {
             address_space_bytes: 64 << 30,

@@ -25,7 +25,8 @@ pub(crate) type Refusal = (String, i32);
 /// What can be had.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    /// Name spaces are made within a user name space; false when this process may make them without, and not so.
+    /// Name spaces are made within a user name space; false when this process may make them
+    /// without, and not so.
     pub(crate) user_name_space: bool,
     pub(crate) mounts: Result<(), Refusal>,
     pub(crate) processes: Result<(), Refusal>,
@@ -53,8 +54,8 @@ impl Machine {
     }
 
     pub(crate) fn look() -> Machine {
-        let capabilities =
-            rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+        let capabilities = rustix::thread::capabilities(None)
+            .map_or(CapabilitySet::empty(), |sets| sets.effective);
         let last_capability = fs::read_to_string("/proc/sys/kernel/cap_last_cap")
             .ok()
             .and_then(|text| text.trim().parse().ok())
@@ -93,15 +94,21 @@ impl Machine {
 
     /// With the user name space that others need, if they do.
     pub(crate) fn flags(&self, name_spaces: i32) -> i32 {
-        if name_spaces != 0 && self.user_name_space { name_spaces | libc::CLONE_NEWUSER } else { name_spaces }
+        if name_spaces != 0 && self.user_name_space {
+            name_spaces | libc::CLONE_NEWUSER
+        } else {
+            name_spaces
+        }
     }
 
-    /// Control groups of this process that it can make children of; not looked for before somebody wants one.
+    /// Control groups of this process that it can make children of; not looked for before somebody
+    /// wants one.
     pub(crate) fn groups(&self) -> &Result<Hierarchies, Refusal> {
         self.groups.get_or_init(crate::groups::find)
     }
 
-    /// Whether it is root in the sense that counts: it can become somebody else, and still supervise that one.
+    /// Whether it is root in the sense that counts: it can become somebody else, and still
+    /// supervise that one.
     pub(crate) fn can_change_user(&self) -> Result<(), Refusal> {
         let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::SYS_PTRACE;
         if !self.capabilities.contains(needed) {
@@ -114,7 +121,8 @@ impl Machine {
     }
 }
 
-/// Whether a map of users or groups has this one: lines of the first one inside, the first one outside, and how many.
+/// Whether a map of users or groups has this one: lines of the first one inside, the first one
+/// outside, and how many.
 fn covers(map: &str, id: u32) -> bool {
     map.lines().any(|line| {
         let mut fields = line.split_whitespace().map(|field| field.parse::<u64>().unwrap_or(0));
@@ -127,13 +135,15 @@ fn covers(map: &str, id: u32) -> bool {
 pub(crate) const IPC: i32 = libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 
 fn landlock() -> Result<u32, Refusal> {
-    let refusal = |error: io::Error| ("landlock".to_owned(), error.raw_os_error().unwrap_or(libc::ENOSYS));
+    let refusal =
+        |error: io::Error| ("landlock".to_owned(), error.raw_os_error().unwrap_or(libc::ENOSYS));
     holdfast_sys::probe::landlock_abi().map_err(refusal)
 }
 
 /// Has a child in these name spaces, which makes a root of its own if it shall, and ends.
 fn probe(machine: &Machine, flags: i32, with_root: bool) -> Result<(), Refusal> {
-    let failed = |step: &str, error: io::Error| (step.to_owned(), error.raw_os_error().unwrap_or(libc::EIO));
+    let failed =
+        |step: &str, error: io::Error| (step.to_owned(), error.raw_os_error().unwrap_or(libc::EIO));
     let own = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
         .map_err(|error| failed("pidfd_open", error.into()))?;
     let mut steps = Steps::new();
@@ -151,7 +161,8 @@ fn probe(machine: &Machine, flags: i32, with_root: bool) -> Result<(), Refusal> 
         ));
     }
     if flags & libc::CLONE_NEWUSER != 0 {
-        map_ids(&child, machine.user, machine.group, false).map_err(|(step, error)| failed(step, error))?;
+        map_ids(&child, machine.user, machine.group, false)
+            .map_err(|(step, error)| failed(step, error))?;
     }
     child.let_go(1);
     if !child.wait_until_gone(PROBE_TIME) {
@@ -163,8 +174,8 @@ fn probe(machine: &Machine, flags: i32, with_root: bool) -> Result<(), Refusal> 
     }
 }
 
-/// Maps one user and one group of a child's name space to themselves. Privileged processes may map others than their
-/// own, and leave it to the child to change its groups.
+/// Maps one user and one group of a child's name space to themselves. Privileged processes may map
+/// others than their own, and leave it to the child to change its groups.
 pub(crate) fn map_ids(
     child: &Child,
     user: u32,

@@ -1,14 +1,15 @@
-//! `/dev/null` for a program that no directory is granted to: shells, git and Java's runtime open it for writing, and end
-//! where they cannot.
+//! `/dev/null` for a program that no directory is granted to: shells, git and Java's runtime open
+//! it for writing, and end where they cannot.
 //!
-//! The host opens the device itself and hands its descriptor over, so what the kernel would have found under the path, a moment
-//! later and in the program's root, does not count.
+//! The host opens the device itself and hands its descriptor over, so what the kernel would have
+//! found under the path, a moment later and in the program's root, does not count.
 //!
 //! Invariants:
-//! - The path is copied once, and decides only whether there is an answer other than `EACCES`: what is opened is always
-//!   the host's own `/dev/null`, checked to be that device.
-//! - The copying is not the supervisor's work: a page of the program's memory may have to come from a disk, and its other threads
-//!   may be changing its mappings. Each copy has a thread, and there are [`THREADS_MAX`] of those at most.
+//! - The path is copied once, and decides only whether there is an answer other than `EACCES`: what
+//!   is opened is always the host's own `/dev/null`, checked to be that device.
+//! - The copying is not the supervisor's work: a page of the program's memory may have to come from
+//!   a disk, and its other threads may be changing its mappings. Each copy has a thread, and there
+//!   are [`THREADS_MAX`] of those at most.
 
 #![forbid(unsafe_code)]
 
@@ -106,7 +107,8 @@ fn open(flags: OFlags) -> Result<OwnedFd, rustix::io::Errno> {
         return Err(rustix::io::Errno::EXIST);
     }
     let kept = OFlags::ACCMODE | OFlags::APPEND | OFlags::NONBLOCK | OFlags::DIRECTORY;
-    let descriptor = rustix::fs::open(NULL, flags & kept | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
+    let descriptor =
+        rustix::fs::open(NULL, flags & kept | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
     let found = rustix::fs::fstat(&descriptor)?;
     let is_null = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice
         && found.st_rdev == rustix::fs::makedev(1, 3);

@@ -1,12 +1,13 @@
 //! Which system calls a jailed program may make: tables of rules, and their evaluation.
 //!
-//! A rule is data: a system call, conditions on its arguments, what happens, and when. For a call, the first rule in
-//! order whose conditions hold and whose step is the current one decides; a call that no rule covers is a
-//! *violation*. [`crate::filter`] compiles the same rules for the kernel, which decides alone wherever the answer
-//! depends on neither the step nor a count; everything else reaches the supervisor, which evaluates the rules here.
+//! A rule is data: a system call, conditions on its arguments, what happens, and when. For a call,
+//! the first rule in order whose conditions hold and whose step is the current one decides; a call
+//! that no rule covers is a *violation*. [`crate::filter`] compiles the same rules for the kernel,
+//! which decides alone wherever the answer depends on neither the step nor a count; everything else
+//! reaches the supervisor, which evaluates the rules here.
 //!
-//! Conditions look at numbers only, never at memory that an argument points to: that could change between look and
-//! use.
+//! Conditions look at numbers only, never at memory that an argument points to: that could change
+//! between look and use.
 
 #![forbid(unsafe_code)]
 
@@ -131,7 +132,13 @@ impl Policy {
 
     /// The first rule that covers a call.
     #[must_use]
-    pub fn rule(self, given: &Given, step: Step, syscall: i64, args: &[u64; 6]) -> Option<&'static Rule> {
+    pub fn rule(
+        self,
+        given: &Given,
+        step: Step,
+        syscall: i64,
+        args: &[u64; 6],
+    ) -> Option<&'static Rule> {
         self.rules().find(|rule| {
             rule.syscall == syscall
                 && rule.when.covers(step)

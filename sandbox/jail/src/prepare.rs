@@ -1,8 +1,10 @@
 //! The child's list of steps, from what was asked for and what was chosen.
 //!
 //! Invariants:
-//! - Every layer of [`crate::choice`] is in the list, but the control group, which the parent puts the child into.
-//! - Nothing runs here, and nothing is given away: descriptors are copies that end with [`Prepared`].
+//! - Every layer of [`crate::choice`] is in the list, but the control group, which the parent puts
+//!   the child into.
+//! - Nothing runs here, and nothing is given away: descriptors are copies that end with
+//!   [`Prepared`].
 
 #![forbid(unsafe_code)]
 
@@ -49,8 +51,8 @@ pub(crate) fn prepare(
 ) -> Result<Prepared, JailError> {
     let host = |what| move |source: io::Error| JailError::Host { what, source };
     let mut kept = Vec::new();
-    // Descriptors for the child are kept right above those that it will have, the program's own file being the last of these:
-    // there may be few.
+    // Descriptors for the child are kept right above those that it will have, the program's own
+    // file being the last of these: there may be few.
     let first_own = jail.descriptors.keys().max().map_or(2, |last| *last) + 2;
     let mut keep = |fd: OwnedFd| -> Result<RawFd, JailError> {
         let high = rustix::io::fcntl_dupfd_cloexec(&fd, first_own).map_err(|error| {
@@ -66,7 +68,8 @@ pub(crate) fn prepare(
         .map_err(|error| host("open this process")(error.into()))?;
     let own = keep(own)?;
     let program_file = keep(program.file.try_clone().map_err(host("copy a descriptor"))?.into())?;
-    let null = File::options().read(true).write(true).open("/dev/null").map_err(host("open /dev/null"))?;
+    let null =
+        File::options().read(true).write(true).open("/dev/null").map_err(host("open /dev/null"))?;
     let null = keep(null.into())?;
     let mut installed = vec![null, null, null];
     if let Some(source) = jail.stdin.take() {
@@ -107,8 +110,9 @@ pub(crate) fn prepare(
         // In a process name space of its own it is the first; elsewhere the supervisor alone knows.
         own_process: if chosen.layers.has(Layer::Processes) { 1 } else { Given::UNKNOWN_PROCESS },
     };
-    let filter = filter::of(policy, &given)
-        .ok_or_else(|| host("compile the policy")(io::Error::other("it is too long for the kernel")))?;
+    let filter = filter::of(policy, &given).ok_or_else(|| {
+        host("compile the policy")(io::Error::other("it is too long for the kernel"))
+    })?;
 
     let mut flags = 0;
     for (layer, flag) in [

@@ -24,8 +24,8 @@ const X86_64: u16 = 62;
 const EXECUTABLE: u16 = 2;
 const SHARED: u16 = 3;
 
-/// Where loaders and libraries are; a program that wants another loader is refused, because to let it have that one
-/// would be to let its author choose a file to read.
+/// Where loaders and libraries are; a program that wants another loader is refused, because to let
+/// it have that one would be to let its author choose a file to read.
 pub(crate) const LIBRARY_DIRECTORIES: [&str; 6] =
     ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/alternatives"];
 /// Files that loaders read.
@@ -83,20 +83,30 @@ impl ElfProgram {
         }
         let interpreter = interpreter(&file, &header).map_err(not)?;
         if let Some(interpreter) = &interpreter {
-            let known = LIBRARY_DIRECTORIES.iter().any(|directory| interpreter.starts_with(directory));
-            let climbs = interpreter.components().any(|part| part == std::path::Component::ParentDir);
+            let known =
+                LIBRARY_DIRECTORIES.iter().any(|directory| interpreter.starts_with(directory));
+            let climbs =
+                interpreter.components().any(|part| part == std::path::Component::ParentDir);
             if climbs || !known {
-                return Err(not("a program with a loader outside of the system's library directories"));
+                return Err(not(
+                    "a program with a loader outside of the system's library directories",
+                ));
             }
         }
         if metadata.mode() & 0o111 == 0 {
             return Err(cannot(std::io::Error::new(PermissionDenied, "it is not executable")));
         }
         let for_everybody = metadata.mode() & 0o005 == 0o005;
-        Ok(ElfProgram { file, path: path.to_owned(), is_dynamic: interpreter.is_some(), for_everybody })
+        Ok(ElfProgram {
+            file,
+            path: path.to_owned(),
+            is_dynamic: interpreter.is_some(),
+            for_everybody,
+        })
     }
 
-    /// Its segments of notes, each with the alignment of what is in it; those that are too long or cut off are left out.
+    /// Its segments of notes, each with the alignment of what is in it; those that are too long or
+    /// cut off are left out.
     pub(crate) fn note_segments(&self) -> Vec<(Vec<u8>, usize)> {
         let mut header = [0; HEADER_BYTES];
         if self.file.read_exact_at(&mut header, 0).is_err() {
@@ -112,7 +122,11 @@ impl ElfProgram {
 }
 
 /// The entries of one kind in the table of a program's segments.
-fn segments(file: &File, header: &[u8; HEADER_BYTES], kind: u32) -> Result<Vec<Segment>, &'static str> {
+fn segments(
+    file: &File,
+    header: &[u8; HEADER_BYTES],
+    kind: u32,
+) -> Result<Vec<Segment>, &'static str> {
     let table = u64_at(header, 32).ok_or(BROKEN)?;
     let entry_bytes = u16::from_le_bytes([header[54], header[55]]);
     let entries = u16::from_le_bytes([header[56], header[57]]);
@@ -179,14 +193,17 @@ pub fn notes(path: &Path) -> Result<Vec<ElfNote>, JailError> {
     Ok(found)
 }
 
-/// System V Application Binary Interface, "Note Section"; an alignment of 8 is that of newer linkers' properties.
+/// System V Application Binary Interface, "Note Section"; an alignment of 8 is that of newer
+/// linkers' properties.
 fn parse_notes(mut bytes: &[u8], alignment: usize, found: &mut Vec<ElfNote>) {
     while let Some((head, rest)) = bytes.split_first_chunk::<NOTE_HEAD_BYTES>()
         && found.len() < NOTES_MAX
     {
-        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let word =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let (owner_bytes, content_bytes) = (word(0) as usize, word(4) as usize);
-        let content_at = (NOTE_HEAD_BYTES + owner_bytes).next_multiple_of(alignment) - NOTE_HEAD_BYTES;
+        let content_at =
+            (NOTE_HEAD_BYTES + owner_bytes).next_multiple_of(alignment) - NOTE_HEAD_BYTES;
         let (Some(owner), Some(content)) = (
             rest.get(..owner_bytes),
             content_at.checked_add(content_bytes).and_then(|end| rest.get(content_at..end)),
@@ -195,8 +212,8 @@ fn parse_notes(mut bytes: &[u8], alignment: usize, found: &mut Vec<ElfNote>) {
         };
         let owner = owner.strip_suffix(b"\0").unwrap_or(owner).to_vec();
         found.push(ElfNote { owner, kind: word(8), content: content.to_vec() });
-        let end =
-            (NOTE_HEAD_BYTES + content_at + content_bytes).next_multiple_of(alignment) - NOTE_HEAD_BYTES;
+        let end = (NOTE_HEAD_BYTES + content_at + content_bytes).next_multiple_of(alignment)
+            - NOTE_HEAD_BYTES;
         bytes = rest.get(end..).unwrap_or_default();
     }
 }
@@ -239,7 +256,8 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || tell.send(ElfProgram::open(&path).map(drop)));
-        let opened = told.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits for a writer");
+        let opened =
+            told.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits for a writer");
         assert!(matches!(opened, Err(JailError::NotNative { .. })), "{opened:?}");
     }
 
@@ -256,8 +274,10 @@ mod tests {
     }
 
     fn note(owner: &[u8], kind: u32, content: &[u8], alignment: usize) -> Vec<u8> {
-        let mut bytes: Vec<u8> =
-            [owner.len() as u32, content.len() as u32, kind].into_iter().flat_map(u32::to_le_bytes).collect();
+        let mut bytes: Vec<u8> = [owner.len() as u32, content.len() as u32, kind]
+            .into_iter()
+            .flat_map(u32::to_le_bytes)
+            .collect();
         for part in [owner, content] {
             bytes.extend(part);
             bytes.resize(bytes.len().next_multiple_of(alignment), 0);

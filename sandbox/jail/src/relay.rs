@@ -1,7 +1,8 @@
 //! Output that is passed on to the host's own standard output and standard error.
 //!
-//! On a thread for each stream, because whoever reads the host's output may be slow, and only this program may have
-//! to wait for that. The threads end with the program: no other process has the other end of its pipes.
+//! On a thread for each stream, because whoever reads the host's output may be slow, and only this
+//! program may have to wait for that. The threads end with the program: no other process has the
+//! other end of its pipes.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,9 @@
-//! Resource limits (`setrlimit`) of a program: what it is to have, within what this process itself may have.
+//! Resource limits (`setrlimit`) of a program: what it is to have, within what this process itself
+//! may have.
 //!
-//! A limit can be lowered and not raised. Where this process may have less than the program is to get, either the program gets so
-//! much less (what nobody asked for by a number), or it is not started and the error names the limit (what was promised to it).
+//! A limit can be lowered and not raised. Where this process may have less than the program is to
+//! get, either the program gets so much less (what nobody asked for by a number), or it is not
+//! started and the error names the limit (what was promised to it).
 
 #![forbid(unsafe_code)]
 
@@ -44,8 +46,12 @@ const MEMORY: Words = Words {
     instead: "give the applet less memory (memory) or a smaller heap",
 };
 const DATA: Words = Words { what: "KiB of data", command: "ulimit -d", ..MEMORY };
-const FILES: Words =
-    Words { what: "open files", command: "ulimit -n", unit: 1, instead: "close some files in the host" };
+const FILES: Words = Words {
+    what: "open files",
+    command: "ulimit -n",
+    unit: 1,
+    instead: "close some files in the host",
+};
 const PROCESSES: Words = Words {
     what: "processes and threads",
     command: "ulimit -u",
@@ -53,16 +59,17 @@ const PROCESSES: Words = Words {
     instead: "let the applet have fewer threads (threads)",
 };
 
-/// The limits, each with the name of the step that sets it. How many processes there are is counted for each user of each user
-/// name space: that is the program's own number in one of its own; elsewhere others are counted too, and the supervisor alone
-/// counts.
+/// The limits, each with the name of the step that sets it. How many processes there are is counted
+/// for each user of each user name space: that is the program's own number in one of its own;
+/// elsewhere others are counted too, and the supervisor alone counts.
 pub(crate) fn limits(
     ours: &JailLimits,
     given: &Given,
     in_user_name_space: bool,
 ) -> Result<Vec<(&'static str, Limit)>, JailError> {
-    let promised =
-        |bytes: u64, words| if bytes == u64::MAX { Short::Takes } else { Short::Needs(bytes, words) };
+    let promised = |bytes: u64, words| {
+        if bytes == u64::MAX { Short::Takes } else { Short::Needs(bytes, words) }
+    };
     let files = u64::from(given.first_free_descriptor);
     let files_min = files + u64::from(OPEN_FILES_MIN);
     let mut wanted = vec![
@@ -94,7 +101,12 @@ pub(crate) fn limits(
     }
     if in_user_name_space {
         let threads = u64::from(ours.threads);
-        wanted.push(("limit processes", Resource::Nproc, threads, Short::Needs(threads, PROCESSES)));
+        wanted.push((
+            "limit processes",
+            Resource::Nproc,
+            threads,
+            Short::Needs(threads, PROCESSES),
+        ));
     }
     let fitted = wanted.into_iter().map(|(step, resource, wanted, short)| {
         let may_have = getrlimit(resource).maximum.unwrap_or(u64::MAX);

@@ -1,12 +1,13 @@
 //! The program's own root: a tmpfs with the loader's files and what was granted, and nothing else.
 //!
 //! Invariants:
-//! - All of it is read-only, without set-user bits and without any device but `/dev/null`; only directories granted for
-//!   writing can be written to, and what is there cannot be executed.
+//! - All of it is read-only, without set-user bits and without any device but `/dev/null`; only
+//!   directories granted for writing can be written to, and what is there cannot be executed.
 //! - What is mounted is looked up before anything of the program runs.
 //! - Nothing is made in what comes from the host: places are made before the first of it is there.
-//! - The most specific grant counts, in whatever order they are named: what lies in another one is mounted after it, and a part
-//!   of the host's that was granted for reading is for reading by whatever way the program gets there.
+//! - The most specific grant counts, in whatever order they are named: what lies in another one is
+//!   mounted after it, and a part of the host's that was granted for reading is for reading by
+//!   whatever way the program gets there.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +23,8 @@ use crate::error::JailError;
 use crate::jail::{Access, PathGrant};
 use crate::program::{LIBRARY_DIRECTORIES, LOADER_FILES};
 
-/// Any directory that is always there will do: it is covered for a moment, in a mount name space of the child's own.
+/// Any directory that is always there will do: it is covered for a moment, in a mount name space of
+/// the child's own.
 const PLACE: &str = "/tmp";
 /// The old root within the new one, while there is one.
 const OLD: &str = "old-root";
@@ -77,8 +79,9 @@ impl Plan {
     /// A grant below another one needs something to be mounted on in what that one brings.
     fn refuse_what_has_no_place(&self) -> Result<(), JailError> {
         for (index, bind) in self.binds.iter().enumerate() {
-            let is_around =
-                |outer: &&Bind| bind.target != outer.target && bind.target.starts_with(&outer.target);
+            let is_around = |outer: &&Bind| {
+                bind.target != outer.target && bind.target.starts_with(&outer.target)
+            };
             let Some(outer) = self.binds[..index].iter().rev().find(is_around) else { continue };
             let rest = bind.target.strip_prefix(&outer.target).unwrap_or(&bind.target);
             // What there is may still be of the wrong kind, or gone by then: the kernel says so.
@@ -96,8 +99,9 @@ impl Plan {
     /// Of two grants under one path only the last would be there, with the rights of either.
     fn refuse_what_is_granted_twice(&self, libraries: usize) -> Result<(), JailError> {
         let grants = &self.binds[libraries..];
-        let is_known =
-            |(index, bind): &(usize, &Bind)| grants[..*index].iter().any(|known| known.target == bind.target);
+        let is_known = |(index, bind): &(usize, &Bind)| {
+            grants[..*index].iter().any(|known| known.target == bind.target)
+        };
         match grants.iter().enumerate().find(is_known) {
             Some((_, bind)) => Err(JailError::Text {
                 what: "the granted path",
@@ -108,8 +112,8 @@ impl Plan {
         }
     }
 
-    /// What may only be read can be part of a directory that may be written to, which is granted under another path: there,
-    /// too, it may only be read.
+    /// What may only be read can be part of a directory that may be written to, which is granted
+    /// under another path: there, too, it may only be read.
     fn add_reading_within_writing(&mut self, libraries: usize) {
         let grants = &self.binds[libraries..];
         let mut found: Vec<Bind> = Vec::new();
@@ -152,7 +156,9 @@ impl Plan {
             advice: "grant it under an absolute path below `/` without `..`",
         };
         let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
-        if !grant.guest.is_absolute() || !grant.guest.components().all(plain) || grant.guest == Path::new("/")
+        if !grant.guest.is_absolute()
+            || !grant.guest.components().all(plain)
+            || grant.guest == Path::new("/")
         {
             return Err(wrong(&grant.guest));
         }
@@ -170,16 +176,24 @@ impl Plan {
         Ok(())
     }
 
-    /// A grant under a path of the loader's files is for those files, and for reading: anything else would be there instead
-    /// of them, and what can be written to cannot be executed.
-    fn refuse_what_hides_libraries(&self, grant: &PathGrant, source: &Path) -> Result<(), JailError> {
-        let libraries =
-            self.binds.iter().map(|bind| &bind.target).chain(self.links.iter().map(|(path, _)| path));
+    /// A grant under a path of the loader's files is for those files, and for reading: anything
+    /// else would be there instead of them, and what can be written to cannot be executed.
+    fn refuse_what_hides_libraries(
+        &self,
+        grant: &PathGrant,
+        source: &Path,
+    ) -> Result<(), JailError> {
+        let libraries = self
+            .binds
+            .iter()
+            .map(|bind| &bind.target)
+            .chain(self.links.iter().map(|(path, _)| path));
         let needed = LIBRARY_DIRECTORIES.into_iter().chain(LOADER_FILES).map(Path::new);
         let hidden: Vec<&Path> = needed.filter(|needed| needed.starts_with(&grant.guest)).collect();
         let is_itself = grant.guest.canonicalize().is_ok_and(|guest| guest == source);
         let is_harmless = is_itself && grant.access == Access::ReadOnly;
-        if is_harmless || !libraries.into_iter().any(|library| hidden.contains(&library.as_path())) {
+        if is_harmless || !libraries.into_iter().any(|library| hidden.contains(&library.as_path()))
+        {
             return Ok(());
         }
         Err(JailError::Text {
@@ -198,16 +212,20 @@ impl Plan {
     }
 
     fn add_parents(&mut self, path: &Path) {
-        // A parent that is itself a link leads into a directory that is bound, with this path in it.
-        self.directories
-            .extend(path.ancestors().skip(1).filter(|parent| *parent != Path::new("/")).map(Path::to_owned));
+        // A parent that is itself a link leads into a directory that is bound, with this path in
+        // it.
+        self.directories.extend(
+            path.ancestors().skip(1).filter(|parent| *parent != Path::new("/")).map(Path::to_owned),
+        );
     }
 }
 
-/// Whether a path is the device that reads as empty and forgets what is written to it, and no other.
+/// Whether a path is the device that reads as empty and forgets what is written to it, and no
+/// other.
 pub(crate) fn is_null(path: &Path) -> bool {
-    path.symlink_metadata()
-        .is_ok_and(|found| found.file_type().is_char_device() && found.rdev() == rustix::fs::makedev(1, 3))
+    path.symlink_metadata().is_ok_and(|found| {
+        found.file_type().is_char_device() && found.rdev() == rustix::fs::makedev(1, 3)
+    })
 }
 
 fn text(path: &Path) -> CString {
@@ -224,7 +242,14 @@ pub(crate) fn steps(steps: &mut Steps, plan: &Plan) {
     let flags = libc::MS_NOSUID | libc::MS_NODEV;
     let options = CString::from(c"mode=0755,size=1m,nr_inodes=4k");
     let kind = CString::from(c"tmpfs");
-    steps.mount("mount the root", kind.clone(), text(Path::new(PLACE)), Some(kind), flags, Some(options));
+    steps.mount(
+        "mount the root",
+        kind.clone(),
+        text(Path::new(PLACE)),
+        Some(kind),
+        flags,
+        Some(options),
+    );
     steps.change_directory(text(Path::new(PLACE)));
     steps.make_directory(text(Path::new(OLD)));
     steps.change_root(text(Path::new(OLD)));
@@ -254,8 +279,11 @@ pub(crate) fn steps(steps: &mut Steps, plan: &Plan) {
         steps.mount_attributes("let /dev/null be a device", text(Path::new(NULL)), change);
     }
     for bind in plan.binds.iter().filter(|bind| bind.writable) {
-        let change =
-            MountChange { set: libc::MOUNT_ATTR_NOEXEC, clear: libc::MOUNT_ATTR_RDONLY, recursive: false };
+        let change = MountChange {
+            set: libc::MOUNT_ATTR_NOEXEC,
+            clear: libc::MOUNT_ATTR_RDONLY,
+            recursive: false,
+        };
         steps.mount_attributes("make a granted directory writable", text(&bind.target), change);
     }
 }

@@ -1,5 +1,5 @@
-//! The Landlock ruleset of a jail: which files can be reached, and that nothing else of what this kernel's Landlock knows can.
-//! What an older one does not know is told by [`crate::choice`].
+//! The Landlock ruleset of a jail: which files can be reached, and that nothing else of what this
+//! kernel's Landlock knows can. What an older one does not know is told by [`crate::choice`].
 
 #![forbid(unsafe_code)]
 
@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
 };
 
 use crate::jail::{Access, PathGrant};
@@ -74,7 +74,9 @@ fn add(
 ) -> io::Result<RulesetCreated> {
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
-        Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => return Ok(ruleset),
+        Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => {
+            return Ok(ruleset);
+        }
         Err(error) => return Err(error),
     };
     let access = if metadata.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };

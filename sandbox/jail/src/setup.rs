@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - The list is complete before the child exists; the child only makes its calls.
-//! - The program's file runs only by the last step, which the filter lets pass once; whatever fails before ends the
-//!   child, and what fails after (a thread for its output) ends the program.
+//! - The program's file runs only by the last step, which the filter lets pass once; whatever fails
+//!   before ends the child, and what fails after (a thread for its output) ends the program.
 
 #![forbid(unsafe_code)]
 
@@ -47,8 +47,8 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
         return Err(JailError::Descriptor { number });
     }
     let machine = Machine::get();
-    let supervisor =
-        Supervisor::get().map_err(|source| JailError::Host { what: "start the supervisor", source })?;
+    let supervisor = Supervisor::get()
+        .map_err(|source| JailError::Host { what: "start the supervisor", source })?;
     let program = ElfProgram::open(&jail.program)?;
     let chosen = choose(&jail, machine, &program)?;
     let mut policy = jail.policy;
@@ -79,7 +79,9 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     }
     if let Some(groups) = &groups {
         let step = "join the control group";
-        groups.add(child.pid()).map_err(|source| failure(&child, JailError::Step { step, source }))?;
+        groups
+            .add(child.pid())
+            .map_err(|source| failure(&child, JailError::Step { step, source }))?;
     }
     child.let_go(1);
     if chosen.changes_user {
@@ -113,11 +115,16 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
         crossings: jail.crossings,
     }));
     let mut streams = prepared.streams;
-    let relayed =
-        if jail.stdio == JailStdio::Relay { streams.each_mut().map(Option::take) } else { [None, None] };
+    let relayed = if jail.stdio == JailStdio::Relay {
+        streams.each_mut().map(Option::take)
+    } else {
+        [None, None]
+    };
     let charge = Charge::new(inmate.clone(), listener, streams);
     // From here on somebody sees to its end, also when something fails below.
-    supervisor.supervise(charge).map_err(|source| JailError::Host { what: "tell the supervisor", source })?;
+    supervisor
+        .supervise(charge)
+        .map_err(|source| JailError::Host { what: "tell the supervisor", source })?;
     for (reader, to) in relayed.into_iter().zip([Stream::Output, Stream::Error]) {
         let Some(reader) = reader else { continue };
         if let Err(source) = relay::start(inmate.clone(), reader.into(), to) {
@@ -137,7 +144,9 @@ pub(crate) fn missing(jail: &Jail) -> Result<Vec<Weakness>, JailError> {
 /// What the child says failed, if it says so; else what the parent saw.
 fn failure(child: &Child, seen: JailError) -> JailError {
     match child.failure() {
-        Some((step, errno)) => JailError::Step { step, source: io::Error::from_raw_os_error(errno) },
+        Some((step, errno)) => {
+            JailError::Step { step, source: io::Error::from_raw_os_error(errno) }
+        }
         None => seen,
     }
 }
@@ -160,7 +169,9 @@ fn listener(child: &mut Child, crossings: Mark) -> Result<OwnedFd, JailError> {
     let number = match child.wait(SET_UP_TIME) {
         Progress::Announced(number) => number,
         Progress::Gone => return Err(JailError::Died { step: child.position() }),
-        Progress::Nothing => return Err(JailError::Stuck { step: child.position(), limit: SET_UP_TIME }),
+        Progress::Nothing => {
+            return Err(JailError::Stuck { step: child.position(), limit: SET_UP_TIME });
+        }
     };
     let step = |step| move |source: io::Error| JailError::Step { step, source };
     let listener = rustix::process::pidfd_getfd(&**child.pidfd(), number, PidfdGetfdFlags::empty())
@@ -172,7 +183,8 @@ fn listener(child: &mut Child, crossings: Mark) -> Result<OwnedFd, JailError> {
         let left = deadline.saturating_duration_since(Instant::now());
         let stuck = JailError::Stuck { step: "exec", limit: SET_UP_TIME };
         let timeout = Timespec::try_from(left).map_err(|_| JailError::Died { step: "exec" })?;
-        let mut both = [PollFd::new(&listener, PollFlags::IN), PollFd::new(&**child.pidfd(), PollFlags::IN)];
+        let mut both =
+            [PollFd::new(&listener, PollFlags::IN), PollFd::new(&**child.pidfd(), PollFlags::IN)];
         match rustix::event::poll(&mut both, Some(&timeout)) {
             Ok(0) => return Err(stuck),
             Ok(_) => {}
@@ -196,12 +208,18 @@ fn listener(child: &mut Child, crossings: Mark) -> Result<OwnedFd, JailError> {
         return Err(JailError::Stuck { step: "exec", limit: SET_UP_TIME });
     }
     match child.failure() {
-        Some((step, errno)) => Err(JailError::Step { step, source: io::Error::from_raw_os_error(errno) }),
+        Some((step, errno)) => {
+            Err(JailError::Step { step, source: io::Error::from_raw_os_error(errno) })
+        }
         None => Ok(listener),
     }
 }
 
-fn make_groups(jail: &Jail, machine: &Machine, chosen: &Chosen) -> Result<Option<Groups>, JailError> {
+fn make_groups(
+    jail: &Jail,
+    machine: &Machine,
+    chosen: &Chosen,
+) -> Result<Option<Groups>, JailError> {
     if !chosen.layers.has(Layer::ControlGroup) {
         return Ok(None);
     }
@@ -211,9 +229,9 @@ fn make_groups(jail: &Jail, machine: &Machine, chosen: &Chosen) -> Result<Option
         .map_err(|source| JailError::Step { step: "make a control group", source })
 }
 
-/// While a child that shares this process's memory changes its user, that memory must not be open to other processes
-/// of that user. The kernel sees to it by making it undumpable; this puts it back when the child has left the memory,
-/// and lets no two such children overlap.
+/// While a child that shares this process's memory changes its user, that memory must not be open
+/// to other processes of that user. The kernel sees to it by making it undumpable; this puts it
+/// back when the child has left the memory, and lets no two such children overlap.
 struct Undumpable {
     before: Option<DumpableBehavior>,
     _one: MutexGuard<'static, ()>,
@@ -229,7 +247,9 @@ impl Undumpable {
 
 impl Drop for Undumpable {
     fn drop(&mut self) {
-        if let Some(before @ (DumpableBehavior::Dumpable | DumpableBehavior::NotDumpable)) = self.before {
+        if let Some(before @ (DumpableBehavior::Dumpable | DumpableBehavior::NotDumpable)) =
+            self.before
+        {
             let _ = rustix::process::set_dumpable_behavior(before);
         }
     }

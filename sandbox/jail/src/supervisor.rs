@@ -1,9 +1,12 @@
-//! The one thread that starts all jailed programs of this process, answers their questions and sees their ends.
+//! The one thread that starts all jailed programs of this process, answers their questions and sees
+//! their ends.
 //!
-//! Why one: a program dies with the *thread* that started it, so that must be one that lives as long as the process.
-//! It does nothing that takes long: what is to be done for a program in one turn is bounded, and programs take turns.
+//! Why one: a program dies with the *thread* that started it, so that must be one that lives as
+//! long as the process. It does nothing that takes long: what is to be done for a program in one
+//! turn is bounded, and programs take turns.
 //!
-//! Invariant: it never waits for a program, for the host's output, or for a lock that is held for long.
+//! Invariant: it never waits for a program, for the host's output, or for a lock that is held for
+//! long.
 
 #![forbid(unsafe_code)]
 
@@ -54,7 +57,11 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    pub(crate) fn new(inmate: Arc<Inmate>, listener: OwnedFd, streams: [Option<OwnedFd>; 2]) -> Charge {
+    pub(crate) fn new(
+        inmate: Arc<Inmate>,
+        listener: OwnedFd,
+        streams: [Option<OwnedFd>; 2],
+    ) -> Charge {
         let listener = Arc::new(listener);
         Charge { inmate, listener, streams, next_look: None, is_watched: true }
     }
@@ -78,7 +85,8 @@ impl Supervisor {
     /// Starts it at the first call.
     pub(crate) fn get() -> io::Result<&'static Supervisor> {
         static SUPERVISOR: OnceLock<Supervisor> = OnceLock::new();
-        // First without the lock: in a forked copy, whoever held it at that moment never gives it back.
+        // First without the lock: in a forked copy, whoever held it at that moment never gives it
+        // back.
         let supervisor = match SUPERVISOR.get() {
             Some(supervisor) => supervisor,
             None => {
@@ -99,7 +107,8 @@ impl Supervisor {
     }
 
     fn start() -> io::Result<Supervisor> {
-        let wake = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let wake =
+            Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&poll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         let commands = Arc::new(Mutex::new(Vec::new()));
@@ -111,7 +120,13 @@ impl Supervisor {
         };
         let thread = std::thread::Builder::new().name("holdfast-jail".to_owned()).spawn(run)?;
         let tid = told.recv().map_err(|_| io::Error::other("the supervisor is gone"))?;
-        Ok(Supervisor { pid: std::process::id(), thread: thread.thread().id(), tid, commands, wake })
+        Ok(Supervisor {
+            pid: std::process::id(),
+            thread: thread.thread().id(),
+            tid,
+            commands,
+            wake,
+        })
     }
 
     /// How nice its thread is; what it starts is as nice or nicer.
@@ -175,14 +190,20 @@ impl Warden {
     }
 
     fn run(mut self) {
-        // Programs wait for its answers; without a short slice it may wait behind others that only compute.
+        // Programs wait for its answers; without a short slice it may wait behind others that only
+        // compute.
         let _ = holdfast_sys::scheduling::prefer_latency();
         let mut events = Vec::with_capacity(EVENTS);
         loop {
             events.clear();
-            let left = self.times.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
+            let left =
+                self.times.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
             let timeout = left.and_then(|left| left.try_into().ok());
-            let _ = epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
+            let _ = epoll::wait(
+                &self.poll,
+                rustix::buffer::spare_capacity(&mut events),
+                timeout.as_ref(),
+            );
             for event in &events {
                 match event.data.u64() {
                     WAKE => self.obey(),
@@ -197,7 +218,8 @@ impl Warden {
         let mut count = [0; 8];
         // It says no more than that there are commands.
         let _ = rustix::io::read(&*self.wake, &mut count);
-        let commands = std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner));
+        let commands =
+            std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner));
         for command in commands {
             match command {
                 // Who asked may have gone; the child is then ended by its drop.
@@ -211,13 +233,17 @@ impl Warden {
         let number = self.next;
         self.next += 1;
         let token = |kind| epoll::EventData::new_u64(number * KINDS + kind);
-        let add = |fd: &OwnedFd, kind| epoll::add(&self.poll, fd, token(kind), epoll::EventFlags::IN);
-        let added = add(&charge.inmate.pidfd, PROCESS).and_then(|()| add(&charge.listener, LISTENER));
-        let added = charge.streams.iter().zip([STDOUT, STDERR]).fold(added, |added, (stream, kind)| {
-            added.and_then(|()| stream.as_ref().map_or(Ok(()), |stream| add(stream, kind)))
-        });
+        let add =
+            |fd: &OwnedFd, kind| epoll::add(&self.poll, fd, token(kind), epoll::EventFlags::IN);
+        let added =
+            add(&charge.inmate.pidfd, PROCESS).and_then(|()| add(&charge.listener, LISTENER));
+        let added =
+            charge.streams.iter().zip([STDOUT, STDERR]).fold(added, |added, (stream, kind)| {
+                added.and_then(|()| stream.as_ref().map_or(Ok(()), |stream| add(stream, kind)))
+            });
         if added.is_err() {
-            let what = "the kernel has no room to watch it; see fs.epoll.max_user_watches".to_owned();
+            let what =
+                "the kernel has no room to watch it; see fs.epoll.max_user_watches".to_owned();
             charge.inmate.finish(End::Killed(KillReason::Other { what }));
             charge.is_watched = false;
         }
@@ -234,9 +260,10 @@ impl Warden {
             }
             LISTENER => {
                 if let Err(error) = answer(charge) {
-                    // The thread died while it waited: nothing to answer. Anything else would come again at once, and
-                    // the program would wait for its answers for ever.
-                    if error.raw_os_error() != Some(libc::ENOENT) && error.raw_os_error() != Some(libc::EINTR)
+                    // The thread died while it waited: nothing to answer. Anything else would come
+                    // again at once, and the program would wait for its answers for ever.
+                    if error.raw_os_error() != Some(libc::ENOENT)
+                        && error.raw_os_error() != Some(libc::EINTR)
                     {
                         let _ = epoll::delete(&self.poll, &charge.listener);
                         let what = format!("its system calls cannot be answered: {error}");
@@ -328,8 +355,9 @@ impl Warden {
     }
 }
 
-/// Has its descriptors wake this thread no more. That they are closed is not enough: whoever keeps the program's handle, and
-/// a child that is being started at this moment, have them as well, and an end stays readable for ever.
+/// Has its descriptors wake this thread no more. That they are closed is not enough: whoever keeps
+/// the program's handle, and a child that is being started at this moment, have them as well, and
+/// an end stays readable for ever.
 fn unwatch(poll: &OwnedFd, charge: &Charge) {
     let own = [&*charge.inmate.pidfd, &charge.listener];
     for descriptor in own.into_iter().chain(charge.streams.iter().flatten()) {
@@ -350,7 +378,9 @@ fn drain(charge: &mut Charge, index: usize, buffer: &mut [u8]) -> bool {
     let bytes = match rustix::io::read(stream, &mut *buffer) {
         Ok(0) => return true,
         Ok(count) => buffer.get(..count).unwrap_or_default(),
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return has_ended(&charge.inmate),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
+            return has_ended(&charge.inmate);
+        }
         Err(_) => return true,
     };
     {

@@ -1,8 +1,8 @@
-//! Memory that an applet shares with its host: a range of a file in memory, mapped below the place of the heap, in which
-//! the host makes buffers. Nothing is copied on the way.
+//! Memory that an applet shares with its host: a range of a file in memory, mapped below the place
+//! of the heap, in which the host makes buffers. Nothing is copied on the way.
 //!
-//! Invariants: the file cannot shrink, and has all of the range; the applet sees this range of it and no other.
-//! The host's own accesses to it through the linear memory are copies, made once.
+//! Invariants: the file cannot shrink, and has all of the range; the applet sees this range of it
+//! and no other. The host's own accesses to it through the linear memory are copies, made once.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,8 @@ use crate::layout::{HEAP_BASE, WASM_PAGE_BYTES};
 /// The largest arena: half of what lies below the heap.
 pub const ARENA_BYTES_MAX: u64 = HEAP_BASE / 2;
 
-/// A range of a file in memory to be shared with one applet: see [`RunOptions::arena`](crate::RunOptions).
+/// A range of a file in memory to be shared with one applet: see
+/// [`RunOptions::arena`](crate::RunOptions).
 #[derive(Debug, Clone)]
 pub struct Arena {
     pub(crate) file: Arc<File>,
@@ -31,8 +32,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Takes a range of a file that is sealed against shrinking (`F_SEAL_SHRINK`): `bytes` from `offset`. Both are multiples
-    /// of 64 KiB and of a page, respectively.
+    /// Takes a range of a file that is sealed against shrinking (`F_SEAL_SHRINK`): `bytes` from
+    /// `offset`. Both are multiples of 64 KiB and of a page, respectively.
     ///
     /// # Errors
     /// [`WasmError::Arena`], for a file or a range that cannot be shared.
@@ -45,7 +46,8 @@ impl Arena {
         if !offset.is_multiple_of(PAGE_BYTES) {
             return refused("it does not begin with a page of its file");
         }
-        let facts = file.metadata().and_then(|facts| Ok((facts.len(), file::cannot_shrink(&file)?)));
+        let facts =
+            file.metadata().and_then(|facts| Ok((facts.len(), file::cannot_shrink(&file)?)));
         match facts {
             Err(error) => refused(&format!("its file cannot be looked at: {error}")),
             Ok((_, false)) => refused("its file can shrink; seal it (F_SEAL_SHRINK)"),
@@ -62,7 +64,8 @@ impl Arena {
     }
 }
 
-/// An arena that is mapped right below [`HEAP_BASE`]. The mapping goes with the linear memory's address space.
+/// An arena that is mapped right below [`HEAP_BASE`]. The mapping goes with the linear memory's
+/// address space.
 pub(crate) struct MappedArena {
     watch: WriteWatch,
     bytes: u64,
@@ -72,12 +75,17 @@ impl MappedArena {
     /// Maps it.
     ///
     /// # Safety
-    /// `base` must start a reservation that covers [`HEAP_BASE`], in which the arena's place is inaccessible and not in
-    /// use; it must outlive the value. `stop` must be async-signal-safe.
-    pub(crate) unsafe fn map(base: *mut u8, arena: &Arena, stop: StopApplet) -> io::Result<MappedArena> {
+    /// `base` must start a reservation that covers [`HEAP_BASE`], in which the arena's place is
+    /// inaccessible and not in use; it must outlive the value. `stop` must be async-signal-safe.
+    pub(crate) unsafe fn map(
+        base: *mut u8,
+        arena: &Arena,
+        stop: StopApplet,
+    ) -> io::Result<MappedArena> {
         let (address, len) = (place(base, arena.bytes), arena.bytes as usize);
-        // SAFETY: the place is the caller's and not in use, and the watch ends before the reservation. It lets the mapping
-        // become writable at once: it is there for pages that the machine has no memory for.
+        // SAFETY: the place is the caller's and not in use, and the watch ends before the
+        // reservation. It lets the mapping become writable at once: it is there for pages that the
+        // machine has no memory for.
         let watched = unsafe {
             mapping::map_shared_fixed(address, len, &*arena.file, arena.offset, Prot::Read)
                 .and_then(|()| WriteWatch::new(address, len, Some(stop)))

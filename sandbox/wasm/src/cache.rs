@@ -1,14 +1,16 @@
 //! Where compiled applets are kept between runs: a file for each, found by the applet's SHA-256.
 //!
-//! wasmtime has a cache of its own; it compresses, which costs several milliseconds at every start of an applet
-//! of some size (docs/adr/0004). Taking a file's checksum and mapping it costs a fraction of one.
+//! wasmtime has a cache of its own; it compresses, which costs several milliseconds at every start
+//! of an applet of some size (docs/adr/0004). Taking a file's checksum and mapping it costs a
+//! fraction of one.
 //!
 //! Invariants:
-//! - Compiled code is trusted like this program itself: directory and files must belong to the user, be closed to
-//!   everybody else's writing and have no other name, and no file is believed whose checksum does not match. The
-//!   directory is opened once, so what was checked is what is used.
-//! - A file appears whole or not at all, and is never changed: it is replaced or unlinked, so what is mapped
-//!   stays what it was. A damaged one is compiled over.
+//! - Compiled code is trusted like this program itself: directory and files must belong to the
+//!   user, be closed to everybody else's writing and have no other name, and no file is believed
+//!   whose checksum does not match. The directory is opened once, so what was checked is what is
+//!   used.
+//! - A file appears whole or not at all, and is never changed: it is replaced or unlinked, so what
+//!   is mapped stays what it was. A damaged one is compiled over.
 //! - Without a usable directory an applet is compiled anew on every run; nothing else changes.
 
 use std::fs::File;
@@ -26,8 +28,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 use crate::compiler::Artefact;
 use crate::program;
 
-/// What a file ends with, after the code (which has to start where pages do): this, and the code's XXH3-64,
-/// seeded by the file's name.
+/// What a file ends with, after the code (which has to start where pages do): this, and the code's
+/// XXH3-64, seeded by the file's name.
 const MAGIC: &[u8; 8] = b"HFSTCODE";
 const TRAILER_BYTES: usize = 16;
 /// How much is read at a time for the checksum; small enough to stay in the processor's cache.
@@ -35,7 +37,8 @@ const PIECE_BYTES: usize = 64 << 10;
 /// The oldest files go when all together are larger.
 const CACHE_BYTES_MAX: u64 = 512 << 20;
 const SUFFIX: &str = "cwasm";
-/// Of a file that is being written; one older than [`TEMPORARY_AGE_MAX`] was left by a process that died.
+/// Of a file that is being written; one older than [`TEMPORARY_AGE_MAX`] was left by a process that
+/// died.
 const TEMPORARY_SUFFIX: &str = "tmp";
 const TEMPORARY_AGE_MAX: Duration = Duration::from_secs(3600);
 
@@ -109,7 +112,8 @@ impl CodeCache {
         });
     }
 
-    /// The same for code that another process has compiled; it is copied without being held in memory.
+    /// The same for code that another process has compiled; it is copied without being held in
+    /// memory.
     pub(crate) fn keep_file(&self, entry: &Entry, artefact: &Artefact) {
         // A write past the limit would end this process.
         if !program::has_room(artefact.code_bytes + TRAILER_BYTES as u64) {
@@ -130,10 +134,11 @@ impl CodeCache {
     /// Makes or replaces a file, whole or not at all.
     fn put(&self, name: &str, write: impl FnOnce(&mut File) -> io::Result<()>) {
         static WRITTEN: AtomicU64 = AtomicU64::new(0);
-        // A name that no other thread, and no process of another PID name space, uses at the same time: two
-        // writers of one file could give one applet the code of another.
+        // A name that no other thread, and no process of another PID name space, uses at the same
+        // time: two writers of one file could give one applet the code of another.
         let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let now =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let temporary = format!(".{}-{number}-{now:x}.{TEMPORARY_SUFFIX}", std::process::id());
         let Ok(mut file) = self.directory.create_new(&temporary) else { return };
         let written = write(&mut file);
@@ -165,15 +170,17 @@ impl Entry {
 /// `file` must be one of the cache whose checksum is right, or what
 /// [`crate::compiler::compile`] returned.
 pub(crate) unsafe fn map(engine: &Engine, file: File) -> Option<Module> {
-    // SAFETY: the bytes are what `keep` wrote, that is, what wasmtime serialised: the checksum says that they
-    // are whole, only this user can have written the file, and no file of the cache is ever changed. wasmtime itself
-    // refuses what another version or other settings made.
+    // SAFETY: the bytes are what `keep` wrote, that is, what wasmtime serialised: the checksum says
+    // that they are whole, only this user can have written the file, and no file of the cache is
+    // ever changed. wasmtime itself refuses what another version or other settings made.
     unsafe { Module::deserialize_open_file(engine, file) }.ok()
 }
 
 /// Whether the checksum at the end is that of all before.
 fn is_whole(file: &File, seed: u64) -> io::Result<bool> {
-    let Some(code_bytes) = file.metadata()?.len().checked_sub(TRAILER_BYTES as u64) else { return Ok(false) };
+    let Some(code_bytes) = file.metadata()?.len().checked_sub(TRAILER_BYTES as u64) else {
+        return Ok(false);
+    };
     let sum = sum_of(file, code_bytes, seed)?;
     let mut trailer = [0; TRAILER_BYTES];
     file.read_exact_at(&mut trailer, code_bytes)?;

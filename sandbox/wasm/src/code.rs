@@ -1,10 +1,11 @@
-//! A program's compiled code, linked to the imports and ready to be instantiated any number of times; and the memory of
-//! this process of what it has loaded.
+//! A program's compiled code, linked to the imports and ready to be instantiated any number of
+//! times; and the memory of this process of what it has loaded.
 //!
 //! Invariants:
-//! - Code is shared under the identity of the program that it was made from: the SHA-256 of its bytes, or the stamp of
-//!   its file, looked at again after the file was read.
-//! - What is remembered is bounded; code that is forgotten stays for as long as an applet runs on it.
+//! - Code is shared under the identity of the program that it was made from: the SHA-256 of its
+//!   bytes, or the stamp of its file, looked at again after the file was read.
+//! - What is remembered is bounded; code that is forgotten stays for as long as an applet runs on
+//!   it.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -73,7 +74,8 @@ impl Code {
         Ok(Code { engine: loaded.engine, ready, _range: range, _module: loaded.module })
     }
 
-    /// The same, but a program that this process has loaded before, and remembers, is only looked up.
+    /// The same, but a program that this process has loaded before, and remembers, is only looked
+    /// up.
     pub(crate) fn shared(
         program: &Program,
         limits: &WasmLimits,
@@ -95,13 +97,18 @@ impl Code {
     }
 }
 
-fn link(applet: &str, engine: &Engine, module: &Module) -> Result<InstancePre<StoreState>, WasmError> {
+fn link(
+    applet: &str,
+    engine: &Engine,
+    module: &Module,
+) -> Result<InstancePre<StoreState>, WasmError> {
     let mut linker = Linker::new(engine);
     wasi::add_to_linker(&mut linker)
         .and_then(|()| imports::add_to_linker(&mut linker))
         .and_then(|()| messages::add_to_linker(&mut linker))
         .map_err(|error| WasmError::host("set up the imports", format!("{error:#}")))?;
-    let ready = linker.instantiate_pre(module).map_err(|error| explain::link_error(applet, &error))?;
+    let ready =
+        linker.instantiate_pre(module).map_err(|error| explain::link_error(applet, &error))?;
     match explain::missing_start(applet, module) {
         Some(error) => Err(error),
         None => Ok(ready),

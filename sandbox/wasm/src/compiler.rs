@@ -1,14 +1,16 @@
 //! Compiling a program in a process of its own, seen from the host.
 //!
-//! The compiler's process ([`worker`]) is the host's own program, started again from `/proc/self/exe`, or a command that
-//! the host has named ([`set_compiler_command`]). It gets three files in memory: the program (sealed), one for the
-//! result, one for what it says when it dies. It confines itself before it reads the program, and is killed at the
-//! deadline.
+//! The compiler's process ([`worker`]) is the host's own program, started again from
+//! `/proc/self/exe`, or a command that the host has named ([`set_compiler_command`]). It gets three
+//! files in memory: the program (sealed), one for the result, one for what it says when it dies. It
+//! confines itself before it reads the program, and is killed at the deadline.
 //!
 //! Invariants:
-//! - No byte of a program is parsed, validated or compiled in this process, and nothing of it is held in memory here.
-//! - A result counts only after its process is gone, its file is sealed, and its length and checksum are right: that
-//!   proves that it is whole, not that it is harmless (`docs/adr/0029-compiling-in-a-child.md`).
+//! - No byte of a program is parsed, validated or compiled in this process, and nothing of it is
+//!   held in memory here.
+//! - A result counts only after its process is gone, its file is sealed, and its length and
+//!   checksum are right: that proves that it is whole, not that it is harmless
+//!   (`docs/adr/0029-compiling-in-a-child.md`).
 //! - However compiling ends, the process is gone and reaped when [`compile`] returns.
 
 pub(crate) mod policy;
@@ -43,8 +45,9 @@ const LAST_WORDS_BYTES_MAX: u64 = 4 << 10;
 /// What the standard library says when there is no memory left.
 const NO_MEMORY: &str = "memory allocation of ";
 
-/// What starts the compiler's process in a host whose own program does not contain this crate, such as an interpreter
-/// that has loaded it as a library. The command has to call [`run_compiler`] with this crate's same build.
+/// What starts the compiler's process in a host whose own program does not contain this crate, such
+/// as an interpreter that has loaded it as a library. The command has to call [`run_compiler`] with
+/// this crate's same build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompilerCommand {
     /// The program.
@@ -55,17 +58,20 @@ pub struct CompilerCommand {
 
 static COMMAND: Mutex<Option<CompilerCommand>> = Mutex::new(None);
 
-/// Names the command that starts the compiler's process, for the whole process. Programs that link this crate need none.
+/// Names the command that starts the compiler's process, for the whole process. Programs that link
+/// this crate need none.
 pub fn set_compiler_command(command: CompilerCommand) {
     *COMMAND.lock().unwrap_or_else(PoisonError::into_inner) = Some(command);
 }
 
-/// Does the work of the compiler's process, and ends it. Returns when this process was not started for that.
+/// Does the work of the compiler's process, and ends it. Returns when this process was not started
+/// for that.
 pub fn run_compiler() {
     worker::run_if_asked();
 }
 
-/// Why this host cannot compile in a process of its own, if it cannot; found by compiling the smallest module.
+/// Why this host cannot compile in a process of its own, if it cannot; found by compiling the
+/// smallest module.
 ///
 /// # Errors
 /// [`WasmError::CompilerStart`] and others say why.
@@ -104,7 +110,11 @@ pub(crate) struct Artefact {
 }
 
 /// Compiles a program in a process of its own.
-pub(crate) fn compile(applet: &str, source: &Source, terms: &CompileTerms) -> Result<Artefact, WasmError> {
+pub(crate) fn compile(
+    applet: &str,
+    source: &Source,
+    terms: &CompileTerms,
+) -> Result<Artefact, WasmError> {
     let file = |label| memory_file::create(label).map_err(cannot_start);
     let (output, last_words) = (file("holdfast code")?, file("holdfast compiler")?);
     let child = start(source, &output, &last_words, terms)?;
@@ -113,7 +123,10 @@ pub(crate) fn compile(applet: &str, source: &Source, terms: &CompileTerms) -> Re
     let status = match waited {
         Waited::Ended(status) => status,
         Waited::Killed => {
-            return Err(WasmError::CompileTimeLimit { applet: applet.to_owned(), limit: terms.limit });
+            return Err(WasmError::CompileTimeLimit {
+                applet: applet.to_owned(),
+                limit: terms.limit,
+            });
         }
     };
     // Nothing can write to it any more. A mapping that could would fail this.
@@ -141,7 +154,9 @@ pub(crate) fn refused(applet: &str, refusal: Refusal, terms: &CompileTerms) -> W
                 None => WasmError::TooMany { applet, what, found, limit },
             }
         }
-        Refusal::NoMemory => WasmError::CompileMemoryLimit { applet, limit_bytes: terms.memory_bytes },
+        Refusal::NoMemory => {
+            WasmError::CompileMemoryLimit { applet, limit_bytes: terms.memory_bytes }
+        }
         Refusal::NotConfined(reason) => WasmError::CompilerStart {
             reason: format!("it cannot confine itself: {}", names::lines(&reason)),
         },
@@ -149,7 +164,12 @@ pub(crate) fn refused(applet: &str, refusal: Refusal, terms: &CompileTerms) -> W
 }
 
 /// What the end of a process without a result means.
-fn died(applet: &str, status: Option<ExitStatus>, last_words: &File, terms: &CompileTerms) -> WasmError {
+fn died(
+    applet: &str,
+    status: Option<ExitStatus>,
+    last_words: &File,
+    terms: &CompileTerms,
+) -> WasmError {
     let words = read_last_words(last_words);
     let is_too_large = status.and_then(|status| status.signal()) == Some(SIGXFSZ);
     if is_too_large && !program::has_room(terms.memory_bytes) {
@@ -162,7 +182,8 @@ fn died(applet: &str, status: Option<ExitStatus>, last_words: &File, terms: &Com
         None => "its status is unknown".to_owned(),
         Some(status) => match status.signal() {
             Some(SIGKILL) => {
-                "killed by signal 9, as the kernel does when the machine has no memory left".to_owned()
+                "killed by signal 9, as the kernel does when the machine has no memory left"
+                    .to_owned()
             }
             Some(signal) => format!("ended by signal {signal}"),
             None => format!("exit status {}", status.code().unwrap_or(-1)),
@@ -197,7 +218,8 @@ fn start(
     let known = COMMAND.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let command = match known {
         Some(command) => command,
-        None => own_program().map_err(|reason| WasmError::CompilerStart { reason: reason.to_owned() })?,
+        None => own_program()
+            .map_err(|reason| WasmError::CompilerStart { reason: reason.to_owned() })?,
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let request = worker::CompileRequest {
@@ -240,8 +262,8 @@ fn own_program() -> Result<CompilerCommand, &'static str> {
     Ok(CompilerCommand { program: "/proc/self/exe".into(), args: Vec::new() })
 }
 
-/// Compiles in this process, by what the gate lets pass and for as long as `limit` allows; then a thread may go on for
-/// a while. See [`crate::CompileIn::ThisProcess`].
+/// Compiles in this process, by what the gate lets pass and for as long as `limit` allows; then a
+/// thread may go on for a while. See [`crate::CompileIn::ThisProcess`].
 pub(crate) fn compile_here(
     engine: &wasmtime::Engine,
     applet: &str,
@@ -266,8 +288,9 @@ pub(crate) fn compile_here(
         Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
             Err(WasmError::CompileTimeLimit { applet: applet.to_owned(), limit: terms.limit })
         }
-        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
-            Err(WasmError::CompilerDied { applet: applet.to_owned(), how: "it panicked".to_owned() })
-        }
+        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => Err(WasmError::CompilerDied {
+            applet: applet.to_owned(),
+            how: "it panicked".to_owned(),
+        }),
     }
 }

@@ -1,19 +1,21 @@
-//! Refuses what the compiler would take minutes or gigabytes for, before it begins: a cheap first gate. What passes
-//! it is bounded by the limits of the compiler's process ([`crate::compiler`]).
+//! Refuses what the compiler would take minutes or gigabytes for, before it begins: a cheap first
+//! gate. What passes it is bounded by the limits of the compiler's process ([`crate::compiler`]).
 //!
-//! Compiling takes more than linear time and memory in some things that a hostile file has plenty of and ordinary ones
-//! do not: values that cross blocks, calls and branches, and locals. Of other things the compiler's result, which the
-//! host loads, has more than the file has. What is counted here tells those files apart.
+//! Compiling takes more than linear time and memory in some things that a hostile file has plenty
+//! of and ordinary ones do not: values that cross blocks, calls and branches, and locals. Of other
+//! things the compiler's result, which the host loads, has more than the file has. What is counted
+//! here tells those files apart.
 //!
-//! Invariants: one pass over the file, no recursion, memory for the types of the file and the locals and open blocks of
-//! one function. Nothing is validated: what cannot be read is left to the compiler, which says what is wrong.
+//! Invariants: one pass over the file, no recursion, memory for the types of the file and the
+//! locals and open blocks of one function. Nothing is validated: what cannot be read is left to the
+//! compiler, which says what is wrong.
 #![forbid(unsafe_code)]
 
 use std::ops::ControlFlow;
 
 use wasmparser::{
-    BinaryReaderError, BlockType, ConstExpr, DataKind, ElementItems, ElementKind, FunctionBody, KnownCustom,
-    Name, Operator, Parser, Payload, TypeRef,
+    BinaryReaderError, BlockType, ConstExpr, DataKind, ElementItems, ElementKind, FunctionBody,
+    KnownCustom, Name, Operator, Parser, Payload, TypeRef,
 };
 
 use crate::names;
@@ -24,7 +26,8 @@ const BODY_BYTES_MAX: usize = 2 << 20;
 const BLOCKS_MAX: usize = 1 << 15;
 /// Loops among them: time grows with their square.
 const LOOPS_MAX: usize = 1 << 12;
-/// Blocks times the locals that are used in another block than the one that set them: each may be merged in each.
+/// Blocks times the locals that are used in another block than the one that set them: each may be
+/// merged in each.
 const MERGES_MAX: usize = 1 << 22;
 /// More locals than that WebAssembly does not allow a function.
 const LOCALS_MAX: usize = 50_000;
@@ -222,9 +225,10 @@ fn find(module: &[u8]) -> Result<Found, BinaryReaderError> {
         match payload? {
             Payload::CodeSectionEntry(body) => {
                 // Imports and declarations come before the first body.
-                let index: &mut usize =
-                    bodies.get_or_insert_with(|| counts.functions.len().saturating_sub(scratch.bodies));
-                // One that cannot be read is refused when it is compiled; others may be compiled before.
+                let index: &mut usize = bodies
+                    .get_or_insert_with(|| counts.functions.len().saturating_sub(scratch.bodies));
+                // One that cannot be read is refused when it is compiled; others may be compiled
+                // before.
                 let checked = check_function(&body, *index, &mut counts, &mut scratch);
                 if let Ok(ControlFlow::Break(over)) = checked {
                     return Ok(ControlFlow::Break((Some(*index as u32), over)));
@@ -317,7 +321,8 @@ fn check_function(
                 let ty = module.functions.get(*function_index as usize);
                 values.calls += ty.map_or(0, |ty| module.values_of(*ty));
             }
-            Operator::CallIndirect { type_index, .. } | Operator::ReturnCallIndirect { type_index, .. } => {
+            Operator::CallIndirect { type_index, .. }
+            | Operator::ReturnCallIndirect { type_index, .. } => {
                 values.calls += module.values_of(*type_index);
             }
             Operator::LocalGet { local_index } => locals.used(*local_index),
@@ -345,8 +350,8 @@ fn carried(labels: &[u32], depth: u32) -> usize {
     label.map_or(0, |values| *values as usize)
 }
 
-/// Which locals of a function are used in another block than the one that set them. Those that are not, the many
-/// temporaries of code that was built without optimisation, cost the compiler little.
+/// Which locals of a function are used in another block than the one that set them. Those that are
+/// not, the many temporaries of code that was built without optimisation, cost the compiler little.
 #[derive(Default)]
 struct Locals {
     /// For each local, the block that set it last (0 is the function's beginning), or [`ACROSS`].
@@ -460,16 +465,24 @@ mod tests {
         let big = |what: &str| Some((Some("big".to_owned()), what.to_owned()));
         let push = "i32.const 1 i32.const 2 i32.const 3";
         let drop = "drop drop drop";
-        let body = |item: &str, times: usize| format!("{push} {} {drop}", format!("{item} ").repeat(times));
+        let body = |item: &str, times: usize| {
+            format!("{push} {} {drop}", format!("{item} ").repeat(times))
+        };
         // Six values each.
         let block = |times| body("block (type $wide) end", times);
         assert_eq!(excess(&block(BLOCK_VALUES_MAX / 6)), None);
-        assert_eq!(excess(&block(BLOCK_VALUES_MAX / 6 + 1)), big("parameters and results of blocks"));
+        assert_eq!(
+            excess(&block(BLOCK_VALUES_MAX / 6 + 1)),
+            big("parameters and results of blocks")
+        );
         let call = |times| body("call $threes", times);
         assert_eq!(excess(&call(CALL_VALUES_MAX / 6)), None);
         assert_eq!(excess(&call(CALL_VALUES_MAX / 6 + 1)), big("parameters and results of calls"));
         let table = |targets: usize| {
-            format!("{push} block (type $wide) i32.const 0 br_table {} end {drop}", "0 ".repeat(targets))
+            format!(
+                "{push} block (type $wide) i32.const 0 br_table {} end {drop}",
+                "0 ".repeat(targets)
+            )
         };
         assert_eq!(excess(&table(BRANCH_VALUES_MAX / 3)), None);
         assert_eq!(excess(&table(BRANCH_VALUES_MAX / 3 + 1)), big("values that branches carry"));
@@ -479,15 +492,20 @@ mod tests {
     /// Guarantee: sandbox/compile-time
     #[test]
     fn segments_and_names_of_the_module_count() {
-        let what = |text: String| check(&wat::parse_str(text).unwrap()).err().map(|excess| excess.what);
-        let data = |count| format!("(module (memory 1) {})", r#"(data (i32.const 0) "")"#.repeat(count));
+        let what =
+            |text: String| check(&wat::parse_str(text).unwrap()).err().map(|excess| excess.what);
+        let data =
+            |count| format!("(module (memory 1) {})", r#"(data (i32.const 0) "")"#.repeat(count));
         assert_eq!(what(data(1000)), None);
         assert_eq!(what(data(SEGMENTS_MAX + 1)).as_deref(), Some("data segments"));
         let elements = |count| format!("(module (func $f) {})", "(elem func $f)".repeat(count));
         assert_eq!(what(elements(SEGMENTS_MAX + 1)).as_deref(), Some("element segments"));
-        let wide =
-            format!("(type (func (param {})))", "i32 ".repeat(1000)).repeat(TYPE_VALUES_MAX / 1000 + 1);
-        assert_eq!(what(format!("(module {wide})")).as_deref(), Some("parameters and results of its types"));
+        let wide = format!("(type (func (param {})))", "i32 ".repeat(1000))
+            .repeat(TYPE_VALUES_MAX / 1000 + 1);
+        assert_eq!(
+            what(format!("(module {wide})")).as_deref(),
+            Some("parameters and results of its types")
+        );
         let long = format!(r#"(import "a" "{}" (func))"#, "n".repeat(90_000)).repeat(50);
         assert_eq!(
             what(format!("(module {long})")).as_deref(),
@@ -501,7 +519,8 @@ mod tests {
         let locals = 2 * MERGES_MAX / BLOCKS_MAX;
         let declared = "i32 ".repeat(locals);
         let body = |uses: &str| {
-            let uses: String = (0..locals).map(|local| uses.replace('N', &local.to_string())).collect();
+            let uses: String =
+                (0..locals).map(|local| uses.replace('N', &local.to_string())).collect();
             format!("(local {declared}) {uses} {}", "block end ".repeat(BLOCKS_MAX - locals))
         };
         assert_eq!(excess(&body("local.get N local.set N ")), None);

@@ -1,8 +1,9 @@
 //! How an applet is stopped: by a deadline, or by somebody who holds its [`Interrupt`].
 //!
-//! Compiled code looks at the engine's epoch in every loop and call; whoever stops an applet makes a note here and
-//! then bumps the epoch. Applets of the same program share an engine: each looks at its own notes, and goes on
-//! if there are none. An applet that waits in a host call is woken instead.
+//! Compiled code looks at the engine's epoch in every loop and call; whoever stops an applet makes
+//! a note here and then bumps the epoch. Applets of the same program share an engine: each looks at
+//! its own notes, and goes on if there are none. An applet that waits in a host call is woken
+//! instead.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -57,7 +58,11 @@ impl RunControl {
     }
 
     /// Has the applet stopped at `deadline`, and suspended at `look`, until the next call of this.
-    pub(crate) fn arm(self: &Arc<Self>, deadline: Option<Instant>, look: Option<Instant>) -> io::Result<()> {
+    pub(crate) fn arm(
+        self: &Arc<Self>,
+        deadline: Option<Instant>,
+        look: Option<Instant>,
+    ) -> io::Result<()> {
         let deadline_ns = deadline.map_or(NEVER, clock_ns);
         let look_ns = look.map_or(NEVER, clock_ns);
         self.deadline_ns.store(deadline_ns, Ordering::Release);
@@ -77,7 +82,8 @@ impl RunControl {
             return Some(StopCause::Interrupted);
         }
         let deadline_ns = self.deadline_ns.load(Ordering::Acquire);
-        (deadline_ns != NEVER && clock_ns(Instant::now()) >= deadline_ns).then_some(StopCause::TimeLimit)
+        (deadline_ns != NEVER && clock_ns(Instant::now()) >= deadline_ns)
+            .then_some(StopCause::TimeLimit)
     }
 
     /// Whether the host wants to look in now.
@@ -121,8 +127,8 @@ pub struct Interrupt(pub(crate) Arc<RunControl>);
 
 impl Interrupt {
     /// Stops the applet, now or as soon as it runs again: it ends with
-    /// [`WasmError::Interrupted`](crate::WasmError::Interrupted) and `reason`. The first reason counts; an applet
-    /// that has ended is not changed.
+    /// [`WasmError::Interrupted`](crate::WasmError::Interrupted) and `reason`. The first reason
+    /// counts; an applet that has ended is not changed.
     pub fn stop(&self, reason: impl Into<String>) {
         self.0.interrupt(reason.into());
     }

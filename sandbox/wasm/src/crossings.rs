@@ -1,10 +1,12 @@
-//! The functions of WASI that are `wasmtime-wasi`'s own, marked: each call of one is told to the tracer with its name.
+//! The functions of WASI that are `wasmtime-wasi`'s own, marked: each call of one is told to the
+//! tracer with its name.
 //!
-//! Only in a process that a tracer wants that of ([`holdfast_crossings`]); in any other the functions are linked as they come. Those that
-//! this crate replaces mark themselves.
+//! Only in a process that a tracer wants that of ([`holdfast_crossings`]); in any other the
+//! functions are linked as they come. Those that this crate replaces mark themselves.
 //!
-//! Invariant: a marked function does what the other one does. The table below has the parameters of WASI preview 1's witx file;
-//! the compiler checks them against the functions, and a test that there is one for each.
+//! Invariant: a marked function does what the other one does. The table below has the parameters of
+//! WASI preview 1's witx file; the compiler checks them against the functions, and a test that
+//! there is one for each.
 #![forbid(unsafe_code)]
 
 use wasmtime::{AsContextMut, Caller, Linker};
@@ -130,7 +132,8 @@ mod tests {
         let mut theirs = Linker::<WasiP1Ctx>::new(&engine);
         p1::add_to_linker_async(&mut theirs, |context| context).unwrap();
         let mut store = Store::new(&engine, context());
-        let all: BTreeSet<_> = theirs.iter(&mut store).map(|(_, name, _)| name.to_owned()).collect();
+        let all: BTreeSet<_> =
+            theirs.iter(&mut store).map(|(_, name, _)| name.to_owned()).collect();
         let mut ours = Linker::<StoreState>::new(&engine);
         mark(&mut ours).unwrap();
         let link = HeapLink::new(None, None);
@@ -144,8 +147,10 @@ mod tests {
             crossings: holdfast_crossings::Mark::default(),
         };
         let mut store = Store::new(&engine, state);
-        let mut marked: BTreeSet<_> = ours.iter(&mut store).map(|(_, name, _)| name.to_owned()).collect();
-        let replaced = ["fd_close", "fd_read", "fd_renumber", "path_open", "poll_oneoff", "proc_exit"];
+        let mut marked: BTreeSet<_> =
+            ours.iter(&mut store).map(|(_, name, _)| name.to_owned()).collect();
+        let replaced =
+            ["fd_close", "fd_read", "fd_renumber", "path_open", "poll_oneoff", "proc_exit"];
         marked.extend(replaced.map(str::to_owned));
         assert_eq!(marked, all);
     }

@@ -1,9 +1,9 @@
-//! How many files an applet may have open: `path_open` answers `EMFILE` past a bound of its own, and earlier where
-//! the process has few descriptors left, because they are the host's, too.
+//! How many files an applet may have open: `path_open` answers `EMFILE` past a bound of its own,
+//! and earlier where the process has few descriptors left, because they are the host's, too.
 //!
-//! Invariant: an applet never has more than [`DESCRIPTORS_MAX`] descriptors besides those that it was started with.
-//! Each opening counts up, each close counts down; closes of what it was started with make it seem to have fewer,
-//! never more than it has by that many.
+//! Invariant: an applet never has more than [`DESCRIPTORS_MAX`] descriptors besides those that it
+//! was started with. Each opening counts up, each close counts down; closes of what it was started
+//! with make it seem to have fewer, never more than it has by that many.
 #![forbid(unsafe_code)]
 
 use holdfast_sys::process::may_open_more;
@@ -20,7 +20,8 @@ const DESCRIPTORS_MAX: u32 = 1024;
 const TOO_MANY: i32 = 33;
 const SUCCESS: i32 = 0;
 
-/// Replaces the functions that open and close descriptors by ones that count, over what is there already.
+/// Replaces the functions that open and close descriptors by ones that count, over what is there
+/// already.
 pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
     linker.func_wrap_async(
         MODULE,
@@ -65,16 +66,20 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
             })
         },
     )?;
-    linker.func_wrap_async(MODULE, "fd_close", |mut caller: Caller<'_, StoreState>, (fd,): (i32,)| {
-        Box::new(async move {
-            let _crossing = caller.data().crossings.cross("fd_close");
-            let (memory, state) = memory_and_state(&mut caller)?;
-            let mut memory = GuestMemory::Unshared(memory);
-            let answer = preview1::fd_close(&mut state.wasi, &mut memory, fd).await?;
-            state.closed_if(answer == SUCCESS);
-            Ok(answer)
-        })
-    })?;
+    linker.func_wrap_async(
+        MODULE,
+        "fd_close",
+        |mut caller: Caller<'_, StoreState>, (fd,): (i32,)| {
+            Box::new(async move {
+                let _crossing = caller.data().crossings.cross("fd_close");
+                let (memory, state) = memory_and_state(&mut caller)?;
+                let mut memory = GuestMemory::Unshared(memory);
+                let answer = preview1::fd_close(&mut state.wasi, &mut memory, fd).await?;
+                state.closed_if(answer == SUCCESS);
+                Ok(answer)
+            })
+        },
+    )?;
     linker.func_wrap_async(
         MODULE,
         "fd_renumber",

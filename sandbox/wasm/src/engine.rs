@@ -1,7 +1,7 @@
 //! The wasmtime engine of a program and the compiled module in it.
 //!
-//! Every program has an engine of its own, so that an epoch that is bumped to stop one applet disturbs only applets of
-//! the same program. Creating one takes a fraction of a millisecond.
+//! Every program has an engine of its own, so that an epoch that is bumped to stop one applet
+//! disturbs only applets of the same program. Creating one takes a fraction of a millisecond.
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ use crate::limits::{CompileIn, WasmLimits};
 use crate::linear_memory::Creator;
 use crate::program::Program;
 
-/// Inaccessible address space after a linear memory: compiled code needs no bounds check for accesses with
-/// a constant offset below this.
+/// Inaccessible address space after a linear memory: compiled code needs no bounds check for
+/// accesses with a constant offset below this.
 const GUARD_BYTES: u64 = 32 << 20;
 /// Stack of the compiled code.
 const WASM_STACK_BYTES: usize = 1 << 20;
@@ -41,7 +41,8 @@ pub(crate) fn create(count_fuel: bool, is_parallel: bool) -> Result<Engine, Wasm
         .memory_reservation(LINEAR_MEMORY_BYTES)
         .memory_guard_size(GUARD_BYTES)
         .memory_may_move(false)
-        // Needs a memory of wasmtime's own; with ours, a module with active data segments would panic.
+        // Needs a memory of wasmtime's own; with ours, a module with active data segments would
+        // panic.
         .memory_init_cow(false)
         .epoch_interruption(true)
         .consume_fuel(count_fuel)
@@ -54,8 +55,10 @@ pub(crate) fn create(count_fuel: bool, is_parallel: bool) -> Result<Engine, Wasm
         .native_unwind_info(false)
         .cranelift_opt_level(OptLevel::Speed)
         .parallel_compilation(is_parallel);
-    Engine::new(&config)
-        .map_err(|error| WasmError::Host { step: "create the engine", reason: format!("{error:#}") })
+    Engine::new(&config).map_err(|error| WasmError::Host {
+        step: "create the engine",
+        reason: format!("{error:#}"),
+    })
 }
 
 /// Finds the program in the cache, or compiles it. `engine_time` gets what the engine took.
@@ -96,11 +99,14 @@ pub(crate) fn load(
             if let (Some(cache), Some(entry)) = (cache, &entry) {
                 cache.keep_file(entry, &artefact);
             }
-            // SAFETY: the file is sealed, and its checksum says that it is whole. It was written by this program's own
-            // compiler, in a process that could do nothing else; wasmtime refuses another version or other settings.
-            unsafe { cache::map(&engine, artefact.file) }.ok_or_else(|| WasmError::CompilerDied {
-                applet: program.name().to_owned(),
-                how: "what it left cannot be loaded".to_owned(),
+            // SAFETY: the file is sealed, and its checksum says that it is whole. It was written by
+            // this program's own compiler, in a process that could do nothing else; wasmtime
+            // refuses another version or other settings.
+            unsafe { cache::map(&engine, artefact.file) }.ok_or_else(|| {
+                WasmError::CompilerDied {
+                    applet: program.name().to_owned(),
+                    how: "what it left cannot be loaded".to_owned(),
+                }
             })?
         }
         CompileIn::ThisProcess => {

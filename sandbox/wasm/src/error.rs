@@ -367,8 +367,12 @@ impl fmt::Display for TrapCause {
                 write!(formatter, "a number that fits no integer was converted to one")
             }
             TrapCause::StackOverflow => write!(formatter, "stack overflow (too many nested calls)"),
-            TrapCause::BadIndirectCall { detail } => write!(formatter, "bad indirect call: {detail}"),
-            TrapCause::HostCall { detail } => write!(formatter, "a host function refused: {detail}"),
+            TrapCause::BadIndirectCall { detail } => {
+                write!(formatter, "bad indirect call: {detail}")
+            }
+            TrapCause::HostCall { detail } => {
+                write!(formatter, "a host function refused: {detail}")
+            }
             TrapCause::Other { detail } => write!(formatter, "{detail}"),
         }
     }

@@ -1,8 +1,8 @@
-//! One execution of an applet, from its instantiation to its end, as a future that is polled whenever the applet is to go
-//! on; and what its end means.
+//! One execution of an applet, from its instantiation to its end, as a future that is polled
+//! whenever the applet is to go on; and what its end means.
 //!
-//! Invariants: the future owns the store, and gives it back at every end, also when the applet is stopped while it
-//! waits; it looks whether the applet is to be stopped before it lets it go on.
+//! Invariants: the future owns the store, and gives it back at every end, also when the applet is
+//! stopped while it waits; it looks whether the applet is to be stopped before it lets it go on.
 #![forbid(unsafe_code)]
 
 use std::future::poll_fn;
@@ -33,7 +33,11 @@ pub(crate) struct Done {
 pub(crate) type Execution = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 /// Begins an execution; nothing happens before it is polled.
-pub(crate) fn begin(code: &Arc<Code>, mut store: Store<StoreState>, control: Arc<RunControl>) -> Execution {
+pub(crate) fn begin(
+    code: &Arc<Code>,
+    mut store: Store<StoreState>,
+    control: Arc<RunControl>,
+) -> Execution {
     stop_if_told(&mut store, control.clone());
     let ready = code.ready.clone();
     Box::pin(async move {
@@ -42,7 +46,8 @@ pub(crate) fn begin(code: &Arc<Code>, mut store: Store<StoreState>, control: Arc
             let mut work = pin!(async {
                 let clocks = Clocks::start();
                 let link = store.data().link.clone();
-                let instance = linear_memory::instantiate(link, ready.instantiate_async(&mut store)).await?;
+                let instance =
+                    linear_memory::instantiate(link, ready.instantiate_async(&mut store)).await?;
                 mailbox.note(|progress| progress.instantiated = Some(clocks.elapsed()));
                 let start = instance.get_typed_func::<(), ()>(&mut store, "_start")?;
                 start.call_async(&mut store, ()).await
@@ -58,8 +63,8 @@ pub(crate) fn begin(code: &Arc<Code>, mut store: Store<StoreState>, control: Arc
     })
 }
 
-/// Ends the applet in its next loop or call once it is to be stopped, or a host fault happened; whoever notices that
-/// bumps the epoch.
+/// Ends the applet in its next loop or call once it is to be stopped, or a host fault happened;
+/// whoever notices that bumps the epoch.
 fn stop_if_told(store: &mut Store<StoreState>, control: Arc<RunControl>) {
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(move |context| {
@@ -97,7 +102,9 @@ impl Done {
         host_fault(link, ended.function())?;
         let waiting = self.outcome.is_err();
         match ended {
-            Ended::Exited(status) => link.publish_at_end().map(|()| status).map_err(WasmError::Heap),
+            Ended::Exited(status) => {
+                link.publish_at_end().map(|()| status).map_err(WasmError::Heap)
+            }
             Ended::Stopped(StopCause::Interrupted, function) => {
                 Err(WasmError::Interrupted { reason: terms.control.reason(), function, waiting })
             }
@@ -138,5 +145,9 @@ fn refused_start(applet: &str, state: &StoreState) -> Option<WasmError> {
         return Some(WasmError::TableLimit { applet, what: what.clone() });
     }
     let hit = state.limiter.refused_memory?;
-    Some(WasmError::MemoryLimit { applet, needed_bytes: hit.wanted_bytes, limit_bytes: hit.limit_bytes })
+    Some(WasmError::MemoryLimit {
+        applet,
+        needed_bytes: hit.wanted_bytes,
+        limit_bytes: hit.limit_bytes,
+    })
 }

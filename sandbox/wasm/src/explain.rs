@@ -10,7 +10,8 @@ use crate::layout::Layout;
 use crate::names::{self, Bounded};
 use crate::state::StopCause;
 
-/// How wasmtime words the address of a memory fault, for want of a typed accessor; a test notices a change.
+/// How wasmtime words the address of a memory fault, for want of a typed accessor; a test notices a
+/// change.
 const FAULT_PREFIX: &str = "memory fault at wasm address 0x";
 
 /// Longer than the beginning of such a text, with the address and what follows it.
@@ -62,7 +63,10 @@ fn trap_cause(trap: Trap, error: &Error, layout: &Layout) -> TrapCause {
             if let Some(address) = address.filter(|address| layout.is_read_only_at(*address)) {
                 return TrapCause::ReadOnlyHeap { address };
             }
-            TrapCause::OutOfBounds { address, place: address.map(|address| layout.describe(address)) }
+            TrapCause::OutOfBounds {
+                address,
+                place: address.map(|address| layout.describe(address)),
+            }
         }
         Trap::IntegerDivisionByZero => TrapCause::DivisionByZero,
         Trap::IntegerOverflow => TrapCause::IntegerOverflow,
@@ -123,10 +127,12 @@ fn import_hint(module: &str) -> String {
             "it is no function of WASI preview 1, and Holdfast offers no other version".to_owned()
         }
         other if other.starts_with("wasi") => {
-            "Holdfast offers WASI preview 1 (`wasi_snapshot_preview1`): build for wasm32-wasip1".to_owned()
+            "Holdfast offers WASI preview 1 (`wasi_snapshot_preview1`): build for wasm32-wasip1"
+                .to_owned()
         }
         "env" => {
-            "`env` usually means a function without a definition: link the library that has it".to_owned()
+            "`env` usually means a function without a definition: link the library that has it"
+                .to_owned()
         }
         _ => "an applet can import `wasi_snapshot_preview1` and `holdfast` only".to_owned(),
     }

@@ -1,4 +1,5 @@
-//! The numbers that the `holdfast` imports return to an applet: part of the applet interface, never renumbered.
+//! The numbers that the `holdfast` imports return to an applet: part of the applet interface, never
+//! renumbered.
 #![forbid(unsafe_code)]
 
 use holdfast_channel::protocol::status;
@@ -23,8 +24,8 @@ pub enum GuestCode {
     Io = 5,
     /// A pointer that the applet passed does not point to its memory.
     BadAddress = 6,
-    /// The applet's memory cannot take the heap: its declared maximum is too small, or its volatile part
-    /// reaches the heap's place already.
+    /// The applet's memory cannot take the heap: its declared maximum is too small, or its volatile
+    /// part reaches the heap's place already.
     MemoryShape = 7,
     /// The run may only read the heap.
     ReadOnly = 8,
@@ -50,9 +51,9 @@ impl From<&RegionError> for GuestCode {
     fn from(error: &RegionError) -> Self {
         match error {
             RegionError::LimitReached { .. }
-            | RegionError::Access(AccessError::QuotaReached { .. } | AccessError::NoQuotaLeft { .. }) => {
-                GuestCode::LimitReached
-            }
+            | RegionError::Access(
+                AccessError::QuotaReached { .. } | AccessError::NoQuotaLeft { .. },
+            ) => GuestCode::LimitReached,
             RegionError::Access(AccessError::ReadOnly { .. }) => GuestCode::ReadOnly,
             other if other.kind() == ErrorKind::NoRoom => GuestCode::NoRoom,
             _ => GuestCode::Io,

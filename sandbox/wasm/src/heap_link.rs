@@ -1,13 +1,15 @@
-//! The tie between one applet's linear memory and its region: who maps it, grows it and takes it away again.
+//! The tie between one applet's linear memory and its region: who maps it, grows it and takes it
+//! away again.
 //!
 //! The linear memory (owned by the store) and the `holdfast` imports share one [`HeapLink`].
 //!
 //! Invariants:
-//! - The region is mapped only while the linear memory exists: its drop calls [`HeapLink::unmap`] before the
-//!   address space is given back.
-//! - After attachment every byte below the size is volatile, backed by the region, or under a guard.
-//! - All calls come from the thread that runs the applet, between its instructions; the lock is never held
-//!   while the applet runs and never taken in a signal handler.
+//! - The region is mapped only while the linear memory exists: its drop calls [`HeapLink::unmap`]
+//!   before the address space is given back.
+//! - After attachment every byte below the size is volatile, backed by the region, or under a
+//!   guard.
+//! - All calls come from the thread that runs the applet, between its instructions; the lock is
+//!   never held while the applet runs and never taken in a signal handler.
 #![deny(unsafe_code)]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -219,9 +221,13 @@ impl HeapLink {
         })
     }
 
-    fn with_attached(&self, work: impl FnOnce(&mut Region) -> Result<(), RegionError>) -> GuestCode {
+    fn with_attached(
+        &self,
+        work: impl FnOnce(&mut Region) -> Result<(), RegionError>,
+    ) -> GuestCode {
         let mut inner = self.lock();
-        let LinkState { region: Some(region), layout: Layout { heap: Some(_), .. }, error, .. } = &mut *inner
+        let LinkState { region: Some(region), layout: Layout { heap: Some(_), .. }, error, .. } =
+            &mut *inner
         else {
             return GuestCode::NotGranted;
         };
@@ -235,9 +241,9 @@ impl HeapLink {
         }
     }
 
-    /// Before the kernel itself writes to the applet's memory at `range`: such a write neither faults nor traps, it
-    /// fails, so the pages are made writable first, dirty as the region may be; a hole, and a heap that may only be
-    /// read, is reported.
+    /// Before the kernel itself writes to the applet's memory at `range`: such a write neither
+    /// faults nor traps, it fails, so the pages are made writable first, dirty as the region may
+    /// be; a hole, and a heap that may only be read, is reported.
     pub(crate) fn prepare_kernel_write(&self, range: &std::ops::Range<u64>) {
         let mut inner = self.lock();
         let LinkState { region, layout, error, kernel_hole, kernel_store, .. } = &mut *inner;
@@ -272,7 +278,9 @@ impl HeapLink {
         let guards = inner.guards.as_ref()?;
         let low = guards.low.touched().then(|| heap.low_hole().start);
         let high = guards.high.touched().then(|| heap.high_hole().start);
-        low.or(high).or(inner.kernel_hole).map(|address| HostFault::Hole(inner.layout.describe(address)))
+        low.or(high)
+            .or(inner.kernel_hole)
+            .map(|address| HostFault::Hole(inner.layout.describe(address)))
     }
 
     /// The error for a region whose image was cut off under the applet.
@@ -296,7 +304,8 @@ impl HeapLink {
         self.lock().region.take()
     }
 
-    // --- called by the linear memory -----------------------------------------------------------------
+    // --- called by the linear memory
+    // -----------------------------------------------------------------
 
     pub(crate) fn memory_created(&self, base: *mut u8, size_bytes: u64) {
         let mut inner = self.lock();
@@ -311,13 +320,21 @@ impl HeapLink {
     /// Maps region and arena at their places in the memory and guards the holes around them.
     ///
     /// # Safety
-    /// `base` must start a reservation of a whole linear memory, inaccessible from the current size on,
-    /// that outlives the mapping ([`HeapLink::unmap`] is called before it ends).
+    /// `base` must start a reservation of a whole linear memory, inaccessible from the current size
+    /// on, that outlives the mapping ([`HeapLink::unmap`] is called before it ends).
     #[allow(unsafe_code, reason = "the one place where region and linear memory meet")]
     pub(crate) unsafe fn map(&self, base: *mut u8, new_size_bytes: u64) -> std::io::Result<()> {
         let mut inner = self.lock();
-        let LinkState { region, arena, mapped_arena, layout, attaching: Some(stop), guards, error, .. } =
-            &mut *inner
+        let LinkState {
+            region,
+            arena,
+            mapped_arena,
+            layout,
+            attaching: Some(stop),
+            guards,
+            error,
+            ..
+        } = &mut *inner
         else {
             return Err(std::io::Error::other("no heap is being attached"));
         };
@@ -335,19 +352,22 @@ impl HeapLink {
             return Err(std::io::Error::other("the memory cannot take the heap"));
         }
         // SAFETY: `stop` is async-signal-safe (the type's contract).
-        let new_guards =
-            unsafe { Guards { low: HoleGuard::new(stop.clone())?, high: HoleGuard::new(stop.clone())? } };
+        let new_guards = unsafe {
+            Guards { low: HoleGuard::new(stop.clone())?, high: HoleGuard::new(stop.clone())? }
+        };
         let mapped = match arena {
-            // SAFETY: the range lies in the reservation, which is inaccessible there as the volatile part ends below;
-            // nobody else knows of it yet.
+            // SAFETY: the range lies in the reservation, which is inaccessible there as the
+            // volatile part ends below; nobody else knows of it yet.
             Some(arena) => Some(unsafe { MappedArena::map(base, arena, stop.clone())? }),
             None => None,
         };
         if let Some(region) = region {
             region.set_lost_notify(stop.clone());
-            // SAFETY: the reservation covers HEAP_BASE + limit (new_size_bytes fits a linear memory), is
-            // inaccessible there as the volatile part ends below, and outlives the mapping (our contract).
-            if let Err(failure) = unsafe { region.map_into(base.wrapping_add(HEAP_BASE as usize)) } {
+            // SAFETY: the reservation covers HEAP_BASE + limit (new_size_bytes fits a linear
+            // memory), is inaccessible there as the volatile part ends below, and outlives the
+            // mapping (our contract).
+            if let Err(failure) = unsafe { region.map_into(base.wrapping_add(HEAP_BASE as usize)) }
+            {
                 if let Some(mapped) = mapped {
                     // SAFETY: it was mapped above; the memory does not reach that far yet.
                     unsafe { mapped.unmap(base)? };
@@ -385,7 +405,8 @@ impl HeapLink {
 #[allow(unsafe_code, reason = "the guard needs to know that the hole is ours")]
 fn guard_hole(guard: &HoleGuard, base: usize, hole: &std::ops::Range<u64>) {
     let address = |offset: u64| std::ptr::without_provenance_mut(base + offset as usize);
-    // SAFETY: the hole is inaccessible address space of the linear memory's reservation, page-aligned (all
-    // sizes are multiples of a wasm page), and the applet's thread is here, not faulting.
+    // SAFETY: the hole is inaccessible address space of the linear memory's reservation,
+    // page-aligned (all sizes are multiples of a wasm page), and the applet's thread is here, not
+    // faulting.
     unsafe { guard.set_range(address(hole.start)..address(hole.end)) };
 }

@@ -1,7 +1,8 @@
-//! The imports of module `holdfast` with which an applet reaches its heap (those with which it serves are in
-//! [`crate::messages`]). Allocation itself needs none of them.
+//! The imports of module `holdfast` with which an applet reaches its heap (those with which it
+//! serves are in [`crate::messages`]). Allocation itself needs none of them.
 //!
-//! The applet is not trusted: every argument is checked, and nothing is believed about the heap's content.
+//! The applet is not trusted: every argument is checked, and nothing is believed about the heap's
+//! content.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
@@ -59,16 +60,20 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
             Ok(commit(&caller, level).as_i32())
         },
     )?;
-    linker.func_wrap(MODULE, "rollback", |caller: Caller<'_, StoreState>| -> wasmtime::Result<i32> {
-        let _crossing = caller.data().crossings.cross("rollback");
-        go_on(&caller)?;
-        Ok(caller.data().link.roll_back_for_applet().as_i32())
-    })?;
+    linker.func_wrap(
+        MODULE,
+        "rollback",
+        |caller: Caller<'_, StoreState>| -> wasmtime::Result<i32> {
+            let _crossing = caller.data().crossings.cross("rollback");
+            go_on(&caller)?;
+            Ok(caller.data().link.roll_back_for_applet().as_i32())
+        },
+    )?;
     Ok(())
 }
 
-/// Ends an applet that is to be stopped for what happened in host code: compiled code notices in its next loop or
-/// call only, and until then nothing of what it computes may be published.
+/// Ends an applet that is to be stopped for what happened in host code: compiled code notices in
+/// its next loop or call only, and until then nothing of what it computes may be published.
 pub(crate) fn go_on(caller: &Caller<'_, StoreState>) -> wasmtime::Result<()> {
     match caller.data().link.host_fault() {
         Some(_) => Err(StopCause::HostFault.into()),
@@ -81,7 +86,9 @@ fn attach(caller: &mut Caller<'_, StoreState>, out: u64) -> GuestCode {
     if !link.has_region() {
         return GuestCode::NotGranted;
     }
-    let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return GuestCode::MemoryShape };
+    let Some(Extern::Memory(memory)) = caller.get_export("memory") else {
+        return GuestCode::MemoryShape;
+    };
     let record = out..out + ATTACH_RECORD_BYTES;
     if !link.layout().is_present(&record) {
         return GuestCode::BadAddress;
@@ -94,7 +101,8 @@ fn attach(caller: &mut Caller<'_, StoreState>, out: u64) -> GuestCode {
     let created = if attached.created { FLAG_CREATED } else { 0 };
     let read_only = if attached.read_only { FLAG_READ_ONLY } else { 0 };
     let flags = created | read_only | if attached.atomic { FLAG_ATOMIC } else { 0 };
-    let Some(target) = memory.data_mut(caller).get_mut(record.start as usize..record.end as usize) else {
+    let Some(target) = memory.data_mut(caller).get_mut(record.start as usize..record.end as usize)
+    else {
         return GuestCode::BadAddress;
     };
     let values = [HEAP_BASE, attached.backed_bytes, attached.limit_bytes, flags];
@@ -104,13 +112,16 @@ fn attach(caller: &mut Caller<'_, StoreState>, out: u64) -> GuestCode {
     GuestCode::Ok
 }
 
-/// Makes the memory reach to the end of the heap, unless it does; the linear memory maps region and arena meanwhile.
+/// Makes the memory reach to the end of the heap, unless it does; the linear memory maps region and
+/// arena meanwhile.
 pub(crate) fn attach_all(caller: &mut Caller<'_, StoreState>) -> GuestCode {
     let link = caller.data().link.clone();
     if link.is_attached() {
         return GuestCode::Ok;
     }
-    let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return GuestCode::MemoryShape };
+    let Some(Extern::Memory(memory)) = caller.get_export("memory") else {
+        return GuestCode::MemoryShape;
+    };
     let size_bytes = memory.data_size(&caller) as u64;
     let Range { start: volatile_end_bytes, end: end_bytes } = link.attachment();
     let maximum_bytes = memory.ty(&caller).maximum().map(|pages| pages * WASM_PAGE_BYTES);

@@ -5,11 +5,12 @@
 //! |  volatile (anonymous)  |  low hole  |  arena  |  region  |  high hole  |  volatile (anonymous)  |
 //! ```
 //!
-//! The arena (memory shared with the host) and the region are attached together, in one growth; either may be missing.
+//! The arena (memory shared with the host) and the region are attached together, in one growth;
+//! either may be missing.
 //!
-//! Invariants: before attachment everything up to the byte size is volatile and there are no holes; the
-//! region never moves and its limit never changes; volatile growth after attachment goes above the limit.
-//! This module must not touch memory.
+//! Invariants: before attachment everything up to the byte size is volatile and there are no holes;
+//! the region never moves and its limit never changes; volatile growth after attachment goes above
+//! the limit. This module must not touch memory.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
@@ -82,7 +83,8 @@ impl Layout {
         range.is_empty() || self.first_absent(range) >= range.end
     }
 
-    /// Where a range leaves what exists, going on from its start: at or past its end if it does not.
+    /// Where a range leaves what exists, going on from its start: at or past its end if it does
+    /// not.
     pub(crate) fn first_absent(&self, range: &Range<u64>) -> u64 {
         let Some(heap) = &self.heap else {
             return if range.start < self.size_bytes { self.size_bytes } else { range.start };
@@ -90,7 +92,9 @@ impl Layout {
         let shared_and_backed = heap.arena_range().start..heap.backed_range().end;
         let parts = [0..heap.volatile_low_bytes, shared_and_backed, heap.end()..self.size_bytes];
         // One part may begin where another ends.
-        parts.into_iter().fold(range.start, |at, part| if part.contains(&at) { part.end } else { at })
+        parts
+            .into_iter()
+            .fold(range.start, |at, part| if part.contains(&at) { part.end } else { at })
     }
 
     /// The part of `range` that lies in the backed heap, if any.
@@ -100,7 +104,8 @@ impl Layout {
         (!part.is_empty()).then_some(part)
     }
 
-    /// Whether a linear address lies in a heap that may only be read: what faults there was a store.
+    /// Whether a linear address lies in a heap that may only be read: what faults there was a
+    /// store.
     pub(crate) fn is_read_only_at(&self, address: u64) -> bool {
         self.heap.is_some_and(|heap| heap.read_only && heap.backed_range().contains(&address))
     }
@@ -108,12 +113,16 @@ impl Layout {
     /// What lies at a linear address, for messages.
     pub(crate) fn describe(&self, address: u64) -> &'static str {
         match &self.heap {
-            Some(heap) if heap.low_hole().contains(&address) => "between the applet's memory and its heap",
+            Some(heap) if heap.low_hole().contains(&address) => {
+                "between the applet's memory and its heap"
+            }
             Some(heap) if heap.high_hole().contains(&address) => {
                 "past the backed part of the heap; the applet must call holdfast.grow before it stores there"
             }
             Some(heap) if heap.backed_range().contains(&address) => "in the heap",
-            Some(heap) if heap.arena_range().contains(&address) => "in the memory shared with the host",
+            Some(heap) if heap.arena_range().contains(&address) => {
+                "in the memory shared with the host"
+            }
             _ if address < self.size_bytes => "in the applet's memory",
             _ => "past the end of the applet's memory",
         }

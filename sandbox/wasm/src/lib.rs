@@ -1,13 +1,14 @@
 //! The WebAssembly sandbox: runs an untrusted program whose heap is a persistent region.
 //!
-//! [`run`] takes a [`Program`], what it may use ([`RunOptions`]), and the region that becomes its heap; it
-//! returns how the program ended and the region. The program sees its heap inside of its linear memory,
-//! from [`HEAP_BASE`] on, and reads and writes it with ordinary loads and stores.
+//! [`run`] takes a [`Program`], what it may use ([`RunOptions`]), and the region that becomes its
+//! heap; it returns how the program ended and the region. The program sees its heap inside of its
+//! linear memory, from [`HEAP_BASE`] on, and reads and writes it with ordinary loads and stores.
 //!
 //! Invariants:
-//! - Nothing outside of its linear memory is reachable for a program but what [`RunOptions`] grants.
-//! - Nothing that a program does ends this process or outlives its time limit, with the exceptions that
-//!   [`run`] documents.
+//! - Nothing outside of its linear memory is reachable for a program but what [`RunOptions`]
+//!   grants.
+//! - Nothing that a program does ends this process or outlives its time limit, with the exceptions
+//!   that [`run`] documents.
 //! - This crate knows nothing of what is *in* a region.
 #![deny(unsafe_code)]
 
@@ -57,7 +58,8 @@ pub use holdfast_channel::Header;
 pub use imports::MODULE as IMPORT_MODULE;
 pub use layout::{HEAP_BASE, MAX_HEAP_LIMIT_BYTES};
 pub use limits::{
-    CompileIn, DEFAULT_COMPILE_MEMORY_BYTES, DEFAULT_MEMORY_LIMIT_BYTES, DEFAULT_TEXT_BYTES, WasmLimits,
+    CompileIn, DEFAULT_COMPILE_MEMORY_BYTES, DEFAULT_MEMORY_LIMIT_BYTES, DEFAULT_TEXT_BYTES,
+    WasmLimits,
 };
 pub use mailbox::PAYLOAD_BYTES_MAX;
 pub use metrics::WasmMetrics;

@@ -17,7 +17,8 @@ pub const DEFAULT_COMPILE_MEMORY_BYTES: u64 = 1 << 30;
 pub const DEFAULT_TEXT_BYTES: u64 = 1 << 20;
 /// How long compiling may take where no limit says how long.
 const DEFAULT_COMPILE_TIMEOUT: Duration = Duration::from_secs(300);
-/// Entries of all tables of an applet together; a compiler emits one per function whose address is taken.
+/// Entries of all tables of an applet together; a compiler emits one per function whose address is
+/// taken.
 const TABLE_ELEMENTS_MAX: usize = 1 << 20;
 /// Tables in an applet; compilers emit one or two.
 const TABLES_MAX: usize = 16;
@@ -26,16 +27,18 @@ const TABLES_MAX: usize = 16;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WasmLimits {
-    /// Wall time of a run, from the call of [`crate::run`] to the end: compiling and waiting included; `None` is no limit.
+    /// Wall time of a run, from the call of [`crate::run`] to the end: compiling and waiting
+    /// included; `None` is no limit.
     pub timeout: Option<Duration>,
-    /// Wall time for compiling an applet that is not in the cache; never more than `timeout`. `None` is as long as
-    /// `timeout` allows, and five minutes without one.
+    /// Wall time for compiling an applet that is not in the cache; never more than `timeout`.
+    /// `None` is as long as `timeout` allows, and five minutes without one.
     pub compile_timeout: Option<Duration>,
     /// Memory that compiling may take, in bytes.
     pub compile_memory_bytes: u64,
     /// Where an applet is compiled.
     pub compile_in: CompileIn,
-    /// The largest program in the text format, in bytes. Parsing text takes up to a hundred times its size.
+    /// The largest program in the text format, in bytes. Parsing text takes up to a hundred times
+    /// its size.
     pub text_bytes: u64,
     /// Volatile linear memory.
     pub memory_bytes: u64,
@@ -61,12 +64,13 @@ impl Default for WasmLimits {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompileIn {
-    /// In a process of its own, which is confined, has its own limits, and is killed at the deadline.
+    /// In a process of its own, which is confined, has its own limits, and is killed at the
+    /// deadline.
     #[default]
     OwnProcess,
-    /// In this process, for hosts that may not start another one. Weaker: what is known to take the compiler minutes or
-    /// gigabytes is refused, but a program can still take hundreds of megabytes of the host's memory, and past the time
-    /// limit a thread goes on compiling.
+    /// In this process, for hosts that may not start another one. Weaker: what is known to take the
+    /// compiler minutes or gigabytes is refused, but a program can still take hundreds of megabytes
+    /// of the host's memory, and past the time limit a thread goes on compiling.
     ThisProcess,
 }
 
@@ -116,7 +120,8 @@ impl ResourceLimiter for Limiter {
         }
         let wanted_bytes = self.link.layout().volatile_bytes_at(desired as u64);
         if wanted_bytes > self.memory_limit_bytes {
-            self.refused_memory = Some(MemoryLimitHit { limit_bytes: self.memory_limit_bytes, wanted_bytes });
+            self.refused_memory =
+                Some(MemoryLimitHit { limit_bytes: self.memory_limit_bytes, wanted_bytes });
             return Ok(false);
         }
         self.peak_volatile_bytes = self.peak_volatile_bytes.max(wanted_bytes);

@@ -1,11 +1,13 @@
-//! Linear memory that can hold a persistent region: our implementation of wasmtime's `LinearMemory`.
+//! Linear memory that can hold a persistent region: our implementation of wasmtime's
+//! `LinearMemory`.
 //!
-//! The whole address space of a 32-bit memory plus its guard is reserved once, inaccessible; growth makes
-//! parts of it accessible and never moves anything. Attachment is a growth like any other for wasmtime
-//! (see docs/adr/0002-region-in-linear-memory.md).
+//! The whole address space of a 32-bit memory plus its guard is reserved once, inaccessible; growth
+//! makes parts of it accessible and never moves anything. Attachment is a growth like any other for
+//! wasmtime (see docs/adr/0002-region-in-linear-memory.md).
 //!
-//! Invariants: compiled code may address every byte of the reservation, so nothing but this memory's own
-//! content may ever be mapped there; the region is taken out before the reservation is given back.
+//! Invariants: compiled code may address every byte of the reservation, so nothing but this
+//! memory's own content may ever be mapped there; the region is taken out before the reservation is
+//! given back.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -21,7 +23,8 @@ use crate::heap_link::HeapLink;
 use crate::layout::LINEAR_MEMORY_BYTES;
 
 thread_local! {
-    /// The link of the applet that is being instantiated on this thread: engines are shared by applets.
+    /// The link of the applet that is being instantiated on this thread: engines are shared by
+    /// applets.
     static INSTANTIATING: RefCell<Option<Arc<HeapLink>>> = const { RefCell::new(None) };
 }
 
@@ -29,7 +32,10 @@ thread_local! {
 pub(crate) struct Creator;
 
 /// Instantiates an applet: memory that is created meanwhile is tied to `link`.
-pub(crate) async fn instantiate<T>(link: Arc<HeapLink>, instantiation: impl Future<Output = T>) -> T {
+pub(crate) async fn instantiate<T>(
+    link: Arc<HeapLink>,
+    instantiation: impl Future<Output = T>,
+) -> T {
     let mut instantiation = pin!(instantiation);
     poll_fn(|context| {
         INSTANTIATING.set(Some(link.clone()));
@@ -47,8 +53,8 @@ struct AppletMemory {
     link: Arc<HeapLink>,
 }
 
-// SAFETY: `new_memory` reserves what wasmtime asks for plus the guard, zero-filled on first touch, and
-// `AppletMemory` owns it until its drop.
+// SAFETY: `new_memory` reserves what wasmtime asks for plus the guard, zero-filled on first touch,
+// and `AppletMemory` owns it until its drop.
 unsafe impl MemoryCreator for Creator {
     fn new_memory(
         &self,
@@ -63,7 +69,8 @@ unsafe impl MemoryCreator for Creator {
         AppletMemory::new(link, minimum, capacity_bytes, guard_size_in_bytes)
             .map(|memory| Box::new(memory) as Box<dyn LinearMemory>)
             .map_err(|error| {
-                let remedy = shortage::remedy(&error).map(|text| format!("; {text}")).unwrap_or_default();
+                let remedy =
+                    shortage::remedy(&error).map(|text| format!("; {text}")).unwrap_or_default();
                 format!("reserving {capacity_bytes} bytes of address space: {error}{remedy}")
             })
     }
@@ -79,8 +86,8 @@ impl AppletMemory {
         if minimum_bytes > capacity_bytes {
             return Err(io::Error::other("the memory is larger than its address space"));
         }
-        // The region lies at a multiple of a huge page in this memory, and at one in its file; so the kernel can
-        // map huge pages where the image has them.
+        // The region lies at a multiple of a huge page in this memory, and at one in its file; so
+        // the kernel can map huge pages where the image has them.
         let reservation = Reservation::anywhere(capacity_bytes + guard_bytes, HUGE_PAGE_BYTES)?;
         link.memory_created(reservation.base(), minimum_bytes as u64);
         let memory = AppletMemory { reservation, size_bytes: minimum_bytes, capacity_bytes, link };
@@ -99,8 +106,9 @@ impl AppletMemory {
     }
 }
 
-// SAFETY: the base never moves, `byte_size` bytes belong to the applet (accessible, or holes under a guard
-// after attachment), and everything from there to the end of the reservation is inaccessible.
+// SAFETY: the base never moves, `byte_size` bytes belong to the applet (accessible, or holes under
+// a guard after attachment), and everything from there to the end of the reservation is
+// inaccessible.
 unsafe impl LinearMemory for AppletMemory {
     fn byte_size(&self) -> usize {
         self.size_bytes
@@ -115,8 +123,8 @@ unsafe impl LinearMemory for AppletMemory {
             return Err(io::Error::other("a linear memory cannot have that size").into());
         }
         if self.link.is_attaching() {
-            // SAFETY: the reservation covers the capacity, is inaccessible from `size_bytes` on, and our
-            // drop unmaps the region before the reservation ends.
+            // SAFETY: the reservation covers the capacity, is inaccessible from `size_bytes` on,
+            // and our drop unmaps the region before the reservation ends.
             unsafe { self.link.map(self.reservation.base(), new_size as u64)? };
         } else {
             self.make_accessible(self.size_bytes, new_size)?;

@@ -1,9 +1,9 @@
-//! What lies between a serving applet and its host: messages to the applet, the one message of the applet that the
-//! host has not taken yet, and what is known of the applet while it is suspended.
+//! What lies between a serving applet and its host: messages to the applet, the one message of the
+//! applet that the host has not taken yet, and what is known of the applet while it is suspended.
 //!
 //! Invariants:
-//! - Bounded both ways: the applet cannot send before the host has taken what it sent last, and the host's messages
-//!   wait up to [`QUEUE_BYTES_MAX`].
+//! - Bounded both ways: the applet cannot send before the host has taken what it sent last, and the
+//!   host's messages wait up to [`QUEUE_BYTES_MAX`].
 //! - The lock is held for a few instructions only, never while the applet runs.
 #![forbid(unsafe_code)]
 
@@ -77,9 +77,11 @@ impl Mailbox {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    // --- the host's side -----------------------------------------------------------------------------
+    // --- the host's side
+    // -----------------------------------------------------------------------------
 
-    /// Puts a message for the applet at the end of the queue; an error is what waits there already, in bytes.
+    /// Puts a message for the applet at the end of the queue; an error is what waits there already,
+    /// in bytes.
     pub(crate) fn post(&self, message: Message) -> Result<(), usize> {
         let mut inner = self.lock();
         let bytes = inner.to_applet_bytes.saturating_add(message.payload.len());
@@ -107,13 +109,15 @@ impl Mailbox {
         self.lock().progress
     }
 
-    // --- the applet's side ---------------------------------------------------------------------------
+    // --- the applet's side
+    // ---------------------------------------------------------------------------
 
     pub(crate) fn note(&self, change: impl FnOnce(&mut Progress)) {
         change(&mut self.lock().progress);
     }
 
-    /// The next message for the applet, if it has room for `capacity` bytes; to be asked again while it is pending.
+    /// The next message for the applet, if it has room for `capacity` bytes; to be asked again
+    /// while it is pending.
     pub(crate) fn poll_next(&self, capacity: usize) -> Poll<NextMessage> {
         let mut inner = self.lock();
         let needed = inner.to_applet.front().map(|message| message.payload.len());
@@ -133,7 +137,8 @@ impl Mailbox {
 
     /// Whether the host has said that it does not want the result of that call any more.
     pub(crate) fn is_cancelled(&self, call: u64) -> bool {
-        let is_it = |header: &Header| header.kind() == Some(MessageKind::Cancel) && header.call == call;
+        let is_it =
+            |header: &Header| header.kind() == Some(MessageKind::Cancel) && header.call == call;
         self.lock().to_applet.iter().any(|message| is_it(&message.header))
     }
 

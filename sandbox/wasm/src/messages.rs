@@ -1,11 +1,12 @@
-//! The imports with which an applet serves: `receive` waits for a message of the host, `send` hands it one, `arena` says
-//! where the memory is that both share.
+//! The imports with which an applet serves: `receive` waits for a message of the host, `send` hands
+//! it one, `arena` says where the memory is that both share.
 //!
-//! The applet is not trusted: what it points to is checked against what exists before it is touched, its header is copied
-//! once, and it does not go on before the host has taken what it sent.
+//! The applet is not trusted: what it points to is checked against what exists before it is
+//! touched, its header is copied once, and it does not go on before the host has taken what it
+//! sent.
 //!
-//! Parts of the arena are named by their offset on the host's side and by their address on the applet's; they are
-//! translated here.
+//! Parts of the arena are named by their offset on the host's side and by their address on the
+//! applet's; they are translated here.
 #![forbid(unsafe_code)]
 
 use std::future::poll_fn;
@@ -48,13 +49,17 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
             })
         },
     )?;
-    linker.func_wrap(MODULE, "arena", |mut caller: Caller<'_, StoreState>| -> wasmtime::Result<i64> {
-        let _crossing = caller.data().crossings.cross("arena");
-        go_on(&caller)?;
-        let arena_bytes = caller.data().link.arena_bytes();
-        let is_there = arena_bytes > 0 && attach_all(&mut caller) == GuestCode::Ok;
-        Ok(if is_there { (HEAP_BASE - arena_bytes) as i64 } else { 0 })
-    })?;
+    linker.func_wrap(
+        MODULE,
+        "arena",
+        |mut caller: Caller<'_, StoreState>| -> wasmtime::Result<i64> {
+            let _crossing = caller.data().crossings.cross("arena");
+            go_on(&caller)?;
+            let arena_bytes = caller.data().link.arena_bytes();
+            let is_there = arena_bytes > 0 && attach_all(&mut caller) == GuestCode::Ok;
+            Ok(if is_there { (HEAP_BASE - arena_bytes) as i64 } else { 0 })
+        },
+    )?;
     Ok(())
 }
 
@@ -80,7 +85,8 @@ impl Places {
     }
 }
 
-/// A range of the applet's memory, all of which exists: volatile, or backed by the region. Without a byte, anywhere.
+/// A range of the applet's memory, all of which exists: volatile, or backed by the region. Without
+/// a byte, anywhere.
 fn place(
     import: &str,
     what: &str,
@@ -121,7 +127,8 @@ async fn receive(caller: &mut Caller<'_, StoreState>, to: &Places) -> wasmtime::
         // No payload is longer than `PAYLOAD_BYTES_MAX`.
         NextMessage::Larger(needed) => return Ok(-(needed as i32)),
     };
-    if message.header.kind() == Some(MessageKind::Call) && arena::part_of(&message.header).is_some() {
+    if message.header.kind() == Some(MessageKind::Call) && arena::part_of(&message.header).is_some()
+    {
         if attach_all(caller) != GuestCode::Ok {
             bail!("a call with a shared buffer, for which the applet's memory has no room left");
         }
@@ -142,10 +149,15 @@ async fn receive(caller: &mut Caller<'_, StoreState>, to: &Places) -> wasmtime::
     Ok(bytes as i32)
 }
 
-async fn send(caller: &mut Caller<'_, StoreState>, header: i32, payload: i32) -> wasmtime::Result<i32> {
+async fn send(
+    caller: &mut Caller<'_, StoreState>,
+    header: i32,
+    payload: i32,
+) -> wasmtime::Result<i32> {
     let header = Places::new("send", caller, header, 0, 0)?.header;
     let (memory, _) = memory_and_state(caller)?;
-    let Some(mut header) = memory.get(header).and_then(|bytes| Header::read_from_bytes(bytes).ok()) else {
+    let Some(mut header) = memory.get(header).and_then(|bytes| Header::read_from_bytes(bytes).ok())
+    else {
         bail!("the memory has shrunk")
     };
     let mailbox = caller.data().mailbox.clone();
@@ -156,9 +168,12 @@ async fn send(caller: &mut Caller<'_, StoreState>, header: i32, payload: i32) ->
     if is_chunk && let Some(part) = arena::part_of(&header) {
         let arena_bytes = caller.data().link.arena_bytes();
         let offset = part.offset.checked_sub(HEAP_BASE - arena_bytes);
-        match offset.filter(|offset| arena::holds(arena_bytes, Handle { offset: *offset, ..part })) {
+        match offset.filter(|offset| arena::holds(arena_bytes, Handle { offset: *offset, ..part }))
+        {
             Some(offset) => header.a = offset,
-            None => bail!("a chunk for holdfast.send names memory that is not shared with the host"),
+            None => {
+                bail!("a chunk for holdfast.send names memory that is not shared with the host")
+            }
         }
     }
     if header.payload_bytes as usize > PAYLOAD_BYTES_MAX {

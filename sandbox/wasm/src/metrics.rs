@@ -18,8 +18,8 @@ pub struct WasmMetrics {
     pub compiled: bool,
     /// Linking, memory, and active data segments.
     pub instantiate_time: Duration,
-    /// From the first to the last instruction of the applet, wall time; of an applet that serves, without the time that
-    /// it was not asked for anything.
+    /// From the first to the last instruction of the applet, wall time; of an applet that serves,
+    /// without the time that it was not asked for anything.
     pub wall_time: Duration,
     /// The same in CPU time of the thread that ran it.
     pub cpu_time: Duration,
@@ -41,9 +41,11 @@ impl WasmMetrics {
     }
 }
 
-/// What runs for less than this is not asked for its CPU time: that it was not interrupted is nearly always right.
+/// What runs for less than this is not asked for its CPU time: that it was not interrupted is
+/// nearly always right.
 const SHORT: Duration = Duration::from_micros(20);
-/// How old a reading of a thread's CPU clock may be where another one would take longer than a call.
+/// How old a reading of a thread's CPU clock may be where another one would take longer than a
+/// call.
 const READING_AGE_MAX: Duration = Duration::from_millis(1);
 
 thread_local! {
@@ -53,9 +55,10 @@ thread_local! {
 
 /// Wall and CPU clock, started together.
 ///
-/// The CPU clock of a thread is read by a system call, which can take longer than a whole call of an applet. So it is
-/// read for what takes long only, and against a reading that may be [`READING_AGE_MAX`] old: what it says is never too
-/// little, and too much by that at most, for each time that the thread was interrupted.
+/// The CPU clock of a thread is read by a system call, which can take longer than a whole call of
+/// an applet. So it is read for what takes long only, and against a reading that may be
+/// [`READING_AGE_MAX`] old: what it says is never too little, and too much by that at most, for
+/// each time that the thread was interrupted.
 pub(crate) struct Clocks {
     wall: Instant,
     cpu: Duration,
@@ -64,7 +67,8 @@ pub(crate) struct Clocks {
 impl Clocks {
     pub(crate) fn start() -> Self {
         let wall = Instant::now();
-        let known = READING.get().filter(|(at, _)| wall.saturating_duration_since(*at) < READING_AGE_MAX);
+        let known =
+            READING.get().filter(|(at, _)| wall.saturating_duration_since(*at) < READING_AGE_MAX);
         let (_, cpu) = known.unwrap_or_else(|| Clocks::read(wall));
         Clocks { wall, cpu }
     }
@@ -97,7 +101,10 @@ mod tests {
         let clocks = Clocks::start();
         std::thread::sleep(Duration::from_millis(60));
         let (wall, cpu) = clocks.elapsed();
-        assert!(wall >= Duration::from_millis(60) && cpu < Duration::from_millis(30), "{wall:?} {cpu:?}");
+        assert!(
+            wall >= Duration::from_millis(60) && cpu < Duration::from_millis(30),
+            "{wall:?} {cpu:?}"
+        );
         let (clocks, before) = (Clocks::start(), thread_cpu_time());
         while thread_cpu_time() - before < Duration::from_millis(20) {}
         let (wall, cpu) = clocks.elapsed();

@@ -1,9 +1,11 @@
-//! Text that an applet's file brings along, made fit to be shown: names of functions, modules and imports.
+//! Text that an applet's file brings along, made fit to be shown: names of functions, modules and
+//! imports.
 //!
 //! Invariants:
-//! - Whatever a name is, showing it takes bounded time and memory: a few hundred bytes of a mangled name can stand
-//!   for more text than there is memory.
-//! - No control character reaches a terminal, and nothing that turns the direction of writing round.
+//! - Whatever a name is, showing it takes bounded time and memory: a few hundred bytes of a mangled
+//!   name can stand for more text than there is memory.
+//! - No control character reaches a terminal, and nothing that turns the direction of writing
+//!   round.
 #![forbid(unsafe_code)]
 
 use std::fmt::{self, Write as _};
@@ -14,8 +16,8 @@ const MANGLED_BYTES_MAX: usize = 512;
 const DEMANGLED_BYTES_MAX: usize = 1024;
 /// What is shown of any other name, in bytes.
 const SHOWN_BYTES_MAX: usize = 256;
-/// What is shown of a line of a message, in bytes: an error in the text format quotes its line, which can be the whole
-/// program.
+/// What is shown of a line of a message, in bytes: an error in the text format quotes its line,
+/// which can be the whole program.
 const LINE_BYTES_MAX: usize = 600;
 /// Lines of a message.
 const LINES_MAX: usize = 12;
@@ -48,7 +50,8 @@ impl fmt::Write for Bounded {
     }
 }
 
-/// The name of a function as the programmer wrote it, as far as it can be told from its name in the file.
+/// The name of a function as the programmer wrote it, as far as it can be told from its name in the
+/// file.
 pub(crate) fn function(name: &str) -> String {
     let demangled = if name.len() <= MANGLED_BYTES_MAX { demangle(name) } else { None };
     match demangled {
@@ -80,8 +83,8 @@ pub(crate) fn escaped(text: &str) -> String {
     safe
 }
 
-/// A message of several lines (the text format's errors show where they are), each made safe. Long lines are cut, and
-/// there are not more than [`LINES_MAX`].
+/// A message of several lines (the text format's errors show where they are), each made safe. Long
+/// lines are cut, and there are not more than [`LINES_MAX`].
 pub(crate) fn lines(text: &str) -> String {
     let line = |line: &str| {
         let cut = line.floor_char_boundary(LINE_BYTES_MAX);
@@ -117,7 +120,8 @@ fn demangle(name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A C++ name that doubles (and more) with each step: each type has `width` times the one before.
+    /// A C++ name that doubles (and more) with each step: each type has `width` times the one
+    /// before.
     fn bomb(depth: usize, width: usize) -> String {
         let mut name = "_Z1f1aIiE".to_owned();
         for step in 0..depth {

@@ -1,8 +1,9 @@
-//! An applet's code as it was given: bytes, or a file that is read when its bytes are needed, and a name for
-//! messages. Nothing is parsed or compiled here.
+//! An applet's code as it was given: bytes, or a file that is read when its bytes are needed, and a
+//! name for messages. Nothing is parsed or compiled here.
 //!
-//! Invariant: a program in a file is not held in this process's memory. It is read in pieces, for its SHA-256 and for
-//! the copy that the compiler gets ([`Source`]). The exception is a process whose files may not become that large.
+//! Invariant: a program in a file is not held in this process's memory. It is read in pieces, for
+//! its SHA-256 and for the copy that the compiler gets ([`Source`]). The exception is a process
+//! whose files may not become that large.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -93,8 +94,14 @@ impl Program {
         if let Some(stamp) = FileStamp::of_settled(&file).map_err(cannot_read)? {
             let header_bytes = MAGIC.len() + CORE_VERSION.len();
             (&mut file).take(header_bytes as u64).read_to_end(&mut start).map_err(cannot_read)?;
-            if start.starts_with(MAGIC) && start.ends_with(CORE_VERSION) && start.len() == header_bytes {
-                return Ok(Program::new(name, ProgramBytes::File { path: path.to_owned(), file, stamp }));
+            if start.starts_with(MAGIC)
+                && start.ends_with(CORE_VERSION)
+                && start.len() == header_bytes
+            {
+                return Ok(Program::new(
+                    name,
+                    ProgramBytes::File { path: path.to_owned(), file, stamp },
+                ));
             }
         }
         let mut rest = start.chain(&file);
@@ -118,7 +125,10 @@ impl Program {
     /// # Errors
     /// [`WasmError::NotWasm`] for anything that is neither the binary nor the text format,
     /// [`WasmError::Invalid`] for a component.
-    pub fn from_bytes(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Result<Self, WasmError> {
+    pub fn from_bytes(
+        name: impl Into<String>,
+        bytes: impl Into<Vec<u8>>,
+    ) -> Result<Self, WasmError> {
         let (name, bytes) = (name.into(), bytes.into());
         is_text(&name, &bytes)?;
         Ok(Program::new(name, ProgramBytes::Bytes(bytes)))
@@ -226,7 +236,11 @@ pub(crate) fn has_room(bytes: u64) -> bool {
 }
 
 fn room_for(bytes: u64) -> Result<(), WasmError> {
-    if has_room(bytes) { Ok(()) } else { Err(WasmError::CompilerStart { reason: FILES_LIMITED.to_owned() }) }
+    if has_room(bytes) {
+        Ok(())
+    } else {
+        Err(WasmError::CompilerStart { reason: FILES_LIMITED.to_owned() })
+    }
 }
 
 /// What is said where files in memory cannot become large enough.

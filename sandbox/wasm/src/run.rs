@@ -1,7 +1,8 @@
 //! One run of an applet, from its bytes to its exit.
 //!
-//! A run is an applet that serves ([`crate::serving`]) and is never called: one that waits for a message is told to end,
-//! and of what it sends only the names of its functions are kept, for the host to say that none was called.
+//! A run is an applet that serves ([`crate::serving`]) and is never called: one that waits for a
+//! message is told to end, and of what it sends only the names of its functions are kept, for the
+//! host to say that none was called.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -20,7 +21,8 @@ use crate::program::Program;
 use crate::serving::{Load, Serving};
 use crate::stdio::{Captured, Stdio};
 
-/// What a run may use. By default: no arguments, no environment, no directory, no input, output discarded.
+/// What a run may use. By default: no arguments, no environment, no directory, no input, output
+/// discarded.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct RunOptions {
@@ -34,8 +36,9 @@ pub struct RunOptions {
     pub stdio: Stdio,
     /// What it may use up.
     pub limits: WasmLimits,
-    /// Memory to be shared with the applet; without, no call has a buffer. It lies right below the heap's place and takes
-    /// so much from what the applet's own memory can grow to before a heap or a buffer is used.
+    /// Memory to be shared with the applet; without, no call has a buffer. It lies right below the
+    /// heap's place and takes so much from what the applet's own memory can grow to before a heap
+    /// or a buffer is used.
     pub arena: Option<Arena>,
     /// Where compiled applets are kept; `None` compiles anew.
     pub cache_dir: Option<PathBuf>,
@@ -91,15 +94,16 @@ impl Finished {
 
 /// Runs an applet to its end on this thread, with `region` as its heap.
 ///
-/// A time limit covers compiling, the applet's own work and its waiting for streams and clocks. It cannot reach into
-/// the kernel: a granted directory on a file system that does not answer, or with a pipe in it, can delay
-/// the end.
+/// A time limit covers compiling, the applet's own work and its waiting for streams and clocks. It
+/// cannot reach into the kernel: a granted directory on a file system that does not answer, or with
+/// a pipe in it, can delay the end.
 ///
-/// If the region's mode is `atomic`, a run that comes to its own end (returns, or exits with whatever status)
-/// publishes what it stored; one that is stopped does not.
+/// If the region's mode is `atomic`, a run that comes to its own end (returns, or exits with
+/// whatever status) publishes what it stored; one that is stopped does not.
 pub fn run(program: &Program, options: &RunOptions, region: Option<Region>) -> Finished {
-    let load: Load =
-        |program, limits, cache_dir, report| Code::load(program, limits, cache_dir, report).map(Arc::new);
+    let load: Load = |program, limits, cache_dir, report| {
+        Code::load(program, limits, cache_dir, report).map(Arc::new)
+    };
     match Serving::start(program, options, region, load) {
         Ok(serving) => serving.run_to_end(options.limits.timeout),
         Err(finished) => *finished,

@@ -1,12 +1,13 @@
-//! An applet that stays alive and is called any number of times; and, because a run is the same without a call, the one
-//! place where an applet is run.
+//! An applet that stays alive and is called any number of times; and, because a run is the same
+//! without a call, the one place where an applet is run.
 //!
-//! The applet runs on the thread that calls [`Serving::receive`], and only while it does: between two such calls it is
-//! suspended in an import. So nothing runs while the host looks at the heap, and a `Serving` may move between threads.
+//! The applet runs on the thread that calls [`Serving::receive`], and only while it does: between
+//! two such calls it is suspended in an import. So nothing runs while the host looks at the heap,
+//! and a `Serving` may move between threads.
 //!
 //! Invariants:
-//! - Whatever happens, the store is dropped and the region unmapped before the region goes back to the caller, who
-//!   recovers and closes it.
+//! - Whatever happens, the store is dropped and the region unmapped before the region goes back to
+//!   the caller, who recovers and closes it.
 //! - An applet that has ended, for whatever reason, never runs again.
 #![forbid(unsafe_code)]
 
@@ -42,7 +43,8 @@ use crate::{arena, launch};
 pub enum Received {
     /// The applet sent a message, and waits until [`Serving::receive`] is called again.
     Message {
-        /// As the applet wrote it, but for `payload_bytes`, which is right. Nothing else was checked.
+        /// As the applet wrote it, but for `payload_bytes`, which is right. Nothing else was
+        /// checked.
         header: Header,
         /// A copy; at most [`PAYLOAD_BYTES_MAX`].
         payload: Vec<u8>,
@@ -71,7 +73,9 @@ pub enum SendError {
         limit_bytes: usize,
     },
     /// The applet has not taken what was sent before.
-    #[error("{queued_bytes} bytes wait for the applet already; let it run (`receive`) before more is sent")]
+    #[error(
+        "{queued_bytes} bytes wait for the applet already; let it run (`receive`) before more is sent"
+    )]
     Full {
         /// What waits for it.
         queued_bytes: usize,
@@ -84,8 +88,8 @@ pub enum SendError {
     Ended,
 }
 
-/// An applet that serves. Dropping it ends the applet, and its region is left as if this process had died; to have the
-/// region back call [`Serving::finish`].
+/// An applet that serves. Dropping it ends the applet, and its region is left as if this process
+/// had died; to have the region back call [`Serving::finish`].
 pub struct Serving {
     /// `None` once it has ended.
     execution: Option<Execution>,
@@ -112,12 +116,12 @@ pub struct Serving {
     crossings: Applet,
 }
 
-/// Starts an applet that is going to be called, with `region` as its heap. Nothing of it runs before the first
-/// [`Serving::receive`]. Code is shared with all applets of the same program in this process, and is found at once when
-/// the program was served before.
+/// Starts an applet that is going to be called, with `region` as its heap. Nothing of it runs
+/// before the first [`Serving::receive`]. Code is shared with all applets of the same program in
+/// this process, and is found at once when the program was served before.
 ///
-/// Of [`RunOptions::limits`], `timeout` limits nothing but the time for compiling: each call has the deadline that
-/// [`Serving::receive`] is given. Fuel is given anew with each call.
+/// Of [`RunOptions::limits`], `timeout` limits nothing but the time for compiling: each call has
+/// the deadline that [`Serving::receive`] is given. Fuel is given anew with each call.
 ///
 /// # Errors
 /// Why it cannot be started; the region is in there.
@@ -146,13 +150,19 @@ impl Serving {
         let mut report = LoadReport::default();
         let started = launch::check_heap_fits(&link).and_then(|()| {
             let code = load(program, &options.limits, options.cache_dir.as_deref(), &mut report)?;
-            let (store, captured) = launch::new_store(program, options, &code, &link, crossings.mark())?;
+            let (store, captured) =
+                launch::new_store(program, options, &code, &link, crossings.mark())?;
             Ok(((store, captured), code))
         });
         let ((store, captured), code) = match started {
             Ok(started) => started,
             Err(error) => {
-                return Err(Box::new(Finished::new(Err(error), report, &Captured::default(), &link)));
+                return Err(Box::new(Finished::new(
+                    Err(error),
+                    report,
+                    &Captured::default(),
+                    &link,
+                )));
             }
         };
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
@@ -185,9 +195,10 @@ impl Serving {
         })
     }
 
-    /// Puts a message at the end of what waits for the applet; it gets it when it runs, in [`Serving::receive`].
-    /// `payload_bytes` is set here. A header of the kind `Call` begins a call: its fuel, its time. Its buffer (`a`, `b`) is
-    /// named by its offset in the arena; the applet gets the address.
+    /// Puts a message at the end of what waits for the applet; it gets it when it runs, in
+    /// [`Serving::receive`]. `payload_bytes` is set here. A header of the kind `Call` begins a
+    /// call: its fuel, its time. Its buffer (`a`, `b`) is named by its offset in the arena; the
+    /// applet gets the address.
     ///
     /// # Errors
     /// [`SendError`].
@@ -216,8 +227,9 @@ impl Serving {
         Ok(())
     }
 
-    /// Runs the applet on this thread until it sends a message, waits for one while there is none for it, or ends. Past
-    /// the deadline it is stopped, and has ended. Ends at once when the applet has ended.
+    /// Runs the applet on this thread until it sends a message, waits for one while there is none
+    /// for it, or ends. Past the deadline it is stopped, and has ended. Ends at once when the
+    /// applet has ended.
     ///
     /// May be called in an asynchronous context, whose thread it blocks.
     pub fn receive(&mut self, deadline: Option<Instant>) -> Received {
@@ -247,8 +259,8 @@ impl Serving {
         }
     }
 
-    /// Has [`Serving::receive`] come back with [`Received::Look`] after so much time without a message, for whoever has
-    /// something else to look at on this thread.
+    /// Has [`Serving::receive`] come back with [`Received::Look`] after so much time without a
+    /// message, for whoever has something else to look at on this thread.
     pub fn look_every(&mut self, time: Option<Duration>) {
         self.look_every = time;
     }
@@ -272,24 +284,27 @@ impl Serving {
     pub fn metrics(&self) -> WasmMetrics {
         let mut metrics = self.report.metrics;
         let progress = self.mailbox.progress();
-        let (wall_time, cpu_time) = progress.instantiated.unwrap_or((metrics.wall_time, metrics.cpu_time));
+        let (wall_time, cpu_time) =
+            progress.instantiated.unwrap_or((metrics.wall_time, metrics.cpu_time));
         metrics.instantiate_time += wall_time;
         metrics.wall_time = metrics.wall_time.saturating_sub(wall_time);
         metrics.cpu_time = metrics.cpu_time.saturating_sub(cpu_time);
         metrics.peak_volatile_bytes = progress.peak_volatile_bytes;
-        metrics.fuel_used = self.fuel.zip(progress.fuel_left).map(|(fuel, left)| fuel.saturating_sub(left));
+        metrics.fuel_used =
+            self.fuel.zip(progress.fuel_left).map(|(fuel, left)| fuel.saturating_sub(left));
         if let Some((backed_bytes, is_dirty)) = self.link.backed_and_dirty() {
             (metrics.heap_backed_bytes, metrics.heap_dirty) = (backed_bytes, is_dirty);
         }
         metrics
     }
 
-    /// Makes what the applet has stored to its heap so far count, if its mode is `atomic`; in the mode `direct` it
-    /// does already. To be called after a call that counts.
+    /// Makes what the applet has stored to its heap so far count, if its mode is `atomic`; in the
+    /// mode `direct` it does already. To be called after a call that counts.
     ///
     /// # Errors
-    /// [`WasmError::Heap`] when it was not published; the applet goes on, and it can be tried again.
-    /// [`WasmError::HostAccess`] and others when the applet is to be stopped for what it did: nothing is published.
+    /// [`WasmError::Heap`] when it was not published; the applet goes on, and it can be tried
+    /// again. [`WasmError::HostAccess`] and others when the applet is to be stopped for what it
+    /// did: nothing is published.
     pub fn publish(&mut self) -> Result<(), WasmError> {
         if self.execution.is_none() {
             return Err(WasmError::host("publish what the applet stored", "it has ended"));
@@ -298,8 +313,9 @@ impl Serving {
         self.link.publish_at_end().map_err(WasmError::Heap)
     }
 
-    /// Undoes what the applet has stored to its heap since it was published last, if the mode is `atomic`: after a call
-    /// that does not count. The applet must be told to forget what it knows of the heap.
+    /// Undoes what the applet has stored to its heap since it was published last, if the mode is
+    /// `atomic`: after a call that does not count. The applet must be told to forget what it knows
+    /// of the heap.
     ///
     /// # Errors
     /// [`WasmError::Heap`]: end the applet, its heap may be rolled back in part.
@@ -307,15 +323,17 @@ impl Serving {
         self.link.roll_back().map_err(WasmError::Heap)
     }
 
-    /// Ends the applet, if it has not ended, and gives the region back. An applet that is ended here is
-    /// [`WasmError::Interrupted`]; to let it come to its own end, send it `End` and receive until it has ended.
+    /// Ends the applet, if it has not ended, and gives the region back. An applet that is ended
+    /// here is [`WasmError::Interrupted`]; to let it come to its own end, send it `End` and receive
+    /// until it has ended.
     pub fn finish(mut self) -> Finished {
         if self.execution.is_some() {
             self.control.interrupt("its host let it go".to_owned());
             while self.receive(None) != Received::Ended {}
         }
         let metrics = self.metrics();
-        let end = self.end.take().unwrap_or_else(|| Err(WasmError::host("run the applet", "it is gone")));
+        let end =
+            self.end.take().unwrap_or_else(|| Err(WasmError::host("run the applet", "it is gone")));
         let report = LoadReport { metrics, cache_note: self.report.cache_note.take() };
         Finished::new(end, report, &self.captured, &self.link)
     }
@@ -359,7 +377,8 @@ impl Serving {
                 seen => Some(Event::Suspended(seen)),
             },
         };
-        // Nearly always this is all there is to it. Timers and streams need the runtime around them.
+        // Nearly always this is all there is to it. Timers and streams need the runtime around
+        // them.
         let clocks = Clocks::start();
         let writes_files = self.writes_files;
         let event = {
@@ -433,7 +452,11 @@ impl Drop for Serving {
 
 impl std::fmt::Debug for Serving {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Serving").field("applet", &self.applet).field("end", &self.end).finish()
+        formatter
+            .debug_struct("Serving")
+            .field("applet", &self.applet)
+            .field("end", &self.end)
+            .finish()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Where an applet's standard streams go.
 //!
-//! Invariant: writing to an inherited stream never blocks the thread, because a time limit must reach an applet whose
-//! reader is asleep: [`Outlet`] writes what goes through at once, and the rest waits on the asynchronous timer.
+//! Invariant: writing to an inherited stream never blocks the thread, because a time limit must
+//! reach an applet whose reader is asleep: [`Outlet`] writes what goes through at once, and the
+//! rest waits on the asynchronous timer.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};

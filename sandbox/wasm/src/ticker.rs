@@ -1,11 +1,12 @@
 //! One thread for the deadlines of all applets of this process: it sleeps until the earliest one.
 //!
-//! Most calls end long before their deadline, and the next one then has a later one. So the thread is woken
-//! only for a deadline before the one that it sleeps for; arming any other is a store and a load.
+//! Most calls end long before their deadline, and the next one then has a later one. So the thread
+//! is woken only for a deadline before the one that it sleeps for; arming any other is a store and
+//! a load.
 //!
-//! Invariant: while `next_ns` is not [`NEVER`], the thread will look at all deadlines by then. It is set to `NEVER`
-//! before the thread looks and to the earliest deadline after, so whoever arms meanwhile sees `NEVER` and takes the
-//! lock, and the thread looks once more.
+//! Invariant: while `next_ns` is not [`NEVER`], the thread will look at all deadlines by then. It
+//! is set to `NEVER` before the thread looks and to the earliest deadline after, so whoever arms
+//! meanwhile sees `NEVER` and takes the lock, and the thread looks once more.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -16,11 +17,16 @@ use std::time::{Duration, Instant};
 use crate::control::{NEVER, RunControl, clock_ns};
 
 static NEXT_NS: AtomicU64 = AtomicU64::new(NEVER);
-static WATCHED: Mutex<Watched> =
-    Mutex::new(Watched { controls: Vec::new(), prune_at: PRUNE_MIN, runs_in: None, look_again: false });
+static WATCHED: Mutex<Watched> = Mutex::new(Watched {
+    controls: Vec::new(),
+    prune_at: PRUNE_MIN,
+    runs_in: None,
+    look_again: false,
+});
 static CHANGED: Condvar = Condvar::new();
 
-/// The list is cleared of applets that are gone when it has twice as many entries as after the last time.
+/// The list is cleared of applets that are gone when it has twice as many entries as after the last
+/// time.
 const PRUNE_MIN: usize = 64;
 
 struct Watched {
@@ -97,8 +103,14 @@ fn fire(controls: &mut Vec<Weak<RunControl>>, now_ns: u64) -> u64 {
         let Some(control) = control.upgrade() else { return false };
         let armed_ns = control.armed_ns.load(Ordering::SeqCst);
         if armed_ns <= now_ns {
-            // Armed anew meanwhile: its owner saw that this thread was looking, and has it look again.
-            let _ = control.armed_ns.compare_exchange(armed_ns, NEVER, Ordering::SeqCst, Ordering::SeqCst);
+            // Armed anew meanwhile: its owner saw that this thread was looking, and has it look
+            // again.
+            let _ = control.armed_ns.compare_exchange(
+                armed_ns,
+                NEVER,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
             control.alert();
         } else {
             next_ns = next_ns.min(armed_ns);

@@ -1,8 +1,9 @@
 //! WASI preview 1 for applets, with nothing granted that was not asked for.
 //!
-//! `wasmtime-wasi` does the work. Some of its functions are replaced at the linker, each for one reason:
-//! - `fd_read` lets the kernel write straight into linear memory; a clean region is mapped read-only, and
-//!   the kernel's write would fail there instead of faulting.
+//! `wasmtime-wasi` does the work. Some of its functions are replaced at the linker, each for one
+//! reason:
+//! - `fd_read` lets the kernel write straight into linear memory; a clean region is mapped
+//!   read-only, and the kernel's write would fail there instead of faulting.
 //! - `poll_oneoff` sleeps on the thread for a single clock, where no time limit could reach it.
 //! - `path_open`, `fd_close` and `fd_renumber` do not count (see [`crate::descriptors`]).
 //! - `proc_exit` refuses statuses from 126 on, which ordinary programs use.
@@ -43,16 +44,16 @@ pub(crate) fn context(
             Access::ReadOnly => FsPerms::ReadOnly,
             Access::ReadWrite => FsPerms::ReadWrite,
         };
-        builder
-            .preopened_dir(&dir.host, &dir.guest, permissions)
-            .map_err(|error| WasmError::Grant { path: dir.host.clone(), reason: format!("{error:#}") })?;
+        builder.preopened_dir(&dir.host, &dir.guest, permissions).map_err(|error| {
+            WasmError::Grant { path: dir.host.clone(), reason: format!("{error:#}") }
+        })?;
     }
     let captured = stdio.install(&mut builder);
     Ok((builder.build_p1(), captured))
 }
 
-/// A program walks from any directory that it has to what is in it, so a part of one that may be written to can be written
-/// to, whatever else that part was granted for.
+/// A program walks from any directory that it has to what is in it, so a part of one that may be
+/// written to can be written to, whatever else that part was granted for.
 fn refuse_reading_within_writing(dirs: &[DirGrant]) -> Result<(), WasmError> {
     // What is not there is reported as that.
     let found = |dir: &DirGrant| dir.host.canonicalize().unwrap_or_else(|_| dir.host.clone());
@@ -90,7 +91,8 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
     linker.func_wrap_async(
         MODULE,
         "fd_read",
-        |mut caller: Caller<'_, StoreState>, (fd, buffers, buffers_len, out): (i32, i32, i32, i32)| {
+        |mut caller: Caller<'_, StoreState>,
+         (fd, buffers, buffers_len, out): (i32, i32, i32, i32)| {
             Box::new(async move {
                 let _crossing = caller.data().crossings.cross("fd_read");
                 let fuel = caller.as_context_mut().hostcall_fuel();
@@ -110,7 +112,8 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
     linker.func_wrap_async(
         MODULE,
         "poll_oneoff",
-        |mut caller: Caller<'_, StoreState>, (subscriptions, events, count, out): (i32, i32, i32, i32)| {
+        |mut caller: Caller<'_, StoreState>,
+         (subscriptions, events, count, out): (i32, i32, i32, i32)| {
             Box::new(async move {
                 let _crossing = caller.data().crossings.cross("poll_oneoff");
                 let fuel = caller.as_context_mut().hostcall_fuel();
@@ -123,7 +126,15 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
                 }
                 state.wasi.set_hostcall_fuel(fuel);
                 let mut memory = GuestMemory::Unshared(memory);
-                preview1::poll_oneoff(&mut state.wasi, &mut memory, subscriptions, events, count, out).await
+                preview1::poll_oneoff(
+                    &mut state.wasi,
+                    &mut memory,
+                    subscriptions,
+                    events,
+                    count,
+                    out,
+                )
+                .await
             })
         },
     )?;
@@ -146,8 +157,8 @@ fn u32_at(memory: &[u8], offset: u64) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Where the first buffer that is not empty lies: `fd_read` fills that one only. `None` for anything
-/// malformed, which `fd_read` itself then refuses.
+/// Where the first buffer that is not empty lies: `fd_read` fills that one only. `None` for
+/// anything malformed, which `fd_read` itself then refuses.
 fn first_buffer(memory: &[u8], buffers: i32, buffers_len: i32) -> Option<Range<u64>> {
     let buffers = u64::from(buffers as u32);
     for index in 0..u64::from(buffers_len as u32) {
@@ -160,8 +171,9 @@ fn first_buffer(memory: &[u8], buffers: i32, buffers_len: i32) -> Option<Range<u
     None
 }
 
-/// The one subscription that `wasmtime-wasi` would sleep on the thread for: a clock, relative to now.
-/// The layouts of `subscription` (48 bytes) and `event` (32 bytes) are those of WASI preview 1.
+/// The one subscription that `wasmtime-wasi` would sleep on the thread for: a clock, relative to
+/// now. The layouts of `subscription` (48 bytes) and `event` (32 bytes) are those of WASI preview
+/// 1.
 struct RelativeClock {
     user_data: [u8; 8],
     duration: Duration,

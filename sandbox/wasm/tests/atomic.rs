@@ -63,7 +63,8 @@ fn a_trap_undoes_everything_since_the_last_commit() {
     assert!(matches!(trapped.end, Err(WasmError::Trap(_))));
     assert_eq!(number(trapped.region.as_ref().unwrap()), 1);
     trapped.region.unwrap().close().unwrap();
-    let body = format!("{} (drop (call $commit (i32.const 0))) {} unreachable", stores(3), stores(4));
+    let body =
+        format!("{} (drop (call $commit (i32.const 0))) {} unreachable", stores(3), stores(4));
     let committed = run_atomic(&scratch, &body);
     assert_eq!(number(committed.region.as_ref().unwrap()), 3);
 }

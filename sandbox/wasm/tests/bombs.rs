@@ -1,7 +1,8 @@
-//! Programs that are made to take gigabytes or minutes to compile: the host stays small, and on time.
+//! Programs that are made to take gigabytes or minutes to compile: the host stays small, and on
+//! time.
 //!
-//! Each bomb is loaded by a host process of its own, whose peak of resident memory is read from the kernel. The host
-//! is this test's own program, started again for `host`.
+//! Each bomb is loaded by a host process of its own, whose peak of resident memory is read from the
+//! kernel. The host is this test's own program, started again for `host`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[path = "common/bombs.rs"]
@@ -89,7 +90,12 @@ fn try_bomb(path: &Path) -> Outcome {
     let text = String::from_utf8_lossy(&output.stdout);
     let result = text.lines().find_map(|line| line.split_once("RESULT ").map(|(_, rest)| rest));
     let Some(result) = result.filter(|_| output.status.success()) else {
-        panic!("{}: {}\n{text}\n{}", path.display(), output.status, String::from_utf8_lossy(&output.stderr))
+        panic!(
+            "{}: {}\n{text}\n{}",
+            path.display(),
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        )
     };
     let mut fields = result.splitn(3, ' ');
     let mut number = || fields.next().unwrap().parse().unwrap();
@@ -130,7 +136,10 @@ fn bombs_leave_the_host_small_and_on_time() {
                         "{name}: {bytes} bytes, host {} KiB more, {elapsed:?}: {shown}",
                         more_bytes >> 10
                     );
-                    if more_bytes > HOST_BYTES_MAX || elapsed > TIMEOUT + MARGIN || what.len() > 10_000 {
+                    if more_bytes > HOST_BYTES_MAX
+                        || elapsed > TIMEOUT + MARGIN
+                        || what.len() > 10_000
+                    {
                         failed.lock().unwrap().push(name);
                     }
                     let mut most = most.lock().unwrap();
@@ -143,5 +152,8 @@ fn bombs_leave_the_host_small_and_on_time() {
     assert!(failed.is_empty(), "too much memory, too late or too many words: {failed:?}");
     println!("at most {} KiB more, {:?}", most.0 >> 10, most.1);
     let seconds = started.elapsed().as_secs_f64();
-    println!("fault X11: memory bombs at compile time: {} trials in {seconds:.1} s, seed 0x7", bombs.len());
+    println!(
+        "fault X11: memory bombs at compile time: {} trials in {seconds:.1} s, seed 0x7",
+        bombs.len()
+    );
 }

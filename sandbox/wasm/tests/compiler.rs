@@ -1,7 +1,8 @@
-//! The process that compiles: what it may do, what becomes of it, and what the host says when it fails.
+//! The process that compiles: what it may do, what becomes of it, and what the host says when it
+//! fails.
 //!
-//! Several tests need a host of their own, which they kill or change the limits of: it is this test's own program,
-//! started again for `host`.
+//! Several tests need a host of their own, which they kill or change the limits of: it is this
+//! test's own program, started again for `host`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[path = "common/bombs.rs"]
@@ -78,7 +79,10 @@ fn host() {
 
 fn host_as(role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "host", "--nocapture", "--test-threads=1"]).env(ROLE, role).stdin(Stdio::null());
+    command
+        .args(["--exact", "host", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .stdin(Stdio::null());
     command
 }
 
@@ -87,10 +91,12 @@ fn compiler_of(host: u32) -> u32 {
     let started = Instant::now();
     while started.elapsed() < PATIENCE {
         for entry in std::fs::read_dir("/proc").unwrap() {
-            let Some(pid) = entry.unwrap().file_name().to_str().and_then(|name| name.parse().ok()) else {
+            let Some(pid) = entry.unwrap().file_name().to_str().and_then(|name| name.parse().ok())
+            else {
                 continue;
             };
-            let is = |line: &str| status_of(pid).is_some_and(|text| text.lines().any(|it| it == line));
+            let is =
+                |line: &str| status_of(pid).is_some_and(|text| text.lines().any(|it| it == line));
             if is(&format!("PPid:\t{host}")) && is("Seccomp:\t2") {
                 return pid;
             }
@@ -141,7 +147,8 @@ fn the_compiler_is_confined() {
     assert_eq!(limit("Max data size"), (1024 * MIB).to_string());
     assert_eq!(limit("Max core file size"), "0");
     assert!(
-        limit("Max address space").parse::<u64>().is_ok() && limit("Max cpu time").parse::<u64>().is_ok()
+        limit("Max address space").parse::<u64>().is_ok()
+            && limit("Max cpu time").parse::<u64>().is_ok()
     );
     assert!(!text("environ").contains("SECRET"));
     // The three streams, and a second descriptor of two of them.
@@ -179,7 +186,10 @@ fn a_killed_compiler_is_an_error_of_its_own() {
     let mut text = String::new();
     host.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
     assert!(host.0.wait().unwrap().success(), "{text}");
-    assert!(text.contains("process died: killed by signal 9") && text.contains("unharmed"), "{text}");
+    assert!(
+        text.contains("process died: killed by signal 9") && text.contains("unharmed"),
+        "{text}"
+    );
 }
 
 /// Guarantee: sandbox/compile-bounds
@@ -189,10 +199,12 @@ fn memory_past_the_limit_is_an_error_that_names_it() {
     options.limits.compile_memory_bytes = 96 * MIB;
     let started = Instant::now();
     let error = end(&slow(), &options);
-    let is_limit =
-        matches!(&error, WasmError::CompileMemoryLimit { limit_bytes, .. } if *limit_bytes == 96 * MIB);
+    let is_limit = matches!(&error, WasmError::CompileMemoryLimit { limit_bytes, .. } if *limit_bytes == 96 * MIB);
     assert!(is_limit, "{error:?}");
-    assert!(error.to_string().contains("--compile-memory") && started.elapsed() < PATIENCE, "{error}");
+    assert!(
+        error.to_string().contains("--compile-memory") && started.elapsed() < PATIENCE,
+        "{error}"
+    );
 }
 
 /// Guarantee: sandbox/compile-bounds
@@ -218,9 +230,14 @@ fn a_host_that_cannot_start_it_is_told_why() {
     let copy = scratch.path().join("host");
     std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
     let mut host = Command::new(&copy);
-    host.args(["--exact", "host", "--nocapture", "--test-threads=1"]).env(ROLE, "no process").uid(61_234);
+    host.args(["--exact", "host", "--nocapture", "--test-threads=1"])
+        .env(ROLE, "no process")
+        .uid(61_234);
     let text = result(host);
-    assert!(text.contains("cannot be started") && text.contains("temporarily unavailable"), "{text}");
+    assert!(
+        text.contains("cannot be started") && text.contains("temporarily unavailable"),
+        "{text}"
+    );
 }
 
 /// Guarantee: sandbox/compile-time
@@ -235,7 +252,10 @@ fn a_run_with_its_compiling_ends_at_the_time_limit() {
     let elapsed = started.elapsed();
     // The time that compiling took is not given again.
     let compiled = holdfast_wasm::run(&spins, &options, None).metrics.load_time;
-    assert!(elapsed < Duration::from_secs(2).max(compiled), "{elapsed:?}, compiled in {compiled:?}");
+    assert!(
+        elapsed < Duration::from_secs(2).max(compiled),
+        "{elapsed:?}, compiled in {compiled:?}"
+    );
     let error = end(&slow(), &options);
     assert!(matches!(error, WasmError::CompileTimeLimit { .. }), "{error:?}");
 }
@@ -270,7 +290,10 @@ fn an_error_in_a_long_line_is_short() {
 fn a_host_can_compile_in_its_own_process() {
     let mut options = options();
     options.limits.compile_in = CompileIn::ThisProcess;
-    assert_eq!(status(&holdfast_wasm::run(&program("(call $exit (i32.const 3))"), &options, None)), 3);
+    assert_eq!(
+        status(&holdfast_wasm::run(&program("(call $exit (i32.const 3))"), &options, None)),
+        3
+    );
     let error = end(&bomb("5000 calls with 1000 values"), &options);
     assert!(matches!(error, WasmError::TooComplex { .. }), "{error:?}");
 }
@@ -283,8 +306,9 @@ fn the_same_program_at_once_is_compiled_for_each() {
     options.cache_dir = Some(cache.path().to_owned());
     let program = program("(call $exit (i32.const 5))");
     std::thread::scope(|scope| {
-        let runs: Vec<_> =
-            (0..4).map(|_| scope.spawn(|| status(&holdfast_wasm::run(&program, &options, None)))).collect();
+        let runs: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| status(&holdfast_wasm::run(&program, &options, None))))
+            .collect();
         assert!(runs.into_iter().all(|run| run.join().unwrap() == 5));
     });
     let last = holdfast_wasm::run(&program, &options, None);
@@ -294,7 +318,8 @@ fn the_same_program_at_once_is_compiled_for_each() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
-/// The environment of a host is no request, whatever it says: only its parent may ask, by its own number.
+/// The environment of a host is no request, whatever it says: only its parent may ask, by its own
+/// number.
 ///
 /// Guarantee: sandbox/compile-confined
 #[test]
@@ -305,6 +330,9 @@ fn a_request_that_is_not_the_parents_is_ignored() {
             .env("HOLDFAST_COMPILE_REQUEST", request)
             .output()
             .unwrap();
-        assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("host: test"));
+        assert!(
+            output.status.success()
+                && String::from_utf8_lossy(&output.stdout).contains("host: test")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The heap inside of the linear memory: attachment, growth, and that data is there in the next run.
+//! The heap inside of the linear memory: attachment, growth, and that data is there in the next
+//! run.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -156,7 +157,8 @@ fn declared_maximum_without_heap_room_is_reported() {
     assert!(finished.heap_error.is_none());
     drop(finished);
     let just_enough = program_with("2 33024", "", attach);
-    let finished = holdfast_wasm::run(&just_enough, &options(), Some(scratch.region("max", 16 * MIB)));
+    let finished =
+        holdfast_wasm::run(&just_enough, &options(), Some(scratch.region("max", 16 * MIB)));
     assert_eq!(status(&finished), 0);
 }
 
@@ -191,7 +193,11 @@ fn oversized_heap_is_refused_before_the_run() {
     let scratch = Scratch::new();
     let region = scratch.region("huge", MAX_HEAP_LIMIT_BYTES + 65_536);
     let finished = run("", Some(region));
-    assert!(matches!(finished.end, Err(WasmError::HeapTooLarge { .. })), "{}", error_text(&finished));
+    assert!(
+        matches!(finished.end, Err(WasmError::HeapTooLarge { .. })),
+        "{}",
+        error_text(&finished)
+    );
     assert!(finished.region.is_some());
 
     let largest = run(

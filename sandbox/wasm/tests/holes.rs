@@ -48,7 +48,8 @@ fn fill_across_hole_and_heap_is_bounded() {
 #[test]
 fn hole_access_right_before_exit_is_reported() {
     let scratch = Scratch::new();
-    let body = "(call $attach_heap) (memory.fill (i32.const 0x40000000) (i32.const 1) (i32.const 0x2000))";
+    let body =
+        "(call $attach_heap) (memory.fill (i32.const 0x40000000) (i32.const 1) (i32.const 0x2000))";
     is_host_access(&run(body, Some(scratch.region("end", MIB))));
 }
 
@@ -138,9 +139,9 @@ fn read_file_to(buffer: &str, call: &str) -> String {
     )
 }
 
-const FD_READ: &str = "(call $fd_read (i32.load (i32.const 96)) (i32.const 64) (i32.const 1) (i32.const 80))";
-const FD_PREAD: &str =
-    "(call $fd_pread (i32.load (i32.const 96)) (i32.const 64) (i32.const 1) (i64.const 0) (i32.const 80))";
+const FD_READ: &str =
+    "(call $fd_read (i32.load (i32.const 96)) (i32.const 64) (i32.const 1) (i32.const 80))";
+const FD_PREAD: &str = "(call $fd_pread (i32.load (i32.const 96)) (i32.const 64) (i32.const 1) (i64.const 0) (i32.const 80))";
 
 fn run_with_file(scratch: &Scratch, body: &str) -> Finished {
     let granted = tempfile::tempdir().unwrap();

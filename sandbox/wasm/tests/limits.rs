@@ -49,15 +49,16 @@ fn endless_stores_stop_and_keep_their_data() {
     let body = "(call $attach_heap)
       (loop $forever (i64.store (i32.const 0x80000000) (i64.const 9)) (br $forever))";
     let started = Instant::now();
-    let finished = holdfast_wasm::run(&program(body), &with_timeout(), Some(scratch.region("loop", MIB)));
+    let finished =
+        holdfast_wasm::run(&program(body), &with_timeout(), Some(scratch.region("loop", MIB)));
     is_time_limit(&finished, started, false);
     let mut value = [0; 8];
     finished.region.unwrap().read_at(0, &mut value).unwrap();
     assert_eq!(u64::from_le_bytes(value), 9);
 }
 
-/// Exits with 10 plus the number of events that `poll_oneoff` reports for one clock: relative to now (flags
-/// 0) or absolute (1), in nanoseconds.
+/// Exits with 10 plus the number of events that `poll_oneoff` reports for one clock: relative to
+/// now (flags 0) or absolute (1), in nanoseconds.
 fn sleep(nanoseconds: u64, flags: u32) -> String {
     format!(
         "(i32.store (i32.const 272) (i32.const 1)) ;; monotonic
@@ -75,7 +76,8 @@ fn an_applet_that_sleeps_is_stopped() {
     // An hour, and the end of time: an absolute clock of the latter must not overflow anything.
     for (nanoseconds, flags) in [(3_600_000_000_000, 0), (u64::MAX, 0), (u64::MAX, 1)] {
         let started = Instant::now();
-        let finished = holdfast_wasm::run(&program(&sleep(nanoseconds, flags)), &with_timeout(), None);
+        let finished =
+            holdfast_wasm::run(&program(&sleep(nanoseconds, flags)), &with_timeout(), None);
         is_time_limit(&finished, started, true);
     }
 }
@@ -107,7 +109,11 @@ fn fuel_runs_out() {
     let mut options = options();
     options.limits.fuel = Some(10_000);
     let finished = holdfast_wasm::run(&program("(loop $forever (br $forever))"), &options, None);
-    assert!(matches!(finished.end, Err(WasmError::OutOfFuel { limit: 10_000, .. })), "{:?}", finished.end);
+    assert!(
+        matches!(finished.end, Err(WasmError::OutOfFuel { limit: 10_000, .. })),
+        "{:?}",
+        finished.end
+    );
     assert_eq!(finished.metrics.fuel_used, Some(10_000));
 }
 
@@ -137,7 +143,8 @@ fn the_heap_does_not_count_as_memory() {
       (call $attach_heap)
       (call $exit_unless (i32.ne (memory.grow (i32.const 1)) (i32.const -1)) (i32.const 1))
       (call $exit_unless (i32.eq (memory.grow (i32.const 1)) (i32.const -1)) (i32.const 2))";
-    let finished = holdfast_wasm::run(&program(body), &options, Some(scratch.region("count", 64 * MIB)));
+    let finished =
+        holdfast_wasm::run(&program(body), &options, Some(scratch.region("count", 64 * MIB)));
     assert_eq!(status(&finished), 0);
 }
 
@@ -159,10 +166,13 @@ fn excess_initial_memory_is_refused() {
 
 #[test]
 fn tables_are_limited_too() {
-    let grow = "(call $exit (i32.eq (table.grow (ref.null func) (i32.const 0x7fffffff)) (i32.const -1)))";
-    let finished = holdfast_wasm::run(&program_with("2", "(table 1 funcref)", grow), &options(), None);
+    let grow =
+        "(call $exit (i32.eq (table.grow (ref.null func) (i32.const 0x7fffffff)) (i32.const -1)))";
+    let finished =
+        holdfast_wasm::run(&program_with("2", "(table 1 funcref)", grow), &options(), None);
     assert_eq!(status(&finished), 1);
-    let finished = holdfast_wasm::run(&program_with("2", "(table 100000000 funcref)", ""), &options(), None);
+    let finished =
+        holdfast_wasm::run(&program_with("2", "(table 100000000 funcref)", ""), &options(), None);
     assert!(matches!(finished.end, Err(WasmError::TableLimit { .. })), "{:?}", finished.end);
 }
 
@@ -173,15 +183,17 @@ fn tables_are_limited_too() {
 fn old_limit_refusal_is_not_blamed_for_a_trap() {
     let mut options = options();
     options.limits.memory_bytes = 1 << 20;
-    for (memory, grow) in
-        [("0", "(memory.grow (i32.const 60000))"), ("1", "(table.grow (ref.null func) (i32.const 2000000))")]
-    {
+    for (memory, grow) in [
+        ("0", "(memory.grow (i32.const 60000))"),
+        ("1", "(table.grow (ref.null func) (i32.const 2000000))"),
+    ] {
         let text = format!(
             "(module (memory (export \"memory\") {memory}) (table 1 funcref)
                (func $work unreachable)
                (func (export \"_start\") (drop {grow}) (call $work)))"
         );
-        let finished = holdfast_wasm::run(&Program::from_bytes("t.wat", text).unwrap(), &options, None);
+        let finished =
+            holdfast_wasm::run(&Program::from_bytes("t.wat", text).unwrap(), &options, None);
         assert!(matches!(finished.end, Err(WasmError::Trap(_))), "{grow}: {:?}", finished.end);
         assert!(error_text(&finished).contains("`work`"), "{}", error_text(&finished));
     }

@@ -71,7 +71,11 @@ fn an_unknown_import_is_named_with_what_exists() {
         let finished = run_text(&format!(
             "(module (import \"{module}\" \"{name}\" (func)) (memory (export \"memory\") 1) (func (export \"_start\")))"
         ));
-        assert!(matches!(&finished.end, Err(WasmError::UnknownImport { .. })), "{:?}", finished.end);
+        assert!(
+            matches!(&finished.end, Err(WasmError::UnknownImport { .. })),
+            "{:?}",
+            finished.end
+        );
         let text = error_text(&finished);
         assert!(text.contains(&format!("{module}.{name}")) && text.contains(hint), "{text}");
     }
@@ -79,8 +83,9 @@ fn an_unknown_import_is_named_with_what_exists() {
 
 #[test]
 fn an_import_of_the_wrong_type_is_refused() {
-    let finished =
-        run_text(r#"(module (import "holdfast" "attach" (func (param i64))) (func (export "_start")))"#);
+    let finished = run_text(
+        r#"(module (import "holdfast" "attach" (func (param i64))) (func (export "_start")))"#,
+    );
     assert!(matches!(finished.end, Err(WasmError::Invalid { .. })), "{:?}", finished.end);
 }
 
@@ -93,7 +98,11 @@ fn a_module_without_start_is_no_program() {
         ("(module (global (export \"_start\") i32 (i32.const 1)))", "takes parameters"),
     ] {
         let finished = run_text(text);
-        assert!(matches!(&finished.end, Err(WasmError::NoStart { .. })), "{text}: {:?}", finished.end);
+        assert!(
+            matches!(&finished.end, Err(WasmError::NoStart { .. })),
+            "{text}: {:?}",
+            finished.end
+        );
         assert!(error_text(&finished).contains(hint), "{}", error_text(&finished));
     }
 }
@@ -106,7 +115,11 @@ fn features_outside_of_the_sandbox_are_refused() {
         "(module (memory 1 2 shared) (func (export \"_start\")))",
     ] {
         let finished = run_text(text);
-        assert!(matches!(&finished.end, Err(WasmError::Invalid { .. })), "{text}: {:?}", finished.end);
+        assert!(
+            matches!(&finished.end, Err(WasmError::Invalid { .. })),
+            "{text}: {:?}",
+            finished.end
+        );
     }
 }
 
@@ -123,7 +136,8 @@ fn a_program_without_memory_runs_and_has_no_heap() {
             (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
             (func (export "_start") (call $exit (call $attach (i32.const 0)))))"#;
     let program = Program::from_bytes("x.wat", text).unwrap();
-    let finished = holdfast_wasm::run(&program, &options(), Some(scratch.region("none", common::MIB)));
+    let finished =
+        holdfast_wasm::run(&program, &options(), Some(scratch.region("none", common::MIB)));
     assert_eq!(status(&finished), 7);
 }
 
@@ -134,7 +148,10 @@ fn a_compiled_applet_is_found_in_the_cache_again() {
     options.cache_dir = Some(directory.path().join("cache"));
     let program = program("(call $exit (i32.const 4))");
     let first = holdfast_wasm::run(&program, &options, None);
-    assert_eq!((status(&first), first.metrics.compiled, first.cache_note.as_deref()), (4, true, None));
+    assert_eq!(
+        (status(&first), first.metrics.compiled, first.cache_note.as_deref()),
+        (4, true, None)
+    );
     let second = holdfast_wasm::run(&program, &options, None);
     assert_eq!((status(&second), second.metrics.compiled), (4, false));
     let mode = directory.path().join("cache").metadata().unwrap().permissions().mode();
@@ -158,7 +175,10 @@ fn concurrent_compiles_keep_their_own_code() {
                     let program = program(&format!("(call $exit (i32.const {number}))"));
                     scope.spawn(move || {
                         let finished = holdfast_wasm::run(&program, &options, None);
-                        assert!(expect_compiled.is_none_or(|expected| finished.metrics.compiled == expected));
+                        assert!(
+                            expect_compiled
+                                .is_none_or(|expected| finished.metrics.compiled == expected)
+                        );
                         status(&finished)
                     })
                 })
@@ -178,7 +198,8 @@ fn cached_code_of_another_applet_is_recompiled() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = options();
     options.cache_dir = Some(directory.path().join("cache"));
-    let (one, other) = (program("(call $exit (i32.const 1))"), program("(call $exit (i32.const 2))"));
+    let (one, other) =
+        (program("(call $exit (i32.const 1))"), program("(call $exit (i32.const 2))"));
     let files = |cache: &std::path::Path| -> Vec<std::path::PathBuf> {
         std::fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path()).collect()
     };
@@ -321,7 +342,9 @@ fn slow_to_compile_module_is_refused_at_once() {
     }
     for (body, what) in [(opened + &closed, "30000 loops"), (merging, "8000000 merges")] {
         let started = std::time::Instant::now();
-        let text = format!(r#"(module (memory (export "memory") 1) (func $slow (export "_start") {body}))"#);
+        let text = format!(
+            r#"(module (memory (export "memory") 1) (func $slow (export "_start") {body}))"#
+        );
         let finished = holdfast_wasm::run(
             &Program::from_bytes("slow.wasm", wat::parse_str(text).unwrap()).unwrap(),
             &options(),
@@ -340,8 +363,10 @@ fn slow_to_compile_module_is_refused_at_once() {
 fn compiling_has_a_time_limit() {
     let mut options = options();
     options.limits.compile_timeout = Some(std::time::Duration::from_nanos(1));
-    let slow =
-        program(&"(if (i32.load (i32.const 0)) (then (i32.store (i32.const 4) (i32.const 1))))".repeat(5000));
+    let slow = program(
+        &"(if (i32.load (i32.const 0)) (then (i32.store (i32.const 4) (i32.const 1))))"
+            .repeat(5000),
+    );
     let finished = holdfast_wasm::run(&slow, &options, None);
     assert!(matches!(finished.end, Err(WasmError::CompileTimeLimit { .. })), "{:?}", finished.end);
     options.limits.compile_timeout = Some(std::time::Duration::from_secs(600));
@@ -381,7 +406,8 @@ fn code_others_could_write_is_recompiled() {
 #[test]
 fn a_run_inside_of_an_asynchronous_runtime_works() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let finished = runtime
-        .block_on(async { holdfast_wasm::run(&program("(call $exit (i32.const 6))"), &options(), None) });
+    let finished = runtime.block_on(async {
+        holdfast_wasm::run(&program("(call $exit (i32.const 6))"), &options(), None)
+    });
     assert_eq!(status(&finished), 6);
 }

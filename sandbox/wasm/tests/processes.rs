@@ -1,7 +1,7 @@
 //! What needs a process of its own: sudden death, and inherited streams that nobody serves.
 //!
-//! Each test starts this test program again with the name of a `child_*` test and an environment variable
-//! that says where its scratch files are; without the variable the child tests do nothing.
+//! Each test starts this test program again with the name of a `child_*` test and an environment
+//! variable that says where its scratch files are; without the variable the child tests do nothing.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(unsafe_code, reason = "forks")]
 
@@ -87,12 +87,13 @@ fn child_that_forks_after_its_first_time_limit() {
         // The child finds it compiled: the threads of the compiler stay behind at a fork.
         options.cache_dir = Some(home.join("cache"));
         options.limits.timeout = Some(TIME_LIMIT);
-        let finished = holdfast_wasm::run(&program("(loop $forever (br $forever))"), &options, None);
+        let finished =
+            holdfast_wasm::run(&program("(loop $forever (br $forever))"), &options, None);
         matches!(finished.end, Err(WasmError::TimeLimit { .. }))
     };
     assert!(is_stopped());
-    // SAFETY: the other threads of this process hold nothing that the child needs: one waits for this one to end, one
-    // for the next deadline.
+    // SAFETY: the other threads of this process hold nothing that the child needs: one waits for
+    // this one to end, one for the next deadline.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let status = if is_stopped() { EXIT_TIME_LIMIT_WAITING } else { EXIT_OTHER };
@@ -109,7 +110,10 @@ fn child_that_forks_after_its_first_time_limit() {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == EXIT_TIME_LIMIT_WAITING, "{status:#x}");
+    assert!(
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == EXIT_TIME_LIMIT_WAITING,
+        "{status:#x}"
+    );
 }
 
 /// Guarantee: sandbox/time-limits
@@ -125,7 +129,9 @@ fn time_limit_holds_in_a_forked_process() {
 fn child_with_descriptors(test: &str, scratch: &Scratch, limit: u32) -> Command {
     let plain = child(test, scratch);
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -n {limit} && exec \"$@\""), "sh"]).arg(plain.get_program());
+    command
+        .args(["-c", &format!("ulimit -n {limit} && exec \"$@\""), "sh"])
+        .arg(plain.get_program());
     command.args(plain.get_args()).stdin(ProcessStdio::null()).stdout(ProcessStdio::piped());
     command.env(HOME, scratch.home()).env(POOL, scratch.pool());
     command
@@ -136,14 +142,17 @@ fn take_all_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).take(1 << 16).collect()
 }
 
-/// Fills a hole of the memory, or a heap that may only be read, while the process has no descriptor left.
+/// Fills a hole of the memory, or a heap that may only be read, while the process has no descriptor
+/// left.
 fn touch_without_descriptors(read_only: bool, target: &str) {
     let Some((home, pool)) = child_places() else { return };
     let region = open_region(&home, &pool, "full", MIB);
     let region = if read_only {
         region.close().unwrap();
         let names = NameSpace::new(Places::at(&home, &pool).unwrap());
-        names.open_read_only(&RegionName::parse("full").unwrap(), &OwnerKey::from_bytes([7; 32])).unwrap()
+        names
+            .open_read_only(&RegionName::parse("full").unwrap(), &OwnerKey::from_bytes([7; 32]))
+            .unwrap()
     } else {
         region
     };
@@ -219,7 +228,8 @@ fn child_whose_applet_opens_files_without_end() {
     std::fs::write(granted.join("file"), "x").unwrap();
     let mut options = options();
     options.dirs.push(format!("{}::/in:ro", granted.display()).parse::<DirGrant>().unwrap());
-    // The answers go to 1024 (refusal) and 1028 (how many succeeded); then one is closed and another opened.
+    // The answers go to 1024 (refusal) and 1028 (how many succeeded); then one is closed and
+    // another opened.
     let body = r#"
       (local $answer i32) (local $count i32)
       (call $attach_heap)
@@ -334,7 +344,8 @@ fn terminal() -> Option<(OwnedFd, File)> {
     let name = ptsname(&reader, Vec::new()).ok()?.into_string().ok()?;
     let no_controlling_terminal = rustix::fs::OFlags::NOCTTY.bits() as i32;
     let mut options = File::options();
-    let writer = options.read(true).write(true).custom_flags(no_controlling_terminal).open(name).ok()?;
+    let writer =
+        options.read(true).write(true).custom_flags(no_controlling_terminal).open(name).ok()?;
     Some((reader, writer))
 }
 

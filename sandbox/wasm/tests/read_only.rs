@@ -1,4 +1,5 @@
-//! Applets whose heap may only be read: loads work, stores of any kind end the applet and reach no file.
+//! Applets whose heap may only be read: loads work, stores of any kind end the applet and reach no
+//! file.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -69,20 +70,25 @@ fn read_only_store_traps_with_cause_and_remedy() {
         "(v128.store (i32.const 0x80200000) (v128.const i64x2 1 1))",
     ] {
         let finished = run_reading(&scratch, &format!("(call $attach_heap) {store}"));
-        let Err(WasmError::Trap(report)) = &finished.end else { panic!("{store}: {:?}", finished.end) };
+        let Err(WasmError::Trap(report)) = &finished.end else {
+            panic!("{store}: {:?}", finished.end)
+        };
         assert!(
             matches!(report.cause, TrapCause::ReadOnlyHeap { address } if address >= 0x8000_0000),
             "{report}"
         );
         let text = error_text(&finished);
         assert!(
-            text.contains("may only read") && text.contains("holdfast heap grant NAME --to KEY --rw"),
+            text.contains("may only read")
+                && text.contains("holdfast heap grant NAME --to KEY --rw"),
             "{text}"
         );
     }
     // Past the backed part it is what it always was.
-    let finished =
-        run_reading(&scratch, "(call $attach_heap) (i32.store (i32.const 0x80400000) (i32.const 1))");
+    let finished = run_reading(
+        &scratch,
+        "(call $attach_heap) (i32.store (i32.const 0x80400000) (i32.const 1))",
+    );
     assert!(error_text(&finished).contains("holdfast.grow"));
 }
 

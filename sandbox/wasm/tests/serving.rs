@@ -1,11 +1,12 @@
-//! Applets that are called: messages in both directions, what they may point to, and how their lives end.
+//! Applets that are called: messages in both directions, what they may point to, and how their
+//! lives end.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
 
 use common::serve::{
-    CALL, CHUNK, ECHO, END, FAILURE, HELLO, RESULT, call, deadline, expect_hello, last_call, message,
-    send_call, serve, server, server_with, start,
+    CALL, CHUNK, ECHO, END, FAILURE, HELLO, RESULT, call, deadline, expect_hello, last_call,
+    message, send_call, serve, server, server_with, start,
 };
 use common::{MIB, Scratch, error_text, options, program, program_with, status};
 use holdfast_wasm::{Header, PAYLOAD_BYTES_MAX, Program, Received, SendError, Serving, WasmError};
@@ -267,7 +268,8 @@ fn applet_that_never_receives_runs_to_its_end() {
 #[test]
 fn message_flood_waits_for_the_host() {
     let body = "(loop $more (drop (call $send (i32.const 1024) (i32.const 0))) (br $more))";
-    let mut serving = start(&program_with("2", "(data (i32.const 1026) \"\\01\")", body), &options(), None);
+    let mut serving =
+        start(&program_with("2", "(data (i32.const 1026) \"\\01\")", body), &options(), None);
     for _ in 0..1000 {
         // 64 KiB each; none of them is made before the one before was taken.
         let (_, payload) = message(&mut serving);
@@ -289,7 +291,8 @@ fn serving_program_ends_when_only_run() {
 /// A trap in a call ends the applet, and the error names the function.
 #[test]
 fn trap_in_a_call_names_its_function() {
-    let program = server_with("(func $culprit unreachable) (func $call (param i32 i32) (call $culprit))", "");
+    let program =
+        server_with("(func $culprit unreachable) (func $call (param i32 i32) (call $culprit))", "");
     let finished = last_call(serve(&program, None), 0, deadline());
     assert!(matches!(&finished.end, Err(WasmError::Trap(_))), "{:?}", finished.end);
     assert!(error_text(&finished).contains("`culprit`"), "{}", error_text(&finished));
@@ -403,8 +406,10 @@ fn a_file_that_was_changed_is_served_as_it_is_now() {
 #[test]
 fn unstartable_applet_returns_the_region() {
     let scratch = Scratch::new();
-    let program = Program::from_bytes("x.wat", "(module (import \"holdfast\" \"sing\" (func)))").unwrap();
-    let finished = holdfast_wasm::serve(&program, &options(), Some(scratch.region("kept", MIB))).unwrap_err();
+    let program =
+        Program::from_bytes("x.wat", "(module (import \"holdfast\" \"sing\" (func)))").unwrap();
+    let finished =
+        holdfast_wasm::serve(&program, &options(), Some(scratch.region("kept", MIB))).unwrap_err();
     assert!(error_text(&finished).contains("receive(header: i32"), "{}", error_text(&finished));
     finished.region.unwrap().close().unwrap();
 }
@@ -446,5 +451,8 @@ fn what_a_host_sends_reaches_the_applet_as_it_is() {
     };
     serving.send(sent, *b"12345678").unwrap();
     let (header, payload) = message(&mut serving);
-    assert_eq!((header, payload.as_slice()), (Header { payload_bytes: 8, ..sent }, b"12345678".as_slice()));
+    assert_eq!(
+        (header, payload.as_slice()),
+        (Header { payload_bytes: 8, ..sent }, b"12345678".as_slice())
+    );
 }

@@ -6,11 +6,14 @@ mod common;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use common::serve::{CALL, CHUNK, RESULT, call, deadline, expect_hello, message, server_with, start};
+use common::serve::{
+    CALL, CHUNK, RESULT, call, deadline, expect_hello, message, server_with, start,
+};
 use common::{MIB, Scratch, error_text, options, status};
 use holdfast_region::Region;
 use holdfast_wasm::{
-    ARENA_BYTES_MAX, Arena, Finished, Header, Program, Received, RunOptions, SendError, Serving, WasmError,
+    ARENA_BYTES_MAX, Arena, Finished, Header, Program, Received, RunOptions, SendError, Serving,
+    WasmError,
 };
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
@@ -34,13 +37,15 @@ fn with_arena() -> (File, RunOptions) {
     file.write_all_at(b"not for the applet", OFFSET - 18).unwrap();
     file.write_all_at(b"nor is this", OFFSET + ARENA_BYTES).unwrap();
     let mut options = options();
-    options.arena = Some(Arena::new(file.try_clone().unwrap().into(), OFFSET, ARENA_BYTES).unwrap());
+    options.arena =
+        Some(Arena::new(file.try_clone().unwrap().into(), OFFSET, ARENA_BYTES).unwrap());
     (file, options)
 }
 
-/// Export 0 turns the bytes of its buffer into their complements; 1 answers with `arena()`; 2 sends the first 4 bytes of
-/// its buffer as a payload, and its buffer as a part; 3 touches what the number at 4096 leads to; 4 attaches the heap and
-/// adds one to a number there; 5 grows by the number of pages at 4096 and stores to the last byte.
+/// Export 0 turns the bytes of its buffer into their complements; 1 answers with `arena()`; 2 sends
+/// the first 4 bytes of its buffer as a payload, and its buffer as a part; 3 touches what the
+/// number at 4096 leads to; 4 attaches the heap and adds one to a number there; 5 grows by the
+/// number of pages at 4096 and stores to the last byte.
 fn program() -> Program {
     server_with(
         r#"(func $complement
@@ -172,7 +177,8 @@ fn foreign_arena_offset_ends_the_applet() {
 fn buffer_outside_the_arena_is_not_sent() {
     let (_file, options) = with_arena();
     let mut serving = started(&options, None);
-    for (a, b) in [(ARENA_BYTES, 1), (ARENA_BYTES - 1, 2), (0, ARENA_BYTES + 1), (u64::MAX, 1), (1, u64::MAX)]
+    for (a, b) in
+        [(ARENA_BYTES, 1), (ARENA_BYTES - 1, 2), (0, ARENA_BYTES + 1), (u64::MAX, 1), (1, u64::MAX)]
     {
         assert_eq!(call_with(&mut serving, 0, a, b), Err(SendError::NoSuchBuffer), "{a} {b}");
     }
@@ -225,7 +231,11 @@ fn around_the_arena_there_is_nothing() {
             call(&mut serving, 3, &address.to_le_bytes());
         } else {
             let finished = ended(serving, 3, address);
-            assert!(matches!(finished.end, Err(WasmError::Trap(_))), "{address:#x}: {:?}", finished.end);
+            assert!(
+                matches!(finished.end, Err(WasmError::Trap(_))),
+                "{address:#x}: {:?}",
+                finished.end
+            );
             assert!(error_text(&finished).contains("`touch`"), "{}", error_text(&finished));
         }
     }
@@ -278,7 +288,10 @@ fn messages_and_bulk_copies_pass_through_the_arena() {
     // The last one lies half below the arena.
     assert_eq!(serving.receive(deadline()), Received::Ended);
     let text = error_text(&serving.finish());
-    assert!(text.contains("the payload for holdfast.receive") && text.contains("between"), "{text}");
+    assert!(
+        text.contains("the payload for holdfast.receive") && text.contains("between"),
+        "{text}"
+    );
 }
 
 /// Memory that grows skips the arena and never extends into it.
@@ -324,7 +337,8 @@ fn a_memory_that_may_not_grow_so_far_has_no_arena() {
 #[test]
 fn only_unshrinkable_file_ranges_are_shared() {
     let len = 4 * MIB;
-    let arena = |file: &File, offset, bytes| Arena::new(file.try_clone().unwrap().into(), offset, bytes);
+    let arena =
+        |file: &File, offset, bytes| Arena::new(file.try_clone().unwrap().into(), offset, bytes);
     let sealed = memory_file(len, SealFlags::SHRINK);
     assert_eq!(arena(&sealed, len - 65_536, 65_536).unwrap().bytes(), 65_536);
     let loose = memory_file(len, SealFlags::GROW);

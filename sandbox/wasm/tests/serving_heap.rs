@@ -8,8 +8,9 @@ use common::{MIB, Scratch, error_text, options, status};
 use holdfast_region::{Consistency, Region};
 use holdfast_wasm::{Finished, Program, Received, Serving, WasmError};
 
-/// Each call adds one to a number at two places of the heap; 0 answers with it, 1 traps half-way, 2 traps after both,
-/// 3 computes for ever after both, 4 commits, 5 has the host touch a hole and answers.
+/// Each call adds one to a number at two places of the heap; 0 answers with it, 1 traps half-way, 2
+/// traps after both, 3 computes for ever after both, 4 commits, 5 has the host touch a hole and
+/// answers.
 fn counter() -> Program {
     server_with(
         r#"(func $fail_half_way unreachable)
@@ -75,7 +76,8 @@ fn a_counter_goes_on_after_traps_and_reopening() {
         }
         serving.publish().unwrap();
         if round % 2 == 0 {
-            // What was stored before the trap stays: this mode has transactions for what must be whole.
+            // What was stored before the trap stays: this mode has transactions for what must be
+            // whole.
             expected += 1;
             let finished = last_call(serving, 1, deadline());
             assert!(error_text(&finished).contains("`fail_half_way`"), "{}", error_text(&finished));

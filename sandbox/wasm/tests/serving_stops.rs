@@ -14,8 +14,8 @@ use holdfast_wasm::{Finished, Program, Received, WasmError};
 /// Long enough for an applet to come to what it is to be stopped in, also on a busy machine.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// Export 0 answers, 1 computes for ever, 2 sleeps for an hour, 3 takes about 40 units of fuel for each byte that it is
-/// sent.
+/// Export 0 answers, 1 computes for ever, 2 sleeps for an hour, 3 takes about 40 units of fuel for
+/// each byte that it is sent.
 fn program() -> Program {
     server_with(
         r#"(func $spin (loop $forever (br $forever)))
@@ -167,7 +167,10 @@ fn interrupt_stops_an_applet_anywhere() {
         assert!(started.elapsed() >= SHORT && started.elapsed() < PATIENCE);
         match &finished.end {
             Err(WasmError::Interrupted { reason, waiting, function }) => {
-                assert_eq!((reason.as_str(), *waiting), ("nobody wants to know any more", was_waiting));
+                assert_eq!(
+                    (reason.as_str(), *waiting),
+                    ("nobody wants to know any more", was_waiting)
+                );
                 assert_eq!(function.as_deref(), (!was_waiting).then_some("spin"));
             }
             other => panic!("{other:?}"),
@@ -201,7 +204,11 @@ fn each_call_has_the_fuel_of_a_call() {
     let small = used_by(&mut serving, 1);
     assert!(small < 500, "{small}");
     let finished = last_call(serving, 1, deadline());
-    assert!(matches!(finished.end, Err(WasmError::OutOfFuel { limit: 20_000, .. })), "{:?}", finished.end);
+    assert!(
+        matches!(finished.end, Err(WasmError::OutOfFuel { limit: 20_000, .. })),
+        "{:?}",
+        finished.end
+    );
     assert!(error_text(&finished).contains("`spin`"), "{}", error_text(&finished));
     assert_eq!(finished.metrics.fuel_used, Some(20_000));
 }
@@ -217,15 +224,13 @@ fn an_applet_cannot_get_fuel_without_a_call() {
     let mut options = options();
     options.limits.fuel = Some(50_000);
     // Asks for the same message again and again: one that does not fit, and begins no call.
-    let body =
-        "(loop $more (drop (call $receive (i32.const 1024) (i32.const 4096) (i32.const 0))) (br $more))";
+    let body = "(loop $more (drop (call $receive (i32.const 1024) (i32.const 4096) (i32.const 0))) (br $more))";
     let mut serving = start(&common::program(body), &options, None);
     send_call(&mut serving, 1, 0, b"too long");
     assert_eq!(serving.receive(deadline()), Received::Ended);
     assert!(matches!(serving.finish().end, Err(WasmError::OutOfFuel { .. })));
     // Nor by what is no call.
-    let body =
-        "(loop $more (drop (call $receive (i32.const 1024) (i32.const 4096) (i32.const 0))) (br $more))";
+    let body = "(loop $more (drop (call $receive (i32.const 1024) (i32.const 4096) (i32.const 0))) (br $more))";
     let mut serving = start(&common::program(body), &options, None);
     let mut queued = 0;
     for _ in 0..20_000 {

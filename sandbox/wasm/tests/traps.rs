@@ -79,7 +79,8 @@ fn names_are_shown_as_the_programmer_wrote_them() {
          (func $culprit (call $_ZN5hello5world17h0123456789abcdefE))",
     );
     assert!(error_text(&finished).contains("`hello::world`"), "{}", error_text(&finished));
-    let finished = run_function("(func $_ZN3foo3barEi unreachable) (func $culprit (call $_ZN3foo3barEi))");
+    let finished =
+        run_function("(func $_ZN3foo3barEi unreachable) (func $culprit (call $_ZN3foo3barEi))");
     assert!(error_text(&finished).contains("`foo::bar(int)`"), "{}", error_text(&finished));
 }
 
@@ -103,7 +104,8 @@ fn pointer_past_memory_ends_with_the_host_reason() {
 /// Guarantee: sandbox/terminal
 #[test]
 fn exponential_name_does_not_hide_a_trap() {
-    // Six times fourteen to one: gigabytes of text from 300 bytes, asked for by each of the two ways to a name.
+    // Six times fourteen to one: gigabytes of text from 300 bytes, asked for by each of the two
+    // ways to a name.
     let mut name = "_Z1f1aIiE".to_owned();
     for (step, class) in "bcdefg".chars().enumerate() {
         let back = char::from_digit(2 * step as u32, 36).unwrap().to_ascii_uppercase();
@@ -122,10 +124,17 @@ fn exponential_name_does_not_hide_a_trap() {
 #[test]
 fn names_of_c_functions_are_not_taken_for_types() {
     for name in ["f", "i", "culprit"] {
-        let wrapper =
-            if name == "culprit" { String::new() } else { format!("(func $culprit (call ${name}))") };
+        let wrapper = if name == "culprit" {
+            String::new()
+        } else {
+            format!("(func $culprit (call ${name}))")
+        };
         let finished = run_function(&format!("(func ${name} unreachable) {wrapper}"));
-        assert!(error_text(&finished).contains(&format!("in `{name}`")), "{}", error_text(&finished));
+        assert!(
+            error_text(&finished).contains(&format!("in `{name}`")),
+            "{}",
+            error_text(&finished)
+        );
     }
 }
 
@@ -133,7 +142,8 @@ fn names_of_c_functions_are_not_taken_for_types() {
 #[test]
 fn control_characters_in_names_are_written_out() {
     let name = r#"$"\1b[31mX\1b]0;pwned\07\n\nholdfast: everything is fine""#;
-    let finished = run_function(&format!("(func {name} unreachable) (func $culprit (call {name}))"));
+    let finished =
+        run_function(&format!("(func {name} unreachable) (func $culprit (call {name}))"));
     let text = error_text(&finished);
     assert!(!text.chars().any(char::is_control), "{text:?}");
     assert!(text.contains(r"\u{1b}[31mX") && text.contains(r"\n\nholdfast"), "{text}");
@@ -141,5 +151,8 @@ fn control_characters_in_names_are_written_out() {
     let import = r#"(module (import "e\1b[2Jnv" "x\07" (func)) (memory (export "memory") 1) (func (export "_start")))"#;
     let program = holdfast_wasm::Program::from_bytes("import.wat", import).unwrap();
     let text = error_text(&holdfast_wasm::run(&program, &options(), None));
-    assert!(!text.chars().any(char::is_control) && text.contains(r"e\u{1b}[2Jnv.x\u{7}"), "{text:?}");
+    assert!(
+        !text.chars().any(char::is_control) && text.contains(r"e\u{1b}[2Jnv.x\u{7}"),
+        "{text:?}"
+    );
 }

@@ -73,7 +73,8 @@ fn input_can_be_given_as_bytes() {
     assert_eq!(status(&holdfast_wasm::run(&program(body), &options, None)), i32::from(b'z') + 3);
 }
 
-/// Opens a name in the granted directory with `oflags` and `rights`, and exits with the WASI error number.
+/// Opens a name in the granted directory with `oflags` and `rights`, and exits with the WASI error
+/// number.
 fn open_in(dir: &Path, grant: &str, oflags: u32, rights: u64, name: &str) -> Finished {
     let mut options = options();
     options.dirs.push(format!("{}{grant}", dir.display()).parse::<DirGrant>().unwrap());
@@ -130,7 +131,8 @@ fn nested_read_write_grants_follow_one_rule() {
                 format!("{}::/d/inner{}", inner.display(), access[1]),
             ];
             let mut options = options();
-            options.dirs = order.iter().map(|at| grants[*at].parse::<DirGrant>().unwrap()).collect();
+            options.dirs =
+                order.iter().map(|at| grants[*at].parse::<DirGrant>().unwrap()).collect();
             let fd = 3 + order.iter().position(|at| *at == from).unwrap();
             holdfast_wasm::run(&program(&opening(fd, CREATE, READ | WRITE, name)), &options, None)
         };

@@ -122,7 +122,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<u8, Failure> {
 }
 
 fn measured(mode: &Mode, seconds: &[f64], baseline: &[f64]) -> Measured {
-    let ratios: Vec<f64> = baseline.iter().zip(seconds).map(|(theirs, ours)| theirs / ours).collect();
+    let ratios: Vec<f64> =
+        baseline.iter().zip(seconds).map(|(theirs, ours)| theirs / ours).collect();
     Measured {
         mode: mode.name,
         seconds: median(seconds),
@@ -172,12 +173,15 @@ impl Bench {
         }
         let beside = sql.parent().map_or_else(|| PathBuf::from("."), Path::to_owned);
         let directory = args.directory.clone().unwrap_or(beside);
-        let scratch = tempfile::Builder::new().prefix("holdfast-sqlite-bench-").tempdir_in(&directory);
+        let scratch =
+            tempfile::Builder::new().prefix("holdfast-sqlite-bench-").tempdir_in(&directory);
         let scratch = scratch.map_err(|error| {
             let place = directory.display();
             Failure::new(
                 OTHER,
-                format!("cannot make a directory in {place}: {error}; choose another with --directory"),
+                format!(
+                    "cannot make a directory in {place}: {error}; choose another with --directory"
+                ),
             )
         })?;
         let mut bench = Bench {
@@ -224,7 +228,8 @@ impl Bench {
             fs::copy(self.scratch.path().join(ORIGIN), work.join(DATABASE)).map_err(broken)?;
         }
         let load = format!(".load {}\n", quoted(&self.extension)?);
-        let open = format!("{load}.open \"file:{DATABASE}{}\"\n{}\n", mode.parameters, mode.pragmas);
+        let open =
+            format!("{load}.open \"file:{DATABASE}{}\"\n{}\n", mode.parameters, mode.pragmas);
         if let Some(setup) = &self.setup {
             self.shell(&["work"], None, &format!("{open}.read {}\n", quoted(setup)?))?;
         }
@@ -236,15 +241,20 @@ impl Bench {
 
     /// Runs a script in the shell, in that folder of the scratch directory.
     fn shell(&self, folder: &[&str], database: Option<&Path>, script: &str) -> Result<(), Failure> {
-        let directory = folder.iter().fold(self.scratch.path().to_owned(), |path, part| path.join(part));
+        let directory =
+            folder.iter().fold(self.scratch.path().to_owned(), |path, part| path.join(part));
         let input = self.scratch.path().join("script");
-        let broken =
-            |error: std::io::Error| Failure::new(OTHER, format!("cannot run the shell of SQLite: {error}"));
+        let broken = |error: std::io::Error| {
+            Failure::new(OTHER, format!("cannot run the shell of SQLite: {error}"))
+        };
         fs::write(&input, script).map_err(broken)?;
         let mut command = Command::new(&self.shell);
         command.args(["-batch", "-bail", "-init", "/dev/null"]).current_dir(directory);
         command.arg(database.unwrap_or(Path::new(":memory:")));
-        command.stdin(fs::File::open(&input).map_err(broken)?).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .stdin(fs::File::open(&input).map_err(broken)?)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let output = command.output().map_err(broken)?;
         if output.status.success() {
             return Ok(());
@@ -261,7 +271,10 @@ impl Bench {
 fn quoted(path: &Path) -> Result<String, Failure> {
     let text = path.to_str().filter(|text| !text.contains(['"', '\\', '\n']));
     let text = text.ok_or_else(|| {
-        Failure::new(USAGE, format!("{} cannot be named to the shell of SQLite; rename it", path.display()))
+        Failure::new(
+            USAGE,
+            format!("{} cannot be named to the shell of SQLite; rename it", path.display()),
+        )
     })?;
     Ok(format!("\"{text}\""))
 }
@@ -271,9 +284,10 @@ fn file(path: &Path) -> Result<PathBuf, Failure> {
     match path.canonicalize() {
         Ok(path) if path.is_file() => Ok(path),
         Ok(_) => Err(Failure::new(NOT_FOUND, format!("{} is no file; name one", path.display()))),
-        Err(error) => {
-            Err(Failure::new(NOT_FOUND, format!("{}: {error}; name a file that is there", path.display())))
-        }
+        Err(error) => Err(Failure::new(
+            NOT_FOUND,
+            format!("{}: {error}; name a file that is there", path.display()),
+        )),
     }
 }
 
@@ -305,7 +319,10 @@ mod tests {
         let full = [4.0, 2.0, 8.0];
         assert_eq!(measured(&MODES[0], &full, &full).times_as_fast, 1.0);
         let ours = measured(&MODES[4], &[1.0, 1.0, 1.0], &full);
-        assert_eq!((ours.times_as_fast, ours.seconds, ours.survives_power_cut), (4.0, 1.0, "last flush"));
+        assert_eq!(
+            (ours.times_as_fast, ours.seconds, ours.survives_power_cut),
+            (4.0, 1.0, "last flush")
+        );
     }
 
     #[test]

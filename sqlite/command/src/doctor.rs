@@ -18,7 +18,9 @@ fn databases(places: &Places) -> Finding {
     let found = match Databases::of(places).list() {
         Ok(found) if found.is_empty() => return Finding::new(what, Grade::Ok, "none", ""),
         Ok(found) => found,
-        Err(error) => return Finding::new(what, Grade::Note, "cannot be listed", &error.to_string()),
+        Err(error) => {
+            return Finding::new(what, Grade::Note, "cannot be listed", &error.to_string());
+        }
     };
     let shown: Vec<String> = found
         .iter()

@@ -39,8 +39,9 @@ struct Shown {
 const BLOCK_BYTES: u64 = 4096;
 
 pub(crate) fn status(args: &StatusArgs) -> Result<u8, Failure> {
-    let (shown, mut worst) =
-        each(&args.files.files, |file| holdfast_sqlite::status(file).map(|found| show(file, found)))?;
+    let (shown, mut worst) = each(&args.files.files, |file| {
+        holdfast_sqlite::status(file).map(|found| show(file, found))
+    })?;
     if shown.iter().any(|shown| shown.problem.is_some()) {
         worst = worst.max(BAD_FILE);
     }
@@ -51,7 +52,8 @@ pub(crate) fn status(args: &StatusArgs) -> Result<u8, Failure> {
     let rows: Vec<Vec<String>> = shown
         .iter()
         .map(|shown| {
-            let count = |found: Option<u64>| found.map_or("?".to_owned(), |count| count.to_string());
+            let count =
+                |found: Option<u64>| found.map_or("?".to_owned(), |count| count.to_string());
             let size = |found: Option<u64>| found.map_or("?".to_owned(), show_size);
             vec![
                 shown.file.display().to_string(),
@@ -63,7 +65,11 @@ pub(crate) fn status(args: &StatusArgs) -> Result<u8, Failure> {
             ]
         })
         .collect();
-    print_table(&["FILE", "SIZE", "COMMITS", "ONLY IN POOL", "DIRTY", "STATE"], &[1, 2, 3, 4], &rows)?;
+    print_table(
+        &["FILE", "SIZE", "COMMITS", "ONLY IN POOL", "DIRTY", "STATE"],
+        &[1, 2, 3, 4],
+        &rows,
+    )?;
     for problem in shown.iter().filter_map(|shown| shown.problem.as_deref()) {
         say(format_args!("{problem}"));
     }
@@ -78,8 +84,12 @@ fn show(file: &Path, found: Status) -> Shown {
         State::Wal => "WAL mode: left to SQLite",
         State::InUse => "in use: its newest commits are in the pool",
         State::Left => "left by a crash: its newest commits are in the pool",
-        State::AsSaved => "left by a crash, and its pool is lost: as the keeper saved it, in the store",
-        State::AsFlushed => "left by a crash, and its pool is lost: as of its last flush, in the redo log",
+        State::AsSaved => {
+            "left by a crash, and its pool is lost: as the keeper saved it, in the store"
+        }
+        State::AsFlushed => {
+            "left by a crash, and its pool is lost: as of its last flush, in the redo log"
+        }
         State::Refused => "cannot be opened",
         _ => "not known",
     };
@@ -196,7 +206,9 @@ fn unusable(file: &Path) -> Option<Failure> {
         Ok(found) if found.is_dir() => {
             Some(Failure::new(BAD_FILE, format!("{name} is a directory; name a database in it")))
         }
-        Ok(_) => Some(Failure::new(BAD_FILE, format!("{name} is no regular file; name a database"))),
+        Ok(_) => {
+            Some(Failure::new(BAD_FILE, format!("{name} is no regular file; name a database")))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Some(Failure::new(NOT_FOUND, format!("there is no file {name}; name a database")))
         }

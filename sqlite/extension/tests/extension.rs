@@ -44,7 +44,8 @@ fn the_extension_serves_the_shell_of_sqlite() {
     std::fs::write(&script, commands).unwrap();
     let read = format!(".read {}", script.display());
     assert_eq!(text(&run(folder.path(), "sqlite3", &["-batch", ":memory:", &read])), "3\nprocess");
-    let plain = run(folder.path(), "sqlite3", &[database.to_str().unwrap(), "SELECT count(*) FROM t"]);
+    let plain =
+        run(folder.path(), "sqlite3", &[database.to_str().unwrap(), "SELECT count(*) FROM t"]);
     assert_eq!(text(&plain), "2");
 }
 
@@ -68,8 +69,11 @@ fn the_extension_serves_python() {
         folder.path().join("db").display()
     );
     assert_eq!(text(&run(folder.path(), "/usr/bin/python3", &["-c", &script])), "process 3");
-    let plain =
-        run(folder.path(), "sqlite3", &[folder.path().join("db").to_str().unwrap(), "SELECT sum(a) FROM t"]);
+    let plain = run(
+        folder.path(),
+        "sqlite3",
+        &[folder.path().join("db").to_str().unwrap(), "SELECT sum(a) FROM t"],
+    );
     assert_eq!(text(&plain), "3");
 }
 
@@ -102,10 +106,12 @@ fn declarations_are_those_of_the_header() {
             )
         })
         .collect();
-    let sizes =
-        "_Static_assert(sizeof(sqlite3_vfs) == 168 && sizeof(sqlite3_io_methods) == 152, \"sizes\");\n";
+    let sizes = "_Static_assert(sizeof(sqlite3_vfs) == 168 && sizeof(sqlite3_io_methods) == 152, \"sizes\");\n";
     let source = folder.path().join("check.c");
-    std::fs::write(&source, format!("#include <stddef.h>\n#include <sqlite3ext.h>\n{checks}{sizes}"))
-        .unwrap();
+    std::fs::write(
+        &source,
+        format!("#include <stddef.h>\n#include <sqlite3ext.h>\n{checks}{sizes}"),
+    )
+    .unwrap();
     text(&run(folder.path(), "cc", &["-fsyntax-only", source.to_str().unwrap()]));
 }

@@ -36,7 +36,12 @@ unsafe extern "C" {
         last: Option<unsafe extern "C" fn(*mut c_void)>,
         destroy: Option<unsafe extern "C" fn(*mut c_void)>,
     ) -> c_int;
-    fn sqlite3_result_text(context: *mut c_void, text: *const c_char, bytes: c_int, destructor: isize);
+    fn sqlite3_result_text(
+        context: *mut c_void,
+        text: *const c_char,
+        bytes: c_int,
+        destructor: isize,
+    );
 }
 
 /// Registers the VFS with the SQLite that is linked, and makes it the default. The argument, which

@@ -32,13 +32,20 @@ fn keys(count: i64, random: bool) -> impl Iterator<Item = i64> {
     (0..count).map(move |step| if random { step * 7919 % count } else { step })
 }
 
-fn run(directory: &Path, mode: (&str, &str, &str), count: i64, random: bool) -> rusqlite::Result<Duration> {
+fn run(
+    directory: &Path,
+    mode: (&str, &str, &str),
+    count: i64,
+    random: bool,
+) -> rusqlite::Result<Duration> {
     let path = directory.join("paper.db");
     for ending in ["", "-wal", "-shm", "-journal"] {
         let _ = std::fs::remove_file(format!("{}{ending}", path.display()));
     }
-    let connection =
-        Connection::open_with_flags(format!("file:{}?{}", path.display(), mode.1), OpenFlags::default())?;
+    let connection = Connection::open_with_flags(
+        format!("file:{}?{}", path.display(), mode.1),
+        OpenFlags::default(),
+    )?;
     connection.execute_batch(mode.2)?;
     connection.execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY, b); BEGIN")?;
     let value = "x".repeat(100);
@@ -65,7 +72,8 @@ fn run(directory: &Path, mode: (&str, &str, &str), count: i64, random: bool) -> 
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let (Some(directory), Some(rounds), Some(count)) = (arguments.next(), arguments.next(), arguments.next())
+    let (Some(directory), Some(rounds), Some(count)) =
+        (arguments.next(), arguments.next(), arguments.next())
     else {
         return Err("usage: paper DIRECTORY ROUNDS TRANSACTIONS".into());
     };
@@ -78,17 +86,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..rounds {
         for (mode, best) in MODES.iter().zip(&mut best) {
             for random in [true, false] {
-                let rate =
-                    3.0 * count as f64 / run(Path::new(&directory), *mode, count, random)?.as_secs_f64();
+                let rate = 3.0 * count as f64
+                    / run(Path::new(&directory), *mode, count, random)?.as_secs_f64();
                 let best = &mut best[usize::from(!random)];
                 *best = best.max(rate);
             }
         }
     }
-    println!("{:<22} {:>12} {:>12} {:>10} {:>10}", "mode", "random/s", "in order/s", "x WAL FULL", "");
+    println!(
+        "{:<22} {:>12} {:>12} {:>10} {:>10}",
+        "mode", "random/s", "in order/s", "x WAL FULL", ""
+    );
     for (mode, rates) in MODES.iter().zip(&best) {
         let [random, ordered] = [0, 1].map(|way| rates[way] / best[0][way]);
-        println!("{:<22} {:>12.0} {:>12.0} {random:>10.2} {ordered:>10.2}", mode.0, rates[0], rates[1]);
+        println!(
+            "{:<22} {:>12.0} {:>12.0} {random:>10.2} {ordered:>10.2}",
+            mode.0, rates[0], rates[1]
+        );
     }
     Ok(())
 }

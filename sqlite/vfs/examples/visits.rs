@@ -14,7 +14,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: visits DATABASE".into());
     };
     // SAFETY: nothing of SQLite runs yet.
-    if unsafe { ffi::sqlite3_initialize() } != 0 || holdfast_sqlite::register(host::host(), false) != 0 {
+    if unsafe { ffi::sqlite3_initialize() } != 0
+        || holdfast_sqlite::register(host::host(), false) != 0
+    {
         return Err("the VFS cannot be registered".into());
     }
     let connection =

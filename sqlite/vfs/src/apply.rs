@@ -77,9 +77,9 @@ pub(crate) fn mark_again(base: &dyn Base, stamp: Stamp) -> Result<()> {
 fn stamp_file(base: &dyn Base, stamp: Stamp) -> Result<()> {
     let mut header = [0; mark::HEADER_BYTES];
     base.read(0, &mut header)?;
-    if mark::find(&header)
-        .is_none_or(|found| found.nonce == stamp.nonce && found.transaction == Some(stamp.transaction as u32))
-    {
+    if mark::find(&header).is_none_or(|found| {
+        found.nonce == stamp.nonce && found.transaction == Some(stamp.transaction as u32)
+    }) {
         return Ok(());
     }
     mark::take(&mut header);

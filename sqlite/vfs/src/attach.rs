@@ -89,7 +89,8 @@ pub(crate) fn attach_at(
 pub(crate) fn open_behind_gate(path: &Path, database: &Path) -> Result<File> {
     let started = Instant::now();
     loop {
-        let options = private_options().read(true).write(true).create(true).truncate(false).open(path);
+        let options =
+            private_options().read(true).write(true).create(true).truncate(false).open(path);
         let file = options.map_err(SqliteError::io("open", path))?;
         while !try_lock(&file, LockMode::Exclusive).map_err(SqliteError::io("lock", path))? {
             if started.elapsed() > PATIENCE {
@@ -120,13 +121,22 @@ pub(crate) fn attach_file(
     }
     let capacity = match found {
         Found::Sound(capacity) => capacity,
-        Found::Fresh => Plan::capacity_for(u64::from(limit_slots.unwrap_or(LIMIT_SLOTS)) * HEADROOM),
+        Found::Fresh => {
+            Plan::capacity_for(u64::from(limit_slots.unwrap_or(LIMIT_SLOTS)) * HEADROOM)
+        }
         Found::Newer => {
-            return Err(SqliteError::Newer { file: path.to_owned(), database: database.to_owned() });
+            return Err(SqliteError::Newer {
+                file: path.to_owned(),
+                database: database.to_owned(),
+            });
         }
         Found::Unfinished | Found::Broken(_) => {
             let what = if let Found::Broken(what) = found { what } else { "it was never finished" };
-            return Err(SqliteError::Damaged { image: path.to_owned(), database: database.to_owned(), what });
+            return Err(SqliteError::Damaged {
+                image: path.to_owned(),
+                database: database.to_owned(),
+                what,
+            });
         }
     };
     let map = || Image::map(file.try_clone()?, path, Plan::new(capacity), is_persistent);
@@ -185,9 +195,11 @@ fn set_aside(
         Found::Fresh => Ok(Found::Fresh),
         Found::Unfinished => clear(),
         Found::Newer if marked.is_some() => Ok(found),
-        Found::Broken(what) if marked.is_some() => {
-            Err(SqliteError::Damaged { image: path.to_owned(), database: database.to_owned(), what })
-        }
+        Found::Broken(what) if marked.is_some() => Err(SqliteError::Damaged {
+            image: path.to_owned(),
+            database: database.to_owned(),
+            what,
+        }),
         Found::Newer | Found::Broken(_) => clear(),
         Found::Sound(_) if places.pool_kind().outlives_boot() => Ok(found),
         Found::Sound(_) => {
@@ -238,7 +250,8 @@ impl Pool {
             }
             None if is_hot && mode.is_closing() => {
                 copy::remove(&self.copies, nonce);
-                Log::remove(&self.log_path()).map_err(SqliteError::io("remove", &self.log_path()))?;
+                Log::remove(&self.log_path())
+                    .map_err(SqliteError::io("remove", &self.log_path()))?;
                 self.reset();
             }
             _ if is_hot => {
@@ -324,7 +337,8 @@ impl Pool {
         if !self.is_ours() {
             return Ok(());
         }
-        let _gate = self.enter_gate().ok_or_else(|| SqliteError::Busy { path: self.database.clone() })?;
+        let _gate =
+            self.enter_gate().ok_or_else(|| SqliteError::Busy { path: self.database.clone() })?;
         self.image.locks().entry(self.number).clear();
         let others = self.has_others();
         if others.map_err(SqliteError::io("probe", self.image.path()))? || self.is_poisoned() {
@@ -339,9 +353,11 @@ impl Pool {
             }
         }
         match std::fs::remove_file(self.image.path()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(SqliteError::Io { step: "remove", path: self.image.path().to_owned(), source: error })
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(SqliteError::Io {
+                step: "remove",
+                path: self.image.path().to_owned(),
+                source: error,
+            }),
             _ => Ok(()),
         }
     }

@@ -147,8 +147,9 @@ impl Base for HostFile {
     fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool> {
         let read = self.methods().read.ok_or_else(|| self.missing())?;
         // SAFETY: the file is open, and the buffer is as long as is said.
-        let code =
-            unsafe { read(self.file, target.as_mut_ptr().cast(), target.len() as c_int, offset as i64) };
+        let code = unsafe {
+            read(self.file, target.as_mut_ptr().cast(), target.len() as c_int, offset as i64)
+        };
         if code == ffi::IOERR_SHORT_READ {
             return Ok(false);
         }

@@ -109,7 +109,8 @@ impl Pool {
     #[inline]
     pub(crate) fn flush_if_due(self: &Arc<Pool>) -> Result<()> {
         let dirty = u64::from(self.image.commits().dirty());
-        let is_due = dirty > self.settings.threshold() || self.image.log_position().tail() > LOG_BYTES_MAX;
+        let is_due =
+            dirty > self.settings.threshold() || self.image.log_position().tail() > LOG_BYTES_MAX;
         if !is_due {
             return self.flush_in_time();
         }

@@ -128,7 +128,11 @@ impl Connection {
     /// As SQLite is told when it asks; PENDING is what an EXCLUSIVE leaves that was not to be had.
     /// What was claimed ahead it does not have.
     pub(crate) fn level(&self) -> c_int {
-        if self.is_writer && self.level > LOCK_SHARED { self.pool.writer_level() } else { self.level }
+        if self.is_writer && self.level > LOCK_SHARED {
+            self.pool.writer_level()
+        } else {
+            self.level
+        }
     }
 
     pub(crate) fn is_hot(&self) -> bool {
@@ -158,8 +162,8 @@ impl Connection {
     /// Who died while an empty database became hot may have left what stands for one.
     fn cold_size(&self) -> Result<u64, SqliteError> {
         let size = self.base.size()?;
-        let is_stand_in =
-            size == mark::STAND_IN_BYTES && read_mark(&self.base)?.0.is_some_and(|mark| mark.was_empty);
+        let is_stand_in = size == mark::STAND_IN_BYTES
+            && read_mark(&self.base)?.0.is_some_and(|mark| mark.was_empty);
         Ok(if is_stand_in { 0 } else { size })
     }
 
@@ -170,7 +174,8 @@ impl Connection {
             return self.read_cold(offset, target).map_err(|error| report(&error));
         }
         let size = self.size()?;
-        let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(target.len());
+        let there =
+            usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(target.len());
         let (found, missing) = target.split_at_mut(there);
         missing.fill(0);
         let mut at = offset;
@@ -264,7 +269,11 @@ impl Connection {
         if old != 0 {
             let (_, writer) = self.pool.image.version(old).map_err(|found| self.astray(found))?;
             if writer == transaction {
-                return self.pool.image.write(old, within, source).map_err(|found| self.astray(found));
+                return self
+                    .pool
+                    .image
+                    .write(old, within, source)
+                    .map_err(|found| self.astray(found));
             }
         }
         let link = loop {
@@ -337,7 +346,9 @@ impl Connection {
             return Err(ffi::CANTOPEN);
         }
         let written = stub::write(&self.pool.database, super_journal);
-        written.map_err(SqliteError::io("write beside", &self.database)).map_err(|error| report(&error))?;
+        written
+            .map_err(SqliteError::io("write beside", &self.database))
+            .map_err(|error| report(&error))?;
         commits.prepare(transaction);
         self.pool.image.write_back_header();
         Ok(())

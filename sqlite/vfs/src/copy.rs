@@ -244,8 +244,9 @@ impl Copy {
         }
         let mut list = vec![0; self.blocks as usize * 4];
         self.file.read_exact_at(&mut list, self.list_at())?;
-        let numbers =
-            list.chunks_exact(4).map(|four| u32::from_le_bytes(four.try_into().unwrap_or_default()));
+        let numbers = list
+            .chunks_exact(4)
+            .map(|four| u32::from_le_bytes(four.try_into().unwrap_or_default()));
         let pages = (0..).map(|number: u64| self.pages_at() + number * BLOCK_BYTES as u64);
         Ok(numbers.zip(pages).collect())
     }
@@ -315,7 +316,8 @@ mod tests {
         (blocks.read)(places[&2], &mut page).unwrap();
         assert_eq!((page, blocks.size), ([2; BLOCK_BYTES], 3 * BLOCK_BYTES as u64));
         let whole = std::fs::read(&path).unwrap();
-        let sound = || Copy::open(folder.path(), 7).is_ok_and(|copy| copy.unwrap().places().is_ok());
+        let sound =
+            || Copy::open(folder.path(), 7).is_ok_and(|copy| copy.unwrap().places().is_ok());
         assert!(sound());
         for at in (0..whole.len()).step_by(37).chain(whole.len() - 9..whole.len()) {
             let mut bad = whole.clone();

@@ -155,10 +155,12 @@ impl Databases {
         let log = database.path.as_deref().map(log_path);
         let copied = copy.as_ref().map(|_| copy::path_of(&self.copies(), head.header().nonce()));
         for path in [log, copied].into_iter().flatten() {
-            let changed = path.metadata().map_or(0, |found| u64::try_from(found.mtime()).unwrap_or(0));
+            let changed =
+                path.metadata().map_or(0, |found| u64::try_from(found.mtime()).unwrap_or(0));
             database.saved_unix_s = database.saved_unix_s.max(changed);
         }
-        let counts = self.places.pool_kind().outlives_boot() || head.header().is_of_boot(self.places.boot());
+        let counts =
+            self.places.pool_kind().outlives_boot() || head.header().is_of_boot(self.places.boot());
         if counts && head.is_behind(&file)? && !head.is_in(copy.as_ref(), &file)? {
             database.unsaved_bytes = head.dirty_bytes();
         }
@@ -173,7 +175,8 @@ impl Databases {
     /// lost then.
     pub fn evict(&self, database: &Database) -> Result<u64> {
         let image = &database.image;
-        let busy = || SqliteError::Busy { path: database.path.clone().unwrap_or_else(|| image.clone()) };
+        let busy =
+            || SqliteError::Busy { path: database.path.clone().unwrap_or_else(|| image.clone()) };
         let file = match private_options().read(true).write(true).open(image) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             file => file.map_err(SqliteError::io("open", image))?,
@@ -199,7 +202,8 @@ impl Databases {
             return Ok(freed);
         }
         let path = head.and_then(|(head, _)| head.header().database());
-        let is_it = |path: &PathBuf| Identity::of(path).is_ok_and(|found| found == database.identity);
+        let is_it =
+            |path: &PathBuf| Identity::of(path).is_ok_and(|found| found == database.identity);
         let Some(path) = path.filter(is_it) else {
             return Err(SqliteError::Unplaced { image: image.clone() });
         };
@@ -209,7 +213,12 @@ impl Databases {
 
     /// The gate is held from before a process is looked for until the image is gone, so no process
     /// can hold a lock of it.
-    fn bring_home(&self, file: &File, image: &Path, (path, identity): (&Path, Identity)) -> Result<()> {
+    fn bring_home(
+        &self,
+        file: &File,
+        image: &Path,
+        (path, identity): (&Path, Identity),
+    ) -> Result<()> {
         let base = Box::new(OwnFile::open(path)?);
         let pool = attach_file(&self.places, (file, image), (path, identity), base, None)?;
         pool.detach()?;
@@ -244,7 +253,11 @@ impl Databases {
 }
 
 /// Attaches this process to the image of a database, in the pool that the environment names.
-pub(crate) fn attach(database: &Path, base: Box<dyn Base>, limit_slots: Option<u32>) -> Result<Pool> {
+pub(crate) fn attach(
+    database: &Path,
+    base: Box<dyn Base>,
+    limit_slots: Option<u32>,
+) -> Result<Pool> {
     let places = Places::from_env()?;
     evict_databases_for_room(evict_for_room);
     let identity = Identity::of(database).map_err(SqliteError::io("examine", database))?;
@@ -296,8 +309,11 @@ fn is_done_with(copy: &Copy, databases: &[Database]) -> bool {
         }
     }
     // A user that may write to the folder may have put something else there.
-    let Ok(mut file) = open_regular(File::options().read(true), &origin.database) else { return false };
-    let is_there = Identity::of_file(&file).is_ok_and(|found| found.0[1..] == origin.identity.0[1..]);
+    let Ok(mut file) = open_regular(File::options().read(true), &origin.database) else {
+        return false;
+    };
+    let is_there =
+        Identity::of_file(&file).is_ok_and(|found| found.0[1..] == origin.identity.0[1..]);
     let mut header = [0; mark::HEADER_BYTES];
     let read = io::Read::read_exact(&mut file, &mut header);
     let is_empty = read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof);

@@ -298,7 +298,10 @@ pub type Result<T, E = SqliteError> = std::result::Result<T, E>;
 
 impl SqliteError {
     /// For `map_err`: the kernel refused a step.
-    pub(crate) fn io<'a>(step: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SqliteError + 'a {
+    pub(crate) fn io<'a>(
+        step: &'static str,
+        path: &'a Path,
+    ) -> impl FnOnce(io::Error) -> SqliteError + 'a {
         move |source| SqliteError::Io { step, path: path.to_owned(), source }
     }
 
@@ -316,9 +319,13 @@ impl SqliteError {
             SqliteError::PoolFull { .. } => ffi::FULL,
             SqliteError::Parameter { .. } => ffi::ERROR,
             SqliteError::NotADatabase { .. } => ffi::NOTADB,
-            SqliteError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => ffi::FULL,
+            SqliteError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                ffi::FULL
+            }
             // As SQLite says it of a journal that it cannot make.
-            SqliteError::Io { step: CREATE, source, .. } if is_forbidden(source) => ffi::READONLY_DIRECTORY,
+            SqliteError::Io { step: CREATE, source, .. } if is_forbidden(source) => {
+                ffi::READONLY_DIRECTORY
+            }
             SqliteError::Io { source, .. } if is_forbidden(source) => ffi::CANTOPEN,
             SqliteError::Io { .. } => ffi::IOERR,
             SqliteError::Base { code, .. } => *code,

@@ -73,14 +73,16 @@ pub struct IoMethods {
     pub(crate) version: c_int,
     pub(crate) close: Get,
     pub(crate) read: Option<unsafe extern "C" fn(*mut RawFile, *mut c_void, c_int, i64) -> c_int>,
-    pub(crate) write: Option<unsafe extern "C" fn(*mut RawFile, *const c_void, c_int, i64) -> c_int>,
+    pub(crate) write:
+        Option<unsafe extern "C" fn(*mut RawFile, *const c_void, c_int, i64) -> c_int>,
     pub(crate) truncate: Option<unsafe extern "C" fn(*mut RawFile, i64) -> c_int>,
     pub(crate) sync: WithInt,
     pub(crate) file_size: Option<unsafe extern "C" fn(*mut RawFile, *mut i64) -> c_int>,
     pub(crate) lock: WithInt,
     pub(crate) unlock: WithInt,
     pub(crate) check_reserved_lock: Option<unsafe extern "C" fn(*mut RawFile, *mut c_int) -> c_int>,
-    pub(crate) file_control: Option<unsafe extern "C" fn(*mut RawFile, c_int, *mut c_void) -> c_int>,
+    pub(crate) file_control:
+        Option<unsafe extern "C" fn(*mut RawFile, c_int, *mut c_void) -> c_int>,
     pub(crate) sector_size: Get,
     pub(crate) device_characteristics: Get,
     /// From version 2 on: shared memory, for WAL mode.
@@ -90,7 +92,8 @@ pub struct IoMethods {
     pub(crate) shm_barrier: Option<unsafe extern "C" fn(*mut RawFile)>,
     pub(crate) shm_unmap: WithInt,
     /// From version 3 on: pages of a mapped file.
-    pub(crate) fetch: Option<unsafe extern "C" fn(*mut RawFile, i64, c_int, *mut *mut c_void) -> c_int>,
+    pub(crate) fetch:
+        Option<unsafe extern "C" fn(*mut RawFile, i64, c_int, *mut *mut c_void) -> c_int>,
     pub(crate) unfetch: Option<unsafe extern "C" fn(*mut RawFile, i64, *mut c_void) -> c_int>,
 }
 
@@ -104,10 +107,12 @@ pub struct Vfs {
     pub(crate) next: *mut Vfs,
     pub(crate) name: *const c_char,
     pub(crate) app_data: *mut c_void,
-    pub(crate) open:
-        Option<unsafe extern "C" fn(*mut Vfs, *const c_char, *mut RawFile, c_int, *mut c_int) -> c_int>,
+    pub(crate) open: Option<
+        unsafe extern "C" fn(*mut Vfs, *const c_char, *mut RawFile, c_int, *mut c_int) -> c_int,
+    >,
     pub(crate) delete: Option<unsafe extern "C" fn(*mut Vfs, *const c_char, c_int) -> c_int>,
-    pub(crate) access: Option<unsafe extern "C" fn(*mut Vfs, *const c_char, c_int, *mut c_int) -> c_int>,
+    pub(crate) access:
+        Option<unsafe extern "C" fn(*mut Vfs, *const c_char, c_int, *mut c_int) -> c_int>,
     pub(crate) full_pathname:
         Option<unsafe extern "C" fn(*mut Vfs, *const c_char, c_int, *mut c_char) -> c_int>,
     /// `xDlOpen` to `xSetSystemCall` and beyond: copied from the base VFS, see `vfs.rs`.
@@ -121,9 +126,12 @@ pub struct Vfs {
     pub(crate) get_last_error: Option<unsafe extern "C" fn(*mut Vfs, c_int, *mut c_char) -> c_int>,
     pub(crate) current_time_int64: Option<unsafe extern "C" fn(*mut Vfs, *mut i64) -> c_int>,
     /// From version 3 on: for tests, system calls that can be replaced.
-    pub(crate) set_system_call: Option<unsafe extern "C" fn(*mut Vfs, *const c_char, *const c_void) -> c_int>,
-    pub(crate) get_system_call: Option<unsafe extern "C" fn(*mut Vfs, *const c_char) -> *const c_void>,
-    pub(crate) next_system_call: Option<unsafe extern "C" fn(*mut Vfs, *const c_char) -> *const c_char>,
+    pub(crate) set_system_call:
+        Option<unsafe extern "C" fn(*mut Vfs, *const c_char, *const c_void) -> c_int>,
+    pub(crate) get_system_call:
+        Option<unsafe extern "C" fn(*mut Vfs, *const c_char) -> *const c_void>,
+    pub(crate) next_system_call:
+        Option<unsafe extern "C" fn(*mut Vfs, *const c_char) -> *const c_char>,
 }
 
 /// What `xDlSym` returns.

@@ -38,7 +38,12 @@ impl Seen {
     pub(crate) fn at(path: &Path) -> io::Result<Option<Seen>> {
         match path.symlink_metadata() {
             Ok(found) => Ok(Some(Seen::of(&found))),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
                 Ok(None)
             }
             Err(error) => Err(error),

@@ -84,7 +84,11 @@ impl Pool {
 
     /// A flush in a turn. A writer that has the commit lock already, and old versions beside new
     /// ones, shows what it commits.
-    pub(crate) fn flush_in_turn(&self, turn: &mut LogTurn<'_>, committing: Option<&[u32]>) -> Result<()> {
+    pub(crate) fn flush_in_turn(
+        &self,
+        turn: &mut LogTurn<'_>,
+        committing: Option<&[u32]>,
+    ) -> Result<()> {
         let commits = self.image.commits();
         if !self.is_hot() || commits.is_flushed() {
             return Ok(());
@@ -115,7 +119,8 @@ impl Pool {
         commits.note_gathered(committed);
         drop(commit);
         let count = blocks.len() as u32;
-        if let Err(error) = self.finish_record(log, (committed, size, count), committing.is_some()) {
+        if let Err(error) = self.finish_record(log, (committed, size, count), committing.is_some())
+        {
             commits.add_dirty(count);
             return Err(error);
         }
@@ -137,7 +142,12 @@ impl Pool {
 
     /// Makes a record durable: its transaction, the size of the database, the number of its blocks.
     /// Where a commit waits for it, it counts only if recovery would find it.
-    fn finish_record(&self, log: &mut Log, record: (u64, u64, u32), is_awaited: bool) -> Result<()> {
+    fn finish_record(
+        &self,
+        log: &mut Log,
+        record: (u64, u64, u32),
+        is_awaited: bool,
+    ) -> Result<()> {
         let position = self.image.log_position();
         let (salt, sequence) = (position.salt(), position.records());
         let finished = log.finish(position.tail(), (salt, sequence), record);
@@ -166,14 +176,16 @@ impl Pool {
         self.confirm_names(log)?;
         self.check_mark()?;
         let nonce = self.image.mode().nonce();
-        let found = log.generation().and_then(|found| Ok((found, log.reaches(salt, records, end)?)));
+        let found =
+            log.generation().and_then(|found| Ok((found, log.reaches(salt, records, end)?)));
         let (found, is_whole) = found.map_err(SqliteError::io("read", log.path()))?;
         let is_ours = found.is_some_and(|found| (found.nonce, found.salt) == (nonce, salt));
         match is_ours && is_whole {
             true => Ok(()),
-            false => {
-                Err(SqliteError::LogTaken { log: log.path().to_owned(), database: self.database.clone() })
-            }
+            false => Err(SqliteError::LogTaken {
+                log: log.path().to_owned(),
+                database: self.database.clone(),
+            }),
         }
     }
 
@@ -240,9 +252,14 @@ impl Pool {
                 self.restart(turn)?;
             }
             Some(_) => {
-                return Err(SqliteError::LogReplaced { log: path, database: self.database.clone() });
+                return Err(SqliteError::LogReplaced {
+                    log: path,
+                    database: self.database.clone(),
+                });
             }
-            _ if has_several_names(&self.database).map_err(SqliteError::io("examine", &self.database))? => {
+            _ if has_several_names(&self.database)
+                .map_err(SqliteError::io("examine", &self.database))? =>
+            {
                 // Two logs would each have a part of the commits.
                 return Err(SqliteError::Linked { database: self.database.clone(), log: path });
             }
@@ -252,8 +269,8 @@ impl Pool {
                 // that is held for a full one.
                 self.count_log_as_lost();
                 let generation = self.generation();
-                let log =
-                    Log::create(&path, generation, &self.owner).map_err(SqliteError::io(CREATE, &path))?;
+                let log = Log::create(&path, generation, &self.owner)
+                    .map_err(SqliteError::io(CREATE, &path))?;
                 *turn.log = Some(log);
                 self.note_new_log(generation);
             }
@@ -347,7 +364,8 @@ impl Pool {
         }
         let path = self.log_path();
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
-        let contents = log.contents(position.salt(), records).map_err(SqliteError::io("read", &path))?;
+        let contents =
+            log.contents(position.salt(), records).map_err(SqliteError::io("read", &path))?;
         if contents.records != records {
             // The log was damaged behind us. All that it held is in the pool still: it is flushed
             // anew.
@@ -372,7 +390,8 @@ impl Pool {
     /// Drops blocks that are in the database file. Only for a process that has EXCLUSIVE.
     pub(crate) fn drop_clean(&self) -> Result<u32> {
         let applied = self.image.commits().applied();
-        let dropped = self.image.remove_if(|block, transaction| block != 0 && transaction <= applied);
+        let dropped =
+            self.image.remove_if(|block, transaction| block != 0 && transaction <= applied);
         dropped.map_err(|found| self.astray(found))
     }
 }

@@ -92,8 +92,13 @@ impl Machine {
     fn recover(&self) -> Source {
         let (database, base) = (self.database(), OwnFile::open(&self.database()).unwrap());
         let mark = read_mark(&base).unwrap().0.unwrap();
-        let lost =
-            Lost { base: &base, database: &database, identity: IDENTITY, mark, copies: &self.copies() };
+        let lost = Lost {
+            base: &base,
+            database: &database,
+            identity: IDENTITY,
+            mark,
+            copies: &self.copies(),
+        };
         lost.recover_locked().unwrap()
     }
 
@@ -185,7 +190,8 @@ fn an_image_or_a_log_of_a_newer_version_is_refused_and_left_as_it_was() {
 #[test]
 fn golden_files_are_made_on_demand() {
     let machine = Machine::new();
-    std::fs::write(machine.database(), [first_page(), block(1), block(0), block(0)].concat()).unwrap();
+    std::fs::write(machine.database(), [first_page(), block(1), block(0), block(0)].concat())
+        .unwrap();
     let pool = machine.attach().unwrap();
     assert!(pool.heat(pool.base()).unwrap());
     commit(&pool, 1, 11);

@@ -185,7 +185,11 @@ impl Connection {
         // It is in WAL mode, and changed in its file: the journal belongs on the disk.
         self.is_going = false;
         let path = stub::journal_path(&self.database);
-        let moved = if self.journal.is_empty() { Ok(()) } else { self.journal.spill(&path, &self.database) };
+        let moved = if self.journal.is_empty() {
+            Ok(())
+        } else {
+            self.journal.spill(&path, &self.database)
+        };
         moved.map_err(SqliteError::io("write", &path)).map_err(|error| report(&error))
     }
 
@@ -345,7 +349,10 @@ mod tests {
             let pool = attached(folder.path());
             pool.hand_over(false).unwrap();
             let expected = if is_refused { &pages()[1] } else { &newest };
-            assert!(std::fs::read(&database).unwrap() == *expected, "{failing} failures after {count} steps");
+            assert!(
+                std::fs::read(&database).unwrap() == *expected,
+                "{failing} failures after {count} steps"
+            );
         }
         assert!(refused > 0, "the mark could always be put back");
     }
@@ -370,7 +377,10 @@ mod tests {
             if steps.others.lock().unwrap().is_none() {
                 meetings += 1;
                 assert!(!attached(folder.path()).is_hot(), "{count} steps");
-                assert!(std::fs::read(folder.path().join("db")).unwrap() == others, "{count} steps");
+                assert!(
+                    std::fs::read(folder.path().join("db")).unwrap() == others,
+                    "{count} steps"
+                );
             }
         }
         assert!(meetings > 0, "no sync failed");

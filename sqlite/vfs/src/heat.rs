@@ -96,17 +96,27 @@ impl Pool {
     }
 
     /// Reads the first page of a database that has one, and puts it into the pool.
-    fn take_first_page(&self, base: &dyn Base, size: u64, page: &mut [u8; BLOCK_BYTES]) -> Result<()> {
+    fn take_first_page(
+        &self,
+        base: &dyn Base,
+        size: u64,
+        page: &mut [u8; BLOCK_BYTES],
+    ) -> Result<()> {
         if size == 0 {
             return Ok(());
         }
         base.read(0, page)?;
         if !mark::is_database(page) {
-            return Err(SqliteError::Base { step: "know", path: self.database.clone(), code: ffi::NOTADB });
+            return Err(SqliteError::Base {
+                step: "know",
+                path: self.database.clone(),
+                code: ffi::NOTADB,
+            });
         }
         let slot = self.image.take_free().map_err(|error| self.no_slot(error))?;
         let committed = self.image.commits().newest_for_writer();
-        let filled = self.image.write(slot, 0, page).and_then(|()| self.image.insert(slot, 0, committed));
+        let filled =
+            self.image.write(slot, 0, page).and_then(|()| self.image.insert(slot, 0, committed));
         filled.map_err(|found| self.astray(found))
     }
 
@@ -163,10 +173,15 @@ impl Pool {
     pub(crate) fn no_slot(&self, error: NoSlot) -> SqliteError {
         match error {
             NoSlot::Astray => self.astray(Astray),
-            NoSlot::Memory(source) => SqliteError::PoolFull { path: self.image.path().to_owned(), source },
+            NoSlot::Memory(source) => {
+                SqliteError::PoolFull { path: self.image.path().to_owned(), source }
+            }
             NoSlot::Limit => SqliteError::PoolFull {
                 path: self.image.path().to_owned(),
-                source: std::io::Error::new(std::io::ErrorKind::StorageFull, "its limit is reached"),
+                source: std::io::Error::new(
+                    std::io::ErrorKind::StorageFull,
+                    "its limit is reached",
+                ),
             },
         }
     }

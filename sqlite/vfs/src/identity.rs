@@ -29,7 +29,8 @@ impl Identity {
         if path.extension() != Some(OsStr::new("sqlite")) {
             return None;
         }
-        let mut parts = path.file_stem()?.to_str()?.split('-').map(|part| u64::from_str_radix(part, 16).ok());
+        let mut parts =
+            path.file_stem()?.to_str()?.split('-').map(|part| u64::from_str_radix(part, 16).ok());
         let identity = Identity([parts.next()??, parts.next()??, parts.next()??]);
         parts.next().is_none().then_some(identity)
     }

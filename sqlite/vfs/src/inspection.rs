@@ -158,7 +158,11 @@ struct Look<'a> {
 
 impl<'a> Look<'a> {
     /// The header is read once: a process may write or take off the mark between two reads.
-    fn new(path: &'a Path, base: &'a OwnFile, header: [u8; mark::HEADER_BYTES]) -> Result<Look<'a>> {
+    fn new(
+        path: &'a Path,
+        base: &'a OwnFile,
+        header: [u8; mark::HEADER_BYTES],
+    ) -> Result<Look<'a>> {
         let (marked, is_wal) = mark_of(&header);
         let places = Places::from_env()?;
         let identity = identify(path)?;
@@ -263,7 +267,8 @@ impl<'a> Look<'a> {
         let (flushed, applied) = (header.flushed(), header.applied());
         if !header.is_hot() {
             // Of one that is just becoming hot the mark is there first.
-            let is_going = self.status.is_open && self.marked.is_some_and(|mark| mark.nonce == nonce);
+            let is_going =
+                self.status.is_open && self.marked.is_some_and(|mark| mark.nonce == nonce);
             return Ok(is_going.then_some(Ok(State::InUse)));
         }
         match self.marked {
@@ -272,8 +277,11 @@ impl<'a> Look<'a> {
             Some(mark) if mark.nonce == nonce && mark.is_of(header.log_base()..=committed) => {}
             _ => return refuse(SqliteError::Replaced { database, image }),
         }
-        let damaged =
-            |what| SqliteError::Damaged { image: path.clone(), database: self.path.to_owned(), what };
+        let damaged = |what| SqliteError::Damaged {
+            image: path.clone(),
+            database: self.path.to_owned(),
+            what,
+        };
         if !self.status.is_open && (applied > flushed || flushed > committed) {
             return refuse(damaged("its counters contradict each other"));
         }
@@ -313,7 +321,8 @@ impl<'a> Look<'a> {
         }
         let journal = stub::journal_path(self.path);
         for _ in 0..2 {
-            let has_journal = is_to_be_rolled_back(&journal).map_err(SqliteError::io("read", &journal))?;
+            let has_journal =
+                is_to_be_rolled_back(&journal).map_err(SqliteError::io("read", &journal))?;
             if self.base.is_being_written()? {
                 return Ok(Ok(State::Writing));
             }

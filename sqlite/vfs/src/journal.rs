@@ -130,7 +130,9 @@ impl Journal {
             return Ok(());
         }
         if end > self.bytes.len() {
-            self.bytes.try_reserve(end - self.bytes.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            self.bytes
+                .try_reserve(end - self.bytes.len())
+                .map_err(|_| io::ErrorKind::OutOfMemory)?;
             self.bytes.resize(end, 0);
         }
         self.bytes[start..end].copy_from_slice(source);

@@ -50,7 +50,11 @@ impl Connection {
 
     #[inline]
     fn lock_shared(&mut self) -> Result<(), Code> {
-        if self.refused_at.take().is_some_and(|refused_at| refused_at.elapsed() < TRIED_AGAIN_WITHIN) {
+        if self
+            .refused_at
+            .take()
+            .is_some_and(|refused_at| refused_at.elapsed() < TRIED_AGAIN_WITHIN)
+        {
             self.is_writer = self.pool.is_hot() && self.pool.claim(self.writer_id);
         }
         let entered = self.enter();

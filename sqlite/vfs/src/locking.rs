@@ -220,7 +220,8 @@ impl Pool {
             Err(_) => return false,
         }
         // A child of it may have inherited the open file, and with it the lease.
-        let Introduction { pid, start_ticks, pid_space } = self.image.locks().entry(number).introduction();
+        let Introduction { pid, start_ticks, pid_space } =
+            self.image.locks().entry(number).introduction();
         pid != 0 && pid_space == self.pid_space && !ProcessId { pid, start_ticks }.is_alive()
     }
 
@@ -372,7 +373,8 @@ mod tests {
     fn who_died_waiting_for_readers_is_taken_over_without_touching_the_map_that_they_read() {
         let folder = tempfile::tempdir().unwrap();
         let pool = scratch_pool(folder.path());
-        let (locks, commits, dead) = (pool.image.locks(), pool.image.commits(), WriterId::new(5, 1));
+        let (locks, commits, dead) =
+            (pool.image.locks(), pool.image.commits(), WriterId::new(5, 1));
         // A rebuild would count it anew, and clear the buckets under the reader.
         commits.add_dirty(3);
         assert!(pool.lock_shared());
@@ -433,7 +435,8 @@ mod tests {
 
     /// Guarantee: sqlite/fair-writers
     #[test]
-    fn readers_and_commits_wait_a_moment_and_who_wants_to_write_beside_a_writer_is_refused_at_once() {
+    fn readers_and_commits_wait_a_moment_and_who_wants_to_write_beside_a_writer_is_refused_at_once()
+    {
         let folder = tempfile::tempdir().unwrap();
         let pool = scratch_pool(folder.path());
         pool.heat(pool.base()).unwrap();

@@ -133,8 +133,14 @@ impl Log {
         Log::remove(path)?;
         let file = private_options().read(true).write(true).create_new(true).open(path)?;
         let _ = take(&file, Lease::Shared, LEASE_BYTE, 1);
-        let mut log =
-            Log { file, path: path.to_owned(), bytes: 0, names: None, tip: None, buffer: Vec::new() };
+        let mut log = Log {
+            file,
+            path: path.to_owned(),
+            bytes: 0,
+            names: None,
+            tip: None,
+            buffer: Vec::new(),
+        };
         let written = log.fill(generation, owner);
         if written.is_err() {
             // As if it had not been tried. What takes its place holds what it held, if anything.
@@ -214,7 +220,8 @@ impl Log {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             other => other?,
         }
-        let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
+        let word =
+            |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
         let is_known = &header[..8] == MAGIC || &header[..8] == MAGIC_WITHOUT_OWNER;
         let is_whole = is_known && word(40) == xxh3_64(&header[..40]);
         Ok(is_whole.then(|| Generation { nonce: word(8), salt: word(16), transaction: word(24) }))
@@ -338,10 +345,15 @@ impl Log {
         }
         let mut header = [0; RECORD_HEADER_BYTES];
         self.file.read_exact_at(&mut header, at)?;
-        let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
+        let word =
+            |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
         let blocks = (word(0) >> 32) as u32;
         let end = at + list_bytes(blocks) + u64::from(blocks) * BLOCK_BYTES as u64;
-        if word(0) as u32 != RECORD_MAGIC || word(8) != salt || word(16) != sequence || end > self.bytes {
+        if word(0) as u32 != RECORD_MAGIC
+            || word(8) != salt
+            || word(16) != sequence
+            || end > self.bytes
+        {
             return Ok(None);
         }
         let (sum, transaction, size) = (word(40), word(24), word(32));
@@ -385,7 +397,8 @@ impl Log {
             return Ok(None);
         }
         let numbers = list.chunks_exact(4).take(blocks as usize);
-        let numbers = numbers.map(|four| u32::from_le_bytes(four.try_into().unwrap_or_default())).collect();
+        let numbers =
+            numbers.map(|four| u32::from_le_bytes(four.try_into().unwrap_or_default())).collect();
         Ok(Some((record, numbers)))
     }
 

@@ -57,8 +57,9 @@ impl Mark {
     /// Whether the file is as of one of these transactions, as far as the lower half tells.
     pub(crate) fn is_of(self, transactions: RangeInclusive<u64>) -> bool {
         let (first, last) = transactions.into_inner();
-        self.transaction
-            .is_none_or(|own| u64::from(own.wrapping_sub(first as u32)) <= last.saturating_sub(first))
+        self.transaction.is_none_or(|own| {
+            u64::from(own.wrapping_sub(first as u32)) <= last.saturating_sub(first)
+        })
     }
 }
 
@@ -87,7 +88,12 @@ pub(crate) fn find(page: &[u8]) -> Option<Mark> {
         () if magic == MAGIC_WITHOUT_TRANSACTION => (None, None),
         () => return None,
     };
-    Some(Mark { nonce: u64::from_le_bytes(nonce), transaction, tag, was_empty: page[16..18] == [0, 0] })
+    Some(Mark {
+        nonce: u64::from_le_bytes(nonce),
+        transaction,
+        tag,
+        was_empty: page[16..18] == [0, 0],
+    })
 }
 
 /// Puts the mark into a first page (of zeros, for an empty database).
@@ -155,7 +161,10 @@ mod tests {
         assert_eq!(find(&page), None);
         for tag in [None, Some(Tag { boot: 3, pool: 4 })] {
             put(&mut page, Stamp { nonce: 7, transaction: (1 << 32) + 5, tag });
-            assert_eq!(find(&page), Some(Mark { nonce: 7, transaction: Some(5), tag, was_empty: false }));
+            assert_eq!(
+                find(&page),
+                Some(Mark { nonce: 7, transaction: Some(5), tag, was_empty: false })
+            );
             assert_ne!(page[24..28], clean[24..28]);
             take(&mut page);
             assert_eq!(page, clean);
@@ -170,7 +179,10 @@ mod tests {
         let mut page = vec![0; STAND_IN_BYTES as usize];
         let tag = Some(Tag { boot: 0, pool: 1 });
         put(&mut page, Stamp { nonce: 9, transaction: 0, tag });
-        assert_eq!(find(&page), Some(Mark { nonce: 9, transaction: Some(0), tag, was_empty: true }));
+        assert_eq!(
+            find(&page),
+            Some(Mark { nonce: 9, transaction: Some(0), tag, was_empty: true })
+        );
         assert_eq!(find(&page[..99]), None);
     }
 
@@ -191,6 +203,9 @@ mod tests {
         let mut page = vec![0; STAND_IN_BYTES as usize];
         put(&mut page, Stamp { nonce: 9, transaction: 77, tag: None });
         page[RESERVED..RESERVED + 7].copy_from_slice(MAGIC_WITHOUT_TRANSACTION);
-        assert_eq!(find(&page), Some(Mark { nonce: 9, transaction: None, tag: None, was_empty: true }));
+        assert_eq!(
+            find(&page),
+            Some(Mark { nonce: 9, transaction: None, tag: None, was_empty: true })
+        );
     }
 }

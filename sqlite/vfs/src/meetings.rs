@@ -153,7 +153,8 @@ fn a_database_that_is_at_work_in_another_pool_is_not_recovered_from_under_it() {
     let folder = fresh();
     let pool = hot(folder.path(), 3);
     commit(&pool, &[(1, 42)], 3).unwrap();
-    let other = Places::at(folder.path().join("other home"), folder.path().join("other pool")).unwrap();
+    let other =
+        Places::at(folder.path().join("other home"), folder.path().join("other pool")).unwrap();
     let base = Box::new(OwnFile::open(&pool.database).unwrap());
     let identity = Identity::of(&pool.database).unwrap();
     let attached = attach_at(&other, (&pool.database, identity), base, None);

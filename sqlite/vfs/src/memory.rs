@@ -35,7 +35,12 @@ pub(crate) unsafe extern "C" fn map(
     })
 }
 
-pub(crate) unsafe extern "C" fn lock(file: *mut RawFile, first: c_int, count: c_int, flags: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn lock(
+    file: *mut RawFile,
+    first: c_int,
+    count: c_int,
+    flags: c_int,
+) -> c_int {
     pass(file, |methods, below| {
         // SAFETY: as above.
         methods.shm_lock.map_or(ffi::IOERR, |lock| unsafe { lock(below, first, count, flags) })
@@ -79,7 +84,11 @@ pub(crate) unsafe extern "C" fn fetch(
     })
 }
 
-pub(crate) unsafe extern "C" fn unfetch(file: *mut RawFile, offset: i64, page: *mut c_void) -> c_int {
+pub(crate) unsafe extern "C" fn unfetch(
+    file: *mut RawFile,
+    offset: i64,
+    page: *mut c_void,
+) -> c_int {
     with(file, |connection| {
         let (below, methods) = (connection.base.file, connection.base.methods());
         // SAFETY: as above.

@@ -89,10 +89,14 @@ unsafe impl Sync for IoMethods {}
 
 /// Runs a method on the connection of a file.
 #[inline]
-pub(crate) fn with(file: *mut RawFile, work: impl FnOnce(&mut Connection) -> Result<c_int, c_int>) -> c_int {
+pub(crate) fn with(
+    file: *mut RawFile,
+    work: impl FnOnce(&mut Connection) -> Result<c_int, c_int>,
+) -> c_int {
     // SAFETY: the file is one of ours, open; SQLite uses a connection from one thread at a time.
     let connection = unsafe { &mut *(*file.cast::<OurFile>()).connection };
-    catch_unwind(AssertUnwindSafe(|| work(connection).unwrap_or_else(|code| code))).unwrap_or(ffi::IOERR)
+    catch_unwind(AssertUnwindSafe(|| work(connection).unwrap_or_else(|code| code)))
+        .unwrap_or(ffi::IOERR)
 }
 
 /// A first page that is read or written says whether the database is in WAL mode.
@@ -122,7 +126,10 @@ pub(crate) fn choose_methods(connection: &Connection, is_wal: bool) {
     }
 }
 
-fn journal_error(connection: &Connection, step: &'static str) -> impl FnOnce(std::io::Error) -> c_int {
+fn journal_error(
+    connection: &Connection,
+    step: &'static str,
+) -> impl FnOnce(std::io::Error) -> c_int {
     move |error| match error.kind() {
         std::io::ErrorKind::OutOfMemory => ffi::NOMEM,
         _ => {
@@ -166,7 +173,12 @@ unsafe fn source<'a>(buffer: *const c_void, bytes: c_int) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(buffer.cast(), usize::try_from(bytes).unwrap_or(0)) }
 }
 
-unsafe extern "C" fn main_read(file: *mut RawFile, buffer: *mut c_void, bytes: c_int, offset: i64) -> c_int {
+unsafe extern "C" fn main_read(
+    file: *mut RawFile,
+    buffer: *mut c_void,
+    bytes: c_int,
+    offset: i64,
+) -> c_int {
     // SAFETY: SQLite's buffer.
     let target = unsafe { target(buffer, bytes) };
     with(file, |connection| {
@@ -225,7 +237,11 @@ unsafe extern "C" fn main_check_reserved(file: *mut RawFile, answer: *mut c_int)
     })
 }
 
-unsafe extern "C" fn main_control(file: *mut RawFile, operation: c_int, argument: Argument) -> c_int {
+unsafe extern "C" fn main_control(
+    file: *mut RawFile,
+    operation: c_int,
+    argument: Argument,
+) -> c_int {
     with(file, |connection| match operation {
         ffi::FCNTL_COMMIT_PHASETWO => connection.commit().map(|()| ffi::OK),
         ffi::FCNTL_SYNC => {
@@ -368,6 +384,10 @@ unsafe extern "C" fn nothing_reserved(_file: *mut RawFile, answer: *mut c_int) -
     ffi::OK
 }
 
-unsafe extern "C" fn no_control(_file: *mut RawFile, _operation: c_int, _argument: Argument) -> c_int {
+unsafe extern "C" fn no_control(
+    _file: *mut RawFile,
+    _operation: c_int,
+    _argument: Argument,
+) -> c_int {
     ffi::NOTFOUND
 }

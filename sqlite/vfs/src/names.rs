@@ -56,7 +56,10 @@ impl Pool {
         let opened = Seen::of(&opened);
         let named = Seen::at(path).map_err(SqliteError::io("examine", path))?;
         if named.is_none_or(|named| named.file != opened.file) {
-            return Err(SqliteError::LogTaken { log: path.to_owned(), database: self.database.clone() });
+            return Err(SqliteError::LogTaken {
+                log: path.to_owned(),
+                database: self.database.clone(),
+            });
         }
         let database = self.look_at_database()?;
         let folder = folder_of(path);
@@ -71,7 +74,8 @@ impl Pool {
         for _ in 0..LOOKS_MAX {
             let names = self.look_at_names(log)?;
             let is_known = log.names.is_some_and(|known| {
-                known.folder == names.folder || (known.log, known.database) == (names.log, names.database)
+                known.folder == names.folder
+                    || (known.log, known.database) == (names.log, names.database)
             });
             if is_known {
                 log.names = Some(names);
@@ -177,7 +181,9 @@ mod tests {
     /// Guarantee: sqlite/log-removed
     #[test]
     fn an_older_copy_of_the_log_takes_nothing_from_commits() {
-        for (is_moved, is_older_generation) in [(true, true), (true, false), (false, true), (false, false)] {
+        for (is_moved, is_older_generation) in
+            [(true, true), (true, false), (false, true), (false, false)]
+        {
             let (folder, pool) = at_level_power();
             let [_, log, aside] = paths(&pool);
             copy(&log, &aside).unwrap();
@@ -223,7 +229,12 @@ mod tests {
     fn a_commit_that_recovery_would_not_find_is_refused() {
         let is_moved = |error: &SqliteError| matches!(error, SqliteError::Moved { .. });
         let back: Fault = |[database, _, aside]| rename(aside, database).unwrap();
-        assert_refused("moved", |[database, _, aside]| rename(database, aside).unwrap(), back, is_moved);
+        assert_refused(
+            "moved",
+            |[database, _, aside]| rename(database, aside).unwrap(),
+            back,
+            is_moved,
+        );
         let replace: Fault = |[database, _, aside]| {
             rename(database, aside).unwrap();
             copy(aside, database).unwrap();
@@ -333,7 +344,8 @@ mod tests {
             let all = paths(&pool);
             when_recorded(move || fault(&all));
             let refused = commit_and_undo(&pool, 2, 9).unwrap_err();
-            let is_right = matches!(refused, SqliteError::Moved { .. } | SqliteError::LogTaken { .. });
+            let is_right =
+                matches!(refused, SqliteError::Moved { .. } | SqliteError::LogTaken { .. });
             assert!(is_right, "{what}: {refused}");
             match number {
                 0 => {}

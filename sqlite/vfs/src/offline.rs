@@ -57,7 +57,9 @@ fn is_complete(path: &Path) -> Result<bool> {
         State::Complete => Ok(true),
         State::Writing => Err(SqliteError::Busy { path: database }),
         State::Wal => Err(SqliteError::WalMode { path: database }),
-        State::Journal => Err(SqliteError::JournalLeft { journal: stub::journal_path(path), database }),
+        State::Journal => {
+            Err(SqliteError::JournalLeft { journal: stub::journal_path(path), database })
+        }
         _ => Ok(false),
     }
 }

@@ -18,7 +18,8 @@ pub(crate) const POOL_LIMIT: &str = "pool_limit";
 /// What becomes of unknown parameters.
 const UNKNOWN: &str = "unknown";
 /// SQLite's own, by its documentation of URI filenames; `8_3_names` where it is compiled in.
-const OF_SQLITE: [&str; 8] = ["vfs", "mode", "cache", "psow", "nolock", "immutable", "modeof", "8_3_names"];
+const OF_SQLITE: [&str; 8] =
+    ["vfs", "mode", "cache", "psow", "nolock", "immutable", "modeof", "8_3_names"];
 /// In front of the names of variables.
 const VARIABLES: &str = "HOLDFAST_SQLITE_";
 /// Variables that are no settings of a database.
@@ -36,8 +37,11 @@ pub(crate) struct Wishes {
 
 impl Wishes {
     /// Reads the parameters of a URI, and the environment; the text says what is wrong.
-    pub(crate) fn read(parameters: impl IntoIterator<Item = (String, String)>) -> Result<Wishes, String> {
-        let (mut wishes, mut unknown, mut ignores) = (Wishes::default(), None, ignores_by_environment()?);
+    pub(crate) fn read(
+        parameters: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Wishes, String> {
+        let (mut wishes, mut unknown, mut ignores) =
+            (Wishes::default(), None, ignores_by_environment()?);
         let mut limit = None;
         for (key, value) in parameters {
             let name = key.strip_prefix(PREFIX).unwrap_or(&key);
@@ -159,7 +163,8 @@ fn is_ignore(value: &str) -> Result<bool, String> {
 fn ignores_by_environment() -> Result<bool, String> {
     let key = variable(UNKNOWN);
     let chosen = std::env::var_os(&key).map(|value| is_ignore(&value.to_string_lossy()));
-    let chosen = chosen.transpose().map_err(|wrong| format!("in the environment, {key}: {wrong}"))?;
+    let chosen =
+        chosen.transpose().map_err(|wrong| format!("in the environment, {key}: {wrong}"))?;
     Ok(chosen.unwrap_or(false))
 }
 
@@ -185,7 +190,8 @@ mod tests {
     /// Guarantee: sqlite/settings
     #[test]
     fn known_parameters_and_those_of_drivers_pass() {
-        let wishes = read("vfs=holdfast&mode=rw&psow=1&_busy_timeout=5&level=power&holdfast_threshold=7");
+        let wishes =
+            read("vfs=holdfast&mode=rw&psow=1&_busy_timeout=5&level=power&holdfast_threshold=7");
         let settings = Settings::default();
         wishes.unwrap().apply(&settings).unwrap();
         assert_eq!((settings.level(), settings.threshold()), (Durability::Power, 7));
@@ -197,7 +203,10 @@ mod tests {
     #[test]
     fn what_is_misspelled_is_refused_with_what_was_meant() {
         for (text, parts) in [
-            ("treshold=5", &["treshold", "is threshold meant?", "flush_interval", "unknown=ignore"][..]),
+            (
+                "treshold=5",
+                &["treshold", "is threshold meant?", "flush_interval", "unknown=ignore"][..],
+            ),
             ("holdfast_levl=power", &["holdfast_levl", "is level meant?"]),
             ("holdfast_levl=power&unknown=ignore", &["is level meant?"]),
             ("Level=power", &["Level", "is level meant?"]),
@@ -228,7 +237,9 @@ mod tests {
         };
         assert_eq!(read("HOLDFAST_SQLITE_LEVEL", "power").unwrap().level(), Durability::Power);
         assert_eq!(read("HOLDFAST_SQLITE_FLUSH_INTERVAL", "off").unwrap().flush_interval(), None);
-        for known in ["HOLDFAST_SQLITE_EXTENSION", "HOLDFAST_SQLITE_POOL_LIMIT", "HOLDFAST_POOL", "PATH"] {
+        for known in
+            ["HOLDFAST_SQLITE_EXTENSION", "HOLDFAST_SQLITE_POOL_LIMIT", "HOLDFAST_POOL", "PATH"]
+        {
             read(known, "anything").unwrap();
         }
         for (key, value, part) in [

@@ -76,7 +76,10 @@ pub(crate) fn note_refusal(pool: usize, wanted: c_int) {
 /// Sleeps in place of SQLite's busy handler, until what was refused is to be had, and at most so
 /// long; the time that it took. `None` where nothing was refused just now, or the sleep is to be
 /// slept to its end.
-pub(crate) fn sleep_until_free(asked: Duration, is_free: impl Fn(usize, c_int) -> bool) -> Option<Duration> {
+pub(crate) fn sleep_until_free(
+    asked: Duration,
+    is_free: impl Fn(usize, c_int) -> bool,
+) -> Option<Duration> {
     let refusal = REFUSAL.try_with(Cell::take).ok()??;
     if asked > SHORTENED_MAX || refusal.at.elapsed() > JUST_NOW {
         return None;

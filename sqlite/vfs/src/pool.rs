@@ -143,6 +143,10 @@ impl Pool {
 
     #[cold]
     pub(crate) fn damaged(&self, what: &'static str) -> SqliteError {
-        SqliteError::Damaged { image: self.image.path().to_owned(), database: self.database.clone(), what }
+        SqliteError::Damaged {
+            image: self.image.path().to_owned(),
+            database: self.database.clone(),
+            what,
+        }
     }
 }

@@ -13,8 +13,17 @@ use crate::parameters::{PREFIX, proposal};
 use crate::settings::{NAMES, limit_slots};
 
 /// What may be behind it.
-const PRAGMAS: [&str; 9] =
-    ["level", "threshold", "flush", "flush_interval", "wal", "pool_limit", "checkpoint", "release", "stats"];
+const PRAGMAS: [&str; 9] = [
+    "level",
+    "threshold",
+    "flush",
+    "flush_interval",
+    "wal",
+    "pool_limit",
+    "checkpoint",
+    "release",
+    "stats",
+];
 
 /// Answers a pragma: what is not ours is SQLite's.
 ///
@@ -58,7 +67,11 @@ pub(crate) unsafe fn answer(connection: &mut Connection, texts: *mut *mut c_char
     code
 }
 
-fn ours_of(connection: &mut Connection, name: &str, value: Option<&str>) -> Option<Result<String, String>> {
+fn ours_of(
+    connection: &mut Connection,
+    name: &str,
+    value: Option<&str>,
+) -> Option<Result<String, String>> {
     let pool = Arc::clone(&connection.pool);
     Some(match (name, value) {
         (name, Some(value)) if NAMES.contains(&name) => {
@@ -81,8 +94,12 @@ fn ours_of(connection: &mut Connection, name: &str, value: Option<&str>) -> Opti
         ("checkpoint" | "release" | "stats", Some(value)) => {
             Err(format!("{PREFIX}{name} takes no value, and got {value}"))
         }
-        ("checkpoint", _) => pool.checkpoint().map(|()| "ok".to_owned()).map_err(|error| error.to_string()),
-        ("release", _) => connection.release().map(|()| "ok".to_owned()).map_err(|error| error.to_string()),
+        ("checkpoint", _) => {
+            pool.checkpoint().map(|()| "ok".to_owned()).map_err(|error| error.to_string())
+        }
+        ("release", _) => {
+            connection.release().map(|()| "ok".to_owned()).map_err(|error| error.to_string())
+        }
         ("stats", _) => {
             let (commits, position) = (pool.image.commits(), pool.image.log_position());
             let counts = position.counts();

@@ -123,25 +123,33 @@ impl Lost<'_> {
 
     fn read_log(self) -> Result<Known> {
         let path = log_path(self.database);
-        let foreign =
-            |what| SqliteError::LogForeign { log: path.clone(), database: self.database.to_owned(), what };
+        let foreign = |what| SqliteError::LogForeign {
+            log: path.clone(),
+            database: self.database.to_owned(),
+            what,
+        };
         let log = match Log::look(&path) {
             // It may be looked at all the same.
             Err(error) if is_forbidden(&error) => Log::read_only(&path),
             log => log,
         };
         let log = log.map_err(SqliteError::io("open", &path))?;
-        let missing = || SqliteError::LogMissing { database: self.database.to_owned(), log: path.clone() };
+        let missing =
+            || SqliteError::LogMissing { database: self.database.to_owned(), log: path.clone() };
         let mut log = log.ok_or_else(missing)?;
         if log.is_newer().map_err(SqliteError::io("read", &path))? {
-            return Err(SqliteError::Newer { file: path.clone(), database: self.database.to_owned() });
+            return Err(SqliteError::Newer {
+                file: path.clone(),
+                database: self.database.to_owned(),
+            });
         }
         let generation = log.generation().map_err(SqliteError::io("read", &path))?;
         let generation = generation.ok_or_else(|| foreign("its header is not whole"))?;
         if generation.nonce != self.mark.nonce {
             return Err(foreign("it belongs to another database"));
         }
-        let contents = log.contents(generation.salt, u64::MAX).map_err(SqliteError::io("read", &path))?;
+        let contents =
+            log.contents(generation.salt, u64::MAX).map_err(SqliteError::io("read", &path))?;
         let known = Known { log, generation, contents };
         if !self.mark.is_of(generation.transaction..=known.reached()) {
             return Err(foreign(
@@ -326,7 +334,8 @@ mod tests {
     ///
     /// Guarantee: sqlite/taking-over
     #[test]
-    fn a_machine_that_goes_in_any_step_of_taking_a_copy_over_loses_nothing_and_the_next_boot_does_it_again() {
+    fn a_machine_that_goes_in_any_step_of_taking_a_copy_over_loses_nothing_and_the_next_boot_does_it_again()
+     {
         let folder = tempfile::tempdir().unwrap();
         let pool = hot(folder.path(), 4);
         let database = pool.database.clone();
@@ -341,7 +350,10 @@ mod tests {
         let expected = [first_page(), page(3), page(4), page(1), page(4)].concat();
         let databases = Databases::of(&places(folder.path()));
         let found = databases.list().unwrap().remove(0);
-        assert_eq!(databases.save(&found).unwrap(), Rescue::Written { bytes: 2 * BLOCK_BYTES as u64 });
+        assert_eq!(
+            databases.save(&found).unwrap(),
+            Rescue::Written { bytes: 2 * BLOCK_BYTES as u64 }
+        );
         lose(pool);
         let copies = databases.copies();
         let (marked, mark) = {
@@ -358,7 +370,13 @@ mod tests {
                     std::fs::write(path, bytes).unwrap();
                 }
                 let disk = Disk::new(&marked, steps);
-                let lost = |base, mark| Lost { base, database: &database, identity, mark, copies: &copies };
+                let lost = |base, mark| Lost {
+                    base,
+                    database: &database,
+                    identity,
+                    mark,
+                    copies: &copies,
+                };
                 let first = lost(&disk, mark).recover_locked();
                 is_over &= first.is_ok();
                 let bytes = disk.after(|number, count| match survivors {

@@ -113,13 +113,22 @@ unsafe extern "C" fn on_connection(
     unsafe {
         add_functions(host, database);
         let mut vfs: *mut ffi::Vfs = std::ptr::null_mut();
-        let known =
-            (host.file_control)(database, c"main".as_ptr(), ffi::FCNTL_VFS_POINTER, (&raw mut vfs).cast());
+        let known = (host.file_control)(
+            database,
+            c"main".as_ptr(),
+            ffi::FCNTL_VFS_POINTER,
+            (&raw mut vfs).cast(),
+        );
         if known != ffi::OK || !is_ours(vfs) {
             return ffi::OK;
         }
         let mut refusal: *const Refusal = std::ptr::null();
-        let found = (host.file_control)(database, c"main".as_ptr(), FCNTL_REFUSAL, (&raw mut refusal).cast());
+        let found = (host.file_control)(
+            database,
+            c"main".as_ptr(),
+            FCNTL_REFUSAL,
+            (&raw mut refusal).cast(),
+        );
         if found != ffi::OK || refusal.is_null() {
             return ffi::OK;
         }
@@ -139,7 +148,17 @@ pub(crate) unsafe fn add_functions(host: &Host, database: *mut c_void) {
     unsafe {
         let name = c"holdfast_error".as_ptr();
         let (flags, data) = (UTF8 | DIRECT_ONLY, std::ptr::null_mut());
-        (host.create_function_v2)(database, name, 0, flags, data, Some(newest_error), None, None, None);
+        (host.create_function_v2)(
+            database,
+            name,
+            0,
+            flags,
+            data,
+            Some(newest_error),
+            None,
+            None,
+            None,
+        );
     }
 }
 
@@ -174,7 +193,12 @@ unsafe extern "C" fn close(file: *mut RawFile) -> c_int {
 }
 
 /// An empty file, which SQLite looks into before it runs what was registered.
-unsafe extern "C" fn read(_file: *mut RawFile, buffer: *mut c_void, bytes: c_int, _offset: i64) -> c_int {
+unsafe extern "C" fn read(
+    _file: *mut RawFile,
+    buffer: *mut c_void,
+    bytes: c_int,
+    _offset: i64,
+) -> c_int {
     // SAFETY: SQLite's buffer.
     unsafe { buffer.cast::<u8>().write_bytes(0, usize::try_from(bytes).unwrap_or(0)) };
     ffi::IOERR_SHORT_READ

@@ -61,7 +61,8 @@ pub(crate) fn leave(pool: Arc<Pool>) {
     }
     let mut guard = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(pools) = guard.as_mut() else { return };
-    let Some(identity) = pools.iter().find(|(_, (known, _))| Arc::ptr_eq(known, &pool)).map(|(key, _)| *key)
+    let Some(identity) =
+        pools.iter().find(|(_, (known, _))| Arc::ptr_eq(known, &pool)).map(|(key, _)| *key)
     else {
         return;
     };
@@ -86,7 +87,8 @@ pub(crate) fn leave(pool: Arc<Pool>) {
 /// now. No process leaves the pool meanwhile, and no process is held up.
 pub(crate) fn is_free(pool: usize, wanted: c_int) -> bool {
     let Ok(guard) = POOLS.try_lock() else { return false };
-    let known = guard.iter().flat_map(HashMap::values).find(|(known, _)| Arc::as_ptr(known).addr() == pool);
+    let known =
+        guard.iter().flat_map(HashMap::values).find(|(known, _)| Arc::as_ptr(known).addr() == pool);
     known.is_some_and(|(pool, _)| pool.is_ours() && pool.is_free(wanted))
 }
 
@@ -100,7 +102,10 @@ struct Name {
 }
 
 static TABLE: [Name; NAMES] = [const {
-    Name { name: AtomicPtr::new(std::ptr::null_mut()), connection: AtomicPtr::new(std::ptr::null_mut()) }
+    Name {
+        name: AtomicPtr::new(std::ptr::null_mut()),
+        connection: AtomicPtr::new(std::ptr::null_mut()),
+    }
 }; NAMES];
 /// Names for which there is no place in the table. A process that changes the table holds it.
 static OVERFLOW: Mutex<BTreeMap<usize, AtomicPtr<Connection>>> = Mutex::new(BTreeMap::new());
@@ -129,7 +134,9 @@ pub(crate) fn forget_connection(connection: *mut Connection) {
     let mut overflow = OVERFLOW.lock().unwrap_or_else(PoisonError::into_inner);
     overflow.retain(|_, known| !std::ptr::eq(known.load(Acquire), connection));
     OVERFLOWN.store(overflow.len(), Release);
-    for place in TABLE.iter().filter(|place| std::ptr::eq(place.connection.load(Acquire), connection)) {
+    for place in
+        TABLE.iter().filter(|place| std::ptr::eq(place.connection.load(Acquire), connection))
+    {
         place.name.store(std::ptr::null_mut(), Release);
         place.connection.store(std::ptr::null_mut(), Release);
     }
@@ -158,7 +165,8 @@ mod tests {
     fn every_name_is_known_however_many_connections_there_are() {
         // Addresses that nothing is read from.
         let names = vec![0_i8; 3 * NAMES];
-        let connection = |number: usize| std::ptr::without_provenance_mut::<Connection>(number * 64 + 64);
+        let connection =
+            |number: usize| std::ptr::without_provenance_mut::<Connection>(number * 64 + 64);
         for (number, name) in names.iter().enumerate() {
             remember(name, connection(number));
         }

@@ -32,9 +32,14 @@ pub(crate) fn find(places: &Places, identity: Identity, mark: Mark) -> io::Resul
     let ending = format!("-{inode:x}-{born:x}.sqlite");
     for entry in std::fs::read_dir(places.pool())? {
         let path = entry?.path();
-        let is_alike =
-            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.ends_with(&ending));
-        if is_alike && path != identity.image_path(places.pool()) && is_of(&path, mark, places.boot())? {
+        let is_alike = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.ends_with(&ending));
+        if is_alike
+            && path != identity.image_path(places.pool())
+            && is_of(&path, mark, places.boot())?
+        {
             return Ok(Some(path));
         }
     }
@@ -65,7 +70,12 @@ pub(crate) enum Adopted {
 
 /// Gives that image the name that the database has it by now; a process that calls has the gate of
 /// that name.
-pub(crate) fn adopt(places: &Places, identity: Identity, mark: Mark, name: &Path) -> io::Result<Adopted> {
+pub(crate) fn adopt(
+    places: &Places,
+    identity: Identity,
+    mark: Mark,
+    name: &Path,
+) -> io::Result<Adopted> {
     let Some(old) = find(places, identity, mark)? else { return Ok(Adopted::Nothing) };
     let file = match private_options().read(true).write(true).open(&old) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Adopted::Busy),
@@ -145,7 +155,11 @@ mod tests {
         let pool = machine.attach(2, 0xfe10).unwrap();
         assert_eq!((pool.size(), pool.is_hot()), (40, true), "what only the pool had is lost");
         drop(pool);
-        assert!(machine.images().iter().all(|name| name.starts_with("fe10-")), "{:?}", machine.images());
+        assert!(
+            machine.images().iter().all(|name| name.starts_with("fe10-")),
+            "{:?}",
+            machine.images()
+        );
         // And once more, and back.
         machine.commit(2, 0xfe10, 41);
         assert_eq!(machine.attach(3, 0xfe00).unwrap().size(), 41);

@@ -59,7 +59,11 @@ impl Databases {
     /// # Errors
     /// Of each: when its image cannot be read, or its copy cannot be written, for want of room say.
     /// A disk that fails at the end fails all that were written.
-    pub fn save_each(&self, databases: &[&Database], replaced: &mut Replaced) -> Vec<Result<Rescue>> {
+    pub fn save_each(
+        &self,
+        databases: &[&Database],
+        replaced: &mut Replaced,
+    ) -> Vec<Result<Rescue>> {
         let copies = self.copies();
         let begun = databases.iter().map(|database| {
             let begun = self.begin(&copies, database);
@@ -83,7 +87,10 @@ impl Databases {
             path: copies.clone(),
             source: io::Error::new(failed.kind(), failed.to_string()),
         };
-        named.into_iter().map(|named| if is_written(&named) { Err(failure()) } else { named }).collect()
+        named
+            .into_iter()
+            .map(|named| if is_written(&named) { Err(failure()) } else { named })
+            .collect()
     }
 
     /// Saves one database.
@@ -99,7 +106,9 @@ impl Databases {
         let read = |source| SqliteError::Io { step: "read", path: image.clone(), source };
         let file = match private_options().read(true).open(image) {
             // It was closed.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Begun::Done(Rescue::Nothing)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Begun::Done(Rescue::Nothing));
+            }
             file => file.map_err(read)?,
         };
         for _ in 0..TRIES {
@@ -124,8 +133,9 @@ impl Databases {
             };
             let temporary = copy::temporary_path(copies, gathered.nonce);
             let blocks: Vec<u32> = gathered.newest.iter().map(|newest| newest.block).collect();
-            let written =
-                copy::write(&temporary, &origin, &blocks, |number, page| gathered.read(&file, number, page));
+            let written = copy::write(&temporary, &origin, &blocks, |number, page| {
+                gathered.read(&file, number, page)
+            });
             let copied = match written {
                 Ok(copied) => copied,
                 Err(source) => {
@@ -134,7 +144,8 @@ impl Databases {
                 }
             };
             let again = Head::read(&file, database.identity()).map_err(read)?;
-            let again = again.map(|(head, plan)| head.gather(&file, plan)).transpose().map_err(read)?;
+            let again =
+                again.map(|(head, plan)| head.gather(&file, plan)).transpose().map_err(read)?;
             if again.flatten().as_ref() == Some(&gathered) {
                 let (path, bytes) = (copy::path_of(copies, gathered.nonce), gathered.bytes());
                 return Ok(Begun::Built(Built { file: copied, temporary, path, bytes }));
@@ -147,7 +158,9 @@ impl Databases {
     fn make_folder(&self, copies: &Path) -> Result<()> {
         match DirBuilder::new().mode(0o700).create(copies) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            made => made.and_then(|()| sync_directory(self.store())).map_err(SqliteError::io("make", copies)),
+            made => made
+                .and_then(|()| sync_directory(self.store()))
+                .map_err(SqliteError::io("make", copies)),
         }
     }
 }

@@ -99,16 +99,20 @@ impl Settings {
     pub(crate) fn set(&self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "threshold" => {
-                let blocks =
-                    if value.eq_ignore_ascii_case("infinity") { Some(INFINITY) } else { value.parse().ok() };
-                let blocks = blocks
-                    .ok_or_else(|| format!("threshold is {value}; a number of pages, or `infinity`"))?;
+                let blocks = if value.eq_ignore_ascii_case("infinity") {
+                    Some(INFINITY)
+                } else {
+                    value.parse().ok()
+                };
+                let blocks = blocks.ok_or_else(|| {
+                    format!("threshold is {value}; a number of pages, or `infinity`")
+                })?;
                 self.threshold.store(blocks, Relaxed);
             }
             "level" => {
                 let level = Durability::parse(value);
-                let level =
-                    level.ok_or_else(|| format!("level is {value}; `process`, `system` or `power`"))?;
+                let level = level
+                    .ok_or_else(|| format!("level is {value}; `process`, `system` or `power`"))?;
                 self.level.store(level as u32, Relaxed);
             }
             "flush" => match value {
@@ -152,7 +156,8 @@ fn interval_ms(text: &str) -> Result<u64, String> {
         Ok(ms) => Some(Duration::from_millis(ms)),
         Err(_) => humantime::parse_duration(text).ok(),
     };
-    let is_allowed = |interval: &Duration| (Duration::from_millis(1)..=INTERVAL_MAX).contains(interval);
+    let is_allowed =
+        |interval: &Duration| (Duration::from_millis(1)..=INTERVAL_MAX).contains(interval);
     let interval = interval.filter(is_allowed).ok_or_else(|| {
         format!(
             "flush_interval is {text}; `off`, or a time from 1ms to 24h: milliseconds, or with a unit, as 500ms or 2s \
@@ -165,7 +170,8 @@ fn interval_ms(text: &str) -> Result<u64, String> {
 /// A limit of the pool in bytes, as slots.
 pub(crate) fn limit_slots(text: &str) -> Result<u32, String> {
     let bytes = text.parse::<u64>().ok().filter(|bytes| *bytes >= POOL_LIMIT_MIN);
-    let bytes =
-        bytes.ok_or_else(|| format!("pool_limit is {text}; a number of bytes from {POOL_LIMIT_MIN} on"))?;
+    let bytes = bytes.ok_or_else(|| {
+        format!("pool_limit is {text}; a number of bytes from {POOL_LIMIT_MIN} on")
+    })?;
     Ok((bytes / BLOCK_BYTES as u64).min(u64::from(crate::image::layout::CAPACITY_MAX)) as u32)
 }

@@ -95,7 +95,8 @@ impl Head {
     pub(crate) fn is_in(&self, copy: Option<&Copy>, file: &File) -> io::Result<bool> {
         let Some(origin) = copy.map(|copy| &copy.origin) else { return Ok(false) };
         // One on a log that is lost is of no use.
-        let fits = origin.nonce == self.header.nonce() && origin.reached <= self.header.log_reached();
+        let fits =
+            origin.nonce == self.header.nonce() && origin.reached <= self.header.log_reached();
         Ok(fits && origin.transaction >= self.transaction(file)?)
     }
 

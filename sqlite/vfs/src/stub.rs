@@ -37,13 +37,16 @@ pub(crate) fn write(database: &Path, super_journal: &[u8]) -> io::Result<()> {
     bytes.extend_from_slice(super_journal);
     bytes.extend_from_slice(&(super_journal.len() as u32).to_be_bytes());
     // SQLite sums the bytes as its `char`s, which have signs.
-    let sum = super_journal.iter().fold(0_u32, |sum, byte| sum.wrapping_add(i32::from(*byte as i8) as u32));
+    let sum = super_journal
+        .iter()
+        .fold(0_u32, |sum, byte| sum.wrapping_add(i32::from(*byte as i8) as u32));
     bytes.extend_from_slice(&sum.to_be_bytes());
     bytes.extend_from_slice(&JOURNAL_MAGIC);
     // With the rights of its database, as SQLite makes it.
     let mode = database.metadata().map_or(0o600, |found| found.mode() & 0o666);
     let mut options = File::options();
-    let file = options.write(true).create(true).truncate(true).mode(mode).open(journal_path(database));
+    let file =
+        options.write(true).create(true).truncate(true).mode(mode).open(journal_path(database));
     file?.write_all(&bytes)
 }
 
@@ -51,8 +54,8 @@ pub(crate) fn write(database: &Path, super_journal: &[u8]) -> io::Result<()> {
 pub(crate) fn remove(database: &Path) {
     let path = journal_path(database);
     let mut start = [0; MAGIC.len()];
-    let is_stub =
-        File::open(&path).is_ok_and(|file| file.read_exact_at(&mut start, 0).is_ok() && &start == MAGIC);
+    let is_stub = File::open(&path)
+        .is_ok_and(|file| file.read_exact_at(&mut start, 0).is_ok() && &start == MAGIC);
     if is_stub {
         let _ = std::fs::remove_file(path);
     }
@@ -111,8 +114,8 @@ mod tests {
         let (one, two) = (folder.path().join("one"), folder.path().join("two"));
         let name = folder.path().join("one-mj0");
         let name_bytes = name.as_os_str().as_bytes();
-        let list =
-            [journal_path(&one), journal_path(&two)].map(|path| path.into_os_string().into_encoded_bytes());
+        let list = [journal_path(&one), journal_path(&two)]
+            .map(|path| path.into_os_string().into_encoded_bytes());
         std::fs::write(&name, list.join(&0)).unwrap();
         write(&one, name_bytes).unwrap();
         write(&two, name_bytes).unwrap();

@@ -57,7 +57,8 @@ pub(crate) fn first_page() -> Vec<u8> {
 /// A database of so many blocks, all but the first of ones.
 pub(crate) fn make_database(folder: &Path, blocks: usize) -> PathBuf {
     let database = folder.join("db");
-    std::fs::write(&database, [first_page(), vec![1; BLOCK_BYTES * (blocks - 1)]].concat()).unwrap();
+    std::fs::write(&database, [first_page(), vec![1; BLOCK_BYTES * (blocks - 1)]].concat())
+        .unwrap();
     database
 }
 
@@ -97,7 +98,8 @@ pub(crate) fn put(pool: &Pool, block: u32, page: &[u8]) -> u32 {
 
 /// Commits blocks, each of one byte, to a database that has so many then.
 pub(crate) fn commit(pool: &Pool, blocks: &[(u32, u8)], size_blocks: usize) -> Result<()> {
-    let links: Vec<u32> = blocks.iter().map(|(block, fill)| put(pool, *block, &page(*fill))).collect();
+    let links: Vec<u32> =
+        blocks.iter().map(|(block, fill)| put(pool, *block, &page(*fill))).collect();
     pool.commit(&links, (size_blocks * BLOCK_BYTES) as u64)
 }
 
@@ -115,8 +117,9 @@ pub(crate) fn recovered(folder: &Path) -> (Source, Vec<u8>) {
     let mark = read_mark(&base).unwrap().0.unwrap();
     let copies = Databases::of(&places(folder)).copies();
     let identity = Identity::of(&database).unwrap();
-    let source =
-        Lost { base: &base, database: &database, identity, mark, copies: &copies }.recover_locked().unwrap();
+    let source = Lost { base: &base, database: &database, identity, mark, copies: &copies }
+        .recover_locked()
+        .unwrap();
     (source, std::fs::read(&database).unwrap())
 }
 
@@ -209,7 +212,8 @@ impl Base for Dying {
         let mut found = vec![0; self.0.size()? as usize];
         self.0.read(0, &mut found)?;
         // Of one that failed the worst has got through, and the kernel does not write it again.
-        if self.1.is_dirty.swap(false, SeqCst) && (stepped.is_ok() || mark::find(&found).is_none()) {
+        if self.1.is_dirty.swap(false, SeqCst) && (stepped.is_ok() || mark::find(&found).is_none())
+        {
             *self.1.durable.lock().unwrap() = found;
         }
         let others = self.1.others.lock().unwrap().take_if(|_| stepped.is_err());

@@ -75,7 +75,11 @@ const DEFAULT_VARIABLE: &str = "HOLDFAST_SQLITE_DEFAULT";
 ///
 /// # Safety
 /// The arguments must be those that SQLite passes to the entry point of an extension.
-pub unsafe fn load(database: *mut c_void, message: *mut *mut c_char, routines: *const c_void) -> c_int {
+pub unsafe fn load(
+    database: *mut c_void,
+    message: *mut *mut c_char,
+    routines: *const c_void,
+) -> c_int {
     // SAFETY: per the contract.
     let Some(host) = (unsafe { Host::from_api(routines) }) else { return ffi::ERROR };
     let host = host.keep();
@@ -126,7 +130,9 @@ fn describe(base: *mut Vfs) -> Vfs {
         sleep: Some(sleep),
         current_time: Some(crate::passing::current_time),
         get_last_error: Some(last_error),
-        current_time_int64: found.current_time_int64.map(|_| crate::passing::current_time_int64 as _),
+        current_time_int64: found
+            .current_time_int64
+            .map(|_| crate::passing::current_time_int64 as _),
         set_system_call: Some(crate::passing::set_system_call),
         get_system_call: Some(crate::passing::get_system_call),
         next_system_call: Some(crate::passing::next_system_call),
@@ -196,7 +202,9 @@ fn open_main(
         // Also what SQLite calls busy: it is not asked again for a database that was not opened.
         host::log(error.code(), &error.to_string());
         // SAFETY: SQLite gives room for a file of ours.
-        unsafe { refused::refuse(file, (flags, out_flags), (error.code(), error.to_string()), is_told) }
+        unsafe {
+            refused::refuse(file, (flags, out_flags), (error.code(), error.to_string()), is_told)
+        }
     };
     let wishes = match wishes(name, &path) {
         Ok(wishes) => wishes,
@@ -331,8 +339,14 @@ fn is_true(value: &str) -> bool {
         || value.parse::<i64>().is_ok_and(|number| number != 0)
 }
 
-fn connect(base: *mut Vfs, wishes: &Wishes, file: HostFile, path: &Path) -> Result<*mut Connection> {
-    let pool = registry::enter(path, wishes.limit_slots, || Ok(Box::new(SharedBase::open(base, path)?)))?;
+fn connect(
+    base: *mut Vfs,
+    wishes: &Wishes,
+    file: HostFile,
+    path: &Path,
+) -> Result<*mut Connection> {
+    let pool =
+        registry::enter(path, wishes.limit_slots, || Ok(Box::new(SharedBase::open(base, path)?)))?;
     if let Err(wrong) = wishes.apply(&pool.settings) {
         registry::leave(pool);
         return Err(SqliteError::Parameter { path: path.to_owned(), wrong });
@@ -419,7 +433,12 @@ unsafe extern "C" fn delete(vfs: *mut Vfs, name: *const c_char, sync_directory: 
     if was_on_disk { on_disk() } else { ffi::OK }
 }
 
-unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, answer: *mut c_int) -> c_int {
+unsafe extern "C" fn access(
+    vfs: *mut Vfs,
+    name: *const c_char,
+    flags: c_int,
+    answer: *mut c_int,
+) -> c_int {
     let known = registry::find(name.cast());
     // SAFETY: as in `open_journal`; the answer is SQLite's to hold.
     unsafe {
@@ -498,7 +517,13 @@ impl SharedBase {
         let mut code = ffi::CANTOPEN;
         for access in [ffi::OPEN_READWRITE, ffi::OPEN_READONLY] {
             let mut got = 0;
-            code = open_base(base, name[4..].as_ptr().cast(), file, access | ffi::OPEN_MAIN_DB, &raw mut got);
+            code = open_base(
+                base,
+                name[4..].as_ptr().cast(),
+                file,
+                access | ffi::OPEN_MAIN_DB,
+                &raw mut got,
+            );
             if code == ffi::OK {
                 let file = HostFile::new(file, path);
                 file.forbid_maps();

@@ -8,8 +8,8 @@ mod common;
 use std::time::Duration;
 
 use common::copies::{
-    LARGE, LAZY, NUMBER, alone, assert_counted, count_up, create, databases, go_on, log_of, lose_the_pool,
-    play, saved,
+    LARGE, LAZY, NUMBER, alone, assert_counted, count_up, create, databases, go_on, log_of,
+    lose_the_pool, play, saved,
 };
 use common::{Player, begin, number, open, open_plain, role, scratch, statistic, try_open};
 
@@ -62,9 +62,16 @@ fn what_was_put_back_from_a_backup_gets_no_copy_of_a_later_time() {
                 }
                 None => {
                     let text = holdfast_sqlite::recover(&path, false).unwrap_err().to_string();
-                    assert!(text.contains("backup") && text.contains("recover --discard"), "{text}");
+                    assert!(
+                        text.contains("backup") && text.contains("recover --discard"),
+                        "{text}"
+                    );
                     assert!(try_open(&path, "").is_err());
-                    assert_eq!((&std::fs::read(&path).unwrap(), copy.exists()), (database, true), "touched");
+                    assert_eq!(
+                        (&std::fs::read(&path).unwrap(), copy.exists()),
+                        (database, true),
+                        "touched"
+                    );
                 }
             }
         }
@@ -78,7 +85,8 @@ fn what_was_put_back_from_a_backup_gets_no_copy_of_a_later_time() {
 /// Guarantee: sqlite/older-copies
 #[test]
 fn a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_time() {
-    const TEST: &str = "a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_time";
+    const TEST: &str =
+        "a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_time";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
@@ -101,7 +109,8 @@ fn a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_ti
 /// Guarantee: sqlite/older-copies
 #[test]
 fn a_file_that_was_copied_gets_no_copy_of_the_other_and_one_that_was_moved_gets_its_own() {
-    const TEST: &str = "a_file_that_was_copied_gets_no_copy_of_the_other_and_one_that_was_moved_gets_its_own";
+    const TEST: &str =
+        "a_file_that_was_copied_gets_no_copy_of_the_other_and_one_that_was_moved_gets_its_own";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
@@ -155,7 +164,8 @@ fn a_database_that_was_replaced_gets_nothing_of_the_copy() {
 /// Guarantee: sqlite/older-copies
 #[test]
 fn a_file_from_before_a_transaction_that_outgrew_the_pool_is_told_from_the_one_after_it() {
-    const TEST: &str = "a_file_from_before_a_transaction_that_outgrew_the_pool_is_told_from_the_one_after_it";
+    const TEST: &str =
+        "a_file_from_before_a_transaction_that_outgrew_the_pool_is_told_from_the_one_after_it";
     if let Some((_, folder)) = role() {
         let connection = open(&folder.join("db"), &format!("{LAZY}&pool_limit=1048576"));
         connection.execute_batch("PRAGMA cache_size=10").unwrap();

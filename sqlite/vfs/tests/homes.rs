@@ -43,7 +43,8 @@ impl Place {
 
 impl Ground {
     fn new(test: &'static str) -> Ground {
-        let memory = tempfile::Builder::new().prefix("holdfast-homes-").tempdir_in("/dev/shm").unwrap();
+        let memory =
+            tempfile::Builder::new().prefix("holdfast-homes-").tempdir_in("/dev/shm").unwrap();
         let folder = scratch();
         std::fs::create_dir(folder.path().join("data")).unwrap();
         Ground { folder, memory, test }
@@ -116,7 +117,9 @@ impl Ground {
             None => Command::new(&program),
             Some(mounts) => {
                 let mut command = Command::new("unshare");
-                command.args(["-m", "sh", "-c", &format!("{mounts} && exec \"$@\""), "sh"]).arg(&program);
+                command
+                    .args(["-m", "sh", "-c", &format!("{mounts} && exec \"$@\""), "sh"])
+                    .arg(&program);
                 command
             }
         };
@@ -125,7 +128,11 @@ impl Ground {
         command.envs(place.variables.iter().map(|(name, value)| (name, value)));
         let output = command.stdin(Stdio::null()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{role}: {text}\n{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{role}: {text}\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let said = text.lines().filter_map(|line| line.split_once("said: ")).map(|(_, said)| said);
         said.collect::<Vec<_>>().join("\n")
     }
@@ -314,7 +321,10 @@ fn who_had_it_open_sees_that_it_went_to_another_pool() {
     assert_eq!(number(&other, COUNT), 0);
     let mut writer = ground.start("write threshold=infinity", &ground.home());
     let first = writer.first("told: ");
-    assert!(other.query_row(COUNT, [], |row| row.get::<_, i64>(0)).is_err(), "it reads what was before");
+    assert!(
+        other.query_row(COUNT, [], |row| row.get::<_, i64>(0)).is_err(),
+        "it reads what was before"
+    );
     assert!(other.execute("INSERT INTO t VALUES (2)", []).is_err());
     let told = writer.kill("told: ").unwrap_or(first);
     assert!(other.query_row(COUNT, [], |row| row.get::<_, i64>(0)).is_err());
@@ -362,7 +372,10 @@ fn what_may_exist_is_dropped_only_by_its_name() {
     let pool = ground.pool().canonicalize().unwrap();
     let drop_it = format!("discard {}", pool.display());
     let said = ground.play(&drop_it, &ground.other_home());
-    assert!(said.contains("refused: another") && said.ends_with("done: named: LastFlush"), "{said}");
+    assert!(
+        said.contains("refused: another") && said.ends_with("done: named: LastFlush"),
+        "{said}"
+    );
     // Its image is of no use at home any more, which says so. All of it was in the log.
     let said = ground.play("recover", &ground.home());
     assert!(said.contains("overwritten"), "{said}");

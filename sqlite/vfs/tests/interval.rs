@@ -142,16 +142,22 @@ fn the_interval_is_off_where_it_is_said_to_be() {
         count_up(&connection, 10);
         std::thread::sleep(LONG);
         assert!(!is_flushed(&path), "{parameters}");
-        let interval = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+        let interval =
+            |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
         assert_eq!(interval("PRAGMA holdfast_flush_interval"), "off");
         assert_eq!(interval("PRAGMA holdfast_flush_interval = '50ms'"), "50ms");
         wait_for_flush(&path, parameters);
         let flushes = statistic(&connection, "flushes");
         std::thread::sleep(Duration::from_millis(500));
-        assert_eq!(statistic(&connection, "flushes"), flushes, "it flushes where nothing is committed");
+        assert_eq!(
+            statistic(&connection, "flushes"),
+            flushes,
+            "it flushes where nothing is committed"
+        );
     }
     let connection = open(&scratch().path().join("db"), "");
-    let text: String = connection.query_row("PRAGMA holdfast_flush_interval", [], |row| row.get(0)).unwrap();
+    let text: String =
+        connection.query_row("PRAGMA holdfast_flush_interval", [], |row| row.get(0)).unwrap();
     assert_eq!(text, "1000ms");
 }
 

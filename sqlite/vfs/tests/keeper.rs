@@ -17,8 +17,7 @@ use holdfast_region::{NameSpace, Opened, OwnerKey, Places, RegionName};
 use holdfast_sqlite::{Databases, Recovered};
 
 const MIB: u64 = 1 << 20;
-const COUNT: &str =
-    "BEGIN; UPDATE counter SET n = n + 1; INSERT INTO t (b) SELECT randomblob(2000) FROM counter; COMMIT";
+const COUNT: &str = "BEGIN; UPDATE counter SET n = n + 1; INSERT INTO t (b) SELECT randomblob(2000) FROM counter; COMMIT";
 
 fn places() -> Places {
     Places::from_env().unwrap()
@@ -45,7 +44,8 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// In the pool.
 fn images() -> Vec<PathBuf> {
-    let files = std::fs::read_dir(common::pool()).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files =
+        std::fs::read_dir(common::pool()).into_iter().flatten().flatten().map(|entry| entry.path());
     files.filter(|path| path.extension().is_some_and(|extension| extension == "sqlite")).collect()
 }
 
@@ -94,9 +94,9 @@ fn saved_in(report: &FlushReport, folder: &Path) -> Vec<String> {
 /// Guarantee: keeper/what-fits
 /// Guarantee: sqlite/emergency
 #[test]
-fn a_flush_saves_databases_with_heaps_their_programs_go_on_and_all_is_there_after_the_machine_went() {
-    const TEST: &str =
-        "a_flush_saves_databases_with_heaps_their_programs_go_on_and_all_is_there_after_the_machine_went";
+fn a_flush_saves_databases_with_heaps_their_programs_go_on_and_all_is_there_after_the_machine_went()
+{
+    const TEST: &str = "a_flush_saves_databases_with_heaps_their_programs_go_on_and_all_is_there_after_the_machine_went";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let names = ["one", "two", "dead", "flushed"];
     names.iter().for_each(|name| create(&folder.path().join(name)));
@@ -120,7 +120,11 @@ fn a_flush_saves_databases_with_heaps_their_programs_go_on_and_all_is_there_afte
     assert_eq!(saved_in(&report, folder.path()), ["dead", "one", "two"], "{report:?}");
     assert!(report.left.is_empty() && report.saved_of(Kind::Heap) == 1, "{report:?}");
     assert_eq!(report.stopped.len(), 2, "{report:?}");
-    assert_eq!(saved_in(&keeper.flush(Cause::Asked), folder.path()), Vec::<String>::new(), "they are saved");
+    assert_eq!(
+        saved_in(&keeper.flush(Cause::Asked), folder.path()),
+        Vec::<String>::new(),
+        "they are saved"
+    );
     let counters = keeper.status().unwrap().counters;
     assert_eq!((counters.flushed_databases, counters.left_databases), (3, 0));
     std::fs::write(folder.path().join("go on"), "").unwrap();
@@ -144,7 +148,8 @@ fn a_flush_saves_databases_with_heaps_their_programs_go_on_and_all_is_there_afte
 /// Guarantee: sqlite/flush-interval
 #[test]
 fn a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_background() {
-    const TEST: &str = "a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_background";
+    const TEST: &str =
+        "a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_background";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
@@ -171,7 +176,11 @@ fn a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_backgro
     assert_eq!(holdfast_sqlite::recover(&path, false).unwrap(), Recovered::Saved);
     let plain = open_plain(&path);
     assert_sound(&plain);
-    assert_eq!(number(&plain, "SELECT count(*) FROM t"), number(&plain, NUMBER), "a part of a transaction");
+    assert_eq!(
+        number(&plain, "SELECT count(*) FROM t"),
+        number(&plain, NUMBER),
+        "a part of a transaction"
+    );
 }
 
 /// `threshold=infinity` flushes nothing before the close: what the keeper copied is all that is
@@ -181,7 +190,8 @@ fn a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_backgro
 /// Guarantee: sqlite/flush-interval
 #[test]
 fn what_a_program_would_never_flush_is_at_most_a_loss_window_behind_at_a_bounded_rate() {
-    const TEST: &str = "what_a_program_would_never_flush_is_at_most_a_loss_window_behind_at_a_bounded_rate";
+    const TEST: &str =
+        "what_a_program_would_never_flush_is_at_most_a_loss_window_behind_at_a_bounded_rate";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
@@ -196,7 +206,10 @@ fn what_a_program_would_never_flush_is_at_most_a_loss_window_behind_at_a_bounded
     assert_eq!(first.copied, std::slice::from_ref(&name), "{first:?}");
     assert!(first.bytes > 64 << 10, "{first:?}");
     let second = keeper.tend();
-    assert!(second.copied.is_empty() && second.put_off.is_empty(), "nothing has changed: {second:?}");
+    assert!(
+        second.copied.is_empty() && second.put_off.is_empty(),
+        "nothing has changed: {second:?}"
+    );
     std::fs::write(folder.path().join("go on"), "").unwrap();
     assert_eq!(player.first("told: "), 31);
     let third = keeper.tend();
@@ -217,7 +230,8 @@ fn what_does_not_fit_or_is_damaged_is_told_by_its_path_and_costs_no_other_databa
         "what_does_not_fit_or_is_damaged_is_told_by_its_path_and_costs_no_other_database_its_copy";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = |name: &str| folder.path().join(name).canonicalize().unwrap();
-    for (name, role) in [("large", "large 1500"), ("small", "small 5"), ("bad", "bad 5"), ("gone", "gone 5")]
+    for (name, role) in
+        [("large", "large 1500"), ("small", "small 5"), ("bad", "bad 5"), ("gone", "gone 5")]
     {
         create(&folder.path().join(name));
         let mut player = Player::start(TEST, role, folder.path());
@@ -236,9 +250,12 @@ fn what_does_not_fit_or_is_damaged_is_told_by_its_path_and_costs_no_other_databa
     let report = Keeper::new(places(), slow).unwrap().flush(Cause::LowBattery);
     let saved: Vec<&str> = report.saved.iter().map(|saved| saved.name.as_str()).collect();
     assert_eq!(saved.len(), 2, "{report:?}");
-    assert!(saved.contains(&path("small").to_str().unwrap()) && saved.contains(&gone.to_str().unwrap()));
-    let why =
-        |name: &Path| &report.left.iter().find(|left| left.name == name.display().to_string()).unwrap().why;
+    assert!(
+        saved.contains(&path("small").to_str().unwrap()) && saved.contains(&gone.to_str().unwrap())
+    );
+    let why = |name: &Path| {
+        &report.left.iter().find(|left| left.name == name.display().to_string()).unwrap().why
+    };
     assert_eq!(why(&path("large")), &LeftWhy::NoTime);
     assert!(matches!(why(&bad), LeftWhy::Failed(_)), "{report:?}");
     assert_eq!(report.left.len(), 2);
@@ -265,7 +282,8 @@ fn what_does_not_fit_or_is_damaged_is_told_by_its_path_and_costs_no_other_databa
 /// Guarantee: sqlite/taking-over
 #[test]
 fn a_keeper_that_is_killed_while_it_saves_leaves_the_copy_before_or_the_new_one() {
-    const TEST: &str = "a_keeper_that_is_killed_while_it_saves_leaves_the_copy_before_or_the_new_one";
+    const TEST: &str =
+        "a_keeper_that_is_killed_while_it_saves_leaves_the_copy_before_or_the_new_one";
     if let Some((role, folder)) = role() {
         if role != "keeper" {
             return play(&role, &folder);
@@ -305,9 +323,9 @@ fn a_keeper_that_is_killed_while_it_saves_leaves_the_copy_before_or_the_new_one(
 /// Guarantee: keeper/eviction
 /// Guarantee: sqlite/eviction
 #[test]
-fn databases_that_nobody_has_are_evicted_into_their_files_the_longest_unused_first_and_opened_unseen() {
-    const TEST: &str =
-        "databases_that_nobody_has_are_evicted_into_their_files_the_longest_unused_first_and_opened_unseen";
+fn databases_that_nobody_has_are_evicted_into_their_files_the_longest_unused_first_and_opened_unseen()
+ {
+    const TEST: &str = "databases_that_nobody_has_are_evicted_into_their_files_the_longest_unused_first_and_opened_unseen";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = |name: &str| folder.path().join(name).canonicalize().unwrap();
     let names = ["old", "new", "open"];
@@ -342,7 +360,11 @@ fn databases_that_nobody_has_are_evicted_into_their_files_the_longest_unused_fir
     connection.execute_batch(COUNT).unwrap();
     assert_eq!((number(&connection, NUMBER), statistic(&connection, "hot")), (10, 1));
     let report = keeper.evict_to(0);
-    assert_eq!(report.evicted, [path("new").display().to_string()], "those that are open stay: {report:?}");
+    assert_eq!(
+        report.evicted,
+        [path("new").display().to_string()],
+        "those that are open stay: {report:?}"
+    );
     assert!(report.failed.is_empty() && report.after_bytes > 0, "{report:?}");
     let counters = keeper.status().unwrap().counters;
     assert_eq!((counters.evicted_databases, counters.evicted_heaps), (2, 0));
@@ -366,7 +388,8 @@ fn what_cannot_be_evicted_is_told_or_left_alone_and_nobody_is_waited_for() {
     let moved = image_of(&path("moved"));
     std::fs::rename(path("moved"), folder.path().join("elsewhere")).unwrap();
     // A process that opens it stands at the gate.
-    let gate = std::fs::File::options().read(true).write(true).open(image_of(&path("held"))).unwrap();
+    let gate =
+        std::fs::File::options().read(true).write(true).open(image_of(&path("held"))).unwrap();
     gate.lock().unwrap();
     let started = Instant::now();
     let report = Keeper::new(places(), config()).unwrap().evict_to(0);
@@ -396,15 +419,21 @@ fn the_status_names_databases_with_what_only_the_pool_has_of_them() {
     };
     let (found, status) = look();
     let name = path.canonicalize().unwrap().display().to_string();
-    assert_eq!((found.path.as_str(), found.state.as_str(), found.saved), (name.as_str(), "open", false));
+    assert_eq!(
+        (found.path.as_str(), found.state.as_str(), found.saved),
+        (name.as_str(), "open", false)
+    );
     assert!(found.unsaved_bytes > 9 * 2000 && found.holders.len() == 1, "{found:?}");
     assert!(status.pool_bytes >= found.image_bytes && found.image_bytes > MIB);
-    let line = format!("holdfast_database_unsaved_bytes{{database=\"{name}\"}} {}", found.unsaved_bytes);
+    let line =
+        format!("holdfast_database_unsaved_bytes{{database=\"{name}\"}} {}", found.unsaved_bytes);
     assert!(status.metrics().lines().any(|found| found == line));
     player.kill("told: ");
     Keeper::new(places(), config()).unwrap().flush(Cause::Asked);
     let (found, _) = look();
     assert_eq!((found.state.as_str(), found.unsaved_bytes, found.saved), ("left", 0, true));
     open(&path, "");
-    assert!(holdfast_keeper::status_of_files(&NameSpace::new(places())).unwrap().databases.is_empty());
+    assert!(
+        holdfast_keeper::status_of_files(&NameSpace::new(places())).unwrap().databases.is_empty()
+    );
 }

@@ -66,7 +66,11 @@ fn a_killed_writer_loses_no_commit_that_it_acknowledged() {
         let connection = open(&path, "");
         let found = number(&connection, "SELECT n FROM counter");
         assert!(found == told || found == told + 1, "{way}: {told} acknowledged, {found} there");
-        assert_eq!(number(&connection, "SELECT count(*) FROM t"), found, "{way}: a part of a transaction");
+        assert_eq!(
+            number(&connection, "SELECT count(*) FROM t"),
+            found,
+            "{way}: a part of a transaction"
+        );
         assert_sound(&connection);
         if round % 3 == 0 {
             drop(connection);
@@ -115,7 +119,11 @@ fn when_the_pool_is_lost_the_database_is_whole_and_as_of_a_flush() {
             "threshold=infinity" => assert_eq!(found, before),
             _ => {}
         }
-        assert_eq!(number(&connection, "SELECT count(*) FROM t"), found, "{way}: a part of a transaction");
+        assert_eq!(
+            number(&connection, "SELECT count(*) FROM t"),
+            found,
+            "{way}: a part of a transaction"
+        );
         assert_sound(&connection);
     }
 }
@@ -158,7 +166,10 @@ fn two_processes_that_write_at_level_power_lose_none_of_each_others_commits_with
     first.kill("told: ");
     second.kill("told: ");
     std::fs::remove_file(holdfast_sqlite::status(&path).unwrap().image.unwrap()).unwrap();
-    assert_eq!(holdfast_sqlite::recover(&path, false).unwrap(), holdfast_sqlite::Recovered::LastFlush);
+    assert_eq!(
+        holdfast_sqlite::recover(&path, false).unwrap(),
+        holdfast_sqlite::Recovered::LastFlush
+    );
     let plain = open_plain(&path);
     assert_eq!(number(&plain, "SELECT n FROM counter"), 152);
     assert_sound(&plain);
@@ -194,9 +205,16 @@ fn a_journal_whose_writer_died_while_it_wrote_it_undoes_nothing_that_was_committ
     assert_eq!(player.first("told: "), 1);
     assert_eq!(player.next("told: "), None, "the limit did not kill it");
     let journal = folder.path().join("db-journal");
-    assert_eq!(std::fs::metadata(&journal).unwrap().len(), BYTES_MAX, "it did not die in its journal");
+    assert_eq!(
+        std::fs::metadata(&journal).unwrap().len(),
+        BYTES_MAX,
+        "it did not die in its journal"
+    );
     // Only SQLite can roll it back.
-    assert_eq!(holdfast_sqlite::recover(&path, false).unwrap(), holdfast_sqlite::Recovered::JournalLeft);
+    assert_eq!(
+        holdfast_sqlite::recover(&path, false).unwrap(),
+        holdfast_sqlite::Recovered::JournalLeft
+    );
     let connection = open(&path, "");
     assert_sound(&connection);
     connection.execute_batch("UPDATE t SET b = 'newer' WHERE a % 50 = 0").unwrap();
@@ -235,7 +253,11 @@ fn a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_
         let connection = open(&path, "pool_limit=1048576");
         let found = number(&connection, "SELECT n FROM counter");
         assert!(found == told || found == told + 1, "{told} acknowledged, {found} there");
-        assert_eq!(number(&connection, "SELECT count(*) FROM t"), found * 1500, "a part of a transaction");
+        assert_eq!(
+            number(&connection, "SELECT count(*) FROM t"),
+            found * 1500,
+            "a part of a transaction"
+        );
         assert_sound(&connection);
         connection.execute_batch("UPDATE t SET b = b || 'z' WHERE a < 10").unwrap();
     }
@@ -249,8 +271,12 @@ fn a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill() {
     let attach = |folder: &Path| {
         let [one, two, three] = names(folder);
         let connection = open(&one, "threshold=5");
-        connection.execute("ATTACH ? AS two", [format!("file:{}?vfs=holdfast", two.display())]).unwrap();
-        connection.execute("ATTACH ? AS three", [format!("file:{}?vfs=unix", three.display())]).unwrap();
+        connection
+            .execute("ATTACH ? AS two", [format!("file:{}?vfs=holdfast", two.display())])
+            .unwrap();
+        connection
+            .execute("ATTACH ? AS three", [format!("file:{}?vfs=unix", three.display())])
+            .unwrap();
         connection
     };
     if let Some((_, folder)) = role() {
@@ -299,7 +325,9 @@ fn processes_share_a_database_and_each_others_commits_count_once() {
     if let Some((_, folder)) = role() {
         let connection = open(&folder.join("db"), "threshold=5");
         for _ in 0..200 {
-            connection.execute_batch("BEGIN IMMEDIATE; UPDATE counter SET n = n + 1; COMMIT").unwrap();
+            connection
+                .execute_batch("BEGIN IMMEDIATE; UPDATE counter SET n = n + 1; COMMIT")
+                .unwrap();
         }
         return;
     }
@@ -348,7 +376,11 @@ fn a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped() {
         assert!(connection.execute_batch("UPDATE counter SET n = n + 1").is_err(), "{sql}");
         player.kill("told: ");
         // One that has no pages in a cache.
-        assert_eq!(number(&open(&path, ""), "SELECT n FROM counter"), 2 * round as i64 + 1, "{sql}");
+        assert_eq!(
+            number(&open(&path, ""), "SELECT n FROM counter"),
+            2 * round as i64 + 1,
+            "{sql}"
+        );
         connection.execute_batch("UPDATE counter SET n = n + 1").unwrap();
         assert_eq!(number(&connection, "SELECT n FROM counter"), 2 * (round as i64 + 1));
         assert_sound(&connection);
@@ -414,7 +446,8 @@ fn a_database_that_was_moved_while_its_pages_were_in_the_pool_is_all_there() {
 /// Guarantee: sqlite/renamed
 #[test]
 fn what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_lost() {
-    const TEST: &str = "what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_lost";
+    const TEST: &str =
+        "what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_lost";
     if let Some((role, folder)) = role() {
         return write_on(&folder.join("db"), &role, COUNT);
     }
@@ -482,7 +515,10 @@ fn what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_
         assert!(try_open(&path, "").is_err());
     }
     std::fs::write(&log, kept).unwrap();
-    assert_eq!(holdfast_sqlite::recover(&path, false).unwrap(), holdfast_sqlite::Recovered::LastFlush);
+    assert_eq!(
+        holdfast_sqlite::recover(&path, false).unwrap(),
+        holdfast_sqlite::Recovered::LastFlush
+    );
     let plain = open_plain(&path);
     assert_sound(&plain);
     assert!(number(&plain, "SELECT n FROM counter") >= told);

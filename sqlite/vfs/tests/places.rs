@@ -18,7 +18,8 @@ fn a_database_in_use_by_two_of_its_names_has_one_log_and_says_so() {
     if let Some((role, folder)) = role() {
         let connection = open(&folder.join(&role), "threshold=infinity");
         connection.execute("UPDATE t SET a = a + 1", []).unwrap();
-        let brought = connection.query_row("PRAGMA holdfast_checkpoint", [], |row| row.get::<_, String>(0));
+        let brought =
+            connection.query_row("PRAGMA holdfast_checkpoint", [], |row| row.get::<_, String>(0));
         let refused = brought.is_err_and(|error| error.to_string().contains("hard links"));
         println!("\ntold: {}", i64::from(refused));
         return;
@@ -33,7 +34,8 @@ fn a_database_in_use_by_two_of_its_names_has_one_log_and_says_so() {
     assert!(!folder.path().join("two-holdfast").exists());
     // By its own name it is brought in, with what the other one committed.
     assert_eq!(number(&connection, "SELECT a FROM t"), 2);
-    let brought: String = connection.query_row("PRAGMA holdfast_checkpoint", [], |row| row.get(0)).unwrap();
+    let brought: String =
+        connection.query_row("PRAGMA holdfast_checkpoint", [], |row| row.get(0)).unwrap();
     assert_eq!(brought, "ok");
     other.finish();
     assert_eq!(statistic(&connection, "hot"), 1);
@@ -58,7 +60,11 @@ fn what_may_only_be_read_is_read_and_a_write_is_refused_as_by_sqlite() {
         assert_eq!(number(&connection, "SELECT a FROM t"), 1);
         let refused = connection.execute("INSERT INTO t VALUES (2)", []).unwrap_err();
         let plain = open_plain(&path).execute("INSERT INTO t VALUES (2)", []).unwrap_err();
-        assert_eq!(refused.sqlite_error_code(), plain.sqlite_error_code(), "{role}: {refused}, {plain}");
+        assert_eq!(
+            refused.sqlite_error_code(),
+            plain.sqlite_error_code(),
+            "{role}: {refused}, {plain}"
+        );
         assert_eq!(number(&connection, "SELECT count(*) FROM t"), 1);
         println!("\ntold: 1");
         return;
@@ -66,8 +72,9 @@ fn what_may_only_be_read_is_read_and_a_write_is_refused_as_by_sqlite() {
     // SAFETY: asks for a number.
     let user = (unsafe { libc::geteuid() } == 0).then_some(NOBODY);
     let folder = scratch();
-    let mode =
-        |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
+    };
     let (place, own) = (folder.path().join("place"), folder.path().join("own"));
     std::fs::create_dir(&place).unwrap();
     std::fs::create_dir(&own).unwrap();
@@ -78,12 +85,15 @@ fn what_may_only_be_read_is_read_and_a_write_is_refused_as_by_sqlite() {
         std::os::unix::fs::chown(&own, Some(user), Some(user)).unwrap();
         let there = std::env::current_exe().unwrap();
         let hidden = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o1 == 0;
-        if let Some(closed) = there.ancestors().chain(folder.path().ancestors()).find(|path| hidden(path)) {
+        if let Some(closed) =
+            there.ancestors().chain(folder.path().ancestors()).find(|path| hidden(path))
+        {
             return println!("not run: another user has no way through {}", closed.display());
         }
     }
     let (home, pool) = (own.join("home"), own.join("pool"));
-    let places = [("HOLDFAST_HOME", home.to_str().unwrap()), ("HOLDFAST_POOL", pool.to_str().unwrap())];
+    let places =
+        [("HOLDFAST_HOME", home.to_str().unwrap()), ("HOLDFAST_POOL", pool.to_str().unwrap())];
     for (what, file_mode, place_mode) in [("file", 0o444, 0o755), ("folder", 0o666, 0o555)] {
         mode(&path, file_mode);
         mode(&place, place_mode);

@@ -40,11 +40,18 @@ fn a_corrupt_slot_poisons_a_write_like_a_read() {
         }
         let sql = if writes { "UPDATE t SET a = 3" } else { "SELECT a FROM t" };
         let found = connection.execute_batch(sql).unwrap_err();
-        assert_eq!(found.sqlite_error_code(), Some(rusqlite::ErrorCode::SystemIoFailure), "{sql}: {found}");
+        assert_eq!(
+            found.sqlite_error_code(),
+            Some(rusqlite::ErrorCode::SystemIoFailure),
+            "{sql}: {found}"
+        );
         // Also where the damage is gone again, and for each connection of the process.
         image.write_all_at(&buckets, BUCKETS_AT).unwrap();
         drop(connection);
-        assert!(other.query_row("SELECT a FROM t", [], |_| Ok(())).is_err(), "{sql}: the image is used on");
+        assert!(
+            other.query_row("SELECT a FROM t", [], |_| Ok(())).is_err(),
+            "{sql}: the image is used on"
+        );
         drop(other);
         assert_eq!(number(&open(&path, ""), "SELECT a FROM t"), 2, "{sql}: a commit is lost");
     }

@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use common::copies::{
-    COUNT, LARGE, LAZY, NUMBER, alone, assert_counted, count_up, create, databases, found, go_on, log_of,
-    lose_the_pool, play, save, saved,
+    COUNT, LARGE, LAZY, NUMBER, alone, assert_counted, count_up, create, databases, found, go_on,
+    log_of, lose_the_pool, play, save, saved,
 };
 use common::{Player, begin, number, open, open_plain, role, scratch};
 use holdfast_sqlite::{Recovered, Rescue};
@@ -22,13 +22,16 @@ const ROUNDS: u64 = 24;
 /// Guarantee: sqlite/saved-copies
 #[test]
 fn what_was_saved_is_there_when_the_pool_is_lost_through_the_vfs_and_through_tools() {
-    const TEST: &str = "what_was_saved_is_there_when_the_pool_is_lost_through_the_vfs_and_through_tools";
+    const TEST: &str =
+        "what_was_saved_is_there_when_the_pool_is_lost_through_the_vfs_and_through_tools";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
     let mut expected = 0;
     for (round, script) in
-        ["30", "30 flush 20", "30 checkpoint 20", "10 flush checkpoint flush 9", "1"].iter().enumerate()
+        ["30", "30 flush 20", "30 checkpoint 20", "10 flush checkpoint flush 9", "1"]
+            .iter()
+            .enumerate()
     {
         let mut player = Player::start(TEST, script, folder.path());
         let told = player.first("told: ");
@@ -59,7 +62,8 @@ fn what_was_saved_is_there_when_the_pool_is_lost_through_the_vfs_and_through_too
 /// Guarantee: sqlite/saved-copies
 #[test]
 fn a_writer_that_is_stopped_at_any_moment_is_saved_with_all_that_it_acknowledged() {
-    const TEST: &str = "a_writer_that_is_stopped_at_any_moment_is_saved_with_all_that_it_acknowledged";
+    const TEST: &str =
+        "a_writer_that_is_stopped_at_any_moment_is_saved_with_all_that_it_acknowledged";
     if let Some((role, folder)) = role() {
         let connection = open(&folder.join("db"), &role);
         connection.execute_batch("PRAGMA cache_size=20").unwrap();
@@ -92,7 +96,10 @@ fn a_writer_that_is_stopped_at_any_moment_is_saved_with_all_that_it_acknowledged
         lose_the_pool(&path);
         let connection = open(&path, "");
         let found = number(&connection, NUMBER);
-        assert!(found >= told && found <= told + 1, "{way}, {rescue:?}: {told} acknowledged, {found} there");
+        assert!(
+            found >= told && found <= told + 1,
+            "{way}, {rescue:?}: {told} acknowledged, {found} there"
+        );
         assert_counted(&connection, found);
     }
 }
@@ -135,7 +142,10 @@ fn a_copy_that_is_made_while_somebody_commits_is_as_of_one_commit_or_is_none() {
         lose_the_pool(&path);
         let connection = open(&path, "");
         let found = number(&connection, NUMBER);
-        assert!(found >= before && found <= told + 1, "{told} acknowledged, {found} there, {before} before");
+        assert!(
+            found >= before && found <= told + 1,
+            "{told} acknowledged, {found} there, {before} before"
+        );
         assert_counted(&connection, found);
         before = found;
     }
@@ -202,7 +212,8 @@ fn a_copy_that_is_older_than_database_and_log_is_not_applied() {
 /// Guarantee: sqlite/older-copies
 #[test]
 fn a_copy_counts_for_nothing_after_a_close_and_when_the_database_is_marked_anew() {
-    const TEST: &str = "a_copy_counts_for_nothing_after_a_close_and_when_the_database_is_marked_anew";
+    const TEST: &str =
+        "a_copy_counts_for_nothing_after_a_close_and_when_the_database_is_marked_anew";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
@@ -265,9 +276,9 @@ fn a_copy_that_is_not_whole_counts_for_nothing() {
 /// Guarantee: sqlite/backups
 /// Guarantee: sqlite/older-copies
 #[test]
-fn a_transaction_that_outgrew_the_pool_is_not_undone_by_an_older_copy_and_newer_ones_go_on_from_it() {
-    const TEST: &str =
-        "a_transaction_that_outgrew_the_pool_is_not_undone_by_an_older_copy_and_newer_ones_go_on_from_it";
+fn a_transaction_that_outgrew_the_pool_is_not_undone_by_an_older_copy_and_newer_ones_go_on_from_it()
+{
+    const TEST: &str = "a_transaction_that_outgrew_the_pool_is_not_undone_by_an_older_copy_and_newer_ones_go_on_from_it";
     if let Some((role, folder)) = role() {
         let connection = open(&folder.join("db"), &format!("{LAZY}&pool_limit=1048576"));
         connection.execute_batch("PRAGMA cache_size=10").unwrap();

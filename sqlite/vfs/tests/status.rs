@@ -34,7 +34,9 @@ fn play(role: &str, folder: &Path) {
     assert_eq!((readable.state, readable.is_hot), (State::Complete, false));
     let error = status(&folder.join("closed")).unwrap_err();
     assert!(matches!(error, SqliteError::Io { .. }), "{error}");
-    assert!(checkpoint(&folder.join("closed")).is_err() && release(&folder.join("closed")).is_err());
+    assert!(
+        checkpoint(&folder.join("closed")).is_err() && release(&folder.join("closed")).is_err()
+    );
     println!("\ntold: 1");
 }
 
@@ -48,7 +50,9 @@ fn create(path: &Path, rows: u32) {
 
 /// Whether the database can be read with the VFS, after all that was asked of it.
 fn opens(path: &Path) -> bool {
-    try_open(path, "").and_then(|found| found.query_row(COUNT, [], |row| row.get::<_, i64>(0))).is_ok()
+    try_open(path, "")
+        .and_then(|found| found.query_row(COUNT, [], |row| row.get::<_, i64>(0)))
+        .is_ok()
 }
 
 /// Fails unless every question about the file is answered as an opening is, and nothing was
@@ -98,7 +102,10 @@ fn status_says_of_a_file_what_an_opening_finds() {
         std::fs::write(at(name), bytes).unwrap();
         at(name)
     };
-    assert_refused(&write("cut", &bytes[..bytes.len() / 8192 * 4096]), "shorter than its header says");
+    assert_refused(
+        &write("cut", &bytes[..bytes.len() / 8192 * 4096]),
+        "shorter than its header says",
+    );
     assert_refused(&write("text", b"root:x:0:0:root:/root:/bin/bash\n"), "does not begin as one");
     assert_refused(&write("short", &bytes[..99]), "header is damaged");
     let patched = |at: usize, with: u8| {
@@ -109,7 +116,9 @@ fn status_says_of_a_file_what_an_opening_finds() {
     assert_refused(&write("page", &patched(16, 0x11)), "header is damaged");
     assert_refused(&write("newer", &patched(19, 3)), "newer SQLite");
     for path in [at("none"), folder.path().to_owned()] {
-        assert!(status(&path).is_err() && checkpoint(&path).is_err() && recover(&path, false).is_err());
+        assert!(
+            status(&path).is_err() && checkpoint(&path).is_err() && recover(&path, false).is_err()
+        );
     }
     assert!(status(&whole).unwrap().image.is_none());
 }
@@ -216,8 +225,9 @@ fn what_may_not_be_read_is_not_called_complete() {
     // SAFETY: asks for a number.
     let user = (unsafe { libc::geteuid() } == 0).then_some(NOBODY);
     let folder = scratch();
-    let mode =
-        |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
+    };
     let own = folder.path().join("own");
     std::fs::create_dir(&own).unwrap();
     create(&folder.path().join("db"), 1);
@@ -229,12 +239,15 @@ fn what_may_not_be_read_is_not_called_complete() {
         std::os::unix::fs::chown(&own, Some(user), Some(user)).unwrap();
         let there = std::env::current_exe().unwrap();
         let hidden = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o1 == 0;
-        if let Some(closed) = there.ancestors().chain(folder.path().ancestors()).find(|path| hidden(path)) {
+        if let Some(closed) =
+            there.ancestors().chain(folder.path().ancestors()).find(|path| hidden(path))
+        {
             return println!("not run: another user has no way through {}", closed.display());
         }
     }
     let (home, pool) = (own.join("home"), own.join("pool"));
-    let places = [("HOLDFAST_HOME", home.to_str().unwrap()), ("HOLDFAST_POOL", pool.to_str().unwrap())];
+    let places =
+        [("HOLDFAST_HOME", home.to_str().unwrap()), ("HOLDFAST_POOL", pool.to_str().unwrap())];
     let mut player = Player::start_as(user, TEST, "read", folder.path(), &places);
     assert_eq!(player.first("told: "), 1);
     player.finish();

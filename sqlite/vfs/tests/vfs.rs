@@ -13,7 +13,9 @@ fn commits_rollbacks_and_savepoints_do_what_they_say_and_the_closed_file_is_an_o
     let path = path.as_path();
     for round in 0..2 {
         let mut connection = open(path, "");
-        connection.execute_batch("CREATE TABLE IF NOT EXISTS t (a INTEGER PRIMARY KEY, b)").unwrap();
+        connection
+            .execute_batch("CREATE TABLE IF NOT EXISTS t (a INTEGER PRIMARY KEY, b)")
+            .unwrap();
         connection.execute("INSERT INTO t (b) VALUES (1)", []).unwrap();
         let transaction = connection.transaction().unwrap();
         transaction.execute("INSERT INTO t (b) VALUES (2)", []).unwrap();
@@ -86,7 +88,8 @@ fn a_program_without_the_vfs_is_refused_while_pages_are_in_the_pool_and_served_b
     plain.execute("INSERT INTO t VALUES (2)", []).unwrap();
     assert_eq!(number(&reader, "SELECT count(*) FROM t"), 2);
     reader.execute("INSERT INTO t VALUES (3)", []).unwrap();
-    let refused = plain.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)).unwrap_err();
+    let refused =
+        plain.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)).unwrap_err();
     assert_eq!(refused.sqlite_error_code(), Some(rusqlite::ErrorCode::NotADatabase), "{refused}");
     let copy = folder.path().join("copy");
     std::fs::copy(&path, &copy).unwrap();
@@ -131,17 +134,28 @@ fn a_commit_over_attached_databases_is_in_all_of_them() {
     let folder = scratch();
     let names = ["one", "two"].map(|name| folder.path().join(name));
     let connection = open(&names[0], "");
-    connection.execute("ATTACH ? AS two", [format!("file:{}?vfs=holdfast", names[1].display())]).unwrap();
-    connection.execute("ATTACH ? AS three", [folder.path().join("three").to_str().unwrap()]).unwrap();
-    connection.execute_batch("CREATE TABLE t (a); CREATE TABLE two.t (a); CREATE TABLE three.t (a)").unwrap();
-    let both = "INSERT INTO t VALUES (1); INSERT INTO two.t VALUES (1); INSERT INTO three.t VALUES (1);";
+    connection
+        .execute("ATTACH ? AS two", [format!("file:{}?vfs=holdfast", names[1].display())])
+        .unwrap();
+    connection
+        .execute("ATTACH ? AS three", [folder.path().join("three").to_str().unwrap()])
+        .unwrap();
+    connection
+        .execute_batch("CREATE TABLE t (a); CREATE TABLE two.t (a); CREATE TABLE three.t (a)")
+        .unwrap();
+    let both =
+        "INSERT INTO t VALUES (1); INSERT INTO two.t VALUES (1); INSERT INTO three.t VALUES (1);";
     connection.execute_batch(&format!("BEGIN; {both} ROLLBACK; BEGIN; {both} COMMIT")).unwrap();
     for table in ["t", "two.t", "three.t"] {
         assert_eq!(number(&connection, &format!("SELECT count(*) FROM {table}")), 1);
     }
     drop(connection);
     assert_eq!(number(&open_plain(&names[1]), "SELECT count(*) FROM t"), 1);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "a journal or super-journal is left");
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        3,
+        "a journal or super-journal is left"
+    );
 }
 
 /// Guarantee: sqlite/attached
@@ -156,7 +170,9 @@ fn a_commit_over_attached_databases_stands_in_all_of_them_where_the_log_of_one_c
     let log = folder.path().join("two-holdfast");
     std::fs::remove_file(&log).unwrap();
     std::fs::create_dir(&log).unwrap();
-    connection.execute_batch("BEGIN; INSERT INTO t VALUES (1); INSERT INTO u VALUES (1); COMMIT").unwrap();
+    connection
+        .execute_batch("BEGIN; INSERT INTO t VALUES (1); INSERT INTO u VALUES (1); COMMIT")
+        .unwrap();
     let both = |expected: i64| {
         assert_eq!(number(&connection, "SELECT count(*) FROM t"), expected);
         assert_eq!(number(&connection, "SELECT count(*) FROM u"), expected);
@@ -166,7 +182,9 @@ fn a_commit_over_attached_databases_stands_in_all_of_them_where_the_log_of_one_c
     assert!(connection.execute("INSERT INTO u VALUES (2)", []).is_err());
     both(1);
     std::fs::remove_dir(&log).unwrap();
-    connection.execute_batch("BEGIN; INSERT INTO t VALUES (2); INSERT INTO u VALUES (2); COMMIT").unwrap();
+    connection
+        .execute_batch("BEGIN; INSERT INTO t VALUES (2); INSERT INTO u VALUES (2); COMMIT")
+        .unwrap();
     both(2);
     drop(connection);
     assert_eq!(number(&open_plain(&names[1]), "SELECT count(*) FROM u"), 2);
@@ -186,12 +204,16 @@ fn a_transaction_that_outgrows_the_pool_goes_on_on_the_disk_and_can_be_rolled_ba
         connection.execute_batch(lead).unwrap();
         connection.execute_batch("PRAGMA cache_size=20; DROP TABLE IF EXISTS t").unwrap();
         connection
-            .execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY, b); INSERT INTO t (b) VALUES (0)")
+            .execute_batch(
+                "CREATE TABLE t (a INTEGER PRIMARY KEY, b); INSERT INTO t (b) VALUES (0)",
+            )
             .unwrap();
         connection.execute_batch(&format!("BEGIN; {FILL}; ROLLBACK")).unwrap();
         assert_eq!(number(&connection, "SELECT count(*) FROM t"), 1);
         assert_sound(&connection);
-        connection.execute_batch(&format!("BEGIN; {FILL}; UPDATE t SET b = b || 'x'; COMMIT")).unwrap();
+        connection
+            .execute_batch(&format!("BEGIN; {FILL}; UPDATE t SET b = b || 'x'; COMMIT"))
+            .unwrap();
         assert_eq!(number(&connection, "SELECT count(*) FROM t"), 5001);
         assert!(!folder.path().join("db-journal").exists(), "the journal is back in memory");
         let before = statistic(&connection, "commits");
@@ -308,11 +330,15 @@ fn the_example_for_rust_keeps_its_rows() {
     let here = std::env::current_exe().unwrap();
     let example = here.ancestors().nth(2).unwrap().join("examples/visits");
     if !example.is_file() {
-        return println!("not run: {} is not built; `cargo test -p holdfast-sqlite` does", example.display());
+        return println!(
+            "not run: {} is not built; `cargo test -p holdfast-sqlite` does",
+            example.display()
+        );
     }
     let folder = scratch();
     for expected in ["1\n", "2\n"] {
-        let done = std::process::Command::new(&example).arg(folder.path().join("db")).output().unwrap();
+        let done =
+            std::process::Command::new(&example).arg(folder.path().join("db")).output().unwrap();
         assert_eq!(String::from_utf8(done.stdout).unwrap(), expected);
     }
 }

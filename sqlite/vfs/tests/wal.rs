@@ -57,7 +57,10 @@ fn a_database_that_may_goes_over_to_wal_under_its_connections_and_comes_back() {
         one.execute("INSERT INTO t VALUES (4)", []).unwrap();
         assert_eq!(statistic(&one, "hot"), 1, "{mode}");
         let left = std::fs::read(folder.path().join("db-journal")).unwrap_or_default();
-        assert!(left.iter().take(8).all(|byte| *byte == 0), "{mode}: a journal that would be rolled back");
+        assert!(
+            left.iter().take(8).all(|byte| *byte == 0),
+            "{mode}: a journal that would be rolled back"
+        );
         assert_eq!(set(&one, "journal_mode = WAL"), "wal");
         one.execute("INSERT INTO t VALUES (5)", []).unwrap();
     }
@@ -91,7 +94,10 @@ fn a_database_goes_over_to_wal_and_back_in_exclusive_mode() {
         assert_eq!(statistic(&connection, "hot"), 0);
         let other = try_open(&path, PASS).unwrap();
         other.busy_timeout(Duration::ZERO).unwrap();
-        assert!(other.query_row("SELECT * FROM t", [], |_| Ok(())).is_err(), "two hold it exclusively");
+        assert!(
+            other.query_row("SELECT * FROM t", [], |_| Ok(())).is_err(),
+            "two hold it exclusively"
+        );
         assert_eq!(set(&connection, "journal_mode = DELETE"), "delete");
         connection.execute("INSERT INTO t VALUES (4)", []).unwrap();
         assert_eq!(set(&connection, "locking_mode = NORMAL"), "normal");
@@ -112,7 +118,8 @@ fn whether_wal_passes_is_said_by_the_uri_the_environment_and_a_pragma() {
     const TEST: &str = "whether_wal_passes_is_said_by_the_uri_the_environment_and_a_pragma";
     const VARIABLE: &str = "HOLDFAST_SQLITE_WAL";
     if let Some((role, folder)) = role() {
-        let connection = try_open(&folder.join("db"), if role == "refuse" { "wal=refuse" } else { "" });
+        let connection =
+            try_open(&folder.join("db"), if role == "refuse" { "wal=refuse" } else { "" });
         match connection {
             Ok(connection) => {
                 println!("\ntold: {}", i64::from(set(&connection, "journal_mode = WAL") == "wal"))
@@ -172,7 +179,9 @@ fn who_refuses_wal_goes_on_with_a_database_that_others_have_brought_there() {
 fn a_copy_of_a_database_in_wal_mode_made_page_by_page_is_one_too() {
     let folder = scratch();
     let source = open_plain(&folder.path().join("source"));
-    source.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (a); INSERT INTO t VALUES (1)").unwrap();
+    source
+        .execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (a); INSERT INTO t VALUES (1)")
+        .unwrap();
     let path = folder.path().join("copy");
     let mut copy = open(&path, "");
     copy.execute_batch("CREATE TABLE other (a)").unwrap();
@@ -228,7 +237,10 @@ fn who_is_killed_on_the_way_to_wal_or_back_loses_no_commit_and_others_go_on() {
         let told = player.kill("told: ").unwrap_or(first);
         let connection = others.unwrap_or_else(|| open(&path, PASS));
         let found = number(&connection, "SELECT max(a) FROM t");
-        assert!(found == told || found == told + 1, "{way}, {round}: {told} acknowledged, {found} there");
+        assert!(
+            found == told || found == told + 1,
+            "{way}, {round}: {told} acknowledged, {found} there"
+        );
         assert_eq!(count(&connection), found, "{way}, {round}");
         assert_sound(&connection);
         connection.execute("INSERT INTO t VALUES (?)", [found + 1]).unwrap();
@@ -253,7 +265,8 @@ fn a_database_that_is_released_is_read_and_copied_by_any_program_and_goes_on_wit
         for lead in ["BEGIN; SELECT * FROM t", "BEGIN IMMEDIATE"] {
             one.execute_batch(lead).unwrap();
             for connection in [&one, &two] {
-                let refused = connection.query_row("PRAGMA holdfast_release", [], |_| Ok(())).unwrap_err();
+                let refused =
+                    connection.query_row("PRAGMA holdfast_release", [], |_| Ok(())).unwrap_err();
                 assert!(refused.to_string().contains("in use"), "{refused}");
             }
             one.execute_batch("COMMIT").unwrap();
@@ -277,7 +290,8 @@ fn a_database_that_is_released_is_read_and_copied_by_any_program_and_goes_on_wit
 /// Guarantee: sqlite/release
 #[test]
 fn who_writes_while_another_releases_the_database_again_and_again_loses_nothing() {
-    const TEST: &str = "who_writes_while_another_releases_the_database_again_and_again_loses_nothing";
+    const TEST: &str =
+        "who_writes_while_another_releases_the_database_again_and_again_loses_nothing";
     const COMMITS: i64 = 150;
     if let Some((role, folder)) = role() {
         let path = folder.join("db");
@@ -285,7 +299,9 @@ fn who_writes_while_another_releases_the_database_again_and_again_loses_nothing(
             // Without SQLite in this process.
             loop {
                 match holdfast_sqlite::release(&path) {
-                    Ok(()) | Err(holdfast_sqlite::SqliteError::Busy { .. }) => println!("\ntold: 1"),
+                    Ok(()) | Err(holdfast_sqlite::SqliteError::Busy { .. }) => {
+                        println!("\ntold: 1")
+                    }
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -343,7 +359,10 @@ fn a_database_opened_without_locks_is_sqlites_unless_its_newest_pages_are_in_the
     let path = folder.path().join("db");
     let connection = create(&path);
     for parameter in ["nolock=1", "immutable=true"] {
-        assert!(try_open(&path, parameter).is_err(), "{parameter}: it would read what is not the newest");
+        assert!(
+            try_open(&path, parameter).is_err(),
+            "{parameter}: it would read what is not the newest"
+        );
         set(&connection, "holdfast_release");
         let without = open(&path, parameter);
         assert_eq!(count(&without), 1);
@@ -364,7 +383,12 @@ fn a_file_in_wal_mode_says_of_the_disk_what_is_true_of_it() {
         unsafe {
             let (operation, name) = (ffi::SQLITE_FCNTL_FILE_POINTER, c"main".as_ptr());
             assert_eq!(
-                ffi::sqlite3_file_control(connection.handle(), name, operation, (&raw mut file).cast()),
+                ffi::sqlite3_file_control(
+                    connection.handle(),
+                    name,
+                    operation,
+                    (&raw mut file).cast()
+                ),
                 0
             );
             (*(*file).pMethods).xDeviceCharacteristics.unwrap()(file)
@@ -380,7 +404,10 @@ fn a_file_in_wal_mode_says_of_the_disk_what_is_true_of_it() {
     assert_eq!(characteristics() & ordered, 0);
     // Pages of such a file are mapped, and a map does not outlive the mode.
     assert_eq!(number(&connection, "PRAGMA mmap_size = 1000000"), 1_000_000);
-    assert_eq!((count(&connection), set(&connection, "journal_mode = DELETE")), (2, "delete".to_owned()));
+    assert_eq!(
+        (count(&connection), set(&connection, "journal_mode = DELETE")),
+        (2, "delete".to_owned())
+    );
     connection.execute("INSERT INTO t VALUES (3)", []).unwrap();
     assert_eq!(characteristics() & ordered, 0, "nobody has a lock");
     assert_sound(&connection);
@@ -395,7 +422,9 @@ fn a_journal_on_the_disk_is_as_private_as_its_database() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     let connection = open(&path, "pool_limit=1048576&wal=pass");
     let large = "INSERT INTO t SELECT zeroblob(3000000)";
-    connection.execute_batch(&format!("PRAGMA cache_size = 10; BEGIN; {large}; UPDATE t SET a = 1")).unwrap();
+    connection
+        .execute_batch(&format!("PRAGMA cache_size = 10; BEGIN; {large}; UPDATE t SET a = 1"))
+        .unwrap();
     connection.execute_batch(large).unwrap();
     let journal = folder.path().join("db-journal").metadata().unwrap();
     assert_eq!(journal.permissions().mode() & 0o777, 0o600);
@@ -421,7 +450,8 @@ fn readers_of_a_database_whose_release_broke_off_wait_for_each_other() {
     first.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
     image.write_all_at(&1_u32.to_ne_bytes(), CLOSING_AT).unwrap();
     second.busy_timeout(Duration::ZERO).unwrap();
-    let refused = second.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)).unwrap_err();
+    let refused =
+        second.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)).unwrap_err();
     assert_eq!(refused.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy), "{refused}");
     first.execute_batch("COMMIT").unwrap();
     assert_eq!(count(&second), 1);

@@ -1,7 +1,7 @@
 //! A heap's backing between two ranges that nobody can touch.
 //!
-//! Invariant: `bytes` from `base` are mapped as long as the value lives; the pages before and after are not
-//! accessible.
+//! Invariant: `bytes` from `base` are mapped as long as the value lives; the pages before and after
+//! are not accessible.
 
 use std::ptr::NonNull;
 
@@ -36,7 +36,8 @@ impl Guarded {
     /// All bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped for the value's life; whoever writes borrows it mutably or is a heap on it.
+        // SAFETY: mapped for the value's life; whoever writes borrows it mutably or is a heap on
+        // it.
         unsafe { std::slice::from_raw_parts(self.start(), self.bytes) }
     }
 

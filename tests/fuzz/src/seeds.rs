@@ -1,5 +1,5 @@
-//! Heaps to start from: an empty range, and heaps with all that a heap can have in it. Made anew in each run, so that
-//! they are always of the format that the code has.
+//! Heaps to start from: an empty range, and heaps with all that a heap can have in it. Made anew in
+//! each run, so that they are always of the format that the code has.
 
 use holdfast_heap::{Backing, Heap, OpenOptions, Pointers};
 use holdfast_testkit::TestMemory;
@@ -8,8 +8,8 @@ use holdfast_testkit::TestMemory;
 pub const POINTERS: OpenOptions =
     OpenOptions { pointers: Some(Pointers { base: 0x8000_0000, bytes: 4 }), format_if_empty: true };
 
-/// Heaps of `bytes` each: nothing, an empty one, a full one, one whose last program died inside a transaction, and one
-/// with a log of several extents.
+/// Heaps of `bytes` each: nothing, an empty one, a full one, one whose last program died inside a
+/// transaction, and one with a log of several extents.
 ///
 /// # Panics
 /// When a heap cannot be made, which ends the fuzzing before it begins.

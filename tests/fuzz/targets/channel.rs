@@ -1,8 +1,9 @@
-//! Any bytes as an applet's side of a channel: sending and receiving never panics, hangs, or waits past its deadline, and
-//! what a received header says is what arrived.
+//! Any bytes as an applet's side of a channel: sending and receiving never panics, hangs, or waits
+//! past its deadline, and what a received header says is what arrived.
 //!
-//! The input is a list of stores to the shared memory, honest records among them, and of what the host does between. Time
-//! is the program's own: whenever the host would sleep, the applet's next store happens instead.
+//! The input is a list of stores to the shared memory, honest records among them, and of what the
+//! host does between. Time is the program's own: whenever the host would sleep, the applet's next
+//! store happens instead.
 
 #![no_main]
 
@@ -182,7 +183,8 @@ fuzz_target!(|input: Input| {
     let layout = Layout::new(RING_BYTES, ARENA_BYTES).expect("a layout");
     let mut memory = vec![0_u64; layout.arena_offset() as usize / 8];
     let base = NonNull::new(memory.as_mut_ptr().cast()).expect("memory");
-    // SAFETY: the memory lives longer than everything here, is aligned, and is touched through these values alone.
+    // SAFETY: the memory lives longer than everything here, is aligned, and is touched through
+    // these values alone.
     let shared = unsafe { Shared::new(base, layout.arena_offset() as usize) };
     let ring = shared.part(layout.applet_ring_offset(), 4096 + u64::from(RING_BYTES)).expect("a ring");
     let applet = Applet {

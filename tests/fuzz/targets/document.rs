@@ -1,5 +1,6 @@
-//! Any bytes as a page, and any bytes in the place of some of its document: parsing, walking, searching and writing end without
-//! a panic; what is sound says so, and what is damaged gives no answer that may be a part of one.
+//! Any bytes as a page, and any bytes in the place of some of its document: parsing, walking,
+//! searching and writing end without a panic; what is sound says so, and what is damaged gives no
+//! answer that may be a part of one.
 
 #![no_main]
 

@@ -1,8 +1,10 @@
-//! Any bytes as a heap: opening, checking, surveying and using it never panics, hangs, or touches a byte outside.
+//! Any bytes as a heap: opening, checking, surveying and using it never panics, hangs, or touches a
+//! byte outside.
 //!
-//! The input is a list of edits to a heap that was in order, so that it gets behind the first check; with the empty
-//! seed and one edit of many bytes it is plain bytes. An edit can also write a record of the log, or a superblock,
-//! whose checksum is right: whoever writes a heap can do that.
+//! The input is a list of edits to a heap that was in order, so that it gets behind the first
+//! check; with the empty seed and one edit of many bytes it is plain bytes. An edit can also write
+//! a record of the log, or a superblock, whose checksum is right: whoever writes a heap can do
+//! that.
 
 #![no_main]
 
@@ -112,8 +114,8 @@ fn apply(memory: &mut [u8], edit: &Edit) {
     }
 }
 
-/// Whether only objects of its own were touched: who frees a root's object, or has the tables brought back to an older
-/// state, damages a heap by its interface.
+/// Whether only objects of its own were touched: who frees a root's object, or has the tables
+/// brought back to an older state, damages a heap by its interface.
 fn operate(heap: &mut Heap<&mut Guarded>, operations: &[Operation]) -> bool {
     let mut fair = true;
     let mut own = Vec::new();

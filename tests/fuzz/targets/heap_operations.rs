@@ -1,5 +1,6 @@
-//! Any sequence of calls against a model: objects do not overlap and keep their bytes, roots are found, transactions
-//! are all or nothing, and a process that ends anywhere leaves a heap that opens and is sound.
+//! Any sequence of calls against a model: objects do not overlap and keep their bytes, roots are
+//! found, transactions are all or nothing, and a process that ends anywhere leaves a heap that
+//! opens and is sound.
 
 #![no_main]
 
@@ -12,7 +13,8 @@ use holdfast_testkit::TestMemory;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
-/// Most heaps are small, because each run makes and copies one; some have room for objects of whole segments.
+/// Most heaps are small, because each run makes and copies one; some have room for objects of whole
+/// segments.
 const SMALL_BYTES: u64 = 1 << 20;
 const LARGE_BYTES: u64 = 13 << 20;
 const LARGE_ONE_IN: u8 = 16;

@@ -1,6 +1,6 @@
-//! Any files of a home, with right checksums: all that `holdfast heap` and a keeper do with them ends, with an error of a
-//! type or without, and never panics, hangs or allocates what a file only claims. The commands themselves, with what they
-//! print, are tried in `tests/faults/sealed.rs`.
+//! Any files of a home, with right checksums: all that `holdfast heap` and a keeper do with them
+//! ends, with an error of a type or without, and never panics, hangs or allocates what a file only
+//! claims. The commands themselves, with what they print, are tried in `tests/faults/sealed.rs`.
 //!
 //! The input changes one file of a home that has everything, and says what is done to it.
 

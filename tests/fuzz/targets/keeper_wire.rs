@@ -1,5 +1,5 @@
-//! Any bytes as what is said to a keeper and by it, and as its notes: each is understood, or refused with a reason, and no
-//! length in them is believed before it was checked.
+//! Any bytes as what is said to a keeper and by it, and as its notes: each is understood, or
+//! refused with a reason, and no length in them is believed before it was checked.
 
 #![no_main]
 

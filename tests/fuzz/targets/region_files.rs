@@ -1,8 +1,9 @@
-//! Any files as a region's image, base file, journal and redo log: listing, reading, opening, storing, committing and
-//! closing never panics or hangs, and a region that was closed in order opens again with the same bytes.
+//! Any files as a region's image, base file, journal and redo log: listing, reading, opening,
+//! storing, committing and closing never panics or hangs, and a region that was closed in order
+//! opens again with the same bytes.
 //!
-//! The input edits files that were in order. Checksums can be made right again, as somebody who can write to the
-//! files can do; so every field behind them is reached.
+//! The input edits files that were in order. Checksums can be made right again, as somebody who can
+//! write to the files can do; so every field behind them is reached.
 
 #![no_main]
 
@@ -150,7 +151,8 @@ fn key() -> OwnerKey {
 
 impl Scene {
     fn new() -> Scene {
-        // SAFETY: plain system calls with valid arguments. A file that would be too large is then an error.
+        // SAFETY: plain system calls with valid arguments. A file that would be too large is then
+        // an error.
         unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             let limit = libc::rlimit { rlim_cur: FILE_BYTES_MAX, rlim_max: FILE_BYTES_MAX };

@@ -1,5 +1,5 @@
-//! Any bytes as a log of strace: reading it never panics or hangs, every line is a call, something else of strace's or counted
-//! as neither, and every call is in the report once.
+//! Any bytes as a log of strace: reading it never panics or hangs, every line is a call, something
+//! else of strace's or counted as neither, and every call is in the report once.
 
 #![no_main]
 

@@ -1,7 +1,8 @@
-//! A home that has everything that a home can have, and the commands that read or change it: for tests and fuzzing that
-//! damage its files.
+//! A home that has everything that a home can have, and the commands that read or change it: for
+//! tests and fuzzing that damage its files.
 //!
-//! Invariant: heaps are made through regions, as programs make them, so the files are of the format that the code has.
+//! Invariant: heaps are made through regions, as programs make them, so the files are of the format
+//! that the code has.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use holdfast_heap::{Heap, OpenOptions, Pointers};
 use holdfast_region::{
-    Consistency, Durability, Grant, KeyFingerprint, NameSpace, OwnerKey, Places, Region, RegionName, Rights,
+    Consistency, Durability, Grant, KeyFingerprint, NameSpace, OwnerKey, Places, Region,
+    RegionName, Rights,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -45,8 +47,11 @@ pub const LOOKS: [&str; 19] = [
 ];
 
 /// Commands that change nothing, in their only form.
-pub const PLAIN_LOOKS: [&str; 3] =
-    ["heap export words FILES/out.holdfast", "heap map words --svg FILES/out.svg", "keeper metrics"];
+pub const PLAIN_LOOKS: [&str; 3] = [
+    "heap export words FILES/out.holdfast",
+    "heap map words --svg FILES/out.svg",
+    "keeper metrics",
+];
 
 /// Commands that change something.
 pub const CHANGES: [&str; 23] = [
@@ -85,8 +90,9 @@ pub struct FullHome {
 }
 
 impl FullHome {
-    /// Makes it where `places` say, with an exported stream in `files`: a heap `words`, whose writer died after a commit,
-    /// with two snapshots, a compartment and a grant; a heap `spare`, which is in the store only.
+    /// Makes it where `places` say, with an exported stream in `files`: a heap `words`, whose
+    /// writer died after a commit, with two snapshots, a compartment and a grant; a heap `spare`,
+    /// which is in the store only.
     ///
     /// # Errors
     /// What the file system or the regions say.
@@ -124,7 +130,10 @@ impl FullHome {
     }
 }
 
-fn make_heaps(places: &Places, files: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+fn make_heaps(
+    places: &Places,
+    files: &Path,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let names = NameSpace::new(places.clone());
     let key = OwnerKey::load_or_create(places, "default")?;
     let reader = OwnerKey::load_or_create(places, "reader")?;
@@ -135,7 +144,11 @@ fn make_heaps(places: &Places, files: &Path) -> Result<(), Box<dyn std::error::E
     names.remove_image(&spare, &key)?;
     names.open_compartment(&words, &RegionName::parse("one")?, &key, MIB)?.close()?;
     let other = KeyFingerprint::from_bytes(reader.fingerprint());
-    names.grant(&words, &key, Grant::new(other, Some(RegionName::parse("reader")?), Rights::Read))?;
+    names.grant(
+        &words,
+        &key,
+        Grant::new(other, Some(RegionName::parse("reader")?), Rights::Read),
+    )?;
     names.snapshot(&words, &key, &RegionName::parse("monday")?)?;
     fill(&names, &words, &key, 1)?.close()?;
     names.snapshot(&words, &key, &RegionName::parse("tuesday")?)?;

@@ -1,4 +1,5 @@
-//! Golden files as text: the length, then every word that is not zero, all in hexadecimal; lines with `#` are for people.
+//! Golden files as text: the length, then every word that is not zero, all in hexadecimal; lines
+//! with `#` are for people.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -22,7 +23,8 @@ pub fn lay(text: &str, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The text of a file's bytes, which are a multiple of 8. `title` says what they are and who makes them.
+/// The text of a file's bytes, which are a multiple of 8. `title` says what they are and who makes
+/// them.
 #[must_use]
 pub fn text(title: &str, bytes: &[u8]) -> String {
     let mut text = format!(

@@ -1,4 +1,5 @@
-//! Is a heap sound? As `holdfast heap check` asks, but in this process, where a thousand checks cost little.
+//! Is a heap sound? As `holdfast heap check` asks, but in this process, where a thousand checks
+//! cost little.
 
 use std::io;
 
@@ -33,7 +34,8 @@ pub fn heap_soundness(names: &NameSpace, heap: &str) -> io::Result<Soundness> {
         Err(error) => return Err(io::Error::other(error)),
     };
     let words = reader.bytes().chunks_exact(8);
-    let mut copy: Vec<u64> = words.map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect();
+    let mut copy: Vec<u64> =
+        words.map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect();
     let mut findings = Vec::new();
     match inspect(&mut copy, &mut |finding| findings.push(finding), &mut |_, _| {}) {
         Ok(seen) if seen.report.is_sound() => Ok(Soundness::Sound {

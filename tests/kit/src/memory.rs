@@ -1,6 +1,7 @@
-//! A heap's backing in memory: it can be copied at any moment, as a killed run leaves it behind, and grows only as
-//! often as a test lets it. On the host that is plain memory; in an applet it is an object in the applet's own
-//! heap, so that the heaps under test lie in the region that the host has mapped.
+//! A heap's backing in memory: it can be copied at any moment, as a killed run leaves it behind,
+//! and grows only as often as a test lets it. On the host that is plain memory; in an applet it is
+//! an object in the applet's own heap, so that the heaps under test lie in the region that the host
+//! has mapped.
 //!
 //! Invariant: one allocation that never moves; a copy lies at another address.
 
@@ -56,7 +57,8 @@ mod region {
     /// # Safety
     /// As for [`std::alloc::dealloc`].
     pub(super) unsafe fn dealloc(object: *mut u8, _layout: Layout) {
-        let freed = NonNull::new(object).map(|object| REGION.with_borrow_mut(|heap| heap.free(object)));
+        let freed =
+            NonNull::new(object).map(|object| REGION.with_borrow_mut(|heap| heap.free(object)));
         assert_eq!(freed, Some(Ok(())), "the heap around the heap under test is damaged");
     }
 }
@@ -66,7 +68,8 @@ use region::{alloc_zeroed, dealloc};
 /// # Panics
 /// With a size that no memory has; this is for tests.
 fn layout(bytes: u64) -> Layout {
-    Layout::from_size_align(bytes.max(1) as usize, ALIGN_BYTES).expect("a test's heap fits into memory")
+    Layout::from_size_align(bytes.max(1) as usize, ALIGN_BYTES)
+        .expect("a test's heap fits into memory")
 }
 
 impl TestMemory {
@@ -100,7 +103,8 @@ impl TestMemory {
         self.with_limit(self.limit)
     }
 
-    /// As [`TestMemory::copy`], after the limit was changed to one that is no smaller than what is backed.
+    /// As [`TestMemory::copy`], after the limit was changed to one that is no smaller than what is
+    /// backed.
     #[must_use]
     pub fn with_limit(&self, limit: u64) -> TestMemory {
         let mut other = TestMemory::new(limit);

@@ -29,8 +29,8 @@ impl Places {
 }
 
 impl Programs {
-    /// The programs that `HOLDFAST_PROGRAM` and `HOLDFAST_APPLETS` name, else those in the target directory
-    /// from which this test runs.
+    /// The programs that `HOLDFAST_PROGRAM` and `HOLDFAST_APPLETS` name, else those in the target
+    /// directory from which this test runs.
     ///
     /// # Errors
     /// When a program is missing; the text says what builds it.
@@ -110,5 +110,8 @@ fn require(path: &Path, remedy: &str) -> io::Result<()> {
     if path.is_file() {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::NotFound, format!("{} is not built; {remedy}", path.display())))
+    Err(io::Error::new(
+        io::ErrorKind::NotFound,
+        format!("{} is not built; {remedy}", path.display()),
+    ))
 }

@@ -1,6 +1,7 @@
 //! A home and a pool of their own, removed with everything in them.
 //!
-//! Invariant: both lie in memory where there is a /dev/shm, so that a thousand checkpoints cost no disk.
+//! Invariant: both lie in memory where there is a /dev/shm, so that a thousand checkpoints cost no
+//! disk.
 
 use std::fs;
 use std::io;

@@ -1,11 +1,13 @@
 //! Files of a home whose fields are absurd and whose checksums are right.
 //!
-//! A flipped bit is found by a checksum. Someone who can write a file can also write its checksum, so what stands behind
-//! the sums has to refuse absurd values by itself. This changes fields, words and lengths of all files of a home and
-//! makes the sums right again, as `docs/format.md` describes them.
+//! A flipped bit is found by a checksum. Someone who can write a file can also write its checksum,
+//! so what stands behind the sums has to refuse absurd values by itself. This changes fields, words
+//! and lengths of all files of a home and makes the sums right again, as `docs/format.md` describes
+//! them.
 //!
-//! Invariants: a [`Home`] is laid out exactly as it was recorded, with one file changed; what commands made in between
-//! is gone. Files are sparse: a length that a change claims takes no memory.
+//! Invariants: a [`Home`] is laid out exactly as it was recorded, with one file changed; what
+//! commands made in between is gone. Files are sparse: a length that a change claims takes no
+//! memory.
 //!
 //! What it must not do: judge what a command says.
 
@@ -108,7 +110,10 @@ impl Sketch {
     /// Of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Sketch {
-        let pages = bytes.chunks(PAGE_BYTES).zip(0..).filter(|(page, _)| page.iter().any(|byte| *byte != 0));
+        let pages = bytes
+            .chunks(PAGE_BYTES)
+            .zip(0..)
+            .filter(|(page, _)| page.iter().any(|byte| *byte != 0));
         let pages = pages.map(|(page, number)| {
             let mut page = page.to_vec();
             page.resize(PAGE_BYTES, 0);
@@ -140,7 +145,8 @@ impl Sketch {
     /// Stores bytes; the length stays.
     pub fn store(&mut self, at: u64, bytes: &[u8]) {
         for (at, byte) in (at..).zip(bytes) {
-            let page = self.pages.entry(at / PAGE_BYTES as u64).or_insert_with(|| vec![0; PAGE_BYTES]);
+            let page =
+                self.pages.entry(at / PAGE_BYTES as u64).or_insert_with(|| vec![0; PAGE_BYTES]);
             page[at as usize % PAGE_BYTES] = *byte;
         }
     }
@@ -202,7 +208,8 @@ impl Sketch {
     }
 
     fn seal_superblock(&mut self) {
-        let sum = xxh3_64(&self.load(DATA_OFFSET + SUPER_MAGIC, (SUPER_SUM - SUPER_MAGIC) as usize));
+        let sum =
+            xxh3_64(&self.load(DATA_OFFSET + SUPER_MAGIC, (SUPER_SUM - SUPER_MAGIC) as usize));
         self.store(DATA_OFFSET + SUPER_SUM, &sum.to_le_bytes());
     }
 
@@ -284,19 +291,22 @@ impl Sketch {
             (FileKind::Grants, 0 | 1) => random.random_range(0..64),
             _ => {
                 let pages: Vec<_> = self.pages.keys().collect();
-                let page = if pages.is_empty() { 0 } else { *pages[random.random_range(0..pages.len())] };
+                let page =
+                    if pages.is_empty() { 0 } else { *pages[random.random_range(0..pages.len())] };
                 page * PAGE_BYTES as u64 + random.random_range(0..PAGE_BYTES as u64)
             }
         }
     }
 
-    /// Makes one field absurd; of a pair of header slots, mostly both. Sums are wrong until [`Sketch::seal`].
+    /// Makes one field absurd; of a pair of header slots, mostly both. Sums are wrong until
+    /// [`Sketch::seal`].
     pub fn distort(&mut self, kind: FileKind, random: &mut StdRng) {
         if kind == FileKind::Plain && random.random_ratio(1, 2) {
             return self.distort_text(random);
         }
         if random.random_ratio(1, 12) {
-            self.len_bytes = ABSURD[random.random_range(0..ABSURD.len())].min(DATA_OFFSET + (1 << 40));
+            self.len_bytes =
+                ABSURD[random.random_range(0..ABSURD.len())].min(DATA_OFFSET + (1 << 40));
             return;
         }
         let width = [1, 2, 4, 8, 8][random.random_range(0..5)];
@@ -333,7 +343,8 @@ impl Sketch {
         *self = Sketch::of(text.as_bytes());
     }
 
-    /// A header that claims the largest region there is, in a file that is as long and has nothing in it.
+    /// A header that claims the largest region there is, in a file that is as long and has nothing
+    /// in it.
     pub fn inflate(&mut self) {
         for slot in [0, PAGE_BYTES as u64] {
             self.store(slot + 48, &(1_u64 << 40).to_le_bytes());
@@ -352,7 +363,8 @@ pub struct Home {
 }
 
 impl Home {
-    /// Records the files of these directories. Sockets and other things that are no files are left alone.
+    /// Records the files of these directories. Sockets and other things that are no files are left
+    /// alone.
     ///
     /// # Errors
     /// What the file system says.
@@ -385,7 +397,9 @@ impl Home {
     /// What the file system says.
     pub fn lay_out(&self, changed: &Path, with: &Sketch) -> io::Result<()> {
         for directory in &self.directories {
-            for path in files_below(directory)?.into_iter().filter(|path| !self.files.contains_key(path)) {
+            for path in
+                files_below(directory)?.into_iter().filter(|path| !self.files.contains_key(path))
+            {
                 std::fs::remove_file(path)?;
             }
         }

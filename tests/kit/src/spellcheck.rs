@@ -1,5 +1,5 @@
-//! The main job as commands: the spell checker over real dictionaries, with its tables in a heap or, the old
-//! way, built anew from the files on every start.
+//! The main job as commands: the spell checker over real dictionaries, with its tables in a heap
+//! or, the old way, built anew from the files on every start.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,9 @@ impl Dictionaries {
             ("/usr/share/dict/american-english-huge", "wamerican-huge"),
         ] {
             if !Path::new(file).is_file() {
-                let text = format!("{file} is missing; ./test installs it, or `apt-get install {package}`");
+                let text = format!(
+                    "{file} is missing; ./test installs it, or `apt-get install {package}`"
+                );
                 return Err(io::Error::new(io::ErrorKind::NotFound, text));
             }
         }
@@ -56,8 +58,8 @@ impl<'a> Spellcheck<'a> {
         })
     }
 
-    /// With the tables in this heap, which are built as far as they are not there yet. Options of the applet
-    /// come before the text.
+    /// With the tables in this heap, which are built as far as they are not there yet. Options of
+    /// the applet come before the text.
     #[must_use]
     pub fn building(&self, heap: &str, options: &[&str]) -> Command {
         let mut command = self.run();
@@ -80,7 +82,11 @@ impl<'a> Spellcheck<'a> {
     pub fn old_way(&self, options: &[&str]) -> Command {
         let mut command = self.run();
         self.grant_dictionaries(&mut command);
-        command.args(["--", "--volatile"]).args(self.dictionary_options()).args(options).arg(&self.text);
+        command
+            .args(["--", "--volatile"])
+            .args(self.dictionary_options())
+            .args(options)
+            .arg(&self.text);
         command
     }
 

@@ -1,10 +1,11 @@
 //! How often a test of the fault matrix tries its fault, and with which seeds.
 //!
-//! `HOLDFAST_CRASH_H1=20000` sets the trials of row H1; `HOLDFAST_SEED` the seed of the first trial. Each trial has a
-//! seed of its own, so that one trial can be done again: the seed that a failure names, and a count of 1.
+//! `HOLDFAST_CRASH_H1=20000` sets the trials of row H1; `HOLDFAST_SEED` the seed of the first
+//! trial. Each trial has a seed of its own, so that one trial can be done again: the seed that a
+//! failure names, and a count of 1.
 //!
-//! Invariant: every test that uses this ends with one line that says how many trials it made, so that
-//! `cargo xtask crash` can add them up. Nothing here loops for ever.
+//! Invariant: every test that uses this ends with one line that says how many trials it made, so
+//! that `cargo xtask crash` can add them up. Nothing here loops for ever.
 
 use std::io::Write;
 use std::time::Instant;
@@ -68,7 +69,10 @@ impl Trials {
     }
 
     /// The next one, as long as there are any.
-    #[expect(clippy::should_implement_trait, reason = "an iterator would borrow the value that counts")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator would borrow the value that counts"
+    )]
     pub fn next(&mut self) -> Option<Trial> {
         (self.done < self.count).then(|| {
             let seed = self.seed.wrapping_add(self.done);
@@ -82,8 +86,8 @@ impl Drop for Trials {
     fn drop(&mut self) {
         let Trials { row, what, done, .. } = self;
         let seconds = self.started.elapsed().as_secs_f64();
-        // Past the capture of the test harness: these numbers are the result. A closed standard output takes nothing
-        // from the trials.
+        // Past the capture of the test harness: these numbers are the result. A closed standard
+        // output takes nothing from the trials.
         let mut output = std::io::stdout();
         let _ = if std::thread::panicking() {
             let seed = self.seed.wrapping_add(done.saturating_sub(1));
@@ -93,7 +97,11 @@ impl Drop for Trials {
                  HOLDFAST_SEED={seed:#x} HOLDFAST_CRASH_{row}=1"
             )
         } else {
-            writeln!(output, "fault {row}: {what}: {done} trials in {seconds:.1} s, seed {:#x}", self.seed)
+            writeln!(
+                output,
+                "fault {row}: {what}: {done} trials in {seconds:.1} s, seed {:#x}",
+                self.seed
+            )
         };
     }
 }

@@ -1,4 +1,5 @@
-//! The failures, and which level survives which: the table of docs/guarantees/heap.md that the lab holds the library to.
+//! The failures, and which level survives which: the table of docs/guarantees/heap.md that the lab
+//! holds the library to.
 
 use std::fmt;
 
@@ -16,13 +17,15 @@ pub enum Cause {
     Panic,
     /// The power button, and a reset while it is held.
     Button,
-    /// The power key is held, a keeper saves what is in ordinary memory, and a reset while it is held.
+    /// The power key is held, a keeper saves what is in ordinary memory, and a reset while it is
+    /// held.
     Hold,
     /// The same, and the power is off while it is held.
     HoldOff,
     /// The machine stands still, and is reset.
     Freeze,
-    /// The machine is gone with all that was in memory, and with what its disk had not been told to keep.
+    /// The machine is gone with all that was in memory, and with what its disk had not been told to
+    /// keep.
     PowerCut,
 }
 
@@ -103,15 +106,15 @@ impl Cause {
         }
     }
 
-    /// Whether the records of this place are promised to survive; of an announced failure, those from before it began, which
-    /// a keeper has saved.
+    /// Whether the records of this place are promised to survive; of an announced failure, those
+    /// from before it began, which a keeper has saved.
     #[must_use]
     pub fn is_survived_by(self, place: Place) -> bool {
         place.level >= self.needs() || (self.is_announced() && place.is_kept())
     }
 
-    /// As what a place must be found afterwards, in the words of [`crate::place::found`]: one of these, or, where there is none,
-    /// anything.
+    /// As what a place must be found afterwards, in the words of [`crate::place::found`]: one of
+    /// these, or, where there is none, anything.
     #[must_use]
     pub fn leaves(self, place: Place) -> &'static [&'static str] {
         let keeps_pool = self.spares_machine() || (place.pool == Pool::Dax && !self.takes_memory());
@@ -146,9 +149,18 @@ mod tests {
         for level in Durability::ALL {
             assert!(Cause::Hold.is_survived_by(place(Pool::Tmpfs, level)));
             assert!(Cause::HoldOff.is_survived_by(place(Pool::Tmpfs, level)));
-            assert_eq!(Cause::Button.is_survived_by(place(Pool::Tmpfs, level)), level >= Durability::System);
-            assert_eq!(Cause::Hold.is_survived_by(place(Pool::Dax, level)), level >= Durability::System);
-            assert_eq!(Cause::HoldOff.is_survived_by(place(Pool::Dax, level)), level == Durability::Power);
+            assert_eq!(
+                Cause::Button.is_survived_by(place(Pool::Tmpfs, level)),
+                level >= Durability::System
+            );
+            assert_eq!(
+                Cause::Hold.is_survived_by(place(Pool::Dax, level)),
+                level >= Durability::System
+            );
+            assert_eq!(
+                Cause::HoldOff.is_survived_by(place(Pool::Dax, level)),
+                level == Durability::Power
+            );
         }
         assert!(Cause::ALL.into_iter().all(|cause| Cause::parse(cause.name()) == Some(cause)));
     }

@@ -1,8 +1,10 @@
-//! The disk of the machine: an ext4, made without root, with a volatile write cache that loses what a disk may lose.
+//! The disk of the machine: an ext4, made without root, with a volatile write cache that loses what
+//! a disk may lose.
 //!
-//! QEMU logs every write and every flush beside the image (its driver `blklogwrites`, the format of Linux' dm-log-writes).
-//! After a power cut the image is made anew from what it was when the machine began: every write up to the last flush, and of
-//! those after it each by chance, whole or up to a sector within.
+//! QEMU logs every write and every flush beside the image (its driver `blklogwrites`, the format of
+//! Linux' dm-log-writes). After a power cut the image is made anew from what it was when the
+//! machine began: every write up to the last flush, and of those after it each by chance, whole or
+//! up to a sector within.
 //!
 //! Invariant: a write that was flushed is never taken away.
 
@@ -81,8 +83,10 @@ impl Flash {
             program: "qemu",
             said: format!("{} is no log of writes", self.log.display()),
         })?;
-        let image = File::options().write(true).open(&self.before).map_err(host("open", &self.before))?;
-        let cut = replay(&entries, random, &mut |at_bytes, bytes| image.write_all_at(bytes, at_bytes));
+        let image =
+            File::options().write(true).open(&self.before).map_err(host("open", &self.before))?;
+        let cut =
+            replay(&entries, random, &mut |at_bytes, bytes| image.write_all_at(bytes, at_bytes));
         let cut = cut.map_err(host("write", &self.before))?;
         self.begin()?;
         Ok(cut)
@@ -102,9 +106,13 @@ struct Entry<'a> {
     flags: u64,
 }
 
-/// The entries of a log, up to the first that is not whole: the machine's end may have cut that off.
+/// The entries of a log, up to the first that is not whole: the machine's end may have cut that
+/// off.
 fn entries(log: &[u8]) -> Option<Vec<Entry<'_>>> {
-    if word(log, 0)? != MAGIC || word(log, 8)? != VERSION || word(log, 24)? as u32 != SECTOR_BYTES as u32 {
+    if word(log, 0)? != MAGIC
+        || word(log, 8)? != VERSION
+        || word(log, 24)? as u32 != SECTOR_BYTES as u32
+    {
         return None;
     }
     let (mut entries, mut at) = (Vec::new(), SECTOR_BYTES as usize);
@@ -134,7 +142,8 @@ fn replay(
     random: &mut StdRng,
     write: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>,
 ) -> std::io::Result<Cut> {
-    let flushed = entries.iter().rposition(|entry| entry.flags & FLAG_FLUSH != 0).map_or(0, |at| at + 1);
+    let flushed =
+        entries.iter().rposition(|entry| entry.flags & FLAG_FLUSH != 0).map_or(0, |at| at + 1);
     let mut cut = Cut::default();
     for (number, entry) in entries.iter().enumerate().filter(|(_, entry)| !entry.data.is_empty()) {
         let safe = number < flushed || entry.flags & FLAG_FUA != 0;
@@ -163,7 +172,8 @@ pub fn make_ext4(path: &Path, bytes: u64) -> Result<()> {
     let file = File::create(path).map_err(host("create", path))?;
     file.set_len(bytes).map_err(host("make room in", path))?;
     let program = find("mkfs.ext4")?;
-    let output = Command::new(program).args(["-q", "-F", "-b", "4096", "-I", "256"]).arg(path).output();
+    let output =
+        Command::new(program).args(["-q", "-F", "-b", "4096", "-I", "256"]).arg(path).output();
     let output = output.map_err(host("run mkfs.ext4 on", path))?;
     if output.status.success() {
         return Ok(());
@@ -179,7 +189,9 @@ pub fn make_ext4(path: &Path, bytes: u64) -> Result<()> {
 pub fn find(program: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories = std::env::split_paths(&path).chain(SYSTEM_DIRECTORIES.map(PathBuf::from));
-    let found = directories.map(|directory| directory.join(OsStr::new(program))).find(|path| path.is_file());
+    let found = directories
+        .map(|directory| directory.join(OsStr::new(program)))
+        .find(|path| path.is_file());
     found.ok_or_else(|| LabError::Missing { what: format!("{program} is not installed") })
 }
 
@@ -206,7 +218,8 @@ mod tests {
     #[test]
     fn power_cut_takes_only_unflushed_writes() {
         let (early, late) = ([1; 1024], [2; 1024]);
-        let bytes = log(&[(0, &early, 0), (0, &[], FLAG_FLUSH), (8, &late, 0), (16, &late, FLAG_FUA)]);
+        let bytes =
+            log(&[(0, &early, 0), (0, &[], FLAG_FLUSH), (8, &late, 0), (16, &late, FLAG_FUA)]);
         let entries = entries(&bytes).unwrap();
         assert_eq!(entries.len(), 4);
         let mut seen = Cut::default();

@@ -1,4 +1,6 @@
-//! What the machine finds when it starts: its programs with the libraries that they need, modules of the kernel, and a program of one's choice. A cpio archive, which the kernel unpacks into memory.
+//! What the machine finds when it starts: its programs with the libraries that they need, modules
+//! of the kernel, and a program of one's choice. A cpio archive, which the kernel unpacks into
+//! memory.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -25,7 +27,8 @@ pub const ARGUMENTS: &str = "/arguments";
 /// See [`ARGUMENTS`].
 pub const ENVIRONMENT: &str = "/environment";
 
-const DIRECTORIES: [&str; 9] = ["dev", "proc", "sys", "run", "tmp", "flash", "pmem", "modules", "root"];
+const DIRECTORIES: [&str; 9] =
+    ["dev", "proc", "sys", "run", "tmp", "flash", "pmem", "modules", "root"];
 
 /// What the machine runs.
 #[derive(Debug, Clone)]
@@ -44,8 +47,13 @@ impl Programs {
     /// # Errors
     /// `Missing` with the first that is not.
     pub fn check(&self) -> Result<()> {
-        match [&self.guest, &self.caller, &self.applet].into_iter().find(|program| !program.is_file()) {
-            Some(program) => Err(LabError::Missing { what: format!("{} is not built", program.display()) }),
+        match [&self.guest, &self.caller, &self.applet]
+            .into_iter()
+            .find(|program| !program.is_file())
+        {
+            Some(program) => {
+                Err(LabError::Missing { what: format!("{} is not built", program.display()) })
+            }
             None => Ok(()),
         }
     }
@@ -66,7 +74,12 @@ pub struct Brought {
 ///
 /// # Errors
 /// When a file cannot be read or the archive not be written.
-pub fn write(path: &Path, programs: &Programs, modules: &[PathBuf], brought: Option<&Brought>) -> Result<()> {
+pub fn write(
+    path: &Path,
+    programs: &Programs,
+    modules: &[PathBuf],
+    brought: Option<&Brought>,
+) -> Result<()> {
     let file = File::create(path).map_err(host("create", path))?;
     let mut archive = Archive { out: std::io::BufWriter::new(file), made: BTreeSet::new(), path };
     for directory in DIRECTORIES {
@@ -75,7 +88,9 @@ pub fn write(path: &Path, programs: &Programs, modules: &[PathBuf], brought: Opt
     // Without it the first process has no standard streams.
     let console = Builder::new("dev/console").mode(0o600).rdev_major(5).rdev_minor(1);
     archive.entry(console.set_mode_file_type(ModeFileType::Char), &[])?;
-    for (name, program) in [(INIT, &programs.guest), (CALLER, &programs.caller), (APPLET, &programs.applet)] {
+    for (name, program) in
+        [(INIT, &programs.guest), (CALLER, &programs.caller), (APPLET, &programs.applet)]
+    {
         let libraries = libraries(program)?;
         let slim = path.with_extension(name);
         let is_slim = strip(program, &slim);
@@ -167,8 +182,8 @@ impl Archive<'_> {
     }
 }
 
-/// A copy without what only debuggers read, which is most of a program: the machine unpacks it at every start. False where it
-/// cannot be made; the program itself does as well.
+/// A copy without what only debuggers read, which is most of a program: the machine unpacks it at
+/// every start. False where it cannot be made; the program itself does as well.
 fn strip(program: &Path, to: &Path) -> bool {
     let status = Command::new("strip").arg("--strip-debug").arg("-o").arg(to).arg(program).status();
     status.is_ok_and(|status| status.success())
@@ -185,7 +200,8 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     Ok(text.lines().filter_map(library).collect())
 }
 
-/// The path in `libc.so.6 => /lib/x/libc.so.6 (0x7f…)` and in `/lib64/ld-linux-x86-64.so.2 (0x7f…)`.
+/// The path in `libc.so.6 => /lib/x/libc.so.6 (0x7f…)` and in `/lib64/ld-linux-x86-64.so.2
+/// (0x7f…)`.
 fn library(line: &str) -> Option<PathBuf> {
     let path = line.rsplit_once(" (0x")?.0;
     let path = path.split_once("=> ").map_or(path, |(_, path)| path).trim();
@@ -212,8 +228,11 @@ mod tests {
         let this = std::env::current_exe().unwrap();
         let module = directory.path().join("b.ko");
         std::fs::write(&module, "module").unwrap();
-        let brought =
-            Brought { program: this.clone(), arguments: vec!["a b".to_owned()], ..Brought::default() };
+        let brought = Brought {
+            program: this.clone(),
+            arguments: vec!["a b".to_owned()],
+            ..Brought::default()
+        };
         let programs = Programs { guest: this.clone(), caller: this.clone(), applet: this };
         write(&path, &programs, &[module], Some(&brought)).unwrap();
         let mut reader = cpio::newc::Reader::new(File::open(&path).unwrap()).unwrap();

@@ -1,15 +1,23 @@
-//! The kernel of the machine: Debian's for the cloud, taken out of its package by `xtask/setup.sh`, and those of its modules
-//! that the lab needs, in the order in which they can be loaded.
+//! The kernel of the machine: Debian's for the cloud, taken out of its package by `xtask/setup.sh`,
+//! and those of its modules that the lab needs, in the order in which they can be loaded.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::missing::{LabError, Result, host};
 
-/// Memory that is treated as persistent; the disk; randomness; the power button, and a keyboard with a power key; all with
-/// what they depend on.
-const WANTED: [&str; 8] =
-    ["nd_e820", "nd_pmem", "virtio_pci", "virtio_blk", "virtio_rng", "button", "virtio_input", "evdev"];
+/// Memory that is treated as persistent; the disk; randomness; the power button, and a keyboard
+/// with a power key; all with what they depend on.
+const WANTED: [&str; 8] = [
+    "nd_e820",
+    "nd_pmem",
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_rng",
+    "button",
+    "virtio_input",
+    "evdev",
+];
 /// For a kernel that does not have it built in.
 const WANTED_IF_THERE: [&str; 2] = ["crc32c_generic", "ext4"];
 /// Far more than any of them has.
@@ -32,12 +40,15 @@ impl Kernel {
     pub fn find(directory: &Path) -> Result<Kernel> {
         let image = directory.join("vmlinuz");
         if !image.is_file() {
-            return Err(LabError::Missing { what: format!("there is no kernel at {}", image.display()) });
+            return Err(LabError::Missing {
+                what: format!("there is no kernel at {}", image.display()),
+            });
         }
         let mut known = BTreeMap::new();
         collect(&directory.join("modules"), &mut known)?;
         let mut modules = Vec::new();
-        for name in WANTED_IF_THERE.iter().filter(|name| known.contains_key(**name)).chain(&WANTED) {
+        for name in WANTED_IF_THERE.iter().filter(|name| known.contains_key(**name)).chain(&WANTED)
+        {
             add(name, &known, &mut modules)?;
         }
         Ok(Kernel { image, modules })
@@ -51,14 +62,17 @@ fn collect(directory: &Path, known: &mut BTreeMap<String, PathBuf>) -> Result<()
         let path = entry.map_err(host("read", directory))?.path();
         if path.is_dir() {
             collect(&path, known)?;
-        } else if let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".ko")) {
+        } else if let Some(name) =
+            path.file_name().and_then(|name| name.to_str()?.strip_suffix(".ko"))
+        {
             known.insert(name.replace('-', "_"), path.clone());
         }
     }
     Ok(())
 }
 
-/// Adds a module behind what it depends on. What depends on itself would be noticed by the kernel's makers.
+/// Adds a module behind what it depends on. What depends on itself would be noticed by the kernel's
+/// makers.
 fn add(name: &str, known: &BTreeMap<String, PathBuf>, modules: &mut Vec<PathBuf>) -> Result<()> {
     let missing = || LabError::Missing { what: format!("the kernel has no module {name}") };
     let path = known.get(name).ok_or_else(missing)?;
@@ -73,10 +87,13 @@ fn add(name: &str, known: &BTreeMap<String, PathBuf>, modules: &mut Vec<PathBuf>
     Ok(())
 }
 
-/// What a module says it depends on: `depends=a,b` among the texts that describe it, which end with a zero byte.
+/// What a module says it depends on: `depends=a,b` among the texts that describe it, which end with
+/// a zero byte.
 fn dependencies(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
-    let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };
+    let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else {
+        return Vec::new();
+    };
     let rest = &module[at + KEY.len()..];
     let end = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
     let names = String::from_utf8_lossy(&rest[..end]).replace('-', "_");

@@ -1,6 +1,8 @@
-//! The lab: one machine after the other lives through every failure, and its records are looked for after each.
+//! The lab: one machine after the other lives through every failure, and its records are looked for
+//! after each.
 //!
-//! Invariants: every wait is bounded; a failure strikes while records are written, at a moment that chance decides.
+//! Invariants: every wait is bounded; a failure strikes while records are written, at a moment that
+//! chance decides.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -108,11 +110,14 @@ impl Lab {
             for cause in &plan.causes {
                 session.write(plan.early, RECORDS_MIN + random.random_range(0..RECORDS_MORE))?;
                 // Not always behind the same step of the same heap.
-                session.note_for(Duration::from_millis(random.random_range(0..AFTERWARDS_MS_MAX)))?;
+                session
+                    .note_for(Duration::from_millis(random.random_range(0..AFTERWARDS_MS_MAX)))?;
                 if cause.is_announced() {
                     session.announce(*cause, tell)?;
                     // The machine goes on for a while, as a device does.
-                    session.note_for(Duration::from_millis(random.random_range(0..AFTERWARDS_MS_MAX)))?;
+                    session.note_for(Duration::from_millis(
+                        random.random_range(0..AFTERWARDS_MS_MAX),
+                    ))?;
                 }
                 session = session.suffer(*cause, &self.parts, &mut random, tell)?;
                 session.saving = false;
@@ -129,11 +134,16 @@ impl Lab {
         Ok(())
     }
 
-    /// Runs the program that was brought along; `show` is given each line of the console. Returns its exit status.
+    /// Runs the program that was brought along; `show` is given each line of the console. Returns
+    /// its exit status.
     ///
     /// # Errors
     /// When the machine did not do what it should, or the program took longer.
-    pub fn run_brought(&self, timeout: Duration, show: &mut dyn FnMut(&str)) -> Result<Option<i32>> {
+    pub fn run_brought(
+        &self,
+        timeout: Duration,
+        show: &mut dyn FnMut(&str),
+    ) -> Result<Option<i32>> {
         let mut ledger = Ledger::default();
         let (mut session, ..) = Session::start(&self.parts, &mut ledger)?;
         let mut console = Console::from_end_of(session.machine.console())?;
@@ -145,7 +155,9 @@ impl Lab {
             match heard {
                 Some((_, Report::Ended { status })) => return Ok(status),
                 _ if Instant::now() > until => {
-                    return Err(session.machine.failed(format!("runs the program for {timeout:?} already")));
+                    return Err(session
+                        .machine
+                        .failed(format!("runs the program for {timeout:?} already")));
                 }
                 _ => {}
             }

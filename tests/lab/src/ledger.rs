@@ -60,7 +60,8 @@ impl Ledger {
         self.promised.get(&place).map_or(0, |(highest, before)| highest.saturating_sub(*before))
     }
 
-    /// Notes that after a failure the records up to `number` were there. From now on no more is promised.
+    /// Notes that after a failure the records up to `number` were there. From now on no more is
+    /// promised.
     pub fn found(&mut self, cause: Cause, place: Place, number: u64, opening: Duration) {
         let (highest, before) = self.promised.get(&place).copied().unwrap_or_default();
         let count = self.counts.entry((cause, place)).or_default();
@@ -153,8 +154,10 @@ impl Ledger {
                 0 => count.lost.to_string(),
                 broken => format!("{}; {broken} not whole", count.lost),
             };
-            let restart =
-                self.restarts.get(cause).map_or("-".to_owned(), |took| format!("{:.1}", took.as_secs_f64()));
+            let restart = self
+                .restarts
+                .get(cause)
+                .map_or("-".to_owned(), |took| format!("{:.1}", took.as_secs_f64()));
             // Writing to a String cannot fail.
             let _ = writeln!(
                 text,
@@ -176,7 +179,8 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    const CHEAP: Place = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Durability::Process };
+    const CHEAP: Place =
+        Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Durability::Process };
     const SAFE: Place = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Durability::Power };
     const OPENING: Duration = Duration::from_millis(3);
 
@@ -191,8 +195,12 @@ mod tests {
         ledger.found(Cause::Panic, CHEAP, 4, OPENING);
         ledger.found(Cause::Panic, SAFE, 11, OPENING);
         assert!(ledger.findings().is_empty());
-        assert_eq!((ledger.count(Cause::Panic, CHEAP).lost, ledger.count(Cause::Panic, SAFE).lost), (6, 0));
-        // What is gone is promised no more, and what was never acknowledged is not promised for having been there.
+        assert_eq!(
+            (ledger.count(Cause::Panic, CHEAP).lost, ledger.count(Cause::Panic, SAFE).lost),
+            (6, 0)
+        );
+        // What is gone is promised no more, and what was never acknowledged is not promised for
+        // having been there.
         ledger.found(Cause::Crash, CHEAP, 4, OPENING);
         ledger.found(Cause::Crash, SAFE, 10, OPENING);
         assert!(ledger.findings().is_empty());

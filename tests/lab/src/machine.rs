@@ -1,7 +1,9 @@
-//! One machine: a QEMU that emulates every instruction, its serial ports, and the line to QEMU itself.
+//! One machine: a QEMU that emulates every instruction, its serial ports, and the line to QEMU
+//! itself.
 //!
-//! Invariants: every wait is bounded; the process ends with this value, and with the thread that started it, however that
-//! ends. A reset keeps the contents of memory, as it does on a device; a new machine begins with zeros.
+//! Invariants: every wait is bounded; the process ends with this value, and with the thread that
+//! started it, however that ends. A reset keeps the contents of memory, as it does on a device; a
+//! new machine begins with zeros.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -19,11 +21,13 @@ use crate::words::{Order, Report};
 const QEMU: &str = "qemu-system-x86_64";
 /// Where the kernel is told to leave memory alone, and how much: it treats that as persistent.
 pub const RESERVED_MIB: u64 = 96;
-/// `no_timer_check`: on a host that does other things a kernel that tests its timer finds it too slow, and gives up.
+/// `no_timer_check`: on a host that does other things a kernel that tests its timer finds it too
+/// slow, and gives up.
 const KERNEL_LINE: &str =
     "console=ttyS0 quiet loglevel=4 panic=1 nokaslr no_timer_check memmap=96M!0x10000000";
 const MEMORY_MIB: u64 = 512;
-/// What QEMU has translated of one kernel makes loading the next one slow, unless there is no room to keep it.
+/// What QEMU has translated of one kernel makes loading the next one slow, unless there is no room
+/// to keep it.
 const TRANSLATIONS_MIB: u64 = 32;
 /// QEMU opens its sockets at once.
 const SOCKET_PATIENCE: Duration = Duration::from_secs(90);
@@ -72,8 +76,11 @@ impl Machine {
     /// When QEMU does not start.
     pub fn start(parts: &Parts) -> Result<Machine> {
         let console = parts.directory.join("console");
-        let file =
-            OpenOptions::new().create(true).append(true).open(&console).map_err(host("open", &console))?;
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&console)
+            .map_err(host("open", &console))?;
         let (port, control) = (parts.directory.join("port"), parts.directory.join("qmp"));
         for socket in [&port, &control] {
             // Of an earlier machine.
@@ -82,7 +89,10 @@ impl Machine {
         let said = file.try_clone().map_err(host("open", &console))?;
         // Ends with the thread that starts it, whatever happens to that.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).arg(find(QEMU)?).args(arguments(parts, &port, &control));
+        command
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(find(QEMU)?)
+            .args(arguments(parts, &port, &control));
         let child = command.stdin(Stdio::null()).stdout(file).stderr(said).spawn();
         let mut child = child.map_err(host("start", QEMU))?;
         let connected = connect(&mut child, &control, &port, &console);
@@ -118,7 +128,9 @@ impl Machine {
     /// # Errors
     /// What QEMU says.
     pub fn control(&mut self, command: &str) -> Result<()> {
-        self.qmp.order(command).map_err(|error| self.failed(format!("cannot be controlled: {error}")))
+        self.qmp
+            .order(command)
+            .map_err(|error| self.failed(format!("cannot be controlled: {error}")))
     }
 
     /// Presses the power key of the guest's keyboard, or lets it go.
@@ -130,7 +142,8 @@ impl Machine {
         moved.map_err(|error| self.failed(format!("does not feel its power key: {error}")))
     }
 
-    /// The next thing that the guest says, and when it was heard; `None` when it says nothing for so long.
+    /// The next thing that the guest says, and when it was heard; `None` when it says nothing for
+    /// so long.
     ///
     /// # Errors
     /// When it has failed, or is gone.
@@ -192,7 +205,10 @@ fn arguments(parts: &Parts, port: &Path, control: &Path) -> Vec<String> {
         ("-append", KERNEL_LINE.to_owned()),
         (
             "-blockdev",
-            format!("driver=file,node-name=template,read-only=on,filename={}", shown(&parts.template)),
+            format!(
+                "driver=file,node-name=template,read-only=on,filename={}",
+                shown(&parts.template)
+            ),
         ),
         ("-device", "virtio-blk-pci,drive=template".to_owned()),
         ("-chardev", format!("socket,id=port,path={},server=on,wait=off", shown(port))),
@@ -204,10 +220,16 @@ fn arguments(parts: &Parts, port: &Path, control: &Path) -> Vec<String> {
     arguments
 }
 
-fn connect(child: &mut Child, control: &Path, port: &Path, console: &Path) -> Result<(Qmp, UnixStream)> {
+fn connect(
+    child: &mut Child,
+    control: &Path,
+    port: &Path,
+    console: &Path,
+) -> Result<(Qmp, UnixStream)> {
     let until = Instant::now() + SOCKET_PATIENCE;
     loop {
-        let connected = UnixStream::connect(port).and_then(|port| Ok((Qmp::connect(control)?, port)));
+        let connected =
+            UnixStream::connect(port).and_then(|port| Ok((Qmp::connect(control)?, port)));
         let error = match connected {
             Ok(lines) => return Ok(lines),
             Err(error) => error,

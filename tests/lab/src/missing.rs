@@ -44,7 +44,10 @@ pub enum LabError {
 /// What most functions of the lab return.
 pub type Result<T> = std::result::Result<T, LabError>;
 
-pub(crate) fn host(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> LabError {
+pub(crate) fn host(
+    step: &'static str,
+    path: impl Into<PathBuf>,
+) -> impl FnOnce(io::Error) -> LabError {
     let path = path.into();
     move |source| LabError::Host { step, path, source }
 }

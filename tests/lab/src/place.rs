@@ -1,13 +1,15 @@
 //! Where records are: what holds them, in which pool, at which level they are acknowledged.
 //!
-//! Invariant: each place has a name without blanks, by which host and guest know it, and it is no other's.
+//! Invariant: each place has a name without blanks, by which host and guest know it, and it is no
+//! other's.
 
 use std::fmt;
 use std::str::FromStr;
 
 use holdfast_types::Durability;
 
-/// How a place was found when it was opened, in a word. Those of heaps are of `holdfast_region::Opened`.
+/// How a place was found when it was opened, in a word. Those of heaps are of
+/// `holdfast_region::Opened`.
 pub mod found {
     /// A heap: its image was in a pool that outlived the machine's last boot.
     pub const AFTER_RESET: &str = "WarmAfterReset";
@@ -17,9 +19,11 @@ pub mod found {
     pub const NEVER: &str = "Never";
     /// A database: its newest pages were in the pool.
     pub const POOL: &str = "Pool";
-    /// A database: the pool was lost, and whoever opened it was told that it is as of its last flush.
+    /// A database: the pool was lost, and whoever opened it was told that it is as of its last
+    /// flush.
     pub const LAST_FLUSH: &str = "LastFlush";
-    /// A database: the pool was lost, and whoever opened it was told that it is as a keeper saved it.
+    /// A database: the pool was lost, and whoever opened it was told that it is as a keeper saved
+    /// it.
     pub const SAVED: &str = "Saved";
     /// A database whose file was complete.
     pub const FILE: &str = "File";
@@ -92,8 +96,8 @@ impl Pool {
 }
 
 impl Place {
-    /// Heaps and databases in every pool and at every level; and an applet whose transactions are to survive a reset without the
-    /// disk, which only direct access offers.
+    /// Heaps and databases in every pool and at every level; and an applet whose transactions are
+    /// to survive a reset without the disk, which only direct access offers.
     pub fn all() -> impl Iterator<Item = Place> {
         let every = |holder| {
             let at = move |pool| Durability::ALL.map(|level| Place { holder, pool, level });

@@ -44,7 +44,8 @@ impl Qmp {
         self.carry_out(command, &json!({ "execute": command }))
     }
 
-    /// Presses the power key of the keyboard, or lets it go. A key that is pressed stays so until it is let go.
+    /// Presses the power key of the keyboard, or lets it go. A key that is pressed stays so until
+    /// it is let go.
     ///
     /// # Errors
     /// As [`Qmp::order`].
@@ -95,7 +96,8 @@ mod tests {
             let mut reader = BufReader::new(stream);
             let mut line = String::new();
             reader.get_mut().write_all(b"{\"QMP\": {}}\n").unwrap();
-            for answer in ["{\"return\": {}}", "{\"event\": \"RESET\"}\n{\"return\": {}}", "{\"error\": {}}"]
+            for answer in
+                ["{\"return\": {}}", "{\"event\": \"RESET\"}\n{\"return\": {}}", "{\"error\": {}}"]
             {
                 reader.read_line(&mut line).unwrap();
                 reader.get_mut().write_all(format!("{answer}\n").as_bytes()).unwrap();
@@ -106,6 +108,9 @@ mod tests {
         qmp.power_key(true).unwrap();
         assert!(qmp.order("nonsense").is_err());
         let heard = machine.join().unwrap();
-        assert!(heard.contains("\"down\":true") && heard.contains("{\"execute\":\"nonsense\"}"), "{heard}");
+        assert!(
+            heard.contains("\"down\":true") && heard.contains("{\"execute\":\"nonsense\"}"),
+            "{heard}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! One machine of the lab with what it says: has it write, suffer a failure, and look for its records.
+//! One machine of the lab with what it says: has it write, suffer a failure, and look for its
+//! records.
 //!
 //! Invariant: every wait is bounded.
 
@@ -30,13 +31,17 @@ const COSTLIER: u64 = 4;
 pub(crate) struct Session<'a> {
     pub(crate) machine: Machine,
     ledger: &'a mut Ledger,
-    /// The failure has announced itself: what is stored to ordinary memory from now on is promised to nobody.
+    /// The failure has announced itself: what is stored to ordinary memory from now on is promised
+    /// to nobody.
     pub(crate) saving: bool,
 }
 
 impl<'a> Session<'a> {
     /// Also says how long it took, and whether the reserved memory was kept.
-    pub(crate) fn start(parts: &Parts, ledger: &'a mut Ledger) -> Result<(Session<'a>, Duration, bool)> {
+    pub(crate) fn start(
+        parts: &Parts,
+        ledger: &'a mut Ledger,
+    ) -> Result<(Session<'a>, Duration, bool)> {
         let started = Instant::now();
         let mut session = Session { machine: Machine::start(parts)?, ledger, saving: false };
         let kept = session.wait_until_ready()?;
@@ -67,7 +72,9 @@ impl<'a> Session<'a> {
                     }
                     self.note(&report);
                 }
-                None => return Err(self.machine.failed(format!("did not {what} within {timeout:?}"))),
+                None => {
+                    return Err(self.machine.failed(format!("did not {what} within {timeout:?}")));
+                }
             }
         }
     }
@@ -80,19 +87,25 @@ impl<'a> Session<'a> {
     pub(crate) fn write(&mut self, early: bool, records: u64) -> Result<()> {
         self.machine.order(Order::Write { early })?;
         let until = Instant::now() + ANSWER_TIMEOUT;
-        let behind =
-            |ledger: &Ledger| Place::all().any(|place| ledger.acknowledged(place) < wanted(place, records));
+        let behind = |ledger: &Ledger| {
+            Place::all().any(|place| ledger.acknowledged(place) < wanted(place, records))
+        };
         while behind(self.ledger) {
             let left = until.saturating_duration_since(Instant::now());
             match self.machine.hear(left)? {
                 Some((_, report)) => self.note(&report),
-                None => return Err(self.machine.failed(format!("did not write {records} records in time"))),
+                None => {
+                    return Err(self
+                        .machine
+                        .failed(format!("did not write {records} records in time")));
+                }
             }
         }
         Ok(())
     }
 
-    /// Finds the losses of a writer that acknowledges before it commits, or the lab proves nothing. Then all is as before.
+    /// Finds the losses of a writer that acknowledges before it commits, or the lab proves nothing.
+    /// Then all is as before.
     pub(crate) fn prove(&mut self, tell: &mut dyn FnMut(&str)) -> Result<()> {
         let mut honest = std::mem::take(self.ledger);
         let mut trusted = Holder::ALL.to_vec();
@@ -111,7 +124,9 @@ impl<'a> Session<'a> {
         std::mem::swap(self.ledger, &mut honest);
         if let Some(holder) = trusted.first() {
             let what = "that was acknowledged and never committed";
-            return Err(self.machine.failed(format!("loses nothing {what} by one {}", holder.name())));
+            return Err(self
+                .machine
+                .failed(format!("loses nothing {what} by one {}", holder.name())));
         }
         self.machine.order(Order::Forget)?;
         self.wait_until_done("remove its heaps and databases")
@@ -190,7 +205,8 @@ impl<'a> Session<'a> {
         Ok(self)
     }
 
-    /// Has a keeper at work, presses the power key and holds it until the keeper has saved what is in ordinary memory.
+    /// Has a keeper at work, presses the power key and holds it until the keeper has saved what is
+    /// in ordinary memory.
     pub(crate) fn announce(&mut self, cause: Cause, tell: &mut dyn FnMut(&str)) -> Result<()> {
         self.machine.order(Order::Keep)?;
         self.wait_until_done("start a keeper")?;
@@ -201,13 +217,18 @@ impl<'a> Session<'a> {
         self.saving = true;
         self.machine.power_key(true)?;
         let saved = |report: &Report| match report {
-            Report::Saved { heaps, databases, left, took } => Some((*heaps, *databases, *left, *took)),
+            Report::Saved { heaps, databases, left, took } => {
+                Some((*heaps, *databases, *left, *took))
+            }
             _ => None,
         };
-        let (heaps, databases, left, took) = self.wait_for("save its heaps", SAVING_TIMEOUT, saved)?;
-        let what = format!("the keeper saved {heaps} heaps and {databases} databases, and left {left}");
+        let (heaps, databases, left, took) =
+            self.wait_for("save its heaps", SAVING_TIMEOUT, saved)?;
+        let what =
+            format!("the keeper saved {heaps} heaps and {databases} databases, and left {left}");
         tell(&format!("{what}; it took {:.2} s", took.as_secs_f64()));
-        // Those of the other levels may be on the disk as they are; a database may have had its checkpoint just before.
+        // Those of the other levels may be on the disk as they are; a database may have had its
+        // checkpoint just before.
         if heaps == 0 || left > 0 {
             self.ledger.object(cause, &what);
         }
@@ -226,7 +247,9 @@ impl<'a> Session<'a> {
     /// Listens for so long.
     pub(crate) fn note_for(&mut self, time: Duration) -> Result<()> {
         let until = Instant::now() + time;
-        while let Some((_, report)) = self.machine.hear(until.saturating_duration_since(Instant::now()))? {
+        while let Some((_, report)) =
+            self.machine.hear(until.saturating_duration_since(Instant::now()))?
+        {
             self.note(&report);
             if Instant::now() >= until {
                 break;
@@ -258,7 +281,10 @@ impl<'a> Session<'a> {
                     self.ledger.found(cause, place, number, opening);
                     let right = cause.leaves(place);
                     if !right.is_empty() && !right.contains(&opened.as_str()) {
-                        let what = format!("{place}: was found as {opened}, not as {}", right.join(" or "));
+                        let what = format!(
+                            "{place}: was found as {opened}, not as {}",
+                            right.join(" or ")
+                        );
                         self.ledger.object(cause, &what);
                     }
                 }

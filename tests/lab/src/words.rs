@@ -1,7 +1,7 @@
 //! What host and guest say to each other: one line for each thing, words parted by blanks.
 //!
-//! Invariant: a line counts only with the mark of its end, which stands nowhere else. The failures cut lines off, and half
-//! a number is a number.
+//! Invariant: a line counts only with the mark of its end, which stands nowhere else. The failures
+//! cut lines off, and half a number is a number.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ const END: &str = ".";
 /// What the host wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Write records, and acknowledge each; `early` before it was committed, by which the lab tests itself.
+    /// Write records, and acknowledge each; `early` before it was committed, by which the lab tests
+    /// itself.
     Write {
         /// Whether what is acknowledged is a lie.
         early: bool,
@@ -28,7 +29,8 @@ pub enum Order {
     Verify,
     /// Remove all heaps.
     Forget,
-    /// Start a keeper for the heaps in ordinary memory, and tell of the first emergency that it has dealt with.
+    /// Start a keeper for the heaps in ordinary memory, and tell of the first emergency that it has
+    /// dealt with.
     Keep,
     /// Run the program that was brought along.
     Run,
@@ -81,7 +83,8 @@ pub enum Report {
         /// The record, from 1.
         number: u64,
     },
-    /// Every record up to this one is on the disk, whatever its level: a checkpoint has brought it there.
+    /// Every record up to this one is on the disk, whatever its level: a checkpoint has brought it
+    /// there.
     Kept {
         /// The database.
         place: Place,
@@ -133,7 +136,9 @@ impl Report {
     #[must_use]
     pub fn to_line(&self) -> String {
         let words = match self {
-            Report::Ready { uptime, memory_kept } => format!("ready {} {memory_kept}", uptime.as_micros()),
+            Report::Ready { uptime, memory_kept } => {
+                format!("ready {} {memory_kept}", uptime.as_micros())
+            }
             Report::Done => "done".to_owned(),
             Report::Acknowledged { place, number } => format!("ack {place} {number}"),
             Report::Kept { place, number } => format!("kept {place} {number}"),
@@ -159,9 +164,13 @@ impl Report {
         let mut words = rest.splitn(4, ' ');
         let mut next = || words.next();
         Some(match word {
-            "ready" => Report::Ready { uptime: micros(next()?)?, memory_kept: next()?.parse().ok()? },
+            "ready" => {
+                Report::Ready { uptime: micros(next()?)?, memory_kept: next()?.parse().ok()? }
+            }
             "done" => Report::Done,
-            "ack" => Report::Acknowledged { place: next()?.parse().ok()?, number: next()?.parse().ok()? },
+            "ack" => {
+                Report::Acknowledged { place: next()?.parse().ok()?, number: next()?.parse().ok()? }
+            }
             "kept" => Report::Kept { place: next()?.parse().ok()?, number: next()?.parse().ok()? },
             "button" => Report::Button,
             "saved" => Report::Saved {
@@ -180,7 +189,9 @@ impl Report {
                 let (place, what) = rest.split_once(' ')?;
                 Report::Broken { place: place.parse().ok()?, what: what.to_owned() }
             }
-            "ended" => Report::Ended { status: Some(next()?.parse().ok()?).filter(|status| *status >= 0) },
+            "ended" => {
+                Report::Ended { status: Some(next()?.parse().ok()?).filter(|status| *status >= 0) }
+            }
             "failed" => Report::Failed(rest.to_owned()),
             _ => return None,
         })
@@ -216,7 +227,12 @@ mod tests {
             Report::Kept { place, number: 8 },
             Report::Button,
             Report::Saved { heaps: 3, databases: 2, left: 1, took: Duration::from_millis(12) },
-            Report::Found { place, number: 7, opening: Duration::from_micros(88), opened: "Warm".to_owned() },
+            Report::Found {
+                place,
+                number: 7,
+                opening: Duration::from_micros(88),
+                opened: "Warm".to_owned(),
+            },
             Report::Broken { place, what: "record 3 is missing.".to_owned() },
             Report::Ended { status: Some(3) },
             Report::Ended { status: None },

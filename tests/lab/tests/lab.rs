@@ -1,10 +1,14 @@
-//! Row H6 of the fault matrix: a machine of its own lives through every failure that it can, and what was acknowledged is
-//! there afterwards. `HOLDFAST_CRASH_H6` sets how often (once), `HOLDFAST_SEED` the moments.
+//! Row H6 of the fault matrix: a machine of its own lives through every failure that it can, and
+//! what was acknowledged is there afterwards. `HOLDFAST_CRASH_H6` sets how often (once),
+//! `HOLDFAST_SEED` the moments.
 //!
 //! Needs QEMU, and the kernel that `./test` fetches; without, the test says what it lacks.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test, and the panic names its line")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed step fails the test, and the panic names its line"
+)]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -47,7 +51,8 @@ fn records_survive_every_machine_failure() {
         other => other.unwrap(),
     };
     let (rounds, seed) = (number("HOLDFAST_CRASH_H6", 1), number("HOLDFAST_SEED", SEED_DEFAULT));
-    let plan = Plan { causes: Cause::ALL.to_vec(), rounds, time: None, kept_at: None, seed, early: false };
+    let plan =
+        Plan { causes: Cause::ALL.to_vec(), rounds, time: None, kept_at: None, seed, early: false };
     let (started, mut ledger) = (Instant::now(), Ledger::default());
     // Past the capture of the test harness: a run takes minutes, and the numbers are the result.
     let mut said = std::io::stdout();
@@ -61,7 +66,8 @@ fn records_survive_every_machine_failure() {
     let seconds = started.elapsed().as_secs_f64() / Cause::ALL.len() as f64;
     for cause in Cause::ALL {
         let what = cause.describe();
-        writeln!(said, "fault H6: {what}: {rounds} trials in {seconds:.1} s, seed {seed:#x}").unwrap();
+        writeln!(said, "fault H6: {what}: {rounds} trials in {seconds:.1} s, seed {seed:#x}")
+            .unwrap();
     }
 }
 

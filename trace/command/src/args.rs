@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::show_args::{DIFF_HELP, DiffArgs, IMPORT_HELP, ImportArgs, MATRIX_HELP, MatrixArgs, ShowArgs};
+use crate::show_args::{
+    DIFF_HELP, DiffArgs, IMPORT_HELP, ImportArgs, MATRIX_HELP, MatrixArgs, ShowArgs,
+};
 use holdfast_command::time::parse_time;
 
 const HELP: &str = "\
@@ -59,7 +61,8 @@ killed or is still at work, the disk was full, the file was cut off or damaged) 
 Exit codes: 0 done; 2 wrong arguments; 3 no such file; 5 a foreign file, or one that lacks something; 6 no room for a file; 7 any \
 other failure.";
 
-/// Measure where programs' system calls spend their time: on the CPU, asleep, waiting for a device, in the queue
+/// Measure where programs' system calls spend their time: on the CPU, asleep, waiting for a device,
+/// in the queue
 #[derive(Debug, Parser)]
 #[command(name = "holdfast-trace", bin_name = "holdfast trace", version, after_help = HELP, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -109,7 +112,8 @@ pub(crate) struct MeasureArgs {
     /// Keep every event in this file, for `trace report`
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Show how it stands while it goes on; what the program writes to the terminal is not shown meanwhile
+    /// Show how it stands while it goes on; what the program writes to the terminal is not shown
+    /// meanwhile
     #[arg(long)]
     pub(crate) watch: bool,
 }
@@ -120,7 +124,8 @@ pub(crate) struct RunArgs {
     pub(crate) measure: MeasureArgs,
     #[command(flatten)]
     pub(crate) show: ShowArgs,
-    /// Also say what crosses sandboxes: of a program that runs applets (holdfast run, call, or one with the library)
+    /// Also say what crosses sandboxes: of a program that runs applets (holdfast run, call, or one
+    /// with the library)
     #[arg(long)]
     pub(crate) sandbox: bool,
     /// The only CPU that the program may use
@@ -143,7 +148,8 @@ pub(crate) struct AttachArgs {
     /// All processes of a control group, and of those below it; needs the backend bpf
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) cgroup: Option<PathBuf>,
-    /// Let go after this time (500ms, 10s, 2min) [default: at Ctrl-C, or when the processes have ended]
+    /// Let go after this time (500ms, 10s, 2min) [default: at Ctrl-C, or when the processes have
+    /// ended]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     pub(crate) time: Option<Duration>,
 }

@@ -43,11 +43,19 @@ pub(crate) fn options(sum: &SumArgs, default_sleep: Sleep) -> Options {
 
 impl Collector {
     /// `began_ns` is when the trace began.
-    pub(crate) fn new(show: &ShowArgs, began_ns: u64, live: Option<Live>) -> Result<Collector, Failure> {
+    pub(crate) fn new(
+        show: &ShowArgs,
+        began_ns: u64,
+        live: Option<Live>,
+    ) -> Result<Collector, Failure> {
         let options = options(&show.sum, Sleep::Measured);
         let lanes = |path: &Path| {
-            let file = if is_output(path) { WholeFile::standard_output() } else { WholeFile::create(path) }
-                .map_err(failure::of_write)?;
+            let file = if is_output(path) {
+                WholeFile::standard_output()
+            } else {
+                WholeFile::create(path)
+            }
+            .map_err(failure::of_write)?;
             let writer = perfetto::Writer::new(file, began_ns, options.scheme)
                 .map_err(|source| WriteError { path: path.to_owned(), source, old_stays: false })
                 .map_err(failure::of_write)?;
@@ -124,7 +132,12 @@ pub(crate) fn look(sum: &SumArgs, by: Option<ByArg>, stream: terminal::Stream) -
         ByArg::Process => Grouping::Process,
         ByArg::Crossing => Grouping::Crossing,
     });
-    Look { width: terminal::width(stream), colour: terminal::colour(stream), top: usize::from(sum.top), by }
+    Look {
+        width: terminal::width(stream),
+        colour: terminal::colour(stream),
+        top: usize::from(sum.top),
+        by,
+    }
 }
 
 fn is_output(path: &Path) -> bool {

@@ -11,7 +11,8 @@ use holdfast_trace::matrix::{self, MatrixError, Plan, Run};
 use holdfast_trace::report::document::{FORMAT, Sleep};
 use holdfast_trace::report::{self, Look, Page, Report, study};
 use holdfast_trace::{
-    CallsInMemory, Crossings, Ending, Event, Program, Recording, Scheme, Settings, StopFlag, Summary, Target,
+    CallsInMemory, Crossings, Ending, Event, Program, Recording, Scheme, Settings, StopFlag,
+    Summary, Target,
 };
 
 use crate::args::ReportArgs;
@@ -52,7 +53,8 @@ fn status<'a>(reports: impl IntoIterator<Item = &'a Report>) -> u8 {
     if reports.into_iter().any(lacks) { BAD_FILE } else { 0 }
 }
 
-/// Reads a recording, as far as it is good; or a report that was written as JSON, which cannot be summed up anew.
+/// Reads a recording, as far as it is good; or a report that was written as JSON, which cannot be
+/// summed up anew.
 fn load(path: &Path, sum: &SumArgs) -> Result<Report, Failure> {
     let wanted = collect::options(sum, Sleep::Measured);
     if let Some(report) = load_json(path)? {
@@ -158,9 +160,11 @@ fn side(path: &Path, sum: &SumArgs) -> Result<Vec<(PathBuf, Report)>, Failure> {
     let mut files = vec![path.to_owned()];
     if path.is_dir() {
         let entries = std::fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let entries = entries
-            .map_err(|error| Failure::new(OTHER, format!("cannot read {}: {error}", path.display())))?;
-        files = entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+        let entries = entries.map_err(|error| {
+            Failure::new(OTHER, format!("cannot read {}: {error}", path.display()))
+        })?;
+        files =
+            entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
         files.sort();
     }
     let loaded = files.into_iter().map(|file| load(&file, sum).map(|report| (file, report)));
@@ -176,7 +180,9 @@ fn side(path: &Path, sum: &SumArgs) -> Result<Vec<(PathBuf, Report)>, Failure> {
 }
 
 /// All as the first one was.
-fn summed_up_alike<'a>(mut reports: impl Iterator<Item = &'a (PathBuf, Report)>) -> Result<(), Failure> {
+fn summed_up_alike<'a>(
+    mut reports: impl Iterator<Item = &'a (PathBuf, Report)>,
+) -> Result<(), Failure> {
     let Some((first, like)) = reports.next() else { return Ok(()) };
     match reports.find(|(_, report)| (report.scheme, report.sleep) != (like.scheme, like.sleep)) {
         None => Ok(()),
@@ -208,12 +214,19 @@ fn show(
         save(path, &json())?;
         printed |= path.as_os_str() == "-";
     }
-    if printed { Ok(()) } else { print_as_is(&tables(&collect::look(&options.sum, None, Stream::Output))) }
+    if printed {
+        Ok(())
+    } else {
+        print_as_is(&tables(&collect::look(&options.sum, None, Stream::Output)))
+    }
 }
 
 pub(crate) fn import(options: &ImportArgs) -> Result<u8, Failure> {
     if options.show.perfetto.is_some() {
-        return Err(Failure::new(USAGE, "a log of strace has no lanes; --perfetto is for recordings"));
+        return Err(Failure::new(
+            USAGE,
+            "a log of strace has no lanes; --perfetto is for recordings",
+        ));
     }
     let name = options.log.display().to_string();
     let sum = collect::options(&options.show.sum, Sleep::Paper);
@@ -289,7 +302,8 @@ pub(crate) fn matrix(options: MatrixArgs) -> Result<u8, Failure> {
         }
         Ok(Run { report: summary.into_report((&outcome.about).into()), end: outcome.end })
     };
-    let matrix = matrix::run(&plan, &mut trace, &mut |text: &str| say(text)).map_err(failure::of_matrix)?;
+    let matrix =
+        matrix::run(&plan, &mut trace, &mut |text: &str| say(text)).map_err(failure::of_matrix)?;
     let page = || report::html(Page::Matrix(&matrix));
     show(
         &options.compare,
@@ -298,7 +312,8 @@ pub(crate) fn matrix(options: MatrixArgs) -> Result<u8, Failure> {
         |look| {
             let mut text = matrix::terminal(&matrix, look);
             if let Some(case) = options.study {
-                let beside = |platform| study::beside_platform(platform, case, look.width, look.colour);
+                let beside =
+                    |platform| study::beside_platform(platform, case, look.width, look.colour);
                 matrix.platforms.iter().for_each(|platform| text += &beside(platform));
             }
             text

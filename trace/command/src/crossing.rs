@@ -1,4 +1,5 @@
-//! The sandbox view of a trace that is being made: a file for what hosts record of crossings, and the calls to join it with.
+//! The sandbox view of a trace that is being made: a file for what hosts record of crossings, and
+//! the calls to join it with.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -19,7 +20,8 @@ pub(crate) struct Crossing {
 }
 
 impl Crossing {
-    /// Has the program that is to be started, and all that it starts, record what crosses their sandboxes.
+    /// Has the program that is to be started, and all that it starts, record what crosses their
+    /// sandboxes.
     pub(crate) fn begin(settings: &mut Settings, show: &ShowArgs) -> Result<Crossing, Failure> {
         let record = tempfile::tempfile().map_err(|error| {
             Failure::new(
@@ -42,7 +44,8 @@ impl Crossing {
 
     /// The view; the record goes into the recording as well.
     pub(crate) fn finish(self, recorder: Option<&mut Recorder>) -> Crossings {
-        // A file of ours is always read from its start; what cannot be read is told by who reads it.
+        // A file of ours is always read from its start; what cannot be read is told by who reads
+        // it.
         let rewind = |mut record: &File| drop(record.seek(SeekFrom::Start(0)));
         if let Some(recorder) = recorder {
             rewind(&self.record);

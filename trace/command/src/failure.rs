@@ -3,7 +3,8 @@
 use std::io::{self, ErrorKind};
 
 use holdfast_command::exit::{
-    BAD_FILE, DENIED, Failure, HOST_FAILED, NO_APPLET, NO_ROOM, NOT_FOUND, NOT_LOADABLE, OTHER, USAGE,
+    BAD_FILE, DENIED, Failure, HOST_FAILED, NO_APPLET, NO_ROOM, NOT_FOUND, NOT_LOADABLE, OTHER,
+    USAGE,
 };
 use holdfast_trace::matrix::MatrixError;
 use holdfast_trace::report::WriteError;
@@ -12,9 +13,9 @@ use holdfast_trace::{RecordingError, TraceError};
 /// Exit codes of all but `run`.
 pub(crate) fn of_trace(error: TraceError) -> Failure {
     let code = match &error {
-        TraceError::NoProcess { .. } | TraceError::NoCgroup { .. } | TraceError::NoProgram { .. } => {
-            NOT_FOUND
-        }
+        TraceError::NoProcess { .. }
+        | TraceError::NoCgroup { .. }
+        | TraceError::NoProgram { .. } => NOT_FOUND,
         TraceError::AttachDenied { .. } => DENIED,
         TraceError::NoCpu { .. } => USAGE,
         _ => OTHER,
@@ -35,9 +36,9 @@ pub(crate) fn of_run(error: &TraceError) -> Failure {
 
 pub(crate) fn of_recording(error: RecordingError) -> Failure {
     let code = match &error {
-        RecordingError::Foreign { .. } | RecordingError::Newer { .. } | RecordingError::Damaged { .. } => {
-            BAD_FILE
-        }
+        RecordingError::Foreign { .. }
+        | RecordingError::Newer { .. }
+        | RecordingError::Damaged { .. } => BAD_FILE,
         RecordingError::Io { source, .. } if source.kind() == ErrorKind::NotFound => NOT_FOUND,
         RecordingError::Io { source, .. }
         | RecordingError::Incomplete { source, .. }

@@ -1,6 +1,7 @@
 //! The program `holdfast-trace` (`holdfast trace`): where the time of programs' system calls goes.
 //!
-//! [`measure`] makes traces, [`collect`] sums them up and shows them, [`compare`] sets them beside each other.
+//! [`measure`] makes traces, [`collect`] sums them up and shows them, [`compare`] sets them beside
+//! each other.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stderr, clippy::print_stdout)]
@@ -28,8 +29,8 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(command: Command) -> Result<u8, Failure> {
-    // A limit on the size of files is an error of the file that reaches it, told with the rest, and not the end of the
-    // tracer. Programs that are started have the signal as usual.
+    // A limit on the size of files is an error of the file that reaches it, told with the rest, and
+    // not the end of the tracer. Programs that are started have the signal as usual.
     measure::catch(&[signal_hook::consts::SIGXFSZ], &StopFlag::default(), OTHER)?;
     match command {
         Command::Run(options) => measure::run(options),

@@ -1,11 +1,12 @@
-//! Makes a trace: chooses the backend, keeps the events, and gives the terminal's signals to whom they are for.
+//! Makes a trace: chooses the backend, keeps the events, and gives the terminal's signals to whom
+//! they are for.
 
 use std::sync::Arc;
 
 use holdfast_trace::report::Report;
 use holdfast_trace::{
-    Backend, BpfBackend, End, Event, Outcome, Program, PtraceBackend, Recorder, Settings, StopFlag, Target,
-    TraceError,
+    Backend, BpfBackend, End, Event, Outcome, Program, PtraceBackend, Recorder, Settings, StopFlag,
+    Target, TraceError,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
@@ -19,18 +20,23 @@ use holdfast_command::exit::{Failure, HOST_FAILED, OTHER};
 use holdfast_command::output::{print_as_is, print_beside, say};
 
 pub(crate) fn run(options: RunArgs) -> Result<u8, Failure> {
-    let mut settings =
-        Settings { pin: options.pin, ..Settings::new(Target::Start(Program { command: options.command })) };
-    let crossing = options.sandbox.then(|| Crossing::begin(&mut settings, &options.show)).transpose()?;
+    let mut settings = Settings {
+        pin: options.pin,
+        ..Settings::new(Target::Start(Program { command: options.command }))
+    };
+    let crossing =
+        options.sandbox.then(|| Crossing::begin(&mut settings, &options.show)).transpose()?;
     let stop = settings.stop.clone();
     // The terminal sends these to the program as well, whose business they are.
     catch(&[SIGINT, SIGQUIT], &StopFlag::default(), HOST_FAILED)?;
     catch(&[SIGTERM, SIGHUP], &stop, HOST_FAILED)?;
-    let backend = choose(options.measure.backend, settings).map_err(|error| failure::of_run(&error))?;
-    let traced = trace(backend, &options.measure, &options.show, crossing).map_err(|error| match error {
-        Stopped::Trace(error) => failure::of_run(&error),
-        Stopped::Other(failure) => Failure { code: HOST_FAILED, ..failure },
-    })?;
+    let backend =
+        choose(options.measure.backend, settings).map_err(|error| failure::of_run(&error))?;
+    let traced =
+        trace(backend, &options.measure, &options.show, crossing).map_err(|error| match error {
+            Stopped::Trace(error) => failure::of_run(&error),
+            Stopped::Other(failure) => Failure { code: HOST_FAILED, ..failure },
+        })?;
     // Standard output is the program's.
     let look = collect::look(&options.show.sum, options.show.by, Stream::Error);
     let shown = collect::show(&traced.report, &options.show, &look, print_beside);
@@ -59,10 +65,11 @@ pub(crate) fn attach(options: AttachArgs) -> Result<u8, Failure> {
     let settings = Settings { limit: options.time, ..Settings::new(target) };
     catch(&[SIGINT, SIGQUIT, SIGTERM, SIGHUP], &settings.stop, OTHER)?;
     let backend = choose(options.measure.backend, settings).map_err(failure::of_trace)?;
-    let traced = trace(backend, &options.measure, &options.show, None).map_err(|error| match error {
-        Stopped::Trace(error) => failure::of_trace(error),
-        Stopped::Other(failure) => failure,
-    })?;
+    let traced =
+        trace(backend, &options.measure, &options.show, None).map_err(|error| match error {
+            Stopped::Trace(error) => failure::of_trace(error),
+            Stopped::Other(failure) => failure,
+        })?;
     let look = collect::look(&options.show.sum, options.show.by, Stream::Output);
     collect::show(&traced.report, &options.show, &look, print_as_is)?;
     traced.lanes?;
@@ -80,16 +87,24 @@ pub(crate) fn catch(signals: &[i32], flag: &StopFlag, code: u8) -> Result<(), Fa
 }
 
 /// The backend that was asked for; with `auto` ptrace where BPF cannot be used, which is said.
-pub(crate) fn choose(wanted: BackendArg, settings: Settings) -> Result<Box<dyn Backend>, TraceError> {
-    let ptrace =
-        |settings| -> Result<Box<dyn Backend>, TraceError> { Ok(Box::new(PtraceBackend::new(settings)?)) };
+pub(crate) fn choose(
+    wanted: BackendArg,
+    settings: Settings,
+) -> Result<Box<dyn Backend>, TraceError> {
+    let ptrace = |settings| -> Result<Box<dyn Backend>, TraceError> {
+        Ok(Box::new(PtraceBackend::new(settings)?))
+    };
     if wanted == BackendArg::Ptrace {
         return ptrace(settings);
     }
     match BpfBackend::new(settings.clone()) {
         Ok(backend) => Ok(Box::new(backend)),
-        Err(TraceError::Unavailable { why, .. }) if wanted == BackendArg::Auto && !needs_bpf(&settings) => {
-            say(format_args!("ptrace is used, which slows the program down: BPF cannot be ({why})"));
+        Err(TraceError::Unavailable { why, .. })
+            if wanted == BackendArg::Auto && !needs_bpf(&settings) =>
+        {
+            say(format_args!(
+                "ptrace is used, which slows the program down: BPF cannot be ({why})"
+            ));
             ptrace(settings)
         }
         Err(error) => Err(error),
@@ -152,7 +167,8 @@ fn trace(
     if let Some(crossing) = crossing {
         report.crossings = Some(crossing.finish(recorder.as_mut()));
     }
-    let recording = recorder
-        .map_or(Ok(()), |recorder| recorder.finish(&outcome.about).map(drop).map_err(failure::of_recording));
+    let recording = recorder.map_or(Ok(()), |recorder| {
+        recorder.finish(&outcome.about).map(drop).map_err(failure::of_recording)
+    });
     Ok(Traced { report, outcome, lanes, recording })
 }

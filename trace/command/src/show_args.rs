@@ -84,7 +84,8 @@ pub(crate) struct SumArgs {
     /// By what calls are put into classes [default: paper; a report in JSON keeps its own]
     #[arg(long, value_name = "SCHEME")]
     pub(crate) scheme: Option<SchemeArg>,
-    /// How sleep is told from work [default: measured; paper for logs; a report in JSON keeps its own]
+    /// How sleep is told from work [default: measured; paper for logs; a report in JSON keeps its
+    /// own]
     #[arg(long, value_name = "RULE")]
     pub(crate) sleep: Option<SleepArg>,
     /// Rows of each list
@@ -100,7 +101,8 @@ pub(crate) struct ShowArgs {
     /// Only these tables, in full [default: a bit of each]
     #[arg(long, value_name = "WHAT")]
     pub(crate) by: Option<ByArg>,
-    /// Set the classes beside those of Dubeyko et al. (2017): installation, diff, browser, office, compilation
+    /// Set the classes beside those of Dubeyko et al. (2017): installation, diff, browser, office,
+    /// compilation
     #[arg(long, value_name = "CASE")]
     pub(crate) study: Option<Case>,
     /// Write the report as a page for a browser
@@ -156,7 +158,8 @@ pub(crate) struct ImportArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct MatrixArgs {
-    /// Where: NAME=DIRECTORY, or ext2=loop, ext4=loop, xfs=loop, tmpfs=loop, with commas between them
+    /// Where: NAME=DIRECTORY, or ext2=loop, ext4=loop, xfs=loop, tmpfs=loop, with commas between
+    /// them
     #[arg(long, value_name = "PLATFORMS", required = true, value_delimiter = ',')]
     pub(crate) on: Vec<PlatformSpec>,
     /// How often on each
@@ -180,7 +183,8 @@ pub(crate) struct MatrixArgs {
     /// The only CPU that the program may use
     #[arg(long, value_name = "CPU")]
     pub(crate) pin: Option<u32>,
-    /// Set each platform beside Dubeyko et al. (2017): installation, diff, browser, office, compilation
+    /// Set each platform beside Dubeyko et al. (2017): installation, diff, browser, office,
+    /// compilation
     #[arg(long, value_name = "CASE")]
     pub(crate) study: Option<Case>,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! The terminal: how wide it is, whether it wants colours, and the view of a trace while it goes on.
+//! The terminal: how wide it is, whether it wants colours, and the view of a trace while it goes
+//! on.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -51,7 +52,8 @@ pub(crate) fn colour(stream: Stream) -> bool {
 
 /// Columns and rows. A terminal that nobody has told its size (a serial line) says 0.
 fn size(terminal: impl AsFd) -> (usize, usize) {
-    let known = |number: u16, otherwise: usize| if number == 0 { otherwise } else { usize::from(number) };
+    let known =
+        |number: u16, otherwise: usize| if number == 0 { otherwise } else { usize::from(number) };
     rustix::termios::tcgetwinsize(terminal)
         .map_or((WIDTH, HEIGHT), |size| (known(size.ws_col, WIDTH), known(size.ws_row, HEIGHT)))
 }
@@ -68,7 +70,8 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Opens the view on standard error. The traced program's output goes nowhere meanwhile, as far as it would go to the terminal.
+    /// Opens the view on standard error. The traced program's output goes nowhere meanwhile, as far
+    /// as it would go to the terminal.
     pub(crate) fn open() -> Result<Live, Failure> {
         if !is_terminal(Stream::Error) {
             return Err(Failure::new(
@@ -76,10 +79,12 @@ impl Live {
                 "--watch draws on standard error, which is no terminal; leave it out",
             ));
         }
-        let failed = |error: io::Error| Failure::new(OTHER, format!("cannot draw on the terminal: {error}"));
+        let failed =
+            |error: io::Error| Failure::new(OTHER, format!("cannot draw on the terminal: {error}"));
         let colour = colour(Stream::Error);
         let terminal = io::stderr().as_fd().try_clone_to_owned().map_err(failed)?;
-        let view = watch::View::open(File::from(terminal.try_clone().map_err(failed)?)).map_err(failed)?;
+        let view =
+            watch::View::open(File::from(terminal.try_clone().map_err(failed)?)).map_err(failed)?;
         let mut hushed = vec![Hushed::begin(Stream::Error).map_err(failed)?];
         if is_terminal(Stream::Output) {
             hushed.push(Hushed::begin(Stream::Output).map_err(failed)?);
@@ -101,7 +106,8 @@ impl Live {
     }
 }
 
-/// A standard stream that leads nowhere, for programs that are started meanwhile; as it was when this is dropped.
+/// A standard stream that leads nowhere, for programs that are started meanwhile; as it was when
+/// this is dropped.
 pub(crate) struct Hushed {
     stream: Stream,
     kept: OwnedFd,

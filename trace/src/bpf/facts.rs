@@ -4,7 +4,8 @@ use super::layout::{FACT_MAPPING, FACT_MORE_ARGUMENTS, FACTS, MAJORS};
 use crate::devices::is_terminal;
 use crate::{Abi, call_name, descriptor_argument};
 
-/// Calls with three arguments at most, among those that are made most often: their records are smaller.
+/// Calls with three arguments at most, among those that are made most often: their records are
+/// smaller.
 const FEW_ARGUMENTS: [&str; 50] = [
     "access",
     "alarm",
@@ -82,7 +83,8 @@ pub(super) fn terminals() -> [u64; MAJORS / 64] {
 fn facts_of(abi: Abi, number: u32) -> u8 {
     let name = call_name(abi, number);
     let descriptor = descriptor_argument(abi, number).map_or(0, |argument| argument as u8 + 1);
-    let mapping = if descriptor != 0 && matches!(&*name, "mmap" | "mmap2") { FACT_MAPPING } else { 0 };
+    let mapping =
+        if descriptor != 0 && matches!(&*name, "mmap" | "mmap2") { FACT_MAPPING } else { 0 };
     let arguments = if FEW_ARGUMENTS.contains(&&*name) { 0 } else { FACT_MORE_ARGUMENTS };
     descriptor | mapping | arguments
 }

@@ -7,7 +7,8 @@ pub(super) const FACTS: usize = 1024;
 /// Of character devices; greater numbers are those of no terminal.
 pub(super) const MAJORS: usize = 256;
 
-/// What is to be known of a call: the number of its descriptor argument, counted from 1, and these flags.
+/// What is to be known of a call: the number of its descriptor argument, counted from 1, and these
+/// flags.
 pub(super) const FACT_MAPPING: u8 = 8;
 pub(super) const FACT_MORE_ARGUMENTS: u8 = 16;
 

@@ -70,7 +70,8 @@ impl Programs {
         }
     }
 
-    /// They watch for as long as the result lives. Moves between control groups are watched only when that is asked for.
+    /// They watch for as long as the result lives. Moves between control groups are watched only
+    /// when that is asked for.
     pub(super) fn attach(&self, moves: bool) -> Result<Watch> {
         let mut watch = Watch { events: Vec::new(), mark: None, let_go: None };
         for program in self.object.progs_mut() {
@@ -78,7 +79,8 @@ impl Programs {
             if self.missing.contains(&name) || (name == "on_moved" && !moves) {
                 continue;
             }
-            let link = program.attach().map_err(|error| kernel("attach the BPF programs", &error))?;
+            let link =
+                program.attach().map_err(|error| kernel("attach the BPF programs", &error))?;
             match name {
                 "mark" => watch.mark = Some(link),
                 "let_go" => watch.let_go = Some(link),
@@ -138,8 +140,10 @@ impl Programs {
     }
 
     fn map(&self, end_of_name: &str) -> Result<Map<'_>> {
-        let found =
-            self.object.maps().find(|map| map.name().as_encoded_bytes().ends_with(end_of_name.as_bytes()));
+        let found = self
+            .object
+            .maps()
+            .find(|map| map.name().as_encoded_bytes().ends_with(end_of_name.as_bytes()));
         found.ok_or_else(|| TraceError::Kernel {
             step: "find what the BPF programs share",
             source: io::Error::new(io::ErrorKind::NotFound, end_of_name.to_owned()),
@@ -161,7 +165,8 @@ impl Watch {
         pass(self.mark.as_ref(), "mark the threads to trace")
     }
 
-    /// What is known of every traced thread is told, and they are let go. Nothing is watched any more.
+    /// What is known of every traced thread is told, and they are let go. Nothing is watched any
+    /// more.
     pub(super) fn let_go(mut self) -> Result<()> {
         let told = pass(self.let_go.as_ref(), "let the traced threads go");
         self.events.clear();
@@ -169,7 +174,8 @@ impl Watch {
     }
 }
 
-/// The program of an iterator runs once for each thread, while the iterator is read. It writes nothing.
+/// The program of an iterator runs once for each thread, while the iterator is read. It writes
+/// nothing.
 fn pass(link: Option<&Link>, step: &'static str) -> Result<()> {
     let Some(link) = link else { return Ok(()) };
     let mut iterator = Iter::new(link).map_err(|error| kernel(step, &error))?;
@@ -179,7 +185,11 @@ fn pass(link: Option<&Link>, step: &'static str) -> Result<()> {
             Ok(0) => return Ok(()),
             Ok(_) => {}
             // The kernel pauses a long pass like this.
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
             Err(source) => return Err(TraceError::Kernel { step, source }),
         }
     }
@@ -230,8 +240,9 @@ fn check_kernel() -> Result<()> {
 }
 
 fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers =
-        release.split(|character: char| !character.is_ascii_digit()).map_while(|text| text.parse().ok());
+    let mut numbers = release
+        .split(|character: char| !character.is_ascii_digit())
+        .map_while(|text| text.parse().ok());
     numbers.next().zip(numbers.next())
 }
 
@@ -239,7 +250,8 @@ fn version(release: &str) -> Option<(u32, u32)> {
 fn may_load() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0);
+    let effective =
+        effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0);
     let has = |capability: u32| effective & (1 << capability) != 0;
     has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))
 }

@@ -4,17 +4,19 @@ use zerocopy::FromBytes;
 
 use super::layout::{
     CALL_HAS_ALL_ARGUMENTS, CALL_HAS_PARTS, CALL_RESTARTED, CALL_UNFINISHED, CallHead, END_BY_EXEC,
-    KIND_BEGAN, KIND_CALL, KIND_ENDED, KIND_EXEC, KIND_IO_URING, KIND_SIGNAL, KIND_TIME, Parts, ThreadRecord,
+    KIND_BEGAN, KIND_CALL, KIND_ENDED, KIND_EXEC, KIND_IO_URING, KIND_SIGNAL, KIND_TIME, Parts,
+    ThreadRecord,
 };
 use crate::{Abi, Call, End, Event, Object, Split};
 
-/// Gives the events of a record to `sink`. A record that is none, which cannot be, is passed over and said to be lost.
+/// Gives the events of a record to `sink`. A record that is none, which cannot be, is passed over
+/// and said to be lost.
 pub(super) fn decode(record: &[u8], sink: &mut dyn FnMut(Event)) {
     let known = match record.first() {
         Some(&KIND_CALL) => decode_call(record).map(|call| sink(Event::Call(call))),
-        Some(_) => {
-            ThreadRecord::read_from_prefix(record).ok().and_then(|(thread, _)| decode_thread(&thread, sink))
-        }
+        Some(_) => ThreadRecord::read_from_prefix(record)
+            .ok()
+            .and_then(|(thread, _)| decode_thread(&thread, sink)),
         None => None,
     };
     if known.is_none() {
@@ -50,8 +52,9 @@ fn decode_call(record: &[u8]) -> Option<Call> {
         result: (head.flags & CALL_UNFINISHED == 0).then_some(head.result),
         start_ns: head.start_ns,
         time: Split {
-            // The clock is read before the record is made, and on a kernel that preempts the thread may leave the CPU in between: the
-            // call lasts longer then. And two CPUs read the clock, so that a difference may be a little too small.
+            // The clock is read before the record is made, and on a kernel that preempts the thread
+            // may leave the CPU in between: the call lasts longer then. And two CPUs read the
+            // clock, so that a difference may be a little too small.
             wall_ns: head.wall_ns.max(off_ns),
             cpu_ns: head.wall_ns.saturating_sub(off_ns),
             sleep_ns,
@@ -94,7 +97,9 @@ fn decode_thread(record: &ThreadRecord, sink: &mut dyn FnMut(Event)) -> Option<(
         String::from_utf8_lossy(name).into_owned()
     };
     match record.kind {
-        KIND_BEGAN => sink(Event::Began { at_ns, process, thread, parent: record.other, command: command() }),
+        KIND_BEGAN => {
+            sink(Event::Began { at_ns, process, thread, parent: record.other, command: command() })
+        }
         KIND_EXEC => {
             sink(Event::Exec { at_ns, process, former_thread: record.other, command: command() });
         }
@@ -160,7 +165,10 @@ mod tests {
     fn uninterrupted_call_is_all_cpu_time() {
         let [Event::Call(call)] = events(CALL.as_bytes())[..] else { panic!() };
         assert_eq!(call.time, Split::of(100, 0, 0, 0, 0));
-        assert_eq!((call.result, call.object, call.arguments), (Some(-11), Object::Pipe, [1, 2, 3, 0, 0, 0]));
+        assert_eq!(
+            (call.result, call.object, call.arguments),
+            (Some(-11), Object::Pipe, [1, 2, 3, 0, 0, 0])
+        );
     }
 
     /// The flags of a record decide which parts and arguments follow its head.

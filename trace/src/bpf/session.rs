@@ -19,20 +19,24 @@ use super::programs::{Options, Programs, Watch, kernel};
 use super::record::decode;
 use crate::machine::{now_ns, null_call_ns};
 use crate::program::Waiting;
-use crate::{About, Backend, BackendKind, End, Event, Outcome, Result, Settings, Target, TraceError};
+use crate::{
+    About, Backend, BackendKind, End, Event, Outcome, Result, Settings, Target, TraceError,
+};
 
-/// How often the buffer is emptied. Nothing wakes the tracer, which would cost each call more than its record.
+/// How often the buffer is emptied. Nothing wakes the tracer, which would cost each call more than
+/// its record.
 const TICK: Duration = Duration::from_millis(5);
 /// A buffer that was fuller than this is looked at again at once.
 const HURRY_RECORDS: i32 = 20_000;
-/// So many records at most are read before anything else is looked at: who fills the buffer as fast as it is read must not keep
-/// the tracer from its end.
+/// So many records at most are read before anything else is looked at: who fills the buffer as fast
+/// as it is read must not keep the tracer from its end.
 const ROUND_RECORDS: usize = 50_000;
 /// How nice the tracer is.
 const NICE: i32 = -10;
 /// How often control groups are looked through for processes that are not traced yet.
 const GROUPS_AFTER: Duration = Duration::from_millis(100);
-/// A process that makes threads while its threads are marked is looked through again, this often at most.
+/// A process that makes threads while its threads are marked is looked through again, this often at
+/// most.
 const PASSES_MOST: u32 = 20;
 
 /// See the module above.
@@ -52,8 +56,8 @@ impl BpfBackend {
         BpfBackend::with_buffer(settings, super::BUFFER_BYTES)
     }
 
-    /// The same with another size of the buffer between the kernel and the tracer: a power of two and a multiple of the size of a
-    /// page.
+    /// The same with another size of the buffer between the kernel and the tracer: a power of two
+    /// and a multiple of the size of a page.
     ///
     /// # Errors
     /// As for [`BpfBackend::new`].
@@ -87,7 +91,8 @@ impl Backend for BpfBackend {
         let untraced = NullCalls::run(|_| Ok(()), || ())?;
         let null_call_ns = null_call_ns();
         let watch = programs.attach(matches!(target, Chosen::Group(_)))?;
-        let events = RefCell::new(Events { sink, ignored: HashSet::new(), null_calls_ns: Vec::new() });
+        let events =
+            RefCell::new(Events { sink, ignored: HashSet::new(), null_calls_ns: Vec::new() });
         let map = programs.records()?;
         let mut builder = RingBufferBuilder::new();
         builder
@@ -148,7 +153,9 @@ enum Chosen {
 impl Chosen {
     fn new(settings: &Settings) -> Result<Chosen> {
         match &settings.target {
-            Target::Start(program) => Ok(Chosen::Start(program.start(settings.pin, &settings.environment)?)),
+            Target::Start(program) => {
+                Ok(Chosen::Start(program.start(settings.pin, &settings.environment)?))
+            }
             Target::Attach(processes) => {
                 let processes = processes.iter().map(|process| group_of(*process));
                 processes.collect::<Result<_>>().map(Chosen::Processes)
@@ -164,8 +171,10 @@ impl Chosen {
 /// The process of a thread, or the process itself.
 fn group_of(process: u32) -> Result<u32> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let group =
-        status.lines().find_map(|line| line.strip_prefix("Tgid:")).and_then(|text| text.trim().parse().ok());
+    let group = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Tgid:"))
+        .and_then(|text| text.trim().parse().ok());
     let group = group.ok_or(TraceError::NoProcess { process })?;
     if group == std::process::id() {
         let why = "it is the tracer itself; choose another one".to_owned();
@@ -186,7 +195,8 @@ struct Events<'a> {
 impl Events<'_> {
     fn pass_on(&mut self, event: Event) {
         match &event {
-            Event::Call(call) if self.ignored.is_empty() || !self.ignored.contains(&call.process) => {}
+            Event::Call(call)
+                if self.ignored.is_empty() || !self.ignored.contains(&call.process) => {}
             Event::Call(call) => {
                 if call.number == libc::SYS_getppid as u32 {
                     self.null_calls_ns.push(call.time.wall_ns);
@@ -238,7 +248,12 @@ struct Run<'a, 'sink> {
 }
 
 impl Run<'_, '_> {
-    fn measure_cost(&mut self, untraced: &NullCalls, null_call_ns: u64, about: &mut About) -> Result<()> {
+    fn measure_cost(
+        &mut self,
+        untraced: &NullCalls,
+        null_call_ns: u64,
+        about: &mut About,
+    ) -> Result<()> {
         let traced = NullCalls::run(
             |process| {
                 self.events.borrow_mut().ignored.insert(process);
@@ -296,7 +311,8 @@ impl Run<'_, '_> {
                 self.mark_all()?;
             }
             Chosen::Group(path) => {
-                self.groups = Some(Watched { path, looked_at: Instant::now(), found: Groups::default() });
+                self.groups =
+                    Some(Watched { path, looked_at: Instant::now(), found: Groups::default() });
                 self.look_through_groups()?;
             }
         }
@@ -314,7 +330,11 @@ impl Run<'_, '_> {
             if is_over || is_late || self.settings.stop.is_raised() {
                 return Ok(self.command.as_ref().and_then(|command| command.end));
             }
-            if self.groups.as_ref().is_some_and(|watched| watched.looked_at.elapsed() >= GROUPS_AFTER) {
+            if self
+                .groups
+                .as_ref()
+                .is_some_and(|watched| watched.looked_at.elapsed() >= GROUPS_AFTER)
+            {
                 self.look_through_groups()?;
             }
             if records < HURRY_RECORDS {
@@ -329,7 +349,8 @@ impl Run<'_, '_> {
         let process = started.pid();
         let number = i32::try_from(process).ok().and_then(Pid::from_raw);
         let number = number.ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))?;
-        let handle = pidfd_open(number, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
+        let handle =
+            pidfd_open(number, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
         self.programs.want(process, WANTED_FROM_EXEC)?;
         self.mark()?;
         started.let_go().map_err(failed)?;
@@ -360,8 +381,10 @@ impl Run<'_, '_> {
             Some(command) => {
                 let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(TICK.subsec_nanos()) };
                 // A signal ends it, too, and is looked at in the next round.
-                let _ =
-                    poll(&mut [PollFd::from_borrowed_fd(command.handle.as_fd(), PollFlags::IN)], Some(&tick));
+                let _ = poll(
+                    &mut [PollFd::from_borrowed_fd(command.handle.as_fd(), PollFlags::IN)],
+                    Some(&tick),
+                );
             }
             None => std::thread::sleep(TICK),
         }
@@ -380,7 +403,8 @@ impl Run<'_, '_> {
         for id in changes.new_ids {
             self.programs.want_group(id)?;
         }
-        // All that are new, those of which threads are traced among them: of a process that is moved the kernel tells one thread.
+        // All that are new, those of which threads are traced among them: of a process that is
+        // moved the kernel tells one thread.
         for process in &changes.new_processes {
             self.programs.want(*process, WANTED_NOW)?;
         }
@@ -418,7 +442,8 @@ impl Run<'_, '_> {
         self.tell_losses()?;
         about.lost = self.told_lost;
         about.lasted_ns = now_ns().saturating_sub(about.began_ns);
-        let missed = self.programs.counters()?.missed_threads.saturating_sub(self.before.missed_threads);
+        let missed =
+            self.programs.counters()?.missed_threads.saturating_sub(self.before.missed_threads);
         if missed > 0 {
             about.notes.push(format!(
                 "{} could not be traced: the kernel had no memory to keep account of that.",
@@ -436,8 +461,9 @@ mod tests {
 
     /// Names and descriptors of a command's calls.
     fn objects(only_copies: bool) -> Result<Vec<(String, Object)>> {
-        let command =
-            ["sh", "-c", "cat /etc/hostname | cat >/dev/null; ls /proc/self/fd"].map(Into::into).to_vec();
+        let command = ["sh", "-c", "cat /etc/hostname | cat >/dev/null; ls /proc/self/fd"]
+            .map(Into::into)
+            .to_vec();
         let options = Options { buffer_bytes: 4 << 20, only_copies };
         let backend = BpfBackend::load(Settings::new(Target::Start(Program { command })), options)?;
         let mut objects = Vec::new();
@@ -459,7 +485,11 @@ mod tests {
     fn older_kernel_reader_finds_same_descriptors() {
         match objects(true) {
             Ok(by_copies) => {
-                assert!(by_copies.iter().any(|(name, object)| name == "read" && *object == Object::Pipe));
+                assert!(
+                    by_copies
+                        .iter()
+                        .any(|(name, object)| name == "read" && *object == Object::Pipe)
+                );
                 assert_eq!(by_copies, objects(false).unwrap());
             }
             Err(error) => println!("not run: {error}"),

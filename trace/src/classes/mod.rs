@@ -1,11 +1,12 @@
-//! What kind of system call each is: the classes and subclasses of the study of POSIX in the age of non-volatile
-//! memory, for every call of Linux on x86-64.
+//! What kind of system call each is: the classes and subclasses of the study of POSIX in the age of
+//! non-volatile memory, for every call of Linux on x86-64.
 //!
-//! There are two schemes. [`Scheme::Paper`] goes by the name alone, as the study did, so that its tables can be set
-//! beside. [`Scheme::Refined`] ([`refined`]) looks at the arguments and at what the descriptor is.
+//! There are two schemes. [`Scheme::Paper`] goes by the name alone, as the study did, so that its
+//! tables can be set beside. [`Scheme::Refined`] ([`refined`]) looks at the arguments and at what
+//! the descriptor is.
 //!
-//! Invariants: the table is data (`data/syscall-classes.tsv`), read once; every number is in it once. What is not in
-//! it has a class all the same, so no call is ever left out of a sum.
+//! Invariants: the table is data (`data/syscall-classes.tsv`), read once; every number is in it
+//! once. What is not in it has a class all the same, so no call is ever left out of a sum.
 
 mod names;
 mod refined;
@@ -56,8 +57,8 @@ impl Class {
     }
 }
 
-/// The parts of the classes. The study has the first six, and one each for metadata and user data; [`System`] and
-/// [`AsyncIo`] hold what it did not see.
+/// The parts of the classes. The study has the first six, and one each for metadata and user data;
+/// [`System`] and [`AsyncIo`] hold what it did not see.
 ///
 /// [`System`]: Subclass::System
 /// [`AsyncIo`]: Subclass::AsyncIo
@@ -200,7 +201,8 @@ pub(crate) struct Treatment {
 
 impl Treatment {
     /// Of calls that no table knows.
-    pub(crate) const UNKNOWN: Treatment = Treatment { subclass: Subclass::System, waits: Waits::NEVER };
+    pub(crate) const UNKNOWN: Treatment =
+        Treatment { subclass: Subclass::System, waits: Waits::NEVER };
 }
 
 /// A row of the table.
@@ -216,7 +218,8 @@ pub(crate) struct Entry {
 
 static TEXT: &str = include_str!("../../data/syscall-classes.tsv");
 
-static TABLE: LazyLock<Vec<Entry>> = LazyLock::new(|| TEXT.lines().skip(1).filter_map(row).collect());
+static TABLE: LazyLock<Vec<Entry>> =
+    LazyLock::new(|| TEXT.lines().skip(1).filter_map(row).collect());
 
 static BY_NAME: LazyLock<HashMap<&'static str, usize>> =
     LazyLock::new(|| TABLE.iter().enumerate().map(|(index, entry)| (entry.name, index)).collect());

@@ -1,11 +1,12 @@
-//! Calls that go by other names: those of 32-bit programs, and functions of the C library that tools print instead.
+//! Calls that go by other names: those of 32-bit programs, and functions of the C library that
+//! tools print instead.
 //!
 //! Invariant: a name means the same call, whichever program or tool it comes from.
 
 use super::{Entry, by_name};
 
-/// Calls of 32-bit programs, and functions of the C library that some tools print for the call, under another name than
-/// the call of x86-64 that does the same. Sorted.
+/// Calls of 32-bit programs, and functions of the C library that some tools print for the call,
+/// under another name than the call of x86-64 that does the same. Sorted.
 const ALIASES: &[(&str, &str)] = &[
     ("_exit", "exit"),
     ("_llseek", "lseek"),
@@ -57,5 +58,7 @@ pub(crate) fn known_as(name: &str) -> Option<&'static Entry> {
     by_name(name)
         .or_else(alias)
         // Users and groups, offsets and times: narrow in the oldest programs, wide in all others.
-        .or_else(|| ["_time64", "64", "32"].iter().find_map(|wide| by_name(name.strip_suffix(wide)?)))
+        .or_else(|| {
+            ["_time64", "64", "32"].iter().find_map(|wide| by_name(name.strip_suffix(wide)?))
+        })
 }

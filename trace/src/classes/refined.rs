@@ -1,6 +1,7 @@
 //! Where a call belongs, by its arguments and by what its descriptor is, and what it can wait for.
 //!
-//! Invariant: a call about which nothing more is known (no arguments, an unknown descriptor) stays where its name puts it.
+//! Invariant: a call about which nothing more is known (no arguments, an unknown descriptor) stays
+//! where its name puts it.
 
 use super::{Entry, Scheme, Subclass, Treatment, Waits};
 use crate::Object;
@@ -19,13 +20,15 @@ mod flags {
     /// MADV_WILLNEED, MADV_POPULATE_READ, MADV_POPULATE_WRITE.
     pub(super) const MADVISE_READS: [u64; 3] = [3, 22, 23];
     pub(super) const POSIX_FADV_WILLNEED: u64 = 3;
-    /// FALLOC_FL_PUNCH_HOLE, FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_ZERO_RANGE, FALLOC_FL_INSERT_RANGE.
+    /// FALLOC_FL_PUNCH_HOLE, FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_ZERO_RANGE,
+    /// FALLOC_FL_INSERT_RANGE.
     pub(super) const FALLOCATE_CHANGES_DATA: u64 = 0x02 | 0x08 | 0x10 | 0x20;
     pub(super) const MSG_DONTWAIT: u64 = 0x40;
     pub(super) const WNOHANG: u64 = 1;
 }
 
-/// Where a call belongs in a scheme. `entry` is the call of x86-64 that does the same, if there is one.
+/// Where a call belongs in a scheme. `entry` is the call of x86-64 that does the same, if there is
+/// one.
 #[must_use]
 pub(crate) fn place(
     scheme: Scheme,
@@ -43,8 +46,8 @@ pub(crate) fn place(
 fn refine(entry: &Entry, arguments: &[u64; 6], object: Object) -> Treatment {
     let mut place = entry.place;
     match entry.name {
-        "read" | "write" | "readv" | "writev" | "pread64" | "pwrite64" | "preadv" | "pwritev" | "preadv2"
-        | "pwritev2" | "close" => {
+        "read" | "write" | "readv" | "writev" | "pread64" | "pwrite64" | "preadv" | "pwritev"
+        | "preadv2" | "pwritev2" | "close" => {
             place.subclass = of_descriptor(object).unwrap_or(place.subclass);
             if entry.name != "close" {
                 place.waits = waits_of_descriptor(object, place.waits);
@@ -61,7 +64,10 @@ fn refine(entry: &Entry, arguments: &[u64; 6], object: Object) -> Treatment {
         "fcntl" => {
             let waiting = [flags::F_SETLKW, flags::F_OFD_SETLKW, flags::F_SETLKW64_OF_32_BIT];
             if waiting.contains(&arguments[1]) {
-                place = Treatment { subclass: Subclass::Sync, waits: Waits { event: true, ..Waits::NEVER } };
+                place = Treatment {
+                    subclass: Subclass::Sync,
+                    waits: Waits { event: true, ..Waits::NEVER },
+                };
             } else {
                 place.waits = Waits::NEVER;
             }
@@ -114,7 +120,9 @@ fn of_descriptor(object: Object) -> Option<Subclass> {
 fn waits_of_descriptor(object: Object, unknown: Waits) -> Waits {
     match object {
         Object::None | Object::Unknown | Object::Anonymous => unknown,
-        Object::File | Object::Directory | Object::BlockDevice => Waits { io: true, ..Waits::NEVER },
+        Object::File | Object::Directory | Object::BlockDevice => {
+            Waits { io: true, ..Waits::NEVER }
+        }
         _ => Waits { event: true, ..Waits::NEVER },
     }
 }

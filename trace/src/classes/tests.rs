@@ -26,7 +26,8 @@ fn every_table_line_is_one_call() {
 #[test]
 fn table_has_every_call_of_the_kernel() {
     let text = std::fs::read_to_string(KERNEL).expect("linux-libc-dev is installed by ./test");
-    // Headers may be of a kernel that has more calls than the table, which then come after its last one.
+    // Headers may be of a kernel that has more calls than the table, which then come after its last
+    // one.
     let last = TABLE.last().expect("the table is not empty").number;
     let mut calls = 0;
     for line in text.lines().filter_map(|line| line.strip_prefix("#define __NR_")) {
@@ -118,7 +119,11 @@ fn calls_of_the_study_are_in_its_classes() {
     ] {
         for name in names.split_whitespace() {
             let entry = by_name(name).expect(name);
-            assert_eq!((entry.place.subclass, is_placed_by_study(name)), (subclass, true), "{name}");
+            assert_eq!(
+                (entry.place.subclass, is_placed_by_study(name)),
+                (subclass, true),
+                "{name}"
+            );
         }
     }
 }
@@ -153,7 +158,11 @@ fn only_refined_scheme_looks_at_arguments() {
         ("fallocate", [3, 2, 0, 0, 0, 0], Object::File, Subclass::UserData),
         ("fallocate", none, Object::File, Subclass::Metadata),
     ] {
-        assert_eq!(refined(name, arguments, object).subclass, subclass, "{name} {arguments:?} {object:?}");
+        assert_eq!(
+            refined(name, arguments, object).subclass,
+            subclass,
+            "{name} {arguments:?} {object:?}"
+        );
         let by_name = known_as(name).unwrap().place;
         assert_eq!(place(Scheme::Paper, known_as(name), &arguments, object), by_name, "{name}");
     }
@@ -177,6 +186,10 @@ fn nonblocking_arguments_are_recognized() {
         ("read", [0; 6], Object::Pipe, true),
         ("recvfrom", [0, 0, 0, 0x40, 0, 0], Object::Socket, false),
     ] {
-        assert_eq!(refined(name, arguments, object).waits.event, event, "{name} {arguments:?} {object:?}");
+        assert_eq!(
+            refined(name, arguments, object).waits.event,
+            event,
+            "{name} {arguments:?} {object:?}"
+        );
     }
 }

@@ -39,7 +39,8 @@ pub struct CallsInMemory {
     pub(super) kinds: Vec<CallKind>,
     known: HashMap<(Abi, u32, Subclass), u16>,
     pub(super) calls: Vec<KeptCall>,
-    /// Where those of each process are, once they are [in order](CallsInMemory::put_in_order): there may be thousands of hosts.
+    /// Where those of each process are, once they are [in order](CallsInMemory::put_in_order):
+    /// there may be thousands of hosts.
     places: HashMap<u32, Vec<usize>>,
     pub(super) passed_over: u64,
 }
@@ -85,7 +86,8 @@ impl CallsInMemory {
         });
     }
 
-    /// Sorts the calls: those of each thread in order, as what its next call was is asked. To be called once, when all are there.
+    /// Sorts the calls: those of each thread in order, as what its next call was is asked. To be
+    /// called once, when all are there.
     pub(super) fn put_in_order(&mut self) {
         self.calls.sort_by_key(|call| (call.thread, call.start_ns));
         for (place, call) in self.calls.iter().enumerate() {

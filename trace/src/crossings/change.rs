@@ -14,8 +14,8 @@ use crate::report::{Look, Table, text};
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CrossingChanges {
-    /// Functions of applets, each followed by what crossed during their calls. Those of all applets of a side that have the same name are
-    /// one: the programs may differ.
+    /// Functions of applets, each followed by what crossed during their calls. Those of all applets
+    /// of a side that have the same name are one: the programs may differ.
     pub rows: Vec<CrossingChange>,
     /// System calls of the host outside of calls.
     pub outside: Vec<OutsideChange>,
@@ -151,7 +151,8 @@ fn numbers(runs: &[Option<&Crossings>]) -> Vec<BTreeMap<Key, Numbers>> {
             };
             add(None, function.crossings, function.kernel_calls, function.crossings_ns);
             for row in &function.crossed {
-                let kernel_calls = row.kernel.iter().map(|row| row.calls).fold(0, u64::saturating_add);
+                let kernel_calls =
+                    row.kernel.iter().map(|row| row.calls).fold(0, u64::saturating_add);
                 add(Some((row.name.clone(), row.by)), row.crossings, kernel_calls, row.wall_ns);
             }
         }
@@ -163,7 +164,10 @@ fn numbers(runs: &[Option<&Crossings>]) -> Vec<BTreeMap<Key, Numbers>> {
 fn figures(runs: &[BTreeMap<Key, Numbers>], key: &Key) -> CrossingFigures {
     let of = |what: &dyn Fn(Numbers) -> f64| {
         Estimate::of(
-            &runs.iter().map(|run| what(run.get(key).copied().unwrap_or_default())).collect::<Vec<_>>(),
+            &runs
+                .iter()
+                .map(|run| what(run.get(key).copied().unwrap_or_default()))
+                .collect::<Vec<_>>(),
         )
     };
     CrossingFigures {
@@ -190,7 +194,8 @@ fn outside(runs: &[Option<&Crossings>], when: When) -> Estimate {
 #[must_use]
 pub(crate) fn change_terminal(changes: &CrossingChanges, look: &Look) -> String {
     let mut out = text::title("Crossings", look.width, look.colour);
-    let mut table = Table::new(&["", "cross A", "B", "each A", "B", "kernel A", "B", "time A", "B"]);
+    let mut table =
+        Table::new(&["", "cross A", "B", "each A", "B", "kernel A", "B", "time A", "B"]);
     let count = |of: Estimate| text::count_or_blank(of.value.round() as u64);
     let each = |of: CrossingFigures| match of.calls.value {
         0.0 => "-".to_owned(),

@@ -12,7 +12,8 @@ pub struct Crossings {
     pub applets: Vec<AppletCrossings>,
     /// System calls of hosts outside of calls of applets.
     pub outside: Vec<Outside>,
-    /// System calls that the host's record itself took: they are in no other number here, and in all other tables.
+    /// System calls that the host's record itself took: they are in no other number here, and in
+    /// all other tables.
     pub own_calls: u64,
     /// Their time.
     pub own_ns: u64,
@@ -62,8 +63,9 @@ pub struct AppletCrossings {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Function {
-    /// As the host called it. A program that is run to its end is one call, of `_start` or `main`; `(start)` is what an applet that
-    /// serves did up to its greeting, `(outside)` what one did when no call was under way: those are no calls.
+    /// As the host called it. A program that is run to its end is one call, of `_start` or `main`;
+    /// `(start)` is what an applet that serves did up to its greeting, `(outside)` what one did
+    /// when no call was under way: those are no calls.
     pub name: String,
     /// How often it was called.
     pub calls: u64,
@@ -83,7 +85,8 @@ pub struct Function {
     pub kernel_ns: u64,
     /// The crossings, most first.
     pub crossed: Vec<Crossed>,
-    /// System calls of the host during these calls and in no crossing: handing messages over, publishing stores, resolving faults.
+    /// System calls of the host during these calls and in no crossing: handing messages over,
+    /// publishing stores, resolving faults.
     pub host: Vec<Kernel>,
 }
 
@@ -156,7 +159,8 @@ pub struct Kernel {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum When {
-    /// Before the first call: starting, loading, setting the sandbox up; also by the process that becomes a native applet.
+    /// Before the first call: starting, loading, setting the sandbox up; also by the process that
+    /// becomes a native applet.
     StartUp,
     /// Between calls.
     Between,

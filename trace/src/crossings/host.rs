@@ -121,13 +121,22 @@ impl Indexed {
                 let name = host.name(name).to_owned();
                 self.crossings.push(HostCrossing { applet, name, start_ns, end_ns });
                 match self.applets.get(&applet) {
-                    Some((AppletKind::Native, _)) => self.messages.add(thread, start_ns, end_ns, index),
+                    Some((AppletKind::Native, _)) => {
+                        self.messages.add(thread, start_ns, end_ns, index)
+                    }
                     _ => self.imports.add(applet, start_ns, end_ns, index),
                 }
             }
             Record::Question { applet, thread, asked_by, number, answer, start_ns, end_ns } => {
                 let index = self.questions.len();
-                self.questions.push(HostQuestion { applet, asked_by, number, answer, start_ns, end_ns });
+                self.questions.push(HostQuestion {
+                    applet,
+                    asked_by,
+                    number,
+                    answer,
+                    start_ns,
+                    end_ns,
+                });
                 self.questions_of_threads.add(thread, start_ns, end_ns, index);
             }
             Record::Own { thread, start_ns, end_ns } => self.own.add(thread, start_ns, end_ns, 0),
@@ -143,7 +152,9 @@ impl Indexed {
     pub(super) fn when(&self, thread: u32, at_ns: u64) -> When {
         match self.first_ns {
             _ if at_ns > self.last_ns && self.calls_of_threads.has(thread) => When::TearDown,
-            Some(first_ns) if at_ns >= first_ns && !self.calls_of_threads.has(thread) => When::OtherThreads,
+            Some(first_ns) if at_ns >= first_ns && !self.calls_of_threads.has(thread) => {
+                When::OtherThreads
+            }
             Some(first_ns) if at_ns >= first_ns => When::Between,
             _ => When::StartUp,
         }

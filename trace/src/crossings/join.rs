@@ -56,7 +56,10 @@ fn notes(found: &Read, kept: &CallsInMemory) -> Vec<String> {
         ));
     }
     if found.passed_over > 0 {
-        notes.push(format!("{} too many, which are not counted.", counted(found.passed_over, "crossing")));
+        notes.push(format!(
+            "{} too many, which are not counted.",
+            counted(found.passed_over, "crossing")
+        ));
     }
     if kept.passed_over > 0 {
         notes.push(format!(
@@ -148,7 +151,8 @@ impl Join<'_> {
         let kept = self.kept;
         let asked = self.asked();
         let writes = self.writes();
-        let mut tell = |place: usize| is_told.get_mut(place).into_iter().for_each(|is_told| *is_told = true);
+        let mut tell =
+            |place: usize| is_told.get_mut(place).into_iter().for_each(|is_told| *is_told = true);
         for (place, call, _) in kept.of(self.host.process) {
             tell(place);
             if writes.contains(&place) || self.at.own.at(call.thread, call.start_ns).is_some() {
@@ -165,7 +169,8 @@ impl Join<'_> {
             for (place, call, kind) in calls {
                 tell(place);
                 // It becomes the program by this call, which is the host's last.
-                let is_host = call.start_ns < *began_ns || kind.number == Some(libc::SYS_execveat as u32);
+                let is_host =
+                    call.start_ns < *began_ns || kind.number == Some(libc::SYS_execveat as u32);
                 match asked.get(&place) {
                     _ if is_host => self.sums.outside.entry(When::StartUp).or_default().add(call),
                     Some(question) => self.add_asked(*question, call, kind),
@@ -180,7 +185,8 @@ impl Join<'_> {
     fn add_let_through(&mut self, applet: u32, call: &KeptCall, kind: &CallKind) {
         let in_call = self.at.call_at(applet, call.start_ns);
         let left_ns = in_call.and_then(|call| self.at.calls.get(call));
-        let left_ns = left_ns.map_or(u64::MAX, |in_call| in_call.end_ns.saturating_sub(call.start_ns));
+        let left_ns =
+            left_ns.map_or(u64::MAX, |in_call| in_call.end_ns.saturating_sub(call.start_ns));
         self.cross(applet, in_call, By::Filter, &kind.name, call.wall_ns.min(left_ns));
     }
 
@@ -212,7 +218,9 @@ impl Join<'_> {
         let call_of_thread = self.at.calls_of_threads.at(thread, at_ns).map(|span| span.what);
         let place = match (turn, call_of_thread) {
             (Some(turn), _) => Some((turn.what as u32, self.at.call_at(turn.what as u32, at_ns))),
-            (None, Some(index)) => self.at.calls.get(index).map(|in_call| (in_call.applet, Some(index))),
+            (None, Some(index)) => {
+                self.at.calls.get(index).map(|in_call| (in_call.applet, Some(index)))
+            }
             (None, None) => None,
         };
         match place {
@@ -242,7 +250,8 @@ impl Join<'_> {
     fn asked(&self) -> HashMap<usize, usize> {
         let mut asked = HashMap::new();
         for (question, about) in self.at.questions.iter().enumerate() {
-            // The thread waits from before the question until after the answer, so at most one call fits.
+            // The thread waits from before the question until after the answer, so at most one call
+            // fits.
             let next = self.next_call(about.asked_by, about.start_ns);
             let before = next.checked_sub(1);
             let fits = |index: &usize| {
@@ -269,7 +278,8 @@ impl Join<'_> {
         for (thread, times) in &self.at.writes {
             for written_ns in times {
                 let index = self.next_call(*thread, *written_ns);
-                let Some(call) = self.kept.calls.get(index).filter(|call| call.thread == *thread) else {
+                let Some(call) = self.kept.calls.get(index).filter(|call| call.thread == *thread)
+                else {
                     continue;
                 };
                 let kind = self.kept.kinds.get(usize::from(call.kind));

@@ -13,7 +13,8 @@ pub(crate) fn terminal(crossings: &Crossings, look: &Look) -> String {
     let mut out = String::new();
     for applet in &crossings.applets {
         out += &title(applet, look);
-        let mut table = Table::new(&["", "crossings", "per call", "time", "kernel", "per call", "time"]);
+        let mut table =
+            Table::new(&["", "crossings", "per call", "time", "kernel", "per call", "time"]);
         for function in &applet.functions {
             rows(function, look, &mut table);
         }
@@ -29,7 +30,8 @@ pub(crate) fn terminal(crossings: &Crossings, look: &Look) -> String {
             let most = outside.kernel.iter().take(4);
             let most: Vec<_> = most.map(|row| format!("{} {}", row.calls, row.name)).collect();
             // The titles are to be read in full.
-            let most = text::cut(&most.join(", "), look.width.saturating_sub(OUTSIDE_WIDTH).max(12));
+            let most =
+                text::cut(&most.join(", "), look.width.saturating_sub(OUTSIDE_WIDTH).max(12));
             table.row([
                 outside.when.title().to_owned(),
                 text::count(outside.kernel_calls),
@@ -55,10 +57,15 @@ fn title(applet: &AppletCrossings, look: &Look) -> String {
         started => format!(", started {} times", text::count(started)),
     };
     let name = text::plain(&applet.name);
-    text::title(&format!("Crossings of {name} ({}{started})", applet.kind.title()), look.width, look.colour)
+    text::title(
+        &format!("Crossings of {name} ({}{started})", applet.kind.title()),
+        look.width,
+        look.colour,
+    )
 }
 
-/// What crossed, as a row below its function; who let it through where the name alone does not tell.
+/// What crossed, as a row below its function; who let it through where the name alone does not
+/// tell.
 pub(super) fn crossed_title(name: &str, by: Option<By>) -> String {
     match by {
         None | Some(By::Import | By::Filter) => format!("  {name}"),

@@ -10,7 +10,8 @@ pub(super) struct Span {
     pub(super) what: usize,
 }
 
-/// Intervals of threads, or of applets. Those of one hardly overlap; where they do, the one that began last counts.
+/// Intervals of threads, or of applets. Those of one hardly overlap; where they do, the one that
+/// began last counts.
 #[derive(Debug, Default)]
 pub(super) struct Spans(HashMap<u32, Vec<Span>>);
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::calls::{CallKind, KeptCall};
-use super::document::{AppletCrossings, AppletKind, By, Crossed, Crossings, Function, Kernel, Outside, When};
+use super::document::{
+    AppletCrossings, AppletKind, By, Crossed, Crossings, Function, Kernel, Outside, When,
+};
 
 /// System calls by kind.
 #[derive(Debug, Default)]
@@ -93,11 +95,20 @@ impl FunctionSum {
         for ((by, name), sum) in self.crossed {
             let (calls, ns) = sum.kernel.total();
             (kernel_calls, kernel_ns) = (kernel_calls + calls, kernel_ns.saturating_add(ns));
-            (crossings, crossings_ns) = (crossings + sum.crossings, crossings_ns.saturating_add(sum.wall_ns));
+            (crossings, crossings_ns) =
+                (crossings + sum.crossings, crossings_ns.saturating_add(sum.wall_ns));
             let kernel = sum.kernel.into_rows(kinds);
-            crossed.push(Crossed { name, by, crossings: sum.crossings, wall_ns: sum.wall_ns, kernel });
+            crossed.push(Crossed {
+                name,
+                by,
+                crossings: sum.crossings,
+                wall_ns: sum.wall_ns,
+                kernel,
+            });
         }
-        crossed.sort_by(|one, two| two.crossings.cmp(&one.crossings).then_with(|| one.name.cmp(&two.name)));
+        crossed.sort_by(|one, two| {
+            two.crossings.cmp(&one.crossings).then_with(|| one.name.cmp(&two.name))
+        });
         Function {
             name,
             calls: self.each.len() as u64,

@@ -36,10 +36,16 @@ fn name(number: u32, text: &str) -> Record {
     Record::Name { number, text: text.to_owned() }
 }
 
-/// A WebAssembly applet that is called twice: first it crosses twice, then once; and it is suspended in between.
+/// A WebAssembly applet that is called twice: first it crosses twice, then once; and it is
+/// suspended in between.
 fn wasm() -> Vec<Record> {
-    let crossing =
-        |name, start_ns, end_ns| Record::Crossing { applet: 1, name, thread: HOST, start_ns, end_ns };
+    let crossing = |name, start_ns, end_ns| Record::Crossing {
+        applet: 1,
+        name,
+        thread: HOST,
+        start_ns,
+        end_ns,
+    };
     vec![
         name(0, "one.wasm"),
         Record::Applet { applet: 1, kind: RecordedKind::Wasm, name: 0, at_ns: 50 },
@@ -58,7 +64,8 @@ fn wasm() -> Vec<Record> {
     ]
 }
 
-/// A native applet that the host is asked about once, and that asks the host for more memory by message.
+/// A native applet that the host is asked about once, and that asks the host for more memory by
+/// message.
 fn native() -> Vec<Record> {
     vec![
         name(10, "./two"),
@@ -80,7 +87,8 @@ fn native() -> Vec<Record> {
     ]
 }
 
-/// System calls around that; `asked_ns` is when the one was entered that the supervisor was asked about.
+/// System calls around that; `asked_ns` is when the one was entered that the supervisor was asked
+/// about.
 fn calls(asked_ns: u64) -> Vec<Event> {
     vec![
         // Before and after all calls, between them, and of a thread that calls nothing.
@@ -88,7 +96,8 @@ fn calls(asked_ns: u64) -> Vec<Event> {
         call(HOST, HOST, CLOSE, 230, 5),
         call(HOST, 103, IOCTL, 350, 5),
         call(HOST, HOST, CLOSE, 700, 5),
-        // In crossings; in the applet's time and no crossing; in the call and not in the applet's time.
+        // In crossings; in the applet's time and no crossing; in the call and not in the applet's
+        // time.
         call(HOST, HOST, WRITE, 130, 5),
         call(HOST, HOST, WRITE, 335, 2),
         call(HOST, HOST, IOCTL, 150, 3),
@@ -167,7 +176,10 @@ fn each_system_call_has_one_place() {
         assert_eq!(crossed(main, "write", By::Filter).wall_ns, 5);
         let asked = crossed(main, "openat", By::Supervisor);
         let wall_ns = if asked_ns == 515 { 20 } else { 30 };
-        assert_eq!((asked.crossings, asked.wall_ns, asked.kernel[0].name.as_str()), (1, wall_ns, "ioctl"));
+        assert_eq!(
+            (asked.crossings, asked.wall_ns, asked.kernel[0].name.as_str()),
+            (1, wall_ns, "ioctl")
+        );
         assert_eq!(crossed(main, "grow", By::Message).kernel[0].name, "write");
         let outside: Vec<_> = view.outside.iter().map(|row| (row.when, row.kernel_calls)).collect();
         assert_eq!(
@@ -187,7 +199,11 @@ fn each_system_call_has_one_place() {
 #[test]
 fn bad_record_is_reported_and_its_good_part_counts() {
     let none = joined(&calls(515), &[]);
-    assert!(none.notes[0].contains("No process recorded") && none.other_calls == 15, "{:?}", none.notes);
+    assert!(
+        none.notes[0].contains("No process recorded") && none.other_calls == 15,
+        "{:?}",
+        none.notes
+    );
     let mut cut = whole();
     cut.extend(&frame(HOST, 1, true, &wasm())[..70]);
     let cut = joined(&calls(515), &cut);
@@ -238,12 +254,19 @@ fn crossings_of_one_side_only_are_compared() {
     without_writes.retain(|record| !matches!(record, Record::Crossing { name: 2, .. }));
     let without = joined(&calls(515), &frame(HOST, 0, true, &without_writes));
     let changes = CrossingChanges::of(&[Some(&with)], &[Some(&without)]).unwrap();
-    let row =
-        |crossed: Option<&str>| changes.rows.iter().find(|row| row.crossed.as_deref() == crossed).unwrap();
+    let row = |crossed: Option<&str>| {
+        changes.rows.iter().find(|row| row.crossed.as_deref() == crossed).unwrap()
+    };
     assert_eq!((row(None).a.crossings.value, row(None).b.crossings.value), (3.0, 1.0));
-    assert_eq!((row(None).a.crossings_per_call.value, row(None).b.crossings_per_call.value), (1.5, 0.5));
+    assert_eq!(
+        (row(None).a.crossings_per_call.value, row(None).b.crossings_per_call.value),
+        (1.5, 0.5)
+    );
     let write = row(Some("fd_write"));
-    assert_eq!((write.a.crossings.value, write.b.crossings.value, write.by), (2.0, 0.0, Some(By::Import)));
+    assert_eq!(
+        (write.a.crossings.value, write.b.crossings.value, write.by),
+        (2.0, 0.0, Some(By::Import))
+    );
     let coloured = change_terminal(&changes, &Look { colour: true, ..Look::default() });
     assert!(coloured.starts_with("\n\u{1b}[1;36mCrossings\u{1b}[0m\n"), "{coloured:?}");
     let half = CrossingChanges::of(&[Some(&with)], &[None]).unwrap();

@@ -1,12 +1,13 @@
-//! Two traces, or two groups of repetitions, set beside each other: what differs in which calls are made, apart from what
-//! differs in what a call costs.
+//! Two traces, or two groups of repetitions, set beside each other: what differs in which calls are
+//! made, apart from what differs in what a call costs.
 //!
-//! The difference in time of a call between A and B is taken apart exactly: by other numbers of calls (at the mean of both costs) and
-//! by other costs (at the mean of both numbers). Costs are of the time without sleep.
+//! The difference in time of a call between A and B is taken apart exactly: by other numbers of
+//! calls (at the mean of both costs) and by other costs (at the mean of both numbers). Costs are of
+//! the time without sleep.
 //!
-//! Invariants: both parts add up to the difference, and the part of the cost has the sign of the difference of the mean
-//! costs that are shown beside it. Whether something differs is only said where intervals of 95 % do not
-//! touch; with too few runs for that it is "unknown", never "same".
+//! Invariants: both parts add up to the difference, and the part of the cost has the sign of the
+//! difference of the mean costs that are shown beside it. Whether something differs is only said
+//! where intervals of 95 % do not touch; with too few runs for that it is "unknown", never "same".
 
 mod show;
 
@@ -39,8 +40,10 @@ impl Estimate {
     /// Of one value for each run; 0 of none.
     #[must_use]
     pub fn of(values: &[f64]) -> Estimate {
-        Median::of(values)
-            .map_or(Estimate::default(), |median| Estimate { value: median.value, interval: median.interval })
+        Median::of(values).map_or(Estimate::default(), |median| Estimate {
+            value: median.value,
+            interval: median.interval,
+        })
     }
 
     /// Whether two are apart.
@@ -101,9 +104,11 @@ pub struct Figures {
     pub cpu_ns: Estimate,
     /// Of that, for a device.
     pub io_wait_ns: Estimate,
-    /// What one call costs, without sleep: the mean of a run. With one run on each side, the median call (with its sleep).
+    /// What one call costs, without sleep: the mean of a run. With one run on each side, the median
+    /// call (with its sleep).
     pub cost_ns: Estimate,
-    /// The time without sleep, divided by the number of calls: what the change is taken apart by. 0 without calls.
+    /// The time without sleep, divided by the number of calls: what the change is taken apart by. 0
+    /// without calls.
     #[serde(default)]
     pub mean_ns: f64,
 }
@@ -174,7 +179,9 @@ impl Runs {
     /// The figures of some calls.
     #[must_use]
     pub fn figures(&self, of: &dyn Fn(&Report) -> Option<Sums>) -> Figures {
-        figures_of(&self.reports.iter().map(|report| of(report).unwrap_or_default()).collect::<Vec<_>>())
+        figures_of(
+            &self.reports.iter().map(|report| of(report).unwrap_or_default()).collect::<Vec<_>>(),
+        )
     }
 
     /// All of them in one.
@@ -185,7 +192,11 @@ impl Runs {
             runs: self.reports.len() as u64,
             source: self.reports.first().map(|report| report.source.clone()).unwrap_or_default(),
             lasted_ns: Estimate::of(
-                &self.reports.iter().map(|report| report.source.lasted_ns as f64).collect::<Vec<_>>(),
+                &self
+                    .reports
+                    .iter()
+                    .map(|report| report.source.lasted_ns as f64)
+                    .collect::<Vec<_>>(),
             ),
             total: self.figures(&|report| Some(report.total.clone())),
         }
@@ -196,8 +207,10 @@ impl Runs {
 type Key = (String, String, Subclass);
 
 fn sums_of<'a>(report: &'a Report, key: &Key) -> Option<&'a Sums> {
-    let found =
-        report.calls.iter().find(|row| row.name == key.0 && row.abi == key.1 && row.subclass == key.2);
+    let found = report
+        .calls
+        .iter()
+        .find(|row| row.name == key.0 && row.abi == key.1 && row.subclass == key.2);
     found.map(|row| &row.sums)
 }
 
@@ -217,8 +230,9 @@ impl Diff {
             change(class.title(), Some(class), None, one, two)
         });
         let subclasses = Subclass::ALL.map(|subclass| {
-            let row =
-                |report: &Report| report.subclasses.iter().find(|row| row.subclass == subclass).cloned();
+            let row = |report: &Report| {
+                report.subclasses.iter().find(|row| row.subclass == subclass).cloned()
+            };
             let (one, two) = both(&|report| row(report).map(|row| row.sums));
             change(subclass.title(), Some(subclass.class()), Some(subclass), one, two)
         });
@@ -234,7 +248,11 @@ impl Diff {
                     one.cost_ns = median_call(a, &key).unwrap_or(one.cost_ns);
                     two.cost_ns = median_call(b, &key).unwrap_or(two.cost_ns);
                 }
-                let name = if key.1 == "x86_64" { key.0.clone() } else { format!("{} ({})", key.0, key.1) };
+                let name = if key.1 == "x86_64" {
+                    key.0.clone()
+                } else {
+                    format!("{} ({})", key.0, key.1)
+                };
                 change(&name, Some(key.2.class()), Some(key.2), one, two)
             })
             .collect();
@@ -244,7 +262,8 @@ impl Diff {
                 .total_cmp(&one.awake_change_ns.abs())
                 .then_with(|| one.name.cmp(&two.name))
         });
-        let first = |of: fn(&Report) -> (Scheme, Sleep)| a.reports.first().map(of).unwrap_or_default();
+        let first =
+            |of: fn(&Report) -> (Scheme, Sleep)| a.reports.first().map(of).unwrap_or_default();
         let (scheme, sleep) = first(|report| (report.scheme, report.sleep));
         Diff {
             format: FORMAT,
@@ -254,7 +273,10 @@ impl Diff {
             b: b.side(),
             total,
             classes: classes.into(),
-            subclasses: subclasses.into_iter().filter(|change| change.is_about_something()).collect(),
+            subclasses: subclasses
+                .into_iter()
+                .filter(|change| change.is_about_something())
+                .collect(),
             calls,
             crossings: CrossingChanges::of(&crossings_of(a), &crossings_of(b)),
         }
@@ -266,10 +288,12 @@ fn crossings_of(runs: &Runs) -> Vec<Option<&Crossings>> {
 }
 
 fn figures_of(sums: &[Sums]) -> Figures {
-    let estimate = |of: &dyn Fn(&Sums) -> f64| Estimate::of(&sums.iter().map(of).collect::<Vec<_>>());
+    let estimate =
+        |of: &dyn Fn(&Sums) -> f64| Estimate::of(&sums.iter().map(of).collect::<Vec<_>>());
     let called = sums.iter().filter(|sums| sums.calls > 0);
     let costs: Vec<_> = called.map(|sums| sums.awake_ns as f64 / sums.calls as f64).collect();
-    let (calls, awake_ns) = (estimate(&|sums| sums.calls as f64), estimate(&|sums| sums.awake_ns as f64));
+    let (calls, awake_ns) =
+        (estimate(&|sums| sums.calls as f64), estimate(&|sums| sums.awake_ns as f64));
     Figures {
         calls,
         errors: estimate(&|sums| sums.errors as f64),
@@ -285,15 +309,23 @@ fn figures_of(sums: &[Sums]) -> Figures {
 /// The median call of the only run, and its interval.
 fn median_call(runs: &Runs, key: &Key) -> Option<Estimate> {
     let report = runs.reports.first()?;
-    let row =
-        report.calls.iter().find(|row| row.name == key.0 && row.abi == key.1 && row.subclass == key.2)?;
+    let row = report
+        .calls
+        .iter()
+        .find(|row| row.name == key.0 && row.abi == key.1 && row.subclass == key.2)?;
     let distribution = row.distribution.as_ref()?;
     let interval = distribution.median_interval_ns.map(|(low, high)| (low as f64, high as f64));
     Some(Estimate { value: distribution.p50_ns as f64, interval })
 }
 
 impl Change {
-    fn of(name: String, class: Option<Class>, subclass: Option<Subclass>, a: Figures, b: Figures) -> Change {
+    fn of(
+        name: String,
+        class: Option<Class>,
+        subclass: Option<Subclass>,
+        a: Figures,
+        b: Figures,
+    ) -> Change {
         let mut change = Change {
             name,
             class,
@@ -310,12 +342,14 @@ impl Change {
         change
     }
 
-    /// Takes the difference apart. As the mean costs are of the same medians as the difference, the parts add up.
+    /// Takes the difference apart. As the mean costs are of the same medians as the difference, the
+    /// parts add up.
     fn share_out(&mut self) {
         let (calls_a, calls_b) = (self.a.calls.value, self.b.calls.value);
         if calls_a > 0.0 && calls_b > 0.0 {
             self.from_cost_ns = (self.b.mean_ns - self.a.mean_ns) * f64::midpoint(calls_a, calls_b);
-            self.from_calls_ns = (calls_b - calls_a) * f64::midpoint(self.a.mean_ns, self.b.mean_ns);
+            self.from_calls_ns =
+                (calls_b - calls_a) * f64::midpoint(self.a.mean_ns, self.b.mean_ns);
         } else {
             // A call that only one side makes: all that it costs is because it is made.
             self.from_calls_ns = self.awake_change_ns;

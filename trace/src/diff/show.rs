@@ -13,9 +13,11 @@ pub fn terminal(diff: &Diff, look: &Look) -> String {
         out += &(text::cut(&head(letter, side), look.width) + "\n");
     }
     out += "\n";
-    let mut table =
-        Table::new(&["", "calls A", "calls B", "awake A", "awake B", "change", "by calls", "by cost"]);
-    let changes = diff.subclasses.iter().filter(|change| change.class == Some(crate::classes::Class::Os));
+    let mut table = Table::new(&[
+        "", "calls A", "calls B", "awake A", "awake B", "change", "by calls", "by cost",
+    ]);
+    let changes =
+        diff.subclasses.iter().filter(|change| change.class == Some(crate::classes::Class::Os));
     for change in changes {
         table.row(cells(change, &format!("  {}", change.name)));
     }
@@ -47,7 +49,8 @@ pub fn terminal(diff: &Diff, look: &Look) -> String {
             continue;
         }
         out += &text::title(title, look.width, look.colour);
-        out += &if shows_medians { medians(&rows) } else { means(&rows) }.render(look.width, look.colour);
+        out += &if shows_medians { medians(&rows) } else { means(&rows) }
+            .render(look.width, look.colour);
     }
     let (fewest, most) = (diff.a.runs.min(diff.b.runs), diff.a.runs.max(diff.b.runs));
     out += "\n";
@@ -82,7 +85,9 @@ fn head(letter: &str, side: &Side) -> String {
 fn estimate(of: Estimate) -> String {
     let value = text::time(of.value as u64);
     match of.interval {
-        Some((low, high)) => format!("{value} [{} to {}]", text::time(low as u64), text::time(high as u64)),
+        Some((low, high)) => {
+            format!("{value} [{} to {}]", text::time(low as u64), text::time(high as u64))
+        }
         None => value,
     }
 }
@@ -124,9 +129,11 @@ fn means(changes: &[&Change]) -> Table {
     table
 }
 
-/// Rows whose ratio is of the medians of single calls, with the means that the part of the cost is about.
+/// Rows whose ratio is of the medians of single calls, with the means that the part of the cost is
+/// about.
 fn medians(changes: &[&Change]) -> Table {
-    let mut table = Table::new(&["call", "median A", "median B", "x", "mean A", "mean B", "by cost"]);
+    let mut table =
+        Table::new(&["call", "median A", "median B", "x", "mean A", "mean B", "by cost"]);
     for change in changes {
         let (median_a, median_b) = (change.a.cost_ns.value, change.b.cost_ns.value);
         table.row([

@@ -42,21 +42,30 @@ fn change<'a>(diff: &'a Diff, name: &str) -> &'a Change {
 fn calls_that_differ_are_told_from_cost_that_differs() {
     let repeat = |calls: &[(u32, u64, u64)]| -> Vec<_> {
         (0..8)
-            .map(|run_no| run(&calls.iter().map(|&(n, c, ns)| (n, c, ns + run_no)).collect::<Vec<_>>()))
+            .map(|run_no| {
+                run(&calls.iter().map(|&(n, c, ns)| (n, c, ns + run_no)).collect::<Vec<_>>())
+            })
             .collect()
     };
-    // read: as many, twice as costly. stat: twice as many, as costly. write: the same. close: B alone.
+    // read: as many, twice as costly. stat: twice as many, as costly. write: the same. close: B
+    // alone.
     let a = runs("a", repeat(&[(0, 100, 1_000), (4, 100, 500), (1, 50, 700)]));
     let b = runs("b", repeat(&[(0, 100, 2_000), (4, 200, 500), (1, 50, 700), (3, 10, 100)]));
     let diff = Diff::of(&a, &b);
     let read = change(&diff, "read");
     assert_eq!((read.calls, read.cost), (Verdict::Same, Verdict::Differs));
-    assert!(read.from_calls_ns.abs() < 1e-6 && (read.from_cost_ns - 100_000.0).abs() < 1_000.0, "{read:?}");
+    assert!(
+        read.from_calls_ns.abs() < 1e-6 && (read.from_cost_ns - 100_000.0).abs() < 1_000.0,
+        "{read:?}"
+    );
     let stat = change(&diff, "stat");
     assert_eq!((stat.calls, stat.cost), (Verdict::Differs, Verdict::Same));
     assert!(stat.from_calls_ns > 40_000.0 && stat.from_cost_ns.abs() < 2_000.0, "{stat:?}");
     let write = change(&diff, "write");
-    assert_eq!((write.calls, write.cost, write.awake_change_ns), (Verdict::Same, Verdict::Same, 0.0));
+    assert_eq!(
+        (write.calls, write.cost, write.awake_change_ns),
+        (Verdict::Same, Verdict::Same, 0.0)
+    );
     let close = change(&diff, "close");
     assert_eq!((close.calls, close.from_cost_ns), (Verdict::Differs, 0.0));
     for change in diff.calls.iter().chain(&diff.classes).chain([&diff.total]) {
@@ -72,7 +81,10 @@ fn a_trace_compared_with_itself_differs_in_nothing() {
     let one = || runs("same", (0..6).map(|_| run(&[(0, 100, 1_000), (7, 3, 90_000)])).collect());
     let diff = Diff::of(&one(), &one());
     for change in &diff.calls {
-        assert_eq!((change.calls, change.cost, change.awake_change_ns), (Verdict::Same, Verdict::Same, 0.0));
+        assert_eq!(
+            (change.calls, change.cost, change.awake_change_ns),
+            (Verdict::Same, Verdict::Same, 0.0)
+        );
     }
 }
 
@@ -112,7 +124,10 @@ fn single_run_note_needs_two_single_runs() {
     assert!(of(1, 1).contains("One run each"));
     for (runs_a, runs_b) in [(1, 5), (5, 1), (1, 6), (3, 3)] {
         let text = of(runs_a, runs_b);
-        assert!(!text.contains("One run each") && text.contains("Fewer than 6 runs of a side"), "{text}");
+        assert!(
+            !text.contains("One run each") && text.contains("Fewer than 6 runs of a side"),
+            "{text}"
+        );
     }
     assert!(of(6, 7).contains("Medians of runs"));
 }
@@ -129,8 +144,8 @@ fn cells(text: &str, title: &str, call: &str) -> Vec<(String, String)> {
     header.into_iter().zip(row).collect()
 }
 
-/// Most calls got cheaper and a few much dearer: the ratio of the medians and the part of the cost go different ways, and
-/// each stands below its own heading, beside the numbers that it is made of.
+/// Most calls got cheaper and a few much dearer: the ratio of the medians and the part of the cost
+/// go different ways, and each stands below its own heading, beside the numbers that it is made of.
 ///
 /// Guarantee: trace/diff
 #[test]
@@ -139,7 +154,10 @@ fn by_cost_has_the_sign_of_the_means_beside_it() {
     let b = runs("b", vec![run(&[(0, 95, 650), (0, 5, 100_000), (4, 18, 500)])]);
     let diff = Diff::of(&a, &b);
     let read = change(&diff, "read");
-    assert!(read.b.cost_ns.value < read.a.cost_ns.value && read.b.mean_ns > read.a.mean_ns, "{read:?}");
+    assert!(
+        read.b.cost_ns.value < read.a.cost_ns.value && read.b.mean_ns > read.a.mean_ns,
+        "{read:?}"
+    );
     assert!(read.from_cost_ns > 0.0);
     let text = terminal(&diff, &crate::report::Look::default());
     let row = cells(&text, "Calls that differ in cost", "read");
@@ -155,11 +173,15 @@ fn by_cost_has_the_sign_of_the_means_beside_it() {
     assert_eq!(row, expected.map(|(head, cell)| (head.to_owned(), cell.to_owned())));
     let row = cells(&text, "Calls that differ in number", "stat");
     let of = |head: &str| row.iter().find(|(found, _)| found == head).unwrap().1.as_str();
-    assert_eq!((of("calls A"), of("calls B"), of("mean A"), of("x")), ("9", "18", "501 ns", "x1.00"));
+    assert_eq!(
+        (of("calls A"), of("calls B"), of("mean A"), of("x")),
+        ("9", "18", "501 ns", "x1.00")
+    );
     assert_eq!((of("by calls"), of("by cost")), ("+4.51 us", "-"));
 }
 
-/// With runs of any numbers and costs the parts add up, and no sign contradicts the numbers beside it.
+/// With runs of any numbers and costs the parts add up, and no sign contradicts the numbers beside
+/// it.
 ///
 /// Guarantee: trace/diff
 #[test]
@@ -168,14 +190,21 @@ fn parts_of_a_change_never_contradict_its_figures() {
         (0..count)
             .map(|index| {
                 let random = (seed + index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                run(&[(0, 1 + (random >> 60), 100 + (random >> 40) % 9_000), (4, (random >> 30) % 7, 300)])
+                run(&[
+                    (0, 1 + (random >> 60), 100 + (random >> 40) % 9_000),
+                    (4, (random >> 30) % 7, 300),
+                ])
             })
             .collect()
     };
     for seed in 0..60 {
-        let diff =
-            Diff::of(&runs("a", sides(seed, 1 + seed % 8)), &runs("b", sides(seed + 99, 1 + seed % 7)));
-        for change in diff.calls.iter().chain(&diff.classes).chain(&diff.subclasses).chain([&diff.total]) {
+        let diff = Diff::of(
+            &runs("a", sides(seed, 1 + seed % 8)),
+            &runs("b", sides(seed + 99, 1 + seed % 7)),
+        );
+        for change in
+            diff.calls.iter().chain(&diff.classes).chain(&diff.subclasses).chain([&diff.total])
+        {
             let sum = change.from_calls_ns + change.from_cost_ns;
             assert!((sum - change.awake_change_ns).abs() < 1e-6 * sum.abs().max(1.0), "{change:?}");
             if change.a.calls.value > 0.0 && change.b.calls.value > 0.0 {

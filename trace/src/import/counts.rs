@@ -47,6 +47,7 @@ pub(super) fn parse(text: &str) -> Option<Part<'_>> {
     if name == "total" {
         return Some(Part::Total);
     }
-    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && name.len() <= 64;
+    let plain =
+        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && name.len() <= 64;
     plain.then_some(Part::Row(Row { name, calls, errors, wall_ns }))
 }

@@ -1,6 +1,7 @@
 //! One line of a log, taken apart. Nothing is looked up and nothing remembered here.
 //!
-//! Invariant: any bytes are a line or are not one; nothing panics, and the work is linear in the length.
+//! Invariant: any bytes are a line or are not one; nothing panics, and the work is linear in the
+//! length.
 
 /// A line.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,12 +124,14 @@ fn at(text: &str) -> (At, &str) {
             Some(ns) => At::After(ns),
             None => At::Unknown,
         },
-        [hours, minutes, seconds] => match (hours.parse::<u64>(), minutes.parse::<u64>(), ns(seconds)) {
-            (Ok(hours), Ok(minutes), Some(ns)) if hours < 24 && minutes < 60 => {
-                At::OfDay((hours * 3600 + minutes * 60) * 1_000_000_000 + ns % 61_000_000_000)
+        [hours, minutes, seconds] => {
+            match (hours.parse::<u64>(), minutes.parse::<u64>(), ns(seconds)) {
+                (Ok(hours), Ok(minutes), Some(ns)) if hours < 24 && minutes < 60 => {
+                    At::OfDay((hours * 3600 + minutes * 60) * 1_000_000_000 + ns % 61_000_000_000)
+                }
+                _ => At::Unknown,
             }
-            _ => At::Unknown,
-        },
+        }
         _ => At::Unknown,
     };
     (at, rest)
@@ -193,7 +196,9 @@ fn resumed(rest: &str) -> Option<Body<'_>> {
 
 fn is_name(name: &str) -> bool {
     let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
-    first && name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    first
+        && name.len() <= 64
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 fn call(text: &str) -> Option<Body<'_>> {
@@ -213,7 +218,8 @@ fn call(text: &str) -> Option<Body<'_>> {
     Some(Body::Call { name, arguments: &rest[..end], returned, took_ns })
 }
 
-/// Where the parenthesis is that closes the arguments: brackets are counted, and those in strings are not.
+/// Where the parenthesis is that closes the arguments: brackets are counted, and those in strings
+/// are not.
 fn end_of_arguments(text: &str) -> Option<usize> {
     let (mut depth, mut string, mut escaped) = (0_u32, false, false);
     for (index, byte) in text.bytes().enumerate() {
@@ -223,7 +229,9 @@ fn end_of_arguments(text: &str) -> Option<usize> {
             b'"' => string = !string,
             _ if string => {}
             b'(' | b'[' | b'{' => depth += 1,
-            b')' if depth == 0 => return text[index + 1..].trim_start().starts_with('=').then_some(index),
+            b')' if depth == 0 => {
+                return text[index + 1..].trim_start().starts_with('=').then_some(index);
+            }
             b')' | b']' | b'}' => depth = depth.saturating_sub(1),
             _ => {}
         }
@@ -243,7 +251,9 @@ fn result(text: &str) -> Option<(Returned<'_>, Option<u64>)> {
     let value = words.next()?;
     let error = words.next().filter(|word| {
         word.starts_with('E')
-            && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
     });
     let returned = match (value, error) {
         ("?" | "-1", Some(error)) => Returned::Error(error),

@@ -1,13 +1,15 @@
 //! What the arguments of a line mean: as much as classes and sleep need to know of them.
 //!
-//! Invariant: what is not recognised stays zero or unknown, which classes take for the ordinary case.
+//! Invariant: what is not recognised stays zero or unknown, which classes take for the ordinary
+//! case.
 
 use crate::Object;
 
 /// The registers, as far as something depends on them.
 pub(super) fn arguments(name: &str, text: &str) -> [u64; 6] {
     let mut registers = [0_u64; 6];
-    let has = |word: &str| text.split([',', '|', ' ', '=', '(', ')', '{', '}']).any(|part| part == word);
+    let has =
+        |word: &str| text.split([',', '|', ' ', '=', '(', ')', '{', '}']).any(|part| part == word);
     let any = |words: &[&str]| words.iter().any(|word| has(word));
     match name {
         "mmap" | "mmap2" if has("MAP_ANONYMOUS") => registers[3] = 0x20,
@@ -27,8 +29,16 @@ pub(super) fn arguments(name: &str, text: &str) -> [u64; 6] {
                 _ => 1,
             };
         }
-        "madvise" if any(&["MADV_WILLNEED", "MADV_POPULATE_READ", "MADV_POPULATE_WRITE"]) => registers[2] = 3,
-        "fallocate" if any(&["FALLOC_FL_PUNCH_HOLE", "FALLOC_FL_ZERO_RANGE", "FALLOC_FL_COLLAPSE_RANGE"]) => {
+        "madvise" if any(&["MADV_WILLNEED", "MADV_POPULATE_READ", "MADV_POPULATE_WRITE"]) => {
+            registers[2] = 3
+        }
+        "fallocate"
+            if any(&[
+                "FALLOC_FL_PUNCH_HOLE",
+                "FALLOC_FL_ZERO_RANGE",
+                "FALLOC_FL_COLLAPSE_RANGE",
+            ]) =>
+        {
             registers[1] = 2;
         }
         // A time of zero is in the last argument; all others wait.
@@ -54,7 +64,9 @@ pub(super) fn object(text: &str) -> Object {
     let begins = |with: &str| named.starts_with(with);
     match named {
         _ if begins("pipe:") => Object::Pipe,
-        _ if ["socket:", "TCP", "UDP", "UNIX", "NETLINK", "RAW"].into_iter().any(begins) => Object::Socket,
+        _ if ["socket:", "TCP", "UDP", "UNIX", "NETLINK", "RAW"].into_iter().any(begins) => {
+            Object::Socket
+        }
         _ if begins("anon_inode:[eventfd]") => Object::EventFd,
         _ if begins("anon_inode:[timerfd]") => Object::TimerFd,
         _ if begins("anon_inode:[signalfd]") => Object::SignalFd,

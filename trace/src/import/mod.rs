@@ -1,10 +1,11 @@
 //! Logs of strace (`-f -T`, with -t, -tt, -ttt, -r, -y as they come, and `-c`) as events.
 //!
-//! A log says how long a call took, and not where the time went: all of it is [`untold_ns`]. With `-c` alone there are
-//! sums, and no calls at all.
+//! A log says how long a call took, and not where the time went: all of it is [`untold_ns`]. With
+//! `-c` alone there are sums, and no calls at all.
 //!
-//! Invariants: no line can do harm, and none is dropped silently: what cannot be read is counted, and the first few are kept.
-//! Memory is bounded: by the number of threads at a time, not by the log.
+//! Invariants: no line can do harm, and none is dropped silently: what cannot be read is counted,
+//! and the first few are kept. Memory is bounded: by the number of threads at a time, not by the
+//! log.
 //!
 //! [`untold_ns`]: crate::report::document::Time::untold_ns
 
@@ -67,7 +68,8 @@ impl Imported {
     fn skip(&mut self, text: &str) {
         self.skipped += 1;
         if self.shown.len() < SHOWN_MAX {
-            let end = (0..=SHOWN_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+            let end =
+                (0..=SHOWN_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
             let text = crate::report::text::plain(text[..end.unwrap_or(0)].trim_end());
             self.shown.push((self.lines, text));
         }
@@ -75,7 +77,8 @@ impl Imported {
 
     fn conclude(&mut self, table_left_out: bool) {
         if self.calls > 0 {
-            self.notes.push("A log has the length of calls, and not where the time went.".to_owned());
+            self.notes
+                .push("A log has the length of calls, and not where the time went.".to_owned());
         }
         if self.without_length > 0 {
             self.notes.push(format!(
@@ -92,8 +95,9 @@ impl Imported {
             );
         }
         if table_left_out {
-            self.notes
-                .push("The table at its end is left out: its calls are in the log one by one.".to_owned());
+            self.notes.push(
+                "The table at its end is left out: its calls are in the log one by one.".to_owned(),
+            );
         }
     }
 }
@@ -151,7 +155,8 @@ pub fn read(log: &mut dyn BufRead, summary: &mut Summary) -> io::Result<Imported
     Ok(imported)
 }
 
-/// On a terminal strace writes of a new thread in the middle of the call that makes it: what is before that goes on in the next line.
+/// On a terminal strace writes of a new thread in the middle of the call that makes it: what is
+/// before that goes on in the next line.
 fn cut_by_remark(text: &str) -> Option<&str> {
     let (begun, number) = text.strip_suffix(" attached")?.rsplit_once("strace: Process ")?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());

@@ -23,7 +23,8 @@ fn import(text: &str) -> (Imported, Report) {
 #[test]
 fn lines_of_every_form_are_read() {
     let value = |value| Returned::Value(value);
-    let call = |name, arguments, returned, took_ns| Body::Call { name, arguments, returned, took_ns };
+    let call =
+        |name, arguments, returned, took_ns| Body::Call { name, arguments, returned, took_ns };
     for (text, thread, at, body) in [
         ("close(3) = 0", None, At::Unknown, call("close", "3", value(0), None)),
         (
@@ -46,7 +47,12 @@ fn lines_of_every_form_are_read() {
             At::Clock(1_700_000_000_000_001_000),
             call("close", "3", value(0), None),
         ),
-        ("7      0.000020 close(3) = 0", Some(7), At::After(20_000), call("close", "3", value(0), None)),
+        (
+            "7      0.000020 close(3) = 0",
+            Some(7),
+            At::After(20_000),
+            call("close", "3", value(0), None),
+        ),
         ("     0.000020 close(3) = 0", None, At::After(20_000), call("close", "3", value(0), None)),
         (
             "12:00:01 (+     0.000123) close(3) = 0",
@@ -58,7 +64,12 @@ fn lines_of_every_form_are_read() {
             r#"openat(AT_FDCWD, "a) = 5 <0.1>\"", O_RDONLY) = -1 ENOENT (No such file) <0.000008>"#,
             None,
             At::Unknown,
-            call("openat", r#"AT_FDCWD, "a) = 5 <0.1>\"", O_RDONLY"#, Returned::Error("ENOENT"), Some(8_000)),
+            call(
+                "openat",
+                r#"AT_FDCWD, "a) = 5 <0.1>\"", O_RDONLY"#,
+                Returned::Error("ENOENT"),
+                Some(8_000),
+            ),
         ),
         (
             "read(3</tmp/a>, \"x\", 1) = 1 <0.000005>",
@@ -133,9 +144,24 @@ fn lines_of_every_form_are_read() {
         ),
         ("9 --- stopped by SIGSTOP ---", Some(9), At::Unknown, Body::Remark),
         ("9 +++ exited with 3 +++", Some(9), At::Unknown, Body::Exited(3)),
-        ("9 +++ killed by SIGSEGV (core dumped) +++", Some(9), At::Unknown, Body::Killed("SIGSEGV")),
-        ("9 +++ superseded by execve in pid 11 +++", Some(9), At::Unknown, Body::Superseded { by: 11 }),
-        ("[ Process PID=9 runs in 32 bit mode. ]", None, At::Unknown, Body::Mode { process: 9, mode: "32" }),
+        (
+            "9 +++ killed by SIGSEGV (core dumped) +++",
+            Some(9),
+            At::Unknown,
+            Body::Killed("SIGSEGV"),
+        ),
+        (
+            "9 +++ superseded by execve in pid 11 +++",
+            Some(9),
+            At::Unknown,
+            Body::Superseded { by: 11 },
+        ),
+        (
+            "[ Process PID=9 runs in 32 bit mode. ]",
+            None,
+            At::Unknown,
+            Body::Mode { process: 9, mode: "32" },
+        ),
         ("strace: Process 9 attached", None, At::Unknown, Body::Remark),
         (
             "_llseek(3, 0, [0], SEEK_CUR) = 0",
@@ -196,7 +222,8 @@ fn unfinished_and_resumed_are_one_call() {
     assert_eq!(report.call("futex").unwrap().sums.time.wall_ns, 1_500_000_000);
     assert_eq!(report.call("read").unwrap().sums.unfinished, 1);
     assert_eq!(report.unfinished[0].thread, 11);
-    let ends: Vec<_> = report.threads.iter().map(|row| (row.thread, row.end.clone().unwrap())).collect();
+    let ends: Vec<_> =
+        report.threads.iter().map(|row| (row.thread, row.end.clone().unwrap())).collect();
     assert_eq!(ends, [(10, "exit 0".to_owned()), (11, "signal 9".to_owned())]);
     assert_eq!(report.total.time.untold_ns, 1_500_010_000, "a log tells no parts");
 }
@@ -228,9 +255,15 @@ fn threads_belong_to_their_makers_process() {
          12 exit_group(0) = ?\n\
          12 +++ exited with 0 +++\n",
     );
-    let processes: Vec<_> =
-        report.processes.iter().map(|row| (row.process, row.command.as_str(), row.threads)).collect();
-    assert!(processes.contains(&(10, "make", 2)) && processes.contains(&(12, "gcc", 1)), "{processes:?}");
+    let processes: Vec<_> = report
+        .processes
+        .iter()
+        .map(|row| (row.process, row.command.as_str(), row.threads))
+        .collect();
+    assert!(
+        processes.contains(&(10, "make", 2)) && processes.contains(&(12, "gcc", 1)),
+        "{processes:?}"
+    );
     assert!(report.unfinished.is_empty());
     assert!(report.stacks.iter().any(|stack| stack.command == "gcc" && stack.name == "close"));
 }
@@ -258,7 +291,8 @@ fn calls_of_32_bit_programs_are_named_as_such() {
          [ Process PID=10 runs in 64 bit mode. ]\n10 lseek(3, 0, 0) = 0 <0.1>\n",
     );
     assert_eq!(imported.skipped, 0);
-    let names: Vec<_> = report.calls.iter().map(|row| (row.name.as_str(), row.abi.as_str())).collect();
+    let names: Vec<_> =
+        report.calls.iter().map(|row| (row.name.as_str(), row.abi.as_str())).collect();
     assert_eq!(names, [("_llseek", "i386"), ("lseek", "x86_64"), ("stat64", "i386")]);
     assert!(report.calls.iter().all(|row| row.class == Class::Metadata));
 }
@@ -294,7 +328,8 @@ strace: Process 7 attached
 ------ ----------- ----------- --------- --------- ----------------
 100.00    0.016000                  1021       900 total
 ";
-    let (imported, report) = import_as(Options { sleep: Sleep::Paper, ..Options::default() }, table);
+    let (imported, report) =
+        import_as(Options { sleep: Sleep::Paper, ..Options::default() }, table);
     assert_eq!((imported.skipped, imported.calls, imported.summed), (0, 0, 1021));
     assert_eq!(report.total.time.wall_ns, 16_000_000);
     assert_eq!(report.call("wait4").unwrap().sums.awake_ns, 0, "by the study's rule, at the mean");
@@ -336,7 +371,8 @@ fn all_time_formats_give_the_same_lengths() {
 #[test]
 fn call_cut_at_log_end_is_unreadable() {
     let cut = "clone(child_stack=NULL, strace: Process 11 attached\n";
-    let (whole, report) = import(&format!("close(1) = 0 <0.1>\n{cut}, flags=CLONE_VM) = 11 <0.1>\n"));
+    let (whole, report) =
+        import(&format!("close(1) = 0 <0.1>\n{cut}, flags=CLONE_VM) = 11 <0.1>\n"));
     assert_eq!((whole.calls, whole.skipped, report.lines_skipped), (2, 0, 0));
     let (torn, report) = import(&format!("close(1) = 0 <0.1>\n{cut}"));
     assert_eq!((torn.calls, torn.skipped, report.lines_skipped), (1, 1, 1));
@@ -358,7 +394,11 @@ fn arguments_and_descriptors_decide_the_class() {
          fcntl(7, F_SETLKW, {l_type=F_WRLCK}) = 0 <0.1>\n",
     );
     let of = |subclass| {
-        report.subclasses.iter().find(|row| row.subclass == subclass).map_or(0, |row| row.sums.calls)
+        report
+            .subclasses
+            .iter()
+            .find(|row| row.subclass == subclass)
+            .map_or(0, |row| row.sums.calls)
     };
     assert_eq!((of(Subclass::Memory), of(Subclass::UserData)), (1, 2));
     assert_eq!((of(Subclass::Socket), of(Subclass::Sync)), (2, 2));
@@ -380,7 +420,11 @@ fn hostile_log_is_read_in_bounded_memory() {
     let mut summary = Summary::default();
     let imported = read(&mut log.as_slice(), &mut summary).unwrap();
     assert_eq!(imported.lines, 70_004);
-    assert!(imported.skipped > 4_000 && imported.shown[3].1.starts_with("<a thread"), "{:?}", imported.shown);
+    assert!(
+        imported.skipped > 4_000 && imported.shown[3].1.starts_with("<a thread"),
+        "{:?}",
+        imported.shown
+    );
     assert!(imported.calls > 65_000);
 }
 
@@ -399,7 +443,10 @@ fn log_and_measurement_are_ranked_together() {
     assert_eq!((futex.name.as_str(), futex.log_rank, futex.rank), ("futex", 1, 2));
     assert_eq!((beside.rows[1].log_rank, beside.rows[1].rank), (2, 1));
     let text = terminal(&beside, &Look::default());
-    assert!(text.contains("futex") && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(
+        text.contains("futex") && text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
 }
 
 proptest::proptest! {

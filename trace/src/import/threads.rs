@@ -137,8 +137,11 @@ impl Threads {
 
     /// The log is at its end: what is not finished did not return.
     pub(super) fn end(&mut self, imported: &mut Imported, sink: &mut Sink<'_>) {
-        let mut open: Vec<_> =
-            self.known.iter_mut().filter_map(|(id, thread)| Some((*id, thread.pending.take()?))).collect();
+        let mut open: Vec<_> = self
+            .known
+            .iter_mut()
+            .filter_map(|(id, thread)| Some((*id, thread.pending.take()?)))
+            .collect();
         open.sort_by_key(|(id, _)| *id);
         for (id, pending) in open {
             self.call(id, pending, Returned::Nothing, None, imported, sink);
@@ -258,7 +261,8 @@ impl Threads {
             self.makers.insert(id);
         }
         thread.process = id;
-        let command = thread.pending.as_ref().map(|pending| pending.program.clone()).unwrap_or_default();
+        let command =
+            thread.pending.as_ref().map(|pending| pending.program.clone()).unwrap_or_default();
         self.known.insert(id, thread);
         sink(&Event::Exec { at_ns: self.now_ns, process: id, former_thread: by, command });
     }

@@ -100,11 +100,16 @@ impl Platform {
         });
         let subclasses = Subclass::ALL.into_iter().filter_map(|subclass| {
             let sums = |report: &crate::report::Report| -> Option<Sums> {
-                report.subclasses.iter().find(|row| row.subclass == subclass).map(|row| row.sums.clone())
+                report
+                    .subclasses
+                    .iter()
+                    .find(|row| row.subclass == subclass)
+                    .map(|row| row.sums.clone())
             };
             let figures = runs.figures(&sums);
             let (calls_percent, time_percent, awake_percent) = percents(&figures);
-            let distinct = runs.reports.iter().filter_map(sums).map(|sums| sums.distinct).max().unwrap_or(0);
+            let distinct =
+                runs.reports.iter().filter_map(sums).map(|sums| sums.distinct).max().unwrap_or(0);
             (figures.calls.value > 0.0).then_some(SubclassFigures {
                 subclass,
                 distinct,

@@ -1,9 +1,11 @@
-//! One program on several platforms, again and again: which calls it makes and what they cost, on each.
+//! One program on several platforms, again and again: which calls it makes and what they cost, on
+//! each.
 //!
-//! Repetitions take turns, so that what changes on the machine over time meets all platforms alike. Each run begins in a new, empty
-//! directory, with files out of memory where the kernel lets us.
+//! Repetitions take turns, so that what changes on the machine over time meets all platforms alike.
+//! Each run begins in a new, empty directory, with files out of memory where the kernel lets us.
 //!
-//! Invariants: a platform's preparation is not traced. What could not be done (caches, runs that failed) is in the notes.
+//! Invariants: a platform's preparation is not traced. What could not be done (caches, runs that
+//! failed) is in the notes.
 
 pub mod document;
 mod platform;
@@ -118,8 +120,8 @@ pub struct Run {
     pub end: Option<End>,
 }
 
-/// Does it. `trace` runs the program in the directory that it is given; it is called on this thread, whose mounts nobody else sees.
-/// `told` gets a line before each run.
+/// Does it. `trace` runs the program in the directory that it is given; it is called on this
+/// thread, whose mounts nobody else sees. `told` gets a line before each run.
 ///
 /// # Errors
 /// A platform cannot be made, the set-up fails, or the program cannot be traced.
@@ -136,8 +138,10 @@ pub fn run(
     }
     let platforms = plan.platforms.iter().map(|spec| Ready::prepare(spec, plan.image_bytes));
     let platforms = platforms.collect::<Result<Vec<_>, _>>()?;
-    let mut runs: Vec<_> =
-        platforms.iter().map(|ready| Runs { name: ready.name.clone(), reports: Vec::new() }).collect();
+    let mut runs: Vec<_> = platforms
+        .iter()
+        .map(|ready| Runs { name: ready.name.clone(), reports: Vec::new() })
+        .collect();
     let mut notes = Notes::default();
     for round in 0..plan.warm_ups + plan.repetitions {
         for turn in 0..platforms.len() {
@@ -200,8 +204,11 @@ fn once(
 }
 
 fn set_up(command: &str, platform: &Ready, directory: &Path) -> Result<(), MatrixError> {
-    let failed =
-        |why| MatrixError::SetUp { command: command.to_owned(), platform: platform.name.clone(), why };
+    let failed = |why| MatrixError::SetUp {
+        command: command.to_owned(),
+        platform: platform.name.clone(),
+        why,
+    };
     let mut shell = Command::new("/bin/sh");
     shell.arg("-ec").arg(command).current_dir(directory).stdin(Stdio::null());
     // What it prints is about the preparation, and not the result of this.
@@ -210,7 +217,11 @@ fn set_up(command: &str, platform: &Ready, directory: &Path) -> Result<(), Matri
         return Ok(());
     }
     let text = String::from_utf8_lossy(&output.stderr);
-    Err(failed(format!("{}: {}", output.status, text.trim().lines().last().unwrap_or("without a word"))))
+    Err(failed(format!(
+        "{}: {}",
+        output.status,
+        text.trim().lines().last().unwrap_or("without a word")
+    )))
 }
 
 /// Writes back what is not on the disk yet, and has the kernel forget what is.
@@ -239,15 +250,21 @@ fn evaluate(plan: &Plan, platforms: &[Ready], runs: &[Runs], notes: Notes) -> Ma
                 End::Exited(status) => format!("with status {status}"),
                 End::Killed(signal) => format!("by {}", crate::names::signal(*signal)),
             };
-            told.push(format!("{} on {name} ended {how} or the like.", counted(failed.len(), "run")));
+            told.push(format!(
+                "{} on {name} ended {how} or the like.",
+                counted(failed.len(), "run")
+            ));
         }
     }
-    let lost: u64 = runs.iter().flat_map(|runs| &runs.reports).map(|report| report.source.events_lost).sum();
+    let lost: u64 =
+        runs.iter().flat_map(|runs| &runs.reports).map(|report| report.source.events_lost).sum();
     if lost > 0 {
         told.push(format!("{} lost; sums are too small by that.", counted(lost, "event")));
     }
     if plan.repetitions < 6 {
-        told.push("Fewer than 6 repetitions: medians, of which no interval can be given.".to_owned());
+        told.push(
+            "Fewer than 6 repetitions: medians, of which no interval can be given.".to_owned(),
+        );
     }
     Matrix {
         format: FORMAT,

@@ -1,8 +1,11 @@
-//! A place to run on: a directory of the user's, or a file system that is made for the run and is gone after it.
+//! A place to run on: a directory of the user's, or a file system that is made for the run and is
+//! gone after it.
 //!
-//! Invariants: what is made is gone when this is dropped. Of what takes room on the machine nothing is left by SIGKILL either: images have
-//! no name once they are mounted, and mounts are in a name space of this process alone; but an image that was being made stays, and so do
-//! empty directories. In a directory of the user's, all is in one new directory, which SIGKILL leaves. All are named `holdfast-trace-*`.
+//! Invariants: what is made is gone when this is dropped. Of what takes room on the machine nothing
+//! is left by SIGKILL either: images have no name once they are mounted, and mounts are in a name
+//! space of this process alone; but an image that was being made stays, and so do empty
+//! directories. In a directory of the user's, all is in one new directory, which SIGKILL leaves.
+//! All are named `holdfast-trace-*`.
 
 use std::fs::{self, File};
 use std::io;
@@ -70,7 +73,9 @@ impl FromStr for PlatformSpec {
         }
         let place = if place == "loop" {
             let kind = MadeFileSystem::ALL.into_iter().find(|kind| kind.name() == name);
-            PlatformPlace::Made(kind.ok_or_else(|| format!("{name} cannot be made for a run; {FORM}"))?)
+            PlatformPlace::Made(
+                kind.ok_or_else(|| format!("{name} cannot be made for a run; {FORM}"))?,
+            )
         } else {
             PlatformPlace::Directory(PathBuf::from(place))
         };
@@ -137,7 +142,12 @@ fn temporary(inside: Option<&Path>) -> Result<TempDir, MatrixError> {
     made.map_err(|source| MatrixError::Directory { path: place(), source })
 }
 
-fn make(kind: MadeFileSystem, place: &Path, point: &Path, image_bytes: u64) -> Result<(), MatrixError> {
+fn make(
+    kind: MadeFileSystem,
+    place: &Path,
+    point: &Path,
+    image_bytes: u64,
+) -> Result<(), MatrixError> {
     if !rustix::process::geteuid().is_root() {
         return Err(MatrixError::NotRoot { kind: kind.name() });
     }
@@ -158,7 +168,9 @@ fn make(kind: MadeFileSystem, place: &Path, point: &Path, image_bytes: u64) -> R
     };
     match kind {
         // Nothing is left for later that would run beside the measurement.
-        MadeFileSystem::Ext4 => format.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
+        MadeFileSystem::Ext4 => {
+            format.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
+        }
         MadeFileSystem::Ext2 => format.args(["-q", "-F", "-t", "ext2", "-E", "lazy_itable_init=0"]),
         _ => format.arg("-q"),
     };
@@ -181,8 +193,12 @@ fn tool(command: &mut Command, kind: MadeFileSystem) -> Result<(), MatrixError> 
         (MadeFileSystem::Xfs, _) => "xfsprogs",
         _ => "e2fsprogs",
     };
-    let failed =
-        |why: String| MatrixError::Tool { program: program.clone(), kind: kind.name(), package, why };
+    let failed = |why: String| MatrixError::Tool {
+        program: program.clone(),
+        kind: kind.name(),
+        package,
+        why,
+    };
     let output = quiet(command).map_err(|error| failed(error.to_string()))?;
     if output.status.success() {
         return Ok(());
@@ -199,7 +215,10 @@ mod tests {
     fn platform_is_a_directory_or_a_file_system() {
         let parse = |text: &str| text.parse::<PlatformSpec>();
         assert_eq!(parse("ext4=loop").unwrap().place, PlatformPlace::Made(MadeFileSystem::Ext4));
-        assert_eq!(parse("fast disk=/mnt/a=b").unwrap().place, PlatformPlace::Directory("/mnt/a=b".into()));
+        assert_eq!(
+            parse("fast disk=/mnt/a=b").unwrap().place,
+            PlatformPlace::Directory("/mnt/a=b".into())
+        );
         for wrong in ["ext4", "=x", "x=", "zfs=loop", "a\n=/tmp"] {
             assert!(parse(wrong).unwrap_err().contains("ext4=loop"), "{wrong}");
         }

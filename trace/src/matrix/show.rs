@@ -12,15 +12,19 @@ pub fn terminal(matrix: &Matrix, look: &Look) -> String {
     let Some(first) = matrix.platforms.first() else { return out };
     out += &(text::cut(&text::command(&first.side.source.command), look.width) + "\n");
     let runs = if matrix.repetitions == 1 { "run" } else { "runs" };
-    out += &format!("{} {runs} on each of {} platforms\n\n", matrix.repetitions, matrix.platforms.len());
-    let mut table = Table::new(&["platform", "", "took", "from", "to", "calls", "awake", "on CPU", "device"])
-        .aligned(1, Align::Left);
+    out += &format!(
+        "{} {runs} on each of {} platforms\n\n",
+        matrix.repetitions,
+        matrix.platforms.len()
+    );
+    let mut table =
+        Table::new(&["platform", "", "took", "from", "to", "calls", "awake", "on CPU", "device"])
+            .aligned(1, Align::Left);
     for platform in &matrix.platforms {
         let side = &platform.side;
-        let (from, to) = side
-            .lasted_ns
-            .interval
-            .map_or(("-".into(), "-".into()), |(from, to)| (text::time(from as u64), text::time(to as u64)));
+        let (from, to) = side.lasted_ns.interval.map_or(("-".into(), "-".into()), |(from, to)| {
+            (text::time(from as u64), text::time(to as u64))
+        });
         table.row([
             side.name.clone(),
             if platform.kind == side.name { String::new() } else { platform.kind.clone() },
@@ -35,7 +39,10 @@ pub fn terminal(matrix: &Matrix, look: &Look) -> String {
     }
     out += &table.render(look.width, look.colour);
     for (title, of) in [
-        ("Time of calls, sleep included", (|figures: &Figures| figures.wall_ns) as fn(&Figures) -> Estimate),
+        (
+            "Time of calls, sleep included",
+            (|figures: &Figures| figures.wall_ns) as fn(&Figures) -> Estimate,
+        ),
         ("Time of calls without sleep", |figures| figures.awake_ns),
     ] {
         out += &format!("\n{title}\n");
@@ -70,7 +77,8 @@ pub fn terminal(matrix: &Matrix, look: &Look) -> String {
 }
 
 fn by_class(matrix: &Matrix, of: fn(&Figures) -> Estimate) -> Table {
-    let names: Vec<_> = matrix.platforms.iter().map(|platform| platform.side.name.as_str()).collect();
+    let names: Vec<_> =
+        matrix.platforms.iter().map(|platform| platform.side.name.as_str()).collect();
     let mut table = Table::new(&[&[""][..], &names].concat());
     let cell = |figures: Option<&Figures>| {
         let value = figures.map(of).unwrap_or_default();
@@ -89,11 +97,17 @@ fn by_class(matrix: &Matrix, of: fn(&Figures) -> Estimate) -> Table {
             .platforms
             .iter()
             .map(|platform| {
-                platform.subclasses.iter().find(|row| row.subclass == subclass).map(|row| &row.figures)
+                platform
+                    .subclasses
+                    .iter()
+                    .find(|row| row.subclass == subclass)
+                    .map(|row| &row.figures)
             })
             .collect();
         if cells.iter().any(Option::is_some) {
-            table.row([format!("  {}", subclass.title())].into_iter().chain(cells.into_iter().map(cell)));
+            table.row(
+                [format!("  {}", subclass.title())].into_iter().chain(cells.into_iter().map(cell)),
+            );
         }
     }
     for class in Class::ALL {

@@ -79,8 +79,12 @@ fn a_set_up_that_fails_is_named_with_its_last_words() {
     let place = tempfile::tempdir().unwrap();
     let mut plan = plan(&[&format!("here={}", place.path().display())]);
     plan.set_up = Some("echo the reason >&2; exit 3".to_owned());
-    let error = run(&plan, &mut |_| unreachable!("not measured"), &mut |_| {}).unwrap_err().to_string();
-    assert!(error.contains("here") && error.contains("the reason") && error.contains('3'), "{error}");
+    let error =
+        run(&plan, &mut |_| unreachable!("not measured"), &mut |_| {}).unwrap_err().to_string();
+    assert!(
+        error.contains("here") && error.contains("the reason") && error.contains('3'),
+        "{error}"
+    );
 }
 
 #[test]
@@ -101,7 +105,8 @@ fn runs_that_fail_are_counted_and_told() {
 /// Guarantee: trace/matrix
 #[test]
 fn made_file_systems_are_removed() {
-    let plan = Plan { repetitions: 1, warm_ups: 0, ..plan(&["ext2=loop", "ext4=loop", "tmpfs=loop"]) };
+    let plan =
+        Plan { repetitions: 1, warm_ups: 0, ..plan(&["ext2=loop", "ext4=loop", "tmpfs=loop"]) };
     let plan = Plan { image_bytes: 32 << 20, ..plan };
     let done = std::thread::spawn(move || {
         let mut directories = Vec::new();

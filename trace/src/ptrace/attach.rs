@@ -25,7 +25,8 @@ pub(super) fn attach(tracer: &mut Tracer, process: u32) -> Result<()> {
                     (is_new, seized_any) = (true, true);
                 }
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                // Also said of a thread that ended and is not yet gone, as first threads of processes can be.
+                // Also said of a thread that ended and is not yet gone, as first threads of
+                // processes can be.
                 Err(error) => refused = Some(error),
             }
         }
@@ -55,7 +56,13 @@ fn threads_of(process: u32) -> Option<Vec<u32>> {
 
 fn field(process: u32, name: &str) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix(name))?.split_ascii_whitespace().next()?.parse().ok()
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name))?
+        .split_ascii_whitespace()
+        .next()?
+        .parse()
+        .ok()
 }
 
 fn parent_of(process: u32) -> u32 {

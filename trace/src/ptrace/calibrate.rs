@@ -10,8 +10,8 @@ use crate::{Cost, Result, TraceError};
 
 /// Calls that are traced; a few milliseconds.
 const CALLS: u32 = 200;
-/// How often. Stops take several times as long while others want the processors, and what is taken off where they did not is
-/// time that was there; so the quickest round counts.
+/// How often. Stops take several times as long while others want the processors, and what is taken
+/// off where they did not is time that was there; so the quickest round counts.
 const ROUNDS: u32 = 4;
 
 /// See the module.
@@ -53,7 +53,8 @@ impl Calibration {
         }
         let pairs: Vec<_> = measured.iter().zip(measured.iter().skip(1)).collect();
         let inside_ns = median(&measured, |raw| raw.counted.cpu_ns);
-        // From one call's beginning to the next one's, the child does nothing but to be stopped twice.
+        // From one call's beginning to the next one's, the child does nothing but to be stopped
+        // twice.
         let call_ns = median(&pairs, |(raw, next)| next.start_ns.saturating_sub(raw.start_ns));
         let call_cpu_ns = median(&pairs, |(raw, next)| next.at_entry.since(raw.at_entry).cpu_ns);
         let running_ns = |raw: &Raw| raw.counted.cpu_ns + raw.counted.queue_ns;

@@ -1,7 +1,8 @@
 //! What the descriptors of traced processes are.
 //!
-//! Asking the kernel costs more than the rest of a stop, so answers are kept until the descriptor is closed. Invariant: a
-//! number is looked up anew after every call that may have closed it, at the call's entry and at its exit.
+//! Asking the kernel costs more than the rest of a stop, so answers are kept until the descriptor
+//! is closed. Invariant: a number is looked up anew after every call that may have closed it, at
+//! the call's entry and at its exit.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -38,7 +39,11 @@ impl Shape {
             "close_range" | "unshare" | "execve" | "execveat" => Closes::Many,
             _ => Closes::Nothing,
         };
-        Shape { argument: descriptor_argument(abi, number), maps: matches!(&*name, "mmap" | "mmap2"), closes }
+        Shape {
+            argument: descriptor_argument(abi, number),
+            maps: matches!(&*name, "mmap" | "mmap2"),
+            closes,
+        }
     }
 }
 
@@ -64,7 +69,9 @@ impl Descriptors {
         let shape = *self.shapes.entry((abi, number)).or_insert_with(|| Shape::of(abi, number));
         let object = match shape.argument {
             None => Object::None,
-            Some(_) if shape.maps && arguments[3] & libc::MAP_ANONYMOUS as u64 != 0 => Object::Anonymous,
+            Some(_) if shape.maps && arguments[3] & libc::MAP_ANONYMOUS as u64 != 0 => {
+                Object::Anonymous
+            }
             // The kernel looks at the lower half alone.
             Some(at) => match arguments[at] as u32 as i32 {
                 descriptor @ 0.. => self.look_up(process, thread, descriptor as u32),
@@ -146,11 +153,14 @@ fn ask(thread: u32, descriptor: u32) -> Object {
 fn device_of_pidfds() -> Option<u64> {
     static DEVICE: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
     *DEVICE.get_or_init(|| {
-        let own =
-            rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())
-                .ok()?;
+        let own = rustix::process::pidfd_open(
+            rustix::process::getpid(),
+            rustix::process::PidfdFlags::empty(),
+        )
+        .ok()?;
         let link =
-            std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&own))).ok()?;
+            std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&own)))
+                .ok()?;
         let is_own_system = link.to_string_lossy().starts_with("pidfd:");
         is_own_system.then(|| rustix::fs::fstat(&own).ok().map(|stat| stat.st_dev)).flatten()
     })
@@ -196,10 +206,13 @@ mod tests {
         let (pipe, _other) = std::io::pipe().unwrap();
         let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
-        let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::empty()).unwrap();
-        let pid =
-            rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())
-                .unwrap();
+        let epoll =
+            rustix::event::epoll::create(rustix::event::epoll::CreateFlags::empty()).unwrap();
+        let pid = rustix::process::pidfd_open(
+            rustix::process::getpid(),
+            rustix::process::PidfdFlags::empty(),
+        )
+        .unwrap();
         for (descriptor, object) in [
             (file.as_raw_fd(), Object::File),
             (directory.as_raw_fd(), Object::Directory),

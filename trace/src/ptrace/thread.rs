@@ -10,8 +10,8 @@ use crate::{Abi, Call, Cost, Object, Split};
 
 /// In the number of a call through the door of x32.
 const X32_BIT: u64 = 1 << 30;
-/// `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`: the call begins again, unless a handler
-/// runs that does not want it.
+/// `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`: the call begins
+/// again, unless a handler runs that does not want it.
 const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 const EINTR: i64 = -4;
 
@@ -21,7 +21,8 @@ pub(super) struct Entered {
     pub(super) abi: Abi,
     pub(super) number: u32,
     pub(super) arguments: [u64; 6],
-    /// Behind the instruction that made it, and the stack pointer: a call that begins again has the same.
+    /// Behind the instruction that made it, and the stack pointer: a call that begins again has the
+    /// same.
     pub(super) place: (u64, u64),
 }
 
@@ -30,11 +31,16 @@ impl Entered {
         // A number that fits no call is told as the kernel saw it, which looks at the lower half.
         let (abi, number) = match number {
             number if arch == ARCH_I386 => (Abi::I386, number as u32),
-            number if number & X32_BIT != 0 && number >> 31 == 0 => (Abi::X32, (number & !X32_BIT) as u32),
+            number if number & X32_BIT != 0 && number >> 31 == 0 => {
+                (Abi::X32, (number & !X32_BIT) as u32)
+            }
             number => (Abi::X86_64, number as u32),
         };
-        let arguments =
-            if abi == Abi::I386 { arguments.map(|argument| argument & 0xffff_ffff) } else { arguments };
+        let arguments = if abi == Abi::I386 {
+            arguments.map(|argument| argument & 0xffff_ffff)
+        } else {
+            arguments
+        };
         Entered { abi, number, arguments, place }
     }
 
@@ -85,7 +91,8 @@ pub(super) struct Inside {
     pub(super) waits_for_child: bool,
     start_ns: u64,
     at_entry: Reading,
-    /// Stops within the call (a thread was made, a program was replaced): how many, and how long they took.
+    /// Stops within the call (a thread was made, a program was replaced): how many, and how long
+    /// they took.
     stops: u64,
     stopped_ns: u64,
 }
@@ -106,8 +113,8 @@ pub(super) struct Raw {
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Correction {
     pub(super) cost: Cost,
-    /// What a call that does nothing takes untraced: no call is made shorter than this. Stops may cost less during the
-    /// trace than when they were measured.
+    /// What a call that does nothing takes untraced: no call is made shorter than this. Stops may
+    /// cost less during the trace than when they were measured.
     pub(super) null_call_ns: u64,
 }
 
@@ -120,8 +127,8 @@ impl Correction {
 }
 
 impl Raw {
-    /// The parts of the time. A thread that got a CPU only as often as it was stopped was never off it by itself: all else that the clock
-    /// shows is the tracer's.
+    /// The parts of the time. A thread that got a CPU only as often as it was stopped was never off
+    /// it by itself: all else that the clock shows is the tracer's.
     pub(super) fn split(&self, correction: &Correction, blocked: Blocked) -> Split {
         let (stops, bias) = (self.stops, &correction.cost);
         if self.counted.turns == 0 {
@@ -130,7 +137,8 @@ impl Raw {
                 // It ran, so the kernel does not count.
                 return Split::of(wall_ns, 0, 0, 0, 0);
             }
-            // It was gone before its counters could be read again: it has not run much since it was blocked.
+            // It was gone before its counters could be read again: it has not run much since it was
+            // blocked.
             let (sleep_ns, wait_ns, io_wait_ns) = blocked.divide(wall_ns);
             return Split::of(0, sleep_ns, wait_ns, io_wait_ns, 0);
         }
@@ -140,7 +148,8 @@ impl Raw {
         }
         let queue_ns = self.counted.queue_ns.saturating_sub(bias.queue_bias_ns * stops);
         let running_ns = self.counted.cpu_ns.saturating_add(self.counted.queue_ns);
-        let blocked_ns = self.wall_ns.saturating_sub(running_ns).saturating_sub(bias.blocked_bias_ns);
+        let blocked_ns =
+            self.wall_ns.saturating_sub(running_ns).saturating_sub(bias.blocked_bias_ns);
         if blocked.is_never_in(self.wall_ns) {
             return Split::of(cpu_ns, 0, 0, 0, queue_ns.saturating_add(blocked_ns));
         }
@@ -205,7 +214,8 @@ impl Thread {
         self.calls = 0;
     }
 
-    /// Its number and its process's are now these: it called exec, which leaves its counters as they are.
+    /// Its number and its process's are now these: it called exec, which leaves its counters as
+    /// they are.
     pub(super) fn renumber(&mut self, slot: Arc<Slot>) {
         self.slot.close();
         (self.process, self.thread) = (slot.process, slot.thread);
@@ -266,8 +276,13 @@ impl Thread {
         let inside = self.inside.take()?;
         let wall_ns = at_ns.saturating_sub(inside.start_ns).saturating_sub(inside.stopped_ns);
         let (start_ns, at_entry) = (inside.start_ns, inside.at_entry);
-        let raw =
-            Raw { start_ns, wall_ns, at_entry, counted: self.latest.since(at_entry), stops: inside.stops };
+        let raw = Raw {
+            start_ns,
+            wall_ns,
+            at_entry,
+            counted: self.latest.since(at_entry),
+            stops: inside.stops,
+        };
         let seen = self.slot.leave(at_ns);
         let blocked = match seen {
             _ if inside.waits_for_child => Blocked::FOR_CHILD,
@@ -296,7 +311,8 @@ impl Thread {
             self.interrupted =
                 Some(Interrupted { number: inside.entered.number, place: inside.entered.place });
         } else if inside.entered.is_return_from_handler() && result == EINTR {
-            // The handler's return makes the interrupted call fail: what the program does then is a new call.
+            // The handler's return makes the interrupted call fail: what the program does then is a
+            // new call.
             self.interrupted = None;
         }
     }
@@ -317,7 +333,13 @@ mod tests {
     use super::*;
 
     const BIAS: Correction = Correction {
-        cost: Cost { slowdown_ns: 0, cpu_bias_ns: 10, queue_bias_ns: 20, blocked_bias_ns: 30, calls: 1 },
+        cost: Cost {
+            slowdown_ns: 0,
+            cpu_bias_ns: 10,
+            queue_bias_ns: 20,
+            blocked_bias_ns: 30,
+            calls: 1,
+        },
         null_call_ns: 0,
     };
 
@@ -339,13 +361,17 @@ mod tests {
         assert_eq!(split([5, 0, 1], 7), Split::default());
     }
 
-    /// Stops that cost less than when they were measured make no call shorter than one that does nothing.
+    /// Stops that cost less than when they were measured make no call shorter than one that does
+    /// nothing.
     ///
     /// Guarantee: trace/overhead
     #[test]
     fn no_call_is_made_shorter_than_a_null_call() {
         let correction = Correction { null_call_ns: 7, ..BIAS };
-        assert_eq!([100, 17, 16, 12, 7, 3, 0].map(|ns| correction.cpu_ns(ns, 10, 1)), [90, 7, 7, 7, 7, 3, 0]);
+        assert_eq!(
+            [100, 17, 16, 12, 7, 3, 0].map(|ns| correction.cpu_ns(ns, 10, 1)),
+            [90, 7, 7, 7, 7, 3, 0]
+        );
         assert_eq!(correction.cpu_ns(100, 95, 3), 21);
         let counted = Reading { cpu_ns: 12, queue_ns: 0, turns: 1 };
         let at_entry = Reading { turns: 7, ..Reading::default() };

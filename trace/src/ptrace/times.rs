@@ -1,4 +1,5 @@
-//! What the kernel has counted for a thread: time on a CPU, time ready to run, and how often it got a CPU.
+//! What the kernel has counted for a thread: time on a CPU, time ready to run, and how often it got
+//! a CPU.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

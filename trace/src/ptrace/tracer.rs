@@ -1,8 +1,10 @@
 //! What is done at each stop of a traced thread.
 //!
 //! Invariants:
-//! - Between a stop and the thread's going on there are as few system calls as can be: what a call was, the thread's counters, and on.
-//! - A thread that was killed while it was stopped is no error: its end is told by the kernel in its time.
+//! - Between a stop and the thread's going on there are as few system calls as can be: what a call
+//!   was, the thread's counters, and on.
+//! - A thread that was killed while it was stopped is no error: its end is told by the kernel in
+//!   its time.
 //! - Every call that was entered is told once, whatever becomes of its thread.
 
 use std::collections::HashMap;
@@ -70,8 +72,9 @@ impl<'a> Tracer<'a> {
             command: None,
             end: None,
             is_uncounted: false,
-            open_max: rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20)
-                as usize
+            open_max: rustix::process::getrlimit(rustix::process::Resource::Nofile)
+                .current
+                .unwrap_or(1 << 20) as usize
                 / 2,
         }
     }
@@ -161,7 +164,8 @@ impl<'a> Tracer<'a> {
                 let entered = Entered::of(arch, number, arguments, (instruction, stack));
                 let unfinished = thread.leave(None, at_ns, &self.correction);
                 let (abi, number) = (entered.abi, entered.number);
-                let object = self.descriptors.object(thread.process, tid, abi, number, &entered.arguments);
+                let object =
+                    self.descriptors.object(thread.process, tid, abi, number, &entered.arguments);
                 thread.read();
                 thread.enter(entered, object, now_ns());
                 self.go_on(tid, 0);
@@ -228,9 +232,20 @@ impl<'a> Tracer<'a> {
                 thread.begin_to_count();
             }
             let parent = std::process::id();
-            (self.sink)(Event::Began { at_ns: since_ns, process: tid, thread: tid, parent, command });
+            (self.sink)(Event::Began {
+                at_ns: since_ns,
+                process: tid,
+                thread: tid,
+                parent,
+                command,
+            });
         } else {
-            (self.sink)(Event::Exec { at_ns: since_ns, process: tid, former_thread: former, command });
+            (self.sink)(Event::Exec {
+                at_ns: since_ns,
+                process: tid,
+                former_thread: former,
+                command,
+            });
         }
         if let Some(inside) = self.threads.get_mut(&tid).and_then(Thread::inside_mut) {
             inside.was_stopped(since_ns, now_ns());
@@ -238,8 +253,8 @@ impl<'a> Tracer<'a> {
         self.go_on(tid, 0);
     }
 
-    /// A thread that is not the first one called exec: it has the process's number now, and the first one is gone without
-    /// a word of the kernel.
+    /// A thread that is not the first one called exec: it has the process's number now, and the
+    /// first one is gone without a word of the kernel.
     fn take_over(&mut self, process: u32, former: u32, at_ns: u64) {
         if self.threads.contains_key(&process) {
             self.lose(process, at_ns);
@@ -260,7 +275,12 @@ impl<'a> Tracer<'a> {
     fn signal(&mut self, tid: u32, signal: c_int) {
         if let Some(thread) = self.threads.get(&tid).filter(|_| self.phase != Phase::SettingUp) {
             let process = thread.process;
-            (self.sink)(Event::Signal { at_ns: now_ns(), process, thread: tid, signal: signal as u8 });
+            (self.sink)(Event::Signal {
+                at_ns: now_ns(),
+                process,
+                thread: tid,
+                signal: signal as u8,
+            });
         }
         self.go_on(tid, signal);
     }
@@ -316,7 +336,9 @@ impl<'a> Tracer<'a> {
 
     /// Tells the call that a thread is in, and what it used; once.
     fn account(&mut self, tid: u32, at_ns: u64) {
-        let Some(thread) = self.threads.get_mut(&tid).filter(|thread| !thread.is_accounted) else { return };
+        let Some(thread) = self.threads.get_mut(&tid).filter(|thread| !thread.is_accounted) else {
+            return;
+        };
         thread.is_accounted = true;
         thread.read();
         let used = thread.used();
@@ -329,7 +351,9 @@ impl<'a> Tracer<'a> {
             process: thread.process,
             thread: tid,
             cpu_ns: self.correction.cpu_ns(used.cpu_ns, cpu_bias_ns, thread.calls),
-            queue_ns: used.queue_ns.saturating_sub(bias.queue_bias_ns.saturating_mul(2 * thread.calls)),
+            queue_ns: used
+                .queue_ns
+                .saturating_sub(bias.queue_bias_ns.saturating_mul(2 * thread.calls)),
         };
         self.tell_call(call);
         if self.phase != Phase::SettingUp && self.measured.is_none() {
@@ -371,7 +395,8 @@ fn family_of(thread: u32) -> Option<(u32, u32)> {
     Some((process, if process == thread { parent } else { process }))
 }
 
-/// The first word of `struct clone_args`: the flags. 0 if it cannot be read, as if nothing was shared.
+/// The first word of `struct clone_args`: the flags. 0 if it cannot be read, as if nothing was
+/// shared.
 fn first_word(thread: u32, address: u64) -> u64 {
     let mut word = [0; 8];
     match holdfast_sys::remote_memory::read(thread, address, &mut word) {

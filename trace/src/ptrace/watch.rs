@@ -1,8 +1,9 @@
-//! The second thread of the tracer: looks now and then at threads that are in a call for long, and says when the time is up.
+//! The second thread of the tracer: looks now and then at threads that are in a call for long, and
+//! says when the time is up.
 //!
-//! The counters of a thread say for how long it was blocked, not in which way; its state does, while it is. So the time between two
-//! looks counts as what the later one saw. Calls too short to be looked at are judged by what they are
-//! ([`Blocked::unseen`]).
+//! The counters of a thread say for how long it was blocked, not in which way; its state does,
+//! while it is. So the time between two looks counts as what the later one saw. Calls too short to
+//! be looked at are judged by what they are ([`Blocked::unseen`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +33,8 @@ pub(super) struct Blocked {
 }
 
 impl Blocked {
-    /// Of vfork, whatever was seen: it waits uninterruptibly for its child, in a function of the kernel without a name of its own.
+    /// Of vfork, whatever was seen: it waits uninterruptibly for its child, in a function of the
+    /// kernel without a name of its own.
     pub(super) const FOR_CHILD: Blocked =
         Blocked { sleep_ns: 0, wait_ns: 1, io_wait_ns: 0, ready_ns: 0, ready_looks: 0 };
 
@@ -46,8 +48,8 @@ impl Blocked {
         }
     }
 
-    /// Whether it was looked at for most of a time, and always found ready to run. What its counters do not have of that time a virtual
-    /// machine's host took.
+    /// Whether it was looked at for most of a time, and always found ready to run. What its
+    /// counters do not have of that time a virtual machine's host took.
     pub(super) fn is_never_in(self, time_ns: u64) -> bool {
         let blocked_ns = self.sleep_ns | self.wait_ns | self.io_wait_ns;
         // A call that is looked at once or twice may have been woken just then.
@@ -65,7 +67,8 @@ impl Blocked {
 
     /// A time in these proportions: asleep, waiting, waiting for a device. Their sum is the time.
     pub(super) fn divide(self, time_ns: u64) -> (u64, u64, u64) {
-        let total = u128::from(self.sleep_ns) + u128::from(self.wait_ns) + u128::from(self.io_wait_ns);
+        let total =
+            u128::from(self.sleep_ns) + u128::from(self.wait_ns) + u128::from(self.io_wait_ns);
         if total == 0 {
             return (time_ns, 0, 0);
         }
@@ -184,12 +187,14 @@ fn watch(orders: &Orders, done: &AtomicBool) {
             slots.clone()
         };
         let before_ns = std::mem::replace(&mut looked_ns, now_ns());
-        let is_new = slots.iter().fold(false, |any_new, slot| look(slot, before_ns, looked_ns) | any_new);
+        let is_new =
+            slots.iter().fold(false, |any_new, slot| look(slot, before_ns, looked_ns) | any_new);
         look_ns = if is_new { LOOK_NS_MIN } else { (look_ns * 2).min(LOOK_NS_MAX) };
     }
 }
 
-/// Looks at a thread, if it is in a call for long enough; whether its call began since the last look.
+/// Looks at a thread, if it is in a call for long enough; whether its call began since the last
+/// look.
 fn look(slot: &Slot, before_ns: u64, now_ns: u64) -> bool {
     let entered_ns = slot.entered_ns.load(Ordering::Acquire);
     if entered_ns == 0 || now_ns.saturating_sub(entered_ns) < LOOK_NS_MIN {
@@ -224,9 +229,11 @@ enum State {
     Other,
 }
 
-/// The kernel tells `in_iowait` to nobody, so of those that wait uninterruptibly it is judged by the function in which they do.
+/// The kernel tells `in_iowait` to nobody, so of those that wait uninterruptibly it is judged by
+/// the function in which they do.
 fn state_of(process: u32, thread: u32) -> State {
-    let read = |what| std::fs::read(format!("/proc/{process}/task/{thread}/{what}")).unwrap_or_default();
+    let read =
+        |what| std::fs::read(format!("/proc/{process}/task/{thread}/{what}")).unwrap_or_default();
     match state_letter(&read("stat")) {
         Some(b'S') => State::Asleep,
         Some(b'R') => State::Ready,

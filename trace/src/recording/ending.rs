@@ -1,7 +1,8 @@
 //! What a recording lacks, and the words for it.
 //!
-//! Invariant: it never says that nothing is missing unless the writer's own count was read and agrees, or, up to
-//! version 2, which has no count, the last frame was read and all before it was sound.
+//! Invariant: it never says that nothing is missing unless the writer's own count was read and
+//! agrees, or, up to version 2, which has no count, the last frame was read and all before it was
+//! sound.
 
 use std::fmt::Write;
 
@@ -22,7 +23,8 @@ pub struct Damage {
 /// How a recording ends, and what it lacks.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Ending {
-    /// The account as written at the end of the trace; None if the tracer did not come so far, or it cannot be read.
+    /// The account as written at the end of the trace; None if the tracer did not come so far, or
+    /// it cannot be read.
     pub account: Option<Box<About>>,
     /// Events that were read.
     pub events: u64,
@@ -54,7 +56,8 @@ impl Ending {
             && self.unreadable.is_none()
     }
 
-    /// What is missing, or what is not known of it: sentences for the user, none of a complete recording.
+    /// What is missing, or what is not known of it: sentences for the user, none of a complete
+    /// recording.
     pub fn notes(&self) -> Vec<String> {
         if self.is_complete() {
             return Vec::new();
@@ -63,14 +66,21 @@ impl Ending {
         if let Some(failure) = &self.failure {
             notes.push(match self.unwritten {
                 0 => format!("The tracer could not write all of it: {failure}."),
-                events => format!("The tracer could not write {} of them: {failure}.", text::count(events)),
+                events => format!(
+                    "The tracer could not write {} of them: {failure}.",
+                    text::count(events)
+                ),
             });
         }
         if let Some(damage) = &self.damage {
             let mut note = format!("The file is damaged from byte {} on", damage.at_byte);
             // Writing to a string cannot fail.
             let _ = match damage.reaches_end {
-                true => write!(note, ": it ends within a frame ({} bytes cannot be read).", damage.bytes),
+                true => write!(
+                    note,
+                    ": it ends within a frame ({} bytes cannot be read).",
+                    damage.bytes
+                ),
                 false => write!(note, ": {} bytes cannot be read.", damage.bytes),
             };
             notes.push(note);
@@ -83,7 +93,10 @@ impl Ending {
                 "There is no closing account: the tracer was killed, is still at work, or the end of the file is gone."
                     .to_owned(),
             );
-        } else if self.missing > self.unwritten && self.damage.is_none() && self.unreadable.is_none() {
+        } else if self.missing > self.unwritten
+            && self.damage.is_none()
+            && self.unreadable.is_none()
+        {
             notes.push("The file was cut off after it was written.".to_owned());
         }
         if self.lacks_crossings {
@@ -99,9 +112,13 @@ impl Ending {
             (0, true) => "INCOMPLETE: how many events are missing is not known.".to_owned(),
             (0, false) => "DAMAGED: all events are there, but not all of the rest.".to_owned(),
             (1, false) => "INCOMPLETE: 1 event is missing; sums are too small by it.".to_owned(),
-            (_, false) => format!("INCOMPLETE: {count} events are missing; sums are too small by them."),
+            (_, false) => {
+                format!("INCOMPLETE: {count} events are missing; sums are too small by them.")
+            }
             (_, true) => {
-                format!("INCOMPLETE: {count} events are missing, and it is not known whether more are.")
+                format!(
+                    "INCOMPLETE: {count} events are missing, and it is not known whether more are."
+                )
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The bytes of a recording: its head, the room for its closing account, and frames. ADR 0034 says why they are so.
+//! The bytes of a recording: its head, the room for its closing account, and frames. ADR 0034 says
+//! why they are so.
 //!
 //! Invariants:
 //! - Versions 1 and 2 are read and never written. A change of any structure here is a new version.
@@ -19,10 +20,11 @@ pub(super) const VERSION_PLAIN: u32 = 1;
 pub(super) const VERSION_UNMARKED: u32 = 2;
 /// The version that is written.
 pub(super) const VERSION: u32 = 3;
-/// Events are gathered up to this many bytes before they are compressed and written. A cut costs one frame, so frames
-/// are small: some 250 calls.
+/// Events are gathered up to this many bytes before they are compressed and written. A cut costs
+/// one frame, so frames are small: some 250 calls.
 pub(super) const FRAME_BYTES: usize = 8 << 10;
-/// The most that a frame may say that it has, compressed or not: an event or an account that is longer is not written.
+/// The most that a frame may say that it has, compressed or not: an event or an account that is
+/// longer is not written.
 pub(super) const FRAME_BYTES_MAX: usize = 4 << 20;
 /// Bytes that the closing account may have beyond the opening one, packed: notes, mostly.
 pub(super) const CLOSING_SLACK_BYTES: usize = 2 << 10;
@@ -46,7 +48,8 @@ pub(super) struct Head {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct HeadRest {
-    /// Bytes behind this that are kept for the closing account; 0 in a recording that cannot be written but at its end.
+    /// Bytes behind this that are kept for the closing account; 0 in a recording that cannot be
+    /// written but at its end.
     pub(super) closing_bytes: U32,
     pub(super) reserved: U32,
     /// XXH3 of all before.
@@ -67,7 +70,8 @@ impl HeadRest {
 /// What a frame holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FrameKind {
-    /// An [`About`](crate::About) as known at the beginning: the first frame, and the closing room until the end.
+    /// An [`About`](crate::About) as known at the beginning: the first frame, and the closing room
+    /// until the end.
     Beginning,
     /// Events, one after another.
     Events,
@@ -148,7 +152,13 @@ const _: () = assert!(size_of::<FrameHead>() == 40 && size_of::<UnmarkedFrameHea
 
 impl FrameHead {
     /// The head of a frame with these bytes.
-    pub(super) fn of(kind: FrameKind, items: u32, before: u64, raw_bytes: usize, stored: &[u8]) -> FrameHead {
+    pub(super) fn of(
+        kind: FrameKind,
+        items: u32,
+        before: u64,
+        raw_bytes: usize,
+        stored: &[u8],
+    ) -> FrameHead {
         let mut head = FrameHead {
             mark: FRAME_MARK,
             kind: kind.code().into(),
@@ -229,7 +239,8 @@ impl Layout {
             Layout::Unmarked => (0..16, 16..24),
             Layout::Marked => (8..32, 32..40),
         };
-        let told = frame.get(sum_at).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+        let told =
+            frame.get(sum_at).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
         let stored = frame.get(self.head_bytes()..);
         match (frame.get(fields), stored, told) {
             (Some(fields), Some(stored), Some(told)) => sum(fields, stored) == told,

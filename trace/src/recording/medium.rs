@@ -1,6 +1,7 @@
 //! Where a recording is written to. Apart from the writer, so that tests can have every write fail.
 //!
-//! Invariant: a write that failed is never half done as far as the reader goes: what it left is cut off, or told by its sum.
+//! Invariant: a write that failed is never half done as far as the reader goes: what it left is cut
+//! off, or told by its sum.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -37,8 +38,8 @@ impl FileMedium {
     }
 }
 
-/// Refuses what the limit on the size of files does not allow. The kernel would send a signal that ends the process,
-/// and a library does not change what signals do.
+/// Refuses what the limit on the size of files does not allow. The kernel would send a signal that
+/// ends the process, and a library does not change what signals do.
 fn within_limit(end_byte: u64) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if end_byte > limit => Err(io::ErrorKind::FileTooLarge.into()),

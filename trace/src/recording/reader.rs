@@ -9,16 +9,17 @@ use zerocopy::FromBytes;
 use super::RecordingError;
 use super::ending::{Damage, Ending};
 use super::format::{
-    CLOSING_BYTES_MAX, FLAG_CROSSINGS, FRAME_MARK, FrameKind, Head, HeadRest, Layout, MAGIC, Tally, VERSION,
-    VERSION_PLAIN, VERSION_UNMARKED,
+    CLOSING_BYTES_MAX, FLAG_CROSSINGS, FRAME_MARK, FrameKind, Head, HeadRest, Layout, MAGIC, Tally,
+    VERSION, VERSION_PLAIN, VERSION_UNMARKED,
 };
 use super::source::Source;
 use crate::{About, Event};
 
-/// What is read of hosts' records, to within a frame. Who joins them finds that the rest is missing.
+/// What is read of hosts' records, to within a frame. Who joins them finds that the rest is
+/// missing.
 const CROSSINGS_BYTES_MAX: usize = 1 << 30;
-/// Bytes whose sum is compared in vain at most, over the whole file. A file can be made in which every byte looks like
-/// the beginning of a long frame.
+/// Bytes whose sum is compared in vain at most, over the whole file. A file can be made in which
+/// every byte looks like the beginning of a long frame.
 const UNSOUND_BYTES_MAX: u64 = 1 << 30;
 
 /// A recording that is being read: an iterator over its events.
@@ -84,12 +85,16 @@ impl Recording {
     /// # Errors
     /// The file cannot be read, is no recording, or one of a later version.
     pub fn open(path: &Path) -> Result<Recording, RecordingError> {
-        let failed = |step| move |source| RecordingError::Io { step, path: path.to_owned(), source };
+        let failed =
+            |step| move |source| RecordingError::Io { step, path: path.to_owned(), source };
         let file = File::open(path).map_err(failed("open"))?;
         Recording::read(path, Box::new(file))
     }
 
-    pub(super) fn read(path: &Path, file: Box<dyn Read + Send>) -> Result<Recording, RecordingError> {
+    pub(super) fn read(
+        path: &Path,
+        file: Box<dyn Read + Send>,
+    ) -> Result<Recording, RecordingError> {
         let failed = |source| RecordingError::Io { step: "read", path: path.to_owned(), source };
         let mut source = Source::new(file);
         let head = source.peek(size_of::<Head>()).map_err(failed)?;
@@ -119,20 +124,22 @@ impl Recording {
             crossings_place: 0,
             crossings_bytes_max: CROSSINGS_BYTES_MAX,
         };
-        let closing_bytes = if is_marked { reading.read_head_rest(&head).map_err(failed)? } else { 0 };
+        let closing_bytes =
+            if is_marked { reading.read_head_rest(&head).map_err(failed)? } else { 0 };
         match reading.read_about(closing_bytes).map_err(failed)? {
             Some(about) => Ok(Recording { about, reading }),
             None => Err(RecordingError::Damaged { path: path.to_owned() }),
         }
     }
 
-    /// The trace, as far as known at its end if the recording was read to its end and has an account of it, else as known
-    /// at its beginning.
+    /// The trace, as far as known at its end if the recording was read to its end and has an
+    /// account of it, else as known at its beginning.
     pub fn about(&self) -> &About {
         self.ending().and_then(|ending| ending.account.as_deref()).unwrap_or(&self.about)
     }
 
-    /// The hosts' record of what crossed sandboxes, if one was asked for: once there are no more events all of it, or as much as is read of one.
+    /// The hosts' record of what crossed sandboxes, if one was asked for: once there are no more
+    /// events all of it, or as much as is read of one.
     pub fn crossings(&self) -> Option<&[u8]> {
         self.reading.crossings.as_deref()
     }
@@ -157,13 +164,14 @@ impl Iterator for Recording {
 }
 
 impl Reading {
-    /// The second half of the head; says how long the room for the closing account is. Of a damaged one nothing is
-    /// believed: the frames behind it are found by their marks.
+    /// The second half of the head; says how long the room for the closing account is. Of a damaged
+    /// one nothing is believed: the frames behind it are found by their marks.
     fn read_head_rest(&mut self, head: &Head) -> io::Result<usize> {
         let bytes = self.source.peek(size_of::<HeadRest>())?;
         let rest = HeadRest::read_from_bytes(bytes).ok();
         let sound = rest.filter(|rest| {
-            rest.sum.get() == rest.sum_with(head) && rest.closing_bytes.get() as usize <= CLOSING_BYTES_MAX
+            rest.sum.get() == rest.sum_with(head)
+                && rest.closing_bytes.get() as usize <= CLOSING_BYTES_MAX
         });
         let Some(rest) = sound else {
             self.may_have_crossings = true;
@@ -202,7 +210,8 @@ impl Reading {
         Ok(opening.or_else(|| self.found.account.as_deref().cloned()))
     }
 
-    /// The frame at the place, and moves behind it if it is sound. It has to be within `within` bytes.
+    /// The frame at the place, and moves behind it if it is sound. It has to be within `within`
+    /// bytes.
     fn frame_here(&mut self, within: usize) -> io::Result<Here> {
         let at_byte = self.source.at_byte();
         let head = self.source.peek(self.layout.head_bytes().min(within))?;
@@ -286,7 +295,8 @@ impl Reading {
         if bytes == 0 {
             return;
         }
-        let damage = self.found.damage.get_or_insert(Damage { at_byte, bytes: 0, reaches_end: false });
+        let damage =
+            self.found.damage.get_or_insert(Damage { at_byte, bytes: 0, reaches_end: false });
         damage.at_byte = damage.at_byte.min(at_byte);
         damage.bytes += bytes;
     }
@@ -327,9 +337,11 @@ impl Reading {
             self.note_damage(frame.at_byte, frame.file_bytes);
             return;
         };
-        self.found.lacks_crossings |= frame.before.is_some_and(|before| before != self.crossings_place);
+        self.found.lacks_crossings |=
+            frame.before.is_some_and(|before| before != self.crossings_place);
         self.crossings_place = self.crossings_place.saturating_add(frame.bytes.len() as u64);
-        // What is too much is passed over: the trace itself is good, and how it ended is still to come.
+        // What is too much is passed over: the trace itself is good, and how it ended is still to
+        // come.
         if crossings.len() < self.crossings_bytes_max {
             crossings.extend(&frame.bytes);
         }

@@ -33,8 +33,8 @@ impl Source {
         self.at_byte
     }
 
-    /// Up to so many bytes from the place on: fewer only at the end of the file. An error leaves what was read before it
-    /// for a call that asks for less.
+    /// Up to so many bytes from the place on: fewer only at the end of the file. An error leaves
+    /// what was read before it for a call that asks for less.
     pub(super) fn peek(&mut self, bytes: usize) -> io::Result<&[u8]> {
         while self.buffer.len() - self.start < bytes && !self.is_at_end {
             if self.start >= CHUNK_BYTES {

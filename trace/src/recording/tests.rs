@@ -1,8 +1,9 @@
-//! Every way in which a recording can be incomplete, one after the other: each write fails, the tracer dies within each
-//! write, each byte is the last one, each byte is damaged, each frame is gone.
+//! Every way in which a recording can be incomplete, one after the other: each write fails, the
+//! tracer dies within each write, each byte is the last one, each byte is damaged, each frame is
+//! gone.
 //!
-//! What holds in all of them: the events that are read were recorded, in their order; and what is missing is a number
-//! that adds up, or is said to be unknown.
+//! What holds in all of them: the events that are read were recorded, in their order; and what is
+//! missing is a number that adds up, or is said to be unknown.
 
 use std::io::{self, Cursor, ErrorKind, Read};
 use std::path::Path;
@@ -118,8 +119,9 @@ impl Medium for SharedDisk {
 
 /// The same each time: what the machine has mounted may change between two calls.
 fn about() -> About {
-    static ABOUT: LazyLock<About> =
-        LazyLock::new(|| About::before(&Settings::new(Target::Attach(vec![1])), BackendKind::Ptrace));
+    static ABOUT: LazyLock<About> = LazyLock::new(|| {
+        About::before(&Settings::new(Target::Attach(vec![1])), BackendKind::Ptrace)
+    });
     ABOUT.clone()
 }
 
@@ -141,7 +143,8 @@ fn record(disk: &SharedDisk, crossings: Option<&[u8]>) -> Result<(), RecordingEr
     let flags = if crossings.is_some() { FLAG_CROSSINGS } else { 0 };
     let failed = |source| RecordingError::Io { step: "write", path: "disk".into(), source };
     let medium = Box::new(disk.clone());
-    let mut recorder = Recorder::begin(Path::new("disk"), medium, &about(), flags).map_err(failed)?;
+    let mut recorder =
+        Recorder::begin(Path::new("disk"), medium, &about(), flags).map_err(failed)?;
     (0..EVENTS).for_each(|number| recorder.record(&event(number)));
     crossings.into_iter().for_each(|mut record| recorder.crossings(&mut record));
     recorder.finish(&About { lasted_ns: 77, ..about() }).map(drop)
@@ -157,7 +160,8 @@ fn open(bytes: &[u8]) -> Result<Recording, RecordingError> {
     Recording::read(Path::new("disk"), Box::new(Cursor::new(bytes.to_vec())))
 }
 
-/// The places of the events that are read, and what is said of the others. None if nothing can be read.
+/// The places of the events that are read, and what is said of the others. None if nothing can be
+/// read.
 fn read(bytes: &[u8]) -> Option<(Vec<u64>, Ending)> {
     let mut recording = match open(bytes) {
         Ok(recording) => recording,
@@ -167,7 +171,10 @@ fn read(bytes: &[u8]) -> Option<(Vec<u64>, Ending)> {
     let places: Vec<_> = recording.by_ref().map(|event| place(&event)).collect();
     let ending = recording.ending().unwrap().clone();
     // Nothing is made up, nothing comes twice, and nothing is said to be complete that is not.
-    assert!(places.is_sorted_by(|one, other| one < other) && places.last().is_none_or(|last| *last < EVENTS));
+    assert!(
+        places.is_sorted_by(|one, other| one < other)
+            && places.last().is_none_or(|last| *last < EVENTS)
+    );
     assert_eq!(ending.events, places.len() as u64);
     let missing = EVENTS - ending.events;
     assert!(ending.missing <= missing, "{ending:?}");
@@ -203,21 +210,27 @@ fn every_cut_costs_one_frame_at_most() {
     let at_most = frame_events(&whole, 0..=whole.len());
     // The smallest event has two bytes; these have eight or more.
     assert!(at_most <= FRAME_BYTES as u64 / 8 && at_most > 10, "{at_most}");
-    // A part of the file has that part of the events, to within a frame and what comes before the first one.
-    let first =
-        (0..whole.len()).find(|length| read(&whole[..*length]).is_some_and(|(found, _)| !found.is_empty()));
+    // A part of the file has that part of the events, to within a frame and what comes before the
+    // first one.
+    let first = (0..whole.len())
+        .find(|length| read(&whole[..*length]).is_some_and(|(found, _)| !found.is_empty()));
     for length in (first.unwrap()..whole.len()).step_by(101) {
         let (places, ending) = read(&whole[..length]).unwrap();
         assert!(is_prefix(&places));
         let share = EVENTS as f64 * (length - 3_000) as f64 / (whole.len() - 3_000) as f64;
-        assert!(places.len() as f64 > share - 2.0 * at_most as f64, "{length}: {} of {share}", places.len());
+        assert!(
+            places.len() as f64 > share - 2.0 * at_most as f64,
+            "{length}: {} of {share}",
+            places.len()
+        );
         // How many are missing is known, as the account comes first.
         assert_eq!((ending.missing, ending.may_miss_more), (EVENTS - ending.events, false));
         assert_eq!(ending.account.as_ref().unwrap().lasted_ns, 77);
     }
 }
 
-/// Each write in turn fails, whole or in its middle, with and without the possibility to cut off or to write over.
+/// Each write in turn fails, whole or in its middle, with and without the possibility to cut off or
+/// to write over.
 ///
 /// Guarantee: trace/full-disk
 #[test]
@@ -234,9 +247,12 @@ fn every_write_that_fails_is_told() {
             (100, true, true),
             (usize::MAX, true, false),
         ] {
-            for error in
-                [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge, ErrorKind::Other]
-            {
+            for error in [
+                ErrorKind::StorageFull,
+                ErrorKind::QuotaExceeded,
+                ErrorKind::FileTooLarge,
+                ErrorKind::Other,
+            ] {
                 let disk = SharedDisk::default();
                 disk.with(|disk| {
                     disk.fails_at = Some((failing, partly));
@@ -246,19 +262,27 @@ fn every_write_that_fails_is_told() {
                 let told = record(&disk, Some(b"some bytes of a host")).unwrap_err();
                 let bytes = disk.with(|disk| disk.bytes.clone());
                 let Some((places, ending)) = read(&bytes) else {
-                    assert!(failing == 0 && matches!(told, RecordingError::Io { .. }), "{failing}: {told}");
+                    assert!(
+                        failing == 0 && matches!(told, RecordingError::Io { .. }),
+                        "{failing}: {told}"
+                    );
                     continue;
                 };
                 if failing == 0 {
                     continue;
                 }
                 assert!(is_prefix(&places) && !ending.is_complete(), "{ending:?}");
-                let RecordingError::Incomplete { kept, dropped, .. } = told else { panic!("{told}") };
+                let RecordingError::Incomplete { kept, dropped, .. } = told else {
+                    panic!("{told}")
+                };
                 assert_eq!(kept + dropped, EVENTS);
                 // A frame that was there in whole before its write failed is read as well.
                 assert!(places.len() as u64 == kept || partly == usize::MAX);
                 if !overwrites_fail {
-                    assert_eq!((ending.missing, ending.may_miss_more), (EVENTS - ending.events, false));
+                    assert_eq!(
+                        (ending.missing, ending.may_miss_more),
+                        (EVENTS - ending.events, false)
+                    );
                     assert!(ending.failure.is_some() && ending.account.is_some(), "{ending:?}");
                     assert!(ending.lacks_crossings);
                 }
@@ -267,7 +291,8 @@ fn every_write_that_fails_is_told() {
     }
 }
 
-/// The disk takes all writes and fails when they are to be on it; or the last account cannot be written.
+/// The disk takes all writes and fails when they are to be on it; or the last account cannot be
+/// written.
 ///
 /// Guarantee: trace/full-disk
 #[test]
@@ -321,7 +346,11 @@ fn a_killed_tracer_leaves_what_it_wrote() {
             assert!(is_prefix(&places) && places.len() >= most, "{} of {most}", places.len());
             most = places.len();
             assert!(ending.may_miss_more && ending.account.is_none(), "{ending:?}");
-            assert!(ending.notes().iter().any(|note| note.contains("killed")), "{:?}", ending.notes());
+            assert!(
+                ending.notes().iter().any(|note| note.contains("killed")),
+                "{:?}",
+                ending.notes()
+            );
         }
         let end = write.at_byte as usize + write.bytes.len();
         bytes.resize(bytes.len().max(end), 0);
@@ -344,7 +373,10 @@ fn a_killed_tracer_of_a_full_disk_says_both() {
     drop(recorder);
     let (places, ending) = read(&disk.with(|disk| disk.bytes.clone())).unwrap();
     assert!(is_prefix(&places) && !places.is_empty() && ending.missing > 0);
-    assert!(ending.may_miss_more && ending.failure.is_some() && ending.account.is_none(), "{ending:?}");
+    assert!(
+        ending.may_miss_more && ending.failure.is_some() && ending.account.is_none(),
+        "{ending:?}"
+    );
     assert!(ending.notes().iter().any(|note| note.contains("killed")), "{:?}", ending.notes());
 }
 
@@ -357,7 +389,10 @@ fn damage_costs_the_frames_that_it_hits() {
     record(&disk, None).unwrap();
     let whole = disk.with(|disk| disk.bytes.clone());
     let ends = disk.with(|disk| {
-        disk.writes.iter().map(|write| write.at_byte as usize + write.bytes.len()).collect::<Vec<_>>()
+        disk.writes
+            .iter()
+            .map(|write| write.at_byte as usize + write.bytes.len())
+            .collect::<Vec<_>>()
     });
     let at_most = frame_events(&whole, ends[..ends.len() - 1].iter().copied());
     let mut damaged = whole.clone();
@@ -384,7 +419,8 @@ fn damage_costs_the_frames_that_it_hits() {
         hole[middle..middle + length].fill(0);
         let gone = [&whole[..middle], &whole[middle + length..]].concat();
         let twice = [&whole[..middle + length], &whole[middle..]].concat();
-        for (bytes, frames) in [(hole, length / 2_000 + 2), (gone, length / 2_000 + 2), (twice, 1)] {
+        for (bytes, frames) in [(hole, length / 2_000 + 2), (gone, length / 2_000 + 2), (twice, 1)]
+        {
             let (places, ending) = read(&bytes).unwrap();
             let missing = EVENTS - places.len() as u64;
             assert!(missing <= frames as u64 * at_most, "{length}: {missing}");
@@ -479,10 +515,15 @@ fn unreadable_tail_keeps_the_start() {
     let events = recording.by_ref().count() as u64;
     let ending = recording.ending().unwrap();
     assert!(events > 300 && ending.missing == EVENTS - events, "{ending:?}");
-    assert!(ending.notes().iter().any(|note| note.contains("a bad sector")), "{:?}", ending.notes());
+    assert!(
+        ending.notes().iter().any(|note| note.contains("a bad sector")),
+        "{:?}",
+        ending.notes()
+    );
 }
 
-/// A file in which all bytes could begin a long frame is given up, instead of being summed up for ever.
+/// A file in which all bytes could begin a long frame is given up, instead of being summed up for
+/// ever.
 ///
 /// Guarantee: trace/damage
 #[test]
@@ -495,7 +536,10 @@ fn a_file_of_false_frames_is_given_up() {
     let mut recording = open(&bytes).unwrap();
     assert_eq!(recording.by_ref().count() as u64, EVENTS);
     let ending = recording.ending().unwrap();
-    assert!(ending.missing == 0 && ending.unreadable.is_some() && !ending.is_complete(), "{ending:?}");
+    assert!(
+        ending.missing == 0 && ending.unreadable.is_some() && !ending.is_complete(),
+        "{ending:?}"
+    );
 }
 
 /// A recording with more crossings than the reader accepts keeps its events and its final totals.
@@ -520,7 +564,10 @@ fn excess_crossings_do_not_cost_events() {
         (kept.len(), CallsInMemory::new(Scheme::Paper).join(&mut kept).notes)
     };
     let (kept, notes) = read(1);
-    assert!(kept == FRAME_BYTES && notes.iter().any(|note| note.contains("is damaged")), "{kept}, {notes:?}");
+    assert!(
+        kept == FRAME_BYTES && notes.iter().any(|note| note.contains("is damaged")),
+        "{kept}, {notes:?}"
+    );
     let (kept, notes) = read(usize::MAX);
     assert!(
         kept == record_of_host.len() && !notes.iter().any(|note| note.contains("is damaged")),

@@ -1,7 +1,8 @@
 //! Writes a recording.
 //!
-//! The opening account is written twice: as the first frame, and into the room for the closing account. The closing one
-//! goes into that room, which has its blocks on the disk already, so that it can be written when the disk is full.
+//! The opening account is written twice: as the first frame, and into the room for the closing
+//! account. The closing one goes into that room, which has its blocks on the disk already, so that
+//! it can be written when the disk is full.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,13 +14,14 @@ use zerocopy::IntoBytes;
 
 use super::RecordingError;
 use super::format::{
-    CLOSING_SLACK_BYTES, FLAG_CROSSINGS, FRAME_BYTES, FRAME_BYTES_MAX, FrameHead, FrameKind, Head, HeadRest,
-    MAGIC, Tally, VERSION,
+    CLOSING_SLACK_BYTES, FLAG_CROSSINGS, FRAME_BYTES, FRAME_BYTES_MAX, FrameHead, FrameKind, Head,
+    HeadRest, MAGIC, Tally, VERSION,
 };
 use super::medium::{FileMedium, Medium};
 use crate::{About, Event};
 
-/// Events are written this long after the first of them at the latest, as soon as another one comes.
+/// Events are written this long after the first of them at the latest, as soon as another one
+/// comes.
 const WRITTEN_AFTER_NS: u64 = 1_000_000_000;
 /// What stands in a closing account whose notes found no room.
 const NOTES_DROPPED: &str = "What else was said of this trace found no room in the recording.";
@@ -31,7 +33,8 @@ pub struct Recorder {
     medium: Box<dyn Medium>,
     /// How long the file is, up to its last complete frame.
     length: u64,
-    /// Where the room for the closing account is, and its bytes. None where nothing can be written over.
+    /// Where the room for the closing account is, and its bytes. None where nothing can be written
+    /// over.
     closing: Option<(u64, usize)>,
     /// The trace, as known at its beginning.
     about: About,
@@ -74,7 +77,8 @@ impl Recorder {
     }
 
     fn create_file(path: &Path, about: &About, flags: u32) -> Result<Recorder, RecordingError> {
-        let failed = |step| move |source| RecordingError::Io { step, path: path.to_owned(), source };
+        let failed =
+            |step| move |source| RecordingError::Io { step, path: path.to_owned(), source };
         let mut options = File::options();
         // What programs opened and ran is their user's business.
         let options = options.write(true).create(true).truncate(true).mode(0o600);
@@ -90,10 +94,14 @@ impl Recorder {
         flags: u32,
     ) -> io::Result<Recorder> {
         let opening = frame(FrameKind::Beginning, 1, 0, &encoded(about)?)?;
-        let closing_bytes = if medium.can_overwrite() { opening.len() + CLOSING_SLACK_BYTES } else { 0 };
+        let closing_bytes =
+            if medium.can_overwrite() { opening.len() + CLOSING_SLACK_BYTES } else { 0 };
         let head = Head { magic: MAGIC, version: VERSION.into(), flags: flags.into() };
-        let mut rest =
-            HeadRest { closing_bytes: (closing_bytes as u32).into(), reserved: 0.into(), sum: 0.into() };
+        let mut rest = HeadRest {
+            closing_bytes: (closing_bytes as u32).into(),
+            reserved: 0.into(),
+            sum: 0.into(),
+        };
         rest.sum = rest.sum_with(&head).into();
         let mut start = [head.as_bytes(), rest.as_bytes()].concat();
         let closing = (closing_bytes > 0).then_some((start.len() as u64, closing_bytes));
@@ -122,7 +130,8 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Keeps an event. A failure is told by [`Recorder::finish`]; from the first one on nothing is kept.
+    /// Keeps an event. A failure is told by [`Recorder::finish`]; from the first one on nothing is
+    /// kept.
     pub fn record(&mut self, event: &Event) {
         if self.failure.is_some() {
             self.dropped += 1;
@@ -146,7 +155,8 @@ impl Recorder {
         }
     }
 
-    /// Keeps the hosts' record of what crossed sandboxes, all of it. To be called once, after the last event.
+    /// Keeps the hosts' record of what crossed sandboxes, all of it. To be called once, after the
+    /// last event.
     pub fn crossings(&mut self, record: &mut impl Read) {
         self.write_events();
         let mut piece = Vec::new();
@@ -155,7 +165,9 @@ impl Recorder {
             let read = record.take(FRAME_BYTES as u64).read_to_end(&mut piece);
             let written = read.and_then(|bytes| match bytes {
                 0 => Ok(true),
-                _ => self.write_frame(FrameKind::Crossings, 1, self.crossings_bytes, &piece).map(|()| false),
+                _ => self
+                    .write_frame(FrameKind::Crossings, 1, self.crossings_bytes, &piece)
+                    .map(|()| false),
             });
             match written {
                 Ok(true) => {
@@ -201,7 +213,8 @@ impl Recorder {
         drop(self.write_closing(&about, false));
     }
 
-    /// Into its room; behind the last frame where it does not fit, or there is none; else without its notes.
+    /// Into its room; behind the last frame where it does not fit, or there is none; else without
+    /// its notes.
     fn write_closing(&mut self, about: &About, is_final: bool) -> io::Result<()> {
         let tally = Tally {
             is_final,
@@ -211,7 +224,8 @@ impl Recorder {
             has_all_crossings: self.has_all_crossings,
             failure: self.failure.as_ref().map(ToString::to_string),
         };
-        let whole = encoded(&(about, &tally)).and_then(|bytes| frame(FrameKind::End, 1, self.kept, &bytes));
+        let whole =
+            encoded(&(about, &tally)).and_then(|bytes| frame(FrameKind::End, 1, self.kept, &bytes));
         let whole = match whole {
             Ok(whole) => whole,
             Err(_) => return self.write_short_closing(about, &tally),
@@ -268,7 +282,13 @@ impl Recorder {
         self.gathered_since_ns = None;
     }
 
-    fn write_frame(&mut self, kind: FrameKind, items: u32, before: u64, raw: &[u8]) -> io::Result<()> {
+    fn write_frame(
+        &mut self,
+        kind: FrameKind,
+        items: u32,
+        before: u64,
+        raw: &[u8],
+    ) -> io::Result<()> {
         self.append(&frame(kind, items, before, raw)?)
     }
 
@@ -277,7 +297,8 @@ impl Recorder {
         let written = self.medium.append(self.length, bytes);
         match written {
             Ok(()) => self.length += bytes.len() as u64,
-            // A part of a frame is told from a complete one by the reader as well, so nothing is lost if this fails, too.
+            // A part of a frame is told from a complete one by the reader as well, so nothing is
+            // lost if this fails, too.
             Err(_) => drop(self.medium.cut(self.length)),
         }
         written
@@ -287,7 +308,10 @@ impl Recorder {
 /// A frame, packed.
 fn frame(kind: FrameKind, items: u32, before: u64, raw: &[u8]) -> io::Result<Vec<u8>> {
     if raw.len() > FRAME_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command line is too long to be kept"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the command line is too long to be kept",
+        ));
     }
     let stored = lz4_flex::block::compress(raw);
     let head = FrameHead::of(kind, items, before, raw.len(), &stored);

@@ -1,7 +1,8 @@
 //! The report as data: what the JSON is, and what all other forms are made from.
 //!
-//! Invariants: it is a format of its own (`docs/trace-report.schema.json`), apart from the events and from the recording.
-//! In one [`FORMAT`], fields are only ever added. All times are nanoseconds.
+//! Invariants: it is a format of its own (`docs/trace-report.schema.json`), apart from the events
+//! and from the recording. In one [`FORMAT`], fields are only ever added. All times are
+//! nanoseconds.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,8 +21,8 @@ pub enum Sleep {
     /// As measured: the time asleep, and that of waiting for a child of vfork.
     #[default]
     Measured,
-    /// As the study did, who could not measure it: calls that wait for others and took longer than the body of their
-    /// histogram count as sleep in whole, and `restart_syscall` always.
+    /// As the study did, who could not measure it: calls that wait for others and took longer than
+    /// the body of their histogram count as sleep in whole, and `restart_syscall` always.
     Paper,
 }
 
@@ -214,7 +215,8 @@ pub struct ThreadRow {
     pub ended_ns: Option<u64>,
     /// `exit 0`, `signal 9`; null if it was not seen.
     pub end: Option<String>,
-    /// What its calls did when, in bins of [`Report::lane_bin_ns`]; empty for rows that are not drawn.
+    /// What its calls did when, in bins of [`Report::lane_bin_ns`]; empty for rows that are not
+    /// drawn.
     pub lane: Vec<LaneBin>,
 }
 
@@ -326,7 +328,8 @@ pub struct Source {
     pub cost_per_call_ns: Option<u64>,
     /// Events that were lost.
     pub events_lost: u64,
-    /// Events that the recording lacks, as far as that is known; more may be missing, as `incomplete` says.
+    /// Events that the recording lacks, as far as that is known; more may be missing, as
+    /// `incomplete` says.
     #[serde(default)]
     pub events_missing: u64,
     /// What the recording lacks and why: sentences, none of a complete one.
@@ -370,11 +373,13 @@ pub struct Report {
     pub calls: Vec<CallRow>,
     /// Processes, by the time of their calls.
     pub processes: Vec<ProcessRow>,
-    /// Threads, by the time of their calls. Where there were very many, the last row is the sum of the rest.
+    /// Threads, by the time of their calls. Where there were very many, the last row is the sum of
+    /// the rest.
     pub threads: Vec<ThreadRow>,
     /// How wide a bin of [`ThreadRow::lane`] is.
     pub lane_bin_ns: u64,
-    /// Calls that had not returned, the longest first; 256 at most. Those that never return are not among them.
+    /// Calls that had not returned, the longest first; 256 at most. Those that never return are not
+    /// among them.
     pub unfinished: Vec<Unfinished>,
     /// The time of calls by the names of processes.
     pub stacks: Vec<Stack>,

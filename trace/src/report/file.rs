@@ -1,9 +1,10 @@
 //! Writing a report to a file: whole, or not at all.
 //!
-//! Invariant: a file that was there before is as it was until the new one is complete and on the disk. A full disk is an error,
-//! and nothing of what did not fit stays. What is no file of its own is never replaced: standard output, other open descriptors
-//! (`/dev/stdout`, `/proc/self/fd/3`), pipes and devices are written to, behind what is in them. A reader of standard output that
-//! went away (`| head`) has what it wants: the rest goes nowhere, and that is no error.
+//! Invariant: a file that was there before is as it was until the new one is complete and on the
+//! disk. A full disk is an error, and nothing of what did not fit stays. What is no file of its own
+//! is never replaced: standard output, other open descriptors (`/dev/stdout`, `/proc/self/fd/3`),
+//! pipes and devices are written to, behind what is in them. A reader of standard output that went
+//! away (`| head`) has what it wants: the rest goes nowhere, and that is no error.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -51,7 +52,9 @@ impl From<File> for Direct {
 impl Write for Direct {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.file.write(bytes) {
-            Err(error) if self.is_output && error.kind() == io::ErrorKind::BrokenPipe => Ok(bytes.len()),
+            Err(error) if self.is_output && error.kind() == io::ErrorKind::BrokenPipe => {
+                Ok(bytes.len())
+            }
             done => done,
         }
     }
@@ -93,14 +96,20 @@ impl WholeFile {
         };
         let there = fs::metadata(&real);
         if there.as_ref().is_ok_and(|file| !file.is_file()) {
-            let file = File::options().write(true).open(&real).map_err(|error| failed(error, false))?;
+            let file =
+                File::options().write(true).open(&real).map_err(|error| failed(error, false))?;
             return Ok(WholeFile::direct(path.to_owned(), file.into()));
         }
         let old_stays = there.is_ok();
         // As any new file: what the process's mask leaves of it.
-        let mode = there.map_or_else(|_| fs::Permissions::from_mode(0o666), |old| old.permissions());
+        let mode =
+            there.map_or_else(|_| fs::Permissions::from_mode(0o666), |old| old.permissions());
         let out = new_file(&real, mode).map_err(|error| failed(error, old_stays))?;
-        Ok(WholeFile { path: path.to_owned(), out: Out::Beside(BufWriter::new(out), real), old_stays })
+        Ok(WholeFile {
+            path: path.to_owned(),
+            out: Out::Beside(BufWriter::new(out), real),
+            old_stays,
+        })
     }
 
     /// Standard output, whatever it leads to.
@@ -124,7 +133,8 @@ impl WholeFile {
     /// # Errors
     /// Those of the disk.
     pub fn finish(self) -> Result<(), WriteError> {
-        let failed = |source| WriteError { path: self.path.clone(), source, old_stays: self.old_stays };
+        let failed =
+            |source| WriteError { path: self.path.clone(), source, old_stays: self.old_stays };
         match self.out {
             Out::Direct(mut out) => out.flush().map_err(failed),
             Out::Beside(out, real) => {
@@ -169,8 +179,8 @@ enum Behind {
 /// As many as the kernel follows.
 const LINKS_MAX: usize = 40;
 
-/// Follows links as a plain write would, and no further than to the name of a descriptor: the kernel shows that as a link to a
-/// file, which is another file's name by now, or no name at all.
+/// Follows links as a plain write would, and no further than to the name of a descriptor: the
+/// kernel shows that as a link to a file, which is another file's name by now, or no name at all.
 fn behind_links(path: &Path) -> io::Result<Behind> {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -186,7 +196,12 @@ fn behind_links(path: &Path) -> io::Result<Behind> {
         match fs::read_link(&at) {
             Ok(target) => path = folder.join(target),
             // No link, or nothing there.
-            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotFound) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidInput | io::ErrorKind::NotFound
+                ) =>
+            {
                 return Ok(Behind::File(at));
             }
             Err(error) => return Err(error),
@@ -195,8 +210,8 @@ fn behind_links(path: &Path) -> io::Result<Behind> {
     Err(rustix::io::Errno::LOOP.into())
 }
 
-/// The standard ones are shared with whoever else has them, the place to write at included. To open another one anew would begin at
-/// its file's start; the end loses nothing.
+/// The standard ones are shared with whoever else has them, the place to write at included. To open
+/// another one anew would begin at its file's start; the end loses nothing.
 fn open_descriptor(path: &Path) -> io::Result<Direct> {
     let own = fs::read_link("/proc/self")?;
     let is_own = path.starts_with(Path::new("/proc").join(own));
@@ -305,9 +320,11 @@ mod tests {
         let number = file.as_raw_fd();
         let link = place.path().join("link");
         std::os::unix::fs::symlink(format!("/dev/fd/{number}"), &link).unwrap();
-        for name in
-            [format!("/proc/self/fd/{number}").into(), format!("/dev/fd/{number}").into(), link.clone()]
-        {
+        for name in [
+            format!("/proc/self/fd/{number}").into(),
+            format!("/dev/fd/{number}").into(),
+            link.clone(),
+        ] {
             write_whole(&name, |out| out.write_all(b"report, ")).unwrap();
         }
         assert_eq!(text(&path), "before, report, report, report, ");

@@ -1,4 +1,5 @@
-//! Folded stacks, which flame graph programs read: program, class, part, call and, at the tip, where the time went.
+//! Folded stacks, which flame graph programs read: program, class, part, call and, at the tip,
+//! where the time went.
 
 use super::document::{Report, Time};
 use super::text::plain;
@@ -23,7 +24,12 @@ pub fn folded(report: &Report, part: Part) -> String {
         // A semicolon ends a frame.
         let frame = |name: &str| plain(name).replace([';', ' '], "_");
         let command = if stack.command.is_empty() { "?".to_owned() } else { frame(&stack.command) };
-        let base = format!("{command};{};{};{}", stack.class.id(), stack.subclass.id(), frame(&stack.name));
+        let base = format!(
+            "{command};{};{};{}",
+            stack.class.id(),
+            stack.subclass.id(),
+            frame(&stack.name)
+        );
         for (tip, ns) in tips(&stack.time, part) {
             let us = ns.saturating_add(500) / 1000;
             if us > 0 {

@@ -1,7 +1,9 @@
-//! The report as one file for a browser: pictures that a person can ask, drawn from the JSON that is in the page.
+//! The report as one file for a browser: pictures that a person can ask, drawn from the JSON that
+//! is in the page.
 //!
-//! Invariants: the page asks the network for nothing, and its own policy forbids it to. Nothing of the traced program (names,
-//! arguments) is ever markup: it is in the page as data only, and becomes text.
+//! Invariants: the page asks the network for nothing, and its own policy forbids it to. Nothing of
+//! the traced program (names, arguments) is ever markup: it is in the page as data only, and
+//! becomes text.
 
 use std::fmt::Write;
 

@@ -1,6 +1,7 @@
 //! Reports in all their forms, from one document ([`document::Report`]).
 //!
-//! Invariants: every form is made from the document alone, so all say the same. No form reads the clock, the machine or the network.
+//! Invariants: every form is made from the document alone, so all say the same. No form reads the
+//! clock, the machine or the network.
 
 pub mod document;
 mod file;
@@ -34,9 +35,11 @@ pub fn json(report: &Report) -> String {
 /// JSON of plain data, such as a comparison or a matrix.
 #[must_use]
 pub fn pretty(value: &impl serde::Serialize) -> String {
-    serde_json::to_string_pretty(value).map(|text| format!("{}\n", ShownJson(&text))).unwrap_or_else(
-        |error| unreachable!("structs with string keys and finite numbers are always JSON: {error}"),
-    )
+    serde_json::to_string_pretty(value)
+        .map(|text| format!("{}\n", ShownJson(&text)))
+        .unwrap_or_else(|error| {
+            unreachable!("structs with string keys and finite numbers are always JSON: {error}")
+        })
 }
 
 #[cfg(test)]

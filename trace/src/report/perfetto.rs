@@ -1,8 +1,8 @@
-//! Every call on the lane of its thread, in the JSON that Perfetto's viewer (ui.perfetto.dev) and other trace viewers open:
-//! the Trace Event Format.
+//! Every call on the lane of its thread, in the JSON that Perfetto's viewer (ui.perfetto.dev) and
+//! other trace viewers open: the Trace Event Format.
 //!
-//! Invariants: it is written as events come, in bounded memory, and is complete JSON once it is finished. An event comes
-//! out as one line.
+//! Invariants: it is written as events come, in bounded memory, and is complete JSON once it is
+//! finished. An event comes out as one line.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

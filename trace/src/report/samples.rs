@@ -63,7 +63,13 @@ pub(crate) fn events() -> Vec<Event> {
             object: Object::None,
             restarted: false,
         }),
-        Event::ThreadTime { at_ns: start_ns, process: 100, thread: 101, cpu_ns: 900_000_000, queue_ns: 5 },
+        Event::ThreadTime {
+            at_ns: start_ns,
+            process: 100,
+            thread: 101,
+            cpu_ns: 900_000_000,
+            queue_ns: 5,
+        },
         Event::Ended { at_ns: start_ns + 1, process: 100, thread: 101, end: Some(End::Killed(15)) },
         Event::Lost { events: 12 },
         Event::IoUring { at_ns: start_ns, process: 100, thread: 100, opcode: 22, count: 77 },
@@ -74,7 +80,10 @@ pub(crate) fn events() -> Vec<Event> {
 pub(crate) fn report() -> Report {
     let mut summary = Summary::new(Options::default());
     events().iter().for_each(|event| summary.add(event));
-    Report { crossings: Some(crate::crossings::tests::sample(EVIL)), ..summary.into_report(source()) }
+    Report {
+        crossings: Some(crate::crossings::tests::sample(EVIL)),
+        ..summary.into_report(source())
+    }
 }
 
 pub(crate) fn source() -> Source {

@@ -17,7 +17,8 @@ impl From<&Recording> for Source {
 
 impl From<&About> for Source {
     fn from(about: &About) -> Source {
-        let file_system = |on: &crate::FileSystem| format!("{} {} {}", on.path.display(), on.kind, on.source);
+        let file_system =
+            |on: &crate::FileSystem| format!("{} {} {}", on.path.display(), on.kind, on.source);
         let mut notes = about.notes.clone();
         if let Some(group) = &about.cgroup {
             notes.insert(0, format!("traced: the control group {}", group.display()));

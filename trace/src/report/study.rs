@@ -1,7 +1,8 @@
-//! The study's own figures, to set a report beside: its tables 4 to 8, and what its text says of the budgets. Which study
-//! that is says [`CITATION`].
+//! The study's own figures, to set a report beside: its tables 4 to 8, and what its text says of
+//! the budgets. Which study that is says [`CITATION`].
 //!
-//! Invariant: the figures are data (`data/study.tsv`) as they were published, where they do not add up, too.
+//! Invariant: the figures are data (`data/study.tsv`) as they were published, where they do not add
+//! up, too.
 
 use std::str::FromStr;
 
@@ -100,7 +101,8 @@ fn published(case: Case, row: &str) -> Figures {
         awake_percent: percent(6),
     };
     if figures.frequency_percent.is_none() {
-        let all: u64 = Class::ALL.iter().filter_map(|class| published(case, class.id()).frequency).sum();
+        let all: u64 =
+            Class::ALL.iter().filter_map(|class| published(case, class.id()).frequency).sum();
         figures.frequency_percent =
             figures.frequency.map(|frequency| frequency as f64 * 100.0 / all.max(1) as f64);
     }
@@ -108,8 +110,10 @@ fn published(case: Case, row: &str) -> Figures {
 }
 
 fn of_report(report: &Report, row: &str) -> Figures {
-    let class = report.classes.iter().find(|found| found.class.id() == row).map(|found| &found.sums);
-    let part = report.subclasses.iter().find(|found| found.subclass.id() == row).map(|found| &found.sums);
+    let class =
+        report.classes.iter().find(|found| found.class.id() == row).map(|found| &found.sums);
+    let part =
+        report.subclasses.iter().find(|found| found.subclass.id() == row).map(|found| &found.sums);
     let Some(sums) = class.or(part) else { return Figures::default() };
     Figures {
         calls: Some(sums.distinct),
@@ -122,7 +126,12 @@ fn of_report(report: &Report, row: &str) -> Figures {
 
 fn of_platform(platform: &Platform, row: &str) -> Figures {
     let distinct = |of: &dyn Fn(Subclass) -> bool| -> u64 {
-        platform.subclasses.iter().filter(|found| of(found.subclass)).map(|found| found.distinct).sum()
+        platform
+            .subclasses
+            .iter()
+            .filter(|found| of(found.subclass))
+            .map(|found| found.distinct)
+            .sum()
     };
     let figures = |calls, figures: &crate::diff::Figures, percents: [f64; 3]| Figures {
         calls: Some(calls),
@@ -154,8 +163,15 @@ pub fn beside_platform(platform: &Platform, case: Case, width: usize, colour: bo
     table(case, &platform.side.name, &|row| of_platform(platform, row), width, colour)
 }
 
-fn table(case: Case, name: &str, here: &dyn Fn(&str) -> Figures, width: usize, colour: bool) -> String {
-    let mut table = Table::new(&["", "kinds", "%", "time %", "awake %", "kinds", "%", "time %", "awake %"]);
+fn table(
+    case: Case,
+    name: &str,
+    here: &dyn Fn(&str) -> Figures,
+    width: usize,
+    colour: bool,
+) -> String {
+    let mut table =
+        Table::new(&["", "kinds", "%", "time %", "awake %", "kinds", "%", "time %", "awake %"]);
     let count = |count: Option<u64>| count.map_or("-".to_owned(), text::count_or_blank);
     let percent = |percent: Option<f64>| percent.map_or("-".to_owned(), text::percent);
     for (row, title) in ROWS {
@@ -173,7 +189,8 @@ fn table(case: Case, name: &str, here: &dyn Fn(&str) -> Figures, width: usize, c
         ];
         if title.starts_with(' ') { table.row(cells) } else { table.strong_row(cells) }
     }
-    let title = format!("{}: {} (left), and {SHORT_CITATION} (right)", case.id(), text::plain(name));
+    let title =
+        format!("{}: {} (left), and {SHORT_CITATION} (right)", case.id(), text::plain(name));
     let key = format!("kinds: different calls; %: of all calls. The study is {CITATION}.");
     let (title, table) = (text::cut(&title, width), table.render(width, colour));
     format!("\n{title}\n{table}{}", text::paragraph(&key, width))
@@ -191,14 +208,19 @@ mod tests {
             let mut parts = 0;
             for (row, _) in ROWS {
                 let figures = published(case, row);
-                assert!(figures.frequency.is_some() && figures.time_percent.is_some(), "{case:?} {row}");
+                assert!(
+                    figures.frequency.is_some() && figures.time_percent.is_some(),
+                    "{case:?} {row}"
+                );
                 if row == "os" {
                     assert_eq!(figures.frequency, Some(parts), "{case:?}");
                 }
                 parts += figures.frequency.unwrap_or(0);
             }
-            let awake: f64 =
-                Class::ALL.iter().filter_map(|class| published(case, class.id()).awake_percent).sum();
+            let awake: f64 = Class::ALL
+                .iter()
+                .filter_map(|class| published(case, class.id()).awake_percent)
+                .sum();
             assert!((awake - 100.0).abs() < 0.1, "{case:?} {awake}");
         }
         assert!("lunch".parse::<Case>().unwrap_err().contains("office"));

@@ -11,7 +11,8 @@ pub enum Align {
     Right,
 }
 
-/// Rows under a header. When they are too wide, the first column gives way, and then the last ones are left out.
+/// Rows under a header. When they are too wide, the first column gives way, and then the last ones
+/// are left out.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     header: Vec<(String, Align)>,
@@ -76,7 +77,8 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The text, at most this wide, with its header dim and its sums strong where colours are wanted.
+    /// The text, at most this wide, with its header dim and its sums strong where colours are
+    /// wanted.
     #[must_use]
     pub fn render(&self, width: usize, colour: bool) -> String {
         let columns = self.header.len();
@@ -85,7 +87,8 @@ impl Table {
             cells.chain([self.header[column].0.chars().count()]).max().unwrap_or(0)
         };
         let mut widths: Vec<_> = (0..columns).map(cell_width).collect();
-        let total = |widths: &[usize]| widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
+        let total =
+            |widths: &[usize]| widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
         if let Some(first) = widths.first().copied() {
             let over = total(&widths).saturating_sub(width);
             widths[0] = first.saturating_sub(over).max(first.min(FIRST_WIDTH_MIN));

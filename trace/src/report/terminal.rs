@@ -68,7 +68,9 @@ pub fn terminal(report: &Report, look: &Look) -> String {
         threads(report, &mut out);
     }
     match &report.crossings {
-        Some(crossings) if by(Grouping::Crossing) => out.text += &crossings::terminal(crossings, look),
+        Some(crossings) if by(Grouping::Crossing) => {
+            out.text += &crossings::terminal(crossings, look)
+        }
         None if look.by == Some(Grouping::Crossing) => {
             out.text.push('\n');
             out.paragraph("What crosses sandboxes was not recorded; trace with --sandbox.");
@@ -126,10 +128,17 @@ fn heading(report: &Report, out: &mut Out<'_>) {
     let many = |count: u64, one: &str, more: &str| {
         format!("{} {}", text::count(count), if count == 1 { one } else { more })
     };
-    let lasted =
-        if source.lasted_ns == 0 { String::new() } else { format!("{}; ", text::time(source.lasted_ns)) };
+    let lasted = if source.lasted_ns == 0 {
+        String::new()
+    } else {
+        format!("{}; ", text::time(source.lasted_ns))
+    };
     let of = if processes > 0 {
-        format!(" by {} of {}", many(threads, "thread", "threads"), many(processes, "process", "processes"))
+        format!(
+            " by {} of {}",
+            many(threads, "thread", "threads"),
+            many(processes, "process", "processes")
+        )
     } else {
         String::new()
     };
@@ -144,8 +153,10 @@ fn heading(report: &Report, out: &mut Out<'_>) {
 
 fn rows(report: &Report) -> Vec<(String, bool, &Sums)> {
     let mut rows = Vec::new();
-    for subclass in
-        report.subclasses.iter().filter(|row| row.class == Class::Os || one_of_several(report, row.class))
+    for subclass in report
+        .subclasses
+        .iter()
+        .filter(|row| row.class == Class::Os || one_of_several(report, row.class))
     {
         rows.push((format!("  {}", subclass.subclass.title()), false, &subclass.sums));
     }
@@ -167,7 +178,8 @@ fn classes(report: &Report, out: &mut Out<'_>) {
         Scheme::Refined => "by their arguments and descriptors",
     };
     out.title(&format!("System calls by class ({scheme})"));
-    let mut table = Table::new(&["", "kinds", "calls", "%", "time %", "awake %", "errors", "bytes"]);
+    let mut table =
+        Table::new(&["", "kinds", "calls", "%", "time %", "awake %", "errors", "bytes"]);
     for (title, strong, sums) in rows(report) {
         let cells = [
             title,
@@ -184,18 +196,23 @@ fn classes(report: &Report, out: &mut Out<'_>) {
     out.table(&table);
     let rule = match report.sleep {
         Sleep::Measured => "without sleep, as measured".to_owned(),
-        Sleep::Paper => format!("without sleep, by the rule of {SHORT_CITATION} (waits of 60 us and more)"),
+        Sleep::Paper => {
+            format!("without sleep, by the rule of {SHORT_CITATION} (waits of 60 us and more)")
+        }
     };
     out.paragraph(&format!("kinds: different calls; %: of all calls; awake %: of the time {rule}"));
 }
 
 fn split(report: &Report, out: &mut Out<'_>) {
     if !report.has_split() {
-        out.paragraph("Where the time went is not known: the source has the length of calls alone.");
+        out.paragraph(
+            "Where the time went is not known: the source has the length of calls alone.",
+        );
         return;
     }
     out.title("Where their time went");
-    let mut table = Table::new(&["", "wall", "on CPU", "asleep", "waiting", "device", "queue", "awake"]);
+    let mut table =
+        Table::new(&["", "wall", "on CPU", "asleep", "waiting", "device", "queue", "awake"]);
     let mut rows = rows(report);
     rows.push(("All".to_owned(), true, &report.total));
     for (title, strong, sums) in rows {
@@ -215,7 +232,8 @@ fn calls(report: &Report, out: &mut Out<'_>, all: bool) {
             .aligned(1, Align::Left)
             .aligned(5, Align::Left);
         for row in rows {
-            let error = row.errors_by_code.first().map(|error| error.name.clone()).unwrap_or_default();
+            let error =
+                row.errors_by_code.first().map(|error| error.name.clone()).unwrap_or_default();
             table.row([
                 called(row),
                 row.subclass.title().to_owned(),
@@ -235,7 +253,9 @@ fn calls(report: &Report, out: &mut Out<'_>, all: bool) {
         let mut table = Table::new(&["call", "calls", "wall", "%", "p50", "p90", "p99", "max"]);
         for row in rows {
             let at = |of: fn(&Distribution) -> u64| {
-                row.distribution.as_ref().map_or("-".to_owned(), |distribution| text::time(of(distribution)))
+                row.distribution
+                    .as_ref()
+                    .map_or("-".to_owned(), |distribution| text::time(of(distribution)))
             };
             table.row([
                 called(row),
@@ -253,7 +273,8 @@ fn calls(report: &Report, out: &mut Out<'_>, all: bool) {
     let rows = top(&report.calls, limit, |row| row.sums.awake_ns);
     if !rows.is_empty() {
         out.title("Most time-consuming calls without their sleep");
-        let mut table = Table::new(&["call", "calls", "awake", "%", "on CPU", "waiting", "device", "queue"]);
+        let mut table =
+            Table::new(&["call", "calls", "awake", "%", "on CPU", "waiting", "device", "queue"]);
         for row in rows {
             let time = &row.sums.time;
             let shown = text::time_or_blank;
@@ -276,7 +297,8 @@ fn calls(report: &Report, out: &mut Out<'_>, all: bool) {
     }
 }
 
-/// The largest by something, of which there is any; where all are wanted, those, too, of which there is none.
+/// The largest by something, of which there is any; where all are wanted, those, too, of which
+/// there is none.
 fn top(rows: &[CallRow], limit: usize, key: impl Fn(&CallRow) -> u64) -> Vec<&CallRow> {
     let mut rows: Vec<_> = rows.iter().filter(|row| limit == usize::MAX || key(row) > 0).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(key(row)));
@@ -288,7 +310,8 @@ fn called(row: &CallRow) -> String {
     if row.abi == "x86_64" { row.name.clone() } else { format!("{} ({})", row.name, row.abi) }
 }
 
-/// Bars of how many calls took how long; the part of their time that they were blocked for is shaded.
+/// Bars of how many calls took how long; the part of their time that they were blocked for is
+/// shaded.
 fn histogram(row: &CallRow, out: &mut Out<'_>) {
     let Some(distribution) = &row.distribution else { return };
     let most = distribution.bars.iter().map(|bar| bar.calls).max().unwrap_or(0);
@@ -314,7 +337,8 @@ fn histogram(row: &CallRow, out: &mut Out<'_>) {
             (ns as f64 / whole * length as f64).round() as usize
         };
         let untold = part(bar.time.untold_ns).min(length);
-        let blocked = part(bar.time.blocked_ns().saturating_add(bar.time.io_wait_ns)).min(length - untold);
+        let blocked =
+            part(bar.time.blocked_ns().saturating_add(bar.time.io_wait_ns)).min(length - untold);
         let running = "█".repeat(length - blocked - untold);
         let (running, blocked) = (out.tint(&running, "32"), out.tint(&"▒".repeat(blocked), "33"));
         let untold = "░".repeat(untold);
@@ -323,13 +347,16 @@ fn histogram(row: &CallRow, out: &mut Out<'_>) {
         } else {
             format!("< {}", text::time(bar.below_ns))
         };
-        let line =
-            format!("  {below:>9} {:>14}  {running}{blocked}{untold}", text::count_or_blank(bar.calls));
+        let line = format!(
+            "  {below:>9} {:>14}  {running}{blocked}{untold}",
+            text::count_or_blank(bar.calls)
+        );
         out.text += &(line.trim_end().to_owned() + "\n");
     }
 }
 
-const PARTS: [&str; 8] = ["calls", "errors", "wall", "on CPU", "asleep", "device", "queue", "own code"];
+const PARTS: [&str; 8] =
+    ["calls", "errors", "wall", "on CPU", "asleep", "device", "queue", "own code"];
 
 fn parts(calls: u64, errors: u64, time: &Time, cpu_ns: Option<u64>) -> [String; 8] {
     [
@@ -340,7 +367,10 @@ fn parts(calls: u64, errors: u64, time: &Time, cpu_ns: Option<u64>) -> [String; 
         text::time_or_blank(time.blocked_ns()),
         text::time_or_blank(time.io_wait_ns),
         text::time_or_blank(time.queue_ns),
-        cpu_ns.map_or_else(|| "-".to_owned(), |cpu| text::time_or_blank(cpu.saturating_sub(time.cpu_ns))),
+        cpu_ns.map_or_else(
+            || "-".to_owned(),
+            |cpu| text::time_or_blank(cpu.saturating_sub(time.cpu_ns)),
+        ),
     ]
 }
 
@@ -354,7 +384,12 @@ fn processes(report: &Report, out: &mut Out<'_>) {
             _ => format!("{} {}", row.process, row.command),
         };
         let cells = [name, text::count(row.threads)];
-        table.row(cells.into_iter().chain(parts(row.calls, row.errors, &row.time, row.thread_cpu_ns)));
+        table.row(cells.into_iter().chain(parts(
+            row.calls,
+            row.errors,
+            &row.time,
+            row.thread_cpu_ns,
+        )));
     }
     out.table(&table);
     left_out(report.processes.len(), limit, out);
@@ -369,7 +404,12 @@ fn threads(report: &Report, out: &mut Out<'_>) {
             0 => format!("{} {}", text::count(row.threads), row.command),
             _ => format!("{} {}", row.thread, row.command),
         };
-        table.row([name].into_iter().chain(parts(row.calls, row.errors, &row.time, row.thread_cpu_ns)));
+        table.row([name].into_iter().chain(parts(
+            row.calls,
+            row.errors,
+            &row.time,
+            row.thread_cpu_ns,
+        )));
     }
     out.table(&table);
     left_out(report.threads.len(), limit, out);
@@ -389,7 +429,8 @@ fn unfinished(report: &Report, out: &mut Out<'_>) {
         return;
     }
     out.title("Calls that had not returned when their thread or the trace ended");
-    let mut table = Table::new(&["thread", "call", "for", "on CPU", "asleep"]).aligned(1, Align::Left);
+    let mut table =
+        Table::new(&["thread", "call", "for", "on CPU", "asleep"]).aligned(1, Align::Left);
     for call in report.unfinished.iter().take(out.look.top) {
         table.row([
             format!("{} {}", call.thread, call.command),
@@ -425,7 +466,8 @@ fn closing(report: &Report, out: &mut Out<'_>) {
         0 => {}
         lost => {
             let events = noun_for(lost, "event");
-            lines.push(format!("LOST: {} {events}; sums are too small by that.", text::count(lost)));
+            lines
+                .push(format!("LOST: {} {events}; sums are too small by that.", text::count(lost)));
         }
     }
     lines.extend(source.incomplete.iter().cloned());
@@ -447,7 +489,10 @@ fn closing(report: &Report, out: &mut Out<'_>) {
         lines.push(format!("Signals: {}.", list(&report.signals)));
     }
     if !report.io_uring.is_empty() {
-        lines.push(format!("Operations of io_uring, which are no calls: {}.", list(&report.io_uring)));
+        lines.push(format!(
+            "Operations of io_uring, which are no calls: {}.",
+            list(&report.io_uring)
+        ));
     }
     if !source.kernel.is_empty() {
         let pinned = source.pinned.map_or(String::new(), |cpu| format!(", pinned to {cpu}"));

@@ -44,9 +44,13 @@ fn a_terminal_gets_colours_only_when_they_are_wanted() {
 #[test]
 fn terminal_shows_study_rows_losses_and_unfinished() {
     let text = terminal(&report(), &Look::default());
-    for row in
-        ["  Process/Thread", "  Synchronization", "OS related", "Metadata related", "User data related"]
-    {
+    for row in [
+        "  Process/Thread",
+        "  Synchronization",
+        "OS related",
+        "Metadata related",
+        "User data related",
+    ] {
         assert!(text.lines().any(|line| line.starts_with(row)), "{row}\n{text}");
     }
     for part in [
@@ -111,7 +115,8 @@ fn impossible_numbers_do_not_panic() {
     let mut fields = BTreeSet::new();
     fields_of(&whole, &mut fields);
     // Some have fewer bits.
-    let read = |fields: &BTreeSet<String>| serde_json::from_value::<Report>(swollen(&whole, fields));
+    let read =
+        |fields: &BTreeSet<String>| serde_json::from_value::<Report>(swollen(&whole, fields));
     fields.retain(|field| read(&BTreeSet::from([field.clone()])).is_ok());
     assert!(
         ["calls", "kernel_calls", "wall_ns", "sleep_ns", "threads"]
@@ -168,7 +173,9 @@ fn every_row_of_columns_has_all_of_them() {
 #[test]
 fn folded_stacks_add_up_to_the_time() {
     let report = report();
-    for (part, whole) in [(Part::Wall, report.total.time.wall_ns), (Part::Cpu, report.total.time.cpu_ns)] {
+    for (part, whole) in
+        [(Part::Wall, report.total.time.wall_ns), (Part::Cpu, report.total.time.cpu_ns)]
+    {
         let mut sum = 0;
         let text = folded(&report, part);
         for line in text.lines() {
@@ -201,8 +208,9 @@ fn perfetto_json_has_every_call_on_its_lane() {
                 && call["cat"].is_string()
         );
     }
-    let named =
-        |name: &str| lines.iter().any(|line| line["name"] == "process_name" && line["args"]["name"] == name);
+    let named = |name: &str| {
+        lines.iter().any(|line| line["name"] == "process_name" && line["args"]["name"] == name)
+    };
     assert!(named("make") && named(EVIL));
     assert!(lines.iter().any(|line| line["ph"] == "i" && line["name"] == "SIGTERM"));
     assert!(lines.iter().any(|line| line["args"]["result"] == "did not return"));
@@ -232,8 +240,17 @@ fn page_is_offline_and_escapes_names() {
         assert!(page.contains("default-src 'none'"));
         // The name of a kind of element, which nobody asks for.
         let rest = page.replace("http://www.w3.org/2000/svg", "");
-        for link in ["src=", "href=", "http:", "https:", "@import", "url(", "fetch(", "XMLHttp", "innerHTML"]
-        {
+        for link in [
+            "src=",
+            "href=",
+            "http:",
+            "https:",
+            "@import",
+            "url(",
+            "fetch(",
+            "XMLHttp",
+            "innerHTML",
+        ] {
             assert!(!rest.contains(link), "{link}");
         }
         assert_eq!(page.matches("</script>").count(), 2, "only the two of the page");
@@ -283,7 +300,8 @@ fn headings_name_kinds_calls_and_the_study() {
     let text = terminal(&report, &Look::default());
     let header = text.lines().find(|line| line.contains("awake %")).unwrap();
     assert_eq!(header.split_whitespace().take(3).collect::<Vec<_>>(), ["kinds", "calls", "%"]);
-    let process = text.lines().find(|line| line.trim_start().starts_with("Process/Thread")).unwrap();
+    let process =
+        text.lines().find(|line| line.trim_start().starts_with("Process/Thread")).unwrap();
     let row = report.subclasses.iter().find(|row| row.subclass.id() == "process").unwrap();
     let cells: Vec<_> = process.split_whitespace().collect();
     assert_eq!(cells[1..3], [text::count(row.sums.distinct), text::count(row.sums.calls)]);
@@ -292,7 +310,10 @@ fn headings_name_kinds_calls_and_the_study() {
         assert!(!form.contains("frequency"), "{form}");
     }
     let beside = study::beside_report(&report, study::Case::Compilation, 80, false);
-    assert!(beside.contains("Dubeyko et al., 2017") && beside.contains("arXiv:1712.07759"), "{beside}");
+    assert!(
+        beside.contains("Dubeyko et al., 2017") && beside.contains("arXiv:1712.07759"),
+        "{beside}"
+    );
 }
 
 /// What can be seen of it without a browser; `pages_fit_a_phone_and_a_desk` looks at it with one.
@@ -301,7 +322,9 @@ fn headings_name_kinds_calls_and_the_study() {
 #[test]
 fn a_page_is_made_for_narrow_windows() {
     let page = html(Page::Report(&report()));
-    assert!(page.contains(r#"<meta name="viewport" content="width=device-width, initial-scale=1">"#));
+    assert!(
+        page.contains(r#"<meta name="viewport" content="width=device-width, initial-scale=1">"#)
+    );
     assert!(
         page.contains("@media screen and (max-width: 1080px)")
             && page.contains(".scroll { overflow-x: auto; }")
@@ -312,16 +335,20 @@ fn a_page_is_made_for_narrow_windows() {
         page.matches(r#"element("table""#).count(),
         page.matches(r#"{ class: "scroll" }, element("table""#).count()
     );
-    // Labels of pictures have a size that is not scaled: these are drawn to the width that there is.
+    // Labels of pictures have a size that is not scaled: these are drawn to the width that there
+    // is.
     assert!(page.contains("svg text { fill: var(--soft); font: 12px"));
-    for drawn in ["chart((width) => histogram(call, width)", "chart((width) => lanes(report, threads, width)"]
-    {
+    for drawn in [
+        "chart((width) => histogram(call, width)",
+        "chart((width) => lanes(report, threads, width)",
+    ] {
         assert!(page.contains(drawn), "{drawn}");
     }
     assert!(!page.contains(r#"width: "100%""#), "a picture that is scaled");
 }
 
-/// A recording that lacks something says so in every form that says how it came about, and never that nothing was lost.
+/// A recording that lacks something says so in every form that says how it came about, and never
+/// that nothing was lost.
 ///
 /// Guarantee: trace/cut
 /// Guarantee: trace/killed-tracer
@@ -333,7 +360,10 @@ fn what_a_recording_lacks_is_in_the_report() {
     report.source.events_missing = 48_887;
     report.source.incomplete = vec!["INCOMPLETE: 48,887 events are missing.".to_owned()];
     let text = terminal(&report, &Look::default());
-    assert!(text.contains("48,887 events are missing") && !text.contains("No event was lost"), "{text}");
+    assert!(
+        text.contains("48,887 events are missing") && !text.contains("No event was lost"),
+        "{text}"
+    );
     assert!(html(Page::Report(&report)).contains("48,887 events are missing"));
     let again: Report = serde_json::from_str(&json(&report)).unwrap();
     assert_eq!(again, report);

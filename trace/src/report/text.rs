@@ -1,6 +1,7 @@
 //! Numbers and sentences as people read them.
 //!
-//! Invariant: what a name holds never moves the cursor or the layout of a terminal: [`plain`] takes that out.
+//! Invariant: what a name holds never moves the cursor or the layout of a terminal: [`plain`] takes
+//! that out.
 
 /// Nanoseconds, in three digits and the unit that fits.
 #[must_use]
@@ -95,7 +96,9 @@ pub fn bytes(bytes: u64) -> String {
 #[must_use]
 pub fn plain(text: &str) -> String {
     let harmful = |c: char| {
-        c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c)
+        c.is_control()
+            || ('\u{202a}'..='\u{202e}').contains(&c)
+            || ('\u{2066}'..='\u{2069}').contains(&c)
     };
     text.chars().map(|c| if harmful(c) { '?' } else { c }).collect()
 }

@@ -1,7 +1,8 @@
-//! The report as columns for other programs: one row for each class, part, call, process and thread.
+//! The report as columns for other programs: one row for each class, part, call, process and
+//! thread.
 //!
-//! Invariants: the columns are those of the header, in every row; new ones are added at the end. A name never has a tab or
-//! a line's end in it.
+//! Invariants: the columns are those of the header, in every row; new ones are added at the end. A
+//! name never has a tab or a line's end in it.
 
 use std::fmt::Write;
 
@@ -29,18 +30,31 @@ pub fn tsv(report: &Report) -> String {
         );
     }
     for call in &report.calls {
-        let name =
-            if call.abi == "x86_64" { call.name.clone() } else { format!("{}:{}", call.abi, call.name) };
+        let name = if call.abi == "x86_64" {
+            call.name.clone()
+        } else {
+            format!("{}:{}", call.abi, call.name)
+        };
         let heads = ["call", &name, call.class.id(), call.subclass.id()];
         row(&mut out, heads, &call.sums, call.distribution.as_ref());
     }
     for process in &report.processes {
         let sums = sums(process.calls, process.errors, process.time, process.awake_ns, report);
-        row(&mut out, ["process", &format!("{} {}", process.process, process.command), "", ""], &sums, None);
+        row(
+            &mut out,
+            ["process", &format!("{} {}", process.process, process.command), "", ""],
+            &sums,
+            None,
+        );
     }
     for thread in &report.threads {
         let sums = sums(thread.calls, thread.errors, thread.time, thread.awake_ns, report);
-        row(&mut out, ["thread", &format!("{} {}", thread.thread, thread.command), "", ""], &sums, None);
+        row(
+            &mut out,
+            ["thread", &format!("{} {}", thread.thread, thread.command), "", ""],
+            &sums,
+            None,
+        );
     }
     out
 }
@@ -60,9 +74,12 @@ fn sums(calls: u64, errors: u64, time: Time, awake_ns: u64, report: &Report) -> 
 }
 
 fn row(out: &mut String, heads: [&str; 4], sums: &Sums, distribution: Option<&Distribution>) {
-    let Sums { distinct, calls, errors, interrupted, unfinished, bytes_in, bytes_out, time, .. } = sums;
+    let Sums {
+        distinct, calls, errors, interrupted, unfinished, bytes_in, bytes_out, time, ..
+    } = sums;
     let Time { wall_ns, cpu_ns, sleep_ns, wait_ns, io_wait_ns, queue_ns, untold_ns } = time;
-    let at = |of: fn(&Distribution) -> u64| distribution.map_or(String::new(), |d| of(d).to_string());
+    let at =
+        |of: fn(&Distribution) -> u64| distribution.map_or(String::new(), |d| of(d).to_string());
     let heads = heads.map(plain).join("\t");
     // Writing to a string cannot fail.
     let _ = writeln!(

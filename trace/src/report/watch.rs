@@ -1,7 +1,8 @@
 //! A view of a trace while it goes on: a screen that is drawn again and again.
 //!
-//! Plain ANSI, so that it works wherever a terminal does. Invariants: a screen never has more lines or longer ones than the
-//! terminal, so nothing scrolls; the terminal is as it was when the view is left, also after a panic.
+//! Plain ANSI, so that it works wherever a terminal does. Invariants: a screen never has more lines
+//! or longer ones than the terminal, so nothing scrolls; the terminal is as it was when the view is
+//! left, also after a panic.
 
 use std::io::{self, Write};
 
@@ -45,11 +46,16 @@ pub fn screen(report: &Report, width: usize, height: usize, colour: bool) -> Str
         } else {
             (awake, asleep)
         };
-        let head = format!("{:<18}{:>7} % of calls ", class.class.title(), text::percent(sums.calls_percent));
+        let head = format!(
+            "{:<18}{:>7} % of calls ",
+            class.class.title(),
+            text::percent(sums.calls_percent)
+        );
         out += &format!("{}{awake}{asleep}\n", text::cut(&head, width.saturating_sub(bar_width)));
     }
     out.push('\n');
-    let mut table = Table::new(&["call", "calls", "wall", "awake", "on CPU", "asleep", "p50", "p99", "max"]);
+    let mut table =
+        Table::new(&["call", "calls", "wall", "awake", "on CPU", "asleep", "p50", "p99", "max"]);
     let used = 1 + report.classes.len() + 1 + 1;
     for row in report.calls.iter().take(height.saturating_sub(used)) {
         let at = |of: fn(&super::document::Distribution) -> u64| {

@@ -10,10 +10,12 @@ use crate::report::document::{Sleep, Sums};
 use crate::report::text::percent_of;
 use crate::{Abi, Call, Split};
 
-/// From here on the study took a call that waits for sleep: its histogram of poll() has 60 us and more as such.
+/// From here on the study took a call that waits for sleep: its histogram of poll() has 60 us and
+/// more as such.
 pub(super) const PAPER_SLEEP_FROM_NS: u64 = 60_000;
 
-/// ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK: the kernel's own, for calls that begin again.
+/// ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK: the kernel's own, for calls
+/// that begin again.
 const BEGINS_AGAIN: [i32; 4] = [512, 513, 514, 516];
 
 /// Whether a result means that the call goes on, and is no error.
@@ -101,10 +103,13 @@ impl KnownCall {
 /// Which way the bytes went that a call returned the number of.
 fn bytes(name: &str) -> Bytes {
     match name {
-        "read" | "pread64" | "readv" | "preadv" | "preadv2" | "recvfrom" | "recvmsg" | "getdents"
-        | "getdents64" | "getrandom" | "mq_timedreceive" | "msgrcv" | "process_vm_readv" => Bytes::In,
-        "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2" | "sendto" | "sendmsg" | "sendfile"
-        | "splice" | "tee" | "vmsplice" | "copy_file_range" | "process_vm_writev" => Bytes::Out,
+        "read" | "pread64" | "readv" | "preadv" | "preadv2" | "recvfrom" | "recvmsg"
+        | "getdents" | "getdents64" | "getrandom" | "mq_timedreceive" | "msgrcv"
+        | "process_vm_readv" => Bytes::In,
+        "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2" | "sendto" | "sendmsg"
+        | "sendfile" | "splice" | "tee" | "vmsplice" | "copy_file_range" | "process_vm_writev" => {
+            Bytes::Out
+        }
         _ => Bytes::None,
     }
 }

@@ -1,7 +1,9 @@
-//! From events to a report: sums by class, call, thread and process, in one pass and in bounded memory.
+//! From events to a report: sums by class, call, thread and process, in one pass and in bounded
+//! memory.
 //!
-//! Invariants: every call is in the total, in one class, in one part of it and in one row of calls. What grows is the
-//! number of kinds (calls, names of programs), and each of these has a limit behind which everything is one more row.
+//! Invariants: every call is in the total, in one class, in one part of it and in one row of calls.
+//! What grows is the number of kinds (calls, names of programs), and each of these has a limit
+//! behind which everything is one more row.
 
 mod counted;
 mod rows;
@@ -108,7 +110,8 @@ impl Summary {
                 self.threads.retire(*thread);
             }
             Event::ThreadTime { process, thread, cpu_ns, .. } => {
-                let (process, thread) = rows::both(&mut self.processes, &mut self.threads, *process, *thread);
+                let (process, thread) =
+                    rows::both(&mut self.processes, &mut self.threads, *process, *thread);
                 for row in [process, thread] {
                     row.cpu_ns = Some(row.cpu_ns.unwrap_or(0).saturating_add(*cpu_ns));
                 }
@@ -126,7 +129,11 @@ impl Summary {
     pub fn add_sum(&mut self, name: &str, calls: u64, errors: u64, wall_ns: u64) {
         let kind = KnownCall::named(name);
         let place = classes::place(self.options.scheme, kind.entry, &[0; 6], crate::Object::None);
-        let name = if self.sums.len() < 1024 || self.sums.contains_key(name) { name } else { "all others" };
+        let name = if self.sums.len() < 1024 || self.sums.contains_key(name) {
+            name
+        } else {
+            "all others"
+        };
         let sum = self.sums.entry(name.to_owned()).or_insert_with(|| Counted::new(place, false));
         let time = Split { wall_ns, ..Split::default() };
         // The study's rule, at the mean: there is nothing else.
@@ -152,7 +159,8 @@ impl Summary {
         self.processes.find(maker).map(|row| row.command.clone()).unwrap_or_default()
     }
 
-    /// A thread is not there any more. A first thread may end before the others; the process is there as long as one of them is.
+    /// A thread is not there any more. A first thread may end before the others; the process is
+    /// there as long as one of them is.
     fn gone(&mut self, thread: u32) {
         let Some(row) = self.threads.find_mut(thread).filter(|row| row.is_counted) else { return };
         row.is_counted = false;
@@ -191,7 +199,10 @@ impl Summary {
         };
         let asleep_ns = kind.sleep_ns(self.options.sleep, &call.time, &call.arguments);
         let key = Key { abi: call.abi, number, subclass: place.subclass };
-        self.counted.entry(key).or_insert_with(|| Counted::new(place, true)).add(kind, call, asleep_ns);
+        self.counted
+            .entry(key)
+            .or_insert_with(|| Counted::new(place, true))
+            .add(kind, call, asleep_ns);
 
         let offset_ns = self.scale.offset_ns(call.start_ns);
         let end_ns = offset_ns.saturating_add(call.time.wall_ns);
@@ -200,14 +211,18 @@ impl Summary {
         if doublings > 0 {
             self.threads.narrow(doublings);
         }
-        let (process, thread) = rows::both(&mut self.processes, &mut self.threads, call.process, call.thread);
+        let (process, thread) =
+            rows::both(&mut self.processes, &mut self.threads, call.process, call.thread);
         count(process, call, asleep_ns);
         let command = place_of(&mut self.commands, &process.command);
         *self.stacks.entry((command, key)).or_default() += call.time;
         count(thread, call, asleep_ns);
         // The row of the rest is no lane.
         if thread.thread == call.thread {
-            thread.lane.get_or_insert_with(Timeline::default).add(offset_ns, &call.time, self.scale);
+            thread
+                .lane
+                .get_or_insert_with(Timeline::default)
+                .add(offset_ns, &call.time, self.scale);
         }
         if call.result.is_none() && !kind.never_returns {
             let command = thread.command.clone();
@@ -236,7 +251,9 @@ impl Summary {
 
     /// The number under which a call is counted.
     fn known(&mut self, abi: Abi, number: u32) -> u32 {
-        if self.kinds.contains_key(&(abi, number)) || !crate::call_name(abi, number).starts_with("syscall_") {
+        if self.kinds.contains_key(&(abi, number))
+            || !crate::call_name(abi, number).starts_with("syscall_")
+        {
             return number;
         }
         if self.unknown >= UNKNOWN_MAX {
@@ -261,7 +278,9 @@ impl Summary {
         let sums = |of: &dyn Fn(Subclass) -> bool| {
             let mut sum = Counted::new(UNKNOWN, false);
             let mut names = BTreeSet::new();
-            for (name, _, _, counted) in rows.iter().filter(|(_, _, _, counted)| of(counted.place.subclass)) {
+            for (name, _, _, counted) in
+                rows.iter().filter(|(_, _, _, counted)| of(counted.place.subclass))
+            {
                 sum.merge(counted);
                 names.insert(name.as_str());
             }
@@ -339,7 +358,11 @@ impl Summary {
             command: self.commands.get(command).cloned().unwrap_or_default(),
             class: key.subclass.class(),
             subclass: key.subclass,
-            name: self.kinds.get(&(key.abi, key.number)).map(|kind| kind.name.clone()).unwrap_or_default(),
+            name: self
+                .kinds
+                .get(&(key.abi, key.number))
+                .map(|kind| kind.name.clone())
+                .unwrap_or_default(),
             time: (*time).into(),
         };
         let mut stacks: Vec<_> = self.stacks.iter().map(stack).collect();
@@ -388,8 +411,9 @@ fn abi_name(abi: Abi) -> &'static str {
 
 fn call_row(name: &str, abi: &str, number: u32, counted: &Counted, all: &Counted) -> CallRow {
     let by_code = counted.by_code.iter();
-    let mut errors_by_code: Vec<_> =
-        by_code.map(|(code, calls)| ErrorCount { name: crate::names::error(*code), calls: *calls }).collect();
+    let mut errors_by_code: Vec<_> = by_code
+        .map(|(code, calls)| ErrorCount { name: crate::names::error(*code), calls: *calls })
+        .collect();
     errors_by_code.sort_by_key(|error| std::cmp::Reverse(error.calls));
     let distribution = counted.latency.as_ref().map(|latency| Distribution {
         p50_ns: latency.at_ns(0.5),
@@ -400,7 +424,11 @@ fn call_row(name: &str, abi: &str, number: u32, counted: &Counted, all: &Counted
         bars: latency
             .bars()
             .into_iter()
-            .map(|(index, bar)| Bar { below_ns: bar_end_ns(index), calls: bar.calls, time: bar.time.into() })
+            .map(|(index, bar)| Bar {
+                below_ns: bar_end_ns(index),
+                calls: bar.calls,
+                time: bar.time.into(),
+            })
             .collect(),
     });
     let sums: Sums = counted.sums(1, all);

@@ -1,7 +1,7 @@
 //! What is kept of threads, and of processes.
 //!
-//! Invariants: memory is bounded, however many there were: the busiest keep a row of their own, and the sum of the
-//! others is one row. A number that the kernel gives a second time is a second row.
+//! Invariants: memory is bounded, however many there were: the busiest keep a row of their own, and
+//! the sum of the others is one row. A number that the kernel gives a second time is a second row.
 
 use std::collections::HashMap;
 
@@ -123,7 +123,8 @@ impl Rows {
     /// The busiest first, and the sum of the others, if there are.
     fn close(mut self) -> (Vec<Row>, Option<Row>) {
         self.done.extend(self.live.drain().map(|(_, row)| row));
-        // The order of a map is no order: the rows that are as busy as each other come by their numbers.
+        // The order of a map is no order: the rows that are as busy as each other come by their
+        // numbers.
         self.done.sort_by_key(|row| (row.process, row.thread, row.began_ns));
         self.rest_of_all_but(ROWS_MAX);
         (self.done, (self.rest.threads > 0 || self.rest.calls > 0).then_some(self.rest))
@@ -148,7 +149,11 @@ impl Rows {
                 End::Exited(status) => format!("exit {status}"),
                 End::Killed(signal) => format!("signal {signal}"),
             }),
-            lane: row.lane.filter(|_| index < LANES_MAX).map(|lane| drawn(&lane)).unwrap_or_default(),
+            lane: row
+                .lane
+                .filter(|_| index < LANES_MAX)
+                .map(|lane| drawn(&lane))
+                .unwrap_or_default(),
         };
         rows.into_iter().chain(rest.map(name_rest)).enumerate().map(thread).collect()
     }
@@ -199,7 +204,8 @@ fn drawn(lane: &Timeline) -> Vec<LaneBin> {
         device_ns: bin.device as u64,
         queue_ns: bin.queue as u64,
     };
-    let idle =
-        |bin: &LaneBin| bin.cpu_ns == 0 && bin.asleep_ns == 0 && bin.device_ns == 0 && bin.queue_ns == 0;
+    let idle = |bin: &LaneBin| {
+        bin.cpu_ns == 0 && bin.asleep_ns == 0 && bin.device_ns == 0 && bin.queue_ns == 0
+    };
     lane.bins().iter().enumerate().map(bin).filter(|bin| !idle(bin)).collect()
 }

@@ -80,14 +80,17 @@ fn every_call_is_counted_once_in_each_view() {
         let total = (report.total.calls, report.total.time.wall_ns, report.total.errors);
         assert_eq!(total.0, 20_000);
         let of = |sums: &Sums| (sums.calls, sums.time.wall_ns, sums.errors);
-        let add = |one: (u64, u64, u64), two: (u64, u64, u64)| (one.0 + two.0, one.1 + two.1, one.2 + two.2);
+        let add = |one: (u64, u64, u64), two: (u64, u64, u64)| {
+            (one.0 + two.0, one.1 + two.1, one.2 + two.2)
+        };
         let fold = |rows: Vec<(u64, u64, u64)>| rows.into_iter().fold((0, 0, 0), add);
         assert_eq!(fold(report.classes.iter().map(|row| of(&row.sums)).collect()), total);
         assert_eq!(fold(report.subclasses.iter().map(|row| of(&row.sums)).collect()), total);
         assert_eq!(fold(report.calls.iter().map(|row| of(&row.sums)).collect()), total);
         let threads = report.threads.iter().map(|row| (row.calls, row.time.wall_ns, row.errors));
         assert_eq!(fold(threads.collect()), total);
-        let processes = report.processes.iter().map(|row| (row.calls, row.time.wall_ns, row.errors));
+        let processes =
+            report.processes.iter().map(|row| (row.calls, row.time.wall_ns, row.errors));
         assert_eq!(fold(processes.collect()), total);
         assert_eq!(report.stacks.iter().map(|stack| stack.time.wall_ns).sum::<u64>(), total.1);
         let bars = report.calls.iter().flat_map(|row| &row.distribution.as_ref().unwrap().bars);
@@ -150,8 +153,9 @@ fn measured_sleep_is_left_out_device_wait_never() {
 fn paper_rule_takes_long_waits_as_sleep() {
     let long = Split::of(PAPER_SLEEP_FROM_NS, 0, 0, 0, 0);
     let asleep = Split::of(1_000, 5_000_000, 0, 0, 0);
-    let awake =
-        |number, time| report(paper_sleep(), [Event::Call(call(1, number, Some(0), 0, time))]).total.awake_ns;
+    let awake = |number, time| {
+        report(paper_sleep(), [Event::Call(call(1, number, Some(0), 0, time))]).total.awake_ns
+    };
     assert_eq!(awake(POLL, long), 0);
     assert_eq!(awake(POLL, cpu(PAPER_SLEEP_FROM_NS - 1)), PAPER_SLEEP_FROM_NS - 1);
     assert_eq!(awake(RESTART, cpu(10)), 0);
@@ -161,8 +165,10 @@ fn paper_rule_takes_long_waits_as_sleep() {
 #[test]
 fn bytes_errors_and_interrupted_calls_are_told_apart() {
     let results = [Some(100), Some(-2), Some(-2), Some(-11), Some(-512), Some(-516), None, Some(0)];
-    let report =
-        report(Options::default(), results.map(|result| Event::Call(call(1, READ, result, 0, cpu(5)))));
+    let report = report(
+        Options::default(),
+        results.map(|result| Event::Call(call(1, READ, result, 0, cpu(5)))),
+    );
     let read = report.call("read").unwrap();
     let sums = &read.sums;
     assert_eq!((sums.calls, sums.errors, sums.interrupted, sums.unfinished), (8, 3, 2, 1));
@@ -187,7 +193,13 @@ fn ten_thousand_threads_fit_in_bounded_rows() {
     let mut summary = Summary::default();
     for index in 0..10_000_u32 {
         let (thread, at_ns) = (100 + index % 3_000, u64::from(index) * 1_000);
-        summary.add(&Event::Began { at_ns, process: 1, thread, parent: 1, command: "worker".to_owned() });
+        summary.add(&Event::Began {
+            at_ns,
+            process: 1,
+            thread,
+            parent: 1,
+            command: "worker".to_owned(),
+        });
         summary.add(&Event::Call(call(thread, READ, Some(1), at_ns, cpu(u64::from(index)))));
         summary.add(&Event::Ended { at_ns, process: 1, thread, end: Some(End::Exited(0)) });
     }
@@ -218,7 +230,13 @@ fn forty_thousand_processes_fit_in_bounded_rows() {
         if index < PROCESSES {
             let (process, name) = (number(index), index as usize % names.len());
             times[name] += u64::from(index);
-            summary.add(&Event::Began { at_ns, process, thread: process, parent: 1, command: String::new() });
+            summary.add(&Event::Began {
+                at_ns,
+                process,
+                thread: process,
+                parent: 1,
+                command: String::new(),
+            });
             let command = names[name].to_owned();
             summary.add(&Event::Exec { at_ns, process, former_thread: process, command });
         }
@@ -227,13 +245,27 @@ fn forty_thousand_processes_fit_in_bounded_rows() {
             let mut call = call(process, READ, Some(1), at_ns, cpu(u64::from(before)));
             call.process = process;
             summary.add(&Event::Call(call));
-            summary.add(&Event::ThreadTime { at_ns, process, thread: process, cpu_ns: 1, queue_ns: 0 });
-            summary.add(&Event::Ended { at_ns, process, thread: process, end: Some(End::Exited(0)) });
+            summary.add(&Event::ThreadTime {
+                at_ns,
+                process,
+                thread: process,
+                cpu_ns: 1,
+                queue_ns: 0,
+            });
+            summary.add(&Event::Ended {
+                at_ns,
+                process,
+                thread: process,
+                end: Some(End::Exited(0)),
+            });
         }
     }
     let report = summary.into_report(Source::default());
     assert_eq!(report.processes.len(), rows::ROWS_MAX + 1);
-    assert_eq!(report.processes.iter().map(|row| row.processes).sum::<u64>(), u64::from(PROCESSES) + 1);
+    assert_eq!(
+        report.processes.iter().map(|row| row.processes).sum::<u64>(),
+        u64::from(PROCESSES) + 1
+    );
     assert_eq!(report.processes.iter().map(|row| row.calls).sum::<u64>(), u64::from(PROCESSES));
     let stacks: Vec<_> =
         report.stacks.iter().map(|stack| (stack.command.as_str(), stack.time.wall_ns)).collect();
@@ -251,9 +283,17 @@ fn forty_thousand_processes_fit_in_bounded_rows() {
 fn process_lasts_as_long_as_its_threads() {
     let ended = |thread| Event::Ended { at_ns: 6, process: 1, thread, end: Some(End::Exited(0)) };
     let late = |thread| Event::Call(call(thread, READ, Some(1), 9, cpu(10)));
-    let events =
-        [began(1, 1, "server"), began(1, 2, ""), ended(1), late(2), began(1, 3, ""), ended(2), late(3)];
-    let report = report(Options::default(), events.into_iter().chain([ended(3), began(1, 1, "next")]));
+    let events = [
+        began(1, 1, "server"),
+        began(1, 2, ""),
+        ended(1),
+        late(2),
+        began(1, 3, ""),
+        ended(2),
+        late(3),
+    ];
+    let report =
+        report(Options::default(), events.into_iter().chain([ended(3), began(1, 1, "next")]));
     let rows: Vec<_> =
         report.processes.iter().map(|row| (row.command.as_str(), row.threads, row.calls)).collect();
     assert_eq!(rows, [("server", 3, 2), ("next", 1, 0)]);
@@ -279,7 +319,8 @@ fn numbers_and_names_without_end_end_in_one_row() {
 
 #[test]
 fn a_number_that_is_given_again_is_another_thread() {
-    let time = |thread, cpu_ns| Event::ThreadTime { at_ns: 5, process: 1, thread, cpu_ns, queue_ns: 0 };
+    let time =
+        |thread, cpu_ns| Event::ThreadTime { at_ns: 5, process: 1, thread, cpu_ns, queue_ns: 0 };
     let ended = |thread| Event::Ended { at_ns: 6, process: 1, thread, end: Some(End::Killed(9)) };
     let report = report(
         Options::default(),

@@ -1,7 +1,8 @@
 //! What a thread's calls were doing when: a row of bins over the whole trace, for a picture.
 //!
-//! Invariants: the number of bins is constant. When the trace goes on beyond the last one, all bins of all rows double
-//! in width at once, so rows stay comparable. What is added is never lost, only blurred.
+//! Invariants: the number of bins is constant. When the trace goes on beyond the last one, all bins
+//! of all rows double in width at once, so rows stay comparable. What is added is never lost, only
+//! blurred.
 
 use crate::Split;
 
@@ -58,7 +59,8 @@ impl Scale {
         self.width_ns
     }
 
-    /// Begins at the first instant that is seen. What is before that (events come roughly in order) counts as of it.
+    /// Begins at the first instant that is seen. What is before that (events come roughly in order)
+    /// counts as of it.
     pub(super) fn offset_ns(&mut self, at_ns: u64) -> u64 {
         at_ns.saturating_sub(*self.origin_ns.get_or_insert(at_ns))
     }
@@ -114,8 +116,11 @@ impl Timeline {
         }
         for index in first..=until {
             let from = offset_ns.max(index as u64 * width);
-            let to =
-                if index == last { end_ns } else { end_ns.min((index as u64 + 1).saturating_mul(width)) };
+            let to = if index == last {
+                end_ns
+            } else {
+                end_ns.min((index as u64 + 1).saturating_mul(width))
+            };
             self.0[index].add(time, to.saturating_sub(from) as f64 / time.wall_ns as f64);
         }
     }

@@ -1,9 +1,12 @@
-//! How a trace ends: in time whatever the traced threads do, with all that is known of them, and nobody left behind.
+//! How a trace ends: in time whatever the traced threads do, with all that is known of them, and
+//! nobody left behind.
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use holdfast_trace::{Backend, Event, Program, PtraceBackend, Settings, StopFlag, Target, TraceError};
+use holdfast_trace::{
+    Backend, Event, Program, PtraceBackend, Settings, StopFlag, Target, TraceError,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::life::{end, until, workload};
@@ -32,12 +35,16 @@ fn busy_threads_do_not_delay_the_end() {
     over_each(|subject| {
         let facts = Facts::new();
         let mut child = busy(&facts);
-        // The reader is slower than those that are read of: under ptrace one of them has always stopped already.
+        // The reader is slower than those that are read of: under ptrace one of them has always
+        // stopped already.
         let reads_for = Duration::from_micros(if subject.is_exact { 3 } else { 50 });
         for limit in [Some(Duration::from_millis(200)), None] {
             let stop = StopFlag::default();
-            let settings =
-                Settings { limit, stop: stop.clone(), ..Settings::new(Target::Attach(vec![child.id()])) };
+            let settings = Settings {
+                limit,
+                stop: stop.clone(),
+                ..Settings::new(Target::Attach(vec![child.id()]))
+            };
             let mut calls = 0_u64;
             let outcome = subject
                 .make(settings)
@@ -72,7 +79,8 @@ fn unstoppable_thread_is_reported() {
     let facts = Facts::new();
     let stop = StopFlag::default();
     let command = facts.command(&["vforks", "60000"]);
-    let settings = Settings { stop: stop.clone(), ..Settings::new(Target::Start(Program { command })) };
+    let settings =
+        Settings { stop: stop.clone(), ..Settings::new(Target::Start(Program { command })) };
     let (mut began, mut times, mut unfinished) = (Vec::new(), Vec::new(), Vec::new());
     let outcome = Box::new(PtraceBackend::new(settings).unwrap()).run(&mut |event| match event {
         Event::Began { process, .. } => {
@@ -119,7 +127,10 @@ fn failed_attach_leaves_no_process_traced() {
     if matches!(error, TraceError::Unavailable { .. } | TraceError::AttachDenied { .. }) {
         return println!("not run: {error}");
     }
-    assert!(matches!(error, TraceError::NoProcess { process } if process == u32::MAX >> 2), "{error}");
+    assert!(
+        matches!(error, TraceError::NoProcess { process } if process == u32::MAX >> 2),
+        "{error}"
+    );
     assert_eq!(tracer, 0);
 }
 

@@ -22,7 +22,11 @@ impl Group {
 
     fn below(point: &Path) -> io::Result<Group> {
         static MADE: AtomicU32 = AtomicU32::new(0);
-        let name = format!("holdfast-test-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "holdfast-test-{}-{}",
+            std::process::id(),
+            MADE.fetch_add(1, Ordering::Relaxed)
+        );
         let path = point.join(name);
         std::fs::create_dir(&path)?;
         Ok(Group(path))
@@ -49,7 +53,8 @@ impl Drop for Group {
     }
 }
 
-/// The roots of all hierarchies, but for that of cpusets: a new group there has no CPUs at first, and takes no process.
+/// The roots of all hierarchies, but for that of cpusets: a new group there has no CPUs at first,
+/// and takes no process.
 fn points() -> Vec<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let points = mounts.lines().filter_map(|line| {

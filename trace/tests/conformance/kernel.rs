@@ -1,4 +1,5 @@
-//! What only the BPF backend has: a buffer that may be too small, control groups, operations of io_uring, privileges.
+//! What only the BPF backend has: a buffer that may be too small, control groups, operations of
+//! io_uring, privileges.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -145,7 +146,8 @@ fn only_processes_of_the_cgroup_are_traced() {
         return;
     };
     let facts = [Facts::new(), Facts::new(), Facts::new()];
-    let children = facts.each_ref().map(|facts| workload(facts, &["ticks", "100000"]).spawn().unwrap());
+    let children =
+        facts.each_ref().map(|facts| workload(facts, &["ticks", "100000"]).spawn().unwrap());
     let [inside, moved, outside] = children.each_ref().map(std::process::Child::id);
     group.take(inside);
     let stop = StopFlag::default();
@@ -219,6 +221,9 @@ fn unprivileged_backend_names_the_privilege() {
     let (_place, tracer) = tracer_of_another_user(&["bpf", "true"]);
     let output = tracer.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("bpf cannot trace here: ") && said.contains("--backend ptrace"), "{said}");
+    assert!(
+        said.contains("bpf cannot trace here: ") && said.contains("--backend ptrace"),
+        "{said}"
+    );
     assert!(said.contains("CAP_BPF") || said.contains("install clang"), "{said}");
 }

@@ -6,7 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use holdfast_trace::{Backend, End, Event, Program, PtraceBackend, Settings, StopFlag, Target, TraceError};
+use holdfast_trace::{
+    Backend, End, Event, Program, PtraceBackend, Settings, StopFlag, Target, TraceError,
+};
 
 use crate::subject::{Subject, over_each};
 use crate::trace::{Facts, Trace, WORKLOAD};
@@ -38,7 +40,10 @@ fn job_control_works_under_trace() {
         let trace = Trace::of(subject, &["is_stopped"]);
         assert_eq!(trace.fact("stopped"), libc::SIGSTOP as u64);
         assert_eq!((trace.fact("continued"), trace.fact("ended")), (1, 9));
-        assert!(trace.fact("went_on_ns") >= trace.fact("let_go_ns"), "it went on before it was let go");
+        assert!(
+            trace.fact("went_on_ns") >= trace.fact("let_go_ns"),
+            "it went on before it was let go"
+        );
     });
 }
 
@@ -88,7 +93,8 @@ fn attached(
     limit: Option<Duration>,
     stop: &StopFlag,
 ) -> (Vec<Event>, Option<End>) {
-    let settings = Settings { limit, stop: stop.clone(), ..Settings::new(Target::Attach(vec![process])) };
+    let settings =
+        Settings { limit, stop: stop.clone(), ..Settings::new(Target::Attach(vec![process])) };
     let mut events = Vec::new();
     let outcome = subject.make(settings).unwrap().run(&mut |event| events.push(event)).unwrap();
     assert_eq!(outcome.about.attached, [process]);
@@ -105,7 +111,8 @@ fn detached_process_goes_on_untraced() {
         let mut child = workload(&facts, &["ticks", "100000"]).spawn().unwrap();
         until("the first tick", || facts.get("tick").is_some());
         // By a limit of time, and then by a flag, while it goes on.
-        let is_mark = |event: &Event| matches!(event, Event::Call(call) if &*call.name() == "getppid");
+        let is_mark =
+            |event: &Event| matches!(event, Event::Call(call) if &*call.name() == "getppid");
         // The longer the more the machine does other things.
         assert!([100, 1_000, 10_000].into_iter().any(|limit_ms| {
             let limit = Some(Duration::from_millis(limit_ms));
@@ -119,7 +126,9 @@ fn detached_process_goes_on_untraced() {
         });
         let (events, _) = attached(subject, child.id(), None, &stop);
         raiser.join().unwrap();
-        assert!(matches!(events.first(), Some(Event::Began { thread, .. }) if *thread == child.id()));
+        assert!(
+            matches!(events.first(), Some(Event::Began { thread, .. }) if *thread == child.id())
+        );
         let times = events.iter().filter(|event| matches!(event, Event::ThreadTime { .. }));
         assert_eq!(times.count(), 1);
         assert!(!events.iter().any(|event| matches!(event, Event::Ended { .. })));
@@ -142,7 +151,9 @@ fn a_program_whose_tracer_is_killed_goes_on_unharmed() {
             .chain(command.iter().map(|word| word.to_str().unwrap()))
             .collect();
         let tracer = workload(&facts, &words).spawn().unwrap();
-        until("a traced call", || facts.get("sees_calls").is_some() && traced.get("tick").is_some());
+        until("a traced call", || {
+            facts.get("sees_calls").is_some() && traced.get("tick").is_some()
+        });
         end(tracer);
         let before = traced.sum("tick");
         until("a tick after the tracer's death", || traced.sum("tick") > before);
@@ -173,7 +184,8 @@ fn missing_program_error_has_a_remedy() {
         assert!(matches!(missing, TraceError::NoProgram { .. }), "{missing}");
         let error = run(&text);
         assert!(
-            matches!(error, TraceError::NotExecutable { .. }) && error.to_string().contains("chmod +x"),
+            matches!(error, TraceError::NotExecutable { .. })
+                && error.to_string().contains("chmod +x"),
             "{error}"
         );
         // With the mode of a program, and not the contents.
@@ -211,7 +223,10 @@ fn untraceable_process_is_refused_with_reason() {
     let held_by = tracer.id();
     end(tracer);
     end(child);
-    assert!(matches!(error, TraceError::AlreadyTraced { tracer, .. } if tracer == held_by), "{error}");
+    assert!(
+        matches!(error, TraceError::AlreadyTraced { tracer, .. } if tracer == held_by),
+        "{error}"
+    );
 }
 
 /// A tracer that is nobody's, and where its program is.

@@ -16,7 +16,10 @@ fn sleeper_is_not_charged_for_a_reader() {
         let futexes: Vec<_> = trace.named_of("futex", trace.fact("sleeper")).collect();
         let slept = futexes.iter().find(|call| call.error() == Some(libc::ETIMEDOUT)).unwrap();
         let time = slept.time;
-        assert!(subject.is_within(time.wall_ns, SECOND_NS, trace.seen_ns("sleeper", "wall")), "{time:?}");
+        assert!(
+            subject.is_within(time.wall_ns, SECOND_NS, trace.seen_ns("sleeper", "wall")),
+            "{time:?}"
+        );
         assert!(
             subject.is_at_most(
                 time.cpu_ns,
@@ -27,8 +30,11 @@ fn sleeper_is_not_charged_for_a_reader() {
         );
         assert_eq!((time.wait_ns, time.io_wait_ns), (0, 0));
         assert!(time.sleep_ns > SECOND_NS / 20 * 19, "{time:?}");
-        // Of which the other thread has its own: what it counted in all, for a loop of hardly anything else.
-        let reads = trace.named_of("read", trace.fact("reader")).filter(|call| call.arguments[2] == 64 << 10);
+        // Of which the other thread has its own: what it counted in all, for a loop of hardly
+        // anything else.
+        let reads = trace
+            .named_of("read", trace.fact("reader"))
+            .filter(|call| call.arguments[2] == 64 << 10);
         assert_eq!(reads.count() as u64, trace.fact("reads"));
         let reads = sum(trace.named_of("read", trace.fact("reader")));
         assert!(
@@ -50,8 +56,12 @@ fn sleeper_is_not_charged_for_a_reader() {
 fn waiting_parent_is_not_charged_for_its_child() {
     timed_over_each(|subject| {
         let trace = Trace::of(subject, &["waits_for_busy_child"]);
-        let time = sum(trace.named("wait4").filter(|call| call.arguments[0] == trace.fact("child")));
-        assert!(subject.is_within(time.wall_ns, 400_000_000, trace.seen_ns("parent", "wall")), "{time:?}");
+        let time =
+            sum(trace.named("wait4").filter(|call| call.arguments[0] == trace.fact("child")));
+        assert!(
+            subject.is_within(time.wall_ns, 400_000_000, trace.seen_ns("parent", "wall")),
+            "{time:?}"
+        );
         assert!(
             subject.is_at_most(
                 time.cpu_ns,
@@ -131,16 +141,22 @@ fn waiting_for_the_disk_is_no_sleep() {
 fn a_parent_in_vfork_waits_while_its_child_sleeps() {
     timed_over_each(|subject| {
         let trace = Trace::of(subject, &["vforks", "200"]);
-        let vfork =
-            trace.named("clone").find(|call| call.arguments[0] & libc::CLONE_VFORK as u64 != 0).unwrap();
+        let vfork = trace
+            .named("clone")
+            .find(|call| call.arguments[0] & libc::CLONE_VFORK as u64 != 0)
+            .unwrap();
         let child = vfork.result.unwrap() as u64;
         let time = vfork.time;
-        assert!(subject.is_within(time.wait_ns, 200_000_000, trace.seen_blocked_ns("vfork")), "{time:?}");
+        assert!(
+            subject.is_within(time.wait_ns, 200_000_000, trace.seen_blocked_ns("vfork")),
+            "{time:?}"
+        );
         assert!(time.sleep_ns + time.io_wait_ns <= time.wall_ns / 20, "{time:?}");
         let slept = sum(trace.named_of("clock_nanosleep", child));
         assert!(slept.sleep_ns <= trace.seen_ns("vfork", "wall"), "{slept:?}");
         assert!(
-            slept.sleep_ns >= 190_000_000 && (!subject.is_exact || is_near(slept.sleep_ns, 200_000_000)),
+            slept.sleep_ns >= 190_000_000
+                && (!subject.is_exact || is_near(slept.sleep_ns, 200_000_000)),
             "{slept:?}"
         );
     });

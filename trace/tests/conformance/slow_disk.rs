@@ -1,4 +1,5 @@
-//! A disk that is slow by construction: a loop device whose writes the kernel lets through at a fixed rate, for one control group.
+//! A disk that is slow by construction: a loop device whose writes the kernel lets through at a
+//! fixed rate, for one control group.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -17,11 +18,12 @@ const WRITTEN_BYTES: u64 = 20 * (4 << 20);
 const RATE_BYTES: u64 = 40 << 20;
 /// For how long that takes.
 const WRITING_NS: u64 = WRITTEN_BYTES * 1_000_000_000 / RATE_BYTES;
-/// The kernel counts in slices of a tenth of a second, and lets what comes in the first one through at once.
+/// The kernel counts in slices of a tenth of a second, and lets what comes in the first one through
+/// at once.
 const SLICE_NS: u64 = 100_000_000;
 
-/// A group whose processes write slowly to the disk that this directory is on. They run in it by `sh`, which goes into the group
-/// before it becomes the program.
+/// A group whose processes write slowly to the disk that this directory is on. They run in it by
+/// `sh`, which goes into the group before it becomes the program.
 struct SlowGroup(Group);
 
 impl SlowGroup {
@@ -59,7 +61,8 @@ fn traced_on_a_slow_disk(subject: &Subject) -> Result<Trace, String> {
         drop_caches: false,
         image_bytes: 64 << 20,
     };
-    let mut traced = Err("the kernel has no limit to the rate of writes, or lets us set none".to_owned());
+    let mut traced =
+        Err("the kernel has no limit to the rate of writes, or lets us set none".to_owned());
     let mut run = |directory: &Path| {
         let mut summary = Summary::new(Options::default());
         if let Some(group) = SlowGroup::for_disk_of(directory) {
@@ -83,7 +86,8 @@ fn slow_disk_is_all_device_wait() {
         // A thread of its own: it has mounts of its own from then on, which end with it.
         let traced = std::thread::scope(|scope| {
             let traced = scope.spawn(|| {
-                // And so has what it starts: whatever else the machine does, they run when they can. Root may.
+                // And so has what it starts: whatever else the machine does, they run when they
+                // can. Root may.
                 let _ = rustix::process::nice(-20);
                 traced_on_a_slow_disk(subject)
             });
@@ -95,7 +99,10 @@ fn slow_disk_is_all_device_wait() {
         };
         let (rounds_ns, seen_ns) = (trace.fact("rounds_wall_ns"), trace.seen_blocked_ns("syncs"));
         if rounds_ns < WRITING_NS - SLICE_NS {
-            println!("not run: over the backend {}: the kernel does not keep to its limit", subject.name);
+            println!(
+                "not run: over the backend {}: the kernel does not keep to its limit",
+                subject.name
+            );
             return;
         }
         // While the workload was on a CPU, or ready to be, the disk went on.
@@ -107,7 +114,10 @@ fn slow_disk_is_all_device_wait() {
             subject.is_within(time.blocked_ns(), asked_ns, seen_ns),
             "{time:?} of {asked_ns} to {seen_ns}"
         );
-        assert!(subject.is_within(time.io_wait_ns, asked_ns, seen_ns), "{time:?} of {asked_ns} to {seen_ns}");
+        assert!(
+            subject.is_within(time.io_wait_ns, asked_ns, seen_ns),
+            "{time:?} of {asked_ns} to {seen_ns}"
+        );
         assert!(time.sleep_ns <= time.blocked_ns() / 100, "{time:?}");
     });
 }

@@ -47,12 +47,15 @@ fn unreturned_call_is_reported_with_its_time() {
             ("is_killed_around_a_thread", End::Killed(libc::SIGKILL as u8)),
         ] {
             let trace = Trace::of(subject, &[workload]);
-            let unfinished: Vec<_> =
-                trace.named_of("read", trace.fact("blocked")).filter(|call| call.result.is_none()).collect();
+            let unfinished: Vec<_> = trace
+                .named_of("read", trace.fact("blocked"))
+                .filter(|call| call.result.is_none())
+                .collect();
             assert_eq!(unfinished.len(), 1, "{workload}");
             let (call, seen_ns) = (unfinished[0], trace.seen_ns("rest", "wall"));
             assert_eq!(call.object, Object::Pipe);
-            // The workload saw the moment in which the thread was surely blocked; it was a little longer.
+            // The workload saw the moment in which the thread was surely blocked; it was a little
+            // longer.
             assert!(call.time.sleep_ns >= 190_000_000 && seen_ns >= 200_000_000, "{call:?}");
             assert_eq!(trace.outcome.end, Some(end));
             let (began, ended) = lives(&trace);
@@ -115,7 +118,8 @@ fn children_of_every_call_are_traced() {
             .collect();
         assert_eq!(family.len(), 4);
         assert_eq!(family[&process], (process, u64::from(std::process::id())));
-        let (forked, spawned, thread) = (trace.fact("forked"), trace.fact("spawned"), trace.fact("thread"));
+        let (forked, spawned, thread) =
+            (trace.fact("forked"), trace.fact("spawned"), trace.fact("thread"));
         assert_eq!(family[&forked], (forked, process));
         assert_eq!(family[&spawned], (spawned, process));
         assert_eq!(family[&thread], (process, process));
@@ -126,7 +130,9 @@ fn children_of_every_call_are_traced() {
             .events
             .iter()
             .filter_map(|event| match event {
-                Event::Exec { process, command, .. } => Some((u64::from(*process), command.as_str())),
+                Event::Exec { process, command, .. } => {
+                    Some((u64::from(*process), command.as_str()))
+                }
                 _ => None,
             })
             .collect();
@@ -150,7 +156,10 @@ fn a_call_is_named_by_the_door_that_it_came_through() {
             println!("not run: this kernel takes no calls of 32-bit programs");
         }
         assert_eq!(through(Abi::X32, "getpid").len(), 1);
-        assert_eq!(through(Abi::X86_64, "syscall_100000"), [(process, Some(-i64::from(libc::ENOSYS)))]);
+        assert_eq!(
+            through(Abi::X86_64, "syscall_100000"),
+            [(process, Some(-i64::from(libc::ENOSYS)))]
+        );
     });
 }
 
@@ -185,7 +194,8 @@ fn reused_descriptor_is_recognized() {
             ("event", Object::EventFd),
         ] {
             let calls = trace.calls().filter(|call| matches!(&*call.name(), "write" | "sendto"));
-            let writes = calls.filter(|call| call.arguments[0] == trace.fact(name) && call.arguments[2] == 8);
+            let writes = calls
+                .filter(|call| call.arguments[0] == trace.fact(name) && call.arguments[2] == 8);
             let objects: Vec<_> = writes.map(|call| call.object).collect();
             assert_eq!(objects, [object; 2], "{name}");
         }
@@ -211,11 +221,18 @@ fn restarted_call_differs_from_repeated_call() {
             .collect();
         let restarted: Vec<_> = reads.iter().map(|call| call.restarted).collect();
         assert_eq!(restarted, [false, true, false, false], "{reads:?}");
-        // A stop within a sleep, and the signal to go on: each time the rest of the sleep is a call of its own to the kernel.
-        let rests = trace.calls().filter(|call| call.restarted && &*call.name() == "restart_syscall").count();
-        let is_sleep = |name: &str| matches!(name, "nanosleep" | "clock_nanosleep" | "restart_syscall");
-        let broken_off =
-            trace.calls().filter(|call| is_sleep(&call.name()) && call.error() == Some(516)).count();
+        // A stop within a sleep, and the signal to go on: each time the rest of the sleep is a call
+        // of its own to the kernel.
+        let rests = trace
+            .calls()
+            .filter(|call| call.restarted && &*call.name() == "restart_syscall")
+            .count();
+        let is_sleep =
+            |name: &str| matches!(name, "nanosleep" | "clock_nanosleep" | "restart_syscall");
+        let broken_off = trace
+            .calls()
+            .filter(|call| is_sleep(&call.name()) && call.error() == Some(516))
+            .count();
         assert!(rests > 0 && rests == broken_off, "{rests} of {broken_off}");
     });
 }

@@ -119,9 +119,12 @@ impl Trace {
         self.facts.sum(&format!("{name}_{what}_ns"))
     }
 
-    /// By the clock: for how long it can have been on a CPU, if it was blocked for so long at least.
+    /// By the clock: for how long it can have been on a CPU, if it was blocked for so long at
+    /// least.
     pub(crate) fn running_at_most_ns(&self, name: &str, blocked_ns: u64) -> u64 {
-        self.seen_ns(name, "wall").saturating_sub(self.seen_ns(name, "queue")).saturating_sub(blocked_ns)
+        self.seen_ns(name, "wall")
+            .saturating_sub(self.seen_ns(name, "queue"))
+            .saturating_sub(blocked_ns)
     }
 
     /// For how long it was blocked, as the workload saw it: neither on a CPU nor ready to be.
@@ -155,7 +158,11 @@ impl Trace {
         time
     }
 
-    pub(crate) fn named_of<'a>(&'a self, name: &'a str, thread: u64) -> impl Iterator<Item = &'a Call> {
+    pub(crate) fn named_of<'a>(
+        &'a self,
+        name: &'a str,
+        thread: u64,
+    ) -> impl Iterator<Item = &'a Call> {
         self.named(name).filter(move |call| u64::from(call.thread) == thread)
     }
 }

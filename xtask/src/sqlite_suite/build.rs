@@ -1,8 +1,8 @@
-//! SQLite's own test programs, built once from the source that `setup.sh` has unpacked below the target directory, and the
-//! library that makes the VFS under test their default one.
+//! SQLite's own test programs, built once from the source that `setup.sh` has unpacked below the
+//! target directory, and the library that makes the VFS under test their default one.
 //!
-//! Invariants: what is there already is used again unless it was built from something else; a half-built directory is
-//! never taken for a whole one.
+//! Invariants: what is there already is used again unless it was built from something else; a
+//! half-built directory is never taken for a whole one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,9 @@ const CONFIGURE: [&str; 4] =
 /// So that a library that is loaded finds the functions of the program's own SQLite.
 const LINK: [&str; 5] = ["-Wl,--export-dynamic", "-ldl", "-lm", "-lpthread", "-lz"];
 const EXTRA_INIT: &str = "-DSQLITE_EXTRA_INIT=holdfast_suite_init";
-/// Beside `testfixture`: name and source of each program, and what SQLite's makefile compiles it with.
-/// For all programs. In WAL they are measured with `synchronous=NORMAL`, which their options do not offer.
+/// Beside `testfixture`: name and source of each program, and what SQLite's makefile compiles it
+/// with. For all programs. In WAL they are measured with `synchronous=NORMAL`, which their options
+/// do not offer.
 const LIBRARY: [&str; 2] = ["-DSQLITE_ENABLE_RTREE", "-DSQLITE_DEFAULT_WAL_SYNCHRONOUS=1"];
 const PROGRAMS: [(&str, &str, &[&str]); 4] = [
     ("mptester", "mptest/mptest.c", &[]),
@@ -60,7 +61,8 @@ fn place(workspace: &Workspace) -> PathBuf {
 pub(crate) fn missing(workspace: &Workspace) -> Option<String> {
     if !place(workspace).join("source").join("VERSION").is_file() {
         return Some(
-            "there is no source of SQLite; ./test gets it out of Debian's source package".to_owned(),
+            "there is no source of SQLite; ./test gets it out of Debian's source package"
+                .to_owned(),
         );
     }
     if tcl().is_none() {
@@ -80,25 +82,33 @@ fn tcl() -> Option<(PathBuf, String)> {
     let version = said.lines().next()?.to_owned();
     let name = format!("tcl{version}");
     let machine = format!("{}-linux-gnu", std::env::consts::ARCH);
-    let folders =
-        [format!("/usr/lib/{machine}/{name}"), format!("/usr/lib/{name}"), format!("/usr/lib64/{name}")];
-    let found = folders.iter().map(PathBuf::from).find(|folder| folder.join("tclConfig.sh").is_file())?;
+    let folders = [
+        format!("/usr/lib/{machine}/{name}"),
+        format!("/usr/lib/{name}"),
+        format!("/usr/lib64/{name}"),
+    ];
+    let found =
+        folders.iter().map(PathBuf::from).find(|folder| folder.join("tclConfig.sh").is_file())?;
     Some((found, version))
 }
 
 /// Builds what is not built yet.
 pub(crate) fn build(workspace: &Workspace) -> Result<Built> {
-    let built = Built { source: place(workspace).join("source"), programs: place(workspace).join("build") };
+    let built =
+        Built { source: place(workspace).join("source"), programs: place(workspace).join("build") };
     let version = read(&built.source.join("VERSION"))?;
-    let made_of = format!("{version}{CONFIGURE:?}{LINK:?}{EXTRA_INIT}{LIBRARY:?}{PROGRAMS:?}{HOOK}");
+    let made_of =
+        format!("{version}{CONFIGURE:?}{LINK:?}{EXTRA_INIT}{LIBRARY:?}{PROGRAMS:?}{HOOK}");
     let stamp = built.programs.join("made-of");
     if fs::read_to_string(&stamp).is_ok_and(|before| before == made_of) {
         return Ok(built);
     }
     let _ = fs::remove_dir_all(&built.programs);
-    fs::create_dir_all(&built.programs).map_err(|error| cannot("create", &built.programs, &error))?;
+    fs::create_dir_all(&built.programs)
+        .map_err(|error| cannot("create", &built.programs, &error))?;
     write(&built.program("hook.c"), HOOK)?;
-    let (tcl, tcl_version) = tcl().ok_or_else(|| Failure::new("there is no Tcl; ./test installs tcl-dev"))?;
+    let (tcl, tcl_version) =
+        tcl().ok_or_else(|| Failure::new("there is no Tcl; ./test installs tcl-dev"))?;
     let mut configure = Command::new(built.source.join("configure"));
     configure.args(CONFIGURE).arg(format!("--with-tcl={}", tcl.display()));
     bounded(&built, configure)?;

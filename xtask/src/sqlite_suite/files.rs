@@ -1,7 +1,7 @@
 //! Runs SQLite's test files, each in a directory, a pool and a home of its own, several at a time.
 //!
-//! Invariants: every run is bounded in time and leaves nothing but its log; what a file came to does not depend on the
-//! others, but for the time that they take from it.
+//! Invariants: every run is bounded in time and leaves nothing but its log; what a file came to
+//! does not depend on the others, but for the time that they take from it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,8 @@ pub(crate) enum Way {
     /// As SQLite has made it.
     #[default]
     AsItIs,
-    /// The same, and a database releases its file before a test looks at the file itself: its size, its bytes, a copy.
+    /// The same, and a database releases its file before a test looks at the file itself: its size,
+    /// its bytes, a copy.
     Released,
 }
 
@@ -37,7 +38,8 @@ pub(crate) enum Way {
 pub(crate) struct Ran {
     /// How it was run.
     pub(crate) way: Way,
-    /// The file without `.test`; some names occur in several folders of extensions, so the folder is in it there.
+    /// The file without `.test`; some names occur in several folders of extensions, so the folder
+    /// is in it there.
     pub(crate) name: String,
     /// Why it did not pass, in a few words.
     pub(crate) failed: Option<String>,
@@ -112,7 +114,9 @@ impl Runner<'_> {
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
             threads.into_iter().try_for_each(|thread| {
-                thread.join().unwrap_or_else(|_| Err(crate::failure::Failure::new("a worker panicked")))
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(crate::failure::Failure::new("a worker panicked")))
             })
         })?;
         let mut ran = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -133,7 +137,8 @@ impl Runner<'_> {
         Ok(judge((name, way), &String::from_utf8_lossy(&said), status))
     }
 
-    /// Runs a program with the VFS in an empty directory that is removed afterwards; `None` is a time limit.
+    /// Runs a program with the VFS in an empty directory that is removed afterwards; `None` is a
+    /// time limit.
     pub(crate) fn scratch(
         &self,
         name: &str,
@@ -153,7 +158,10 @@ impl Runner<'_> {
         ));
         command.current_dir(&work).env_remove("HOLDFAST_SUITE_VFS");
         if let Some(vfs) = self.vfs {
-            command.env("HOLDFAST_SUITE_VFS", vfs).env("HOLDFAST_HOME", &home).env("HOLDFAST_POOL", &pool);
+            command
+                .env("HOLDFAST_SUITE_VFS", vfs)
+                .env("HOLDFAST_HOME", &home)
+                .env("HOLDFAST_POOL", &pool);
             // Many of them are about WAL.
             command.env("HOLDFAST_SQLITE_WAL", "pass");
             // And some have parameters of their own in a URI.
@@ -162,8 +170,11 @@ impl Runner<'_> {
         let output = fs::File::create(log).map_err(|error| cannot("write", log, &error))?;
         let errors = output.try_clone().map_err(|error| cannot("write", log, &error))?;
         let mut bounded = with_timeout(&command, timeout_s);
-        let status =
-            bounded.stdout(output).stderr(errors).status().map_err(|error| cannot_start(&bounded, &error));
+        let status = bounded
+            .stdout(output)
+            .stderr(errors)
+            .status()
+            .map_err(|error| cannot_start(&bounded, &error));
         let _ = fs::remove_dir_all(&folder);
         let _ = fs::remove_dir_all(&pool);
         Ok(status?.code().filter(|code| !matches!(code, 124 | 137)))

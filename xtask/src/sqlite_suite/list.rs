@@ -1,4 +1,5 @@
-//! The list of test files that pass, which never gets shorter, and the document with the reasons of those that do not.
+//! The list of test files that pass, which never gets shorter, and the document with the reasons of
+//! those that do not.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +10,8 @@ use crate::failure::Result;
 use super::build::cannot;
 use super::files::{Ran, Way};
 
-/// One name a line, with the word `released` behind it where the file is run in that way; `#` begins a remark.
+/// One name a line, with the word `released` behind it where the file is run in that way; `#`
+/// begins a remark.
 pub(crate) const PASSING: &str = "tests/sqlite/passing.txt";
 /// Each file that is not in the list is named there, between backticks, with the reason.
 pub(crate) const REASONS: &str = "docs/sqlite-suite.md";

@@ -1,9 +1,11 @@
-//! SQLite's own test suite, with our VFS as the default one: every file of its permutation `atomic-batch-write`, and its other
-//! test programs.
+//! SQLite's own test suite, with our VFS as the default one: every file of its permutation
+//! `atomic-batch-write`, and its other test programs.
 //!
-//! Many tests look at database files themselves, whose newest pages are in the pool: those are run once more so that the
-//! database releases its file first. What passes is listed (`tests/sqlite/passing.txt`), and the list never gets shorter: a listed file that fails, fails
-//! the chore. What does not pass has its reason in `docs/sqlite-suite.md`. Logs are in `sqlite/logs` of the target directory.
+//! Many tests look at database files themselves, whose newest pages are in the pool: those are run
+//! once more so that the database releases its file first. What passes is listed
+//! (`tests/sqlite/passing.txt`), and the list never gets shorter: a listed file that fails, fails
+//! the chore. What does not pass has its reason in `docs/sqlite-suite.md`. Logs are in
+//! `sqlite/logs` of the target directory.
 //!
 //! Invariant: without the source of SQLite nothing is said to have passed.
 
@@ -76,10 +78,16 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
 
 fn run(workspace: &Workspace, arguments: &Arguments) -> Result<Outcome> {
     let built = build::build(workspace)?;
-    let vfs =
-        if arguments.stock { None } else { Some(build::vfs(workspace, &built, build::Profile::Debug)?) };
-    let logs =
-        workspace.target.join("sqlite").join("logs").join(if arguments.stock { "stock" } else { "holdfast" });
+    let vfs = if arguments.stock {
+        None
+    } else {
+        Some(build::vfs(workspace, &built, build::Profile::Debug)?)
+    };
+    let logs = workspace.target.join("sqlite").join("logs").join(if arguments.stock {
+        "stock"
+    } else {
+        "holdfast"
+    });
     let runner = Runner { built: &built, vfs: vfs.as_deref(), logs };
     let mut files = files::selection(&built)?;
     if !arguments.only.is_empty() {
@@ -107,7 +115,11 @@ fn run(workspace: &Workspace, arguments: &Arguments) -> Result<Outcome> {
         started.elapsed().as_secs_f64()
     );
     let mut outcome = match arguments.stock {
-        true => Outcome { passed: passed as u64, failed: (ran.len() - passed) as u64, ..Outcome::default() },
+        true => Outcome {
+            passed: passed as u64,
+            failed: (ran.len() - passed) as u64,
+            ..Outcome::default()
+        },
         false => judged(workspace, &runner, (&files, &listed), ran, arguments)?,
     };
     if arguments.only.is_empty() {
@@ -122,8 +134,8 @@ fn run(workspace: &Workspace, arguments: &Arguments) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Measures what ran by the list. A listed file that failed gets a second chance, alone: some of them have time limits of
-/// their own, which a busy machine does not keep.
+/// Measures what ran by the list. A listed file that failed gets a second chance, alone: some of
+/// them have time limits of their own, which a busy machine does not keep.
 fn judged(
     workspace: &Workspace,
     runner: &Runner<'_>,
@@ -139,7 +151,8 @@ fn judged(
         (name, way)
     });
     for (name, way) in again.chain(more.into_iter().map(|name| (name, Way::Released))) {
-        let file: Vec<PathBuf> = files.iter().filter(|file| files::name_of(file) == name).cloned().collect();
+        let file: Vec<PathBuf> =
+            files.iter().filter(|file| files::name_of(file) == name).cloned().collect();
         println!("{name}: once more, alone");
         for again in runner.run(&file, &|_| way, &|_| {})? {
             ran.retain(|one| one.name != again.name);
@@ -162,7 +175,11 @@ fn judged(
         }
     }
     let failed = (verdict.lost.len() + nameless.len()) as u64;
-    Ok(Outcome { passed: (verdict.kept + verdict.gained.len()) as u64, failed, ..Outcome::default() })
+    Ok(Outcome {
+        passed: (verdict.kept + verdict.gained.len()) as u64,
+        failed,
+        ..Outcome::default()
+    })
 }
 
 fn version(source: &Path) -> String {

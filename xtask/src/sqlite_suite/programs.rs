@@ -1,6 +1,7 @@
-//! SQLite's other test programs with the VFS as the default one: several processes on one database (`mptester`), the
-//! workload that SQLite's speed is measured with (`speedtest1`), words counted in a real text (`wordcount`), blobs
-//! (`kvtest`). Each verifies what it did, or does it once more in `:memory:` and compares.
+//! SQLite's other test programs with the VFS as the default one: several processes on one database
+//! (`mptester`), the workload that SQLite's speed is measured with (`speedtest1`), words counted in
+//! a real text (`wordcount`), blobs (`kvtest`). Each verifies what it did, or does it once more in
+//! `:memory:` and compares.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,8 +15,8 @@ const TIMEOUT_S: u32 = 240;
 /// A text of every Debian and Ubuntu.
 const TEXT: &str = "/usr/share/common-licenses/GPL-3";
 
-/// What a program is started with, by the shell, in an empty directory. `$P` is the folder of the programs, `$S` that of
-/// the source.
+/// What a program is started with, by the shell, in an empty directory. `$P` is the folder of the
+/// programs, `$S` that of the source.
 struct Script {
     name: &'static str,
     script: &'static str,
@@ -83,12 +84,15 @@ fn one(runner: &Runner<'_>, built: &Built, script: &Script) -> Result<Ended> {
     shell.args(["-e", "-c", script.script]);
     shell.env("P", &built.programs).env("S", &built.source).env("TEXT", TEXT);
     let status = runner.scratch(&name, &log, shell, TIMEOUT_S)?;
-    let said =
-        std::fs::read(&log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let said = std::fs::read(&log)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default();
     let failed = match status {
         None => Some("took too long, or was killed".to_owned()),
         Some(0) if said.contains(script.expected) => None,
-        Some(0) => Some(format!("did not say `{}`; {}", script.expected, Path::new(&log).display())),
+        Some(0) => {
+            Some(format!("did not say `{}`; {}", script.expected, Path::new(&log).display()))
+        }
         Some(code) => Some(format!("ended with {code}; {}", log.display())),
     };
     Ok((script.name.to_owned(), failed))

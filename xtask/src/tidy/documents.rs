@@ -44,7 +44,11 @@ fn links(file: &File, paths: &HashSet<String>, findings: &mut Findings) {
                 continue;
             }
             if !resolve(folder, target).is_some_and(|path| paths.contains(&path)) {
-                findings.at_line(file, index + 1, &format!("the link to {target} leads nowhere; correct it"));
+                findings.at_line(
+                    file,
+                    index + 1,
+                    &format!("the link to {target} leads nowhere; correct it"),
+                );
             }
         }
     }
@@ -92,8 +96,10 @@ fn architecture(file: &File, packages: &[Package], findings: &mut Findings) {
         let last = package.folder.rsplit('/').next().unwrap_or(&package.folder);
         let names = [package.folder.clone(), package.name.clone(), format!("`{last}`")];
         if !names.iter().any(|name| file.text().contains(name)) {
-            findings
-                .in_file(&file.path, &format!("does not mention {}; describe it in the map", package.folder));
+            findings.in_file(
+                &file.path,
+                &format!("does not mention {}; describe it in the map", package.folder),
+            );
         }
     }
 }
@@ -105,9 +111,15 @@ mod tests {
 
     #[test]
     fn a_link_that_leads_nowhere_is_found() {
-        let paths = HashSet::from(["docs/a.md".to_owned(), "README.md".to_owned(), "docs".to_owned()]);
-        let about = |text: &str| findings_about("docs/a.md", text, |file, found| links(file, &paths, found));
-        assert_eq!(about("[x](../README.md#top), [y](a.md), [z](https://example.org), [s](#here)"), [""; 0]);
+        let paths =
+            HashSet::from(["docs/a.md".to_owned(), "README.md".to_owned(), "docs".to_owned()]);
+        let about = |text: &str| {
+            findings_about("docs/a.md", text, |file, found| links(file, &paths, found))
+        };
+        assert_eq!(
+            about("[x](../README.md#top), [y](a.md), [z](https://example.org), [s](#here)"),
+            [""; 0]
+        );
         assert_eq!(about("[x](README.md)").len(), 1);
         assert_eq!(about("[x](../../etc/passwd)").len(), 1);
         assert_eq!(about("[x]: missing.md").len(), 1);

@@ -1,4 +1,5 @@
-//! Rules about packages: none uses one above it, and the folders at the root stay few enough to be a map.
+//! Rules about packages: none uses one above it, and the folders at the root stay few enough to be
+//! a map.
 //!
 //! Only what is linked counts: tests may use whatever they test with.
 
@@ -8,8 +9,8 @@ use crate::workspace::Package;
 
 use super::{File, Findings};
 
-/// From the bottom up. A package may use those of lower layers, and in its own layer those of its own folder: products
-/// do not know each other.
+/// From the bottom up. A package may use those of lower layers, and in its own layer those of its
+/// own folder: products do not know each other.
 const LAYERS: [&[&str]; 8] = [
     &["core"],
     &["keeper/client", "sandbox"],
@@ -34,7 +35,10 @@ pub(crate) fn check(files: &[File], packages: &[Package], findings: &mut Finding
         };
         for used in packages.iter().filter(|other| package.links.contains(&other.name)) {
             if !may_use(layer, &package.folder, &used.folder) {
-                let what = format!("uses {}, which is not below it; see xtask/src/tidy/layers.rs", used.name);
+                let what = format!(
+                    "uses {}, which is not below it; see xtask/src/tidy/layers.rs",
+                    used.name
+                );
                 findings.in_file(&manifest, &what);
             }
         }
@@ -57,13 +61,17 @@ pub(crate) fn check(files: &[File], packages: &[Package], findings: &mut Finding
 
 /// The layer of the entry that names most of this folder's path.
 fn layer(folder: &str) -> Option<usize> {
-    let is_in =
-        |entry: &str| folder.strip_prefix(entry).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let is_in = |entry: &str| {
+        folder.strip_prefix(entry).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
     let entries = LAYERS
         .iter()
         .enumerate()
         .flat_map(|(layer, entries)| entries.iter().map(move |entry| (layer, entry)));
-    entries.filter(|(_, entry)| is_in(entry)).max_by_key(|(_, entry)| entry.len()).map(|(layer, _)| layer)
+    entries
+        .filter(|(_, entry)| is_in(entry))
+        .max_by_key(|(_, entry)| entry.len())
+        .map(|(layer, _)| layer)
 }
 
 fn may_use(layer_of_user: usize, user: &str, used: &str) -> bool {
@@ -107,8 +115,11 @@ mod tests {
     #[test]
     fn a_thirteenth_folder_is_one_too_many() {
         let folders = |count: usize| -> Vec<File> {
-            let file =
-                |number| File { path: format!("f{number}/a.rs"), bytes: Vec::new(), executable: false };
+            let file = |number| File {
+                path: format!("f{number}/a.rs"),
+                bytes: Vec::new(),
+                executable: false,
+            };
             (0..count).map(file).collect()
         };
         for (count, findings_expected) in [(SOURCE_FOLDERS_MAX, 0), (SOURCE_FOLDERS_MAX + 1, 1)] {

@@ -7,7 +7,8 @@
 //! - `layers`: no package uses one above it; the root has at most 12 folders with code.
 //! - `files`: nothing is large or binary; scripts are executable.
 //!
-//! What is looked at: the files that git tracks or would track, so nothing below the target directory.
+//! What is looked at: the files that git tracks or would track, so nothing below the target
+//! directory.
 
 mod documents;
 mod files;
@@ -86,7 +87,15 @@ pub(crate) fn tidy(workspace: &Workspace) -> Result<()> {
 pub(crate) fn project_files(workspace: &Workspace) -> Result<Vec<File>> {
     let mut git = Command::new("git");
     // A checkout that belongs to another user is common in containers, and only read here.
-    git.args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    git.args([
+        "-c",
+        "safe.directory=*",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]);
     let names = output(git.current_dir(&workspace.root))?;
     let mut files = Vec::new();
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
@@ -105,7 +114,11 @@ pub(crate) fn project_files(workspace: &Workspace) -> Result<Vec<File>> {
 }
 
 #[cfg(test)]
-pub(crate) fn findings_about(path: &str, text: &str, check: impl Fn(&File, &mut Findings)) -> Vec<String> {
+pub(crate) fn findings_about(
+    path: &str,
+    text: &str,
+    check: impl Fn(&File, &mut Findings),
+) -> Vec<String> {
     let file = File { path: path.to_owned(), bytes: text.as_bytes().to_vec(), executable: false };
     let mut findings = Findings::default();
     check(&file, &mut findings);

@@ -23,7 +23,11 @@ pub(crate) fn check(file: &File, findings: &mut Findings) {
         return;
     }
     if !lines.first().is_some_and(|line| line.starts_with("//! ")) {
-        findings.at_line(file, 1, "open with `//!`: what it is, its invariants, what it must not do");
+        findings.at_line(
+            file,
+            1,
+            "open with `//!`: what it is, its invariants, what it must not do",
+        );
     }
     unsafe_blocks(file, &lines, findings);
 }
@@ -40,10 +44,12 @@ fn leftovers(file: &File, lines: &[&str], findings: &mut Findings) {
 
 /// Whether the line has the word, not as a part of a longer one.
 fn has_word(line: &str, word: &str) -> bool {
-    let joins = |character: Option<char>| character.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let joins =
+        |character: Option<char>| character.is_some_and(|c| c.is_alphanumeric() || c == '_');
     let ends_open = word.ends_with(char::is_alphanumeric);
     line.match_indices(word).any(|(at, _)| {
-        let joined_before = joins(line[..at].chars().next_back()) && word.starts_with(char::is_alphanumeric);
+        let joined_before =
+            joins(line[..at].chars().next_back()) && word.starts_with(char::is_alphanumeric);
         let joined_after = ends_open && joins(line[at + word.len()..].chars().next());
         !joined_before && !joined_after
     })
@@ -86,9 +92,11 @@ mod tests {
     #[test]
     fn an_unsafe_block_needs_its_comment_near() {
         let block = concat!("unsafe", " { f() }");
-        let far = format!("//! A.\n// SAFETY: it holds.\n{}{block}\n", "\n".repeat(SAFETY_LINES_MAX + 1));
+        let far =
+            format!("//! A.\n// SAFETY: it holds.\n{}{block}\n", "\n".repeat(SAFETY_LINES_MAX + 1));
         assert_eq!(findings_about("a.rs", &far, check).len(), 1);
-        let near = format!("//! A.\n// SAFETY: it holds.\nlet a =\n    {block};\n// about {block}\n");
+        let near =
+            format!("//! A.\n// SAFETY: it holds.\nlet a =\n    {block};\n// about {block}\n");
         assert_eq!(findings_about("a.rs", &near, check), [""; 0]);
     }
 }

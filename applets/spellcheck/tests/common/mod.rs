@@ -1,5 +1,5 @@
-//! A heap in plain memory whose bytes can be copied at any moment, as a killed run leaves them behind, and
-//! dictionaries in a temporary directory.
+//! A heap in plain memory whose bytes can be copied at any moment, as a killed run leaves them
+//! behind, and dictionaries in a temporary directory.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 use std::cell::RefCell;
@@ -22,7 +22,10 @@ pub fn attach(memory: TestMemory) -> HeapArena<TestMemory> {
 pub fn detach(arena: HeapArena<TestMemory>) -> TestMemory {
     let memory = arena.into_heap().close();
     let mut findings = Vec::new();
-    assert!(check(memory.bytes(), &mut |finding| findings.push(finding)).is_sound(), "{findings:#x?}");
+    assert!(
+        check(memory.bytes(), &mut |finding| findings.push(finding)).is_sound(),
+        "{findings:#x?}"
+    );
     memory
 }
 
@@ -62,8 +65,8 @@ impl Write for SharedOutput {
     }
 }
 
-/// A heap that dies at the n-th call that changes it: its bytes and the output are as a kill leaves them
-/// behind, and every further call fails.
+/// A heap that dies at the n-th call that changes it: its bytes and the output are as a kill leaves
+/// them behind, and every further call fails.
 pub struct Dying {
     arena: HeapArena<TestMemory>,
     calls_left: u64,
@@ -75,9 +78,14 @@ impl Dying {
     /// Runs a command that is killed; `None` when it ends before. Otherwise heap and output.
     pub fn run(memory: TestMemory, calls: u64, arguments: &[&str]) -> Option<(TestMemory, String)> {
         let mut output = SharedOutput::default();
-        let mut dying =
-            Dying { arena: attach(memory), calls_left: calls, output: output.clone(), left_behind: None };
-        let options = Options::parse(arguments.iter().map(|argument| (*argument).to_owned())).unwrap();
+        let mut dying = Dying {
+            arena: attach(memory),
+            calls_left: calls,
+            output: output.clone(),
+            left_behind: None,
+        };
+        let options =
+            Options::parse(arguments.iter().map(|argument| (*argument).to_owned())).unwrap();
         // The error that follows the kill is nobody's.
         let _ = command::run(&mut dying, &options, &mut output, &mut io::sink());
         dying.left_behind

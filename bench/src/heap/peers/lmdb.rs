@@ -1,5 +1,5 @@
-//! LMDB. Configuration without sync: `MDB_NOSYNC` and a writable map, its fastest; with sync: its default, which
-//! writes pages to the file and waits for the disk at every commit.
+//! LMDB. Configuration without sync: `MDB_NOSYNC` and a writable map, its fastest; with sync: its
+//! default, which writes pages to the file and waits for the disk at every commit.
 
 use std::io::{self, Error};
 use std::path::Path;
@@ -24,7 +24,8 @@ impl Lmdb {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES);
         if sync == Sync::No {
-            // SAFETY: nobody needs the file after a crash of the machine, and nothing else writes to the map.
+            // SAFETY: nobody needs the file after a crash of the machine, and nothing else writes
+            // to the map.
             unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP) };
         }
         // SAFETY: the directory is this program's own, so nobody else changes the file.

@@ -1,6 +1,7 @@
-//! Metall: persistent like ours, and not crash-consistent: what a killed process leaves must be thrown away, back to the
-//! last snapshot. Header-only C++ that no distribution has; `METALL_INCLUDE` says where its headers are (and
-//! `BOOST_ROOT` where Boost is, if not in the system), and the part that the suite calls is compiled then.
+//! Metall: persistent like ours, and not crash-consistent: what a killed process leaves must be
+//! thrown away, back to the last snapshot. Header-only C++ that no distribution has;
+//! `METALL_INCLUDE` says where its headers are (and `BOOST_ROOT` where Boost is, if not in the
+//! system), and the part that the suite calls is compiled then.
 //!
 //! Configuration: default, the store on tmpfs, `-O3 -DNDEBUG`.
 //!
@@ -46,7 +47,9 @@ impl Metall {
         let (source, library) = (directory.join("metall.cpp"), directory.join("metall.so"));
         std::fs::write(&source, SOURCE)?;
         let mut compiler = Command::new("c++");
-        compiler.args(["-std=c++17", "-O3", "-DNDEBUG", "-fPIC", "-shared", "-w", "-I"]).arg(include);
+        compiler
+            .args(["-std=c++17", "-O3", "-DNDEBUG", "-fPIC", "-shared", "-w", "-I"])
+            .arg(include);
         if let Some(boost) = std::env::var_os("BOOST_ROOT") {
             compiler.arg("-I").arg(boost);
         }

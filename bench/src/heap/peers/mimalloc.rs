@@ -1,4 +1,5 @@
-//! mimalloc, as a Rust program calls it: volatile, and the fastest allocator there is to compare with.
+//! mimalloc, as a Rust program calls it: volatile, and the fastest allocator there is to compare
+//! with.
 
 use std::ptr::NonNull;
 

@@ -1,11 +1,13 @@
-//! PMDK's libpmemobj, loaded when it is there: a pool on tmpfs, atomic allocations, and transactions.
+//! PMDK's libpmemobj, loaded when it is there: a pool on tmpfs, atomic allocations, and
+//! transactions.
 //!
-//! Configuration: `PMEM_IS_PMEM_FORCE=1` (set here, unless the environment says otherwise), or every operation
-//! would call msync. PMDK then flushes cache lines, which a killed process does not need; with `PMEM_NO_FLUSH=1` in
-//! the environment it leaves that out, too. Where its macros would jump back on an error, errors are returned.
+//! Configuration: `PMEM_IS_PMEM_FORCE=1` (set here, unless the environment says otherwise), or
+//! every operation would call msync. PMDK then flushes cache lines, which a killed process does not
+//! need; with `PMEM_NO_FLUSH=1` in the environment it leaves that out, too. Where its macros would
+//! jump back on an error, errors are returned.
 //!
-//! Invariant: the functions are called with the types of libpmemobj 1.x (`libpmemobj.so.1`), and not after the
-//! library is unloaded.
+//! Invariant: the functions are called with the types of libpmemobj 1.x (`libpmemobj.so.1`), and
+//! not after the library is unloaded.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io::{self, Error};
@@ -118,7 +120,8 @@ impl Pmdk {
     pub(crate) fn replace(&self, at: NonNull<u8>, content: &[u8]) -> Option<()> {
         const END_OF_PARAMETERS: c_int = 0;
         let Opened { functions, pool, .. } = &*self.0;
-        // SAFETY: the pool is open and no transaction is; without a place to jump to, errors are returned.
+        // SAFETY: the pool is open and no transaction is; without a place to jump to, errors are
+        // returned.
         let failed = unsafe { (functions.begin)(*pool, std::ptr::null_mut(), END_OF_PARAMETERS) };
         // SAFETY: a live object of the pool; the transaction is open, or the call refuses.
         let failed = failed | unsafe { (functions.add_range)(at.as_ptr().cast(), content.len()) };
@@ -143,8 +146,9 @@ impl Pmdk {
         let Opened { functions, pool, .. } = &*self.0;
         let mut object = Oid { pool: 0, offset: 0 };
         // SAFETY: the pool is open; the identity is stored to a variable of ours.
-        let failed =
-            unsafe { (functions.alloc)(*pool, &raw mut object, bytes, 0, None, std::ptr::null_mut()) };
+        let failed = unsafe {
+            (functions.alloc)(*pool, &raw mut object, bytes, 0, None, std::ptr::null_mut())
+        };
         (failed == 0).then_some(object)
     }
 

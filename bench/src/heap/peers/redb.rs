@@ -1,4 +1,5 @@
-//! redb. Configuration without sync: `Durability::None`; with sync: its default, `Durability::Immediate`.
+//! redb. Configuration without sync: `Durability::None`; with sync: its default,
+//! `Durability::Immediate`.
 
 use std::io::{self, Error};
 use std::path::Path;

@@ -56,7 +56,8 @@ pub(super) fn tell(all: &[(&str, Times)], outcome: &mut Outcome) {
         let ratio = times.of("ours_window_warm")?.over(times.of("ours_window_cold")?);
         Some(ratio.map(|ratio| (1.0 - ratio) * 100.0))
     };
-    let savings: Series = all.iter().filter_map(|(_, times)| Some(saving(times)?.median())).collect();
+    let savings: Series =
+        all.iter().filter_map(|(_, times)| Some(saving(times)?.median())).collect();
     outcome.add(
         "reopen_saving_in_window_pct",
         (savings.count() > 0).then_some(savings),
@@ -67,7 +68,12 @@ pub(super) fn tell(all: &[(&str, Times)], outcome: &mut Outcome) {
         let of_page: Vec<(&str, &Series)> =
             all.iter().filter_map(|(name, times)| Some((*name, times.of(side)?))).collect();
         let medians = of_page.iter().map(|(_, series)| series.median()).collect::<Series>();
-        outcome.add(format!("browser_ms/{side}"), (medians.count() > 0).then_some(medians), "ms", None);
+        outcome.add(
+            format!("browser_ms/{side}"),
+            (medians.count() > 0).then_some(medians),
+            "ms",
+            None,
+        );
         for (name, series) in of_page {
             outcome.add(format!("browser_ms/{side}/{name}"), Some(series.clone()), "ms", None);
         }

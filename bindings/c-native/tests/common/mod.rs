@@ -22,7 +22,11 @@ pub(crate) fn prefix() -> PathBuf {
         this.ancestors().nth(3).unwrap().join("c-library")
     });
     let built = prefix.join("lib/libholdfast.so").exists();
-    assert!(built, "{} is not built; run ./test, or `cargo xtask c-library` first", prefix.display());
+    assert!(
+        built,
+        "{} is not built; run ./test, or `cargo xtask c-library` first",
+        prefix.display()
+    );
     prefix
 }
 
@@ -39,7 +43,8 @@ pub(crate) enum Linking {
 
 /// Whether a program is there; a test that lacks one says so.
 pub(crate) fn has(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let found =
+        Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let found = found.is_ok_and(|status| status.success());
     if !found {
         println!("not run: there is no {program}; ./test installs it");
@@ -74,7 +79,8 @@ impl Bench {
         self.directory.path().join(name)
     }
 
-    /// Compiles `tests/programs/SOURCE`, or what lies at another place from there, as C or C++, as its ending says.
+    /// Compiles `tests/programs/SOURCE`, or what lies at another place from there, as C or C++, as
+    /// its ending says.
     pub(crate) fn compile(&self, source: &str, linking: Linking) -> PathBuf {
         let file = source.rsplit('/').next().unwrap_or(source);
         let program = self.path(&format!("{file}.{linking:?}"));
@@ -84,7 +90,11 @@ impl Bench {
             false => ("cc", "-std=gnu11"),
         };
         let mut command = bounded(Path::new(compiler));
-        command.args(["-O1", "-Wall", "-Wextra", "-Werror", standard]).arg(source).arg("-o").arg(&program);
+        command
+            .args(["-O1", "-Wall", "-Wextra", "-Werror", standard])
+            .arg(source)
+            .arg("-o")
+            .arg(&program);
         command.args(pkg_config(&["--cflags"]));
         match linking {
             Linking::Shared => {
@@ -121,13 +131,17 @@ impl Bench {
 
     fn at_home(&self, command: &mut Command) {
         command.env("HOLDFAST_HOME", self.path("home")).env("HOLDFAST_POOL", self.path("pool"));
-        command.env_remove("HOLDFAST_HEAP").env_remove("HOLDFAST_HEAP_SIZE").env_remove("HOLDFAST_KEEPER");
+        command
+            .env_remove("HOLDFAST_HEAP")
+            .env_remove("HOLDFAST_HEAP_SIZE")
+            .env_remove("HOLDFAST_KEEPER");
         command.stdin(Stdio::null());
     }
 
     /// Runs `program COMMAND` with the heap `heap` and returns what it printed; it must succeed.
     pub(crate) fn run(&self, program: &Path, command: &str) -> String {
-        let output = self.command(program).arg(command).env("HOLDFAST_HEAP", "heap").output().unwrap();
+        let output =
+            self.command(program).arg(command).env("HOLDFAST_HEAP", "heap").output().unwrap();
         succeeded(&output)
     }
 

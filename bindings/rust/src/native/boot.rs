@@ -1,8 +1,9 @@
 //! The first look at the descriptors that the host has installed, and the mappings.
 //!
-//! Invariants: nothing is mapped or closed before the channel's mark was seen, so a program that no host has started keeps its
-//! descriptors; the region is mapped at its address and as the record says, or not at all; both descriptors stay open, so that no
-//! file that the program opens later gets their numbers, which the host's policy keeps for them.
+//! Invariants: nothing is mapped or closed before the channel's mark was seen, so a program that no
+//! host has started keeps its descriptors; the region is mapped at its address and as the record
+//! says, or not at all; both descriptors stay open, so that no file that the program opens later
+//! gets their numbers, which the host's policy keeps for them.
 
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
@@ -45,31 +46,36 @@ pub(super) struct Booted {
 
 pub(super) fn boot() -> Result<Booted, Refused> {
     let map_failed = |errno: Errno| Refused::Map(errno.raw_os_error());
-    // SAFETY: the descriptor is only used while it is open: by the call that tells whether it is, and after that.
+    // SAFETY: the descriptor is only used while it is open: by the call that tells whether it is,
+    // and after that.
     let channel = unsafe { BorrowedFd::borrow_raw(CHANNEL_FD) };
     // Too short to touch without a fault, or no file at all: somebody else's.
     let file_bytes = fstat(channel).ok().and_then(|stat| u64::try_from(stat.st_size).ok());
-    let file_bytes = file_bytes.filter(|bytes| *bytes >= PAGE_BYTES as u64).ok_or(Refused::NoHost)?;
+    let file_bytes =
+        file_bytes.filter(|bytes| *bytes >= PAGE_BYTES as u64).ok_or(Refused::NoHost)?;
     let boot = match read_record(channel) {
         Ok(boot) => boot,
         Err(BootError::NotAChannel) => return Err(Refused::NoHost),
         Err(error) => return Err(Refused::Boot(error)),
     };
-    // SAFETY: the host has installed it, as the record says, and nobody else in this program knows it.
+    // SAFETY: the host has installed it, as the record says, and nobody else in this program knows
+    // it.
     let image = boot.region().is_some().then(|| unsafe { BorrowedFd::borrow_raw(REGION_FD) });
     let layout = boot.layout(file_bytes).map_err(Refused::Boot)?;
-    let bytes =
-        usize::try_from(layout.total_bytes()).map_err(|_| Refused::Map(Errno::NOMEM.raw_os_error()))?;
+    let bytes = usize::try_from(layout.total_bytes())
+        .map_err(|_| Refused::Map(Errno::NOMEM.raw_os_error()))?;
     let both = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping, where nothing is.
-    let base = unsafe { mmap(null_mut(), bytes, both, MapFlags::SHARED, channel, 0) }.map_err(map_failed)?;
+    let base = unsafe { mmap(null_mut(), bytes, both, MapFlags::SHARED, channel, 0) }
+        .map_err(map_failed)?;
     let region = match (boot.region(), image) {
         (Some(region), Some(image)) => map_region(&region, image).map(Some),
         _ => Ok(None),
     };
     let wait = FutexWait { spins: has_processors() };
     let start = NonNull::new(base.cast::<u8>()).ok_or(Refused::Map(Errno::NOMEM.raw_os_error()))?;
-    // SAFETY: the file is mapped as the layout says, for as long as the process lives, and only the endpoint uses the rings.
+    // SAFETY: the file is mapped as the layout says, for as long as the process lives, and only the
+    // endpoint uses the rings.
     let endpoint = unsafe { Endpoint::new(start, &layout, Side::Applet, wait) };
     let endpoint = endpoint.ok_or(Refused::Boot(BootError::Layout { what: "rings" }))?;
     Ok(Booted { endpoint, region, base: base.cast(), layout, serves: boot.wants_serving() })
@@ -78,7 +84,8 @@ pub(super) fn boot() -> Result<Booted, Refused> {
 /// Copies the record out of the first page, which is mapped for that long.
 fn read_record(channel: BorrowedFd<'_>) -> Result<Boot, BootError> {
     // SAFETY: a new mapping, where nothing is.
-    let page = unsafe { mmap(null_mut(), PAGE_BYTES, ProtFlags::READ, MapFlags::SHARED, channel, 0) };
+    let page =
+        unsafe { mmap(null_mut(), PAGE_BYTES, ProtFlags::READ, MapFlags::SHARED, channel, 0) };
     let page = page.map_err(|_| BootError::NotAChannel)?;
     let mut bytes = [0_u8; size_of::<Boot>()];
     // SAFETY: the page is mapped, and the file is as long; a channel's cannot be shortened.
@@ -93,7 +100,8 @@ fn map_region(region: &BootRegion, image: BorrowedFd<'_>) -> Result<Granted, Att
     let shape = AttachError::MemoryShape;
     let start = usize::try_from(region.address).map_err(|_| shape)? as *mut c_void;
     let bytes = usize::try_from(region.limit_bytes).map_err(|_| shape)?;
-    let protection = if region.is_read_only { ProtFlags::READ } else { ProtFlags::READ | ProtFlags::WRITE };
+    let protection =
+        if region.is_read_only { ProtFlags::READ } else { ProtFlags::READ | ProtFlags::WRITE };
     let is_synchronous = region.is_synchronous && !region.is_atomic;
     let kind = match (region.is_atomic, is_synchronous) {
         // The kernel would ask for the whole limit as memory, now.
@@ -103,18 +111,18 @@ fn map_region(region: &BootRegion, image: BorrowedFd<'_>) -> Result<Granted, Att
         (false, false) => MapFlags::SHARED,
     };
     let mapped = if is_synchronous {
-        // Among the flags that the kernel validates is none that refuses a place that is taken: it is asked for before.
+        // Among the flags that the kernel validates is none that refuses a place that is taken: it
+        // is asked for before.
         let nothing = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: the kernel refuses when something is there.
         let place = unsafe { mmap_anonymous(start, bytes, ProtFlags::empty(), nothing) };
         match place.map_err(|_| shape)? {
             // SAFETY: nothing else is there but what was mapped just now.
             place if place == start => unsafe {
-                mmap(start, bytes, protection, kind | MapFlags::FIXED, image, region.data_offset).inspect_err(
-                    |_| {
+                mmap(start, bytes, protection, kind | MapFlags::FIXED, image, region.data_offset)
+                    .inspect_err(|_| {
                         let _ = munmap(start, bytes);
-                    },
-                )
+                    })
             },
             elsewhere => Ok(elsewhere),
         }
@@ -146,7 +154,8 @@ fn map_region(region: &BootRegion, image: BorrowedFd<'_>) -> Result<Granted, Att
     })
 }
 
-/// Whether this program may run on more than one processor. Where the system does not say, there are more.
+/// Whether this program may run on more than one processor. Where the system does not say, there
+/// are more.
 fn has_processors() -> bool {
     sched_getaffinity(None).map_or(true, |set: CpuSet| set.count() > 1)
 }

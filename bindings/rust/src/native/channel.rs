@@ -1,7 +1,7 @@
 //! Messages over the mapped channel, for whoever has it alone.
 //!
-//! Invariants: what arrives while an answer is waited for (a call that is cancelled, the end) is kept; after a message that does
-//! not belong where it comes, the channel is of no use any more.
+//! Invariants: what arrives while an answer is waited for (a call that is cancelled, the end) is
+//! kept; after a message that does not belong where it comes, the channel is of no use any more.
 
 use super::boot::Booted;
 use super::wait::FutexWait;
@@ -44,7 +44,11 @@ impl Channel {
         Some(self.base.wrapping_add(usize::try_from(place.start).ok()?))
     }
 
-    pub(super) fn send(&mut self, message: AppletMessage, payload: &[u8]) -> Result<(), TransportError> {
+    pub(super) fn send(
+        &mut self,
+        message: AppletMessage,
+        payload: &[u8],
+    ) -> Result<(), TransportError> {
         Ok(self.endpoint.send(&Header::from(message), payload, Deadline::NEVER)?)
     }
 
@@ -57,7 +61,9 @@ impl Channel {
         match self.endpoint.receive(payload, MESSAGE_BYTES_MAX, never) {
             Ok(header) => Ok(header),
             // The message is there still.
-            Err(ChannelError::TooLarge { bytes, .. } | ChannelError::NoRoom { needed_bytes: bytes }) => {
+            Err(
+                ChannelError::TooLarge { bytes, .. } | ChannelError::NoRoom { needed_bytes: bytes },
+            ) => {
                 let header = self.endpoint.discard(never)?;
                 Err(TransportError::Refused { call: header.call, bytes })
             }
@@ -82,7 +88,11 @@ impl Channel {
         }
         let backed = self.ask(AppletMessage::Grow { at_least_bytes })?;
         // More than was mapped is not there, whoever says so.
-        if (at_least_bytes..=limit_bytes).contains(&backed) { Ok(backed) } else { Err(status::FAILED) }
+        if (at_least_bytes..=limit_bytes).contains(&backed) {
+            Ok(backed)
+        } else {
+            Err(status::FAILED)
+        }
     }
 
     pub(super) fn commit(&mut self, level: u32) -> Result<(), i32> {
@@ -94,8 +104,8 @@ impl Channel {
         }
     }
 
-    /// The program ends by itself: in the mode `atomic` that makes its stores count. One that is called has its calls for
-    /// that; ending in the middle of one does not complete it.
+    /// The program ends by itself: in the mode `atomic` that makes its stores count. One that is
+    /// called has its calls for that; ending in the middle of one does not complete it.
     pub(super) fn end(&mut self) {
         if let (false, Ok(Some(Granted { is_atomic: true, is_read_only: false, .. }))) =
             (self.serves, self.region)

@@ -1,7 +1,8 @@
-//! A lock for a program with threads: one atomic operation to take and to give back while nobody else wants it, and the
-//! kernel's futex when somebody does.
+//! A lock for a program with threads: one atomic operation to take and to give back while nobody
+//! else wants it, and the kernel's futex when somebody does.
 //!
-//! Invariants: not for the same thread twice; a thread that dies inside (it takes the process with it) leaves it taken.
+//! Invariants: not for the same thread twice; a thread that dies inside (it takes the process with
+//! it) leaves it taken.
 
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
@@ -32,7 +33,8 @@ impl<T> Lock<T> {
         Lock { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
     }
 
-    /// Runs `work` with the value, alone. Not from within another `work` on the same lock: that waits for ever.
+    /// Runs `work` with the value, alone. Not from within another `work` on the same lock: that
+    /// waits for ever.
     #[inline]
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         if self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -55,13 +57,18 @@ impl<T> Lock<T> {
     #[cold]
     fn wait(&self) {
         for _ in 0..SPINS {
-            if self.state.compare_exchange_weak(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if self
+                .state
+                .compare_exchange_weak(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+            {
                 return;
             }
             spin_loop();
         }
         while self.state.swap(WANTED, Ordering::Acquire) != FREE {
-            // It returns at once if the state is another one by now; why it returned does not matter.
+            // It returns at once if the state is another one by now; why it returned does not
+            // matter.
             let _ = futex::wait(&self.state, futex::Flags::PRIVATE, WANTED, None);
         }
     }
@@ -88,7 +95,9 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    (0..100_000).for_each(|_| COUNT.with(|count| *count = core::hint::black_box(*count) + 1))
+                    (0..100_000).for_each(|_| {
+                        COUNT.with(|count| *count = core::hint::black_box(*count) + 1)
+                    })
                 });
             }
         });

@@ -1,4 +1,5 @@
-//! Memory of this library's own: anonymous mappings, so that it works in a program with any allocator, or none.
+//! Memory of this library's own: anonymous mappings, so that it works in a program with any
+//! allocator, or none.
 
 use core::ptr::{NonNull, null_mut};
 
@@ -7,8 +8,9 @@ use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munma
 /// Memory of zeroes.
 pub(crate) fn allocate(bytes: usize) -> Option<NonNull<u8>> {
     // SAFETY: a new mapping, where nothing is.
-    let start =
-        unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+    let start = unsafe {
+        mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    };
     start.ok().and_then(|start| NonNull::new(start.cast()))
 }
 
@@ -16,7 +18,11 @@ pub(crate) fn allocate(bytes: usize) -> Option<NonNull<u8>> {
 ///
 /// # Safety
 /// It must come from here with `bytes`, and nothing may refer to it.
-pub(crate) unsafe fn resize(start: NonNull<u8>, bytes: usize, wanted: usize) -> Option<NonNull<u8>> {
+pub(crate) unsafe fn resize(
+    start: NonNull<u8>,
+    bytes: usize,
+    wanted: usize,
+) -> Option<NonNull<u8>> {
     // SAFETY: per the contract.
     let start = unsafe { mremap(start.as_ptr().cast(), bytes, wanted, MremapFlags::MAYMOVE) };
     start.ok().and_then(|start| NonNull::new(start.cast()))

@@ -1,15 +1,18 @@
-//! The native applet: a process of its own that shares two files with its host, the channel and, if a heap was granted, the
-//! region's image. It finds them at fixed descriptors, maps them once, and leaves them open.
+//! The native applet: a process of its own that shares two files with its host, the channel and, if
+//! a heap was granted, the region's image. It finds them at fixed descriptors, maps them once, and
+//! leaves them open.
 //!
 //! - `boot`: the first look at the descriptors, and the mappings. `channel`: messages over them.
 //! - `wait`: spinning and sleeping. `lock`: for threads. `memory`: anonymous mappings for `buffer`.
 //!
 //! Invariants:
 //! - The descriptors are looked at once, at the first use of the library, whichever that is.
-//! - One lock around the channel: who asks the host for something has the channel until the answer is there, so answers
-//!   need no numbers. While the serving thread waits for the next call, others that need the host wait for that call, too.
+//! - One lock around the channel: who asks the host for something has the channel until the answer
+//!   is there, so answers need no numbers. While the serving thread waits for the next call, others
+//!   that need the host wait for that call, too.
 //!
-//! What it must not do: touch `errno`, allocate from the program's allocator, or need the standard library.
+//! What it must not do: touch `errno`, allocate from the program's allocator, or need the standard
+//! library.
 
 mod boot;
 mod channel;
@@ -34,7 +37,10 @@ use holdfast_channel::{Handle, Header};
 pub use lock::Lock;
 
 /// What this process knows of its host.
-#[allow(clippy::large_enum_variant, reason = "there is one, and no allocator to put a part of it elsewhere")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one, and no allocator to put a part of it elsewhere"
+)]
 enum State {
     /// Nobody has asked yet.
     New,
@@ -49,7 +55,8 @@ static STATE: Lock<State> = Lock::new(State::New);
 fn with_channel<R>(work: impl FnOnce(&mut Channel) -> R) -> Result<R, Refused> {
     STATE.with(|state| {
         if let State::New = state {
-            *state = boot::boot().map_or_else(State::Closed, |booted| State::Open(Channel::new(booted)));
+            *state =
+                boot::boot().map_or_else(State::Closed, |booted| State::Open(Channel::new(booted)));
         }
         match state {
             State::Open(channel) => Ok(work(channel)),
@@ -90,8 +97,9 @@ extern "C" fn at_exit() {
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = at_exit;
 
-/// What this library promises a host that reads the program's file: the heap writes its lines back in order, and is mapped as
-/// it must be for that, where the boot record asks for it. Linkers keep a section of this name, and its kind, as a note.
+/// What this library promises a host that reads the program's file: the heap writes its lines back
+/// in order, and is mapped as it must be for that, where the boot record asks for it. Linkers keep
+/// a section of this name, and its kind, as a note.
 #[used]
 #[unsafe(link_section = ".note.holdfast")]
 static PROMISES: ProgramNote = ProgramNote::new(KEEPS_ORDER);
@@ -104,8 +112,8 @@ pub(crate) fn commit(level: u32) -> Result<(), i32> {
 /// The pages that are this process's own copies are gone; what the file has is seen again.
 pub(crate) fn drop_private_pages(granted: &Granted) {
     let start = granted.address as usize as *mut c_void;
-    // SAFETY: the range is the region's private mapping, made by `boot`, and the caller has the heap on it, closed: nobody
-    // refers to what is not in the file.
+    // SAFETY: the range is the region's private mapping, made by `boot`, and the caller has the
+    // heap on it, closed: nobody refers to what is not in the file.
     let _ = unsafe { madvise(start, granted.limit_bytes as usize, Advice::LinuxDontNeed) };
 }
 

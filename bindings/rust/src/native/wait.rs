@@ -1,7 +1,8 @@
-//! Waiting for the host: the processor's time stamp for the length of a spin, the kernel's futex for a sleep.
+//! Waiting for the host: the processor's time stamp for the length of a spin, the kernel's futex
+//! for a sleep.
 //!
-//! An applet waits without deadlines, because its host ends it when it takes too long, and when the host itself ends; so
-//! the clock need not be exact, and must not cost a system call.
+//! An applet waits without deadlines, because its host ends it when it takes too long, and when the
+//! host itself ends; so the clock need not be exact, and must not cost a system call.
 
 use core::sync::atomic::AtomicU32;
 
@@ -20,7 +21,8 @@ const TICKS_PER_NS: u64 = 2;
 
 impl Wait for FutexWait {
     fn now_ns(&self) -> u64 {
-        // SAFETY: every x86-64 processor has the instruction, and nothing here forbids it to a process.
+        // SAFETY: every x86-64 processor has the instruction, and nothing here forbids it to a
+        // process.
         unsafe { core::arch::x86_64::_rdtsc() / TICKS_PER_NS }
     }
 

@@ -1,5 +1,5 @@
-//! The functions that the host offers under the module name `holdfast`; `docs/format.md` describes them for authors of
-//! other guest libraries.
+//! The functions that the host offers under the module name `holdfast`; `docs/format.md` describes
+//! them for authors of other guest libraries.
 
 use holdfast_channel::Header;
 
@@ -13,7 +13,8 @@ pub(crate) struct RegionInfo {
     pub(crate) backed: u64,
     /// Usable ever.
     pub(crate) limit: u64,
-    /// Bit 0: the region was made in this run. Bit 1: it may only be read. Bit 2: stores count when they are published.
+    /// Bit 0: the region was made in this run. Bit 1: it may only be read. Bit 2: stores count when
+    /// they are published.
     pub(crate) flags: u64,
 }
 
@@ -27,8 +28,8 @@ unsafe extern "C" {
     pub(crate) fn commit(level: i32) -> i32;
     /// Undoes what was stored and not published; 0 or an error code.
     pub(crate) fn rollback() -> i32;
-    /// Waits for the host's next message; the bytes of its payload, or a negative code. A payload that is larger than
-    /// `capacity` is kept, and its size returned, negated.
+    /// Waits for the host's next message; the bytes of its payload, or a negative code. A payload
+    /// that is larger than `capacity` is kept, and its size returned, negated.
     pub(crate) fn receive(header: *mut Header, payload: *mut u8, capacity: u32) -> i32;
     /// Sends a message; 0 or an error code.
     pub(crate) fn send(header: *const Header, payload: *const u8) -> i32;

@@ -1,5 +1,5 @@
-//! Memory of this library's own: the C library's, which Rust's own allocator uses too. An applet has one linear memory,
-//! and only `malloc` knows which part of it is free.
+//! Memory of this library's own: the C library's, which Rust's own allocator uses too. An applet
+//! has one linear memory, and only `malloc` knows which part of it is free.
 
 use core::ptr::NonNull;
 
@@ -15,7 +15,11 @@ pub(crate) fn allocate(bytes: usize) -> Option<NonNull<u8>> {
 ///
 /// # Safety
 /// It must come from here with `bytes`, and nothing may refer to it.
-pub(crate) unsafe fn resize(start: NonNull<u8>, bytes: usize, wanted: usize) -> Option<NonNull<u8>> {
+pub(crate) unsafe fn resize(
+    start: NonNull<u8>,
+    bytes: usize,
+    wanted: usize,
+) -> Option<NonNull<u8>> {
     // SAFETY: per the contract.
     let start = NonNull::new(unsafe { imports::realloc(start.as_ptr(), wanted) })?;
     // SAFETY: it has `wanted` bytes now, of which the first `bytes` came along.

@@ -1,4 +1,5 @@
-//! The applet in the sandbox: everything is an import of the module `holdfast`, and there is one thread.
+//! The applet in the sandbox: everything is an import of the module `holdfast`, and there is one
+//! thread.
 
 mod imports;
 mod lock;
@@ -18,8 +19,8 @@ pub use lock::Lock;
 /// Has the host map the granted region.
 pub(crate) fn attach() -> Result<Granted, AttachError> {
     let mut info = imports::RegionInfo::default();
-    // SAFETY: a pair of C calls that initialises malloc (see the header of `region`); `info` is a live record of the
-    // layout that the import writes.
+    // SAFETY: a pair of C calls that initialises malloc (see the header of `region`); `info` is a
+    // live record of the layout that the import writes.
     let code = unsafe {
         imports::free(black_box(imports::malloc(1)));
         imports::attach(&mut info)
@@ -45,7 +46,8 @@ pub(crate) fn attach() -> Result<Granted, AttachError> {
 pub(crate) fn grow(at_least_bytes: u64) -> Result<u64, i32> {
     // SAFETY: no pointers are passed.
     let backed = unsafe { imports::grow(at_least_bytes as i64) };
-    u64::try_from(backed).map_err(|_| i32::try_from(backed.wrapping_neg()).unwrap_or(status::FAILED))
+    u64::try_from(backed)
+        .map_err(|_| i32::try_from(backed.wrapping_neg()).unwrap_or(status::FAILED))
 }
 
 /// Makes everything durable at a level, or a code.
@@ -57,11 +59,11 @@ pub(crate) fn commit(level: u32) -> Result<(), i32> {
     }
 }
 
-/// Undoes what is not published. The host has done so before; but what was stored since then, by a handle that did not
-/// know, is to go as well.
+/// Undoes what is not published. The host has done so before; but what was stored since then, by a
+/// handle that did not know, is to go as well.
 pub(crate) fn drop_private_pages(_: &Granted) {
-    // SAFETY: no pointers are passed, and the caller has the heap on the region, closed. What fails here fails again
-    // when the heap is opened.
+    // SAFETY: no pointers are passed, and the caller has the heap on the region, closed. What fails
+    // here fails again when the heap is opened.
     let _ = unsafe { imports::rollback() };
 }
 
@@ -90,16 +92,24 @@ impl Transport for Imports {
                     let _ = payload.resize(bytes);
                     return Ok(header);
                 }
-                Ok(_) => return Err(TransportError::Protocol { what: "wrote more than there is room for" }),
-                // More than there is room for is kept until there is: its size, negated. Codes are smaller than that.
-                Err(_) if answer.unsigned_abs() as usize > room => room = answer.unsigned_abs() as usize,
+                Ok(_) => {
+                    return Err(TransportError::Protocol {
+                        what: "wrote more than there is room for",
+                    });
+                }
+                // More than there is room for is kept until there is: its size, negated. Codes are
+                // smaller than that.
+                Err(_) if answer.unsigned_abs() as usize > room => {
+                    room = answer.unsigned_abs() as usize
+                }
                 Err(_) => return Err(TransportError::Host(answer)),
             }
         }
     }
 
     fn send(&self, message: AppletMessage, payload: &[u8]) -> Result<(), TransportError> {
-        let bytes = u32::try_from(payload.len()).map_err(|_| TransportError::Host(status::NO_ROOM))?;
+        let bytes =
+            u32::try_from(payload.len()).map_err(|_| TransportError::Host(status::NO_ROOM))?;
         let header = Header { payload_bytes: bytes, ..Header::from(message) };
         // SAFETY: both are live, and the header says how large the payload is.
         match unsafe { imports::send(&header, payload.as_ptr()) } {

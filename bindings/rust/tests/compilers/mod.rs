@@ -21,7 +21,11 @@ pub(crate) fn prefix() -> PathBuf {
     let prefix = std::env::var_os("HOLDFAST_C_LIBRARY").map(PathBuf::from);
     let prefix = prefix.unwrap_or_else(|| target().join("c-library"));
     let built = prefix.join("lib/libholdfast_applet.a").exists();
-    assert!(built, "{} is not built; run ./test, or `cargo xtask c-library` first", prefix.display());
+    assert!(
+        built,
+        "{} is not built; run ./test, or `cargo xtask c-library` first",
+        prefix.display()
+    );
     prefix
 }
 
@@ -45,7 +49,8 @@ pub(crate) fn succeeded(command: &mut Command) -> Output {
 
 /// Whether a program is there; a test that lacks one says so.
 pub(crate) fn has(program: &str) -> bool {
-    let asked = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let asked =
+        Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let found = asked.is_ok_and(|status| status.success());
     if !found {
         println!("not run: there is no {program}; ./test installs it");

@@ -1,4 +1,5 @@
-//! A host for tests: starts a program with a channel and a region at their descriptors, without a jail, and calls it.
+//! A host for tests: starts a program with a channel and a region at their descriptors, without a
+//! jail, and calls it.
 //!
 //! Invariants: every wait is bounded, and a program that is left is killed.
 
@@ -60,10 +61,13 @@ impl Image {
     /// Whether they are a heap in order.
     pub(crate) fn assert_sound(&self) {
         let bytes = self.bytes();
-        let words: Vec<u64> =
-            bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+        let words: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+            .collect();
         // SAFETY: the same bytes, aligned.
-        let aligned = unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), bytes.len()) };
+        let aligned =
+            unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), bytes.len()) };
         let mut findings = Vec::new();
         holdfast_heap::check(aligned, &mut |finding| findings.push(finding));
         assert_eq!(findings, []);
@@ -97,7 +101,8 @@ pub(crate) struct Host {
     pub(crate) forget: bool,
 }
 
-/// Descriptors with the two numbers must be nobody's when a program is started: std opens some on the way.
+/// Descriptors with the two numbers must be nobody's when a program is started: std opens some on
+/// the way.
 fn occupy() {
     loop {
         let file = File::open("/dev/null").unwrap();
@@ -244,7 +249,8 @@ impl Host {
             AppletMessage::Grow { at_least_bytes } => {
                 self.grown += 1;
                 let image = self.image.as_mut().unwrap();
-                let wanted = at_least_bytes.next_multiple_of(STEP_BYTES).min(image.region.limit_bytes);
+                let wanted =
+                    at_least_bytes.next_multiple_of(STEP_BYTES).min(image.region.limit_bytes);
                 let reply = if at_least_bytes > wanted {
                     HostMessage::Reply { status: status::LIMIT_REACHED, value: 0 }
                 } else {
@@ -286,7 +292,8 @@ impl Host {
         status
     }
 
-    /// Tells the program that there are no more calls, and waits for its end, which must be a good one.
+    /// Tells the program that there are no more calls, and waits for its end, which must be a good
+    /// one.
     pub(crate) fn end(mut self) -> Option<Image> {
         self.send(HostMessage::End.into(), &[]).unwrap();
         let status = self.wait();

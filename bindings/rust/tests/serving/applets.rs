@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_channel::{CHANNEL_FD, REGION_FD};
 use holdfast_guest::{
-    AttachError, Call, Durability, Failure, GrowError, Heap, HeapError, attach, commit, export, seal, serve,
-    serve_heap,
+    AttachError, Call, Durability, Failure, GrowError, Heap, HeapError, attach, commit, export,
+    seal, serve, serve_heap,
 };
 
 pub(crate) fn run(kind: &str) {
@@ -25,8 +25,10 @@ pub(crate) fn run(kind: &str) {
 fn messages() {
     export("echo", |call| Ok(call.reply(call.input())?)).unwrap();
     export("nothing", |_| Ok(())).unwrap();
-    export("fail", |call| Err(call.fail(7, format_args!("{} bytes are no good", call.input().len()))))
-        .unwrap();
+    export("fail", |call| {
+        Err(call.fail(7, format_args!("{} bytes are no good", call.input().len())))
+    })
+    .unwrap();
     export("error", |_| Err(std::io::Error::other("it did not work").into())).unwrap();
     export("late failure", |call| {
         call.send(b"one")?;
@@ -137,7 +139,8 @@ fn heap() {
     })
     .unwrap();
     export("names", |call| {
-        let mut names: Vec<String> = call.heap()?.roots().map(|(name, _)| name.to_owned()).collect();
+        let mut names: Vec<String> =
+            call.heap()?.roots().map(|(name, _)| name.to_owned()).collect();
         names.sort();
         Ok(call.reply(names.join(",").as_bytes())?)
     })
@@ -153,7 +156,8 @@ fn heap() {
     export("churn", |call| {
         // Leaves the heap's volatile memory full of slabs and slots.
         let heap = call.heap()?;
-        let objects: Vec<_> = (0..2000).map(|index| heap.alloc(16 + index % 500).unwrap()).collect();
+        let objects: Vec<_> =
+            (0..2000).map(|index| heap.alloc(16 + index % 500).unwrap()).collect();
         for object in objects.iter().step_by(2) {
             heap.free(*object)?;
         }
@@ -172,7 +176,13 @@ fn heap() {
     })
     .unwrap();
     export("store", |call| {
-        let start = call.heap()?.root("counter").ok_or(HeapError::NoSuchRoot)?.pointer.cast::<u64>().as_ptr();
+        let start = call
+            .heap()?
+            .root("counter")
+            .ok_or(HeapError::NoSuchRoot)?
+            .pointer
+            .cast::<u64>()
+            .as_ptr();
         // SAFETY: as above; where the heap may only be read this ends the program.
         unsafe { start.write_volatile(1) };
         Ok(())
@@ -194,7 +204,8 @@ fn loader() {
     // SAFETY: the root has this many bytes.
     unsafe { large.as_ptr().write_bytes(1, 20 << 20) };
     let refused = heap.alloc(1 << 40).unwrap_err();
-    let limit = matches!(refused, HeapError::OutOfMemory { cause: GrowError::LimitReached { .. }, .. });
+    let limit =
+        matches!(refused, HeapError::OutOfMemory { cause: GrowError::LimitReached { .. }, .. });
     assert!(limit, "{refused}");
     commit(Durability::Power).unwrap();
 }
@@ -205,7 +216,8 @@ fn taken() {
     let place = (ADDRESS as usize + (8 << 20)) as *mut libc::c_void;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: a new mapping, where nothing is.
-    let mapped = unsafe { libc::mmap(place, BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    let mapped =
+        unsafe { libc::mmap(place, BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     assert_eq!(mapped, place);
     // SAFETY: mapped above, and nobody else refers to it.
     let bytes = unsafe { std::slice::from_raw_parts_mut(mapped.cast::<u8>(), BYTES) };
@@ -230,9 +242,11 @@ fn synchronous() {
 /// No host has started it.
 fn alone() {
     assert_eq!(attach().err(), Some(AttachError::NoHost));
-    for text in
-        [serve().unwrap_err().to_string(), seal().unwrap_err().to_string(), AttachError::NoHost.to_string()]
-    {
+    for text in [
+        serve().unwrap_err().to_string(),
+        seal().unwrap_err().to_string(),
+        AttachError::NoHost.to_string(),
+    ] {
         assert!(text.contains("run it with holdfast run"), "{text}");
     }
     assert!(matches!(commit(Durability::Power), Err(holdfast_guest::CommitError::Host(_))));

@@ -1,5 +1,5 @@
-//! Native applets in Rust under a host without a jail. The applet is this test program once more: it runs
-//! `applets::run` when its environment says so.
+//! Native applets in Rust under a host without a jail. The applet is this test program once more:
+//! it runs `applets::run` when its environment says so.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
@@ -52,7 +52,8 @@ fn a_native_applet_serves_calls_of_any_size() {
     assert_eq!(host.names[..3], ["echo", "nothing", "fail"]);
     assert_eq!(host.call("nothing", b"in vain"), b"");
     // Around what fits into a record and into the ring, and far more.
-    let sizes = [0, 1, 7, 8, 100, 131_023, 131_024, 131_025, 262_144, 262_145, 3_000_001, 40_000_000];
+    let sizes =
+        [0, 1, 7, 8, 100, 131_023, 131_024, 131_025, 262_144, 262_145, 3_000_001, 40_000_000];
     for bytes in sizes {
         let input: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8).collect();
         assert!(host.call("echo", &input) == input, "{bytes} bytes");
@@ -77,7 +78,9 @@ fn failed_call_has_code_and_text() {
     assert_eq!(host.chunks, [b"one"]);
     // Larger than what an applet takes: nothing of it is run.
     let refused = host.try_call("echo", &vec![0; (64 << 20) + 1]).unwrap();
-    let Answer::Failure { code: holdfast_guest::CODE_NOT_RUN, text } = refused else { panic!("{refused:?}") };
+    let Answer::Failure { code: holdfast_guest::CODE_NOT_RUN, text } = refused else {
+        panic!("{refused:?}")
+    };
     assert!(text.contains("shared buffer"), "{text}");
     assert_eq!(host.call("echo", b"still here"), b"still here");
     host.end();
@@ -89,7 +92,12 @@ fn failed_call_has_code_and_text() {
 fn a_stream_longer_than_the_ring_arrives_in_order() {
     let mut host = Host::serving(applet("messages"), None);
     assert_eq!(host.call("stream", &100_000_u32.to_le_bytes()), b"");
-    assert!(host.chunks.iter().enumerate().all(|(index, chunk)| chunk[..] == (index as u32).to_le_bytes()));
+    assert!(
+        host.chunks
+            .iter()
+            .enumerate()
+            .all(|(index, chunk)| chunk[..] == (index as u32).to_le_bytes())
+    );
     assert_eq!(host.chunks.len(), 100_000);
     host.end();
 }
@@ -249,7 +257,10 @@ fn a_heap_that_may_only_be_read_is_mapped_so() {
     let mut host = Host::serving(applet("heap"), Some(image));
     assert_eq!(number(&host.call("read", b"")), 1);
     let refused = host.try_call("allocate", &5_u64.to_le_bytes()).unwrap();
-    assert!(matches!(&refused, Answer::Failure { text, .. } if text.contains("only be read")), "{refused:?}");
+    assert!(
+        matches!(&refused, Answer::Failure { text, .. } if text.contains("only be read")),
+        "{refused:?}"
+    );
     assert_eq!(host.try_call("store", b""), Err(ChannelError::PeerGone));
     assert_eq!(host.wait().signal(), Some(libc::SIGSEGV));
     assert!(host.image.take().unwrap().bytes() == before);
@@ -274,7 +285,10 @@ fn atomic_mode_forgets_unpublished_calls() {
     for round in 0..5 {
         // Given up, after it has changed what the applet remembers of its slabs.
         host.call("churn", b"given up");
-        assert!(matches!(host.try_call("count and fail", b""), Ok(Answer::Failure { code: 3, .. })));
+        assert!(matches!(
+            host.try_call("count and fail", b""),
+            Ok(Answer::Failure { code: 3, .. })
+        ));
         host.forget = true;
         assert_eq!(number(&host.call("read", b"")), 1, "that of the last publication");
         assert_eq!(host.call("names", b""), names.as_bytes());
@@ -325,14 +339,15 @@ fn program_that_does_not_serve_uses_its_heap() {
 /// Guarantee: applets/run-or-call
 #[test]
 fn program_without_a_host_says_so() {
-    // With nothing at the descriptor, with something that is no channel, and with a file that is too short for one.
+    // With nothing at the descriptor, with something that is no channel, and with a file that is
+    // too short for one.
     for redirection in ["3<&-", "3</dev/null", "3<\"$0\"", "3<\"$1\""] {
         let short = tempfile::NamedTempFile::new().unwrap();
         let inner = applet("alone");
         let mut command = Command::new("sh");
-        command
-            .arg("-c")
-            .arg(format!("exec \"$0\" --exact the_applet_of_these_tests --nocapture {redirection}"));
+        command.arg("-c").arg(format!(
+            "exec \"$0\" --exact the_applet_of_these_tests --nocapture {redirection}"
+        ));
         command.arg(inner.get_program()).arg(short.path()).env(KIND, "alone");
         let output = command.output().unwrap();
         assert!(output.status.success(), "{redirection}: {output:?}");

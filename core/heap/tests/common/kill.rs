@@ -6,7 +6,10 @@ use holdfast_heap::{Backing, crash_points};
 /// The memory that a kill leaves as it is then.
 #[derive(Clone, Copy)]
 pub struct Left {
-    #[cfg_attr(not(target_family = "wasm"), expect(dead_code, reason = "what unwinds leaves it by itself"))]
+    #[cfg_attr(
+        not(target_family = "wasm"),
+        expect(dead_code, reason = "what unwinds leaves it by itself")
+    )]
     base: *mut u8,
     #[cfg_attr(not(target_family = "wasm"), expect(dead_code, reason = "as above"))]
     bytes: usize,

@@ -78,7 +78,9 @@ impl Medium {
         let mut bytes = [0; LINE];
         // SAFETY: the test keeps the memory for as long as the medium listens, and nobody stores to
         // it meanwhile.
-        unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping((self.base + line) as *const u8, LINE) };
+        unsafe {
+            bytes.as_mut_ptr().copy_from_nonoverlapping((self.base + line) as *const u8, LINE)
+        };
         bytes
     }
 
@@ -87,7 +89,8 @@ impl Medium {
     pub fn note(&mut self, event: Event) -> bool {
         match event {
             Event::Stored { address, bytes } => {
-                let Some(start) = address.checked_sub(self.base).filter(|start| start + bytes <= self.bytes)
+                let Some(start) =
+                    address.checked_sub(self.base).filter(|start| start + bytes <= self.bytes)
                 else {
                     return false;
                 };
@@ -97,7 +100,8 @@ impl Medium {
             Event::WrittenBack { address, bytes } => {
                 let start = address - self.base;
                 let within = start as u64 % (4 << 20);
-                if !matches!(self.losing, Losing::WriteBacks(from, to) if (from..to).contains(&within)) {
+                if !matches!(self.losing, Losing::WriteBacks(from, to) if (from..to).contains(&within))
+                {
                     for (_, pending) in self.pending.range_mut(start / LINE * LINE..start + bytes) {
                         pending.started = pending.versions.len();
                     }
@@ -119,7 +123,8 @@ impl Medium {
             let (from, to) = (start.max(line) - line, (start + bytes).min(line + LINE) - line);
             let durable = &self.durable[line..line + LINE];
             let pending = self.pending.entry(line).or_default();
-            let mut version = pending.versions.last().copied().unwrap_or_else(|| durable.try_into().unwrap());
+            let mut version =
+                pending.versions.last().copied().unwrap_or_else(|| durable.try_into().unwrap());
             if bytes <= WORD_BY_WORD_BYTES_MAX {
                 for word in (from / 8 * 8..to).step_by(8) {
                     let part = word.max(from)..(word + 8).min(to);
@@ -211,7 +216,9 @@ impl Medium {
             self.scratch.bytes_mut()[*line..line + LINE].copy_from_slice(version);
         }
         let stored = see(&mut self.scratch, self.images);
-        for range in stored.into_iter().chain(touched.into_iter().map(|(line, _)| line..line + LINE)) {
+        for range in
+            stored.into_iter().chain(touched.into_iter().map(|(line, _)| line..line + LINE))
+        {
             self.scratch.bytes_mut()[range.clone()].copy_from_slice(&self.durable[range]);
         }
     }

@@ -28,11 +28,14 @@ pub fn fill(pointer: NonNull<u8>, bytes: u64, seed: u8) {
 }
 
 pub fn holds(heap: &Heap<TestMemory>, offset: u64, bytes: u64, seed: u8) -> bool {
-    heap.backing().bytes()[offset as usize..(offset + bytes) as usize].iter().all(|byte| *byte == seed)
+    heap.backing().bytes()[offset as usize..(offset + bytes) as usize]
+        .iter()
+        .all(|byte| *byte == seed)
 }
 
 pub fn at(heap: &Heap<TestMemory>, offset: u64) -> NonNull<u8> {
-    NonNull::new(holdfast_heap::Backing::base(heap.backing()).wrapping_add(offset as usize)).unwrap()
+    NonNull::new(holdfast_heap::Backing::base(heap.backing()).wrapping_add(offset as usize))
+        .unwrap()
 }
 
 pub fn at_base<B: holdfast_heap::Backing>(heap: &Heap<B>, offset: u64) -> NonNull<u8> {
@@ -67,7 +70,8 @@ pub struct Dice(pub u64);
 
 impl Dice {
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
 

@@ -110,8 +110,10 @@ impl Watch {
             work(handle);
             handle
         };
-        self.watch(what, work, |handle| handle.with_heap(|heap| observe(heap, heap.backing().0.bytes())))
-            .map(drop)
+        self.watch(what, work, |handle| {
+            handle.with_heap(|heap| observe(heap, heap.backing().0.bytes()))
+        })
+        .map(drop)
     }
 
     fn watch<R>(
@@ -149,9 +151,13 @@ fn judge(what: &str, shown: &Shown, allowed: &[&Vec<u8>]) -> Result<(), String> 
         match state {
             Ok(state) if allowed.contains(&state) => {}
             Ok(state) => {
-                let allowed: Vec<_> = allowed.iter().map(|state| String::from_utf8_lossy(state)).collect();
+                let allowed: Vec<_> =
+                    allowed.iter().map(|state| String::from_utf8_lossy(state)).collect();
                 let state = String::from_utf8_lossy(state);
-                return Err(format!("{what}, {image}: {state}\nallowed: {}", allowed.join("\nallowed: ")));
+                return Err(format!(
+                    "{what}, {image}: {state}\nallowed: {}",
+                    allowed.join("\nallowed: ")
+                ));
             }
             Err(error) => return Err(format!("{what}, {image}: {error}")),
         }
@@ -190,7 +196,9 @@ fn look_in_recovery(image: &TestMemory, shown: &mut Shown, name: &str, seed: u64
         if medium.note(event) {
             medium.each_image(|scratch, number| {
                 let copy = scratch.copy();
-                all.borrow_mut().entry(state_of(&copy)).or_insert(format!("recovery image {number}"));
+                all.borrow_mut()
+                    .entry(state_of(&copy))
+                    .or_insert(format!("recovery image {number}"));
                 Vec::new()
             });
         }
@@ -220,8 +228,9 @@ fn observe<B: Backing>(heap: &Heap<B>, bytes: &[u8]) -> Result<Vec<u8>, String> 
     if !report.is_sound() {
         return Err(format!("{findings:x?}"));
     }
-    let content =
-        |at: usize, length: usize| bytes.get(at..at.saturating_add(length)).ok_or("outside the heap");
+    let content = |at: usize, length: usize| {
+        bytes.get(at..at.saturating_add(length)).ok_or("outside the heap")
+    };
     let mut state = Vec::new();
     let mut roots: Vec<(&str, Root)> = heap.roots().collect();
     roots.sort_by_key(|root| root.0);
@@ -233,12 +242,16 @@ fn observe<B: Backing>(heap: &Heap<B>, bytes: &[u8]) -> Result<Vec<u8>, String> 
             for link in root_bytes.as_chunks::<8>().0.iter().map(|link| u64::from_le_bytes(*link)) {
                 if link != 0 {
                     let object = super::at_base(heap, link);
-                    let usable =
-                        heap.usable_bytes(object).map_err(|_| format!("{link:x} is linked and not there"))?;
-                    let length =
-                        u64::from_le_bytes(content(link as usize, 8)?.try_into().unwrap_or_default());
+                    let usable = heap
+                        .usable_bytes(object)
+                        .map_err(|_| format!("{link:x} is linked and not there"))?;
+                    let length = u64::from_le_bytes(
+                        content(link as usize, 8)?.try_into().unwrap_or_default(),
+                    );
                     if length > usable {
-                        return Err(format!("the object at {link:x} says that it has {length} bytes"));
+                        return Err(format!(
+                            "the object at {link:x} says that it has {length} bytes"
+                        ));
                     }
                     state.extend_from_slice(
                         format!("{}:", hex(content(link as usize, length as usize)?)).as_bytes(),

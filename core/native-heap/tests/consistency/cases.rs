@@ -10,7 +10,8 @@ use crate::session::{Home, MIB, MODES, Numbers};
 /// Guarantee: heap/atomic-kill
 /// Guarantee: heap/power
 #[test]
-fn what_a_root_names_is_found_again_in_either_mode_after_a_commit_and_an_end_in_order_or_by_death() {
+fn what_a_root_names_is_found_again_in_either_mode_after_a_commit_and_an_end_in_order_or_by_death()
+{
     for (mode, next) in MODES.into_iter().flat_map(|mode| MODES.map(|next| (mode, next))) {
         for in_order in [true, false] {
             let home = Home::new();
@@ -133,7 +134,8 @@ fn whatever_is_allocated_freed_and_taken_back_the_heap_is_as_a_model_says() {
             session.begin();
             for _ in 0..numbers.below(12) {
                 if model.len() > 60 || (!model.is_empty() && numbers.below(3) == 0) {
-                    let (object, ..) = model.swap_remove(numbers.below(model.len() as u64) as usize);
+                    let (object, ..) =
+                        model.swap_remove(numbers.below(model.len() as u64) as usize);
                     session.heap.free(object).unwrap();
                 } else {
                     let most = [200, 3000, 90_000][numbers.below(3) as usize];
@@ -159,8 +161,14 @@ fn whatever_is_allocated_freed_and_taken_back_the_heap_is_as_a_model_says() {
                 }
                 _ => {}
             }
-            assert!(model.iter().all(|(object, bytes, with)| session.holds(*object, *bytes, *with)));
-            assert_eq!(session.sound_objects(), fixed + model.len() as u64, "{mode:?}, round {round}");
+            assert!(
+                model.iter().all(|(object, bytes, with)| session.holds(*object, *bytes, *with))
+            );
+            assert_eq!(
+                session.sound_objects(),
+                fixed + model.len() as u64,
+                "{mode:?}, round {round}"
+            );
         }
         for (object, ..) in model {
             session.heap.free(object).unwrap();
@@ -185,7 +193,11 @@ fn a_heap_grows_in_the_middle_of_its_work_and_keeps_its_rules_in_the_new_part() 
         assert!(before < 20 * MIB && grown > 20 * MIB);
         let mut session = session.undo();
         session.verify(10, "growth taken back");
-        assert_eq!(session.region.with(|region| region.backed_bytes()), grown, "what is there stays");
+        assert_eq!(
+            session.region.with(|region| region.backed_bytes()),
+            grown,
+            "what is there stays"
+        );
 
         session.begin();
         let large = session.object(20 * MIB, 8).unwrap();
@@ -232,7 +244,9 @@ fn a_rollback_goes_back_to_the_last_commit_or_says_that_transactions_do_that() {
     assert!(matches!(refused, RegionError::NotAtomic { .. }), "{refused}");
     let text = refused.to_string();
     assert!(
-        ["heap", "direct", "transactions", "nv_tx_abort", "atomic"].iter().all(|word| text.contains(word))
+        ["heap", "direct", "transactions", "nv_tx_abort", "atomic"]
+            .iter()
+            .all(|word| text.contains(word))
     );
     session.verify(44, "nothing was taken back");
     session.make_steps(1);

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use holdfast_region::{
-    CommitReport, Consistency, FileView, KernelStorage, Opened, Region, RegionError, Storage, Written,
+    CommitReport, Consistency, FileView, KernelStorage, Opened, Region, RegionError, Storage,
+    Written,
 };
 
 use crate::session::{Home, MODES};
@@ -116,7 +117,10 @@ fn a_disk_that_is_full_from_any_step_of_a_commit_on_loses_nothing() {
                     session.die();
                     let mut session = home.open(mode);
                     let found = session.work().load(0);
-                    assert!(found == 31 || found == 30 && mode == Consistency::Atomic, "{error}, {context}");
+                    assert!(
+                        found == 31 || found == 30 && mode == Consistency::Atomic,
+                        "{error}, {context}"
+                    );
                     session.verify(found, &context);
                 } else {
                     // It tries again, or starts again where it is told to.
@@ -126,7 +130,9 @@ fn a_disk_that_is_full_from_any_step_of_a_commit_on_loses_nothing() {
                             session.die();
                             home.lose_image();
                         }
-                        Err(RegionError::Poisoned { .. }) if mode == Consistency::Atomic => session.die(),
+                        Err(RegionError::Poisoned { .. }) if mode == Consistency::Atomic => {
+                            session.die()
+                        }
                         Err(error) => panic!("{mode:?}, {context}: {error}"),
                     }
                     home.open(mode).verify(31, &context);

@@ -225,7 +225,11 @@ impl Session {
             let whole = object.is_some_and(|object| self.holds(object, size(step), step as u8));
             assert!(whole, "{mode:?}, {context}: the object of step {step} of {steps}");
         }
-        assert_eq!(self.sound_objects(), FIXED_OBJECTS + steps.min(PLACES), "{mode:?}, {context}: objects");
+        assert_eq!(
+            self.sound_objects(),
+            FIXED_OBJECTS + steps.min(PLACES),
+            "{mode:?}, {context}: objects"
+        );
     }
 }
 
@@ -262,7 +266,8 @@ pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
 }

@@ -78,10 +78,19 @@ mod tests {
     #[test]
     fn a_line_is_missed_once_and_again_after_its_set_was_used_up() {
         let mut cache = ReadCache::new(SlowMemory::DRAM, 4 * 2 * LINE_BYTES, 2);
-        assert_eq!([cache.touch(line(0), 1), cache.touch(line(0), 64), cache.touch(line(0), 65)], [1, 0, 1]);
+        assert_eq!(
+            [cache.touch(line(0), 1), cache.touch(line(0), 64), cache.touch(line(0), 65)],
+            [1, 0, 1]
+        );
         // 4 sets: lines 0, 4 and 8 share one, of two ways. 0 was used after 4, so 4 goes.
-        assert_eq!([cache.touch(line(4), 1), cache.touch(line(0), 1), cache.touch(line(8), 1)], [1, 0, 1]);
-        assert_eq!([cache.touch(line(0), 1), cache.touch(line(8), 1), cache.touch(line(4), 1)], [0, 0, 1]);
+        assert_eq!(
+            [cache.touch(line(4), 1), cache.touch(line(0), 1), cache.touch(line(8), 1)],
+            [1, 0, 1]
+        );
+        assert_eq!(
+            [cache.touch(line(0), 1), cache.touch(line(8), 1), cache.touch(line(4), 1)],
+            [0, 0, 1]
+        );
         // Another set has kept its line.
         assert_eq!(cache.touch(line(1), 1), 0);
     }
@@ -91,7 +100,8 @@ mod tests {
     fn what_fits_is_missed_once_and_what_is_twice_as_large_each_time() {
         let mut cache = ReadCache::of_the_paper(SlowMemory::DRAM);
         let lines = (1 << 20) / LINE_BYTES;
-        let mut pass = |count: usize| (0..count).map(|number| cache.touch(line(number), 8)).sum::<u64>();
+        let mut pass =
+            |count: usize| (0..count).map(|number| cache.touch(line(number), 8)).sum::<u64>();
         assert_eq!([pass(lines), pass(lines)], [lines as u64, 0]);
         assert_eq!([pass(2 * lines), pass(2 * lines)], [lines as u64, lines as u64 * 2]);
     }

@@ -96,7 +96,8 @@ fn both_clocks() -> (u64, Instant) {
         let after = ticks();
         (after.wrapping_sub(before), before.wrapping_add(after.wrapping_sub(before) / 2), now)
     };
-    let fastest = (1..PAIRS).map(pair).fold(pair(0), |best, next| if next.0 < best.0 { next } else { best });
+    let fastest =
+        (1..PAIRS).map(pair).fold(pair(0), |best, next| if next.0 < best.0 { next } else { best });
     (fastest.1, fastest.2)
 }
 

@@ -27,7 +27,11 @@ impl NameSpace {
         let _names = self.lock_names()?;
         let header = &settled.image.as_ref().unwrap_or(&settled.base).header;
         self.check_limit(header, Some(header), asked_bytes, limit_bytes)?;
-        write_limit_to_base(self.storage(), &mut settled.base.reopened_for_writing()?, limit_bytes)?;
+        write_limit_to_base(
+            self.storage(),
+            &mut settled.base.reopened_for_writing()?,
+            limit_bytes,
+        )?;
         if let Some(image) = &mut settled.image {
             write_limit(self.storage(), image, limit_bytes)?;
         }

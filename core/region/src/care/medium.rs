@@ -60,16 +60,17 @@ impl NameSpace {
                         // Nothing was stored: it is as it was, and needs no checkpoint. If this
                         // cannot be said, the next session makes one for nothing.
                         if how == Opened::Warm {
-                            let _ =
-                                old.change_header(self.storage(), |header| header.state = FileState::Clean);
+                            let _ = old.change_header(self.storage(), |header| {
+                                header.state = FileState::Clean
+                            });
                         }
                         return Err(error);
                     }
                 }
             }
             None => {
-                let stored =
-                    Stored::open(self.places().store(), name)?.ok_or_else(|| self.not_found(name))?;
+                let stored = Stored::open(self.places().store(), name)?
+                    .ok_or_else(|| self.not_found(name))?;
                 check_key(name, stored.base.header.owner_fingerprint, key)?;
                 if stored.base.header.medium == medium {
                     return Ok(());
@@ -86,14 +87,16 @@ impl NameSpace {
         let header = Header { medium, state: FileState::Open, ..old.header.clone() };
         let data_bytes = header.backed_bytes;
         let new = self.build_image(header, |file| {
-            sum_and_copy(&old.file, data_bytes, Some((self.storage(), file))).map(drop).map_err(|error| {
-                match error {
-                    CopyError::Read(source) => {
-                        BuildError::Source(RegionError::Io { step: "read", path: old.path.clone(), source })
-                    }
+            sum_and_copy(&old.file, data_bytes, Some((self.storage(), file))).map(drop).map_err(
+                |error| match error {
+                    CopyError::Read(source) => BuildError::Source(RegionError::Io {
+                        step: "read",
+                        path: old.path.clone(),
+                        source,
+                    }),
                     CopyError::Write(source) => BuildError::Target { step: "write", source },
-                }
-            })
+                },
+            )
         })?;
         self.remove_file(&old.path)?;
         self.sync_pool()?;

@@ -143,7 +143,9 @@ impl NameSpace {
                 let bytes = self.image_bytes(&file, &header, false)?;
                 (Source::ImageWithout(header), bytes)
             }
-            Ok(Found::Nothing(void)) => self.examine_without(name, key, (void, base), &mut findings)?,
+            Ok(Found::Nothing(void)) => {
+                self.examine_without(name, key, (void, base), &mut findings)?
+            }
             Err(error) if error.kind() == ErrorKind::BadFile && is_damage(&error) => {
                 let Some(base) = base.filter(|base| verify_base(base, None).is_ok()) else {
                     return Err(error);
@@ -183,7 +185,11 @@ impl NameSpace {
     }
 
     /// The base if its header can be read; findings about it.
-    fn examine_base(&self, name: &RegionName, findings: &mut Vec<FileFinding>) -> Result<Option<Image>> {
+    fn examine_base(
+        &self,
+        name: &RegionName,
+        findings: &mut Vec<FileFinding>,
+    ) -> Result<Option<Image>> {
         let how = "replaced by a new checkpoint";
         let (what, base) = match open_base(self.places().store(), name) {
             Ok(base) => match verify_base(&base, None) {
@@ -194,7 +200,9 @@ impl NameSpace {
                     }
                     (first_clause(&error), Some(base))
                 }
-                Ok(()) if base.slot_damaged => ("one of its two headers is damaged".to_owned(), Some(base)),
+                Ok(()) if base.slot_damaged => {
+                    ("one of its two headers is damaged".to_owned(), Some(base))
+                }
                 Ok(()) => return Ok(Some(base)),
             },
             Err(FileFault::Missing) => return Ok(None),
@@ -207,7 +215,12 @@ impl NameSpace {
                 (first_clause(&error), None)
             }
         };
-        findings.push(FileFinding { path: base_path(self.places().store(), name), what, how, lost: None });
+        findings.push(FileFinding {
+            path: base_path(self.places().store(), name),
+            what,
+            how,
+            lost: None,
+        });
         Ok(base)
     }
 
@@ -247,7 +260,8 @@ impl NameSpace {
             journal_path(store, name),
         ];
         for from in &files {
-            let Some(file_name) = from.file_name().filter(|_| from.symlink_metadata().is_ok()) else {
+            let Some(file_name) = from.file_name().filter(|_| from.symlink_metadata().is_ok())
+            else {
                 continue;
             };
             let to = directory.join(file_name);
@@ -319,7 +333,8 @@ impl Examination {
                 let file = file.map_err(RegionError::io("open", &path))?;
                 for slot in 0..2 {
                     let header = Header { sequence: slot + 1, ..header.clone() };
-                    let written = names.storage().write_at(&file, &header.encode(), slot * SLOT_BYTES as u64);
+                    let written =
+                        names.storage().write_at(&file, &header.encode(), slot * SLOT_BYTES as u64);
                     written.map_err(RegionError::io("write the header of", &path))?;
                 }
             }
@@ -330,7 +345,8 @@ impl Examination {
                 names.remove_image_durably(&name, &path)?;
             }
         }
-        let (image, opened, _) = names.open_locked(&name, &key)?.ok_or_else(|| names.not_found(&name))?;
+        let (image, opened, _) =
+            names.open_locked(&name, &key)?.ok_or_else(|| names.not_found(&name))?;
         let mut region = names.region(image, opened, lock);
         if !findings.is_empty() {
             region.owe_base();

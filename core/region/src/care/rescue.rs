@@ -153,7 +153,8 @@ impl NameSpace {
             return Err(self.not_found(name));
         }
         let _only = self.lock_rescues(name)?;
-        let durable = self.sync_rescue(self.begin_rescue(name, writer, if_changed, stood_still)?)?;
+        let durable =
+            self.sync_rescue(self.begin_rescue(name, writer, if_changed, stood_still)?)?;
         let mut replaced = Replaced::default();
         let rescue = self.name_rescue(durable, &mut replaced)?;
         if matches!(rescue, Rescue::Written { .. }) {
@@ -174,13 +175,16 @@ impl NameSpace {
         let lock = match self.lock(name, LockMode::Shared) {
             Ok(lock) => Some(lock),
             Err(RegionError::Held { holder, .. })
-                if writer == Writer::Running || holder.is_some() && writer == Writer::Stopped(holder) =>
+                if writer == Writer::Running
+                    || holder.is_some() && writer == Writer::Stopped(holder) =>
             {
                 None
             }
             Err(error) => return Err(error),
         };
-        let Some(image) = self.image_to_rescue(name)? else { return Ok(Begun::Done(Rescue::NoImage)) };
+        let Some(image) = self.image_to_rescue(name)? else {
+            return Ok(Begun::Done(Rescue::NoImage));
+        };
         // Before the image is read: whatever the store gets later is newer than the copy.
         let seen = self.seen_in_store(&image.header);
         self.sync_journal(name)?;
@@ -221,7 +225,9 @@ impl NameSpace {
             let outcome = FileLock::acquire(&path, LockMode::Exclusive, PAUSE);
             match outcome.map_err(RegionError::io("lock", &path))? {
                 LockOutcome::Acquired(lock) => return Ok(lock),
-                LockOutcome::Held(_) if started.elapsed() < OTHERS_PATIENCE => std::thread::sleep(PAUSE),
+                LockOutcome::Held(_) if started.elapsed() < OTHERS_PATIENCE => {
+                    std::thread::sleep(PAUSE)
+                }
                 LockOutcome::Held(holder) => {
                     return Err(RegionError::Held { name: name.to_string(), holder });
                 }
@@ -235,7 +241,9 @@ impl NameSpace {
         let mut image = match Image::open(path.clone(), name, false) {
             Ok(image) => image,
             Err(FileFault::Missing) => return Ok(None),
-            Err(fault) => return Err(fault.into_error(&path, Remedy::RestoreFile { path: path.clone() })),
+            Err(fault) => {
+                return Err(fault.into_error(&path, Remedy::RestoreFile { path: path.clone() }));
+            }
         };
         image.outlives_boot = self.places().images_outlive_boot(image.header.medium);
         // What a reset tore must not come back as a copy.
@@ -243,7 +251,8 @@ impl NameSpace {
             return Ok(None);
         }
         if image.slot_damaged {
-            let by_length = image.backed_bytes_by_length().map_err(RegionError::io("examine", &path))?;
+            let by_length =
+                image.backed_bytes_by_length().map_err(RegionError::io("examine", &path))?;
             image.header.backed_bytes = by_length;
         }
         Ok(Some(image))
@@ -296,8 +305,13 @@ impl NameSpace {
         }
         let found = sum_and_copy(&image.file, header.backed_bytes, None);
         let checksum = found.map_err(|error| read_error(error, image))?.checksum;
-        let same = |file: Option<Image>| file.is_some_and(|file| file.header.data_checksum == checksum);
-        Ok(if same(base) { Some(Rescue::Stored) } else { same(rescue).then_some(Rescue::Unchanged) })
+        let same =
+            |file: Option<Image>| file.is_some_and(|file| file.header.data_checksum == checksum);
+        Ok(if same(base) {
+            Some(Rescue::Stored)
+        } else {
+            same(rescue).then_some(Rescue::Unchanged)
+        })
     }
 
     /// A publication that a stopped writer has begun: it counts, and the image has perhaps a part
@@ -338,8 +352,10 @@ impl NameSpace {
                 error => BuildError::Source(read_error(error, image)),
             })?;
             if let Some(log) = self.publication_of(image) {
-                let write = &mut |bytes: &[u8], offset| storage.write_at(file, bytes, DATA_OFFSET + offset);
-                redo::replay(&log, &image.header, write).map_err(step("finish the publication in"))?;
+                let write =
+                    &mut |bytes: &[u8], offset| storage.write_at(file, bytes, DATA_OFFSET + offset);
+                redo::replay(&log, &image.header, write)
+                    .map_err(step("finish the publication in"))?;
                 written = checksum_of(file, data_bytes)?;
             }
             header.data_checksum = written.checksum;
@@ -352,7 +368,9 @@ impl NameSpace {
         storage.begin_write_out(&built.file, 0..DATA_OFFSET + data_bytes);
         // Before anything is synced: what is dropped costs the disk nothing.
         if may_change
-            && !self.is_as_copied(image, &written).inspect_err(|_| drop(storage.remove(&temporary)))?
+            && !self
+                .is_as_copied(image, &written)
+                .inspect_err(|_| drop(storage.remove(&temporary)))?
         {
             self.remove_file(&temporary)?;
             return Ok(None);
@@ -364,12 +382,16 @@ impl NameSpace {
 fn read_error(error: CopyError, image: &Image) -> RegionError {
     let path = image.path.clone();
     match error {
-        CopyError::Read(source) if source.kind() == ErrorKind::UnexpectedEof => RegionError::Truncated {
-            needed_bytes: image.header.file_bytes(),
-            found_bytes: image.file.metadata().map_or(0, |found| found.len()),
-            remedy: Remedy::RestoreFile { path: path.clone() },
-            path,
-        },
-        CopyError::Read(source) | CopyError::Write(source) => RegionError::Io { step: "read", path, source },
+        CopyError::Read(source) if source.kind() == ErrorKind::UnexpectedEof => {
+            RegionError::Truncated {
+                needed_bytes: image.header.file_bytes(),
+                found_bytes: image.file.metadata().map_or(0, |found| found.len()),
+                remedy: Remedy::RestoreFile { path: path.clone() },
+                path,
+            }
+        }
+        CopyError::Read(source) | CopyError::Write(source) => {
+            RegionError::Io { step: "read", path, source }
+        }
     }
 }

@@ -125,9 +125,11 @@ impl DamagedFile {
         let mut looks = 1;
         loop {
             let found = DamagedFile::read_once(path)?;
-            let journal = found.report.continuation.as_ref().filter(|journal| journal.damaged.is_some());
+            let journal =
+                found.report.continuation.as_ref().filter(|journal| journal.damaged.is_some());
             // A writer may be appending to it, cutting it off, or folding it while it is read.
-            if looks == LOOKS_MAX || !journal.is_some_and(|journal| was_just_written(&journal.path)) {
+            if looks == LOOKS_MAX || !journal.is_some_and(|journal| was_just_written(&journal.path))
+            {
                 return Ok(found);
             }
             looks += 1;
@@ -139,7 +141,10 @@ impl DamagedFile {
         // Before it is opened: an opener of a pipe waits for its writer, and a device may have no
         // end.
         if !path.metadata().map_err(failed("examine"))?.is_file() {
-            return Err(RegionError::Foreign { path: path.to_owned(), remedy: Remedy::NameAnother });
+            return Err(RegionError::Foreign {
+                path: path.to_owned(),
+                remedy: Remedy::NameAnother,
+            });
         }
         let file = private_options().read(true).open(path).map_err(failed("open"))?;
         let found_bytes = file.metadata().map_err(failed("examine"))?.len();
@@ -148,11 +153,17 @@ impl DamagedFile {
         let start = &start[..start_bytes];
         if start == stream::MAGIC {
             let path = path.to_owned();
-            return Err(RegionError::Foreign { remedy: Remedy::Import { path: path.clone() }, path });
+            return Err(RegionError::Foreign {
+                remedy: Remedy::Import { path: path.clone() },
+                path,
+            });
         }
         // A larger file can have lost both headers, and still have its data.
         if found_bytes <= DATA_OFFSET && !MAGIC.starts_with(start) {
-            return Err(RegionError::Foreign { path: path.to_owned(), remedy: Remedy::NameAnother });
+            return Err(RegionError::Foreign {
+                path: path.to_owned(),
+                remedy: Remedy::NameAnother,
+            });
         }
         if found_bytes <= DATA_OFFSET {
             let (path, needed_bytes) = (path.to_owned(), DATA_OFFSET + LIMIT_UNIT_BYTES);
@@ -166,11 +177,17 @@ impl DamagedFile {
             Ok(chosen) => (Some(chosen.header), HeaderState::Whole),
             Err(HeaderFault::Newer { version, flags }) => {
                 let path = path.to_owned();
-                return Err(RegionError::NewerFormat { path, found: version, flags, known: FORMAT_VERSION });
+                return Err(RegionError::NewerFormat {
+                    path,
+                    found: version,
+                    flags,
+                    known: FORMAT_VERSION,
+                });
             }
             Err(HeaderFault::Foreign | HeaderFault::Damaged) => (None, HeaderState::Lost),
         };
-        let by_length = (found_bytes - DATA_OFFSET).next_multiple_of(LIMIT_UNIT_BYTES).min(LIMIT_BYTES_MAX);
+        let by_length =
+            (found_bytes - DATA_OFFSET).next_multiple_of(LIMIT_UNIT_BYTES).min(LIMIT_BYTES_MAX);
         let data_bytes = match (&header, state) {
             (Some(header), HeaderState::Whole) => header.backed_bytes,
             // The newer header may have been the lost one: growth shows in the length.
@@ -204,9 +221,11 @@ impl DamagedFile {
     fn apply_journal(&mut self, base: &Header) -> Option<ContinuationReport> {
         let path = self.report.path.with_extension("journal");
         let sizes = Sizes { backed_bytes: base.backed_bytes, limit_bytes: base.limit_bytes };
-        let damage = |fault: ReadFault| fault.into_error(&path, Remedy::RestoreFile { path: path.clone() });
+        let damage =
+            |fault: ReadFault| fault.into_error(&path, Remedy::RestoreFile { path: path.clone() });
         let mut look = || {
-            let opened = open_journal(&path, base, false, &Remedy::RestoreFile { path: path.clone() });
+            let opened =
+                open_journal(&path, base, false, &Remedy::RestoreFile { path: path.clone() });
             let applied = opened.transpose()?.and_then(|(file, journal)| {
                 let (extent, fault) = whole_records(&file, &journal, sizes).map_err(damage)?;
                 self.grow(extent.backed_bytes)
@@ -276,7 +295,8 @@ impl DamagedFile {
 /// Whether a process may be writing a file: it changed moments ago, or is gone.
 fn was_just_written(path: &Path) -> bool {
     let modified = path.metadata().and_then(|found| found.modified());
-    modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age < JUST_NOW)) || !path.exists()
+    modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age < JUST_NOW))
+        || !path.exists()
 }
 
 fn read_data(file: &File, data_bytes: u64, present_bytes: u64) -> io::Result<Vec<u8>> {
@@ -314,9 +334,12 @@ impl NameSpace {
                 (None, Origin { address, limit_bytes, backed_bytes })
             }
             None => {
-                let asked_bytes = backed_bytes.saturating_add(GROWTH_HINT_BYTES_MAX).min(LIMIT_BYTES_MAX);
-                let limit_bytes = limit_for(asked_bytes)
-                    .ok_or(RegionError::LimitOutOfRange { asked_bytes, max_bytes: LIMIT_BYTES_MAX })?;
+                let asked_bytes =
+                    backed_bytes.saturating_add(GROWTH_HINT_BYTES_MAX).min(LIMIT_BYTES_MAX);
+                let limit_bytes = limit_for(asked_bytes).ok_or(RegionError::LimitOutOfRange {
+                    asked_bytes,
+                    max_bytes: LIMIT_BYTES_MAX,
+                })?;
                 // Until the new region has its name, no other process may choose an address.
                 let names = self.lock_names()?;
                 let address = self.free_address(limit_bytes)?;

@@ -51,7 +51,11 @@ impl NameSpace {
     }
 
     /// As [`NameSpace::settle`], under a lock that the caller holds.
-    pub(crate) fn settle_locked(&self, name: &RegionName, key: &OwnerKey) -> Result<(Option<Image>, Image)> {
+    pub(crate) fn settle_locked(
+        &self,
+        name: &RegionName,
+        key: &OwnerKey,
+    ) -> Result<(Option<Image>, Image)> {
         let Some(image) = self.image(name, LockMode::Exclusive)? else {
             let stored = Stored::open(self.places().store(), name)?;
             if let Some(rescue) = self.rescue_that_counts(name, stored.as_ref())? {
@@ -60,7 +64,8 @@ impl NameSpace {
             }
             let stored = stored.ok_or_else(|| self.not_found(name))?;
             check_key(name, stored.base.header.owner_fingerprint, key)?;
-            let base = if stored.is_continued() { self.fold_in_store(&stored)? } else { stored.base };
+            let base =
+                if stored.is_continued() { self.fold_in_store(&stored)? } else { stored.base };
             return Ok((None, base));
         };
         check_key(name, image.header.owner_fingerprint, key)?;
@@ -155,13 +160,19 @@ impl NameSpace {
             let _ = self.storage().remove(&built.path);
             return Err(RegionError::Io { step: "rename", path, source });
         }
-        self.storage().sync_directory(directory).map_err(RegionError::io("make durable", directory))?;
+        self.storage()
+            .sync_directory(directory)
+            .map_err(RegionError::io("make durable", directory))?;
         Ok(built)
     }
 
     /// Fills a new file with the verified data of a base file: by sharing its blocks where the file
     /// system can, else by a copy that keeps the holes.
-    pub(crate) fn fill_from(&self, base: &Image, target: &File) -> std::result::Result<(), BuildError> {
+    pub(crate) fn fill_from(
+        &self,
+        base: &Image,
+        target: &File,
+    ) -> std::result::Result<(), BuildError> {
         match self.storage().share_blocks(&base.file, target) {
             Ok(()) => verify_base(base, None),
             Err(_) => verify_base(base, Some((self.storage(), target))),
@@ -170,7 +181,10 @@ impl NameSpace {
 }
 
 /// Sums what is in a new file now: that is what counts, not what was meant to be written.
-pub(crate) fn checksum_of(file: &File, data_bytes: u64) -> std::result::Result<DataSum, BuildError> {
+pub(crate) fn checksum_of(
+    file: &File,
+    data_bytes: u64,
+) -> std::result::Result<DataSum, BuildError> {
     sum_and_copy(file, data_bytes, None).map_err(|error| match error {
         CopyError::Read(source) | CopyError::Write(source) => {
             BuildError::Target { step: "read back", source }

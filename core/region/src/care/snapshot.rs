@@ -104,7 +104,12 @@ impl NameSpace {
     /// # Errors
     /// `Exists`; as [`NameSpace::open`], `StoreFull`, `DataDamaged` when the checkpoint is bad.
     /// Nothing is left behind that the next snapshot does not remove.
-    pub fn snapshot(&self, name: &RegionName, key: &OwnerKey, tag: &RegionName) -> Result<SnapshotSummary> {
+    pub fn snapshot(
+        &self,
+        name: &RegionName,
+        key: &OwnerKey,
+        tag: &RegionName,
+    ) -> Result<SnapshotSummary> {
         let settled = self.settle(name, key)?;
         self.snapshot_of(&settled.base, tag)
     }
@@ -114,17 +119,22 @@ impl NameSpace {
         let store = self.places().store();
         let (directory, path) = (snapshots_path(store, name), snapshot_path(store, name, tag));
         if path.symlink_metadata().is_ok() {
-            return Err(SnapshotError::Exists { name: name.to_string(), tag: tag.to_string() }.into());
+            return Err(
+                SnapshotError::Exists { name: name.to_string(), tag: tag.to_string() }.into()
+            );
         }
         if !directory.exists() {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
             made.map_err(RegionError::io("create", &directory))?;
             for parent in [store.to_owned(), store.join("snapshots")] {
-                self.storage().sync_directory(&parent).map_err(RegionError::io("make durable", parent))?;
+                self.storage()
+                    .sync_directory(&parent)
+                    .map_err(RegionError::io("make durable", parent))?;
             }
         }
         let header = Header { continued: false, ..base.header.clone() };
-        let built = self.build_in_store(&directory, header, |file, _| self.fill_from(base, file))?;
+        let built =
+            self.build_in_store(&directory, header, |file, _| self.fill_from(base, file))?;
         self.publish_in_store(built, &directory, path)?;
         Ok(self.snapshot_summary(name, tag.clone()))
     }
@@ -138,7 +148,8 @@ impl NameSpace {
         if tags.is_empty() && !self.exists(name) {
             return Err(self.not_found(name));
         }
-        let mut found: Vec<_> = tags.into_iter().map(|tag| self.snapshot_summary(name, tag)).collect();
+        let mut found: Vec<_> =
+            tags.into_iter().map(|tag| self.snapshot_summary(name, tag)).collect();
         found.sort_by(|a, b| (a.taken_unix_s, &a.tag).cmp(&(b.taken_unix_s, &b.tag)));
         Ok(found)
     }
@@ -152,7 +163,9 @@ impl NameSpace {
         };
         let number = |field: fn(&Header) -> u64| header.as_ref().map_or(0, field);
         SnapshotSummary {
-            taken_unix_s: metadata.as_ref().map_or(0, |found| u64::try_from(found.mtime()).unwrap_or(0)),
+            taken_unix_s: metadata
+                .as_ref()
+                .map_or(0, |found| u64::try_from(found.mtime()).unwrap_or(0)),
             allocated_bytes: metadata.as_ref().map_or(0, |found| found.blocks() * 512),
             backed_bytes: number(|header| header.backed_bytes),
             limit_bytes: number(|header| header.limit_bytes),
@@ -186,7 +199,8 @@ impl NameSpace {
     pub fn open_snapshot(&self, name: &RegionName, tag: &RegionName) -> Result<SnapshotReader> {
         let Image { file, path, header, .. } = {
             let snapshot = self.snapshot_file(name, tag)?;
-            verify_base(&snapshot, None).map_err(|error| self.build_error(error, &snapshot.path, 0))?;
+            verify_base(&snapshot, None)
+                .map_err(|error| self.build_error(error, &snapshot.path, 0))?;
             snapshot
         };
         let backed = usize::try_from(header.backed_bytes)
@@ -249,7 +263,8 @@ impl NameSpace {
             // It has the identity that these were for.
             self.remove_grants(name)?;
         }
-        let built = self.build_in_store(store, header, |file, _| self.fill_from(&snapshot, file))?;
+        let built =
+            self.build_in_store(store, header, |file, _| self.fill_from(&snapshot, file))?;
         let (names, built) = self.still_fits(built, current.as_ref())?;
         let (image, base) = (current_image_path(self.places(), name), base_path(store, name));
         if settled.is_some() {
@@ -273,15 +288,22 @@ impl NameSpace {
     }
 
     /// The limit of a region that is restored with this header.
-    fn restored_limit(&self, header: &Header, current: Option<&Header>, key: &OwnerKey) -> Result<u64> {
+    fn restored_limit(
+        &self,
+        header: &Header,
+        current: Option<&Header>,
+        key: &OwnerKey,
+    ) -> Result<u64> {
         let current_bytes = current.map(|current| current.limit_bytes);
         if is_workers_key(header, key) {
             // Only the parent's key makes a compartment, or changes what it may have.
-            let kept_bytes = current_bytes.filter(|limit_bytes| *limit_bytes >= header.backed_bytes);
+            let kept_bytes =
+                current_bytes.filter(|limit_bytes| *limit_bytes >= header.backed_bytes);
             return kept_bytes.ok_or_else(|| parent_only(&header.name));
         }
         let _names = self.lock_names()?;
-        let wanted_bytes: Vec<_> = [Some(header.limit_bytes), current_bytes].into_iter().flatten().collect();
+        let wanted_bytes: Vec<_> =
+            [Some(header.limit_bytes), current_bytes].into_iter().flatten().collect();
         self.limit_for_data(header, current, &wanted_bytes)
     }
 
@@ -306,15 +328,18 @@ impl NameSpace {
     /// earlier state fits.
     fn header_after(&self, snapshot: &Header, settled: Option<&Header>) -> Header {
         let (store, name) = (self.places().store(), &snapshot.name);
-        let image =
-            Image::open(current_image_path(self.places(), name), name, false).ok().map(|image| image.header);
+        let image = Image::open(current_image_path(self.places(), name), name, false)
+            .ok()
+            .map(|image| image.header);
         let base = open_base(store, name).ok().map(|base| base.header);
-        let headers = || [Some(snapshot), settled, image.as_ref(), base.as_ref()].into_iter().flatten();
+        let headers =
+            || [Some(snapshot), settled, image.as_ref(), base.as_ref()].into_iter().flatten();
         let checkpoints = headers().map(|header| header.checkpoint_count);
         let checkpoint = checkpoints.chain(continued_checkpoint(&journal_path(store, name))).max();
         let generations = headers().map(|header| header.image_generation);
         let logs = redo_paths(self.places(), name);
-        let generation = generations.chain(logs.iter().filter_map(|path| redo::generation(path))).max();
+        let generation =
+            generations.chain(logs.iter().filter_map(|path| redo::generation(path))).max();
         Header {
             checkpoint_count: checkpoint.unwrap_or(0).saturating_add(1),
             image_generation: generation.unwrap_or(0),
@@ -342,15 +367,20 @@ impl NameSpace {
             self.image(name, LockMode::Exclusive).ok().flatten(),
             open_base(self.places().store(), name).ok(),
         ];
-        owners.into_iter().flatten().try_for_each(|file| check_key(name, file.header.owner_fingerprint, key))
+        owners
+            .into_iter()
+            .flatten()
+            .try_for_each(|file| check_key(name, file.header.owner_fingerprint, key))
     }
 
     /// A tag for what restoring replaces: with the time, so that tags sort by age.
     fn free_tag(&self, name: &RegionName) -> RegionName {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let free = (now..).filter_map(|second| RegionName::parse(&format!("before-restore-{second}")).ok());
-        let taken =
-            |tag: &RegionName| snapshot_path(self.places().store(), name, tag).symlink_metadata().is_ok();
+        let free = (now..)
+            .filter_map(|second| RegionName::parse(&format!("before-restore-{second}")).ok());
+        let taken = |tag: &RegionName| {
+            snapshot_path(self.places().store(), name, tag).symlink_metadata().is_ok()
+        };
         free.take(1 << 20).find(|tag| !taken(tag)).unwrap_or_else(|| name.clone())
     }
 
@@ -359,12 +389,19 @@ impl NameSpace {
     /// # Errors
     /// `Missing`, `NotFound`, `NotOwner`, `Io`; one of the errors about a bad file when the
     /// snapshot does not tell whose it is (the message names the file; remove it by hand).
-    pub fn remove_snapshot(&self, name: &RegionName, key: &OwnerKey, tag: &RegionName) -> Result<()> {
+    pub fn remove_snapshot(
+        &self,
+        name: &RegionName,
+        key: &OwnerKey,
+        tag: &RegionName,
+    ) -> Result<()> {
         let snapshot = self.snapshot_file(name, tag)?;
         check_key(name, snapshot.header.owner_fingerprint, key)?;
         self.storage().remove(&snapshot.path).map_err(RegionError::io("remove", &snapshot.path))?;
         let directory = snapshots_path(self.places().store(), name);
-        self.storage().sync_directory(&directory).map_err(RegionError::io("make durable", &directory))?;
+        self.storage()
+            .sync_directory(&directory)
+            .map_err(RegionError::io("make durable", &directory))?;
         match std::fs::remove_dir(&directory) {
             // Others are left.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),

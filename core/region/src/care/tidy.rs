@@ -72,8 +72,10 @@ impl NameSpace {
             }
         }
         for of_name in entries(&copies_directory(store))? {
-            let name =
-                of_name.file_name().and_then(OsStr::to_str).and_then(|text| RegionName::parse_any(text).ok());
+            let name = of_name
+                .file_name()
+                .and_then(OsStr::to_str)
+                .and_then(|text| RegionName::parse_any(text).ok());
             let Some(name) = name else { continue };
             for copies in entries(&of_name)? {
                 let files = entries(&copies)?;
@@ -94,7 +96,9 @@ impl NameSpace {
             LeftoverKind::Temporary => self.remove_file(path)?,
             LeftoverKind::RepairCopy => {
                 entries(path)?.iter().try_for_each(|file| self.remove_file(file))?;
-                std::fs::remove_dir(path).or_else(is_gone).map_err(RegionError::io("remove", path))?;
+                std::fs::remove_dir(path)
+                    .or_else(is_gone)
+                    .map_err(RegionError::io("remove", path))?;
                 // Succeeds with the last copy of the region.
                 let _ = path.parent().map(std::fs::remove_dir);
             }
@@ -103,12 +107,18 @@ impl NameSpace {
             return Ok(());
         }
         // The lock file is new, or as needless as what it was for.
-        lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places().pool(), &leftover.name)))
+        lock.remove_file()
+            .map_err(RegionError::io("remove", lock_path(self.places().pool(), &leftover.name)))
     }
 }
 
 /// `None` when it is gone by now.
-fn leftover(kind: LeftoverKind, name: RegionName, path: PathBuf, parts: &[PathBuf]) -> Option<Leftover> {
+fn leftover(
+    kind: LeftoverKind,
+    name: RegionName,
+    path: PathBuf,
+    parts: &[PathBuf],
+) -> Option<Leftover> {
     let found = path.symlink_metadata().ok()?;
     let parts = parts.iter().filter_map(|part| part.symlink_metadata().ok());
     let blocks: u64 = found.blocks() + parts.map(|part| part.blocks()).sum::<u64>();
@@ -120,7 +130,9 @@ fn leftover(kind: LeftoverKind, name: RegionName, path: PathBuf, parts: &[PathBu
 fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     let failed = || RegionError::io("list", directory);
     let listed = match std::fs::read_dir(directory) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
             return Ok(Vec::new());
         }
         other => other.map_err(failed())?,

@@ -98,7 +98,8 @@ fn runs(data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let page_bytes = PAGE_BYTES as usize;
     let mut at = 0;
     std::iter::from_fn(move || {
-        at += data.get(at..)?.chunks(page_bytes).take_while(|page| is_zero(page)).count() * page_bytes;
+        at += data.get(at..)?.chunks(page_bytes).take_while(|page| is_zero(page)).count()
+            * page_bytes;
         let rest = data.get(at..).filter(|rest| !rest.is_empty())?;
         let pages = rest.chunks(page_bytes).take(BLOCK_BYTES_MAX / page_bytes);
         let run_bytes = pages.take_while(|page| !is_zero(page)).map(<[u8]>::len).sum();
@@ -118,7 +119,12 @@ impl NameSpace {
     /// `AlreadyExists`, `Held`; `Access` for the name of a compartment; `Stream` when the stream is
     /// cut off, damaged, foreign or newer; `NoRoom` and `NoRoomOnDisk`, before anything but its
     /// header is read; `StoreFull`, `Io`. Nothing is left behind.
-    pub fn import(&self, name: &RegionName, key: &OwnerKey, input: &mut dyn Read) -> Result<TransferReport> {
+    pub fn import(
+        &self,
+        name: &RegionName,
+        key: &OwnerKey,
+        input: &mut dyn Read,
+    ) -> Result<TransferReport> {
         // Before anything is read: a stream from a pipe cannot be read twice.
         self.check_free(name)?;
         let (mut stream, header) = StreamReader::new(input)?;
@@ -141,7 +147,12 @@ impl NameSpace {
     ///
     /// # Errors
     /// As [`NameSpace::open_read`] (`Held` while a program writes it) and [`NameSpace::create`].
-    pub fn copy(&self, from: &RegionName, to: &RegionName, key: &OwnerKey) -> Result<TransferReport> {
+    pub fn copy(
+        &self,
+        from: &RegionName,
+        to: &RegionName,
+        key: &OwnerKey,
+    ) -> Result<TransferReport> {
         self.check_free(to)?;
         let reader = self.open_read(from)?;
         let summary = reader.summary();
@@ -171,7 +182,11 @@ impl NameSpace {
     /// Compartments are never made from anything else.
     fn check_free(&self, name: &RegionName) -> Result<()> {
         self.refuse_compartment(name)?;
-        if self.exists(name) { Err(RegionError::AlreadyExists { name: name.to_string() }) } else { Ok(()) }
+        if self.exists(name) {
+            Err(RegionError::AlreadyExists { name: name.to_string() })
+        } else {
+            Ok(())
+        }
     }
 
     /// Writes data to a new file, but for pages that are all zero, which are holes there.
@@ -181,7 +196,8 @@ impl NameSpace {
         bytes: &[u8],
         offset: u64,
     ) -> std::result::Result<(), BuildError> {
-        let written = sparse::write_pages(bytes, DATA_OFFSET + offset, Some((self.storage(), file)));
+        let written =
+            sparse::write_pages(bytes, DATA_OFFSET + offset, Some((self.storage(), file)));
         written.map(drop).map_err(|source| BuildError::Target { step: "write", source })
     }
 
@@ -198,7 +214,8 @@ impl NameSpace {
         let made = self.make_locked(name, key, origin, fill);
         if made.is_err() && !self.exists(name) {
             // The lock file is new, too.
-            lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places().pool(), name)))?;
+            lock.remove_file()
+                .map_err(RegionError::io("remove", lock_path(self.places().pool(), name)))?;
         }
         made
     }
@@ -220,7 +237,9 @@ impl NameSpace {
             state: FileState::Clean,
             checkpoint_count: 1,
             image_generation: 0,
-            created_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            created_unix_s: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
             data_checksum: 0,
             owner_fingerprint: key.fingerprint(),
             name: name.clone(),

@@ -64,7 +64,10 @@ impl KeyError {
             KeyError::Missing { .. } => ErrorKind::NotFound,
             KeyError::Damaged { .. } => ErrorKind::BadFile,
             KeyError::Io { source, .. }
-                if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                ) =>
             {
                 ErrorKind::NoRoom
             }

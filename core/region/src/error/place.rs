@@ -205,8 +205,12 @@ impl PlaceError {
 
 fn lost_text(owner: Option<&Path>) -> String {
     match owner {
-        Some(owner) => format!("; it belongs to the home {}, which is not there any more", owner.display()),
-        None => "; an earlier version made it, and nothing says which home it belongs to".to_owned(),
+        Some(owner) => {
+            format!("; it belongs to the home {}, which is not there any more", owner.display())
+        }
+        None => {
+            "; an earlier version made it, and nothing says which home it belongs to".to_owned()
+        }
     }
 }
 

@@ -67,8 +67,9 @@ impl fmt::Display for Remedy {
                 "it is an exported heap: use `holdfast heap import {} NAME`",
                 path.display()
             ),
-            Remedy::NameAnother => formatter
-                .write_str("name an image (NAME.image), a checkpoint (NAME.base) or a snapshot of a heap"),
+            Remedy::NameAnother => formatter.write_str(
+                "name an image (NAME.image), a checkpoint (NAME.base) or a snapshot of a heap",
+            ),
             Remedy::Repair { name } => write!(
                 formatter,
                 "nothing that was committed is lost: `holdfast heap repair {name}` makes one checkpoint of both files"
@@ -90,7 +91,9 @@ pub(crate) fn io_remedy(source: &io::Error) -> &'static str {
              images: HOLDFAST_POOL)"
         }
         io::ErrorKind::PermissionDenied => "; check its permissions, and those of its directory",
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some room on its file system",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free some room on its file system"
+        }
         _ => "",
     }
 }

@@ -47,7 +47,10 @@ impl fmt::Display for RoomReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.missed_turn {
             let seconds = ROOM_PATIENCE.as_secs();
-            return write!(formatter, "other processes were making room there for {seconds} s, try again; ");
+            return write!(
+                formatter,
+                "other processes were making room there for {seconds} s, try again; "
+            );
         }
         if self.attempts == 0 {
             return Ok(());

@@ -23,7 +23,9 @@ pub enum StreamError {
         version: u32,
     },
     /// It ends too early.
-    #[error("the stream is cut off after {offset} bytes; export the heap again and transfer all of it")]
+    #[error(
+        "the stream is cut off after {offset} bytes; export the heap again and transfer all of it"
+    )]
     Truncated {
         /// Bytes that were there.
         offset: u64,

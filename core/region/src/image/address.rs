@@ -83,7 +83,8 @@ pub fn claim_addresses(address: u64, limit_bytes: u64) -> Result<Reservation> {
 
 /// Takes a region's range in this process.
 pub(crate) fn claim(address: u64, limit_bytes: u64) -> Result<Reservation> {
-    let len = usize::try_from(limit_bytes).map_err(|_| RegionError::AddressesExhausted { limit_bytes })?;
+    let len = usize::try_from(limit_bytes)
+        .map_err(|_| RegionError::AddressesExhausted { limit_bytes })?;
     WINDOW.claim(address as usize, len).map_err(|error| match occupant_or_refusal(error) {
         Ok(by) => RegionError::AddressTaken { address, by },
         Err(source) => address_space(limit_bytes, source),
@@ -114,7 +115,11 @@ pub(crate) fn address_space(needed_bytes: u64, source: io::Error) -> RegionError
 }
 
 /// An address for a region of `limit_bytes`, given the ranges of all others of its home.
-pub(crate) fn choose_address(home: &Path, others: Vec<Range<u64>>, limit_bytes: u64) -> Result<u64> {
+pub(crate) fn choose_address(
+    home: &Path,
+    others: Vec<Range<u64>>,
+    limit_bytes: u64,
+) -> Result<u64> {
     let units = (WINDOW_END - WINDOW_START) / ADDRESS_UNIT_BYTES;
     let start = WINDOW_START + xxh3_64(home.as_os_str().as_bytes()) % units * ADDRESS_UNIT_BYTES;
     // Without /proc it is not known; mapping then tells.

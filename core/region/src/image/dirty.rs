@@ -57,7 +57,8 @@ mod tests {
 
     #[test]
     fn ranges_become_whole_pages_in_order_without_overlap() {
-        let ranges = vec![9000..9001, 0..1, 4095..4097, 20_000..20_000, 30_000..99_999, 50_000..60_000];
+        let ranges =
+            vec![9000..9001, 0..1, 4095..4097, 20_000..20_000, 30_000..99_999, 50_000..60_000];
         assert_eq!(merged(ranges, 32_768), [0..12_288, 28_672..32_768]);
         let apart = vec![8192..12_288, 0..4096];
         assert_eq!(merged(apart, 1 << 20), [0..4096, 8192..12_288]);

@@ -105,7 +105,8 @@ impl MappedData {
         let (base, limit) = (range.base(), range.len());
         // SAFETY: the reservation is handed over whole, covers `backed` bytes, and is dropped after
         // the mapping.
-        let mut mapped = unsafe { MappedData::map(base, file, backed, limit, (mode, sharing), notify)? };
+        let mut mapped =
+            unsafe { MappedData::map(base, file, backed, limit, (mode, sharing), notify)? };
         mapped.own_range = Some(range);
         Ok(mapped)
     }
@@ -144,7 +145,16 @@ impl MappedData {
             Ok((private, watch)) => {
                 let (tracker, watch, own_range) = (None, Some(watch), None);
                 let reserved = limit;
-                Ok(MappedData { tracker, watch, base, backed, reserved, private, sharing, own_range })
+                Ok(MappedData {
+                    tracker,
+                    watch,
+                    base,
+                    backed,
+                    reserved,
+                    private,
+                    sharing,
+                    own_range,
+                })
             }
             Err(error) => {
                 // SAFETY: the mapping made above, which no caller has seen.
@@ -173,7 +183,9 @@ impl MappedData {
         let at = unsafe { self.base.add(self.backed) };
         let offset = DATA_OFFSET + self.backed as u64;
         // SAFETY: the range lies in the reserved part past the mapping; nothing refers into it yet.
-        let mapped = unsafe { map_file(at, added, file, offset, prot, self.private.is_some(), self.sharing) };
+        let mapped = unsafe {
+            map_file(at, added, file, offset, prot, self.private.is_some(), self.sharing)
+        };
         if mapped.is_err() {
             // The kernel may have dropped the reservation there; nothing else may get the range.
             // SAFETY: as above.
@@ -261,7 +273,9 @@ impl MappedData {
         }
         let (start, end) = (range.start as usize, (range.end as usize).min(self.backed));
         // SAFETY: the range lies in the mapping, which is readable while `self` lives.
-        unsafe { std::slice::from_raw_parts(self.base.add(start.min(end)), end.saturating_sub(start)) }
+        unsafe {
+            std::slice::from_raw_parts(self.base.add(start.min(end)), end.saturating_sub(start))
+        }
     }
 
     /// The same, to write them back.
@@ -272,13 +286,16 @@ impl MappedData {
     /// Copies bytes into a private mapping, as a store of the program would. They count when they
     /// are published.
     pub(crate) fn copy_in(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let fits = offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.backed as u64);
+        let fits =
+            offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.backed as u64);
         if !fits || self.private.is_none() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // SAFETY: the range lies in the mapping, which is writable because it is private; `bytes`
         // is elsewhere, since nothing here hands out references into a mapping that is stored to.
-        unsafe { self.base.add(offset as usize).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        unsafe {
+            self.base.add(offset as usize).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+        };
         Ok(())
     }
 
@@ -406,7 +423,8 @@ impl ReadOnlyData {
     /// Maps `backed` bytes of the data area of `file`, which must be open for reading only: then
     /// not even a stray store can reach it.
     pub(crate) fn map(range: Reservation, file: &File, backed: usize) -> io::Result<ReadOnlyData> {
-        MappedData::map_own(range, file, backed, (Mode::ReadOnly, Sharing::Ordinary), None).map(ReadOnlyData)
+        MappedData::map_own(range, file, backed, (Mode::ReadOnly, Sharing::Ordinary), None)
+            .map(ReadOnlyData)
     }
 
     /// The mapped bytes.

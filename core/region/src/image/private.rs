@@ -98,7 +98,9 @@ impl PrivateMapping {
     pub(crate) fn bytes(&self, range: &Range<u64>) -> &[u8] {
         let range = range.start as usize..(range.end as usize).min(self.backed);
         // SAFETY: the range lies in the mapping, which is readable while `self` lives.
-        unsafe { std::slice::from_raw_parts(self.base.add(range.start.min(range.end)), range.len()) }
+        unsafe {
+            std::slice::from_raw_parts(self.base.add(range.start.min(range.end)), range.len())
+        }
     }
 
     /// What the image has there.
@@ -111,7 +113,8 @@ impl PrivateMapping {
         for range in changes {
             let len = (range.end.min(self.backed as u64) - range.start) as usize;
             // SAFETY: the range lies in the private mapping, which the view does not touch.
-            let bytes = unsafe { std::slice::from_raw_parts(self.base.add(range.start as usize), len) };
+            let bytes =
+                unsafe { std::slice::from_raw_parts(self.base.add(range.start as usize), len) };
             storage.store(&mut self.view, range.start, bytes)?;
         }
         Ok(())
@@ -168,7 +171,8 @@ fn differing(new: &[u8], old: &[u8], offset: u64, ranges: &mut Vec<Range<u64>>) 
 /// Without an early way out, so that the compiler can use vector instructions.
 fn differs(new: &[u8; BLOCK_BYTES], old: &[u8; BLOCK_BYTES]) -> bool {
     let (new, old) = (new.as_chunks::<8>().0, old.as_chunks::<8>().0);
-    let words = new.iter().zip(old).map(|(new, old)| u64::from_ne_bytes(*new) ^ u64::from_ne_bytes(*old));
+    let words =
+        new.iter().zip(old).map(|(new, old)| u64::from_ne_bytes(*new) ^ u64::from_ne_bytes(*old));
     words.fold(0, |seen, word| seen | word) != 0
 }
 
@@ -186,7 +190,10 @@ mod tests {
         let mut ranges = Vec::new();
         differing(&new, &old, 1 << 20, &mut ranges);
         let expected = [0..128, 384..448, 960..1024, 4032..4160, 16_320..16_384];
-        assert_eq!(ranges, expected.map(|range: Range<u64>| range.start + (1 << 20)..range.end + (1 << 20)));
+        assert_eq!(
+            ranges,
+            expected.map(|range: Range<u64>| range.start + (1 << 20)..range.end + (1 << 20))
+        );
         differing(&old, &old, 1 << 30, &mut ranges);
         assert_eq!(ranges.len(), 5);
     }

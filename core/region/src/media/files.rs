@@ -109,7 +109,11 @@ pub(crate) fn builder_of(file_name: &OsStr) -> Option<(RegionName, &str)> {
 
 /// Removes what writers that died left for this name. The caller holds the name's lock, so no
 /// process builds now.
-pub(crate) fn remove_temporaries(storage: &dyn Storage, directory: &Path, name: &RegionName) -> Result<()> {
+pub(crate) fn remove_temporaries(
+    storage: &dyn Storage,
+    directory: &Path,
+    name: &RegionName,
+) -> Result<()> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -134,7 +138,8 @@ pub(crate) fn names_in(directory: &Path, extension: &str) -> Result<Vec<RegionNa
     };
     for entry in entries {
         let file_name = entry.map_err(RegionError::io("list", directory))?.file_name();
-        let stem = file_name.to_str().and_then(|text| text.strip_suffix(extension)?.strip_suffix('.'));
+        let stem =
+            file_name.to_str().and_then(|text| text.strip_suffix(extension)?.strip_suffix('.'));
         names.extend(stem.and_then(|stem| RegionName::parse_any(stem).ok()));
     }
     Ok(names)
@@ -146,8 +151,9 @@ mod tests {
 
     #[test]
     fn only_what_is_named_like_a_temporary_file_is_one() {
-        let name =
-            |text: &str| builder_of(OsStr::new(text)).map(|(name, pid)| (name.to_string(), pid.to_owned()));
+        let name = |text: &str| {
+            builder_of(OsStr::new(text)).map(|(name, pid)| (name.to_string(), pid.to_owned()))
+        };
         assert_eq!(name(".words.tmp-17"), Some(("words".to_owned(), "17".to_owned())));
         assert_eq!(name(".words.tmp-b.tmp-17"), Some(("words.tmp-b".to_owned(), "17".to_owned())));
         assert_eq!(name(".jobs+w1.tmp-1"), Some(("jobs+w1".to_owned(), "1".to_owned())));

@@ -310,11 +310,10 @@ pub(crate) fn choose(slots: &[u8; SLOTS_BYTES]) -> Result<Chosen, HeaderFault> {
         (Ok(header), Err(_)) => Ok(Chosen { header, slot: 0, other_damaged: true }),
         (Err(_), Ok(header)) => Ok(Chosen { header, slot: 1, other_damaged: true }),
         // Both say the same newer version, though its checksum may be elsewhere: no accident.
-        (Err(SlotFault::Newer { version, flags, .. }), Err(SlotFault::Newer { version: second, .. }))
-            if version == second =>
-        {
-            Err(HeaderFault::Newer { version, flags })
-        }
+        (
+            Err(SlotFault::Newer { version, flags, .. }),
+            Err(SlotFault::Newer { version: second, .. }),
+        ) if version == second => Err(HeaderFault::Newer { version, flags }),
         (Err(SlotFault::NoMagic), Err(SlotFault::NoMagic)) => Err(HeaderFault::Foreign),
         (Err(_), Err(_)) => Err(HeaderFault::Damaged),
     }
@@ -322,7 +321,8 @@ pub(crate) fn choose(slots: &[u8; SLOTS_BYTES]) -> Result<Chosen, HeaderFault> {
 
 /// The limit that a wish becomes; `None` when it is out of range.
 pub(crate) fn limit_for(asked_bytes: u64) -> Option<u64> {
-    let limit_bytes = asked_bytes.max(LIMIT_BYTES_MIN).checked_next_multiple_of(LIMIT_UNIT_BYTES)?;
+    let limit_bytes =
+        asked_bytes.max(LIMIT_BYTES_MIN).checked_next_multiple_of(LIMIT_UNIT_BYTES)?;
     (asked_bytes > 0 && limit_bytes <= LIMIT_BYTES_MAX).then_some(limit_bytes)
 }
 
@@ -467,7 +467,11 @@ mod tests {
             (144, &200u16.to_le_bytes()),
         ];
         for (offset, bytes) in impossible {
-            assert_eq!(Header::decode(&resealed(offset, bytes)), Err(SlotFault::Damaged), "offset {offset}");
+            assert_eq!(
+                Header::decode(&resealed(offset, bytes)),
+                Err(SlotFault::Damaged),
+                "offset {offset}"
+            );
         }
         assert_eq!(Header::decode(&resealed(146, b"/")), Err(SlotFault::Damaged));
     }

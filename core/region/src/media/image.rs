@@ -21,8 +21,8 @@ use holdfast_sys::file::{effective_user, next_data, private_options, refused_lin
 use crate::error::place::PlaceError;
 use crate::error::{RegionError, Remedy};
 use crate::media::format::{
-    DATA_OFFSET, FORMAT_VERSION, FileState, Header, HeaderFault, LIMIT_UNIT_BYTES, MAGIC, SLOT_BYTES,
-    SLOTS_BYTES, choose,
+    DATA_OFFSET, FORMAT_VERSION, FileState, Header, HeaderFault, LIMIT_UNIT_BYTES, MAGIC,
+    SLOT_BYTES, SLOTS_BYTES, choose,
 };
 use crate::media::storage::Storage;
 use crate::name::RegionName;
@@ -90,7 +90,11 @@ fn io_fault(step: &'static str) -> impl FnOnce(io::Error) -> FileFault {
 impl Image {
     /// Opens a file and checks kind, owner, header, length and name. Reads at most the two header
     /// slots.
-    pub(crate) fn open(path: PathBuf, name: &RegionName, writable: bool) -> Result<Image, FileFault> {
+    pub(crate) fn open(
+        path: PathBuf,
+        name: &RegionName,
+        writable: bool,
+    ) -> Result<Image, FileFault> {
         let file = match private_options().read(true).write(writable).open(&path) {
             Ok(file) => file,
             Err(error) => return Err(open_fault(error, path)),
@@ -125,7 +129,10 @@ impl Image {
             return Err(FileFault::Renamed { name_in_header: header.name.to_string() });
         }
         if found.len() < header.file_bytes() {
-            return Err(FileFault::Truncated { needed_bytes: header.file_bytes(), found_bytes: found.len() });
+            return Err(FileFault::Truncated {
+                needed_bytes: header.file_bytes(),
+                found_bytes: found.len(),
+            });
         }
         let (slot, slot_damaged) = (chosen.slot, chosen.other_damaged);
         Ok(Image { file, path, header, slot, slot_damaged, outlives_boot: false })
@@ -163,7 +170,9 @@ impl Image {
             Ok(())
         })();
         match built {
-            Ok(()) => Ok(Image { file, path, header, slot: 1, slot_damaged: false, outlives_boot: false }),
+            Ok(()) => {
+                Ok(Image { file, path, header, slot: 1, slot_damaged: false, outlives_boot: false })
+            }
             Err(error) => {
                 // A temporary file that stays is removed by the next one who builds under this
                 // name.

@@ -56,7 +56,9 @@ pub(crate) fn find_journal(
     writable: bool,
 ) -> Result<Option<Continuation>> {
     let path = journal_path(store, name);
-    let Some((file, header)) = open_journal(&path, base, writable, &remedy_for_journal(store, name))? else {
+    let Some((file, header)) =
+        open_journal(&path, base, writable, &remedy_for_journal(store, name))?
+    else {
         return Ok(None);
     };
     let sizes = Sizes { backed_bytes: base.backed_bytes, limit_bytes: base.limit_bytes };
@@ -79,7 +81,8 @@ pub(crate) fn continued_checkpoint(path: &Path) -> Option<u64> {
 
 /// What is wrong with a journal's place, header or base; its records are not read.
 pub(crate) fn check_journal_header(store: &Path, name: &RegionName, base: &Header) -> Result<()> {
-    open_journal(&journal_path(store, name), base, false, &remedy_for_journal(store, name)).map(drop)
+    open_journal(&journal_path(store, name), base, false, &remedy_for_journal(store, name))
+        .map(drop)
 }
 
 /// What to do about a bad journal.
@@ -107,7 +110,9 @@ pub(crate) fn open_journal(
     };
     let found = file.metadata().map_err(RegionError::io("examine", path))?;
     if !found.is_file() {
-        return Err(PlaceError::WrongKind { path: path.to_owned(), expected: "regular file" }.into());
+        return Err(
+            PlaceError::WrongKind { path: path.to_owned(), expected: "regular file" }.into()
+        );
     }
     let us = effective_user();
     if found.uid() != us {
@@ -132,7 +137,8 @@ pub(crate) fn open_journal(
     if header.uuid != base.uuid || header.checkpoint_count < base.checkpoint_count {
         return Ok(None);
     }
-    if header.checkpoint_count > base.checkpoint_count || header.base_checksum != base.data_checksum {
+    if header.checkpoint_count > base.checkpoint_count || header.base_checksum != base.data_checksum
+    {
         return Err(RegionError::JournalMismatch { path: path.to_owned(), remedy: remedy.clone() });
     }
     Ok(Some((file, header)))
@@ -146,7 +152,13 @@ impl ReadFault {
                 RegionError::JournalDamaged { path, record: sequence, offset, remedy }
             }
             ReadFault::Misfit { sequence, backed_bytes, limit_bytes } => {
-                RegionError::JournalMisfit { path, record: sequence, backed_bytes, limit_bytes, remedy }
+                RegionError::JournalMisfit {
+                    path,
+                    record: sequence,
+                    backed_bytes,
+                    limit_bytes,
+                    remedy,
+                }
             }
             ReadFault::Read(source) => RegionError::Io { step: "read", path, source },
             ReadFault::Write(source) => RegionError::Io { step: "apply", path, source },
@@ -275,7 +287,8 @@ impl Journal {
     /// What was written ahead is given back. Neither is synced, and either may be lost.
     pub(crate) fn mark_end(&self, storage: &dyn Storage, backed_bytes: u64) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let mark = Record::build(file, &[], backed_bytes, &self.header, self.last_sequence + 1, self.end)?;
+        let mark =
+            Record::build(file, &[], backed_bytes, &self.header, self.last_sequence + 1, self.end)?;
         storage.write_at(file, mark.bytes(), self.end)?;
         self.ahead.give_back(storage, file, self.end + mark.bytes().len() as u64)
     }

@@ -84,14 +84,19 @@ pub(crate) struct Redo {
 impl Redo {
     /// Makes the log, or takes over one that an earlier writer left and that is not needed any
     /// more.
-    pub(crate) fn open(storage: &dyn Storage, path: PathBuf, outlives_boot: bool) -> io::Result<Redo> {
+    pub(crate) fn open(
+        storage: &dyn Storage,
+        path: PathBuf,
+        outlives_boot: bool,
+    ) -> io::Result<Redo> {
         let file = match private_options().read(true).write(true).open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => storage.create(&path)?,
             other => other?,
         };
         storage.allocate(&file, 0..2 * PAGE_BYTES)?;
         storage.write_at(&file, LogHeader::new_zeroed().as_bytes(), 0)?;
-        let log = Redo { file, path, allocated_bytes: 2 * PAGE_BYTES, outlives_boot, may_count: false };
+        let log =
+            Redo { file, path, allocated_bytes: 2 * PAGE_BYTES, outlives_boot, may_count: false };
         if outlives_boot {
             storage.sync(&log.file)?;
             // A log without its name would be no log.
@@ -126,7 +131,10 @@ impl Redo {
         }
         let table: Vec<Entry> = ranges
             .iter()
-            .map(|range| Entry { offset: range.start.into(), bytes: (range.end - range.start).into() })
+            .map(|range| Entry {
+                offset: range.start.into(),
+                bytes: (range.end - range.start).into(),
+            })
             .collect();
         let (mut piece, mut at) = (table.as_bytes().to_vec(), TABLE_OFFSET);
         piece.resize((payload_start - TABLE_OFFSET) as usize, 0);
@@ -198,7 +206,8 @@ pub(crate) fn recover(storage: &dyn Storage, image: &Image, path: &Path) -> io::
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         other => other?,
     };
-    let write = &mut |bytes: &[u8], offset| storage.write_at(&image.file, bytes, DATA_OFFSET + offset);
+    let write =
+        &mut |bytes: &[u8], offset| storage.write_at(&image.file, bytes, DATA_OFFSET + offset);
     let pending = replay(&file, &image.header, write)?;
     if pending {
         if image.outlives_boot {
@@ -268,7 +277,9 @@ fn read_table(file: &File, image: &Header) -> io::Result<Option<Vec<Entry>>> {
     }
     let mut payload_end = payload_offset(count);
     let mut table = Vec::new();
-    table.try_reserve_exact(count as usize).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    table
+        .try_reserve_exact(count as usize)
+        .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
     for entry in bytes.chunks_exact(ENTRY_BYTES as usize) {
         let Ok(entry) = Entry::read_from_bytes(entry) else { return Ok(None) };
         payload_end = payload_end.saturating_add(entry.bytes.get());

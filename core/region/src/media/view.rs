@@ -35,10 +35,17 @@ unsafe impl Send for FileView {}
 
 impl FileView {
     /// Maps `backed` bytes of the data area; it may grow to `limit`.
-    pub(crate) fn map(file: &File, backed: usize, limit: usize, sharing: Sharing) -> io::Result<FileView> {
+    pub(crate) fn map(
+        file: &File,
+        backed: usize,
+        limit: usize,
+        sharing: Sharing,
+    ) -> io::Result<FileView> {
         let range = Reservation::anywhere(limit.max(backed), HUGE_PAGE_BYTES)?;
         // SAFETY: the reservation was made just now, and nothing refers into it.
-        unsafe { map_file(range.base(), backed, file, DATA_OFFSET, Prot::ReadWrite, false, sharing)? };
+        unsafe {
+            map_file(range.base(), backed, file, DATA_OFFSET, Prot::ReadWrite, false, sharing)?
+        };
         // SAFETY: the range is mapped as the watch wants it but for being writable, so that it has
         // only loss of the backing to notice; it is dropped before the mapping.
         let watch = unsafe { WriteWatch::new(range.base(), backed, None)? };
@@ -61,7 +68,9 @@ impl FileView {
         // SAFETY: the part lies in the reservation, past the mapping; nothing refers into it.
         unsafe {
             let at = self.range.base().add(self.backed);
-            if let Err(error) = map_file(at, added, file, offset, Prot::ReadWrite, false, self.sharing) {
+            if let Err(error) =
+                map_file(at, added, file, offset, Prot::ReadWrite, false, self.sharing)
+            {
                 map_none_fixed(at, added)?;
                 return Err(error);
             }
@@ -94,7 +103,11 @@ impl FileView {
         // SAFETY: the range lies in the mapping, which is writable, and no reference from `bytes`
         // is alive.
         unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.range.base().add(range.start), bytes.len());
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                self.range.base().add(range.start),
+                bytes.len(),
+            );
         }
         Ok(())
     }

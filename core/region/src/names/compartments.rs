@@ -47,7 +47,9 @@ impl NameSpace {
         let key = owner.for_compartment(parent, worker);
         let lock = self.lock(&name, LockMode::Exclusive)?;
         match self.open_locked(&name, &key)? {
-            Some((image, opened, access)) => Ok(self.region(image, opened, lock).with_access(access)),
+            Some((image, opened, access)) => {
+                Ok(self.region(image, opened, lock).with_access(access))
+            }
             None => self.create_locked(&name, &key, quota_bytes, lock),
         }
     }

@@ -48,8 +48,9 @@ impl NameSpace {
     /// As [`NameSpace::new`], with every change to a file made through `storage`.
     #[must_use]
     pub fn with_storage(places: Places, storage: Arc<dyn Storage>) -> NameSpace {
-        let evict =
-            |names: &NameSpace, name: &RegionName| names.evict_at_once(name).map(|done| done.freed_bytes);
+        let evict = |names: &NameSpace, name: &RegionName| {
+            names.evict_at_once(name).map(|done| done.freed_bytes)
+        };
         NameSpace::with_evict(Arc::new(places), storage, evict)
     }
 }
@@ -105,7 +106,9 @@ impl NameSpace {
             return Err(self.not_found(name));
         }
         let lock = lock(name)?;
-        let Some((image, opened)) = self.open_unheld(name)? else { return Ok(EvictionReport::default()) };
+        let Some((image, opened)) = self.open_unheld(name)? else {
+            return Ok(EvictionReport::default());
+        };
         let freed_bytes = allocated_bytes(&image.file);
         // Looks at the store even where the image says that it has everything: files can be lost.
         let mut region = self.region(image, opened, lock);

@@ -45,7 +45,9 @@ impl NameSpace {
         self.change_grants(name, owner, |grants| {
             grants.retain(|other| other.key != grant.key);
             if grants.len() >= GRANTS_MAX {
-                return Err(AccessError::TooManyGrants { name: name.to_string(), max: GRANTS_MAX }.into());
+                return Err(
+                    AccessError::TooManyGrants { name: name.to_string(), max: GRANTS_MAX }.into()
+                );
             }
             grants.push(grant);
             Ok(())
@@ -157,7 +159,9 @@ impl NameSpace {
         read_table(store, name, header.uuid).map_err(|fault| {
             let path = grants_path(store, name);
             match fault {
-                TableFault::Damaged => AccessError::TableDamaged { name: name.to_string(), path }.into(),
+                TableFault::Damaged => {
+                    AccessError::TableDamaged { name: name.to_string(), path }.into()
+                }
                 TableFault::Newer { version } => {
                     AccessError::TableNewer { path, found: version, known: TABLE_VERSION }.into()
                 }

@@ -73,7 +73,11 @@ pub(crate) enum TableFault {
 }
 
 /// The grants on the region `uuid`; empty without a table, and when the table is another region's.
-pub(crate) fn read_table(store: &Path, name: &RegionName, uuid: [u8; 16]) -> Result<Vec<Grant>, TableFault> {
+pub(crate) fn read_table(
+    store: &Path,
+    name: &RegionName,
+    uuid: [u8; 16],
+) -> Result<Vec<Grant>, TableFault> {
     let file = match private_options().read(true).open(grants_path(store, name)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -104,7 +108,9 @@ fn decode(bytes: &[u8], uuid: [u8; 16]) -> Result<Vec<Grant>, TableFault> {
         return Err(TableFault::Damaged);
     }
     let rows = rest.chunks_exact(ROW_BYTES).take(count);
-    let grants = rows.map(|row| decode_row(row).ok_or(TableFault::Damaged)).collect::<Result<Vec<_>, _>>()?;
+    let grants = rows
+        .map(|row| decode_row(row).ok_or(TableFault::Damaged))
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(if head.uuid == uuid { grants } else { Vec::new() })
 }
 
@@ -165,7 +171,9 @@ pub(crate) fn write_table(
     };
     // A writer that died left it.
     match storage.remove(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at("remove", &temporary)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(at("remove", &temporary)(error));
+        }
         _ => {}
     }
     let written = (|| {
@@ -228,7 +236,10 @@ mod tests {
             assert!(matches!(decode(&flipped, [7; 16]), Err(TableFault::Damaged)), "bit {bit}");
         }
         for len in 0..bytes.len() {
-            assert!(matches!(decode(&bytes[..len], [7; 16]), Err(TableFault::Damaged)), "{len} bytes");
+            assert!(
+                matches!(decode(&bytes[..len], [7; 16]), Err(TableFault::Damaged)),
+                "{len} bytes"
+            );
         }
         let longer = [bytes, vec![0]].concat();
         assert!(matches!(decode(&longer, [7; 16]), Err(TableFault::Damaged)));

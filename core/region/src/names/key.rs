@@ -117,7 +117,8 @@ impl OwnerKey {
             return Ok(key);
         }
         // Near names are a courtesy: without a list there are none.
-        let near = near_names(&RegionName::parse(key_name)?, &OwnerKey::names(places).unwrap_or_default());
+        let near =
+            near_names(&RegionName::parse(key_name)?, &OwnerKey::names(places).unwrap_or_default());
         Err(KeyError::Missing { name: key_name.to_owned(), near, path: path_of(places, key_name)? })
     }
 
@@ -169,8 +170,13 @@ impl OwnerKey {
     #[must_use]
     pub fn for_compartment(&self, parent: &RegionName, worker: &RegionName) -> OwnerKey {
         // Names have no zero bytes, so no two pairs give the same text.
-        let parts: [&[u8]; 5] =
-            [COMPARTMENT_DOMAIN, b"\0", parent.as_str().as_bytes(), b"\0", worker.as_str().as_bytes()];
+        let parts: [&[u8]; 5] = [
+            COMPARTMENT_DOMAIN,
+            b"\0",
+            parent.as_str().as_bytes(),
+            b"\0",
+            worker.as_str().as_bytes(),
+        ];
         // HMAC fills a key that is shorter than a block up with zeros.
         let mut block = [0; 64];
         block[..KEY_BYTES].copy_from_slice(&self.secret);
@@ -188,12 +194,16 @@ impl OwnerKey {
     fn read(path: &Path, mut file: File) -> Result<OwnerKey, KeyError> {
         let found = file.metadata().map_err(io_error("examine", path))?;
         if !found.is_file() {
-            return Err(PlaceError::WrongKind { path: path.to_owned(), expected: "regular file" }.into());
+            return Err(
+                PlaceError::WrongKind { path: path.to_owned(), expected: "regular file" }.into()
+            );
         }
         check_owner(path, found.uid())?;
         let mode = found.permissions().mode() & 0o7777;
         if mode & 0o077 != 0 {
-            return Err(PlaceError::NotPrivate { path: path.to_owned(), mode, remedy_mode: 0o600 }.into());
+            return Err(
+                PlaceError::NotPrivate { path: path.to_owned(), mode, remedy_mode: 0o600 }.into()
+            );
         }
         let mut secret = [0; KEY_BYTES];
         if found.len() != KEY_BYTES as u64 {
@@ -224,8 +234,10 @@ fn path_of(places: &Places, key_name: &str) -> Result<PathBuf, KeyError> {
 fn create_file(keys: &Path, path: &Path) -> Result<(), KeyError> {
     // Version 4 UUIDs come from the kernel's generator; two carry 244 random bits. Hashed to 32
     // bytes.
-    let secret =
-        Sha256::new().chain_update(uuid::Uuid::new_v4()).chain_update(uuid::Uuid::new_v4()).finalize();
+    let secret = Sha256::new()
+        .chain_update(uuid::Uuid::new_v4())
+        .chain_update(uuid::Uuid::new_v4())
+        .finalize();
     let temporary = keys.join(format!(".tmp-{}", uuid::Uuid::new_v4().simple()));
     let written = (|| {
         let mut file = private_options().write(true).create_new(true).open(&temporary)?;
@@ -248,10 +260,19 @@ fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeyErr
 /// Whether a key owns a region: it made it, or it owns the region of which this one is a
 /// compartment.
 pub(crate) fn is_owner(name: &RegionName, owner: [u8; 32], key: &OwnerKey) -> bool {
-    let owns_parent = |(parent, worker)| key.for_compartment(&parent, &worker).fingerprint() == owner;
+    let owns_parent =
+        |(parent, worker)| key.for_compartment(&parent, &worker).fingerprint() == owner;
     owner == key.fingerprint() || name.parent_and_worker().is_some_and(owns_parent)
 }
 
-pub(crate) fn check_key(name: &RegionName, owner: [u8; 32], key: &OwnerKey) -> Result<(), RegionError> {
-    if is_owner(name, owner, key) { Ok(()) } else { Err(RegionError::NotOwner { name: name.to_string() }) }
+pub(crate) fn check_key(
+    name: &RegionName,
+    owner: [u8; 32],
+    key: &OwnerKey,
+) -> Result<(), RegionError> {
+    if is_owner(name, owner, key) {
+        Ok(())
+    } else {
+        Err(RegionError::NotOwner { name: name.to_string() })
+    }
 }

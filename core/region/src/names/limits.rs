@@ -41,12 +41,16 @@ impl NameSpace {
         }
         let used_bytes = self.given_out_bytes(name, None)?.saturating_add(header.backed_bytes);
         if limit_bytes < used_bytes {
-            return Err(
-                LimitError::BelowCompartments { name: name.to_string(), asked_bytes, used_bytes }.into()
-            );
+            return Err(LimitError::BelowCompartments {
+                name: name.to_string(),
+                asked_bytes,
+                used_bytes,
+            }
+            .into());
         }
-        let held_bytes =
-            current.filter(|current| current.address == header.address).map_or(0, |_| current_bytes);
+        let held_bytes = current
+            .filter(|current| current.address == header.address)
+            .map_or(0, |_| current_bytes);
         let (end, behind) = self.end_of_gap(name, header.address, held_bytes)?;
         let possible_bytes =
             (end - header.address).min(LIMIT_BYTES_MAX) / LIMIT_UNIT_BYTES * LIMIT_UNIT_BYTES;
@@ -69,22 +73,30 @@ impl NameSpace {
         current: Option<&Header>,
         wanted_bytes: &[u64],
     ) -> Result<u64> {
-        let taken_bytes = self.given_out_bytes(&header.name, None)?.saturating_add(header.backed_bytes);
+        let taken_bytes =
+            self.given_out_bytes(&header.name, None)?.saturating_add(header.backed_bytes);
         let needed_bytes = rounded(taken_bytes)?;
         for limit_bytes in wanted_bytes {
             match self.check_limit(header, current, *limit_bytes, *limit_bytes) {
                 Ok(()) => return Ok(*limit_bytes),
-                Err(RegionError::Limit(_) | RegionError::Access(AccessError::NoQuotaLeft { .. })) => {}
+                Err(
+                    RegionError::Limit(_) | RegionError::Access(AccessError::NoQuotaLeft { .. }),
+                ) => {}
                 Err(error) => return Err(error),
             }
         }
         let why = match self.check_limit(header, current, needed_bytes, needed_bytes) {
             Ok(()) => return Ok(needed_bytes),
             Err(RegionError::Limit(LimitError::Blocked { behind, .. })) => {
-                format!("{behind} took the addresses; copy that one and remove it (`holdfast heap rm`)")
+                format!(
+                    "{behind} took the addresses; copy that one and remove it (`holdfast heap rm`)"
+                )
             }
             Err(RegionError::Access(AccessError::NoQuotaLeft {
-                parent, limit_bytes, used_bytes, ..
+                parent,
+                limit_bytes,
+                used_bytes,
+                ..
             })) => format!(
                 "of the limit of {parent:?} ({limit_bytes} bytes), {used_bytes} are given out; raise that limit \
                  (`holdfast heap limit`)"
@@ -104,14 +116,21 @@ impl NameSpace {
 
     /// Where the next region's addresses start behind those that are held already, and whose they
     /// are. Copies have the address of their original; they are beside it, not behind it.
-    fn end_of_gap(&self, name: &RegionName, address: u64, held_bytes: u64) -> Result<(u64, String)> {
+    fn end_of_gap(
+        &self,
+        name: &RegionName,
+        address: u64,
+        held_bytes: u64,
+    ) -> Result<(u64, String)> {
         let mut next = (WINDOW_END, "the end of the range for heaps".to_owned());
         for other in self.list()? {
             // One that comes back finds others also where it was.
-            let covers =
-                held_bytes == 0 && other.address < address && address < other.address + other.limit_bytes;
+            let covers = held_bytes == 0
+                && other.address < address
+                && address < other.address + other.limit_bytes;
             let start = if covers { address } else { other.address };
-            let behind = covers || (other.address > address && other.address >= address + held_bytes);
+            let behind =
+                covers || (other.address > address && other.address >= address + held_bytes);
             if other.name != *name && behind && start < next.0 {
                 next = (start, format!("the heap {:?}", other.name.as_str()));
             }
@@ -121,7 +140,8 @@ impl NameSpace {
 }
 
 pub(crate) fn rounded(asked_bytes: u64) -> Result<u64> {
-    limit_for(asked_bytes).ok_or(RegionError::LimitOutOfRange { asked_bytes, max_bytes: LIMIT_BYTES_MAX })
+    limit_for(asked_bytes)
+        .ok_or(RegionError::LimitOutOfRange { asked_bytes, max_bytes: LIMIT_BYTES_MAX })
 }
 
 pub(crate) fn write_limit(storage: &dyn Storage, file: &mut Image, limit_bytes: u64) -> Result<()> {
@@ -131,7 +151,11 @@ pub(crate) fn write_limit(storage: &dyn Storage, file: &mut Image, limit_bytes: 
 
 /// Writes both headers, one durably after the other: with the old limit in the other one, the loss
 /// of the one in force would make a journal that goes on to the new limit one that does not fit.
-pub(crate) fn write_limit_to_base(storage: &dyn Storage, base: &mut Image, limit_bytes: u64) -> Result<()> {
+pub(crate) fn write_limit_to_base(
+    storage: &dyn Storage,
+    base: &mut Image,
+    limit_bytes: u64,
+) -> Result<()> {
     for _ in 0..2 {
         write_limit(storage, base, limit_bytes)?;
         storage.sync(&base.file).map_err(RegionError::io("make durable", &base.path))?;

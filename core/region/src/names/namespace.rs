@@ -26,7 +26,8 @@ use crate::error::room::RoomReport;
 use crate::error::{RegionError, Remedy, Result};
 use crate::image::address::choose_address;
 use crate::media::files::{
-    base_path, image_path, lock_path, names_in, names_lock_path, redo_path, remove_temporaries, rescue_path,
+    base_path, image_path, lock_path, names_in, names_lock_path, redo_path, remove_temporaries,
+    rescue_path,
 };
 use crate::media::format::{FileState, Header};
 use crate::media::image::{FileFault, Image};
@@ -65,7 +66,11 @@ pub struct NameSpace {
 pub(crate) type Evict = fn(&NameSpace, &RegionName) -> Result<u64>;
 
 impl NameSpace {
-    pub(crate) fn with_evict(places: Arc<Places>, storage: Arc<dyn Storage>, evict: Evict) -> NameSpace {
+    pub(crate) fn with_evict(
+        places: Arc<Places>,
+        storage: Arc<dyn Storage>,
+        evict: Evict,
+    ) -> NameSpace {
         NameSpace { places, storage, medium: Medium::default(), is_brief: false, evict }
     }
 
@@ -308,7 +313,9 @@ impl NameSpace {
     /// proves nothing.
     fn went_on_without(&self, image: &Image) -> bool {
         let header = &image.header;
-        let Ok(Some(stored)) = Stored::open(self.places.store(), &header.name) else { return false };
+        let Ok(Some(stored)) = Stored::open(self.places.store(), &header.name) else {
+            return false;
+        };
         let base = &stored.base.header;
         let later_image = base.image_generation > header.image_generation;
         let was_closed = header.state == FileState::Clean && !image.slot_damaged;
@@ -342,9 +349,11 @@ impl NameSpace {
         }
         for directory in self.places.images_of_other_boots() {
             // A pool on a disk has locks and logs in it, too.
-            for path in
-                [image_path(&directory, name), redo_path(&directory, name), lock_path(&directory, name)]
-            {
+            for path in [
+                image_path(&directory, name),
+                redo_path(&directory, name),
+                lock_path(&directory, name),
+            ] {
                 if is_there(&path) {
                     self.remove_file(&path)?;
                 }
@@ -365,7 +374,8 @@ impl NameSpace {
         stored: Option<&Stored>,
     ) -> Result<Option<Image>> {
         let path = rescue_path(self.places.store(), name);
-        let fail = |fault: FileFault| fault.into_error(&path, Remedy::RestoreFile { path: path.clone() });
+        let fail =
+            |fault: FileFault| fault.into_error(&path, Remedy::RestoreFile { path: path.clone() });
         let whole = match (open_rescue(self.places.store(), name), stored) {
             (Err(FileFault::Missing), _) => return Ok(None),
             (Ok(rescue), Some(stored)) if !goes_on_from(&rescue.header, stored) => return Ok(None),

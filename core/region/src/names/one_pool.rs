@@ -49,7 +49,12 @@ fn record(boot: &str, pool: &Path) -> Vec<u8> {
 /// `OtherPool`, `PoolNotMounted`. A record that cannot be read or written, on a full or a read-only
 /// disk, changes nothing, but for a pool that outlives the boot, of which something must tell:
 /// `Io`.
-pub(crate) fn take_into_use(home: &Path, boot: &str, pool: &Path, kind: PoolKind) -> Result<(), PlaceError> {
+pub(crate) fn take_into_use(
+    home: &Path,
+    boot: &str,
+    pool: &Path,
+    kind: PoolKind,
+) -> Result<(), PlaceError> {
     take_into_use_with(&KernelStorage, home, boot, pool, kind)
 }
 
@@ -113,7 +118,12 @@ fn read(path: &Path) -> Vec<u8> {
     found
 }
 
-fn check(home: &Path, boot: &str, (ours, kind): (&Path, PoolKind), found: &[u8]) -> Result<(), PlaceError> {
+fn check(
+    home: &Path,
+    boot: &str,
+    (ours, kind): (&Path, PoolKind),
+    found: &[u8],
+) -> Result<(), PlaceError> {
     let Some(end) = found.iter().position(|byte| *byte == b'\n') else { return Ok(()) };
     let (of_boot, rest) = (&found[..end], &found[end + 1..]);
     let in_use = Path::new(OsStr::from_bytes(rest.strip_suffix(b"\n").unwrap_or_default()));
@@ -133,13 +143,18 @@ fn check(home: &Path, boot: &str, (ours, kind): (&Path, PoolKind), found: &[u8])
     if in_use == ours || !has_images(in_use) && !has_images(&in_use.join(boot)) {
         return Ok(());
     }
-    Err(PlaceError::OtherPool { home: home.to_owned(), in_use: in_use.to_owned(), ours: ours.to_owned() })
+    Err(PlaceError::OtherPool {
+        home: home.to_owned(),
+        in_use: in_use.to_owned(),
+        ours: ours.to_owned(),
+    })
 }
 
 /// Whether the home at a path has another pool in use than this one.
 pub(crate) fn uses_another(home: &Path, pool: &Path) -> bool {
     let found = read(&record_path(home));
-    let in_use = found.splitn(2, |byte| *byte == b'\n').nth(1).and_then(|rest| rest.strip_suffix(b"\n"));
+    let in_use =
+        found.splitn(2, |byte| *byte == b'\n').nth(1).and_then(|rest| rest.strip_suffix(b"\n"));
     in_use.is_some_and(|in_use| in_use != pool.as_os_str().as_bytes())
 }
 

@@ -11,7 +11,9 @@ use holdfast_sys::lock::{FileLock, LockMode, try_lock};
 
 use crate::error::{RegionError, Result};
 use crate::media::files::{base_path, image_path, remove_temporaries, temporary_path};
-use crate::media::format::{DATA_OFFSET, FileState, GROWTH_STEP_BYTES, Header, LIMIT_BYTES_MAX, limit_for};
+use crate::media::format::{
+    DATA_OFFSET, FileState, GROWTH_STEP_BYTES, Header, LIMIT_BYTES_MAX, limit_for,
+};
 use crate::media::image::{Backing, BuildError, Image};
 use crate::media::medium::Medium;
 use crate::media::redo;
@@ -89,15 +91,20 @@ impl NameSpace {
     ///
     /// # Errors
     /// As [`NameSpace::open`] and [`NameSpace::create`].
-    pub fn open_or_create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
+    pub fn open_or_create(
+        &self,
+        name: &RegionName,
+        key: &OwnerKey,
+        limit_bytes: u64,
+    ) -> Result<Region> {
         let lock = self.lock(name, LockMode::Exclusive)?;
         match self.open_locked(name, key)? {
             Some((image, opened, access)) => {
                 Ok(self.region(image, opened, lock).with_access(access).with_key(key))
             }
-            None => {
-                self.refuse_compartment(name).and_then(|()| self.create_locked(name, key, limit_bytes, lock))
-            }
+            None => self
+                .refuse_compartment(name)
+                .and_then(|()| self.create_locked(name, key, limit_bytes, lock)),
         }
     }
 
@@ -145,7 +152,11 @@ impl NameSpace {
         let stored = Stored::open(self.places().store(), name)?;
         if let Some(rescue) = self.rescue_that_counts(name, stored.as_ref())? {
             let access = self.admit_writer(&rescue.header, key)?;
-            return Ok(Some((self.open_rescued(&rescue, stored.as_ref())?, Opened::Rescued, access)));
+            return Ok(Some((
+                self.open_rescued(&rescue, stored.as_ref())?,
+                Opened::Rescued,
+                access,
+            )));
         }
         let Some(stored) = stored else { return Ok(None) };
         let access = self.admit_writer(&stored.base.header, key)?;
@@ -171,7 +182,8 @@ impl NameSpace {
             // A region that never had a checkpoint may have a rescue copy.
             return match self.rescue_that_counts(&name, None)? {
                 Some(rescue) => {
-                    verify_base(&rescue, None).map_err(|error| source_error(error, &rescue.path))?;
+                    verify_base(&rescue, None)
+                        .map_err(|error| source_error(error, &rescue.path))?;
                     self.remove_images(&name)
                 }
                 None => Err(RegionError::Torn { path: image.path.clone(), name: name.to_string() }),
@@ -188,7 +200,8 @@ impl NameSpace {
             let lock = self.lock(name, LockMode::Shared)?;
             let (image, opened) = self.open_shared(name)?.ok_or_else(|| self.not_found(name))?;
             // A writer may have come and died between the two steps before.
-            let counts = |path: &PathBuf| redo::is_pending(path) && redo::counts(path, &image.header);
+            let counts =
+                |path: &PathBuf| redo::is_pending(path) && redo::counts(path, &image.header);
             if matches!(opened, Opened::Cold | Opened::Rescued)
                 || !redo_paths(self.places(), name).iter().any(counts)
             {
@@ -200,7 +213,9 @@ impl NameSpace {
 
     /// The region for a reader, who changes no file: its image or, without one, what the store has.
     fn open_shared(&self, name: &RegionName) -> Result<Option<(Image, Opened)>> {
-        if let Some(image) = self.image(name, LockMode::Shared)?.filter(|image| !self.is_void(image)) {
+        if let Some(image) =
+            self.image(name, LockMode::Shared)?.filter(|image| !self.is_void(image))
+        {
             let opened = self.how_opened(&image);
             return Ok(Some((image, opened)));
         }
@@ -244,7 +259,8 @@ impl NameSpace {
             let backed_bytes =
                 image.backed_bytes_by_length().map_err(RegionError::io("examine", &image.path))?;
             // Costs nothing where it is allocated, as it should be.
-            let allocated = self.storage().allocate(&image.file, DATA_OFFSET..DATA_OFFSET + backed_bytes);
+            let allocated =
+                self.storage().allocate(&image.file, DATA_OFFSET..DATA_OFFSET + backed_bytes);
             allocated.map_err(RegionError::io("allocate", &image.path))?;
             backed_bytes
         } else {
@@ -315,7 +331,9 @@ impl NameSpace {
             state: FileState::Open,
             checkpoint_count: 0,
             image_generation: 1,
-            created_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            created_unix_s: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
             data_checksum: 0,
             owner_fingerprint: key.fingerprint(),
             name: name.clone(),
@@ -351,8 +369,13 @@ impl NameSpace {
         remove_temporaries(self.storage(), images, &header.name)?;
         let temporary = temporary_path(images, &header.name);
         let (path, needed_bytes) = (image_path(images, &header.name), header.backed_bytes);
-        let built =
-            Image::build(self.storage(), temporary.clone(), header, Backing::Allocated, |file, _| fill(file));
+        let built = Image::build(
+            self.storage(),
+            temporary.clone(),
+            header,
+            Backing::Allocated,
+            |file, _| fill(file),
+        );
         let mut image = built.map_err(|error| self.build_error(error, &temporary, needed_bytes))?;
         image.outlives_boot = outlives_boot;
         if outlives_boot && let Err(source) = self.storage().sync(&image.file) {
@@ -360,11 +383,12 @@ impl NameSpace {
             return Err(RegionError::Io { step: "make durable", path: temporary, source });
         }
         // Before the image has its name.
-        self.remove_redo_logs(&image.header.name).inspect_err(|_| drop(self.storage().remove(&temporary)))?;
+        self.remove_redo_logs(&image.header.name)
+            .inspect_err(|_| drop(self.storage().remove(&temporary)))?;
         // No other process can have the file open yet; the lock only has to be there once it has
         // its name.
-        let named =
-            try_lock(&image.file, LockMode::Exclusive).and_then(|_| image.rename(self.storage(), path));
+        let named = try_lock(&image.file, LockMode::Exclusive)
+            .and_then(|_| image.rename(self.storage(), path));
         if let Err(source) = named {
             let _ = self.storage().remove(&temporary);
             return Err(RegionError::Io { step: "name the new image", path: temporary, source });
@@ -373,7 +397,12 @@ impl NameSpace {
         Ok(image)
     }
 
-    pub(crate) fn build_error(&self, error: BuildError, path: &Path, needed_bytes: u64) -> RegionError {
+    pub(crate) fn build_error(
+        &self,
+        error: BuildError,
+        path: &Path,
+        needed_bytes: u64,
+    ) -> RegionError {
         let on_disk = path.starts_with(self.places().images(Medium::File));
         let medium = if on_disk { Medium::File } else { Medium::Memory };
         match error {
@@ -381,7 +410,9 @@ impl NameSpace {
             BuildError::Target { source, .. } if is_full(&source) => {
                 self.no_room(medium, needed_bytes, Some(source.kind()))
             }
-            BuildError::Target { step, source } => RegionError::Io { step, path: path.to_owned(), source },
+            BuildError::Target { step, source } => {
+                RegionError::Io { step, path: path.to_owned(), source }
+            }
         }
     }
 
@@ -391,7 +422,11 @@ impl NameSpace {
         let base = stored.map_or(&rescue.header, |stored| &stored.base.header);
         let header = Header {
             state: FileState::Open,
-            image_generation: rescue.header.image_generation.max(base.image_generation).saturating_add(1),
+            image_generation: rescue
+                .header
+                .image_generation
+                .max(base.image_generation)
+                .saturating_add(1),
             data_checksum: 0,
             continued: false,
             journal_sequence: 0,

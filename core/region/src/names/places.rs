@@ -79,7 +79,10 @@ impl Places {
     ///
     /// # Errors
     /// As there.
-    pub fn adopt_at(home: impl Into<PathBuf>, pool: impl Into<PathBuf>) -> Result<Places, PlaceError> {
+    pub fn adopt_at(
+        home: impl Into<PathBuf>,
+        pool: impl Into<PathBuf>,
+    ) -> Result<Places, PlaceError> {
         let home = home.into();
         let cache = home.join("cache");
         Places::prepare(home, cache, |_| Ok(pool.into()), None, true)
@@ -104,7 +107,9 @@ impl Places {
     ) -> Result<Places, PlaceError> {
         let given = |variable: &'static str| -> Result<Option<PathBuf>, PlaceError> {
             match lookup(variable).filter(|value| !value.is_empty()).map(PathBuf::from) {
-                Some(value) if value.is_relative() => Err(PlaceError::NotAbsolute { variable, value }),
+                Some(value) if value.is_relative() => {
+                    Err(PlaceError::NotAbsolute { variable, value })
+                }
                 other => Ok(other),
             }
         };
@@ -268,7 +273,9 @@ impl Places {
         }
         match self.claim(false).take() {
             // Without its directory nothing is in it: what needs the directory says so itself.
-            Err(PlaceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(PlaceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(())
+            }
             other => other.map(drop),
         }
     }
@@ -326,7 +333,9 @@ impl Places {
         let entries = directories.flat_map(std::fs::read_dir).flatten().flatten();
         // In a directory that the user chose for a pool there may be others' directories.
         let is_of_boot = |path: &PathBuf| {
-            path.file_name().and_then(OsStr::to_str).is_some_and(|name| uuid::Uuid::try_parse(name).is_ok())
+            path.file_name()
+                .and_then(OsStr::to_str)
+                .is_some_and(|name| uuid::Uuid::try_parse(name).is_ok())
         };
         let others = entries.map(|entry| entry.path()).filter(is_of_boot);
         others.filter(|path| *path != self.images_of_boot && *path != self.pool).collect()
@@ -373,7 +382,8 @@ fn boot_of_machine() -> Result<[u8; 16], PlaceError> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
     let text = boot_id().map_err(io_error("examine", path))?;
     let parsed = uuid::Uuid::try_parse_ascii(text.trim_ascii());
-    let parsed = parsed.map_err(|_| io_error("examine", path)(io::ErrorKind::InvalidData.into()))?;
+    let parsed =
+        parsed.map_err(|_| io_error("examine", path)(io::ErrorKind::InvalidData.into()))?;
     Ok(parsed.into_bytes())
 }
 

@@ -75,7 +75,9 @@ impl HomeId {
         let mut text = Vec::new();
         match private_options().read(true).open(home.join(IDENTITY)) {
             Ok(file) => file.take(IDENTITY_BYTES_MAX).read_to_end(&mut text)?,
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -130,7 +132,8 @@ impl Record {
             }
             Err(error) => return Err(io_error("read", &path)(error)),
         };
-        let mut parts = target.strip_prefix(MAGIC).unwrap_or_default().splitn(3, |byte| *byte == b':');
+        let mut parts =
+            target.strip_prefix(MAGIC).unwrap_or_default().splitn(3, |byte| *byte == b':');
         match (parts.next(), parts.next(), parts.next()) {
             (Some(VERSION), Some(id), Some(home)) => {
                 let parsed = HomeId::parse(id);
@@ -222,16 +225,19 @@ impl Claim<'_> {
     /// Takes back what [`Claim::take`] did, when the pool cannot be used for another reason.
     pub(crate) fn give_up(&self) {
         if self.is_empty()
-            && Record::read(self.root).is_ok_and(|found| found.is_some_and(|found| self.is_current(&found)))
+            && Record::read(self.root)
+                .is_ok_and(|found| found.is_some_and(|found| self.is_current(&found)))
         {
             let _ = std::fs::remove_file(self.root.join(RECORD));
         }
     }
 
     fn is_current(&self, record: &Record) -> bool {
-        let same_path = record.home == self.home || record.id.is_some() && record.home.as_os_str().is_empty();
+        let same_path =
+            record.home == self.home || record.id.is_some() && record.home.as_os_str().is_empty();
         // A home that could not store an identity when these places were made may have one by now.
-        let has_now = || self.id.is_none() && HomeId::read(self.home).is_ok_and(|found| found == record.id);
+        let has_now =
+            || self.id.is_none() && HomeId::read(self.home).is_ok_and(|found| found == record.id);
         same_path && (record.id == self.id || has_now())
     }
 
@@ -242,14 +248,20 @@ impl Claim<'_> {
         if record.id.is_some() && record.id == self.id {
             // The home was moved, is seen through another path, or was copied.
             let is_copy = is_alive(record) == Owner::Alive && !is_same(&record.home, self.home);
-            return if is_copy { Err(PlaceError::PoolOfCopy { pool: pool(), home, owner }) } else { Ok(()) };
+            return if is_copy {
+                Err(PlaceError::PoolOfCopy { pool: pool(), home, owner })
+            } else {
+                Ok(())
+            };
         }
         let same_path = record.home == self.home;
         if record.id.is_none() && same_path {
             return Ok(());
         }
         match is_alive(record) {
-            Owner::Alive if self.is_empty() && one_pool::uses_another(&record.home, self.root) => Ok(()),
+            Owner::Alive if self.is_empty() && one_pool::uses_another(&record.home, self.root) => {
+                Ok(())
+            }
             Owner::Alive => Err(PlaceError::PoolOfOther { pool: pool(), home, owner }),
             // Databases are named by their files and not by a home: at the same path they are the
             // same user's.
@@ -324,7 +336,12 @@ impl Claim<'_> {
         let (count, owner) = (unknown.len(), owner.map(Path::to_owned));
         unknown.truncate(NAMES_TOLD_MAX);
         let names = unknown.join(", ") + if count > NAMES_TOLD_MAX { ", ..." } else { "" };
-        Err(PlaceError::PoolOfLost { pool: self.root.to_owned(), home: self.home.to_owned(), owner, names })
+        Err(PlaceError::PoolOfLost {
+            pool: self.root.to_owned(),
+            home: self.home.to_owned(),
+            owner,
+            names,
+        })
     }
 
     /// What a person says is believed, but where it would make one region of two.
@@ -403,7 +420,9 @@ fn is_alive(record: &Record) -> Owner {
     match is_there {
         Ok(true) => Owner::Alive,
         Ok(false) => Owner::Gone,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Owner::Gone,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Owner::Gone
+        }
         Err(_) => Owner::Alive,
     }
 }

@@ -16,7 +16,8 @@ use crate::store::stored::Stored;
 
 impl NameSpace {
     pub(crate) fn compartment_names(&self, parent: &RegionName) -> Result<Vec<RegionName>> {
-        let is_child = |name: &RegionName| name.parent_and_worker().is_some_and(|(of, _)| of == *parent);
+        let is_child =
+            |name: &RegionName| name.parent_and_worker().is_some_and(|(of, _)| of == *parent);
         Ok(self.names()?.into_iter().filter(is_child).collect())
     }
 
@@ -36,7 +37,11 @@ impl NameSpace {
 
     /// What the compartments of a region may grow to, in bytes, all or all but one. The caller
     /// holds the lock on the name space.
-    pub(crate) fn given_out_bytes(&self, parent: &RegionName, but: Option<&RegionName>) -> Result<u64> {
+    pub(crate) fn given_out_bytes(
+        &self,
+        parent: &RegionName,
+        but: Option<&RegionName>,
+    ) -> Result<u64> {
         let mut bytes = 0_u64;
         for name in self.compartment_names(parent)?.iter().filter(|name| Some(*name) != but) {
             bytes = bytes.saturating_add(self.header_of(name)?.limit_bytes);
@@ -75,7 +80,8 @@ impl NameSpace {
             return Ok(header.backed_bytes);
         }
         let stored = Stored::open(self.places().store(), &header.name)?;
-        Ok(stored.map_or(header.backed_bytes, |stored| stored.backed_bytes().max(header.backed_bytes)))
+        Ok(stored
+            .map_or(header.backed_bytes, |stored| stored.backed_bytes().max(header.backed_bytes)))
     }
 
     /// Lets only the key of the parent set what a compartment may have.
@@ -99,12 +105,14 @@ impl NameSpace {
 
 /// Whether a key that may use the region is but that of a compartment's worker.
 pub(crate) fn is_workers_key(header: &Header, key: &OwnerKey) -> bool {
-    let is_not_derived =
-        |(parent, worker)| key.for_compartment(&parent, &worker).fingerprint() != header.owner_fingerprint;
+    let is_not_derived = |(parent, worker)| {
+        key.for_compartment(&parent, &worker).fingerprint() != header.owner_fingerprint
+    };
     header.name.parent_and_worker().is_some_and(is_not_derived)
 }
 
 pub(crate) fn parent_only(name: &RegionName) -> RegionError {
-    let parent = name.parent_and_worker().map_or_else(|| name.to_string(), |(parent, _)| parent.to_string());
+    let parent =
+        name.parent_and_worker().map_or_else(|| name.to_string(), |(parent, _)| parent.to_string());
     AccessError::ParentOnly { name: name.to_string(), parent }.into()
 }

@@ -27,7 +27,11 @@ pub struct RegionReader {
 }
 
 impl RegionReader {
-    pub(crate) fn new(image: Image, summary: RegionSummary, lock: FileLock) -> Result<RegionReader> {
+    pub(crate) fn new(
+        image: Image,
+        summary: RegionSummary,
+        lock: FileLock,
+    ) -> Result<RegionReader> {
         let Image { file, path, header, .. } = image;
         let backed_bytes = header.backed_bytes;
         let backed = usize::try_from(backed_bytes)
@@ -55,7 +59,12 @@ impl RegionReader {
     /// # Errors
     /// `NoMemory`, `Io`.
     pub fn read_all(&self) -> Result<Vec<u8>> {
-        let path = self.summary.image.as_ref().or(self.summary.base.as_ref()).map(|file| file.path.clone());
+        let path = self
+            .summary
+            .image
+            .as_ref()
+            .or(self.summary.base.as_ref())
+            .map(|file| file.path.clone());
         let read = buffer(self.backed_bytes).and_then(|mut bytes| {
             self.file.read_exact_at(&mut bytes, DATA_OFFSET)?;
             Ok(bytes)

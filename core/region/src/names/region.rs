@@ -299,7 +299,9 @@ impl Region {
     /// bring it there.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        (self.lacks() || self.is_lent() || self.attachment.mapped().is_some_and(MappedData::is_dirty))
+        (self.lacks()
+            || self.is_lent()
+            || self.attachment.mapped().is_some_and(MappedData::is_dirty))
             && !self.is_read_only()
     }
 
@@ -351,7 +353,8 @@ impl Region {
             // What stands in for the lost pages is not tracked, and is not to be kept.
             self.debt.set_unknown();
         } else {
-            let stored = self.take_dirty(Tracking::AsIs).inspect_err(|_| self.unwritten.note_all())?;
+            let stored =
+                self.take_dirty(Tracking::AsIs).inspect_err(|_| self.unwritten.note_all())?;
             self.note_pending(&stored);
         }
         let ended = match std::mem::replace(&mut self.attachment, Attachment::None) {
@@ -426,7 +429,11 @@ impl Region {
 
     pub(crate) fn check_mappable(&self) -> Result<()> {
         self.check_usable()?;
-        if !matches!(self.attachment, Attachment::None) { Err(RegionError::AlreadyMapped) } else { Ok(()) }
+        if !matches!(self.attachment, Attachment::None) {
+            Err(RegionError::AlreadyMapped)
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {
@@ -448,8 +455,11 @@ impl Region {
         let path = self.image.path.clone();
         let remedy = remedy_for_image(self.names.places().store(), self.name(), &path);
         // The kernel's signal is the same for both; the length tells.
-        let is_whole =
-            self.image.file.metadata().is_ok_and(|found| found.len() >= self.image.header.file_bytes());
+        let is_whole = self
+            .image
+            .file
+            .metadata()
+            .is_ok_and(|found| found.len() >= self.image.header.file_bytes());
         if is_whole {
             RegionError::BackingFailed { path, remedy }
         } else {

@@ -7,7 +7,8 @@ use holdfast_sys::lock::{FileLock, LockMode};
 use crate::error::remedy::Remedy;
 use crate::error::{RegionError, Result};
 use crate::media::files::{
-    base_path, grants_path, journal_path, lock_path, remove_temporaries, rescue_path, rescue_temporary_path,
+    base_path, grants_path, journal_path, lock_path, remove_temporaries, rescue_path,
+    rescue_temporary_path,
 };
 use crate::media::image::{FileFault, Image};
 use crate::name::RegionName;
@@ -66,15 +67,25 @@ impl NameSpace {
                 Ok(_) => return Err(RegionError::OwnerKnown { name: name.to_string() }),
                 Err(FileFault::Missing) => {}
                 Err(fault) if fault.is_damage() => {}
-                Err(fault) => return Err(fault.into_error(path, Remedy::RestoreFile { path: path.clone() })),
+                Err(fault) => {
+                    return Err(fault.into_error(path, Remedy::RestoreFile { path: path.clone() }));
+                }
             }
         }
         // From here on no compartment can appear.
         let _names = self.lock_names()?;
         self.check_no_compartments(name)?;
         let [log, disk_log] = redo_paths(self.places(), name);
-        let files =
-            [pool, disk, log, disk_log, base, rescue, journal_path(store, name), grants_path(store, name)];
+        let files = [
+            pool,
+            disk,
+            log,
+            disk_log,
+            base,
+            rescue,
+            journal_path(store, name),
+            grants_path(store, name),
+        ];
         let removed = files.iter().filter_map(|path| file_summary(path)).collect();
         self.remove_locked(name, lock)?;
         Ok(removed)

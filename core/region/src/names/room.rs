@@ -69,7 +69,9 @@ impl NameSpace {
             done => return done,
         };
         let mut report = RoomReport::default();
-        if let Some(made) = KEEPER.get().and_then(|ask| ask(self.places(), needed_bytes + MARGIN_BYTES)) {
+        if let Some(made) =
+            KEEPER.get().and_then(|ask| ask(self.places(), needed_bytes + MARGIN_BYTES))
+        {
             report.add(made);
         }
         let turn = self.room_turn()?;
@@ -85,8 +87,11 @@ impl NameSpace {
                 None => return Err(error),
             }
             let is_last = report.missed_turn || report.attempts >= ATTEMPTS_MAX;
-            let made =
-                if is_last { RoomReport::default() } else { self.make_room(needed_bytes, cause(&error))? };
+            let made = if is_last {
+                RoomReport::default()
+            } else {
+                self.make_room(needed_bytes, cause(&error))?
+            };
             // Other processes free some, too.
             let has_room = !is_last && self.has_room(needed_bytes + MARGIN_BYTES);
             let is_done = made.freed_bytes == 0 && !has_room;
@@ -100,7 +105,11 @@ impl NameSpace {
     }
 
     /// Evicts until so many bytes are free, as far as that is possible; the caller has the turn.
-    pub(super) fn make_room(&self, needed_bytes: u64, cause: Option<ErrorKind>) -> Result<RoomReport> {
+    pub(super) fn make_room(
+        &self,
+        needed_bytes: u64,
+        cause: Option<ErrorKind>,
+    ) -> Result<RoomReport> {
         let started = Instant::now();
         let names = self.clone().for_moments();
         let mut report = RoomReport::default();
@@ -115,8 +124,9 @@ impl NameSpace {
             let mut heaps: Vec<RegionSummary> = names.list()?;
             heaps.retain(|heap| heap.medium == Medium::Memory && heap.image.is_some());
             let is_held = |heap: &RegionSummary| heap.state == RegionState::Held;
-            let is_busy =
-                |heap: &RegionSummary| is_held_briefly(&lock_path(self.places().pool(), &heap.name));
+            let is_busy = |heap: &RegionSummary| {
+                is_held_briefly(&lock_path(self.places().pool(), &heap.name))
+            };
             let mut busy = heaps.iter().filter(|heap| is_held(heap) && is_busy(heap)).count();
             report.held = heaps.iter().filter(|heap| is_held(heap)).count();
             report.failed.clear();
@@ -156,7 +166,9 @@ impl NameSpace {
     }
 
     fn has_room(&self, bytes: u64) -> bool {
-        self.storage().available_bytes(self.places().pool()).is_ok_and(|available| available >= bytes)
+        self.storage()
+            .available_bytes(self.places().pool())
+            .is_ok_and(|available| available >= bytes)
     }
 
     /// Of the processes that make room in a pool, one goes on at a time: what it freed is then
@@ -168,7 +180,9 @@ impl NameSpace {
             let outcome = FileLock::acquire(&path, LockMode::Exclusive, PAUSE);
             match outcome.map_err(RegionError::io("lock", &path))? {
                 LockOutcome::Acquired(lock) => return Ok(Some(lock)),
-                LockOutcome::Held(_) if started.elapsed() < ROOM_PATIENCE => std::thread::sleep(PAUSE),
+                LockOutcome::Held(_) if started.elapsed() < ROOM_PATIENCE => {
+                    std::thread::sleep(PAUSE)
+                }
                 LockOutcome::Held(_) => return Ok(None),
             }
         }
@@ -179,7 +193,9 @@ impl NameSpace {
 /// limit of this process (`RLIMIT_FSIZE`), which no eviction changes.
 fn wanted(error: &RegionError) -> Option<u64> {
     match error {
-        RegionError::NoRoom { needed_bytes, room, .. } if room.cause != Some(ErrorKind::FileTooLarge) => {
+        RegionError::NoRoom { needed_bytes, room, .. }
+            if room.cause != Some(ErrorKind::FileTooLarge) =>
+        {
             Some(*needed_bytes)
         }
         _ => None,

@@ -29,19 +29,22 @@ pub(crate) fn write_base(
 ) -> Result<(DataSum, Header)> {
     remove_temporaries(storage, store, &header.name)?;
     let temporary = temporary_path(store, &header.name);
-    let header =
-        Header { state: FileState::Clean, continued: true, journal_sequence: 0, ..header }.for_store();
+    let header = Header { state: FileState::Clean, continued: true, journal_sequence: 0, ..header }
+        .for_store();
     let data_bytes = header.backed_bytes;
     let mut written = DataSum { checksum: 0, pages: 0 };
     let filled = |file: &File, header: &mut Header| {
-        written = sum_and_copy(image, data_bytes, Some((storage, file))).map_err(|error| match error {
-            CopyError::Read(source) => BuildError::Source(RegionError::Io {
-                step: "read the image for",
-                path: store.to_owned(),
-                source,
-            }),
-            CopyError::Write(source) => BuildError::Target { step: "write", source },
-        })?;
+        written =
+            sum_and_copy(image, data_bytes, Some((storage, file))).map_err(
+                |error| match error {
+                    CopyError::Read(source) => BuildError::Source(RegionError::Io {
+                        step: "read the image for",
+                        path: store.to_owned(),
+                        source,
+                    }),
+                    CopyError::Write(source) => BuildError::Target { step: "write", source },
+                },
+            )?;
         header.data_checksum = written.checksum;
         Ok(())
     };
@@ -77,7 +80,9 @@ pub(crate) fn target_error(
             available_bytes: storage.available_bytes(store).unwrap_or(0),
             store: store.to_owned(),
         },
-        BuildError::Target { step, source } => RegionError::Io { step, path: path.to_owned(), source },
+        BuildError::Target { step, source } => {
+            RegionError::Io { step, path: path.to_owned(), source }
+        }
     }
 }
 
@@ -92,20 +97,25 @@ pub(crate) fn verify_base(
     target: Option<(&dyn Storage, &File)>,
 ) -> std::result::Result<(), BuildError> {
     let remedy = || Remedy::RestoreFile { path: base.path.clone() };
-    let found = sum_and_copy(&base.file, base.header.backed_bytes, target).map_err(|error| match error {
-        CopyError::Read(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
-            BuildError::Source(RegionError::Truncated {
-                path: base.path.clone(),
-                needed_bytes: base.header.file_bytes(),
-                found_bytes: base.file.metadata().map_or(0, |found| found.len()),
-                remedy: remedy(),
-            })
-        }
-        CopyError::Read(source) => {
-            BuildError::Source(RegionError::Io { step: "read", path: base.path.clone(), source })
-        }
-        CopyError::Write(source) => BuildError::Target { step: "write", source },
-    })?;
+    let found =
+        sum_and_copy(&base.file, base.header.backed_bytes, target).map_err(
+            |error| match error {
+                CopyError::Read(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
+                    BuildError::Source(RegionError::Truncated {
+                        path: base.path.clone(),
+                        needed_bytes: base.header.file_bytes(),
+                        found_bytes: base.file.metadata().map_or(0, |found| found.len()),
+                        remedy: remedy(),
+                    })
+                }
+                CopyError::Read(source) => BuildError::Source(RegionError::Io {
+                    step: "read",
+                    path: base.path.clone(),
+                    source,
+                }),
+                CopyError::Write(source) => BuildError::Target { step: "write", source },
+            },
+        )?;
     if found.checksum == base.header.data_checksum {
         return Ok(());
     }

@@ -125,7 +125,9 @@ impl Comparison<'_> {
             while at < data_end {
                 let bytes = &mut self.bytes[..(data_end - at).min(CHUNK_BYTES as u64) as usize];
                 self.image.read_exact_at(bytes, DATA_OFFSET + at)?;
-                for (page, at) in bytes.chunks(PAGE_BYTES as usize).zip((at..).step_by(PAGE_BYTES as usize)) {
+                for (page, at) in
+                    bytes.chunks(PAGE_BYTES as usize).zip((at..).step_by(PAGE_BYTES as usize))
+                {
                     if !is_zero(page) {
                         self.found.insert(at..at + PAGE_BYTES)?;
                     }

@@ -78,7 +78,8 @@ impl Debt {
 
     /// A comparison found these pages, and whether the sizes differ.
     pub(crate) fn set_found(&mut self, found: Pending, sizes_differ: bool) {
-        let has_grown = sizes_differ || matches!(self.lacking, Lacking::Pages { has_grown: true, .. });
+        let has_grown =
+            sizes_differ || matches!(self.lacking, Lacking::Pages { has_grown: true, .. });
         self.lacking = Lacking::Pages { pages: found, has_grown };
     }
 

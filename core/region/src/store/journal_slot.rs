@@ -28,7 +28,9 @@ impl JournalSlot {
     /// believed.
     pub(crate) fn append(&mut self, storage: &dyn Storage, record: &Record) -> std::io::Result<()> {
         let JournalSlot::Ready(mut journal) = std::mem::replace(self, JournalSlot::Broken) else {
-            return Err(std::io::Error::other("the journal was lost between two steps of a commit"));
+            return Err(std::io::Error::other(
+                "the journal was lost between two steps of a commit",
+            ));
         };
         journal.append(storage, record)?;
         *self = JournalSlot::Ready(journal);

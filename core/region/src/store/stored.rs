@@ -55,7 +55,9 @@ impl Stored {
 
     /// Backed bytes of the region as it is stored.
     pub(crate) fn backed_bytes(&self) -> u64 {
-        self.journal.as_ref().map_or(self.base.header.backed_bytes, |journal| journal.extent.backed_bytes)
+        self.journal
+            .as_ref()
+            .map_or(self.base.header.backed_bytes, |journal| journal.extent.backed_bytes)
     }
 
     /// The header of an image that holds what is stored.
@@ -92,10 +94,8 @@ impl Stored {
     pub(crate) fn copied(&self) -> Result<Image> {
         let path = self.base.path.clone();
         let header = self.image_header();
-        let file = anonymous("holdfast-reader", header.file_bytes()).map_err(|source| RegionError::Io {
-            step: "make room in memory for",
-            path: path.clone(),
-            source,
+        let file = anonymous("holdfast-reader", header.file_bytes()).map_err(|source| {
+            RegionError::Io { step: "make room in memory for", path: path.clone(), source }
         })?;
         self.copy_to(&KernelStorage, &file).map_err(|error| source_error(error, &path))?;
         Ok(Image::unnamed(file, path, header))
@@ -115,7 +115,8 @@ impl Stored {
     ) -> std::result::Result<(), BuildError> {
         verify_base(&self.base, Some((storage, target)))?;
         let Some(journal) = &self.journal else { return Ok(()) };
-        let write = &mut |bytes: &[u8], offset| storage.write_at(target, bytes, DATA_OFFSET + offset);
+        let write =
+            &mut |bytes: &[u8], offset| storage.write_at(target, bytes, DATA_OFFSET + offset);
         apply(&journal.file, &journal.header, journal.extent, write).map_err(|fault| match fault {
             ReadFault::Write(source) => BuildError::Target { step: "write", source },
             fault => {
@@ -142,7 +143,9 @@ pub(crate) fn remedy_for_image(store: &Path, name: &RegionName, image: &Path) ->
 pub(crate) fn source_error(error: BuildError, path: &Path) -> RegionError {
     match error {
         BuildError::Source(error) => error,
-        BuildError::Target { step, source } => RegionError::Io { step, path: path.to_owned(), source },
+        BuildError::Target { step, source } => {
+            RegionError::Io { step, path: path.to_owned(), source }
+        }
     }
 }
 

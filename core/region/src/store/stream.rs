@@ -15,7 +15,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::stream::{STREAM_VERSION, StreamError};
 use crate::media::format::{
-    ADDRESS_UNIT_BYTES, LIMIT_BYTES_MAX, LIMIT_BYTES_MIN, LIMIT_UNIT_BYTES, WINDOW_END, WINDOW_START,
+    ADDRESS_UNIT_BYTES, LIMIT_BYTES_MAX, LIMIT_BYTES_MIN, LIMIT_UNIT_BYTES, WINDOW_END,
+    WINDOW_START,
 };
 use crate::media::sparse::PAGE_BYTES;
 
@@ -146,8 +147,11 @@ pub(crate) struct StreamReader<'a> {
 
 impl<'a> StreamReader<'a> {
     /// Reads and checks the header.
-    pub(crate) fn new(input: &'a mut dyn Read) -> Result<(StreamReader<'a>, StreamHeader), StreamError> {
-        let mut reader = StreamReader { input, offset: 0, next: 0, backed_bytes: 0, payload: Vec::new() };
+    pub(crate) fn new(
+        input: &'a mut dyn Read,
+    ) -> Result<(StreamReader<'a>, StreamHeader), StreamError> {
+        let mut reader =
+            StreamReader { input, offset: 0, next: 0, backed_bytes: 0, payload: Vec::new() };
         let mut bytes = [0; HEADER_BYTES];
         let found = reader.read_up_to(&mut bytes)?;
         if found < MAGIC.len() || bytes[..MAGIC.len()] != MAGIC {
@@ -227,7 +231,10 @@ impl<'a> StreamReader<'a> {
             }
             BLOCK_END if len_bytes == 0 => {
                 if self.read_up_to(&mut [0])? > 0 {
-                    return Err(StreamError::Damaged { offset: self.offset, what: "bytes follow its end" });
+                    return Err(StreamError::Damaged {
+                        offset: self.offset,
+                        what: "bytes follow its end",
+                    });
                 }
                 Ok(Part::End { data_checksum: value })
             }
@@ -281,7 +288,9 @@ mod tests {
         let mut input = &stream[..];
         let (mut reader, read) = StreamReader::new(&mut input).unwrap();
         assert_eq!(read, header);
-        assert!(matches!(reader.part(), Ok(Part::Pages { offset: 8192, bytes }) if bytes == [7; 4096]));
+        assert!(
+            matches!(reader.part(), Ok(Part::Pages { offset: 8192, bytes }) if bytes == [7; 4096])
+        );
         assert!(matches!(reader.part(), Ok(Part::End { data_checksum: 5 })));
     }
 }

@@ -76,7 +76,9 @@ impl FaultyStorage {
         match self.fault {
             _ if left > 0 => Ok(()),
             Fault::Once(_) if left < 0 => Ok(()),
-            Fault::Once(number) | Fault::Always(number) => Err(io::Error::from_raw_os_error(number)),
+            Fault::Once(number) | Fault::Always(number) => {
+                Err(io::Error::from_raw_os_error(number))
+            }
             Fault::Dead => Err(io::Error::other("the process is as good as dead")),
             Fault::Hang => {
                 println!("@@ hanging");

@@ -39,7 +39,11 @@ impl Home {
         let pool = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         // Below the scratch directory, so that it is made by Places and is as private as it wants
         // it.
-        Home { home: tempfile::tempdir().unwrap(), pool_path: pool.path().join("pool"), _pool: pool }
+        Home {
+            home: tempfile::tempdir().unwrap(),
+            pool_path: pool.path().join("pool"),
+            _pool: pool,
+        }
     }
 
     /// The store is in memory as well: for many homes, where nothing depends on what is durable.
@@ -92,7 +96,8 @@ impl Home {
     /// Files in pool and store that are no image, base, lock or note: what a crashed writer left.
     pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
         let directories = [self.pool().to_owned(), self.path().join("store")];
-        let entries = directories.iter().flat_map(|directory| std::fs::read_dir(directory).unwrap());
+        let entries =
+            directories.iter().flat_map(|directory| std::fs::read_dir(directory).unwrap());
         entries
             .map(|entry| entry.unwrap().path())
             .filter(|path| path.to_string_lossy().contains(".tmp-"))

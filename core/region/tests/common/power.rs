@@ -151,7 +151,8 @@ impl Storage for PowerStorage {
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         self.step()?;
         if path == self.store {
-            let names = files(path).into_iter().map(|(name, path)| (name, path.metadata().unwrap().ino()));
+            let names =
+                files(path).into_iter().map(|(name, path)| (name, path.metadata().unwrap().ino()));
             self.durable.lock().unwrap().names = names.collect();
         }
         Ok(())
@@ -207,7 +208,8 @@ fn mixed(old: &[u8], new: &[u8], random: &mut Random) -> Vec<u8> {
 
 fn write_sparse(path: &Path, bytes: &[u8]) {
     use std::os::unix::fs::OpenOptionsExt;
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).unwrap();
+    let file =
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).unwrap();
     file.set_len(bytes.len() as u64).unwrap();
     for (index, page) in bytes.chunks(4096).enumerate() {
         if page.iter().any(|&byte| byte != 0) {

@@ -209,7 +209,8 @@ impl Storage for ResetStorage {
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         self.step()?;
         if let Some(index) = self.directories.iter().position(|directory| directory == path) {
-            let names = files(path).into_iter().map(|(name, path)| (name, path.metadata().unwrap().ino()));
+            let names =
+                files(path).into_iter().map(|(name, path)| (name, path.metadata().unwrap().ino()));
             self.durable.lock().unwrap().names[index] = names.collect();
         }
         Ok(())
@@ -237,7 +238,8 @@ impl Storage for ResetStorage {
 /// Images, logs and temporary files; locks and notes mean nothing after a reset.
 fn files(directory: &Path) -> Vec<(OsString, PathBuf)> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
-    let found = entries.map(|entry| (entry.file_name(), entry.path())).filter(|(_, path)| path.is_file());
+    let found =
+        entries.map(|entry| (entry.file_name(), entry.path())).filter(|(_, path)| path.is_file());
     found.filter(|(name, _)| !name.to_string_lossy().ends_with("lock") && name != "home").collect()
 }
 
@@ -264,7 +266,9 @@ fn mixed(old: &[u8], new: &[u8], random: &mut Random) -> Vec<u8> {
         for (index, line) in page.chunks_mut(LINE_BYTES).enumerate() {
             let start = start + index * LINE_BYTES;
             let was = old.get(start..old.len().min(start + line.len())).unwrap_or_default();
-            if line.starts_with(was) && line[was.len()..].iter().all(|byte| *byte == 0) || random.bit() {
+            if line.starts_with(was) && line[was.len()..].iter().all(|byte| *byte == 0)
+                || random.bit()
+            {
                 continue;
             }
             line.fill(0);
@@ -277,7 +281,8 @@ fn mixed(old: &[u8], new: &[u8], random: &mut Random) -> Vec<u8> {
 
 fn write_sparse(path: &Path, bytes: &[u8]) {
     use std::os::unix::fs::OpenOptionsExt;
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).unwrap();
+    let file =
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).unwrap();
     file.set_len(bytes.len() as u64).unwrap();
     for (index, page) in bytes.chunks(4096).enumerate() {
         if page.iter().any(|&byte| byte != 0) {

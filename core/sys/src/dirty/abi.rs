@@ -120,7 +120,8 @@ impl Userfaultfd {
         }
         // SAFETY: a fresh descriptor that no other code knows.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-        let features = UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+        let features =
+            UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
         let mut api = UffdioApi { api: UFFD_API, features, ioctls: 0 };
         // SAFETY: the request takes a uffdio_api.
         unsafe { ioctl(fd.as_raw_fd(), UFFDIO_API, &mut api)? };
@@ -230,8 +231,12 @@ impl Pagemap {
         category: u64,
         flags: u64,
     ) -> io::Result<Scanned> {
-        let argument =
-            PmScanArg { flags, category_mask: category, return_mask: category, ..PmScanArg::default() };
+        let argument = PmScanArg {
+            flags,
+            category_mask: category,
+            return_mask: category,
+            ..PmScanArg::default()
+        };
         self.scan_for(addresses, regions, argument)
     }
 

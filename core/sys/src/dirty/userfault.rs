@@ -69,7 +69,9 @@ impl Userfault {
                 push_merged(&mut ranges, region.start - base..region.end - base);
             }
             if scanned.end <= rest.start {
-                return Err(io::Error::other("the kernel's scan of changed pages does not advance"));
+                return Err(io::Error::other(
+                    "the kernel's scan of changed pages does not advance",
+                ));
             }
             rest.start = scanned.end;
         }

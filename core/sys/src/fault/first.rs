@@ -64,7 +64,11 @@ pub unsafe fn ask_no_more() {
     unsafe { libc::sigaction(libc::SIGSEGV, (*BEFORE.0.get()).as_ptr(), std::ptr::null_mut()) };
 }
 
-extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_fault(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
     let resolve = RESOLVE.load(Ordering::Acquire);
     // SAFETY: the kernel passes a valid siginfo; `RESOLVE` is a function of this type and `BEFORE`
     // is whole since before this handler was there.

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::pages;
-use super::table::{CODE, HIGH_WATER, HOLE, PAGE_WATCH, READ_WATCH, SLOTS, Slot, TABLE, WRITE_WATCH};
+use super::table::{
+    CODE, HIGH_WATER, HOLE, PAGE_WATCH, READ_WATCH, SLOTS, Slot, TABLE, WRITE_WATCH,
+};
 
 /// How much memory host accesses to one hole can cost, however large the hole is.
 pub(super) const SCRATCH_BYTES: usize = 16 << 20;
@@ -25,10 +27,14 @@ struct Chain {
     latest: AtomicPtr<libc::sigaction>,
 }
 
-static SEGV_CHAIN: Chain =
-    Chain { original: AtomicPtr::new(std::ptr::null_mut()), latest: AtomicPtr::new(std::ptr::null_mut()) };
-static BUS_CHAIN: Chain =
-    Chain { original: AtomicPtr::new(std::ptr::null_mut()), latest: AtomicPtr::new(std::ptr::null_mut()) };
+static SEGV_CHAIN: Chain = Chain {
+    original: AtomicPtr::new(std::ptr::null_mut()),
+    latest: AtomicPtr::new(std::ptr::null_mut()),
+};
+static BUS_CHAIN: Chain = Chain {
+    original: AtomicPtr::new(std::ptr::null_mut()),
+    latest: AtomicPtr::new(std::ptr::null_mut()),
+};
 static INSTALL: Mutex<()> = Mutex::new(());
 
 /// Puts the handler on top of whatever handles SIGSEGV and SIGBUS now. Call it after the creation
@@ -80,7 +86,11 @@ thread_local! {
     static PASSED_ON: Cell<u32> = const { Cell::new(0) };
 }
 
-extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_fault(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
     // SAFETY: the kernel passes a valid siginfo and, for SA_SIGINFO, a ucontext; errno is this
     // thread's.
     unsafe {
@@ -144,8 +154,9 @@ unsafe fn resolve(signal: libc::c_int, address: usize, context: *mut libc::c_voi
     // SAFETY: `context` is the kernel's ucontext.
     let pc = unsafe { program_counter(context) };
     let used = HIGH_WATER.load(Ordering::Acquire).min(SLOTS);
-    let in_runtime_code =
-        || TABLE[..used].iter().any(|slot| slot.kind.load(Ordering::Acquire) == CODE && slot.holds(pc));
+    let in_runtime_code = || {
+        TABLE[..used].iter().any(|slot| slot.kind.load(Ordering::Acquire) == CODE && slot.holds(pc))
+    };
     let (mut write_watch, mut page_watch) = (None, None);
     for slot in &TABLE[..used] {
         let kind = slot.kind.load(Ordering::Acquire);

@@ -85,7 +85,11 @@ impl Scratch {
             let prot = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(std::ptr::null_mut(), SCRATCH_BYTES, prot, flags, -1, 0)
         };
-        if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Scratch(start as usize)) }
+        if start == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Scratch(start as usize))
+        }
     }
 }
 
@@ -139,7 +143,11 @@ impl Claim {
         scratch: usize,
     ) -> io::Result<Claim> {
         for (index, slot) in TABLE.iter().enumerate() {
-            if slot.kind.compare_exchange(FREE, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            if slot
+                .kind
+                .compare_exchange(FREE, CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
+                .is_err()
+            {
                 continue;
             }
             slot.start.store(range.start, Ordering::Release);

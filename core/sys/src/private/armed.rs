@@ -142,7 +142,9 @@ impl Armed {
                 found.push(region.start - base..region.end - base);
             }
             if scanned.end <= rest.start {
-                return Err(io::Error::other("the kernel's scan of changed pages does not advance"));
+                return Err(io::Error::other(
+                    "the kernel's scan of changed pages does not advance",
+                ));
             }
             rest.start = scanned.end;
         }
@@ -169,6 +171,7 @@ fn faults() -> Option<i64> {
     // to it.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
-        (libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) == 0).then(|| usage.ru_minflt + usage.ru_majflt)
+        (libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) == 0)
+            .then(|| usage.ru_minflt + usage.ru_majflt)
     }
 }

@@ -79,7 +79,8 @@ impl Copies {
     pub(super) fn new() -> io::Result<Copies> {
         let mut pages = Copies::with(Method::Scan)?;
         let probe = 0_u8;
-        if pages.scan(&raw const probe as u64 & !(pages.page_bytes - 1), pages.page_bytes).is_err() {
+        if pages.scan(&raw const probe as u64 & !(pages.page_bytes - 1), pages.page_bytes).is_err()
+        {
             pages.method = Method::Read;
         }
         Ok(pages)
@@ -131,7 +132,8 @@ impl Copies {
             };
             // SAFETY: the arguments are those of the ioctl, their vector has room for as many
             // regions as they say, and without flags the call only reads page tables.
-            let count = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut arguments) };
+            let count =
+                unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut arguments) };
             let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
             for region in regions.iter().take(count) {
                 merge(&mut found, region.start - base..region.end - base);
@@ -156,7 +158,8 @@ impl Copies {
             let (words, _) = piece.as_chunks::<ENTRY_BYTES>();
             for (index, word) in words.iter().enumerate() {
                 let entry = u64::from_ne_bytes(*word);
-                if entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0 && entry & ENTRY_FILE_OR_SHARED == 0 {
+                if entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0 && entry & ENTRY_FILE_OR_SHARED == 0
+                {
                     let start = (page + index as u64) * self.page_bytes;
                     merge(&mut found, start..start + self.page_bytes);
                 }
@@ -211,7 +214,8 @@ mod tests {
             println!("the best method here: {:?}", best.method());
             assert_eq!(best.find(base, pages * PAGE).unwrap(), expected);
             assert_eq!(best.find(base.add(8 * PAGE), PAGE).unwrap(), [0..PAGE as u64].to_vec());
-            rustix::mm::madvise(base.cast(), pages * PAGE, rustix::mm::Advice::LinuxDontNeed).unwrap();
+            rustix::mm::madvise(base.cast(), pages * PAGE, rustix::mm::Advice::LinuxDontNeed)
+                .unwrap();
             assert_eq!(best.find(base, pages * PAGE).unwrap(), []);
             assert_eq!((base.read_volatile(), base.add(9).read_volatile()), (7, 7));
         }

@@ -32,7 +32,8 @@ pub fn maps_synchronously(directory: &Path) -> io::Result<bool> {
     let file = trial_file(directory)?;
     let len = rustix::param::page_size();
     file.set_len(len as u64)?;
-    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED_VALIDATE | MapFlags::SYNC);
+    let (prot, flags) =
+        (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED_VALIDATE | MapFlags::SYNC);
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists; it is
     // never accessed.
     match unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, &file, 0) } {
@@ -55,7 +56,8 @@ fn trial_file(directory: &Path) -> io::Result<File> {
         Err(error) => return Err(error.into()),
     }
     let path = directory.join(format!(".sync.tmp-{}", std::process::id()));
-    let file = crate::file::private_options().read(true).write(true).create_new(true).open(&path)?;
+    let file =
+        crate::file::private_options().read(true).write(true).create_new(true).open(&path)?;
     std::fs::remove_file(&path)?;
     Ok(file)
 }
@@ -96,8 +98,11 @@ fn device_persistence(sys: &Path, major: u32, minor: u32) -> Persistence {
 #[must_use]
 pub fn is_on_persistent_memory(directory: &Path) -> bool {
     let Ok(found) = directory.metadata() else { return false };
-    let device =
-        format!("/sys/dev/block/{}:{}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    let device = format!(
+        "/sys/dev/block/{}:{}",
+        rustix::fs::major(found.dev()),
+        rustix::fs::minor(found.dev())
+    );
     let is_bus = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("ndbus");
     Path::new(&device).canonicalize().is_ok_and(|path| path.iter().any(is_bus))
 }
@@ -128,14 +133,19 @@ mod tests {
             std::fs::create_dir_all(&block).unwrap();
             std::fs::write(bus.join("provider"), format!("{provider}\n")).unwrap();
             if let Some(domain) = domain {
-                std::fs::write(bus.join("region0/persistence_domain"), format!("{domain}\n")).unwrap();
+                std::fs::write(bus.join("region0/persistence_domain"), format!("{domain}\n"))
+                    .unwrap();
             }
             std::fs::create_dir_all(sys.path().join("dev/block")).unwrap();
-            std::os::unix::fs::symlink(block, sys.path().join(format!("dev/block/259:{number}"))).unwrap();
+            std::os::unix::fs::symlink(block, sys.path().join(format!("dev/block/259:{number}")))
+                .unwrap();
             device_persistence(sys.path(), 259, number)
         };
         assert_eq!(device("ndbus0", "e820", Some("memory_controller"), 0), Persistence::Reset);
-        assert_eq!(device("ndbus1", "ACPI.NFIT", Some("memory_controller"), 1), Persistence::PowerCut);
+        assert_eq!(
+            device("ndbus1", "ACPI.NFIT", Some("memory_controller"), 1),
+            Persistence::PowerCut
+        );
         assert_eq!(device("ndbus2", "ACPI.NFIT", Some("cpu_cache"), 2), Persistence::PowerCut);
         assert_eq!(device("ndbus3", "ACPI.NFIT", None, 3), Persistence::Reset);
         assert_eq!(device("ndbus4", "something", Some(""), 4), Persistence::Reset);

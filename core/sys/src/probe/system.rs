@@ -87,8 +87,9 @@ pub fn persistent_memory_devices() -> io::Result<Vec<PathBuf>> {
 }
 
 fn is_persistent_memory(name: &str) -> bool {
-    let numbered =
-        |prefix| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let numbered = |prefix| {
+        name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
     numbered("pmem") || numbered("dax")
 }
 
@@ -117,8 +118,8 @@ pub fn remove_ipc() -> RemoveIpc {
         return RemoveIpc::Off;
     }
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let lingers =
-        user_name(&passwd, user).is_some_and(|name| Path::new("/var/lib/systemd/linger").join(name).exists());
+    let lingers = user_name(&passwd, user)
+        .is_some_and(|name| Path::new("/var/lib/systemd/linger").join(name).exists());
     if lingers { RemoveIpc::OnButLingering } else { RemoveIpc::On }
 }
 
@@ -142,8 +143,10 @@ fn configured_remove_ipc(root: &Path) -> bool {
         .collect();
     let mut drop_ins: Vec<PathBuf> = Vec::new();
     for directory in main {
-        let entries =
-            std::fs::read_dir(root.join(directory).join("logind.conf.d")).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(root.join(directory).join("logind.conf.d"))
+            .into_iter()
+            .flatten()
+            .flatten();
         for path in entries.map(|entry| entry.path()) {
             let hidden = drop_ins.iter().any(|known| known.file_name() == path.file_name());
             if !hidden && path.extension().is_some_and(|extension| extension == "conf") {
@@ -176,7 +179,10 @@ mod tests {
 
     #[test]
     fn the_setting_in_brackets_is_the_one_in_force() {
-        assert_eq!(chosen("always within_size advise [never] deny force\n").as_deref(), Some("never"));
+        assert_eq!(
+            chosen("always within_size advise [never] deny force\n").as_deref(),
+            Some("never")
+        );
         assert_eq!(chosen("nothing"), None);
     }
 

@@ -118,7 +118,8 @@ impl Orders {
         let pointers = |strings: &[CString]| -> Vec<*const c_char> {
             strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
         };
-        let (go_out, go_in, failure_in) = (go_out.as_raw_fd(), go_in.as_raw_fd(), failure_in.as_raw_fd());
+        let (go_out, go_in, failure_in) =
+            (go_out.as_raw_fd(), go_in.as_raw_fd(), failure_in.as_raw_fd());
         let nothing = Orders {
             path: std::ptr::null(),
             arguments: Vec::new(),

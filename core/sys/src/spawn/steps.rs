@@ -144,7 +144,11 @@ impl Steps {
     /// have died before that could be noticed; so an [`Steps::await_parent`] has to follow.
     pub fn die_with_parent(&mut self) {
         let signal = libc::SIGKILL as usize;
-        self.plain("die with the host", libc::SYS_prctl, &[libc::PR_SET_PDEATHSIG as usize, signal]);
+        self.plain(
+            "die with the host",
+            libc::SYS_prctl,
+            &[libc::PR_SET_PDEATHSIG as usize, signal],
+        );
     }
 
     /// Waits for [`Child::let_go`], or for the death of the parent, whose pidfd this is.
@@ -311,7 +315,11 @@ impl Steps {
 
     /// Closes all descriptors from one number to another.
     pub fn close_range(&mut self, first: u32, last: u32) {
-        self.plain("close the other descriptors", libc::SYS_close_range, &[first as usize, last as usize, 0]);
+        self.plain(
+            "close the other descriptors",
+            libc::SYS_close_range,
+            &[first as usize, last as usize, 0],
+        );
     }
 
     /// Installs a seccomp filter, and tells the parent the listener's number. `wait_flag` is

@@ -1,4 +1,5 @@
-//! What the tests share: documents in plain memory, opened again as another process would find them.
+//! What the tests share: documents in plain memory, opened again as another process would find
+//! them.
 #![allow(
     dead_code,
     unreachable_pub,

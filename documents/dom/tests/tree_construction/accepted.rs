@@ -1,7 +1,9 @@
-//! Cases that are accepted as they are, each with its reason: the cases are of 2020, and the specification has changed since. What
-//! the parser makes of them is compared all the same, with its own tree.
+//! Cases that are accepted as they are, each with its reason: the cases are of 2020, and the
+//! specification has changed since. What the parser makes of them is compared all the same, with
+//! its own tree.
 
-/// Since 2025 a `select` holds what is in it; before, the parser dropped all but options and their groups.
+/// Since 2025 a `select` holds what is in it; before, the parser dropped all but options and their
+/// groups.
 const SELECT: &str = "what is in a `select` stays there since 2025";
 /// Since 2021 tags such as `div` end foreign content in a fragment, too.
 const FOREIGN: &str = "tags of HTML end foreign content in a fragment, too, since 2021";

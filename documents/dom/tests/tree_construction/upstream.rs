@@ -11,7 +11,10 @@ use crate::dump::{doctype, line, prefixed};
 
 pub fn dumped(case: &Case, scripting: bool) -> String {
     let options = ParseOpts {
-        tree_builder: TreeBuilderOpts { scripting_enabled: scripting, ..TreeBuilderOpts::default() },
+        tree_builder: TreeBuilderOpts {
+            scripting_enabled: scripting,
+            ..TreeBuilderOpts::default()
+        },
         ..ParseOpts::default()
     };
     let mut text = String::new();
@@ -25,7 +28,8 @@ pub fn dumped(case: &Case, scripting: bool) -> String {
                 _ => ns!(html),
             };
             let context = QualName::new(None, url, name.as_str().into());
-            parse_fragment(RcDom::default(), options, context, Vec::new(), scripting).one(case.data.as_str())
+            parse_fragment(RcDom::default(), options, context, Vec::new(), scripting)
+                .one(case.data.as_str())
         }
     };
     let root = match case.fragment_of {
@@ -63,7 +67,9 @@ fn node(handle: &Handle, depth: usize, text: &mut String) {
             let mut attributes: Vec<String> = attrs
                 .borrow()
                 .iter()
-                .map(|at| format!("{}=\"{}\"", prefixed(namespace(&at.name.ns), &at.name.local), at.value))
+                .map(|at| {
+                    format!("{}=\"{}\"", prefixed(namespace(&at.name.ns), &at.name.local), at.value)
+                })
                 .collect();
             attributes.sort();
             attributes.iter().for_each(|attribute| line(depth + 1, attribute, text));

@@ -73,7 +73,9 @@ pub enum FetchError {
         message: String,
     },
     /// It takes too long.
-    #[error("the server has not answered within {seconds} s; try again later, or wait longer by --patience")]
+    #[error(
+        "the server has not answered within {seconds} s; try again later, or wait longer by --patience"
+    )]
     TimeOut {
         /// How long was waited.
         seconds: u64,
@@ -96,7 +98,9 @@ pub enum FetchError {
         error: Arc<FetchError>,
     },
     /// Its server was not reached, and had said before that it must be asked.
-    #[error("{error}; its server wants to be asked each time, but --offline shows what is kept all the same")]
+    #[error(
+        "{error}; its server wants to be asked each time, but --offline shows what is kept all the same"
+    )]
     MustAsk {
         /// Why it could not be asked.
         error: Arc<FetchError>,
@@ -127,7 +131,9 @@ impl FetchError {
         match self {
             FetchError::Read(error) => error.kind() == io::ErrorKind::NotFound,
             FetchError::NotFound | FetchError::HostNotFound | FetchError::Offline => true,
-            FetchError::MustAsk { error } | FetchError::Elsewhere { error, .. } => error.is_not_found(),
+            FetchError::MustAsk { error } | FetchError::Elsewhere { error, .. } => {
+                error.is_not_found()
+            }
             _ => false,
         }
     }
@@ -148,7 +154,8 @@ impl FetchError {
         )
     }
 
-    /// Whether it says nothing of what is there: whoever would know was not reached, or is out of order.
+    /// Whether it says nothing of what is there: whoever would know was not reached, or is out of
+    /// order.
     #[must_use]
     pub(crate) fn is_silence(&self) -> bool {
         match self {

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use blitz_traits::net::Url;
 
-use crate::fetch::{Fetch, FetchAnswer, FetchError, FetchRequest, FetchedBytes, Purpose, folder, sniff};
+use crate::fetch::{
+    Fetch, FetchAnswer, FetchError, FetchRequest, FetchedBytes, Purpose, folder, sniff,
+};
 
 /// Gives files, and nothing else.
 #[derive(Clone, Copy, Debug, Default)]

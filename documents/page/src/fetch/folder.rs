@@ -1,6 +1,7 @@
 //! A folder as a page: its `index.html`, or a list of what is in it.
 //!
-//! Invariant: the same folder gives the same bytes, so that the list is found in the cache until something in the folder changes.
+//! Invariant: the same folder gives the same bytes, so that the list is found in the cache until
+//! something in the folder changes.
 
 use std::fmt::Write as _;
 use std::io;
@@ -65,7 +66,9 @@ a { text-decoration: none } p { color: #555 }";
 
 fn list(folder: &Path, mut entries: Vec<Entry>) -> String {
     // Folders first, each in the order of their bytes, which is the same on every machine.
-    entries.sort_by(|one, other| other.is_folder.cmp(&one.is_folder).then_with(|| one.name.cmp(&other.name)));
+    entries.sort_by(|one, other| {
+        other.is_folder.cmp(&one.is_folder).then_with(|| one.name.cmp(&other.name))
+    });
     let (hidden, seen): (Vec<Entry>, Vec<Entry>) =
         entries.into_iter().partition(|entry| entry.name.as_bytes().starts_with(b"."));
     let title = escaped(&folder.display().to_string());
@@ -77,9 +80,11 @@ fn list(folder: &Path, mut entries: Vec<Entry>) -> String {
         page.push_str("<tr><td><a href=\"../\">../</a><td><td>\n");
     }
     for entry in seen.iter().take(NAMES_MAX) {
-        let name = format!("{}{}", entry.name.to_string_lossy(), if entry.is_folder { "/" } else { "" });
+        let name =
+            format!("{}{}", entry.name.to_string_lossy(), if entry.is_folder { "/" } else { "" });
         let is_written = entry.changed_s < TIME_END_S;
-        let changed = is_written.then(|| UNIX_EPOCH + std::time::Duration::from_secs(entry.changed_s));
+        let changed =
+            is_written.then(|| UNIX_EPOCH + std::time::Duration::from_secs(entry.changed_s));
         let changed = changed.map_or_else(String::new, |changed| {
             let text = humantime::format_rfc3339_seconds(changed).to_string();
             text.trim_end_matches('Z').replace('T', " ")
@@ -108,7 +113,8 @@ fn list(folder: &Path, mut entries: Vec<Entry>) -> String {
 /// An address relative to the folder, as any bytes can be in a name.
 fn href(folder: &Path, entry: &Entry) -> String {
     let path = folder.join(&entry.name);
-    let url = if entry.is_folder { Url::from_directory_path(&path) } else { Url::from_file_path(&path) };
+    let url =
+        if entry.is_folder { Url::from_directory_path(&path) } else { Url::from_file_path(&path) };
     url.map_or_else(|()| String::new(), |url| url.path().to_owned())
 }
 
@@ -129,7 +135,9 @@ mod tests {
     #[test]
     fn folder_list_is_stable_and_escaped() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["b.txt", "a & b.html", "<b>&lt;.html", "\u{1b}]0;x\u{7}", "\u{202e}x", ".hidden"] {
+        for name in
+            ["b.txt", "a & b.html", "<b>&lt;.html", "\u{1b}]0;x\u{7}", "\u{202e}x", ".hidden"]
+        {
             std::fs::write(folder.path().join(name), "12345").unwrap();
         }
         std::fs::create_dir(folder.path().join("z")).unwrap();

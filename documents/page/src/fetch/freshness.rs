@@ -1,6 +1,7 @@
 //! How long an answer is good without asking again (RFC 9111), for a cache of one user.
 //!
-//! Nothing is guessed: an answer that does not say how long it is good is asked for again each time.
+//! Nothing is guessed: an answer that does not say how long it is good is asked for again each
+//! time.
 
 use std::time::{Duration, SystemTime};
 
@@ -30,7 +31,8 @@ pub(crate) fn may_be_kept(headers: &Headers) -> bool {
 pub(crate) fn must_ask(headers: &Headers) -> bool {
     let directives = headers.get("cache-control").unwrap_or_default().split(',');
     directives.map(str::trim).any(|directive| {
-        directive.eq_ignore_ascii_case("must-revalidate") || directive.eq_ignore_ascii_case("no-cache")
+        directive.eq_ignore_ascii_case("must-revalidate")
+            || directive.eq_ignore_ascii_case("no-cache")
     })
 }
 
@@ -40,7 +42,8 @@ fn policy(status: u16, headers: &Headers, at: SystemTime) -> CachePolicy {
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
     for (name, value) in headers.iter() {
         // Directives are not told apart by case.
-        let value = if name == "cache-control" { value.to_ascii_lowercase() } else { value.to_owned() };
+        let value =
+            if name == "cache-control" { value.to_ascii_lowercase() } else { value.to_owned() };
         if let Ok(value) = HeaderValue::from_str(&value) {
             response.headers_mut().append(name, value);
         }
@@ -63,11 +66,17 @@ mod tests {
         let mut headers = Headers::default();
         fields.iter().for_each(|(name, value)| headers.add(name, value));
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        let is_fresh_at =
-            |status: u16, seconds: u64| is_fresh(status, &headers, at, at + Duration::from_secs(seconds));
-        assert!(!is_fresh(FOUND, &headers, at, at - Duration::from_secs(1)), "the clock was set back");
+        let is_fresh_at = |status: u16, seconds: u64| {
+            is_fresh(status, &headers, at, at + Duration::from_secs(seconds))
+        };
+        assert!(
+            !is_fresh(FOUND, &headers, at, at - Duration::from_secs(1)),
+            "the clock was set back"
+        );
         let of = |status: u16| {
-            (0..2_000).step_by(100).take_while(|seconds| is_fresh_at(status, *seconds)).count() as u64 * 100
+            (0..2_000).step_by(100).take_while(|seconds| is_fresh_at(status, *seconds)).count()
+                as u64
+                * 100
         };
         assert!(
             [404, 410].iter().all(|status| of(*status) == of(FOUND)),
@@ -85,13 +94,23 @@ mod tests {
         assert_eq!(fresh_for(&[("Cache-Control", "private, Max-Age=1000"), ("Age", "600")]), 400);
         assert_eq!(fresh_for(&[("Cache-Control", "immutable")]), 0);
         assert_eq!(fresh_for(&[("Cache-Control", "max-age=1000, no-cache")]), 0);
-        assert_eq!(fresh_for(&[("Cache-Control", "max-age=1000"), ("Cache-Control", "no-store")]), 0);
+        assert_eq!(
+            fresh_for(&[("Cache-Control", "max-age=1000"), ("Cache-Control", "no-store")]),
+            0
+        );
         assert_eq!(fresh_for(&[("Cache-Control", "max-age=1000"), ("Vary", "*")]), 0);
         assert_eq!(fresh_for(&[("Cache-Control", "max-age=1000"), ("Age", &"9".repeat(30))]), 0);
-        let dates = [("Date", "Tue, 14 Nov 2023 22:13:20 GMT"), ("Expires", "Tue, 14 Nov 2023 22:23:20 GMT")];
+        let dates = [
+            ("Date", "Tue, 14 Nov 2023 22:13:20 GMT"),
+            ("Expires", "Tue, 14 Nov 2023 22:23:20 GMT"),
+        ];
         assert_eq!(fresh_for(&dates), 600);
         assert_eq!(fresh_for(&[("Expires", "0")]), 0);
-        assert_eq!(fresh_for(&[("Last-Modified", "Tue, 14 Nov 2000 22:13:20 GMT")]), 0, "nothing is guessed");
+        assert_eq!(
+            fresh_for(&[("Last-Modified", "Tue, 14 Nov 2000 22:13:20 GMT")]),
+            0,
+            "nothing is guessed"
+        );
         assert_eq!(fresh_for(&[]), 0);
     }
 

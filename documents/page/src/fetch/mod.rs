@@ -1,6 +1,7 @@
 //! Where pages and what they ask for come from: files, servers, an archive, a test.
 //!
-//! What it must not do: keep anything (that is the cache's part); decide what a page may ask for (the loader's).
+//! What it must not do: keep anything (that is the cache's part); decide what a page may ask for
+//! (the loader's).
 
 mod error;
 mod files;
@@ -30,16 +31,20 @@ pub trait Fetch: Send + Sync {
     fn fetch(&self, wanted: &FetchRequest<'_>) -> Result<FetchAnswer, FetchError>;
 }
 
-/// Asks somebody, and believes neither that it heeds the bound nor that it never panics: it need not be of this crate.
+/// Asks somebody, and believes neither that it heeds the bound nor that it never panics: it need
+/// not be of this crate.
 pub(crate) fn ask(from: &dyn Fetch, wanted: &FetchRequest<'_>) -> Result<FetchAnswer, FetchError> {
     let asked = catch_unwind(AssertUnwindSafe(|| from.fetch(wanted)));
-    let answer = asked
-        .map_err(|_| FetchError::Protocol { message: "asking it failed in this program".to_owned() })??;
+    let answer = asked.map_err(|_| FetchError::Protocol {
+        message: "asking it failed in this program".to_owned(),
+    })??;
     match &answer {
         FetchAnswer::Bytes(fetched) if fetched.bytes.len() as u64 > wanted.bytes_max => {
             Err(FetchError::TooLarge { bytes_max: wanted.bytes_max })
         }
-        FetchAnswer::Nothing(missing) if !matches!(missing.status, 404 | 410) => Err(FetchError::NotFound),
+        FetchAnswer::Nothing(missing) if !matches!(missing.status, 404 | 410) => {
+            Err(FetchError::NotFound)
+        }
         _ => Ok(answer),
     }
 }
@@ -53,7 +58,8 @@ pub struct FetchRequest<'a> {
     pub bytes_max: u64,
     /// What for.
     pub purpose: Purpose,
-    /// What was said of it when it was asked for last, if its bytes are there still: they need not come again then.
+    /// What was said of it when it was asked for last, if its bytes are there still: they need not
+    /// come again then.
     pub known: Option<KnownResponse<'a>>,
     /// Whether an answer from a store on the way is no answer.
     pub anew: bool,
@@ -84,7 +90,8 @@ pub enum FetchAnswer {
     Bytes(FetchedBytes),
     /// They are those that are known; and what is said of them now.
     Unchanged(Headers),
-    /// There are none, of a part of a page; and what is said of that. Whoever cannot say anything of it gives [`FetchError::NotFound`].
+    /// There are none, of a part of a page; and what is said of that. Whoever cannot say anything
+    /// of it gives [`FetchError::NotFound`].
     Nothing(MissingResource),
 }
 
@@ -127,15 +134,27 @@ pub struct Headers {
 }
 
 /// The headers that count here; others are not kept.
-const NAMES: [&str; 9] =
-    ["age", "cache-control", "content-type", "date", "etag", "expires", "last-modified", "pragma", "vary"];
+const NAMES: [&str; 9] = [
+    "age",
+    "cache-control",
+    "content-type",
+    "date",
+    "etag",
+    "expires",
+    "last-modified",
+    "pragma",
+    "vary",
+];
 /// Bytes of a header's value.
 const VALUE_BYTES_MAX: usize = 4096;
 
 impl Headers {
-    /// Takes a header, if it is one that counts; one that comes again goes on the line of the first, as HTTP has it.
+    /// Takes a header, if it is one that counts; one that comes again goes on the line of the
+    /// first, as HTTP has it.
     pub fn add(&mut self, name: &str, value: &str) {
-        let Some(name) = NAMES.iter().find(|known| known.eq_ignore_ascii_case(name)) else { return };
+        let Some(name) = NAMES.iter().find(|known| known.eq_ignore_ascii_case(name)) else {
+            return;
+        };
         let value = value.trim();
         match self.fields.iter_mut().find(|(known, _)| known == name) {
             Some((_, there)) if there.len() + value.len() < VALUE_BYTES_MAX => {

@@ -1,7 +1,7 @@
 //! Bytes that are no page, where neither a name nor a server says what they are.
 //!
-//! Source: MIME Sniffing, "7.1 Identifying a resource with an unknown MIME type", of which browsers take what is neither text nor
-//! known for a file to be stored.
+//! Source: MIME Sniffing, "7.1 Identifying a resource with an unknown MIME type", of which browsers
+//! take what is neither text nor known for a file to be stored.
 
 use std::path::Path;
 
@@ -52,13 +52,16 @@ fn is_binary(byte: u8) -> bool {
 /// Whether a tag, a comment or a document type comes first.
 fn begins_as_page(head: &[u8]) -> bool {
     let rest = head.trim_ascii_start();
-    rest.first() == Some(&b'<') && rest.get(1).is_some_and(|next| next.is_ascii_alphabetic() || *next == b'!')
+    rest.first() == Some(&b'<')
+        && rest.get(1).is_some_and(|next| next.is_ascii_alphabetic() || *next == b'!')
 }
 
 /// Whether a name says that a file is a page.
 pub(crate) fn is_named_page(path: &Path) -> bool {
     let extension = path.extension().unwrap_or_default();
-    ["html", "htm", "xhtml", "xht", "shtml"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+    ["html", "htm", "xhtml", "xht", "shtml"]
+        .iter()
+        .any(|known| extension.eq_ignore_ascii_case(known))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Safe connections: which certificates of servers are believed.
 //!
-//! Invariants: a server is believed if the certificates that the system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` name others) lead
-//! to it, or if its certificate is one of them, byte for byte. In both cases its name, its validity and the server's
-//! possession of its key are checked. Nothing turns these checks off.
+//! Invariants: a server is believed if the certificates that the system trusts (`SSL_CERT_FILE` and
+//! `SSL_CERT_DIR` name others) lead to it, or if its certificate is one of them, byte for byte. In
+//! both cases its name, its validity and the server's possession of its key are checked. Nothing
+//! turns these checks off.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -12,11 +13,12 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    StreamOwned,
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore,
+    SignatureScheme, StreamOwned,
 };
 use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport, TransportAdapter,
+    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport,
+    TransportAdapter,
 };
 
 /// Decides about certificates of servers.
@@ -33,7 +35,8 @@ impl Verifier {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(trusted.iter().cloned());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let by_roots = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        let by_roots =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
         let by_roots = by_roots.map_err(|_| {
             let missing = "this machine trusts no certificates; install them (`ca-certificates`), or name a file by \
                 SSL_CERT_FILE";
@@ -47,9 +50,12 @@ impl Verifier {
     }
 }
 
-/// Whether a certificate was refused for no other reason than that it may sign others. That is looked at behind its validity.
+/// Whether a certificate was refused for no other reason than that it may sign others. That is
+/// looked at behind its validity.
 fn is_ca_itself(error: &rustls::Error) -> bool {
-    let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = error else { return false };
+    let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = error else {
+        return false;
+    };
     matches!(other.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }
 
@@ -62,8 +68,13 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let verified =
-            self.by_roots.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let verified = self.by_roots.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
         match verified {
             // What `openssl req -x509` makes is its own authority.
             Err(error) if is_ca_itself(&error) && self.trusts(end_entity) => {
@@ -142,11 +153,14 @@ impl<In: Transport> Connector<In> for TlsConnector {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(bare.to_owned()).map_err(|_| ureq::Error::HostNotFound)?;
         let mut connection = ClientConnection::new(self.config()?, name)?;
-        let mut adapter = TransportAdapter::new(transport.boxed(), Arc::clone(&details.current_time));
+        let mut adapter =
+            TransportAdapter::new(transport.boxed(), Arc::clone(&details.current_time));
         adapter.set_timeout(details.timeout);
         connection.complete_io(&mut adapter)?;
-        let buffers =
-            LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
+        let buffers = LazyBuffers::new(
+            details.config.input_buffer_size(),
+            details.config.output_buffer_size(),
+        );
         let stream = StreamOwned { conn: connection, sock: adapter };
         Ok(Some(Either::B(TlsTransport { buffers, stream })))
     }

@@ -1,7 +1,8 @@
 //! What servers have, over HTTP and HTTPS; and files.
 //!
-//! Invariants: everything has an end: redirects, bytes (as they come and as they are without compression), time; half an answer is
-//! an error. A server leads to no files. What is known is told only to the address that said it.
+//! Invariants: everything has an end: redirects, bytes (as they come and as they are without
+//! compression), time; half an answer is an error. A server leads to no files. What is known is
+//! told only to the address that said it.
 
 use std::io::{self, Read};
 use std::net::IpAddr;
@@ -15,8 +16,8 @@ use ureq::{Agent, Body, http};
 
 use crate::fetch::tls::TlsConnector;
 use crate::fetch::{
-    Fetch, FetchAnswer, FetchError, FetchRequest, FetchedBytes, Files, Headers, MissingResource, Purpose,
-    sniff,
+    Fetch, FetchAnswer, FetchError, FetchRequest, FetchedBytes, Files, Headers, MissingResource,
+    Purpose, sniff,
 };
 
 /// How long is waited for a connection.
@@ -94,11 +95,17 @@ impl Web {
             }
             let bytes = body(&mut response, wanted.bytes_max)?;
             let is_said = headers.get("content-type").is_some_and(|said| !said.trim().is_empty());
-            if let (Purpose::Page, false, Some(kind)) = (wanted.purpose, is_said, sniff::binary_kind(&bytes))
+            if let (Purpose::Page, false, Some(kind)) =
+                (wanted.purpose, is_said, sniff::binary_kind(&bytes))
             {
                 return Err(FetchError::Binary { kind });
             }
-            return Ok(FetchAnswer::Bytes(FetchedBytes { bytes, url, headers, at: SystemTime::now() }));
+            return Ok(FetchAnswer::Bytes(FetchedBytes {
+                bytes,
+                url,
+                headers,
+                at: SystemTime::now(),
+            }));
         }
         Err(FetchError::Redirects { max: REDIRECTS_MAX })
     }
@@ -123,7 +130,9 @@ impl Web {
             }
             // Another address may have said the same of other bytes.
             if let Some(known) = wanted.known.filter(|known| known.url == url) {
-                for (said, asked) in [("etag", "If-None-Match"), ("last-modified", "If-Modified-Since")] {
+                for (said, asked) in
+                    [("etag", "If-None-Match"), ("last-modified", "If-Modified-Since")]
+                {
                     if let Some(value) = known.headers.get(said) {
                         request = request.header(asked, value);
                     }
@@ -170,7 +179,9 @@ impl Fetch for Web {
 fn is_this_machine(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
+    host == "localhost"
+        || host.ends_with(".localhost")
+        || address.is_ok_and(|address| address.is_loopback())
 }
 
 fn is_hang_up(error: &io::Error) -> bool {
@@ -198,8 +209,9 @@ fn nameless(mut url: Url) -> Url {
 /// Where a redirect leads.
 fn target(from: &Url, response: &http::Response<Body>) -> Result<Url, FetchError> {
     let said = response.headers().get(http::header::LOCATION).and_then(|value| value.to_str().ok());
-    let refused =
-        FetchError::Refused("the server leads on to something that is no address of http: or https:");
+    let refused = FetchError::Refused(
+        "the server leads on to something that is no address of http: or https:",
+    );
     let Some(mut url) = said.and_then(|said| from.join(said).ok()) else { return Err(refused) };
     if !matches!(url.scheme(), "http" | "https") {
         return Err(refused);
@@ -236,7 +248,8 @@ fn body(response: &mut http::Response<Body>, bytes_max: u64) -> Result<Vec<u8>, 
         return Err(FetchError::TooLarge { bytes_max });
     }
     let mut bytes = Vec::with_capacity(length.unwrap_or(FIRST_BYTES).min(FIRST_BYTES) as usize);
-    let read = response.body_mut().as_reader().take(bytes_max.saturating_add(1)).read_to_end(&mut bytes);
+    let read =
+        response.body_mut().as_reader().take(bytes_max.saturating_add(1)).read_to_end(&mut bytes);
     if let Err(error) = read {
         return Err(match error.downcast::<ureq::Error>() {
             Ok(ureq::Error::Timeout(_)) => FetchError::Slow,

@@ -1,6 +1,7 @@
 //! The pages of a folder: its HTML files and those of the folders in it, sorted.
 //!
-//! Links are followed as long as they stay in the folder; what is hidden is left out unless it is asked for.
+//! Links are followed as long as they stay in the folder; what is hidden is left out unless it is
+//! asked for.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -35,7 +36,11 @@ pub(crate) struct FolderWalk {
 ///
 /// # Errors
 /// When the folder itself cannot be read.
-pub(crate) fn walk(root: &Path, with_hidden: bool, stop: &AtomicBool) -> io::Result<Option<FolderWalk>> {
+pub(crate) fn walk(
+    root: &Path,
+    with_hidden: bool,
+    stop: &AtomicBool,
+) -> io::Result<Option<FolderWalk>> {
     let real = root.canonicalize()?;
     // What the walk itself says of this would name the folder twice.
     std::fs::read_dir(&real)?;
@@ -55,7 +60,11 @@ pub(crate) fn walk(root: &Path, with_hidden: bool, stop: &AtomicBool) -> io::Res
         outside += u64::from(!is_inside);
         is_inside
     };
-    let files = WalkDir::new(&real).follow_links(true).sort_by_file_name().into_iter().filter_entry(is_taken);
+    let files = WalkDir::new(&real)
+        .follow_links(true)
+        .sort_by_file_name()
+        .into_iter()
+        .filter_entry(is_taken);
     for (count, entry) in files.enumerate() {
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
@@ -81,28 +90,38 @@ pub(crate) fn walk(root: &Path, with_hidden: bool, stop: &AtomicBool) -> io::Res
     Ok(Some(walked))
 }
 
-/// Whether a file is a page, as its name has it; where the name has no ending, as its first bytes have it.
+/// Whether a file is a page, as its name has it; where the name has no ending, as its first bytes
+/// have it.
 fn is_page(path: &Path) -> io::Result<bool> {
     match path.extension() {
         Some(extension) => {
             let extension = extension.to_ascii_lowercase();
-            Ok(["html", "htm", "xhtml"].iter().any(|known| extension.as_encoded_bytes() == known.as_bytes()))
+            Ok(["html", "htm", "xhtml"]
+                .iter()
+                .any(|known| extension.as_encoded_bytes() == known.as_bytes()))
         }
         None => {
             let mut first = Vec::new();
-            let named =
-                |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-            File::open(path).and_then(|file| file.take(SNIFFED).read_to_end(&mut first)).map_err(named)?;
+            let named = |error: io::Error| {
+                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+            };
+            File::open(path)
+                .and_then(|file| file.take(SNIFFED).read_to_end(&mut first))
+                .map_err(named)?;
             Ok(is_html(&first))
         }
     }
 }
 
-/// Whether bytes begin as a page does (a subset of the WHATWG's sniffing: what no text begins with by chance).
+/// Whether bytes begin as a page does (a subset of the WHATWG's sniffing: what no text begins with
+/// by chance).
 pub(crate) fn is_html(first: &[u8]) -> bool {
     let text = first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first).trim_ascii_start();
-    let begins = |mark: &[u8]| text.get(..mark.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(mark));
-    [&b"<!doctype html"[..], b"<html", b"<head", b"<body", b"<title"].iter().any(|mark| begins(mark))
+    let begins =
+        |mark: &[u8]| text.get(..mark.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(mark));
+    [&b"<!doctype html"[..], b"<html", b"<head", b"<body", b"<title"]
+        .iter()
+        .any(|mark| begins(mark))
 }
 
 #[cfg(test)]
@@ -122,7 +141,9 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        for name in ["b.html", "a/z.HTM", "a/y.xhtml", "a.html", "style.css", ".git/c.html", "a/.d.html"] {
+        for name in
+            ["b.html", "a/z.HTM", "a/y.xhtml", "a.html", "style.css", ".git/c.html", "a/.d.html"]
+        {
             write(name, "text");
         }
         write("c/start", " \n<!DOCTYPE html><p>text");
@@ -149,7 +170,8 @@ mod tests {
         assert_eq!((walked.hidden, walked.outside, walked.failed), (2, 2, 2), "{walked:?}");
         let all = walk(&root, true, &go).unwrap().unwrap();
         assert!(
-            names(&all).contains(&".git/c.html".to_owned()) && names(&all).contains(&"a/.d.html".to_owned())
+            names(&all).contains(&".git/c.html".to_owned())
+                && names(&all).contains(&"a/.d.html".to_owned())
         );
         assert!(walk(&place.path().join("nothing"), false, &go).is_err());
         assert!(walk(&root, false, &AtomicBool::new(true)).unwrap().is_none());

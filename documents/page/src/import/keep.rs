@@ -30,7 +30,10 @@ impl CacheWriter {
     ///
     /// # Errors
     /// When no more can be kept.
-    pub(crate) fn write(&mut self, made: Result<ImportedPage, PageError>) -> Result<PageOutcome, ImportEnd> {
+    pub(crate) fn write(
+        &mut self,
+        made: Result<ImportedPage, PageError>,
+    ) -> Result<PageOutcome, ImportEnd> {
         match made {
             Err(error) => Ok(PageOutcome::Failed { why: error.to_string() }),
             Ok(ImportedPage::Refused { why }) => Ok(PageOutcome::Failed { why }),

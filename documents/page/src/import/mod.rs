@@ -1,13 +1,14 @@
 //! Fills the cache with the pages of a folder or of a WARC file, several at once.
 //!
-//! Workers take the pages in order; each lays one out (in a thread of the engine's) and makes its entry. One writer puts the entries into
-//! the cache. Between them there is a channel as long as there are workers, so that what waits is bounded.
+//! Workers take the pages in order; each lays one out (in a thread of the engine's) and makes its
+//! entry. One writer puts the entries into the cache. Between them there is a channel as long as
+//! there are workers, so that what waits is bounded.
 //!
 //! Invariants:
 //! - Every page comes to an end that is told: kept, unchanged, failed with a reason.
 //! - An import lets no page go that it has just kept: it stops when the cache is full of them.
-//! - What is kept is whole: an entry comes in one transaction, and an import that was killed is done again at the cost of what it
-//!   had not kept yet.
+//! - What is kept is whole: an entry comes in one transaction, and an import that was killed is
+//!   done again at the cost of what it had not kept yet.
 
 mod error;
 mod folder;
@@ -156,7 +157,8 @@ pub enum ImportEnd {
     Full,
     /// The cache cannot be written.
     Cache(CacheError),
-    /// So many pages took too long, whose threads run on, that another process had better do the rest.
+    /// So many pages took too long, whose threads run on, that another process had better do the
+    /// rest.
     Weary,
 }
 
@@ -175,7 +177,8 @@ impl Import {
     /// Does it. `stop` ends it after the pages that are begun.
     ///
     /// # Errors
-    /// [`ImportError`], when there is nothing to import from. What is wrong with a page is told of that page.
+    /// [`ImportError`], when there is nothing to import from. What is wrong with a page is told of
+    /// that page.
     pub fn run(
         &self,
         cache: &Cache,
@@ -200,9 +203,14 @@ impl Import {
         shared.go(alone, 1)?;
         shared.go(rest, self.jobs.clamp(1, JOBS_MAX))?;
         let end = shared.end.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let stopped = || if stop.load(Ordering::Relaxed) { ImportEnd::Stopped } else { ImportEnd::Done };
+        let stopped =
+            || if stop.load(Ordering::Relaxed) { ImportEnd::Stopped } else { ImportEnd::Done };
         let waited = shared.waited.into_inner();
-        Ok(ImportReport { end: end.unwrap_or_else(stopped), wrong_sums: pages.wrong_sums(), waited })
+        Ok(ImportReport {
+            end: end.unwrap_or_else(stopped),
+            wrong_sums: pages.wrong_sums(),
+            waited,
+        })
     }
 }
 
@@ -252,7 +260,8 @@ impl ImportRun<'_> {
                 let outcome = match made.end(|made| writer.write(made)) {
                     Ok(outcome) => outcome,
                     Err(end) => {
-                        // Those that are begun come still, and are let go; they are done the next time.
+                        // Those that are begun come still, and are let go; they are done the next
+                        // time.
                         self.finish(end);
                         continue;
                     }

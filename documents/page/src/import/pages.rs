@@ -56,9 +56,9 @@ impl ImportPages {
             ImportPages::of_warc(&import.from, import, stop, tell)?
         };
         let before = pages.addresses.len();
-        pages
-            .addresses
-            .truncate(import.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX));
+        pages.addresses.truncate(
+            import.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX),
+        );
         pages.plan.left_out += (before - pages.addresses.len()) as u64;
         let sums = |sums: &[u64]| sums.iter().copied().collect::<HashSet<u64>>();
         let (done, alone) = (sums(&import.done), sums(&import.alone));
@@ -73,8 +73,9 @@ impl ImportPages {
 
     fn of_folder(import: &Import, stop: &AtomicBool) -> Result<ImportPages, ImportError> {
         let read = |error| ImportError::Read { path: import.from.clone(), error };
-        let walked =
-            folder::walk(&import.from, import.hidden, stop).map_err(read)?.ok_or(ImportError::Stopped)?;
+        let walked = folder::walk(&import.from, import.hidden, stop)
+            .map_err(read)?
+            .ok_or(ImportError::Stopped)?;
         if walked.is_cut {
             return Err(ImportError::TooManyFiles { path: import.from.clone() });
         }
@@ -85,8 +86,11 @@ impl ImportPages {
             damaged: walked.failed,
             ..ImportPlan::default()
         };
-        plan.troubles =
-            walked.troubles.into_iter().map(|what| ImportProblem { at: None, url: None, what }).collect();
+        plan.troubles = walked
+            .troubles
+            .into_iter()
+            .map(|what| ImportProblem { at: None, url: None, what })
+            .collect();
         let mut addresses = Vec::new();
         for path in &walked.pages {
             if !import.matches(&path.strip_prefix(&root).unwrap_or(path).to_string_lossy()) {
@@ -107,7 +111,9 @@ impl ImportPages {
         tell: &(dyn Fn(ImportEvent<'_>) + Sync),
     ) -> Result<ImportPages, ImportError> {
         let of = std::fs::metadata(path).map_or(0, |about| about.len());
-        let warc = Arc::new(Warc::open(path, stop, &mut |bytes| tell(ImportEvent::Looking { bytes, of }))?);
+        let warc = Arc::new(Warc::open(path, stop, &mut |bytes| {
+            tell(ImportEvent::Looking { bytes, of })
+        })?);
         let mut addresses = warc.pages();
         let before = addresses.len();
         addresses.retain(|address| import.matches(address));
@@ -150,8 +156,9 @@ pub(crate) fn make(
     if import.only == ImportScope::Document {
         let view = cache::view_name(address.as_str(), View::DOCUMENT);
         let to_keep = open_document(address, &opening)?;
-        return Ok(to_keep
-            .map_or(ImportedPage::Unchanged { view }, |to_keep| ImportedPage::Entry(Box::new(to_keep))));
+        return Ok(to_keep.map_or(ImportedPage::Unchanged { view }, |to_keep| {
+            ImportedPage::Entry(Box::new(to_keep))
+        }));
     }
     let mut opened = open_with(address, &opening)?;
     let is_new = |to_keep: &UnsavedPage| to_keep.view.is_some();
@@ -166,7 +173,9 @@ pub(crate) fn make(
     let is_kept = matches!(opened.tier, Tier::Pixels | Tier::List)
         || matches!(opened.stale, Some(StaleReason::NoPicture | StaleReason::Beyond { .. }));
     if is_kept {
-        return Ok(ImportedPage::Unchanged { view: cache::view_name(address.as_str(), import.view) });
+        return Ok(ImportedPage::Unchanged {
+            view: cache::view_name(address.as_str(), import.view),
+        });
     }
     let why = opened.notes.into_iter().rfind(|note| note.starts_with("not kept"));
     Ok(ImportedPage::Refused { why: why.unwrap_or_else(|| "not kept".to_owned()) })

@@ -1,7 +1,8 @@
-//! Who makes a page beside others, and who alone: under a limit on memory not all jobs have room at once, and a page fails only if it has
-//! none when nothing else of the import takes any.
+//! Who makes a page beside others, and who alone: under a limit on memory not all jobs have room at
+//! once, and a page fails only if it has none when nothing else of the import takes any.
 //!
-//! Invariant: whoever is alone began when no page was being made, and whatever was made had been written or let go.
+//! Invariant: whoever is alone began when no page was being made, and whatever was made had been
+//! written or let go.
 
 use std::ops::Deref;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -31,7 +32,8 @@ impl MemoryGate {
         self.begin(make)
     }
 
-    /// Makes something when nobody else does, and nothing is left of what was made. Whoever calls it holds nothing that was.
+    /// Makes something when nobody else does, and nothing is left of what was made. Whoever calls
+    /// it holds nothing that was.
     pub(crate) fn alone<T>(&self, make: impl FnOnce() -> T) -> Outstanding<'_, T> {
         let _alone = self.making.write().unwrap_or_else(PoisonError::into_inner);
         let mut outstanding = self.outstanding();

@@ -1,8 +1,9 @@
 //! `import`: one process looks after the whole, and another does the work.
 //!
-//! A page can end the process that lays it out (there is no more memory), and one that takes too long leaves a thread behind. So the work is
-//! done by a process of its own, which tells each page that it begins and ends; when it is gone, the pages that it had
-//! begun are tried one by one by the next one, and the one that ends that, too, is named and left out.
+//! A page can end the process that lays it out (there is no more memory), and one that takes too
+//! long leaves a thread behind. So the work is done by a process of its own, which tells each page
+//! that it begins and ends; when it is gone, the pages that it had begun are tried one by one by
+//! the next one, and the one that ends that, too, is named and left out.
 
 mod part;
 mod report;
@@ -100,8 +101,9 @@ struct Whole {
 impl Whole {
     /// Has the work done by a process, as far as that gets.
     fn part(&mut self) -> Result<(Option<PartEnd>, ExitStatus), Failure> {
-        let failed =
-            |error: std::io::Error| other(format!("cannot start another process of this program: {error}"));
+        let failed = |error: std::io::Error| {
+            other(format!("cannot start another process of this program: {error}"))
+        };
         let own = std::env::current_exe().map_err(failed)?;
         let mut child = Command::new(own)
             .args(std::env::args_os().skip(1))
@@ -123,7 +125,9 @@ impl Whole {
                 let _ = kill_process(Pid::from_child(&child), Signal::INT);
             }
             match lines.recv_timeout(TICK) {
-                Ok(PartMessage::Failed { code, message }) => failure = Some(Failure { code, message }),
+                Ok(PartMessage::Failed { code, message }) => {
+                    failure = Some(Failure { code, message })
+                }
                 Ok(PartMessage::Ended { ended: how, wrong_sums, waited }) => {
                     self.report.wrong_sums += wrong_sums;
                     self.report.waited += waited;
@@ -195,9 +199,13 @@ impl Whole {
         let begun: Vec<String> = self.begun.drain().collect();
         let is_over = deaths >= DEATHS_MAX || begun.is_empty() || self.stop.load(Ordering::Relaxed);
         if let ([only], false) = (&begun[..], is_over) {
-            let why =
-                format!("laying it out ended the process ({how}): it takes more memory than there may be");
-            self.hear(PartMessage::Done { address: only.clone(), outcome: PageOutcome::Failed { why } });
+            let why = format!(
+                "laying it out ended the process ({how}): it takes more memory than there may be"
+            );
+            self.hear(PartMessage::Done {
+                address: only.clone(),
+                outcome: PageOutcome::Failed { why },
+            });
             return Ok(());
         }
         self.order.alone = begun.iter().map(|address| page_sum(address)).collect();

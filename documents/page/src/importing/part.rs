@@ -1,4 +1,5 @@
-//! The process that does the work. It is told what is done already, and tells what it does, a line of JSON each.
+//! The process that does the work. It is told what is done already, and tells what it does, a line
+//! of JSON each.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use std::time::Duration;
 use holdfast_heap::HeapError;
 use holdfast_native_heap::OpenHeapError;
 use holdfast_page::{
-    CacheError, Import, ImportEnd, ImportError, ImportEvent, ImportPlan, ImportScope, PageLimits, PageOutcome,
+    CacheError, Import, ImportEnd, ImportError, ImportEvent, ImportPlan, ImportScope, PageLimits,
+    PageOutcome,
 };
 use holdfast_region::ErrorKind;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -53,7 +55,8 @@ pub(crate) enum PartEnd {
 }
 
 fn jobs(args: &ImportArgs) -> u64 {
-    let usual = || available_parallelism().map_or(1, |count| count.get() as u64).min(JOBS_USUAL_MAX);
+    let usual =
+        || available_parallelism().map_or(1, |count| count.get() as u64).min(JOBS_USUAL_MAX);
     args.jobs.unwrap_or_else(usual)
 }
 
@@ -93,14 +96,21 @@ fn work_on(
     let read = std::io::stdin().read_to_end(&mut order).map_err(|error| error.to_string());
     let order: PartOrder = read
         .and_then(|_| serde_json::from_slice(&order).map_err(|error| error.to_string()))
-        .map_err(|error| Failure { code: OTHER, message: format!("no order was given: {error}") })?;
+        .map_err(|error| Failure {
+            code: OTHER,
+            message: format!("no order was given: {error}"),
+        })?;
     let time = Duration::from_secs(args.timeout);
     let limits = PageLimits { time, network: time, ..PageLimits::default() };
     let import = Import {
         from: args.from.clone(),
         view: args.viewport.view()?,
         limits,
-        only: if args.only == Some(OnlyArg::Document) { ImportScope::Document } else { ImportScope::All },
+        only: if args.only == Some(OnlyArg::Document) {
+            ImportScope::Document
+        } else {
+            ImportScope::All
+        },
         jobs: jobs(args) as usize,
         matching: args.matching.clone(),
         limit: args.limit,
@@ -147,10 +157,12 @@ fn is_no_room(error: &CacheError) -> bool {
 impl From<ImportError> for Failure {
     fn from(error: ImportError) -> Failure {
         let code = match &error {
-            ImportError::Read { error, .. } if error.kind() == std::io::ErrorKind::NotFound => NOT_FOUND,
-            ImportError::NotWarc { .. } | ImportError::PackedAsWhole { .. } | ImportError::TooMany { .. } => {
-                BAD_FILE
+            ImportError::Read { error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
+                NOT_FOUND
             }
+            ImportError::NotWarc { .. }
+            | ImportError::PackedAsWhole { .. }
+            | ImportError::TooMany { .. } => BAD_FILE,
             ImportError::Stopped => super::STOPPED,
             _ => OTHER,
         };

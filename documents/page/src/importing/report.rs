@@ -185,8 +185,18 @@ impl Report {
         };
         count(plan.hidden, "hidden file or folder", "left out; --hidden takes them", &mut watch);
         count(plan.outside, "link", "out of the folder not followed", &mut watch);
-        count(plan.damaged, "record", "(or file or folder) damaged, or could not be read", &mut watch);
-        count(self.wrong_sums, "response", "without the sum that the file says they have", &mut watch);
+        count(
+            plan.damaged,
+            "record",
+            "(or file or folder) damaged, or could not be read",
+            &mut watch,
+        );
+        count(
+            self.wrong_sums,
+            "response",
+            "without the sum that the file says they have",
+            &mut watch,
+        );
         count(
             self.waited,
             "page",

@@ -1,7 +1,8 @@
 //! What a command may cost: its bytes are few, and what they ask for can be without end.
 //!
-//! Dashes of next to no length, curves and strokes as wide as numbers go: whoever flattens them into lines would not end, or run out
-//! of memory. The engine is asked the same when a page is kept, so that no list is kept that would be refused.
+//! Dashes of next to no length, curves and strokes as wide as numbers go: whoever flattens them
+//! into lines would not end, or run out of memory. The engine is asked the same when a page is
+//! kept, so that no list is kept that would be refused.
 
 use kurbo::{Affine, BezPath, PathEl, Point, Stroke};
 
@@ -12,8 +13,8 @@ pub(crate) const DASHES_MAX: f64 = 1e6;
 /// Pixels from the origin to what is curved, or as wide as a stroke is. Pages are not as long.
 const REACH_MAX: f64 = 1e9;
 
-/// Follows records whose bytes lie one behind the other, as they were written. In a planted entry a million of them could have the same
-/// bytes, and so cost a million times what these may.
+/// Follows records whose bytes lie one behind the other, as they were written. In a planted entry a
+/// million of them could have the same bytes, and so cost a million times what these may.
 #[derive(Default)]
 pub(crate) struct AscendingRanges {
     end: u64,
@@ -21,7 +22,12 @@ pub(crate) struct AscendingRanges {
 
 impl AscendingRanges {
     /// The next record's bytes; `what` the records are, for who is told that they go back.
-    pub(crate) fn next(&mut self, at: u64, bytes: u64, what: &'static str) -> Result<(), EntryDamage> {
+    pub(crate) fn next(
+        &mut self,
+        at: u64,
+        bytes: u64,
+        what: &'static str,
+    ) -> Result<(), EntryDamage> {
         if at < self.end {
             return Err(EntryDamage::Twice { what });
         }
@@ -38,8 +44,11 @@ pub(crate) fn can_fill(path: &BezPath, transform: Affine) -> bool {
 
 /// How many dashes a stroke has, at most; nothing, if it cannot be flattened.
 pub(crate) fn dashes(path: &BezPath, stroke: &Stroke, transform: Affine) -> Option<f64> {
-    let widest = transform.as_coeffs()[..4].iter().fold(0.0_f64, |widest, number| widest.max(number.abs()));
-    let can = reach(path, transform) <= REACH_MAX && within(stroke.width) && within(stroke.width * widest);
+    let widest =
+        transform.as_coeffs()[..4].iter().fold(0.0_f64, |widest, number| widest.max(number.abs()));
+    let can = reach(path, transform) <= REACH_MAX
+        && within(stroke.width)
+        && within(stroke.width * widest);
     can.then_some(())?;
     if stroke.dash_pattern.is_empty() {
         return Some(0.0);
@@ -51,7 +60,8 @@ pub(crate) fn dashes(path: &BezPath, stroke: &Stroke, transform: Affine) -> Opti
     (is_right && count <= DASHES_MAX).then_some(count)
 }
 
-/// Whether the outlines of glyphs can be stroked so: without dashes, since how long they are is known to the font alone.
+/// Whether the outlines of glyphs can be stroked so: without dashes, since how long they are is
+/// known to the font alone.
 pub(crate) fn can_outline(stroke: &Stroke) -> bool {
     stroke.dash_pattern.is_empty() && within(stroke.width)
 }
@@ -113,8 +123,9 @@ mod tests {
     /// Guarantee: pages/planted
     #[test]
     fn dashes_are_counted_before_they_are_painted() {
-        let count =
-            |to, pattern: &[f64], offset| dashes(&line(to), &dashed(pattern, offset), Affine::IDENTITY);
+        let count = |to, pattern: &[f64], offset| {
+            dashes(&line(to), &dashed(pattern, offset), Affine::IDENTITY)
+        };
         assert_eq!(count(1000.0, &[4.0, 1.0], 0.0), Some(400.0));
         assert_eq!(count(1000.0, &[], 0.0), Some(0.0));
         assert_eq!(count(0.0, &[3.0, 3.0], 0.0), Some(0.0));
@@ -144,7 +155,10 @@ mod tests {
         curve.quad_to((1.0, 1.0), (2.0, 2.0));
         assert!(can_fill(&curve, Affine::IDENTITY) && !can_fill(&curve, Affine::scale(1e300)));
         assert_eq!(dashes(&curve, &Stroke::new(1e300), Affine::IDENTITY), None);
-        assert_eq!(dashes(&curve, &Stroke::new(1.0), Affine::new([1e200, 0.0, 0.0, 0.0, 0.0, 0.0])), None);
+        assert_eq!(
+            dashes(&curve, &Stroke::new(1.0), Affine::new([1e200, 0.0, 0.0, 0.0, 0.0, 0.0])),
+            None
+        );
         assert!(!can_outline(&dashed(&[1.0], 0.0)) && !can_outline(&Stroke::new(f64::NAN)));
     }
 }

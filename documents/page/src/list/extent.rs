@@ -1,5 +1,5 @@
-//! From where to where on the page a command may paint: rather too much than too little, since what is left out of a picture is a
-//! wrong picture.
+//! From where to where on the page a command may paint: rather too much than too little, since what
+//! is left out of a picture is a wrong picture.
 
 use std::collections::HashMap;
 
@@ -74,14 +74,16 @@ impl LayerExtents {
             Style::Stroke(stroke) => stroke.width.abs() * stroke.miter_limit.abs().max(2.0),
         };
         let outline = f64::from(run.font_size).abs() * self.reach(&run.font_data) + pen;
-        let reach = outline * stretch + slant[4] + slant[5] + run.embolden.x.abs() + run.embolden.y.abs();
+        let reach =
+            outline * stretch + slant[4] + slant[5] + run.embolden.x.abs() + run.embolden.y.abs();
         bounds(run.transform, all.inflate(reach, reach))
     }
 
     /// How far a glyph of a font goes from its origin, in multiples of the font's size.
     fn reach(&mut self, font: &FontData) -> f64 {
         *self.reaches.entry((font.data.id(), font.index)).or_insert_with(|| {
-            let head = skrifa::FontRef::from_index(font.data.data(), font.index).and_then(|font| font.head());
+            let head = skrifa::FontRef::from_index(font.data.data(), font.index)
+                .and_then(|font| font.head());
             let Ok(head) = head else { return 16.0 };
             let furthest = [head.x_min(), head.x_max(), head.y_min(), head.y_max()]
                 .map(|at| f64::from(at).abs())
@@ -95,7 +97,8 @@ impl LayerExtents {
 
 /// Whether a layer changes what is outside of it.
 fn reaches_out(blend: BlendMode) -> bool {
-    blend.is_destructive() || !matches!(blend.compose, Compose::SrcOver | Compose::SrcAtop | Compose::Plus)
+    blend.is_destructive()
+        || !matches!(blend.compose, Compose::SrcOver | Compose::SrcAtop | Compose::Plus)
 }
 
 fn path(transform: Affine, path: &BezPath, reach: f64) -> Range {

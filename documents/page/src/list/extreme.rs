@@ -1,7 +1,8 @@
-//! A test alone: whatever numbers a command has, painting it ends, and takes no more memory than is there.
+//! A test alone: whatever numbers a command has, painting it ends, and takes no more memory than is
+//! there.
 //!
-//! Each kind of command is written as the engine's would be, and then each place in its bytes gets each of the numbers that nobody
-//! expects. Most of that is damage; what is not is painted.
+//! Each kind of command is written as the engine's would be, and then each place in its bytes gets
+//! each of the numbers that nobody expects. Most of that is damage; what is not is painted.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -13,8 +14,8 @@ use anyrender::{Glyph, Paint, PaintScene};
 use kurbo::{Affine, BezPath, Cap, Circle, Join, Rect, Shape, Stroke, Vec2};
 use peniko::color::palette::css::RED;
 use peniko::{
-    BlendMode, Blob, Compose, Extend, Fill, FontData, Gradient, ImageAlphaType, ImageBrush, ImageData,
-    ImageFormat, ImageQuality, ImageSampler, Mix,
+    BlendMode, Blob, Compose, Extend, Fill, FontData, Gradient, ImageAlphaType, ImageBrush,
+    ImageData, ImageFormat, ImageQuality, ImageSampler, Mix,
 };
 
 use super::read::{PaintSource, PaintState, paint};
@@ -66,7 +67,8 @@ fn supplies() -> Supplies {
 /// One of each kind, with numbers that tell nothing from others.
 fn commands(supplies: &Supplies) -> Vec<Vec<u8>> {
     let turned = Affine::new([1.0, 0.25, -0.25, 1.0, 3.0, 2.0]);
-    let (rect, round) = (Rect::new(2.0, 2.0, 20.0, 12.0), Circle::new((9.0, 9.0), 7.0).to_path(0.1));
+    let (rect, round) =
+        (Rect::new(2.0, 2.0, 20.0, 12.0), Circle::new((9.0, 9.0), 7.0).to_path(0.1));
     let mut curve = BezPath::new();
     curve.move_to((1.0, 1.0));
     curve.quad_to((8.0, 2.0), (9.0, 9.0));
@@ -111,15 +113,19 @@ fn commands(supplies: &Supplies) -> Vec<Vec<u8>> {
     for gradient in gradients {
         scene.fill(Fill::NonZero, turned, &gradient.with_stops(stops), Some(turned), &rect);
     }
-    for (extend, quality) in [(Extend::Pad, ImageQuality::Low), (Extend::Repeat, ImageQuality::High)] {
+    for (extend, quality) in
+        [(Extend::Pad, ImageQuality::Low), (Extend::Repeat, ImageQuality::High)]
+    {
         scene.fill(Fill::NonZero, turned, image(extend, quality).as_ref(), Some(turned), &rect);
     }
     scene.stroke(&dashed, turned, RED, None, &curve);
     scene.stroke(&Stroke::new(2.0), turned, RED, None, &rect);
     let upright = Affine::translate((2.0, 2.0));
-    for (hint, embolden, place, slant) in
-        [(true, 0.0, upright, None), (false, 0.5, turned, Some(turned)), (true, 0.5, upright, Some(upright))]
-    {
+    for (hint, embolden, place, slant) in [
+        (true, 0.0, upright, None),
+        (false, 0.5, turned, Some(turned)),
+        (true, 0.5, upright, Some(upright)),
+    ] {
         let (embolden, glyphs) = (Vec2::new(embolden, embolden), glyphs.iter().copied());
         scene.draw_glyphs(
             &supplies.font,
@@ -160,8 +166,19 @@ fn commands(supplies: &Supplies) -> Vec<Vec<u8>> {
 }
 
 fn extremes() -> Vec<Vec<u8>> {
-    let singles =
-        [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, -1e30, 1e10, -1e10, 1e7, 1e5, 1e-30, -1.0];
+    let singles = [
+        f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        1e30,
+        -1e30,
+        1e10,
+        -1e10,
+        1e7,
+        1e5,
+        1e-30,
+        -1.0,
+    ];
     let doubles = [
         f64::NAN,
         f64::INFINITY,
@@ -209,7 +226,8 @@ fn whatever_numbers_a_command_has_painting_it_ends() {
                     let _ = catch_unwind(AssertUnwindSafe(|| {
                         rasterize(view, Vec::new(), |painter| {
                             let mut open = PaintState::default();
-                            let _ = paint(&planted, Affine::IDENTITY, &mut open, &supplies, painter);
+                            let _ =
+                                paint(&planted, Affine::IDENTITY, &mut open, &supplies, painter);
                             (0..open.layers).for_each(|_| painter.pop_layer());
                         })
                     }));

@@ -1,7 +1,9 @@
-//! The display list: what a page paints, in bytes without pointers, found by where on the page it is.
+//! The display list: what a page paints, in bytes without pointers, found by where on the page it
+//! is.
 //!
-//! The page is cut into bands of [`BAND_HEIGHT`] lines. Each has the numbers of the commands that may paint in it, in the order of
-//! painting, with the layers around them; what goes through many bands is in a list of its own. A viewport is the commands of its bands.
+//! The page is cut into bands of [`BAND_HEIGHT`] lines. Each has the numbers of the commands that
+//! may paint in it, in the order of painting, with the layers around them; what goes through many
+//! bands is in a list of its own. A viewport is the commands of its bands.
 
 pub(crate) mod cost;
 mod extent;
@@ -79,7 +81,8 @@ pub(crate) struct Strip {
     pub(crate) first: u32,
     pub(crate) end: u32,
     pub(crate) scene: Scene,
-    /// For each command what it does when the page is scrolled; nothing, if all of it goes with the page.
+    /// For each command what it does when the page is scrolled; nothing, if all of it goes with the
+    /// page.
     pub(crate) scrolls: Vec<ScrollBehavior>,
 }
 
@@ -87,7 +90,8 @@ pub(crate) struct Strip {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct StripRecord {
-    /// Its first line. A viewport is painted from the last strip that does not begin below the viewport's top.
+    /// Its first line. A viewport is painted from the last strip that does not begin below the
+    /// viewport's top.
     pub(crate) line: U32,
     /// Its first command; the others up to the next strip's follow.
     pub(crate) command: U32,
@@ -109,7 +113,8 @@ pub(crate) fn capture(strips: &[Strip]) -> Result<List, Uncapturable> {
             let found = extents.next(one);
             let (top, bottom) = if everywhere[place] { (0.0, f64::from(height)) } else { found };
             // Also false of what is nowhere, because it is clipped away.
-            let is_seen = top <= bottom && bottom >= f64::from(strip.first) && top < f64::from(strip.end);
+            let is_seen =
+                top <= bottom && bottom >= f64::from(strip.first) && top < f64::from(strip.end);
             if !is_seen {
                 continue;
             }
@@ -160,14 +165,15 @@ pub(crate) struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// The numbers of the commands that these lines need, in the order of painting. What leads out of the tables is left out, or
-    /// a number of no command: who reads it says so.
+    /// The numbers of the commands that these lines need, in the order of painting. What leads out
+    /// of the tables is left out, or a number of no command: who reads it says so.
     pub(crate) fn chosen(&self, lines: Range<u32>) -> Vec<u32> {
         let first = lines.start / BAND_HEIGHT;
         let last = lines.end.saturating_sub(1).max(lines.start) / BAND_HEIGHT;
         let behind = self.strips.partition_point(|strip| strip.line.get() <= lines.start);
         let command = |strip: usize| self.strips.get(strip).map(|strip| strip.command.get());
-        let of_strip = command(behind.saturating_sub(1)).unwrap_or(0)..command(behind).unwrap_or(u32::MAX);
+        let of_strip =
+            command(behind.saturating_sub(1)).unwrap_or(0)..command(behind).unwrap_or(u32::MAX);
         let touches = |number: &U32| {
             let record = self.commands.get(number.get() as usize);
             record.is_none_or(|record| record.first.get() <= last && record.last.get() >= first)
@@ -178,12 +184,14 @@ impl Tables<'_> {
         for band in first..=last {
             let ends = self.starts.get(band as usize..).and_then(|rest| rest.first_chunk::<2>());
             let Some([start, end]) = ends else { break };
-            // The items of bands follow each other; in a planted list they could be the same again and again.
+            // The items of bands follow each other; in a planted list they could be the same again
+            // and again.
             if start.get() < end_before {
                 break;
             }
             end_before = end.get();
-            let items = self.items.get(start.get() as usize..end.get() as usize).unwrap_or_default();
+            let items =
+                self.items.get(start.get() as usize..end.get() as usize).unwrap_or_default();
             chosen.extend(items.iter().map(|number| number.get()));
         }
         chosen.retain(|number| of_strip.contains(number));

@@ -1,14 +1,15 @@
 //! Commands from bytes, straight to a painter: the other direction of [`write`](super::write).
 //!
-//! Invariants: each number is looked at before it is used; layers that are opened are closed, and no others.
+//! Invariants: each number is looked at before it is used; layers that are opened are closed, and
+//! no others.
 
 use anyrender::{Glyph, Paint, PaintScene};
 use kurbo::{Affine, BezPath, Cap, Join, Point, Rect, Stroke, Vec2};
 use peniko::color::{ColorSpaceTag, DynamicColor, Flags, HueDirection, Missing};
 use peniko::{
-    BlendMode, Color, ColorStop, ColorStops, Compose, Extend, Fill, FontData, Gradient, GradientKind,
-    ImageBrush, ImageData, ImageQuality, ImageSampler, InterpolationAlphaSpace, LinearGradientPosition, Mix,
-    RadialGradientPosition, Style, SweepGradientPosition,
+    BlendMode, Color, ColorStop, ColorStops, Compose, Extend, Fill, FontData, Gradient,
+    GradientKind, ImageBrush, ImageData, ImageQuality, ImageSampler, InterpolationAlphaSpace,
+    LinearGradientPosition, Mix, RadialGradientPosition, Style, SweepGradientPosition,
 };
 
 use super::cost;
@@ -109,8 +110,11 @@ fn glyphs<S: PaintSource>(
     let [size] = from.f32s()?;
     let hint = flag(from)?;
     let count = from.count(2)?;
-    let coordinates: Vec<i16> =
-        from.take(count * 2)?.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])).collect();
+    let coordinates: Vec<i16> = from
+        .take(count * 2)?
+        .chunks_exact(2)
+        .map(|pair| i16::from_le_bytes([pair[0], pair[1]]))
+        .collect();
     let [x, y] = from.f64s()?;
     let style = match from.u8()? {
         0 => Style::Fill(fill_rule(from)?),
@@ -202,7 +206,8 @@ fn maybe_affine(from: &mut ByteReader<'_>) -> Result<Option<Affine>, EntryDamage
 
 fn stroke(from: &mut ByteReader<'_>) -> Result<Stroke, EntryDamage> {
     let [width, miter_limit, dash_offset] = from.f64s()?;
-    let (join, start_cap, end_cap) = (one_of(from, &JOINS)?, one_of(from, &CAPS)?, one_of(from, &CAPS)?);
+    let (join, start_cap, end_cap) =
+        (one_of(from, &JOINS)?, one_of(from, &CAPS)?, one_of(from, &CAPS)?);
     let mut stroke =
         Stroke { width, join, miter_limit, start_cap, end_cap, dash_offset, ..Stroke::default() };
     for _ in 0..from.count(8)? {
@@ -268,7 +273,10 @@ fn read_brush<S: PaintSource>(from: &mut ByteReader<'_>, supply: &S) -> Result<P
         }
         brush::LINEAR => {
             let [x0, y0, x1, y1] = from.f64s()?;
-            GradientKind::Linear(LinearGradientPosition { start: point(x0, y0), end: point(x1, y1) })
+            GradientKind::Linear(LinearGradientPosition {
+                start: point(x0, y0),
+                end: point(x1, y1),
+            })
         }
         brush::RADIAL => {
             let [x0, y0, x1, y1] = from.f64s()?;
@@ -284,7 +292,11 @@ fn read_brush<S: PaintSource>(from: &mut ByteReader<'_>, supply: &S) -> Result<P
         brush::SWEEP => {
             let [x, y] = from.f64s()?;
             let [start_angle, end_angle] = from.f32s()?;
-            GradientKind::Sweep(SweepGradientPosition { center: point(x, y), start_angle, end_angle })
+            GradientKind::Sweep(SweepGradientPosition {
+                center: point(x, y),
+                start_angle,
+                end_angle,
+            })
         }
         _ => return Err(from.wrong().into()),
     };
@@ -305,7 +317,8 @@ fn gradient(from: &mut ByteReader<'_>, kind: GradientKind) -> Result<Gradient, E
         for component in (0..4).filter(|component| bits & 1 << component != 0) {
             missing.insert(component);
         }
-        let color = DynamicColor { cs, flags: Flags::from_missing(missing), components: from.f32s()? };
+        let color =
+            DynamicColor { cs, flags: Flags::from_missing(missing), components: from.f32s()? };
         stops.push(ColorStop { offset, color });
     }
     Ok(Gradient { kind, extend, interpolation_cs, hue_direction, interpolation_alpha_space, stops })

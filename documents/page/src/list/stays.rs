@@ -1,7 +1,8 @@
 //! Which commands stay where they are when the page is scrolled, and which go with it.
 //!
-//! The engine says neither; it is seen from what it paints of the page at several places. Only when each command of each of these
-//! pictures is one of the whole page's, moved by just as much or not at all, is that taken for the rule.
+//! The engine says neither; it is seen from what it paints of the page at several places. Only when
+//! each command of each of these pictures is one of the whole page's, moved by just as much or not
+//! at all, is that taken for the rule.
 
 use anyrender::recording::{RenderCommand, Scene};
 use kurbo::{Affine, Shape};
@@ -38,7 +39,9 @@ pub(crate) fn classify(whole: &Scene, shifted: &Scene) -> Option<Vec<ScrollBehav
                 around.pop();
                 ScrollBehavior::Moves
             }
-            (Some(here), Some(_)) if number == 0 && here == Affine::IDENTITY && is_same(one, other) => {
+            (Some(here), Some(_))
+                if number == 0 && here == Affine::IDENTITY && is_same(one, other) =>
+            {
                 // The ground is everywhere.
                 ScrollBehavior::Moves
             }
@@ -48,7 +51,10 @@ pub(crate) fn classify(whole: &Scene, shifted: &Scene) -> Option<Vec<ScrollBehav
         };
         if is_layer(one) {
             around.push(scrolls == ScrollBehavior::Stays);
-        } else if transform(one).is_some() && scrolls == ScrollBehavior::Moves && around.contains(&true) {
+        } else if transform(one).is_some()
+            && scrolls == ScrollBehavior::Moves
+            && around.contains(&true)
+        {
             return None;
         }
         found.push(scrolls);
@@ -71,7 +77,9 @@ pub(crate) fn explains(
     for (number, (one, scrolls)) in whole.commands.iter().zip(scrolls).enumerate() {
         let (top, bottom) = extents.alone(one);
         if transform(one).is_none() {
-            if open.pop() == Some(true) && next.next().is_none_or(|(_, pop)| transform(pop).is_some()) {
+            if open.pop() == Some(true)
+                && next.next().is_none_or(|(_, pop)| transform(pop).is_some())
+            {
                 return false;
             }
             continue;
@@ -84,7 +92,8 @@ pub(crate) fn explains(
         });
         if is_there {
             next.next();
-        } else if *scrolls != ScrollBehavior::Moves && bottom >= 0.0 && top < f64::from(view.height) {
+        } else if *scrolls != ScrollBehavior::Moves && bottom >= 0.0 && top < f64::from(view.height)
+        {
             // It could be seen, and is not.
             return false;
         }
@@ -100,9 +109,13 @@ fn is_ground(one: &RenderCommand, there: &RenderCommand, view: View) -> bool {
     let (RenderCommand::Fill(one), RenderCommand::Fill(there)) = (one, there) else { return false };
     let mut same = there.clone();
     same.shape.clone_from(&one.shape);
-    let covers = there.shape.as_rect().or_else(|| Some(there.shape.bounding_box())).is_some_and(|rect| {
-        rect.x0 == 0.0 && rect.y0 == 0.0 && rect.x1 >= view.width.into() && rect.y1 >= view.height.into()
-    });
+    let covers =
+        there.shape.as_rect().or_else(|| Some(there.shape.bounding_box())).is_some_and(|rect| {
+            rect.x0 == 0.0
+                && rect.y0 == 0.0
+                && rect.x1 >= view.width.into()
+                && rect.y1 >= view.height.into()
+        });
     one.transform == Affine::IDENTITY
         && covers
         && is_same(&RenderCommand::Fill(one.clone()), &RenderCommand::Fill(same))
@@ -116,10 +129,13 @@ fn is_layer(one: &RenderCommand) -> bool {
 fn is_moved(one: &RenderCommand, other: &RenderCommand, up: f64) -> bool {
     let (Some(here), Some(there)) = (transform(one), transform(other)) else { return false };
     let (from, to) = (here.as_coeffs(), there.as_coeffs());
-    (from[5] - to[5] - up).abs() < NOTHING && from[..5] == to[..5] && is_same(one, &moved_to(other, here))
+    (from[5] - to[5] - up).abs() < NOTHING
+        && from[..5] == to[..5]
+        && is_same(one, &moved_to(other, here))
 }
 
-/// Whether the bytes are the same: there are numbers in paths that are none, and not even the same as themselves.
+/// Whether the bytes are the same: there are numbers in paths that are none, and not even the same
+/// as themselves.
 fn is_same(one: &RenderCommand, other: &RenderCommand) -> bool {
     let mut shared = SharedObjects::default();
     let mut bytes = [ByteWriter::default(), ByteWriter::default()];

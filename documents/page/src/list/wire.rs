@@ -1,4 +1,5 @@
-//! Numbers and texts as bytes, little-endian, and back. Reading believes nothing: what is not there is damage.
+//! Numbers and texts as bytes, little-endian, and back. Reading believes nothing: what is not there
+//! is damage.
 
 use crate::error::EntryDamage;
 
@@ -65,7 +66,8 @@ impl<'a> ByteReader<'a> {
     }
 
     fn array<const COUNT: usize>(&mut self) -> Result<[u8; COUNT], EntryDamage> {
-        let (taken, rest) = self.bytes.split_first_chunk().ok_or(EntryDamage::Outside { what: self.what })?;
+        let (taken, rest) =
+            self.bytes.split_first_chunk().ok_or(EntryDamage::Outside { what: self.what })?;
         self.bytes = rest;
         Ok(*taken)
     }

@@ -6,7 +6,9 @@ use anyrender::Paint;
 use anyrender::recording::RenderCommand;
 use kurbo::{Affine, BezPath, Cap, Join, PathEl, Stroke};
 use peniko::color::DynamicColor;
-use peniko::{BlendMode, Blob, Fill, FontData, Gradient, GradientKind, ImageBrush, ImageData, Style};
+use peniko::{
+    BlendMode, Blob, Fill, FontData, Gradient, GradientKind, ImageBrush, ImageData, Style,
+};
 
 use super::Uncapturable;
 use super::cost;
@@ -180,8 +182,10 @@ fn blend(to: &mut ByteWriter, blend: BlendMode) {
 /// Nearly all of them move and do nothing else.
 fn affine(to: &mut ByteWriter, transform: Affine) {
     let all = transform.as_coeffs();
-    let moves =
-        all[..4].iter().zip([1.0f64, 0.0, 0.0, 1.0]).all(|(one, other)| one.to_bits() == other.to_bits());
+    let moves = all[..4]
+        .iter()
+        .zip([1.0f64, 0.0, 0.0, 1.0])
+        .all(|(one, other)| one.to_bits() == other.to_bits());
     to.u8(u8::from(!moves));
     to.f64s(if moves { &all[4..] } else { &all });
 }
@@ -244,8 +248,13 @@ fn path(to: &mut ByteWriter, path: &BezPath) {
 
 /// Two corners, if it is the path of a rectangle with just these numbers.
 fn rectangle(path: &BezPath) -> Option<[f64; 4]> {
-    let [PathEl::MoveTo(a), PathEl::LineTo(b), PathEl::LineTo(c), PathEl::LineTo(d), PathEl::ClosePath] =
-        path.elements()
+    let [
+        PathEl::MoveTo(a),
+        PathEl::LineTo(b),
+        PathEl::LineTo(c),
+        PathEl::LineTo(d),
+        PathEl::ClosePath,
+    ] = path.elements()
     else {
         return None;
     };
@@ -254,7 +263,11 @@ fn rectangle(path: &BezPath) -> Option<[f64; 4]> {
     is_one.then_some([a.x, a.y, c.x, c.y])
 }
 
-fn paint(to: &mut ByteWriter, paint: &Paint, shared: &mut SharedObjects) -> Result<(), Uncapturable> {
+fn paint(
+    to: &mut ByteWriter,
+    paint: &Paint,
+    shared: &mut SharedObjects,
+) -> Result<(), Uncapturable> {
     match paint {
         Paint::Solid(color) => {
             to.u8(brush::SOLID);
@@ -309,6 +322,9 @@ fn gradient(to: &mut ByteWriter, gradient: &Gradient) {
 fn color(to: &mut ByteWriter, color: &DynamicColor) {
     to.u8(color.cs as u8);
     let missing = color.flags.missing();
-    to.u8((0..4).filter(|component| missing.contains(*component)).map(|component| 1 << component).sum());
+    to.u8((0..4)
+        .filter(|component| missing.contains(*component))
+        .map(|component| 1 << component)
+        .sum());
     to.f32s(&color.components);
 }

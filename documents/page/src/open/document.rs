@@ -55,8 +55,10 @@ pub(crate) fn open_document(
         times: EngineTimes::default(),
     };
     let recorded = PaintRecord { strips: Vec::new(), scroll_bound: false };
-    let rest =
-        DeferredResult::there(RecordedPage { recorded: Some(recorded), places: Some(PageLayout::default()) });
+    let rest = DeferredResult::there(RecordedPage {
+        recorded: Some(recorded),
+        places: Some(PageLayout::default()),
+    });
     let view = UnsavedView {
         name: visit.name,
         source: page.source,

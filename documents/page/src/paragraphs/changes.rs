@@ -3,7 +3,9 @@
 use std::mem;
 
 use blitz_dom::node::NodeFlags;
-use blitz_dom::{BaseDocument, ElementData, LocalName, Namespace, Node, NodeData, NodeId, QualName};
+use blitz_dom::{
+    BaseDocument, ElementData, LocalName, Namespace, Node, NodeData, NodeId, QualName,
+};
 use style::data::ElementStyles;
 use style::properties::ComputedValues;
 use style::selector_parser::{PseudoElement, RestyleDamage};
@@ -52,14 +54,24 @@ impl Changes {
         }
     }
 
-    pub(super) fn set_children(&mut self, engine: &mut BaseDocument, node: NodeId, children: Vec<NodeId>) {
+    pub(super) fn set_children(
+        &mut self,
+        engine: &mut BaseDocument,
+        node: NodeId,
+        children: Vec<NodeId>,
+    ) {
         let Some(before) = engine.get_node(node).map(|node| node.children.to_vec()) else { return };
         self.changes.push(Change::Children { node, children: before });
         set_children(engine, node, children);
     }
 
     /// Puts nodes below another one.
-    pub(super) fn adopt(&mut self, engine: &mut BaseDocument, parent: NodeId, children: Vec<NodeId>) {
+    pub(super) fn adopt(
+        &mut self,
+        engine: &mut BaseDocument,
+        parent: NodeId,
+        children: Vec<NodeId>,
+    ) {
         for child in &children {
             let Some(node) = engine.get_node_mut(*child) else { continue };
             if node.parent != Some(parent) {
@@ -87,7 +99,8 @@ impl Changes {
         to: NodeId,
         pseudo: &PseudoElement,
     ) {
-        let (Some(mut source), Some(mut target)) = (styles_of(engine, from), styles_of(engine, to)) else {
+        let (Some(mut source), Some(mut target)) = (styles_of(engine, from), styles_of(engine, to))
+        else {
             return;
         };
         let Some(style) = source.pseudos.get(pseudo).cloned() else { return };

@@ -13,8 +13,8 @@ use style::values::specified::box_::DisplayOutside;
 
 use super::changes::{Changes, HTML, anonymous, name_of, pseudo_of, styles_of, with};
 use super::{
-    Bounds, LongParagraph, NodeRole, ParagraphPart, ParagraphParts, ParagraphReport, collapses, keeps_lines,
-    plan, role_of, survey,
+    Bounds, LongParagraph, NodeRole, ParagraphPart, ParagraphParts, ParagraphReport, collapses,
+    keeps_lines, plan, role_of, survey,
 };
 
 /// Of a block that has a part of a paragraph and nothing of its own.
@@ -33,10 +33,15 @@ impl Changes {
         parts: &mut ParagraphParts,
     ) {
         let Some(container) = engine.get_node(long.container) else { return };
-        let Some(run) = container.children.get(long.children.clone()).map(<[NodeId]>::to_vec) else { return };
+        let Some(run) = container.children.get(long.children.clone()).map(<[NodeId]>::to_vec)
+        else {
+            return;
+        };
         let all = container.children.to_vec();
         let styles = [PART_STYLE.to_owned(), format!("{PART_STYLE}{LATER_STYLE}")];
-        let [Some(first), Some(later)] = self.part_styles(engine, long.container, styles) else { return };
+        let [Some(first), Some(later)] = self.part_styles(engine, long.container, styles) else {
+            return;
+        };
         let mut ends = plan::ends(engine, long.container, &run, bounds);
         ends.reverse();
         let mut cutting = Cutter {
@@ -74,8 +79,10 @@ impl Changes {
             }
         }
         for (block, has_space_before) in &blocks {
-            let part =
-                ParagraphPart { paragraph: parts.paragraphs.len(), has_space_before: *has_space_before };
+            let part = ParagraphPart {
+                paragraph: parts.paragraphs.len(),
+                has_space_before: *has_space_before,
+            };
             parts.blocks.insert(*block, part);
         }
         parts.paragraphs.push(ParagraphReport { styles: long.styles, parts: blocks.len(), torn });
@@ -85,7 +92,8 @@ impl Changes {
         self.damage(engine, long.container);
     }
 
-    /// Styles of elements that would be the last ones in a container. Nothing else is styled for it.
+    /// Styles of elements that would be the last ones in a container. Nothing else is styled for
+    /// it.
     fn part_styles(
         &mut self,
         engine: &mut BaseDocument,
@@ -282,8 +290,10 @@ impl Cutter<'_> {
     /// What has the children of an element in the next part.
     fn next_of(&mut self, origin: NodeId, before: NodeId, parent: NodeId) -> NodeId {
         let styles = styles_of(self.engine, origin).unwrap_or_default();
-        let name =
-            self.engine.get_node(origin).and_then(|node| Some(node.element_data()?.name.local.clone()));
+        let name = self
+            .engine
+            .get_node(origin)
+            .and_then(|node| Some(node.element_data()?.name.local.clone()));
         let styles = ElementStyles { primary: styles.primary, ..ElementStyles::default() };
         let next = anonymous(self.engine, parent, name.as_deref().unwrap_or("span"), styles);
         self.changes.move_pseudo(self.engine, before, next, &PseudoElement::After);
@@ -292,11 +302,16 @@ impl Cutter<'_> {
     }
 
     fn text(&mut self, id: NodeId) {
-        let Some(content) = self.engine.get_node(id).and_then(|node| node.text_data()) else { return };
+        let Some(content) = self.engine.get_node(id).and_then(|node| node.text_data()) else {
+            return;
+        };
         let Some(around) = self.levels.last().map(|level| level.origin) else { return };
-        let Some(style) = styles_of(self.engine, around).and_then(|styles| styles.primary) else { return };
+        let Some(style) = styles_of(self.engine, around).and_then(|styles| styles.primary) else {
+            return;
+        };
         let content = content.content.clone();
-        self.ends_in_space = collapses(&style) && content.ends_with(|one: char| one.is_ascii_whitespace());
+        self.ends_in_space =
+            collapses(&style) && content.ends_with(|one: char| one.is_ascii_whitespace());
         let mut rest = content.as_str();
         let mut is_first = true;
         while let Some((at, is_end)) = self.place_in(rest, &style) {

@@ -1,13 +1,15 @@
-//! Paragraphs with more pieces than the engine can count: they are given to it as several, one below the other.
+//! Paragraphs with more pieces than the engine can count: they are given to it as several, one
+//! below the other.
 //!
-//! The engine's text layout counts the styles of a paragraph (one for each element in it) in 16 bits, and fails on more. A listing with its
-//! words in colours has more. Between style and layout such a paragraph is broken where a line ends anyhow, so that it looks as it would;
-//! only where there is no such place, a line ends earlier than it would, and that is said.
+//! The engine's text layout counts the styles of a paragraph (one for each element in it) in 16
+//! bits, and fails on more. A listing with its words in colours has more. Between style and layout
+//! such a paragraph is broken where a line ends anyhow, so that it looks as it would; only where
+//! there is no such place, a line ends earlier than it would, and that is said.
 //!
 //! Invariants:
 //! - A page without such a paragraph is laid out as if this were not there.
-//! - The engine's style is of the page as it is: what is changed here is no element to a selector, and is put back before anything is
-//!   styled again.
+//! - The engine's style is of the page as it is: what is changed here is no element to a selector,
+//!   and is put back before anything is styled again.
 //! - What is where is told of the page as it is: see [`Paragraphs::parts`].
 //!
 //! What it must not do: recurse on the depth of the page.
@@ -28,7 +30,8 @@ use style::values::specified::box_::{DisplayInside, DisplayOutside};
 
 use self::changes::Changes;
 
-/// Styles that an element makes at most: its own, and that of what its style puts before and behind it, each with and without wrapping.
+/// Styles that an element makes at most: its own, and that of what its style puts before and behind
+/// it, each with and without wrapping.
 const STYLES_OF_ELEMENT: u64 = 6;
 
 /// What is too much, and where it is broken.
@@ -42,7 +45,8 @@ pub(crate) struct Bounds {
     far: u32,
     /// Styles of a part that ends with the next word: there are no ends of lines.
     word: u32,
-    /// Styles of a part that ends with the next element, there being no words either. What is open then counts in the next part, too.
+    /// Styles of a part that ends with the next element, there being no words either. What is open
+    /// then counts in the next part, too.
     element: u32,
 }
 
@@ -101,7 +105,8 @@ impl Paragraphs {
         }
     }
 
-    /// Style and layout. `asked` is how often the page asked for something up to now: only an answer changes what is already laid out.
+    /// Style and layout. `asked` is how often the page asked for something up to now: only an
+    /// answer changes what is already laid out.
     pub(crate) fn resolve(&mut self, engine: &mut BaseDocument, asked: u32) {
         if self.is_needed && self.asked.replace(asked) != Some(asked) {
             self.changes.undo(engine);
@@ -177,9 +182,8 @@ fn role_of(node: &Node) -> NodeRole {
         (DisplayOutside::Inline, DisplayInside::Flow) => match &*element.name.local {
             "br" => NodeRole::LineBreak,
             // Those that the engine lays out as boxes whatever their style says.
-            "img" | "svg" | "canvas" | "video" | "embed" | "iframe" | "input" | "textarea" | "button" => {
-                NodeRole::Atomic
-            }
+            "img" | "svg" | "canvas" | "video" | "embed" | "iframe" | "input" | "textarea"
+            | "button" => NodeRole::Atomic,
             _ => NodeRole::Inline,
         },
         (DisplayOutside::Inline, _) => NodeRole::Atomic,

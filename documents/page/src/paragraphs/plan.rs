@@ -1,18 +1,26 @@
 //! After which of its lines a paragraph is broken.
 //!
-//! The engine begins each line at a whole pixel, but counts what is before it exactly. A block begins at a whole pixel too, so a part
-//! should begin where the lines before it take whole pixels. How high they are is not known before they are laid out, but mostly they are
-//! equally high: a round number of them takes whole pixels, if any does.
+//! The engine begins each line at a whole pixel, but counts what is before it exactly. A block
+//! begins at a whole pixel too, so a part should begin where the lines before it take whole pixels.
+//! How high they are is not known before they are laid out, but mostly they are equally high: a
+//! round number of them takes whole pixels, if any does.
 
 use blitz_dom::{BaseDocument, NodeId};
 
 use super::{Bounds, NodeRole, keeps_lines, role_of, survey};
 
-/// What the number of lines should be a multiple of, or of as much of it as can be: pixels have binary fractions mostly, or decimal ones.
+/// What the number of lines should be a multiple of, or of as much of it as can be: pixels have
+/// binary fractions mostly, or decimal ones.
 const ROUND: u32 = (1 << 13) * 25;
 
-/// The ends of lines in the nodes of a paragraph, by their numbers from 1 on, that are the ends of parts.
-pub(super) fn ends(engine: &BaseDocument, container: NodeId, nodes: &[NodeId], bounds: Bounds) -> Vec<u32> {
+/// The ends of lines in the nodes of a paragraph, by their numbers from 1 on, that are the ends of
+/// parts.
+pub(super) fn ends(
+    engine: &BaseDocument,
+    container: NodeId,
+    nodes: &[NodeId],
+    bounds: Bounds,
+) -> Vec<u32> {
     let (lines, styles) = lines(engine, container, nodes);
     let mut ends = Vec::new();
     let (mut begun, mut next) = (0, 0);
@@ -34,7 +42,8 @@ pub(super) fn ends(engine: &BaseDocument, container: NodeId, nodes: &[NodeId], b
 /// How many styles there are before the end of each line, and how many there are in all.
 fn lines(engine: &BaseDocument, container: NodeId, nodes: &[NodeId]) -> (Vec<u32>, u32) {
     let (mut lines, mut styles) = (Vec::new(), 0);
-    let mut next: Vec<(NodeId, NodeId)> = nodes.iter().rev().map(|node| (*node, container)).collect();
+    let mut next: Vec<(NodeId, NodeId)> =
+        nodes.iter().rev().map(|node| (*node, container)).collect();
     while let Some((id, around)) = next.pop() {
         let Some(node) = engine.get_node(id) else { continue };
         match role_of(node) {

@@ -23,7 +23,15 @@ struct SurveyFrame {
 
 impl SurveyFrame {
     fn of(id: NodeId, role: NodeRole) -> SurveyFrame {
-        SurveyFrame { id, role, next_child: 0, first_child: 0, styles: 0, has_block: false, long: Vec::new() }
+        SurveyFrame {
+            id,
+            role,
+            next_child: 0,
+            first_child: 0,
+            styles: 0,
+            has_block: false,
+            long: Vec::new(),
+        }
     }
 
     fn end_paragraph(&mut self, behind: usize, own: u32, styles_max: u32) {
@@ -81,7 +89,8 @@ pub(super) fn long_paragraphs(engine: &BaseDocument, styles_max: u32) -> Vec<Lon
             }));
         }
         // An element in a line that has a block in it is laid out as a block itself.
-        if let (NodeRole::Inline | NodeRole::Contents, Some(parent)) = (done.role, frames.last_mut())
+        if let (NodeRole::Inline | NodeRole::Contents, Some(parent)) =
+            (done.role, frames.last_mut())
             && let Some(around) = engine.get_node(parent.id)
         {
             parent.end_paragraph(parent.next_child - 1, styles_of(around), styles_max);
@@ -106,7 +115,8 @@ fn has_paragraphs(node: &Node, role: NodeRole) -> bool {
     }
 }
 
-/// Styles that an element makes in the paragraph that it is in, or in those that are in it: no fewer than the engine makes.
+/// Styles that an element makes in the paragraph that it is in, or in those that are in it: no
+/// fewer than the engine makes.
 pub(super) fn styles_of(node: &Node) -> u32 {
     let Some(style) = node.primary_styles() else { return 0 };
     // A marker in the line is one more.
@@ -114,7 +124,8 @@ pub(super) fn styles_of(node: &Node) -> u32 {
     of_style(&style) + pseudo_styles(node) + marker
 }
 
-/// White space can be broken at though what is around it cannot: the engine makes another style of it.
+/// White space can be broken at though what is around it cannot: the engine makes another style of
+/// it.
 fn of_style(style: &ComputedValues) -> u32 {
     1 + u32::from(collapses(style) && style.clone_text_wrap_mode() == Wrap::Nowrap)
 }

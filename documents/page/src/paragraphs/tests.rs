@@ -282,7 +282,10 @@ fn parts_begin_at_whole_pixels() {
         let what = differences(&made(Bounds::ENGINE), &made(Bounds { far: 10, ..LINES }));
         assert!(what.is_empty(), "{name}: {what:?}");
         let what = differences(&made(Bounds::ENGINE), &made(LINES));
-        assert!(!what.is_empty(), "{name} looks the same wherever it is broken, so this tells nothing");
+        assert!(
+            !what.is_empty(),
+            "{name} looks the same wherever it is broken, so this tells nothing"
+        );
     }
 }
 
@@ -300,7 +303,8 @@ fn is_same_text(texts: &[TextBlock], others: &[TextBlock]) -> bool {
     let is_same_piece = |(one, other): (&LinePiece, &LinePiece)| {
         let measures = |piece: &LinePiece| [piece.left, piece.top, piece.bottom, piece.baseline];
         let clusters = one.clusters.iter().zip(&other.clusters);
-        (one.line, &one.range, one.clusters.len()) == (other.line, &other.range, other.clusters.len())
+        (one.line, &one.range, one.clusters.len())
+            == (other.line, &other.range, other.clusters.len())
             && measures(one).into_iter().zip(measures(other)).all(|(one, other)| near(one, other))
             && clusters.into_iter().all(|(one, other)| {
                 (one.start, one.end) == (other.start, other.end) && near(one.right, other.right)
@@ -369,7 +373,8 @@ fn paragraph_without_lines_breaks_at_words() {
 /// Guarantee: pages/long-paragraphs
 #[test]
 fn late_content_is_laid_out_with_a_broken_paragraph() {
-    // The image of a style is asked for once everything was laid out, and is there only in the round after.
+    // The image of a style is asked for once everything was laid out, and is there only in the
+    // round after.
     let image = |color: [u8; 4]| {
         let pixels = Pixels { width: 40, height: 30, bytes: color.repeat(1_200) };
         format!("data:image/png;base64,{}", data_encoding::BASE64.encode(&pixels.to_png().unwrap()))
@@ -380,7 +385,10 @@ fn late_content_is_laid_out_with_a_broken_paragraph() {
             "<style>@import 'data:text/css,.w1 {{ color: green; letter-spacing: 2px }}'; html {{ background: url({behind}) }}</style>"
         );
         let page = page.replace("<body>", &format!("<body>{style}<img src='{shown}'>"));
-        let what = differences(&made(&page, view(1_000), Bounds::ENGINE), &made(&page, view(1_000), LINES));
+        let what = differences(
+            &made(&page, view(1_000), Bounds::ENGINE),
+            &made(&page, view(1_000), LINES),
+        );
         assert!(what.is_empty(), "{what:?} in {page}");
     }
 }
@@ -400,6 +408,7 @@ fn early_break_hides_no_later_ones() {
     let begin = "<i>x</i>".repeat(6);
     let page = format!("<!doctype html><pre style='white-space: pre-wrap'>{begin}\n{lines}</pre>");
     let bounds = Bounds { styles_max: 8, line: 1, far: 3, word: 4, element: 100 };
-    let what = differences(&made(&page, view(1_000), Bounds::ENGINE), &made(&page, view(1_000), bounds));
+    let what =
+        differences(&made(&page, view(1_000), Bounds::ENGINE), &made(&page, view(1_000), bounds));
     assert!(what.is_empty(), "{what:?}");
 }

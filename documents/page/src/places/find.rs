@@ -7,8 +7,9 @@ use unicode_normalization::char::{canonical_combining_class, decompose_canonical
 
 use super::{Place, TextBlock};
 
-/// What counts as the same text. White space is the same whatever and however much it is, and hyphens that are only seen at the end of
-/// a line are not there; an accent of its own is the same as one that comes with its letter.
+/// What counts as the same text. White space is the same whatever and however much it is, and
+/// hyphens that are only seen at the end of a line are not there; an accent of its own is the same
+/// as one that comes with its letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FindOptions {
     /// Whether capitals differ from small letters.
@@ -26,7 +27,8 @@ impl Default for FindOptions {
 /// Where the text is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Match {
-    /// Left, top, right, bottom, in pixels of the page; several where it goes over the end of a line.
+    /// Left, top, right, bottom, in pixels of the page; several where it goes over the end of a
+    /// line.
     pub places: Vec<Place>,
     /// Whether it stays where it is when the page is scrolled.
     pub fixed: bool,
@@ -56,7 +58,8 @@ pub(crate) fn find(blocks: &[TextBlock], needle: &str, options: FindOptions) -> 
                 return matches;
             }
             let start = from + found;
-            let whole = folded.whole(start..start + needle.len()).filter(|range| !is_broken(block, range));
+            let whole =
+                folded.whole(start..start + needle.len()).filter(|range| !is_broken(block, range));
             let places = whole.clone().map(|range| block.places(range)).unwrap_or_default();
             match whole.filter(|_| !places.is_empty()) {
                 Some(range) => {
@@ -69,7 +72,9 @@ pub(crate) fn find(blocks: &[TextBlock], needle: &str, options: FindOptions) -> 
                         range,
                     });
                 }
-                None => from = start + folded.text[start..].chars().next().map_or(1, char::len_utf8),
+                None => {
+                    from = start + folded.text[start..].chars().next().map_or(1, char::len_utf8)
+                }
             }
         }
     }
@@ -98,8 +103,10 @@ struct FoldedChar {
 
 impl FoldedText {
     fn of(text: &str, case: bool) -> FoldedText {
-        let mut folded =
-            FoldedText { text: String::with_capacity(text.len()), units: Vec::with_capacity(text.len()) };
+        let mut folded = FoldedText {
+            text: String::with_capacity(text.len()),
+            units: Vec::with_capacity(text.len()),
+        };
         for (start, one) in text.char_indices() {
             let end = (start + one.len_utf8()) as u32;
             if one.is_whitespace() {
@@ -134,10 +141,13 @@ impl FoldedText {
     fn whole(&self, folded: Range<usize>) -> Option<Range<usize>> {
         let unit = |at: usize| self.units.binary_search_by_key(&(at as u32), |unit| unit.at).ok();
         let first = unit(folded.start)?;
-        let behind = if folded.end == self.text.len() { self.units.len() } else { unit(folded.end)? };
+        let behind =
+            if folded.end == self.text.len() { self.units.len() } else { unit(folded.end)? };
         let (start, last) = (&self.units[first], &self.units[behind.checked_sub(1)?]);
-        let begins = first.checked_sub(1).is_none_or(|before| self.units[before].start != start.start);
-        let ends = self.units.get(behind).is_none_or(|next| next.start != last.start && !next.is_mark);
+        let begins =
+            first.checked_sub(1).is_none_or(|before| self.units[before].start != start.start);
+        let ends =
+            self.units.get(behind).is_none_or(|next| next.start != last.start && !next.is_mark);
         (begins && ends).then_some(start.start as usize..last.end as usize)
     }
 }
@@ -209,7 +219,10 @@ mod tests {
             ranges("\u{3a3}\u{399}\u{3a3} \u{3c3}\u{3b9}\u{3c2}", "\u{3c3}\u{3b9}\u{3c3}", false),
             [0..6, 7..13]
         );
-        assert_eq!(ranges("caf\u{e9} cafe\u{301} CAF\u{c9}", "cafe\u{301}", false), [0..5, 6..12, 13..18]);
+        assert_eq!(
+            ranges("caf\u{e9} cafe\u{301} CAF\u{c9}", "cafe\u{301}", false),
+            [0..5, 6..12, 13..18]
+        );
         assert_eq!(ranges("a \n\t b a\u{a0}b ab", "a b", false), [0..6, 7..11]);
         assert_eq!(ranges("hy\u{ad}phen\u{200b}ated", "hyphenated", false), [0..15]);
         assert_eq!(ranges("Word word", "word", true), [5..9]);
@@ -230,7 +243,10 @@ mod tests {
     fn a_match_over_the_end_of_a_line_has_a_place_in_each() {
         let found = find(&[block(&["one two ", "three"])], "two three", FindOptions::default());
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].places, [[140.0, 1000.0, 180.0, 1020.0], [100.0, 1020.0, 150.0, 1040.0]]);
+        assert_eq!(
+            found[0].places,
+            [[140.0, 1000.0, 180.0, 1020.0], [100.0, 1020.0, 150.0, 1040.0]]
+        );
         assert_eq!((found[0].node, found[0].range.clone()), (7, 4..13));
     }
 
@@ -244,6 +260,9 @@ mod tests {
         broken.breaks.push(3);
         assert_eq!(find(&[broken.clone()], "onetwo", FindOptions::default()), []);
         assert_eq!(find(&[broken.clone()], "two", FindOptions::default()).len(), 2);
-        assert_eq!(find(&[broken], "two", FindOptions { max: 1, ..FindOptions::default() }).len(), 1);
+        assert_eq!(
+            find(&[broken], "two", FindOptions { max: 1, ..FindOptions::default() }).len(),
+            1
+        );
     }
 }

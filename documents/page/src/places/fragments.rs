@@ -1,5 +1,6 @@
-//! Where the pieces of elements in lines are. The engine tells it of one element, and goes over all lines for it; here all elements of
-//! the same lines are told at once, since there can be as many of them as there are lines.
+//! Where the pieces of elements in lines are. The engine tells it of one element, and goes over all
+//! lines for it; here all elements of the same lines are told at once, since there can be as many
+//! of them as there are lines.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,7 +11,8 @@ use parley::PositionedLayoutItem;
 /// Left, top, right, bottom, in CSS pixels of the box that has the lines.
 pub(super) type LinePiece = [f32; 4];
 
-/// Pieces of all elements that are held at once, in one box with lines: deep elements over many lines have more than there is memory for.
+/// Pieces of all elements that are held at once, in one box with lines: deep elements over many
+/// lines have more than there is memory for.
 const PIECES_MAX: usize = 4_000_000;
 
 /// See the module.
@@ -21,7 +23,8 @@ pub(super) struct Fragments {
 }
 
 impl Fragments {
-    /// The box that has the lines that an element is in, and the element's pieces, one a line; none, if it has a box of its own.
+    /// The box that has the lines that an element is in, and the element's pieces, one a line;
+    /// none, if it has a box of its own.
     pub(super) fn of<'a>(
         &'a mut self,
         engine: &BaseDocument,
@@ -47,7 +50,11 @@ fn told_by_engine(element: &Node) -> Option<Vec<LinePiece>> {
 }
 
 /// The pieces of all elements in the lines of a box; none, if there are more than so many.
-fn pieces(engine: &BaseDocument, root: &Node, max: usize) -> Option<HashMap<NodeId, Vec<LinePiece>>> {
+fn pieces(
+    engine: &BaseDocument,
+    root: &Node,
+    max: usize,
+) -> Option<HashMap<NodeId, Vec<LinePiece>>> {
     let mut all: HashMap<NodeId, Vec<(usize, LinePiece)>> = HashMap::new();
     let lines = root.element_data().and_then(|element| element.inline_layout_data.as_deref());
     let Some(lines) = lines else { return Some(HashMap::new()) };
@@ -58,13 +65,18 @@ fn pieces(engine: &BaseDocument, root: &Node, max: usize) -> Option<HashMap<Node
             let (id, [left, top, right, bottom]) = match item {
                 PositionedLayoutItem::GlyphRun(run) => {
                     let left = run.offset();
-                    let piece =
-                        [left, metrics.block_min_coord, left + run.advance(), metrics.block_max_coord];
+                    let piece = [
+                        left,
+                        metrics.block_min_coord,
+                        left + run.advance(),
+                        metrics.block_max_coord,
+                    ];
                     (run.style().brush.id, piece)
                 }
-                PositionedLayoutItem::InlineBox(one) => {
-                    (NodeId::from_u64(one.id), [one.x, one.y, one.x + one.width, one.y + one.height])
-                }
+                PositionedLayoutItem::InlineBox(one) => (
+                    NodeId::from_u64(one.id),
+                    [one.x, one.y, one.x + one.width, one.y + one.height],
+                ),
             };
             let mut next = Some(id).filter(|id| *id != root.id);
             while let Some(id) = next {
@@ -97,7 +109,11 @@ fn pieces(engine: &BaseDocument, root: &Node, max: usize) -> Option<HashMap<Node
         let [left, top, right, bottom] = piece.map(|at| at / scale);
         [x + left, y + top, x + right, y + bottom]
     };
-    Some(all.into_iter().map(|(id, pieces)| (id, pieces.into_iter().map(in_box).collect())).collect())
+    Some(
+        all.into_iter()
+            .map(|(id, pieces)| (id, pieces.into_iter().map(in_box).collect()))
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -138,8 +154,9 @@ mod tests {
         let mut pieces = 0;
         for (number, made) in pairs {
             let node = engine.get_node(made).unwrap();
-            let told =
-                told_by_engine(node).zip(node.inline_root_ancestor()).map(|(all, root)| (root.id, all));
+            let told = told_by_engine(node)
+                .zip(node.inline_root_ancestor())
+                .map(|(all, root)| (root.id, all));
             let found = fragments.of(&engine, node).map(|(root, all)| (root, all.to_vec()));
             assert_eq!(found, told, "node {number}");
             pieces += told.as_ref().map_or(0, |(_, all)| all.len());

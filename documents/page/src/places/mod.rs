@@ -1,7 +1,8 @@
-//! What is where on a page: links, elements, text. Without the engine, so that a kept layout answers as a fresh one does.
+//! What is where on a page: links, elements, text. Without the engine, so that a kept layout
+//! answers as a fresh one does.
 //!
-//! Places are in pixels of the page as it is unscrolled. What stays where it is when the page is scrolled (`fixed`) has the place in
-//! the viewport instead.
+//! Places are in pixels of the page as it is unscrolled. What stays where it is when the page is
+//! scrolled (`fixed`) has the place in the viewport instead.
 
 mod find;
 mod fragments;
@@ -70,7 +71,8 @@ impl PageLayout {
         find::find(&self.text, needle, options)
     }
 
-    /// The link at a point of the page, which is scrolled down by `scroll` pixels; the last one of several, which is on top.
+    /// The link at a point of the page, which is scrolled down by `scroll` pixels; the last one of
+    /// several, which is on top.
     #[must_use]
     pub fn link_at(&self, x: f32, y: f32, scroll: u32) -> Option<&Link> {
         let mut links = self.links.iter().rev();

@@ -1,4 +1,5 @@
-//! What is where, taken from the engine once it has laid a page out: places are those at which the engine paints.
+//! What is where, taken from the engine once it has laid a page out: places are those at which the
+//! engine paints.
 //!
 //! What it must not do: recurse on the depth of the page.
 
@@ -76,12 +77,14 @@ impl LayoutCollector<'_> {
         }
         for node in chain.into_iter().rev() {
             let around = node.containing_block().and_then(|id| self.engine.get_node(id));
-            let scrolled =
-                around.map_or((0.0, 0.0), |around| (around.scroll_offset().x, around.scroll_offset().y));
+            let scrolled = around
+                .map_or((0.0, 0.0), |around| (around.scroll_offset().x, around.scroll_offset().y));
             let at = node.final_layout().location;
             let offset = (f64::from(at.x) - scrolled.0, f64::from(at.y) - scrolled.1);
-            let is_fixed = node.taffy_position() == taffy::Position::Fixed && is_child_of(node.id, root);
-            let is_clear = node.primary_styles().is_some_and(|style| style.get_effects().opacity == 0.0);
+            let is_fixed =
+                node.taffy_position() == taffy::Position::Fixed && is_child_of(node.id, root);
+            let is_clear =
+                node.primary_styles().is_some_and(|style| style.get_effects().opacity == 0.0);
             placed = BoxPlacement {
                 transform: placed.transform
                     * Affine::translate((offset.0 * self.scale, offset.1 * self.scale))
@@ -103,29 +106,40 @@ impl LayoutCollector<'_> {
             Rect::new(x0, y0, x1, y1)
         };
         if let Some((root, pieces)) = self.fragments.of(self.engine, node) {
-            let rects: Vec<Rect> = pieces.iter().map(|[x0, y0, x1, y1]| scaled(*x0, *y0, *x1, *y1)).collect();
+            let rects: Vec<Rect> =
+                pieces.iter().map(|[x0, y0, x1, y1]| scaled(*x0, *y0, *x1, *y1)).collect();
             let placed = self.placed(root);
             let rects = rects.into_iter().map(|rect| placed.transform.transform_rect_bbox(rect));
             return (rects.collect(), placed.fixed);
         }
         let placed = self.placed(id);
         let size = node.final_layout().size;
-        (vec![placed.transform.transform_rect_bbox(scaled(0.0, 0.0, size.width, size.height))], placed.fixed)
+        (
+            vec![placed.transform.transform_rect_bbox(scaled(0.0, 0.0, size.width, size.height))],
+            placed.fixed,
+        )
     }
 
-    fn links_and_boxes(&mut self, document: &Document<'_>, pairs: &[Pair]) -> (Vec<Link>, Vec<NodeBox>) {
+    fn links_and_boxes(
+        &mut self,
+        document: &Document<'_>,
+        pairs: &[Pair],
+    ) -> (Vec<Link>, Vec<NodeBox>) {
         let (mut links, mut boxes) = (Vec::new(), Vec::new());
         for (number, made) in pairs {
             let (mut rects, fixed) = self.rects(*made);
             if let Some(continued) = self.parts.continued.get(made) {
-                rects.extend(continued.iter().flat_map(|next| self.rects(*next).0).collect::<Vec<_>>());
+                rects.extend(
+                    continued.iter().flat_map(|next| self.rects(*next).0).collect::<Vec<_>>(),
+                );
                 // What has no box of its own has one without a size in each part.
                 rects.retain(|rect| rect.width() > 0.0 || rect.height() > 0.0);
             }
             let node = document.node(*number).filter(|node| node.kind() == NodeKind::Element);
             let link = node.filter(|node| matches!(node.name(), Some("a" | "area")));
             if let Some(href) = link.and_then(|node| node.attribute("href")) {
-                let link = |rect: &Rect| Link { place: place_of(*rect), href: href.to_owned(), fixed };
+                let link =
+                    |rect: &Rect| Link { place: place_of(*rect), href: href.to_owned(), fixed };
                 links.extend(rects.iter().map(link));
             }
             let all = rects.into_iter().reduce(|one, other| one.union(other));
@@ -140,7 +154,8 @@ impl LayoutCollector<'_> {
         let mut blocks = Vec::new();
         // Where the block of a paragraph is that the engine has in parts.
         let mut joined: HashMap<usize, JoinedParagraph> = HashMap::new();
-        let mut next: Vec<NodeId> = self.engine.try_root_element().map(|root| root.id).into_iter().collect();
+        let mut next: Vec<NodeId> =
+            self.engine.try_root_element().map(|root| root.id).into_iter().collect();
         while let Some(node) = next.pop().and_then(|id| self.engine.get_node(id)) {
             next.extend(node.layout_children.borrow().iter().flatten().rev());
             let Some(element) = node.element_data() else { continue };
@@ -149,7 +164,12 @@ impl LayoutCollector<'_> {
                 .filter(|_| node.attr(blitz_dom::local_name!("type")) != Some("password"));
             let (text, layout, x, y) = if let Some(input) = input {
                 let Some(layout) = input.editor.try_layout() else { continue };
-                (input.editor.raw_text(), layout, 0.0, node.text_input_v_centering_offset(self.scale))
+                (
+                    input.editor.raw_text(),
+                    layout,
+                    0.0,
+                    node.text_input_v_centering_offset(self.scale),
+                )
             } else if let Some(lines) =
                 element.inline_layout_data.as_deref().filter(|_| node.flags.is_inline_root())
             {
@@ -163,15 +183,17 @@ impl LayoutCollector<'_> {
             }
             let placed = self.placed(node.id);
             let is_hidden = |style: &Node| {
-                style.primary_styles().is_some_and(|style| style.clone_visibility() != Visibility::Visible)
+                style
+                    .primary_styles()
+                    .is_some_and(|style| style.clone_visibility() != Visibility::Visible)
             };
             if placed.gone || is_hidden(node) {
                 continue;
             }
             let inset = node.final_layout().padding + node.final_layout().border;
             let origin = (f64::from(inset.left) + x, f64::from(inset.top) + y);
-            let transform =
-                placed.transform * Affine::translate((origin.0 * self.scale, origin.1 * self.scale));
+            let transform = placed.transform
+                * Affine::translate((origin.0 * self.scale, origin.1 * self.scale));
             let mut breaks: Vec<u32> = layout
                 .inline_boxes()
                 .filter(|one| one.kind == parley::InlineBoxKind::InFlow)
@@ -190,8 +212,9 @@ impl LayoutCollector<'_> {
                 blocks.push(block);
                 continue;
             };
-            let paragraph =
-                joined.entry(part.paragraph).or_insert(JoinedParagraph { block: blocks.len(), lines: 0 });
+            let paragraph = joined
+                .entry(part.paragraph)
+                .or_insert(JoinedParagraph { block: blocks.len(), lines: 0 });
             match blocks.get_mut(paragraph.block) {
                 Some(before) => join(before, block, part.has_space_before, paragraph.lines),
                 None => blocks.push(block),
@@ -244,7 +267,9 @@ fn join(block: &mut TextBlock, next: TextBlock, has_space_before: bool, lines: u
     block.pieces.extend(next.pieces.into_iter().map(|mut piece| {
         piece.line += lines;
         piece.range = piece.range.start + at..piece.range.end + at;
-        for x in [&mut piece.left].into_iter().chain(piece.clusters.iter_mut().map(|one| &mut one.right)) {
+        for x in
+            [&mut piece.left].into_iter().chain(piece.clusters.iter_mut().map(|one| &mut one.right))
+        {
             *x += right;
         }
         for y in [&mut piece.top, &mut piece.bottom, &mut piece.baseline] {
@@ -257,7 +282,8 @@ fn join(block: &mut TextBlock, next: TextBlock, has_space_before: bool, lines: u
     }));
 }
 
-/// Whether a box is painted as a child of the root: the only ones that the engine keeps in place. One with a `z-index` goes with the page.
+/// Whether a box is painted as a child of the root: the only ones that the engine keeps in place.
+/// One with a `z-index` goes with the page.
 fn is_child_of(id: NodeId, root: Option<&Node>) -> bool {
     root.is_some_and(|root| root.paint_children.borrow().iter().flatten().any(|child| *child == id))
 }
@@ -283,9 +309,14 @@ fn pieces(layout: &Layout<TextBrush>, text_bytes: usize) -> Vec<LinePiece> {
                 Cluster { start: range.start as u32, end: range.end as u32, right }
             });
             let clusters: Vec<Cluster> = clusters.collect();
-            let ends =
-                clusters.iter().map(|one| one.start).min().zip(clusters.iter().map(|one| one.end).max());
-            let Some((start, end)) = ends.filter(|(_, end)| *end as usize <= text_bytes) else { continue };
+            let ends = clusters
+                .iter()
+                .map(|one| one.start)
+                .min()
+                .zip(clusters.iter().map(|one| one.end).max());
+            let Some((start, end)) = ends.filter(|(_, end)| *end as usize <= text_bytes) else {
+                continue;
+            };
             pieces.push(LinePiece {
                 line: number,
                 range: start..end,

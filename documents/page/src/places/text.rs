@@ -61,11 +61,13 @@ impl LinePiece {
         rect(self.left, self.top, self.right(), self.bottom)
     }
 
-    /// The numbers of the letters that a part of the text has. They follow each other in the text as on the line, or the other way round,
-    /// so that a long line is not gone through for each match.
+    /// The numbers of the letters that a part of the text has. They follow each other in the text
+    /// as on the line, or the other way round, so that a long line is not gone through for each
+    /// match.
     pub(crate) fn letters(&self, range: &Range<u32>) -> Range<usize> {
         let all = &self.clusters;
-        let is_backward = all.first().zip(all.last()).is_some_and(|(first, last)| first.start > last.start);
+        let is_backward =
+            all.first().zip(all.last()).is_some_and(|(first, last)| first.start > last.start);
         if is_backward {
             all.partition_point(|one| one.start >= range.end)
                 ..all.partition_point(|one| one.end > range.start)
@@ -78,7 +80,8 @@ impl LinePiece {
     /// From where to where a part of the text goes; nothing, if nothing of it is here to be seen.
     fn part(&self, range: &Range<u32>) -> Option<Rect> {
         let letters = self.letters(range);
-        let mut left = letters.start.checked_sub(1).map_or(self.left, |before| self.clusters[before].right);
+        let mut left =
+            letters.start.checked_sub(1).map_or(self.left, |before| self.clusters[before].right);
         let mut found: Option<(f32, f32)> = None;
         for cluster in self.clusters.get(letters).unwrap_or_default() {
             let right = cluster.right;
@@ -132,7 +135,8 @@ impl TextBlock {
         lines.into_iter().map(on_page).collect()
     }
 
-    /// Where a part of the text is: a rectangle for each line that it goes over, or more where its letters are not beside each other.
+    /// Where a part of the text is: a rectangle for each line that it goes over, or more where its
+    /// letters are not beside each other.
     #[must_use]
     pub fn places(&self, range: Range<usize>) -> Vec<Place> {
         let range = range.start as u32..range.end as u32;
@@ -140,7 +144,8 @@ impl TextBlock {
         let mut rects: Vec<(u32, Rect)> = Vec::new();
         for piece in self.pieces[first..].iter().take_while(|piece| piece.range.start < range.end) {
             let Some(part) = piece.part(&range) else { continue };
-            let touches = |last: &Rect| (last.x1 - part.x0).abs() < 0.5 || (part.x1 - last.x0).abs() < 0.5;
+            let touches =
+                |last: &Rect| (last.x1 - part.x0).abs() < 0.5 || (part.x1 - last.x0).abs() < 0.5;
             match rects.last_mut().filter(|(line, last)| *line == piece.line && touches(last)) {
                 Some((_, last)) => *last = last.union(part),
                 None => rects.push((piece.line, part)),
@@ -159,7 +164,10 @@ impl TextBlock {
         let cluster = piece.clusters.get(number)?;
         let left = number.checked_sub(1).map_or(piece.left, |before| piece.clusters[before].right);
         let found = rect(left, piece.top, cluster.right, piece.bottom);
-        Some((cluster.start as usize..cluster.end as usize, place_of(placed.transform_rect_bbox(found))))
+        Some((
+            cluster.start as usize..cluster.end as usize,
+            place_of(placed.transform_rect_bbox(found)),
+        ))
     }
 
     pub(crate) fn affine(&self) -> Affine {

@@ -115,7 +115,9 @@ fn write_piece(to: &mut ByteWriter, piece: &LinePiece, text: &str) {
     for cluster in &piece.clusters {
         let (next, exact) = steps_of(cluster.right - piece.left);
         match u16::try_from(next - steps) {
-            Ok(advance) if advance != WIDE && exact => to.bytes.extend_from_slice(&advance.to_le_bytes()),
+            Ok(advance) if advance != WIDE && exact => {
+                to.bytes.extend_from_slice(&advance.to_le_bytes())
+            }
             _ => {
                 to.bytes.extend_from_slice(&WIDE.to_le_bytes());
                 to.f32s(&[cluster.right - piece.left]);
@@ -200,7 +202,9 @@ fn read_piece(from: &mut ByteReader<'_>, text: &str) -> Result<LinePiece, EntryD
             at.checked_add(length).filter(|last| *last <= end).map(|last| at..last)
         };
         let range = range.ok_or_else(|| from.wrong())?;
-        if !text.is_char_boundary(range.start as usize) || !text.is_char_boundary(range.end as usize) {
+        if !text.is_char_boundary(range.start as usize)
+            || !text.is_char_boundary(range.end as usize)
+        {
             return Err(from.wrong());
         }
         at = if is_backwards { range.start } else { range.end };
@@ -229,14 +233,18 @@ mod tests {
     use super::*;
 
     fn piece(line: u32, range: std::ops::Range<u32>, clusters: &[(u32, u32, f32)]) -> LinePiece {
-        let clusters =
-            clusters.iter().map(|(start, end, right)| Cluster { start: *start, end: *end, right: *right });
+        let clusters = clusters.iter().map(|(start, end, right)| Cluster {
+            start: *start,
+            end: *end,
+            right: *right,
+        });
         let clusters = clusters.collect();
         LinePiece { line, range, left: 10.0, top: 1.0, bottom: 21.5, baseline: 17.25, clusters }
     }
 
     fn blocks() -> Vec<TextBlock> {
-        // "aé" forwards, two Hebrew letters backwards, a cluster of two characters, a letter that is very wide, one that goes back.
+        // "aé" forwards, two Hebrew letters backwards, a cluster of two characters, a letter that
+        // is very wide, one that goes back.
         let text = "aé\u{5d0}\u{5d1}e\u{301}xy".to_owned();
         let pieces = vec![
             piece(0, 0..3, &[(0, 1, 20.25), (1, 3, 30.5)]),
@@ -266,8 +274,9 @@ mod tests {
     /// Guarantee: pages/places
     #[test]
     fn what_is_lost_by_rounding_does_not_add_up() {
-        let clusters: Vec<(u32, u32, f32)> =
-            (0..3000).map(|number| (number, number + 1, 10.0 + (number + 1) as f32 * 7.003)).collect();
+        let clusters: Vec<(u32, u32, f32)> = (0..3000)
+            .map(|number| (number, number + 1, 10.0 + (number + 1) as f32 * 7.003))
+            .collect();
         let text = "x".repeat(3000);
         let pieces = vec![piece(0, 0..3000, &clusters)];
         let placed = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0];

@@ -1,4 +1,5 @@
-//! The page that is shown in the place of one that cannot be: what went wrong, and what can be done.
+//! The page that is shown in the place of one that cannot be: what went wrong, and what can be
+//! done.
 
 use std::sync::Arc;
 
@@ -69,7 +70,10 @@ mod tests {
     #[test]
     fn what_is_said_of_a_page_is_text_and_no_markup() {
         let page = text("file:///a/<b>&c", "cannot read <script>");
-        assert!(page.contains("file:///a/&lt;b&gt;&amp;c") && page.contains("cannot read &lt;script&gt;"));
+        assert!(
+            page.contains("file:///a/&lt;b&gt;&amp;c")
+                && page.contains("cannot read &lt;script&gt;")
+        );
         assert_eq!(page.matches("<p").count(), 3, "{page}");
     }
 }

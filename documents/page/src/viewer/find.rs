@@ -15,7 +15,8 @@ impl Viewer {
             return;
         }
         self.asks.push(ViewerRequest::Find { page, text: text.clone() });
-        // What was found before stays until the new is there: the page does not flicker while one types.
+        // What was found before stays until the new is there: the page does not flicker while one
+        // types.
         let before = self.finding.take().unwrap_or_default();
         self.finding = Some(TextSearch { text, done: None, ..before });
     }
@@ -29,7 +30,9 @@ impl Viewer {
     pub(super) fn found(&mut self, page: PageId, text: &str, matches: Result<Vec<Match>, String>) {
         let top = self.scroll.1 as f32;
         let is_shown = self.page.as_ref().is_some_and(|shown| shown.id == page);
-        let Some(finding) = self.finding.as_mut().filter(|finding| is_shown && finding.text == text) else {
+        let Some(finding) =
+            self.finding.as_mut().filter(|finding| is_shown && finding.text == text)
+        else {
             return;
         };
         let (matches, done) = match matches {

@@ -1,4 +1,5 @@
-//! What the window shows, pixel by pixel: the page as it was painted, what is found and focused on it, scroll bars, the line.
+//! What the window shows, pixel by pixel: the page as it was painted, what is found and focused on
+//! it, scroll bars, the line.
 
 use super::place::{ScrollBar, WindowArea};
 use super::{ShownPicture, Viewer};
@@ -27,7 +28,8 @@ struct Canvas<'a> {
 impl Canvas<'_> {
     /// The pixels of a line of an area, as far as they are in the window.
     fn row(&mut self, area: WindowArea, y: u32) -> &mut [Color] {
-        let (from, to) = (area.x.min(self.width), area.x.saturating_add(area.width).min(self.width));
+        let (from, to) =
+            (area.x.min(self.width), area.x.saturating_add(area.width).min(self.width));
         if y >= self.height {
             return &mut [];
         }
@@ -48,7 +50,9 @@ impl Canvas<'_> {
     /// Colours white, and what is darker less.
     fn stain(&mut self, area: WindowArea, color: Color) {
         self.each(area, |pixel| {
-            let one = |shift: u32| (((*pixel >> shift) & 0xff) * ((color >> shift) & 0xff) / 0xff) << shift;
+            let one = |shift: u32| {
+                (((*pixel >> shift) & 0xff) * ((color >> shift) & 0xff) / 0xff) << shift
+            };
             *pixel = one(16) | one(8) | one(0);
         });
     }
@@ -62,7 +66,8 @@ impl Canvas<'_> {
     }
 
     fn copy(&mut self, area: WindowArea, from: &Pixels) {
-        let lines = from.bytes.chunks_exact(from.width.max(1) as usize * 4).take(area.height as usize);
+        let lines =
+            from.bytes.chunks_exact(from.width.max(1) as usize * 4).take(area.height as usize);
         for (line, y) in lines.zip(area.y..) {
             for (to, pixel) in self.row(area, y).iter_mut().zip(line.chunks_exact(4)) {
                 *to = u32::from_be_bytes([0, pixel[0], pixel[1], pixel[2]]);
@@ -72,7 +77,8 @@ impl Canvas<'_> {
 }
 
 impl Viewer {
-    /// What the window shows: `pixels` are as many as [`Viewer::size`] says, each with red, green and blue in its lower bytes.
+    /// What the window shows: `pixels` are as many as [`Viewer::size`] says, each with red, green
+    /// and blue in its lower bytes.
     pub(crate) fn compose(&self, pixels: &mut [u32]) {
         let (width, height) = self.size;
         let parts = self.parts();
@@ -95,7 +101,8 @@ impl Viewer {
         let down = ScrollBar { track: parts.beside.height, ..down };
         if let Some((from, length)) = down.thumb() {
             let WindowArea { x, width, .. } = parts.beside;
-            let thumb = WindowArea { x: x + 2, y: from, width: width.saturating_sub(4), height: length };
+            let thumb =
+                WindowArea { x: x + 2, y: from, width: width.saturating_sub(4), height: length };
             canvas.fill(thumb, color(super::Axis::Down));
         }
         if let Some((from, length)) = across.thumb() {
@@ -112,7 +119,10 @@ impl Viewer {
         if let Some(finding) = &self.finding {
             for (number, one) in finding.matches.iter().enumerate() {
                 let color = if number == finding.at { FOUND_HERE } else { FOUND };
-                for area in one.places.iter().filter_map(|piece| on_screen(*piece, scrolled(one.fixed), page))
+                for area in one
+                    .places
+                    .iter()
+                    .filter_map(|piece| on_screen(*piece, scrolled(one.fixed), page))
                 {
                     canvas.stain(area, color);
                 }
@@ -123,7 +133,9 @@ impl Viewer {
                 piece.href == link.href && (piece.place[1] - link.place[3]).abs() < 4.0
                     || std::ptr::eq(*piece, link)
             });
-            for area in pieces.filter_map(|piece| on_screen(piece.place, scrolled(piece.fixed), page)) {
+            for area in
+                pieces.filter_map(|piece| on_screen(piece.place, scrolled(piece.fixed), page))
+            {
                 canvas.frame(area, FOCUS);
             }
         }
@@ -156,8 +168,14 @@ mod tests {
     fn page_rectangles_are_cut_at_the_window() {
         let page = WindowArea { x: 0, y: 0, width: 100, height: 50 };
         let at = |place| on_screen(place, (0, 200), page);
-        assert_eq!(at([10.2, 210.0, 20.0, 215.5]), Some(WindowArea { x: 10, y: 10, width: 10, height: 6 }));
-        assert_eq!(at([90.0, 190.0, 200.0, 210.0]), Some(WindowArea { x: 90, y: 0, width: 10, height: 10 }));
+        assert_eq!(
+            at([10.2, 210.0, 20.0, 215.5]),
+            Some(WindowArea { x: 10, y: 10, width: 10, height: 6 })
+        );
+        assert_eq!(
+            at([90.0, 190.0, 200.0, 210.0]),
+            Some(WindowArea { x: 90, y: 0, width: 10, height: 10 })
+        );
         assert_eq!(at([0.0, 0.0, 10.0, 199.0]), None);
         assert_eq!(at([f32::NAN, 0.0, f32::INFINITY, 300.0]), None, "nothing that is no number");
     }

@@ -28,7 +28,11 @@ impl History {
     }
 
     /// One that is so many steps ahead of the one that is looked at, or of one that is on its way.
-    pub(crate) fn ahead(&self, on_its_way: Option<usize>, steps: i32) -> Option<(usize, &HistoryEntry)> {
+    pub(crate) fn ahead(
+        &self,
+        on_its_way: Option<usize>,
+        steps: i32,
+    ) -> Option<(usize, &HistoryEntry)> {
         let at = on_its_way.unwrap_or(self.at).checked_add_signed(steps as isize)?;
         Some((at, self.visits.get(at)?))
     }
@@ -59,7 +63,8 @@ mod tests {
     #[test]
     fn a_new_page_ends_what_led_forward() {
         let mut history = History::default();
-        let visit = |name: &str| HistoryEntry { address: Address::parse(name).unwrap(), scroll: (0, 0) };
+        let visit =
+            |name: &str| HistoryEntry { address: Address::parse(name).unwrap(), scroll: (0, 0) };
         assert!(history.now().is_none() && history.ahead(None, -1).is_none());
         for name in ["a.html", "b.html", "c.html"] {
             history.push(visit(name));

@@ -1,7 +1,9 @@
-//! What is done to links that are not known yet: a page is painted before it is found out where they are.
+//! What is done to links that are not known yet: a page is painted before it is found out where
+//! they are.
 //!
-//! Invariant: it means what it would have meant at once. A click is one on what was seen where it fell; it counts no more when the page
-//! is another one by then, is scrolled elsewhere, or the user did something else.
+//! Invariant: it means what it would have meant at once. A click is one on what was seen where it
+//! fell; it counts no more when the page is another one by then, is scrolled elsewhere, or the user
+//! did something else.
 
 use super::talk::PageId;
 use super::{LinkCommand, Viewer};
@@ -69,7 +71,9 @@ impl Viewer {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
     use super::super::talk::{ViewerEvent, ViewerRequest};
-    use super::super::tests::{address, answer_with, asked, back, click, key, links, paint, viewer};
+    use super::super::tests::{
+        address, answer_with, asked, back, click, key, links, paint, viewer,
+    };
     use super::super::{Button, Cursor, Input, Key, Viewer};
 
     /// A page that is there without its links.
@@ -88,7 +92,11 @@ mod tests {
     fn opens(viewer: &mut Viewer) -> Vec<String> {
         let asks = viewer.take_asks().into_iter();
         asks.filter_map(|ask| {
-            if let ViewerRequest::Open(asked) = ask { Some(asked.address.to_string()) } else { None }
+            if let ViewerRequest::Open(asked) = ask {
+                Some(asked.address.to_string())
+            } else {
+                None
+            }
         })
         .collect()
     }
@@ -141,7 +149,11 @@ mod tests {
         viewer.input(Input::Scroll(0.0, 460.0));
         click(&mut viewer, 20.0, 60.0);
         linked(&mut viewer, 1);
-        assert_eq!(opens(&mut viewer), ["/pages/b.html"], "not the place that is painted there later");
+        assert_eq!(
+            opens(&mut viewer),
+            ["/pages/b.html"],
+            "not the place that is painted there later"
+        );
         let mut viewer = unlinked();
         viewer.input(Input::Scroll(0.0, 460.0));
         paint(&mut viewer);
@@ -221,7 +233,11 @@ mod tests {
         click(&mut viewer, 20.0, 60.0);
         viewer.answer(ViewerEvent::Links { page: 1, links: Err("the engine gave up".to_owned()) });
         assert!(opens(&mut viewer).is_empty());
-        assert!(viewer.says().contains("its links are not known: the engine gave up"), "{}", viewer.says());
+        assert!(
+            viewer.says().contains("its links are not known: the engine gave up"),
+            "{}",
+            viewer.says()
+        );
         key(&mut viewer, Key::Tab);
         assert!(viewer.says().starts_with("there are no links"), "{}", viewer.says());
     }

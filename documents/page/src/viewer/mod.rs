@@ -1,7 +1,9 @@
-//! A browser for pages without scripts: all that it knows and does, but without a window, so that it can be tried without one.
+//! A browser for pages without scripts: all that it knows and does, but without a window, so that
+//! it can be tried without one.
 //!
-//! What the user does goes in ([`Viewer::input`]), and what was told by those who open and paint ([`Viewer::answer`]); what is asked
-//! for comes out ([`Viewer::take_asks`]), and what the window shows ([`Viewer::compose`]). Nothing here waits, reads or lays out.
+//! What the user does goes in ([`Viewer::input`]), and what was told by those who open and paint
+//! ([`Viewer::answer`]); what is asked for comes out ([`Viewer::take_asks`]), and what the window
+//! shows ([`Viewer::compose`]). Nothing here waits, reads or lays out.
 
 mod failure;
 mod find;
@@ -176,8 +178,9 @@ pub(crate) struct Viewer {
 }
 
 impl Viewer {
-    /// One whose page's part has the size of `view`, which asks for a page at once. `display_permille` are the thousandths of a pixel
-    /// that the display has for one of a page, of those in the view.
+    /// One whose page's part has the size of `view`, which asks for a page at once.
+    /// `display_permille` are the thousandths of a pixel that the display has for one of a page, of
+    /// those in the view.
     #[must_use]
     pub(crate) fn new(address: Address, view: View, display_permille: u32) -> Viewer {
         let display_permille = display_permille.clamp(100, 10_000);
@@ -391,7 +394,8 @@ impl Viewer {
         }
         match painted.pixels {
             Ok(pixels) => {
-                self.picture = Some(ShownPicture { page: painted.page, scroll: painted.scroll, pixels });
+                self.picture =
+                    Some(ShownPicture { page: painted.page, scroll: painted.scroll, pixels });
             }
             Err(why) => self.said = Some(why),
         }

@@ -8,7 +8,8 @@ use crate::Address;
 use crate::view::View;
 
 /// Steps of the zoom, in thousandths.
-const STEPS: [u32; 15] = [250, 333, 500, 667, 750, 800, 900, 1000, 1100, 1250, 1500, 1750, 2000, 3000, 5000];
+const STEPS: [u32; 15] =
+    [250, 333, 500, 667, 750, 800, 900, 1000, 1100, 1250, 1500, 1750, 2000, 3000, 5000];
 
 /// In another scale the same text is further down.
 fn rescaled((x, y): (u32, u32), from: View, to: View) -> (u32, u32) {
@@ -64,7 +65,8 @@ impl Viewer {
             let (page, fragment) = (page.id, place.clone());
             self.asks.push(ViewerRequest::Place { page, fragment });
             self.remember_scroll();
-            self.history.push(HistoryEntry { address: address.clone(), scroll: self.scroll_of_page() });
+            self.history
+                .push(HistoryEntry { address: address.clone(), scroll: self.scroll_of_page() });
             if let Some(page) = &mut self.page {
                 page.address = address;
             }
@@ -132,7 +134,8 @@ impl Viewer {
         }
     }
 
-    /// Opens the page that is shown, or the one that is on its way, in the viewport that there is now.
+    /// Opens the page that is shown, or the one that is on its way, in the viewport that there is
+    /// now.
     pub(super) fn adapt(&mut self) {
         let view = self.view();
         if let Some(pending) = &self.pending {
@@ -142,26 +145,45 @@ impl Viewer {
                 return;
             }
             if let Some(PendingPage { address, view: was, then, .. }) = self.pending.take() {
-                let fragment =
-                    address.fragment().map(str::to_owned).filter(|_| matches!(then, HistoryChange::New));
-                // The same page is where it was scrolled to meanwhile, another one where it was asked for.
+                let fragment = address
+                    .fragment()
+                    .map(str::to_owned)
+                    .filter(|_| matches!(then, HistoryChange::New));
+                // The same page is where it was scrolled to meanwhile, another one where it was
+                // asked for.
                 let (at, was) = match (&then, &self.page) {
-                    (HistoryChange::Stay | HistoryChange::Fit, Some(page)) => (self.scroll, page.view),
+                    (HistoryChange::Stay | HistoryChange::Fit, Some(page)) => {
+                        (self.scroll, page.view)
+                    }
                     _ => ((was.scroll_x, was.scroll), was),
                 };
                 let (x, y) = rescaled(at, was, view);
-                self.open(address, view.scrolled(y).scrolled_right(x), fragment, ReloadMode::Cached, then);
+                self.open(
+                    address,
+                    view.scrolled(y).scrolled_right(x),
+                    fragment,
+                    ReloadMode::Cached,
+                    then,
+                );
             }
             return;
         }
         let Some(page) = &self.page else { return };
         let then = page.view;
-        if (then.width, then.height, then.scale_permille) == (view.width, view.height, view.scale_permille) {
+        if (then.width, then.height, then.scale_permille)
+            == (view.width, view.height, view.scale_permille)
+        {
             return;
         }
         let (x, y) = rescaled(self.scroll, then, view);
         let address = page.address.clone();
-        self.open(address, view.scrolled(y).scrolled_right(x), None, ReloadMode::Cached, HistoryChange::Fit);
+        self.open(
+            address,
+            view.scrolled(y).scrolled_right(x),
+            None,
+            ReloadMode::Cached,
+            HistoryChange::Fit,
+        );
     }
 
     /// A step larger, smaller, or as usual.
@@ -194,7 +216,8 @@ impl Viewer {
         match pending.then {
             HistoryChange::New => {
                 self.remember_scroll();
-                self.history.push(HistoryEntry { address: pending.address.clone(), scroll: (0, 0) });
+                self.history
+                    .push(HistoryEntry { address: pending.address.clone(), scroll: (0, 0) });
             }
             HistoryChange::Visit(at) => {
                 self.remember_scroll();
@@ -202,7 +225,8 @@ impl Viewer {
             }
             HistoryChange::Stay | HistoryChange::Fit => {}
         }
-        // What the user did while the same page was on its way counts; another page begins where it does.
+        // What the user did while the same page was on its way counts; another page begins where it
+        // does.
         let is_moved = is_same
             && self.scroll != (pending.view.scroll_x, pending.view.scroll)
             && !self.is_resized(&pending.view);

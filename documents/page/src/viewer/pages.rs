@@ -1,8 +1,10 @@
-//! The threads that open pages and paint them: one for each page that is shown or on its way, one for the line below.
+//! The threads that open pages and paint them: one for each page that is shown or on its way, one
+//! for the line below.
 //!
-//! Invariants: whoever asks does not wait; a page that is not wanted any more is not told of, and its thread ends by itself (at the
-//! latest when the engine's time is over); no more than [`OPENING_MAX`] are opened or recorded at once, and the newest before older ones
-//! that nobody wants (a record that was begun, and that nobody wants any more, is not counted).
+//! Invariants: whoever asks does not wait; a page that is not wanted any more is not told of, and
+//! its thread ends by itself (at the latest when the engine's time is over); no more than
+//! [`OPENING_MAX`] are opened or recorded at once, and the newest before older ones that nobody
+//! wants (a record that was begun, and that nobody wants any more, is not counted).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,7 +18,8 @@ use super::text::LinePainter;
 use crate::opened::OpenOptions;
 use crate::{Cache, CachePolicy, Fetch, PageError, PageLimits};
 
-/// Pages that are opened at once. One that is shown counts until it is recorded: it has the engine's memory as long.
+/// Pages that are opened at once. One that is shown counts until it is recorded: it has the
+/// engine's memory as long.
 const OPENING_MAX: u32 = 2;
 /// How long the end waits for what is being recorded and kept.
 const END_MAX: Duration = Duration::from_secs(60);
@@ -36,11 +39,17 @@ pub struct Opener {
 }
 
 impl Opener {
-    pub(super) fn opening<'a>(&'a self, asked: &PageRequest, cache: Option<&'a Cache>) -> OpenOptions<'a> {
+    pub(super) fn opening<'a>(
+        &'a self,
+        asked: &PageRequest,
+        cache: Option<&'a Cache>,
+    ) -> OpenOptions<'a> {
         let mut opening = OpenOptions::new(asked.view, &self.limits, cache, Arc::clone(&self.from));
         opening.network = self.network;
         opening.asking = match (self.asking, asked.again) {
-            (CachePolicy::Usual, ReloadMode::AskServer | ReloadMode::IgnoreCache) => CachePolicy::Reload,
+            (CachePolicy::Usual, ReloadMode::AskServer | ReloadMode::IgnoreCache) => {
+                CachePolicy::Reload
+            }
             (usual, _) => usual,
         };
         opening
@@ -89,7 +98,10 @@ impl PageDemand {
 
 impl PageThreads {
     /// `tell` is called from other threads.
-    pub(crate) fn new(opener: Opener, tell: impl Fn(ViewerEvent) + Send + Sync + 'static) -> PageThreads {
+    pub(crate) fn new(
+        opener: Opener,
+        tell: impl Fn(ViewerEvent) + Send + Sync + 'static,
+    ) -> PageThreads {
         PageThreads {
             opener: Arc::new(opener),
             tell: Arc::new(tell),
@@ -109,7 +121,9 @@ impl PageThreads {
                 self.leave(|page, shown| page.id != shown);
                 if asked.is_resize {
                     // A window that is drawn larger goes through many sizes.
-                    self.pages.iter().for_each(|page| page.wanted.is_passing.store(true, Ordering::Relaxed));
+                    self.pages
+                        .iter()
+                        .for_each(|page| page.wanted.is_passing.store(true, Ordering::Relaxed));
                 }
                 self.begin(asked);
             }
@@ -181,7 +195,8 @@ impl PageThreads {
         }
     }
 
-    /// Ends all of it; what is being kept is kept. Says what is not, though it was to be: the rest is told as usual.
+    /// Ends all of it; what is being kept is kept. Says what is not, though it was to be: the rest
+    /// is told as usual.
     pub(crate) fn close(mut self) -> Vec<String> {
         self.leave(|_, _| true);
         let end = Instant::now() + END_MAX;
@@ -193,7 +208,8 @@ impl PageThreads {
             }
             late += u32::from(is_awaited());
         }
-        let note = || format!("the page is not kept: that takes longer than {} s", END_MAX.as_secs());
+        let note =
+            || format!("the page is not kept: that takes longer than {} s", END_MAX.as_secs());
         (0..late).map(|_| note()).collect()
     }
 }

@@ -1,4 +1,5 @@
-//! Where what is in the window: the page, its scroll bars, the line below; and how far scroll bars are.
+//! Where what is in the window: the page, its scroll bars, the line below; and how far scroll bars
+//! are.
 //!
 //! The page's part is as large as the viewport that the page is laid out in: nothing lies over it.
 
@@ -52,7 +53,8 @@ impl WindowParts {
         let bar = scaled(BAR_WIDTH, scale_permille).min(width.saturating_sub(1));
         let line = scaled(LINE_HEIGHT, scale_permille).min(height.saturating_sub(1));
         let below = scaled(BELOW_HEIGHT, scale_permille).min(line);
-        let page = WindowArea { x: 0, y: 0, width: width.max(1) - bar, height: height.max(1) - line };
+        let page =
+            WindowArea { x: 0, y: 0, width: width.max(1) - bar, height: height.max(1) - line };
         WindowParts {
             page,
             beside: WindowArea { x: page.width, y: 0, width: bar, height: page.height },
@@ -85,8 +87,9 @@ impl ScrollBar {
             return None;
         }
         let of_track = |part: u64, all: u64| (part * u64::from(self.track) / all.max(1)) as u32;
-        let length =
-            of_track(self.seen.into(), self.all.into()).max(THUMB_MIN).min(self.track.saturating_sub(1));
+        let length = of_track(self.seen.into(), self.all.into())
+            .max(THUMB_MIN)
+            .min(self.track.saturating_sub(1));
         let room = u64::from(self.track - length);
         let from = u64::from(self.at.min(self.end())) * room / u64::from(self.end());
         Some((from as u32, length))
@@ -132,6 +135,10 @@ mod tests {
         let long = ScrollBar { all: 4_000_000, ..bar(0) };
         assert_eq!(long.thumb().unwrap().1, THUMB_MIN);
         assert_eq!(long.scrolled(f64::from(800 - THUMB_MIN)), long.end());
-        assert_eq!(ScrollBar { track: 1, ..bar(7200) }.thumb(), Some((1, 0)), "no room is no panic");
+        assert_eq!(
+            ScrollBar { track: 1, ..bar(7200) }.thumb(),
+            Some((1, 0)),
+            "no room is no panic"
+        );
     }
 }

@@ -16,15 +16,20 @@ impl Viewer {
     pub(super) fn bars(&self) -> [ScrollBar; 2] {
         let parts = self.parts();
         let content = self.page.as_ref().map_or((0, 0), |page| page.content);
-        let [across, down] =
-            [(parts.page.width, content.0, self.scroll.0), (parts.page.height, content.1, self.scroll.1)]
-                .map(|(seen, all, at)| ScrollBar { track: seen, seen, all, at });
+        let [across, down] = [
+            (parts.page.width, content.0, self.scroll.0),
+            (parts.page.height, content.1, self.scroll.1),
+        ]
+        .map(|(seen, all, at)| ScrollBar { track: seen, seen, all, at });
         [across, down]
     }
 
     /// How far it can be scrolled, as the page was laid out.
     fn ends(page: &ShownPage) -> (u32, u32) {
-        (page.content.0.saturating_sub(page.view.width), page.content.1.saturating_sub(page.view.height))
+        (
+            page.content.0.saturating_sub(page.view.width),
+            page.content.1.saturating_sub(page.view.height),
+        )
     }
 
     /// Scrolls there, as far as the page goes.

@@ -1,8 +1,9 @@
 //! A page, in a thread of its own: opened, painted, looked through and kept.
 //!
-//! Invariants: pixels are told of as soon as they are there; what needs the record of the page (other places of it, its links, what is
-//! found in it) is done when that is there, and of what is asked for meanwhile the newest counts. A page whose record cannot be made is
-//! shown all the same, and painted by the engine where it is scrolled to.
+//! Invariants: pixels are told of as soon as they are there; what needs the record of the page
+//! (other places of it, its links, what is found in it) is done when that is there, and of what is
+//! asked for meanwhile the newest counts. A page whose record cannot be made is shown all the same,
+//! and painted by the engine where it is scrolled to.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::failure;
 use super::pages::{EventSink, OpenSlot, OpenSlots, Opener, PageDemand};
-use super::talk::{OpenStats, OpenedView, PageRequest, PaintedView, ReloadMode, ViewerEvent, ViewerRequest};
+use super::talk::{
+    OpenStats, OpenedView, PageRequest, PaintedView, ReloadMode, ViewerEvent, ViewerRequest,
+};
 use crate::PageError;
 use crate::keeping::UnsavedPage;
 use crate::open::open_with;
@@ -73,7 +76,12 @@ impl PageServer {
     }
 
     /// `itself` is where the thread is told.
-    pub(super) fn run(&self, told: &Receiver<PageMessage>, itself: Sender<PageMessage>, slots: &OpenSlots) {
+    pub(super) fn run(
+        &self,
+        told: &Receiver<PageMessage>,
+        itself: Sender<PageMessage>,
+        slots: &OpenSlots,
+    ) {
         let Some(slot) = slots.take(&self.wanted) else { return };
         let asked = &self.asked;
         let cache = self.opener.cache.as_ref().filter(|_| asked.again != ReloadMode::IgnoreCache);
@@ -81,13 +89,15 @@ impl PageServer {
         opening.want = PageUse::Scrolling;
         let (opened, failure) = match open_with(&asked.named(), &opening) {
             Ok(opened) => (opened, None),
-            Err(error) => match failure::page(&asked.address, &error, asked.view, &self.opener.limits) {
-                Ok(page) => (page, Some(error)),
-                Err(worse) => {
-                    let text = format!("{error} ({worse})");
-                    return (self.tell)(ViewerEvent::Failed { page: asked.id, text });
+            Err(error) => {
+                match failure::page(&asked.address, &error, asked.view, &self.opener.limits) {
+                    Ok(page) => (page, Some(error)),
+                    Err(worse) => {
+                        let text = format!("{error} ({worse})");
+                        return (self.tell)(ViewerEvent::Failed { page: asked.id, text });
+                    }
                 }
-            },
+            }
         };
         self.wanted.is_opening.store(false, Ordering::Relaxed);
         if !self.is_gone() {
@@ -120,12 +130,16 @@ impl PageServer {
         while !waiting.is_left {
             self.answer(std::mem::take(&mut waiting.asks), &mut showing, was);
             let first = if unkept.is_some() {
-                told.recv_timeout(KEPT_AFTER.saturating_sub(since.elapsed()).max(Duration::from_millis(1)))
+                told.recv_timeout(
+                    KEPT_AFTER.saturating_sub(since.elapsed()).max(Duration::from_millis(1)),
+                )
             } else {
                 told.recv().map_err(|_| RecvTimeoutError::Disconnected)
             };
             match first {
-                Ok(first) => std::iter::once(first).chain(told.try_iter()).for_each(|one| waiting.take(one)),
+                Ok(first) => {
+                    std::iter::once(first).chain(told.try_iter()).for_each(|one| waiting.take(one))
+                }
                 Err(RecvTimeoutError::Timeout) => self.keep(&showing, unkept.take()),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -152,7 +166,8 @@ impl PageServer {
         }
     }
 
-    /// Waits for the record of a page that was made, and takes what is asked for meanwhile. None, if the page was left and is not to be kept.
+    /// Waits for the record of a page that was made, and takes what is asked for meanwhile. None,
+    /// if the page was left and is not to be kept.
     fn until_recorded(
         &self,
         opened: &OpenPage,
@@ -189,7 +204,8 @@ impl PageServer {
                     (self.tell)(ViewerEvent::Painted(PaintedView { page: id, scroll, pixels }));
                 }
                 ViewerRequest::Find { text, .. } => {
-                    let matches = showing.find(&text).map_err(|why| format!("cannot look for it: {why}"));
+                    let matches =
+                        showing.find(&text).map_err(|why| format!("cannot look for it: {why}"));
                     (self.tell)(ViewerEvent::Found { page: id, text, matches });
                 }
                 ViewerRequest::Place { fragment, .. } => {
@@ -211,7 +227,9 @@ impl PageServer {
 
     fn keep(&self, showing: &LivePage, opened: Option<OpenPage>) {
         let to_keep = opened.and_then(|opened| opened.to_keep);
-        let (Some(cache), Some(to_keep)) = (self.cache_for(to_keep.as_ref()), &to_keep) else { return };
+        let (Some(cache), Some(to_keep)) = (self.cache_for(to_keep.as_ref()), &to_keep) else {
+            return;
+        };
         // What goes needs no entry.
         let entry = if to_keep.forget.is_empty() { showing.entry() } else { Ok(&[][..]) };
         let entry = entry.map_err(|error| error.clone().into());

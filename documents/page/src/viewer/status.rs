@@ -22,7 +22,9 @@ impl Viewer {
         if let Some(typing) = &self.typing {
             return match typing.what {
                 LineInputKind::Address => (format!("Address: {}|", typing.text), right, true),
-                LineInputKind::Find => (format!("Find: {}|", typing.text), self.count_of_matches(), true),
+                LineInputKind::Find => {
+                    (format!("Find: {}|", typing.text), self.count_of_matches(), true)
+                }
             };
         }
         let left = if let Some(said) = &self.said {

@@ -1,5 +1,5 @@
-//! What the viewer asks for, and what it is told. Nothing of it is waited for: what is on its way when something newer is asked for is
-//! not looked at any more.
+//! What the viewer asks for, and what it is told. Nothing of it is waited for: what is on its way
+//! when something newer is asked for is not looked at any more.
 
 use std::fmt;
 use std::time::Duration;
@@ -126,7 +126,13 @@ impl fmt::Display for OpenStats {
         let Some(tier) = self.tier else { return f.write_str("not opened") };
         let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1000.0);
         let split = self.split;
-        write!(f, "{tier}: {} ms (disk {}, parse {}, ", ms(split.total()), ms(split.disk), ms(split.parse))?;
+        write!(
+            f,
+            "{tier}: {} ms (disk {}, parse {}, ",
+            ms(split.total()),
+            ms(split.disk),
+            ms(split.parse)
+        )?;
         write!(f, "layout {}, paint {})", ms(split.layout), ms(split.paint))
     }
 }

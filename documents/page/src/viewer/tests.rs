@@ -20,8 +20,8 @@ fn pixels() -> Pixels {
 /// The page that was asked for last.
 pub(super) fn asked(viewer: &mut Viewer) -> PageRequest {
     let asks = viewer.take_asks().into_iter().rev();
-    let mut opens =
-        asks.filter_map(|ask| if let ViewerRequest::Open(asked) = ask { Some(asked) } else { None });
+    let mut opens = asks
+        .filter_map(|ask| if let ViewerRequest::Open(asked) = ask { Some(asked) } else { None });
     opens.next().unwrap()
 }
 
@@ -85,7 +85,11 @@ pub(super) fn key(viewer: &mut Viewer, key: Key) {
 }
 
 fn ctrl(viewer: &mut Viewer, one: char) {
-    viewer.input(Input::Key(Key::Char(one), Modifiers { ctrl: true, ..Modifiers::default() }, String::new()));
+    viewer.input(Input::Key(
+        Key::Char(one),
+        Modifiers { ctrl: true, ..Modifiers::default() },
+        String::new(),
+    ));
 }
 
 fn write(viewer: &mut Viewer, text: &str) {
@@ -117,7 +121,10 @@ fn page_is_requested_and_then_shown() {
     assert!(viewer.take_asks().contains(&ViewerRequest::Show(first.id)));
     let mut frame = vec![0; 414 * 326];
     viewer.compose(&mut frame);
-    assert!(frame[0] == 0x0020_2020 && frame[400] != 0x0020_2020, "the page, and beside it the scroll bar");
+    assert!(
+        frame[0] == 0x0020_2020 && frame[400] != 0x0020_2020,
+        "the page, and beside it the scroll bar"
+    );
 }
 
 /// The newest scroll position is painted; the last picture stays visible until then.
@@ -137,7 +144,11 @@ fn newest_scroll_position_is_painted() {
     for _ in 0..5 {
         key(&mut viewer, Key::Up);
     }
-    viewer.answer(ViewerEvent::Painted(PaintedView { page: 1, scroll: (0, 200), pixels: Ok(pixels()) }));
+    viewer.answer(ViewerEvent::Painted(PaintedView {
+        page: 1,
+        scroll: (0, 200),
+        pixels: Ok(pixels()),
+    }));
     assert!(!viewer.is_settled());
     assert_eq!(paint(&mut viewer), (0, 0));
     assert!(viewer.is_settled());
@@ -164,7 +175,11 @@ fn links_are_followed_where_they_are_seen() {
     paint(&mut viewer);
     assert_eq!(viewer.cursor(), Cursor::Arrow, "it was scrolled away");
     viewer.input(Input::Pointer(20.0, 210.0));
-    assert!(viewer.says().starts_with("/pages/fixed.html |"), "this one was not: {}", viewer.says());
+    assert!(
+        viewer.says().starts_with("/pages/fixed.html |"),
+        "this one was not: {}",
+        viewer.says()
+    );
     click(&mut viewer, 20.0, 410.0 - 100.0);
     assert!(viewer.pending.is_none(), "below the page there are no links");
     viewer.input(Input::Scroll(0.0, 400.0));
@@ -272,7 +287,9 @@ fn another_size_lays_the_page_out_again_and_zoom_too() {
     let mut viewer = open();
     viewer.input(Input::Resize(614, 426));
     let asked_again = asked(&mut viewer);
-    assert!(asked_again.is_resize && (asked_again.view.width, asked_again.view.height) == (600, 400));
+    assert!(
+        asked_again.is_resize && (asked_again.view.width, asked_again.view.height) == (600, 400)
+    );
     viewer.input(Input::Resize(414, 326));
     let third = asked(&mut viewer);
     assert_eq!((third.view.width, third.view.height), SIZE);
@@ -302,7 +319,11 @@ fn the_keyboard_goes_from_link_to_link() {
     key(&mut viewer, Key::Tab);
     assert!(viewer.says().starts_with("/pages/a.html#end"), "{}", viewer.says());
     assert_eq!(paint(&mut viewer), (0, 400), "it is scrolled to");
-    viewer.input(Input::Key(Key::Tab, Modifiers { shift: true, ..Modifiers::default() }, String::new()));
+    viewer.input(Input::Key(
+        Key::Tab,
+        Modifiers { shift: true, ..Modifiers::default() },
+        String::new(),
+    ));
     key(&mut viewer, Key::Enter);
     assert_eq!(asked(&mut viewer).address, address("file:///pages/b.html"));
 }

@@ -1,9 +1,11 @@
-//! The line below the page, as pixels: shaped by what shapes the text of pages, painted by what paints them.
+//! The line below the page, as pixels: shaped by what shapes the text of pages, painted by what
+//! paints them.
 
 use anyrender::{Glyph, PaintScene};
 use kurbo::{Affine, Rect, Vec2};
 use parley::{
-    FontContext, FontFamily, GenericFamily, Layout, LayoutContext, PositionedLayoutItem, StyleProperty,
+    FontContext, FontFamily, GenericFamily, Layout, LayoutContext, PositionedLayoutItem,
+    StyleProperty,
 };
 use peniko::{Color, Fill, Style};
 
@@ -69,7 +71,8 @@ fn draw(painter: &mut impl PaintScene, layout: &Layout<()>, place: Affine, ink: 
     for item in layout.lines().flat_map(|line| line.items()) {
         let PositionedLayoutItem::GlyphRun(run) = item else { continue };
         let shaped = run.run();
-        let coordinates: Vec<i16> = shaped.normalized_coords().iter().map(|one| one.to_bits()).collect();
+        let coordinates: Vec<i16> =
+            shaped.normalized_coords().iter().map(|one| one.to_bits()).collect();
         painter.draw_glyphs(
             shaped.font(),
             shaped.font_size(),
@@ -102,7 +105,8 @@ mod tests {
             height: 26,
             scale_permille: 1000,
         };
-        let mut paint = |left: &str, right: &str, is_typed| painter.paint(&line(left, right, is_typed));
+        let mut paint =
+            |left: &str, right: &str, is_typed| painter.paint(&line(left, right, is_typed));
         let empty = paint("", "", false);
         assert_eq!((empty.width, empty.height), (400, 26));
         let both = paint("left", "right", false);
@@ -112,7 +116,8 @@ mod tests {
         }
         let columns = |pixels: &Pixels| -> Vec<usize> {
             let ground = &empty.bytes[..4];
-            let inked = pixels.bytes.chunks_exact(4).enumerate().filter(|(_, pixel)| *pixel != ground);
+            let inked =
+                pixels.bytes.chunks_exact(4).enumerate().filter(|(_, pixel)| *pixel != ground);
             let mut columns: Vec<usize> = inked.map(|(number, _)| number % 400).collect();
             columns.sort_unstable();
             columns.dedup();
@@ -124,6 +129,10 @@ mod tests {
         let cut = columns(&paint(&long, "right", false));
         let gap = columns(&paint("", "right", false))[0];
         assert!(!cut.contains(&(gap - 2)), "what is left does not reach into what is right");
-        assert_ne!(paint(&long, "", false), paint(&long, "", true), "the end of what is typed is seen");
+        assert_ne!(
+            paint(&long, "", false),
+            paint(&long, "", true),
+            "the end of what is typed is seen"
+        );
     }
 }

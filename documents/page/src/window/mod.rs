@@ -1,6 +1,8 @@
-//! The window: hands what the user does to the viewer and what the viewer has to the screen. Thin; nothing of a page is known here.
+//! The window: hands what the user does to the viewer and what the viewer has to the screen. Thin;
+//! nothing of a page is known here.
 //!
-//! The page is on its way before there is a window, and pixels wait for no fonts: the line below comes when it is there.
+//! The page is on its way before there is a window, and pixels wait for no fonts: the line below
+//! comes when it is there.
 
 mod keys;
 
@@ -14,7 +16,9 @@ use softbuffer::{Context, Surface};
 use winit::application::ApplicationHandler;
 use winit::dpi::{PhysicalPosition, PhysicalSize};
 use winit::event::{ElementState, MouseScrollDelta, WindowEvent};
-use winit::event_loop::{ActiveEventLoop, ControlFlow, EventLoop, EventLoopProxy, OwnedDisplayHandle};
+use winit::event_loop::{
+    ActiveEventLoop, ControlFlow, EventLoop, EventLoopProxy, OwnedDisplayHandle,
+};
 use winit::window::{CursorIcon, Window, WindowId};
 
 use crate::viewer::talk::ViewerEvent;
@@ -74,12 +78,13 @@ pub struct FirstFrame {
 pub struct ClosedWindow {
     /// None, if it was closed before that.
     pub first: Option<FirstFrame>,
-    /// What could not be told in the window any more: that a page is not kept, and the like, for people.
+    /// What could not be told in the window any more: that a page is not kept, and the like, for
+    /// people.
     pub notes: Vec<String>,
 }
 
-/// Shows a page in a window until that is closed, or, if it ends `after_first_frame`, until the page is on the screen. Durations
-/// are `since` then.
+/// Shows a page in a window until that is closed, or, if it ends `after_first_frame`, until the
+/// page is on the screen. Durations are `since` then.
 ///
 /// # Errors
 /// [`WindowError`]. What is wrong with a page is shown in the window.
@@ -133,7 +138,8 @@ pub fn show(
     drop(app.screen.take());
     let App { pages, first, failure, answers, mut notes, .. } = app;
     let late = pages.close();
-    let is_note = |answer| if let ViewerEvent::Note { text, .. } = answer { Some(text) } else { None };
+    let is_note =
+        |answer| if let ViewerEvent::Note { text, .. } = answer { Some(text) } else { None };
     notes.extend(answers.try_iter().filter_map(is_note).chain(late));
     let words = |panic: Box<dyn std::any::Any + Send>| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -188,7 +194,9 @@ impl App {
     fn draw(&mut self) -> Result<(), WindowError> {
         let Some(screen) = &mut self.screen else { return Ok(()) };
         let (width, height) = self.viewer.size();
-        let (Some(w), Some(h)) = (NonZeroU32::new(width), NonZeroU32::new(height)) else { return Ok(()) };
+        let (Some(w), Some(h)) = (NonZeroU32::new(width), NonZeroU32::new(height)) else {
+            return Ok(());
+        };
         screen.surface.resize(w, h).map_err(draw_error)?;
         let mut buffer = screen.surface.buffer_mut().map_err(draw_error)?;
         self.viewer.compose(&mut buffer);
@@ -199,7 +207,8 @@ impl App {
         if !is_first {
             return Ok(());
         }
-        // Whoever measures wants to know that it is there; a display that cannot be asked is believed.
+        // Whoever measures wants to know that it is there; a display that cannot be asked is
+        // believed.
         if let (Some(shown), Ok(there)) = (shown, screen.surface.fetch())
             && !is_alike(&there, &shown)
             && self.drawn.get_or_insert_with(Instant::now).elapsed() < BELIEVED_AFTER
@@ -254,7 +263,9 @@ impl App {
         Some(match event {
             WindowEvent::CloseRequested | WindowEvent::Destroyed => Input::Close,
             WindowEvent::Resized(PhysicalSize { width, height }) => Input::Resize(*width, *height),
-            WindowEvent::ScaleFactorChanged { scale_factor, .. } => Input::Scale(permille(*scale_factor)),
+            WindowEvent::ScaleFactorChanged { scale_factor, .. } => {
+                Input::Scale(permille(*scale_factor))
+            }
             WindowEvent::ModifiersChanged(now) => {
                 self.held = keys::held(now.state());
                 return None;
@@ -263,7 +274,9 @@ impl App {
                 let text = event.text.as_ref().map(ToString::to_string).unwrap_or_default();
                 Input::Key(keys::key(&event.logical_key)?, self.held, text)
             }
-            WindowEvent::CursorMoved { position: PhysicalPosition { x, y }, .. } => Input::Pointer(*x, *y),
+            WindowEvent::CursorMoved { position: PhysicalPosition { x, y }, .. } => {
+                Input::Pointer(*x, *y)
+            }
             WindowEvent::CursorLeft { .. } => Input::PointerGone,
             WindowEvent::MouseWheel { delta: MouseScrollDelta::LineDelta(x, y), .. } => {
                 Input::Wheel(-f64::from(*x), -f64::from(*y))
@@ -323,5 +336,6 @@ fn permille(factor: f64) -> u32 {
 
 /// Whether the colours are the same: what else is in a pixel is nobody's.
 fn is_alike(one: &[u32], other: &[u32]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| (one ^ other) & 0x00ff_ffff == 0)
+    one.len() == other.len()
+        && one.iter().zip(other).all(|(one, other)| (one ^ other) & 0x00ff_ffff == 0)
 }

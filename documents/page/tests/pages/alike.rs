@@ -48,7 +48,10 @@ fn long() -> String {
         border-radius: 6px; background: #dde; white-space: nowrap } main { background: #efe }</style><main>"
             .to_owned();
     for number in 0..2500 {
-        let _ = write!(page, "<div>line {number} of a page that has many, and is wider than its place</div>");
+        let _ = write!(
+            page,
+            "<div>line {number} of a page that has many, and is wider than its place</div>"
+        );
     }
     page
 }
@@ -56,13 +59,20 @@ fn long() -> String {
 fn write_all(place: &Place) -> Vec<PathBuf> {
     place.write("red.png", png(40, 30, [200, 30, 30, 255]));
     place.write("tile.png", png(7, 5, [30, 30, 200, 120]));
-    place.write("more.css", "@import 'most.css'; .back { background: url(tile.png); padding: 30px }");
+    place.write(
+        "more.css",
+        "@import 'most.css'; .back { background: url(tile.png); padding: 30px }",
+    );
     place.write("most.css", "p { color: #063 }");
-    vec![place.write("text.html", TEXT), place.write("boxes.html", BOXES), place.write("images.html", IMAGES)]
+    vec![
+        place.write("text.html", TEXT),
+        place.write("boxes.html", BOXES),
+        place.write("images.html", IMAGES),
+    ]
 }
 
-/// The first time by the engine, then from the cache, at several places of the page: from the list, and where it was opened first from its
-/// pixels.
+/// The first time by the engine, then from the cache, at several places of the page: from the list,
+/// and where it was opened first from its pixels.
 pub(crate) fn compare(place: &Place, page: &Path, view: View, scrolls: &[u32]) {
     let first = place.open(page, view);
     assert!(!matches!(first.tier, Tier::Pixels | Tier::List));
@@ -74,7 +84,11 @@ pub(crate) fn compare(place: &Place, page: &Path, view: View, scrolls: &[u32]) {
         let shown = place.open(page, there);
         let tier = if shown.scroll == first.scroll { Tier::Pixels } else { Tier::List };
         assert_eq!(shown.tier, tier, "{}, from {scroll}: {:?}", page.display(), shown.stale);
-        assert!(shown.pixels == kept.pixels, "{}, from {scroll}: pixels and list differ", page.display());
+        assert!(
+            shown.pixels == kept.pixels,
+            "{}, from {scroll}: pixels and list differ",
+            page.display()
+        );
         let made = anew(page, there);
         if kept.pixels != made {
             let differs = |number: &usize| kept.pixels.bytes[*number] != made.bytes[*number];
@@ -161,7 +175,12 @@ fn real_pages_are_byte_equal() {
     }
     let place = Place::new();
     for name in ["index", "ch01", "ch12"] {
-        compare(&place, &pages.join(format!("{name}.en.html")), view(1280, 800), &[0, 555, 1_000_000]);
+        compare(
+            &place,
+            &pages.join(format!("{name}.en.html")),
+            view(1280, 800),
+            &[0, 555, 1_000_000],
+        );
     }
 }
 
@@ -195,6 +214,14 @@ fn links_and_elements_are_kept_with_their_places() {
     assert_eq!(places.links.len(), 1);
     let [x0, y0, x1, y1] = places.links[0].place;
     assert_eq!(places.links[0].href, "other.html");
-    assert!(y0 > 500.0 && y1 > y0 + 5.0 && y1 < 600.0 && x1 > x0 + 10.0 && x0 > 10.0, "{:?}", places.links);
-    assert!(places.boxes.iter().any(|one| one.place[3] - one.place[1] == 500.0), "{:?}", places.boxes);
+    assert!(
+        y0 > 500.0 && y1 > y0 + 5.0 && y1 < 600.0 && x1 > x0 + 10.0 && x0 > 10.0,
+        "{:?}",
+        places.links
+    );
+    assert!(
+        places.boxes.iter().any(|one| one.place[3] - one.place[1] == 500.0),
+        "{:?}",
+        places.boxes
+    );
 }

@@ -6,14 +6,16 @@ use holdfast_page::{OpenPage, PageLimits, StaleReason, Tier, open};
 
 use crate::{HEADER_BYTES, Place, address, anew, limits, png, view};
 
-const PAGE: &str = "<!doctype html><link rel=stylesheet href=a.css><h1>Page</h1><img src=a.png><p>text";
+const PAGE: &str =
+    "<!doctype html><link rel=stylesheet href=a.css><h1>Page</h1><img src=a.png><p>text";
 
 /// What is said of a file that changed.
 fn changed(file: &Path) -> StaleReason {
     StaleReason::Resource(address(file).as_str().to_owned())
 }
 
-/// Opens a page that is kept, and was changed in some way: it must be made anew as if there were no cache, and be kept again.
+/// Opens a page that is kept, and was changed in some way: it must be made anew as if there were no
+/// cache, and be kept again.
 fn is_made_anew(place: &Place, page: &Path) -> OpenPage {
     let view = view(300, 200);
     let opened = place.open(page, view);
@@ -64,8 +66,10 @@ fn changed_page_style_or_image_is_remade() {
 fn changed_style_renews_a_pictureless_view() {
     let place = Place::new();
     let body = "<p>text".repeat(100);
-    let page =
-        place.write("a.html", format!("<!doctype html><link rel=stylesheet href=a.css><h1>A</h1>{body}"));
+    let page = place.write(
+        "a.html",
+        format!("<!doctype html><link rel=stylesheet href=a.css><h1>A</h1>{body}"),
+    );
     place.write("tile.png", png(9, 7, [1, 2, 200, 255]));
     let style = place.write("a.css", "h1 { background: url(tile.png) center fixed }");
     let (top, below) = (view(300, 200), view(300, 200).scrolled(150));
@@ -129,18 +133,26 @@ fn a_page_that_another_build_kept_is_made_anew() {
         let bytes = of_another_build(heap.bytes(&name).unwrap());
         heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), 0, &bytes)).unwrap();
         // Its document, too, is of that build, which may have parsed the page otherwise.
-        let old = heap.heap().roots().map(|(name, _)| name.to_owned()).find(|name| name.starts_with("dom:"));
+        let old = heap
+            .heap()
+            .roots()
+            .map(|(name, _)| name.to_owned())
+            .find(|name| name.starts_with("dom:"));
         let document = heap.bytes(old.as_ref().unwrap()).unwrap().to_vec();
         let made_from = xxhash_rust::xxh3::xxh3_128(&bytes[24..56]);
         let new = format!("dom:{made_from:032x}:{:016x}", xxhash_rust::xxh3::xxh3_64(&document));
         let kind = Some(holdfast_dom::layout::root_type());
         heap.transaction(|tx| -> Result<(), holdfast_heap::HeapError> {
             tx.remove(old.as_ref().unwrap())?;
-            tx.create(&new, document.len() as u64, kind, |to| to.copy_from_slice(&document)).map(drop)
+            tx.create(&new, document.len() as u64, kind, |to| to.copy_from_slice(&document))
+                .map(drop)
         })
         .unwrap();
     });
-    assert!(place.cache().views().unwrap()[0].document_bytes > 0, "it has a document, of its build");
+    assert!(
+        place.cache().views().unwrap()[0].document_bytes > 0,
+        "it has a document, of its build"
+    );
     let opened = is_made_anew(&place, &page);
     assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(StaleReason::Engine)));
     assert_eq!(place.cache().stats().unwrap().documents, 1, "the other build's went with its view");

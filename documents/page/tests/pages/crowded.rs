@@ -33,7 +33,14 @@ fn large_page_is_made_alone() {
         shell.args(["-c", "ulimit -d 900000 && exec \"$0\" \"$@\""]).arg(program.get_program());
         shell.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?))));
         let viewport = format!("200x{}", 300 + round);
-        shell.arg("import").arg(&site).args(["--timeout", "300", "--jobs", "8", "--viewport", &viewport]);
+        shell.arg("import").arg(&site).args([
+            "--timeout",
+            "300",
+            "--jobs",
+            "8",
+            "--viewport",
+            &viewport,
+        ]);
         let (report, said, _) = ended(shell.stdin(Stdio::null()));
         assert_eq!(counts(&report), [24, 24, 0, 0], "{viewport}: {said}");
     }

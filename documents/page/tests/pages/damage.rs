@@ -1,4 +1,5 @@
-//! Bytes of the cache that are not what was stored: the page is made anew, and nobody sees anything else.
+//! Bytes of the cache that are not what was stored: the page is made anew, and nobody sees anything
+//! else.
 
 use std::path::Path;
 
@@ -44,7 +45,11 @@ fn rotted_view_is_never_shown() {
                 place.open(&page, view);
             }
             (Tier::Document, Some(StaleReason::Damaged(_))) => {
-                assert!(opened.notes.iter().any(|note| note.contains("damaged")), "{:?}", opened.notes);
+                assert!(
+                    opened.notes.iter().any(|note| note.contains("damaged")),
+                    "{:?}",
+                    opened.notes
+                );
             }
             other => panic!("byte {at}: {other:?}"),
         }
@@ -63,7 +68,8 @@ fn a_rotten_view_is_told_of_by_a_look_at_every_byte() {
     assert_eq!(cache.check().unwrap(), []);
     let row = cache.views().unwrap().remove(0);
     place.spoil(|heap| {
-        heap.transaction(|tx| tx.write(tx.root(&row.name).unwrap(), row.bytes / 2, b"rot")).unwrap();
+        heap.transaction(|tx| tx.write(tx.root(&row.name).unwrap(), row.bytes / 2, b"rot"))
+            .unwrap();
     });
     assert_eq!(cache.check().unwrap().len(), 1);
 }
@@ -75,7 +81,8 @@ fn a_rotten_document_is_parsed_again() {
     let page = place.write("a.html", PAGE);
     place.open(&page, view(300, 200));
     place.spoil(|heap| {
-        let name = heap.heap().roots().find(|(name, _)| name.starts_with("dom:")).unwrap().0.to_owned();
+        let name =
+            heap.heap().roots().find(|(name, _)| name.starts_with("dom:")).unwrap().0.to_owned();
         let bytes = heap.bytes(&name).unwrap();
         // A letter of the text, which no sum of the document's own covers.
         let at = bytes.windows(5).position(|window| window == b"Some ").unwrap();
@@ -85,7 +92,11 @@ fn a_rotten_document_is_parsed_again() {
     let opened = place.open(&page, other);
     assert_eq!((opened.tier, opened.pixels == anew(&page, other)), (Tier::Nothing, true));
     assert!(opened.notes.iter().any(|note| note.contains("document in the cache is damaged")));
-    assert_eq!(place.open(&page, view(250, 200)).tier, Tier::Document, "the right one is there again");
+    assert_eq!(
+        place.open(&page, view(250, 200)).tier,
+        Tier::Document,
+        "the right one is there again"
+    );
 }
 
 /// A cache entry of another kind is made again.
@@ -110,7 +121,10 @@ fn foreign_entry_is_remade() {
             .unwrap();
         });
         let opened = place.open(&page, view);
-        assert_eq!((opened.tier == Tier::Document, opened.pixels == anew(&page, view)), (true, true));
+        assert_eq!(
+            (opened.tier == Tier::Document, opened.pixels == anew(&page, view)),
+            (true, true)
+        );
     }
 }
 
@@ -118,11 +132,15 @@ fn foreign_entry_is_remade() {
 pub(crate) fn plant(entry: &mut [u8], at: usize, bytes: &[u8]) {
     const CHUNK: usize = 16 << 10;
     entry[at..at + bytes.len()].copy_from_slice(bytes);
-    let word = |entry: &[u8], at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().unwrap()) as usize;
+    let word = |entry: &[u8], at: usize| {
+        u64::from_le_bytes(entry[at..at + 8].try_into().unwrap()) as usize
+    };
     // docs/format.md: the table of sums, its sum, and that of the header.
     let (table, table_bytes) = (word(entry, 296), word(entry, 304));
-    let sums: Vec<u8> =
-        entry[HEADER_BYTES..table].chunks(CHUNK).flat_map(|chunk| xxh3_64(chunk).to_le_bytes()).collect();
+    let sums: Vec<u8> = entry[HEADER_BYTES..table]
+        .chunks(CHUNK)
+        .flat_map(|chunk| xxh3_64(chunk).to_le_bytes())
+        .collect();
     assert_eq!(sums.len(), table_bytes);
     entry[table..table + table_bytes].copy_from_slice(&sums);
     let sum = xxh3_64(&sums).to_le_bytes();
@@ -153,8 +171,10 @@ fn endless_list_is_damage() {
             && (f64_at(at + 12) - 4.0).abs() < 0.1
     };
     let at = (HEADER_BYTES..entry.len() - 20).find(is_pattern).unwrap() + 4;
-    let other_dash: Vec<u8> = [7.0_f64, 5.0].iter().flat_map(|number| number.to_le_bytes()).collect();
-    let endless: Vec<u8> = [1e-300_f64, 1e-300].iter().flat_map(|number| number.to_le_bytes()).collect();
+    let other_dash: Vec<u8> =
+        [7.0_f64, 5.0].iter().flat_map(|number| number.to_le_bytes()).collect();
+    let endless: Vec<u8> =
+        [1e-300_f64, 1e-300].iter().flat_map(|number| number.to_le_bytes()).collect();
     for (bytes, is_damage) in [(other_dash, false), (endless, true)] {
         let mut planted = entry.clone();
         plant(&mut planted, at, &bytes);
@@ -167,7 +187,8 @@ fn endless_list_is_damage() {
         });
         let opened = place.repainted(&page, view);
         if is_damage {
-            let endless = matches!(&opened.stale, Some(StaleReason::Damaged(EntryDamage::Endless { .. })));
+            let endless =
+                matches!(&opened.stale, Some(StaleReason::Damaged(EntryDamage::Endless { .. })));
             assert!(opened.tier == Tier::Document && endless, "{:?}", opened.stale);
             assert_eq!(opened.pixels, made);
         } else {
@@ -177,10 +198,12 @@ fn endless_list_is_damage() {
     }
 }
 
-/// Copies all files of a folder, in their places. The pool's owner, a link, is that of the copy when it is used.
+/// Copies all files of a folder, in their places. The pool's owner, a link, is that of the copy
+/// when it is used.
 fn copy_files(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap() {
-        let (path, target) = (entry.as_ref().unwrap().path(), to.join(entry.as_ref().unwrap().file_name()));
+        let (path, target) =
+            (entry.as_ref().unwrap().path(), to.join(entry.as_ref().unwrap().file_name()));
         if path.is_dir() {
             std::fs::create_dir_all(&target).unwrap();
             copy_files(&path, &target);
@@ -229,6 +252,9 @@ fn empty_cache_of_a_killed_maker_is_none() {
     region.close().unwrap();
     assert_eq!(place.cache().views().unwrap(), []);
     let opened = place.open(&page, view(300, 200));
-    assert_eq!((opened.tier, opened.notes.iter().any(|note| note.contains("cache"))), (Tier::Nothing, false));
+    assert_eq!(
+        (opened.tier, opened.notes.iter().any(|note| note.contains("cache"))),
+        (Tier::Nothing, false)
+    );
     assert_eq!(place.open(&page, view(300, 200)).tier, Tier::Pixels);
 }

@@ -1,4 +1,5 @@
-//! Servers that do wrong, and two programs at one: typed errors within bounds, and nothing kept that is not whole.
+//! Servers that do wrong, and two programs at one: typed errors within bounds, and nothing kept
+//! that is not whole.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -8,13 +9,16 @@ use holdfast_page::{CachePolicy, FetchError, StaleReason};
 
 use crate::network::{anew, error_of, server, try_anew};
 use crate::processes::out;
-use crate::server::{Reply, Server, Way, own_authority_tls, plain_at_the_port_of_tls, self_made_tls};
+use crate::server::{
+    Reply, Server, Way, own_authority_tls, plain_at_the_port_of_tls, self_made_tls,
+};
 use crate::{Place, view};
 
 /// Guarantee: pages/half-answers
 #[test]
 fn half_of_an_answer_is_never_kept_as_all_of_it() {
-    let (place, server) = (Place::new(), server(&[("Cache-Control", "max-age=1000"), ("ETag", "\"one\"")]));
+    let (place, server) =
+        (Place::new(), server(&[("Cache-Control", "max-age=1000"), ("ETag", "\"one\"")]));
     let url = server.url("/a.html");
     let long = format!("h1 {{ color: red }} {:9999} h1 {{ color: blue }}", "");
     let whole = Reply::css(&long).with("Cache-Control", "max-age=1000");
@@ -29,11 +33,13 @@ fn half_of_an_answer_is_never_kept_as_all_of_it() {
     let page = Reply::html(format!("<!doctype html>{}", "<p>text".repeat(1_000)));
     let gzip = Reply::html(gzip(&page.body)).with("Content-Encoding", "gzip");
     let longer = page.clone().with("Content-Length", &(page.body.len() + 1).to_string());
-    let chunked =
-        Reply::html("ff\r\nonly this").with("Transfer-Encoding", "chunked").with("Content-Length", "");
+    let chunked = Reply::html("ff\r\nonly this")
+        .with("Transfer-Encoding", "chunked")
+        .with("Content-Length", "");
     for broken in [page.on(Way::Half), gzip.on(Way::Half), longer, chunked] {
         server.say("/half.html", broken.clone());
-        let error = error_of(place.visit(&server.url("/half.html"), view(300, 200), CachePolicy::Usual));
+        let error =
+            error_of(place.visit(&server.url("/half.html"), view(300, 200), CachePolicy::Usual));
         assert!(
             matches!(*error, FetchError::Cut { .. } | FetchError::Protocol { .. }),
             "{error:?} {:?}",
@@ -72,14 +78,18 @@ fn server_faults_are_typed_errors() {
     let html = |body: &str| Reply::html(body);
     type Is = fn(&FetchError) -> bool;
     let cases: [(&str, Reply, Is); 18] = [
-        ("endless", html(&"x".repeat(65_536)).on(Way::Endless), |e| matches!(e, FetchError::TooLarge { .. })),
+        ("endless", html(&"x".repeat(65_536)).on(Way::Endless), |e| {
+            matches!(e, FetchError::TooLarge { .. })
+        }),
         ("bomb", Reply::html(bomb).with("Content-Encoding", "gzip"), |e| {
             matches!(e, FetchError::TooLarge { .. })
         }),
         ("long", html("x").with("Content-Length", "99999999999"), |e| {
             matches!(e, FetchError::TooLarge { .. })
         }),
-        ("stuck", html("x").on(Way::Stuck), |e| matches!(e, FetchError::Slow | FetchError::TimeOut { .. })),
+        ("stuck", html("x").on(Way::Stuck), |e| {
+            matches!(e, FetchError::Slow | FetchError::TimeOut { .. })
+        }),
         ("drop", html(&"x".repeat(5_000)).on(Way::Drop), |e| {
             matches!(e, FetchError::Slow | FetchError::TimeOut { .. })
         }),
@@ -95,7 +105,9 @@ fn server_faults_are_typed_errors() {
             matches!(e, FetchError::Status { status: 304 })
         }),
         ("image", Reply::new("image/png", "x"), |e| matches!(e, FetchError::NotHtml { .. })),
-        ("other", html("x").with("Content-Encoding", "zstd"), |e| matches!(e, FetchError::Encoding { .. })),
+        ("other", html("x").with("Content-Encoding", "zstd"), |e| {
+            matches!(e, FetchError::Encoding { .. })
+        }),
         ("no-http", html("").on(Way::Raw(b"220 mail.example.org\r\n".to_vec())), |e| {
             matches!(e, FetchError::Protocol { .. })
         }),
@@ -106,13 +118,15 @@ fn server_faults_are_typed_errors() {
     for (name, reply, is_right) in cases {
         let path = format!("/{name}");
         server.say(&path, reply);
-        let patience = Duration::from_secs(if ["stuck", "drop", "mute"].contains(&name) { 1 } else { 60 });
+        let patience =
+            Duration::from_secs(if ["stuck", "drop", "mute"].contains(&name) { 1 } else { 60 });
         let error = error_of(try_anew(&server.url(&path), view(300, 200), patience));
         assert!(is_right(&error), "{name}: {error:?}");
         assert!(error.to_string().len() > 20, "{name}: {error}");
     }
     assert!(server.asked().iter().filter(|(path, _)| path == "/circle").count() < 20);
-    let error = error_of(try_anew("http://no-such-name.invalid/", view(300, 200), Duration::from_secs(60)));
+    let error =
+        error_of(try_anew("http://no-such-name.invalid/", view(300, 200), Duration::from_secs(60)));
     assert!(
         matches!(
             *error,
@@ -184,7 +198,8 @@ fn user_certificates_are_trusted() {
     assert!(out(&output).1.contains("not trusted"), "{output:?}");
 }
 
-/// What `openssl req -x509` makes was refused, as a certificate that may sign others was not taken for a server's.
+/// What `openssl req -x509` makes was refused, as a certificate that may sign others was not taken
+/// for a server's.
 #[test]
 fn a_trusted_certificate_may_be_its_own_authority() {
     const PAGE: &str = "<!doctype html><title>Safe</title><p>text";
@@ -211,7 +226,8 @@ fn a_trusted_certificate_may_be_its_own_authority() {
     let (elsewhere, of_elsewhere) = own_authority_tls(PAGE, |params| {
         params.subject_alt_names = vec![rcgen::SanType::DnsName("example.org".try_into().unwrap())];
     });
-    for (port, trusted) in [(address.port(), other), (over.port(), of_over), (elsewhere.port(), of_elsewhere)]
+    for (port, trusted) in
+        [(address.port(), other), (over.port(), of_over), (elsewhere.port(), of_elsewhere)]
     {
         let output = open(port, &trusted);
         assert!(out(&output).1.contains("not trusted"), "{output:?}");

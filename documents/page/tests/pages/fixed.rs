@@ -1,4 +1,5 @@
-//! Pages of which parts stay where they are when they are scrolled: kept with that, where it can be told, and unscrolled otherwise.
+//! Pages of which parts stay where they are when they are scrolled: kept with that, where it can be
+//! told, and unscrolled otherwise.
 
 use std::path::PathBuf;
 
@@ -10,7 +11,9 @@ use crate::{Place, anew, png, view};
 /// Text under and beside what stays, of a height that is no multiple of anything.
 fn page(place: &Place, name: &str, style: &str, body: &str) -> PathBuf {
     let rest: String = (0..60)
-        .map(|n| format!("<p>line {n} of a text that goes on and on beside <i>and</i> under it</p>"))
+        .map(|n| {
+            format!("<p>line {n} of a text that goes on and on beside <i>and</i> under it</p>")
+        })
         .collect();
     let style = format!(
         "body {{ margin: 0; font: 17px sans-serif; background: #fafaf0 }} main {{ padding: 40px 150px 37px 20px }} {style}"
@@ -83,8 +86,12 @@ fn fixed_parts_are_byte_equal_at_every_scroll() {
 #[test]
 fn fixed_commands_are_in_every_band() {
     let place = Place::new();
-    let page =
-        page(&place, "a.html", &format!("{SIDE} body {{ opacity: .9 }}"), "<nav>one<br>two<br>three</nav>");
+    let page = page(
+        &place,
+        "a.html",
+        &format!("{SIDE} body {{ opacity: .9 }}"),
+        "<nav>one<br>two<br>three</nav>",
+    );
     compare(&place, &page, view(500, 250), &[0, 255, 256, 700, 1_300, 1_000_000]);
 }
 
@@ -94,8 +101,7 @@ fn fixed_commands_are_in_every_band() {
 #[test]
 fn fixed_part_is_cut_by_its_moving_layer() {
     let place = Place::new();
-    let nav =
-        "nav { position: fixed; top: 20px; left: 30px; width: 200px; height: 120px; background: orange }";
+    let nav = "nav { position: fixed; top: 20px; left: 30px; width: 200px; height: 120px; background: orange }";
     for (name, style) in [
         ("root", "html { opacity: .9; height: 220px; background: #cfc }"),
         ("section", "section { opacity: .9; height: 220px; background: #cfc } nav { z-index: 5 }"),
@@ -162,10 +168,17 @@ fn fixed_background_is_laid_out_again() {
                 );
                 assert!(is_told, "{style} from {scroll}: {:?}", opened.stale);
                 let list = place.repainted(&page, there);
-                assert!(scroll != 0 || list.tier == Tier::List && list.pixels == opened.pixels, "{style}");
+                assert!(
+                    scroll != 0 || list.tier == Tier::List && list.pixels == opened.pixels,
+                    "{style}"
+                );
                 println!("{style} {scale} {scroll}: {}", opened.tier);
             }
-            assert_eq!(place.open(&page, view).tier, Tier::Pixels, "the unscrolled view is kept still");
+            assert_eq!(
+                place.open(&page, view).tier,
+                Tier::Pixels,
+                "the unscrolled view is kept still"
+            );
         }
     }
 }

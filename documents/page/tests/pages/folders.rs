@@ -26,8 +26,11 @@ fn folder_shows_its_index_or_list() {
 
     std::fs::write(folder.join("i.css"), "p { color: red }").unwrap();
     let index = folder.join("index.html");
-    std::fs::write(&index, "<!doctype html><title>I</title><link rel=stylesheet href=i.css><p>index")
-        .unwrap();
+    std::fs::write(
+        &index,
+        "<!doctype html><title>I</title><link rel=stylesheet href=i.css><p>index",
+    )
+    .unwrap();
     let opened = place.open(&folder, view);
     assert_eq!((opened.title.as_str(), opened.stale), ("I", Some(StaleReason::Source)));
     assert_eq!(opened.pixels, anew(&index, view), "what it asks for is beside it");

@@ -15,8 +15,11 @@ struct Memory(HashMap<&'static str, &'static str>);
 
 impl Fetch for Memory {
     fn fetch(&self, wanted: &FetchRequest<'_>) -> Result<FetchAnswer, FetchError> {
-        let nothing =
-            |status| MissingResource { url: wanted.url.clone(), status, headers: Headers::default() };
+        let nothing = |status| MissingResource {
+            url: wanted.url.clone(),
+            status,
+            headers: Headers::default(),
+        };
         match wanted.url.path() {
             "/gone" => Ok(FetchAnswer::Nothing(nothing(410))),
             "/odd" => Ok(FetchAnswer::Nothing(nothing(200))),
@@ -52,8 +55,10 @@ fn custom_fetch_is_contained() {
     let limits = PageLimits { resource_bytes: 1 << 20, source_bytes: 1 << 20, ..limits() };
     let open = |path: &str| {
         let asking = CachePolicy::Reload;
-        let opening =
-            OpenOptions { asking, ..OpenOptions::new(view(300, 200), &limits, Some(&cache), memory.clone()) };
+        let opening = OpenOptions {
+            asking,
+            ..OpenOptions::new(view(300, 200), &limits, Some(&cache), memory.clone())
+        };
         let address = Address::parse(&format!("http://archive.invalid{path}")).unwrap();
         let mut opened = open_with(&address, &opening)?;
         if let Some(to_keep) = opened.to_keep.take() {
@@ -80,7 +85,10 @@ fn custom_fetch_is_contained() {
         place.spoil(|heap| found = heap.bytes(&name).is_some());
         found
     };
-    assert!(answers("/a.html") && answers("/gone") && !answers("/odd"), "what is no answer is not kept");
+    assert!(
+        answers("/a.html") && answers("/gone") && !answers("/odd"),
+        "what is no answer is not kept"
+    );
     for refused in ["/panic", "/much", "/none"] {
         let refused = open(refused);
         assert!(matches!(refused, Err(PageError::Fetch { .. })), "{refused:?}");

@@ -39,7 +39,8 @@ fn depth_limit_of_a_page_holds() {
 #[test]
 fn what_is_too_much_is_an_error_or_left_out_and_said() {
     let place = Place::new();
-    let small = PageLimits { source_bytes: 1_000, nodes: 50, resources: 3, image_pixels: 100, ..limits() };
+    let small =
+        PageLimits { source_bytes: 1_000, nodes: 50, resources: 3, image_pixels: 100, ..limits() };
     let try_open = |text: &str| {
         let page = place.write("much.html", text);
         open(&address(&page), view(300, 200), &small, None)
@@ -85,7 +86,11 @@ fn pipe_as_style_sheet_is_not_waited_for() {
     let started = Instant::now();
     let opened = place.open(&page, view(300, 200));
     assert!(started.elapsed() < Duration::from_secs(60));
-    assert!(opened.notes.iter().any(|note| note.contains("not a regular file")), "{:?}", opened.notes);
+    assert!(
+        opened.notes.iter().any(|note| note.contains("not a regular file")),
+        "{:?}",
+        opened.notes
+    );
     assert_eq!(place.open(&page, view(300, 200)).tier, Tier::Pixels);
 }
 
@@ -93,7 +98,8 @@ fn pipe_as_style_sheet_is_not_waited_for() {
 #[test]
 fn a_page_that_takes_too_long_is_given_up() {
     let place = Place::new();
-    let page = place.write("a.html", format!("<!doctype html>{}", "<p>text <b>bold</b>".repeat(2_000)));
+    let page =
+        place.write("a.html", format!("<!doctype html>{}", "<p>text <b>bold</b>".repeat(2_000)));
     let short = PageLimits { time: Duration::from_millis(1), ..limits() };
     let opened = open(&address(&page), view(300, 200), &short, None);
     assert!(matches!(opened, Err(PageError::TimeOut { .. })), "{opened:?}");
@@ -116,7 +122,9 @@ fn senseless_sizes_are_refused_first() {
 #[test]
 fn pages_without_anything_are_white() {
     let place = Place::new();
-    for text in ["", " ", "<!doctype html>", "<html hidden>", "\u{feff}", "<!--", "</html>", "<frameset>"] {
+    for text in
+        ["", " ", "<!doctype html>", "<html hidden>", "\u{feff}", "<!--", "</html>", "<frameset>"]
+    {
         let page = place.write("a.html", text);
         let opened = place.open(&page, view(30, 20));
         assert!(opened.pixels.bytes.iter().all(|byte| *byte == 255), "{text:?}");
@@ -130,7 +138,8 @@ fn pages_without_anything_are_white() {
 #[test]
 fn binaries_are_refused_by_name() {
     let place = Place::new();
-    let open = |name: &str, content: &[u8]| place.try_open(&place.write(name, content), view(30, 20));
+    let open =
+        |name: &str, content: &[u8]| place.try_open(&place.write(name, content), view(30, 20));
     for (name, content, kind) in [
         ("ls", &b"\x7FELF\x02\x01\x01\0\0\0"[..], "a program (ELF)"),
         ("a.png", &png(2, 2, [1, 2, 3, 255]), "an image (PNG)"),
@@ -140,7 +149,8 @@ fn binaries_are_refused_by_name() {
         assert!(refused.contains(&format!("it is no page but {kind}")), "{refused}");
     }
     // Text without a tag, and what is named a page, are pages.
-    for (name, content) in [("notes.txt", &b"text"[..]), ("a.html", b"a\0b"), ("page", b" <p>\0x")] {
+    for (name, content) in [("notes.txt", &b"text"[..]), ("a.html", b"a\0b"), ("page", b" <p>\0x")]
+    {
         assert!(open(name, content).is_ok(), "{name}");
     }
     assert_eq!(place.cache().views().unwrap().len(), 3);

@@ -1,4 +1,5 @@
-//! Imports of folders and WARC files: killed, stopped, twice at once, with pages that fail, with little room.
+//! Imports of folders and WARC files: killed, stopped, twice at once, with pages that fail, with
+//! little room.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -30,7 +31,9 @@ pub(crate) fn pages(place: &Place, count: usize) -> PathBuf {
 fn page(number: usize) -> String {
     let style = if number.is_multiple_of(2) { "style.css" } else { "../style.css" };
     let rest = "<p>text of a page that many others are like".repeat(40);
-    format!("<!doctype html><title>{number}</title><link rel=stylesheet href={style}><h1>{number}</h1>{rest}")
+    format!(
+        "<!doctype html><title>{number}</title><link rel=stylesheet href={style}><h1>{number}</h1>{rest}"
+    )
 }
 
 pub(crate) fn importing(place: &Place, from: &Path) -> Command {
@@ -47,7 +50,8 @@ fn importing_at(place: &Place, from: &Path, viewport: &str) -> Command {
 pub(crate) fn ended(command: &mut Command) -> (Value, String, i32) {
     let output = command.arg("--json").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let report = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
     (report, said, output.status.code().unwrap_or(-1))
 }
 
@@ -81,7 +85,9 @@ fn folder_import_skips_unchanged_pages() {
     let site = pages(&place, 8);
     let (report, said, code) = ended(&mut importing(&place, &site));
     assert_eq!((counts(&report), code), ([8, 8, 0, 0], 0), "{said}");
-    assert!(report["pages_per_s"].as_f64().unwrap() > 0.0 && report["bytes"].as_u64().unwrap() > 8_000);
+    assert!(
+        report["pages_per_s"].as_f64().unwrap() > 0.0 && report["bytes"].as_u64().unwrap() > 8_000
+    );
     let (first, other) = (site.join("000.html"), site.join("deep/001.html"));
     let opened = place.open(&first, view(300, 200));
     assert_eq!((opened.tier, opened.pixels), (Tier::Pixels, anew(&first, view(300, 200))));
@@ -91,7 +97,9 @@ fn folder_import_skips_unchanged_pages() {
     std::fs::write(site.join("style.css"), "h1 { color: blue }").unwrap();
     assert_eq!(counts(&ended(&mut importing(&place, &site)).0), [8, 8, 0, 0]);
     assert_eq!(place.open(&first, view(300, 200)).pixels, anew(&first, view(300, 200)));
-    let some = |arguments: &[&str]| counts(&ended(importing_at(&place, &site, "200x100").args(arguments)).0);
+    let some = |arguments: &[&str]| {
+        counts(&ended(importing_at(&place, &site, "200x100").args(arguments)).0)
+    };
     assert_eq!(some(&["--match", "deep/*"]), [4, 4, 0, 0]);
     assert_eq!(some(&["--match", "*2.html"]), [1, 1, 0, 0]);
     assert_eq!(some(&["--limit", "3", "--jobs", "1"]), [3, 2, 1, 0]);
@@ -110,7 +118,11 @@ fn warc_import_keeps_pages_with_their_parts() {
         ("http://a.invalid/page", HTML, shown),
         ("http://a.invalid/style.css", "Content-Type: text/css\r\n", b"p { background: green }"),
         ("http://a.invalid/a.png", "Content-Type: image/png\r\n", &red),
-        ("http://a.invalid/never", &format!("{HTML}Cache-Control: no-store\r\n"), b"<p>of no store"),
+        (
+            "http://a.invalid/never",
+            &format!("{HTML}Cache-Control: no-store\r\n"),
+            b"<p>of no store",
+        ),
     ];
     let file = place.write("crawl.warc", warc(&records));
     let (report, said, code) = ended(&mut importing(&place, &file));
@@ -124,13 +136,21 @@ fn warc_import_keeps_pages_with_their_parts() {
     std::fs::write(site.join("style.css"), "p { background: green }").unwrap();
     std::fs::write(site.join("a.png"), &red).unwrap();
     let cache = place.cache();
-    let usual =
-        OpenOptions::new(view(300, 200), &limits(), Some(&cache), std::sync::Arc::new(holdfast_page::Files));
+    let usual = OpenOptions::new(
+        view(300, 200),
+        &limits(),
+        Some(&cache),
+        std::sync::Arc::new(holdfast_page::Files),
+    );
     for page in ["http://a.invalid/page", "http://a.invalid/never"] {
         let opening = OpenOptions { asking: CachePolicy::Offline, ..usual.clone() };
         let opened = open_with(&Address::parse(page).unwrap(), &opening).unwrap();
         assert_eq!(opened.tier, Tier::Pixels, "{page}: {:?}", opened.notes);
-        assert!(opened.notes.iter().any(|note| note.contains("2024-05-06T07:08:09Z")), "{:?}", opened.notes);
+        assert!(
+            opened.notes.iter().any(|note| note.contains("2024-05-06T07:08:09Z")),
+            "{:?}",
+            opened.notes
+        );
         if page.ends_with("page") {
             assert_eq!(opened.pixels, anew(&site.join("page.html"), view(300, 200)));
         }
@@ -150,14 +170,16 @@ fn document_is_that_of_the_last_used_view() {
         place.cache().document_of(address.as_str()).unwrap()
     };
     assert_eq!(document("http://a.invalid/"), None);
-    let file = place.write("crawl.warc", warc(&[("http://a.invalid/", HTML, b"<!doctype html><p>older")]));
+    let file =
+        place.write("crawl.warc", warc(&[("http://a.invalid/", HTML, b"<!doctype html><p>older")]));
     ended(importing(&place, &file).args(["--only", "document"]));
     let older = document("http://a.invalid/#place").unwrap();
     assert!(older.starts_with("dom:"), "{older}");
     let name = place.cache().views().unwrap()[0].name.clone();
     place.spoil(|heap| {
         let used = crate::HEADER_BYTES as u64 - 8;
-        heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), used, &1_000u64.to_le_bytes())).unwrap();
+        heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), used, &1_000u64.to_le_bytes()))
+            .unwrap();
     });
     place.write("crawl.warc", warc(&[("http://a.invalid/", HTML, b"<!doctype html><p>newer")]));
     ended(&mut importing(&place, &file));
@@ -243,7 +265,14 @@ fn pages_that_fail_are_named_and_the_others_are_kept() {
     let program = place.program();
     shell.args(["-c", "ulimit -d 1500000 && exec \"$0\" \"$@\""]).arg(program.get_program());
     shell.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?))));
-    shell.arg("import").arg(&site).args(["--viewport", "300x200", "--timeout", "300", "--jobs", "2"]);
+    shell.arg("import").arg(&site).args([
+        "--viewport",
+        "300x200",
+        "--timeout",
+        "300",
+        "--jobs",
+        "2",
+    ]);
     let (report, said, code) = ended(shell.stdin(Stdio::null()));
     assert_eq!((counts(&report), code), ([7, 4, 0, 3], 1), "{said}");
     let why = |name: &str| {
@@ -265,7 +294,8 @@ fn pages_that_fail_are_named_and_the_others_are_kept() {
 #[test]
 fn damaged_warc_file_gives_the_rest() {
     let place = Place::new();
-    let whole = warc(&[("http://a.invalid/1", HTML, b"<p>1"), ("http://a.invalid/2", HTML, b"<p>2")]);
+    let whole =
+        warc(&[("http://a.invalid/1", HTML, b"<p>1"), ("http://a.invalid/2", HTML, b"<p>2")]);
     let fields = format!("{HTML}Content-Encoding: \u{9b}31m\r\n");
     let evil = warc(&[("http://a.invalid/x", &fields, b"<p>x")]);
     let rubbish = b"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: 99999999\r\n\r\n".to_vec();
@@ -294,7 +324,8 @@ fn an_import_that_is_killed_goes_on_where_it_was() {
     let takes = started.elapsed();
     let mut kept = 0;
     for round in 0..12 {
-        let mut child = importing(&place, &site).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child =
+            importing(&place, &site).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(takes.mul_f64(0.2 + f64::from(round) / 20.0));
         // It may have ended.
         let _ = child.kill();
@@ -384,7 +415,8 @@ fn import_stops_at_a_cache_full_of_its_pages() {
     let name = place.cache().views().unwrap()[0].name.clone();
     place.spoil(|heap| {
         let used = crate::HEADER_BYTES as u64 - 8;
-        heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), used, &1_000u64.to_le_bytes())).unwrap();
+        heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), used, &1_000u64.to_le_bytes()))
+            .unwrap();
     });
     let site = pages(&place, 20);
     let stats = place.cache().stats().unwrap();
@@ -427,19 +459,27 @@ fn what_wget_has_kept_is_imported() {
     std::thread::spawn(move || {
         for stream in listener.incoming().take(20) {
             let mut stream = stream.unwrap();
-            let (mut head, mut lines) = (String::new(), BufReader::new(stream.try_clone().unwrap()));
+            let (mut head, mut lines) =
+                (String::new(), BufReader::new(stream.try_clone().unwrap()));
             while lines.read_line(&mut head).is_ok_and(|read| read > 2) {}
             let answer = match head.split(' ').nth(1) {
-                Some("/") => "200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n\
+                Some("/") => {
+                    "200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n\
                      31\r\n<!doctype html><title>Start</title><link rel=styl\r\n\
                      27\r\nesheet href=/a.css><a href=/b>b</a><p>x\r\n0\r\n\r\n"
-                    .to_owned(),
-                Some("/a.css") => "200 OK\r\nContent-Type: text/css\r\n\r\np { color: red }".to_owned(),
-                Some("/b") => "200 OK\r\nContent-Type: text/html\r\n\r\n<title>B</title><p>b".to_owned(),
+                        .to_owned()
+                }
+                Some("/a.css") => {
+                    "200 OK\r\nContent-Type: text/css\r\n\r\np { color: red }".to_owned()
+                }
+                Some("/b") => {
+                    "200 OK\r\nContent-Type: text/html\r\n\r\n<title>B</title><p>b".to_owned()
+                }
                 _ => "404 Not Found\r\nContent-Type: text/html\r\n\r\n<p>no".to_owned(),
             };
             let _ = stream.write_all(
-                format!("HTTP/1.1 {}", answer.replacen("\r\n", "\r\nConnection: close\r\n", 1)).as_bytes(),
+                format!("HTTP/1.1 {}", answer.replacen("\r\n", "\r\nConnection: close\r\n", 1))
+                    .as_bytes(),
             );
         }
     });
@@ -466,9 +506,13 @@ fn what_wget_has_kept_is_imported() {
     let (report, said, code) = ended(&mut importing(&place, &file));
     assert_eq!((counts(&report), code), ([2, 2, 0, 0], 0), "{said}");
     assert_eq!((&report["wrong_sums"], &report["damaged"]), (&0.into(), &0.into()), "{said}");
-    let titles: Vec<String> = place.cache().views().unwrap().into_iter().map(|row| row.title).collect();
+    let titles: Vec<String> =
+        place.cache().views().unwrap().into_iter().map(|row| row.title).collect();
     assert!(titles.contains(&"Start".to_owned()) && titles.contains(&"B".to_owned()), "{titles:?}");
-    let offline =
-        place.program().args(["open", &url, "--offline", "--viewport", "300x200"]).output().unwrap();
+    let offline = place
+        .program()
+        .args(["open", &url, "--offline", "--viewport", "300x200"])
+        .output()
+        .unwrap();
     assert!(String::from_utf8_lossy(&offline.stdout).starts_with("pixels"), "{offline:?}");
 }

@@ -1,4 +1,5 @@
-//! What HTML says of how things look, without a style sheet of the page: as if the page had said it in CSS.
+//! What HTML says of how things look, without a style sheet of the page: as if the page had said it
+//! in CSS.
 
 use holdfast_page::Pixels;
 
@@ -18,8 +19,9 @@ fn old_attributes_look_as_css_says_it() {
             "<table style='border-collapse: separate; {table}'><tr><td style='{inner}'>x<br>y<td style='{inner}'>z</table>"
         )
     };
-    let plain =
-        |table: &str, inner: &str| format!("<table {table}><tr><td {inner}>x<br>y<td {inner}>z</table>");
+    let plain = |table: &str, inner: &str| {
+        format!("<table {table}><tr><td {inner}>x<br>y<td {inner}>z</table>")
+    };
     for (attribute, css) in [
         (
             "<ol type=A><li>x</ol>".to_owned(),
@@ -39,7 +41,8 @@ fn old_attributes_look_as_css_says_it() {
         ),
         (
             "<font color=red size=5 face='DejaVu Serif'>x</font>".to_owned(),
-            "<span style='color: red; font-size: x-large; font-family: DejaVu Serif'>x</span>".to_owned(),
+            "<span style='color: red; font-size: x-large; font-family: DejaVu Serif'>x</span>"
+                .to_owned(),
         ),
         (
             "<font color='#00f' size='+2'>x".to_owned(),
@@ -55,7 +58,10 @@ fn old_attributes_look_as_css_says_it() {
         (plain("bgcolor=#00ff00", ""), cell("background-color: lime", "")),
         (plain("background=a.png", ""), cell("background-image: url(a.png)", "")),
         ("<q>a b</q>".to_owned(), "\u{201C}a b\u{201D}".to_owned()),
-        ("<img src=a.png align=right>x".to_owned(), "<img src=a.png style='float: right'>x".to_owned()),
+        (
+            "<img src=a.png align=right>x".to_owned(),
+            "<img src=a.png style='float: right'>x".to_owned(),
+        ),
         (
             "<details><summary>S</summary>hidden <p>more</details>x".to_owned(),
             "<details><summary>S</summary></details>x".to_owned(),
@@ -76,10 +82,13 @@ fn old_attributes_look_as_css_says_it() {
         assert!(of(&place, &attribute) == of(&place, &css), "{attribute}");
     }
     // A page's style sheet says more than an attribute.
-    let both = "<style>font { color: green } table, td { border: 0 }</style><font color=red>x</font>";
+    let both =
+        "<style>font { color: green } table, td { border: 0 }</style><font color=red>x</font>";
     assert!(of(&place, both) == of(&place, "<span style='color: green'>x</span>"), "{both}");
-    let lists =
-        ["<select><option>one<option selected>two</select>", "<select><option>one<option>two</select>"];
+    let lists = [
+        "<select><option>one<option selected>two</select>",
+        "<select><option>one<option>two</select>",
+    ];
     let shown = lists.map(|list| of(&place, list));
     assert!(shown.iter().all(is_drawn) && shown[0] != shown[1], "the chosen option is shown");
 }

@@ -1,4 +1,5 @@
-//! Pages opened anew and from the cache, over everything between: files that change, bytes that rot, kills, two at once.
+//! Pages opened anew and from the cache, over everything between: files that change, bytes that
+//! rot, kills, two at once.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod alike;
@@ -32,7 +33,8 @@ use std::time::Duration;
 use holdfast_heap::Owned;
 use holdfast_native_heap::{RegionBacking, open_data_heap};
 use holdfast_page::{
-    Address, Cache, Files, OpenOptions, OpenPage, PageError, PageLimits, Pixels, View, open, open_with,
+    Address, Cache, Files, OpenOptions, OpenPage, PageError, PageLimits, Pixels, View, open,
+    open_with,
 };
 use holdfast_region::{NameSpace, OwnerKey, Places, RegionName};
 use tempfile::TempDir;
@@ -108,8 +110,10 @@ impl Place {
     /// Opens a page as if only its display list were kept.
     fn repainted(&self, page: &Path, view: View) -> OpenPage {
         let cache = self.cache();
-        let opening =
-            OpenOptions { repaint: true, ..OpenOptions::new(view, &limits(), Some(&cache), Arc::new(Files)) };
+        let opening = OpenOptions {
+            repaint: true,
+            ..OpenOptions::new(view, &limits(), Some(&cache), Arc::new(Files))
+        };
         let mut opened = open_with(&address(page), &opening).unwrap();
         if let Some(to_keep) = opened.to_keep.take() {
             to_keep.keep(&cache).unwrap();

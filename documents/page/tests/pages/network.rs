@@ -1,22 +1,27 @@
-//! Pages from a server: shown from what is kept when the server says that it is so still, made anew when not.
+//! Pages from a server: shown from what is kept when the server says that it is so still, made anew
+//! when not.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_page::{
-    Address, CachePolicy, FetchError, OpenOptions, OpenPage, PageError, Pixels, StaleReason, Tier, View, Web,
-    open_with,
+    Address, CachePolicy, FetchError, OpenOptions, OpenPage, PageError, Pixels, StaleReason, Tier,
+    View, Web, open_with,
 };
 
 use crate::server::{Reply, Server};
 use crate::{Place, limits, png, view};
 
-const PAGE: &str =
-    "<!doctype html><title>T</title><link rel=stylesheet href=/a.css><h1>Page</h1><img src=a.png><p>text";
+const PAGE: &str = "<!doctype html><title>T</title><link rel=stylesheet href=/a.css><h1>Page</h1><img src=a.png><p>text";
 
 impl Place {
     /// Opens a page of a server and keeps it.
-    pub(crate) fn visit(&self, url: &str, view: View, asking: CachePolicy) -> Result<OpenPage, PageError> {
+    pub(crate) fn visit(
+        &self,
+        url: &str,
+        view: View,
+        asking: CachePolicy,
+    ) -> Result<OpenPage, PageError> {
         let cache = self.cache();
         let limits = limits();
         let web = Arc::new(Web::new(Duration::from_secs(60)));
@@ -53,7 +58,8 @@ pub(crate) fn error_of(opened: Result<OpenPage, PageError>) -> Arc<FetchError> {
 /// A server with a page, a style sheet and an image, each with these headers.
 pub(crate) fn server(headers: &[(&str, &str)]) -> Server {
     let server = Server::new();
-    let with = |reply: Reply| headers.iter().fold(reply, |reply, (name, value)| reply.with(name, value));
+    let with =
+        |reply: Reply| headers.iter().fold(reply, |reply, (name, value)| reply.with(name, value));
     server.say("/a.html", with(Reply::html(PAGE)));
     server.say("/a.css", with(Reply::css("h1 { color: red }")));
     server.say("/a.png", with(Reply::new("image/png", png(20, 20, [9, 99, 9, 255]))));
@@ -74,15 +80,24 @@ fn not_modified_shows_the_kept_picture() {
         let (place, server) = (Place::new(), server(&[said]));
         let url = server.url("/a.html");
         let cold = place.usual(&url);
-        assert_eq!((cold.tier, cold.title.as_str(), cold.base.as_str()), (Tier::Nothing, "T", url.as_str()));
+        assert_eq!(
+            (cold.tier, cold.title.as_str(), cold.base.as_str()),
+            (Tier::Nothing, "T", url.as_str())
+        );
         assert_eq!(server.paths(), ALL);
         let again = place.usual(&url);
-        assert_eq!((again.tier, again.pixels == cold.pixels, again.notes), (Tier::Pixels, true, vec![]));
+        assert_eq!(
+            (again.tier, again.pixels == cold.pixels, again.notes),
+            (Tier::Pixels, true, vec![])
+        );
         let requests = server.asked();
         assert_eq!(requests.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(), ALL);
         for (path, headers) in requests {
             assert_eq!(headers.get(asked).map(String::as_str), Some(said.1), "{path}");
-            assert!(headers["user-agent"].starts_with("holdfast-page/") && !headers.contains_key("cookie"));
+            assert!(
+                headers["user-agent"].starts_with("holdfast-page/")
+                    && !headers.contains_key("cookie")
+            );
         }
         assert_eq!(anew(&url, view(300, 200)), cold.pixels);
     }
@@ -118,7 +133,10 @@ fn fresh_answer_needs_no_request() {
     server.say(
         "/old.html",
         Reply {
-            headers: vec![("ETag".into(), "\"o\"".into()), ("Cache-Control".into(), "max-age=1000".into())],
+            headers: vec![
+                ("ETag".into(), "\"o\"".into()),
+                ("Cache-Control".into(), "max-age=1000".into()),
+            ],
             ..old
         },
     );
@@ -202,7 +220,10 @@ fn silent_server_leaves_the_kept_page() {
     let (place, gone) = (Place::new(), server(&[("ETag", "\"one\"")]));
     let url = gone.url("/a.html");
     let first = place.usual(&url);
-    gone.say("/strict.html", Reply::html("<!doctype html><p>strict").with("Cache-Control", "no-cache"));
+    gone.say(
+        "/strict.html",
+        Reply::html("<!doctype html><p>strict").with("Cache-Control", "no-cache"),
+    );
     let (strict, other) = (gone.url("/strict.html"), gone.url("/other.html"));
     place.usual(&strict);
     let address = gone.address();
@@ -210,7 +231,10 @@ fn silent_server_leaves_the_kept_page() {
     let opened = place.usual(&url);
     assert_eq!((opened.tier, opened.pixels == first.pixels), (Tier::Pixels, true));
     assert!(
-        opened.notes.iter().any(|note| note.contains("as it was kept") && note.contains("cannot be reached")),
+        opened
+            .notes
+            .iter()
+            .any(|note| note.contains("as it was kept") && note.contains("cannot be reached")),
         "{:?}",
         opened.notes
     );
@@ -226,11 +250,16 @@ fn silent_server_leaves_the_kept_page() {
     );
     let opened = place.visit(&strict, view(300, 200), CachePolicy::Offline).unwrap();
     assert_eq!(opened.tier, Tier::Pixels, "whoever asks for it so knows");
-    assert!(opened.notes.iter().any(|note| note.contains("nobody was asked")), "{:?}", opened.notes);
+    assert!(
+        opened.notes.iter().any(|note| note.contains("nobody was asked")),
+        "{:?}",
+        opened.notes
+    );
     let error = error_of(place.visit(&other, view(300, 200), CachePolicy::Offline));
     assert!(matches!(*error, FetchError::Offline), "{error:?}");
 
-    // What was said of the parts is lost as well: the picture is what it was, and not one without them.
+    // What was said of the parts is lost as well: the picture is what it was, and not one without
+    // them.
     place.spoil(|heap| {
         let names: Vec<String> = heap.heap().roots().map(|(name, _)| name.to_owned()).collect();
         let page = format!("http:{:032x}", xxhash_rust::xxh3::xxh3_128(url.as_bytes()));
@@ -239,7 +268,10 @@ fn silent_server_leaves_the_kept_page() {
         }
     });
     let opened = place.usual(&url);
-    assert_eq!((opened.tier, opened.pixels == first.pixels, opened.notes.len()), (Tier::Pixels, true, 2));
+    assert_eq!(
+        (opened.tier, opened.pixels == first.pixels, opened.notes.len()),
+        (Tier::Pixels, true, 2)
+    );
 
     // One with a fault is as good as gone; one that is back counts.
     let back = Server::at(&address.to_string());
@@ -257,9 +289,18 @@ fn silent_server_leaves_the_kept_page() {
 #[test]
 fn what_must_not_be_kept_is_not_and_that_is_said() {
     let (place, server) = (Place::new(), server(&[]));
-    server.say("/secret.html", Reply::html("<!doctype html><p>secret").with("Cache-Control", "no-store"));
-    server.say("/secret.css", Reply::css("p { color: red }").with("Cache-Control", "private, no-store"));
-    server.say("/beside.html", Reply::html("<!doctype html><link rel=stylesheet href=secret.css><p>x"));
+    server.say(
+        "/secret.html",
+        Reply::html("<!doctype html><p>secret").with("Cache-Control", "no-store"),
+    );
+    server.say(
+        "/secret.css",
+        Reply::css("p { color: red }").with("Cache-Control", "private, no-store"),
+    );
+    server.say(
+        "/beside.html",
+        Reply::html("<!doctype html><link rel=stylesheet href=secret.css><p>x"),
+    );
     for path in ["/secret.html", "/beside.html"] {
         for _ in 0..2 {
             let opened = place.usual(&server.url(path));
@@ -283,7 +324,8 @@ fn what_must_not_be_kept_is_not_and_that_is_said() {
 fn files_and_servers_are_kept_apart() {
     let (place, server) = (Place::new(), server(&[]));
     let style = place.write("evil.css", "h1 { color: red }");
-    let link = format!("<!doctype html><link rel=stylesheet href='file://{}'><h1>x</h1>", style.display());
+    let link =
+        format!("<!doctype html><link rel=stylesheet href='file://{}'><h1>x</h1>", style.display());
     server.say("/evil.html", Reply::html(&link));
     let opened = place.usual(&server.url("/evil.html"));
     assert!(opened.notes.iter().any(|note| note.contains("gets no files")), "{:?}", opened.notes);
@@ -291,7 +333,8 @@ fn files_and_servers_are_kept_apart() {
     assert_eq!(opened.pixels, anew(&server.url("/evil.html"), view(300, 200)));
 
     server.asked();
-    let page = format!("<!doctype html><link rel=stylesheet href='{}'><h1>x</h1>", server.url("/a.css"));
+    let page =
+        format!("<!doctype html><link rel=stylesheet href='{}'><h1>x</h1>", server.url("/a.css"));
     let page = place.write("a.html", page);
     let may = |network: bool| {
         let cache = place.cache();
@@ -314,7 +357,10 @@ fn files_and_servers_are_kept_apart() {
     assert!(without.notes.iter().any(|note| note.contains("--network")), "{:?}", without.notes);
     assert_eq!((may(false).tier, server.paths()), (Tier::Pixels, vec![]));
     let with = may(true);
-    assert_eq!((&with.stale, server.paths()), (&Some(StaleReason::Network), vec!["/a.css".to_owned()]));
+    assert_eq!(
+        (&with.stale, server.paths()),
+        (&Some(StaleReason::Network), vec!["/a.css".to_owned()])
+    );
     assert_ne!(with.pixels, without.pixels);
     assert_eq!((may(true).tier, may(false).stale), (Tier::Pixels, Some(StaleReason::Network)));
 }
@@ -324,7 +370,8 @@ fn files_and_servers_are_kept_apart() {
 /// Guarantee: pages/redirects
 #[test]
 fn redirected_page_has_the_base_of_its_target() {
-    let (place, server) = (Place::new(), server(&[("Cache-Control", "max-age=1000"), ("ETag", "\"one\"")]));
+    let (place, server) =
+        (Place::new(), server(&[("Cache-Control", "max-age=1000"), ("ETag", "\"one\"")]));
     server.say("/moved", Reply::redirect("/sub/page.html#x"));
     let page = Reply::html("<!doctype html><link rel=stylesheet href=b.css><p>x")
         .with("Cache-Control", "max-age=1000")
@@ -337,7 +384,10 @@ fn redirected_page_has_the_base_of_its_target() {
     assert_eq!(server.paths(), ["/moved", "/sub/b.css", "/sub/page.html"]);
     assert_eq!(place.usual(&url).tier, Tier::Pixels);
     let requests = server.asked();
-    assert_eq!(requests.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(), ["/moved", "/sub/page.html"]);
+    assert_eq!(
+        requests.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(),
+        ["/moved", "/sub/page.html"]
+    );
     assert!(!requests[0].1.contains_key("if-none-match"), "the tag is the other address's");
     assert!(requests[1].1.contains_key("if-none-match"));
     // The same tag at another place says nothing.
@@ -363,13 +413,17 @@ fn pages_in_other_letters_look_as_those_in_utf_8() {
     server.say("/koi8-r.html", Reply::new("text/html; charset=KOI8-U", &bytes));
     assert_eq!(place.usual(&server.url("/koi8-r.html")).stale, Some(StaleReason::Source));
     let meta =
-        [b"<!doctype html><meta charset=koi8-r>".as_slice(), &bytes["<!doctype html>".len()..]].concat();
+        [b"<!doctype html><meta charset=koi8-r>".as_slice(), &bytes["<!doctype html>".len()..]]
+            .concat();
     let file = place.write("a.html", meta);
     assert_eq!(place.open(&file, view(300, 200)).pixels, right);
     // A style sheet of which one byte is no letter is one all the same.
     let style = |bytes: &[u8]| {
         server.say("/a.css", Reply::css(bytes));
-        server.say("/styled.html", Reply::html("<!doctype html><link rel=stylesheet href=a.css><p>x"));
+        server.say(
+            "/styled.html",
+            Reply::html("<!doctype html><link rel=stylesheet href=a.css><p>x"),
+        );
         anew(&server.url("/styled.html"), view(300, 200))
     };
     assert_eq!(style(b"/* \xe9 */ p { color: red }"), style(b"p { color: red }"));
@@ -397,7 +451,10 @@ fn server_answers_count_against_the_quota() {
         heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), 0, b"x")).unwrap();
     });
     let narrow = place.visit(&server.url("/a.html"), view(200, 200), CachePolicy::Usual).unwrap();
-    assert_eq!((narrow.tier, narrow.pixels), (Tier::Document, anew(&server.url("/a.html"), view(200, 200))));
+    assert_eq!(
+        (narrow.tier, narrow.pixels),
+        (Tier::Document, anew(&server.url("/a.html"), view(200, 200)))
+    );
     // What was said rots: it is asked for again.
     place.spoil(|heap| {
         let answers: Vec<String> = heap
@@ -411,9 +468,13 @@ fn server_answers_count_against_the_quota() {
         }
     });
     let opened = place.usual(&server.url("/a.html"));
-    assert_eq!((opened.tier, opened.pixels), (Tier::Pixels, anew(&server.url("/a.html"), view(300, 200))));
+    assert_eq!(
+        (opened.tier, opened.pixels),
+        (Tier::Pixels, anew(&server.url("/a.html"), view(300, 200)))
+    );
 
-    let views: Vec<String> = place.cache().views().unwrap().into_iter().map(|row| row.name).collect();
+    let views: Vec<String> =
+        place.cache().views().unwrap().into_iter().map(|row| row.name).collect();
     assert_eq!(place.cache().remove(&views).unwrap(), 3);
     assert_eq!(place.cache().stats().unwrap().answers_bytes, 0);
 }
@@ -447,7 +508,10 @@ fn fragment_is_found_from_the_list() {
         assert_eq!(place.usual(&format!("{url}{fragment}")).scroll, 0, "{fragment}");
     }
     assert_eq!(
-        place.visit(&format!("{url}#e"), view(300, 200).scrolled(7), CachePolicy::Usual).unwrap().scroll,
+        place
+            .visit(&format!("{url}#e"), view(300, 200).scrolled(7), CachePolicy::Usual)
+            .unwrap()
+            .scroll,
         7
     );
     assert!(place.usual(&url).pixels == top.pixels);
@@ -488,8 +552,10 @@ fn broken_redirect_blames_its_target() {
     server.say("/t.gif", Reply::redirect(&gone));
     let styles: String = (0..20)
         .map(|n| {
-            server
-                .say(&format!("/{n}.css"), Reply::css(format!("p.c{n} {{ color: rgb({}, 0, 0) }}", 100 + n)));
+            server.say(
+                &format!("/{n}.css"),
+                Reply::css(format!("p.c{n} {{ color: rgb({}, 0, 0) }}", 100 + n)),
+            );
             format!("<link rel=stylesheet href={n}.css><p class=c{n}>text")
         })
         .collect();
@@ -497,5 +563,9 @@ fn broken_redirect_blames_its_target() {
     let opened = try_anew(&server.url("/a.html"), view(300, 800), Duration::from_secs(60)).unwrap();
     let asked = server.paths();
     assert!((0..20).all(|n| asked.contains(&format!("/{n}.css"))), "{asked:?}");
-    assert!(opened.notes.iter().any(|note| note.contains("leads on to 127.0.0.1")), "{:?}", opened.notes);
+    assert!(
+        opened.notes.iter().any(|note| note.contains("leads on to 127.0.0.1")),
+        "{:?}",
+        opened.notes
+    );
 }

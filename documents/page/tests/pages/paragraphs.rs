@@ -25,7 +25,8 @@ fn pieces(count: usize, end: &str) -> String {
 
 fn opened(place: &Place, page: &Path, view: View, want: PageUse) -> OpenPage {
     let (cache, limits) = (place.cache(), limits());
-    let opening = OpenOptions { want, ..OpenOptions::new(view, &limits, Some(&cache), Arc::new(Files)) };
+    let opening =
+        OpenOptions { want, ..OpenOptions::new(view, &limits, Some(&cache), Arc::new(Files)) };
     let mut opened = open_with(&address(page), &opening).unwrap();
     if let Some(to_keep) = opened.to_keep.take() {
         to_keep.keep(&cache).unwrap();
@@ -41,7 +42,13 @@ fn huge_listing_looks_as_its_beginning() {
     let place = Place::new();
     for (name, open, close, end, line) in [
         ("pre.html", "<pre><code>", "</code></pre>", "\n", 18),
-        ("br.html", "<table><tr><td style='vertical-align: baseline; padding: 0'>", "</table>", "<br>", 20),
+        (
+            "br.html",
+            "<table><tr><td style='vertical-align: baseline; padding: 0'>",
+            "</table>",
+            "<br>",
+            20,
+        ),
     ] {
         let page = |count: usize| {
             let text = pieces(count, end);
@@ -86,7 +93,8 @@ fn text_at_the_end_of_a_part_is_found() {
         if line % 512 == 0 || line % 625 == 0 {
             let found = places.find(&format!("w{before} w{behind}"), FindOptions::default());
             assert_eq!(found.len(), 1, "{line}");
-            let tops: Vec<f32> = found[0].places.iter().map(|place| (place[1] / 18.0).floor()).collect();
+            let tops: Vec<f32> =
+                found[0].places.iter().map(|place| (place[1] / 18.0).floor()).collect();
             assert_eq!(tops, [line as f32 - 1.0, line as f32], "{line}");
         }
         let link = places.link_at(5.0, 18.0 * line as f32 + 9.0, 0);
@@ -111,5 +119,8 @@ fn visible_break_of_a_paragraph_is_noted() {
     assert_eq!(told(&cold).len(), 1, "{:?}", cold.notes);
     assert!(told(&cold)[0].contains("it has 70001 pieces"), "{:?}", cold.notes);
     let again = opened(&place, &page, view(600, 300), PageUse::Picture);
-    assert_eq!((again.tier, &again.pixels, told(&again)), (Tier::Pixels, &cold.pixels, told(&cold)));
+    assert_eq!(
+        (again.tier, &again.pixels, told(&again)),
+        (Tier::Pixels, &cold.pixels, told(&cold))
+    );
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_page::{
-    Files, FindOptions, OpenOptions, OpenPage, PageLayout, PageLimits, PageUse, Place as Corners, Tier, View,
-    open_with,
+    Files, FindOptions, OpenOptions, OpenPage, PageLayout, PageLimits, PageUse, Place as Corners,
+    Tier, View, open_with,
 };
 
 use crate::{Place, address, anew, limits, view};
@@ -52,12 +52,16 @@ fn ink(path: &Path, view: View) -> Corners {
     found.unwrap_or_else(|| panic!("nothing is red in {}", path.display())).map(|at| at as f32)
 }
 
-/// Whether a place has the ink, and not much more: no letter reaches far beyond, and none is missing at either end.
+/// Whether a place has the ink, and not much more: no letter reaches far beyond, and none is
+/// missing at either end.
 fn assert_holds(place: Corners, ink: Corners, slack: f32, what: &str) {
     let [x0, y0, x1, y1] = place;
-    let is_around = x0 <= ink[0] + 1.5 && y0 <= ink[1] + 1.5 && x1 >= ink[2] - 1.5 && y1 >= ink[3] - 1.5;
-    let is_near =
-        ink[0] - x0 < slack && x1 - ink[2] < slack && ink[1] - y0 < 2.0 * slack && y1 - ink[3] < 2.0 * slack;
+    let is_around =
+        x0 <= ink[0] + 1.5 && y0 <= ink[1] + 1.5 && x1 >= ink[2] - 1.5 && y1 >= ink[3] - 1.5;
+    let is_near = ink[0] - x0 < slack
+        && x1 - ink[2] < slack
+        && ink[1] - y0 < 2.0 * slack
+        && y1 - ink[3] < 2.0 * slack;
     assert!(is_around && is_near, "{what}: {place:?}, ink at {ink:?}");
 }
 
@@ -68,8 +72,14 @@ fn what_is_found_is_where_the_ink_is() {
     let place = Place::new();
     let cases = [
         ("", "<p>before <u>needle</u> after"),
-        ("p { text-align: right; padding: 7px 30px; border: 3px solid }", "<p>before <u>needle</u>"),
-        ("p { text-align: center; letter-spacing: 3px; word-spacing: 9px }", "<p>a b <u>needle</u> c d"),
+        (
+            "p { text-align: right; padding: 7px 30px; border: 3px solid }",
+            "<p>before <u>needle</u>",
+        ),
+        (
+            "p { text-align: center; letter-spacing: 3px; word-spacing: 9px }",
+            "<p>a b <u>needle</u> c d",
+        ),
         (
             "p { text-align: justify; width: 260px }",
             "<p>words and words <u>needle</u> and many more words behind it",
@@ -94,7 +104,10 @@ fn what_is_found_is_where_the_ink_is() {
             "p { line-height: 3; font-family: serif; font-size: 31px; text-transform: uppercase }",
             "<p>big <u>needle</u>",
         ),
-        ("p { display: flex; justify-content: space-between }", "<p><b>1</b><i>2</i><u>needle</u></p>"),
+        (
+            "p { display: flex; justify-content: space-between }",
+            "<p><b>1</b><i>2</i><u>needle</u></p>",
+        ),
         (
             "input { color: #f00; border: 4px solid #00f; padding: 6px; margin: 20px }",
             "<p><input value=needle>",
@@ -110,7 +123,12 @@ fn what_is_found_is_where_the_ink_is() {
             let slack = 9.0 * scale as f32 / 1000.0;
             // Line height of twice the size in one case, and twice the scale in another.
             let slack = if style.contains("scale(2)") { slack * 2.0 } else { slack };
-            assert_holds(found[0].places[0], ink(&file, view), slack, &format!("{body} {style} at {scale}"));
+            assert_holds(
+                found[0].places[0],
+                ink(&file, view),
+                slack,
+                &format!("{body} {style} at {scale}"),
+            );
         }
     }
 }
@@ -123,7 +141,8 @@ fn what_is_found_is_where_the_ink_is() {
 fn fixed_boxes_are_as_painted() {
     let place = Place::new();
     let tall = "<main style='height: 2000px'></main>";
-    // This engine lets what is fixed and has a `z-index` go with the page: then that is where it is.
+    // This engine lets what is fixed and has a `z-index` go with the page: then that is where it
+    // is.
     for style in ["", "z-index: 5", "transform: rotate(2deg)", "overflow: hidden"] {
         for around in ["section", "section style='transform: translateX(9px)'"] {
             let nav = format!(
@@ -156,7 +175,10 @@ fn match_over_two_lines_has_two_places() {
     let place = Place::new();
     let file = place.write(
         "a.html",
-        page("p { width: 200px }", "<p>some   words\n\n of a <b>long</b> line<br>new line</p><p>other"),
+        page(
+            "p { width: 200px }",
+            "<p>some   words\n\n of a <b>long</b> line<br>new line</p><p>other",
+        ),
     );
     let places = place.places(&file, view(400, 300));
     let found = |text: &str| places.find(text, FindOptions::default());
@@ -206,7 +228,10 @@ fn kept_layout_equals_a_fresh_one() {
     assert_eq!((&places.links, &places.boxes), (&fresh_places.links, &fresh_places.boxes));
     let pairs = places.text.iter().zip(&fresh_places.text);
     for (one, other) in pairs {
-        assert_eq!((one.text(), one.node(), one.fixed()), (other.text(), other.node(), other.fixed()));
+        assert_eq!(
+            (one.text(), one.node(), one.fixed()),
+            (other.text(), other.node(), other.fixed())
+        );
         for (line, same) in one.lines().iter().zip(other.lines()) {
             assert_eq!((&line.range, line.baseline), (&same.range, same.baseline));
             assert!(
@@ -256,7 +281,9 @@ fn the_program_finds_text_and_elements_and_says_where() {
         let output = command.args(["--viewport", "300x200", "--timeout", "300"]).output().unwrap();
         (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
     };
-    let json = |arguments: &[&str]| -> serde_json::Value { serde_json::from_str(&run(arguments).1).unwrap() };
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&run(arguments).1).unwrap()
+    };
     let found = json(&["find", "two", "--json"]);
     assert_eq!((found.as_array().unwrap().len(), &found[1]["text"]), (2, &"Two".into()), "{found}");
     assert!(found[0]["places"][0][2].as_f64() > found[0]["places"][0][0].as_f64(), "{found}");
@@ -270,5 +297,9 @@ fn the_program_finds_text_and_elements_and_says_where() {
     assert_eq!((code, lines.lines().count()), (0, 1), "{lines}");
     assert_eq!(run(&["boxes", "table"]).0, 1);
     assert_eq!(run(&["boxes", "p["]).0, 2);
-    assert_eq!(place.open(&file, view(300, 200)).tier, Tier::Pixels, "what had to be laid out was kept");
+    assert_eq!(
+        place.open(&file, view(300, 200)).tier,
+        Tier::Pixels,
+        "what had to be laid out was kept"
+    );
 }

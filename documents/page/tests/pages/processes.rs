@@ -11,7 +11,10 @@ use crate::{Place, anew, png, view};
 impl Place {
     pub(crate) fn program(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast-page"));
-        command.env("HOLDFAST_HOME", self.home()).env("HOLDFAST_POOL", self.pool()).stdin(Stdio::null());
+        command
+            .env("HOLDFAST_HOME", self.home())
+            .env("HOLDFAST_POOL", self.pool())
+            .stdin(Stdio::null());
         command
     }
 }
@@ -36,14 +39,16 @@ fn kill_leaves_the_old_view_or_the_new() {
     };
     let page = place.write("a.html", text(0));
     place.open(&page, view);
-    // As long as one takes by itself, so that kills fall on all of it, and most on its end, where it is kept.
+    // As long as one takes by itself, so that kills fall on all of it, and most on its end, where
+    // it is kept.
     let started = Instant::now();
     place.write("a.html", text(1));
     run(&place, &page);
     let takes = started.elapsed();
     for number in 2..26 {
         place.write("a.html", text(number));
-        let mut child = opening(&place, &page).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child =
+            opening(&place, &page).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let part = 0.5 + f64::from(number) / 40.0;
         std::thread::sleep(takes.mul_f64(part));
         // It may have ended.
@@ -78,13 +83,16 @@ fn run(place: &Place, page: &Path) -> (String, String) {
 #[test]
 fn several_programs_share_one_cache() {
     let place = Place::new();
-    let pages: Vec<PathBuf> =
-        (0..3).map(|n| place.write(&format!("{n}.html"), format!("<!doctype html><h1>Page {n}"))).collect();
+    let pages: Vec<PathBuf> = (0..3)
+        .map(|n| place.write(&format!("{n}.html"), format!("<!doctype html><h1>Page {n}")))
+        .collect();
     for round in 0..3 {
         let children: Vec<_> = pages
             .iter()
             .chain(&pages)
-            .map(|page| opening(&place, page).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+            .map(|page| {
+                opening(&place, page).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+            })
             .collect();
         for child in children {
             let output = child.wait_with_output().unwrap();
@@ -92,7 +100,8 @@ fn several_programs_share_one_cache() {
         }
     }
     for page in &pages {
-        // Whoever found the cache taken for too long has kept nothing, and said so; now nobody has it.
+        // Whoever found the cache taken for too long has kept nothing, and said so; now nobody has
+        // it.
         run(&place, page);
         assert_eq!(run(&place, page).0.split(':').next(), Some("pixels"));
     }
@@ -134,7 +143,8 @@ fn changed_font_remakes_the_page() {
     };
     let open = || open_page(&page);
     // Of this one there is no list, which would name the font.
-    let long = place.write("long.html", "<!doctype html><p>text<div style='height: 5000000px'></div>");
+    let long =
+        place.write("long.html", "<!doctype html><p>text<div style='height: 5000000px'></div>");
     for page in [&page, &long] {
         assert!(open_page(page).0.starts_with("cold"));
         assert!(open_page(page).0.starts_with("pixels"));
@@ -148,16 +158,25 @@ fn changed_font_remakes_the_page() {
     std::fs::write(&font, &other).unwrap();
     std::fs::File::options().write(true).open(&font).unwrap().set_modified(changed).unwrap();
     let (said, notes) = open();
-    assert!(said.starts_with("document") && notes.contains("own.ttf is gone or changed"), "{said}{notes}");
+    assert!(
+        said.starts_with("document") && notes.contains("own.ttf is gone or changed"),
+        "{said}{notes}"
+    );
     assert!(open().0.starts_with("pixels"));
     let (said, notes) = open_page(&long);
-    assert!(said.starts_with("document") && notes.contains("fonts of the system changed"), "{said}{notes}");
+    assert!(
+        said.starts_with("document") && notes.contains("fonts of the system changed"),
+        "{said}{notes}"
+    );
     assert!(open_page(&long).0.starts_with("pixels"));
 
     // Another font appears: the page may look otherwise.
     std::fs::write(font.with_file_name("second.ttf"), &bytes).unwrap();
     let (said, notes) = open();
-    assert!(said.starts_with("document") && notes.contains("fonts of the system changed"), "{said}{notes}");
+    assert!(
+        said.starts_with("document") && notes.contains("fonts of the system changed"),
+        "{said}{notes}"
+    );
     std::fs::remove_file(font.with_file_name("second.ttf")).unwrap();
     std::fs::remove_file(&font).unwrap();
     let (said, notes) = open();
@@ -186,7 +205,10 @@ fn changed_font_remakes_the_page() {
         assert!(open().0.starts_with("pixels"), "{is_link}");
         std::fs::remove_file(&hidden).unwrap();
         let (said, notes) = open();
-        assert!(said.starts_with("document") && notes.contains("there are no fonts"), "{said}{notes}");
+        assert!(
+            said.starts_with("document") && notes.contains("there are no fonts"),
+            "{said}{notes}"
+        );
     }
 }
 
@@ -201,7 +223,10 @@ fn what_a_page_says_does_not_steer_the_terminal() {
     let mut said = run(&place, &page);
     place.write(&format!("a{evil}.css"), "a { color: red }");
     let (again, notes) = run(&place, &page);
-    assert!(again.contains("\\u{1b}]0;x\\u{7}") && notes.contains("\\u{1b}]0;x\\u{7}"), "{again}{notes}");
+    assert!(
+        again.contains("\\u{1b}]0;x\\u{7}") && notes.contains("\\u{1b}]0;x\\u{7}"),
+        "{again}{notes}"
+    );
     said.0 += &again;
     said.1 += &notes;
     let missing = place.folder.path().join(format!("{evil}.html"));
@@ -209,7 +234,10 @@ fn what_a_page_says_does_not_steer_the_terminal() {
         [vec!["ls"], vec!["show", page.to_str().unwrap()], vec!["open", missing.to_str().unwrap()]]
     {
         let (lines, notes) = out(&place.program().args(&arguments).output().unwrap());
-        assert!(format!("{lines}{notes}").contains("\\u{1b}]0;x\\u{7}"), "{arguments:?}: {lines}{notes}");
+        assert!(
+            format!("{lines}{notes}").contains("\\u{1b}]0;x\\u{7}"),
+            "{arguments:?}: {lines}{notes}"
+        );
         said.0 += &lines;
         said.1 += &notes;
     }
@@ -227,7 +255,8 @@ fn endless_memory_leaves_the_cache_whole() {
     run(&place, &good);
     let greedy = "u { text-decoration: underline dashed; letter-spacing: 1e9px }";
     let page = place.write("a.html", format!("<!doctype html><style>{greedy}</style><u>ab</u>"));
-    let mut child = opening(&place, &page).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child =
+        opening(&place, &page).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let limits = format!("/proc/{}/limits", child.id());
     let is_bounded = || {
         let text = std::fs::read_to_string(&limits).unwrap_or_default();
@@ -266,8 +295,8 @@ fn endless_memory_leaves_the_cache_whole() {
 fn the_program_paints_lists_shows_and_removes() {
     let place = Place::new();
     place.write("a.png", png(30, 30, [1, 200, 3, 255]));
-    let page =
-        place.write("a.html", "<!doctype html><title>A page</title><a href=b.html><img src=a.png></a>");
+    let page = place
+        .write("a.html", "<!doctype html><title>A page</title><a href=b.html><img src=a.png></a>");
     let pictures = ["one.png", "two.png"].map(|name| place.write(name, ""));
     for (picture, tier) in pictures.iter().zip(["cold: ", "pixels: "]) {
         let output = opening(&place, &page).arg("--png").arg(picture).output().unwrap();
@@ -287,8 +316,9 @@ fn the_program_paints_lists_shows_and_removes() {
     assert!(shown.contains("1 link\n") && shown.contains("b.html"), "{shown}");
     let ((counted, _), code) = say(&["stats"]);
     assert!(counted.starts_with("1 view in ") && code == 0, "{counted}");
-    let json =
-        |arguments: &[&str]| -> serde_json::Value { serde_json::from_str(&say(arguments).0.0).unwrap() };
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&say(arguments).0.0).unwrap()
+    };
     let report = json(&["open", file, "--viewport", "300x200", "--json"]);
     assert_eq!((&report["tier"], &report["title"]), (&"pixels".into(), &"A page".into()));
     assert!(report["total_ms"].as_f64().unwrap() > 0.0 && report["png_ms"].is_null(), "{report}");

@@ -57,8 +57,12 @@ fn quota_evicts_pictures_then_views() {
         }
     }
     let rows = cache.views().unwrap();
-    assert!(views > 0 && pictures >= 3 && rows.len() as u64 == 8 - views, "{views} {pictures} {rows:?}");
-    // Last used first: the newer half have their pictures, and what is gone was used before all that is there.
+    assert!(
+        views > 0 && pictures >= 3 && rows.len() as u64 == 8 - views,
+        "{views} {pictures} {rows:?}"
+    );
+    // Last used first: the newer half have their pictures, and what is gone was used before all
+    // that is there.
     let ends: Vec<&str> = rows.iter().map(|row| &row.address[row.address.len() - 6..]).collect();
     assert_eq!(ends[..2], ["0.html", "7.html"]);
     assert!(rows[..rows.len() / 2].iter().all(|row| row.picture_bytes > 0), "{rows:?}");
@@ -76,12 +80,13 @@ fn evicted_picture_leaves_a_searchable_layout() {
     let view = view(300, 200);
     place.write("a.png", crate::png(60, 60, [9, 99, 9, 255]));
     let text = "<p>text that takes some room in the cache of pages".repeat(200);
-    let page =
-        place.write("a.html", format!("<!doctype html><a href=b.html>needle</a><img src=a.png>{text}"));
+    let page = place
+        .write("a.html", format!("<!doctype html><a href=b.html>needle</a><img src=a.png>{text}"));
     let other = place.write("b.html", format!("<!doctype html>{text}"));
     place.open(&page, view);
     let stats = place.cache().stats().unwrap();
-    let cache = place.cache_of(stats.view_bytes * 2 + stats.document_bytes * 2 - stats.picture_bytes / 2);
+    let cache =
+        place.cache_of(stats.view_bytes * 2 + stats.document_bytes * 2 - stats.picture_bytes / 2);
     let mut opened = open(&address(&other), view, &limits(), Some(&cache)).unwrap();
     let kept = opened.to_keep.take().unwrap().keep(&cache).unwrap();
     assert_eq!((kept.evicted, kept.pictures_evicted), (0, 1));

@@ -13,8 +13,9 @@ const PAGE: &str = "<!doctype html><link rel=stylesheet href=/a.css><p>text";
 /// Guarantee: pages/no-store
 #[test]
 fn no_store_page_is_shown_once_and_removed() {
-    let is_said =
-        |notes: &[String]| notes.iter().any(|note| note.contains("not kept any more: the server of"));
+    let is_said = |notes: &[String]| {
+        notes.iter().any(|note| note.contains("not kept any more: the server of"))
+    };
     // Unchanged, by its tag; the same bytes again; and other ones.
     for (tag, text) in [(Some("\"one\""), "text"), (None, "text"), (Some("\"two\""), "else")] {
         let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
@@ -34,7 +35,11 @@ fn no_store_page_is_shown_once_and_removed() {
             assert!(is_said(&opened.notes), "{:?}", opened.notes);
         } else {
             assert_eq!((opened.tier, &opened.pixels), (Tier::Nothing, &anew(&url, view(300, 200))));
-            assert!(opened.notes.iter().any(|note| note.contains("not kept")), "{:?}", opened.notes);
+            assert!(
+                opened.notes.iter().any(|note| note.contains("not kept")),
+                "{:?}",
+                opened.notes
+            );
         }
         assert_eq!(place.cache().views().unwrap(), [], "of no viewport, and not as it was before");
         let stats = place.cache().stats().unwrap();
@@ -74,12 +79,14 @@ fn no_store_part_removes_its_pages_only() {
     for page in ["/a.html", "/b.html", "/c.html"] {
         place.usual(&server.url(page));
     }
-    let secret = Reply::css("h1 { color: red }").with("ETag", "\"one\"").with("Cache-Control", "no-store");
+    let secret =
+        Reply::css("h1 { color: red }").with("ETag", "\"one\"").with("Cache-Control", "no-store");
     server.say("/a.css", secret);
     let opened = place.usual(&server.url("/a.html"));
     let is_told = |note: &String| note.contains("/a.css does not want it to be");
     assert!(opened.tier == Tier::Pixels && opened.notes.iter().any(is_told), "{:?}", opened.notes);
-    let left: Vec<String> = place.cache().views().unwrap().into_iter().map(|row| row.address).collect();
+    let left: Vec<String> =
+        place.cache().views().unwrap().into_iter().map(|row| row.address).collect();
     assert_eq!(left, [server.url("/c.html")]);
     assert_eq!(place.usual(&server.url("/c.html")).tier, Tier::Pixels);
 }
@@ -99,7 +106,10 @@ fn missing_part_stays_missing_while_fresh() {
     server.say("/c.png", Reply::status(404).with("Cache-Control", "no-store"));
     let first = place.usual(&url);
     assert!(
-        first.notes.iter().any(|note| note.contains("/a.png, ") && note.contains("there is nothing")),
+        first
+            .notes
+            .iter()
+            .any(|note| note.contains("/a.png, ") && note.contains("there is nothing")),
         "{:?}",
         first.notes
     );
@@ -110,9 +120,16 @@ fn missing_part_stays_missing_while_fresh() {
         assert_eq!(opened.notes.len(), 1, "{:?}", opened.notes);
         assert!(["/a.png", "/b.png", "/c.png"].iter().all(|part| opened.notes[0].contains(part)));
         let asked = server.asked();
-        // One that says nothing of it is asked each time, without a tag: it is not that of a picture.
-        assert_eq!(asked.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(), ["/b.png", "/c.png"]);
-        assert!(asked.iter().all(|(_, headers)| !headers.contains_key("if-none-match")), "{asked:?}");
+        // One that says nothing of it is asked each time, without a tag: it is not that of a
+        // picture.
+        assert_eq!(
+            asked.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(),
+            ["/b.png", "/c.png"]
+        );
+        assert!(
+            asked.iter().all(|(_, headers)| !headers.contains_key("if-none-match")),
+            "{asked:?}"
+        );
     }
     server.say("/b.png", Reply::new("image/png", png(20, 20, [9, 99, 9, 255])));
     let opened = place.usual(&url);

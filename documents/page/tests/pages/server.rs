@@ -166,7 +166,13 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
             let Some((name, value)) = line.split_once(':') else { break };
             headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
         }
-        let reply = shared.replies.lock().unwrap().get(&path).cloned().unwrap_or_else(|| Reply::status(404));
+        let reply = shared
+            .replies
+            .lock()
+            .unwrap()
+            .get(&path)
+            .cloned()
+            .unwrap_or_else(|| Reply::status(404));
         shared.asked.lock().unwrap().push((path, headers.clone()));
         if !answer(shared, &mut stream, &reply, &headers)? {
             break;
@@ -240,12 +246,14 @@ fn answer(
     Ok(false)
 }
 
-/// Talks TLS with a certificate that nobody has signed but itself, and says the same of everything; the certificate in PEM.
+/// Talks TLS with a certificate that nobody has signed but itself, and says the same of everything;
+/// the certificate in PEM.
 pub(crate) fn self_made_tls(page: &'static str) -> (SocketAddr, String) {
     tls_with(page, rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap())
 }
 
-/// As [`self_made_tls`], with a certificate that is its own authority, as `openssl req -x509` makes them.
+/// As [`self_made_tls`], with a certificate that is its own authority, as `openssl req -x509` makes
+/// them.
 pub(crate) fn own_authority_tls(
     page: &'static str,
     describe: impl FnOnce(&mut rcgen::CertificateParams),
@@ -277,7 +285,8 @@ fn tls_with(page: &'static str, params: rcgen::CertificateParams) -> (SocketAddr
                 let mut stream = rustls::StreamOwned::new(connection, stream);
                 if stream.read(&mut [0; 4096]).is_ok() {
                     let length = page.len();
-                    let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{page}");
+                    let _ =
+                        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{page}");
                     let _ = stream.flush();
                 }
             }

@@ -56,7 +56,12 @@ fn style_sheets_apply_by_media_type_and_set() {
         (true, format!("<link rel='alternate stylesheet' title=A><style title=B>{RED}</style>")),
         (true, format!("<style title=A></style><style>{RED}</style>")),
         // One that is not of HTML has no set.
-        (true, format!("<style title=A></style><svg><style title=B></style></svg><style>{RED}</style>")),
+        (
+            true,
+            format!(
+                "<style title=A></style><svg><style title=B></style></svg><style>{RED}</style>"
+            ),
+        ),
     ] {
         assert_eq!(is_red(&place, &head), counts, "{head}");
     }

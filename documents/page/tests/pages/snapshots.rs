@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_page::{
-    EntryDamage, Files, FindOptions, OpenOptions, OpenPage, PageUse, StaleReason, Tier, View, open, open_with,
+    EntryDamage, Files, FindOptions, OpenOptions, OpenPage, PageUse, StaleReason, Tier, View, open,
+    open_with,
 };
 
 use crate::damage::plant;
@@ -136,9 +137,15 @@ fn pixels_of_a_fragment_serve_that_fragment() {
     let first = open(&named);
     assert!(first.tier == Tier::Nothing && first.scroll > 900);
     let again = open(&named);
-    assert_eq!((again.tier, again.scroll, again.pixels == first.pixels), (Tier::Pixels, first.scroll, true));
+    assert_eq!(
+        (again.tier, again.scroll, again.pixels == first.pixels),
+        (Tier::Pixels, first.scroll, true)
+    );
     let top = open(page.to_str().unwrap());
-    assert_eq!((top.tier, top.scroll, top.pixels == anew(&page, view(300, 200))), (Tier::List, 0, true));
+    assert_eq!(
+        (top.tier, top.scroll, top.pixels == anew(&page, view(300, 200))),
+        (Tier::List, 0, true)
+    );
 }
 
 /// Pixels of a page are not shown after any part of the page changed.
@@ -229,7 +236,8 @@ fn rotted_pixels_are_not_shown() {
     let (_, whole) = entry(&place);
     let (at, bytes) = pixels_of(&whole);
     assert!(bytes > 500 && at + bytes < whole.len(), "{bytes}");
-    let places = (at..at + bytes).step_by(bytes / 40 + 1).chain(at..at + 20).chain([at + bytes - 1]);
+    let places =
+        (at..at + bytes).step_by(bytes / 40 + 1).chain(at..at + 20).chain([at + bytes - 1]);
     for (number, at) in places.enumerate() {
         let (name, mut rotten) = entry(&place);
         rotten[at] ^= 1 << (number % 8);
@@ -258,14 +266,19 @@ fn pixels_of_a_wrong_count_are_damage() {
     let made = anew(&page, view);
     let (name, whole) = entry(&place);
     let (at, bytes) = pixels_of(&whole);
-    let word = |number: usize| u32::from_le_bytes(whole[at + number * 4..][..4].try_into().unwrap());
+    let word =
+        |number: usize| u32::from_le_bytes(whole[at + number * 4..][..4].try_into().unwrap());
     let [runs, alone, runs_bytes] = [2, 3, 4].map(word);
     let head = |runs: u32, alone: u32, runs_bytes: u32| {
-        [0, 0, runs, alone, runs_bytes].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()
+        [0, 0, runs, alone, runs_bytes]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect::<Vec<u8>>()
     };
     // One run of `alike` pixels, which LZ4 has as plain bytes: a token, and the twelve bytes.
     let one_run = |alike: u32| {
-        let run: Vec<u8> = [0, alike, 0xff00_0000].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let run: Vec<u8> =
+            [0, alike, 0xff00_0000].iter().flat_map(|word| word.to_le_bytes()).collect();
         [head(1, 0, 13), vec![12 << 4], run, vec![0]].concat()
     };
     let bomb = |runs: u32, alone: u32| {
@@ -303,7 +316,11 @@ fn pixels_of_a_wrong_count_are_damage() {
             assert!(opened.pixels == made, "{what}");
         } else {
             // Sums do not tell who wrote: this one is believed.
-            assert!(opened.tier == Tier::Pixels && opened.pixels != made, "{what}: {:?}", opened.stale);
+            assert!(
+                opened.tier == Tier::Pixels && opened.pixels != made,
+                "{what}: {:?}",
+                opened.stale
+            );
         }
     }
 }
@@ -327,8 +344,12 @@ fn evicted_picture_takes_its_pixels() {
         let stats = place.cache().stats().unwrap();
         let row = place.cache().views().unwrap().remove(0);
         assert!(row.pixels_bytes > 500 && row.picture_bytes >= row.pixels_bytes, "{row:?}");
-        assert_eq!((stats.pixels_bytes, stats.picture_bytes), (row.pixels_bytes, row.picture_bytes));
-        let cache = place.cache_of((stats.view_bytes + stats.document_bytes) * 2 - row.pixels_bytes / 2);
+        assert_eq!(
+            (stats.pixels_bytes, stats.picture_bytes),
+            (row.pixels_bytes, row.picture_bytes)
+        );
+        let cache =
+            place.cache_of((stats.view_bytes + stats.document_bytes) * 2 - row.pixels_bytes / 2);
         let mut opened = open(&address(&other), view, &limits(), Some(&cache)).unwrap();
         let kept = opened.to_keep.take().unwrap().keep(&cache).unwrap();
         assert_eq!((kept.evicted, kept.pictures_evicted), (0, 1));

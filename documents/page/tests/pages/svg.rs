@@ -71,7 +71,8 @@ fn pictures_in_svg_are_painted_and_kept() {
 }
 
 fn data_png() -> String {
-    let text: String = png(6, 6, [9, 99, 199, 255]).iter().map(|byte| format!("%{byte:02X}")).collect();
+    let text: String =
+        png(6, 6, [9, 99, 199, 255]).iter().map(|byte| format!("%{byte:02X}")).collect();
     format!("data:image/png,{text}")
 }
 
@@ -98,7 +99,8 @@ fn pictures_read_no_files() {
     let mut bodies: Vec<String> = ways("image").into();
     bodies.extend(ways("image").map(|way| format!("<g>{way}</g>")));
     for (number, body) in bodies.iter().enumerate() {
-        let namespaces = "xmlns='http://www.w3.org/2000/svg' xmlns:xlink='http://www.w3.org/1999/xlink'";
+        let namespaces =
+            "xmlns='http://www.w3.org/2000/svg' xmlns:xlink='http://www.w3.org/1999/xlink'";
         place.write("a.svg", format!("<svg {namespaces} width='40' height='40'>{body}</svg>"));
         let page = place.write(
             "a.html",
@@ -106,17 +108,25 @@ fn pictures_read_no_files() {
         );
         let opened = place.open(&page, view(60, 100));
         assert!(!has_color(&opened.pixels, [1, 200, 3]), "{number}: {body}");
-        assert!(opened.notes.iter().any(|note| note.contains("of pictures in SVG: ")), "{:?}", opened.notes);
+        assert!(
+            opened.notes.iter().any(|note| note.contains("of pictures in SVG: ")),
+            "{:?}",
+            opened.notes
+        );
     }
     // Elements that HTML makes of other text than XML.
     for inner in [
-        format!("<foreignObject><xmp></foreignObject><image href='{path}' width='40' height='40'/></xmp>"),
+        format!(
+            "<foreignObject><xmp></foreignObject><image href='{path}' width='40' height='40'/></xmp>"
+        ),
         format!("<desc><style></desc><image href='{path}' width='40' height='40'/></style></desc>"),
         format!("<title><math><image href='{path}'></math></title>"),
         format!("<s:image href='{path}' width='40' height='40' />"),
     ] {
-        let page =
-            place.write("b.html", format!("{HEAD}<svg xmlns:s='http://www.w3.org/2000/svg'>{inner}</svg>"));
+        let page = place.write(
+            "b.html",
+            format!("{HEAD}<svg xmlns:s='http://www.w3.org/2000/svg'>{inner}</svg>"),
+        );
         let opened = place.open(&page, view(60, 100));
         assert!(!has_color(&opened.pixels, [1, 200, 3]), "{inner}");
     }
@@ -164,7 +174,11 @@ fn hostile_pictures_cost_the_page_nothing_else() {
         svg("<!-- <svg> --><rect width='nan' height='inf'/><path d='M'/><polygon points='1'/>"),
     ];
     let open = |number: usize, body: &str, is_inline: bool| -> OpenPage {
-        let shown = if is_inline { body.to_owned() } else { "<img src=a.svg width=40 height=40>".to_owned() };
+        let shown = if is_inline {
+            body.to_owned()
+        } else {
+            "<img src=a.svg width=40 height=40>".to_owned()
+        };
         place.write("a.svg", body);
         let page = place.write(
             &format!("{number}{is_inline}.html"),
@@ -183,7 +197,10 @@ fn hostile_pictures_cost_the_page_nothing_else() {
         // Deep ones and entities are HTML's business then.
         if [0, 1, 4, 5].contains(&number) {
             let notes = open(number, body, true).notes;
-            assert!(notes.iter().any(|note| note.contains("within the page")), "{number}: {notes:?}");
+            assert!(
+                notes.iter().any(|note| note.contains("within the page")),
+                "{number}: {notes:?}"
+            );
         }
     }
     for (number, body) in painted.iter().enumerate() {

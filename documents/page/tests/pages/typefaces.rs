@@ -21,7 +21,9 @@ fn of_style(place: &Place, style: &str) -> Pixels {
 fn page_of(place: &Place, style: &str) -> PathBuf {
     place.write(
         "a.html",
-        format!("<!doctype html><style>{style} p {{ font: 30px Own, monospace }}</style><p>Hamburg"),
+        format!(
+            "<!doctype html><style>{style} p {{ font: 30px Own, monospace }}</style><p>Hamburg"
+        ),
     )
 }
 
@@ -58,14 +60,21 @@ fn sources_of_a_font_are_tried_in_their_order() {
     }
     let notes = place
         .open(
-            &page_of(&place, "@font-face { font-family: Own; src: url(missing.ttf), url(font.ttf) }"),
+            &page_of(
+                &place,
+                "@font-face { font-family: Own; src: url(missing.ttf), url(font.ttf) }",
+            ),
             view(300, 100),
         )
         .notes;
     assert_eq!(notes, Vec::<String>::new(), "the next source is as good");
-    let page = page_of(&place, "@font-face { font-family: Own; src: url(missing.ttf), url(a.eot) }");
+    let page =
+        page_of(&place, "@font-face { font-family: Own; src: url(missing.ttf), url(a.eot) }");
     let notes = place.open(&page, view(300, 100)).notes;
-    assert!(notes.iter().any(|note| note.contains("the font Own: none of its sources")), "{notes:?}");
+    assert!(
+        notes.iter().any(|note| note.contains("the font Own: none of its sources")),
+        "{notes:?}"
+    );
     // What was missing is there: the page is another one.
     assert_eq!(place.open(&page, view(300, 100)).tier, Tier::Pixels);
     place.write("missing.ttf", &serif);
@@ -121,9 +130,18 @@ fn missing_families_follow_fontconfig() {
     let [sans, serif, mono] = ["DejaVu Sans", "DejaVu Serif", "DejaVu Sans Mono"].map(anew);
     assert!(sans != serif && serif != mono);
     assert!(anew("Corporate") == serif, "the family that stands in");
-    assert!(anew("corporate, DejaVu Sans Mono") == serif, "in small letters, before the next family");
-    assert!(anew("Nobody, DejaVu Sans Mono") == mono, "no family is meant: the next one has its turn");
-    assert!(anew("Loose, DejaVu Sans Mono") == mono, "only its kind is said: the next one has its turn");
+    assert!(
+        anew("corporate, DejaVu Sans Mono") == serif,
+        "in small letters, before the next family"
+    );
+    assert!(
+        anew("Nobody, DejaVu Sans Mono") == mono,
+        "no family is meant: the next one has its turn"
+    );
+    assert!(
+        anew("Loose, DejaVu Sans Mono") == mono,
+        "only its kind is said: the next one has its turn"
+    );
     assert!(anew("Nobody, Corporate, DejaVu Sans Mono") == serif);
     // What was kept is of that configuration.
     let (kept, told) = run("Corporate", &[]);

@@ -68,7 +68,10 @@ fn two_windows_share_one_cache() {
         windows[n].focus();
         screens[n].wait_for(&anew(&pages[n], view(SIZE)), "each its own page");
     }
-    assert!(wait(|| place.cache().views().unwrap().len() == 2), "both are kept while both are open");
+    assert!(
+        wait(|| place.cache().views().unwrap().len() == 2),
+        "both are kept while both are open"
+    );
     for n in [0, 1] {
         // To the other one's page, by its address, as it is typed.
         screens[n].hands("key ctrl+l");
@@ -139,7 +142,8 @@ fn closing_at_once_keeps_the_page() {
     }
     assert_eq!(tiers, ["cold", "pixels"]);
     // The same view as without a window.
-    let output = place.program().arg("open").arg(&page).args(["--viewport", "600x400"]).output().unwrap();
+    let output =
+        place.program().arg("open").arg(&page).args(["--viewport", "600x400"]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("pixels"), "{output:?}");
 }
 
@@ -165,7 +169,8 @@ fn closing_at_once_reports_a_page_not_kept() {
 fn fixed_parts_look_alike_from_list_and_engine() {
     let Some(screen) = Screen::start() else { return };
     let place = Place::new();
-    let bar = "<div style='position:fixed;top:0;left:0;right:0;height:50px;background:#063'>bar</div>";
+    let bar =
+        "<div style='position:fixed;top:0;left:0;right:0;height:50px;background:#063'>bar</div>";
     let page = place.write("a.html", long("A", bar));
     for round in ["made", "kept"] {
         let mut window = Window::open(&screen, place.program(), &page, SIZE);
@@ -187,7 +192,8 @@ fn spoil_the_list(place: &Place) {
     let region = names.open(&RegionName::parse("page-cache").unwrap(), &key).unwrap();
     let (heap, region) = open_data_heap(region).unwrap();
     let mut heap = Owned::new(heap);
-    let name = heap.heap().roots().find(|(name, _)| name.starts_with("view:")).unwrap().0.to_owned();
+    let name =
+        heap.heap().roots().find(|(name, _)| name.starts_with("view:")).unwrap().0.to_owned();
     let entry = heap.bytes(&name).unwrap();
     // docs/format.md: the seventh of the parts.
     let word = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().unwrap());
@@ -207,7 +213,8 @@ fn rotted_list_is_mended_by_scrolling() {
     let place = Place::new();
     let page = place.write("a.html", long("A", ""));
     let (out, _) =
-        Window::open_with(&screen, place.program(), &page, SIZE, &["--exit-after-first-frame"]).ended();
+        Window::open_with(&screen, place.program(), &page, SIZE, &["--exit-after-first-frame"])
+            .ended();
     assert!(out.starts_with("cold"), "{out}");
     spoil_the_list(&place);
     assert_eq!(place.cache().check().unwrap().len(), 1);
@@ -215,9 +222,12 @@ fn rotted_list_is_mended_by_scrolling() {
     window.focus();
     screen.wait_for(&anew(&page, view(SIZE)), "from its pixels");
     let step = SIZE.1 - 40;
-    for (keys, scroll) in
-        [("key End", u32::MAX), ("key Home", 0), (&*"key Next ".repeat(8), step * 8), ("key Next", step * 9)]
-    {
+    for (keys, scroll) in [
+        ("key End", u32::MAX),
+        ("key Home", 0),
+        (&*"key Next ".repeat(8), step * 8),
+        ("key Next", step * 9),
+    ] {
         screen.hands(keys.trim_end());
         screen.wait_for(&anew(&page, view(SIZE).scrolled(scroll)), keys);
     }
@@ -230,7 +240,9 @@ fn rotted_list_is_mended_by_scrolling() {
 fn without_a_display_it_is_said_what_to_do() {
     let place = Place::new();
     let page = place.write("a.html", "<!doctype html>a page");
-    for (name, value) in [("DISPLAY", ""), ("DISPLAY", ":65000"), ("WAYLAND_DISPLAY", "no-such-display")] {
+    for (name, value) in
+        [("DISPLAY", ""), ("DISPLAY", ":65000"), ("WAYLAND_DISPLAY", "no-such-display")]
+    {
         let output = place
             .program()
             .arg("open")

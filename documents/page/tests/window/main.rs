@@ -1,5 +1,6 @@
-//! The window, driven by a keyboard and a mouse on a display of its own, and compared pixel by pixel with pictures that the engine paints
-//! of the same pages without a window and without a cache.
+//! The window, driven by a keyboard and a mouse on a display of its own, and compared pixel by
+//! pixel with pictures that the engine paints of the same pages without a window and without a
+//! cache.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod faults;
@@ -9,7 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_page::{Address, Cache, Files, OpenOptions, PageLimits, PageUse, Pixels, View, open, open_with};
+use holdfast_page::{
+    Address, Cache, Files, OpenOptions, PageLimits, PageUse, Pixels, View, open, open_with,
+};
 use holdfast_region::{NameSpace, Places, RegionName};
 
 use screen::{AROUND, Place, Screen, Window};
@@ -48,7 +51,8 @@ impl Place {
 }
 
 const SIZE: (u32, u32) = (600, 400);
-/// Lines of a turn of the wheel: a wheel of buttons, like that of these hands, counts when it is pressed and when it is let go.
+/// Lines of a turn of the wheel: a wheel of buttons, like that of these hands, counts when it is
+/// pressed and when it is let go.
 const NOTCH: u32 = 240;
 
 /// Text with things to see and to click on.
@@ -61,7 +65,9 @@ fn long(title: &str, more: &str) -> String {
             )
         })
         .collect();
-    format!("<!doctype html><title>{title}</title><body style='background:#f4f8ff'>{more}{lines}</body>")
+    format!(
+        "<!doctype html><title>{title}</title><body style='background:#f4f8ff'>{more}{lines}</body>"
+    )
 }
 
 /// A link that is a button at the left top of the page, so many pixels down.
@@ -185,7 +191,8 @@ fn changed_page_reloads() {
 fn what_is_found_is_coloured_and_one_comes_to_it() {
     let Some(screen) = Screen::start() else { return };
     let place = Place::new();
-    let page = place.write("a.html", long("A", "").replace("background:#f4f8ff", "background:#fff"));
+    let page =
+        place.write("a.html", long("A", "").replace("background:#f4f8ff", "background:#fff"));
     let mut window = Window::open(&screen, place.program(), &page, SIZE);
     window.focus();
     let plain = anew(&page, view(SIZE));
@@ -201,7 +208,10 @@ fn what_is_found_is_coloured_and_one_comes_to_it() {
     let (found, here) = ([0xff, 0xf0, 0x80], [0xff, 0xb0, 0x50]);
     assert!(screen::wait(|| colour(3, found) && colour(0, here)), "nothing is coloured");
     screen.hands("key Return key F3 key F3");
-    assert!(screen::wait(|| colour(3, here) && colour(0, found)), "one does not come to the fourth");
+    assert!(
+        screen::wait(|| colour(3, here) && colour(0, found)),
+        "one does not come to the fourth"
+    );
     screen.hands("key shift+F3");
     assert!(screen::wait(|| colour(2, here) && colour(3, found)), "nor back to the third");
     // What is far down is scrolled to.
@@ -211,10 +221,18 @@ fn what_is_found_is_coloured_and_one_comes_to_it() {
     let seen = (down - SIZE.1 as f32 / 3.0) as u32;
     let scrolled = anew(&page, view(SIZE).scrolled(seen));
     let right_half = |picture: &Pixels| -> Vec<u8> {
-        picture.bytes.chunks_exact(4 * SIZE.0 as usize).flat_map(|line| &line[800..]).copied().collect()
+        picture
+            .bytes
+            .chunks_exact(4 * SIZE.0 as usize)
+            .flat_map(|line| &line[800..])
+            .copied()
+            .collect()
     };
     let all = [0, 0, SIZE.0, SIZE.1];
-    assert!(screen::wait(|| right_half(&screen.part(all)) == right_half(&scrolled)), "not scrolled to it");
+    assert!(
+        screen::wait(|| right_half(&screen.part(all)) == right_half(&scrolled)),
+        "not scrolled to it"
+    );
     screen.hands("key Escape key Home");
     screen.wait_for(&plain, "all colours are gone");
     window.quit();
@@ -225,7 +243,8 @@ fn what_is_found_is_coloured_and_one_comes_to_it() {
 fn a_page_is_laid_out_for_the_window_and_its_zoom() {
     let Some(screen) = Screen::start() else { return };
     let place = Place::new();
-    let text = format!("<!doctype html><title>A</title><p>{}", "words that flow into lines ".repeat(400));
+    let text =
+        format!("<!doctype html><title>A</title><p>{}", "words that flow into lines ".repeat(400));
     let page = place.write("a.html", text);
     let mut window = Window::open(&screen, place.program(), &page, SIZE);
     let id = window.focus();

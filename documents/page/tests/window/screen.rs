@@ -54,8 +54,11 @@ impl Screen {
     /// What it shows: Xvfb keeps it in a file, in the format XWD.
     fn shot(&self) -> Pixels {
         let bytes = std::fs::read(self.folder.path().join("Xvfb_screen0")).unwrap();
-        let word = |number: usize| u32::from_be_bytes(bytes[number * 4..][..4].try_into().unwrap()) as usize;
-        let (header, width, height, of_line, colors) = (word(0), word(4), word(5), word(12), word(19));
+        let word = |number: usize| {
+            u32::from_be_bytes(bytes[number * 4..][..4].try_into().unwrap()) as usize
+        };
+        let (header, width, height, of_line, colors) =
+            (word(0), word(4), word(5), word(12), word(19));
         assert_eq!(word(11), 32, "bits of a pixel");
         let lines = bytes[header + 12 * colors..].chunks_exact(of_line).take(height);
         let pixels = lines.flat_map(|line| line[..width * 4].chunks_exact(4));
@@ -67,8 +70,10 @@ impl Screen {
     /// A part of it: left, top, width, height.
     pub(crate) fn part(&self, [x, y, width, height]: [u32; 4]) -> Pixels {
         let shot = self.shot();
-        let lines = shot.bytes.chunks_exact(shot.width as usize * 4).skip(y as usize).take(height as usize);
-        let bytes = lines.flat_map(|line| &line[x as usize * 4..][..width as usize * 4]).copied().collect();
+        let lines =
+            shot.bytes.chunks_exact(shot.width as usize * 4).skip(y as usize).take(height as usize);
+        let bytes =
+            lines.flat_map(|line| &line[x as usize * 4..][..width as usize * 4]).copied().collect();
         Pixels { width, height, bytes }
     }
 
@@ -84,13 +89,18 @@ impl Screen {
         }) {
             let last = last.unwrap();
             let [is, should] = [&last, picture].map(|pixels| {
-                let (_, path) = tempfile::Builder::new().suffix(".png").tempfile().unwrap().keep().unwrap();
+                let (_, path) =
+                    tempfile::Builder::new().suffix(".png").tempfile().unwrap().keep().unwrap();
                 std::fs::write(&path, pixels.to_png().unwrap()).unwrap();
                 path
             });
             let pairs = last.bytes.iter().zip(&picture.bytes);
             let other = pairs.filter(|(one, other)| one != other).count();
-            panic!("{what}: {other} bytes differ; it is {}, not {}", is.display(), should.display());
+            panic!(
+                "{what}: {other} bytes differ; it is {}, not {}",
+                is.display(),
+                should.display()
+            );
         }
     }
 
@@ -134,7 +144,12 @@ pub(crate) struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    pub(crate) fn open(screen: &'a Screen, command: Command, page: &Path, size: (u32, u32)) -> Window<'a> {
+    pub(crate) fn open(
+        screen: &'a Screen,
+        command: Command,
+        page: &Path,
+        size: (u32, u32),
+    ) -> Window<'a> {
         Window::open_with(screen, command, page, size, &[])
     }
 

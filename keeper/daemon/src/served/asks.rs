@@ -1,9 +1,11 @@
-//! What is answered to each request of a user. Where something takes longer, the answer comes from [`crate::served::ends`].
+//! What is answered to each request of a user. Where something takes longer, the answer comes from
+//! [`crate::served::ends`].
 //!
 //! Invariants:
-//! - A user's name for a region leads below that user's number, and nowhere else. Whoever names another user is refused
-//!   before anything is looked at, so the refusal tells nothing.
-//! - What the keeper's own files and paths are called is not told to users; the keeper's log has it.
+//! - A user's name for a region leads below that user's number, and nowhere else. Whoever names
+//!   another user is refused before anything is looked at, so the refusal tells nothing.
+//! - What the keeper's own files and paths are called is not told to users; the keeper's log has
+//!   it.
 //! - A region is charged with its limit when it is made: all of it can be in memory.
 
 use std::fs::File;
@@ -20,7 +22,9 @@ use crate::served::own_name::{in_home, key_name};
 use crate::served::policy::Phase;
 use crate::served::serving::{Serving, TurnReport};
 use crate::served::users::Holdings;
-use holdfast_keeper_client::served_wire::{OwnRegion, RefusedKind, ServedAnswer, ServedAsk, Wanted};
+use holdfast_keeper_client::served_wire::{
+    OwnRegion, RefusedKind, ServedAnswer, ServedAsk, Wanted,
+};
 
 /// What a limit is rounded to, and the least there is.
 const LIMIT_UNIT_BYTES: u64 = 64 << 10;
@@ -43,11 +47,15 @@ impl Refusal {
         let (kind, why) = match error {
             RegionError::LimitReached { limit_bytes, asked_bytes } => (
                 RefusedKind::LimitReached,
-                format!("the region may have {limit_bytes} bytes, and {asked_bytes} were asked for"),
+                format!(
+                    "the region may have {limit_bytes} bytes, and {asked_bytes} were asked for"
+                ),
             ),
             RegionError::LimitOutOfRange { asked_bytes, max_bytes } => (
                 RefusedKind::Malformed,
-                format!("a region may have {max_bytes} bytes at most, and {asked_bytes} were asked for"),
+                format!(
+                    "a region may have {max_bytes} bytes at most, and {asked_bytes} were asked for"
+                ),
             ),
             other => match other.kind() {
                 ErrorKind::NotFound => (RefusedKind::NotFound, NOT_FOUND.to_owned()),
@@ -68,7 +76,8 @@ impl Refusal {
 
 const NOT_FOUND: &str = "there is no region of that name; give a size to have it made";
 const HELD: &str = "another program has the region; end it first";
-const NO_ROOM: &str = "memory or disk of the keeper is full; delete regions, or ask whoever runs it";
+const NO_ROOM: &str =
+    "memory or disk of the keeper is full; delete regions, or ask whoever runs it";
 const FAILED: &str = "the keeper could not do it; its log says why";
 
 type Answered = Result<Option<ServedAnswer>, Refusal>;
@@ -91,14 +100,26 @@ impl Serving {
         }
     }
 
-    pub(crate) fn refuse(&mut self, index: usize, refusal: Refusal, now: Instant, report: &mut TurnReport) {
+    pub(crate) fn refuse(
+        &mut self,
+        index: usize,
+        refusal: Refusal,
+        now: Instant,
+        report: &mut TurnReport,
+    ) {
         let Refusal { kind, why } = refusal;
         report.refused += 1;
         let counts = self.counts.entry(self.connections[index].user).or_default();
         counts.refusals += 1;
-        counts.quota_refusals += u64::from(matches!(kind, RefusedKind::Quota | RefusedKind::NoRoom));
+        counts.quota_refusals +=
+            u64::from(matches!(kind, RefusedKind::Quota | RefusedKind::NoRoom));
         self.policy.at_phase(Phase::Answering);
-        self.connections[index].answer(&ServedAnswer::Refused { kind, why }, Vec::new(), After::Asks, now);
+        self.connections[index].answer(
+            &ServedAnswer::Refused { kind, why },
+            Vec::new(),
+            After::Asks,
+            now,
+        );
     }
 
     fn answer_to(&mut self, index: usize, ask: ServedAsk) -> Answered {
@@ -162,9 +183,13 @@ impl Serving {
     fn resume(&mut self, index: usize, name: &str, token: &str) -> Answered {
         let given = self.connections[index].given.take();
         let given = given.ok_or_else(|| {
-            Refusal::new(RefusedKind::Malformed, "a region is resumed with the descriptor of its image")
+            Refusal::new(
+                RefusedKind::Malformed,
+                "a region is resumed with the descriptor of its image",
+            )
         })?;
-        // Before anything else is asked of it: what is no memory of that kind may take its time with any answer.
+        // Before anything else is asked of it: what is no memory of that kind may take its time
+        // with any answer.
         let image = if has_seals(&given) {
             Some(File::from(given))
         } else {
@@ -178,7 +203,8 @@ impl Serving {
                        stored since its last commit is not in it. Open it again";
             return Err(Refusal::new(RefusedKind::Superseded, why));
         };
-        let limit_bytes = self.names.summary(&name).map_err(|error| Refusal::of(&error))?.limit_bytes;
+        let limit_bytes =
+            self.names.summary(&name).map_err(|error| Refusal::of(&error))?.limit_bytes;
         if !is_of_size(&image, limit_bytes) {
             return Err(Refusal::new(
                 RefusedKind::Malformed,
@@ -189,9 +215,16 @@ impl Serving {
     }
 
     /// Opens the region for a connection. A new image is filled before it is answered.
-    fn lend(&mut self, index: usize, name: RegionName, limit_bytes: u64, image: Option<File>) -> Answered {
+    fn lend(
+        &mut self,
+        index: usize,
+        name: RegionName,
+        limit_bytes: u64,
+        image: Option<File>,
+    ) -> Answered {
         let connection = &self.connections[index];
-        let (user, borrower) = (connection.user, (connection.user, connection.id, connection.process));
+        let (user, borrower) =
+            (connection.user, (connection.user, connection.id, connection.process));
         let key = OwnerKey::load_or_create(self.names.places(), &key_name(user));
         let key = key.map_err(|error| Refusal::of(&error.into()))?;
         let is_filled = image.is_some();
@@ -270,7 +303,8 @@ impl Serving {
             return Err(Refusal::new(RefusedKind::Held, HELD));
         }
         let places = self.names.places();
-        let key = OwnerKey::load(places, &key_name(user)).map_err(|error| Refusal::of(&error.into()))?;
+        let key =
+            OwnerKey::load(places, &key_name(user)).map_err(|error| Refusal::of(&error.into()))?;
         let key = key.ok_or_else(|| Refusal::new(RefusedKind::NotFound, NOT_FOUND))?;
         self.names.remove(&name, &key).map_err(|error| Refusal::of(&error))?;
         self.policy.at_phase(Phase::Removed);

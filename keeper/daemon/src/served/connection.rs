@@ -2,9 +2,10 @@
 //!
 //! Invariants:
 //! - Nothing here waits. What is kept is one request, one answer, and the descriptors of both.
-//! - No byte after a request is read before that request has its answer: what a client sends ahead stays in its socket.
-//! - Who is slow is dropped: with a request that does not end, an answer that is not taken, descriptors that are not
-//!   acknowledged.
+//! - No byte after a request is read before that request has its answer: what a client sends ahead
+//!   stays in its socket.
+//! - Who is slow is dropped: with a request that does not end, an answer that is not taken,
+//!   descriptors that are not acknowledged.
 //! - What the peer sent, and the connection itself, is closed by the [`Closer`].
 
 use std::io::{self, IoSlice};
@@ -20,7 +21,8 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 use crate::closer::{self, Closer};
 use holdfast_keeper_client::served_wire::{
-    DESCRIPTORS_LENT, RefusedKind, SERVED_REQUEST_BYTES_MAX, SERVED_VERSION, ServedAnswer, ServedAsk,
+    DESCRIPTORS_LENT, RefusedKind, SERVED_REQUEST_BYTES_MAX, SERVED_VERSION, ServedAnswer,
+    ServedAsk,
 };
 use holdfast_keeper_client::wire::{BadRequest, LENGTH_BYTES, Reply, frame, length, parse_request};
 
@@ -162,7 +164,8 @@ impl Connection {
             }
             Stage::Waits | Stage::Over => false,
         };
-        // What had come in time counts, however long the keeper was busy with others before it looked.
+        // What had come in time counts, however long the keeper was busy with others before it
+        // looked.
         if (self.stage, self.ends) == before && self.ends.is_some_and(|ends| now >= ends) {
             self.hang_up();
         }
@@ -171,7 +174,8 @@ impl Connection {
 
     fn receive(&mut self, now: Instant) -> Result<(), BadRequest> {
         loop {
-            // Up to the end of the length, then up to the end of the frame: the descriptors of the next one come with it.
+            // Up to the end of the length, then up to the end of the frame: the descriptors of the
+            // next one come with it.
             let wanted = match length(&self.received) {
                 None => LENGTH_BYTES - self.received.len(),
                 Some(bytes) if bytes > SERVED_REQUEST_BYTES_MAX => {
@@ -180,8 +184,11 @@ impl Connection {
                 Some(bytes) => LENGTH_BYTES + bytes - self.received.len(),
             };
             if wanted == 0 {
-                let parsed = parse_request(&self.received, SERVED_VERSION, SERVED_REQUEST_BYTES_MAX);
-                return match parsed.unwrap_or_else(|| Err(BadRequest::Malformed("half a frame".to_owned()))) {
+                let parsed =
+                    parse_request(&self.received, SERVED_VERSION, SERVED_REQUEST_BYTES_MAX);
+                return match parsed
+                    .unwrap_or_else(|| Err(BadRequest::Malformed("half a frame".to_owned())))
+                {
                     Ok(ServedAsk::Taken) if self.owes_taken => {
                         self.owes_taken = false;
                         self.expect(now);
@@ -246,7 +253,13 @@ impl Connection {
     }
 
     /// Begins to answer.
-    pub(crate) fn answer(&mut self, answer: &ServedAnswer, lent: Vec<OwnedFd>, after: After, now: Instant) {
+    pub(crate) fn answer(
+        &mut self,
+        answer: &ServedAnswer,
+        lent: Vec<OwnedFd>,
+        after: After,
+        now: Instant,
+    ) {
         // What the answer took is none of the time that its receiver has.
         let now = now.max(Instant::now());
         self.answer = frame(&Reply { version: SERVED_VERSION, answer });
@@ -321,12 +334,14 @@ mod tests {
     fn connected(now: Instant) -> (Connection, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let connection = Connection::new(1, ours, (7, None), (PATIENCE, PATIENCE), Closer::new(1), now);
+        let connection =
+            Connection::new(1, ours, (7, None), (PATIENCE, PATIENCE), Closer::new(1), now);
         theirs.set_read_timeout(Some(PATIENCE)).unwrap();
         (connection, theirs)
     }
 
-    /// Of an earlier attempt: a flush of 6 s ended the loans of all whose word of taking had come meanwhile.
+    /// Of an earlier attempt: a flush of 6 s ended the loans of all whose word of taking had come
+    /// meanwhile.
     ///
     /// Guarantee: keeper/timeouts
     #[test]

@@ -1,4 +1,5 @@
-//! The ends of what takes several turns: a region is lent, committed, closed, or taken back from a program that is gone.
+//! The ends of what takes several turns: a region is lent, committed, closed, or taken back from a
+//! program that is gone.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -74,10 +75,12 @@ impl Serving {
         let failed = |step, source| RegionError::Io { step, path: name.as_str().into(), source };
         let lease = self.leases.take(name, &loan.token);
         let lease = lease.map_err(|source| failed("lock the lease of", source))?;
-        let noted = Note::new(loan.token.clone(), &loan.image).and_then(|note| self.leases.put(name, &note));
+        let noted = Note::new(loan.token.clone(), &loan.image)
+            .and_then(|note| self.leases.put(name, &note));
         noted.map_err(|source| failed("note the loan of", source))?;
         self.policy.at_phase(Phase::Noted);
-        let image = loan.image.try_clone().map_err(|source| failed("share the image of", source))?;
+        let image =
+            loan.image.try_clone().map_err(|source| failed("share the image of", source))?;
         loan.work = None;
         let facts = loan.facts;
         let answer = ServedAnswer::Lent(LentAnswer {
@@ -110,8 +113,14 @@ impl Serving {
         Ok(())
     }
 
-    /// What the borrower stored counts, and the region is free. After a close it is in the store as well.
-    fn finish_loan(&mut self, name: &RegionName, closes: bool, now: Instant) -> Result<(), RegionError> {
+    /// What the borrower stored counts, and the region is free. After a close it is in the store as
+    /// well.
+    fn finish_loan(
+        &mut self,
+        name: &RegionName,
+        closes: bool,
+        now: Instant,
+    ) -> Result<(), RegionError> {
         let Some(loan) = self.loans.get_mut(name) else { return Ok(()) };
         loan.commit(&self.names, Durability::Process)?;
         self.policy.at_phase(Phase::Published);
@@ -139,7 +148,9 @@ impl Serving {
         now: Instant,
     ) {
         let Some(id) = connection else { return };
-        let Some(connection) = self.connections.iter_mut().find(|found| found.id == id) else { return };
+        let Some(connection) = self.connections.iter_mut().find(|found| found.id == id) else {
+            return;
+        };
         self.counts.entry(connection.user).or_default().requests += 1;
         self.policy.at_phase(Phase::Answering);
         connection.has_borrowed |= !lent.is_empty();

@@ -1,10 +1,12 @@
-//! The memory that a borrower gets: a file without a name, as large as the region may become, and sealed so.
+//! The memory that a borrower gets: a file without a name, as large as the region may become, and
+//! sealed so.
 //!
 //! Invariants:
-//! - Nobody can make it shorter or longer, the borrower included: reading it here never meets its end, and what a borrower
-//!   can take of the machine's memory is the region's limit, which its quota was charged with.
-//! - It holds data only. What the keeper must know of the region (sizes, owner, state) is in files that no borrower
-//!   has.
+//! - Nobody can make it shorter or longer, the borrower included: reading it here never meets its
+//!   end, and what a borrower can take of the machine's memory is the region's limit, which its
+//!   quota was charged with.
+//! - It holds data only. What the keeper must know of the region (sizes, owner, state) is in files
+//!   that no borrower has.
 //! - It is never mapped here: whatever a borrower does to it, this process gets an error value.
 
 use std::fs::File;
@@ -18,14 +20,18 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 
 /// A new one; nothing of it is allocated.
 pub(crate) fn sealed(limit_bytes: u64) -> io::Result<File> {
-    let file = File::from(memfd_create("holdfast-served", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
+    let file = File::from(memfd_create(
+        "holdfast-served",
+        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+    )?);
     file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     file.set_len(limit_bytes)?;
     fcntl_add_seals(&file, SEALS)?;
     Ok(file)
 }
 
-/// Whether a descriptor that a borrower sends is memory whose size is for good. The kernel answers by itself.
+/// Whether a descriptor that a borrower sends is memory whose size is for good. The kernel answers
+/// by itself.
 pub(crate) fn has_seals(file: impl AsFd) -> bool {
     fcntl_get_seals(file).is_ok_and(|seals| seals == SEALS)
 }

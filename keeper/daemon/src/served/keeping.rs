@@ -1,5 +1,6 @@
-//! What a keeper's other work has to know of what it lends: before anything is saved, what borrowers stored is brought to the
-//! regions. Saving these is then the same as for every other region.
+//! What a keeper's other work has to know of what it lends: before anything is saved, what
+//! borrowers stored is brought to the regions. Saving these is then the same as for every other
+//! region.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +17,8 @@ use holdfast_keeper_client::LeftWhy;
 
 /// How often a borrower that stores meanwhile is read once more, between emergencies.
 const QUIET_ATTEMPTS: u32 = 3;
-/// The part of an emergency's time in which what is lent is brought: the rest is for all that has to be written.
+/// The part of an emergency's time in which what is lent is brought: the rest is for all that has
+/// to be written.
 const PART_FOR_LENT: u32 = 4;
 
 /// What became of a region that is lent.
@@ -37,8 +39,8 @@ impl Keeper {
         self.serving.as_ref().is_some_and(|serving| serving.loans.contains_key(name))
     }
 
-    /// Brings what a borrower stored to its region, between emergencies. One that is never quiet is stopped for it, if it
-    /// may be.
+    /// Brings what a borrower stored to its region, between emergencies. One that is never quiet is
+    /// stopped for it, if it may be.
     pub(crate) fn bring_lent(&mut self, name: &RegionName, may_stop: bool) -> Brought {
         let pool = self.names.places().pool().to_owned();
         let Some(serving) = &mut self.serving else { return Brought::Whole };
@@ -57,12 +59,15 @@ impl Keeper {
         }
     }
 
-    /// Brings everything that is lent, with the borrowers stopped as far as they may be. Says which regions are behind
-    /// all the same, and who was stopped.
+    /// Brings everything that is lent, with the borrowers stopped as far as they may be. Says which
+    /// regions are behind all the same, and who was stopped.
     ///
-    /// Each is tried once, the small ones first, and for a part of the time only: one that is large, or whose borrower stores
-    /// without a pause, costs the others nothing.
-    pub(crate) fn bring_all_lent(&mut self, started: Instant) -> (BTreeMap<RegionName, LeftWhy>, Vec<u32>) {
+    /// Each is tried once, the small ones first, and for a part of the time only: one that is
+    /// large, or whose borrower stores without a pause, costs the others nothing.
+    pub(crate) fn bring_all_lent(
+        &mut self,
+        started: Instant,
+    ) -> (BTreeMap<RegionName, LeftWhy>, Vec<u32>) {
         let pool = self.names.places().pool().to_owned();
         let until = started.checked_add(self.config.emergency / PART_FOR_LENT);
         let Some(serving) = &mut self.serving else { return (BTreeMap::new(), Vec::new()) };
@@ -124,7 +129,8 @@ mod tests {
         let mut config = Config { pool_limit: PoolLimit::None, ..Config::default() };
         config.bandwidth_bytes_per_s = Some(1 << 30);
         let mut keeper = Keeper::new(places.clone(), config).unwrap();
-        keeper.serving = Some(Serving::new(&places, ServePolicy::at(directory.join("socket"))).unwrap());
+        keeper.serving =
+            Some(Serving::new(&places, ServePolicy::at(directory.join("socket"))).unwrap());
         keeper
     }
 
@@ -148,7 +154,8 @@ mod tests {
         (program.join().unwrap(), name)
     }
 
-    /// Of an earlier attempt: one who stored without a pause used up the time of all others, and got three attempts.
+    /// Of an earlier attempt: one who stored without a pause used up the time of all others, and
+    /// got three attempts.
     ///
     /// Guarantee: keeper/emergency
     /// Guarantee: keeper/what-fits
@@ -163,7 +170,8 @@ mod tests {
         assert_eq!(keeper.bring_all_lent(Instant::now()).0, BTreeMap::new());
     }
 
-    /// Of an earlier attempt: what a program had brought back was dropped when it could not be given the region again.
+    /// Of an earlier attempt: what a program had brought back was dropped when it could not be
+    /// given the region again.
     ///
     /// Guarantee: keeper/leases
     #[test]
@@ -207,7 +215,8 @@ mod tests {
             }
             drop((keeper, borrowed));
             std::fs::remove_dir_all(directory.path().join("pool")).unwrap();
-            let places = Places::at(directory.path().join("home"), directory.path().join("pool")).unwrap();
+            let places =
+                Places::at(directory.path().join("home"), directory.path().join("pool")).unwrap();
             let user = holdfast_sys::file::effective_user();
             let key = OwnerKey::load_existing(&places, &key_name(user)).unwrap();
             let region = NameSpace::new(places).open(&name, &key).unwrap();

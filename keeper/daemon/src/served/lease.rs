@@ -1,14 +1,16 @@
-//! What a keeper that comes after another one must know of a lent region: whether somebody still has it, and which image.
+//! What a keeper that comes after another one must know of a lent region: whether somebody still
+//! has it, and which image.
 //!
-//! A lease is an empty file that nobody can write, locked through a file description that the borrower shares: the kernel keeps
-//! the lock while one of the borrower's descriptors is open, whatever becomes of the keeper. The note beside it names the
-//! loan.
+//! A lease is an empty file that nobody can write, locked through a file description that the
+//! borrower shares: the kernel keeps the lock while one of the borrower's descriptors is open,
+//! whatever becomes of the keeper. The note beside it names the loan.
 //!
 //! Invariants:
-//! - A region is lent only after its note says so; a loan that has ended is noted before anybody else can have the region.
-//! - Each loan has a lease of its own, named after its token, which is there before the note names it and goes after the note
-//!   names another one: a borrower that keeps an old one disturbs nobody, and one that has the newest is never
-//!   overlooked.
+//! - A region is lent only after its note says so; a loan that has ended is noted before anybody
+//!   else can have the region.
+//! - Each loan has a lease of its own, named after its token, which is there before the note names
+//!   it and goes after the note names another one: a borrower that keeps an old one disturbs
+//!   nobody, and one that has the newest is never overlooked.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -76,8 +78,8 @@ impl Leases {
         }
     }
 
-    /// The last loan; none if there was none, or its note cannot be read, which only whoever may write the pool can
-    /// have done.
+    /// The last loan; none if there was none, or its note cannot be read, which only whoever may
+    /// write the pool can have done.
     pub(crate) fn note(&self, name: &RegionName) -> Option<Note> {
         let mut bytes = Vec::new();
         let file = private_options().read(true).open(self.note_path(name)).ok()?;
@@ -106,12 +108,15 @@ impl Leases {
         note.map_or(Ok(()), |note| remove(&self.lease_path(name, &note.token)))
     }
 
-    /// What keepers that were killed left, of loans that never were or are over. One that stays is in nobody's way.
+    /// What keepers that were killed left, of loans that never were or are over. One that stays is
+    /// in nobody's way.
     fn remove_strays(&self) {
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             let file = entry.file_name();
             let lease = file.to_str().and_then(|file| file.strip_suffix(".lease"));
-            let Some((name, token)) = lease.and_then(|lease| lease.rsplit_once('.')) else { continue };
+            let Some((name, token)) = lease.and_then(|lease| lease.rsplit_once('.')) else {
+                continue;
+            };
             let Ok(name) = RegionName::parse(name) else { continue };
             if self.note(&name).is_none_or(|note| note.token != token) {
                 let _ = remove(&entry.path());
@@ -132,7 +137,8 @@ impl Note {
     /// The token becomes a part of a path, so it has hexadecimal digits and nothing else.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Note> {
         let note: Note = serde_json::from_slice(bytes).ok()?;
-        let is_token = !note.token.is_empty() && note.token.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_token =
+            !note.token.is_empty() && note.token.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_token.then_some(note)
     }
 

@@ -1,13 +1,16 @@
-//! A region that a user's program has: the image that it stores to, and the region that this is brought to.
+//! A region that a user's program has: the image that it stores to, and the region that this is
+//! brought to.
 //!
-//! The borrower gets a copy in sealed memory. What it stored is brought to the region when it commits, when it is gone, and when
-//! everything is saved: compared block by block, and published all or nothing (the mode `atomic`, by the redo log). So
-//! neither a keeper that is killed nor a borrower that goes on storing leaves half of anything.
+//! The borrower gets a copy in sealed memory. What it stored is brought to the region when it
+//! commits, when it is gone, and when everything is saved: compared block by block, and published
+//! all or nothing (the mode `atomic`, by the redo log). So neither a keeper that is killed nor a
+//! borrower that goes on storing leaves half of anything.
 //!
 //! Invariants:
-//! - No byte of the image decides anything: it is compared and copied, up to the size that the region's header says.
-//! - Whatever fails while something is brought leaves the region as of its last publication, and the image as it is: it
-//!   can be tried again.
+//! - No byte of the image decides anything: it is compared and copied, up to the size that the
+//!   region's header says.
+//! - Whatever fails while something is brought leaves the region as of its last publication, and
+//!   the image as it is: it can be tried again.
 //! - Work on an image is done in slices, between which everybody else is served.
 
 use std::fs::File;
@@ -17,7 +20,8 @@ use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use holdfast_region::{
-    CommitReport, Consistency, Durability, NameSpace, Opened, OwnerKey, Region, RegionError, RegionName,
+    CommitReport, Consistency, Durability, NameSpace, Opened, OwnerKey, Region, RegionError,
+    RegionName,
 };
 use holdfast_sys::file::allocate;
 
@@ -86,8 +90,8 @@ impl Work {
 }
 
 impl Loan {
-    /// Opens a region for a borrower, or makes it if there is a limit. Without an image of the borrower's own it gets a
-    /// new one, which has to be filled.
+    /// Opens a region for a borrower, or makes it if there is a limit. Without an image of the
+    /// borrower's own it gets a new one, which has to be filled.
     pub(crate) fn open(
         names: &NameSpace,
         (name, key, limit_bytes): (&RegionName, &OwnerKey, u64),
@@ -138,8 +142,14 @@ impl Loan {
     }
 
     /// Does a slice of its work; whether it is all done.
-    pub(crate) fn step(&mut self, names: &NameSpace, slice_bytes: u64) -> Result<bool, RegionError> {
-        let Some(work) = self.work.filter(|work| work.what != What::Resume) else { return Ok(true) };
+    pub(crate) fn step(
+        &mut self,
+        names: &NameSpace,
+        slice_bytes: u64,
+    ) -> Result<bool, RegionError> {
+        let Some(work) = self.work.filter(|work| work.what != What::Resume) else {
+            return Ok(true);
+        };
         let end = self.facts.backed_bytes.min(work.done_bytes + slice_bytes);
         for start in (work.done_bytes..end).step_by(PIECE_BYTES as usize) {
             let bytes = PIECE_BYTES.min(end - start);
@@ -194,8 +204,9 @@ impl Loan {
         committed.inspect_err(|_| self.drop_brought())
     }
 
-    /// Brings everything at one go, from a borrower that was not asked to be quiet, until a moment comes at which it was or
-    /// the attempts or the time are over. Read twice: where nothing differs, the first reading is what the image held in between.
+    /// Brings everything at one go, from a borrower that was not asked to be quiet, until a moment
+    /// comes at which it was or the attempts or the time are over. Read twice: where nothing
+    /// differs, the first reading is what the image held in between.
     pub(crate) fn bring_quietly(
         &mut self,
         names: &NameSpace,
@@ -253,7 +264,11 @@ impl Loan {
     }
 
     /// Allocates more, in the region first: what the borrower stores must have a place to go.
-    pub(crate) fn grow(&mut self, names: &NameSpace, at_least_bytes: u64) -> Result<u64, RegionError> {
+    pub(crate) fn grow(
+        &mut self,
+        names: &NameSpace,
+        at_least_bytes: u64,
+    ) -> Result<u64, RegionError> {
         let had = self.facts.backed_bytes;
         let grown = self.region(names)?.grow(at_least_bytes)?;
         if grown > had {

@@ -1,7 +1,7 @@
 //! Names of served regions: what users call them, and what they are called in the keeper's home.
 //!
-//! Invariant: the name in the home begins with the number of the user that the kernel vouched for, so no text that a user
-//! sends leads to another's region.
+//! Invariant: the name in the home begins with the number of the user that the kernel vouched for,
+//! so no text that a user sends leads to another's region.
 
 use holdfast_region::{NameError, RegionName};
 
@@ -43,7 +43,8 @@ mod tests {
         assert_eq!(name.as_str(), "served.1000.words.v2");
         assert_eq!(of_user(&name), Some((1000, "words.v2")));
         assert!(in_home(u32::MAX, &"n".repeat(SERVED_NAME_BYTES_MAX)).is_ok());
-        for bad in ["", ".1000.words", "a/b", "a+b", "../x", &"n".repeat(SERVED_NAME_BYTES_MAX + 1)] {
+        for bad in ["", ".1000.words", "a/b", "a+b", "../x", &"n".repeat(SERVED_NAME_BYTES_MAX + 1)]
+        {
             assert!(in_home(1000, bad).is_err(), "{bad}");
         }
         for other in ["words", "served.words", "served.01.words", "served.-1.w"] {

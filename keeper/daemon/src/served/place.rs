@@ -1,4 +1,5 @@
-//! The socket that users connect to: a path that all of them can reach, and that only the keeper can have put there.
+//! The socket that users connect to: a path that all of them can reach, and that only the keeper
+//! can have put there.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io;
@@ -11,8 +12,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::{DaemonError, Result};
 
-/// Listens at a path, for everybody: who may ask is decided by who asks. What a keeper that was killed left there is
-/// removed; anything else stays, and is an error.
+/// Listens at a path, for everybody: who may ask is decided by who asks. What a keeper that was
+/// killed left there is removed; anything else stays, and is an error.
 pub(crate) fn bind(path: &Path) -> Result<UnixListener> {
     let failed = |step| DaemonError::io(step, path);
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -44,12 +45,15 @@ pub(crate) fn bind(path: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
-/// Whoever can write the directory could put a socket of their own there, and get what programs store.
+/// Whoever can write the directory could put a socket of their own there, and get what programs
+/// store.
 fn check_directory(directory: &Path) -> Result<()> {
     let found = directory.metadata().map_err(DaemonError::io("examine", directory))?;
     let refused = |why| Err(DaemonError::Place { path: directory.to_owned(), why });
     if found.uid() != effective_user() && found.uid() != 0 {
-        return refused("its directory belongs to another user, who could put another socket there");
+        return refused(
+            "its directory belongs to another user, who could put another socket there",
+        );
     }
     if found.mode() & 0o022 != 0 {
         return refused(

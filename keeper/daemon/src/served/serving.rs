@@ -1,13 +1,15 @@
-//! The side of a keeper that serves other users: who is connected, which regions are lent, and one turn after the other.
+//! The side of a keeper that serves other users: who is connected, which regions are lent, and one
+//! turn after the other.
 //!
 //! Invariants:
-//! - A turn waits for nobody. In each, every user gets as many answers as every other, and one slice of work.
-//! - Who asks is known from the kernel (`SO_PEERCRED`), once for a connection. Whoever is not admitted, or has too many
-//!   connections, gets a word and nothing else.
-//! - A connection that ends, however it does, ends its loan: what was stored is brought to the region, before anybody else can
-//!   have it.
-//! - All that is kept is bounded: connections by number, each with one request, one answer and one region; and so is what waits
-//!   to be closed.
+//! - A turn waits for nobody. In each, every user gets as many answers as every other, and one
+//!   slice of work.
+//! - Who asks is known from the kernel (`SO_PEERCRED`), once for a connection. Whoever is not
+//!   admitted, or has too many connections, gets a word and nothing else.
+//! - A connection that ends, however it does, ends its loan: what was stored is brought to the
+//!   region, before anybody else can have it.
+//! - All that is kept is bounded: connections by number, each with one request, one answer and one
+//!   region; and so is what waits to be closed.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixListener;
@@ -35,7 +37,8 @@ const SLICE_BYTES: u64 = 4 << 20;
 const ACCEPTS_MAX: usize = 16;
 /// How long until what failed for somebody who is gone is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Connections and descriptors of peers that wait until they can be closed; then nobody new is taken.
+/// Connections and descriptors of peers that wait until they can be closed; then nobody new is
+/// taken.
 const PARKED_MAX: u64 = 64;
 /// Descriptors that a loan takes, at most: image, lease, and what a region has open.
 const DESCRIPTORS_PER_LOAN: u64 = 12;
@@ -132,7 +135,9 @@ impl Serving {
         self.answer_some(now, &mut report);
         self.work_some(now, &mut report);
         self.end_loans();
-        self.connections.extract_if(.., |connection| connection.is_over()).for_each(Connection::end);
+        self.connections
+            .extract_if(.., |connection| connection.is_over())
+            .for_each(Connection::end);
         report
     }
 
@@ -177,7 +182,9 @@ impl Serving {
 
     fn why_not(&mut self, user: u32) -> Option<(RefusedKind, String)> {
         if !self.policy.admits(user, self.us) {
-            let why = format!("user {user} is not served; whoever runs the keeper can add --serve-to {user}");
+            let why = format!(
+                "user {user} is not served; whoever runs the keeper can add --serve-to {user}"
+            );
             return Some((RefusedKind::Denied, why));
         }
         let of_user = self.connections.iter().filter(|connection| connection.user == user).count();
@@ -198,7 +205,8 @@ impl Serving {
         Some((RefusedKind::Busy, why))
     }
 
-    /// Answers as many requests of each user as of every other, beginning with another user each time.
+    /// Answers as many requests of each user as of every other, beginning with another user each
+    /// time.
     fn answer_some(&mut self, now: Instant, report: &mut TurnReport) {
         let asking = self.connections.iter().filter(|connection| connection.ask.is_some());
         let users = in_turn(asking.map(|connection| connection.user).collect(), self.last_asked);
@@ -227,7 +235,8 @@ impl Serving {
         let users = in_turn(working.map(|loan| loan.user).collect(), self.last_worked);
         for user in users {
             self.last_worked = user;
-            let of_user = self.loans.iter_mut().filter(|(_, loan)| loan.user == user && is_ready(&&**loan));
+            let of_user =
+                self.loans.iter_mut().filter(|(_, loan)| loan.user == user && is_ready(&&**loan));
             let Some((name, loan)) = of_user.min_by_key(|(_, loan)| loan.worked) else { continue };
             let name = name.clone();
             self.sequence += 1;
@@ -304,7 +313,8 @@ mod tests {
     fn in_a_turn_each_user_gets_one_answer_however_many_connections_ask() {
         use std::io::Write;
         let directory = tempfile::tempdir().unwrap();
-        let places = Places::at(directory.path().join("home"), directory.path().join("pool")).unwrap();
+        let places =
+            Places::at(directory.path().join("home"), directory.path().join("pool")).unwrap();
         let policy = ServePolicy::at(directory.path().join("served.sock"));
         let mut serving = Serving::new(&places, policy).unwrap();
         let asks = b"\x1a\0\0\0{\"version\":2,\"ask\":\"list\"}".repeat(20);
@@ -316,7 +326,8 @@ mod tests {
                 client
             })
             .collect();
-        // They come before they are taken: nobody asks in the turn that takes them but the ones taken.
+        // They come before they are taken: nobody asks in the turn that takes them but the ones
+        // taken.
         serving.accept(Instant::now(), &mut TurnReport::default());
         for (index, connection) in serving.connections.iter_mut().enumerate() {
             connection.user = if index < 5 { 7 } else { 8 };

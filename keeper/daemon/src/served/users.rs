@@ -26,7 +26,8 @@ pub(crate) struct Holdings {
 
 impl Holdings {
     pub(crate) fn of(names: &NameSpace) -> Result<Holdings> {
-        let regions = names.list()?.into_iter().filter(|region| of_user(&region.name).is_some()).collect();
+        let regions =
+            names.list()?.into_iter().filter(|region| of_user(&region.name).is_some()).collect();
         Ok(Holdings { regions })
     }
 

@@ -1,5 +1,5 @@
-//! The power button. A device forces the power off when its button is held for some seconds (five in the paper); the keeper
-//! acts when it is held for one, while it is still held.
+//! The power button. A device forces the power off when its button is held for some seconds (five
+//! in the paper); the keeper acts when it is held for one, while it is still held.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -28,7 +28,9 @@ pub(crate) struct Button {
 impl Button {
     pub(crate) fn open(path: &Path) -> io::Result<Button> {
         let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits();
-        let open = |write| OpenOptions::new().read(true).write(write).custom_flags(flags as i32).open(path);
+        let open = |write| {
+            OpenOptions::new().read(true).write(write).custom_flags(flags as i32).open(path)
+        };
         Ok(Button { device: open(false)?, pressed: None, acted: false })
     }
 
@@ -38,9 +40,9 @@ impl Button {
         loop {
             match self.device.read(&mut events) {
                 Ok(0) => return false,
-                Ok(count) => {
-                    events[..count].chunks_exact(EVENT_BYTES).for_each(|event| self.take(event, now))
-                }
+                Ok(count) => events[..count]
+                    .chunks_exact(EVENT_BYTES)
+                    .for_each(|event| self.take(event, now)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return false,
@@ -87,11 +89,14 @@ pub(crate) fn find() -> Vec<PathBuf> {
     found
 }
 
-/// Whether a bit is set in the kernel's text of a bit set: machine words in hexadecimal, the highest first.
+/// Whether a bit is set in the kernel's text of a bit set: machine words in hexadecimal, the
+/// highest first.
 fn has_key(keys: &str, key: u16) -> bool {
-    let (word, bit) = (usize::from(key) / usize::BITS as usize, usize::from(key) % usize::BITS as usize);
+    let (word, bit) =
+        (usize::from(key) / usize::BITS as usize, usize::from(key) % usize::BITS as usize);
     let word = keys.split_ascii_whitespace().rev().nth(word);
-    word.and_then(|word| usize::from_str_radix(word, 16).ok()).is_some_and(|word| word >> bit & 1 == 1)
+    word.and_then(|word| usize::from_str_radix(word, 16).ok())
+        .is_some_and(|word| word >> bit & 1 == 1)
 }
 
 #[cfg(test)]

@@ -1,20 +1,26 @@
-//! Batteries and UPSs, as sysfs tells of them: `/sys/class/power_supply/NAME/{type,scope,status,capacity}`.
+//! Batteries and UPSs, as sysfs tells of them:
+//! `/sys/class/power_supply/NAME/{type,scope,status,capacity}`.
 
 use std::fs;
 use std::path::Path;
 
-/// Whether the machine will be without power soon: its battery is nearly empty, or it runs on a UPS.
+/// Whether the machine will be without power soon: its battery is nearly empty, or it runs on a
+/// UPS.
 pub(crate) fn is_low(directory: &Path, battery_percent: u8) -> bool {
     let supplies = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut supplies = supplies.map(|supply| supply.path());
     supplies.any(|supply| {
-        let field = |name: &str| fs::read_to_string(supply.join(name)).unwrap_or_default().trim().to_owned();
+        let field = |name: &str| {
+            fs::read_to_string(supply.join(name)).unwrap_or_default().trim().to_owned()
+        };
         // The battery of a mouse is none of ours.
         if field("scope") == "Device" || field("status") != "Discharging" {
             return false;
         }
         match field("type").as_str() {
-            "Battery" => field("capacity").parse::<u8>().is_ok_and(|percent| percent <= battery_percent),
+            "Battery" => {
+                field("capacity").parse::<u8>().is_ok_and(|percent| percent <= battery_percent)
+            }
             "UPS" => true,
             _ => false,
         }

@@ -1,11 +1,12 @@
-//! Memory pressure, as the kernel tells of it (PSI). Where it can be had the kernel wakes us; elsewhere its averages are
-//! read from time to time.
+//! Memory pressure, as the kernel tells of it (PSI). Where it can be had the kernel wakes us;
+//! elsewhere its averages are read from time to time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Tasks that waited for memory for 150 ms of 2 s. Windows of whole multiples of 2 s need no privilege.
+/// Tasks that waited for memory for 150 ms of 2 s. Windows of whole multiples of 2 s need no
+/// privilege.
 const TRIGGER: &str = "some 150000 2000000";
 /// The same part of ten seconds, in percent.
 const AVERAGE_PERCENT: f64 = 7.5;

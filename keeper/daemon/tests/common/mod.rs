@@ -1,5 +1,5 @@
-//! What the behaviour tests share: a scratch home, and children that play one role against it. The parent starts this test
-//! program again with the role in the environment; they talk in lines.
+//! What the behaviour tests share: a scratch home, and children that play one role against it. The
+//! parent starts this test program again with the role in the environment; they talk in lines.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -254,7 +254,8 @@ impl Player {
         command.env(ROLE, role).env(HOME, both).env_remove("NOTIFY_SOCKET");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = None;
-        // A copy of this program was just written: another test that forked meanwhile has it open for writing until it executes.
+        // A copy of this program was just written: another test that forked meanwhile has it open
+        // for writing until it executes.
         soon(|| match command.spawn() {
             Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => false,
             spawned => {
@@ -319,8 +320,8 @@ impl Drop for Player {
     }
 }
 
-/// Whether what is counted grows by so much at most in one of five stretches of time. What a start leaves to do may reach into the
-/// first ones.
+/// Whether what is counted grows by so much at most in one of five stretches of time. What a start
+/// leaves to do may reach into the first ones.
 pub(crate) fn is_idle(count: impl Fn() -> u64, stretch: Duration, growth_max: u64) -> bool {
     (0..5).any(|_| {
         let before = count();

@@ -1,5 +1,5 @@
-//! A keeper that serves, in a process of its own; programs that borrow from it, here and as other users; and a client that says
-//! exactly what a test wants.
+//! A keeper that serves, in a process of its own; programs that borrow from it, here and as other
+//! users; and a client that says exactly what a test wants.
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -110,8 +110,13 @@ impl Serving {
     /// What the keeper has used of a processor, in hundredths of a second.
     pub(crate) fn processor_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
-        let fields: Vec<u64> =
-            stat.rsplit(") ").next().unwrap().split(' ').filter_map(|field| field.parse().ok()).collect();
+        let fields: Vec<u64> = stat
+            .rsplit(") ")
+            .next()
+            .unwrap()
+            .split(' ')
+            .filter_map(|field| field.parse().ok())
+            .collect();
         // Fields 14 and 15, of which the letter of the state is none.
         fields[10] + fields[11]
     }
@@ -260,7 +265,8 @@ fn serve(home: &Path, socket: &str, options: &[&str]) {
         match name {
             "users" if value == "all" => policy.users = Served::All,
             "users" => {
-                policy.users = Served::Users(value.split(',').map(|user| user.parse().unwrap()).collect())
+                policy.users =
+                    Served::Users(value.split(',').map(|user| user.parse().unwrap()).collect())
             }
             "bytes" => policy.quota.bytes = number(),
             "regions" => policy.quota.regions = number(),
@@ -269,13 +275,15 @@ fn serve(home: &Path, socket: &str, options: &[&str]) {
             "patience" => policy.patience = Duration::from_millis(number()),
             "idle" => policy.idle = Duration::from_millis(number()),
             "descriptors" => {
-                let limit = rustix::process::Rlimit { current: Some(number()), maximum: Some(number()) };
+                let limit =
+                    rustix::process::Rlimit { current: Some(number()), maximum: Some(number()) };
                 setrlimit(Resource::Nofile, limit).unwrap();
             }
             // The phase, and how often it passes before it is the last one.
             "dies" => {
                 let (phase, passes) = value.split_once(':').unwrap();
-                let phase = Phase::ALL.into_iter().find(|found| format!("{found:?}") == phase).unwrap();
+                let phase =
+                    Phase::ALL.into_iter().find(|found| format!("{found:?}") == phase).unwrap();
                 let left = AtomicU32::new(passes.parse().unwrap());
                 policy.phases = Some(PhaseHook(Arc::new(move |at| {
                     if at == phase && left.fetch_sub(1, Ordering::Relaxed) == 0 {
@@ -324,7 +332,11 @@ impl Raw {
         self.ask_with(ask, &[])
     }
 
-    pub(crate) fn ask_with(&mut self, ask: &serde_json::Value, given: &[BorrowedFd<'_>]) -> &mut Raw {
+    pub(crate) fn ask_with(
+        &mut self,
+        ask: &serde_json::Value,
+        given: &[BorrowedFd<'_>],
+    ) -> &mut Raw {
         self.send(&request(ask), given);
         self
     }
@@ -347,7 +359,8 @@ impl Raw {
     pub(crate) fn drop_answers(&mut self) {
         let mut bytes = [0; 4096];
         let flags = rustix::net::RecvFlags::DONTWAIT;
-        while rustix::net::recv(&self.stream, &mut bytes, flags).is_ok_and(|(_, count)| count > 0) {}
+        while rustix::net::recv(&self.stream, &mut bytes, flags).is_ok_and(|(_, count)| count > 0) {
+        }
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8], given: &[BorrowedFd<'_>]) {
@@ -404,7 +417,8 @@ impl Raw {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut head = [0; 4];
         let mut into = [std::io::IoSliceMut::new(&mut head)];
-        let received = recvmsg(&self.stream, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
+        let received =
+            recvmsg(&self.stream, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
         assert_eq!(received.bytes, 4);
         let mut came: Vec<OwnedFd> = Vec::new();
         for message in control.drain() {

@@ -1,6 +1,7 @@
 //! What a native applet asks about its heap, and how its stores come to count.
 //!
-//! Invariant: requests about the heap are answered here and nowhere else; they are checked against what was lent.
+//! Invariant: requests about the heap are answered here and nowhere else; they are checked against
+//! what was lent.
 #![forbid(unsafe_code)]
 
 use std::time::Instant;
@@ -75,8 +76,8 @@ impl Native {
         }
     }
 
-    /// In the mode `atomic`, publishes what the applet has stored. Where that fails, nothing that was copied for it stays:
-    /// a later publication must not count it in.
+    /// In the mode `atomic`, publishes what the applet has stored. Where that fails, nothing that
+    /// was copied for it stays: a later publication must not count it in.
     pub(super) fn publish_changes(&mut self) -> Result<(), Unpublished> {
         let Some(lent) = self.lent.filter(|lent| lent.is_private) else { return Ok(()) };
         let copied = self.copy_changes(lent);
@@ -91,8 +92,11 @@ impl Native {
     fn copy_changes(&mut self, lent: LentRegion) -> Result<(), RegionError> {
         let Some(region) = &mut self.region else { return Ok(()) };
         let name = region.name().to_string();
-        let io =
-            |source| RegionError::Io { step: "read the applet's stores to", path: (&name).into(), source };
+        let io = |source| RegionError::Io {
+            step: "read the applet's stores to",
+            path: (&name).into(),
+            source,
+        };
         let range = lent.address..lent.address + region.backed_bytes();
         let pages = self.jailed.changed_pages(range).map_err(io)?;
         let (mut stored, mut known) = (vec![0; PAGE_BYTES as usize], vec![0; PAGE_BYTES as usize]);

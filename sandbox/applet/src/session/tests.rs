@@ -1,4 +1,5 @@
-//! A sandbox without an applet, which says what a session does about things that no applet does on demand.
+//! A sandbox without an applet, which says what a session does about things that no applet does on
+//! demand.
 
 use super::*;
 
@@ -8,7 +9,8 @@ use crate::buffer::SharedBuffer;
 use crate::kind::SandboxKind;
 use crate::sandbox::Ended;
 
-/// Serves one function. In its call it stops in the middle of a message, and then the call is cancelled.
+/// Serves one function. In its call it stops in the middle of a message, and then the call is
+/// cancelled.
 struct Stalling {
     control: Arc<Control>,
     received: u32,

@@ -64,7 +64,8 @@ fn marks_and_names_survive_many_frames() {
 #[test]
 fn damaged_record_keeps_what_is_before() {
     let bytes = written(60_000);
-    let first = size_of::<FrameHead>() + u32::from_le_bytes(bytes[16..20].try_into().unwrap()) as usize;
+    let first =
+        size_of::<FrameHead>() + u32::from_le_bytes(bytes[16..20].try_into().unwrap()) as usize;
     for cut in [1, 39, first - 1, first + 1, first + 200, bytes.len() - 1] {
         let read = read(&mut &bytes[..cut]).unwrap();
         assert!(matches!(read.ending, Ending::Torn { .. }), "{cut}");
@@ -137,7 +138,8 @@ fn excess_name_costs_the_record_once() {
         log.name(&format!("function {number}"));
     }
     let long = "long ".repeat(100);
-    let numbers: BTreeSet<_> = (0..1_000).flat_map(|_| [log.name(&long), log.name("one more")]).collect();
+    let numbers: BTreeSet<_> =
+        (0..1_000).flat_map(|_| [log.name(&long), log.name("one more")]).collect();
     assert_eq!(numbers.len(), 1, "both are among all others");
     // One that was known before there were too many is itself.
     assert_eq!(log.begin(AppletKind::Wasm, "first"), 2);
@@ -160,7 +162,8 @@ fn excess_name_costs_the_record_once() {
     }
     log.end(applet);
     let read = super::read(&mut bytes_of(&mut file).as_slice()).unwrap();
-    let again = read.hosts[0].records.iter().filter(|record| matches!(record, Record::Own { .. })).count();
+    let again =
+        read.hosts[0].records.iter().filter(|record| matches!(record, Record::Own { .. })).count();
     assert!(again - own < 10, "{again} after {own}");
 }
 

@@ -1,5 +1,5 @@
-//! The compiled filter against the tables: an interpreter of classic BPF evaluates it for every number, and for
-//! arguments made from every condition, right and changed.
+//! The compiled filter against the tables: an interpreter of classic BPF evaluates it for every
+//! number, and for arguments made from every condition, right and changed.
 
 use super::*;
 use crate::policy::{Group, Step};
@@ -33,13 +33,16 @@ fn interpret(filter: &[libc::sock_filter], arch: u32, number: u32, args: &[u64; 
             code if code == u32::from(JUMP) => at += one.k as usize,
             code if code == u32::from(JUMP_EQUAL) => at += jump(accumulator == one.k),
             code if code == u32::from(JUMP_AT_LEAST) => at += jump(accumulator >= one.k),
-            code if code == libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K => at += jump(accumulator > one.k),
+            code if code == libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K => {
+                at += jump(accumulator > one.k)
+            }
             code => panic!("an instruction that nobody makes: {code:#x}"),
         }
     }
 }
 
-/// What the kernel must answer, by the tables: alone only where both steps agree and nothing is counted.
+/// What the kernel must answer, by the tables: alone only where both steps agree and nothing is
+/// counted.
 fn expected(policy: Policy, number: i64, args: &[u64; 6]) -> u32 {
     let of = |step| policy.rule(&GIVEN, step, number, args);
     match (of(Step::Loader), of(Step::Final)) {
@@ -71,7 +74,11 @@ fn filter_matches_policy_for_every_call_number() {
             for argument in [0, 1, u64::from(u32::MAX), u64::MAX] {
                 let args = [argument; 6];
                 let found = interpret(&filter, ARCH_X86_64, number, &args);
-                assert_eq!(found, expected(policy, number.into(), &args), "{number} {args:x?} {policy:?}");
+                assert_eq!(
+                    found,
+                    expected(policy, number.into(), &args),
+                    "{number} {args:x?} {policy:?}"
+                );
             }
         }
     }
@@ -109,7 +116,11 @@ fn filter_matches_policy_for_every_condition() {
             let number = u32::try_from(rule.syscall).unwrap();
             let mut compare = |args: &[u64; 6]| {
                 let found = interpret(&filter, ARCH_X86_64, number, args);
-                assert_eq!(found, expected(policy, rule.syscall, args), "{rule:?} {args:x?} {policy:?}");
+                assert_eq!(
+                    found,
+                    expected(policy, rule.syscall, args),
+                    "{rule:?} {args:x?} {policy:?}"
+                );
                 tried += 1;
             };
             compare(&args);

@@ -1,11 +1,13 @@
-//! What every program does: memory, time, signals, synchronisation, questions about itself, the end.
+//! What every program does: memory, time, signals, synchronisation, questions about itself, the
+//! end.
 //!
-//! The start is Table 1 of "Cornell Untrusted Binary Applets", call by call, in today's names: `brk`, `mincore`,
-//! `mmap`, `munmap`, `mprotect`, `memcntl` (`madvise`, `msync`), `exit`, `wait`, `fstat`, `nice` (`setpriority`),
-//! `getrlimit`, `getpid`. Its `msgsys` and `shmsys` are the futex and the mappings of descriptors 3 and 4.
+//! The start is Table 1 of "Cornell Untrusted Binary Applets", call by call, in today's names:
+//! `brk`, `mincore`, `mmap`, `munmap`, `mprotect`, `memcntl` (`madvise`, `msync`), `exit`, `wait`,
+//! `fstat`, `nice` (`setpriority`), `getrlimit`, `getpid`. Its `msgsys` and `shmsys` are the futex
+//! and the mappings of descriptors 3 and 4.
 //!
-//! Invariant: no rule here lets a program reach a file, a process or a device that it was not given, or change the
-//! size of a file.
+//! Invariant: no rule here lets a program reach a file, a process or a device that it was not
+//! given, or change the size of a file.
 
 #![forbid(unsafe_code)]
 
@@ -13,8 +15,8 @@ use libc::{EINVAL, ENOSYS, MAP_ANONYMOUS, MAP_PRIVATE, SIGABRT};
 
 use super::rule::Action::{Allow, Ask, Errno};
 use super::rule::{
-    Comparison, Condition, MAP_TYPES, NOT_EXECUTABLE, Operand, PRIVATE_FILE, Question, Rule, SHARED_FILE,
-    SYNCHRONOUS_FILE, Width, at_most, bits, is, is_double, is_itself, plain, rule,
+    Comparison, Condition, MAP_TYPES, NOT_EXECUTABLE, Operand, PRIVATE_FILE, Question, Rule,
+    SHARED_FILE, SYNCHRONOUS_FILE, Width, at_most, bits, is, is_double, is_itself, plain, rule,
 };
 
 const CHANNEL: u64 = 3;
@@ -28,7 +30,8 @@ const PAST_THE_REGIONS_HEADER: Condition = Condition {
 };
 /// All of a futex operation but "private" and "by the wall clock".
 const FUTEX_COMMAND: u64 = !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) as u32 as u64;
-/// Moves sleepers to another word, but only those of its own process: the host sleeps on words that both share.
+/// Moves sleepers to another word, but only those of its own process: the host sleeps on words that
+/// both share.
 const FUTEX_REQUEUE: u64 = (libc::FUTEX_REQUEUE | libc::FUTEX_PRIVATE_FLAG) as u64;
 const FUTEX_CMP_REQUEUE: u64 = (libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG) as u64;
 const ARCH_SET_FS: u64 = 0x1002;
@@ -46,7 +49,12 @@ pub(super) const RULES: &[Rule] = &[
         "only its own memory; a shared mapping cannot move to a lower offset of its file",
     ),
     rule(libc::SYS_mmap, &[NOT_EXECUTABLE, PRIVATE_MEMORY], Allow, "fresh memory"),
-    rule(libc::SYS_mmap, &[NOT_EXECUTABLE, SHARED_FILE, is(4, CHANNEL)], Allow, "the channel to the host"),
+    rule(
+        libc::SYS_mmap,
+        &[NOT_EXECUTABLE, SHARED_FILE, is(4, CHANNEL)],
+        Allow,
+        "the channel to the host",
+    ),
     rule(
         libc::SYS_mmap,
         &[NOT_EXECUTABLE, SHARED_FILE, is(4, REGION), PAST_THE_REGIONS_HEADER],
@@ -72,7 +80,12 @@ pub(super) const RULES: &[Rule] = &[
         Allow,
         "normal, random, sequential, willneed, dontneed: paging hints",
     ),
-    rule(libc::SYS_madvise, &[is(2, libc::MADV_FREE as u64)], Allow, "gives memory back; malloc does"),
+    rule(
+        libc::SYS_madvise,
+        &[is(2, libc::MADV_FREE as u64)],
+        Allow,
+        "gives memory back; malloc does",
+    ),
     rule(libc::SYS_madvise, &[is(2, libc::MADV_HUGEPAGE as u64)], Allow, "page size, a hint"),
     rule(libc::SYS_madvise, &[is(2, libc::MADV_NOHUGEPAGE as u64)], Allow, "page size, a hint"),
     rule(
@@ -116,11 +129,16 @@ pub(super) const RULES: &[Rule] = &[
     // The end.
     plain(libc::SYS_exit, Allow, "the end of a thread"),
     plain(libc::SYS_exit_group, Allow, "the end of the program"),
-    rule(libc::SYS_tgkill, &[is(2, SIGABRT as u64)], Ask(Question::Abort), "abort() of glibc and Rust"),
+    rule(
+        libc::SYS_tgkill,
+        &[is(2, SIGABRT as u64)],
+        Ask(Question::Abort),
+        "abort() of glibc and Rust",
+    ),
     rule(libc::SYS_tkill, &[is(1, SIGABRT as u64)], Ask(Question::Abort), "abort() of musl"),
     rule(libc::SYS_kill, &[is(1, SIGABRT as u64)], Ask(Question::Abort), "abort() of old programs"),
-    // Waiting, on memory it shares with the host or among its threads. Not the priority-inheriting kinds: nobody
-    // needs them here, and much of the kernel's complexity is theirs.
+    // Waiting, on memory it shares with the host or among its threads. Not the priority-inheriting
+    // kinds: nobody needs them here, and much of the kernel's complexity is theirs.
     rule(
         libc::SYS_futex,
         &[bits(1, FUTEX_COMMAND, libc::FUTEX_WAIT as u64)],
@@ -171,7 +189,11 @@ pub(super) const RULES: &[Rule] = &[
     rule(libc::SYS_membarrier, &[is(0, 16)], Allow, "among its own threads"),
     plain(libc::SYS_membarrier, Errno(EINVAL), "interrupts to other processes are not its to send"),
     plain(libc::SYS_sched_yield, Allow, "lets others run"),
-    plain(libc::SYS_poll, Allow, "waits on descriptors that it has; Rust's start looks at 0 to 2 so"),
+    plain(
+        libc::SYS_poll,
+        Allow,
+        "waits on descriptors that it has; Rust's start looks at 0 to 2 so",
+    ),
     plain(libc::SYS_ppoll, Allow, "waits on descriptors that it has"),
     plain(libc::SYS_select, Allow, "waits on descriptors that it has"),
     plain(libc::SYS_pselect6, Allow, "waits on descriptors that it has"),
@@ -249,14 +271,43 @@ pub(super) const RULES: &[Rule] = &[
     rule(libc::SYS_arch_prctl, &[is(0, ARCH_GET_FS)], Allow, "thread-local storage"),
     rule(libc::SYS_prctl, &[is(0, libc::PR_SET_NAME as u64)], Allow, "a thread's name"),
     rule(libc::SYS_prctl, &[is(0, libc::PR_GET_NAME as u64)], Allow, "a thread's name"),
-    plain(libc::SYS_uname, Allow, "the kernel's release; static programs of old C libraries end without it"),
+    plain(
+        libc::SYS_uname,
+        Allow,
+        "the kernel's release; static programs of old C libraries end without it",
+    ),
     plain(libc::SYS_sysinfo, Allow, "how much memory there is; qsort asks"),
     // Descriptors.
     plain(libc::SYS_close, Allow, "gives up what it has"),
     plain(libc::SYS_fstat, Allow, "Table 1; tells of a descriptor that it has"),
-    rule(libc::SYS_lseek, &[at_most(0, 2)], Allow, "standard streams; the C library does so at exit"),
-    rule(libc::SYS_read, &[is(0, 0)], Allow, "standard input, which is empty or what the host gave"),
-    rule(libc::SYS_fcntl, &[is(1, libc::F_GETFD as u64)], Allow, "tells of a descriptor that it has"),
-    rule(libc::SYS_fcntl, &[is(1, libc::F_GETFL as u64)], Allow, "tells of a descriptor that it has"),
-    rule(libc::SYS_fcntl, &[is(1, libc::F_SETFD as u64)], Allow, "closed at an exec that never comes"),
+    rule(
+        libc::SYS_lseek,
+        &[at_most(0, 2)],
+        Allow,
+        "standard streams; the C library does so at exit",
+    ),
+    rule(
+        libc::SYS_read,
+        &[is(0, 0)],
+        Allow,
+        "standard input, which is empty or what the host gave",
+    ),
+    rule(
+        libc::SYS_fcntl,
+        &[is(1, libc::F_GETFD as u64)],
+        Allow,
+        "tells of a descriptor that it has",
+    ),
+    rule(
+        libc::SYS_fcntl,
+        &[is(1, libc::F_GETFL as u64)],
+        Allow,
+        "tells of a descriptor that it has",
+    ),
+    rule(
+        libc::SYS_fcntl,
+        &[is(1, libc::F_SETFD as u64)],
+        Allow,
+        "closed at an exec that never comes",
+    ),
 ];

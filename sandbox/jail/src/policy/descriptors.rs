@@ -1,11 +1,13 @@
-//! What a program does with descriptors that it made itself: files that it opened, pipes, counters, sets of descriptors.
+//! What a program does with descriptors that it made itself: files that it opened, pipes, counters,
+//! sets of descriptors.
 //!
-//! Nothing here decides which file is open for what: that do the rules for opening, the program's own root and Landlock.
-//! Where no directory is granted, files are opened for reading only, so what is written goes to pipes and counters,
-//! whose other end is the program's, too.
+//! Nothing here decides which file is open for what: that do the rules for opening, the program's
+//! own root and Landlock. Where no directory is granted, files are opened for reading only, so what
+//! is written goes to pipes and counters, whose other end is the program's, too.
 //!
-//! Invariant: descriptors that the program was given (3, the channel; 4, the region; and more) get no second number, and
-//! neither does its standard input, whose file the host may have opened for writing.
+//! Invariant: descriptors that the program was given (3, the channel; 4, the region; and more) get
+//! no second number, and neither does its standard input, whose file the host may have opened for
+//! writing.
 
 #![forbid(unsafe_code)]
 
@@ -26,10 +28,20 @@ pub(super) const RULES: &[Rule] = &[
     rule(libc::SYS_readv, OWN, Allow, OPENED),
     rule(libc::SYS_pread64, OWN, Allow, OPENED),
     rule(libc::SYS_preadv, OWN, Allow, OPENED),
-    rule(libc::SYS_write, OWN, Allow, "a pipe or a counter of its own, or a file in a granted directory"),
+    rule(
+        libc::SYS_write,
+        OWN,
+        Allow,
+        "a pipe or a counter of its own, or a file in a granted directory",
+    ),
     rule(libc::SYS_writev, OWN, Allow, "a pipe of its own, or a file in a granted directory"),
     rule(libc::SYS_lseek, OWN, Allow, OPENED),
-    rule(libc::SYS_getdents64, OWN, Allow, "a directory that it opened; the C++ library lists locales"),
+    rule(
+        libc::SYS_getdents64,
+        OWN,
+        Allow,
+        "a directory that it opened; the C++ library lists locales",
+    ),
     rule(libc::SYS_fadvise64, OWN, Allow, "a hint about a file that it opened"),
     rule(libc::SYS_mmap, &[NOT_EXECUTABLE, PRIVATE_FILE, own_descriptor(4)], Allow, OPENED),
     rule(
@@ -40,11 +52,22 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(libc::SYS_fcntl, &[is(0, 1), is(1, F_SETFL as u64)], Allow, OUTPUT),
     rule(libc::SYS_fcntl, &[is(0, 2), is(1, F_SETFL as u64)], Allow, OUTPUT),
-    rule(libc::SYS_ioctl, &[own_descriptor(0), is(1, FIONBIO)], Allow, "not waiting, on what it opened"),
+    rule(
+        libc::SYS_ioctl,
+        &[own_descriptor(0), is(1, FIONBIO)],
+        Allow,
+        "not waiting, on what it opened",
+    ),
     rule(libc::SYS_ioctl, &[is(0, 1), is(1, FIONBIO)], Allow, OUTPUT),
     rule(libc::SYS_ioctl, &[is(0, 2), is(1, FIONBIO)], Allow, OUTPUT),
-    rule(libc::SYS_ioctl, &[own_descriptor(0), is(1, FIONREAD)], Allow, "how much there is to read"),
-    // Pipes, counters, timers and sets: within the program, because nobody else has their other ends.
+    rule(
+        libc::SYS_ioctl,
+        &[own_descriptor(0), is(1, FIONREAD)],
+        Allow,
+        "how much there is to read",
+    ),
+    // Pipes, counters, timers and sets: within the program, because nobody else has their other
+    // ends.
     plain(libc::SYS_pipe, Allow, "a pipe between its own threads"),
     plain(libc::SYS_pipe2, Allow, "a pipe between its own threads"),
     plain(libc::SYS_eventfd2, Allow, "a counter that wakes its own threads"),

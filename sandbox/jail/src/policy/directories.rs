@@ -1,8 +1,8 @@
-//! Files in granted directories. Which files those are, the program's own root and Landlock decide; these rules keep
-//! the descriptors apart that the program was given.
+//! Files in granted directories. Which files those are, the program's own root and Landlock decide;
+//! these rules keep the descriptors apart that the program was given.
 //!
-//! Not here: links, device nodes, changes of modes, owners, extended attributes, locks, watches. A mode with which
-//! something is made is within 0777 ([`super::modes`]).
+//! Not here: links, device nodes, changes of modes, owners, extended attributes, locks, watches. A
+//! mode with which something is made is within 0777 ([`super::modes`]).
 
 #![forbid(unsafe_code)]
 
@@ -54,5 +54,9 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_rename, Allow, "files in granted directories"),
     plain(libc::SYS_renameat, Allow, "files in granted directories"),
     rule(libc::SYS_renameat2, &[RENAMES_ONLY], Allow, "files in granted directories"),
-    plain(libc::SYS_renameat2, Errno(EINVAL), "as a file system without whiteouts, which are device nodes"),
+    plain(
+        libc::SYS_renameat2,
+        Errno(EINVAL),
+        "as a file system without whiteouts, which are device nodes",
+    ),
 ];

@@ -1,7 +1,8 @@
-//! What the dynamic loader and the C library do before the program's own work, and what ends with it.
+//! What the dynamic loader and the C library do before the program's own work, and what ends with
+//! it.
 //!
-//! Paths are not looked at: the program's own root and Landlock decide on those. What remains of these calls once
-//! the jail is sealed is an error that the C library's streams live with.
+//! Paths are not looked at: the program's own root and Landlock decide on those. What remains of
+//! these calls once the jail is sealed is an error that the C library's streams live with.
 
 #![forbid(unsafe_code)]
 
@@ -9,14 +10,16 @@ use libc::{ENOENT, ENOSYS, O_ACCMODE, O_APPEND, O_CREAT, O_TRUNC, PROT_EXEC, PRO
 
 use super::rule::Action::{Allow, Ask, Errno};
 use super::rule::{
-    Comparison, Condition, Operand, PRIVATE_FILE, Question, Rule, SHARED_FILE, When, Width, bits, during, is,
-    own_descriptor, plain, rule,
+    Comparison, Condition, Operand, PRIVATE_FILE, Question, Rule, SHARED_FILE, When, Width, bits,
+    during, is, own_descriptor, plain, rule,
 };
 
 /// The bit that `O_TMPFILE` has besides `O_DIRECTORY`.
 const TMPFILE: u64 = 0o20_000_000;
-const FOR_READING: Condition = bits(2, (O_ACCMODE | O_CREAT | O_TRUNC | O_APPEND) as u64 | TMPFILE, 0);
-const EXECUTABLE_NOT_WRITABLE: Condition = bits(2, (PROT_EXEC | PROT_WRITE) as u64, PROT_EXEC as u64);
+const FOR_READING: Condition =
+    bits(2, (O_ACCMODE | O_CREAT | O_TRUNC | O_APPEND) as u64 | TMPFILE, 0);
+const EXECUTABLE_NOT_WRITABLE: Condition =
+    bits(2, (PROT_EXEC | PROT_WRITE) as u64, PROT_EXEC as u64);
 const NOT_WRITABLE: Condition = bits(2, (PROT_EXEC | PROT_WRITE) as u64, 0);
 const OWN_PROGRAM: Condition = Condition {
     argument: 0,
@@ -71,7 +74,13 @@ pub(super) const RULES: &[Rule] = &[
     during(When::Loader, libc::SYS_stat, &[], Allow, "which library is which"),
     during(When::Loader, libc::SYS_lstat, &[], Allow, "which library is which"),
     during(When::Loader, libc::SYS_statx, &[], Allow, "which library is which"),
-    during(When::Loader, libc::SYS_readlink, &[], Allow, "where the program is; libraries may be beside it"),
+    during(
+        When::Loader,
+        libc::SYS_readlink,
+        &[],
+        Allow,
+        "where the program is; libraries may be beside it",
+    ),
     during(
         When::Loader,
         libc::SYS_readlinkat,
@@ -86,8 +95,18 @@ pub(super) const RULES: &[Rule] = &[
         Errno(ENOSYS),
         "the C library's streams ask for a block size",
     ),
-    during(When::Final, libc::SYS_statx, &[], Errno(ENOSYS), "the C library's streams ask for a block size"),
-    plain(libc::SYS_access, Errno(ENOENT), "the loader looks for /etc/ld.so.preload; there is none"),
+    during(
+        When::Final,
+        libc::SYS_statx,
+        &[],
+        Errno(ENOSYS),
+        "the C library's streams ask for a block size",
+    ),
+    plain(
+        libc::SYS_access,
+        Errno(ENOENT),
+        "the loader looks for /etc/ld.so.preload; there is none",
+    ),
     plain(libc::SYS_faccessat, Errno(ENOENT), "as access"),
     plain(libc::SYS_faccessat2, Errno(ENOENT), "as access"),
 ];

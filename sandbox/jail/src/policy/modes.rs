@@ -1,13 +1,15 @@
 //! Calls that make files or change what their modes grant, and where each call takes the mode.
 //!
-//! A set-user-ID file that an applet leaves in a granted directory would run with the rights of the applet's user, which is
-//! root where the host is root. So the bits 07000 of a mode (set-user-ID, set-group-ID, sticky) reach no file, and neither
-//! does what is as good as one of them: file capabilities, access lists, device nodes, owners.
+//! A set-user-ID file that an applet leaves in a granted directory would run with the rights of the
+//! applet's user, which is root where the host is root. So the bits 07000 of a mode (set-user-ID,
+//! set-group-ID, sticky) reach no file, and neither does what is as good as one of them: file
+//! capabilities, access lists, device nodes, owners.
 //!
-//! Invariants, which the tests of the policy try for each row in every combination of groups and, where files can be
-//! made, on a real kernel for all 4,096 modes:
+//! Invariants, which the tests of the policy try for each row in every combination of groups and,
+//! where files can be made, on a real kernel for all 4,096 modes:
 //! - a call whose mode is a scalar argument is allowed with 0777 only;
-//! - a call whose mode is in memory, or that changes what a mode grants in another way, is never allowed.
+//! - a call whose mode is in memory, or that changes what a mode grants in another way, is never
+//!   allowed.
 //!
 //! A row here allows nothing: rules do. A call that makes files and is missing here is a mistake.
 
@@ -17,8 +19,8 @@ use super::rule::{Condition, bits};
 
 /// Set-user-ID, set-group-ID and sticky: what no mode may have.
 pub const SPECIAL_BITS: u64 = 0o7000;
-/// Flags of opening with which a file is made, so that the mode counts: `O_CREAT`, and what `O_TMPFILE` has besides
-/// `O_DIRECTORY`.
+/// Flags of opening with which a file is made, so that the mode counts: `O_CREAT`, and what
+/// `O_TMPFILE` has besides `O_DIRECTORY`.
 pub const CREATING_FLAGS: u64 = libc::O_CREAT as u64 | 0o20_000_000;
 
 /// Where a call takes the mode.
@@ -33,7 +35,8 @@ pub enum Mode {
         /// The mode.
         mode: u8,
     },
-    /// No mode; with these bits of an argument the call makes something that a mode guards, or changes what one grants.
+    /// No mode; with these bits of an argument the call makes something that a mode guards, or
+    /// changes what one grants.
     WithBits {
         /// The argument.
         argument: u8,
@@ -113,7 +116,11 @@ pub const MODE_CALLS: &[ModeCall] = &[
         Mode::Unseen,
         "another name for a file, set-user-ID or not, also outside of the grant's reach",
     ),
-    call(libc::SYS_linkat, Mode::Unseen, "another name for a file; the only one for what O_TMPFILE made"),
+    call(
+        libc::SYS_linkat,
+        Mode::Unseen,
+        "another name for a file; the only one for what O_TMPFILE made",
+    ),
     call(
         libc::SYS_renameat2,
         Mode::WithBits { argument: 4, bits: libc::RENAME_WHITEOUT as u64 },
@@ -128,7 +135,11 @@ pub const MODE_CALLS: &[ModeCall] = &[
     call(libc::SYS_fremovexattr, Mode::Unseen, "access lists, whose mask is part of the mode"),
     call(REMOVEXATTRAT, Mode::Unseen, "access lists, whose mask is part of the mode"),
     call(FILE_SETATTR, Mode::Unseen, "a file's flags and project"),
-    call(libc::SYS_ioctl, Mode::WithValue { argument: 1, value: FS_IOC_SETFLAGS }, "a file's flags"),
+    call(
+        libc::SYS_ioctl,
+        Mode::WithValue { argument: 1, value: FS_IOC_SETFLAGS },
+        "a file's flags",
+    ),
     call(
         libc::SYS_ioctl,
         Mode::WithValue { argument: 1, value: FS_IOC_FSSETXATTR },
@@ -145,7 +156,11 @@ pub const MODE_CALLS: &[ModeCall] = &[
         "a directory that others cannot read",
     ),
     call(libc::SYS_mq_open, Mode::Argument(2), "a message queue"),
-    call(libc::SYS_msgget, Mode::Argument(1), "message queues of System V; the flags hold the mode"),
+    call(
+        libc::SYS_msgget,
+        Mode::Argument(1),
+        "message queues of System V; the flags hold the mode",
+    ),
     call(libc::SYS_semget, Mode::Argument(2), "semaphores of System V; the flags hold the mode"),
     call(libc::SYS_shmget, Mode::Argument(2), "shared memory of System V; the flags hold the mode"),
     call(libc::SYS_memfd_create, Mode::Unseen, "a file in memory that is executable to everyone"),

@@ -1,4 +1,5 @@
-//! Writing to standard output and standard error: /dev/null, or a pipe that the host reads and bounds.
+//! Writing to standard output and standard error: /dev/null, or a pipe that the host reads and
+//! bounds.
 
 #![forbid(unsafe_code)]
 

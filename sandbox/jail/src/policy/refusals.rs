@@ -1,14 +1,15 @@
-//! Calls that are answered by an error where no other rule allows them: ordinary programs try them, and go on without.
-//! The last rules that are tried.
+//! Calls that are answered by an error where no other rule allows them: ordinary programs try them,
+//! and go on without. The last rules that are tried.
 //!
-//! A refusal widens nothing: the call is not carried out. What no program does in good faith is not here, so that it
-//! stays a violation: other processes, other programs, name spaces, mounts, devices, what types into a terminal, and
-//! any second number for a descriptor that was given.
+//! A refusal widens nothing: the call is not carried out. What no program does in good faith is not
+//! here, so that it stays a violation: other processes, other programs, name spaces, mounts,
+//! devices, what types into a terminal, and any second number for a descriptor that was given.
 
 #![forbid(unsafe_code)]
 
 use libc::{
-    EACCES, EAGAIN, ECHILD, EINVAL, EMFILE, ENOENT, ENOLCK, ENOSYS, ENOTSOCK, ENOTSUP, ENOTTY, EPERM, ESPIPE,
+    EACCES, EAGAIN, ECHILD, EINVAL, EMFILE, ENOENT, ENOLCK, ENOSYS, ENOTSOCK, ENOTSUP, ENOTTY,
+    EPERM, ESPIPE,
 };
 
 use super::rule::Action::{Ask, Errno};
@@ -16,8 +17,10 @@ use super::rule::{Question, Rule, at_most, is, own_descriptor, plain, rule};
 
 const SEALED: &str = "questions about paths end with the loading";
 const CHANGES: &str = "no directory was granted in which there could be changes";
-const NOT_GRANTED: &str = "not what a grant of a directory holds: links, modes, owners, times, devices";
-const FOR_GOOD: &str = "who it is and what it may use up is the host's choice; callers go on without";
+const NOT_GRANTED: &str =
+    "not what a grant of a directory holds: links, modes, owners, times, devices";
+const FOR_GOOD: &str =
+    "who it is and what it may use up is the host's choice; callers go on without";
 const PRIORITIES: &str = "priorities are the host's choice; callers go on without";
 const LOCKS: &str = "a lock could keep other programs from a file";
 const COPIES: &str = "callers read and write instead";
@@ -92,7 +95,11 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_fremovexattr, Errno(ENOTSUP), ATTRIBUTES),
     plain(libc::SYS_statfs, Errno(ENOSYS), HUGE_PAGES),
     plain(libc::SYS_fstatfs, Errno(ENOSYS), HUGE_PAGES),
-    plain(libc::SYS_inotify_init1, Errno(EMFILE), "who watches files reaches what others do with them"),
+    plain(
+        libc::SYS_inotify_init1,
+        Errno(EMFILE),
+        "who watches files reaches what others do with them",
+    ),
     // Descriptors. Those of 3 and 4 stay violations: nobody copies them in good faith.
     rule(libc::SYS_dup, &[is(0, 0)], Errno(EMFILE), "standard input is only read"),
     rule(libc::SYS_dup2, &[is(0, 0)], Errno(EMFILE), "standard input is only read"),
@@ -105,7 +112,12 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_copy_file_range, Errno(EINVAL), COPIES),
     plain(libc::SYS_sendfile, Errno(EINVAL), COPIES),
     plain(libc::SYS_splice, Errno(EINVAL), COPIES),
-    rule(libc::SYS_ioctl, &[is(1, libc::TCGETS)], Errno(ENOTTY), "isatty: no descriptor is a terminal"),
+    rule(
+        libc::SYS_ioctl,
+        &[is(1, libc::TCGETS)],
+        Errno(ENOTTY),
+        "isatty: no descriptor is a terminal",
+    ),
     rule(libc::SYS_ioctl, &[is(1, libc::TCSETS)], Errno(ENOTTY), NO_TERMINAL),
     rule(libc::SYS_ioctl, &[is(1, libc::TCSETSW)], Errno(ENOTTY), NO_TERMINAL),
     rule(libc::SYS_ioctl, &[is(1, libc::TCSETSF)], Errno(ENOTTY), NO_TERMINAL),
@@ -137,7 +149,11 @@ pub(super) const RULES: &[Rule] = &[
     ),
     plain(libc::SYS_wait4, Errno(ECHILD), "Table 1; there are no children"),
     plain(libc::SYS_waitid, Errno(ECHILD), "there are no children"),
-    plain(libc::SYS_arch_prctl, Errno(EINVAL), "the C library asks for shadow stacks and goes on without"),
+    plain(
+        libc::SYS_arch_prctl,
+        Errno(EINVAL),
+        "the C library asks for shadow stacks and goes on without",
+    ),
     plain(
         libc::SYS_prctl,
         Errno(EINVAL),
@@ -166,7 +182,11 @@ pub(super) const RULES: &[Rule] = &[
         Errno(EPERM),
         "where it runs is the host's choice; callers go on without",
     ),
-    plain(libc::SYS_timer_create, Errno(EAGAIN), "callers go on without, or use setitimer or timerfd_create"),
+    plain(
+        libc::SYS_timer_create,
+        Errno(EAGAIN),
+        "callers go on without, or use setitimer or timerfd_create",
+    ),
     // Memory.
     plain(libc::SYS_madvise, Errno(EINVAL), "as a kernel that does not know the advice"),
     plain(libc::SYS_mlock, Errno(EPERM), PINNED),

@@ -38,7 +38,10 @@ impl When {
     /// Whether the rule holds in a step.
     #[must_use]
     pub fn covers(self, step: Step) -> bool {
-        matches!((self, step), (When::Both, _) | (When::Loader, Step::Loader) | (When::Final, Step::Final))
+        matches!(
+            (self, step),
+            (When::Both, _) | (When::Loader, Step::Loader) | (When::Final, Step::Final)
+        )
     }
 }
 
@@ -62,7 +65,8 @@ pub enum Question {
     Thread,
     /// `abort()`: the program is ended as if by `SIGABRT`.
     Abort,
-    /// A file that no rule lets it open: `EACCES`, but for `/dev/null`, which the host opens for it.
+    /// A file that no rule lets it open: `EACCES`, but for `/dev/null`, which the host opens for
+    /// it.
     Null,
     /// The network: `EACCES`, and the host knows that it was asked for.
     Network,
@@ -148,8 +152,8 @@ pub struct Given {
 }
 
 impl Given {
-    /// The number of no process: greater than any that there can be, and, taken as an `int`, none of the numbers that
-    /// mean a group of processes.
+    /// The number of no process: greater than any that there can be, and, taken as an `int`, none
+    /// of the numbers that mean a group of processes.
     pub const UNKNOWN_PROCESS: u32 = i32::MAX as u32;
 }
 
@@ -188,7 +192,8 @@ impl Condition {
 
 const ALL_BITS: u64 = u64::MAX;
 
-/// The flags of a mapping that say what kind it is: private or shared, of a file or not, of ordinary pages.
+/// The flags of a mapping that say what kind it is: private or shared, of a file or not, of
+/// ordinary pages.
 pub(super) const MAP_TYPES: u64 = 0xf | (libc::MAP_ANONYMOUS | libc::MAP_HUGETLB) as u64;
 
 /// Of `mmap` and `mprotect`: no code.

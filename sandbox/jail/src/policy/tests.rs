@@ -1,10 +1,15 @@
-//! What the tables say, rule by rule where it matters most. The compiled filter is compared with them elsewhere.
+//! What the tables say, rule by rule where it matters most. The compiled filter is compared with
+//! them elsewhere.
 
 use super::modes::{CREATING_FLAGS, MODE_CALLS, Mode, SPECIAL_BITS};
 use super::*;
 
-const GIVEN: Given =
-    Given { first_free_descriptor: 5, region_data_offset: 8192, program_descriptor: 5, own_process: 1 };
+const GIVEN: Given = Given {
+    first_free_descriptor: 5,
+    region_data_offset: 8192,
+    program_descriptor: 5,
+    own_process: 1,
+};
 
 fn action(step: Step, syscall: i64, args: [u64; 6]) -> Option<Action> {
     Policy::default().rule(&GIVEN, step, syscall, &args).map(|rule| rule.action)
@@ -51,10 +56,13 @@ fn thread_creation_needs_all_shared_flags() {
     // SETTLS, PARENT_SETTID, CHILD_CLEARTID, DETACHED, CHILD_SETTID.
     const OPTIONAL: u64 = 0x178_0000;
     let clone = |flags: u64| action(Step::Final, libc::SYS_clone, [flags, 0x1000, 0, 0, 0, 0]);
-    for flags in [GLIBC, MUSL, GO, GO | libc::CLONE_SETTLS as u64, GO | libc::CLONE_CHILD_SETTID as u64] {
+    for flags in
+        [GLIBC, MUSL, GO, GO | libc::CLONE_SETTLS as u64, GO | libc::CLONE_CHILD_SETTID as u64]
+    {
         assert_eq!(clone(flags), Some(Action::Ask(Question::Thread)), "{flags:#x}");
     }
-    // Without any one of what is shared, with any other flag, or with a signal at its end, it is no thread.
+    // Without any one of what is shared, with any other flag, or with a signal at its end, it is no
+    // thread.
     for bit in 0..64 {
         let flag = 1_u64 << bit;
         if OPTIONAL & flag == 0 {
@@ -77,7 +85,11 @@ fn signals_go_to_the_program_itself_only() {
     let unknown = Given { own_process: Given::UNKNOWN_PROCESS, ..GIVEN };
     for pid in [0_u64, 1, u64::from(u32::MAX), u64::MAX] {
         let args = [pid, 15, 0, 0, 0, 0];
-        assert_eq!(Policy::default().rule(&unknown, Step::Final, libc::SYS_kill, &args), None, "{pid:#x}");
+        assert_eq!(
+            Policy::default().rule(&unknown, Step::Final, libc::SYS_kill, &args),
+            None,
+            "{pid:#x}"
+        );
     }
 }
 
@@ -95,7 +107,12 @@ fn what_was_given_gets_no_second_number() {
             (libc::SYS_fcntl, libc::F_DUPFD_CLOEXEC as u64),
             (libc::SYS_fcntl, libc::F_SETFL as u64),
         ] {
-            assert_eq!(action(Step::Loader, call, [given, command, 0, 0, 0, 0]), None, "{}", name(call));
+            assert_eq!(
+                action(Step::Loader, call, [given, command, 0, 0, 0, 0]),
+                None,
+                "{}",
+                name(call)
+            );
             let own = action(Step::Loader, call, [5, command, 0, 0, 0, 0]);
             assert_eq!(own, Some(Action::Allow), "{}", name(call));
         }
@@ -109,15 +126,22 @@ fn what_was_given_gets_no_second_number() {
 /// Guarantee: sandbox/descriptors
 #[test]
 fn the_regions_header_cannot_be_mapped_shared() {
-    let mapped =
-        |flags: i32, fd: u64, offset: u64| [0, 4096, libc::PROT_READ as u64, flags as u64, fd, offset];
+    let mapped = |flags: i32, fd: u64, offset: u64| {
+        [0, 4096, libc::PROT_READ as u64, flags as u64, fd, offset]
+    };
     let shared = |fd, offset| mapped(libc::MAP_SHARED, fd, offset);
     for flags in [libc::MAP_SHARED, libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC] {
-        assert_eq!(action(Step::Final, libc::SYS_mmap, mapped(flags, 4, 8192)), Some(Action::Allow));
+        assert_eq!(
+            action(Step::Final, libc::SYS_mmap, mapped(flags, 4, 8192)),
+            Some(Action::Allow)
+        );
         assert_eq!(action(Step::Final, libc::SYS_mmap, mapped(flags, 4, 4096)), None);
         assert_eq!(action(Step::Loader, libc::SYS_mmap, mapped(flags, 4, 0)), None);
     }
-    assert_eq!(action(Step::Final, libc::SYS_mmap, mapped(libc::MAP_SHARED_VALIDATE, 4, 8192)), None);
+    assert_eq!(
+        action(Step::Final, libc::SYS_mmap, mapped(libc::MAP_SHARED_VALIDATE, 4, 8192)),
+        None
+    );
     assert_eq!(action(Step::Final, libc::SYS_mmap, shared(3, 0)), Some(Action::Allow));
 }
 
@@ -132,8 +156,9 @@ fn policies() -> impl Iterator<Item = Policy> {
 
 /// The rules of a call, once for each way in which groups bring them together.
 fn orders(syscall: i64) -> Vec<Vec<&'static Rule>> {
-    let mut orders: Vec<Vec<&'static Rule>> =
-        policies().map(|policy| policy.rules().filter(|rule| rule.syscall == syscall).collect()).collect();
+    let mut orders: Vec<Vec<&'static Rule>> = policies()
+        .map(|policy| policy.rules().filter(|rule| rule.syscall == syscall).collect())
+        .collect();
     orders.dedup();
     orders
 }
@@ -141,7 +166,8 @@ fn orders(syscall: i64) -> Vec<Vec<&'static Rule>> {
 fn is_allowed(rules: &[&Rule], args: &[u64; 6]) -> bool {
     [Step::Loader, Step::Final].into_iter().any(|step| {
         let covers = |rule: &&&Rule| {
-            rule.when.covers(step) && rule.conditions.iter().all(|condition| condition.holds(&GIVEN, args))
+            rule.when.covers(step)
+                && rule.conditions.iter().all(|condition| condition.holds(&GIVEN, args))
         };
         rules.iter().find(covers).is_some_and(|rule| rule.action == Action::Allow)
     })
@@ -169,8 +195,11 @@ fn no_policy_lets_a_special_mode_through() {
                     .flat_map(|mode| ABOVE.map(|above| mode | above))
                     .for_each(|mode| holds(&|args| args[usize::from(at)] = mode)),
                 Mode::WhenCreating { flags, mode } => {
-                    for with in (0..64).map(|bit| 1 << bit).filter(|bit| CREATING_FLAGS & bit != 0) {
-                        for how in [0, libc::O_RDWR as u64, (libc::O_TRUNC | libc::O_PATH) as u64, 1 << 40] {
+                    for with in (0..64).map(|bit| 1 << bit).filter(|bit| CREATING_FLAGS & bit != 0)
+                    {
+                        for how in
+                            [0, libc::O_RDWR as u64, (libc::O_TRUNC | libc::O_PATH) as u64, 1 << 40]
+                        {
                             special.clone().for_each(|value| {
                                 holds(&|args| {
                                     args[usize::from(flags)] = with | how;
@@ -185,7 +214,9 @@ fn no_policy_lets_a_special_mode_through() {
                         holds(&|args| args[usize::from(argument)] = bits | others);
                     }
                 }
-                Mode::WithValue { argument, value } => holds(&|args| args[usize::from(argument)] = value),
+                Mode::WithValue { argument, value } => {
+                    holds(&|args| args[usize::from(argument)] = value)
+                }
                 Mode::Unseen => holds(&|_| {}),
                 Mode::Mask => {}
             }
@@ -200,7 +231,8 @@ fn ordinary_modes_pass_where_directories_are_granted() {
         let policy = Policy::default().with(Group::Directories);
         policy.rules().filter(|rule| rule.syscall == syscall).collect::<Vec<_>>()
     };
-    let makes = [libc::SYS_open, libc::SYS_openat, libc::SYS_creat, libc::SYS_mkdir, libc::SYS_mkdirat];
+    let makes =
+        [libc::SYS_open, libc::SYS_openat, libc::SYS_creat, libc::SYS_mkdir, libc::SYS_mkdirat];
     for syscall in makes {
         let row = MODE_CALLS.iter().find(|row| row.syscall == syscall).unwrap();
         for mode in 0..=0o777 {
@@ -221,14 +253,20 @@ fn ordinary_modes_pass_where_directories_are_granted() {
     assert!(!renames(libc::RENAME_WHITEOUT));
 }
 
-/// A call that is let through in some policy, and sounds as if it made or changed files, is in the table or known not to.
+/// A call that is let through in some policy, and sounds as if it made or changed files, is in the
+/// table or known not to.
 ///
 /// Guarantee: sandbox/special-files
 #[test]
 fn no_call_that_makes_files_is_missing_in_the_table() {
-    const SOUNDS: [&str; 9] = ["open", "creat", "mk", "mod", "chown", "attr", "umask", "mq_", "memfd"];
-    const NEITHER: [i64; 4] =
-        [libc::SYS_timer_create, libc::SYS_timerfd_create, libc::SYS_epoll_create, libc::SYS_epoll_create1];
+    const SOUNDS: [&str; 9] =
+        ["open", "creat", "mk", "mod", "chown", "attr", "umask", "mq_", "memfd"];
+    const NEITHER: [i64; 4] = [
+        libc::SYS_timer_create,
+        libc::SYS_timerfd_create,
+        libc::SYS_epoll_create,
+        libc::SYS_epoll_create1,
+    ];
     let allowed: Vec<i64> = policies()
         .flat_map(|policy| policy.rules().filter(|rule| rule.action == Action::Allow))
         .map(|rule| rule.syscall)

@@ -12,8 +12,8 @@ const THREAD: u64 = (libc::CLONE_VM
     | libc::CLONE_SIGHAND
     | libc::CLONE_THREAD
     | libc::CLONE_SYSVSEM) as u64;
-/// What the kernel may store to the program's own memory for it; each library asks for some of these. `DETACHED` has had
-/// no meaning since Linux 2.6; musl still sets it.
+/// What the kernel may store to the program's own memory for it; each library asks for some of
+/// these. `DETACHED` has had no meaning since Linux 2.6; musl still sets it.
 const OPTIONAL: u64 = (libc::CLONE_SETTLS
     | libc::CLONE_PARENT_SETTID
     | libc::CLONE_CHILD_CLEARTID
@@ -26,5 +26,9 @@ const MAKES_A_THREAD: Condition = Condition {
     operand: Operand::Value(THREAD),
 };
 
-pub(super) const RULES: &[Rule] =
-    &[rule(libc::SYS_clone, &[MAKES_A_THREAD], Ask(Question::Thread), "threads of glibc, musl and Go")];
+pub(super) const RULES: &[Rule] = &[rule(
+    libc::SYS_clone,
+    &[MAKES_A_THREAD],
+    Ask(Question::Thread),
+    "threads of glibc, musl and Go",
+)];

@@ -66,7 +66,11 @@ fn unwatched_program_is_polled_until_its_end() {
         assert!(!warden.times.is_empty() && started.elapsed() < LONG, "nobody sees its end");
         warden.look_at_times();
     }
-    assert!(matches!(inmate.end(), Some(End::Killed(KillReason::Other { .. }))), "{:?}", inmate.end());
+    assert!(
+        matches!(inmate.end(), Some(End::Killed(KillReason::Other { .. }))),
+        "{:?}",
+        inmate.end()
+    );
 }
 
 /// A program that has ended leaves no timer in the supervisor.
@@ -75,8 +79,11 @@ fn unwatched_program_is_polled_until_its_end() {
 #[test]
 fn ended_program_leaves_no_timer() {
     let mut warden = warden();
-    let limits =
-        JailLimits { wall_time: Some(LONG * 100), cpu_time: Some(LONG * 100), ..JailLimits::default() };
+    let limits = JailLimits {
+        wall_time: Some(LONG * 100),
+        cpu_time: Some(LONG * 100),
+        ..JailLimits::default()
+    };
     let charge = charge("0", limits);
     let inmate = charge.inmate.clone();
     warden.take_charge(charge);
@@ -99,7 +106,10 @@ fn unanswerable_program_is_ended() {
     until(|| has_ended(&inmate));
     warden.see_the_end(1);
     let end = inmate.end().unwrap();
-    assert!(matches!(&end, End::Killed(KillReason::Other { what }) if what.contains("answered")), "{end}");
+    assert!(
+        matches!(&end, End::Killed(KillReason::Other { what }) if what.contains("answered")),
+        "{end}"
+    );
 }
 
 /// In a forked copy of the host the lock may be held by a thread that the copy does not have.

@@ -41,8 +41,8 @@ fn a_program_of_an_ordinary_toolchain_runs() {
 #[test]
 fn nothing_is_easily_done() {}
 
-/// In a process of its own, where nobody else starts programs. The supervisor once woke up without end while the handle of
-/// a program that had ended was kept.
+/// In a process of its own, where nobody else starts programs. The supervisor once woke up without
+/// end while the handle of a program that had ended was kept.
 ///
 /// Guarantee: sandbox/supervisor
 #[test]
@@ -59,7 +59,8 @@ fn supervisor_sleeps_while_ended_handles_are_kept() {
     for jailed in &kept {
         assert_eq!(finish(jailed), End::Exited { status: 7 });
     }
-    let supervisor = std::fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| task.path());
+    let supervisor =
+        std::fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| task.path());
     let is_it = |path: &std::path::PathBuf| {
         std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "holdfast-jail")
     };
@@ -122,7 +123,9 @@ fn a_sealed_program_opens_nothing_any_more() {
     assert_eq!(run(&["sealed, reads", program], false), WORKED, "the canary");
     // The library's traces of a panic open files: it goes on without, to tell what the panic was.
     assert_eq!(run(&["sealed, reads", program], true), refused(libc::EACCES));
-    let End::Violation(violation) = run(&["run from memory"], true) else { panic!("code in memory") };
+    let End::Violation(violation) = run(&["run from memory"], true) else {
+        panic!("code in memory")
+    };
     assert_eq!((violation.name.as_str(), violation.step), ("mprotect", Step::Final));
     assert_eq!(violation.reason, "it is allowed while the program is loading only");
     assert!(violation.instruction_pointer != 0);
@@ -296,9 +299,13 @@ fn innermost_grant_wins_in_any_order() {
         });
         assert!(matches!(granted.spawn(), Err(JailError::Text { .. })));
     }
-    let grant =
-        |host: &std::path::Path, access| PathGrant { host: host.to_owned(), guest: "/data".into(), access };
-    let twice = jail(&["nothing"]).path(grant(&outer, ReadWrite)).path(grant(&inner, ReadOnly)).spawn();
+    let grant = |host: &std::path::Path, access| PathGrant {
+        host: host.to_owned(),
+        guest: "/data".into(),
+        access,
+    };
+    let twice =
+        jail(&["nothing"]).path(grant(&outer, ReadWrite)).path(grant(&inner, ReadOnly)).spawn();
     assert!(matches!(twice, Err(JailError::Text { .. })), "two grants under one path");
 }
 
@@ -317,9 +324,13 @@ fn granted_file_creates_nothing_in_a_granted_dir() {
             let (host, guest) = (host.to_owned(), guest.into());
             PathGrant { host, guest, access: Access::ReadOnly }
         };
-        jail(&["read", "/data/file"]).path(grant(&outer, "/data")).path(grant(&file, "/data/file")).spawn()
+        jail(&["read", "/data/file"])
+            .path(grant(&outer, "/data"))
+            .path(grant(&file, "/data/file"))
+            .spawn()
     };
-    // Its place was once made where the directory comes from, although that was granted for reading.
+    // Its place was once made where the directory comes from, although that was granted for
+    // reading.
     let error = start().unwrap_err();
     assert!(!outer.join("file").exists());
     assert!(error.to_string().contains("/data/file"), "{error}");
@@ -347,7 +358,8 @@ fn program_is_at_least_as_nice_as_its_starter() {
         end(jail(&["nothing"]))
     });
     assert_eq!(nicer.join().unwrap(), WORKED);
-    // Only the nicer thread's: a program once asked for this thread's own place, which it was refused.
+    // Only the nicer thread's: a program once asked for this thread's own place, which it was
+    // refused.
     assert_eq!(rustix::process::getpriority_process(None).unwrap(), own);
     assert_eq!(end(jail(&["nothing"])), WORKED);
 }
@@ -408,7 +420,8 @@ fn a_host_without_room_for_threads() {
     };
     let children = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        let lists = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
+        let lists = tasks
+            .map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
         lists.collect::<String>()
     };
     let started = std::time::Instant::now();

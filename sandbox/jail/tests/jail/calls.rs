@@ -1,5 +1,6 @@
-//! Every system call (X1) and every condition of the policy (X2), made by a real program: its end is what the table
-//! of rules says. The compiled filter is compared with the table, exhaustively, in `sandbox/jail/src/filter/tests.rs`.
+//! Every system call (X1) and every condition of the policy (X2), made by a real program: its end
+//! is what the table of rules says. The compiled filter is compared with the table, exhaustively,
+//! in `sandbox/jail/src/filter/tests.rs`.
 
 use std::time::Duration;
 
@@ -18,8 +19,9 @@ const GIVEN: Given = Given {
 /// One more than the last number that is tried.
 const NUMBERS: i64 = 512;
 const X32: i64 = 0x4000_0000;
-/// `uretprobe` and `uprobe`: since Linux 6.14 and 6.18 no filter sees them. The kernel takes them from code that it put
-/// into the program itself only; from anybody else they are refused or deadly.
+/// `uretprobe` and `uprobe`: since Linux 6.14 and 6.18 no filter sees them. The kernel takes them
+/// from code that it put into the program itself only; from anybody else they are refused or
+/// deadly.
 const UNFILTERED: [i64; 2] = [335, 336];
 
 /// The policy that these programs run under, by the layers that they have: no root of their own.
@@ -41,7 +43,12 @@ fn check(number: i64, args: [u64; 6]) {
 }
 
 /// The same under a policy, with what runs a program so.
-pub(crate) fn check_under(policy: Policy, number: i64, args: [u64; 6], run: impl Fn(&[&str]) -> End) {
+pub(crate) fn check_under(
+    policy: Policy,
+    number: i64,
+    args: [u64; 6],
+    run: impl Fn(&[&str]) -> End,
+) {
     let text: Vec<String> =
         std::iter::once(number as u64).chain(args).map(|value| format!("{value:#x}")).collect();
     let words: Vec<&str> = std::iter::once("call").chain(text.iter().map(String::as_str)).collect();
@@ -64,7 +71,9 @@ pub(crate) fn check_under(policy: Policy, number: i64, args: [u64; 6], run: impl
             );
             assert_eq!(violation.step, Step::Loader);
         }
-        Some(Action::Errno(errno)) => assert_eq!(found, End::Exited { status: 100 + errno }, "{}", what()),
+        Some(Action::Errno(errno)) => {
+            assert_eq!(found, End::Exited { status: 100 + errno }, "{}", what())
+        }
         Some(Action::Ask(Question::Null | Question::Network)) => {
             assert_eq!(found, End::Exited { status: 100 + libc::EACCES }, "{}", what());
         }

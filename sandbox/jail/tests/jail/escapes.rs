@@ -1,5 +1,6 @@
-//! Ways out (X4): each is tried under every single layer that claims to stop it, under all of them, and, as the
-//! canary, under none, where it must work: a test that does not notice the layer's absence proves nothing.
+//! Ways out (X4): each is tried under every single layer that claims to stop it, under all of them,
+//! and, as the canary, under none, where it must work: a test that does not notice the layer's
+//! absence proves nothing.
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
@@ -73,7 +74,8 @@ fn other_processes_cannot_be_traced_signalled_or_read() {
         let always = [(Layer::Processes, libc::ESRCH), (Layer::Landlock, libc::EPERM)];
         let stopped_by = with_root(&always, &[(Layer::Unprivileged, libc::EPERM)], &mut room);
         // As an ordinary user the two are equals, unless the kernel lets only parents trace.
-        let yama = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+        let yama =
+            std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
         if !is_root() && action != "kill" && !matches!(yama.trim(), "" | "0") {
             println!("not run: ptrace_scope lets no program trace another");
             continue;
@@ -93,7 +95,8 @@ fn the_host_cannot_be_signalled() {
         &[(Layer::Unprivileged, libc::EPERM)],
         &mut room,
     );
-    Escape { words: &["kill", &pid], stopped_by, always: Layers::none(), policy: Ok("kill") }.try_it();
+    Escape { words: &["kill", &pid], stopped_by, always: Layers::none(), policy: Ok("kill") }
+        .try_it();
 }
 
 /// A sandboxed program cannot create namespaces, mounts or BPF programs.
@@ -102,7 +105,8 @@ fn the_host_cannot_be_signalled() {
 #[test]
 fn namespaces_mounts_and_bpf_are_denied() {
     let always = Layers::none();
-    Escape { words: &["user name space"], stopped_by: NONE, always, policy: Ok("unshare") }.try_it();
+    Escape { words: &["user name space"], stopped_by: NONE, always, policy: Ok("unshare") }
+        .try_it();
     let found = end(jail(&["mount"]));
     assert!(matches!(&found, End::Violation(violation) if violation.name == "mount"), "{found}");
     if is_root() {
@@ -120,8 +124,13 @@ fn namespaces_mounts_and_bpf_are_denied() {
         }
         .try_it();
         let stopped_by = [(Layer::Capabilities, libc::EPERM), (Layer::Unprivileged, libc::EPERM)];
-        Escape { words: &["bpf"], stopped_by: &stopped_by, always: Layers::none(), policy: Ok("bpf") }
-            .try_it();
+        Escape {
+            words: &["bpf"],
+            stopped_by: &stopped_by,
+            always: Layers::none(),
+            policy: Ok("bpf"),
+        }
+        .try_it();
     }
 }
 
@@ -157,7 +166,8 @@ fn the_start_of_the_program_is_allowed_once() {
 /// Guarantee: sandbox/privileges
 #[test]
 fn set_user_programs_raise_nothing() {
-    // Never optional. Without it the program would end with its own error; here it cannot be started with rights.
+    // Never optional. Without it the program would end with its own error; here it cannot be
+    // started with rights.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     if !status.contains("NoNewPrivs:\t0") {
         println!("not run: the host has no privileges to lose");
@@ -270,8 +280,11 @@ fn dev_null_is_there_to_read_and_write() {
         assert_eq!(crate::victims::finish(&jailed), WORKED, "{flags:#x}, sealed");
         let directory = tempfile::tempdir().unwrap();
         let (host, guest) = (directory.path().to_owned(), directory.path().to_owned());
-        let granted =
-            jail(&["null", &flags.to_string()]).path(PathGrant { host, guest, access: Access::ReadWrite });
+        let granted = jail(&["null", &flags.to_string()]).path(PathGrant {
+            host,
+            guest,
+            access: Access::ReadWrite,
+        });
         assert_eq!(end(granted), WORKED, "{flags:#x}, with a directory");
     }
     // As the kernel answers for a device that is there.
@@ -290,9 +303,16 @@ fn dev_null_is_there_to_read_and_write() {
 /// Guarantee: sandbox/ordinary-programs
 #[test]
 fn no_other_path_is_taken_for_dev_null() {
-    for path in
-        ["/dev/zero", "/dev/full", "/dev/null/", "/dev//null", "/dev/nul", "/dev/nulla", "dev/null", ""]
-    {
+    for path in [
+        "/dev/zero",
+        "/dev/full",
+        "/dev/null/",
+        "/dev//null",
+        "/dev/nul",
+        "/dev/nulla",
+        "dev/null",
+        "",
+    ] {
         assert_eq!(end(jail(&["write", path])), refused(libc::EACCES), "{path:?}");
     }
     // Up to the last byte of its memory: all of the path, or a part of it.
@@ -300,7 +320,8 @@ fn no_other_path_is_taken_for_dev_null() {
     for bytes in ["9", "1"] {
         assert_eq!(end(jail(&["write at the end of memory", bytes])), refused(libc::EACCES));
     }
-    // The host looks at a copy and opens the device itself, so a path that changes meanwhile gains nothing.
+    // The host looks at a copy and opens the device itself, so a path that changes meanwhile gains
+    // nothing.
     let racer = |policy, times: &str| {
         end(jail(&["race null", "/dev/zero", times]).layers(Layers::none()).policy(policy))
     };
@@ -332,13 +353,15 @@ fn nobody_outside_can_be_connected_to() {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = tcp.local_addr().unwrap().port().to_string();
     let stopped_by = [(Layer::Network, libc::ENETUNREACH), (Layer::Landlock, libc::EACCES)];
-    Escape { words: &["connect to a port", &port], stopped_by: &stopped_by, always, policy }.try_it();
+    Escape { words: &["connect to a port", &port], stopped_by: &stopped_by, always, policy }
+        .try_it();
 
     let name = format!("holdfast-test-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let _abstract = UnixListener::bind_addr(&address).unwrap();
     let stopped_by = [(Layer::Network, libc::ECONNREFUSED), (Layer::Landlock, libc::EPERM)];
-    Escape { words: &["connect to a name", &name], stopped_by: &stopped_by, always, policy }.try_it();
+    Escape { words: &["connect to a name", &name], stopped_by: &stopped_by, always, policy }
+        .try_it();
 
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
@@ -347,7 +370,8 @@ fn nobody_outside_can_be_connected_to() {
     let words = &["connect to a path", path.to_str().unwrap()];
     Escape { words, stopped_by: &stopped_by, always, policy }.try_it();
 
-    Escape { words: &["pass a descriptor"], stopped_by: NONE, always, policy: Ok("socketpair") }.try_it();
+    Escape { words: &["pass a descriptor"], stopped_by: NONE, always, policy: Ok("socketpair") }
+        .try_it();
 }
 
 /// Guarantee: sandbox/other-processes
@@ -357,7 +381,8 @@ fn shared_memory_of_system_v_cannot_be_attached() {
     let key = segment.key.to_string();
     let stopped_by = [(Layer::Ipc, libc::ENOENT)];
     let words = &["attach shared memory", &key];
-    Escape { words, stopped_by: &stopped_by, always: Layers::none(), policy: Ok("shmget") }.try_it();
+    Escape { words, stopped_by: &stopped_by, always: Layers::none(), policy: Ok("shmget") }
+        .try_it();
 }
 
 /// A segment of System V shared memory, removed with this value.
@@ -397,8 +422,9 @@ fn nothing_can_be_typed_into_a_terminal() {
         jail(&["type into the terminal", "0"]).policy(Policy::open()).layers(Layers::none()),
     );
     assert_eq!(found, refused(libc::ENOTTY));
-    let found =
-        crate::victims::end(jail(&["open the terminal"]).policy(Policy::open()).layers(Layers::none()));
+    let found = crate::victims::end(
+        jail(&["open the terminal"]).policy(Policy::open()).layers(Layers::none()),
+    );
     assert_eq!(found, refused(libc::ENXIO));
 }
 
@@ -457,8 +483,15 @@ fn links_cannot_leave_a_granted_directory() {
 
 /// `mmap` of a page of a descriptor.
 fn map(protection: i32, flags: i32, descriptor: i32, offset: u64) -> Vec<String> {
-    let numbers =
-        [libc::SYS_mmap as u64, 0, 4096, protection as u64, flags as u64, descriptor as u64, offset];
+    let numbers = [
+        libc::SYS_mmap as u64,
+        0,
+        4096,
+        protection as u64,
+        flags as u64,
+        descriptor as u64,
+        offset,
+    ];
     std::iter::once("call".to_owned()).chain(numbers.map(|number| number.to_string())).collect()
 }
 
@@ -469,7 +502,8 @@ fn the_regions_header_cannot_be_mapped_in_any_way() {
     let run = |words: &[String]| {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let file = || {
-            let file = rustix::fs::memfd_create("holdfast-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+            let file =
+                rustix::fs::memfd_create("holdfast-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
             rustix::fs::ftruncate(&file, 2 * HEADER_BYTES).unwrap();
             file
         };
@@ -479,10 +513,13 @@ fn the_regions_header_cannot_be_mapped_in_any_way() {
     use libc::{MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, PROT_EXEC, PROT_READ, PROT_WRITE};
     let data = map(PROT_READ | PROT_WRITE, MAP_SHARED, 4, HEADER_BYTES);
     assert_eq!(run(&data), WORKED);
-    for protection in [0, PROT_READ, PROT_WRITE, PROT_READ | PROT_WRITE, PROT_EXEC, PROT_READ | PROT_EXEC] {
+    for protection in
+        [0, PROT_READ, PROT_WRITE, PROT_READ | PROT_WRITE, PROT_EXEC, PROT_READ | PROT_EXEC]
+    {
         for flags in [MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE] {
             let found = run(&map(protection, flags, 4, 4096));
-            let is_violation = matches!(&found, End::Violation(violation) if violation.name == "mmap");
+            let is_violation =
+                matches!(&found, End::Violation(violation) if violation.name == "mmap");
             assert!(is_violation, "protection {protection}, flags {flags}: {found}");
         }
     }
@@ -500,7 +537,8 @@ fn futex_requeue_of_a_host_waiter_is_denied() {
     for operation in [libc::FUTEX_REQUEUE, libc::FUTEX_CMP_REQUEUE] {
         let run = |operation: i32| {
             let (number, operation) = (libc::SYS_futex.to_string(), operation.to_string());
-            end(jail(&["call", &number, "0", &operation, "0", "1", "0", "0"]).layers(Layers::none()))
+            end(jail(&["call", &number, "0", &operation, "0", "1", "0", "0"])
+                .layers(Layers::none()))
         };
         assert_eq!(run(operation), refused(libc::ENOSYS));
         // Those of its own threads can; the address is wrong, which only one of the two notices.

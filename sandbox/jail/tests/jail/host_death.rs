@@ -1,7 +1,7 @@
 //! The host is killed (X7): nothing that it started survives, whatever it was doing.
 //!
-//! The host is this test program itself, started again as the one test [`the_role_of_the_host`], under a name of its
-//! own, by which it and its children are found.
+//! The host is this test program itself, started again as the one test [`the_role_of_the_host`],
+//! under a name of its own, by which it and its children are found.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -41,7 +41,9 @@ fn the_role_of_the_host() {
 fn users(files: &[&Path]) -> Vec<(u32, PathBuf)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
         let Ok(program) = std::fs::read_link(entry.path().join("exe")) else { continue };
         if files.contains(&program.as_path()) {
             found.push((pid, program));
@@ -54,11 +56,12 @@ fn users(files: &[&Path]) -> Vec<(u32, PathBuf)> {
 #[test]
 fn no_jailed_program_survives_its_host() {
     let directory = tempfile::tempdir_in(fixed().parent().unwrap()).unwrap();
-    std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
     let copied = |from: &Path, name: &str| {
         let to = directory.path().join(name);
-        // Not by this process: a file that is open for writing cannot be run, and a child that another test starts
-        // meanwhile would have it open for a moment.
+        // Not by this process: a file that is open for writing cannot be run, and a child that
+        // another test starts meanwhile would have it open for a moment.
         assert!(Command::new("cp").arg(from).arg(&to).status().unwrap().success());
         to
     };

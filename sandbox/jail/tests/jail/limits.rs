@@ -1,5 +1,5 @@
-//! What a program may use up (X6): each greedy program ends with the limit that it reached, and the host stays
-//! responsive.
+//! What a program may use up (X6): each greedy program ends with the limit that it reached, and the
+//! host stays responsive.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,10 @@ fn responsive() {
 #[test]
 fn a_spinning_program_ends_at_its_cpu_time() {
     for limit in [Duration::from_millis(50), Duration::from_millis(1300)] {
-        let jailed = jail(&["spins"]).limits(limits(|limits| limits.cpu_time = Some(limit))).spawn().unwrap();
+        let jailed = jail(&["spins"])
+            .limits(limits(|limits| limits.cpu_time = Some(limit)))
+            .spawn()
+            .unwrap();
         responsive();
         assert_eq!(finish(&jailed), End::Limit(LimitHit::CpuTime { limit }));
         let used = jailed.usage().cpu_time;
@@ -40,7 +43,8 @@ fn a_spinning_program_ends_at_its_cpu_time() {
 #[test]
 fn a_waiting_program_ends_at_its_wall_time() {
     let limit = Duration::from_millis(60);
-    let jailed = jail(&["waits"]).limits(limits(|limits| limits.wall_time = Some(limit))).spawn().unwrap();
+    let jailed =
+        jail(&["waits"]).limits(limits(|limits| limits.wall_time = Some(limit))).spawn().unwrap();
     assert_eq!(finish(&jailed), End::Limit(LimitHit::WallTime { limit }));
     assert!(jailed.usage().wall_time >= limit);
 }
@@ -66,7 +70,9 @@ fn a_fork_bomb_ends_at_its_first_fork() {
 fn threads_are_counted() {
     for layers in [Layers::none(), Layers::default()] {
         let run = |threads: u32, wanted: &str| {
-            end(jail(&["threads", wanted]).layers(layers).limits(limits(|limits| limits.threads = threads)))
+            end(jail(&["threads", wanted])
+                .layers(layers)
+                .limits(limits(|limits| limits.threads = threads)))
         };
         assert_eq!(run(8, "7"), WORKED);
         assert_eq!(run(8, "8"), End::Limit(LimitHit::Threads { limit: 8 }));
@@ -194,7 +200,9 @@ fn output_flood_ends_at_its_limit() {
 #[test]
 fn question_flood_ends_at_its_limit() {
     let limit = 20_000;
-    let flood = || jail(&["ask for ever"]).limits(limits(|limits| limits.questions = limit)).spawn().unwrap();
+    let flood = || {
+        jail(&["ask for ever"]).limits(limits(|limits| limits.questions = limit)).spawn().unwrap()
+    };
     let floods = [flood(), flood(), flood()];
     responsive();
     for jailed in &floods {
@@ -207,13 +215,15 @@ fn question_flood_ends_at_its_limit() {
 /// Guarantee: sandbox/no-terminal
 #[test]
 fn memlock_core_dump_and_priority_are_limited() {
-    // What the host may do to its priority the program may not; whether it may is up to the machine.
+    // What the host may do to its priority the program may not; whether it may is up to the
+    // machine.
     let raised = rustix::process::Rlimit { current: Some(40), maximum: Some(40) };
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nice, raised);
     let jailed = jail(&["waits"]).limits(limits(|limits| limits.nice = 7)).spawn().unwrap();
     let text = std::fs::read_to_string(format!("/proc/{}/limits", jailed.pid())).unwrap();
     let zero = |name: &str| {
-        text.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.trim().starts_with("0 ")))
+        text.lines()
+            .any(|line| line.strip_prefix(name).is_some_and(|rest| rest.trim().starts_with("0 ")))
     };
     for name in [
         "Max core file size",
@@ -229,7 +239,8 @@ fn memlock_core_dump_and_priority_are_limited() {
     assert_eq!(after_name.split_whitespace().nth(16), Some("7"));
     // Room for what the host itself runs as root: the count of processes is of the jail's own user.
     assert!(
-        !is_root() || text.lines().any(|line| line.starts_with("Max processes") && line.contains(" 64 "))
+        !is_root()
+            || text.lines().any(|line| line.starts_with("Max processes") && line.contains(" 64 "))
     );
 }
 

@@ -18,7 +18,10 @@ fn missing_layer_is_refused_only_if_strict() {
             // This machine may lack the control group, which is looked at after the others.
             panic!("{layer}: {error}")
         };
-        assert!(weakness.layer == layer || weakness.layer == Layer::ControlGroup, "{layer}: {error}");
+        assert!(
+            weakness.layer == layer || weakness.layer == Layer::ControlGroup,
+            "{layer}: {error}"
+        );
         let jailed = masked().spawn().unwrap();
         let told = jailed.weaker().iter().find(|weakness| weakness.layer == layer);
         let told = told.unwrap_or_else(|| panic!("{layer} is missing without a word"));
@@ -30,7 +33,8 @@ fn missing_layer_is_refused_only_if_strict() {
 #[test]
 fn a_layer_that_was_not_asked_for_is_no_weakness() {
     for layer in Layer::ALL {
-        let jailed = jail(&["nothing"]).layers(Layers::none()).mask(layer).strict(true).spawn().unwrap();
+        let jailed =
+            jail(&["nothing"]).layers(Layers::none()).mask(layer).strict(true).spawn().unwrap();
         assert_eq!(jailed.weaker(), []);
         assert_eq!(finish(&jailed), WORKED);
     }
@@ -56,8 +60,11 @@ fn grants_need_a_confining_layer() {
     assert_eq!(end(same().mask(Layer::Mounts)), WORKED);
     assert_eq!(end(same().mask(Layer::Landlock)), WORKED);
     // Without a root of its own a program finds things where they are, or not at all.
-    let error =
-        jail(&["nothing"]).path(grant("/elsewhere".as_ref())).mask(Layer::Mounts).spawn().unwrap_err();
+    let error = jail(&["nothing"])
+        .path(grant("/elsewhere".as_ref()))
+        .mask(Layer::Mounts)
+        .spawn()
+        .unwrap_err();
     assert!(matches!(error, JailError::Text { .. }), "{error}");
     // It names the one that is elsewhere.
     let both = same().path(grant("/elsewhere".as_ref())).mask(Layer::Mounts);
@@ -94,7 +101,9 @@ fn in_a_container_without_name_spaces() {
     assert!(!missing.contains(&Layer::Landlock), "{missing:?}");
     assert_eq!(finish(&jailed), refused(libc::EACCES));
     let error = jail(&["nothing"]).strict(true).spawn().unwrap_err();
-    assert!(matches!(&error, JailError::Weaker(weakness) if weakness.remedy.contains("max_user_namespaces")));
+    assert!(
+        matches!(&error, JailError::Weaker(weakness) if weakness.remedy.contains("max_user_namespaces"))
+    );
 }
 
 /// Run by the next test as the only user of a name space, who is root there.

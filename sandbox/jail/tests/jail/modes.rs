@@ -1,6 +1,7 @@
-//! Modes of what a program leaves in a granted directory: each call of the table of modes (`policy::modes`), with each of the
-//! 4,096 modes where it can make or change a file, and what is found from outside afterwards. The canary is the same program
-//! under an open policy, where set-user-ID files are left behind.
+//! Modes of what a program leaves in a granted directory: each call of the table of modes
+//! (`policy::modes`), with each of the 4,096 modes where it can make or change a file, and what is
+//! found from outside afterwards. The canary is the same program under an open policy, where
+//! set-user-ID files are left behind.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -37,7 +38,8 @@ fn directory() -> TempDir {
 /// What came of each mode: the error number, and the mode that there was then.
 fn outcomes(how: &str, directory: &Path, policy: Policy) -> Vec<(i32, u32)> {
     let jail = granted(directory, &["modes", how, directory.to_str().unwrap()]);
-    let jailed = jail.policy(policy).stdio(JailStdio::Capture { limit_bytes: 1 << 20 }).spawn().unwrap();
+    let jailed =
+        jail.policy(policy).stdio(JailStdio::Capture { limit_bytes: 1 << 20 }).spawn().unwrap();
     assert_eq!(finish(&jailed), WORKED, "{how}");
     let text = String::from_utf8(jailed.stdout()).unwrap();
     let outcomes: Vec<(i32, u32)> = text
@@ -67,7 +69,8 @@ fn modes(directory: &Path) -> BTreeMap<String, u32> {
 fn files_are_made_with_ordinary_modes_only() {
     for how in ["open", "openat", "creat", "mkdir", "mkdirat", "temporary"] {
         let directory = directory();
-        for (mode, outcome) in outcomes(how, directory.path(), Policy::default()).iter().enumerate() {
+        for (mode, outcome) in outcomes(how, directory.path(), Policy::default()).iter().enumerate()
+        {
             let mode = mode as u32;
             let expected = if mode & SPECIAL == 0 { (0, mode) } else { (libc::EPERM, 0) };
             assert_eq!(*outcome, expected, "{how} with {mode:04o}");
@@ -162,20 +165,26 @@ fn the_table_of_modes_holds_for_a_real_program() {
             // A mask of no bits is what hides the fewest.
             Mode::Mask | Mode::Unseen => {}
         }
-        check_under(policy, row.syscall, args, |words| end(granted(directory.path(), words).layers(layers)));
+        check_under(policy, row.syscall, args, |words| {
+            end(granted(directory.path(), words).layers(layers))
+        });
     }
-    // The same calls of i386: open, creat, link, mknod, chmod, chown, mkdir, umask, fchmod, fchown, setxattr and its like,
-    // openat and its like, fchmodat, openat2.
-    let i386 =
-        [5, 8, 9, 14, 15, 39, 60, 94, 95, 182, 226, 227, 228, 295, 296, 297, 298, 303, 306, 353, 437, 452];
+    // The same calls of i386: open, creat, link, mknod, chmod, chown, mkdir, umask, fchmod, fchown,
+    // setxattr and its like, openat and its like, fchmodat, openat2.
+    let i386 = [
+        5, 8, 9, 14, 15, 39, 60, 94, 95, 182, 226, 227, 228, 295, 296, 297, 298, 303, 306, 353,
+        437, 452,
+    ];
     for number in i386 {
-        let found = end(granted(directory.path(), &["int 0x80", &number.to_string()]).layers(layers));
+        let found =
+            end(granted(directory.path(), &["int 0x80", &number.to_string()]).layers(layers));
         let is_violation = matches!(&found, End::Violation(violation) if violation.arch == "i386");
         assert!(is_violation, "{number}: {found}");
     }
 }
 
-/// Directories made in a set-group-ID directory have that bit, too, as the user who set it wants; files never do.
+/// Directories made in a set-group-ID directory have that bit, too, as the user who set it wants;
+/// files never do.
 ///
 /// Guarantee: sandbox/special-files
 #[test]
@@ -183,7 +192,10 @@ fn setgid_directory_passes_its_bit_to_directories() {
     let directory = directory();
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o2775)).unwrap();
     let inner = directory.path().join("inner");
-    assert_eq!(end(granted(directory.path(), &["make a directory", inner.to_str().unwrap()])), WORKED);
+    assert_eq!(
+        end(granted(directory.path(), &["make a directory", inner.to_str().unwrap()])),
+        WORKED
+    );
     assert_eq!(modes(directory.path())["inner"] & SPECIAL, 0o2000);
     let file = inner.join("file");
     assert_eq!(end(granted(directory.path(), &["create", file.to_str().unwrap()])), WORKED);
@@ -205,7 +217,11 @@ fn a_set_user_file_that_is_written_to_loses_the_bit() {
         let directory = directory();
         let file = directory.path().join("plain");
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o6755)).unwrap();
-        assert_eq!(end(granted(directory.path(), &[action, file.to_str().unwrap()])), WORKED, "{action}");
+        assert_eq!(
+            end(granted(directory.path(), &[action, file.to_str().unwrap()])),
+            WORKED,
+            "{action}"
+        );
         let expected = if is_changed { 0o755 } else { 0o6755 };
         assert_eq!(modes(directory.path())["plain"], expected, "{action}");
     }

@@ -1,4 +1,5 @@
-//! Programs that a machine has, and that do nothing dangerous: they run, and what they may not have they are told.
+//! Programs that a machine has, and that do nothing dangerous: they run, and what they may not have
+//! they are told.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,7 +16,11 @@ const PROGRAMS: &[(&str, &[&str], Says)] = &[
     ("/bin/sh", &["-c", "echo $((6 * 7))"], Says("42\n", 0)),
     ("/bin/sh", &["-c", "cd /nowhere; echo on >&2"], Says("on\n", 0)),
     ("/bin/sh", &["-c", "cd /; echo off >/nowhere; echo on"], Says("on\n", 0)),
-    ("/bin/bash", &["-c", "printf '%s\\n' on; read -r line </dev/null || kill -l TERM"], Says("on\n", 0)),
+    (
+        "/bin/bash",
+        &["-c", "printf '%s\\n' on; read -r line </dev/null || kill -l TERM"],
+        Says("on\n", 0),
+    ),
     ("/bin/cat", &[], Says("", 0)),
     ("/bin/cat", &["/etc/shadow"], Says("No such file", 1)),
     ("/bin/ls", &["-d", "/lib"], Says("/lib\n", 0)),
@@ -23,7 +28,11 @@ const PROGRAMS: &[(&str, &[&str], Says)] = &[
     ("/bin/touch", &["/new"], Says("Permission denied", 1)),
     ("/bin/mkdir", &["/new"], Says("Permission denied", 1)),
     ("/bin/date", &["-u", "-d", "@0", "+%Y"], Says("1970\n", 0)),
-    ("/usr/bin/perl", &["-e", "print 6 * 7, qq(\\n); mkdir '/new' or print qq(no\\n)"], Says("42\nno\n", 0)),
+    (
+        "/usr/bin/perl",
+        &["-e", "print 6 * 7, qq(\\n); mkdir '/new' or print qq(no\\n)"],
+        Says("42\nno\n", 0),
+    ),
     ("/usr/bin/python3", &["-I", "-c", "import socket, selectors; print(6 * 7)"], Says("42\n", 0)),
     ("/usr/bin/python3", &["-I", "-c", "open('/new', 'w')"], Says("PermissionError", 1)),
     ("/usr/bin/sqlite3", &[":memory:", "select 6 * 7;"], Says("42\n", 0)),
@@ -89,8 +98,10 @@ func main() {
 /// Guarantee: sandbox/ordinary-programs
 #[test]
 fn go_program_runs_with_threads_and_collector() {
-    let Some(go) =
-        ["/usr/bin/go", "/usr/local/go/bin/go"].map(PathBuf::from).into_iter().find(|go| go.exists())
+    let Some(go) = ["/usr/bin/go", "/usr/local/go/bin/go"]
+        .map(PathBuf::from)
+        .into_iter()
+        .find(|go| go.exists())
     else {
         println!("not run: there is no Go");
         return;
@@ -133,9 +144,10 @@ fn exec_or_code_generation_is_explained() {
         }
     }
     let (writes, executes) = (libc::PROT_WRITE as u64, libc::PROT_EXEC as u64);
-    let numbers =
-        [libc::SYS_mmap as u64, 0, 4096, writes | executes, 0x22, u64::MAX, 0].map(|n| n.to_string());
-    let words: Vec<&str> = std::iter::once("call").chain(numbers.iter().map(String::as_str)).collect();
+    let numbers = [libc::SYS_mmap as u64, 0, 4096, writes | executes, 0x22, u64::MAX, 0]
+        .map(|n| n.to_string());
+    let words: Vec<&str> =
+        std::iter::once("call").chain(numbers.iter().map(String::as_str)).collect();
     let End::Violation(violation) = end(jail(&words)) else { panic!("written and executed") };
     assert!(violation.reason.contains("compiler"), "{violation}");
 }

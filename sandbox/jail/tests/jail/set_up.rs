@@ -75,10 +75,14 @@ fn unstartable_program_fails_at_the_last_step() {
     bytes[56..58].fill(0);
     let template = directory.path().join("template");
     std::fs::write(&template, bytes).unwrap();
-    // Not written by this process: a child that another test starts meanwhile would have it open for a moment.
-    assert!(std::process::Command::new("cp").arg(&template).arg(&program).status().unwrap().success());
+    // Not written by this process: a child that another test starts meanwhile would have it open
+    // for a moment.
+    assert!(
+        std::process::Command::new("cp").arg(&template).arg(&program).status().unwrap().success()
+    );
     let permit = |mode| {
-        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(mode))
+            .unwrap();
     };
     for layers in [Layers::none(), Layers::default().without(Layer::Unprivileged)] {
         let start = || holdfast_jail::Jail::new(&program).layers(layers).spawn().unwrap_err();

@@ -24,8 +24,8 @@ pub(crate) fn fixed() -> &'static Path {
 
 fn compile(name: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/victims/native.c");
-    let directory =
-        std::env::temp_dir().join(format!("holdfast-victims-{}", rustix::process::getuid().as_raw()));
+    let directory = std::env::temp_dir()
+        .join(format!("holdfast-victims-{}", rustix::process::getuid().as_raw()));
     std::fs::create_dir_all(&directory).unwrap();
     let program = directory.join(name);
     let modified = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
@@ -35,7 +35,8 @@ fn compile(name: &str, flags: &[&str]) -> PathBuf {
     // Under a name of its own first: other test processes may be at the same.
     let fresh = directory.join(format!("{name}-{}", std::process::id()));
     let mut compiler = Command::new(std::env::var_os("CC").unwrap_or("cc".into()));
-    let status = compiler.args(["-O1", "-pthread", "-o"]).arg(&fresh).args(flags).arg(source).status();
+    let status =
+        compiler.args(["-O1", "-pthread", "-o"]).arg(&fresh).args(flags).arg(source).status();
     assert!(status.expect("a C compiler").success());
     std::fs::rename(&fresh, &program).unwrap();
     program

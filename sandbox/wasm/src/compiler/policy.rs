@@ -1,16 +1,19 @@
-//! Which system calls the compiler's process may make: a list, and everything else does not exist (`ENOSYS`).
+//! Which system calls the compiler's process may make: a list, and everything else does not exist
+//! (`ENOSYS`).
 //!
-//! The list has what an allocator, threads and the three open files need. With it the process can compute, read the
-//! program and write its result. It cannot open a file or a socket, start a process, signal or trace another one, map
-//! executable or shared memory, or change its own limits.
+//! The list has what an allocator, threads and the three open files need. With it the process can
+//! compute, read the program and write its result. It cannot open a file or a socket, start a
+//! process, signal or trace another one, map executable or shared memory, or change its own limits.
 //!
-//! `ENOSYS`, and not the end of the process: the C library asks for newer calls (`clone3`) and falls back.
+//! `ENOSYS`, and not the end of the process: the C library asks for newer calls (`clone3`) and
+//! falls back.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
 };
 
 /// Calls without conditions.
@@ -58,7 +61,12 @@ pub(crate) fn apply() -> Result<(), String> {
 fn filter(pid: u32) -> Result<BpfProgram, seccompiler::BackendError> {
     let has = |argument: u8, mask: libc::c_int, bits: libc::c_int| {
         let comparison = SeccompCmpOp::MaskedEq(u64::from(mask.unsigned_abs()));
-        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, comparison, u64::from(bits.unsigned_abs()))
+        SeccompCondition::new(
+            argument,
+            SeccompCmpArgLen::Dword,
+            comparison,
+            u64::from(bits.unsigned_abs()),
+        )
     };
     let is = |argument: u8, value: u32| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, u64::from(value))
@@ -78,8 +86,13 @@ fn filter(pid: u32) -> Result<BpfProgram, seccompiler::BackendError> {
         rules.insert(number, vec![SeccompRule::new(conditions)?]);
     }
     let no_such_call = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
-    SeccompFilter::new(rules, no_such_call, SeccompAction::Allow, std::env::consts::ARCH.try_into()?)?
-        .try_into()
+    SeccompFilter::new(
+        rules,
+        no_such_call,
+        SeccompAction::Allow,
+        std::env::consts::ARCH.try_into()?,
+    )?
+    .try_into()
 }
 
 #[cfg(test)]
@@ -95,7 +108,8 @@ mod tests {
     #[test]
     fn files_sockets_and_processes_do_not_exist() {
         let filter = filter(std::process::id()).unwrap();
-        let refused = |error: io::Error| assert_eq!(error.raw_os_error(), Some(libc::ENOSYS), "{error}");
+        let refused =
+            |error: io::Error| assert_eq!(error.raw_os_error(), Some(libc::ENOSYS), "{error}");
         let confined = move || {
             // This thread only.
             seccompiler::apply_filter(&filter).unwrap();

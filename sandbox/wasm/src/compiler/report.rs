@@ -1,8 +1,9 @@
-//! What the compiler's process leaves in its output file: compiled code, or why there is none; and a trailer that tells
-//! a whole report from one that was broken off.
+//! What the compiler's process leaves in its output file: compiled code, or why there is none; and
+//! a trailer that tells a whole report from one that was broken off.
 //!
-//! Invariants: nothing is believed that the trailer's checksum does not cover. Code is not read here, but for its
-//! checksum, in pieces. A refusal is bounded, and its fields are text from a process that hostile bytes may have taken over.
+//! Invariants: nothing is believed that the trailer's checksum does not cover. Code is not read
+//! here, but for its checksum, in pieces. A refusal is bounded, and its fields are text from a
+//! process that hostile bytes may have taken over.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -53,14 +54,17 @@ pub(crate) fn write(file: &File, outcome: &Result<Vec<u8>, Refusal>) -> io::Resu
     trailer[..8].copy_from_slice(MAGIC);
     trailer[8..16].copy_from_slice(&kind.to_le_bytes());
     trailer[16..24].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-    trailer[24..].copy_from_slice(&xxhash_rust::xxh3::xxh3_64_with_seed(payload, kind).to_le_bytes());
+    trailer[24..]
+        .copy_from_slice(&xxhash_rust::xxh3::xxh3_64_with_seed(payload, kind).to_le_bytes());
     file.write_all_at(payload, 0)?;
     file.write_all_at(&trailer, payload.len() as u64)
 }
 
 /// Reads the report in a file that nothing writes to any more; `None` when it is not whole.
 pub(crate) fn read(file: &File) -> io::Result<Option<Report>> {
-    let Some(bytes) = file.metadata()?.len().checked_sub(TRAILER_BYTES as u64) else { return Ok(None) };
+    let Some(bytes) = file.metadata()?.len().checked_sub(TRAILER_BYTES as u64) else {
+        return Ok(None);
+    };
     let mut trailer = [0; TRAILER_BYTES];
     file.read_exact_at(&mut trailer, bytes)?;
     let word = |at: usize| {
@@ -69,7 +73,8 @@ pub(crate) fn read(file: &File) -> io::Result<Option<Report>> {
         u64::from_le_bytes(word)
     };
     let kind = word(8);
-    if trailer[..8] != *MAGIC || word(16) != bytes || word(24) != cache::sum_of(file, bytes, kind)? {
+    if trailer[..8] != *MAGIC || word(16) != bytes || word(24) != cache::sum_of(file, bytes, kind)?
+    {
         return Ok(None);
     }
     if kind == CODE {

@@ -1,7 +1,7 @@
 //! What is done to a program before the compiler gets it, and why it can be refused.
 //!
-//! Invariant: what a refusal says of the program may be as long as the program and hold any character; it is cut and
-//! made safe where it becomes a message.
+//! Invariant: what a refusal says of the program may be as long as the program and hold any
+//! character; it is cut and made safe where it becomes a message.
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
@@ -37,7 +37,9 @@ pub(crate) fn prepare(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
 /// What an error of the compiler means.
 pub(crate) fn failure(error: &wasmtime::Error) -> Refusal {
     let no_memory = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::OutOfMemory;
-    if error.is::<OutOfMemory>() || error.chain().any(|cause| cause.downcast_ref().is_some_and(no_memory)) {
+    if error.is::<OutOfMemory>()
+        || error.chain().any(|cause| cause.downcast_ref().is_some_and(no_memory))
+    {
         return Refusal::NoMemory;
     }
     Refusal::Invalid(text(error))

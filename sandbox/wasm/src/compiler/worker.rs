@@ -1,11 +1,13 @@
 //! The compiler's process: the host's own program, which this module takes over before `main`.
 //!
-//! A function of this module is in the program's list of initializers (`.init_array`), so every program that links this
-//! crate can be started as a compiler, without a helper to find and of exactly the same build. It acts only when the environment
-//! has a request ([`REQUEST`]) that names the parent of this process, in a program that is not set-user-ID.
+//! A function of this module is in the program's list of initializers (`.init_array`), so every
+//! program that links this crate can be started as a compiler, without a helper to find and of
+//! exactly the same build. It acts only when the environment has a request ([`REQUEST`]) that names
+//! the parent of this process, in a program that is not set-user-ID.
 //!
 //! Invariants:
-//! - Nothing of the program is read before the process is confined: limits, no other descriptors, the list of calls.
+//! - Nothing of the program is read before the process is confined: limits, no other descriptors,
+//!   the list of calls.
 //! - This process never returns to the host's `main`.
 //! - Nothing here relies on initializers of the host that may not have run.
 
@@ -75,15 +77,17 @@ impl CompileRequest {
 /// Whether the initializer has run: then it is in what was linked.
 static HAS_RUN: AtomicBool = AtomicBool::new(false);
 
-// SAFETY: the section is a list of functions that the loader calls without a lock held by this program, on the first
-// thread, before `main` (or in `dlopen`, where it does nothing); the type is that of its entries.
+// SAFETY: the section is a list of functions that the loader calls without a lock held by this
+// program, on the first thread, before `main` (or in `dlopen`, where it does nothing); the type is
+// that of its entries.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn() = at_start;
 
 extern "C" fn at_start() {
     HAS_RUN.store(true, Ordering::Relaxed);
-    // In a library it would hold the loader's lock, which threads need as well; [`run_if_asked`] is for those.
+    // In a library it would hold the loader's lock, which threads need as well; [`run_if_asked`] is
+    // for those.
     if std::env::var_os(REQUEST).is_some() && worker::is_in_main_program(at_start as *const _) {
         run_if_asked();
     }
@@ -104,7 +108,10 @@ pub(crate) fn run_if_asked() {
     if worker::is_privileged() {
         return;
     }
-    let Some(request) = std::env::var(REQUEST).ok().as_deref().and_then(CompileRequest::read) else { return };
+    let Some(request) = std::env::var(REQUEST).ok().as_deref().and_then(CompileRequest::read)
+    else {
+        return;
+    };
     if !worker::is_parent(request.parent) {
         return;
     }
@@ -183,8 +190,13 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_it_was_written() {
-        let request =
-            CompileRequest { parent: 7, memory_bytes: 1 << 30, cpu_s: 60, threads: 2, count_fuel: true };
+        let request = CompileRequest {
+            parent: 7,
+            memory_bytes: 1 << 30,
+            cpu_s: 60,
+            threads: 2,
+            count_fuel: true,
+        };
         assert_eq!(CompileRequest::read(&request.to_text()), Some(request.clone()));
         for text in ["", "1", "2 7 1 1 1 1", "1 7 1 1 1 1 1", "1 x 1 1 1 1"] {
             assert_eq!(CompileRequest::read(text), None, "{text}");

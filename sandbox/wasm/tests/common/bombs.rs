@@ -1,7 +1,8 @@
-//! Small programs that are made to take a compiler gigabytes, minutes, or its stack: generated, never stored.
+//! Small programs that are made to take a compiler gigabytes, minutes, or its stack: generated,
+//! never stored.
 //!
-//! Some are past a limit of the gate, some pass it by a little, so that the limits of the compiler's process are what
-//! stops them.
+//! Some are past a limit of the gate, some pass it by a little, so that the limits of the
+//! compiler's process are what stops them.
 
 /// A program, and what there is too much of in it.
 pub(crate) struct Bomb {
@@ -60,7 +61,8 @@ fn ty(params: usize, results: usize) -> Vec<u8> {
 
 /// The body of a function with so many locals.
 fn body(locals: usize, code: &[u8]) -> Vec<u8> {
-    let locals = if locals == 0 { vec![0] } else { [vec![1], leb(locals as u64), vec![I32]].concat() };
+    let locals =
+        if locals == 0 { vec![0] } else { [vec![1], leb(locals as u64), vec![I32]].concat() };
     sized([&locals, code, &[END]].concat())
 }
 
@@ -117,7 +119,12 @@ impl Module {
 /// One function of the type 0, which is `() -> ()`, and these further types.
 fn one_function(types: &[(usize, usize)], locals: usize, code: &[u8]) -> Vec<u8> {
     let types: Vec<_> = [(0, 0)].into_iter().chain(types.iter().copied()).collect();
-    Module::default().types(&types).with(3, 1, vec![0]).memory().with(10, 1, body(locals, code)).bytes()
+    Module::default()
+        .types(&types)
+        .with(3, 1, vec![0])
+        .memory()
+        .with(10, 1, body(locals, code))
+        .bytes()
 }
 
 fn functions(count: usize, locals: usize, code: &[u8]) -> Vec<u8> {
@@ -137,8 +144,14 @@ fn merging(conditions: usize, locals: usize) -> Vec<u8> {
     for step in 0..conditions as u64 {
         let local = |factor| (step * factor) % locals as u64;
         code.extend(
-            [op(0x20, local(7)), vec![0x04, VOID], op(0x20, local(13)), op(0x21, local(11)), vec![END]]
-                .concat(),
+            [
+                op(0x20, local(7)),
+                vec![0x04, VOID],
+                op(0x20, local(13)),
+                op(0x21, local(11)),
+                vec![END],
+            ]
+            .concat(),
         );
     }
     one_function(&[], locals, &code)
@@ -161,13 +174,15 @@ fn tables(count: usize, targets: usize, values: usize) -> Vec<u8> {
 }
 
 fn imports(count: usize, length: usize) -> Vec<u8> {
-    let items = (0..count).flat_map(|number| [name(length, number), name(1, 0), vec![0, 0]].concat());
+    let items =
+        (0..count).flat_map(|number| [name(length, number), name(1, 0), vec![0, 0]].concat());
     Module::default().types(&[(0, 0)]).with(2, count, items.collect()).bytes()
 }
 
 fn exports(count: usize, length: usize) -> Vec<u8> {
     let items = (0..count).flat_map(|number| [name(length, number), vec![0, 0]].concat());
-    let module = Module::default().types(&[(0, 0)]).with(3, 1, vec![0]).with(7, count, items.collect());
+    let module =
+        Module::default().types(&[(0, 0)]).with(3, 1, vec![0]).with(7, count, items.collect());
     module.with(10, 1, body(0, &[])).bytes()
 }
 

@@ -1,4 +1,5 @@
-//! What the behaviour tests share: a scratch home with its pool, and small programs in the text format.
+//! What the behaviour tests share: a scratch home with its pool, and small programs in the text
+//! format.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 pub(crate) mod serve;
@@ -83,7 +84,8 @@ const HELPERS: &str = r#"
     (i32.store (i32.const 68) (local.get $len)))
 "#;
 
-/// A program with a memory of `memory` (minimum and maximum, in pages), more definitions, and a body.
+/// A program with a memory of `memory` (minimum and maximum, in pages), more definitions, and a
+/// body.
 pub(crate) fn program_with(memory: &str, definitions: &str, body: &str) -> Program {
     let text = format!(
         "(module $test {PRELUDE} (memory (export \"memory\") {memory}) {HELPERS} {definitions}\n\

@@ -17,8 +17,8 @@ pub(crate) const FAILURE: u16 = 19;
 /// Far more than anything here takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The loop by hand: the header of what comes in is at 1024, its payload at 4096, the header of what goes out at 1088.
-/// `$call` gets the number of the export and the bytes of the payload.
+/// The loop by hand: the header of what comes in is at 1024, its payload at 4096, the header of
+/// what goes out at 1088. `$call` gets the number of the export and the bytes of the payload.
 const LOOP: &str = r#"
   (func $answer (param $kind i32) (param $start i32) (param $bytes i32)
     (i32.store (i32.const 1088) (local.get $bytes))
@@ -39,8 +39,8 @@ const LOOP: &str = r#"
       (br $next)))
 "#;
 
-/// A program that serves: definitions with `(func $call (param $index i32) (param $bytes i32) ...)`, and what it does
-/// before it serves.
+/// A program that serves: definitions with `(func $call (param $index i32) (param $bytes i32)
+/// ...)`, and what it does before it serves.
 pub(crate) fn server_with(definitions: &str, before: &str) -> Program {
     program_with("2", &format!("{LOOP} {definitions}"), &format!("{before} (call $serve)"))
 }
@@ -53,7 +53,8 @@ pub(crate) fn server(call: &str) -> Program {
 pub(crate) const ECHO: &str = "(call $answer (i32.const 17) (i32.const 4096) (local.get $bytes))";
 
 pub(crate) fn start(program: &Program, options: &RunOptions, region: Option<Region>) -> Serving {
-    holdfast_wasm::serve(program, options, region).unwrap_or_else(|finished| panic!("{:?}", finished.end))
+    holdfast_wasm::serve(program, options, region)
+        .unwrap_or_else(|finished| panic!("{:?}", finished.end))
 }
 
 /// Starts a program and waits for its hello.

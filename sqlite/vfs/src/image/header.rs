@@ -109,7 +109,8 @@ const _: () = assert!(offset_of!(Header, committed) == 80 && offset_of!(Header, 
 const _: () = assert!(offset_of!(Header, dirty) == 128 && offset_of!(Header, writer) == 152);
 const _: () = assert!(offset_of!(Header, direct) == 168 && offset_of!(Header, prepared) == 176);
 const _: () = assert!(offset_of!(Header, log_tail) == 192 && offset_of!(Header, flushes) == 216);
-const _: () = assert!(offset_of!(Header, log_suspect) == 240 && offset_of!(Header, log_base) == 248);
+const _: () =
+    assert!(offset_of!(Header, log_suspect) == 240 && offset_of!(Header, log_base) == 248);
 const _: () = assert!(offset_of!(Header, provisional) == 264);
 
 impl Header {
@@ -166,7 +167,12 @@ impl Header {
 
     #[inline]
     pub(super) fn room(&self) -> Room<'_> {
-        Room { backed: &self.backed, used: &self.used, free_head: &self.free_head, limit: &self.limit }
+        Room {
+            backed: &self.backed,
+            used: &self.used,
+            free_head: &self.free_head,
+            limit: &self.limit,
+        }
     }
 
     /// States what the image is, for good. Release, the sum last: an image without it was never
@@ -330,7 +336,8 @@ pub(crate) fn examine(file: &File, identity: Identity) -> io::Result<Found> {
     let Some(header) = HeaderCopy::read(file)? else {
         return Ok(Found::Broken("it is too short"));
     };
-    let is_blank = header.sum() == 0 && header.nonce() == 0 && header.long(offset_of!(Header, hot)) == 0;
+    let is_blank =
+        header.sum() == 0 && header.nonce() == 0 && header.long(offset_of!(Header, hot)) == 0;
     if is_blank && is_unused(file, length)? {
         return Ok(Found::Unfinished);
     }
@@ -339,7 +346,11 @@ pub(crate) fn examine(file: &File, identity: Identity) -> io::Result<Found> {
         return Ok(Found::Broken("its header is not one"));
     }
     if version != VERSION {
-        return Ok(if version > VERSION { Found::Newer } else { Found::Broken("it is of another version") });
+        return Ok(if version > VERSION {
+            Found::Newer
+        } else {
+            Found::Broken("it is of another version")
+        });
     }
     // The device is in the file's name; it may have had another number when the image was made: see
     // `renumbered.rs`.

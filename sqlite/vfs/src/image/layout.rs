@@ -55,8 +55,9 @@ impl Plan {
 
     /// For a limit in bytes.
     pub(crate) fn capacity_for(limit_bytes: u64) -> u32 {
-        let slots =
-            limit_bytes.div_ceil(BLOCK_BYTES as u64).clamp(u64::from(CHUNK_SLOTS), u64::from(CAPACITY_MAX));
+        let slots = limit_bytes
+            .div_ceil(BLOCK_BYTES as u64)
+            .clamp(u64::from(CHUNK_SLOTS), u64::from(CAPACITY_MAX));
         (slots as u32).next_power_of_two()
     }
 }

@@ -103,8 +103,10 @@ impl Introduction {
             return Ok(None);
         }
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
-        let (start_ticks, pid_space) =
-            (word(offset_of!(ProcessEntry, start_ticks)), word(offset_of!(ProcessEntry, pid_space)));
+        let (start_ticks, pid_space) = (
+            word(offset_of!(ProcessEntry, start_ticks)),
+            word(offset_of!(ProcessEntry, pid_space)),
+        );
         let pid = word(offset_of!(ProcessEntry, readers)) >> 32;
         Ok(Some(Introduction { pid: pid as u32, start_ticks, pid_space }))
     }

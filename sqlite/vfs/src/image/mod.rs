@@ -85,7 +85,12 @@ pub(crate) struct Astray;
 impl Image {
     /// Maps a file, which gets the size that `plan` asks for; what is in front of the slots gets
     /// memory.
-    pub(crate) fn map(file: File, path: &Path, plan: Plan, is_persistent: bool) -> io::Result<Image> {
+    pub(crate) fn map(
+        file: File,
+        path: &Path,
+        plan: Plan,
+        is_persistent: bool,
+    ) -> io::Result<Image> {
         if file.metadata()?.len() < plan.bytes as u64 {
             file.set_len(plan.bytes as u64)?;
         }
@@ -94,7 +99,8 @@ impl Image {
         let base = memory.base();
         // SAFETY: the reservation made above is as long, and no process knows of it.
         let is_synchronous = unsafe {
-            is_persistent && map_synchronous_fixed(base, plan.bytes, &file, 0, Prot::ReadWrite).is_ok()
+            is_persistent
+                && map_synchronous_fixed(base, plan.bytes, &file, 0, Prot::ReadWrite).is_ok()
         };
         if !is_synchronous {
             // SAFETY: as above.
@@ -125,7 +131,8 @@ impl Image {
     fn allocate(&self, range: Range<u64>) -> io::Result<()> {
         match allocate(&self.file, range.clone()) {
             Err(error)
-                if error.kind() == io::ErrorKind::StorageFull && self.makes_room(range.end - range.start) =>
+                if error.kind() == io::ErrorKind::StorageFull
+                    && self.makes_room(range.end - range.start) =>
             {
                 allocate(&self.file, range)
             }
@@ -171,7 +178,8 @@ impl Image {
     #[inline]
     pub(crate) fn locks(&self) -> Locks<'_> {
         // SAFETY: the table is behind the header, has memory, and holds atomics.
-        let entries = unsafe { &*self.base.add(PROCESSES_AT).cast::<[ProcessEntry; PROCESSES_MAX]>() };
+        let entries =
+            unsafe { &*self.base.add(PROCESSES_AT).cast::<[ProcessEntry; PROCESSES_MAX]>() };
         self.header().locks(entries)
     }
 
@@ -342,8 +350,13 @@ mod tests {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = directory.path().join("image");
         for is_persistent in [false, true] {
-            let file =
-                File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(&path)
+                .unwrap();
             let image = Image::map(file, &path, Plan::new(256), is_persistent).unwrap();
             assert!(!image.is_synchronous(), "a tmpfs has no MAP_SYNC");
         }

@@ -39,8 +39,8 @@ fn owner_in_log(database: &Path, mark: Mark) -> Option<Owner> {
 pub(crate) fn standing(database: &Path, mark: Mark, ours: &Owner) -> Standing {
     let Some(tag) = mark.tag else { return Standing::Ours };
     let Some(owner) = owner_in_log(database, mark) else {
-        let is_of_boot =
-            tag.boot == ANY_BOOT || tag.boot == Owner { outlives_boot: false, ..ours.clone() }.tag().boot;
+        let is_of_boot = tag.boot == ANY_BOOT
+            || tag.boot == Owner { outlives_boot: false, ..ours.clone() }.tag().boot;
         return match () {
             () if !is_of_boot => Standing::Gone,
             () if tag.pool == ours.tag().pool => Standing::Ours,
@@ -61,7 +61,9 @@ pub(crate) fn standing(database: &Path, mark: Mark, ours: &Owner) -> Standing {
     let whereabouts = match sight {
         Sight::Seen => Whereabouts::Present,
         Sight::Hidden => Whereabouts::Hidden,
-        Sight::Gone if owner.home != ours.home && may_have_copy(&owner, mark.nonce) => Whereabouts::Saved,
+        Sight::Gone if owner.home != ours.home && may_have_copy(&owner, mark.nonce) => {
+            Whereabouts::Saved
+        }
         Sight::Gone => return Standing::Gone,
     };
     Standing::Elsewhere(Some(Box::new(owner)), whereabouts)
@@ -252,7 +254,8 @@ mod tests {
     fn a_pool_has_one_number_whoever_asks() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let ids: Vec<_> = std::thread::scope(|scope| {
-            let asked: Vec<_> = (0..8).map(|_| scope.spawn(|| pool_id(folder.path()).unwrap())).collect();
+            let asked: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| pool_id(folder.path()).unwrap())).collect();
             asked.into_iter().map(|asked| asked.join().unwrap()).collect()
         });
         assert!(ids.iter().all(|id| *id == ids[0] && *id != [0; ID_BYTES]), "{ids:?}");
@@ -262,7 +265,12 @@ mod tests {
     #[test]
     fn a_message_has_no_control_characters() {
         let owner = Owner { home: "/h\x1b[2J".into(), ..ground().owner };
-        let text = describe(Path::new("/db"), Path::new("/db-holdfast"), Some(&owner), Whereabouts::Present);
+        let text = describe(
+            Path::new("/db"),
+            Path::new("/db-holdfast"),
+            Some(&owner),
+            Whereabouts::Present,
+        );
         assert!(text.contains("HOLDFAST_HOME=/h") && !text.contains(char::is_control), "{text}");
     }
 }

@@ -93,10 +93,12 @@ enum Sight {
 impl Owner {
     /// This process's own.
     pub(crate) fn of(places: &Places) -> Result<Owner> {
-        let read = |source| SqliteError::Io { step: "examine", path: places.pool().to_owned(), source };
+        let read =
+            |source| SqliteError::Io { step: "examine", path: places.pool().to_owned(), source };
         let pool = places.pool().canonicalize().map_err(read)?;
-        let directories: io::Result<Vec<[u64; 2]>> =
-            prefixes(&pool).map(|path| path.symlink_metadata().map(|found| identity(&found))).collect();
+        let directories: io::Result<Vec<[u64; 2]>> = prefixes(&pool)
+            .map(|path| path.symlink_metadata().map(|found| identity(&found)))
+            .collect();
         Ok(Owner {
             boot: places.boot(),
             id: pool_id(&pool)?,
@@ -143,10 +145,12 @@ impl Owner {
     /// As it is stored. Paths that do not fit are left out: then nothing is believed to be gone.
     pub(crate) fn to_bytes(&self) -> [u8; OWNER_BYTES] {
         let mut bytes = [0; OWNER_BYTES];
-        let (mut pool, mut home) = (self.pool.as_os_str().as_bytes(), self.home.as_os_str().as_bytes());
+        let (mut pool, mut home) =
+            (self.pool.as_os_str().as_bytes(), self.home.as_os_str().as_bytes());
         let mut directories = &self.directories[..];
-        let length =
-            |parts: usize, pool: &[u8], home: &[u8]| FIXED_BYTES + parts * 16 + pool.len() + home.len();
+        let length = |parts: usize, pool: &[u8], home: &[u8]| {
+            FIXED_BYTES + parts * 16 + pool.len() + home.len()
+        };
         if length(directories.len(), pool, home) > OWNER_BYTES {
             directories = &[];
         }
@@ -160,7 +164,8 @@ impl Owner {
         bytes[16..32].copy_from_slice(&self.boot);
         bytes[32..48].copy_from_slice(&self.id);
         let flags = if self.outlives_boot { OUTLIVES_BOOT } else { 0 };
-        let words = [flags, self.user, directories.len() as u32, pool.len() as u32, home.len() as u32];
+        let words =
+            [flags, self.user, directories.len() as u32, pool.len() as u32, home.len() as u32];
         for (number, word) in words.into_iter().enumerate() {
             bytes[48 + number * 4..52 + number * 4].copy_from_slice(&word.to_le_bytes());
         }
@@ -254,7 +259,9 @@ fn replaced(
 ) -> Sight {
     let was_mount = expected[0] != of_parent[0];
     let is_covered = match &found {
-        Ok(found) => found.dev() != of_parent[0] || is_mount_root(path).ok().flatten() != Some(false),
+        Ok(found) => {
+            found.dev() != of_parent[0] || is_mount_root(path).ok().flatten() != Some(false)
+        }
         Err(error) => error.kind() != io::ErrorKind::NotFound,
     };
     if was_mount || is_covered {
@@ -363,8 +370,12 @@ pub(crate) fn describe(
         Some(owner) => {
             let (pool, home, user) = (&name, printable(&owner.home), owner.user);
             let why = match whereabouts {
-                Whereabouts::Hidden => ", which cannot be seen from here (a container, another mount)",
-                Whereabouts::Saved => ", which is gone, and a keeper of that home may have saved them",
+                Whereabouts::Hidden => {
+                    ", which cannot be seen from here (a container, another mount)"
+                }
+                Whereabouts::Saved => {
+                    ", which is gone, and a keeper of that home may have saved them"
+                }
                 Whereabouts::Present | Whereabouts::Unknown => "",
             };
             (

@@ -40,7 +40,8 @@ fn prepare() {
             // What earlier runs left: a static value is never dropped.
             for entry in std::fs::read_dir(shared).unwrap().flatten() {
                 let name = entry.file_name().into_string().unwrap_or_default();
-                let process = name.strip_prefix(PREFIX).map(|number| Path::new("/proc").join(number));
+                let process =
+                    name.strip_prefix(PREFIX).map(|number| Path::new("/proc").join(number));
                 if process.is_some_and(|process| !process.exists()) {
                     let _ = std::fs::remove_dir_all(entry.path());
                 }
@@ -103,7 +104,8 @@ pub(crate) fn number(connection: &Connection, sql: &str) -> i64 {
 
 /// Fails unless SQLite finds the database sound.
 pub(crate) fn assert_sound(connection: &Connection) {
-    let found: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    let found: String =
+        connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(found, "ok");
 }
 
@@ -147,7 +149,12 @@ impl Player {
     }
 
     /// The same, with variables of the environment.
-    pub(crate) fn start_with(test: &str, role: &str, folder: &Path, variables: &[(&str, &str)]) -> Player {
+    pub(crate) fn start_with(
+        test: &str,
+        role: &str,
+        folder: &Path,
+        variables: &[(&str, &str)],
+    ) -> Player {
         Player::start_as(None, test, role, folder, variables)
     }
 
@@ -218,8 +225,11 @@ impl Player {
         assert_eq!(unsafe { libc::kill(pid, libc::SIGSTOP) }, 0);
         let stands_still = || {
             let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
-            let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
-            stats.into_iter().all(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+            let stats = threads
+                .filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+            stats
+                .into_iter()
+                .all(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
         };
         while !stands_still() {
             std::thread::sleep(Duration::from_micros(200));

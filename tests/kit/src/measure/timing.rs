@@ -1,5 +1,6 @@
-//! Runs of a command, timed from start to answer: from before the process is started until the last byte of its
-//! answer is here. What a process does after it has answered (a checkpoint, giving memory back) nobody waits for.
+//! Runs of a command, timed from start to answer: from before the process is started until the last
+//! byte of its answer is here. What a process does after it has answered (a checkpoint, giving
+//! memory back) nobody waits for.
 
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
@@ -49,8 +50,8 @@ pub fn spell_check(mut command: Command) -> io::Result<Timed> {
     Err(io::Error::other(format!("{command:?} ended with {status}: {complaint}{out}")))
 }
 
-/// Nanoseconds that this thread has had of a processor: for loops that wait for nothing, on machines that do other
-/// things meanwhile.
+/// Nanoseconds that this thread has had of a processor: for loops that wait for nothing, on
+/// machines that do other things meanwhile.
 #[must_use]
 pub fn processor_ns() -> f64 {
     let taken = clock_gettime(ClockId::ThreadCPUTime);

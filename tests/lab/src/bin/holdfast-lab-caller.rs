@@ -1,6 +1,8 @@
-//! The program inside the machine of the failure lab that calls an applet; see `holdfast_lab::guest::applets`.
+//! The program inside the machine of the failure lab that calls an applet; see
+//! `holdfast_lab::guest::applets`.
 //!
-//! A program of its own, since it brings both sandboxes along, and the first process is to start at once.
+//! A program of its own, since it brings both sandboxes along, and the first process is to start at
+//! once.
 
 #![forbid(unsafe_code)]
 

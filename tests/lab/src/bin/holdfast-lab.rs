@@ -92,8 +92,14 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
     let mut arguments = arguments.peekable();
     let (mut guest, mut caller, mut applet, mut kernel) = (None, None, None, None);
     let (mut time, mut kept_at) = (None, None);
-    let mut plan =
-        Plan { causes: Vec::new(), rounds: 1, time, kept_at: None, seed: 0x486f_6c64, early: false };
+    let mut plan = Plan {
+        causes: Vec::new(),
+        rounds: 1,
+        time,
+        kept_at: None,
+        seed: 0x486f_6c64,
+        early: false,
+    };
     let mut environment = Vec::new();
     let mut run = None;
     while let Some(argument) = arguments.next() {
@@ -110,14 +116,19 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
             "--seed" => plan.seed = number(&value()?)?,
             "--only" => {
                 let name = value()?;
-                plan.causes.push(Cause::parse(&name).ok_or(format!("there is no failure `{name}`"))?);
+                plan.causes
+                    .push(Cause::parse(&name).ok_or(format!("there is no failure `{name}`"))?);
             }
             "--canary" => plan.early = true,
             "--env" => environment.push(value()?),
             "--run" => {
                 let program = PathBuf::from(value()?);
                 let arguments = arguments.by_ref().collect();
-                run = Some(Brought { program, arguments, environment: std::mem::take(&mut environment) });
+                run = Some(Brought {
+                    program,
+                    arguments,
+                    environment: std::mem::take(&mut environment),
+                });
             }
             other => return Err(format!("`{other}` is not known")),
         }
@@ -162,7 +173,11 @@ mod tests {
                 && wishes.plan.time == Some(Duration::from_secs(5400))
         }));
         let read = wishes("--env A=b --run p --long -x");
-        assert!(read.is_ok_and(|wishes| wishes.run.is_some_and(|run| run.arguments == ["--long", "-x"])));
+        assert!(
+            read.is_ok_and(|wishes| wishes
+                .run
+                .is_some_and(|run| run.arguments == ["--long", "-x"]))
+        );
         assert!(wishes("--only flood").is_err_and(|what| what.contains("flood")));
         assert!(self::wishes("--guest g --kernel k").is_err() && wishes("--fast").is_err());
     }

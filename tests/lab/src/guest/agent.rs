@@ -104,14 +104,16 @@ fn run_program() -> Result<Option<i32>, String> {
             command.env(name, value);
         }
     }
-    let status = command.status().map_err(|error| format!("{PROGRAM} cannot be started: {error}"))?;
+    let status =
+        command.status().map_err(|error| format!("{PROGRAM} cannot be started: {error}"))?;
     Ok(status.code())
 }
 
 /// Reports each press of the power button, from a thread of its own.
 fn watch_button() -> Result<(), String> {
     let device = button().ok_or("there is no input device called Power Button")?;
-    let mut events = File::open(&device).map_err(|error| format!("{}: {error}", device.display()))?;
+    let mut events =
+        File::open(&device).map_err(|error| format!("{}: {error}", device.display()))?;
     let mut port = Port::open().map_err(|error| error.to_string())?;
     std::thread::spawn(move || {
         let mut event = [0; EVENT_BYTES];
@@ -133,7 +135,8 @@ fn button() -> Option<PathBuf> {
     let entries = std::fs::read_dir("/sys/class/input").ok()?;
     let names = entries.flatten().map(|entry| entry.path());
     let is_button = |path: &PathBuf| {
-        std::fs::read_to_string(path.join("device/name")).is_ok_and(|name| name.trim() == "Power Button")
+        std::fs::read_to_string(path.join("device/name"))
+            .is_ok_and(|name| name.trim() == "Power Button")
     };
     let found = names.filter(|path| path.join("dev").exists()).find(is_button)?;
     Some(PathBuf::from("/dev/input").join(found.file_name()?))
@@ -152,6 +155,10 @@ mod tests {
             event
         };
         assert!(is_press(&event(1, 116, 1)));
-        assert!(!is_press(&event(1, 116, 0)) && !is_press(&event(1, 30, 1)) && !is_press(&event(0, 0, 0)));
+        assert!(
+            !is_press(&event(1, 116, 0))
+                && !is_press(&event(1, 30, 1))
+                && !is_press(&event(0, 0, 0))
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! The caller of a native applet: has it note records in its heap, in memory that survives a reset, and lists them afterwards.
-//! What the applet stores is its own; nobody commits for it.
+//! The caller of a native applet: has it note records in its heap, in memory that survives a reset,
+//! and lists them afterwards. What the applet stores is its own; nobody commits for it.
 //!
-//! Invariants: as those of the other writers. A record is the text that follows from its number, so the list tells whether all
-//! are there, and whole.
+//! Invariants: as those of the other writers. A record is the text that follows from its number, so
+//! the list tells whether all are there, and whole.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -53,7 +53,8 @@ fn write_to(place: Place, region: Region, port: &mut Port, early: bool) -> Resul
             std::thread::sleep(EARLY_BY);
         }
         let answer = applet.call("add", &content(count + 1)).map_err(|error| error.to_string())?;
-        count = String::from_utf8_lossy(&answer).parse().map_err(|_| "the applet answers no number")?;
+        count =
+            String::from_utf8_lossy(&answer).parse().map_err(|_| "the applet answers no number")?;
         if !early {
             port.say(&acknowledged)?;
         }
@@ -91,7 +92,10 @@ fn look(place: Place) -> Result<Report, String> {
     std::mem::forget(applet);
     for (note, number) in notes.iter().zip(1..) {
         if *note != content(number) {
-            return Err(format!("record {number} of {} has other bytes than were written", notes.len()));
+            return Err(format!(
+                "record {number} of {} has other bytes than were written",
+                notes.len()
+            ));
         }
     }
     Ok(Report::Found { place, number: notes.len() as u64, opening, opened })
@@ -121,13 +125,17 @@ fn spawn(region: Region) -> Result<Applet, String> {
     limits.start_timeout = START_TIMEOUT;
     let applet = Applet::spawn(program, limits, Grants::none().heap(region));
     applet.map_err(|error| {
-        format!("the applet does not start: {error}; it says: {}", String::from_utf8_lossy(&error.stderr))
+        format!(
+            "the applet does not start: {error}; it says: {}",
+            String::from_utf8_lossy(&error.stderr)
+        )
     })
 }
 
 /// Every note, the oldest first.
 fn list(applet: &Applet) -> Result<Vec<Vec<u8>>, String> {
-    let said = |error: &dyn std::fmt::Display| format!("the applet does not list its notes: {error}");
+    let said =
+        |error: &dyn std::fmt::Display| format!("the applet does not list its notes: {error}");
     let stream = applet.stream(Call::new("list", b"")).map_err(|error| said(&error))?;
     let parts = stream.map(|part| part.map(|part| part.bytes)).collect::<Result<Vec<_>, _>>();
     parts.map_err(|error| said(&error))

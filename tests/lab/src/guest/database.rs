@@ -1,8 +1,8 @@
-//! The records in a database: rows with a number, bytes that follow from it and a checksum, which an index sorts anew; and a few
-//! slots of which every record replaces one.
+//! The records in a database: rows with a number, bytes that follow from it and a checksum, which
+//! an index sorts anew; and a few slots of which every record replaces one.
 //!
-//! Invariants: a record comes in one transaction with everything that belongs to it. So a database has the records 1 to n, for
-//! some n, and slots as of record n, or something was lost or torn.
+//! Invariants: a record comes in one transaction with everything that belongs to it. So a database
+//! has the records 1 to n, for some n, and slots as of record n, or something was lost or torn.
 
 use std::path::{Path, PathBuf};
 
@@ -36,8 +36,8 @@ pub fn path(place: Place) -> PathBuf {
     directory().join(format!("{place}.db"))
 }
 
-/// Opens it over the VFS, which must be registered. Only at level `process` on a tmpfs nothing is flushed but by checkpoints: that
-/// one shows what a failure takes.
+/// Opens it over the VFS, which must be registered. Only at level `process` on a tmpfs nothing is
+/// flushed but by checkpoints: that one shows what a failure takes.
 ///
 /// # Errors
 /// What SQLite answers.
@@ -108,7 +108,8 @@ pub fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
 /// What is wrong with the first thing that is not as it was written.
 pub fn verify(connection: &Connection) -> Result<u64, String> {
     let said = |error: rusqlite::Error| error.to_string();
-    let sound: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).map_err(said)?;
+    let sound: String =
+        connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).map_err(said)?;
     if sound != "ok" {
         return Err(format!("the integrity check finds: {sound}"));
     }
@@ -120,15 +121,18 @@ pub fn verify(connection: &Connection) -> Result<u64, String> {
     }
     let count = count(connection).map_err(said)?;
     for number in 1..=count {
-        let record = row(connection, "SELECT bytes, checksum FROM records WHERE number = ?", number);
-        let (bytes, sum) =
-            record.map_err(said)?.ok_or_else(|| format!("record {number} of {count} is missing"))?;
+        let record =
+            row(connection, "SELECT bytes, checksum FROM records WHERE number = ?", number);
+        let (bytes, sum) = record
+            .map_err(said)?
+            .ok_or_else(|| format!("record {number} of {count} is missing"))?;
         if bytes != content(number) || sum.cast_unsigned() != checksum(number, &bytes) {
             return Err(format!("record {number} of {count} has other bytes than were written"));
         }
     }
     for number in count.saturating_sub(SLOTS - 1).max(1)..=count {
-        let slot = row(connection, "SELECT bytes, number FROM slots WHERE slot = ?", number % SLOTS);
+        let slot =
+            row(connection, "SELECT bytes, number FROM slots WHERE slot = ?", number % SLOTS);
         if slot.map_err(said)? != Some((content(number), number.cast_signed())) {
             return Err(format!("the slot of record {number} of {count} is of another one"));
         }
@@ -163,7 +167,10 @@ mod tests {
             let found = verify(&transaction);
             assert!(found.as_ref().is_err_and(|found| found.contains(what)), "{sql}: {found:?}");
         };
-        finds("UPDATE records SET bytes = x'00' WHERE number = 7", "record 7 of 40 has other bytes");
+        finds(
+            "UPDATE records SET bytes = x'00' WHERE number = 7",
+            "record 7 of 40 has other bytes",
+        );
         finds("DELETE FROM records WHERE number = 9", "record 9 of 40 is missing");
         finds("UPDATE slots SET number = 23 WHERE slot = 7", "slot of record 39");
         finds("DROP INDEX by_checksum", "2 tables and indexes");

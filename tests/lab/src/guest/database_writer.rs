@@ -1,7 +1,7 @@
 //! The writer of records in the databases of one pool, and their reader.
 //!
-//! Invariants: as those of the heaps' (`writer`): what is acknowledged was committed, unless it is to be a lie, and the reader
-//! leaves without closing what it opened.
+//! Invariants: as those of the heaps' (`writer`): what is acknowledged was committed, unless it is
+//! to be a lie, and the reader leaves without closing what it opened.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -53,7 +53,8 @@ pub fn write(pool: Pool, early: bool) -> Result<(), String> {
     loop {
         let mut idle = true;
         for writer in &mut writers {
-            let in_a_row = if writer.place.level == Durability::Process { CHEAP_IN_A_ROW } else { 1 };
+            let in_a_row =
+                if writer.place.level == Durability::Process { CHEAP_IN_A_ROW } else { 1 };
             for _ in 0..in_a_row {
                 idle &= !writer.write_one(&mut port, early)?;
             }
@@ -97,7 +98,8 @@ impl Writer {
     }
 }
 
-/// Opens every database of a pool, reports what is in it and how it was found, and leaves without closing any.
+/// Opens every database of a pool, reports what is in it and how it was found, and leaves without
+/// closing any.
 ///
 /// # Errors
 /// When the host cannot be told.
@@ -113,8 +115,12 @@ pub fn verify(pool: Pool) -> Result<(), String> {
 
 fn look(place: Place) -> Result<Report, String> {
     let path = database::path(place);
-    let found =
-        |number, opening, opened: &str| Report::Found { place, number, opening, opened: opened.to_owned() };
+    let found = |number, opening, opened: &str| Report::Found {
+        place,
+        number,
+        opening,
+        opened: opened.to_owned(),
+    };
     if !path.exists() {
         return Ok(found(0, Duration::ZERO, found::NEVER));
     }
@@ -152,8 +158,11 @@ pub fn forget() -> Result<(), String> {
             other => other.map_err(|error| error.to_string())?,
         };
         let paths = entries.flatten().map(|entry| entry.path());
-        for image in paths.filter(|path| path.extension().is_some_and(|extension| extension == "sqlite")) {
-            std::fs::remove_file(&image).map_err(|error| format!("{}: {error}", image.display()))?;
+        for image in
+            paths.filter(|path| path.extension().is_some_and(|extension| extension == "sqlite"))
+        {
+            std::fs::remove_file(&image)
+                .map_err(|error| format!("{}: {error}", image.display()))?;
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The keeper of the heaps and databases in ordinary memory, and who tells the host what it did.
 //!
-//! Invariant: only an emergency makes it save anything here. In the background it would save now and then, and what came
-//! back after a failure would prove nothing.
+//! Invariant: only an emergency makes it save anything here. In the background it would save now
+//! and then, and what came back after a failure would prove nothing.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,8 @@ pub fn keep() -> Result<(), String> {
     keeper.run(&Sources::default()).map_err(|error| error.to_string())
 }
 
-/// Starts one, returns when it listens, and tells the host of the first emergency that it has dealt with, from a thread.
+/// Starts one, returns when it listens, and tells the host of the first emergency that it has dealt
+/// with, from a thread.
 ///
 /// # Errors
 /// When it does not start.

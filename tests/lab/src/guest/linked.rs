@@ -24,13 +24,15 @@ pub fn told() -> Vec<String> {
     std::mem::take(&mut TOLD.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Registers the VFS `holdfast` with the SQLite that is linked. Once, before anything else is done with SQLite.
+/// Registers the VFS `holdfast` with the SQLite that is linked. Once, before anything else is done
+/// with SQLite.
 ///
 /// # Errors
 /// The code that SQLite answers.
 pub fn set_up() -> Result<(), String> {
     let refused = |code: c_int| format!("SQLite answers {code} while it is set up");
-    // SAFETY: the first use of SQLite in this process, which has one thread; the function calls no SQLite.
+    // SAFETY: the first use of SQLite in this process, which has one thread; the function calls no
+    // SQLite.
     unsafe { config_log(Some(tell)) }.map_err(|error| error.to_string())?;
     // SAFETY: these are SQLite's functions of these names; only the names of opaque types differ.
     let host = unsafe {

@@ -1,5 +1,6 @@
-//! The programs inside the machine. The first process sets the machine up and carries orders out; started again, it is the
-//! writer of records in heaps or databases, their reader, or the keeper of the heaps. Another program calls the applet.
+//! The programs inside the machine. The first process sets the machine up and carries orders out;
+//! started again, it is the writer of records in heaps or databases, their reader, or the keeper of
+//! the heaps. Another program calls the applet.
 //!
 //! What it must not do: end as the first process, which the kernel answers with a panic of its own.
 

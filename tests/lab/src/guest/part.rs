@@ -1,5 +1,6 @@
-//! Who writes and reads records: a process for the heaps, one for the databases of each pool, and one that calls an applet.
-//! Each is a program of its own, since any of them may be killed, and SQLite takes its pool from the environment.
+//! Who writes and reads records: a process for the heaps, one for the databases of each pool, and
+//! one that calls an applet. Each is a program of its own, since any of them may be killed, and
+//! SQLite takes its pool from the environment.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -69,7 +70,8 @@ impl Writers {
     /// # Errors
     /// In words, what failed.
     pub fn start(word: &str) -> Result<Writers, String> {
-        let children = Part::ALL.into_iter().map(|part| part.start(word)).collect::<Result<_, _>>()?;
+        let children =
+            Part::ALL.into_iter().map(|part| part.start(word)).collect::<Result<_, _>>()?;
         Ok(Writers { children })
     }
 
@@ -83,7 +85,9 @@ impl Writers {
         }
         for child in &mut self.children {
             if let Ok(Some(status)) = child.try_wait() {
-                return Err(format!("a writer ended by itself, {status}; the console has its words"));
+                return Err(format!(
+                    "a writer ended by itself, {status}; the console has its words"
+                ));
             }
         }
         // All before the first is waited for: none goes on alone.
@@ -105,7 +109,8 @@ impl Writers {
             return Err("there is no writer to stop".to_owned());
         }
         for child in &self.children {
-            kill_process(Pid::from_child(child), Signal::STOP).map_err(|error| error.to_string())?;
+            kill_process(Pid::from_child(child), Signal::STOP)
+                .map_err(|error| error.to_string())?;
         }
         Ok(())
     }

@@ -15,7 +15,8 @@ pub struct Port {
     file: File,
 }
 
-/// Passes on how a part of the guest ended; if badly, the host is told as well, which would wait for it in vain.
+/// Passes on how a part of the guest ended; if badly, the host is told as well, which would wait
+/// for it in vain.
 ///
 /// # Errors
 /// That of the part.
@@ -34,7 +35,8 @@ impl Port {
     /// # Errors
     /// What the kernel says.
     pub fn open() -> io::Result<Port> {
-        // std opens nothing as a controlling terminal that is not asked for: this process has no session of its own.
+        // std opens nothing as a controlling terminal that is not asked for: this process has no
+        // session of its own.
         Ok(Port { file: OpenOptions::new().read(true).write(true).open(DEVICE)? })
     }
 

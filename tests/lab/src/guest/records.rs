@@ -1,8 +1,8 @@
-//! The records in a heap: a chain of objects, each with a number, bytes that follow from it, and a checksum; and a note that
-//! every record frees and allocates anew.
+//! The records in a heap: a chain of objects, each with a number, bytes that follow from it, and a
+//! checksum; and a note that every record frees and allocates anew.
 //!
-//! Invariants: a record comes in one transaction with everything that belongs to it. So a heap has the records 1 to n, for
-//! some n, or something was lost.
+//! Invariants: a record comes in one transaction with everything that belongs to it. So a heap has
+//! the records 1 to n, for some n, or something was lost.
 
 use std::ptr::NonNull;
 
@@ -75,7 +75,8 @@ pub fn add(heap: &mut Heap<RegionBacking>) -> Result<u64, HeapError> {
         let newest = object.cast::<Record>();
         let note = heap.alloc(1 + mix(number) % NOTE_BYTES_MAX)?;
         heap.add_range(chain.as_ptr().cast(), size_of::<Chain>() as u64)?;
-        // SAFETY: the object has room for both parts and is aligned to 16 bytes; the chain's old bytes were noted.
+        // SAFETY: the object has room for both parts and is aligned to 16 bytes; the chain's old
+        // bytes were noted.
         unsafe {
             newest.write(record);
             object
@@ -101,9 +102,11 @@ pub fn verify(heap: &mut Heap<RegionBacking>) -> Result<u64, String> {
     let Chain { count, newest, .. } = unsafe { chain.read() };
     let mut next = newest;
     for number in (1..=count).rev() {
-        let pointer = NonNull::new(next).ok_or_else(|| format!("record {number} of {count} is missing"))?;
-        let usable =
-            heap.usable_bytes(pointer.cast()).map_err(|error| format!("record {number}: {error}"))?;
+        let pointer =
+            NonNull::new(next).ok_or_else(|| format!("record {number} of {count} is missing"))?;
+        let usable = heap
+            .usable_bytes(pointer.cast())
+            .map_err(|error| format!("record {number}: {error}"))?;
         if usable < RECORD_BYTES {
             return Err(format!("record {number} has {usable} bytes only"));
         }
@@ -121,7 +124,11 @@ pub fn verify(heap: &mut Heap<RegionBacking>) -> Result<u64, String> {
         }
         next = record.older;
     }
-    if next.is_null() { Ok(count) } else { Err("there is something behind the first record".to_owned()) }
+    if next.is_null() {
+        Ok(count)
+    } else {
+        Err("there is something behind the first record".to_owned())
+    }
 }
 
 /// What the checker finds in the bytes of a region whose heap is closed.
@@ -131,8 +138,8 @@ pub fn verify(heap: &mut Heap<RegionBacking>) -> Result<u64, String> {
 pub fn findings(region: &Region) -> Result<Vec<String>, String> {
     let start = region.mapping().ok_or("the region is not mapped")?;
     let bytes = usize::try_from(region.backed_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: the region has this many bytes mapped there, and nobody stores to them: its heap is closed, and the lock of
-    // the region keeps other processes away.
+    // SAFETY: the region has this many bytes mapped there, and nobody stores to them: its heap is
+    // closed, and the lock of the region keeps other processes away.
     let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) };
     let mut findings = Vec::new();
     check(bytes, &mut |finding| findings.push(format!("{finding:?}")));
@@ -166,9 +173,11 @@ mod tests {
     #[test]
     fn changed_record_or_wrong_count_is_found() {
         let directory = tempfile::tempdir().unwrap();
-        let places = Places::at(directory.path().join("home"), directory.path().join("pool")).unwrap();
+        let places =
+            Places::at(directory.path().join("home"), directory.path().join("pool")).unwrap();
         let name = RegionName::parse("heap").unwrap();
-        let region = NameSpace::new(places).create(&name, &OwnerKey::from_bytes([7; 32]), 16 << 20).unwrap();
+        let region =
+            NameSpace::new(places).create(&name, &OwnerKey::from_bytes([7; 32]), 16 << 20).unwrap();
         let (mut heap, region) = open_heap(region).unwrap();
         assert_eq!(verify(&mut heap), Ok(0));
         for number in 1..=50 {

@@ -1,4 +1,5 @@
-//! What the first process does before anything else: mounts, modules, the disk, and the file system in reserved memory.
+//! What the first process does before anything else: mounts, modules, the disk, and the file system
+//! in reserved memory.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -47,7 +48,8 @@ pub fn set_up() -> Result<bool, String> {
         wait_for(device)?;
     }
     attach(DISK, FLASH, "ext4", "")?;
-    let kept = keep_or_make_pmem().map_err(|error| format!("{PMEM_DEVICE} cannot be filled: {error}"))?;
+    let kept =
+        keep_or_make_pmem().map_err(|error| format!("{PMEM_DEVICE} cannot be filled: {error}"))?;
     attach(PMEM_DEVICE, PMEM, "ext4", "dax=always")?;
     Ok(kept)
 }
@@ -59,7 +61,9 @@ pub fn set_up() -> Result<bool, String> {
 pub fn uptime() -> io::Result<Duration> {
     let text = std::fs::read_to_string("/proc/uptime")?;
     let seconds = text.split(' ').next().and_then(|word| word.parse().ok());
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| io::Error::other("/proc/uptime is no number"))
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| io::Error::other("/proc/uptime is no number"))
 }
 
 /// The processes that a process has started, and those that they have, and so on.
@@ -69,7 +73,8 @@ pub fn uptime() -> io::Result<Duration> {
 pub fn descendants(of: u32) -> io::Result<Vec<u32>> {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
-        let Some(process) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+        let Some(process) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
+        else {
             continue;
         };
         // One that has ended meanwhile has no parent.
@@ -89,8 +94,9 @@ fn parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// Sees to it that these processes have files of a directory mapped, and none in any other way than that each page's place
-/// in the file system is durable before it can be stored to (`MAP_SYNC`); and that lines are written back by `clwb`.
+/// Sees to it that these processes have files of a directory mapped, and none in any other way than
+/// that each page's place in the file system is durable before it can be stored to (`MAP_SYNC`);
+/// and that lines are written back by `clwb`.
 ///
 /// # Errors
 /// In words, what is not so.
@@ -104,7 +110,10 @@ pub fn check_mappings(processes: &[u32], directory: &Path) -> Result<(), String>
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
         for (file, is_synchronous) in mappings(&text) {
             if file.starts_with(directory) && !is_synchronous {
-                return Err(format!("process {process} has {} mapped without MAP_SYNC", file.display()));
+                return Err(format!(
+                    "process {process} has {} mapped without MAP_SYNC",
+                    file.display()
+                ));
             }
             seen += usize::from(file.starts_with(directory));
         }
@@ -135,7 +144,8 @@ fn attach(source: &str, target: &str, kind: &str, options: &str) -> Result<(), S
         .map_err(|error| format!("{source} cannot be mounted at {target}: {error}"))
 }
 
-/// What the kernel unpacks is a root that nobody can leave, a jail neither. Mounted over itself it is one as any other.
+/// What the kernel unpacks is a root that nobody can leave, a jail neither. Mounted over itself it
+/// is one as any other.
 fn leave_first_root() -> io::Result<()> {
     mount_bind("/", ROOT)?;
     chdir(ROOT)?;
@@ -144,11 +154,14 @@ fn leave_first_root() -> io::Result<()> {
 }
 
 fn load_modules() -> io::Result<()> {
-    let mut modules =
-        std::fs::read_dir(MODULES)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    let mut modules = std::fs::read_dir(MODULES)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<Vec<_>>>()?;
     modules.sort();
     for module in modules {
-        let name = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", module.display()));
+        let name = |error: io::Error| {
+            io::Error::new(error.kind(), format!("{}: {error}", module.display()))
+        };
         let file = File::open(&module).map_err(name)?;
         finit_module(&file, c"", 0).map_err(|error| name(error.into()))?;
     }

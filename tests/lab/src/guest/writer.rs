@@ -1,7 +1,9 @@
-//! The writer of records in heaps, and their reader: each a process of its own, since both may be opened after any failure.
+//! The writer of records in heaps, and their reader: each a process of its own, since both may be
+//! opened after any failure.
 //!
-//! Invariants: the writer acknowledges a record after the commit at its level has returned (before it, if it is to lie). The
-//! reader leaves without closing what it opened, so that the next failure does not begin with heaps in order.
+//! Invariants: the writer acknowledges a record after the commit at its level has returned (before
+//! it, if it is to lie). The reader leaves without closing what it opened, so that the next failure
+//! does not begin with heaps in order.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +42,8 @@ pub fn write(early: bool) -> Result<(), String> {
     loop {
         let mut idle = true;
         for writer in &mut writers {
-            let in_a_row = if writer.place.level == Durability::Process { CHEAP_IN_A_ROW } else { 1 };
+            let in_a_row =
+                if writer.place.level == Durability::Process { CHEAP_IN_A_ROW } else { 1 };
             for _ in 0..in_a_row {
                 idle &= !writer.write_one(&mut port, early)?;
             }
@@ -121,7 +124,9 @@ fn look(place: Place) -> Result<Report, String> {
     std::mem::forget(region);
     match findings.first() {
         None => Ok(Report::Found { place, number, opening, opened }),
-        Some(finding) => Err(format!("the checker has {} findings, such as {finding}", findings.len())),
+        Some(finding) => {
+            Err(format!("the checker has {} findings, such as {finding}", findings.len()))
+        }
     }
 }
 

@@ -1,6 +1,8 @@
-//! The ledger in a file, for runs that take hours and may be broken off: lines of text, one for each count.
+//! The ledger in a file, for runs that take hours and may be broken off: lines of text, one for
+//! each count.
 //!
-//! Invariant: the file has whole rounds only, and names the plan that it belongs to; another plan's is refused.
+//! Invariant: the file has whole rounds only, and names the plan that it belongs to; another plan's
+//! is refused.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -25,7 +27,8 @@ impl Ledger {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ledger::default()),
             other => other.map_err(host("read", path))?,
         };
-        let other = || io::Error::other("it belongs to other failures or another seed, or is no ledger");
+        let other =
+            || io::Error::other("it belongs to other failures or another seed, or is no ledger");
         Ledger::read(&text, plan).ok_or_else(other).map_err(host("go on from", path))
     }
 
@@ -35,7 +38,8 @@ impl Ledger {
     /// What the file system says.
     pub fn keep(&self, path: &Path, plan: &Plan) -> Result<()> {
         let temporary = path.with_extension("part");
-        let written = fs::write(&temporary, self.to_text(plan)).and_then(|()| fs::rename(&temporary, path));
+        let written =
+            fs::write(&temporary, self.to_text(plan)).and_then(|()| fs::rename(&temporary, path));
         written.map_err(host("write", path))
     }
 
@@ -45,7 +49,10 @@ impl Ledger {
         for ((cause, place), count) in &self.counts {
             let Count { trials, acknowledged, lost, broken, opening } = count;
             let opening = opening.as_micros();
-            let _ = writeln!(text, "count {cause} {place} {trials} {acknowledged} {lost} {broken} {opening}");
+            let _ = writeln!(
+                text,
+                "count {cause} {place} {trials} {acknowledged} {lost} {broken} {opening}"
+            );
         }
         for (cause, took) in &self.restarts {
             let _ = writeln!(text, "restart {cause} {}", took.as_micros());
@@ -81,7 +88,9 @@ impl Ledger {
                 }
                 "restart" => {
                     let cause = Cause::parse(words.next()?)?;
-                    ledger.restarts.insert(cause, Duration::from_micros(words.next()?.parse().ok()?));
+                    ledger
+                        .restarts
+                        .insert(cause, Duration::from_micros(words.next()?.parse().ok()?));
                 }
                 "finding" => ledger.findings.push(rest.to_owned()),
                 _ => return None,
@@ -124,7 +133,10 @@ mod tests {
         ledger.rounds = 3;
         ledger.keep(&path, &plan(7)).unwrap();
         let read = Ledger::of_file(&path, &plan(7)).unwrap();
-        assert_eq!((read.rounds, &read.counts, &read.restarts), (3, &ledger.counts, &ledger.restarts));
+        assert_eq!(
+            (read.rounds, &read.counts, &read.restarts),
+            (3, &ledger.counts, &ledger.restarts)
+        );
         assert_eq!(read.findings().len(), 2);
         assert!(read.findings()[1].ends_with("two; lines"), "{:?}", read.findings());
         assert!(Ledger::of_file(&path, &plan(8)).is_err());

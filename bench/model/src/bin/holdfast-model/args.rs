@@ -18,7 +18,8 @@ which length on a computation pays, predicts MD5 over sizes of messages, and mea
 
 Exit codes: 0 done; 2 wrong arguments; 125 no python3, or a measurement failed; others as of `call`.";
 
-/// Measure what a call costs here, and from which length on a computation is better done in an applet
+/// Measure what a call costs here, and from which length on a computation is better done in an
+/// applet
 #[derive(Debug, Parser)]
 #[command(name = "holdfast-model", bin_name = "holdfast model", version, after_help = HELP, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -34,7 +35,8 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "EVICTION")]
     pub(crate) eviction: Option<PathBuf>,
 
-    /// The applet logicaldisk, native or WebAssembly: table look-ups, which pay only when many go into one call
+    /// The applet logicaldisk, native or WebAssembly: table look-ups, which pay only when many go
+    /// into one call
     #[arg(long, value_name = "LOGICALDISK")]
     pub(crate) logical_disk: Option<PathBuf>,
 

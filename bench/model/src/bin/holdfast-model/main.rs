@@ -1,5 +1,5 @@
-//! The program `holdfast-model` (`holdfast model`): measures what a call costs and how much faster an applet computes, says from where on a call pays, and
-//! how far that prediction is off.
+//! The program `holdfast-model` (`holdfast model`): measures what a call costs and how much faster
+//! an applet computes, says from where on a call pays, and how far that prediction is off.
 //!
 //! The arithmetic is in `holdfast-model`; here is what is measured, and how it is shown.
 
@@ -30,7 +30,8 @@ use holdfast_command::exit::{Failure, NO_APPLET, host, usage};
 use holdfast_command::output::{print, print_json, say, with_progress};
 use holdfast_command::program;
 
-const BUILD: &str = "`cargo xtask applets md5 eviction logicaldisk` in Holdfast's source tree builds it";
+const BUILD: &str =
+    "`cargo xtask applets md5 eviction logicaldisk` in Holdfast's source tree builds it";
 
 fn main() -> ExitCode {
     ExitCode::from(program::run(std::env::args_os(), |cli: Cli| run(&cli)))
@@ -69,15 +70,18 @@ fn format(path: Option<&Path>) -> Result<Option<Format>, Failure> {
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    holdfast_sys::file::write_shown(path, bytes)
-        .map_err(|error| host(format!("cannot write {}: {error}; choose another place", path.display())))
+    holdfast_sys::file::write_shown(path, bytes).map_err(|error| {
+        host(format!("cannot write {}: {error}; choose another place", path.display()))
+    })
 }
 
 fn measure(args: &Cli) -> Result<Report, Failure> {
     let native = start(&args.applet, &[ECHO, DIGEST])?;
     let wasm = args.wasm.as_deref().map(|path| start(path, &[ECHO, DIGEST])).transpose()?;
-    let eviction = args.eviction.as_deref().map(|path| start(path, &["hot", "evict"])).transpose()?;
-    let disk = args.logical_disk.as_deref().map(|path| start(path, &["format", "write"])).transpose()?;
+    let eviction =
+        args.eviction.as_deref().map(|path| start(path, &["hot", "evict"])).transpose()?;
+    let disk =
+        args.logical_disk.as_deref().map(|path| start(path, &["format", "write"])).transpose()?;
     let python = RefCell::new(Python::start()?);
     let runs = args.runs;
 
@@ -91,8 +95,9 @@ fn measure(args: &Cli) -> Result<Report, Failure> {
     }
     let mut speedups = BreakEvens::SPEEDUPS.to_vec();
     speedups.push(speeds[0].speedup);
-    let curve =
-        |cost: &CallCost| Ok(BreakEvens::over(&cost.name, microseconds(cost.call.median_us)?, &speedups));
+    let curve = |cost: &CallCost| {
+        Ok(BreakEvens::over(&cost.name, microseconds(cost.call.median_us)?, &speedups))
+    };
     Ok(Report {
         format: 1,
         runs,
@@ -110,7 +115,10 @@ fn measure(args: &Cli) -> Result<Report, Failure> {
 fn start(path: &Path, functions: &[&str]) -> Result<Applet, Failure> {
     if !path.exists() {
         let path = path.display();
-        return Err(Failure::new(NO_APPLET, format!("there is no applet {path}; check the path; {BUILD}")));
+        return Err(Failure::new(
+            NO_APPLET,
+            format!("there is no applet {path}; check the path; {BUILD}"),
+        ));
     }
     let places = Places::from_env().map_err(host)?;
     let grants = Grants::none().cache_dir(places.cache());

@@ -1,7 +1,8 @@
 //! Calls that compute nothing, and MD5 over sizes of messages, in applets and in Python.
 //!
-//! What the model is given and what it is checked against are measured in the same rounds, but apart from each other: a small
-//! call, a long message, and a copy on the one hand, messages of other sizes on the other.
+//! What the model is given and what it is checked against are measured in the same rounds, but
+//! apart from each other: a small call, a long message, and a copy on the one hand, messages of
+//! other sizes on the other.
 
 use std::cell::RefCell;
 
@@ -21,7 +22,8 @@ pub(crate) const DIGEST: &str = "digest_buffer";
 const SMALL: &[u8] = b"8 bytes.";
 /// The sizes of the paper's figure 9.
 const SIZES_BYTES: [usize; 8] = [64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
-/// Messages that are long enough for what a byte costs, and of no size that is predicted: in the applet, and in Python.
+/// Messages that are long enough for what a byte costs, and of no size that is predicted: in the
+/// applet, and in Python.
 const LONG_BYTES: usize = 8 << 20;
 const LONG_IN_PYTHON_BYTES: usize = 96 << 10;
 /// MD5 computes one block of this size more than the message has.
@@ -87,7 +89,11 @@ pub(crate) fn measure(
     let speed = |name: &str, call: &Times, long: &Times| {
         let us = (long.median_us() - call.median_us()).max(f64::MIN_POSITIVE);
         let us_per_byte = us / LONG_BYTES as f64;
-        Speed { name: name.to_owned(), us_per_byte, speedup: interface.per_byte_us.get() / us_per_byte }
+        Speed {
+            name: name.to_owned(),
+            us_per_byte,
+            speedup: interface.per_byte_us.get() / us_per_byte,
+        }
     };
     let mut calls: Vec<CallCost> =
         vec![call("native", &times[0])?, call("native, after a pause", &times[1])?];
@@ -107,8 +113,11 @@ pub(crate) fn measure(
         let (applet, interface) = (times[0].sample()?, Some(times[1].sample()?));
         Ok::<_, Failure>(Point { bytes: bytes as u64, applet, interface })
     };
-    let points =
-        SIZES_BYTES.iter().zip(points.chunks_exact(2)).map(point).collect::<Result<Vec<_>, Failure>>()?;
+    let points = SIZES_BYTES
+        .iter()
+        .zip(points.chunks_exact(2))
+        .map(point)
+        .collect::<Result<Vec<_>, Failure>>()?;
     Ok(Measured { calls, speeds, md5: Comparison::of(workload, &points) })
 }
 

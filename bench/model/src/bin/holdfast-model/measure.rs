@@ -1,8 +1,9 @@
 //! Times of short things, in microseconds.
 //!
-//! Invariants: everything is measured once in each round, so that a machine that is busy for a while slows all of it; what is
-//! shorter than [`BATCH_US`] is done several times in a row and the time divided, after once that does not count: the clock and
-//! a wake-up are then a small part of what is measured.
+//! Invariants: everything is measured once in each round, so that a machine that is busy for a
+//! while slows all of it; what is shorter than [`BATCH_US`] is done several times in a row and the
+//! time divided, after once that does not count: the clock and a wake-up are then a small part of
+//! what is measured.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,8 @@ pub(crate) struct Times(Vec<f64>);
 /// What something takes.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Taken {
-    /// The median of the rounds, which the model takes: another program that gets a processor for a while does not count.
+    /// The median of the rounds, which the model takes: another program that gets a processor for a
+    /// while does not count.
     pub median_us: f64,
     /// Their mean and deviation.
     #[serde(flatten)]
@@ -76,9 +78,13 @@ pub(crate) fn rested<'a>(mut once: impl FnMut() -> Result<(), Failure> + 'a) -> 
     })
 }
 
-/// Measures everything in so many rounds, in the order given; before the first, each once to see how long it takes.
+/// Measures everything in so many rounds, in the order given; before the first, each once to see
+/// how long it takes.
 pub(crate) fn rounds(runs: u32, mut all: Vec<Measure<'_>>) -> Result<Vec<Times>, Failure> {
-    let often = all.iter_mut().map(|measure| Ok(times(measure(1)?))).collect::<Result<Vec<_>, Failure>>()?;
+    let often = all
+        .iter_mut()
+        .map(|measure| Ok(times(measure(1)?)))
+        .collect::<Result<Vec<_>, Failure>>()?;
     let mut found = vec![Times::default(); all.len()];
     for _ in 0..runs {
         for ((measure, &times), taken) in all.iter_mut().zip(&often).zip(&mut found) {

@@ -14,7 +14,8 @@ use holdfast_command::exit::{Failure, host};
 const HOT_PAGES: u32 = 64;
 /// Pages that are looked at before one is chosen.
 const PAGES: [u32; 3] = [1, 8, 64];
-/// Blocks on the disk, in a segment, and of the disk as its user sees it. Written round and round, it never needs cleaning.
+/// Blocks on the disk, in a segment, and of the disk as its user sees it. Written round and round,
+/// it never needs cleaning.
 const BLOCKS: u32 = 1 << 16;
 const SEGMENT_BLOCKS: u32 = 16;
 const LOGICAL_BLOCKS: u32 = 1 << 15;
@@ -37,7 +38,11 @@ pub(crate) struct Policy {
 }
 
 /// The page to be evicted.
-pub(crate) fn eviction(applet: &Applet, python: &RefCell<Python>, runs: u32) -> Result<Vec<Policy>, Failure> {
+pub(crate) fn eviction(
+    applet: &Applet,
+    python: &RefCell<Python>,
+    runs: u32,
+) -> Result<Vec<Policy>, Failure> {
     applet.call("hot", &bytes(0..HOT_PAGES)).map_err(failure)?;
     let measure = |&items: &u32| {
         // The last one is the first that is not hot.

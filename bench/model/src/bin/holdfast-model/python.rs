@@ -1,5 +1,5 @@
-//! Python beside the applets: one `python3` that does the same computations, in the plain Python that is part of this
-//! program.
+//! Python beside the applets: one `python3` that does the same computations, in the plain Python
+//! that is part of this program.
 //!
 //! Invariant: the process ends with the value; it reads no file but Python's own library.
 
@@ -82,7 +82,8 @@ impl Python {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(ended());
         };
-        let mut python = Python { child, input, output: BufReader::new(output), version: String::new() };
+        let mut python =
+            Python { child, input, output: BufReader::new(output), version: String::new() };
         python.tell(&BTreeMap::from(SOURCES))?;
         python.version = python.hear::<Greeting>()?.version;
         Ok(python)
@@ -108,8 +109,9 @@ impl Python {
     fn hear<A: for<'a> Deserialize<'a>>(&mut self) -> Result<A, Failure> {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
-            Ok(1..) => serde_json::from_str(&line)
-                .map_err(|_| host(format!("{PROGRAM} gave no answer but {line:?}; is it Python 3?"))),
+            Ok(1..) => serde_json::from_str(&line).map_err(|_| {
+                host(format!("{PROGRAM} gave no answer but {line:?}; is it Python 3?"))
+            }),
             _ => Err(ended()),
         }
     }

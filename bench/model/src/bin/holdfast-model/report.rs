@@ -61,8 +61,9 @@ impl Report {
             f,
             "\nFrom which time in Python on a call pays, by how many times as fast the applet computes"
         )?;
-        let header: Vec<&str> =
-            iter::once("").chain(self.break_evens.iter().map(|table| table.name.as_str())).collect();
+        let header: Vec<&str> = iter::once("")
+            .chain(self.break_evens.iter().map(|table| table.name.as_str()))
+            .collect();
         let speedups = self.break_evens.first().map_or(&[][..], |table| &table.points);
         let row = |(row, BreakEven { speedup, .. }): (usize, &BreakEven)| {
             let points = self.break_evens.iter().filter_map(|table| table.points.get(row));
@@ -77,7 +78,11 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "A call that computes nothing costs (median; mean and deviation of {} runs)", self.runs)?;
+        writeln!(
+            f,
+            "A call that computes nothing costs (median; mean and deviation of {} runs)",
+            self.runs
+        )?;
         for CallCost { name, call } in &self.calls {
             let (mean, deviation) = (call.sample.mean_us, call.sample.standard_deviation_us);
             writeln!(f, "  {name:<24}  {:>9}  ({mean} ±{deviation})", time(call.median_us))?;
@@ -102,7 +107,10 @@ impl fmt::Display for Report {
         if self.policies.is_empty() {
             return Ok(());
         }
-        writeln!(f, "\nShort decisions: a whole call of the applet, and the same in Python (medians)")?;
+        writeln!(
+            f,
+            "\nShort decisions: a whole call of the applet, and the same in Python (medians)"
+        )?;
         let row = |policy: &Policy| {
             let what = match policy.name {
                 "eviction" => "pages looked at",

@@ -46,7 +46,10 @@ impl NameSpace {
             verify_base(&rescue, None).map_err(|error| source_error(error, &rescue.path))?;
             let data_bytes = rescue.header.backed_bytes;
             let bytes = read_data(&rescue.file, data_bytes);
-            return Ok((Source::Rescue, bytes.map_err(RegionError::read_whole(&rescue.path, data_bytes))?));
+            return Ok((
+                Source::Rescue,
+                bytes.map_err(RegionError::read_whole(&rescue.path, data_bytes))?,
+            ));
         }
         match (base, void) {
             (Some(base), _) => self.examine_store(base, findings),
@@ -72,13 +75,15 @@ impl NameSpace {
         let path = journal_path(store, &name);
         let mut finding =
             |what, how, lost| findings.push(FileFinding { path: path.clone(), what, how, lost });
-        let sizes = Sizes { backed_bytes: base.header.backed_bytes, limit_bytes: base.header.limit_bytes };
+        let sizes =
+            Sizes { backed_bytes: base.header.backed_bytes, limit_bytes: base.header.limit_bytes };
         let remedy = remedy_for_journal(store, &name);
         let journal = match open_journal(&path, &base.header, false, &remedy) {
             Ok(None) => None,
             Ok(Some((file, header))) => {
                 let failed = |fault: ReadFault| fault.into_error(&path, remedy.clone());
-                let (mut extent, mut fault) = whole_records(&file, &header, sizes).map_err(failed)?;
+                let (mut extent, mut fault) =
+                    whole_records(&file, &header, sizes).map_err(failed)?;
                 if let Some(ReadFault::Misfit { sequence, backed_bytes, limit_bytes }) = fault {
                     // The base's newest header is lost, the journal has seen it.
                     let limit_bytes_max = LIMIT_BYTES_MAX.min(WINDOW_END - base.header.address);
@@ -102,7 +107,11 @@ impl NameSpace {
                         Some(format!("the commits from number {sequence} on")),
                     ),
                     _ if extent.torn => {
-                        finding(TORN.to_owned(), "cut off: that commit was never acknowledged", None);
+                        finding(
+                            TORN.to_owned(),
+                            "cut off: that commit was never acknowledged",
+                            None,
+                        );
                     }
                     _ => {}
                 }
@@ -110,7 +119,11 @@ impl NameSpace {
             }
             Err(error) if is_damage(&error) => {
                 let how = "removed: the region goes on from its last checkpoint";
-                finding(first_clause(&error), how, Some("the commits since the last checkpoint".to_owned()));
+                finding(
+                    first_clause(&error),
+                    how,
+                    Some("the commits since the last checkpoint".to_owned()),
+                );
                 None
             }
             Err(error) => return Err(error),
@@ -119,7 +132,10 @@ impl NameSpace {
         let copy = stored.copied()?;
         let backed_bytes = copy.header.backed_bytes;
         let bytes = read_data(&copy.file, backed_bytes);
-        Ok((Source::Store(stored), bytes.map_err(RegionError::read_whole(&copy.path, backed_bytes))?))
+        Ok((
+            Source::Store(stored),
+            bytes.map_err(RegionError::read_whole(&copy.path, backed_bytes))?,
+        ))
     }
 
     /// What the lost headers of an image must have said, and its file.
@@ -134,9 +150,11 @@ impl NameSpace {
         if self.places().images_outlive_boot(base.medium) {
             return Err(RegionError::HeaderDamaged { path: path.to_owned(), remedy: remedy() });
         }
-        let file = private_options().read(true).open(path).map_err(RegionError::io("open", path))?;
+        let file =
+            private_options().read(true).open(path).map_err(RegionError::io("open", path))?;
         let found_bytes = file.metadata().map_err(RegionError::io("examine", path))?.len();
-        let stored_bytes = Stored::open(store, &base.name).ok().flatten().map(|stored| stored.backed_bytes());
+        let stored_bytes =
+            Stored::open(store, &base.name).ok().flatten().map(|stored| stored.backed_bytes());
         let needed_bytes = DATA_OFFSET + stored_bytes.unwrap_or(0).max(base.backed_bytes);
         if found_bytes < needed_bytes {
             let (path, remedy) = (path.to_owned(), remedy());
@@ -154,12 +172,18 @@ impl NameSpace {
             ..base.clone()
         };
         let image = Image::unnamed(file, path.to_owned(), header);
-        let backed_bytes = image.backed_bytes_by_length().map_err(RegionError::io("examine", path))?;
+        let backed_bytes =
+            image.backed_bytes_by_length().map_err(RegionError::io("examine", path))?;
         Ok((image.file, Header { backed_bytes, ..image.header }))
     }
 
     /// The data of an image, with what its redo log adds.
-    pub(super) fn image_bytes(&self, file: &File, header: &Header, by_length: bool) -> Result<Vec<u8>> {
+    pub(super) fn image_bytes(
+        &self,
+        file: &File,
+        header: &Header,
+        by_length: bool,
+    ) -> Result<Vec<u8>> {
         let path = current_image_path(self.places(), &header.name);
         let failed = || RegionError::io("read", &path);
         let mut data_bytes = header.backed_bytes;
@@ -168,11 +192,13 @@ impl NameSpace {
             let image = Image::unnamed(copy, path.clone(), header.clone());
             data_bytes = image.backed_bytes_by_length().map_err(failed())?;
         }
-        let mut bytes = read_data(file, data_bytes).map_err(RegionError::read_whole(&path, data_bytes))?;
+        let mut bytes =
+            read_data(file, data_bytes).map_err(RegionError::read_whole(&path, data_bytes))?;
         let logs = redo_paths(self.places(), &header.name);
         for log in logs.iter().filter_map(|path| private_options().read(true).open(path).ok()) {
             let put = &mut |page: &[u8], offset: u64| {
-                let target = bytes.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..page.len()));
+                let target =
+                    bytes.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..page.len()));
                 target.ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(page);
                 Ok(())
             };

@@ -74,20 +74,27 @@ impl NameSpace {
             .collect();
         // All before the first name: a name is work for the journal of the file system, which the
         // next file would wait for.
-        let durable: Vec<Result<Begun>> = begun.into_iter().map(|begun| self.sync_rescue(begun?)).collect();
-        let named: Vec<_> = durable.into_iter().map(|begun| self.name_rescue(begun?, replaced)).collect();
+        let durable: Vec<Result<Begun>> =
+            begun.into_iter().map(|begun| self.sync_rescue(begun?)).collect();
+        let named: Vec<_> =
+            durable.into_iter().map(|begun| self.name_rescue(begun?, replaced)).collect();
         let is_written = |named: &Result<Rescue>| matches!(named, Ok(Rescue::Written { .. }));
         if !named.iter().any(is_written) {
             return named;
         }
-        let Err(failed) = self.storage().sync_directory(self.places().store()) else { return named };
+        let Err(failed) = self.storage().sync_directory(self.places().store()) else {
+            return named;
+        };
         let again = || io::Error::new(failed.kind(), failed.to_string());
         let failure = || RegionError::Io {
             step: "make durable",
             path: self.places().store().to_owned(),
             source: failed.raw_os_error().map_or_else(again, io::Error::from_raw_os_error),
         };
-        named.into_iter().map(|named| if is_written(&named) { Err(failure()) } else { named }).collect()
+        named
+            .into_iter()
+            .map(|named| if is_written(&named) { Err(failure()) } else { named })
+            .collect()
     }
 
     /// Makes a copy durable.

@@ -62,7 +62,8 @@ impl Ahead {
         record_bytes: u64,
     ) -> io::Result<()> {
         self.appends = self.appends.saturating_add(1);
-        let is_due = self.appends > EXACT_APPENDS && record_bytes <= RECORD_BYTES_MAX && !self.refused;
+        let is_due =
+            self.appends > EXACT_APPENDS && record_bytes <= RECORD_BYTES_MAX && !self.refused;
         if !is_due || end + record_bytes <= self.end {
             return Ok(());
         }

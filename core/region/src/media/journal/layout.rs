@@ -156,13 +156,17 @@ impl RecordHead {
             checksum: 0.into(),
         };
         let mut bytes: [u8; RECORD_HEAD_BYTES] = zerocopy::transmute!(block);
-        let checksum = xxh3_64_with_seed(&bytes[..RECORD_HEAD_BYTES - 8], journal.seed(self.sequence));
+        let checksum =
+            xxh3_64_with_seed(&bytes[..RECORD_HEAD_BYTES - 8], journal.seed(self.sequence));
         bytes[RECORD_HEAD_BYTES - 8..].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
 
     /// `None` when these bytes are no head of a record of this journal.
-    pub(crate) fn decode(bytes: &[u8; RECORD_HEAD_BYTES], journal: &JournalHeader) -> Option<RecordHead> {
+    pub(crate) fn decode(
+        bytes: &[u8; RECORD_HEAD_BYTES],
+        journal: &JournalHeader,
+    ) -> Option<RecordHead> {
         let block: &RecordBlock = zerocopy::transmute_ref!(bytes);
         if block.magic != RECORD_MAGIC {
             return None;
@@ -219,11 +223,22 @@ mod tests {
     use super::*;
 
     fn journal() -> JournalHeader {
-        JournalHeader { uuid: [3; 16], checkpoint_count: 7, base_checksum: 0x1234, salt: 0xabcd_ef01 }
+        JournalHeader {
+            uuid: [3; 16],
+            checkpoint_count: 7,
+            base_checksum: 0x1234,
+            salt: 0xabcd_ef01,
+        }
     }
 
     fn head() -> RecordHead {
-        RecordHead { entries: 2, sequence: 9, backed_bytes: 4 << 20, body_bytes: 8224, body_checksum: 77 }
+        RecordHead {
+            entries: 2,
+            sequence: 9,
+            backed_bytes: 4 << 20,
+            body_bytes: 8224,
+            body_checksum: 77,
+        }
     }
 
     #[test]

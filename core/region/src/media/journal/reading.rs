@@ -102,7 +102,11 @@ pub(crate) struct Sizes {
 }
 
 /// Checks all records.
-pub(crate) fn examine(file: &File, journal: &JournalHeader, sizes: Sizes) -> Result<Extent, ReadFault> {
+pub(crate) fn examine(
+    file: &File,
+    journal: &JournalHeader,
+    sizes: Sizes,
+) -> Result<Extent, ReadFault> {
     match whole_records(file, journal, sizes)? {
         (_, Some(damaged)) => Err(damaged),
         (extent, None) => Ok(extent),
@@ -129,7 +133,8 @@ pub(crate) fn whole_records(
     let mut is_second_look = false;
     while extent.end < len {
         let sequence = extent.last_sequence + 1;
-        let head = head_at(file, journal, extent.end, len)?.filter(|head| head.sequence == sequence);
+        let head =
+            head_at(file, journal, extent.end, len)?.filter(|head| head.sequence == sequence);
         let body = match &head {
             Some(head) => check_body(file, journal, head, extent, sizes)?,
             None => Body::Wrong,
@@ -138,7 +143,10 @@ pub(crate) fn whole_records(
             (Some(head), Body::Right) => head,
             (Some(head), Body::Misfit) => {
                 let (backed_bytes, limit_bytes) = (head.backed_bytes, sizes.limit_bytes);
-                return Ok((extent, Some(ReadFault::Misfit { sequence, backed_bytes, limit_bytes })));
+                return Ok((
+                    extent,
+                    Some(ReadFault::Misfit { sequence, backed_bytes, limit_bytes }),
+                ));
             }
             _ => match rest(file, journal, sequence, extent.end, len)? {
                 Rest::LaterRecord if !is_second_look => {
@@ -181,13 +189,15 @@ pub(crate) fn apply(
     while sequence <= extent.last_sequence {
         // It was right a moment ago; a medium that gives other bytes now is damaged.
         let damaged = || ReadFault::Damaged { sequence, offset };
-        let head = head_at(file, journal, offset, extent.end)?.filter(|head| head.sequence == sequence);
+        let head =
+            head_at(file, journal, offset, extent.end)?.filter(|head| head.sequence == sequence);
         let head = head.ok_or_else(damaged)?;
         let table = table_of(file, &head, offset)?;
         let mut sum = Xxh3::with_seed(journal.seed(sequence));
         let mut position = offset + RECORD_HEAD_BYTES as u64;
         for entry in entries(&table) {
-            let entry = entry.filter(|entry| fits(entry, extent.backed_bytes)).ok_or_else(damaged)?;
+            let entry =
+                entry.filter(|entry| fits(entry, extent.backed_bytes)).ok_or_else(damaged)?;
             let mut page_offset = entry.first_page * PAGE_BYTES;
             let mut left = u64::from(entry.pages) * PAGE_BYTES;
             let mut chunk = buffer(left.min(CHUNK_BYTES)).map_err(ReadFault::Read)?;
@@ -292,7 +302,13 @@ fn fits(entry: &Entry, backed_bytes: u64) -> bool {
 
 /// What the file has from `from` on, and whether a head of a record later than `sequence` is
 /// anywhere in it. An applet cannot plant one in its pages: it does not know the salt.
-fn rest(file: &File, journal: &JournalHeader, sequence: u64, from: u64, len: u64) -> Result<Rest, ReadFault> {
+fn rest(
+    file: &File,
+    journal: &JournalHeader,
+    sequence: u64,
+    from: u64,
+    len: u64,
+) -> Result<Rest, ReadFault> {
     let overlap = RECORD_HEAD_BYTES as u64 - RECORD_UNIT_BYTES;
     let mut chunk = buffer((len - from).min(CHUNK_BYTES + overlap)).map_err(ReadFault::Read)?;
     let mut found = Rest::Zeros;
@@ -301,8 +317,8 @@ fn rest(file: &File, journal: &JournalHeader, sequence: u64, from: u64, len: u64
         // A file can claim any length: holes cost no time. A head begins with its magic, so in no
         // hole.
         let Some(data) = next_data(file, position).map_err(ReadFault::Read)? else { break };
-        position =
-            position.max(from + data.start.saturating_sub(from) / RECORD_UNIT_BYTES * RECORD_UNIT_BYTES);
+        position = position
+            .max(from + data.start.saturating_sub(from) / RECORD_UNIT_BYTES * RECORD_UNIT_BYTES);
         if position >= len {
             break;
         }
@@ -316,7 +332,8 @@ fn rest(file: &File, journal: &JournalHeader, sequence: u64, from: u64, len: u64
         for start in (0..bytes.len()).step_by(RECORD_UNIT_BYTES as usize) {
             let Some(candidate) = bytes[start..].first_chunk::<RECORD_HEAD_BYTES>() else { break };
             if candidate.starts_with(&RECORD_MAGIC)
-                && RecordHead::decode(candidate, journal).is_some_and(|head| head.sequence > sequence)
+                && RecordHead::decode(candidate, journal)
+                    .is_some_and(|head| head.sequence > sequence)
             {
                 return Ok(Rest::LaterRecord);
             }
@@ -335,7 +352,8 @@ mod tests {
 
     /// A journal of two records, of one page each; where the second one starts.
     fn two_records() -> (JournalHeader, Vec<u8>, usize) {
-        let header = JournalHeader { uuid: [3; 16], checkpoint_count: 1, base_checksum: 2, salt: 0xfeed };
+        let header =
+            JournalHeader { uuid: [3; 16], checkpoint_count: 1, base_checksum: 2, salt: 0xfeed };
         let image = tempfile::tempfile().unwrap();
         image.set_len(DATA_OFFSET + SIZES.backed_bytes).unwrap();
         image.write_all_at(&[7; 2 * 4096], DATA_OFFSET).unwrap();
@@ -344,7 +362,8 @@ mod tests {
         for sequence in [1, 2] {
             second = bytes.len();
             let pages = (sequence - 1) * 4096..sequence * 4096;
-            let record = Record::build(&image, &[pages], SIZES.backed_bytes, &header, sequence, 0).unwrap();
+            let record =
+                Record::build(&image, &[pages], SIZES.backed_bytes, &header, sequence, 0).unwrap();
             bytes.extend(record.bytes());
         }
         (header, bytes, second)
@@ -387,7 +406,10 @@ mod tests {
         file.set_len(1 << 40).unwrap();
         file.write_all_at(b"something", 4096).unwrap();
         file.write_all_at(&bytes[second..], (1 << 39) + 48).unwrap();
-        assert!(matches!(examine(&file, &header, SIZES), Err(ReadFault::Damaged { sequence: 1, .. })));
+        assert!(matches!(
+            examine(&file, &header, SIZES),
+            Err(ReadFault::Damaged { sequence: 1, .. })
+        ));
     }
 
     #[test]
@@ -411,7 +433,9 @@ mod tests {
             let flipped = bytes[position] ^ (1 << (position % 8));
             file.write_all_at(&[flipped], position as u64).unwrap();
             match examine(&file, &header, SIZES) {
-                Err(ReadFault::Damaged { sequence: 1, .. }) => assert!(position < second, "byte {position}"),
+                Err(ReadFault::Damaged { sequence: 1, .. }) => {
+                    assert!(position < second, "byte {position}")
+                }
                 Ok(extent) => assert_eq!(
                     (extent.last_sequence, extent.torn, position >= second),
                     (1, true, true),

@@ -127,7 +127,8 @@ pub(crate) fn stream(
     is_whole: impl Fn() -> bool,
 ) -> io::Result<Streamed> {
     let body_start = offset + RECORD_HEAD_BYTES as u64;
-    let (mut sum, mut position, mut pages) = (Xxh3::with_seed(journal.seed(sequence)), body_start, 0);
+    let (mut sum, mut position, mut pages) =
+        (Xxh3::with_seed(journal.seed(sequence)), body_start, 0);
     let (mut piece, mut entries) = (Vec::with_capacity(2 * PIECE_BYTES), Vec::new());
     let mut put = |piece: &mut Vec<u8>| {
         sum.update(piece);

@@ -42,10 +42,14 @@ impl Region {
     pub(crate) fn settle_image(&mut self) -> Result<CloseReport> {
         self.unmap()?;
         if self.is_read_only() {
-            return Ok(CloseReport { checkpoint: CheckpointReport { skipped: true, ..Default::default() } });
+            return Ok(CloseReport {
+                checkpoint: CheckpointReport { skipped: true, ..Default::default() },
+            });
         }
         let committed = self.commit_to_store()?;
-        if committed.written == Written::Base || matches!(self.opened, Opened::Cold | Opened::Rescued) {
+        if committed.written == Written::Base
+            || matches!(self.opened, Opened::Cold | Opened::Rescued)
+        {
             self.gather_huge_pages();
         }
         if let Some(redo) = self.redo.take() {
@@ -80,7 +84,11 @@ impl Region {
     /// cold open anyway; a kernel that refuses costs speed only.
     fn gather_huge_pages(&self) {
         if self.medium() == Medium::Memory && self.names.places().pool_is_volatile_memory() {
-            let _ = gather_huge_pages(&self.image.file, DATA_OFFSET, self.image.header.backed_bytes as usize);
+            let _ = gather_huge_pages(
+                &self.image.file,
+                DATA_OFFSET,
+                self.image.header.backed_bytes as usize,
+            );
         }
     }
 }

@@ -85,7 +85,12 @@ impl CommitReport {
 impl From<Streamed> for CommitReport {
     fn from(streamed: Streamed) -> CommitReport {
         let level = Durability::Power;
-        CommitReport { written: Written::Journal, pages: streamed.pages, bytes: streamed.bytes, level }
+        CommitReport {
+            written: Written::Journal,
+            pages: streamed.pages,
+            bytes: streamed.bytes,
+            level,
+        }
     }
 }
 
@@ -149,8 +154,10 @@ impl Region {
         match self.prepare_commit(Writers::One)? {
             Prepared::Done(report) => Ok(report),
             Prepared::Record(record) => {
-                let appended = JournalSlot::lock(&self.journal).append(self.names.storage(), &record);
-                appended.map_err(|source| self.append_error(source, record.bytes().len() as u64))?;
+                let appended =
+                    JournalSlot::lock(&self.journal).append(self.names.storage(), &record);
+                appended
+                    .map_err(|source| self.append_error(source, record.bytes().len() as u64))?;
                 Ok(record.report())
             }
         }
@@ -217,7 +224,8 @@ impl Region {
         }
         if self.debt.is_unknown() {
             // What a session that died left half-made. That it stays changes nothing.
-            let _ = remove_temporaries(self.names.storage(), self.names.places().store(), self.name());
+            let _ =
+                remove_temporaries(self.names.storage(), self.names.places().store(), self.name());
         }
         let unnoticed = self.debt.bytes().is_none_or(|bytes| bytes >= self.backed_bytes());
         let (store, image) = (self.names.places().store(), &self.image.header);
@@ -227,12 +235,15 @@ impl Region {
         };
         let enough_bytes = self.backed_bytes().min(RECORD_BYTES_MAX) / 2;
         let found = match unnoticed {
-            true => differing(&stored, &self.image.file, self.backed_bytes(), enough_bytes).map(Some),
+            true => {
+                differing(&stored, &self.image.file, self.backed_bytes(), enough_bytes).map(Some)
+            }
             false => Some(None),
         };
         let stored_bytes = stored.backed_bytes();
-        let adopted =
-            found.and_then(|found| Some((found, adopt_journal(self.names.storage(), store, image, stored)?)));
+        let adopted = found.and_then(|found| {
+            Some((found, adopt_journal(self.names.storage(), store, image, stored)?))
+        });
         let Some((found, journal)) = adopted else {
             *slot = JournalSlot::Broken;
             return;
@@ -285,7 +296,8 @@ impl Region {
             let appended = journal.append_by(storage, |file, offset| {
                 let target = (storage, file, offset);
                 let is_whole = || !self.lost_backing();
-                streamed = stream(source, &pending, backed_bytes, (&header, sequence), target, is_whole)?;
+                streamed =
+                    stream(source, &pending, backed_bytes, (&header, sequence), target, is_whole)?;
                 Ok(streamed.bytes)
             });
             if appended.is_err() {
@@ -298,7 +310,8 @@ impl Region {
                 Err(source) => Err(self.append_error(source, dirty_bytes)),
             };
         }
-        let built = Record::build(source, &pending, backed_bytes, &journal.header, sequence, journal.end);
+        let built =
+            Record::build(source, &pending, backed_bytes, &journal.header, sequence, journal.end);
         drop(slot);
         self.check_whole()?;
         match built {
@@ -334,15 +347,16 @@ impl Region {
         self.take_stores()?;
         let store = self.names.places().store().to_owned();
         let header = next_base_header(&store, &self.image.header);
-        let (written, header) = match write_base(self.names.storage(), &self.image.file, header, &store) {
-            Ok(written) => written,
-            Err(error) => {
-                // The image may have been cut off while it was read; that error says more.
-                self.check_backing()?;
-                self.owe()?;
-                return Err(error);
-            }
-        };
+        let (written, header) =
+            match write_base(self.names.storage(), &self.image.file, header, &store) {
+                Ok(written) => written,
+                Err(error) => {
+                    // The image may have been cut off while it was read; that error says more.
+                    self.check_backing()?;
+                    self.owe()?;
+                    return Err(error);
+                }
+            };
         let stale = journal_path(&store, self.name());
         if stale.symlink_metadata().is_ok() {
             // One that stays is recognised as stale, and replaced by the next one.
@@ -369,7 +383,13 @@ impl Region {
         // The slot is broken, which makes the region dirty. Without this its stores would be
         // noticed one by one, to no end; that it may fail changes nothing.
         let _ = self.owe();
-        append_error(self.names.storage(), self.names.places().store(), self.name(), needed_bytes, source)
+        append_error(
+            self.names.storage(),
+            self.names.places().store(),
+            self.name(),
+            needed_bytes,
+            source,
+        )
     }
 }
 
@@ -403,14 +423,22 @@ fn bound_for(base_bytes: u64) -> u64 {
 }
 
 /// The journal that continues the image's last checkpoint.
-fn adopt_journal(storage: &dyn Storage, store: &Path, image: &Header, stored: Stored) -> Option<Journal> {
+fn adopt_journal(
+    storage: &dyn Storage,
+    store: &Path,
+    image: &Header,
+    stored: Stored,
+) -> Option<Journal> {
     let Stored { base, journal } = stored;
     let bound_bytes = bound_for(base.file.metadata().ok()?.blocks() * 512);
     let durable_sequence = image.journal_sequence;
     match journal {
         Some(found) => {
-            Journal::adopt(storage, store, &image.name, found, durable_sequence, bound_bytes).ok()?
+            Journal::adopt(storage, store, &image.name, found, durable_sequence, bound_bytes)
+                .ok()?
         }
-        None => (durable_sequence == 0).then(|| Journal::after_base(store, &base.header, bound_bytes)),
+        None => {
+            (durable_sequence == 0).then(|| Journal::after_base(store, &base.header, bound_bytes))
+        }
     }
 }

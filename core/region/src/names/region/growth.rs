@@ -9,7 +9,9 @@
 
 use crate::error::access::AccessError;
 use crate::error::{RegionError, Result};
-use crate::media::format::{DATA_OFFSET, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_BYTES, LIMIT_UNIT_BYTES};
+use crate::media::format::{
+    DATA_OFFSET, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_BYTES, LIMIT_UNIT_BYTES,
+};
 use crate::media::storage::is_full;
 use crate::names::namespace::NameSpace;
 use crate::names::region::{Holder, Region, Session};
@@ -30,8 +32,11 @@ impl Region {
     /// applet. Compartments may take of it.
     #[must_use]
     pub fn growth_limit_bytes(&self) -> u64 {
-        let bound =
-            if self.is_read_only() { self.backed_bytes() } else { self.quota_bytes().unwrap_or(u64::MAX) };
+        let bound = if self.is_read_only() {
+            self.backed_bytes()
+        } else {
+            self.quota_bytes().unwrap_or(u64::MAX)
+        };
         bound.min(self.limit_bytes()).max(self.backed_bytes())
     }
 
@@ -84,7 +89,8 @@ impl Region {
     /// The limit, less what the compartments may take and what the key may not.
     fn bounded(&self, names: &NameSpace, asked_bytes: u64) -> Result<u64> {
         let limit_bytes = self.limit_bytes();
-        let quota_bytes = self.quota_bytes().unwrap_or(limit_bytes) / LIMIT_UNIT_BYTES * LIMIT_UNIT_BYTES;
+        let quota_bytes =
+            self.quota_bytes().unwrap_or(limit_bytes) / LIMIT_UNIT_BYTES * LIMIT_UNIT_BYTES;
         if asked_bytes > quota_bytes {
             let name = self.name().to_string();
             return Err(AccessError::QuotaReached { name, quota_bytes, asked_bytes }.into());
@@ -92,9 +98,12 @@ impl Region {
         let given_out_bytes = names.given_out_bytes(self.name(), None)?;
         let left_bytes = limit_bytes.saturating_sub(given_out_bytes);
         if asked_bytes > left_bytes {
-            let (parent, used_bytes) = (self.name().to_string(), given_out_bytes + self.backed_bytes());
+            let (parent, used_bytes) =
+                (self.name().to_string(), given_out_bytes + self.backed_bytes());
             let asked_bytes = asked_bytes - self.backed_bytes();
-            return Err(AccessError::NoQuotaLeft { parent, limit_bytes, used_bytes, asked_bytes }.into());
+            return Err(
+                AccessError::NoQuotaLeft { parent, limit_bytes, used_bytes, asked_bytes }.into()
+            );
         }
         Ok(left_bytes.min(quota_bytes))
     }
@@ -103,7 +112,11 @@ impl Region {
         let range = DATA_OFFSET + from_bytes..DATA_OFFSET + to_bytes;
         let allocated = self.names.storage().allocate(&self.image.file, range).and_then(|()| {
             // The header must not speak of what a reset can take.
-            if self.image.outlives_boot { self.names.storage().sync(&self.image.file) } else { Ok(()) }
+            if self.image.outlives_boot {
+                self.names.storage().sync(&self.image.file)
+            } else {
+                Ok(())
+            }
         });
         allocated.map_err(|source| {
             if is_full(&source) {

@@ -125,8 +125,10 @@ impl Region {
             return Err(RegionError::NotAtomic { name: self.name().to_string() });
         }
         let not_mapped = || Err(std::io::ErrorKind::NotConnected.into());
-        let copied =
-            self.attachment.mapped_mut().map_or_else(not_mapped, |mapped| mapped.copy_in(offset, bytes));
+        let copied = self
+            .attachment
+            .mapped_mut()
+            .map_or_else(not_mapped, |mapped| mapped.copy_in(offset, bytes));
         copied.map_err(RegionError::io("store to", &self.image.path))
     }
 

@@ -37,7 +37,9 @@ impl Region {
         match self.holder {
             Holder::Owner => {}
             Holder::Worker => return Err(parent_only(self.name())),
-            Holder::Grantee { .. } => return Err(RegionError::NotOwner { name: self.name().to_string() }),
+            Holder::Grantee { .. } => {
+                return Err(RegionError::NotOwner { name: self.name().to_string() });
+            }
         }
         if self.relocating.is_some() {
             return Err(RegionError::AlreadyMapped);
@@ -115,8 +117,10 @@ impl Region {
             let stored = self.take_dirty(Tracking::AsIs)?;
             self.note_pending(&stored);
         }
-        let fitted =
-            self.attachment.mapped_mut().map_or(Ok(()), |mapped| mapped.fit_reserved(&self.image.file));
+        let fitted = self
+            .attachment
+            .mapped_mut()
+            .map_or(Ok(()), |mapped| mapped.fit_reserved(&self.image.file));
         if let Err(source) = fitted {
             // Perhaps it is not tracked any more.
             self.owe()?;

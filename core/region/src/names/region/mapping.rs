@@ -35,7 +35,8 @@ impl Region {
         let (file, notify) = (&self.image.file, self.lost_notify.clone());
         let mapped = MappedData::map_own(range, file, self.backed(), self.mode(), notify)
             .map_err(RegionError::io("map", &self.image.path))?;
-        let base = NonNull::new(mapped.base()).ok_or(RegionError::AddressesExhausted { limit_bytes })?;
+        let base =
+            NonNull::new(mapped.base()).ok_or(RegionError::AddressesExhausted { limit_bytes })?;
         self.set_mapped(mapped)?;
         Ok(base)
     }
@@ -54,9 +55,10 @@ impl Region {
         self.check_mappable()?;
         self.expect_stores()?;
         let limit_bytes = self.limit_bytes();
-        let len =
-            usize::try_from(limit_bytes).map_err(|_| RegionError::AddressesExhausted { limit_bytes })?;
-        let range = Reservation::anywhere(len, 1).map_err(|source| address_space(limit_bytes, source))?;
+        let len = usize::try_from(limit_bytes)
+            .map_err(|_| RegionError::AddressesExhausted { limit_bytes })?;
+        let range =
+            Reservation::anywhere(len, 1).map_err(|source| address_space(limit_bytes, source))?;
         self.map_range(range)
     }
 
@@ -101,9 +103,13 @@ impl Region {
 
     fn mode(&self) -> (Mode, Sharing) {
         // What only the store has is read from there, or from a copy of it.
-        let synchronous = !self.is_read_only() && self.names.places().maps_synchronously(self.medium());
+        let synchronous =
+            !self.is_read_only() && self.names.places().maps_synchronously(self.medium());
         let sharing = if synchronous { Sharing::Synchronous } else { Sharing::Ordinary };
-        (if self.is_read_only() { Mode::ReadOnly } else { Mode::Stores(self.consistency()) }, sharing)
+        (
+            if self.is_read_only() { Mode::ReadOnly } else { Mode::Stores(self.consistency()) },
+            sharing,
+        )
     }
 
     /// How the mode `atomic` maps it.

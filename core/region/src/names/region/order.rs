@@ -109,7 +109,8 @@ impl Region {
 
     fn change_order(&mut self, ordered: bool) -> Result<()> {
         self.session = Session::Poisoned;
-        let written = self.image.change_header(self.names.storage(), |header| header.ordered = ordered);
+        let written =
+            self.image.change_header(self.names.storage(), |header| header.ordered = ordered);
         written.map_err(RegionError::io("write the header of", &self.image.path))?;
         self.session = Session::Writer;
         Ok(())
@@ -187,7 +188,11 @@ impl Region {
         if let Err(source) = written {
             // What did not arrive is not known, and need not be tried again by the kernel.
             self.session = Session::Poisoned;
-            return Err(RegionError::Io { step: "write back", path: self.image.path.clone(), source });
+            return Err(RegionError::Io {
+                step: "write back",
+                path: self.image.path.clone(),
+                source,
+            });
         }
         self.unwritten.clear();
         Ok(if noted_bytes == 0 { backed_bytes } else { noted_bytes })

@@ -59,7 +59,8 @@ impl Region {
             let path = self.redo_path();
             let names = self.names.clone();
             let opened = names.with_room(|| {
-                let opened = Redo::open(self.names.storage(), path.clone(), self.image.outlives_boot);
+                let opened =
+                    Redo::open(self.names.storage(), path.clone(), self.image.outlives_boot);
                 opened.map_err(|source| {
                     if is_full(&source) {
                         let cause = Some(source.kind());
@@ -108,8 +109,10 @@ impl Region {
             let bytes = changes.iter().map(|range| range.end - range.start).sum();
             let names = self.names.clone();
             let written = names.with_room(|| {
-                let written = redo
-                    .write(self.names.storage(), &self.image.header, &changes, |range| private.bytes(range));
+                let written =
+                    redo.write(self.names.storage(), &self.image.header, &changes, |range| {
+                        private.bytes(range)
+                    });
                 written.map_err(|source| {
                     // One that may count is not written again.
                     if is_full(&source) && !redo.may_count() {

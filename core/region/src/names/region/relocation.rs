@@ -42,8 +42,14 @@ impl Region {
         self.set_consistency(Consistency::Atomic)?;
         let mapped = claim(address, limit_bytes).and_then(|range| {
             let (file, notify) = (&self.image.file, self.lost_notify.clone());
-            MappedData::map_own(range, file, self.backed_bytes() as usize, self.atomic_mode(), notify)
-                .map_err(RegionError::io("map", &self.image.path))
+            MappedData::map_own(
+                range,
+                file,
+                self.backed_bytes() as usize,
+                self.atomic_mode(),
+                notify,
+            )
+            .map_err(RegionError::io("map", &self.image.path))
         });
         let mapped = match mapped {
             Ok(mapped) => mapped,
@@ -52,7 +58,8 @@ impl Region {
                 return Err(error);
             }
         };
-        let base = NonNull::new(mapped.base()).ok_or(RegionError::AddressesExhausted { limit_bytes })?;
+        let base =
+            NonNull::new(mapped.base()).ok_or(RegionError::AddressesExhausted { limit_bytes })?;
         self.set_mapped(mapped)?;
         self.relocating = Some(Relocating { address, consistency, _names: lock });
         Ok((base, address))

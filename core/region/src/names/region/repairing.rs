@@ -20,7 +20,8 @@ impl Region {
             pieces.iter().map(|(offset, bytes)| *offset..*offset + bytes.len() as u64).collect();
         self.claim_order()?;
         let outlives_boot = self.image.outlives_boot;
-        let mut log = Redo::open(self.names.storage(), path.clone(), outlives_boot).map_err(failed())?;
+        let mut log =
+            Redo::open(self.names.storage(), path.clone(), outlives_boot).map_err(failed())?;
         let bytes_of = |range: &std::ops::Range<u64>| {
             let found = pieces.binary_search_by_key(&range.start, |(offset, _)| *offset);
             found.map_or(&[] as &[u8], |index| pieces[index].1)
@@ -29,7 +30,8 @@ impl Region {
         // It counts from here on; the next open would finish it.
         self.session = Session::Poisoned;
         for (offset, bytes) in pieces {
-            let written = self.names.storage().write_at(&self.image.file, bytes, DATA_OFFSET + offset);
+            let written =
+                self.names.storage().write_at(&self.image.file, bytes, DATA_OFFSET + offset);
             written.map_err(RegionError::io("write", &self.image.path))?;
         }
         if outlives_boot {

@@ -32,7 +32,11 @@ impl Region {
             // the answer.
             if let Err(source) = mapped.rearm() {
                 self.debt.set_unknown();
-                return Err(RegionError::Io { step: "watch", path: self.image.path.clone(), source });
+                return Err(RegionError::Io {
+                    step: "watch",
+                    path: self.image.path.clone(),
+                    source,
+                });
             }
         }
         let taken = match &mut self.dirty_source {

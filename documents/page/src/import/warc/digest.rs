@@ -107,10 +107,15 @@ mod tests {
         // The sum of nothing, as the standard's examples write it.
         let empty = PayloadDigest::parse("sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ").unwrap();
         assert!(empty.is_of(b"") && !empty.is_of(b"a"));
-        assert_eq!(PayloadDigest::parse("SHA1:da39a3ee5e6b4b0d3255bfef95601890afd80709"), Some(empty));
+        assert_eq!(
+            PayloadDigest::parse("SHA1:da39a3ee5e6b4b0d3255bfef95601890afd80709"),
+            Some(empty)
+        );
         let long = "sha256:E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855";
         assert!(PayloadDigest::parse(long).unwrap().is_of(b""));
-        for other in ["md5:d41d8cd98f00b204e9800998ecf8427e", "sha1:", "sha1", "sha1:3I42", "sha1:\u{e9}"] {
+        for other in
+            ["md5:d41d8cd98f00b204e9800998ecf8427e", "sha1:", "sha1", "sha1:3I42", "sha1:\u{e9}"]
+        {
             assert_eq!(PayloadDigest::parse(other), None, "{other}");
         }
     }

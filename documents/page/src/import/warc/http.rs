@@ -1,7 +1,9 @@
-//! The HTTP response in a record: its head, and its body with what was wrapped around it for the way taken off.
+//! The HTTP response in a record: its head, and its body with what was wrapped around it for the
+//! way taken off.
 //!
-//! Crawlers keep the response as it came, some keep it unwrapped beside headers that say that it is wrapped: what does not begin as
-//! it should is taken as it is. What is unpacked is bounded while it is read; half a body is an error.
+//! Crawlers keep the response as it came, some keep it unwrapped beside headers that say that it is
+//! wrapped: what does not begin as it should is taken as it is. What is unpacked is bounded while
+//! it is read; half a body is an error.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -41,7 +43,8 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// Reads the head of a response from its first bytes, of which there are no more than [`HEAD_BYTES_MAX`].
+    /// Reads the head of a response from its first bytes, of which there are no more than
+    /// [`HEAD_BYTES_MAX`].
     ///
     /// # Errors
     /// [`HttpError::NoResponse`], [`HttpError::LongHead`].
@@ -67,7 +70,10 @@ impl Response {
             _ => return Err(HttpError::NoResponse),
         };
         let fields = response.headers.iter().map(|field| {
-            (field.name.to_ascii_lowercase(), String::from_utf8_lossy(field.value).trim().to_owned())
+            (
+                field.name.to_ascii_lowercase(),
+                String::from_utf8_lossy(field.value).trim().to_owned(),
+            )
         });
         Ok(Response { bytes, status: response.code.unwrap_or(0), fields: fields.collect() })
     }
@@ -77,7 +83,8 @@ impl Response {
         self.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 
-    /// Reads the body from what follows the head. `raw` is what is there, `bytes_max` bounds what comes of it.
+    /// Reads the body from what follows the head. `raw` is what is there, `bytes_max` bounds what
+    /// comes of it.
     ///
     /// # Errors
     /// [`HttpError`].
@@ -117,7 +124,11 @@ impl Response {
 }
 
 /// Takes the content's encoding off; whether there was one.
-fn unpacked(mut raw: impl BufRead, encoding: &str, bytes_max: u64) -> Result<(Vec<u8>, bool), HttpError> {
+fn unpacked(
+    mut raw: impl BufRead,
+    encoding: &str,
+    bytes_max: u64,
+) -> Result<(Vec<u8>, bool), HttpError> {
     let first = raw.fill_buf()?;
     let [one, two] = [first.first().copied().unwrap_or(0), first.get(1).copied().unwrap_or(0)];
     let is_zlib = one & 15 == 8 && (u16::from(one) * 256 + u16::from(two)).is_multiple_of(31);
@@ -192,8 +203,9 @@ impl<R: BufRead> ChunkedReader<R> {
         let size = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
         let size = str::from_utf8(size).ok().filter(|size| !size.starts_with('+'));
         let size = size.and_then(|size| u64::from_str_radix(size, 16).ok());
-        self.left =
-            size.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a chunk of it has no size"))?;
+        self.left = size.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "a chunk of it has no size")
+        })?;
         self.is_over = self.left == 0;
         Ok(())
     }
@@ -230,7 +242,8 @@ mod tests {
 
     use super::*;
 
-    const TEXT: &[u8] = b"<!doctype html><p>a text that is long enough to be packed, packed, packed, packed";
+    const TEXT: &[u8] =
+        b"<!doctype html><p>a text that is long enough to be packed, packed, packed, packed";
 
     fn body(head: &str, raw: &[u8]) -> Result<Vec<u8>, HttpError> {
         let all = [head.as_bytes(), b"\r\n\r\n"].concat();
@@ -270,7 +283,10 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nfolded: a\r\n b\r\nTransfer-Encoding: chunked", chunked(TEXT)),
             ("HTTP/1.1 200 OK\r\nContent-Encoding: gzip", gzip.clone()),
             (&format!("{length}\r\nContent-Encoding: gzip"), gzip.clone()),
-            ("HTTP/1.1 200 OK\r\nContent-Encoding: x-gzip\r\nTransfer-Encoding: chunked", chunked(&gzip)),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Encoding: x-gzip\r\nTransfer-Encoding: chunked",
+                chunked(&gzip),
+            ),
             ("HTTP/1.1 200 OK\r\nContent-Encoding: deflate", zlib),
             ("HTTP/1.1 200 OK\r\nContent-Encoding: deflate", deflate),
             // Kept unwrapped, beside what the server said.
@@ -306,7 +322,9 @@ mod tests {
 
     #[test]
     fn what_is_no_response_or_has_no_end_is_an_error() {
-        for wrong in [&b""[..], b"<!doctype html>", b"HTTP/1.1 200 OK\r\nname: value\r\n", b"HTTP/2"] {
+        for wrong in
+            [&b""[..], b"<!doctype html>", b"HTTP/1.1 200 OK\r\nname: value\r\n", b"HTTP/2"]
+        {
             assert!(matches!(Response::parse(wrong), Err(HttpError::NoResponse)), "{wrong:?}");
         }
         let mut endless = b"HTTP/1.1 200 OK\r\nx: ".to_vec();

@@ -1,7 +1,8 @@
-//! What is where in a WARC file: one pass over all of it, of which addresses and places are remembered, and no contents.
+//! What is where in a WARC file: one pass over all of it, of which addresses and places are
+//! remembered, and no contents.
 //!
-//! Invariant: whatever is in the file, the pass ends, and says what it had to leave out and where. Behind a damaged record the search
-//! goes on for the next one.
+//! Invariant: whatever is in the file, the pass ends, and says what it had to leave out and where.
+//! Behind a damaged record the search goes on for the next one.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -132,7 +133,9 @@ impl WarcIndex {
                 Ok(None) => return Ok(index),
                 Ok(Some(next)) => at = next,
                 Err(RecordIssue::NoIndex(error)) => return Err(error),
-                Err(RecordIssue::Damaged(WarcDamage::NoRecord)) if index.records == 0 && at == 0 => {
+                Err(RecordIssue::Damaged(WarcDamage::NoRecord))
+                    if index.records == 0 && at == 0 =>
+                {
                     return Err(IndexError::NotWarc);
                 }
                 Err(RecordIssue::Damaged(damage)) => {
@@ -154,7 +157,12 @@ impl WarcIndex {
     }
 
     /// The record there; where the next one is.
-    fn one(&mut self, file: &Arc<File>, at: u64, packing: Compression) -> Result<Option<u64>, RecordIssue> {
+    fn one(
+        &mut self,
+        file: &Arc<File>,
+        at: u64,
+        packing: Compression,
+    ) -> Result<Option<u64>, RecordIssue> {
         let mut from = RecordReader::open(file, at, packing);
         let Some(head) = read_head(&mut from)? else { return Ok(None) };
         if packing == Compression::Gzip && head.length > UNPACKED_MAX {
@@ -167,9 +175,10 @@ impl WarcIndex {
             return Err(WarcDamage::Ends.into());
         }
         let next = match packing {
-            Compression::Plain => {
-                end_of_plain(file, at.checked_add(head.bytes).and_then(|at| at.checked_add(head.length)))?
-            }
+            Compression::Plain => end_of_plain(
+                file,
+                at.checked_add(head.bytes).and_then(|at| at.checked_add(head.length)),
+            )?,
             Compression::Gzip => end_of_member(&mut from, head.length - room)?,
         };
         self.records += 1;
@@ -207,9 +216,11 @@ impl WarcIndex {
         let (is_page, leads) = match head.kind.as_str() {
             "resource" => (names_html(&head.content_type), IndexedTarget::Here),
             "revisit" => {
-                // Of one that did not change the server says so, and little else; some crawlers keep nothing of it.
+                // Of one that did not change the server says so, and little else; some crawlers
+                // keep nothing of it.
                 let response = Response::parse(first).ok();
-                let named = |response: &Response| response.field("content-type").is_some_and(names_html);
+                let named =
+                    |response: &Response| response.field("content-type").is_some_and(names_html);
                 if response.as_ref().is_some_and(|response| !matches!(response.status, 200 | 304)) {
                     return Ok(());
                 }
@@ -266,8 +277,9 @@ impl WarcIndex {
 
     /// Addresses of pages, in the order of the file.
     pub(crate) fn pages(&self) -> Vec<String> {
-        let is_page =
-            |slot: &IndexedResponse| slot.is_page || self.body(slot).is_some_and(|body| body.is_page);
+        let is_page = |slot: &IndexedResponse| {
+            slot.is_page || self.body(slot).is_some_and(|body| body.is_page)
+        };
         let mut pages: Vec<(u64, &str)> = self
             .slots
             .iter()
@@ -286,7 +298,9 @@ impl WarcIndex {
             IndexedTarget::Same { digest, url } => {
                 let same = digest.as_ref().and_then(|digest| self.bodies.get(digest).copied());
                 let named = || {
-                    self.slots.get(url.as_deref()?).filter(|named| matches!(named.leads, IndexedTarget::Here))
+                    self.slots
+                        .get(url.as_deref()?)
+                        .filter(|named| matches!(named.leads, IndexedTarget::Here))
                 };
                 same.or_else(|| named().map(here))
             }
@@ -337,8 +351,8 @@ pub(crate) fn key(url: &Url) -> String {
 /// Digits of a date, most significant first: years to seconds, which compare as numbers.
 fn date(text: &str) -> u64 {
     let digits = text.bytes().filter(u8::is_ascii_digit).take(14);
-    let (value, count) =
-        digits.fold((0u64, 0), |(value, count), digit| (value * 10 + u64::from(digit - b'0'), count + 1));
+    let (value, count) = digits
+        .fold((0u64, 0), |(value, count), digit| (value * 10 + u64::from(digit - b'0'), count + 1));
     value * 10u64.pow(14 - count)
 }
 
@@ -369,8 +383,8 @@ fn end_of_plain(file: &Arc<File>, end: Option<u64>) -> Result<u64, WarcDamage> {
 
 /// Reads a member to its end, whose sum tells whether it is whole.
 fn end_of_member(from: &mut RecordReader, left: u64) -> Result<u64, RecordIssue> {
-    let read =
-        io::copy(&mut from.by_ref().take(left), &mut io::sink()).map_err(|error| from.damage(error))?;
+    let read = io::copy(&mut from.by_ref().take(left), &mut io::sink())
+        .map_err(|error| from.damage(error))?;
     if read < left {
         return Err(WarcDamage::Length.into());
     }
@@ -387,7 +401,12 @@ fn end_of_member(from: &mut RecordReader, left: u64) -> Result<u64, RecordIssue>
 }
 
 /// Looks for a record from a place on.
-fn search(file: &Arc<File>, from: u64, packing: Compression, stop: &AtomicBool) -> io::Result<Option<u64>> {
+fn search(
+    file: &Arc<File>,
+    from: u64,
+    packing: Compression,
+    stop: &AtomicBool,
+) -> io::Result<Option<u64>> {
     let (mark, skipped) = match packing {
         Compression::Plain => (&b"\nWARC/1."[..], 1),
         Compression::Gzip => (&GZIP[..], 0),
@@ -400,8 +419,9 @@ fn search(file: &Arc<File>, from: u64, packing: Compression, stop: &AtomicBool) 
         for found in finder.find_iter(&window[..read]) {
             let place = at + found as u64 + skipped;
             let mut begins = [0; 7];
-            let is_record = RecordReader::open(file, place, packing).read_exact(&mut begins).is_ok()
-                && &begins == b"WARC/1.";
+            let is_record =
+                RecordReader::open(file, place, packing).read_exact(&mut begins).is_ok()
+                    && &begins == b"WARC/1.";
             if is_record && place >= from {
                 return Ok(Some(place));
             }

@@ -1,7 +1,8 @@
-//! WARC files (ISO 28500, versions 1.0 and 1.1), plain or with each record packed by gzip: the responses that a crawler kept.
+//! WARC files (ISO 28500, versions 1.0 and 1.1), plain or with each record packed by gzip: the
+//! responses that a crawler kept.
 //!
-//! One pass finds what is where; after that, any number of threads read responses by address. No more of the file is in memory than
-//! what is read at the moment.
+//! One pass finds what is where; after that, any number of threads read responses by address. No
+//! more of the file is in memory than what is read at the moment.
 
 mod digest;
 mod http;
@@ -144,7 +145,8 @@ impl Warc {
     fn record(&self, at: u64) -> Result<(RecordHeader, RecordReader), ResponseError> {
         let mut from = RecordReader::open(&self.file, at, self.packing);
         let damaged = |damage| ResponseError::Damaged { at, damage };
-        let head = read_head(&mut from).map_err(damaged)?.ok_or_else(|| damaged(WarcDamage::Ends))?;
+        let head =
+            read_head(&mut from).map_err(damaged)?.ok_or_else(|| damaged(WarcDamage::Ends))?;
         Ok((head, from))
     }
 }
@@ -153,14 +155,17 @@ impl Fetch for Warc {
     fn fetch(&self, wanted: &FetchRequest<'_>) -> Result<FetchAnswer, FetchError> {
         let failed = |error: ResponseError| match error {
             ResponseError::NotThere => FetchError::NotFound,
-            ResponseError::Http(HttpError::TooLarge(bytes_max)) => FetchError::TooLarge { bytes_max },
+            ResponseError::Http(HttpError::TooLarge(bytes_max)) => {
+                FetchError::TooLarge { bytes_max }
+            }
             error => FetchError::Read(io::Error::new(io::ErrorKind::InvalidData, error)),
         };
         self.get(wanted.url, wanted.bytes_max).map(FetchAnswer::Bytes).map_err(failed)
     }
 }
 
-/// What the server said. What it did not want to be kept has been: it is asked for anew whenever it can be.
+/// What the server said. What it did not want to be kept has been: it is asked for anew whenever it
+/// can be.
 fn headers(response: &Response) -> Headers {
     let mut headers = Headers::default();
     for (name, value) in &response.fields {

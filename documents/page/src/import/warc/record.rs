@@ -1,7 +1,7 @@
 //! One record of a WARC file: where it begins, what its header says, and its block as a stream.
 //!
-//! Files are read by position, never through a common cursor: any number of threads read one file. A file is either plain, or each of
-//! its records is a gzip member of its own.
+//! Files are read by position, never through a common cursor: any number of threads read one file.
+//! A file is either plain, or each of its records is a gzip member of its own.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -78,7 +78,9 @@ impl RecordReader {
         let raw = BufReader::with_capacity(64 << 10, WarcReader::new(file, at));
         match packing {
             Compression::Plain => RecordReader::Plain(raw),
-            Compression::Gzip => RecordReader::Gzip(BufReader::with_capacity(32 << 10, GzDecoder::new(raw))),
+            Compression::Gzip => {
+                RecordReader::Gzip(BufReader::with_capacity(32 << 10, GzDecoder::new(raw)))
+            }
         }
     }
 
@@ -182,7 +184,8 @@ pub(crate) fn read_head(from: &mut RecordReader) -> Result<Option<RecordHeader>,
         if text.is_empty() {
             break;
         }
-        let (field, said) = text.split_once(':').ok_or(WarcDamage::Head("has a line that is no field"))?;
+        let (field, said) =
+            text.split_once(':').ok_or(WarcDamage::Head("has a line that is no field"))?;
         (name, value) = (field.trim().to_ascii_lowercase(), said.trim().to_owned());
     }
     head.length = length.ok_or(WarcDamage::Head("does not say how long it is"))?;
@@ -190,10 +193,16 @@ pub(crate) fn read_head(from: &mut RecordReader) -> Result<Option<RecordHeader>,
     Ok(Some(head))
 }
 
-fn set(head: &mut RecordHeader, length: &mut Option<u64>, name: &str, value: &str) -> Result<(), WarcDamage> {
+fn set(
+    head: &mut RecordHeader,
+    length: &mut Option<u64>,
+    name: &str,
+    value: &str,
+) -> Result<(), WarcDamage> {
     let address = |value: &str| {
         // As older versions of wget write it.
-        let bare = value.strip_prefix('<').and_then(|value| value.strip_suffix('>')).unwrap_or(value);
+        let bare =
+            value.strip_prefix('<').and_then(|value| value.strip_suffix('>')).unwrap_or(value);
         if bare.len() > URL_BYTES_MAX {
             return Err(WarcDamage::Address("is too long"));
         }
@@ -225,9 +234,14 @@ fn set(head: &mut RecordHeader, length: &mut Option<u64>, name: &str, value: &st
 }
 
 /// Reads a line with its end; `false` where nothing is left.
-fn next_line(from: &mut RecordReader, left: &mut u64, line: &mut Vec<u8>) -> Result<bool, WarcDamage> {
+fn next_line(
+    from: &mut RecordReader,
+    left: &mut u64,
+    line: &mut Vec<u8>,
+) -> Result<bool, WarcDamage> {
     line.clear();
-    let read = from.by_ref().take(*left).read_until(b'\n', line).map_err(|error| from.damage(error))?;
+    let read =
+        from.by_ref().take(*left).read_until(b'\n', line).map_err(|error| from.damage(error))?;
     *left -= read as u64;
     if line.ends_with(b"\n") {
         return Ok(true);

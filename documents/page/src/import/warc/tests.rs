@@ -51,8 +51,13 @@ fn both(records: &[Vec<u8>]) -> [Warc; 2] {
 
 fn get(warc: &Warc, url: &str) -> Result<FetchedBytes, FetchError> {
     let url = Url::parse(url).unwrap();
-    let wanted =
-        FetchRequest { url: &url, bytes_max: 1 << 20, purpose: Purpose::Page, known: None, anew: false };
+    let wanted = FetchRequest {
+        url: &url,
+        bytes_max: 1 << 20,
+        purpose: Purpose::Page,
+        known: None,
+        anew: false,
+    };
     match warc.fetch(&wanted)? {
         FetchAnswer::Bytes(fetched) => Ok(fetched),
         FetchAnswer::Unchanged(_) | FetchAnswer::Nothing(_) => panic!("nothing was known"),
@@ -85,16 +90,31 @@ fn pages_and_what_they_ask_for_are_found_by_address() {
         record("1.0", "response", "http://a.org/none", "", &missing),
         record("1.0", "response", "http://a.org/moved", "", &moved),
         record("1.0", "response", "http://a.org/round", "", &round),
-        record("1.0", "resource", "http://a.org/kept", "Content-Type: text/html; charset=x\r\n", b"<p>kept"),
+        record(
+            "1.0",
+            "resource",
+            "http://a.org/kept",
+            "Content-Type: text/html; charset=x\r\n",
+            b"<p>kept",
+        ),
         record("1.0", "response", "dns:a.org", "Content-Type: text/dns\r\n", b"127.0.0.1"),
-        record("1.0", "response", "http://a.org/untyped", "", &http("", b" <!DOCTYPE html><p>untyped")),
+        record(
+            "1.0",
+            "response",
+            "http://a.org/untyped",
+            "",
+            &http("", b" <!DOCTYPE html><p>untyped"),
+        ),
     ];
     for warc in both(&records) {
         let pages = ["", "b.html", "kept", "untyped"].map(|name| format!("http://a.org/{name}"));
         assert_eq!(warc.pages(), pages);
         assert_eq!(get(&warc, "http://a.org/").unwrap().bytes, PAGE.as_bytes());
         let style = get(&warc, "http://a.org/style.css").unwrap();
-        assert_eq!((&style.bytes[..], style.headers.get("etag")), (&b"p { color: red }"[..], Some("\"1\"")));
+        assert_eq!(
+            (&style.bytes[..], style.headers.get("etag")),
+            (&b"p { color: red }"[..], Some("\"1\""))
+        );
         assert_eq!(humantime::format_rfc3339(style.at).to_string(), "2024-05-06T07:08:09Z");
         let moved = get(&warc, "http://a.org/moved").unwrap();
         assert_eq!((moved.bytes, moved.url.as_str()), (b"<p>b".to_vec(), "http://a.org/b.html"));
@@ -116,8 +136,10 @@ fn pages_and_what_they_ask_for_are_found_by_address() {
 /// Guarantee: pages/warc
 #[test]
 fn newest_response_of_an_address_counts() {
-    let older =
-        String::from_utf8(html("http://a.org/", "<p>older")).unwrap().replace("2024", "2023").into_bytes();
+    let older = String::from_utf8(html("http://a.org/", "<p>older"))
+        .unwrap()
+        .replace("2024", "2023")
+        .into_bytes();
     let later = html("http://a.org/", "<p>later of one moment");
     let first = html("http://a.org/", "<p>first of one moment");
     for records in [[older.clone(), first.clone(), later.clone()], [first, later, older]] {
@@ -135,7 +157,8 @@ fn newest_response_of_an_address_counts() {
 fn revisit_record_leads_to_its_bytes() {
     let digest = format!("WARC-Payload-Digest: {}\r\n", sum(PAGE.as_bytes()));
     let fields = "Content-Type: text/html\r\nETag: old\r\nLast-Modified: then\r\n";
-    let again = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nETag: new\r\nContent-Length: 41\r\n\r\n";
+    let again =
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nETag: new\r\nContent-Length: 41\r\n\r\n";
     let not_modified = b"HTTP/1.1 304 Not Modified\r\nETag: newer\r\n\r\n";
     let refers = format!("{digest}WARC-Refers-To-Target-URI: http://a.org/a\r\n");
     let only_named = "WARC-Refers-To-Target-URI: http://a.org/a\r\n";
@@ -148,7 +171,10 @@ fn revisit_record_leads_to_its_bytes() {
         record("1.1", "revisit", "http://a.org/e", &elsewhere, again),
     ];
     for warc in both(&records) {
-        assert_eq!(warc.pages(), ["a", "b", "c", "d", "e"].map(|name| format!("http://a.org/{name}")));
+        assert_eq!(
+            warc.pages(),
+            ["a", "b", "c", "d", "e"].map(|name| format!("http://a.org/{name}"))
+        );
         for (name, etag) in [("a", "old"), ("b", "new"), ("c", "newer"), ("d", "old")] {
             let fetched = get(&warc, &format!("http://a.org/{name}")).unwrap();
             assert_eq!(fetched.bytes, PAGE.as_bytes(), "{name}");
@@ -169,7 +195,13 @@ fn digests_cover_payload_and_decoded_body() {
     let packed = gzip(PAGE.as_bytes());
     let body = http("Content-Type: text/html\r\nContent-Encoding: gzip\r\n", &packed);
     let with = |sum: &str| {
-        record("1.0", "response", "http://a.org/", &format!("WARC-Payload-Digest: {sum}\r\n"), &body)
+        record(
+            "1.0",
+            "response",
+            "http://a.org/",
+            &format!("WARC-Payload-Digest: {sum}\r\n"),
+            &body,
+        )
     };
     for (said, wrong) in [
         (sum(&packed), 0),
@@ -211,10 +243,17 @@ fn cut_file_gives_its_whole_records() {
             // Of a plain record only empty lines may be missing.
             assert!(pages == whole || pages == whole + 1, "{cut}: {pages} of {whole}");
             for page in warc.pages() {
-                assert_eq!(get(&warc, &page).unwrap().bytes, format!("<p>{}", &page[13..]).as_bytes());
+                assert_eq!(
+                    get(&warc, &page).unwrap().bytes,
+                    format!("<p>{}", &page[13..]).as_bytes()
+                );
             }
             let between = ends.contains(&cut);
-            assert!(warc.damaged() == u64::from(!between) || pages == whole + 1, "{cut}: {}", whats(&warc));
+            assert!(
+                warc.damaged() == u64::from(!between) || pages == whole + 1,
+                "{cut}: {}",
+                whats(&warc)
+            );
         }
     }
 }
@@ -237,8 +276,10 @@ fn damaged_record_is_named_and_skipped() {
     let middle = rotten.len() / 2;
     rotten[middle] ^= 0xff;
     let endless = [b"WARC/1.0\r\nX: ".to_vec(), vec![b'a'; 100_000]].concat();
-    let control =
-        String::from_utf8(records[1].clone()).unwrap().replace("a.org/1", "a.org/\u{1b}[2J").into_bytes();
+    let control = String::from_utf8(records[1].clone())
+        .unwrap()
+        .replace("a.org/1", "a.org/\u{1b}[2J")
+        .into_bytes();
     let twice = String::from_utf8(records[1].clone())
         .unwrap()
         .replace("Content-Length:", "Content-Length: 1\r\nContent-Length:");
@@ -258,7 +299,8 @@ fn damaged_record_is_named_and_skipped() {
         let packed: Vec<u8> = plain.iter().flat_map(|record| gzip(record)).collect();
         for bytes in [plain.concat(), packed] {
             let warc = opened(&bytes).unwrap();
-            // One that says that it is longer than it is takes the next one with it where nothing else bounds it.
+            // One that says that it is longer than it is takes the next one with it where nothing
+            // else bounds it.
             let pages = warc.pages();
             // Whether a plain record ends where it says shows in what follows.
             let is_bounded = name != "rubbish" || pages.len() == 3;
@@ -295,7 +337,9 @@ fn a_record_that_is_unpacked_without_end_is_left_out() {
         bomb.write_all(head.as_bytes()).unwrap();
         (0..100).for_each(|_| bomb.write_all(&zeros).unwrap());
         let bomb = bomb.finish().unwrap();
-        let bytes = [gzip(&html("http://a.org/a", PAGE)), bomb, gzip(&html("http://a.org/c", PAGE))].concat();
+        let bytes =
+            [gzip(&html("http://a.org/a", PAGE)), bomb, gzip(&html("http://a.org/c", PAGE))]
+                .concat();
         let warc = opened(&bytes).unwrap();
         assert_eq!(warc.pages(), ["http://a.org/a", "http://a.org/c"]);
         assert_eq!(warc.damaged(), 1, "{}", whats(&warc));

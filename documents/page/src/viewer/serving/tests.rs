@@ -43,7 +43,8 @@ fn shown_of(is_forbidden: bool) -> RecordedTestPage {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.html");
     let lines: String = (0..100).map(|number| format!("<p>line {number} of a page")).collect();
-    std::fs::write(&path, format!("<!doctype html><title>A</title><a href=b.html>next</a>{lines}")).unwrap();
+    std::fs::write(&path, format!("<!doctype html><title>A</title><a href=b.html>next</a>{lines}"))
+        .unwrap();
     let opener = Opener {
         limits: PageLimits { time: LONG, ..PageLimits::default() },
         cache: Some(cache(&folder)),
@@ -227,7 +228,8 @@ fn unrecordable_page_is_shown_and_scrolled() {
         });
     }
     let why = "the layout engine failed when it was recorded: node 7 is gone";
-    let all = ["links: ", "cannot look for it: ", "the page is not kept: "].map(|of| format!("{of}{why}"));
+    let all = ["links: ", "cannot look for it: ", "the page is not kept: "]
+        .map(|of| format!("{of}{why}"));
     for wanted in all.iter().map(String::as_str).chain(["painted"]) {
         assert!(seen.iter().any(|said| said == wanted), "{wanted}: {seen:?}");
     }
