@@ -22,7 +22,6 @@ pub(crate) mod opening;
 #[cfg(feature = "peers")]
 #[allow(unsafe_code, reason = "the peers are libraries in C, or map files")]
 pub(crate) mod peers;
-pub(crate) mod random;
 #[allow(unsafe_code, reason = "stores to a mapped region")]
 pub(crate) mod raw;
 #[allow(unsafe_code, reason = "lays a heap over a mapped region, and reads and writes its objects")]

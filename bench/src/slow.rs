@@ -13,8 +13,9 @@ use std::io;
 use std::time::Instant;
 
 use holdfast_persist::{LINE_BYTES, ReadCache, SlowMemory, drain, write_back};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 
-use crate::heap::random::Random;
 use crate::report::{Goal, Outcome};
 use crate::stats::Series;
 
@@ -112,9 +113,9 @@ fn reads(runs: usize, outcome: &mut Outcome) {
 /// One cycle through all lines (Sattolo's shuffle).
 fn chain() -> Vec<Link> {
     let mut order: Vec<usize> = (0..CHAIN_LINES).collect();
-    let mut random = Random::new(7);
+    let mut random = SmallRng::seed_from_u64(7);
     for last in (1..CHAIN_LINES).rev() {
-        order.swap(last, random.below(last));
+        order.swap(last, random.random_range(0..last));
     }
     order.into_iter().map(Link).collect()
 }

@@ -10,8 +10,9 @@ use std::io;
 use std::ptr::NonNull;
 
 use holdfast_heap::{Backing, Heap};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 
-use super::random::Random;
 use crate::timing::processor_ns;
 
 pub(crate) const OBJECT_BYTES: usize = 64;
@@ -101,10 +102,10 @@ impl<A: Allocator> Ring<A> {
             // bytes).
             unsafe { self.allocator.at(*object).write(0) };
         }
-        let (mut random, mut sum) = (Random::new(SEED), 0u64);
+        let (mut random, mut sum) = (SmallRng::seed_from_u64(SEED), 0u64);
         let started_ns = processor_ns();
         for number in 0..PAIRS as u64 {
-            let place = &mut self.live[random.below(LIVE)];
+            let place = &mut self.live[random.random_range(0..LIVE)];
             // SAFETY: live, as above.
             sum = sum.rotate_left(1) ^ unsafe { self.allocator.at(*place).read() };
             self.allocator.free(*place).ok_or_else(refused)?;
@@ -119,9 +120,9 @@ impl<A: Allocator> Ring<A> {
 
 /// The sum that every side must come to.
 fn expected() -> u64 {
-    let (mut random, mut sum, mut live) = (Random::new(SEED), 0u64, [0; LIVE]);
+    let (mut random, mut sum, mut live) = (SmallRng::seed_from_u64(SEED), 0u64, [0; LIVE]);
     for number in 0..PAIRS as u64 {
-        let place = &mut live[random.below(LIVE)];
+        let place = &mut live[random.random_range(0..LIVE)];
         sum = sum.rotate_left(1) ^ *place;
         *place = number;
     }

@@ -8,8 +8,10 @@
 
 use std::io;
 
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
 use super::ground::{Ground, Store};
-use super::random::Random;
 use super::raw::RawRegion;
 use crate::race::{Side, Times, race};
 use crate::timing::processor_ns;
@@ -37,7 +39,7 @@ pub(crate) fn run(ground: &Ground, rounds: usize) -> io::Result<Times> {
     let mut small = RawRegion::create_atomic(&home, "small", SMALL_BYTES)?;
     let mut large_set = RawRegion::create_atomic(&home, "large-set", LARGE_BYTES)?;
     let mut large = RawRegion::create_atomic(&home, "large", LARGE_BYTES)?;
-    let mut randoms = [1, 2, 3].map(Random::new);
+    let mut randoms = [1, 2, 3].map(SmallRng::seed_from_u64);
     let [first, second, third] = &mut randoms;
     let set = large_set.pages() / 2..large_set.pages() / 2 + SET_PAGES;
     let (all_small, all_large) = (0..small.pages(), 0..large.pages());
@@ -60,14 +62,14 @@ pub(crate) fn run(ground: &Ground, rounds: usize) -> io::Result<Times> {
 
 fn us_per_page(
     region: &mut RawRegion,
-    random: &mut Random,
+    random: &mut SmallRng,
     among: &std::ops::Range<usize>,
 ) -> io::Result<f64> {
     let started = processor_ns();
     for _ in 0..COMMITS {
         for _ in 0..PAGES {
-            let page = among.start + random.below(among.len());
-            region.store_word(page, random.below(512));
+            let page = among.start + random.random_range(0..among.len());
+            region.store_word(page, random.random_range(0..512));
         }
         region.commit_process()?;
     }

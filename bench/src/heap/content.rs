@@ -3,9 +3,11 @@
 use std::hint::black_box;
 use std::io;
 
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
 use super::ground::{Ground, Store};
 use super::live::{LiveHeap, heap_error};
-use super::random::Random;
 use crate::stats::Series;
 use crate::timing::processor_ns;
 
@@ -31,8 +33,8 @@ pub(crate) fn root_lookup_ns(ground: &Ground, rounds: usize) -> io::Result<Serie
         unsafe { object.cast::<u64>().write(number as u64) };
         names.push(name);
     }
-    let mut random = Random::new(ROOTS as u64);
-    let order: Vec<usize> = (0..LOOKUPS).map(|_| random.below(ROOTS)).collect();
+    let mut random = SmallRng::seed_from_u64(ROOTS as u64);
+    let order: Vec<usize> = (0..LOOKUPS).map(|_| random.random_range(0..ROOTS)).collect();
     let mut series = Series::default();
     for _ in 0..rounds {
         let started_ns = processor_ns();
@@ -67,7 +69,7 @@ pub(crate) fn space_overhead(ground: &Ground, rounds: usize) -> io::Result<Overh
     let mut overhead = Overhead::default();
     for seed in 0..rounds as u64 {
         let mut live = LiveHeap::create(&home, SPACE_LIMIT_BYTES)?;
-        let mut random = Random::new(seed);
+        let mut random = SmallRng::seed_from_u64(seed);
         let mut objects = Vec::with_capacity(OBJECTS);
         for _ in 0..OBJECTS {
             let bytes = size(&mut random);
@@ -75,7 +77,7 @@ pub(crate) fn space_overhead(ground: &Ground, rounds: usize) -> io::Result<Overh
         }
         overhead.fresh_pct.push(percent(&live, &objects));
         for _ in 0..OBJECTS {
-            let place = &mut objects[random.below(OBJECTS)];
+            let place = &mut objects[random.random_range(0..OBJECTS)];
             live.heap.free(place.0).map_err(heap_error)?;
             let bytes = size(&mut random);
             *place = (live.heap.alloc(bytes).map_err(heap_error)?, bytes);
@@ -91,12 +93,12 @@ fn percent<T>(live: &LiveHeap, objects: &[(T, u64)]) -> f64 {
     (live.backed_bytes() as f64 / requested as f64 - 1.0) * 100.0
 }
 
-fn size(random: &mut Random) -> u64 {
-    let mut kind = random.below(SIZES.iter().map(|(weight, _, _)| weight).sum());
+fn size(random: &mut SmallRng) -> u64 {
+    let mut kind = random.random_range(0..SIZES.iter().map(|(weight, _, _)| weight).sum());
     for (weight, min, max) in SIZES {
         match kind.checked_sub(weight) {
             Some(left) => kind = left,
-            None => return min + random.below((max - min + 1) as usize) as u64,
+            None => return random.random_range(min..=max),
         }
     }
     SIZES[0].1
@@ -108,7 +110,7 @@ mod tests {
 
     #[test]
     fn sizes_follow_their_weights() {
-        let mut random = Random::new(1);
+        let mut random = SmallRng::seed_from_u64(1);
         let sizes: Vec<u64> = (0..100_000).map(|_| size(&mut random)).collect();
         for (weight, min, max) in SIZES {
             let found = sizes.iter().filter(|size| (min..=max).contains(*size)).count();

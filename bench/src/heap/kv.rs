@@ -10,10 +10,12 @@
 use std::io;
 use std::time::Instant;
 
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
 use super::ground::Home;
 use super::live::{LiveHeap, heap_error};
 use super::map::Map;
-use super::random::Random;
 use crate::race::{Side, Times, race};
 
 const KEY_BYTES: usize = 16;
@@ -86,11 +88,11 @@ pub(crate) fn holdfast(home: &Home) -> Engine<'_> {
 
 /// All pairs; no key twice.
 fn pairs() -> Vec<Pair> {
-    let mut random = Random::new(PAIRS as u64);
+    let mut random = SmallRng::seed_from_u64(PAIRS as u64);
     let pair = |_| {
         let mut pair = ([0; KEY_BYTES], [0; VALUE_BYTES]);
-        random.fill(&mut pair.0);
-        random.fill(&mut pair.1);
+        random.fill_bytes(&mut pair.0);
+        random.fill_bytes(&mut pair.1);
         pair
     };
     (0..PAIRS).map(pair).collect()
@@ -130,11 +132,11 @@ pub(crate) fn synced_commits_ms<'a>(
     engines: &'a [Engine<'a>],
 ) -> io::Result<Times> {
     let preloaded = pairs();
-    let mut random = Random::new(1);
+    let mut random = SmallRng::seed_from_u64(1);
     let mut added = Vec::new();
     for (_, value) in preloaded.iter().cycle().take(batch * commits) {
         let mut key = [0; KEY_BYTES];
-        random.fill(&mut key);
+        random.fill_bytes(&mut key);
         added.push((key, *value));
     }
     let side = |engine: &'a Engine<'a>| {

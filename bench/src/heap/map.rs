@@ -223,7 +223,8 @@ mod tests {
     use holdfast_heap::{OpenOptions, Opened};
     use holdfast_testkit::TestMemory;
 
-    use crate::heap::random::Random;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, RngExt, SeedableRng};
 
     fn open(memory: TestMemory) -> Heap<TestMemory> {
         Heap::open(memory, OpenOptions { pointers: None, format_if_empty: true }).unwrap()
@@ -234,14 +235,14 @@ mod tests {
     fn map_matches_its_model_after_reopening() {
         let mut heap = open(TestMemory::new(64 << 20));
         let (mut map, mut model) = (Map::open_or_create(&mut heap).unwrap(), HashMap::new());
-        let mut random = Random::new(3);
+        let mut random = SmallRng::seed_from_u64(3);
         for round in 0..200 {
             let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-            for _ in 0..random.below(100) {
+            for _ in 0..random.random_range(0..100) {
                 // Few enough keys that many are replaced, also within a batch.
-                let key = (random.below(4000) as u64).to_le_bytes().to_vec();
-                let mut value = vec![0; random.below(300)];
-                random.fill(&mut value);
+                let key = random.random_range(0..4000_u64).to_le_bytes().to_vec();
+                let mut value = vec![0; random.random_range(0..300)];
+                random.fill_bytes(&mut value);
                 pairs.push((key, value));
             }
             map.insert_all(&mut heap, pairs.iter().map(|(key, value)| (&key[..], &value[..])))

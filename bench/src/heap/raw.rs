@@ -7,9 +7,10 @@ use std::io;
 use std::ptr::NonNull;
 
 use holdfast_region::{CheckpointReport, Consistency, Durability, Region};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 use super::ground::{Home, name};
-use super::random::Random;
 
 /// What the kernel writes at once.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -31,9 +32,9 @@ impl RawRegion {
         region.grow(bytes).map_err(io::Error::other)?;
         let base = region.map_native().map_err(io::Error::other)?;
         let mut raw = RawRegion { region, base, pages: bytes as usize / PAGE_BYTES, pass: 0 };
-        let mut random = Random::new(bytes);
+        let mut random = SmallRng::seed_from_u64(bytes);
         for page in 0..raw.pages {
-            random.fill(raw.page(page));
+            random.fill_bytes(raw.page(page));
         }
         Ok(raw)
     }

@@ -7,9 +7,10 @@ use std::io;
 use std::ptr::NonNull;
 
 use holdfast_heap::{Backing, Heap};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 
 use super::alloc::OBJECT_BYTES;
-use super::random::Random;
 use crate::timing::processor_ns;
 
 const OBJECTS: usize = 1000;
@@ -56,10 +57,10 @@ impl<T: Transactions> Updates<T> {
 
     /// Nanoseconds for a transaction.
     pub(crate) fn run(&mut self) -> io::Result<f64> {
-        let mut random = Random::new(SEED);
+        let mut random = SmallRng::seed_from_u64(SEED);
         let started_ns = processor_ns();
         for number in 0..TRANSACTIONS as u64 {
-            let object = self.objects[random.below(OBJECTS)];
+            let object = self.objects[random.random_range(0..OBJECTS)];
             self.side.update(object, [number; OBJECT_BYTES / 8]).ok_or_else(refused)?;
         }
         let taken_ns = processor_ns() - started_ns;
@@ -75,9 +76,9 @@ impl<T: Transactions> Updates<T> {
 
 /// The last number stored to each object, if any was.
 fn expected() -> Vec<Option<u64>> {
-    let (mut random, mut last) = (Random::new(SEED), vec![None; OBJECTS]);
+    let (mut random, mut last) = (SmallRng::seed_from_u64(SEED), vec![None; OBJECTS]);
     for number in 0..TRANSACTIONS as u64 {
-        last[random.below(OBJECTS)] = Some(number);
+        last[random.random_range(0..OBJECTS)] = Some(number);
     }
     last
 }

@@ -5,7 +5,8 @@
 
 use std::io::{self, Error};
 
-use crate::heap::random::Random;
+use rand::rngs::SmallRng;
+use rand::{Rng, RngExt, SeedableRng};
 
 /// How many records there are.
 pub(crate) const RECORDS: usize = 2000;
@@ -31,17 +32,17 @@ pub(crate) trait RecordSet {
 
 /// What the records hold at first.
 pub(crate) fn initial() -> Vec<Record> {
-    let mut random = Random::new(RECORDS as u64);
+    let mut random = SmallRng::seed_from_u64(RECORDS as u64);
     (0..RECORDS).map(|_| content(&mut random)).collect()
 }
 
 /// As many commits with as many changes each, of random records, none twice in a commit.
 pub(crate) fn commits(count: usize, changes: usize) -> Vec<Vec<Change>> {
-    let mut random = Random::new(changes as u64);
+    let mut random = SmallRng::seed_from_u64(changes as u64);
     let commit = |_| {
         let mut commit: Vec<Change> = Vec::with_capacity(changes);
         while commit.len() < changes {
-            let number = random.below(RECORDS);
+            let number = random.random_range(0..RECORDS);
             if commit.iter().all(|(other, _)| *other != number) {
                 commit.push((number, content(&mut random)));
             }
@@ -67,9 +68,9 @@ pub(crate) fn compare(side: &mut dyn RecordSet, commits: &[Vec<Change>]) -> io::
     Ok(())
 }
 
-fn content(random: &mut Random) -> Record {
+fn content(random: &mut SmallRng) -> Record {
     let mut record = [0; RECORD_BYTES];
-    random.fill(&mut record);
+    random.fill_bytes(&mut record);
     record
 }
 

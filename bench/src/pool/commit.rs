@@ -11,11 +11,12 @@ use std::io::{self, Error};
 use std::time::Instant;
 
 use holdfast_region::Durability;
+use rand::rngs::SmallRng;
+use rand::{Rng, RngExt, SeedableRng};
 
 use super::ordered::Ordered;
 use super::pages::{HOLDFAST, LMDB, PAGE_BYTES, PAGES, PMDK, Pages, SQLITE};
 use crate::heap::ground::{Ground, Store};
-use crate::heap::random::Random;
 use crate::heap::raw::RawRegion;
 use crate::race::{Side, Times, race};
 use crate::stats::Series;
@@ -47,10 +48,10 @@ pub(super) fn of_words(ground: &Ground, rounds: usize) -> io::Result<Vec<(String
 }
 
 fn commit_words(region: &mut RawRegion, durability: Durability, count: usize) -> io::Result<f64> {
-    let (mut random, pages) = (Random::new(count as u64), region.pages());
+    let (mut random, pages) = (SmallRng::seed_from_u64(count as u64), region.pages());
     let started = Instant::now();
     for _ in 0..count {
-        region.store_word(random.below(pages), random.below(512));
+        region.store_word(random.random_range(0..pages), random.random_range(0..512));
         region.commit(durability)?;
     }
     Ok(started.elapsed().as_secs_f64() * 1e6 / count as f64)
@@ -185,10 +186,10 @@ fn peer(ground: &Ground, case: Case, name: &str) -> io::Result<Option<Box<dyn Pa
 
 /// Microseconds for a commit, of so many.
 fn replace_pages(pages: &mut dyn Pages, turn: u64, commits: usize) -> io::Result<f64> {
-    let mut random = Random::new(turn);
+    let mut random = SmallRng::seed_from_u64(turn);
     let mut content = [0; PAGE_BYTES];
-    random.fill(&mut content);
-    let order: Vec<usize> = (0..commits).map(|_| random.below(PAGES)).collect();
+    random.fill_bytes(&mut content);
+    let order: Vec<usize> = (0..commits).map(|_| random.random_range(0..PAGES)).collect();
     let word = |number: usize| turn << 32 | number as u64;
     let started = Instant::now();
     for (number, page) in order.iter().enumerate() {

@@ -12,13 +12,14 @@ use std::ptr::NonNull;
 use holdfast_heap::Heap;
 use holdfast_native_heap::RegionBacking;
 use holdfast_region::Durability;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 
 use super::ordered::Ordered;
 use super::pages::HOLDFAST;
 #[cfg(feature = "peers")]
 use super::pages::PMDK;
 use crate::heap::ground::Ground;
-use crate::heap::random::Random;
 use crate::heap::update::Updates;
 use crate::race::{Side, Times, race};
 use crate::timing::processor_ns;
@@ -94,11 +95,11 @@ impl Lines {
     fn run(&mut self, persist: &mut dyn FnMut(NonNull<u8>) -> Option<()>) -> io::Result<f64> {
         self.turn += 1;
         let count = PERSISTS * LINE_BYTES / self.bytes;
-        let mut random = Random::new(self.turn);
+        let mut random = SmallRng::seed_from_u64(self.turn);
         let mut last = 0;
         let started_ns = processor_ns();
         for number in 0..count {
-            last = random.below(self.count);
+            last = random.random_range(0..self.count);
             let at = self.at(last);
             // SAFETY: a part of a live object, this many bytes long.
             unsafe { at.write_bytes(number as u8, self.bytes) };

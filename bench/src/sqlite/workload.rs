@@ -5,9 +5,10 @@
 use std::io::{self, Error};
 use std::time::Instant;
 
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
 use rusqlite::{Connection, params};
-
-use crate::heap::random::Random;
 
 use super::engine::Database;
 
@@ -57,10 +58,7 @@ impl Workload {
     fn keys(&self, first: usize, count: usize) -> Vec<i64> {
         let mut keys: Vec<i64> = (first..first + count).map(|key| key as i64).collect();
         if self.order == Order::Random {
-            let mut random = Random::new(count as u64);
-            for at in (1..keys.len()).rev() {
-                keys.swap(at, random.below(at + 1));
-            }
+            keys.shuffle(&mut SmallRng::seed_from_u64(count as u64));
         }
         keys
     }
