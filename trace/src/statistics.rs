@@ -61,6 +61,9 @@ impl Median {
 
 #[cfg(test)]
 mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{RngExt, SeedableRng};
+
     use super::*;
 
     /// Guarantee: trace/percentiles
@@ -95,15 +98,10 @@ mod tests {
     /// Guarantee: trace/percentiles
     #[test]
     fn median_interval_covers_95_percent() {
-        let mut state = 7_u64;
-        let mut random = || {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            // A skewed distribution, as times are; the median of the square of a number from 0 to 1
-            // is 1/4.
-            ((state >> 11) as f64 / (1_u64 << 53) as f64).powi(2)
-        };
+        let mut generator = SmallRng::seed_from_u64(7);
+        // A skewed distribution, as times are; the median of the square of a number from 0 to 1 is
+        // 1/4.
+        let mut random = || generator.random::<f64>().powi(2);
         let holds = (0..2000)
             .filter(|_| {
                 let values: Vec<_> = (0..11).map(|_| random()).collect();

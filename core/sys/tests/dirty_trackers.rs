@@ -19,6 +19,8 @@ use holdfast_sys::mapping::{
     HUGE_PAGE_BYTES, Prot, Reservation, gather_huge_pages, map_shared_fixed,
 };
 use holdfast_sys::probe::{pagemap_scan, userfaultfd_async_write_protect};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 
 const PAGE: usize = 4096;
 
@@ -315,10 +317,9 @@ fn with_threads_storing_all_the_while_the_taken_ranges_make_an_exact_copy() {
             for thread in 0..THREADS as u64 {
                 let (running, reporter) = (&running, tracked.reporter.clone());
                 scope.spawn(move || {
-                    let mut random = thread + 1;
+                    let mut random = SmallRng::seed_from_u64(thread);
                     for value in 1..=STORES {
-                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                        let at = (random >> 33) as usize % (PAGES * PAGE / 8) * 8;
+                        let at = random.random_range(0..PAGES * PAGE / 8) * 8;
                         memory.word(at).store(value << 8 | thread, Ordering::Relaxed);
                         report(&reporter, at);
                     }

@@ -14,6 +14,8 @@ use common::{is_idle, play, soon};
 use holdfast_keeper::Phase;
 use holdfast_keeper_client::{Borrower, KeeperError, RefusedKind};
 use holdfast_region::Durability;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 use serde_json::json;
 
 #[test]
@@ -85,24 +87,8 @@ fn a_keeper_that_dies_at_any_phase_of_a_request_costs_a_program_nothing() {
     }
 }
 
-/// Numbers without a pattern, the same in every run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-}
-
 /// A frame that is right, nearly right, or not at all.
-fn frame(numbers: &mut Numbers) -> Vec<u8> {
+fn frame(random: &mut SmallRng) -> Vec<u8> {
     let asks = [
         json!({"open": {"name": "words", "limit_bytes": 1 << 20}}),
         json!({"open": {"name": "../words", "limit_bytes": u64::MAX, "user": 3}}),
@@ -116,19 +102,19 @@ fn frame(numbers: &mut Numbers) -> Vec<u8> {
         json!("usage"),
         json!({"fly": 1}),
     ];
-    let ask = &asks[numbers.below(asks.len())];
-    let version = [1, 2, 2, 2, 2, 3][numbers.below(6)];
+    let ask = &asks[random.random_range(0..asks.len())];
+    let version = [1, 2, 2, 2, 2, 3][random.random_range(0..6)];
     let body = json!({"version": version, "ask": ask}).to_string();
     let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
     bytes.extend_from_slice(body.as_bytes());
-    match numbers.below(6) {
-        0 => bytes.truncate(numbers.below(bytes.len())),
+    match random.random_range(0..6) {
+        0 => bytes.truncate(random.random_range(0..bytes.len())),
         1 => {
-            let at = numbers.below(bytes.len());
-            bytes[at] = numbers.next() as u8;
+            let at = random.random_range(0..bytes.len());
+            bytes[at] = random.random::<u8>();
         }
-        2 => (0..numbers.below(64)).for_each(|_| bytes.push(numbers.next() as u8)),
-        3 => bytes[..4].copy_from_slice(&(numbers.next() as u32).to_le_bytes()),
+        2 => (0..random.random_range(0..64)).for_each(|_| bytes.push(random.random::<u8>())),
+        3 => bytes[..4].copy_from_slice(&random.random::<u32>().to_le_bytes()),
         _ => {}
     }
     bytes
@@ -144,16 +130,16 @@ fn a_hundred_thousand_frames_of_all_kinds_harm_nobody() {
     let serving = Serving::new("patience=200 idle=200 connections=64");
     let (keeper, before) = (serving.pid(), serving.descriptors());
     let mut other = serving.open("other");
-    let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
+    let mut random = SmallRng::seed_from_u64(1);
     let mut connections: Vec<Raw> = Vec::new();
     for sent in 0..FRAMES {
         if connections.len() < 8 {
             connections.push(serving.raw());
         }
-        let index = numbers.below(connections.len());
+        let index = random.random_range(0..connections.len());
         // The keeper may have hung up on what came before.
-        let is_up = connections[index].send_some(&frame(&mut numbers));
-        if !is_up || numbers.below(40) == 0 {
+        let is_up = connections[index].send_some(&frame(&mut random));
+        if !is_up || random.random_range(0..40) == 0 {
             drop(connections.swap_remove(index));
         }
         if sent % 1000 == 0 {

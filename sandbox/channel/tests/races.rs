@@ -19,6 +19,8 @@ use holdfast_channel::{
     ChannelError, ChannelMemory, Endpoint, HostWait, Layout, Producer, Shared, Side,
 };
 use holdfast_sys::shared_memory::SharedMemory;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 
 const RACES_DEFAULT: u64 = 10_000;
 const RING_BYTES: u32 = 4096;
@@ -47,31 +49,17 @@ const ATTACKS: [Attack; 6] = [
     Attack::Everything,
 ];
 
-/// xorshift: the same sequence for the same seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// Numbers at which checks turn.
-    fn odd(&mut self, near: u64) -> u64 {
-        match self.below(6) {
-            0 => self.next(),
-            1 => near.wrapping_add(64 * self.below(8)).wrapping_sub(64 * self.below(8)),
-            2 => near.wrapping_add(self.below(2 * u64::from(RING_BYTES))),
-            3 => u64::MAX - self.below(64),
-            4 => self.below(64),
-            _ => near ^ 1 << self.below(64),
-        }
+/// Numbers at which checks turn.
+fn boundary(random: &mut SmallRng, near: u64) -> u64 {
+    match random.random_range(0..6) {
+        0 => random.random(),
+        1 => near
+            .wrapping_add(64 * random.random_range(0..8))
+            .wrapping_sub(64 * random.random_range(0..8)),
+        2 => near.wrapping_add(random.random_range(0..2 * u64::from(RING_BYTES))),
+        3 => u64::MAX - random.random_range(0..64),
+        4 => random.random_range(0..64),
+        _ => near ^ 1 << random.random_range(0..64),
     }
 }
 
@@ -79,7 +67,7 @@ struct Attacker<'a> {
     memory: Shared,
     layout: Layout,
     stop: &'a AtomicBool,
-    random: Random,
+    random: SmallRng,
     /// Where the next record goes.
     position: u64,
     /// What is in the ring: where it begins, and the bytes of its payload.
@@ -94,18 +82,18 @@ impl Attacker<'_> {
         let mut producer = Producer::new(ring, RING_BYTES).unwrap();
         let started = Instant::now();
         while !self.stop.load(Ordering::Relaxed) && started.elapsed() < HANG {
-            let bytes = self.random.below(600);
+            let bytes = self.random.random_range(0..600);
             let payload = vec![0xab; bytes as usize];
             let kinds =
                 [MessageKind::Result, MessageKind::Chunk, MessageKind::Failure, MessageKind::Grow];
-            let kind = kinds[self.random.below(4) as usize];
+            let kind = kinds[self.random.random_range(0..4) as usize];
             let header =
                 Header { payload_bytes: bytes as u32, call: bytes, status: 1, ..Header::new(kind) };
             if producer.push(&header, &payload) == Ok(true) {
                 self.records.push_back((self.position, bytes));
                 self.position += record_bytes(bytes as u32);
             }
-            for _ in 0..self.random.below(64) {
+            for _ in 0..self.random.random_range(0..64) {
                 let (start, bytes) = self.victim();
                 self.attack(attack, start, bytes);
             }
@@ -125,8 +113,8 @@ impl Attacker<'_> {
         {
             self.records.pop_front();
         }
-        let index = if self.random.below(4) == 0 {
-            self.random.below(self.records.len().max(1) as u64)
+        let index = if self.random.random_range(0..4) == 0 {
+            self.random.random_range(0..self.records.len().max(1) as u64)
         } else {
             0
         };
@@ -147,30 +135,33 @@ impl Attacker<'_> {
             Attack::Payloads => {
                 let words = bytes.div_ceil(8);
                 if words > 0 {
-                    let word = start + 48 + 8 * self.random.below(words);
-                    let value = self.random.next();
+                    let word = start + 48 + 8 * self.random.random_range(0..words);
+                    let value = self.random.random();
                     self.store(place(word), value);
                 }
             }
             // The length goes to and fro between two that can be.
             Attack::Lengths => {
-                let length =
-                    if self.random.below(2) == 0 { bytes } else { self.random.below(bytes + 1) };
+                let length = if self.random.random_range(0..2) == 0 {
+                    bytes
+                } else {
+                    self.random.random_range(0..=bytes)
+                };
                 self.memory.write(place(start), &(length as u32).to_le_bytes()).unwrap();
             }
             Attack::Headers => {
-                let word = self.random.below(6);
-                let value = self.random.odd(bytes | (MessageKind::Result as u64) << 32);
+                let word = self.random.random_range(0..6);
+                let value = boundary(&mut self.random, bytes | (MessageKind::Result as u64) << 32);
                 self.store(place(start + 8 * word), value);
             }
             Attack::Positions => {
                 let rings = [self.layout.host_ring_offset(), self.layout.applet_ring_offset()];
                 let lines = [PRODUCER_POSITION, CONSUMER_POSITION];
-                let at = rings[self.random.below(2) as usize] as usize
-                    + lines[self.random.below(2) as usize];
-                let value = self.random.odd(self.position);
+                let at = rings[self.random.random_range(0..2) as usize] as usize
+                    + lines[self.random.random_range(0..2) as usize];
+                let value = boundary(&mut self.random, self.position);
                 self.store(at, value);
-                if self.random.below(2) == 0 {
+                if self.random.random_range(0..2) == 0 {
                     let position = self.position;
                     self.store(
                         self.layout.applet_ring_offset() as usize + PRODUCER_POSITION,
@@ -181,13 +172,13 @@ impl Attacker<'_> {
             Attack::Futexes => {
                 let rings = [self.layout.host_ring_offset(), self.layout.applet_ring_offset()];
                 let words = [DATA_WORD, ROOM_WORD];
-                let at = rings[self.random.below(2) as usize] as usize
-                    + words[self.random.below(2) as usize];
-                let value = self.random.below(3) as u32;
+                let at = rings[self.random.random_range(0..2) as usize] as usize
+                    + words[self.random.random_range(0..2) as usize];
+                let value = self.random.random_range(0..3) as u32;
                 self.memory.write(at, &value.to_le_bytes()).unwrap();
             }
             Attack::Everything => {
-                let kind = kinds[self.random.below(5) as usize];
+                let kind = kinds[self.random.random_range(0..5) as usize];
                 self.attack(kind, start, bytes);
             }
         }
@@ -296,7 +287,7 @@ fn racing_peer_stores_give_typed_results_only() {
         let stop = AtomicBool::new(false);
         // As many results of each.
         let attack = ATTACKS[(seen.all() / RESULTS_PER_ATTACK) as usize % ATTACKS.len()];
-        let random = Random(0x9E37_79B9_7F4A_7C15 ^ (round + 1) << 20);
+        let random = SmallRng::seed_from_u64(round);
         let mut attacker = Attacker {
             memory: shared,
             layout,

@@ -1,5 +1,8 @@
 //! A trace with a bit of everything, for tests of the forms.
 
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
 use super::document::{Report, Source};
 use crate::summary::{Options, Summary};
 use crate::{Abi, Call, End, Event, Object, Split};
@@ -17,11 +20,8 @@ pub(crate) fn events() -> Vec<Event> {
         command: command.to_owned(),
     };
     events.extend([began(100, 100, "make"), began(100, 101, "make"), began(200, 200, EVIL)]);
-    let mut state = 3_u64;
-    let mut random = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(11);
-        (state >> 33) % below
-    };
+    let mut generator = SmallRng::seed_from_u64(3);
+    let mut random = |below: u64| generator.random_range(0..below);
     let numbers = [0, 1, 3, 4, 5, 7, 9, 12, 13, 41, 61, 72, 74, 202, 257, 262, 425, 100_000];
     let mut start_ns = 2_000_000;
     for index in 0..3_000 {

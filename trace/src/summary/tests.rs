@@ -1,5 +1,8 @@
 //! What must hold of every report, whatever the events were.
 
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
 use super::counted::PAPER_SLEEP_FROM_NS;
 use super::*;
 use crate::{End, Object};
@@ -47,11 +50,8 @@ fn paper_sleep() -> Options {
 
 /// Many calls of all kinds, known and unknown, of many threads.
 fn many() -> Vec<Event> {
-    let mut state = 1_u64;
-    let mut random = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-        (state >> 33) % below
-    };
+    let mut generator = SmallRng::seed_from_u64(1);
+    let mut random = |below: u64| generator.random_range(0..below);
     let mut events = vec![began(1, 1, "main"), began(1, 2, "main"), began(7, 7, "child")];
     for index in 0..20_000 {
         let number = random(480) as u32;

@@ -4,8 +4,10 @@ use std::ptr::NonNull;
 
 use holdfast_heap::{HeapError, Opened};
 use holdfast_region::{Consistency, Region, RegionError};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 
-use crate::session::{Home, MIB, MODES, Numbers};
+use crate::session::{Home, MIB, MODES};
 
 /// Guarantee: heap/atomic-kill
 /// Guarantee: heap/power
@@ -124,7 +126,7 @@ fn a_transaction_that_is_open_at_the_death_is_rolled_back_also_if_it_was_committ
 #[test]
 fn whatever_is_allocated_freed_and_taken_back_the_heap_is_as_a_model_says() {
     for mode in MODES {
-        let mut numbers = Numbers(3);
+        let mut random = SmallRng::seed_from_u64(3);
         let home = Home::new();
         let mut session = home.open(mode);
         let fixed = session.sound_objects();
@@ -132,25 +134,24 @@ fn whatever_is_allocated_freed_and_taken_back_the_heap_is_as_a_model_says() {
         for round in 0..200_u64 {
             let before = model.clone();
             session.begin();
-            for _ in 0..numbers.below(12) {
-                if model.len() > 60 || (!model.is_empty() && numbers.below(3) == 0) {
-                    let (object, ..) =
-                        model.swap_remove(numbers.below(model.len() as u64) as usize);
+            for _ in 0..random.random_range(0..12) {
+                if model.len() > 60 || (!model.is_empty() && random.random_range(0..3) == 0) {
+                    let (object, ..) = model.swap_remove(random.random_range(0..model.len()));
                     session.heap.free(object).unwrap();
                 } else {
-                    let most = [200, 3000, 90_000][numbers.below(3) as usize];
-                    let bytes = 1 + numbers.below(most);
+                    let most = [200, 3000, 90_000][random.random_range(0..3)];
+                    let bytes = 1 + random.random_range(0..most);
                     let object = session.object(bytes, round as u8).unwrap();
                     model.push((object, bytes, round as u8));
                 }
             }
-            if numbers.below(3) == 0 {
+            if random.random_range(0..3) == 0 {
                 session = session.undo();
                 model = before;
             } else {
                 session.finish();
             }
-            match numbers.below(20) {
+            match random.random_range(0..20) {
                 0 => {
                     session.die();
                     session = home.open(mode);

@@ -9,8 +9,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use holdfast_region::Consistency;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 
-use crate::session::{Home, MODES, Numbers};
+use crate::session::{Home, MODES};
 
 const ROLE: &str = "HOLDFAST_TEST_ROLE";
 const HOME: &str = "HOLDFAST_TEST_HOME";
@@ -60,7 +62,7 @@ fn said(line: &str) -> Option<u64> {
 fn a_writer_that_is_killed_at_random_leaves_every_transaction_it_committed_or_its_last_commit() {
     for mode in MODES {
         let home = Home::new();
-        let mut numbers = Numbers(11);
+        let mut random = SmallRng::seed_from_u64(11);
         let (mut acknowledged, mut in_work) = (0, 0);
         for round in 0..KILLS {
             let mut child = Command::new(std::env::current_exe().unwrap());
@@ -69,11 +71,11 @@ fn a_writer_that_is_killed_at_random_leaves_every_transaction_it_committed_or_it
             let mut child = child.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
             // One in four dies while it starts.
-            if numbers.below(4) > 0 {
+            if random.random_range(0..4) > 0 {
                 acknowledged = lines.by_ref().find_map(|line| said(&line.unwrap())).unwrap();
                 in_work += 1;
             }
-            std::thread::sleep(Duration::from_micros(numbers.below(DELAY_US_MAX)));
+            std::thread::sleep(Duration::from_micros(random.random_range(0..DELAY_US_MAX)));
             child.kill().unwrap();
             assert_eq!(child.wait().unwrap().signal(), Some(9));
             // What it had said before it died counts, too; the last line may be torn.

@@ -4,6 +4,9 @@
 //! Some are past a limit of the gate, some pass it by a little, so that the limits of the
 //! compiler's process are what stops them.
 
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
 /// A program, and what there is too much of in it.
 pub(crate) struct Bomb {
     pub(crate) name: &'static str,
@@ -257,12 +260,10 @@ fn huge_count() -> Vec<u8> {
 }
 
 fn noise() -> Vec<u8> {
-    let mut state = 7_u64;
-    let noise = std::iter::repeat_with(move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 56) as u8
-    });
-    b"\0asm\x01\0\0\0".iter().copied().chain(noise.take(MIB)).collect()
+    let mut noise = b"\0asm\x01\0\0\0".to_vec();
+    noise.resize(8 + MIB, 0);
+    SmallRng::seed_from_u64(7).fill_bytes(&mut noise[8..]);
+    noise
 }
 
 fn text(content: impl AsRef<str>) -> Vec<u8> {
