@@ -10,6 +10,8 @@ use std::fs::{self, File};
 use std::io::{self, Error, Write};
 use std::time::Instant;
 
+use procfs::process::Process;
+
 use super::ground::{Ground, Home, Store};
 use super::raw::RawRegion;
 use crate::race::{Side, Times, race};
@@ -136,22 +138,6 @@ fn amplification(region: &mut RawRegion) -> io::Result<f64> {
 
 /// What this process has caused to be written to disks.
 fn written_bytes() -> io::Result<u64> {
-    let text = fs::read_to_string("/proc/self/io")?;
-    parse_written(&text).ok_or_else(|| Error::other("/proc/self/io does not count written bytes"))
-}
-
-fn parse_written(text: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.trim().parse().ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernels_count_of_written_bytes_is_read() {
-        let text = "rchar: 1\nwchar: 2\nwrite_bytes: 4096\ncancelled_write_bytes: 8192\n";
-        assert_eq!(parse_written(text), Some(4096));
-        assert_eq!(parse_written("rchar: 1\n"), None);
-    }
+    let counts = Process::myself().and_then(|own| own.io()).map_err(Error::other)?;
+    Ok(counts.write_bytes)
 }

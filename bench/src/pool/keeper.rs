@@ -4,7 +4,6 @@
 //! Its time on the processors is the kernel's count in nanoseconds (`schedstat` of its threads),
 //! its memory is `VmRSS`.
 
-use std::fs;
 use std::io::{self, Error};
 use std::process::{Child, Stdio};
 use std::thread::sleep;
@@ -12,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use holdfast_region::{NameSpace, OwnerKey};
 use holdfast_testkit::{Programs, Scratch};
+use procfs::ProcResult;
+use procfs::process::Process;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::heap::ground::{Home, name};
@@ -54,9 +55,9 @@ pub(super) fn run(rounds: usize) -> io::Result<Result<Idle, String>> {
     }
     let mut idle = Idle::default();
     for _ in 0..rounds {
-        let (before_ns, started) = (keeper.processor_ns()?, Instant::now());
+        let (before_ns, started) = (keeper.processor_ns().map_err(Error::other)?, Instant::now());
         sleep(WATCHED);
-        let taken_ns = keeper.processor_ns()? - before_ns;
+        let taken_ns = keeper.processor_ns().map_err(Error::other)? - before_ns;
         idle.processor_pct.push(taken_ns as f64 / started.elapsed().as_nanos() as f64 * 100.0);
         idle.resident_mib.push(keeper.resident_kib()? as f64 / 1024.0);
     }
@@ -76,19 +77,15 @@ fn fill(names: NameSpace) -> io::Result<()> {
 struct Running(Child);
 
 impl Running {
-    fn processor_ns(&self) -> io::Result<u64> {
-        let mut sum_ns = 0;
-        for task in fs::read_dir(format!("/proc/{}/task", self.0.id()))? {
-            let text = fs::read_to_string(task?.path().join("schedstat"))?;
-            sum_ns += parse_schedstat(&text)
-                .ok_or_else(|| Error::other("the kernel counts no processor time"))?;
-        }
-        Ok(sum_ns)
+    fn processor_ns(&self) -> ProcResult<u64> {
+        let tasks = Process::new(self.0.id() as i32)?.tasks()?;
+        tasks.map(|task| Ok(task?.schedstat()?.sum_exec_runtime)).sum()
     }
 
     fn resident_kib(&self) -> io::Result<u64> {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        parse_resident(&text).ok_or_else(|| Error::other("the keeper has no memory; did it end?"))
+        let status = Process::new(self.0.id() as i32).and_then(|keeper| keeper.status());
+        let resident = status.map_err(Error::other)?.vmrss;
+        resident.ok_or_else(|| Error::other("the keeper has no memory; did it end?"))
     }
 }
 
@@ -99,29 +96,5 @@ impl Drop for Running {
             let _ = kill_process(keeper, Signal::TERM);
         }
         let _ = self.0.wait();
-    }
-}
-
-fn parse_schedstat(text: &str) -> Option<u64> {
-    text.split_whitespace().next()?.parse().ok()
-}
-
-fn parse_resident(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix(" kB")?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernels_counts_are_read() {
-        assert_eq!(parse_schedstat("1234567 89 10\n"), Some(1_234_567));
-        assert_eq!(
-            parse_resident("Name:\tholdfast\nVmRSS:\t    5120 kB\nThreads:\t2\n"),
-            Some(5120)
-        );
-        assert_eq!(parse_resident("Name:\tholdfast\n"), None);
     }
 }

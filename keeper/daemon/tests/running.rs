@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use common::{Home, MIB, Player, is_idle, play, soon};
+use common::{Home, MIB, Player, is_idle, play, processor_ticks, soon};
 use holdfast_keeper_client::{Client, KeeperError};
 use holdfast_region::Opened;
 use rand::rngs::SmallRng;
@@ -203,18 +203,6 @@ fn a_keeper_that_is_killed_in_a_request_is_followed_by_one_that_answers() {
 #[test]
 fn an_idle_keeper_uses_next_to_no_processor_time() {
     let running = Running::new();
-    let ticks = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", running.keeper.pid())).unwrap();
-        let fields: Vec<u64> = stat
-            .rsplit(") ")
-            .next()
-            .unwrap()
-            .split(' ')
-            .filter_map(|field| field.parse().ok())
-            .collect();
-        // Fields 14 and 15, of which the letter of the state is none.
-        fields[10] + fields[11]
-    };
     // Ticks of 10 ms: a loop that spins has 400 of them.
-    assert!(is_idle(ticks, Duration::from_secs(4), 4));
+    assert!(is_idle(|| processor_ticks(running.keeper.pid()), Duration::from_secs(4), 4));
 }

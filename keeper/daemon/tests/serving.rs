@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use common::served::{Serving, given, in_home, is_alive, key_name, load_from, store_into};
-use common::{Player, is_idle, play, soon};
+use common::{Player, is_idle, play, processor_ticks, soon};
 use holdfast_keeper_client::{Client, KeeperError, RefusedKind};
 use holdfast_region::{Durability, Opened, RegionState};
 use serde_json::json;
@@ -355,5 +355,5 @@ fn a_keeper_whose_borrowers_are_silent_sleeps() {
     let _borrowed = serving.open("words");
     let _idle: Vec<_> = (0..4).map(|_| serving.raw()).collect();
     // Ticks of 10 ms: a loop that spins has 200 of them.
-    assert!(is_idle(|| serving.processor_ticks(), Duration::from_secs(2), 4));
+    assert!(is_idle(|| processor_ticks(serving.pid()), Duration::from_secs(2), 4));
 }

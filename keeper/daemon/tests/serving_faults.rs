@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use common::served::{Raw, Serving, is_alive, load_from, store_into};
-use common::{is_idle, play, soon};
+use common::{is_idle, play, processor_ticks, soon};
 use holdfast_keeper::Phase;
 use holdfast_keeper_client::{Borrower, KeeperError, RefusedKind};
 use holdfast_region::Durability;
@@ -255,7 +255,7 @@ fn a_keeper_without_descriptors_refuses_and_serves_on() {
         store_into(&borrowed, number);
         borrowed.commit(Durability::Process).unwrap();
     }
-    let is_idle = is_idle(|| serving.processor_ticks(), Duration::from_millis(500), 9);
+    let is_idle = is_idle(|| processor_ticks(serving.pid()), Duration::from_millis(500), 9);
     assert!(is_idle, "it spins on connections that it cannot take");
     drop((flood, other_flood));
     serving.limit_descriptors(few);

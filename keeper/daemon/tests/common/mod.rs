@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use holdfast_keeper::{Cause, Config, Guard, Keeper, PoolLimit, Sources, thaw_left_over};
 use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName};
+use procfs::ProcResult;
+use procfs::process::{Process, Stat};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -342,8 +344,18 @@ pub(crate) fn soon(mut is_true: impl FnMut() -> bool) -> bool {
     true
 }
 
+/// What the kernel says of a process.
+pub(crate) fn stat(pid: u32) -> ProcResult<Stat> {
+    Process::new(i32::try_from(pid).unwrap())?.stat()
+}
+
 /// Whether a process stands still.
 pub(crate) fn is_stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit(") ").next().unwrap().starts_with('T')
+    stat(pid).unwrap().state == 'T'
+}
+
+/// What a process has used of a processor, in hundredths of a second.
+pub(crate) fn processor_ticks(pid: u32) -> u64 {
+    let stat = stat(pid).unwrap();
+    stat.utime + stat.stime
 }

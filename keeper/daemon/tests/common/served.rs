@@ -20,7 +20,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use rustix::process::{Pid, Resource, Signal, getpid, kill_process, setrlimit};
 use tempfile::TempDir;
 
-use super::{Home, Player, config, hear_parent, say, soon};
+use super::{Home, Player, config, hear_parent, say, soon, stat};
 
 /// Pages on which a program stores the same number.
 pub(crate) const PAGES: u64 = 200;
@@ -63,8 +63,7 @@ impl Serving {
 
     /// Whether it went by itself, for one that kills itself.
     pub(crate) fn is_gone(&mut self) -> bool {
-        let gone = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()))
-            .map_or(true, |stat| stat.rsplit(") ").next().unwrap().starts_with('Z'));
+        let gone = stat(self.pid()).map_or(true, |stat| stat.state == 'Z');
         if gone {
             self.kill_keeper();
         }
@@ -105,20 +104,6 @@ impl Serving {
         let maximum = getrlimit(Resource::Nofile).maximum;
         let wanted = Rlimit { current: Some(descriptors), maximum };
         prlimit(pid, Resource::Nofile, wanted).unwrap().current.unwrap()
-    }
-
-    /// What the keeper has used of a processor, in hundredths of a second.
-    pub(crate) fn processor_ticks(&self) -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
-        let fields: Vec<u64> = stat
-            .rsplit(") ")
-            .next()
-            .unwrap()
-            .split(' ')
-            .filter_map(|field| field.parse().ok())
-            .collect();
-        // Fields 14 and 15, of which the letter of the state is none.
-        fields[10] + fields[11]
     }
 
     /// With a pool of so many MiB; none where that cannot be had.

@@ -5,10 +5,12 @@ use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use holdfast_persist::Instruction;
+use procfs::Current;
+use procfs::process::{MMapPath, Process, VmFlags, all_processes};
 use rustix::mount::{MountFlags, mount, mount_bind, mount_move};
 use rustix::process::{chdir, chroot};
 use rustix::system::finit_module;
@@ -59,11 +61,7 @@ pub fn set_up() -> Result<bool, String> {
 /// # Errors
 /// When `/proc` is not as it should be.
 pub fn uptime() -> io::Result<Duration> {
-    let text = std::fs::read_to_string("/proc/uptime")?;
-    let seconds = text.split(' ').next().and_then(|word| word.parse().ok());
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| io::Error::other("/proc/uptime is no number"))
+    procfs::Uptime::current().map(|up| up.uptime_duration()).map_err(io::Error::other)
 }
 
 /// The processes that a process has started, and those that they have, and so on.
@@ -71,27 +69,16 @@ pub fn uptime() -> io::Result<Duration> {
 /// # Errors
 /// When `/proc` cannot be read.
 pub fn descendants(of: u32) -> io::Result<Vec<u32>> {
-    let mut parents = Vec::new();
-    for entry in std::fs::read_dir("/proc")? {
-        let Some(process) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
-        else {
-            continue;
-        };
-        // One that has ended meanwhile has no parent.
-        let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        parents.extend(parent(&text).map(|parent| (process, parent)));
-    }
+    let processes = all_processes().map_err(io::Error::other)?;
+    // One that has ended meanwhile has no parent.
+    let stats = processes.filter_map(|process| process.and_then(|process| process.stat()).ok());
+    let mut parents: Vec<_> = stats.map(|stat| (stat.pid as u32, stat.ppid as u32)).collect();
     let mut found = vec![of];
     while let Some(at) = parents.iter().position(|(_, parent)| found.contains(parent)) {
         found.push(parents.swap_remove(at).0);
     }
     found.remove(0);
     Ok(found)
-}
-
-/// The fourth field of `/proc/PID/stat`; the second is a name in brackets, which may have blanks.
-fn parent(stat: &str) -> Option<u32> {
-    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
 /// Sees to it that these processes have files of a directory mapped, and none in any other way than
@@ -106,36 +93,25 @@ pub fn check_mappings(processes: &[u32], directory: &Path) -> Result<(), String>
     }
     let mut seen = 0;
     for process in processes {
-        let path = format!("/proc/{process}/smaps");
-        let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-        for (file, is_synchronous) in mappings(&text) {
-            if file.starts_with(directory) && !is_synchronous {
+        let mappings = Process::new(*process as i32).and_then(|process| process.smaps());
+        for mapping in mappings.map_err(|error| format!("process {process}: {error}"))? {
+            let MMapPath::Path(file) = mapping.pathname else { continue };
+            if !file.starts_with(directory) {
+                continue;
+            }
+            if !mapping.extension.vm_flags.contains(VmFlags::SF) {
                 return Err(format!(
                     "process {process} has {} mapped without MAP_SYNC",
                     file.display()
                 ));
             }
-            seen += usize::from(file.starts_with(directory));
+            seen += 1;
         }
     }
     match seen {
         0 => Err(format!("processes {processes:?} have nothing of {} mapped", directory.display())),
         _ => Ok(()),
     }
-}
-
-/// Mapped files in `/proc/PID/smaps`, and whether they are mapped with `MAP_SYNC`.
-fn mappings(smaps: &str) -> Vec<(PathBuf, bool)> {
-    let (mut found, mut file) = (Vec::new(), None);
-    for line in smaps.lines() {
-        if let Some(flags) = line.strip_prefix("VmFlags:") {
-            let is_synchronous = flags.split_whitespace().any(|flag| flag == "sf");
-            found.extend(file.take().map(|file| (file, is_synchronous)));
-        } else if let Some(at) = line.find(" /") {
-            file = Some(PathBuf::from(&line[at + 1..]));
-        }
-    }
-    found
 }
 
 fn attach(source: &str, target: &str, kind: &str, options: &str) -> Result<(), String> {
@@ -203,17 +179,8 @@ fn keep_or_make_pmem() -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    /// Mappings are distinguished by their flags, and the parent ID is read behind any process
-    /// name.
     #[test]
-    fn mapping_flags_and_parents_are_parsed() {
-        let smaps = "7f00-7f01 rw-s 00000000 00:1f 12    /pmem/pool/a b.image\nSize:  4 kB\nVmFlags: rd wr sh sf \n\
-                     7f02-7f03 rw-s 00000000 00:1f 13    /pmem/pool/c\nVmFlags: rd wr sh \n\
-                     7f04-7f05 rw-p 00000000 00:00 0 \nVmFlags: rd sf\n";
-        let found = mappings(smaps);
-        assert_eq!(found, [("/pmem/pool/a b.image".into(), true), ("/pmem/pool/c".into(), false)]);
-        assert_eq!(parent("12 (a) b) S 7 12 12"), Some(7));
-        assert_eq!(parent(""), None);
+    fn no_process_descends_from_itself() {
         let own = std::process::id();
         assert!(descendants(own).is_ok_and(|found| !found.contains(&own)));
     }
