@@ -51,7 +51,7 @@ pub struct Borrowed {
     stream: Option<UnixStream>,
     token: String,
     image: File,
-    /// Tells the next keeper that somebody has the region.
+    /// Tells the next keeper that a process has the region.
     lease: OwnedFd,
     address: u64,
     backed_bytes: u64,
@@ -73,8 +73,8 @@ impl Borrower {
     }
 
     /// Borrows a region; makes it if there is none and `limit_bytes` is not 0. One that exists
-    /// keeps its limit. `user` is whose it is, for programs that name one: the keeper serves nobody
-    /// but the user who asks.
+    /// keeps its limit. `user` is whose it is, for programs that name one: the keeper serves only
+    /// the user who asks.
     ///
     /// # Errors
     /// `NoKeeper`; `NotServed` with what the keeper says; `Protocol`.
@@ -338,7 +338,7 @@ impl Borrowed {
     }
 
     /// Everything stored so far is brought to the keeper's region and survives what the level
-    /// names; says which level that is. Nobody may store meanwhile.
+    /// names; says which level that is. No process may store meanwhile.
     ///
     /// # Errors
     /// As [`Borrowed::grow`]. It can be tried again.
@@ -349,7 +349,7 @@ impl Borrowed {
         }
     }
 
-    /// Everything goes to the store, and the region is free. Nobody may store meanwhile or
+    /// Everything goes to the store, and the region is free. No process may store meanwhile or
     /// afterwards.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ impl Client {
             .map(PathBuf::from)
             .filter(|path| path.is_absolute());
         let made = runtime.map(|directory| directory.join("holdfast-keeper.sock"));
-        // One that a keeper left which was killed answers nobody; the next keeper removes it.
+        // One that a keeper left which was killed answers no process; the next keeper removes it.
         let made = made.filter(|made| !own.exists() && made.exists());
         Client::new(made.unwrap_or(own))
     }

@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, KeeperError>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeeperError {
-    /// Nobody answers at the socket.
+    /// No process answers at the socket.
     #[error("no keeper answers at {}: {source}; start one with `holdfast keeper run`", path.display())]
     NoKeeper {
         /// The socket.

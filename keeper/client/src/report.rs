@@ -135,7 +135,7 @@ impl FlushReport {
 /// What a round did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TendReport {
-    /// Heaps that nobody has, checkpointed.
+    /// Heaps that no process has, checkpointed.
     pub checkpointed: Vec<String>,
     /// Open heaps, and databases (by their paths), that were copied.
     pub copied: Vec<String>,

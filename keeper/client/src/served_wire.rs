@@ -51,7 +51,7 @@ pub struct Wanted {
     pub name: String,
     /// 0: it must be there.
     pub limit_bytes: u64,
-    /// Whose it is, for programs that name a user. Nobody but the one who asks is served.
+    /// Whose it is, for programs that name a user. Only the one who asks is served.
     #[serde(default)]
     pub user: Option<u32>,
 }
@@ -74,7 +74,7 @@ pub enum ServedAnswer {
 /// What a program needs to use an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LentAnswer {
-    /// Proves, after the connection was lost, that nobody had the region in between.
+    /// Proves, after the connection was lost, that no process had the region in between.
     pub token: String,
     pub address: u64,
     pub backed_bytes: u64,

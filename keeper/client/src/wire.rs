@@ -2,8 +2,8 @@
 //! socket.
 //!
 //! A frame is the length of what follows (4 bytes, little endian, at most 64 KiB in a request and
-//! 16 MiB in an answer) and a JSON object with the version of the protocol. Whoever sees another
-//! version, or anything else that is wrong, says so and hangs up.
+//! 16 MiB in an answer) and a JSON object with the version of the protocol. A process that sees
+//! another version, or anything else that is wrong, says so and hangs up.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

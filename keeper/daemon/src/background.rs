@@ -1,9 +1,9 @@
 //! Between emergencies: what lies in memory only is brought to the store, so that a machine that
 //! goes without a word takes little with it.
 //!
-//! A heap that nobody has is checkpointed; one that somebody has is copied at a moment when nobody
-//! stores to it, and if there is none for two loss windows, its writers are stopped for the copy
-//! (unless a person watches them at a terminal). Databases: see `databases.rs`.
+//! A heap that no process has is checkpointed; one that a process has is copied at a moment when no
+//! process stores to it, and if there is none for two loss windows, its writers are stopped for the
+//! copy (unless a person watches them at a terminal). Databases: see `databases.rs`.
 //!
 //! Invariants:
 //! - Over a long time no more is written than the configured rate; a copy that would is put off,
@@ -24,8 +24,8 @@ use crate::served::Brought;
 /// Loss windows after which a heap that is never quiet has its writers stopped.
 pub(crate) const WINDOWS_UNTIL_STOPPED: u32 = 2;
 
-/// However long the loss window is, heaps that nobody has and a pool that is too full are looked at
-/// this often.
+/// However long the loss window is, heaps that no process has and a pool that is too full are
+/// looked at this often.
 const ROUND_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What is known of an open heap.
@@ -106,7 +106,7 @@ impl Keeper {
                 report.bytes += checkpoint.bytes;
                 report.checkpointed.push(name);
             }
-            // Somebody opened it, or removed it.
+            // A process opened it, or removed it.
             Err(RegionError::Held { .. } | RegionError::NotFound { .. }) => {}
             Err(error) => report.failed.push(format!("{name}: {error}")),
         }

@@ -3,14 +3,14 @@
 //! The last `close` of a descriptor can take as long as its maker likes: a TCP connection lingers,
 //! a file system in a program is asked first. So can the end of a socket with unread messages,
 //! which may carry such descriptors. Whatever came from a peer is therefore closed by threads that
-//! nobody waits for.
+//! no caller waits for.
 //!
 //! Invariants:
 //! - The caller never closes the last copy of a peer's descriptor, and never has the kernel drop
 //!   one: descriptors are looked at before their message is taken, and a message whose descriptors
 //!   do not all fit is not taken. (The bus is read without a look: a copy of the lock that is
 //!   closed later would delay a shutdown. There is room for all that a message can have.)
-//! - A closer has so many threads at most. What these do not get to is parked; whoever takes
+//! - A closer has so many threads at most. What these do not get to is parked; a process that takes
 //!   connections stops when [`Closer::is_full`] says so, and that bounds what is parked.
 
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ use rustix::net::{
 
 /// Threads that close, of one closer.
 const THREADS_MAX: usize = 8;
-/// What is read at once of what nobody wants any more.
+/// What is read at once of what no process wants any more.
 const PIECE_BYTES: usize = 8 << 10;
 /// How often, before a thread does the rest.
 const PIECES_MAX: usize = 64;
@@ -57,7 +57,7 @@ impl Closer {
         self.queue().parked.len() >= self.parked_max
     }
 
-    /// Closes a descriptor that came from somebody else, by and by.
+    /// Closes a descriptor that came from another process, by and by.
     pub(crate) fn close(&self, descriptor: OwnedFd) {
         let mut queue = self.queue();
         queue.parked.push_back(descriptor);

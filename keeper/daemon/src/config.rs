@@ -36,7 +36,7 @@ pub enum Profile {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// How large the pool may be. Images of heaps that somebody has count, and stay.
+    /// How large the pool may be. Images of heaps that a process has count, and stay.
     pub pool_limit: PoolLimit,
     /// How long the machine still runs when something says that it is about to go.
     pub emergency: Duration,

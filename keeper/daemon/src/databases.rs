@@ -2,12 +2,12 @@
 //! have, in emergencies and between them, and eviction.
 //!
 //! Invariants:
-//! - Of a database that somebody has open no lock is taken and nothing is changed: whoever has it
-//!   may have been stopped while it held one. A copy of it is looked for nowhere but in the store,
-//!   when the pool is lost.
-//! - A copy is as of one commit or it is none, whoever goes on meanwhile; so nobody has to stand
-//!   still for it to be right, only for it to come about.
-//! - Only databases that nobody has open are evicted: into their files, by a checkpoint that a
+//! - Of a database that a process has open no lock is taken and nothing is changed: a process that
+//!   has it may have been stopped while it held one. A copy of it is looked for nowhere but in the
+//!   store, when the pool is lost.
+//! - A copy is as of one commit or it is none, whatever goes on meanwhile; so no process has to
+//!   stand still for it to be right, only for it to come about.
+//! - Only databases that no process has open are evicted: into their files, by a checkpoint that a
 //!   crash does not tear.
 
 use std::time::Instant;
@@ -129,7 +129,7 @@ impl Keeper {
         self.seen_databases.remove(&database.image);
     }
 
-    /// Copies a database in which somebody commits without a pause, if its processes may be
+    /// Copies a database in which a process commits without a pause, if its processes may be
     /// stopped.
     fn save_stopped(&self, database: &Database) -> Result<Rescue, SqliteError> {
         let held = [held(database)];

@@ -1,9 +1,9 @@
-//! A pool that is too full: images of heaps that nobody has are checkpointed, read back, and
+//! A pool that is too full: images of heaps that no process has are checkpointed, read back, and
 //! removed, the ones longest unused first. Opening such a heap brings it back from the store.
-//! Databases that nobody has open are brought to their files; those that somebody has open stay:
-//! flushing one frees no memory.
+//! Databases that no process has open are brought to their files; those that a process has open
+//! stay: flushing one frees no memory.
 //!
-//! Invariants: what somebody has stays; what was not read back from the store stays.
+//! Invariants: what a process has stays; what was not read back from the store stays.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::background::image_bytes;
 use crate::keeper::Keeper;
 
 impl Keeper {
-    /// Brings the pool below its limit, as far as heaps and databases that nobody has allow it.
+    /// Brings the pool below its limit, as far as heaps and databases that no process has allow it.
     pub fn evict(&mut self) -> EvictReport {
         match self.config.pool_limit.bytes() {
             Some(limit_bytes) => self.evict_to(limit_bytes),
@@ -82,7 +82,7 @@ impl Keeper {
                     report.after_bytes = report.after_bytes.saturating_sub(freed_bytes);
                     report.evicted.push(found.name());
                 }
-                // Somebody uses it: it is not the one to go.
+                // A process uses it: it is not the one to go.
                 Ok(None) => {}
                 Err(why) => report.failed.push(format!("{}: {why}", found.name())),
             }
@@ -119,7 +119,7 @@ impl Unheld<'_> {
 }
 
 impl Keeper {
-    /// Bytes freed; `None` if somebody uses it. So for databases.
+    /// Bytes freed; `None` if a process uses it. So for databases.
     fn evict_heap(&self, heap: &RegionSummary) -> Result<Option<u64>, String> {
         match self.names.evict(&heap.name) {
             Ok(evicted) => Ok(Some(evicted.freed_bytes)),

@@ -2,8 +2,8 @@
 //! most valuable first, within the time that is left.
 //!
 //! Invariants:
-//! - Whoever stores to a heap stands still from before the first heap is written until the last one
-//!   is, so nothing that was stored before the flush is missing from it.
+//! - A process that stores to a heap stands still from before the first heap is written until the
+//!   last one is, so nothing that was stored before the flush is missing from it.
 //! - A heap or a database that cannot be saved (no time, no room, damaged, its writer does not
 //!   stand still) is reported, and costs no other one anything.
 //! - What was saved before stays until something newer is whole.
@@ -95,7 +95,7 @@ impl Keeper {
         let mut candidates: Vec<Candidate> = heaps.iter().filter_map(candidate).collect();
         candidates.extend(databases.into_iter().filter_map(databases::candidate));
         order(&mut candidates, &self.config.first);
-        // Without it no heap that somebody has can be saved, but all others.
+        // Without it no heap that a process has can be saved, but all others.
         let stop =
             || Frozen::stop(self.names.places().pool(), &held, self.config.guard.as_ref()).ok();
         let frozen = if held.is_empty() { None } else { stop() };
@@ -105,7 +105,7 @@ impl Keeper {
                 found.holder.is_none_or(|holder| holder == us)
                     || frozen.as_ref().is_some_and(|frozen| frozen.is_quiet(name.as_str()))
             }
-            // Its copy tells by itself whether somebody went on.
+            // Its copy tells by itself whether a process went on.
             Subject::Database(_) => true,
         };
         let mut batch: Vec<Candidate> = Vec::new();
@@ -182,7 +182,7 @@ impl Keeper {
                     report.saved.push(Saved { kind: Kind::Heap, name, bytes, done_ms });
                     continue;
                 }
-                // It went on while it was copied, or somebody else opened it.
+                // It went on while it was copied, or another process opened it.
                 Ok(Rescue::Busy) | Err(RegionError::Held { .. }) => LeftWhy::Running,
                 // It was removed meanwhile, or the store has it.
                 Ok(_) | Err(RegionError::NotFound { .. }) => continue,

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - Before anybody is stopped, a note in the pool says who; it goes when all of them go on. The
-//!   next keeper, and the guard process when this one is killed, let go on whoever is still in it.
+//!   next keeper, and the guard process when this one is killed, let go on a process that is still
+//!   in it.
 //! - Only who was running is stopped, and let go on: a program that a person stopped stays stopped.
 //! - A process is named by its PID and start time, and signalled through a descriptor: never a
 //!   later one with that PID.
@@ -42,7 +43,7 @@ pub struct Guard {
     pub arguments: Vec<OsString>,
 }
 
-/// A heap or a database that somebody has.
+/// A heap or a database that a process has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) name: String,
@@ -86,7 +87,7 @@ fn writers(held: &[Held]) -> Vec<Writer> {
     let others = processes().into_iter().filter(|&pid| pid != us);
     let mut found: Vec<Writer> = others
         .filter_map(|pid| {
-            // Before its memory is looked at: what is seen is of this process, or of nobody.
+            // Before its memory is looked at: what is seen is of this process, or of no process.
             let id = ProcessId::of(pid).ok().flatten()?;
             let maps = maps(pid, &known);
             let stores_to = |(heap, file): (&Held, &Option<FileId>)| {
@@ -112,11 +113,12 @@ fn writers(held: &[Held]) -> Vec<Writer> {
 }
 
 impl Frozen {
-    /// Stops whoever may store to these heaps, and waits until they stand still. Whose writers
-    /// cannot be stopped, of that heap [`Frozen::is_quiet`] says so; it costs the others nothing.
+    /// Stops the processes that may store to these heaps, and waits until they stand still. Whose
+    /// writers cannot be stopped, of that heap [`Frozen::is_quiet`] says so; it costs the others
+    /// nothing.
     ///
     /// # Errors
-    /// When who is stopped cannot be noted; then nobody is.
+    /// When who is stopped cannot be noted; then no process is.
     pub(crate) fn stop(pool: &Path, held: &[Held], guard: Option<&Guard>) -> io::Result<Frozen> {
         let (held, note) = (held.to_vec(), note_path(pool));
         let mut frozen = Frozen {
@@ -138,7 +140,7 @@ impl Frozen {
         Ok(frozen)
     }
 
-    /// Looks who may store to the heaps now; whether there is somebody new.
+    /// Looks who may store to the heaps now; whether there is a new one.
     fn look(&mut self) -> bool {
         let found = writers(&self.held);
         let known: Vec<ProcessId> = self.writers.iter().map(|writer| writer.id).collect();
@@ -170,7 +172,7 @@ impl Frozen {
         for (id, _) in self.stopped.iter().chain(&running) {
             text.push_str(&format!("{} {}\n", id.pid, id.start_ticks));
         }
-        // Nobody is stopped of whom nothing would tell.
+        // No process is stopped of whom nothing would tell.
         write_note(&self.note, &text)?;
         if self.guard.is_none() {
             // Without a guard the next keeper does it.
@@ -190,7 +192,8 @@ impl Frozen {
         Ok(())
     }
 
-    /// Whether nobody stores to a heap now. One that nobody had is asked about in vain, and quiet.
+    /// Whether no thread stores to a heap now. One that no process had is asked about in vain, and
+    /// quiet.
     pub(crate) fn is_quiet(&self, name: &str) -> bool {
         let heap = self.held.iter().position(|heap| heap.name == name);
         let stores = |writer: &&Writer| heap.is_some_and(|heap| writer.stores[heap]);
@@ -232,7 +235,7 @@ impl Drop for Frozen {
     }
 }
 
-/// Lets go on whoever a keeper that was killed left stopped. Returns how many these were.
+/// Lets the processes go on that a killed keeper left stopped. Returns how many these were.
 ///
 /// # Errors
 /// When the note in the pool cannot be read or removed.
@@ -281,9 +284,9 @@ fn is_still(state: &char) -> bool {
     matches!(state, 'T' | 't' | 'Z' | 'X')
 }
 
-/// Whether somebody has stopped a process: all of its threads that are left. A stop that is under
-/// way, and has not reached all of them, is waited for until then: whoever would stop them once
-/// more would let them go on.
+/// Whether a process has stopped a process: all of its threads that are left. A stop that is under
+/// way, and has not reached all of them, is waited for until then: a process that would stop them
+/// once more would let them go on.
 fn was_stopped(pid: u32, until: Instant) -> bool {
     loop {
         let states = thread_states(pid);

@@ -39,7 +39,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Becomes the keeper of a home. Whoever a keeper that was killed had stopped goes on.
+    /// Becomes the keeper of a home. Processes that a killed keeper had stopped go on.
     ///
     /// # Errors
     /// `Running` when the home has one; `Io`.

@@ -17,13 +17,13 @@
 //!
 //! Invariants of the whole:
 //! - One keeper for a home; a second one is refused.
-//! - It changes no heap's data. What it writes to the store are checkpoints of heaps that nobody
-//!   has, and rescue copies of those that somebody has; what it removes from the pool is in the
-//!   store, and was read back.
-//! - To a database file it writes only where nobody has that open, by a checkpoint; other databases
-//!   are copied.
-//! - Whoever it stops goes on again: when the work is done, when the keeper fails, and when it is
-//!   killed.
+//! - It changes no heap's data. What it writes to the store are checkpoints of heaps that no
+//!   process has, and rescue copies of those that a process has; what it removes from the pool is
+//!   in the store, and was read back.
+//! - To a database file it writes only where no process has that open, by a checkpoint; other
+//!   databases are copied.
+//! - A process that it stops goes on again: when the work is done, when the keeper fails, and when
+//!   it is killed.
 //! - It needs no owner's key: who may read and write the files may keep them. Users that it serves
 //!   have keys in its home.
 //! - Times are those of the monotonic clock; the calendar decides nothing but which heap goes

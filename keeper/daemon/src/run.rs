@@ -128,7 +128,7 @@ impl Keeper {
         let power = signal(&[SIGPWR]).map_err(DaemonError::io("wait for", "signals"))?;
         let server = match (&sources.socket, given_listener()) {
             (None, Some(listener)) => {
-                // Of a keeper that was killed: whoever asked there would not find this one.
+                // Of a keeper that was killed: a process that asked there would not find this one.
                 let _ = fs::remove_file(Client::default_socket(self.places().pool()));
                 Server::new(listener)?
             }

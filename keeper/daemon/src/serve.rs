@@ -6,7 +6,7 @@
 //! - Who asks is known from the kernel (`SO_PEERCRED`): this user and root are answered, everybody
 //!   else is refused.
 //! - What is kept of a connection is bounded: its request, its answer, and a time. Its end waits
-//!   for nobody ([`Closer`]).
+//!   for no process ([`Closer`]).
 
 use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -43,7 +43,7 @@ pub(crate) struct Server {
     closer: Closer,
 }
 
-/// Somebody who asks.
+/// A process that asks.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
@@ -87,7 +87,7 @@ impl Server {
         Server::new(bind_private(path).map_err(DaemonError::io("listen at", path))?)
     }
 
-    /// Listens with what somebody else made.
+    /// Listens with what another process made.
     pub(crate) fn new(listener: UnixListener) -> Result<Server> {
         listener.set_nonblocking(true).map_err(DaemonError::io("listen at", "the socket"))?;
         let closer = Closer::new(CONNECTIONS_MAX);

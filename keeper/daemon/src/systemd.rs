@@ -27,7 +27,7 @@ pub(crate) fn notify(what: &str) {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(&path),
     };
-    // Whoever does not listen misses nothing.
+    // A process that does not listen misses nothing.
     if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
         let _ = socket.send_to_addr(what.as_bytes(), &address);
     }

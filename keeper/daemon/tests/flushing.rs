@@ -1,5 +1,5 @@
-//! Emergencies: what is saved, in which order, what is told of the rest, and that whoever was
-//! stopped goes on.
+//! Emergencies: what is saved, in which order, what is told of the rest, and that a process that
+//! was stopped goes on.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -115,7 +115,7 @@ fn a_keeper_that_is_killed_in_a_flush_leaves_nobody_stopped_and_no_half_copy() {
     let mut program = Player::start(&home, "hold words");
     assert_eq!(program.hear(), "here");
     for round in 0..10 {
-        // Without a guard the next keeper lets go on, with one nobody has to come.
+        // Without a guard the next keeper lets go on, with one no process has to come.
         let guarded = round % 2 == 0;
         let mut keeper =
             Player::start(&home, if guarded { "flush guarded" } else { "flush alone" });
@@ -129,7 +129,7 @@ fn a_keeper_that_is_killed_in_a_flush_leaves_nobody_stopped_and_no_half_copy() {
         assert!(soon(|| !is_stopped(program.pid())), "round {round}: it was left stopped");
         assert!(program.is_here());
     }
-    // What they left half done is in nobody's way.
+    // What they left half done is in no process's way.
     assert_eq!(home.keeper(config()).flush(Cause::Asked).saved.len(), 1);
     program.kill();
     home.lose_the_pool();
@@ -194,7 +194,8 @@ while True: time.sleep(0.001)";
     borrower.wait().unwrap();
 }
 
-/// Nobody else may pay for a program that another one, or a person, wakes up while it is copied.
+/// No other process may pay for a program that another one, or a person, wakes up while it is
+/// copied.
 ///
 /// Guarantee: keeper/one-slow-writer
 /// Guarantee: keeper/stopped-programs

@@ -40,7 +40,7 @@ impl Running {
             0,
         )
         .unwrap();
-        // Never without somebody who could write to it, as a device is not.
+        // Never without a process that could write to it, as a device is not.
         let button = File::options().read(true).write(true).open(both.join("button")).unwrap();
         let keeper = Player::start(&home, "run");
         let running = Running { keeper, home, button };
@@ -177,8 +177,8 @@ fn clients_that_hang_up_or_send_garbage_cost_nobody_else_anything() {
     assert!(running.client().status().unwrap().counters.refused_requests > 0);
 }
 
-/// Row D1: the keeper is killed while requests are under way; whoever asks the next one gets an
-/// answer.
+/// Row D1: the keeper is killed while requests are under way; a process that asks the next one gets
+/// an answer.
 ///
 /// Guarantee: keeper/killed-keeper
 #[test]

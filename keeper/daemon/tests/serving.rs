@@ -179,7 +179,7 @@ fn descriptors_that_nobody_takes_are_taken_back() {
     assert!(soon(|| serving.status().users[0].lent > 0), "nothing was lent");
     assert!(soon(|| serving.status().users[0].lent == 0), "what nobody took is lent still");
     assert!(soon(|| serving.descriptors() <= before + 1), "{} and {before}", serving.descriptors());
-    // Whoever says that it took them and does not read cannot have a second pair on that
+    // A process that says that it took them and does not read cannot have a second pair on that
     // connection.
     let mut liar = serving.raw();
     for ask in
@@ -238,7 +238,7 @@ fn who_comes_back_is_refused_if_another_program_had_the_region_in_between() {
     let mut raw = serving.raw();
     let (lent, image, lease) = raw.borrow("words");
     let resume = json!({"resume": {"name": "words", "token": lent["token"]}});
-    // Nobody came: it goes on where it was, also with the next keeper.
+    // No process came: it goes on where it was, also with the next keeper.
     serving.kill_keeper();
     serving.start("");
     std::fs::File::from(image.try_clone().unwrap()).write_all_at(b"mine", 0).unwrap();
@@ -255,7 +255,7 @@ fn who_comes_back_is_refused_if_another_program_had_the_region_in_between() {
     let mut other = serving.raw();
     other.ask_with(&resume, &given(&image));
     assert_eq!(other.refusal(), "superseded");
-    // Somebody came.
+    // A process came.
     let resume = json!({"resume": {"name": "words", "token": again["token"]}});
     let mut between = serving.open("words");
     let mut found = [0; 4];

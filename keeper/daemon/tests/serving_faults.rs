@@ -120,7 +120,7 @@ fn frame(random: &mut SmallRng) -> Vec<u8> {
     bytes
 }
 
-/// Rows D2 to D4: half frames, malformed ones, hang-ups at any moment, and somebody else who is
+/// Rows D2 to D4: half frames, malformed ones, hang-ups at any moment, and another process that is
 /// served all the while.
 ///
 /// Guarantee: keeper/garbage
@@ -187,8 +187,8 @@ fn what_is_no_request_is_refused_by_kind_and_the_keeper_hangs_up() {
     }
 }
 
-/// A TCP connection whose last close waits for 10 s for bytes that nobody reads, and the end that
-/// does not read.
+/// A TCP connection whose last close waits for 10 s for bytes that no process reads, and the end
+/// that does not read.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
@@ -200,7 +200,7 @@ fn lingering() -> (TcpStream, TcpStream) {
     (stream, silent)
 }
 
-/// Of an earlier attempt: whoever could connect stopped the keeper for as long as he liked.
+/// Of an earlier attempt: a process that could connect stopped the keeper for as long as it liked.
 ///
 /// Guarantee: keeper/descriptors
 #[test]

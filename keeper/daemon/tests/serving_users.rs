@@ -38,7 +38,7 @@ fn a_users_region_is_for_others_neither_opened_nor_named_nor_listed_nor_measured
     let Some(said) = asked(&serving, ALICE, "open", "own") else { return };
     assert_eq!(said, "opened");
     let ask = |user, what, name| asked(&serving, user, what, name).unwrap();
-    // One that is another's and one that nobody has are told apart by nothing.
+    // One that is another's and one that no user has are told apart by nothing.
     for what in ["retrieve", "as-root", "delete", "delete-as-root"] {
         let (theirs, nobodys) = (ask(ALICE, what, "secret"), ask(ALICE, what, "nothing"));
         assert_eq!(theirs, nobodys, "{what}");
@@ -52,7 +52,7 @@ fn a_users_region_is_for_others_neither_opened_nor_named_nor_listed_nor_measured
     assert_eq!(ask(BOB, "open", "secret"), "opened");
     assert_eq!(ask(BOB, "delete", "secret"), "deleted");
     assert_eq!(load_from(&serving.open("secret")), Some(1));
-    // And what the files are called helps nobody.
+    // And what the files are called helps no process.
     let home = serving.home.path().join("store");
     let mode = std::os::unix::fs::PermissionsExt::mode(&home.metadata().unwrap().permissions());
     assert_eq!(mode & 0o077, 0);
@@ -112,7 +112,7 @@ fn quotas_bound_bytes_regions_and_connections_of_a_user_and_of_all() {
     // What is removed can be had again.
     borrower.delete("b", None).unwrap();
     made("d", 6 << 20);
-    // Whoever has too many connections is told so, and the others go on.
+    // A process that has too many connections is told so, and the others go on.
     let held: Vec<_> = (0..4).map(|_| serving.raw()).collect();
     let mut told = None;
     assert!(soon(|| {

@@ -1,5 +1,5 @@
-//! Between emergencies: checkpoints of heaps that nobody has, copies of those that somebody has,
-//! and a pool that stays small.
+//! Between emergencies: checkpoints of heaps that no process has, copies of those that a process
+//! has, and a pool that stays small.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -119,7 +119,8 @@ fn a_pool_that_is_too_full_loses_the_images_longest_unused_and_opening_brings_th
     assert!(status.heaps.iter().any(|heap| heap.name == "open" && heap.state == "held"));
 }
 
-/// Whoever opens a heap at that moment waits for it, and is not told that somebody holds it.
+/// A process that opens a heap at that moment waits for it, and is not told that a process holds
+/// it.
 ///
 /// Guarantee: keeper/eviction
 #[test]

@@ -27,7 +27,7 @@ fn systemd_finds_nothing_wrong_with_the_units() {
         }
         for unit in units(kind) {
             // Whether the program is installed is not the question; a template is looked at as
-            // somebody's.
+            // a user's.
             let text = fs::read_to_string(&unit).unwrap().replace("/usr/bin/holdfast", "/bin/true");
             let name = unit.file_name().unwrap().to_str().unwrap().replace("@.", "@root.");
             fs::write(directory.path().join(&name), text).unwrap();

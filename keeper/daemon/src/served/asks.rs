@@ -2,8 +2,8 @@
 //! [`crate::served::ends`].
 //!
 //! Invariants:
-//! - A user's name for a region leads below that user's number, and nowhere else. Whoever names
-//!   another user is refused before anything is looked at, so the refusal tells nothing.
+//! - A user's name for a region leads below that user's number, and nowhere else. A process that
+//!   names another user is refused before anything is looked at, so the refusal tells nothing.
 //! - What the keeper's own files and paths are called is not told to users; the keeper's log has
 //!   it.
 //! - A region is charged with its limit when it is made: all of it can be in memory.
@@ -30,7 +30,7 @@ use holdfast_keeper_client::served_wire::{
 const LIMIT_UNIT_BYTES: u64 = 64 << 10;
 const LIMIT_BYTES_MIN: u64 = 1 << 20;
 
-/// Why not, in the words of whoever asks.
+/// Why not, in the words of a process that asks.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) kind: RefusedKind,
@@ -322,7 +322,7 @@ impl Serving {
     }
 }
 
-/// Nobody is served what is another user's; whether it is there is not even looked at.
+/// No process is served what is another user's; whether it is there is not even looked at.
 fn check_user(user: u32, asked: Option<u32>) -> Result<(), Refusal> {
     match asked {
         Some(asked) if asked != user => {

@@ -33,7 +33,8 @@ impl Serving {
         }
     }
 
-    /// It stays as it is: whoever waits is told, and what nobody waits for is tried again.
+    /// It stays as it is: a process that waits is told, and what no caller waits for is tried
+    /// again.
     pub(crate) fn fail(
         &mut self,
         name: &RegionName,
@@ -128,7 +129,7 @@ impl Serving {
             loan.close(&self.names)?;
             self.policy.at_phase(Phase::Closed);
         }
-        // A note that stays says that it is lent, and its lease that nobody has it.
+        // A note that stays says that it is lent, and its lease that no process has it.
         if let Some(note) = self.leases.note(name) {
             let _ = self.leases.put(name, &Note { is_lent: false, ..note });
         }

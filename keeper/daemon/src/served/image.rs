@@ -2,8 +2,8 @@
 //! sealed so.
 //!
 //! Invariants:
-//! - Nobody can make it shorter or longer, the borrower included: reading it here never meets its
-//!   end, and what a borrower can take of the machine's memory is the region's limit, which its
+//! - No process can make it shorter or longer, the borrower included: reading it here never meets
+//!   its end, and what a borrower can take of the machine's memory is the region's limit, which its
 //!   quota was charged with.
 //! - It holds data only. What the keeper must know of the region (sizes, owner, state) is in files
 //!   that no borrower has.

@@ -1,7 +1,7 @@
-//! What a keeper that comes after another one must know of a lent region: whether somebody still
+//! What a keeper that comes after another one must know of a lent region: whether a process still
 //! has it, and which image.
 //!
-//! A lease is an empty file that nobody can write, locked through a file description that the
+//! A lease is an empty file that no process can write, locked through a file description that the
 //! borrower shares: the kernel keeps the lock while one of the borrower's descriptors is open,
 //! whatever becomes of the keeper. The note beside it names the loan.
 //!
@@ -10,7 +10,7 @@
 //!   else can have the region.
 //! - Each loan has a lease of its own, named after its token, which is there before the note names
 //!   it and goes after the note names another one: a borrower that keeps an old one disturbs
-//!   nobody, and one that has the newest is never overlooked.
+//!   no process, and one that has the newest is never overlooked.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -36,7 +36,7 @@ pub(crate) struct Leases {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Note {
-    /// Known to the borrower and to nobody else.
+    /// Known to the borrower and to no other process.
     pub(crate) token: String,
     /// The image, told apart from all others of this boot.
     pub(crate) device: u64,
@@ -78,8 +78,8 @@ impl Leases {
         }
     }
 
-    /// The last loan; none if there was none, or its note cannot be read, which only whoever may
-    /// write the pool can have done.
+    /// The last loan; none if there was none, or its note cannot be read, which only a process that
+    /// may write the pool can have done.
     pub(crate) fn note(&self, name: &RegionName) -> Option<Note> {
         let mut bytes = Vec::new();
         let file = private_options().read(true).open(self.note_path(name)).ok()?;
@@ -109,7 +109,7 @@ impl Leases {
     }
 
     /// What keepers that were killed left, of loans that never were or are over. One that stays is
-    /// in nobody's way.
+    /// in no process's way.
     fn remove_strays(&self) {
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             let file = entry.file_name();

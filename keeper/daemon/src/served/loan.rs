@@ -130,7 +130,7 @@ impl Loan {
         })
     }
 
-    /// Whether nobody has got the image yet.
+    /// Whether no process has got the image yet.
     pub(crate) fn is_filling(&self) -> bool {
         self.work.is_some_and(|work| work.what == What::Fill)
     }

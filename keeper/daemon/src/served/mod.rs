@@ -1,9 +1,9 @@
 //! Regions for other users: each has a name space below the keeper's home, and programs that borrow
 //! from it over a socket. See `docs/adr/0015-served-regions.md`.
 //!
-//! A borrower maps an image in memory that the keeper made and nobody can resize. What it stores is
-//! brought to the region when it commits and when it is gone. The region's own files no borrower
-//! ever has.
+//! A borrower maps an image in memory that the keeper made and no process can resize. What it
+//! stores is brought to the region when it commits and when it is gone. The region's own files no
+//! borrower ever has.
 
 mod asks;
 mod connection;

@@ -45,8 +45,8 @@ pub(crate) fn bind(path: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
-/// Whoever can write the directory could put a socket of their own there, and get what programs
-/// store.
+/// A process that can write the directory could put a socket of their own there, and get what
+/// programs store.
 fn check_directory(directory: &Path) -> Result<()> {
     let found = directory.metadata().map_err(DaemonError::io("examine", directory))?;
     let refused = |why| Err(DaemonError::Place { path: directory.to_owned(), why });

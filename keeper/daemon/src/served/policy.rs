@@ -10,7 +10,7 @@ const MIB: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Served {
-    /// Nobody: what a user holds is the whole machine's memory, so each is let in by name.
+    /// No process: what a user holds is the whole machine's memory, so each is let in by name.
     #[default]
     Nobody,
     /// These, by their numbers.
@@ -114,7 +114,7 @@ pub struct ServePolicy {
 }
 
 impl ServePolicy {
-    /// Nobody but the keeper's own user and root, at a socket.
+    /// Only the keeper's own user and root, at a socket.
     #[must_use]
     pub fn at(socket: impl Into<PathBuf>) -> ServePolicy {
         ServePolicy {

@@ -2,10 +2,10 @@
 //! turn after the other.
 //!
 //! Invariants:
-//! - A turn waits for nobody. In each, every user gets as many answers as every other, and one
+//! - A turn waits for no process. In each, every user gets as many answers as every other, and one
 //!   slice of work.
-//! - Who asks is known from the kernel (`SO_PEERCRED`), once for a connection. Whoever is not
-//!   admitted, or has too many connections, gets a word and nothing else.
+//! - Who asks is known from the kernel (`SO_PEERCRED`), once for a connection. A process that is
+//!   not admitted, or has too many connections, gets a word and nothing else.
 //! - A connection that ends, however it does, ends its loan: what was stored is brought to the
 //!   region, before anybody else can have it.
 //! - All that is kept is bounded: connections by number, each with one request, one answer and one
@@ -35,9 +35,9 @@ use holdfast_keeper_client::served_wire::{RefusedKind, ServedAnswer};
 const SLICE_BYTES: u64 = 4 << 20;
 /// Connections taken in a turn.
 const ACCEPTS_MAX: usize = 16;
-/// How long until what failed for somebody who is gone is tried again.
+/// How long until what failed for a process that is gone is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Connections and descriptors of peers that wait until they can be closed; then nobody new is
+/// Connections and descriptors of peers that wait until they can be closed; then no new peer is
 /// taken.
 const PARKED_MAX: u64 = 64;
 /// Descriptors that a loan takes, at most: image, lease, and what a region has open.
@@ -258,7 +258,7 @@ impl Serving {
                 continue;
             }
             if loan.is_filling() {
-                // Nobody has got it.
+                // No process has got it.
                 self.loans.remove(name);
                 continue;
             }
@@ -306,7 +306,7 @@ fn in_turn(mut users: Vec<u32>, last: u32) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// Of an earlier attempt: whoever had more connections was answered more often.
+    /// Of an earlier attempt: a process that had more connections was answered more often.
     ///
     /// Guarantee: keeper/fairness
     #[test]
@@ -326,7 +326,7 @@ mod tests {
                 client
             })
             .collect();
-        // They come before they are taken: nobody asks in the turn that takes them but the ones
+        // They come before they are taken: no process asks in the turn that takes them but the ones
         // taken.
         serving.accept(Instant::now(), &mut TurnReport::default());
         for (index, connection) in serving.connections.iter_mut().enumerate() {

@@ -16,7 +16,7 @@ use crate::served::ServePolicy;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Sources {
-    /// The socket; made where nobody gave one.
+    /// The socket; made where no process gave one.
     pub socket: Option<PathBuf>,
     /// Devices with a power button; found where none are named. An empty list is none.
     pub buttons: Option<Vec<PathBuf>>,
@@ -30,7 +30,7 @@ pub struct Sources {
     pub pressure: PathBuf,
     /// Where metrics are written for a collector of text files, if anywhere.
     pub metrics_file: Option<PathBuf>,
-    /// Whom it serves regions, and where; nobody where this is not set.
+    /// Whom it serves regions, and where; no process where this is not set.
     pub serve: Option<ServePolicy>,
 }
 

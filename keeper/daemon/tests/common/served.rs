@@ -158,7 +158,7 @@ pub(crate) fn key_name() -> String {
     format!("served.{}", holdfast_sys::file::effective_user())
 }
 
-/// Where everybody can go, and nobody else can write.
+/// Where everybody can go, and no other process can write.
 fn public_directory() -> TempDir {
     let public = tempfile::tempdir_in("/dev/shm").unwrap();
     std::fs::set_permissions(public.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
