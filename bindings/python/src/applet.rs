@@ -9,7 +9,6 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use holdfast_applet::{Call, CallError, Command};
 use pyo3::prelude::*;
@@ -19,14 +18,11 @@ use crate::buffer::Buffer;
 use crate::convert::{Seconds, Size};
 use crate::error::{Class, applet_error, close_error, raise};
 use crate::gate::Pass;
-use crate::inner::{Held, Inner, lock};
+use crate::inner::{Held, Inner, SIGNALS_EVERY, lock};
 use crate::input::Input;
 use crate::metrics;
 use crate::recipe::{Options, Recipe};
 use crate::stream::Stream;
-
-/// How often whoever waits for an applet looks for signals.
-pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
 /// An untrusted program that serves calls: native (ELF, in a process of its own that is jailed) or
 /// WebAssembly.

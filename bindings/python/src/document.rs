@@ -13,24 +13,20 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_dom::{
-    Document, Documents, DomError, Edit, Limits, LoosePage, Namespace, Node, NodeKind,
-    ParseOptions, Selector,
+    Document, DomError, Edit, Limits, LoosePage, Namespace, Node, NodeKind, ParseOptions, Selector,
 };
-use holdfast_heap::Owned;
 use holdfast_native_heap::RegionBacking;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::heap::Heap;
-use crate::heap_core::Core;
+use crate::heap_core::{Core, Lent};
 use crate::heap_error::Refusal;
 use crate::process::Maker;
 
 /// A node's number and kind.
 type Found = (u32, u8);
-/// The documents of an open heap.
-pub(crate) type Lent<'heap> = Documents<RegionBacking, &'heap mut Owned<RegionBacking>>;
 
 /// A document in a heap, or a page in plain memory.
 #[pyclass(frozen, weakref, module = "holdfast._holdfast", name = "_Document")]

@@ -14,15 +14,17 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
 use holdfast_dom::Documents;
-use holdfast_heap::{Heap, HeapError, Root};
+use holdfast_heap::{Heap, HeapError, Owned, Root};
 use holdfast_native_heap::{RegionBacking, SharedRegion, open_data_heap, roll_back};
 use holdfast_region::{Consistency, Durability, Region};
 use pyo3::prelude::*;
 
-use crate::document::Lent;
 use crate::editions::Editions;
 use crate::heap_error::Refusal;
 use crate::process::Maker;
+
+/// The documents of an open heap.
+pub(crate) type Lent<'heap> = Documents<RegionBacking, &'heap mut Owned<RegionBacking>>;
 
 /// See the module.
 pub(crate) struct Core {

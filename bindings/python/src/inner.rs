@@ -19,6 +19,9 @@ use crate::gate::Gate;
 use crate::process::Maker;
 use crate::stream::Shared;
 
+/// How often a thread that waits for an applet looks for signals.
+pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(100);
+
 /// See the module.
 pub(crate) struct Inner {
     pub(crate) gate: Gate<Held>,

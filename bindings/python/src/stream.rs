@@ -21,9 +21,8 @@ use holdfast_applet::{AppletError, Call, CallError, SharedBuffer};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::applet::SIGNALS_EVERY;
 use crate::error::{Class, raise};
-use crate::inner::{Held, Inner, lock};
+use crate::inner::{Held, Inner, SIGNALS_EVERY, lock};
 use crate::process::Maker;
 
 /// Parts that wait to be taken.

@@ -8,11 +8,14 @@ use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::platform;
-use crate::serve::NO_HOST;
 use holdfast_channel::BootError;
 use holdfast_channel::protocol::status;
 use holdfast_heap::{Backing, GrowError, OpenError, OpenOptions, Pointers};
 use holdfast_types::Durability;
+
+/// What to tell a user who starts a native applet by hand.
+pub(crate) const NO_HOST: &str =
+    "this program is an applet and was not started by a host; run it with holdfast run";
 
 /// The applet's persistent heap.
 pub type Heap = holdfast_heap::Heap<HostRegion>;

@@ -8,6 +8,7 @@
 //!
 //! What it must not do: know how messages travel.
 
+use crate::region::NO_HOST;
 use core::fmt;
 use core::ptr::NonNull;
 
@@ -59,10 +60,6 @@ impl fmt::Display for ServeError {
         }
     }
 }
-
-/// What to tell whoever starts a native applet by hand.
-pub(crate) const NO_HOST: &str =
-    "this program is an applet and was not started by a host; run it with holdfast run";
 
 impl core::error::Error for ServeError {}
 

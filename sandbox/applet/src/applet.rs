@@ -17,7 +17,9 @@ use holdfast_sys::own_pid;
 
 use crate::buffer::SharedBuffer;
 use crate::call::{Call, Response};
-use crate::command::{self, Command, Plan};
+use crate::command::Command;
+use crate::plan::Plan;
+use crate::error::refused;
 use crate::control::Control;
 use crate::error::{AppletError, CallError, CloseError, Failure};
 use crate::grants::Grants;
@@ -254,7 +256,7 @@ impl Applet {
                 CallError::Forked { owner } => Failure::Forked { owner },
                 _ => Failure::Busy,
             };
-            Arc::from(command::refused(failure, SandboxKind::Native, None))
+            Arc::from(refused(failure, SandboxKind::Native, None))
         })?;
         let (_, region) = state.take().dismiss();
         match State::begin(&self.plan, region) {

@@ -1,18 +1,18 @@
 //! What is to run and how; from here an applet is run to its end, or started to be called.
 #![forbid(unsafe_code)]
 
-use std::path::{Path, PathBuf};
+use std::path::{PathBuf};
 use std::time::Duration;
-
-use holdfast_region::{Region, RegionError};
-use holdfast_wasm::{Program, RunOptions, Stdio, WasmError};
-
+use holdfast_region::{Region};
+use holdfast_wasm::{Stdio};
 use crate::applet::Applet;
-use crate::error::{AppletError, Failure, HeapAfterFailure};
+use crate::error::{AppletError, HeapAfterFailure};
 use crate::grants::Grants;
 use crate::kind::SandboxKind;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::plan::{Outcome, Plan};
+use crate::error::{cannot_read, refused};
 use crate::native;
 
 /// An applet that is being prepared. Nothing is granted but what its [`Grants`] say.
@@ -20,41 +20,6 @@ use crate::native;
 pub struct Command {
     pub(crate) plan: Plan,
     pub(crate) region: Option<Region>,
-}
-
-/// All of a command but its heap: what a second start needs again.
-#[derive(Clone)]
-pub(crate) struct Plan {
-    pub(crate) path: PathBuf,
-    pub(crate) args: Vec<String>,
-    pub(crate) env: Vec<(String, String)>,
-    pub(crate) dirs: Vec<holdfast_wasm::DirGrant>,
-    pub(crate) cache_dir: Option<PathBuf>,
-    pub(crate) stdio: Stdio,
-    pub(crate) limits: Limits,
-    pub(crate) is_strict: bool,
-}
-
-/// A run that ended with an exit status.
-#[non_exhaustive]
-pub struct Outcome {
-    /// The applet's own exit status; 0 when it returned from its entry point.
-    pub exit_status: i32,
-    /// What it offered to be called, if it serves: it was told to end, and none of its functions
-    /// ran. Such an applet is for [`Command::spawn`].
-    pub functions: Option<Vec<String>>,
-    /// What the run cost.
-    pub metrics: Metrics,
-    /// The heap's region, still open: close it to make a checkpoint.
-    pub region: Option<Region>,
-    /// A failure of the heap that the applet was told only as a number.
-    pub heap_error: Option<RegionError>,
-    /// Things that did not stop the run but cost something, or made the sandbox weaker, in words.
-    pub notes: Vec<String>,
-    /// Captured standard output.
-    pub stdout: Vec<u8>,
-    /// Captured standard error.
-    pub stderr: Vec<u8>,
 }
 
 impl Command {
@@ -122,40 +87,6 @@ impl Command {
     pub fn spawn(self) -> Result<Applet, Box<AppletError>> {
         Applet::start(self)
     }
-}
-
-impl Plan {
-    /// As the WebAssembly sandbox wants it.
-    pub(crate) fn for_wasm(&self) -> Result<(Program, RunOptions), Failure> {
-        let mut options = RunOptions::default();
-        options.args = self.args.clone();
-        options.env = self.env.clone();
-        options.dirs = self.dirs.clone();
-        options.stdio = self.stdio.clone();
-        options.limits = self.limits.for_wasm()?;
-        options.cache_dir = self.cache_dir.clone();
-        Ok((Program::open(&self.path)?, options))
-    }
-}
-
-pub(crate) fn cannot_read(path: &Path, source: std::io::Error) -> Failure {
-    Failure::Wasm(WasmError::CannotRead { path: path.to_owned(), source })
-}
-
-/// What did not even start.
-pub(crate) fn refused(
-    failure: Failure,
-    kind: SandboxKind,
-    region: Option<Region>,
-) -> Box<AppletError> {
-    let heap = region.map(|region| HeapAfterFailure::closed(region, None));
-    Box::new(AppletError {
-        failure,
-        metrics: Metrics::new(kind),
-        heap,
-        stdout: Vec::new(),
-        stderr: Vec::new(),
-    })
 }
 
 fn run_wasm(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<AppletError>> {

@@ -1,6 +1,7 @@
 //! How a run or a call fails, and what became of the heap.
 #![forbid(unsafe_code)]
 
+use std::path::Path;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -311,7 +312,7 @@ impl fmt::Display for AppletError {
 /// A heap that cannot be opened, for whoever makes commands for a [`crate::Pool`].
 impl From<RegionError> for Box<AppletError> {
     fn from(error: RegionError) -> Self {
-        crate::command::refused(error.into(), SandboxKind::Native, None)
+        refused(error.into(), SandboxKind::Native, None)
     }
 }
 
@@ -421,4 +422,24 @@ fn show_names(names: &[String]) -> String {
             names.iter().take(20).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
         }
     }
+}
+
+pub(crate) fn cannot_read(path: &Path, source: std::io::Error) -> Failure {
+    Failure::Wasm(WasmError::CannotRead { path: path.to_owned(), source })
+}
+
+/// What did not even start.
+pub(crate) fn refused(
+    failure: Failure,
+    kind: SandboxKind,
+    region: Option<Region>,
+) -> Box<AppletError> {
+    let heap = region.map(|region| HeapAfterFailure::closed(region, None));
+    Box::new(AppletError {
+        failure,
+        metrics: Metrics::new(kind),
+        heap,
+        stdout: Vec::new(),
+        stderr: Vec::new(),
+    })
 }

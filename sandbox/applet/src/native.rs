@@ -30,7 +30,8 @@ use holdfast_region::{Lent, Region, RegionError};
 use holdfast_wasm::{Access, Output};
 
 use crate::buffer::SharedBuffer;
-use crate::command::{Outcome, Plan, refused};
+use crate::plan::{Outcome, Plan};
+use crate::error::refused;
 use crate::control::Control;
 use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
 use crate::input;

@@ -19,7 +19,8 @@ use std::time::Duration;
 use holdfast_sys::own_pid;
 
 use crate::applet::Applet;
-use crate::command::{self, Command};
+use crate::command::Command;
+use crate::error::refused;
 use crate::error::{AppletError, Failure};
 use crate::kind::SandboxKind;
 
@@ -100,7 +101,7 @@ impl Pool {
     pub fn take(&self) -> Result<Pooled, Box<AppletError>> {
         if !self.shared.is_ours() {
             let failure = Failure::Forked { owner: self.shared.owner };
-            return Err(command::refused(failure, SandboxKind::Native, None));
+            return Err(refused(failure, SandboxKind::Native, None));
         }
         let applet = loop {
             let warm = self.shared.lock().ready.pop_front();

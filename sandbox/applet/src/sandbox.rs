@@ -13,13 +13,9 @@ use holdfast_crossings::Mark;
 use holdfast_region::{Region, RegionError};
 
 use crate::buffer::SharedBuffer;
-use crate::command::{Plan, cannot_read, refused};
 use crate::control::Control;
 use crate::error::{AppletError, CallError, Failure};
-use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
-use crate::native::Native;
-use crate::wasm::Wasm;
 
 /// Why nothing more comes, or not now.
 #[derive(Debug)]
@@ -147,19 +143,4 @@ pub(crate) fn let_go((mut error, region): NotStarted) -> Box<AppletError> {
         heap.close = Some(region.close());
     }
     error
-}
-
-/// Starts the sandbox that an applet is for.
-pub(crate) fn start(plan: &Plan, region: Option<Region>) -> Result<Box<dyn Sandbox>, NotStarted> {
-    match SandboxKind::of(&plan.path) {
-        Ok(SandboxKind::Native) => {
-            Native::start(plan, region, true).map(|native| Box::new(native) as Box<dyn Sandbox>)
-        }
-        Ok(SandboxKind::Wasm) => {
-            Wasm::start(plan, region).map(|wasm| Box::new(wasm) as Box<dyn Sandbox>)
-        }
-        Err(source) => {
-            Err((refused(cannot_read(&plan.path, source), SandboxKind::Wasm, None), region))
-        }
-    }
 }

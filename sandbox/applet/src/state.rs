@@ -9,12 +9,15 @@ use std::thread::ThreadId;
 use holdfast_jail::End;
 use holdfast_region::Region;
 
-use crate::command::{Plan, refused};
+use crate::plan::Plan;
+use crate::error::{cannot_read, refused};
+use crate::native::Native;
+use crate::wasm::Wasm;
 use crate::control::Control;
 use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
 use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
-use crate::sandbox::{self, Ended, NotStarted, Sandbox};
+use crate::sandbox::{Ended, NotStarted, Sandbox};
 use crate::session::{Session, SessionEnded, Step};
 
 /// See the module.
@@ -32,7 +35,7 @@ impl State {
         plan: &Plan,
         region: Option<Region>,
     ) -> Result<(State, Arc<Control>), NotStarted> {
-        let sandbox = sandbox::start(plan, region)?;
+        let sandbox = start(plan, region)?;
         let begun =
             Session::begin(sandbox, &plan.limits).map_err(|(sandbox, SessionEnded(failure))| {
                 let metrics = sandbox.metrics();
@@ -140,4 +143,19 @@ fn conclude(sandbox: Box<dyn Sandbox>, failure: Option<Failure>, counted: Metric
         Box::new(AppletError { failure: failure.unwrap_or(found), metrics, heap, stdout, stderr }),
         region,
     )
+}
+
+/// Starts the sandbox that an applet is for.
+fn start(plan: &Plan, region: Option<Region>) -> Result<Box<dyn Sandbox>, NotStarted> {
+    match SandboxKind::of(&plan.path) {
+        Ok(SandboxKind::Native) => {
+            Native::start(plan, region, true).map(|native| Box::new(native) as Box<dyn Sandbox>)
+        }
+        Ok(SandboxKind::Wasm) => {
+            Wasm::start(plan, region).map(|wasm| Box::new(wasm) as Box<dyn Sandbox>)
+        }
+        Err(source) => {
+            Err((refused(cannot_read(&plan.path, source), SandboxKind::Wasm, None), region))
+        }
+    }
 }

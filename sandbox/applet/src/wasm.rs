@@ -16,7 +16,8 @@ use holdfast_region::{Consistency, Region};
 use holdfast_wasm::{ARENA_BYTES_MAX, Arena, Received, SendError, Serving, WasmError};
 
 use crate::buffer::SharedBuffer;
-use crate::command::{Plan, refused};
+use crate::plan::Plan;
+use crate::error::refused;
 use crate::control::Control;
 use crate::error::{CallError, Failure, HeapAfterFailure};
 use crate::kind::SandboxKind;

@@ -1,0 +1,61 @@
+//! What is run, and what comes of it: what a command says, whichever sandbox it is for.
+
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+
+use holdfast_region::{Region, RegionError};
+use holdfast_wasm::{Program, RunOptions, Stdio};
+
+use crate::error::Failure;
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+
+/// All of a command but its heap: what a second start needs again.
+#[derive(Clone)]
+pub(crate) struct Plan {
+    pub(crate) path: PathBuf,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) dirs: Vec<holdfast_wasm::DirGrant>,
+    pub(crate) cache_dir: Option<PathBuf>,
+    pub(crate) stdio: Stdio,
+    pub(crate) limits: Limits,
+    pub(crate) is_strict: bool,
+}
+
+impl Plan {
+    /// As the WebAssembly sandbox wants it.
+    pub(crate) fn for_wasm(&self) -> Result<(Program, RunOptions), Failure> {
+        let mut options = RunOptions::default();
+        options.args = self.args.clone();
+        options.env = self.env.clone();
+        options.dirs = self.dirs.clone();
+        options.stdio = self.stdio.clone();
+        options.limits = self.limits.for_wasm()?;
+        options.cache_dir = self.cache_dir.clone();
+        Ok((Program::open(&self.path)?, options))
+    }
+}
+
+/// A run that ended with an exit status.
+#[non_exhaustive]
+pub struct Outcome {
+    /// The applet's own exit status; 0 when it returned from its entry point.
+    pub exit_status: i32,
+    /// What it offered to be called, if it serves: it was told to end, and none of its functions
+    /// ran. Such an applet is for [`Command::spawn`].
+    pub functions: Option<Vec<String>>,
+    /// What the run cost.
+    pub metrics: Metrics,
+    /// The heap's region, still open: close it to make a checkpoint.
+    pub region: Option<Region>,
+    /// A failure of the heap that the applet was told only as a number.
+    pub heap_error: Option<RegionError>,
+    /// Things that did not stop the run but cost something, or made the sandbox weaker, in words.
+    pub notes: Vec<String>,
+    /// Captured standard output.
+    pub stdout: Vec<u8>,
+    /// Captured standard error.
+    pub stderr: Vec<u8>,
+}
