@@ -1,9 +1,9 @@
 //! How a run or a call fails, and what became of the heap.
 #![forbid(unsafe_code)]
 
-use std::path::Path;
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 

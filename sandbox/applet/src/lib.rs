@@ -82,13 +82,13 @@ pub use applet::{Applet, Closed};
 pub use buffer::{Part, SharedBuffer};
 pub use call::{Call, Response};
 pub use command::Command;
-pub use plan::Outcome;
 pub use error::{AppletError, CallError, CloseError, Failure, FailureKind, HeapAfterFailure};
 pub use grants::Grants;
 pub use heap_recovery::{Recovery, RecoveryError, recover};
 pub use kind::SandboxKind;
 pub use limits::Limits;
 pub use metrics::{CallMetrics, Metrics};
+pub use plan::Outcome;
 pub use pool::{Pool, Pooled};
 pub use stream::{Chunk, Stream};
 

@@ -30,13 +30,13 @@ use holdfast_region::{Lent, Region, RegionError};
 use holdfast_wasm::{Access, Output};
 
 use crate::buffer::SharedBuffer;
-use crate::plan::{Outcome, Plan};
-use crate::error::refused;
 use crate::control::Control;
+use crate::error::refused;
 use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
 use crate::input;
 use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
+use crate::plan::{Outcome, Plan};
 use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished, let_go};
 
 /// How long the kernel may take to bring an end about that was asked for.

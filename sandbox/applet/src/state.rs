@@ -9,16 +9,16 @@ use std::thread::ThreadId;
 use holdfast_jail::End;
 use holdfast_region::Region;
 
-use crate::plan::Plan;
-use crate::error::{cannot_read, refused};
-use crate::native::Native;
-use crate::wasm::Wasm;
 use crate::control::Control;
 use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
+use crate::error::{cannot_read, refused};
 use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
+use crate::native::Native;
+use crate::plan::Plan;
 use crate::sandbox::{Ended, NotStarted, Sandbox};
 use crate::session::{Session, SessionEnded, Step};
+use crate::wasm::Wasm;
 
 /// See the module.
 #[allow(clippy::large_enum_variant, reason = "there is one for each applet")]

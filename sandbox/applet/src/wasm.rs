@@ -16,12 +16,12 @@ use holdfast_region::{Consistency, Region};
 use holdfast_wasm::{ARENA_BYTES_MAX, Arena, Received, SendError, Serving, WasmError};
 
 use crate::buffer::SharedBuffer;
-use crate::plan::Plan;
-use crate::error::refused;
 use crate::control::Control;
+use crate::error::refused;
 use crate::error::{CallError, Failure, HeapAfterFailure};
 use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
+use crate::plan::Plan;
 use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished};
 
 /// See the module.

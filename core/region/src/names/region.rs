@@ -91,6 +91,7 @@ pub struct CheckpointReport {
 }
 
 /// Whether stores can happen, and through what.
+#[allow(clippy::large_enum_variant, reason = "there is one for each region")]
 enum Attachment {
     None,
     /// This process has it mapped.
