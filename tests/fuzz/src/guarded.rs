@@ -23,9 +23,11 @@ impl Guarded {
     /// When the kernel has no memory: fuzzing ends then.
     #[must_use]
     pub fn new(bytes: usize) -> Guarded {
-        let range = Reservation::anywhere(bytes + 2 * GUARD_BYTES, GUARD_BYTES).expect("address space");
+        let range =
+            Reservation::anywhere(bytes + 2 * GUARD_BYTES, GUARD_BYTES).expect("address space");
         // SAFETY: the range is reserved by us, and the part lies inside of it.
-        unsafe { map_anon_fixed(range.base().add(GUARD_BYTES), bytes, Prot::ReadWrite) }.expect("memory");
+        unsafe { map_anon_fixed(range.base().add(GUARD_BYTES), bytes, Prot::ReadWrite) }
+            .expect("memory");
         Guarded { range, bytes }
     }
 

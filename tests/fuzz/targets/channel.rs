@@ -93,7 +93,8 @@ struct Applet {
 
 impl Applet {
     fn ring(&self, ring: bool) -> usize {
-        (if ring { self.layout.host_ring_offset() } else { self.layout.applet_ring_offset() }) as usize
+        (if ring { self.layout.host_ring_offset() } else { self.layout.applet_ring_offset() })
+            as usize
     }
 
     fn write(&self, at: usize, bytes: &[u8]) {
@@ -102,8 +103,9 @@ impl Applet {
 
     fn step(&self) {
         let Some(store) = self.stores.borrow_mut().next() else { return };
-        let kind_of =
-            |kind: u8| MessageKind::ALL.get(usize::from(kind)).map_or(u16::from(kind), |kind| *kind as u16);
+        let kind_of = |kind: u8| {
+            MessageKind::ALL.get(usize::from(kind)).map_or(u16::from(kind), |kind| *kind as u16)
+        };
         match store {
             Store::Honest { kind, bytes, index, a, text } => {
                 let mut payload = text;
@@ -121,7 +123,8 @@ impl Applet {
                 let flags = u16::from(flags) & (MORE | 2);
                 let (kind, call) = (kind_of(kind), u64::from(call % 4));
                 let header = Header { payload_bytes, kind, flags, call, ..Header::default() };
-                let _ = self.producer.borrow_mut().push(&header, &vec![2; usize::from(piece % 2001)]);
+                let _ =
+                    self.producer.borrow_mut().push(&header, &vec![2; usize::from(piece % 2001)]);
             }
             Store::Word { at, value } => {
                 let at = 4096 + usize::from(at & !7) % (2 * (4096 + RING_BYTES as usize));
@@ -186,7 +189,8 @@ fuzz_target!(|input: Input| {
     // SAFETY: the memory lives longer than everything here, is aligned, and is touched through
     // these values alone.
     let shared = unsafe { Shared::new(base, layout.arena_offset() as usize) };
-    let ring = shared.part(layout.applet_ring_offset(), 4096 + u64::from(RING_BYTES)).expect("a ring");
+    let ring =
+        shared.part(layout.applet_ring_offset(), 4096 + u64::from(RING_BYTES)).expect("a ring");
     let applet = Applet {
         memory: shared,
         layout,
@@ -212,7 +216,8 @@ fuzz_target!(|input: Input| {
                 .map(|received| received.map_or((), |header| read(&header, &payload, &layout))),
             Operation::Discard => host.discard(deadline).map(drop),
             Operation::Send { bytes } => {
-                let call = HostMessage::Call { call: 1, index: 0, buffer: Handle::default(), time_ns: 0 };
+                let call =
+                    HostMessage::Call { call: 1, index: 0, buffer: Handle::default(), time_ns: 0 };
                 host.send(&call.into(), &vec![3; usize::from(*bytes)], deadline)
             }
             Operation::Applet => {
@@ -230,6 +235,8 @@ fuzz_target!(|input: Input| {
     let mut page = [0; 4096];
     shared.read(0, &mut page).expect("a page");
     if let Ok(boot) = Boot::parse(&page) {
-        _ = boot.layout(layout.total_bytes()).map(|found| assert_eq!(found.total_bytes(), boot.total_bytes));
+        _ = boot
+            .layout(layout.total_bytes())
+            .map(|found| assert_eq!(found.total_bytes(), boot.total_bytes));
     }
 });

@@ -12,8 +12,8 @@ use std::cell::RefCell;
 
 use holdfast_fuzz::{Guarded, POINTERS, seeds};
 use holdfast_heap::layout::{
-    CHUNK_BYTES, DESCRIPTOR_BYTES, Head, Kind, LANE_OFFSET, LANE_STATE, RECORD_LENGTHS, RECORD_SEQUENCE,
-    RECORD_SUM, RECORD_TARGET, SEGMENT_BYTES, SUPER_SUM,
+    CHUNK_BYTES, DESCRIPTOR_BYTES, Head, Kind, LANE_OFFSET, LANE_STATE, RECORD_LENGTHS,
+    RECORD_SEQUENCE, RECORD_SUM, RECORD_TARGET, SEGMENT_BYTES, SUPER_SUM,
 };
 use holdfast_heap::survey::Survey;
 use holdfast_heap::{Heap, check};
@@ -69,7 +69,10 @@ fn store(memory: &mut [u8], at: u64, bytes: &[u8]) {
 }
 
 fn load(memory: &[u8], at: u64) -> u64 {
-    memory.get(at as usize..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
+    memory
+        .get(at as usize..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |word| u64::from_le_bytes(*word))
 }
 
 fn apply(memory: &mut [u8], edit: &Edit) {
@@ -82,16 +85,23 @@ fn apply(memory: &mut [u8], edit: &Edit) {
             memory[at] ^= 1 << (bit % 8);
         }
         Edit::Head { chunk, kind, class, span } => {
-            let kinds = [Kind::Slab, Kind::Run, Kind::Log, Kind::Absent, Kind::Segment, Kind::Inside];
+            let kinds =
+                [Kind::Slab, Kind::Run, Kind::Log, Kind::Absent, Kind::Segment, Kind::Inside];
             let kind = kinds[usize::from(*kind) % kinds.len()];
             let head = Head { kind, class: *class, span: *span }.encode();
             word(memory, u64::from(chunk % 64) * DESCRIPTOR_BYTES, head);
         }
         Edit::Descriptor { chunk, word: index, value } => {
-            word(memory, u64::from(chunk % 64) * DESCRIPTOR_BYTES + u64::from(index % 80) * 8, *value);
+            word(
+                memory,
+                u64::from(chunk % 64) * DESCRIPTOR_BYTES + u64::from(index % 80) * 8,
+                *value,
+            );
         }
         Edit::Super { word: index, value } => word(memory, 64 + u64::from(index % 12) * 8, *value),
-        Edit::Lane { word: index, value } => word(memory, LANE_OFFSET + u64::from(index % 40) * 8, *value),
+        Edit::Lane { word: index, value } => {
+            word(memory, LANE_OFFSET + u64::from(index % 40) * 8, *value)
+        }
         Edit::Record { at, target, bytes, back, kind } => {
             let at = LANE_OFFSET + u64::from(*at & !7) % (CHUNK_BYTES - RECORD_BYTES);
             let lengths = u64::from(*bytes) | u64::from(*back) << 32;
@@ -119,11 +129,14 @@ fn apply(memory: &mut [u8], edit: &Edit) {
 fn operate(heap: &mut Heap<&mut Guarded>, operations: &[Operation]) -> bool {
     let mut fair = true;
     let mut own = Vec::new();
-    let at =
-        |heap: &Heap<&mut Guarded>, offset: u32| heap.backing().at(u64::from(offset) % (BYTES as u64 + 64));
+    let at = |heap: &Heap<&mut Guarded>, offset: u32| {
+        heap.backing().at(u64::from(offset) % (BYTES as u64 + 64))
+    };
     for operation in operations.iter().take(OPERATIONS_MAX) {
         match operation {
-            Operation::Alloc(bytes) => own.extend(heap.alloc(u64::from(bytes % (2 * SEGMENT_BYTES as u32)))),
+            Operation::Alloc(bytes) => {
+                own.extend(heap.alloc(u64::from(bytes % (2 * SEGMENT_BYTES as u32))))
+            }
             Operation::AllocAligned(bytes, power) => {
                 own.extend(heap.alloc_aligned(u64::from(bytes % 300_000), 1 << (power % 24)));
             }

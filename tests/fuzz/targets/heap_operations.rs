@@ -48,7 +48,9 @@ impl Size {
         match self {
             Size::Small(bytes) => u64::from(*bytes),
             Size::Medium(bytes) => u64::from(*bytes),
-            Size::Large(chunks) => u64::from(chunks % 80) * 65_536 - u64::from(chunks % 80 > 0) * 100,
+            Size::Large(chunks) => {
+                u64::from(chunks % 80) * 65_536 - u64::from(chunks % 80 > 0) * 100
+            }
         }
     }
 }
@@ -124,7 +126,9 @@ impl Run {
             // In a transaction the old bytes would have to be announced to be brought back.
             Step::Realloc(pick, size) if !self.heap.in_transaction() => {
                 let Some(offset) = self.pick(*pick) else { return };
-                let Ok(pointer) = self.heap.realloc(at(&self.heap, offset), size.bytes()) else { return };
+                let Ok(pointer) = self.heap.realloc(at(&self.heap, offset), size.bytes()) else {
+                    return;
+                };
                 self.now.objects.remove(&offset);
                 self.added(Ok(pointer), size.bytes());
             }

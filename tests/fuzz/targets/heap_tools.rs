@@ -16,7 +16,8 @@ use holdfast_heap::survey::Survey;
 use holdfast_heap::{bytes_of, inspect};
 use holdfast_keeper::{Cause, Config, Keeper};
 use holdfast_region::{
-    DamagedFile, Grant, KeyFingerprint, Medium, NameSpace, OwnerKey, Places, RegionError, RegionName, Rights,
+    DamagedFile, Grant, KeyFingerprint, Medium, NameSpace, OwnerKey, Places, RegionError,
+    RegionName, Rights,
 };
 use holdfast_testkit::full_home::FullHome;
 use holdfast_testkit::sealed::{ABSURD, FileKind};
@@ -129,8 +130,10 @@ fn look(bytes: &[u8]) {
 
 impl Scene {
     fn new() -> Scene {
-        let directory =
-            tempfile::Builder::new().prefix("holdfast-fuzz-").tempdir_in("/dev/shm").expect("tmpfs");
+        let directory = tempfile::Builder::new()
+            .prefix("holdfast-fuzz-")
+            .tempdir_in("/dev/shm")
+            .expect("tmpfs");
         // SAFETY: plain system calls with valid arguments.
         unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
@@ -146,7 +149,14 @@ impl Scene {
         let files = directory.path().join("files");
         let home = FullHome::make(&places, &files).expect("a home");
         let paths = home.home.paths().map(|(path, _)| path.to_owned()).collect();
-        Scene { _directory: directory, home, names: NameSpace::new(places.clone()), places, files, paths }
+        Scene {
+            _directory: directory,
+            home,
+            names: NameSpace::new(places.clone()),
+            places,
+            files,
+            paths,
+        }
     }
 
     /// Errors are what is expected.
@@ -214,7 +224,9 @@ impl Scene {
                 }
             }
             Step::Snapshot => drop(names.snapshot(&words, &key, &name("now"))?),
-            Step::Restore { discard } => drop(names.restore(&words, &key, &name("monday"), discard)?),
+            Step::Restore { discard } => {
+                drop(names.restore(&words, &key, &name("monday"), discard)?)
+            }
             Step::Copy => drop(names.copy(&words, &name("copy"), &key)?),
             Step::Limit => drop(names.set_limit(&words, &key, 16 << 20)?),
             Step::Move => names.set_medium(&words, &key, Medium::File)?,

@@ -90,7 +90,8 @@ struct Sketch {
 impl Sketch {
     fn of(path: &PathBuf) -> Sketch {
         let bytes = std::fs::read(path).expect("a file of the seed");
-        let pages = bytes.chunks(PAGE).enumerate().filter(|(_, page)| page.iter().any(|byte| *byte != 0));
+        let pages =
+            bytes.chunks(PAGE).enumerate().filter(|(_, page)| page.iter().any(|byte| *byte != 0));
         let pages = pages.map(|(index, page)| {
             let mut page = page.to_vec();
             page.resize(PAGE, 0);
@@ -123,7 +124,8 @@ impl Sketch {
     }
 
     fn write(&self, path: &PathBuf) {
-        let options = File::options().read(true).write(true).create(true).truncate(true).mode(0o600).clone();
+        let options =
+            File::options().read(true).write(true).create(true).truncate(true).mode(0o600).clone();
         let file = options.open(path).expect("a file in the scratch home");
         for (index, page) in &self.pages {
             let at = index * PAGE as u64;
@@ -158,8 +160,10 @@ impl Scene {
             let limit = libc::rlimit { rlim_cur: FILE_BYTES_MAX, rlim_max: FILE_BYTES_MAX };
             libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
         }
-        let directory =
-            tempfile::Builder::new().prefix("holdfast-fuzz-").tempdir_in("/dev/shm").expect("tmpfs");
+        let directory = tempfile::Builder::new()
+            .prefix("holdfast-fuzz-")
+            .tempdir_in("/dev/shm")
+            .expect("tmpfs");
         let (home, pool) = (directory.path().join("home"), directory.path().join("pool"));
         let names = NameSpace::new(Places::at(&home, &pool).expect("places"));
         let paths = [
