@@ -319,7 +319,7 @@ fn library_applet_reads_a_granted_file() {
         let grant = holdfast_applet::DirGrant {
             host,
             guest: "/in".to_owned(),
-            access: holdfast_applet::Access::ReadOnly,
+            access: holdfast_applet::PathAccess::ReadOnly,
         };
         let grants = holdfast_applet::Grants::none().heap(home.region()).dir(grant);
         let applet = Applet::spawn(path, Limits::default(), grants).unwrap();

@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use holdfast_applet::{Access, DirGrant, Grants, MAX_HEAP_LIMIT_BYTES, SandboxKind};
+use holdfast_applet::{DirGrant, Grants, MAX_HEAP_LIMIT_BYTES, PathAccess, SandboxKind};
 use holdfast_region::{
     Consistency, NameSpace, Opened, OwnerKey, PlaceError, Places, Region, RegionError, RegionName,
 };
@@ -255,7 +255,7 @@ pub(crate) fn directory(grant: &Bound<'_, PyAny>) -> PyResult<DirGrant> {
     if !grant.hasattr("host")? {
         let host: PathBuf = grant.extract()?;
         let guest = host.to_string_lossy().into_owned();
-        return Ok(DirGrant { host, guest, access: Access::ReadWrite });
+        return Ok(DirGrant { host, guest, access: PathAccess::ReadWrite });
     }
     let host: PathBuf = grant.getattr("host")?.extract()?;
     let guest: Option<String> = grant.getattr("guest")?.extract()?;
@@ -264,6 +264,6 @@ pub(crate) fn directory(grant: &Bound<'_, PyAny>) -> PyResult<DirGrant> {
     Ok(DirGrant {
         host,
         guest,
-        access: if is_read_only { Access::ReadOnly } else { Access::ReadWrite },
+        access: if is_read_only { PathAccess::ReadOnly } else { PathAccess::ReadWrite },
     })
 }

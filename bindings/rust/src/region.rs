@@ -7,11 +7,12 @@
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::platform;
 use holdfast_channel::BootError;
 use holdfast_channel::protocol::status;
 use holdfast_heap::{Backing, GrowError, OpenError, OpenOptions, Pointers};
 use holdfast_types::Durability;
+
+use crate::platform;
 
 /// What to tell a user who starts a native applet by hand.
 pub(crate) const NO_HOST: &str =

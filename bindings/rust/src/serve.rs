@@ -8,22 +8,21 @@
 //!
 //! What it must not do: know how messages travel.
 
-use crate::region::NO_HOST;
 use core::fmt;
 use core::ptr::NonNull;
+
+use holdfast_channel::header::FORGET;
+use holdfast_channel::protocol::{AppletMessage, HostMessage, PROTOCOL_VERSION};
+use holdfast_channel::{BootError, Handle};
 
 use crate::buffer::Buffer;
 use crate::call::{Call, Outcome, SharedBuffer};
 use crate::exports::{EXPORTS, Exports};
 use crate::failure::Failure;
 use crate::keeper::{HeapKeeper, Kept, Nobody};
-use crate::platform;
-use crate::platform::Lock;
-use crate::region::{AttachError, Heap};
+use crate::platform::{self, Lock};
+use crate::region::{AttachError, Heap, NO_HOST};
 use crate::transport::{Transport, TransportError};
-use holdfast_channel::header::FORGET;
-use holdfast_channel::protocol::{AppletMessage, HostMessage, PROTOCOL_VERSION};
-use holdfast_channel::{BootError, Handle};
 
 /// Code of a failure that is the library's: the applet did not get as far as the function.
 pub const CODE_NOT_RUN: i32 = i32::MAX;

@@ -1,5 +1,6 @@
 //! The words that all of Holdfast shares, each defined once: [`Durability`], which failure a commit
-//! survives, and sizes as people write them (`size`).
+//! survives, [`PathAccess`], what a granted path may be used for, and sizes as people write them
+//! (`size`).
 //!
 //! Invariant: numbers and names here are part of interfaces and formats (the calls of `holdfast.h`,
 //! the protocol of applets, the wire of the keeper, options); none ever changes its meaning.
@@ -15,8 +16,10 @@ extern crate std;
 #[cfg(feature = "size")]
 extern crate alloc;
 
+mod access;
 mod durability;
 #[cfg(feature = "size")]
 pub mod size;
 
+pub use access::PathAccess;
 pub use durability::Durability;

@@ -1,19 +1,20 @@
 //! What is to run and how; from here an applet is run to its end, or started to be called.
 #![forbid(unsafe_code)]
 
+use std::path::PathBuf;
+use std::time::Duration;
+
+use holdfast_region::Region;
+use holdfast_wasm::Stdio;
+
 use crate::applet::Applet;
-use crate::error::{AppletError, HeapAfterFailure};
-use crate::error::{cannot_read, refused};
+use crate::error::{AppletError, HeapAfterFailure, cannot_read, refused};
 use crate::grants::Grants;
 use crate::kind::SandboxKind;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::native;
 use crate::plan::{Outcome, Plan};
-use holdfast_region::Region;
-use holdfast_wasm::Stdio;
-use std::path::PathBuf;
-use std::time::Duration;
 
 /// An applet that is being prepared. Nothing is granted but what its [`Grants`] say.
 #[must_use = "an applet does nothing until `run` or `spawn` is called"]

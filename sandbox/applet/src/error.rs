@@ -1,11 +1,10 @@
 //! How a run or a call fails, and what became of the heap.
 #![forbid(unsafe_code)]
 
-use std::fmt;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use holdfast_jail::{End, JailError, KillReason, LimitHit};
 use holdfast_region::{CloseReport, Region, RegionError};
@@ -424,7 +423,7 @@ fn show_names(names: &[String]) -> String {
     }
 }
 
-pub(crate) fn cannot_read(path: &Path, source: std::io::Error) -> Failure {
+pub(crate) fn cannot_read(path: &Path, source: io::Error) -> Failure {
     Failure::Wasm(WasmError::CannotRead { path: path.to_owned(), source })
 }
 

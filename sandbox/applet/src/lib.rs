@@ -95,7 +95,7 @@ pub use stream::{Chunk, Stream};
 pub use holdfast_jail::{End, Jail, JailError, KillReason, Layers, LimitHit, Violation, Weakness};
 pub use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName};
 pub use holdfast_wasm::{
-    Access, CompileIn, CompilerCommand, DirGrant, Frame, GrantError, Input, MAX_HEAP_LIMIT_BYTES,
-    MemoryLimitHit, Output, Stdio, TrapCause, TrapReport, WasmError, run_compiler,
+    CompileIn, CompilerCommand, DirGrant, Frame, GrantError, Input, MAX_HEAP_LIMIT_BYTES,
+    MemoryLimitHit, Output, PathAccess, Stdio, TrapCause, TrapReport, WasmError, run_compiler,
     set_compiler_command, try_compiler,
 };

@@ -18,21 +18,17 @@ use holdfast_channel::boot::{BootRegion, CHANNEL_FD, REGION_FD};
 use holdfast_channel::header::Header;
 use holdfast_channel::hello::{HELLO_BYTES_MAX, Names};
 use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
-use holdfast_channel::note;
 use holdfast_channel::protocol::{AppletMessage, HostMessage, MessageKind};
 use holdfast_channel::wait::{Deadline, Wait};
-use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
+use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait, note};
 use holdfast_crossings::{Applet, AppletKind, Mark};
-use holdfast_jail::{
-    Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant, Weakness,
-};
+use holdfast_jail::{End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant, Weakness};
 use holdfast_region::{Lent, Region, RegionError};
-use holdfast_wasm::{Access, Output};
+use holdfast_wasm::Output;
 
 use crate::buffer::SharedBuffer;
 use crate::control::Control;
-use crate::error::refused;
-use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
+use crate::error::{AppletError, CallError, Failure, HeapAfterFailure, refused};
 use crate::input;
 use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
@@ -174,14 +170,10 @@ fn begin(
         jail = jail.stdin(source);
     }
     for grant in &plan.dirs {
-        let access = match grant.access {
-            Access::ReadOnly => PathAccess::ReadOnly,
-            Access::ReadWrite => PathAccess::ReadWrite,
-        };
         jail = jail.path(PathGrant {
             host: grant.host.clone(),
             guest: grant.guest.clone().into(),
-            access,
+            access: grant.access,
         });
     }
     let mut loan = None;

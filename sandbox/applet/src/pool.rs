@@ -20,8 +20,7 @@ use holdfast_sys::own_pid;
 
 use crate::applet::Applet;
 use crate::command::Command;
-use crate::error::refused;
-use crate::error::{AppletError, Failure};
+use crate::error::{AppletError, Failure, refused};
 use crate::kind::SandboxKind;
 
 /// How long the pool waits after a start that failed, before it tries again.

@@ -10,8 +10,7 @@ use holdfast_jail::End;
 use holdfast_region::Region;
 
 use crate::control::Control;
-use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
-use crate::error::{cannot_read, refused};
+use crate::error::{AppletError, CallError, Failure, HeapAfterFailure, cannot_read, refused};
 use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
 use crate::native::Native;

@@ -17,8 +17,7 @@ use holdfast_wasm::{ARENA_BYTES_MAX, Arena, Received, SendError, Serving, WasmEr
 
 use crate::buffer::SharedBuffer;
 use crate::control::Control;
-use crate::error::refused;
-use crate::error::{CallError, Failure, HeapAfterFailure};
+use crate::error::{CallError, Failure, HeapAfterFailure, refused};
 use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
 use crate::plan::Plan;

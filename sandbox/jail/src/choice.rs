@@ -7,10 +7,11 @@
 
 use std::path::PathBuf;
 
+use holdfast_types::PathAccess;
 use rustix::thread::CapabilitySet;
 
 use crate::error::JailError;
-use crate::jail::{Access, Jail, PathGrant};
+use crate::jail::{Jail, PathGrant};
 use crate::layers::{Layer, Layers, Weakness};
 use crate::machine::{Machine, NOBODY, Refusal};
 use crate::program::ElfProgram;
@@ -93,8 +94,8 @@ fn reading_within_writing(grants: &[PathGrant]) -> Option<&PathGrant> {
     let found =
         |grant: &PathGrant| grant.host.canonicalize().unwrap_or_else(|_| grant.host.clone());
     let writable: Vec<PathBuf> =
-        grants.iter().filter(|grant| grant.access == Access::ReadWrite).map(found).collect();
-    grants.iter().filter(|grant| grant.access == Access::ReadOnly).find(|grant| {
+        grants.iter().filter(|grant| grant.access == PathAccess::ReadWrite).map(found).collect();
+    grants.iter().filter(|grant| grant.access == PathAccess::ReadOnly).find(|grant| {
         let host = found(grant);
         writable.iter().any(|outer| host.starts_with(outer))
     })

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_crossings::Mark;
+use holdfast_types::PathAccess;
 
 use crate::layers::{Layer, Layers};
 use crate::limits::JailLimits;
@@ -30,15 +31,6 @@ pub enum JailStdio {
     Relay,
 }
 
-/// How a granted directory (or file) may be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Read.
-    ReadOnly,
-    /// Read, written, created and removed.
-    ReadWrite,
-}
-
 /// A directory or a file that a program may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathGrant {
@@ -48,7 +40,7 @@ pub struct PathGrant {
     /// equal `host`.
     pub guest: PathBuf,
     /// How it may be used.
-    pub access: Access,
+    pub access: PathAccess,
 }
 
 /// A program to be started in a jail.

@@ -48,7 +48,8 @@ mod supervisor;
 
 pub use end::{End, KillReason, LimitHit, Usage, Violation, signal_name};
 pub use error::JailError;
-pub use jail::{Access, Jail, JailStdio, PathGrant};
+pub use holdfast_types::PathAccess;
+pub use jail::{Jail, JailStdio, PathGrant};
 pub use jailed::Jailed;
 pub use layers::{Layer, Layers, Weakness};
 pub use limits::JailLimits;

@@ -18,9 +18,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 use holdfast_sys::spawn::{MountChange, Steps};
+use holdfast_types::PathAccess;
 
 use crate::error::JailError;
-use crate::jail::{Access, PathGrant};
+use crate::jail::PathGrant;
 use crate::program::{LIBRARY_DIRECTORIES, LOADER_FILES};
 
 /// Any directory that is always there will do: it is covered for a moment, in a mount name space of
@@ -171,7 +172,7 @@ impl Plan {
         // What the host may not write to stays so, also for a host that could change that.
         let read_only = rustix::fs::statvfs(&source)
             .is_ok_and(|space| space.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
-        let writable = grant.access == Access::ReadWrite && !read_only;
+        let writable = grant.access == PathAccess::ReadWrite && !read_only;
         self.bind(Bind { source, target: grant.guest.clone(), is_directory, writable });
         Ok(())
     }
@@ -191,7 +192,7 @@ impl Plan {
         let needed = LIBRARY_DIRECTORIES.into_iter().chain(LOADER_FILES).map(Path::new);
         let hidden: Vec<&Path> = needed.filter(|needed| needed.starts_with(&grant.guest)).collect();
         let is_itself = grant.guest.canonicalize().is_ok_and(|guest| guest == source);
-        let is_harmless = is_itself && grant.access == Access::ReadOnly;
+        let is_harmless = is_itself && grant.access == PathAccess::ReadOnly;
         if is_harmless || !libraries.into_iter().any(|library| hidden.contains(&library.as_path()))
         {
             return Ok(());

@@ -7,12 +7,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use holdfast_types::PathAccess;
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
 };
 
-use crate::jail::{Access, PathGrant};
+use crate::jail::PathGrant;
 use crate::program::{ElfProgram, LIBRARY_DIRECTORIES, LOADER_FILES};
 use crate::root::{NULL, is_null};
 
@@ -49,11 +50,11 @@ pub(crate) fn build(program: &ElfProgram, grants: &[PathGrant]) -> io::Result<Op
     Ok(ruleset.into())
 }
 
-fn rights(access: Access) -> BitFlags<AccessFs> {
+fn rights(access: PathAccess) -> BitFlags<AccessFs> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     match access {
-        Access::ReadOnly => read,
-        Access::ReadWrite => {
+        PathAccess::ReadOnly => read,
+        PathAccess::ReadWrite => {
             read | AccessFs::WriteFile
                 | AccessFs::Truncate
                 | AccessFs::MakeReg

@@ -3,14 +3,7 @@
 
 use std::path::PathBuf;
 
-/// What an applet may do in a granted directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Open and read.
-    ReadOnly,
-    /// Also create, write, rename and remove.
-    ReadWrite,
-}
+use holdfast_types::PathAccess;
 
 /// One directory that the applet sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +13,7 @@ pub struct DirGrant {
     /// The path under which the applet sees it.
     pub guest: String,
     /// What it may do there.
-    pub access: Access,
+    pub access: PathAccess,
 }
 
 /// A grant that cannot be understood.
@@ -38,8 +31,8 @@ impl std::str::FromStr for DirGrant {
     /// Reads `HOST[::GUEST][:ro]`. Without GUEST the applet sees the host's path as it was written.
     fn from_str(given: &str) -> Result<Self, GrantError> {
         let (paths, access) = match given.strip_suffix(":ro") {
-            Some(paths) => (paths, Access::ReadOnly),
-            None => (given, Access::ReadWrite),
+            Some(paths) => (paths, PathAccess::ReadOnly),
+            None => (given, PathAccess::ReadWrite),
         };
         let (host, guest) = paths.split_once("::").unwrap_or((paths, paths));
         if host.is_empty() || guest.is_empty() {
@@ -53,17 +46,17 @@ impl std::str::FromStr for DirGrant {
 mod tests {
     use super::*;
 
-    fn grant(host: &str, guest: &str, access: Access) -> DirGrant {
+    fn grant(host: &str, guest: &str, access: PathAccess) -> DirGrant {
         DirGrant { host: host.into(), guest: guest.to_owned(), access }
     }
 
     #[test]
     fn grants_are_read_as_people_write_them() {
         let cases = [
-            ("/data", grant("/data", "/data", Access::ReadWrite)),
-            ("/data:ro", grant("/data", "/data", Access::ReadOnly)),
-            ("/srv/x::/in", grant("/srv/x", "/in", Access::ReadWrite)),
-            ("./x::/in:ro", grant("./x", "/in", Access::ReadOnly)),
+            ("/data", grant("/data", "/data", PathAccess::ReadWrite)),
+            ("/data:ro", grant("/data", "/data", PathAccess::ReadOnly)),
+            ("/srv/x::/in", grant("/srv/x", "/in", PathAccess::ReadWrite)),
+            ("./x::/in:ro", grant("./x", "/in", PathAccess::ReadOnly)),
         ];
         for (text, expected) in cases {
             assert_eq!(text.parse::<DirGrant>().unwrap(), expected);

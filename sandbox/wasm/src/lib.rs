@@ -52,9 +52,10 @@ pub use arena::{ARENA_BYTES_MAX, Arena};
 pub use compiler::{CompilerCommand, run_compiler, set_compiler_command, try_compiler};
 pub use control::Interrupt;
 pub use error::{Frame, MemoryLimitHit, TrapCause, TrapReport, WasmError};
-pub use grant::{Access, DirGrant, GrantError};
+pub use grant::{DirGrant, GrantError};
 pub use guest_code::GuestCode;
 pub use holdfast_channel::Header;
+pub use holdfast_types::PathAccess;
 pub use imports::MODULE as IMPORT_MODULE;
 pub use layout::{HEAP_BASE, MAX_HEAP_LIMIT_BYTES};
 pub use limits::{

@@ -22,13 +22,13 @@ use holdfast_channel::protocol::{HostMessage, MessageKind};
 use holdfast_crossings::{Applet, AppletKind, Mark};
 use holdfast_region::Region;
 use holdfast_sys::special_bits::Surrendered;
+use holdfast_types::PathAccess;
 use tokio::runtime::{Handle, Runtime};
 
 use crate::code::{Code, LoadReport};
 use crate::control::{Interrupt, RunControl};
 use crate::error::WasmError;
 use crate::execution::{self, Done, Execution, ExecutionTerms};
-use crate::grant::Access;
 use crate::heap_link::HeapLink;
 use crate::limits::WasmLimits;
 use crate::mailbox::{Mailbox, Message, PAYLOAD_BYTES_MAX, Seen};
@@ -190,7 +190,7 @@ impl Serving {
             called: Instant::now(),
             look_every: None,
             time_limit: None,
-            writes_files: options.dirs.iter().any(|dir| dir.access == Access::ReadWrite),
+            writes_files: options.dirs.iter().any(|dir| dir.access == PathAccess::ReadWrite),
             crossings,
         })
     }

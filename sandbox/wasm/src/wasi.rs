@@ -12,18 +12,18 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use holdfast_types::PathAccess;
 use wasmtime::{AsContextMut, Caller, Extern, Linker, bail};
 use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as preview1, WasiSnapshotPreview1};
 use wasmtime_wasi::p1::{self, WasiP1Ctx};
 use wasmtime_wasi::{FsPerms, I32Exit, WasiCtxBuilder};
 use wiggle::GuestMemory;
 
-use crate::crossings;
-use crate::descriptors;
 use crate::error::WasmError;
-use crate::grant::{Access, DirGrant};
+use crate::grant::DirGrant;
 use crate::state::{StopCause, StoreState};
 use crate::stdio::{Captured, Stdio};
+use crate::{crossings, descriptors};
 
 pub(crate) const MODULE: &str = "wasi_snapshot_preview1";
 
@@ -41,8 +41,8 @@ pub(crate) fn context(
     refuse_reading_within_writing(dirs)?;
     for dir in dirs {
         let permissions = match dir.access {
-            Access::ReadOnly => FsPerms::ReadOnly,
-            Access::ReadWrite => FsPerms::ReadWrite,
+            PathAccess::ReadOnly => FsPerms::ReadOnly,
+            PathAccess::ReadWrite => FsPerms::ReadWrite,
         };
         builder.preopened_dir(&dir.host, &dir.guest, permissions).map_err(|error| {
             WasmError::Grant { path: dir.host.clone(), reason: format!("{error:#}") }
@@ -57,11 +57,13 @@ pub(crate) fn context(
 fn refuse_reading_within_writing(dirs: &[DirGrant]) -> Result<(), WasmError> {
     // What is not there is reported as that.
     let found = |dir: &DirGrant| dir.host.canonicalize().unwrap_or_else(|_| dir.host.clone());
-    for inner in dirs.iter().filter(|dir| dir.access == Access::ReadOnly) {
+    for inner in dirs.iter().filter(|dir| dir.access == PathAccess::ReadOnly) {
         let host = found(inner);
         let outer = dirs.iter().find(|outer| {
             let outer_host = found(outer);
-            outer.access == Access::ReadWrite && host != outer_host && host.starts_with(outer_host)
+            outer.access == PathAccess::ReadWrite
+                && host != outer_host
+                && host.starts_with(outer_host)
         });
         if let Some(outer) = outer {
             let reason = format!(

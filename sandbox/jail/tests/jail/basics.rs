@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use holdfast_jail::{Access, End, Jail, JailError, JailStdio, KillReason, Layers, PathGrant, Step};
+use holdfast_jail::{
+    End, Jail, JailError, JailStdio, KillReason, Layers, PathAccess, PathGrant, Step,
+};
 
 use crate::victims::{self, LONG, WORKED, end, finish, jail, refused};
 
@@ -249,13 +251,13 @@ fn granted_directory_gives_nothing_beside_it() {
         let (host, guest) = (directory.path().to_owned(), "/data".into());
         end(jail(words).path(PathGrant { host, guest, access }))
     };
-    assert_eq!(run(&["read", "/data/there"], Access::ReadOnly), WORKED);
-    assert_eq!(run(&["write", "/data/there"], Access::ReadOnly), refused(libc::EROFS));
-    assert_eq!(run(&["create", "/data/new"], Access::ReadOnly), refused(libc::EROFS));
-    assert_eq!(run(&["create", "/data/new"], Access::ReadWrite), WORKED);
+    assert_eq!(run(&["read", "/data/there"], PathAccess::ReadOnly), WORKED);
+    assert_eq!(run(&["write", "/data/there"], PathAccess::ReadOnly), refused(libc::EROFS));
+    assert_eq!(run(&["create", "/data/new"], PathAccess::ReadOnly), refused(libc::EROFS));
+    assert_eq!(run(&["create", "/data/new"], PathAccess::ReadWrite), WORKED);
     assert!(directory.path().join("new").exists());
-    assert_eq!(run(&["read", "/etc/passwd"], Access::ReadWrite), refused(libc::ENOENT));
-    assert_eq!(run(&["create", "/outside"], Access::ReadWrite), refused(libc::EROFS));
+    assert_eq!(run(&["read", "/etc/passwd"], PathAccess::ReadWrite), refused(libc::ENOENT));
+    assert_eq!(run(&["create", "/outside"], PathAccess::ReadWrite), refused(libc::EROFS));
 }
 
 /// Of nested grants, the innermost decides, in whatever order they are given.
@@ -263,11 +265,11 @@ fn granted_directory_gives_nothing_beside_it() {
 /// Guarantee: sandbox/granted-directories
 #[test]
 fn innermost_grant_wins_in_any_order() {
-    use Access::{ReadOnly, ReadWrite};
+    use PathAccess::{ReadOnly, ReadWrite};
     let directory = tempfile::tempdir().unwrap();
     let (outer, inner) = (directory.path().to_owned(), directory.path().join("inner"));
     std::fs::create_dir(&inner).unwrap();
-    let run = |words: &[&str], grants: [(&std::path::Path, &str, Access); 2]| {
+    let run = |words: &[&str], grants: [(&std::path::Path, &str, PathAccess); 2]| {
         let named = |order: [usize; 2]| {
             let grants = order.map(|at| grants[at]);
             let granted = grants.into_iter().fold(jail(words), |jail, (host, guest, access)| {
@@ -322,7 +324,7 @@ fn granted_file_creates_nothing_in_a_granted_dir() {
     let start = || {
         let grant = |host: &std::path::Path, guest: &str| {
             let (host, guest) = (host.to_owned(), guest.into());
-            PathGrant { host, guest, access: Access::ReadOnly }
+            PathGrant { host, guest, access: PathAccess::ReadOnly }
         };
         jail(&["read", "/data/file"])
             .path(grant(&outer, "/data"))

@@ -8,7 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
-use holdfast_jail::{Access, End, Jail, Layer, Layers, PathGrant, Policy};
+use holdfast_jail::{End, Jail, Layer, Layers, PathAccess, PathGrant, Policy};
 
 use crate::victims::{Bystander, WORKED, end, is_root, jail, refused};
 
@@ -244,7 +244,7 @@ fn of_all_devices_a_program_has_the_one_that_is_empty() {
     let directory = tempfile::tempdir().unwrap();
     let granted = |words: &[&str]| {
         let (host, guest) = (directory.path().to_owned(), directory.path().to_owned());
-        end(jail(words).path(PathGrant { host, guest, access: Access::ReadWrite }))
+        end(jail(words).path(PathGrant { host, guest, access: PathAccess::ReadWrite }))
     };
     assert_eq!(granted(&["write", "/dev/null"]), WORKED);
     let device = directory.path().join("null");
@@ -283,7 +283,7 @@ fn dev_null_is_there_to_read_and_write() {
         let granted = jail(&["null", &flags.to_string()]).path(PathGrant {
             host,
             guest,
-            access: Access::ReadWrite,
+            access: PathAccess::ReadWrite,
         });
         assert_eq!(end(granted), WORKED, "{flags:#x}, with a directory");
     }
@@ -462,7 +462,7 @@ fn links_cannot_leave_a_granted_directory() {
     let race = |policy: Policy, layers: Layers| {
         swap("plain");
         let (host, guest) = (granted.path().to_owned(), granted.path().to_owned());
-        let grant = PathGrant { host, guest, access: Access::ReadOnly };
+        let grant = PathGrant { host, guest, access: PathAccess::ReadOnly };
         let path = target.to_str().unwrap();
         let jail: Jail = jail(&["race", path]).policy(policy).layers(layers);
         let jail = if policy == Policy::open() { jail } else { jail.path(grant) };

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_jail::{Access, End, JailLimits, JailStdio, Layer, Layers, LimitHit, PathGrant};
+use holdfast_jail::{End, JailLimits, JailStdio, Layer, Layers, LimitHit, PathAccess, PathGrant};
 
 use crate::victims::{LONG, WORKED, end, finish, is_root, jail, refused};
 
@@ -159,7 +159,7 @@ fn a_file_does_not_grow_past_its_limit() {
         let jail = jail(&["fill a file", path.to_str().unwrap()])
             .layers(layers)
             .limits(limits(|limits| limits.file_size_bytes = limit_bytes))
-            .path(PathGrant { host, guest, access: Access::ReadWrite });
+            .path(PathGrant { host, guest, access: PathAccess::ReadWrite });
         let found = end(jail);
         assert_eq!(path.metadata().unwrap().len(), limit_bytes);
         found

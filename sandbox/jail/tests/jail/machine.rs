@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use holdfast_jail::{Access, JailError, Layer, Layers, PathGrant};
+use holdfast_jail::{JailError, Layer, Layers, PathAccess, PathGrant};
 
 use crate::victims::{WORKED, end, finish, jail, refused};
 
@@ -50,7 +50,7 @@ fn grants_need_a_confining_layer() {
     let grant = |guest: &std::path::Path| PathGrant {
         host: directory.path().to_owned(),
         guest: guest.to_owned(),
-        access: Access::ReadOnly,
+        access: PathAccess::ReadOnly,
     };
     let same = || jail(&["nothing"]).path(grant(directory.path()));
     let error = same().mask(Layer::Mounts).mask(Layer::Landlock).spawn().unwrap_err();
@@ -82,9 +82,9 @@ fn grants_need_a_confining_layer() {
         let jail = jail(&["nothing"]).path(grant(&inner, inner_access));
         jail.path(grant(directory.path(), outer_access)).mask(Layer::Mounts).spawn()
     };
-    let error = within(Access::ReadOnly, Access::ReadWrite).unwrap_err();
+    let error = within(PathAccess::ReadOnly, PathAccess::ReadWrite).unwrap_err();
     assert!(error.to_string().contains("inner"), "{error}");
-    assert_eq!(finish(&within(Access::ReadWrite, Access::ReadOnly).unwrap()), WORKED);
+    assert_eq!(finish(&within(PathAccess::ReadWrite, PathAccess::ReadOnly).unwrap()), WORKED);
 }
 
 /// Run by the next test in a container that allows no user name spaces.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use holdfast_jail::policy::Group;
 use holdfast_jail::policy::modes::{CREATING_FLAGS, MODE_CALLS, Mode, SPECIAL_BITS};
-use holdfast_jail::{Access, End, Jail, JailStdio, Layer, Layers, PathGrant, Policy};
+use holdfast_jail::{End, Jail, JailStdio, Layer, Layers, PathAccess, PathGrant, Policy};
 use tempfile::TempDir;
 
 use crate::calls::check_under;
@@ -23,7 +23,7 @@ const ORDINARY: usize = 0o1000;
 /// A jail for these words, with a directory granted for writing under its own path.
 fn granted(directory: &Path, words: &[&str]) -> Jail {
     let (host, guest) = (directory.to_owned(), directory.to_owned());
-    jail(words).path(PathGrant { host, guest, access: Access::ReadWrite })
+    jail(words).path(PathGrant { host, guest, access: PathAccess::ReadWrite })
 }
 
 /// In memory where there is such a file system: thousands of files are made.

@@ -24,7 +24,7 @@ fn failed_setup_step_never_runs_the_program() {
     for step in 0..STEPS_MAX {
         let mark = memory_file();
         let (host, guest) = (directory.path().to_owned(), directory.path().to_owned());
-        let access = holdfast_jail::Access::ReadWrite;
+        let access = holdfast_jail::PathAccess::ReadWrite;
         let spawned = jail(&["marks"])
             .path(holdfast_jail::PathGrant { host, guest, access })
             .policy(Policy::open())

@@ -1,0 +1,10 @@
+//! What a program may do under a path that it was granted.
+
+/// How a granted directory, or file, may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathAccess {
+    /// Opened and read.
+    ReadOnly,
+    /// Also created, written, renamed and removed.
+    ReadWrite,
+}
