@@ -126,11 +126,8 @@ fn visit(names: &NameSpace, number: u64, how: How) -> bool {
             let expected = word(number, part << 24 | index);
             if was_filled {
                 // SAFETY: as above.
-                assert_eq!(
-                    unsafe { place.read() },
-                    expected,
-                    "heap {number}, part {part}, word {index}"
-                );
+                let found = unsafe { place.read() };
+                assert_eq!(found, expected, "heap {number}, part {part}, word {index}");
             } else {
                 // SAFETY: as above.
                 unsafe { place.write(expected) };

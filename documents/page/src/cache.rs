@@ -304,8 +304,7 @@ impl Cache {
         let look = |heap: &Heap| {
             let mut found = Vec::new();
             for name in names(heap, VIEW) {
-                let looked =
-                    heap.bytes(&name).ok_or(EntryDamage::NoHeader).and_then(|bytes| checked(bytes));
+                let looked = heap.bytes(&name).ok_or(EntryDamage::NoHeader).and_then(checked);
                 if let Err(damage) = looked
                     && !damage.is_of_older_build()
                 {
