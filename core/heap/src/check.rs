@@ -6,10 +6,8 @@
 //! owns just its chunk; every root has a findable name and an allocated object of at least its
 //! size. What it cannot see: the content of objects, and objects that nothing refers to.
 
-use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES};
+use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_mask};
 use crate::layout::*;
-use crate::log::sum_of_record;
-use crate::slabs::slot_mask;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// One contradiction.

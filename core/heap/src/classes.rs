@@ -83,6 +83,17 @@ pub(crate) const fn slot_starting_at(reciprocal: u32, within: u64) -> Option<u64
     if (scaled as u32) < reciprocal { Some(scaled >> 32) } else { None }
 }
 
+/// Words of the bitmap of a slab of the class.
+pub(crate) fn words_of(class: usize) -> u64 {
+    u64::from(CLASS_SLOTS[class]).div_ceil(64)
+}
+
+/// The bits of a word that stand for slots.
+pub(crate) fn slot_mask(class: usize, word: u64) -> u64 {
+    let left = u64::from(CLASS_SLOTS[class]).saturating_sub(word * 64);
+    if left >= 64 { u64::MAX } else { (1 << left) - 1 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,7 @@
-//! The heap itself: opening, allocating, freeing.
+//! The heap itself: opening, allocating, freeing. The modules inside are its parts, and nothing
+//! else sees its fields: `chunks` and `slabs` are the allocator, `recent` its short way; `log`,
+//! `transaction`, `recovery` and `order` make changes whole; `superblock`, `roots` and
+//! `typed_roots` say what is where; `shared` lends it to threads.
 //!
 //! Invariants:
 //! - Opening a heap that is in order writes nothing, so a session that only reads leaves the region
@@ -7,17 +10,38 @@
 //! - An allocation inside an open transaction is logged before it happens; a free is logged and
 //!   happens at the commit.
 
+mod absent;
+mod aligned;
+mod chunks;
+mod log;
+mod order;
+mod recent;
+mod recovery;
+mod resize;
+mod roots;
+#[cfg(feature = "std")]
+mod shared;
+mod slabs;
+mod superblock;
+mod transaction;
+mod typed_roots;
+
+pub use roots::{Root, Roots};
+#[cfg(feature = "std")]
+pub use shared::{Handle, SharedHeap};
+pub use transaction::Transaction;
+
 use core::ptr::NonNull;
 
 use crate::backing::Backing;
-use crate::chunks::Run;
 use crate::classes::{CLASSES, SMALL_BYTES_MAX, class_of};
 use crate::error::{HeapError, OpenError};
+use crate::heap::chunks::Run;
+use crate::heap::log::Log;
+use crate::heap::recent::KnownSlabs;
+use crate::heap::slabs::{Cursor, SlotPlace, cursors};
 use crate::layout::*;
-use crate::log::Log;
 use crate::memory::Memory;
-use crate::recent::KnownSlabs;
-use crate::slabs::{Cursor, SlotPlace, cursors};
 
 /// What kind of pointers the applet keeps in the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,22 +85,22 @@ pub struct Usage {
 
 /// A persistent heap. One value per heap and program; not for several threads at once.
 pub struct Heap<B: Backing> {
-    pub(crate) backing: B,
-    pub(crate) memory: Memory,
-    pub(crate) cursors: [Cursor; CLASSES],
-    pub(crate) known: KnownSlabs,
-    pub(crate) log: Log,
+    backing: B,
+    memory: Memory,
+    cursors: [Cursor; CLASSES],
+    known: KnownSlabs,
+    log: Log,
     /// Segments before this one have no free chunk. Volatile.
-    pub(crate) rover: u64,
-    pub(crate) opened: Opened,
+    rover: u64,
+    opened: Opened,
     read_only: bool,
     /// Slabs from which threads allocate on their own. Volatile.
     #[cfg(feature = "std")]
-    pub(crate) claimed: std::collections::BTreeSet<u64>,
+    claimed: std::collections::BTreeSet<u64>,
     /// For the threads: slots that a commit has freed in their slabs could be freed again.
     /// Volatile.
     #[cfg(feature = "std")]
-    pub(crate) settling: Option<std::sync::Arc<core::sync::atomic::AtomicBool>>,
+    settling: Option<std::sync::Arc<core::sync::atomic::AtomicBool>>,
 }
 
 // SAFETY: the raw pointers in `memory` and `cursors` point into the backing, which moves along.
@@ -180,6 +204,17 @@ impl<B: Backing> Heap<B> {
     /// a while; the fast way of an allocation passes here before it finds its first slot.
     pub(crate) fn check_writable(&self) -> Result<(), HeapError> {
         if self.read_only { Err(HeapError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// The bytes, as the parts of the library that are not the heap itself read and store them.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Whether several threads allocate in it (`SharedHeap`).
+    #[cfg(feature = "std")]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.settling.is_some()
     }
 
     pub(crate) fn remap(&mut self, backed_bytes: u64) {

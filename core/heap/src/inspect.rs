@@ -36,7 +36,7 @@ pub fn inspect(
     heap.roots().for_each(|(name, entry)| root(name, entry.bytes));
     // SAFETY: no thread writes to the heap while the checker reads it.
     let report =
-        unsafe { heap.memory.bytes(0, heap.memory.len()) }.map(|bytes| check(bytes, found));
+        unsafe { heap.memory().bytes(0, heap.memory().len()) }.map(|bytes| check(bytes, found));
     Ok(Inspection {
         opened: heap.opened(),
         report: report.unwrap_or_default(),

@@ -12,6 +12,8 @@
 //! chunk    = a slab of equal slots | part of a run (large object or log) | free
 //! ```
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 /// Format version of the heap's bytes. 2 adds types of roots and objects of whole segments that
 /// start at an alignment; a heap of version 1 stays one until it needs either.
 pub const FORMAT_VERSION: u32 = 2;
@@ -215,6 +217,13 @@ pub const fn descriptor_of(offset: u64) -> u64 {
 
 /// Offset of the lane: chunk 1 of segment 0.
 pub const LANE_OFFSET: u64 = CHUNK_BYTES;
+
+/// The checksum of a record.
+pub(crate) fn sum_of_record(target: u64, lengths: u64, sequence: u64, payload: &[u8]) -> u64 {
+    let seed = (target ^ lengths.rotate_left(23) ^ sequence.rotate_left(41))
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    xxh3_64_with_seed(payload, seed)
+}
 
 const _: () = {
     assert!(SEGMENT_CHUNKS * DESCRIPTOR_BYTES == CHUNK_BYTES);

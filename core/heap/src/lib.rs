@@ -34,13 +34,9 @@
 #[cfg(any(test, feature = "crash-points", feature = "std"))]
 extern crate std;
 
-mod absent;
-mod aligned;
 #[allow(unsafe_code)]
 mod backing;
 pub mod check;
-#[allow(unsafe_code)]
-mod chunks;
 pub mod classes;
 #[cfg(feature = "crash-points")]
 pub mod crash_points;
@@ -53,46 +49,29 @@ mod heap;
 mod inspect;
 pub mod layout;
 #[allow(unsafe_code)]
-mod log;
-#[allow(unsafe_code)]
 mod memory;
 #[cfg(feature = "std")]
 pub mod mend;
-mod order;
 #[allow(unsafe_code)]
 mod owned;
 #[allow(unsafe_code)]
 mod pointer_map;
-#[allow(unsafe_code)]
-mod recent;
 #[cfg(feature = "crash-points")]
 pub mod recorder;
-mod recovery;
 #[cfg(feature = "std")]
 #[allow(unsafe_code)]
 mod relocate;
-#[allow(unsafe_code)]
-mod resize;
-#[allow(unsafe_code)]
-mod roots;
-#[cfg(feature = "std")]
-#[allow(unsafe_code)]
-mod shared;
-#[allow(unsafe_code)]
-mod slabs;
-mod superblock;
 #[cfg(feature = "std")]
 pub mod survey;
-mod transaction;
-#[allow(unsafe_code)]
-mod typed_roots;
 #[allow(unsafe_code)]
 pub mod types;
 
 pub use backing::{Backing, Fixed};
 pub use check::{CheckReport, Finding, check};
 pub use error::{GrowError, HeapError, OpenError};
-pub use heap::{Heap, OpenOptions, Opened, Pointers, Usage};
+#[cfg(feature = "std")]
+pub use heap::{Handle, SharedHeap};
+pub use heap::{Heap, OpenOptions, Opened, Pointers, Root, Roots, Transaction, Usage};
 pub use inspect::{Inspection, bytes_of, inspect};
 #[cfg(feature = "std")]
 pub use mend::mend;
@@ -100,10 +79,6 @@ pub use owned::{Changes, Object, Owned};
 pub use pointer_map::{Described, Link, PointerMap, Run};
 #[cfg(feature = "std")]
 pub use relocate::{Relocated, RelocationError, relocate};
-pub use roots::{Root, Roots};
-#[cfg(feature = "std")]
-pub use shared::{Handle, SharedHeap};
 #[cfg(feature = "std")]
 pub use survey::Survey;
-pub use transaction::Transaction;
 pub use types::{RootType, Typed};

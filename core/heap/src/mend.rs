@@ -20,12 +20,11 @@ use std::time::{Duration, Instant};
 use std::vec::Vec;
 
 use crate::check::{Finding, check, check_if_sound};
-use crate::classes::{CLASS_SLOTS, CLASSES};
+use crate::classes::{CLASS_SLOTS, CLASSES, slot_mask};
 use crate::error::OpenError;
 use crate::evidence::{chunk_may_be_free, chunk_was_never_used, nothing_from_segment};
 use crate::inspect::{bytes_of, inspect};
 use crate::layout::*;
-use crate::slabs::slot_mask;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// For all of it. What is not mended by then is left.

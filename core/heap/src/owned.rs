@@ -18,7 +18,7 @@ use core::ptr::NonNull;
 use crate::backing::Backing;
 use crate::error::HeapError;
 use crate::heap::Heap;
-use crate::roots::Root;
+use crate::heap::Root;
 use crate::types::RootType;
 
 /// See the module.
@@ -57,7 +57,7 @@ impl<B: Backing> Owned<B> {
     /// (`SharedHeap`): they store to it without having it.
     pub fn lent(heap: &mut Heap<B>) -> Option<&mut Owned<B>> {
         #[cfg(feature = "std")]
-        if heap.settling.is_some() {
+        if heap.is_shared() {
             return None;
         }
         // SAFETY: an `Owned` is a `Heap` and nothing else (transparent), whose every state is one
@@ -122,7 +122,7 @@ impl<B: Backing> Changes<'_, B> {
     /// no longer) as large as its root says; [`HeapError::OutOfMemory`] when the log has no room.
     pub fn write(&mut self, object: Object, at: u64, bytes: &[u8]) -> Result<(), HeapError> {
         let offset = self.part(object, at, bytes.len() as u64)?;
-        self.heap.add_range(self.heap.memory.at(offset), bytes.len() as u64)?;
+        self.heap.add_range(self.heap.memory().at(offset), bytes.len() as u64)?;
         self.store(offset, bytes)
     }
 
@@ -142,7 +142,7 @@ impl<B: Backing> Changes<'_, B> {
     }
 
     fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<(), HeapError> {
-        if self.heap.memory.write(offset, bytes) { Ok(()) } else { Err(HeapError::OutsideHeap) }
+        if self.heap.memory().write(offset, bytes) { Ok(()) } else { Err(HeapError::OutsideHeap) }
     }
 
     /// Offset of a part of an object that is allocated as large as its root says.
@@ -196,8 +196,8 @@ impl<B: Backing> Changes<'_, B> {
             let apart = old_offset.saturating_add(old.bytes) <= offset
                 || offset.saturating_add(bytes) <= old_offset;
             if !apart
-                || !heap.memory.holds(old_offset, old.bytes)
-                || !heap.memory.holds(offset, bytes)
+                || !heap.memory().holds(old_offset, old.bytes)
+                || !heap.memory().holds(offset, bytes)
             {
                 return Err(HeapError::OutsideHeap);
             }
@@ -232,7 +232,7 @@ fn new_bytes<B: Backing>(
     bytes: u64,
 ) -> Result<&mut [u8], HeapError> {
     let offset = heap.offset_of(pointer).ok_or(HeapError::OutsideHeap)?;
-    if !heap.memory.holds(offset, bytes) {
+    if !heap.memory().holds(offset, bytes) {
         return Err(HeapError::OutsideHeap);
     }
     // SAFETY: inside the heap (checked), of which no other slice exists while it is borrowed
@@ -249,7 +249,7 @@ fn finish<B: Backing>(
     bytes: u64,
     root_type: Option<RootType>,
 ) -> Result<(), HeapError> {
-    heap.memory.persist(offset, bytes);
+    heap.memory().persist(offset, bytes);
     let entry = heap.write_entry(name, offset, bytes, root_type)?;
     heap.insert_entry(entry, name)
 }
@@ -257,5 +257,5 @@ fn finish<B: Backing>(
 fn bytes_of<B: Backing>(heap: &Heap<B>, root: Root) -> Option<&[u8]> {
     let offset = heap.offset_of(root.pointer)?;
     // SAFETY: the heap is borrowed, and only who borrows it mutably stores to it (see the module).
-    unsafe { heap.memory.bytes(offset, root.bytes) }
+    unsafe { heap.memory().bytes(offset, root.bytes) }
 }

@@ -155,11 +155,11 @@ pub fn relocate<B: Backing>(
     let from = heap.pointers().base;
     // SAFETY: the heap is borrowed for as long as the bytes are read, and the caller has no pointer
     // into it in use.
-    let bytes = unsafe { heap.memory.bytes(0, heap.memory.len()) };
+    let bytes = unsafe { heap.memory().bytes(0, heap.memory().len()) };
     let (places, objects) = Plan::make(bytes.unwrap_or_default(), types)?;
     for place in &places {
-        let pointer = heap.memory.load(*place);
-        heap.memory.store(*place, pointer.wrapping_sub(from).wrapping_add(to));
+        let pointer = heap.memory().load(*place);
+        heap.memory().store(*place, pointer.wrapping_sub(from).wrapping_add(to));
     }
     heap.store_base(to);
     Ok(Relocated { objects, pointers: places.len() as u64 })

@@ -12,9 +12,8 @@
 
 use std::vec::Vec;
 
-use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_at};
+use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_at, slot_mask};
 use crate::layout::*;
-use crate::slabs::slot_mask;
 use crate::types::RootType;
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -17,11 +17,11 @@
 //! not persisted.
 
 use crate::backing::Backing;
-use crate::chunks::Run;
 use crate::error::HeapError;
 use crate::heap::Heap;
+use crate::heap::chunks::Run;
+use crate::heap::log::RecordKind;
 use crate::layout::*;
-use crate::log::RecordKind;
 
 impl<B: Backing> Heap<B> {
     /// Whether the heap keeps an order of stores that a reset of the machine does not destroy: then

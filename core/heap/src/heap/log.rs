@@ -21,7 +21,6 @@ use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::*;
 use crate::memory::publish_barrier;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// What a record notes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,13 +104,6 @@ impl Log {
     pub(crate) fn open(&self) -> bool {
         self.depth > 0
     }
-}
-
-/// The checksum of a record.
-pub(crate) fn sum_of_record(target: u64, lengths: u64, sequence: u64, payload: &[u8]) -> u64 {
-    let seed = (target ^ lengths.rotate_left(23) ^ sequence.rotate_left(41))
-        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    xxh3_64_with_seed(payload, seed)
 }
 
 /// A record that was found valid.

@@ -10,12 +10,12 @@
 //!   remembered or missed, or all its free slots are recent (see `recent`).
 
 use crate::backing::Backing;
-use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_at};
+use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_at, slot_mask, words_of};
 use crate::error::HeapError;
 use crate::heap::Heap;
+use crate::heap::recent::{Earlier, Latest};
 use crate::layout::*;
 use crate::memory::Memory;
-use crate::recent::{Earlier, Latest};
 
 /// How many partly filled slabs a class remembers; others are found again by scanning.
 const REMEMBERED: usize = 8;
@@ -66,9 +66,8 @@ pub(crate) fn cursors() -> [Cursor; CLASSES] {
 }
 
 impl Cursor {
-    /// Forgets every slab but those with objects or recent slots (they are in use, so their
-    /// segments stay what they are).
-    pub(crate) fn forget_elsewhere(&mut self) {
+    /// See [`Heap::forget_slabs_elsewhere`].
+    fn forget_elsewhere(&mut self) {
         self.partial_len = 0;
         self.scanned_to = 0;
         self.missed = false;
@@ -103,17 +102,13 @@ pub(crate) struct SlotPlace {
     bit: u64,
 }
 
-pub(crate) fn words_of(class: usize) -> u64 {
-    u64::from(CLASS_SLOTS[class]).div_ceil(64)
-}
-
-/// The bits of a word that stand for slots.
-pub(crate) fn slot_mask(class: usize, word: u64) -> u64 {
-    let left = u64::from(CLASS_SLOTS[class]).saturating_sub(word * 64);
-    if left >= 64 { u64::MAX } else { (1 << left) - 1 }
-}
-
 impl<B: Backing> Heap<B> {
+    /// Forgets every slab but those with objects or recent slots (they are in use, so their
+    /// segments stay what they are).
+    pub(super) fn forget_slabs_elsewhere(&mut self) {
+        self.cursors.iter_mut().for_each(Cursor::forget_elsewhere);
+    }
+
     /// Picks a free slot of the class; it is not taken before [`Heap::take_slot`].
     #[inline]
     pub(crate) fn pick_slot(&mut self, class: usize) -> Result<Slot, HeapError> {
@@ -290,7 +285,7 @@ impl<B: Backing> Heap<B> {
         // Before the chunk is something else.
         self.forget_slab(class, chunk);
         let (segment, first) = (chunk / SEGMENT_BYTES, chunk / CHUNK_BYTES % SEGMENT_CHUNKS);
-        self.release_run(crate::chunks::Run { segment, first, chunks: 1 });
+        self.release_run(crate::heap::chunks::Run { segment, first, chunks: 1 });
     }
 
     /// Notes that a slot of this word of a slab is free and not among the recent ones.

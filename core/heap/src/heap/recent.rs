@@ -24,9 +24,9 @@ use core::ptr::NonNull;
 use crate::backing::Backing;
 use crate::classes::{CLASS_RECIPROCAL, CLASS_SLOTS, CLASSES, slot_at, slot_starting_at};
 use crate::heap::Heap;
+use crate::heap::slabs::Cursor;
 use crate::layout::*;
 use crate::memory::Memory;
-use crate::slabs::Cursor;
 
 /// Chunks that can be known: 16 MiB of them in a row.
 const KNOWN: usize = 256;

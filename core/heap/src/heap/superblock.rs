@@ -7,8 +7,8 @@
 //!   leaves the older version.
 
 use crate::backing::Backing;
-use crate::chunks::Run;
 use crate::error::OpenError;
+use crate::heap::chunks::Run;
 use crate::heap::{Heap, Opened, Pointers};
 use crate::layout::*;
 use crate::memory::Memory;

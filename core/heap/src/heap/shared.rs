@@ -27,14 +27,13 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backing::Backing;
-use crate::classes::{CLASS_BYTES, CLASSES, SMALL_BYTES_MAX, class_of};
+use crate::classes::{CLASS_BYTES, CLASSES, SMALL_BYTES_MAX, class_of, slot_mask, words_of};
 use crate::error::HeapError;
 use crate::heap::Heap;
+use crate::heap::recent::KnownSlabs;
+use crate::heap::transaction::Transaction;
 use crate::layout::*;
 use crate::memory::Memory;
-use crate::recent::KnownSlabs;
-use crate::slabs::{slot_mask, words_of};
-use crate::transaction::Transaction;
 
 /// A heap that several threads use at once, each through a [`Handle`] of its own.
 pub struct SharedHeap<B: Backing> {

@@ -12,9 +12,9 @@ use core::ptr::NonNull;
 use crate::backing::Backing;
 use crate::error::HeapError;
 use crate::heap::Heap;
+use crate::heap::roots::{OFFSET_MASK, Root};
+use crate::heap::transaction::Transaction;
 use crate::layout::*;
-use crate::roots::{OFFSET_MASK, Root};
-use crate::transaction::Transaction;
 use crate::types::{RootType, Typed};
 
 impl<B: Backing> Heap<B> {

@@ -6,11 +6,11 @@
 //!   freeing what is already free changes nothing.
 
 use crate::backing::Backing;
-use crate::chunks::Run;
 use crate::error::OpenError;
 use crate::heap::Heap;
+use crate::heap::chunks::Run;
+use crate::heap::log::RecordKind;
 use crate::layout::*;
-use crate::log::RecordKind;
 
 impl<B: Backing> Heap<B> {
     /// Undoes newest to oldest. What is undone no longer counts: an object that was given back may

@@ -14,7 +14,6 @@ use crate::backing::Backing;
 use crate::error::{GrowError, HeapError};
 use crate::heap::Heap;
 use crate::layout::*;
-use crate::slabs::Cursor;
 
 /// A run of chunks inside one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,7 +261,7 @@ impl<B: Backing> Heap<B> {
         // From now on these segments' tables belong to the object: nothing volatile may still point
         // there.
         self.rover = 0;
-        self.cursors.iter_mut().for_each(Cursor::forget_elsewhere);
+        self.forget_slabs_elsewhere();
         let start = first * SEGMENT_BYTES;
         self.memory.store(start + DESC_RUN_BYTES, bytes);
         if new {

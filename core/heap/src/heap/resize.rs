@@ -15,12 +15,11 @@
 use core::ptr::NonNull;
 
 use crate::backing::Backing;
-use crate::chunks::Run;
 use crate::classes::{SMALL_BYTES_MAX, class_of};
 use crate::error::HeapError;
+use crate::heap::chunks::Run;
 use crate::heap::{Heap, Place};
 use crate::layout::*;
-use crate::slabs::Cursor;
 
 /// Log records of a run that changes its length: an allocation or a free, and four words.
 const RECORDS_BYTES: u64 = RECORD_BYTES + 4 * (RECORD_BYTES + 8);
@@ -237,7 +236,7 @@ impl<B: Backing> Heap<B> {
     fn join_segments(&mut self, first: u64, count: u64) -> Result<(), HeapError> {
         // Their tables will mean nothing: nothing volatile may still point there.
         self.rover = 0;
-        self.cursors.iter_mut().for_each(Cursor::forget_elsewhere);
+        self.forget_slabs_elsewhere();
         let table = first * SEGMENT_BYTES;
         self.log_alloc(self.memory.at(table + CHUNK_BYTES))?;
         self.describe_segments(first, count);
