@@ -7,6 +7,7 @@ pub mod document;
 mod file;
 mod folded;
 mod html;
+mod look;
 pub mod perfetto;
 mod source;
 pub mod study;
@@ -22,8 +23,9 @@ pub use document::Report;
 pub use file::{WholeFile, WriteError, write_whole};
 pub use folded::{Part, folded};
 pub use html::{Page, html};
+pub use look::{Grouping, Look};
 pub use table::{Align, Table};
-pub use terminal::{Grouping, Look, terminal};
+pub use terminal::terminal;
 pub use tsv::tsv;
 
 /// The report as JSON, of which `docs/trace-report.schema.json` is the schema.

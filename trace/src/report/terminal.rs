@@ -3,46 +3,13 @@
 //! Invariants: no line is wider than asked for. Without colours nothing but text comes out.
 
 use super::document::{CallRow, Distribution, Report, Sleep, Sums, Time};
+use super::look::{Grouping, Look};
 use super::study::SHORT_CITATION;
 use super::table::{Align, Table};
 use super::text;
 use crate::classes::{Class, Scheme};
 use crate::crossings;
 use holdfast_sys::counted::noun_for;
-
-/// Of what the tables are.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Grouping {
-    /// Classes and their parts.
-    Class,
-    /// Calls.
-    Call,
-    /// Threads.
-    Thread,
-    /// Processes.
-    Process,
-    /// What crossed sandboxes.
-    Crossing,
-}
-
-/// How a report looks.
-#[derive(Clone, Copy, Debug)]
-pub struct Look {
-    /// Characters in a line.
-    pub width: usize,
-    /// Whether colours are wanted.
-    pub colour: bool,
-    /// Rows of lists of calls, threads and processes.
-    pub top: usize,
-    /// One kind of table in full; without it a bit of each.
-    pub by: Option<Grouping>,
-}
-
-impl Default for Look {
-    fn default() -> Look {
-        Look { width: 80, colour: false, top: 10, by: None }
-    }
-}
 
 /// Histograms that are drawn when nothing else was asked for.
 const HISTOGRAMS: usize = 3;
