@@ -1,4 +1,17 @@
-//! The keeper of a home: what it knows, and the lock that makes it the only one.
+//! The keeper of a home: what it knows, and the lock that makes it the only one. The modules inside
+//! are what it does, and nothing else sees its fields: `run` serves requests and triggers, `flush`
+//! and `databases` save everything in an emergency, `background` between emergencies, `eviction`
+//! makes room in the pool, `lent` brings what borrowers stored, `status` tells.
+
+mod background;
+mod databases;
+mod eviction;
+mod flush;
+mod lent;
+mod run;
+mod status;
+
+pub use status::status_of_files;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +21,7 @@ use holdfast_region::{NameSpace, Places, RegionName, RegionSummary};
 use holdfast_sqlite::Databases;
 use holdfast_sys::lock::{FileLock, LockMode, LockOutcome};
 
-use crate::background::{Allowance, Seen};
+use crate::allowance::Allowance;
 use crate::bandwidth::Bandwidth;
 use crate::config::Config;
 use crate::error::{DaemonError, Result};
@@ -19,22 +32,29 @@ use holdfast_keeper_client::Counters;
 /// How long another keeper may take to go.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// What is known of an open heap.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// When it was last known to be safe, or was first seen.
+    safe: Instant,
+}
+
 /// See the crate.
 #[derive(Debug)]
 pub struct Keeper {
-    pub(crate) names: NameSpace,
-    pub(crate) databases: Databases,
-    pub(crate) config: Config,
-    pub(crate) bandwidth: Bandwidth,
-    pub(crate) counters: Counters,
-    pub(crate) allowance: Allowance,
+    names: NameSpace,
+    databases: Databases,
+    config: Config,
+    bandwidth: Bandwidth,
+    counters: Counters,
+    allowance: Allowance,
     /// Since when each open heap is known not to be in the store as it is.
-    pub(crate) seen: BTreeMap<RegionName, Seen>,
+    seen: BTreeMap<RegionName, Seen>,
     /// The same of databases, by their images.
-    pub(crate) seen_databases: BTreeMap<PathBuf, Seen>,
-    pub(crate) started: Instant,
+    seen_databases: BTreeMap<PathBuf, Seen>,
+    started: Instant,
     /// Set while it serves other users.
-    pub(crate) serving: Option<Serving>,
+    serving: Option<Serving>,
     _lock: FileLock,
 }
 

@@ -33,14 +33,11 @@
 
 #![forbid(unsafe_code)]
 
-mod background;
+mod allowance;
 mod bandwidth;
 mod closer;
 mod config;
-mod databases;
 mod error;
-mod eviction;
-mod flush;
 mod freeze;
 #[cfg(fuzzing)]
 #[doc(hidden)]
@@ -49,10 +46,8 @@ mod keeper;
 mod memory;
 mod plan;
 mod procfs;
-mod run;
 mod serve;
 mod served;
-mod status;
 mod systemd;
 mod triggers;
 
@@ -60,7 +55,6 @@ pub use config::{Config, PoolLimit, Profile};
 pub use error::{DaemonError, Result};
 pub use freeze::{Guard, thaw_left_over};
 pub use holdfast_keeper_client::{Cause, FlushReport, Kind, Left, LeftWhy, Saved, Status};
-pub use keeper::Keeper;
+pub use keeper::{Keeper, status_of_files};
 pub use served::{Phase, PhaseHook, Quota, SERVED_NAME_BYTES_MAX, ServePolicy, Served};
-pub use status::status_of_files;
 pub use triggers::Sources;

@@ -17,7 +17,7 @@ use holdfast_region::{RegionError, RegionState, RegionSummary, Rescue};
 use crate::freeze::{Frozen, Held};
 use holdfast_keeper_client::TendReport;
 
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, Seen};
 use crate::procfs::{FileId, stat};
 use crate::served::Brought;
 
@@ -27,42 +27,6 @@ pub(crate) const WINDOWS_UNTIL_STOPPED: u32 = 2;
 /// However long the loss window is, heaps that no process has and a pool that is too full are
 /// looked at this often.
 const ROUND_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// What is known of an open heap.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen {
-    /// When it was last known to be safe, or was first seen.
-    pub(crate) safe: Instant,
-}
-
-/// Bytes that may be written now: a bucket that fills at the configured rate.
-#[derive(Debug)]
-pub(crate) struct Allowance {
-    bytes_per_s: u64,
-    burst_bytes: u64,
-    bytes: f64,
-    filled: Instant,
-}
-
-impl Allowance {
-    pub(crate) fn new(bytes_per_s: u64, burst_bytes: u64) -> Allowance {
-        Allowance { bytes_per_s, burst_bytes, bytes: burst_bytes as f64, filled: Instant::now() }
-    }
-
-    /// Whether so much may be written. What is larger than the whole bucket may when that is full,
-    /// or it never could.
-    pub(crate) fn allows(&mut self, bytes: u64, now: Instant) -> bool {
-        let since = now.saturating_duration_since(self.filled).as_secs_f64();
-        self.bytes = (self.bytes + since * self.bytes_per_s as f64).min(self.burst_bytes as f64);
-        self.filled = now;
-        self.bytes >= bytes.min(self.burst_bytes) as f64
-    }
-
-    /// It was. What was written beyond the bucket is paid back first.
-    pub(crate) fn spend(&mut self, bytes: u64) {
-        self.bytes -= bytes as f64;
-    }
-}
 
 impl Keeper {
     /// One round over all heaps and databases.
@@ -210,39 +174,4 @@ impl Keeper {
 /// What saving a heap writes, at most.
 pub(crate) fn image_bytes(heap: &RegionSummary) -> u64 {
     heap.image.as_ref().map_or(0, |image| image.allocated_bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantee: keeper/background
-    /// Guarantee: keeper/one-slow-writer
-    #[test]
-    fn over_a_long_time_no_more_is_written_than_the_rate_allows() {
-        let mut allowance = Allowance::new(100, 1000);
-        let start = Instant::now();
-        let mut written = 0;
-        for second in 0..1000 {
-            let now = start + Duration::from_secs(second);
-            while allowance.allows(130, now) {
-                allowance.spend(130);
-                written += 130;
-            }
-        }
-        assert!((90_000..=101_000).contains(&written), "{written}");
-    }
-
-    #[test]
-    fn what_is_larger_than_the_burst_is_written_when_the_bucket_is_full_and_paid_back() {
-        let mut allowance = Allowance::new(100, 1000);
-        let start = Instant::now();
-        assert!(allowance.allows(5000, start));
-        allowance.spend(5000);
-        assert!(!allowance.allows(1, start + Duration::from_secs(39)));
-        assert!(allowance.allows(1, start + Duration::from_secs(41)));
-        assert!(!allowance.allows(5000, start + Duration::from_secs(45)));
-        // A clock that does not go on gives nothing, and takes nothing.
-        assert!(allowance.allows(1, start));
-    }
 }

@@ -15,9 +15,10 @@ use std::time::Instant;
 use holdfast_region::Replaced;
 use holdfast_sqlite::{Database, Rescue, SqliteError};
 
-use crate::background::{Seen, WINDOWS_UNTIL_STOPPED};
-use crate::flush::{left, milliseconds};
 use crate::freeze::{Frozen, Held};
+use crate::keeper::Seen;
+use crate::keeper::background::WINDOWS_UNTIL_STOPPED;
+use crate::keeper::flush::{left, milliseconds};
 use crate::keeper::{Keeper, seconds_since};
 use crate::plan::{Candidate, Subject};
 use crate::procfs::{FileId, stat};

@@ -13,8 +13,8 @@ use holdfast_sys::file::space;
 
 use holdfast_keeper_client::EvictReport;
 
-use crate::background::image_bytes;
 use crate::keeper::Keeper;
+use crate::keeper::background::image_bytes;
 
 impl Keeper {
     /// Brings the pool below its limit, as far as heaps and databases that no process has allow it.
@@ -87,7 +87,7 @@ impl Keeper {
                 Err(why) => report.failed.push(format!("{}: {why}", found.name())),
             }
         }
-        report.milliseconds = crate::flush::milliseconds(started.elapsed());
+        report.milliseconds = crate::keeper::flush::milliseconds(started.elapsed());
         self.counters.evicted(&report);
         report
     }

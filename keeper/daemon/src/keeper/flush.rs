@@ -18,8 +18,8 @@ use holdfast_sqlite::Database;
 
 use holdfast_keeper_client::{Budget, Cause, FlushReport, Kind, Left, LeftWhy, Saved};
 
-use crate::databases;
 use crate::freeze::{Frozen, Held};
+use crate::keeper::databases;
 use crate::keeper::{Keeper, unsaved_s};
 use crate::plan::{Candidate, Subject, bytes_in, order};
 use crate::procfs::FileId;

@@ -11,8 +11,7 @@ use holdfast_region::RegionName;
 use crate::freeze::{Frozen, Held};
 use crate::keeper::Keeper;
 use crate::procfs::{FileId, stat};
-use crate::served::loan::Loan;
-use crate::served::serving::Serving;
+use crate::served::{Brought, Loan};
 use holdfast_keeper_client::LeftWhy;
 
 /// How often a borrower that stores meanwhile is read once more, between emergencies.
@@ -20,19 +19,6 @@ const QUIET_ATTEMPTS: u32 = 3;
 /// The part of an emergency's time in which what is lent is brought: the rest is for all that has
 /// to be written.
 const PART_FOR_LENT: u32 = 4;
-
-/// What became of a region that is lent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Brought {
-    /// Its region holds what the borrower had at a moment just now.
-    Whole,
-    /// The borrower stored all the time.
-    Busy,
-    /// It would have taken longer than there was time.
-    Late,
-    /// In words.
-    Failed(String),
-}
 
 impl Keeper {
     pub(crate) fn is_lent(&self, name: &RegionName) -> bool {
@@ -87,15 +73,6 @@ impl Keeper {
     }
 }
 
-impl Serving {
-    fn bring(&mut self, name: &RegionName, attempts: u32, until: Option<Instant>) -> Brought {
-        let names = &self.names;
-        let Some(loan) = self.loans.get_mut(name) else { return Brought::Whole };
-        let brought = loan.bring_quietly(names, attempts, until);
-        brought.unwrap_or_else(|error| Brought::Failed(error.to_string()))
-    }
-}
-
 /// The process that has a region, if it still is one of its user's: a number may come round again.
 fn borrower(name: &RegionName, loan: &Loan) -> Option<Held> {
     let holder = loan.process?;
@@ -117,10 +94,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Config, PoolLimit};
-    use crate::served::loan::{What, Work};
-    use crate::served::own_name::key_name;
-    use crate::served::policy::ServePolicy;
-    use crate::served::serving::TurnReport;
+    use crate::served::{ServePolicy, Serving, TurnReport, What, Work, key_name};
     use holdfast_keeper_client::Cause;
     use holdfast_keeper_client::{Borrowed, Borrower};
 

@@ -19,9 +19,9 @@ use signal_hook::low_level::pipe;
 
 use crate::error::{DaemonError, Result};
 use crate::keeper::Keeper;
+use crate::keeper::status::status_of_files;
 use crate::serve::{Connection, Progress, Server};
 use crate::served::Serving;
-use crate::status::status_of_files;
 use crate::systemd::{given_listener, notify};
 use crate::triggers::Sources;
 use crate::triggers::power_button::{self, Button};

@@ -5,7 +5,7 @@ use holdfast_region::{NameSpace, RegionState};
 use holdfast_sqlite::{Database, Databases};
 
 use crate::error::Result;
-use crate::eviction::pool_bytes;
+use crate::keeper::eviction::pool_bytes;
 use crate::keeper::{Keeper, seconds_since, unsaved_s};
 use crate::plan::bytes_in;
 use crate::served::Serving;
@@ -75,7 +75,7 @@ pub fn status_of_files(names: &NameSpace) -> Result<Status> {
             .map(|heap| HeapStatus {
                 name: heap.name.to_string(),
                 state: state(heap.state).to_owned(),
-                image_bytes: crate::background::image_bytes(heap),
+                image_bytes: crate::keeper::background::image_bytes(heap),
                 unsaved_s: unsaved_s(heap),
                 holder: heap.holder,
                 rescued: heap.rescue.is_some(),

@@ -26,7 +26,6 @@ use holdfast_region::{
 use holdfast_sys::file::allocate;
 
 use crate::served::image::sealed;
-use crate::served::keeping::Brought;
 
 /// What is read at once.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -81,6 +80,19 @@ pub(crate) enum What {
     Commit(Durability),
     Close,
     HungUp,
+}
+
+/// What became of a region that is lent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Brought {
+    /// Its region holds what the borrower had at a moment just now.
+    Whole,
+    /// The borrower stored all the time.
+    Busy,
+    /// It would have taken longer than there was time.
+    Late,
+    /// In words.
+    Failed(String),
 }
 
 impl Work {

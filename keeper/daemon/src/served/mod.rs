@@ -9,7 +9,6 @@ mod asks;
 mod connection;
 mod ends;
 mod image;
-mod keeping;
 mod lease;
 mod loan;
 mod own_name;
@@ -41,7 +40,13 @@ pub(crate) mod fuzzing {
     }
 }
 
-pub(crate) use keeping::Brought;
+pub(crate) use loan::{Brought, Loan};
+#[cfg(test)]
+pub(crate) use loan::{What, Work};
 pub use own_name::SERVED_NAME_BYTES_MAX;
+#[cfg(test)]
+pub(crate) use own_name::key_name;
 pub use policy::{Phase, PhaseHook, Quota, ServePolicy, Served};
 pub(crate) use serving::Serving;
+#[cfg(test)]
+pub(crate) use serving::TurnReport;

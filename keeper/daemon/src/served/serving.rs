@@ -24,7 +24,7 @@ use crate::error::{DaemonError, Result};
 use crate::serve::{ACCEPT_PAUSE, pauses};
 use crate::served::connection::{After, Connection, peer};
 use crate::served::lease::Leases;
-use crate::served::loan::Loan;
+use crate::served::loan::{Brought, Loan};
 use crate::served::place::{bind, raise_descriptor_limit};
 use crate::served::policy::ServePolicy;
 use crate::served::users::{Counts, Holdings};
@@ -73,6 +73,18 @@ pub(crate) struct TurnReport {
 }
 
 impl Serving {
+    /// Brings what a region's borrower stored to the region, as [`Loan::bring_quietly`].
+    pub(crate) fn bring(
+        &mut self,
+        name: &RegionName,
+        attempts: u32,
+        until: Option<Instant>,
+    ) -> Brought {
+        let Some(loan) = self.loans.get_mut(name) else { return Brought::Whole };
+        let brought = loan.bring_quietly(&self.names, attempts, until);
+        brought.unwrap_or_else(|error| Brought::Failed(error.to_string()))
+    }
+
     /// Listens for users.
     pub(crate) fn new(places: &Places, policy: ServePolicy) -> Result<Serving> {
         let path = places.pool().join("served");

@@ -1,6 +1,6 @@
 //! What announces that the machine may be about to go, or that memory is short: signals, the power
 //! button, batteries, memory pressure as the kernel reports it. Each is a descriptor or a file; the
-//! loop of [`crate::run`] waits for all of them at once. A shutdown is announced by SIGTERM, for
+//! loop of [`crate::keeper`] waits for all of them at once. A shutdown is announced by SIGTERM, for
 //! which the units give the keeper 30 s.
 
 pub(crate) mod power_button;
