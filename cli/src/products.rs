@@ -25,9 +25,9 @@ pub struct Product {
     /// For the help.
     pub about: &'static str,
     /// What builds it in the source tree.
-    package: &'static str,
+    pub package: &'static str,
     /// Has findings for `holdfast doctor`.
-    examines: bool,
+    pub examines: bool,
 }
 
 /// In the order of the help.

@@ -70,7 +70,7 @@ pub(crate) fn drive() {
     every_field(&scene);
     let mut trials = Trials::of("H9", "absurd values behind right sums", TRIALS);
     while let Some(mut trial) = trials.next() {
-        let (path, sketch) = distorted(&scene.home, &mut trial.random);
+        let (path, sketch) = distorted(scene.home(), &mut trial.random);
         let commands = commands(&scene, &mut trial.random);
         attempt(&scene, &path, &sketch, &commands, &format!("seed {:#x}", trial.seed));
         if trial.number + 1 == TRIALS_MAX {
@@ -86,7 +86,7 @@ fn every_field(scene: &FullHome) {
     let snapshots =
         ["heap snapshots words", "heap snapshots words --json", "heap salvage SNAPSHOT"];
     let snapshot =
-        scene.home.paths().find(|(path, _)| path.ends_with("words/monday.base")).unwrap();
+        scene.home().paths().find(|(path, _)| path.ends_with("words/monday.base")).unwrap();
     let mut trials = Trials::of_all("H9", "each field of a header");
     for (path, kind, commands) in [
         (scene.image(), FileKind::Image, &looks[..]),
@@ -97,7 +97,7 @@ fn every_field(scene: &FullHome) {
             // The last second that a calendar has is one less.
             for value in [253_402_300_800, 1 << 62, u64::MAX] {
                 trials.next();
-                let mut sketch = scene.home.sketch(&path).unwrap().clone();
+                let mut sketch = scene.home().sketch(&path).unwrap().clone();
                 for slot in [0, 4096] {
                     sketch.store(slot + field, &value.to_le_bytes());
                 }
@@ -116,7 +116,7 @@ fn every_field(scene: &FullHome) {
 
 /// The commands, one after the other, on the home with that file.
 fn attempt(scene: &FullHome, path: &Path, sketch: &Sketch, commands: &[Vec<OsString>], what: &str) {
-    scene.home.lay_out(path, sketch).unwrap();
+    scene.home().lay_out(path, sketch).unwrap();
     let mut streams = Streams::new();
     let ended = Child::fork(|| streams.play(commands)).wait();
     assert_eq!(ended, Ended::With(0), "{}, {what}\n{}", path.display(), streams.said());
@@ -135,7 +135,7 @@ pub(crate) fn drive_inflated() {
     let scene = full_home();
     let mut trials = Trials::of_all("H9", "huge sparse images");
     let path = scene.image();
-    let mut sketch = scene.home.sketch(&path).unwrap().clone();
+    let mut sketch = scene.home().sketch(&path).unwrap().clone();
     sketch.inflate();
     sketch.seal(FileKind::Image);
     // Not the export: it sums a TiB of zeros for minutes, as it has to.
@@ -168,7 +168,7 @@ fn full_home() -> FullHome {
         FullHome::make(&Places::from_env().unwrap(), Path::new(&std::env::var_os(FILES).unwrap()));
     let scene = scene.unwrap();
     for kind in KINDS {
-        assert!(scene.home.paths().any(|(_, found)| found == kind), "the home has no {kind:?}");
+        assert!(scene.home().paths().any(|(_, found)| found == kind), "the home has no {kind:?}");
     }
     scene
 }

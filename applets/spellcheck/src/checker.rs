@@ -25,16 +25,31 @@ pub struct Finding {
 /// What has been found so far.
 #[derive(Default)]
 pub struct Checker {
-    /// Words that were looked up.
-    pub words: u64,
-    /// Unknown words in the order of the texts.
-    pub findings: Vec<Finding>,
-    /// The different ones, as dictionaries would spell them.
-    pub unknown: Vec<String>,
+    words: u64,
+    findings: Vec<Finding>,
+    unknown: Vec<String>,
     numbers: BTreeMap<String, usize>,
 }
 
 impl Checker {
+    /// How many words were looked up.
+    #[must_use]
+    pub fn words(&self) -> u64 {
+        self.words
+    }
+
+    /// Unknown words in the order of the texts.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// The different ones, as dictionaries would spell them.
+    #[must_use]
+    pub fn unknown(&self) -> &[String] {
+        &self.unknown
+    }
+
     /// Reads one more text.
     pub fn read(&mut self, speller: &Speller<'_>, file: usize, text: &[u8]) {
         let mut seen = Seen::for_text(text);
@@ -52,7 +67,8 @@ impl Checker {
                     following.by_ref().take(READ_AHEAD).map(|compound| Read::new(text, compound)),
                 );
                 let new = row[new..].iter().filter(|it| it.compound.plain).map(|it| it.query(text));
-                speller.fetch(new.filter(|query| !seen.has(text, *query)).map(|query| query.hash));
+                speller
+                    .fetch(new.filter(|query| !seen.has(text, *query)).map(|query| query.hash()));
             }
             if here >= row.len() {
                 break;
@@ -132,13 +148,13 @@ impl Seen {
 
     #[inline]
     fn place(&self, query: Query<'_>) -> usize {
-        first_slot(query.hash, self.places.len() as u32) as usize
+        first_slot(query.hash(), self.places.len() as u32) as usize
     }
 
     #[inline]
     fn has(&self, text: &[u8], query: Query<'_>) -> bool {
         let (hash, start, end) = self.places[self.place(query)];
-        hash == query.hash && query.is(&text[start as usize..end as usize])
+        hash == query.hash() && query.is(&text[start as usize..end as usize])
     }
 
     #[inline]
@@ -146,7 +162,7 @@ impl Seen {
         // A text of more than 4 GiB is read without, from there on.
         if let Ok(end) = u32::try_from(here.end) {
             let place = self.place(query);
-            self.places[place] = (query.hash, here.start as u32, end);
+            self.places[place] = (query.hash(), here.start as u32, end);
         }
     }
 }
@@ -168,12 +184,12 @@ struct Read {
 impl Read {
     #[inline]
     fn new(text: &[u8], compound: Compound) -> Read {
-        Read { compound, hash: Query::new(&text[compound.range()]).hash }
+        Read { compound, hash: Query::new(&text[compound.range()]).hash() }
     }
 
     #[inline]
     fn query<'a>(&self, text: &'a [u8]) -> Query<'a> {
-        Query { word: &text[self.compound.range()], hash: self.hash }
+        Query::with_hash(&text[self.compound.range()], self.hash)
     }
 }
 

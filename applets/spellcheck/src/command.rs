@@ -139,7 +139,7 @@ fn check(
     for (file, path) in options.texts.iter().enumerate() {
         checker.read(speller, file, &read_text(path)?);
     }
-    let unknown: Vec<&str> = checker.unknown.iter().map(String::as_str).collect();
+    let unknown: Vec<&str> = checker.unknown().iter().map(String::as_str).collect();
     let suggestions = suggest(speller, &unknown);
     let report = Report {
         files: &options.texts,
@@ -150,7 +150,7 @@ fn check(
     out.write_all(report.render(options.format).as_bytes())?;
     out.flush()?;
     notes.write_all(report.summary().as_bytes())?;
-    Ok(if checker.findings.is_empty() { STATUS_CLEAN } else { STATUS_FOUND })
+    Ok(if checker.findings().is_empty() { STATUS_CLEAN } else { STATUS_FOUND })
 }
 
 fn forget<A: Arena>(arena: &mut A, root: &str, notes: &mut dyn Write) -> Result<u8, SpellError> {

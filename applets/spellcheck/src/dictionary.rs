@@ -15,11 +15,22 @@ use crate::layout::{
 /// A word that is looked for: its bytes and their hash, taken once for all tables.
 #[derive(Clone, Copy)]
 pub struct Query<'a> {
-    pub(crate) word: &'a [u8],
-    pub(crate) hash: u32,
+    word: &'a [u8],
+    hash: u32,
 }
 
 impl<'a> Query<'a> {
+    /// Of a word whose hash is known.
+    #[inline]
+    pub(crate) fn with_hash(word: &'a [u8], hash: u32) -> Self {
+        Query { word, hash }
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self) -> u32 {
+        self.hash
+    }
+
     /// Takes the hash.
     #[inline]
     pub fn new(word: &'a [u8]) -> Self {

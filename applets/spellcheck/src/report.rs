@@ -28,8 +28,8 @@ impl Report<'_> {
     }
 
     fn lines(&self) -> String {
-        let mut out = String::with_capacity(self.checker.findings.len() * 64);
-        for finding in &self.checker.findings {
+        let mut out = String::with_capacity(self.checker.findings().len() * 64);
+        for finding in self.checker.findings() {
             let file = &self.files[finding.file];
             // Writing to a string does not fail.
             let _ = write!(out, "{file}:{}:{}: {}", finding.line, finding.column, finding.word);
@@ -44,7 +44,7 @@ impl Report<'_> {
 
     fn json(&self) -> String {
         let mut out = String::from("{\"unknown\":[");
-        for (index, finding) in self.checker.findings.iter().enumerate() {
+        for (index, finding) in self.checker.findings().iter().enumerate() {
             out.push_str(if index == 0 { "\n" } else { ",\n" });
             out.push_str("{\"file\":");
             push_json(&mut out, &self.files[finding.file]);
@@ -61,8 +61,8 @@ impl Report<'_> {
         let _ = write!(
             out,
             "],\n\"words\":{},\"unknown_words\":{},\"dictionaries\":[",
-            self.checker.words,
-            self.checker.findings.len()
+            self.checker.words(),
+            self.checker.findings().len()
         );
         for (index, dictionary) in self.dictionaries.iter().enumerate() {
             if index > 0 {
@@ -81,12 +81,12 @@ impl Report<'_> {
             text.push_str(if number == 1 { one } else { more });
             text
         };
-        let mut line = count(self.checker.words, " word, ", " words, ");
-        line.push_str(&self.checker.findings.len().to_string());
+        let mut line = count(self.checker.words(), " word, ", " words, ");
+        line.push_str(&self.checker.findings().len().to_string());
         line.push_str(" unknown, ");
         line.push_str(&count(self.dictionaries.len() as u64, " dictionary", " dictionaries"));
         let limit = crate::suggest::SUGGESTIONS_MAX;
-        if self.checker.unknown.len() > limit {
+        if self.checker.unknown().len() > limit {
             let _ =
                 write!(line, " (suggestions only for the first {limit} different unknown words)");
         }

@@ -55,19 +55,19 @@ impl<'arena> Speller<'arena> {
         // Most words are right, and most of those are in the largest table.
         let Some((largest, others)) = self.dictionaries.split_first() else { return false };
         largest.contains(query)
-            || self.summary.may_have(query.hash) && others.iter().any(|it| it.contains(query))
+            || self.summary.may_have(query.hash()) && others.iter().any(|it| it.contains(query))
     }
 
     /// Whether a table may have exactly this word; `false` is certain.
     #[inline]
     pub(crate) fn may_have(&self, word: &[u8]) -> bool {
-        self.summary.may_have(Query::new(word).hash)
+        self.summary.may_have(Query::new(word).hash())
     }
 
     /// How many tables have exactly this word.
     pub fn count(&self, word: &[u8]) -> usize {
         let query = Query::new(word);
-        if !self.summary.may_have(query.hash) {
+        if !self.summary.may_have(query.hash()) {
             return 0;
         }
         self.dictionaries.iter().filter(|dictionary| dictionary.contains(query)).count()

@@ -178,7 +178,7 @@ impl Table {
             place.pointer(stored).cast::<u32>().write_unaligned(prefix(word));
             let text = place.pointer(stored + PREFIX_BYTES);
             text.copy_from_nonoverlapping(word.as_ptr(), word.len());
-            place.pointer(slot).cast::<Slot>().write(Slot { hash: query.hash, word: stored });
+            place.pointer(slot).cast::<Slot>().write(Slot { hash: query.hash(), word: stored });
         }
         self.header.block_used += bytes;
         self.header.block_initials |= initial(word);

@@ -100,17 +100,28 @@ impl Outcome {
 
 /// One call by the host.
 pub struct Call<'a> {
-    pub(crate) number: u64,
-    pub(crate) input: &'a [u8],
-    pub(crate) buffer: Option<SharedBuffer<'a>>,
-    pub(crate) outcome: &'a mut Outcome,
-    pub(crate) keeper: &'a mut dyn HeapKeeper,
-    pub(crate) transport: &'a dyn Transport,
+    number: u64,
+    input: &'a [u8],
+    buffer: Option<SharedBuffer<'a>>,
+    outcome: &'a mut Outcome,
+    keeper: &'a mut dyn HeapKeeper,
+    transport: &'a dyn Transport,
     /// The host has refused a part of the result.
-    pub(crate) is_refused: bool,
+    is_refused: bool,
 }
 
 impl<'a> Call<'a> {
+    pub(crate) fn new(
+        number: u64,
+        input: &'a [u8],
+        buffer: Option<SharedBuffer<'a>>,
+        outcome: &'a mut Outcome,
+        keeper: &'a mut dyn HeapKeeper,
+        transport: &'a dyn Transport,
+    ) -> Call<'a> {
+        Call { number, input, buffer, outcome, keeper, transport, is_refused: false }
+    }
+
     /// What the host has sent along.
     #[must_use]
     pub fn input(&self) -> &'a [u8] {

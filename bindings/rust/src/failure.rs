@@ -10,8 +10,8 @@ use crate::buffer::Buffer;
 /// It is no [`Error`](core::error::Error) itself, because nobody but the host gets to see it.
 #[derive(Debug)]
 pub struct Failure {
-    pub(crate) code: i32,
-    pub(crate) text: Buffer<u8>,
+    code: i32,
+    text: Buffer<u8>,
 }
 
 impl Failure {
@@ -36,6 +36,11 @@ impl Failure {
     #[must_use]
     pub fn code(&self) -> i32 {
         self.code
+    }
+
+    /// Its text as it was stored: what did not fit may have cut a character.
+    pub(crate) fn text_bytes(&self) -> &[u8] {
+        self.text.as_slice()
     }
 
     /// Its text.

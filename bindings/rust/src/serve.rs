@@ -127,7 +127,7 @@ fn serve_over(
             Ok(header) => header,
             Err(TransportError::Refused { call, bytes }) => {
                 let why = Failure::new(CODE_NOT_RUN, TransportError::Refused { call, bytes });
-                fail(transport, call, CODE_NOT_RUN, why.text.as_slice())?;
+                fail(transport, call, CODE_NOT_RUN, why.text_bytes())?;
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -142,15 +142,9 @@ fn serve_over(
                     TransportError::Protocol { what: "calls a function that is not there" };
                 let function = function.ok_or(unknown)?;
                 outcome.rest();
-                let mut call = Call {
-                    number,
-                    input: input.as_slice(),
-                    buffer: shared_buffer(transport, buffer)?,
-                    outcome: &mut outcome,
-                    keeper,
-                    transport,
-                    is_refused: false,
-                };
+                let buffer = shared_buffer(transport, buffer)?;
+                let input = input.as_slice();
+                let mut call = Call::new(number, input, buffer, &mut outcome, keeper, transport);
                 let unwinding = AbortOnUnwind;
                 let result = function.run(&mut call);
                 core::mem::forget(unwinding);
@@ -192,8 +186,11 @@ fn answer(
         Err(failure) => failure,
     };
     keeper.roll_back();
-    let text = if failure.text.len() > 0 { &failure.text } else { &outcome.text };
-    fail(transport, call, failure.code, text.as_slice())
+    let text = match failure.text_bytes() {
+        [] => outcome.text.as_slice(),
+        text => text,
+    };
+    fail(transport, call, failure.code(), text)
 }
 
 fn fail(

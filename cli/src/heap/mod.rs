@@ -51,12 +51,12 @@ pub struct RootRow {
 
 /// Everything that a look into a heap told.
 pub struct Look {
-    pub inspection: Result<Inspection, OpenError>,
-    pub findings: Vec<Finding>,
+    inspection: Result<Inspection, OpenError>,
+    findings: Vec<Finding>,
     /// The first [`ROOTS_KEPT_MAX`], by name.
-    pub roots: Vec<RootRow>,
+    roots: Vec<RootRow>,
     /// How many there are.
-    pub root_count: u64,
+    root_count: u64,
     copy: Vec<u64>,
 }
 

@@ -333,7 +333,7 @@ fn the_heap_grows_to_its_limit_and_says_so() {
 #[test]
 fn a_full_pool_fails_the_allocation_and_changes_nothing() {
     let mut memory = TestMemory::new(64 << 20);
-    memory.grows_left = 0;
+    memory.refuse_to_grow();
     let mut heap = open(memory);
     heap.create_root("data", 1000).unwrap();
     let failed = heap.create_root("too much", 20 << 20);

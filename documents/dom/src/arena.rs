@@ -96,7 +96,7 @@ impl Arena {
             ArenaAttribute { name: attribute.name.into(), value, length }
         };
         let mut names = NameTable::default();
-        for record in document.names {
+        for record in document.names() {
             let namespace = Namespace::parse(record.namespace).unwrap_or_default();
             let prefix = text(record.prefix, record.prefix_length.into());
             let prefix = (record.has_prefix != 0).then(|| prefix.into());
@@ -104,12 +104,12 @@ impl Arena {
             names.all.push(QualName::new(prefix, namespace.to_url(), local));
         }
         Arena {
-            nodes: document.nodes.iter().map(Arena::node_of).collect(),
-            attributes: document.attributes.iter().map(value).collect(),
+            nodes: document.nodes().iter().map(Arena::node_of).collect(),
+            attributes: document.attributes().iter().map(value).collect(),
             names,
-            text: document.text.to_vec(),
-            text_bytes: document.text.len() as u64,
-            quirks: document.header.quirks,
+            text: document.text().to_vec(),
+            text_bytes: document.text().len() as u64,
+            quirks: document.header().quirks,
             ..Arena::new()
         }
     }

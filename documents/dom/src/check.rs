@@ -25,15 +25,15 @@ impl<'heap> Document<'heap> {
     /// # Errors
     /// [`DomError::Damaged`] with the first damage.
     pub fn check(&self) -> Result<CheckReport, DomError> {
-        if self.header.quirks > 2 {
+        if self.header().quirks > 2 {
             self.note(Damage::HeaderWord { word: "quirks" });
         }
-        if self.header.flags & !ORDERED != 0 {
+        if self.header().flags & !ORDERED != 0 {
             self.note(Damage::HeaderWord { word: "flags" });
         }
         let mut left =
-            CheckBudget { attributes: self.attributes.len(), text_bytes: self.text.len() };
-        for (number, name) in (0..).zip(self.names) {
+            CheckBudget { attributes: self.attributes().len(), text_bytes: self.text().len() };
+        for (number, name) in (0..).zip(self.names()) {
             left.take_text(self, name.local, name.local_length);
             left.take_text(self, name.prefix, name.prefix_length.into());
             if self.damage().is_some() {
@@ -57,7 +57,7 @@ impl<'heap> Document<'heap> {
                 self.note(Damage::Name { name: number });
             }
         }
-        let mut seen = vec![false; self.nodes.len()];
+        let mut seen = vec![false; self.nodes().len()];
         let mut checked = CheckReport::default();
         let mut open = vec![DOCUMENT];
         while let Some(id) = open.pop() {
@@ -67,10 +67,10 @@ impl<'heap> Document<'heap> {
             checked.nodes += 1;
             self.check_node(id, &mut left, &mut seen, &mut open);
         }
-        if self.damage().is_none() && self.header.flags & ORDERED != 0 {
+        if self.damage().is_none() && self.header().flags & ORDERED != 0 {
             self.check_order();
         }
-        checked.removed = (self.nodes.len() as u64).saturating_sub(1 + checked.nodes);
+        checked.removed = (self.nodes().len() as u64).saturating_sub(1 + checked.nodes);
         self.unless_damaged(checked)
     }
 
@@ -83,13 +83,13 @@ impl<'heap> Document<'heap> {
                 return self.note(Damage::Node { node: id });
             }
         }
-        if at as usize + 1 != self.nodes.len() {
+        if at as usize + 1 != self.nodes().len() {
             self.note(Damage::Node { node: at + 1 });
         }
     }
 
     fn check_node(&self, id: u32, left: &mut CheckBudget, seen: &mut [bool], open: &mut Vec<u32>) {
-        let node = Node { document: self, id };
+        let node = Node::new(self, id);
         let (kind, record) = (node.kind(), node.record());
         match kind {
             NodeKind::Element => {
@@ -126,18 +126,18 @@ impl<'heap> Document<'heap> {
         };
         if let Some(contents) = node.template_contents() {
             let inner = contents.record();
-            enter(contents.id, contents.kind() != NodeKind::Fragment || inner.data != id, open);
+            enter(contents.id(), contents.kind() != NodeKind::Fragment || inner.data != id, open);
         }
         let mut last = NONE;
         for child in node.children() {
             let inner = child.record();
             let follows = last == NONE || inner.previous == last;
             enter(
-                child.id,
+                child.id(),
                 inner.parent != id || !follows || child.kind() == NodeKind::Document,
                 open,
             );
-            last = child.id;
+            last = child.id();
             if self.damage().is_some() {
                 return;
             }

@@ -25,11 +25,11 @@ pub(crate) const LONG_BYTES: u32 = 4;
 /// An open document; see the module.
 #[derive(Clone)]
 pub struct Document<'heap> {
-    pub(crate) header: Header,
-    pub(crate) nodes: &'heap [NodeRecord],
-    pub(crate) attributes: &'heap [AttributeRecord],
-    pub(crate) names: &'heap [NameRecord],
-    pub(crate) text: &'heap [u8],
+    header: Header,
+    nodes: &'heap [NodeRecord],
+    attributes: &'heap [AttributeRecord],
+    names: &'heap [NameRecord],
+    text: &'heap [u8],
     bytes: u64,
     damage: Cell<Option<Damage>>,
     /// What the query that is asked would pass.
@@ -69,6 +69,26 @@ pub enum Quirks {
 }
 
 impl<'heap> Document<'heap> {
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    pub(crate) fn nodes(&self) -> &'heap [NodeRecord] {
+        self.nodes
+    }
+
+    pub(crate) fn attributes(&self) -> &'heap [AttributeRecord] {
+        self.attributes
+    }
+
+    pub(crate) fn names(&self) -> &'heap [NameRecord] {
+        self.names
+    }
+
+    pub(crate) fn text(&self) -> &'heap [u8] {
+        self.text
+    }
+
     /// Opens a document in its bytes, which are those of a root of a heap; aligned to 8.
     ///
     /// # Errors
@@ -132,7 +152,7 @@ impl<'heap> Document<'heap> {
     /// The document node, which holds all others.
     #[must_use]
     pub fn root(&self) -> Node<'_> {
-        Node { document: self, id: DOCUMENT }
+        Node::new(self, DOCUMENT)
     }
 
     /// The node of this number, if there is one; what [`Node::id`] gave.
@@ -143,7 +163,7 @@ impl<'heap> Document<'heap> {
             self.note(Damage::Node { node: id });
             return None;
         }
-        Some(Node { document: self, id })
+        Some(Node::new(self, id))
     }
 
     /// The element `html`, or what a document without one has instead.

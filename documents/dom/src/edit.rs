@@ -8,6 +8,8 @@
 //! - Each change checks all that it needs before its first store. If a store fails after that, the
 //!   whole transaction is rolled back, also when its caller goes on.
 
+mod append;
+
 use holdfast_heap::{Backing, Changes, HeapError, Object};
 use zerocopy::IntoBytes;
 
@@ -21,10 +23,10 @@ use crate::node::QualifiedName;
 
 /// A document that is being changed; see [`Documents::edit`](crate::Documents::edit).
 pub struct Edit<'tx, 'heap, B: Backing> {
-    pub(crate) tx: &'tx mut Changes<'heap, B>,
-    pub(crate) name: String,
-    pub(crate) object: Object,
-    pub(crate) header: Header,
+    tx: &'tx mut Changes<'heap, B>,
+    name: String,
+    object: Object,
+    header: Header,
     /// A store failed in the middle of a change.
     failed: bool,
 }
@@ -33,7 +35,7 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     pub(crate) fn begin(tx: &'tx mut Changes<'heap, B>, name: &str) -> Result<Self, DomError> {
         let object =
             tx.root(name).ok_or_else(|| DomError::NoSuchDocument { name: name.to_owned() })?;
-        let header = Document::from_bytes(tx.bytes(object).unwrap_or_default())?.header;
+        let header = *Document::from_bytes(tx.bytes(object).unwrap_or_default())?.header();
         Ok(Edit { tx, name: name.to_owned(), object, header, failed: false })
     }
 
@@ -355,7 +357,7 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
 
     fn attributes(&self, start: u32, end: u32) -> Result<Vec<AttributeRecord>, DomError> {
         let document = self.document()?;
-        let attributes = document.attributes.get(start as usize..end as usize);
+        let attributes = document.attributes().get(start as usize..end as usize);
         attributes
             .map(<[_]>::to_vec)
             .ok_or(DomError::Damaged(Damage::Attribute { attribute: start }))

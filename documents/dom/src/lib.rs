@@ -22,7 +22,6 @@
 
 #![forbid(unsafe_code)]
 
-mod append;
 mod arena;
 mod check;
 mod document;

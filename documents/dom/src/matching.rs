@@ -67,7 +67,7 @@ impl<'d> ElementRef<'d> {
     }
 
     fn node(&self) -> Node<'d> {
-        Node { document: self.document, id: self.id }
+        Node::new(self.document, self.id)
     }
 
     fn at(self, to: u32, direction: WalkDirection) -> Option<ElementRef<'d>> {

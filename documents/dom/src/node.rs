@@ -16,8 +16,8 @@ use crate::namespace::Namespace;
 /// A node: a number in a document.
 #[derive(Clone, Copy)]
 pub struct Node<'d> {
-    pub(crate) document: &'d Document<'d>,
-    pub(crate) id: u32,
+    document: &'d Document<'d>,
+    id: u32,
 }
 
 impl PartialEq for Node<'_> {
@@ -100,6 +100,11 @@ pub struct Doctype<'d> {
 }
 
 impl<'d> Node<'d> {
+    /// A number that the document has.
+    pub(crate) fn new(document: &'d Document<'d>, id: u32) -> Node<'d> {
+        Node { document, id }
+    }
+
     /// Its number, which it keeps as long as the document is not parsed again or compacted.
     #[must_use]
     pub fn id(self) -> u32 {
@@ -187,13 +192,13 @@ impl<'d> Node<'d> {
     /// Its children.
     #[must_use]
     pub fn children(self) -> Siblings<'d> {
-        Siblings { next: self.first_child(), steps_left: self.document.nodes.len() }
+        Siblings { next: self.first_child(), steps_left: self.document.nodes().len() }
     }
 
     /// Its parent, its parent's parent, and so on.
     #[must_use]
     pub fn ancestors(self) -> Ancestors<'d> {
-        Ancestors { next: self.parent(), steps_left: self.document.nodes.len() }
+        Ancestors { next: self.parent(), steps_left: self.document.nodes().len() }
     }
 
     /// All nodes below it, in document order; those in templates' contents are not.
@@ -397,7 +402,7 @@ impl<'heap> Document<'heap> {
     /// Bytes of all texts together at most: short ones may share their bytes. Of a damaged document
     /// each text could be the longest.
     pub(crate) fn text_bytes_max(&self) -> usize {
-        self.text.len() + self.nodes.len() * SHARED_BYTES_MAX
+        self.text().len() + self.nodes().len() * SHARED_BYTES_MAX
     }
 
     /// The node after `last` in a walk over what is below `root`.
@@ -423,7 +428,7 @@ impl<'heap> Document<'heap> {
     /// Steps that a walk over a whole document takes at most: each node is entered once, and left
     /// once.
     pub(crate) fn walk_steps(&self) -> usize {
-        self.nodes.len() * 2
+        self.nodes().len() * 2
     }
 
     fn step(&self, to: u32, steps_left: &mut usize) -> Option<u32> {

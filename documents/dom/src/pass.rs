@@ -70,10 +70,10 @@ struct Candidate<'d> {
 impl<'p, 'd> Pass<'p, 'd> {
     pub(crate) fn new(document: &'d Document<'d>, plan: &'p mut Plan) -> Pass<'p, 'd> {
         let values = plan.tests.iter().map(|tests| values(tests)).sum::<usize>();
-        let shared = (document.nodes.len() + document.attributes.len()) * SHARED_BYTES_MAX;
+        let shared = (document.nodes().len() + document.attributes().len()) * SHARED_BYTES_MAX;
         let left = WorkBudget {
-            attributes: document.attributes.len(),
-            value_bytes: (document.text.len() + shared).saturating_mul(values),
+            attributes: document.attributes().len(),
+            value_bytes: (document.text().len() + shared).saturating_mul(values),
         };
         let path = vec![PathFrame::new(DOCUMENT, 0, 0)];
         Pass {
@@ -115,7 +115,7 @@ impl<'p, 'd> Pass<'p, 'd> {
             match is(self, id, record) {
                 Some(false) => {}
                 Some(true) => {
-                    found.push(Node { document, id });
+                    found.push(Node::new(document, id));
                     if found.len() >= max {
                         break;
                     }

@@ -77,7 +77,7 @@ struct NameBudget {
 
 impl NameBudget {
     fn take(&mut self, document: &Document<'_>) -> Option<()> {
-        self.left = self.left.checked_sub(document.names.len())?;
+        self.left = self.left.checked_sub(document.names().len())?;
         Some(())
     }
 }
@@ -163,7 +163,7 @@ impl ValueCheck {
 impl Plan {
     pub(crate) fn of(document: &Document<'_>, selector: &Selector) -> Option<Plan> {
         let mut plan = Plan {
-            names: vec![0; document.names.len()],
+            names: vec![0; document.names().len()],
             tests: Vec::new(),
             tested: 0,
             marks: 0,
@@ -174,7 +174,7 @@ impl Plan {
             needs_path: false,
         };
         let mut tables = NameBudget { left: TABLES_MAX };
-        selector.list.slice().iter().try_for_each(|one| plan.add(document, one, &mut tables))?;
+        selector.list().slice().iter().try_for_each(|one| plan.add(document, one, &mut tables))?;
         // Where an element stands alone, one look at its record passes over most.
         let mut marks = plan.tests.iter().map(|tests| tests.iter().find_map(CompoundTest::mark));
         plan.marks = marks.try_fold(0, |all, mark| Some(all | mark?)).unwrap_or_default();
@@ -332,8 +332,8 @@ impl Compound {
 
     /// Leaves those names that are so.
     fn only(&mut self, document: &Document<'_>, is_so: impl Fn(&NameRecord) -> bool) {
-        let names = self.names.get_or_insert_with(|| vec![true; document.names.len()]);
-        for (may_be, name) in names.iter_mut().zip(document.names) {
+        let names = self.names.get_or_insert_with(|| vec![true; document.names().len()]);
+        for (may_be, name) in names.iter_mut().zip(document.names()) {
             *may_be &= is_so(name);
         }
     }
@@ -353,7 +353,7 @@ impl CompoundTest {
     /// Of an attribute without a namespace; `None` if the document has several such names, which a
     /// page never has.
     fn of(document: &Document<'_>, name: &SelectorName, what: ValueTest) -> Option<CompoundTest> {
-        let mut numbers = (0..=u16::MAX).zip(document.names).filter(|(_, record)| {
+        let mut numbers = (0..=u16::MAX).zip(document.names()).filter(|(_, record)| {
             record.namespace == Namespace::None as u8 && document.is_named(record, name)
         });
         let Some((number, _)) = numbers.next() else { return Some(CompoundTest::Never) };

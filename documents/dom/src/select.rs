@@ -61,14 +61,14 @@ impl<'d> Node<'d> {
     /// # Errors
     /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
     pub fn matches(self, selector: &Selector) -> Result<bool, DomError> {
-        let document = self.document;
-        let Some(record) = document.record(self.id).filter(|_| self.is_element()) else {
+        let document = self.document();
+        let Some(record) = document.record(self.id()).filter(|_| self.is_element()) else {
             return Ok(false);
         };
-        let element = ElementRef::new(document, self.id, record);
+        let element = ElementRef::new(document, self.id(), record);
         let mut caches = SelectorCaches::default();
         let mut context = context(document, None, &mut caches);
-        let mut selectors = selector.list.slice().iter();
+        let mut selectors = selector.list().slice().iter();
         let answer =
             selectors.any(|selector| matches_selector(selector, 0, None, element, &mut context));
         document.unless_damaged(answer)
@@ -84,23 +84,23 @@ impl<'d> Node<'d> {
                 return Ok(Some(node));
             }
         }
-        self.document.unless_damaged(None)
+        self.document().unless_damaged(None)
     }
 
     fn query(self, selector: &Selector, max: usize) -> Result<Vec<Node<'d>>, DomError> {
-        let document = self.document;
+        let document = self.document();
         // With damage there is no answer.
         if document.damage().is_some() {
             return document.unless_damaged(Vec::new());
         }
         let found = match Plan::of(document, selector) {
             // Where a path matters, it starts at the document.
-            Some(mut plan) if self.id == DOCUMENT || !plan.needs_path => {
+            Some(mut plan) if self.id() == DOCUMENT || !plan.needs_path => {
                 let pass = Pass::new(document, &mut plan);
-                if self.id == DOCUMENT && document.header.flags & ORDERED != 0 {
+                if self.id() == DOCUMENT && document.header().flags & ORDERED != 0 {
                     pass.run(document.in_row(), max)
                 } else {
-                    pass.run(document.walk(self.id), max)
+                    pass.run(document.walk(self.id()), max)
                 }
             }
             _ => self.compare_each(selector, max),
@@ -110,19 +110,19 @@ impl<'d> Node<'d> {
 
     /// The elements below this node that the `selectors` crate says match.
     fn compare_each(self, selector: &Selector, max: usize) -> Vec<Node<'d>> {
-        let document = self.document;
-        let list = selector.list.slice();
-        let by_number = document.names.len().saturating_mul(list.len()) <= WANTED_NAMES_MAX;
+        let document = self.document();
+        let list = selector.list().slice();
+        let by_number = document.names().len().saturating_mul(list.len()) <= WANTED_NAMES_MAX;
         let selectors: Vec<_> = list
             .iter()
             .map(|selector| (selector, RightmostFilter::of(document, selector, by_number)))
             .collect();
-        let scope = document.record(self.id).filter(|_| self.is_element());
-        let scope = scope.map(|record| ElementRef::new(document, self.id, record).opaque());
+        let scope = document.record(self.id()).filter(|_| self.is_element());
+        let scope = scope.map(|record| ElementRef::new(document, self.id(), record).opaque());
         let mut caches = SelectorCaches::default();
         let mut context = context(document, scope, &mut caches);
         let mut found = Vec::new();
-        for (id, record) in document.walk(self.id) {
+        for (id, record) in document.walk(self.id()) {
             if document.damage().is_some() || document.limit().is_some() {
                 break;
             }
@@ -135,7 +135,7 @@ impl<'d> Node<'d> {
                     && matches_selector(selector, 0, None, element, &mut context)
             });
             if matches {
-                found.push(Node { document, id });
+                found.push(Node::new(document, id));
                 if found.len() >= max {
                     break;
                 }
@@ -159,7 +159,7 @@ impl<'heap> Document<'heap> {
     /// damage.
     fn in_row(&self) -> impl Iterator<Item = (u32, &NodeRecord)> {
         let behind = DOCUMENT + 1;
-        (behind..).zip(self.nodes.get(behind as usize..).unwrap_or_default()).map_while(
+        (behind..).zip(self.nodes().get(behind as usize..).unwrap_or_default()).map_while(
             |(id, record)| {
                 // Each has a kind, and a parent before it, which has one, too.
                 let is_sound = record.parent < id && record.parent != NONE && record.kind() != 0;
@@ -221,7 +221,7 @@ impl RightmostFilter {
                         document.is_named(record, &local.name)
                             || document.is_named(record, &local.lower_name)
                     };
-                    wanted.names = Some(document.names.iter().map(is_one).collect());
+                    wanted.names = Some(document.names().iter().map(is_one).collect());
                 }
                 Component::Class(_) => wanted.class = true,
                 Component::ID(_) => wanted.id = true,

@@ -18,10 +18,14 @@ use crate::namespace::Namespace;
 /// A parsed selector, or a list of them; of use with any document.
 #[derive(Clone, Debug)]
 pub struct Selector {
-    pub(crate) list: SelectorList<Grammar>,
+    list: SelectorList<Grammar>,
 }
 
 impl Selector {
+    pub(crate) fn list(&self) -> &SelectorList<Grammar> {
+        &self.list
+    }
+
     /// Parses a selector, or a list of them. Beyond those of the structure, the pseudo-classes
     /// `:link`, `:any-link`, `:checked`, `:enabled` and `:disabled` are known; `html|`, `svg|`,
     /// `mathml|`, `xlink|` and `xml|` name namespaces.

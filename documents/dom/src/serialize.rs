@@ -39,7 +39,7 @@ impl<'d> Node<'d> {
     pub fn inner_html(self) -> Result<String, DomError> {
         let name = self
             .is_element()
-            .then(|| ParserNames::new(self.document).qualified(self.record().name()));
+            .then(|| ParserNames::new(self.document()).qualified(self.record().name()));
         self.serialized(TraversalScope::ChildrenOnly(name))
     }
 
@@ -48,7 +48,7 @@ impl<'d> Node<'d> {
         let options = SerializeOpts { traversal_scope: scope, ..SerializeOpts::default() };
         serialize(&mut out, &SerializedNode(self), options)?;
         let text = String::from_utf8(out).unwrap_or_default();
-        self.document.unless_damaged(text)
+        self.document().unless_damaged(text)
     }
 
     /// Writes the node and what is in it as HTML.
@@ -61,7 +61,7 @@ impl<'d> Node<'d> {
             ..SerializeOpts::default()
         };
         serialize(writer, &SerializedNode(self), options)?;
-        self.document.unless_damaged(())
+        self.document().unless_damaged(())
     }
 }
 
@@ -99,39 +99,39 @@ impl Serialize for SerializedNode<'_> {
         scope: TraversalScope,
     ) -> io::Result<()> {
         let mut walk = Walk {
-            names: ParserNames::new(self.0.document),
+            names: ParserNames::new(self.0.document()),
             serializer,
-            attributes_left: self.0.document.attributes.len(),
-            text_left: self.0.document.text_bytes_max()
-                + self.0.document.attributes.len() * SHARED_BYTES_MAX,
+            attributes_left: self.0.document().attributes().len(),
+            text_left: self.0.document().text_bytes_max()
+                + self.0.document().attributes().len() * SHARED_BYTES_MAX,
             names_left: NAMES_BYTES_MAX,
         };
-        let mut steps_left = self.0.document.walk_steps();
+        let mut steps_left = self.0.document().walk_steps();
         let mut open = Vec::new();
         match scope {
-            TraversalScope::IncludeNode => open.push(Step::Enter(self.0.id)),
+            TraversalScope::IncludeNode => open.push(Step::Enter(self.0.id())),
             TraversalScope::ChildrenOnly(_) => walk.push_children(self.0, &mut open),
         }
         while let Some(step) = open.pop() {
             if steps_left == 0 {
-                self.0.document.note(Damage::Circle { node: self.0.id });
+                self.0.document().note(Damage::Circle { node: self.0.id() });
                 break;
             }
             match step {
                 Step::Leave(name) => walk.serializer.end_elem(name)?,
                 Step::Enter(id) => {
                     steps_left -= 1;
-                    let node = Node { id, ..self.0 };
+                    let node = Node::new(self.0.document(), id);
                     // Siblings of the node that was asked for are not part of it.
-                    if id != self.0.id
+                    if id != self.0.id()
                         && let Some(next) = node.next_sibling()
                     {
-                        open.push(Step::Enter(next.id));
+                        open.push(Step::Enter(next.id()));
                     }
                     walk.enter(node, &mut open)?;
                 }
             }
-            if self.0.document.damage().is_some() || self.0.document.limit().is_some() {
+            if self.0.document().damage().is_some() || self.0.document().limit().is_some() {
                 break;
             }
         }
@@ -161,7 +161,7 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
     fn push_children(&self, node: Node<'d>, open: &mut Vec<Step>) {
         let parent = node.template_contents().unwrap_or(node);
         if let Some(child) = parent.first_child() {
-            open.push(Step::Enter(child.id));
+            open.push(Step::Enter(child.id()));
         }
     }
 
@@ -202,7 +202,7 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
     }
 
     fn enter(&mut self, node: Node<'d>, open: &mut Vec<Step>) -> io::Result<()> {
-        let document = node.document;
+        let document = node.document();
         let record = node.record();
         match node.kind() {
             NodeKind::Document | NodeKind::Fragment => self.push_children(node, open),

@@ -40,7 +40,7 @@ pub(crate) struct Prefetch {
 impl Prefetch {
     /// Begins.
     pub(crate) fn begin(&self, view: View, fonts: &[FontRecord]) {
-        let bytes = view.width as usize * view.height as usize * 4;
+        let bytes = view.width() as usize * view.height() as usize * 4;
         if bytes <= ROOM_BYTES_MAX {
             let make = move || {
                 let mut room = vec![0; bytes];

@@ -108,7 +108,7 @@ pub struct CacheStats {
 
 /// The name of a view: the same address and viewport have the same.
 pub(crate) fn view_name(address: &str, view: View) -> String {
-    let text = format!("{address}\n{}x{}@{}", view.width, view.height, view.scale_permille);
+    let text = format!("{address}\n{}x{}@{}", view.width(), view.height(), view.scale_permille());
     format!("{VIEW}{:032x}", xxh3_128(text.as_bytes()))
 }
 

@@ -136,8 +136,8 @@ pub(crate) fn make(
     let view = job.view;
     let mut engine = BaseDocument::new(DocumentConfig {
         viewport: Some(Viewport::new(
-            view.width,
-            view.height,
+            view.width(),
+            view.height(),
             view.scale_factor(),
             ColorScheme::Light,
         )),
@@ -266,13 +266,13 @@ pub(crate) fn title_of(document: &Document<'_>) -> String {
 
 /// Width and height of the page, in pixels of the picture; at least the viewport's.
 fn content_size(engine: &BaseDocument, view: View) -> (u32, u32) {
-    let Some(root) = engine.try_root_element() else { return (view.width, view.height) };
+    let Some(root) = engine.try_root_element() else { return (view.width(), view.height()) };
     let layout = root.final_layout();
     let scaled =
         |css: f32| (f64::from(css) * view.scale_factor_f64()).ceil().clamp(0.0, 1e9) as u32;
     (
-        view.width.max(scaled(layout.size.width.max(layout.scrollable_overflow_rect.right))),
-        view.height.max(scaled(layout.size.height.max(layout.scrollable_overflow_rect.bottom))),
+        view.width().max(scaled(layout.size.width.max(layout.scrollable_overflow_rect.right))),
+        view.height().max(scaled(layout.size.height.max(layout.scrollable_overflow_rect.bottom))),
     )
 }
 

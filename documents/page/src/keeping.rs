@@ -17,15 +17,15 @@ use crate::view::View;
 /// What is kept of a page. The engine may be at it still while the page is shown already: whoever
 /// needs it waits, no longer than the page may take.
 pub struct UnsavedPage {
-    pub(crate) address: String,
+    address: String,
     /// What servers said.
-    pub(crate) news: Vec<(String, FetchedResource)>,
+    news: Vec<(String, FetchedResource)>,
     /// What was made; none, if the page is kept already.
-    pub(crate) view: Option<UnsavedView>,
+    view: Option<UnsavedView>,
     /// Not, if the cache has as much of it, or may not have it.
-    pub(crate) is_news: bool,
+    is_news: bool,
     /// Addresses of which nothing is to be kept any more, of no page that asks for them.
-    pub(crate) forget: Vec<String>,
+    forget: Vec<String>,
 }
 
 /// A view that was made.
@@ -66,6 +66,45 @@ pub struct SaveReport {
 }
 
 impl UnsavedPage {
+    /// Of a page at `address`: what servers said, the view that was made, and whether the cache
+    /// wants either. Of the addresses in `forget` nothing is to be kept any more.
+    pub(crate) fn new(
+        address: &str,
+        news: Vec<(String, FetchedResource)>,
+        view: Option<UnsavedView>,
+        is_news: bool,
+        forget: Vec<String>,
+    ) -> UnsavedPage {
+        UnsavedPage { address: address.to_owned(), news, view, is_news, forget }
+    }
+
+    /// As a page is whose server does not want it to be kept any more.
+    #[cfg(test)]
+    pub(crate) fn forget_also(&mut self, address: &str) {
+        self.forget.push(address.to_owned());
+    }
+
+    /// What the engine makes after the page was painted.
+    #[cfg(test)]
+    pub(crate) fn rest_mut(&mut self) -> Option<&mut DeferredResult<RecordedPage>> {
+        self.view.as_mut().map(|new| &mut new.rest)
+    }
+
+    /// Whether a view was made.
+    pub(crate) fn has_view(&self) -> bool {
+        self.view.is_some()
+    }
+
+    /// Whether the cache has less of it, and may have it.
+    pub(crate) fn is_news(&self) -> bool {
+        self.is_news
+    }
+
+    /// Whether it takes something out of the cache.
+    pub(crate) fn forgets(&self) -> bool {
+        !self.forget.is_empty()
+    }
+
     /// What is where on the page; none, if it is kept already. Waits for it.
     ///
     /// # Errors

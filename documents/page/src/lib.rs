@@ -93,7 +93,7 @@ pub use import::{
 pub use keeping::{SaveReport, UnsavedPage};
 pub use limits::{PageLimits, VIEWPORT_MAX};
 pub use open::{open, open_with};
-pub use opened::{OpenOptions, OpenPage, OpenTimes, PageUse};
+pub use opened::{OpenOptions, OpenPage, OpenTimes, PageUse, ShownFrom};
 pub use picture::{StaleReason, Tier};
 pub use pixels::Pixels;
 pub use places::{

@@ -23,7 +23,7 @@ use crate::fetch::{FetchError, Files, Purpose, Url};
 use crate::fonts::FontFolders;
 use crate::keeping::{UnsavedPage, UnsavedView};
 use crate::limits::PageLimits;
-use crate::opened::{OpenOptions, OpenPage, OpenTimes, PageUse};
+use crate::opened::{OpenOptions, OpenPage, OpenTimes, PageUse, ShownFrom};
 use crate::page_now::PageSource;
 use crate::picture::{CachedView, StaleReason, Tier};
 use crate::pixels::Pixels;
@@ -163,7 +163,7 @@ impl<'a> OpenSession<'a> {
                     (None, Some(page)) => self.parse(page)?,
                     (None, None) => self.parse(&mut self.of_server()?)?,
                 };
-                opened.document = Some(document);
+                opened.shown.set_document(document);
             }
             return Ok(opened);
         }
@@ -299,9 +299,12 @@ impl<'a> OpenSession<'a> {
         if let Some(url) = forget.first() {
             notes.push(format!("not kept any more: the server of {url} does not want it to be"));
         }
-        let address = self.address.as_str().to_owned();
+        // The mapping is not held on to: whoever writes waits for all who read.
+        let entry = (self.want == PageUse::Scrolling)
+            .then(|| heap.bytes(&self.name).unwrap_or_default().to_vec());
+        let source = u128::from_le_bytes(header.source);
         let opened = OpenPage {
-            source: u128::from_le_bytes(header.source),
+            shown: ShownFrom::new(source, None, entry),
             pixels,
             base: kept.about.base.clone(),
             title: kept.about.title.clone(),
@@ -315,18 +318,9 @@ impl<'a> OpenSession<'a> {
                 paint: read.elapsed(),
                 ..OpenTimes::default()
             },
-            to_keep: (!news.is_empty()).then_some(UnsavedPage {
-                address,
-                news,
-                view: None,
-                is_news: true,
-                forget,
-            }),
+            to_keep: (!news.is_empty())
+                .then(|| UnsavedPage::new(self.address.as_str(), news, None, true, forget)),
             places,
-            document: None,
-            // The mapping is not held on to: whoever writes waits for all who read.
-            entry: (self.want == PageUse::Scrolling)
-                .then(|| heap.bytes(&self.name).unwrap_or_default().to_vec()),
         };
         Ok((opened, header.used_s.get()))
     }
@@ -346,7 +340,7 @@ impl<'a> OpenSession<'a> {
     }
 
     fn fragment(&self) -> Option<String> {
-        self.address.fragment().filter(|_| self.view.scroll == 0).map(str::to_owned)
+        self.address.fragment().filter(|_| self.view.scroll() == 0).map(str::to_owned)
     }
 
     /// Says of when the page is, if nobody was asked.
@@ -447,16 +441,12 @@ impl<'a> OpenSession<'a> {
             now_s: self.now_s,
         });
         // Where nothing is kept, what is kept of the page as it was may have to go.
-        let to_keep = (new.is_some() || !forget.is_empty()).then(|| UnsavedPage {
-            address: self.address.as_str().to_owned(),
-            news: self.sources.news(),
-            view: new,
-            is_news,
-            forget,
+        let to_keep = (new.is_some() || !forget.is_empty()).then(|| {
+            UnsavedPage::new(self.address.as_str(), self.sources.news(), new, is_news, forget)
         });
         let stale = found.stale;
         Ok(OpenPage {
-            source,
+            shown: ShownFrom::new(source, document, None),
             pixels,
             base,
             title,
@@ -468,8 +458,6 @@ impl<'a> OpenSession<'a> {
             split,
             places: wanted,
             to_keep,
-            document,
-            entry: None,
         })
     }
 

@@ -66,12 +66,41 @@ pub struct OpenPage {
     pub places: Option<PageLayout>,
     /// What is to be kept of it. Of a page that was just made it may be on its way still.
     pub to_keep: Option<UnsavedPage>,
-    /// Its document, if it was wanted what is where.
-    pub(crate) document: Option<DomBytes>,
-    /// The sum of its bytes.
-    pub(crate) source: u128,
-    /// What was kept of it, if it is to be painted again.
-    pub(crate) entry: Option<Vec<u8>>,
+    /// What it was shown from.
+    pub shown: ShownFrom,
+}
+
+/// What a page was shown from, for what is asked of it later.
+#[derive(Debug)]
+pub struct ShownFrom {
+    source: u128,
+    document: Option<DomBytes>,
+    entry: Option<Vec<u8>>,
+}
+
+impl ShownFrom {
+    /// By the sum of the page's bytes; with its document, if it was wanted what is where, and what
+    /// was kept of it, if it is to be painted again.
+    pub(crate) fn new(
+        source: u128,
+        document: Option<DomBytes>,
+        entry: Option<Vec<u8>>,
+    ) -> ShownFrom {
+        ShownFrom { source, document, entry }
+    }
+
+    /// The sum of the page's bytes.
+    pub(crate) fn source(&self) -> u128 {
+        self.source
+    }
+
+    pub(crate) fn set_document(&mut self, document: DomBytes) {
+        self.document = Some(document);
+    }
+
+    pub(crate) fn take_entry(&mut self) -> Option<Vec<u8>> {
+        self.entry.take()
+    }
 }
 
 impl OpenPage {
@@ -83,7 +112,7 @@ impl OpenPage {
     /// ([`PageUse::Places`]) nothing is known.
     pub fn boxes_of(&self, selector: &str) -> Result<Vec<NodeBox>, DomError> {
         let selector = Selector::parse(selector)?;
-        let (Some(places), Some(bytes)) = (&self.places, &self.document) else {
+        let (Some(places), Some(bytes)) = (&self.places, &self.shown.document) else {
             return Ok(Vec::new());
         };
         let document = Document::from_bytes(bytes.bytes())?;
@@ -96,7 +125,7 @@ impl OpenPage {
         if let Some(made) = self.to_keep.as_ref().map_or(Ok(None), UnsavedPage::places)? {
             return Ok(made.links.clone());
         }
-        let entry = self.entry.as_deref().unwrap_or_default();
+        let entry = self.shown.entry.as_deref().unwrap_or_default();
         let links =
             CachedView::open(entry).and_then(|kept| read_links(kept.entry.part(EntryPart::Links)?));
         Ok(links.unwrap_or_default())

@@ -139,7 +139,7 @@ pub(crate) fn to_entry(
     origin: &Origin<'_>,
 ) -> Vec<u8> {
     let height = taken.strips.last().map_or(0, |last| last.end);
-    let is_enough = height > 0 && height >= origin.view.height;
+    let is_enough = height > 0 && height >= origin.view.height();
     let list = is_enough.then(|| list::capture(&taken.strips).ok()).flatten();
     let is_right = |list: &List| {
         let mut images = list.shared.images.iter();
@@ -190,8 +190,8 @@ pub(crate) fn to_entry(
     header.source = origin.source.to_le_bytes();
     header.engine = engine_build();
     header.fonts = origin.fonts[usize::from(!names_all_fonts)].into();
-    header.viewport = [origin.view.width.into(), origin.view.height.into()];
-    header.scale_permille = origin.view.scale_permille.into();
+    header.viewport = [origin.view.width().into(), origin.view.height().into()];
+    header.scale_permille = origin.view.scale_permille().into();
     header.height = height.into();
     header.content = [made.content.0.into(), made.content.1.into()];
     header.used_s = origin.now_s.into();
@@ -318,7 +318,7 @@ impl<'heap> CachedView<'heap> {
         if header.flags.get() & SCROLL_BOUND != 0 && is_scrolled {
             return Err(StaleReason::ScrollBound);
         }
-        if scroll.saturating_add(view.height) > lines {
+        if scroll.saturating_add(view.height()) > lines {
             return Err(StaleReason::Beyond { lines });
         }
         Ok(())
@@ -348,7 +348,7 @@ impl<'heap> CachedView<'heap> {
             tall: self.entry.table(EntryPart::Tall)?,
             strips: self.entry.table(EntryPart::Strips)?,
         };
-        let chosen = tables.chosen(scroll..scroll.saturating_add(view.height));
+        let chosen = tables.chosen(scroll..scroll.saturating_add(view.height()));
         // As the engine computes it, so that the same bits come out.
         let scale = view.scale_factor_f64();
         let scroll_x = view.scroll_x_within(self.entry.header.content[0].get());

@@ -27,22 +27,22 @@ pub(crate) fn rasterize(
     mut bytes: Vec<u8>,
     paint: impl FnOnce(&mut VelloCpuScenePainter),
 ) -> Pixels {
-    let mut renderer = VelloCpuImageRenderer::new(view.width, view.height);
+    let mut renderer = VelloCpuImageRenderer::new(view.width(), view.height());
     renderer.render_to_vec(
         |painter| {
-            let all = Rect::new(0.0, 0.0, f64::from(view.width), f64::from(view.height));
+            let all = Rect::new(0.0, 0.0, f64::from(view.width()), f64::from(view.height()));
             painter.fill(Fill::NonZero, Affine::IDENTITY, Color::WHITE, None, &all);
             paint(painter);
         },
         &mut bytes,
     );
-    Pixels { width: view.width, height: view.height, bytes }
+    Pixels { width: view.width(), height: view.height(), bytes }
 }
 
 /// The viewport of a page that is laid out.
 pub(crate) fn direct(engine: &mut BaseDocument, view: View) -> Pixels {
     rasterize(view, Vec::new(), |painter| {
-        paint_scene(painter, engine, view, (view.width, view.height))
+        paint_scene(painter, engine, view, (view.width(), view.height()))
     })
 }
 

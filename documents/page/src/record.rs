@@ -56,8 +56,8 @@ pub(crate) fn whole_page(
     let scrolls = found.and_then(|scrolls| rule(engine, view, content, &whole, scrolls, has_room));
     let taken = match scrolls {
         None => {
-            let scene = lines(engine, view, 0, (width, view.height));
-            let strip = Strip { first: 0, end: view.height, scene, scrolls: Vec::new() };
+            let scene = lines(engine, view, 0, (width, view.height()));
+            let strip = Strip { first: 0, end: view.height(), scene, scrolls: Vec::new() };
             PaintRecord { strips: vec![strip], scroll_bound: true }
         }
         Some(scrolls) if has_room => {
@@ -87,9 +87,9 @@ fn rule(
     if scrolls.iter().all(|one| *one == ScrollBehavior::Moves) {
         return Some(Vec::new());
     }
-    let last = content_height.saturating_sub(view.height);
+    let last = content_height.saturating_sub(view.height());
     let mut explains = |scroll| {
-        let seen = lines(engine, view, scroll, (width, view.height));
+        let seen = lines(engine, view, scroll, (width, view.height()));
         stays::explains(whole, &scrolls, &seen, view, scroll)
     };
     let holds = has_room && [0, last / 2, last].into_iter().all(&mut explains);
@@ -117,8 +117,8 @@ fn strips(engine: &mut BaseDocument, view: View, content: (u32, u32)) -> Vec<Str
     let mut all = Vec::new();
     let (mut first, mut count) = (0, STRIP_MAX);
     // The viewport at the end begins above it.
-    while first == 0 || first + view.height <= content_height {
-        let end = (first + count + view.height).min(content_height);
+    while first == 0 || first + view.height() <= content_height {
+        let end = (first + count + view.height()).min(content_height);
         let strip = lines(engine, view, first, (width, end - first));
         if layers(&strip) > LAYERS_MAX {
             count /= 2;

@@ -31,7 +31,7 @@ impl LivePage {
     /// Of a page that was opened to be painted again. Waits for its record, if it was just made.
     pub(crate) fn of(opened: &mut OpenPage) -> LivePage {
         let made = opened.to_keep.as_ref();
-        let kept = opened.entry.take().map(Ok);
+        let kept = opened.shown.take_entry().map(Ok);
         LivePage {
             entry: kept.or_else(|| made.map(UnsavedPage::entry)).unwrap_or_else(|| Ok(Vec::new())),
             loaded: LoadedParts::default(),

@@ -152,7 +152,7 @@ fn exactly(packed: &[u8], to: &mut [u8]) -> Result<(), EntryDamage> {
 
 /// Bytes of the pixels of a viewport.
 fn raw_bytes(view: View) -> usize {
-    view.width as usize * view.height as usize * size_of::<Pixel>()
+    view.width() as usize * view.height() as usize * size_of::<Pixel>()
 }
 
 impl CachedView<'_> {
@@ -183,10 +183,10 @@ impl CachedView<'_> {
     /// Whether pixels are kept of just this view.
     fn has_pixels(&self, view: View) -> Result<bool, EntryDamage> {
         let header = &self.entry.header;
-        let viewport: [U32; 2] = [view.width.into(), view.height.into()];
+        let viewport: [U32; 2] = [view.width().into(), view.height().into()];
         if header.pixels_bytes() == 0
             || header.viewport != viewport
-            || header.scale_permille.get() != view.scale_permille
+            || header.scale_permille.get() != view.scale_permille()
         {
             return Ok(false);
         }
@@ -205,7 +205,7 @@ impl CachedView<'_> {
                 unpack(self.entry.part(EntryPart::Pixels)?, raw_bytes(view), self.ahead.room())?
             }
         };
-        Ok(Pixels { width: view.width, height: view.height, bytes })
+        Ok(Pixels { width: view.width(), height: view.height(), bytes })
     }
 }
 

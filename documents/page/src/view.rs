@@ -6,11 +6,11 @@ use crate::limits::VIEWPORT_MAX;
 /// A viewport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
-    pub(crate) width: u32,
-    pub(crate) height: u32,
-    pub(crate) scale_permille: u32,
-    pub(crate) scroll: u32,
-    pub(crate) scroll_x: u32,
+    width: u32,
+    height: u32,
+    scale_permille: u32,
+    scroll: u32,
+    scroll_x: u32,
 }
 
 /// Pixels of a picture for one of the page, in thousandths.
@@ -54,6 +54,31 @@ impl View {
             scroll: 0,
             scroll_x: 0,
         }
+    }
+
+    /// Pixels from left to right.
+    pub(crate) fn width(self) -> u32 {
+        self.width
+    }
+
+    /// Pixels from top to bottom.
+    pub(crate) fn height(self) -> u32 {
+        self.height
+    }
+
+    /// Pixels for one of CSS, in thousandths.
+    pub(crate) fn scale_permille(self) -> u32 {
+        self.scale_permille
+    }
+
+    /// How far it is scrolled down, in pixels.
+    pub(crate) fn scroll(self) -> u32 {
+        self.scroll
+    }
+
+    /// How far it is scrolled to the right, in pixels.
+    pub(crate) fn scroll_x(self) -> u32 {
+        self.scroll_x
     }
 
     /// The same, scrolled down by this many pixels. Past the end of the page is its end.

@@ -26,7 +26,7 @@ use crate::limits::Limits;
 use crate::metrics::{CallMetrics, Metrics};
 use crate::plan::Plan;
 use crate::sandbox;
-use crate::session::{Request, SessionEnded, Step};
+use crate::session::{SessionEnded, Step};
 use crate::state::State;
 use crate::stream::Stream;
 
@@ -69,8 +69,7 @@ impl Applet {
         Command::new(path, grants).limits(limits).spawn()
     }
 
-    pub(crate) fn start(command: Command) -> Result<Applet, Box<AppletError>> {
-        let Command { plan, region } = command;
+    pub(crate) fn start(plan: Plan, region: Option<Region>) -> Result<Applet, Box<AppletError>> {
         let (state, control) = State::begin(&plan, region).map_err(sandbox::let_go)?;
         let kind = match &state {
             State::Serving(session) => session.metrics().kind,
@@ -154,7 +153,7 @@ impl Applet {
                 Step::Refused(error) => return Err(error),
                 Step::Look => {
                     // Asked until the answer is no: each cancellation is a nudge, and so a look.
-                    if !is_given_up && call.look.is_some_and(|look| !(look.goes_on)()) {
+                    if !is_given_up && !call.goes_on() {
                         is_given_up = true;
                         self.cancel();
                     }
@@ -334,19 +333,11 @@ impl Applet {
             State::Serving(session) => session,
             State::Dead(error, _) => return Err(CallError::Died(error.clone())),
         };
-        let buffer = match call.buffer {
+        let buffer = match call.shared_buffer() {
             Some(buffer) => session.sandbox.handle_of(buffer)?,
             None => Default::default(),
         };
-        let request = Request {
-            function: call.function,
-            input: call.input,
-            buffer,
-            time_limit: call.time_limit.or(self.plan.limits.call_timeout),
-            is_streamed,
-            look_every: call.look.filter(|_| !is_streamed).map(|look| look.every),
-            is_counted,
-        };
+        let request = call.request(buffer, self.plan.limits.call_timeout, is_streamed, is_counted);
         session.call(&request).unwrap_or_else(|over| Err(state.die(over)))
     }
 }

@@ -3,24 +3,27 @@
 
 use std::time::Duration;
 
+use holdfast_channel::Handle;
+
 use crate::buffer::SharedBuffer;
 use crate::metrics::CallMetrics;
+use crate::session::Request;
 
 /// A call with all its options.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Call<'a> {
-    pub(crate) function: &'a str,
-    pub(crate) input: &'a [u8],
-    pub(crate) buffer: Option<&'a SharedBuffer>,
-    pub(crate) time_limit: Option<Duration>,
-    pub(crate) look: Option<Look<'a>>,
+    function: &'a str,
+    input: &'a [u8],
+    buffer: Option<&'a SharedBuffer>,
+    time_limit: Option<Duration>,
+    look: Option<Look<'a>>,
 }
 
 /// What is asked while a call goes on.
 #[derive(Clone, Copy)]
-pub(crate) struct Look<'a> {
-    pub(crate) every: Duration,
-    pub(crate) goes_on: &'a (dyn Fn() -> bool + Sync),
+struct Look<'a> {
+    every: Duration,
+    goes_on: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl std::fmt::Debug for Look<'_> {
@@ -43,6 +46,36 @@ impl<'a> Call<'a> {
     /// Of a function, with its input.
     pub fn new(function: &'a str, input: &'a [u8]) -> Call<'a> {
         Call { function, input, buffer: None, time_limit: None, look: None }
+    }
+
+    /// The buffer that the function gets.
+    pub(crate) fn shared_buffer(&self) -> Option<&'a SharedBuffer> {
+        self.buffer
+    }
+
+    /// Whether the caller, who is asked while the call goes on, wants it to.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.look.is_none_or(|look| (look.goes_on)())
+    }
+
+    /// The call as the applet gets it: with the buffer's place in the shared memory, and the time
+    /// limit that holds without one of its own.
+    pub(crate) fn request(
+        &self,
+        buffer: Handle,
+        usual_limit: Option<Duration>,
+        is_streamed: bool,
+        is_counted: bool,
+    ) -> Request<'a> {
+        Request {
+            function: self.function,
+            input: self.input,
+            buffer,
+            time_limit: self.time_limit.or(usual_limit),
+            is_streamed,
+            look_every: self.look.filter(|_| !is_streamed).map(|look| look.every),
+            is_counted,
+        }
     }
 
     /// Hands the function a shared buffer, without a copy.

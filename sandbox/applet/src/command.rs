@@ -19,24 +19,14 @@ use crate::plan::{Outcome, Plan};
 /// An applet that is being prepared. Nothing is granted but what its [`Grants`] say.
 #[must_use = "an applet does nothing until `run` or `spawn` is called"]
 pub struct Command {
-    pub(crate) plan: Plan,
-    pub(crate) region: Option<Region>,
+    plan: Plan,
+    region: Option<Region>,
 }
 
 impl Command {
     /// The program in a file: ELF, or WebAssembly in binary or text form.
     pub fn new(path: impl Into<PathBuf>, grants: Grants) -> Command {
-        let Grants { args, env, dirs, region, cache_dir } = grants;
-        let plan = Plan {
-            path: path.into(),
-            args,
-            env,
-            dirs,
-            cache_dir,
-            stdio: Stdio::default(),
-            limits: Limits::default(),
-            is_strict: false,
-        };
+        let (plan, region) = grants.into_plan(path.into());
         Command { plan, region }
     }
 
@@ -86,7 +76,7 @@ impl Command {
     /// # Errors
     /// [`AppletError`] as for [`Command::run`]; also when the applet ends without having served.
     pub fn spawn(self) -> Result<Applet, Box<AppletError>> {
-        Applet::start(self)
+        Applet::start(self.plan, self.region)
     }
 }
 

@@ -4,16 +4,19 @@
 use std::path::PathBuf;
 
 use holdfast_region::{NameSpace, OwnerKey, Region, RegionError, RegionName};
-use holdfast_wasm::DirGrant;
+use holdfast_wasm::{DirGrant, Stdio};
+
+use crate::limits::Limits;
+use crate::plan::Plan;
 
 /// What an applet may use. By default: no heap, no directory, no environment, no arguments.
 #[derive(Default)]
 pub struct Grants {
-    pub(crate) args: Vec<String>,
-    pub(crate) env: Vec<(String, String)>,
-    pub(crate) dirs: Vec<DirGrant>,
-    pub(crate) region: Option<Region>,
-    pub(crate) cache_dir: Option<PathBuf>,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+    dirs: Vec<DirGrant>,
+    region: Option<Region>,
+    cache_dir: Option<PathBuf>,
 }
 
 impl Grants {
@@ -21,6 +24,13 @@ impl Grants {
     #[must_use]
     pub fn none() -> Grants {
         Grants::default()
+    }
+
+    /// The plan to run a program with all of this but the heap, and the heap.
+    pub(crate) fn into_plan(self, path: PathBuf) -> (Plan, Option<Region>) {
+        let Grants { args, env, dirs, region, cache_dir } = self;
+        let (stdio, limits) = (Stdio::default(), Limits::default());
+        (Plan { path, args, env, dirs, cache_dir, stdio, limits, is_strict: false }, region)
     }
 
     /// A heap.

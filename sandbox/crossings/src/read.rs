@@ -39,25 +39,55 @@ pub enum Ending {
 /// What one process wrote.
 #[derive(Debug)]
 pub struct Host {
-    /// Its number.
-    pub process: u32,
-    /// In the order in which they were marked: by their ends.
-    pub records: Vec<Record>,
+    process: u32,
+    records: Vec<Record>,
     /// The names in them.
     names: HashMap<u32, String>,
-    /// When frames were written, and by which threads: the write is the first call of that thread
-    /// from then on.
-    pub writes: Vec<(u32, u64)>,
-    /// Records that the host could not keep.
-    pub dropped: u64,
-    /// Whether all its applets had ended with the last frame; else later records are missing.
-    pub is_finished: bool,
-    /// Whether a frame between the first and the last is missing.
-    pub has_gaps: bool,
+    writes: Vec<(u32, u64)>,
+    dropped: u64,
+    is_finished: bool,
+    has_gaps: bool,
     frames: u32,
 }
 
 impl Host {
+    /// Its number.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// In the order in which they were marked: by their ends.
+    #[must_use]
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// When frames were written, and by which threads: the write is the first call of that thread
+    /// from then on.
+    #[must_use]
+    pub fn writes(&self) -> &[(u32, u64)] {
+        &self.writes
+    }
+
+    /// Records that the host could not keep.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Whether all its applets had ended with the last frame; else later records are missing.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// Whether a frame between the first and the last is missing.
+    #[must_use]
+    pub fn has_gaps(&self) -> bool {
+        self.has_gaps
+    }
+
     /// The name with this number; empty if the record has none.
     #[must_use]
     pub fn name(&self, number: u32) -> &str {

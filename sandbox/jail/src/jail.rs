@@ -1,6 +1,11 @@
-//! The builder: what runs, with what, under which limits and layers.
+//! The builder: what runs, with what, under which limits and layers. Only what starts it sees its
+//! fields: `setup`, which uses `choice` for the layers and `prepare` for the list of steps.
 
 #![forbid(unsafe_code)]
+
+mod choice;
+mod prepare;
+pub(crate) mod setup;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -46,23 +51,23 @@ pub struct PathGrant {
 /// A program to be started in a jail.
 #[must_use = "nothing runs until `spawn`"]
 pub struct Jail {
-    pub(crate) program: PathBuf,
-    pub(crate) args: Vec<OsString>,
-    pub(crate) env: Vec<(OsString, OsString)>,
-    pub(crate) limits: JailLimits,
-    pub(crate) policy: Policy,
-    pub(crate) layers: Layers,
-    pub(crate) strict: bool,
-    pub(crate) descriptors: BTreeMap<RawFd, OwnedFd>,
-    pub(crate) wrong_descriptor: Option<RawFd>,
-    pub(crate) region_data_offset: u64,
-    pub(crate) stdin: Option<OwnedFd>,
-    pub(crate) stdio: JailStdio,
-    pub(crate) paths: Vec<PathGrant>,
-    pub(crate) on_end: Vec<Arc<dyn Fn() + Send + Sync>>,
-    pub(crate) masked: Vec<Layer>,
-    pub(crate) failing_step: Option<usize>,
-    pub(crate) crossings: Mark,
+    program: PathBuf,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    limits: JailLimits,
+    policy: Policy,
+    layers: Layers,
+    strict: bool,
+    descriptors: BTreeMap<RawFd, OwnedFd>,
+    wrong_descriptor: Option<RawFd>,
+    region_data_offset: u64,
+    stdin: Option<OwnedFd>,
+    stdio: JailStdio,
+    paths: Vec<PathGrant>,
+    on_end: Vec<Arc<dyn Fn() + Send + Sync>>,
+    masked: Vec<Layer>,
+    failing_step: Option<usize>,
+    crossings: Mark,
 }
 
 impl Jail {

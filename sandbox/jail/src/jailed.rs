@@ -11,9 +11,9 @@ use crate::end::{End, KillReason, Usage};
 use crate::error::JailError;
 use crate::inmate::Inmate;
 use crate::jail::Jail;
+use crate::jail::setup::{self, Started};
 use crate::layers::Weakness;
 use crate::policy::Step;
-use crate::setup::{self, Started};
 use crate::supervisor::Supervisor;
 
 /// A killed process is gone sooner, unless the machine is in trouble.

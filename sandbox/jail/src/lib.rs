@@ -24,7 +24,6 @@ compile_error!(
 );
 
 mod answer;
-mod choice;
 mod end;
 mod error;
 mod filter;
@@ -37,13 +36,11 @@ mod limits;
 mod machine;
 mod null;
 pub mod policy;
-mod prepare;
 mod program;
 mod relay;
 mod resources;
 mod root;
 mod ruleset;
-mod setup;
 mod supervisor;
 
 pub use end::{End, KillReason, LimitHit, Usage, Violation, signal_name};

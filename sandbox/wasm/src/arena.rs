@@ -26,9 +26,9 @@ pub const ARENA_BYTES_MAX: u64 = HEAP_BASE / 2;
 /// [`RunOptions::arena`](crate::RunOptions).
 #[derive(Debug, Clone)]
 pub struct Arena {
-    pub(crate) file: Arc<File>,
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
+    file: Arc<File>,
+    offset: u64,
+    bytes: u64,
 }
 
 impl Arena {

@@ -123,9 +123,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Stops an applet from any thread.
 #[derive(Clone)]
-pub struct Interrupt(pub(crate) Arc<RunControl>);
+pub struct Interrupt(Arc<RunControl>);
 
 impl Interrupt {
+    pub(crate) fn of(control: Arc<RunControl>) -> Interrupt {
+        Interrupt(control)
+    }
+
     /// Stops the applet, now or as soon as it runs again: it ends with
     /// [`WasmError::Interrupted`](crate::WasmError::Interrupted) and `reason`. The first reason
     /// counts; an applet that has ended is not changed.

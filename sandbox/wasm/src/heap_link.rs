@@ -105,7 +105,7 @@ impl HeapLink {
 
     /// Bytes of the arena, attached or not.
     pub(crate) fn arena_bytes(&self) -> u64 {
-        self.lock().arena.as_ref().map_or(0, |arena| arena.bytes)
+        self.lock().arena.as_ref().map_or(0, |arena| arena.bytes())
     }
 
     /// Whether heap and arena, whichever there are, are attached.
@@ -116,7 +116,7 @@ impl HeapLink {
     /// Where the volatile memory must end at the latest, and where the attached part is going to.
     pub(crate) fn attachment(&self) -> std::ops::Range<u64> {
         let inner = self.lock();
-        let arena_bytes = inner.arena.as_ref().map_or(0, |arena| arena.bytes);
+        let arena_bytes = inner.arena.as_ref().map_or(0, |arena| arena.bytes());
         HEAP_BASE - arena_bytes..HEAP_BASE + inner.region.as_ref().map_or(0, Region::limit_bytes)
     }
 
@@ -340,7 +340,7 @@ impl HeapLink {
         };
         let heap = HeapPart {
             volatile_low_bytes: layout.size_bytes,
-            arena_bytes: arena.as_ref().map_or(0, |arena| arena.bytes),
+            arena_bytes: arena.as_ref().map_or(0, |arena| arena.bytes()),
             backed_bytes: region.as_ref().map_or(0, Region::backed_bytes),
             limit_bytes: region.as_ref().map_or(0, Region::limit_bytes),
             read_only: region.as_ref().is_some_and(Region::is_read_only),

@@ -267,7 +267,7 @@ impl Serving {
 
     /// Stops the applet from another thread.
     pub fn interrupt(&self) -> Interrupt {
-        Interrupt(self.control.clone())
+        Interrupt::of(self.control.clone())
     }
 
     /// How the applet ended, once it has.

@@ -114,9 +114,9 @@ pub(crate) fn write<E: From<io::Error>>(
         origin.reached,
         origin.transaction,
         origin.size,
-        origin.identity.0[0],
-        origin.identity.0[1],
-        origin.identity.0[2],
+        origin.identity.words()[0],
+        origin.identity.words()[1],
+        origin.identity.words()[2],
         blocks.len() as u64,
         name.len() as u64,
     ];
@@ -188,7 +188,7 @@ impl Copy {
             reached: word(1),
             transaction: word(2),
             size: word(3),
-            identity: Identity([word(4), word(5), word(6)]),
+            identity: Identity::new([word(4), word(5), word(6)]),
             database: PathBuf::from(OsStr::from_bytes(&name)),
         };
         let copy = Copy { file, path: path.to_owned(), origin, blocks };
@@ -210,7 +210,7 @@ impl Copy {
     /// Transactions of one nonce are numbered in order, so of log and copy the one with the higher
     /// number is newer. A device's number may be another one after a boot; inode and birth are not.
     pub(crate) fn fits(&self, identity: Identity, reached: u64) -> Fit {
-        let (here, there) = (identity.0, self.origin.identity.0);
+        let (here, there) = (identity.words(), self.origin.identity.words());
         if here[1..] != there[1..] {
             Fit::OtherFile
         } else if reached >= self.origin.transaction {
@@ -288,7 +288,7 @@ mod tests {
             reached: 40,
             transaction: 50,
             size: 3 * BLOCK_BYTES as u64,
-            identity: Identity([1, 2, 3]),
+            identity: Identity::new([1, 2, 3]),
             database: "/some/where".into(),
         }
     }
@@ -342,10 +342,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         written(folder.path());
         let copy = Copy::open(folder.path(), 7).unwrap().unwrap();
-        let own = Identity([9, 2, 3]);
+        let own = Identity::new([9, 2, 3]);
         let fits = [39, 40, 49, 50, 51].map(|reached| copy.fits(own, reached));
         assert_eq!(fits, [Fit::NoBase, Fit::Newer, Fit::Newer, Fit::Older, Fit::Older]);
-        assert_eq!(copy.fits(Identity([9, 2, 4]), 45), Fit::OtherFile);
-        assert_eq!(copy.fits(Identity([9, 1, 3]), 45), Fit::OtherFile);
+        assert_eq!(copy.fits(Identity::new([9, 2, 4]), 45), Fit::OtherFile);
+        assert_eq!(copy.fits(Identity::new([9, 1, 3]), 45), Fit::OtherFile);
     }
 }

@@ -67,7 +67,8 @@ pub struct Database {
     pub has_copy: bool,
     /// Why nothing can be done with the image.
     pub damaged: Option<String>,
-    identity: Identity,
+    /// What its file is told apart by.
+    pub identity: Identity,
 }
 
 impl Database {
@@ -75,10 +76,6 @@ impl Database {
     #[must_use]
     pub fn name(&self) -> String {
         self.path.as_ref().unwrap_or(&self.image).display().to_string()
-    }
-
-    pub(crate) fn identity(&self) -> Identity {
-        self.identity
     }
 }
 
@@ -313,7 +310,7 @@ fn is_done_with(copy: &Copy, databases: &[Database]) -> bool {
         return false;
     };
     let is_there =
-        Identity::of_file(&file).is_ok_and(|found| found.0[1..] == origin.identity.0[1..]);
+        Identity::of_file(&file).is_ok_and(|found| found.is_but_for_device(origin.identity));
     let mut header = [0; mark::HEADER_BYTES];
     let read = io::Read::read_exact(&mut file, &mut header);
     let is_empty = read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof);

@@ -54,7 +54,7 @@ const SETS: [Set; 2] = [
 const NEWEST: usize = 2;
 
 /// Of the database in the golden files, which no file system gave it.
-const IDENTITY: Identity = Identity([0xfe00, 42, 1_700_000_000_000_000_000]);
+const IDENTITY: Identity = Identity::new([0xfe00, 42, 1_700_000_000_000_000_000]);
 
 struct Machine {
     folder: tempfile::TempDir,

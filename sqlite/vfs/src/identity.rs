@@ -10,11 +10,27 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-/// Device, inode, time of birth in nanoseconds.
+/// What a database's file is told apart by: device, inode, and time of birth in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Identity(pub(crate) [u64; 3]);
+pub struct Identity([u64; 3]);
 
 impl Identity {
+    /// Of device, inode, and time of birth in nanoseconds.
+    pub(crate) const fn new(words: [u64; 3]) -> Identity {
+        Identity(words)
+    }
+
+    /// Device, inode, and time of birth in nanoseconds.
+    pub(crate) const fn words(self) -> [u64; 3] {
+        self.0
+    }
+
+    /// Whether it is the same file but for the number of its device, which a file system can change
+    /// with every mount.
+    pub(crate) fn is_but_for_device(self, other: Identity) -> bool {
+        self.0[1..] == other.0[1..]
+    }
+
     pub(crate) fn of(database: &Path) -> io::Result<Identity> {
         Ok(Identity::from_metadata(&std::fs::metadata(database)?))
     }

@@ -77,6 +77,7 @@ pub use error::{Result, SqliteError};
 pub use ffi::{IoMethods, RawFile, Vfs};
 pub use holdfast_types::Durability;
 pub use host::{CreateFunction, Host, SqlFunction, VERSION_MIN};
+pub use identity::Identity;
 pub use inspection::{State, Status, status};
 pub use offline::{Recovered, checkpoint, recover, recover_without_pool, release};
 pub use owner::{Owner, Whereabouts};

@@ -55,11 +55,11 @@ fn an_image_of_an_earlier_boot_that_somebody_looks_at_is_waited_for() {
     let folder = fresh();
     let database = make_database(folder.path(), 2);
     let at = |name: &str| folder.path().join(name);
-    let [_, inode, born] = Identity::of(&database).unwrap().0;
+    let [_, inode, born] = Identity::of(&database).unwrap().words();
     let open = |boot: u8, device| {
         let places = Places::at_emulated_dax(at("home"), at("pool"), [boot; 16]).unwrap();
         let base = Box::new(OwnFile::open(&database).unwrap());
-        attach_at(&places, (&database, Identity([device, inode, born])), base, None)
+        attach_at(&places, (&database, Identity::new([device, inode, born])), base, None)
     };
     let pool = open(1, 0xfe00).unwrap();
     pool.heat(pool.base()).unwrap();

@@ -28,7 +28,7 @@ pub(crate) fn find(places: &Places, identity: Identity, mark: Mark) -> io::Resul
     if !places.pool_kind().outlives_boot() {
         return Ok(None);
     }
-    let [_, inode, born] = identity.0;
+    let [_, inode, born] = identity.words();
     let ending = format!("-{inode:x}-{born:x}.sqlite");
     for entry in std::fs::read_dir(places.pool())? {
         let path = entry?.path();
@@ -120,8 +120,8 @@ mod tests {
 
         /// The identity of the database, on a device of this number.
         fn identity(&self, device: u64) -> Identity {
-            let [_, inode, born] = Identity::of(&self.database).unwrap().0;
-            Identity([device, inode, born])
+            let [_, inode, born] = Identity::of(&self.database).unwrap().words();
+            Identity::new([device, inode, born])
         }
 
         fn attach(&self, boot: u8, device: u64) -> Result<Pool> {

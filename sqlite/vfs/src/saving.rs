@@ -112,7 +112,7 @@ impl Databases {
             file => file.map_err(read)?,
         };
         for _ in 0..TRIES {
-            let Some((head, plan)) = Head::read(&file, database.identity()).map_err(read)? else {
+            let Some((head, plan)) = Head::read(&file, database.identity).map_err(read)? else {
                 return Ok(Begun::Done(Rescue::Nothing));
             };
             let copy = Copy::open(copies, head.header().nonce()).ok().flatten();
@@ -128,7 +128,7 @@ impl Databases {
                 reached: gathered.reached,
                 transaction: gathered.transaction,
                 size: gathered.size,
-                identity: database.identity(),
+                identity: database.identity,
                 database: head.header().database().unwrap_or_default(),
             };
             let temporary = copy::temporary_path(copies, gathered.nonce);
@@ -143,7 +143,7 @@ impl Databases {
                     return Err(SqliteError::Io { step: "write", path: temporary, source });
                 }
             };
-            let again = Head::read(&file, database.identity()).map_err(read)?;
+            let again = Head::read(&file, database.identity).map_err(read)?;
             let again =
                 again.map(|(head, plan)| head.gather(&file, plan)).transpose().map_err(read)?;
             if again.flatten().as_ref() == Some(&gathered) {

@@ -83,13 +83,18 @@ pub const CHANGES: [&str; 23] = [
 /// Such a home.
 #[derive(Debug)]
 pub struct FullHome {
-    /// Its files, as they were.
-    pub home: Home,
+    home: Home,
     places: Places,
     files: PathBuf,
 }
 
 impl FullHome {
+    /// Its files, as they were.
+    #[must_use]
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
     /// Makes it where `places` say, with an exported stream in `files`: a heap `words`, whose
     /// writer died after a commit, with two snapshots, a compartment and a grant; a heap `spare`,
     /// which is in the store only.

@@ -23,7 +23,7 @@ pub struct TestMemory {
     backed: u64,
     limit: u64,
     /// How many more times `grow` succeeds.
-    pub grows_left: u32,
+    grows_left: u32,
 }
 
 #[cfg(not(target_family = "wasm"))]
@@ -73,6 +73,11 @@ fn layout(bytes: u64) -> Layout {
 }
 
 impl TestMemory {
+    /// Lets `grow` fail from now on, as in a full pool.
+    pub fn refuse_to_grow(&mut self) {
+        self.grows_left = 0;
+    }
+
     /// Zeroed memory for `limit` bytes, [`STEP_BYTES`] of it backed.
     #[must_use]
     pub fn new(limit: u64) -> TestMemory {

@@ -102,7 +102,7 @@ impl FileKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sketch {
     /// Of the file, holes included.
-    pub len_bytes: u64,
+    len_bytes: u64,
     pages: BTreeMap<u64, Vec<u8>>,
 }
 

@@ -91,8 +91,8 @@ impl Lab {
     /// When a machine did not do what it should. Losses are no error here: they are in the ledger.
     pub fn run(&self, plan: &Plan, ledger: &mut Ledger, tell: &mut dyn FnMut(&str)) -> Result<()> {
         let started = Instant::now();
-        while ledger.rounds < plan.rounds {
-            let round = ledger.rounds;
+        while ledger.rounds() < plan.rounds {
+            let round = ledger.rounds();
             if plan.time.is_some_and(|time| started.elapsed() > time) {
                 tell(&format!("the time is over; {round} of {} rounds are done", plan.rounds));
                 break;
@@ -126,7 +126,7 @@ impl Lab {
                     break;
                 }
             }
-            ledger.rounds += 1;
+            ledger.finish_round();
             if let Some(path) = &plan.kept_at {
                 ledger.keep(path, plan)?;
             }

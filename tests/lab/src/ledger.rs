@@ -28,8 +28,7 @@ pub struct Count {
 /// All that was seen.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// Rounds that are done.
-    pub rounds: u64,
+    rounds: u64,
     /// The highest record that was acknowledged, and had been at the last look.
     promised: BTreeMap<Place, (u64, u64)>,
     /// The highest record that is on the disk: no failure takes it.
@@ -42,6 +41,17 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// Rounds that are done.
+    #[must_use]
+    pub fn rounds(&self) -> u64 {
+        self.rounds
+    }
+
+    /// Notes that one more round is done.
+    pub fn finish_round(&mut self) {
+        self.rounds += 1;
+    }
+
     /// Notes that every record up to this one is promised.
     pub fn acknowledge(&mut self, place: Place, number: u64) {
         let promised = self.promised.entry(place).or_default();

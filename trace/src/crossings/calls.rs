@@ -36,16 +36,31 @@ pub(super) struct CallKind {
 #[derive(Debug, Default)]
 pub struct CallsInMemory {
     scheme: Scheme,
-    pub(super) kinds: Vec<CallKind>,
+    kinds: Vec<CallKind>,
     known: HashMap<(Abi, u32, Subclass), u16>,
-    pub(super) calls: Vec<KeptCall>,
+    calls: Vec<KeptCall>,
     /// Where those of each process are, once they are [in order](CallsInMemory::put_in_order):
     /// there may be thousands of hosts.
     places: HashMap<u32, Vec<usize>>,
-    pub(super) passed_over: u64,
+    passed_over: u64,
 }
 
 impl CallsInMemory {
+    /// What calls are, by the numbers in [`KeptCall`].
+    pub(super) fn kinds(&self) -> &[CallKind] {
+        &self.kinds
+    }
+
+    /// The calls.
+    pub(super) fn calls(&self) -> &[KeptCall] {
+        &self.calls
+    }
+
+    /// Calls that found no room.
+    pub(super) fn passed_over(&self) -> u64 {
+        self.passed_over
+    }
+
     /// Of nothing; the classes of calls are those of this scheme.
     #[must_use]
     pub fn new(scheme: Scheme) -> CallsInMemory {

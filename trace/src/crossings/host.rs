@@ -69,7 +69,7 @@ impl Indexed {
     pub(super) fn of(host: &Host) -> Indexed {
         let mut indexed = Indexed::default();
         // Applets first: what is marked of them ends before or after other things.
-        for record in &host.records {
+        for record in host.records() {
             if let Record::Applet { applet, kind, name, .. } = record {
                 let kind = match kind {
                     RecordedKind::Wasm => AppletKind::Wasm,
@@ -78,8 +78,8 @@ impl Indexed {
                 indexed.applets.insert(*applet, (kind, host.name(*name).to_owned()));
             }
         }
-        host.records.iter().for_each(|record| indexed.add(host, record));
-        for (thread, written_ns) in &host.writes {
+        host.records().iter().for_each(|record| indexed.add(host, record));
+        for (thread, written_ns) in host.writes() {
             indexed.writes.entry(*thread).or_default().insert(*written_ns);
         }
         for spans in [

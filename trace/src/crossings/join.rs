@@ -29,7 +29,7 @@ impl CallsInMemory {
                 Read::default()
             }
         };
-        let mut is_told = vec![false; self.calls.len()];
+        let mut is_told = vec![false; self.calls().len()];
         for host in &found.hosts {
             let mut join = Join { host, at: Indexed::of(host), kept: &self, sums: &mut sums };
             join.add_crossings();
@@ -38,7 +38,7 @@ impl CallsInMemory {
         }
         sums.other_calls = is_told.iter().filter(|is_told| !**is_told).count() as u64;
         sums.notes.extend(notes(&found, &self));
-        sums.into_document(&self.kinds)
+        sums.into_document(self.kinds())
     }
 }
 
@@ -61,23 +61,23 @@ fn notes(found: &Read, kept: &CallsInMemory) -> Vec<String> {
             counted(found.passed_over, "crossing")
         ));
     }
-    if kept.passed_over > 0 {
+    if kept.passed_over() > 0 {
         notes.push(format!(
             "{} too many, which are not in this table; trace a shorter run.",
-            counted(kept.passed_over, "system call")
+            counted(kept.passed_over(), "system call")
         ));
     }
     for host in &found.hosts {
-        let process = host.process;
-        if !host.is_finished {
+        let process = host.process();
+        if !host.is_finished() {
             notes.push(format!(
                 "Process {process} ended before its record did: what crossed last in it is not counted."
             ));
         }
-        if host.has_gaps || host.dropped > 0 {
+        if host.has_gaps() || host.dropped() > 0 {
             notes.push(format!(
                 "The record of process {process} has gaps ({} found no room): numbers are too small.",
-                counted(host.dropped, "entry")
+                counted(host.dropped(), "entry")
             ));
         }
         if !kept.has(process) {
@@ -153,7 +153,7 @@ impl Join<'_> {
         let writes = self.writes();
         let mut tell =
             |place: usize| is_told.get_mut(place).into_iter().for_each(|is_told| *is_told = true);
-        for (place, call, _) in kept.of(self.host.process) {
+        for (place, call, _) in kept.of(self.host.process()) {
             tell(place);
             if writes.contains(&place) || self.at.own.at(call.thread, call.start_ns).is_some() {
                 self.sums.own_calls += 1;
@@ -165,7 +165,8 @@ impl Join<'_> {
         let processes = std::mem::take(&mut self.at.processes);
         for (process, (applet, began_ns)) in &processes {
             // A record that says that its host is an applet of its own changes nothing.
-            let calls = kept.of(*process).filter(|(_, call, _)| call.process != self.host.process);
+            let calls =
+                kept.of(*process).filter(|(_, call, _)| call.process != self.host.process());
             for (place, call, kind) in calls {
                 tell(place);
                 // It becomes the program by this call, which is the host's last.
@@ -255,8 +256,8 @@ impl Join<'_> {
             let next = self.next_call(about.asked_by, about.start_ns);
             let before = next.checked_sub(1);
             let fits = |index: &usize| {
-                let call = self.kept.calls.get(*index)?;
-                let kind = self.kept.kinds.get(usize::from(call.kind))?;
+                let call = self.kept.calls().get(*index)?;
+                let kind = self.kept.kinds().get(usize::from(call.kind))?;
                 let is_it = call.thread == about.asked_by && kind.number == Some(about.number);
                 let holds_it = call.start_ns <= about.start_ns
                     && about.start_ns <= call.start_ns.saturating_add(call.wall_ns);
@@ -278,11 +279,11 @@ impl Join<'_> {
         for (thread, times) in &self.at.writes {
             for written_ns in times {
                 let index = self.next_call(*thread, *written_ns);
-                let Some(call) = self.kept.calls.get(index).filter(|call| call.thread == *thread)
+                let Some(call) = self.kept.calls().get(index).filter(|call| call.thread == *thread)
                 else {
                     continue;
                 };
-                let kind = self.kept.kinds.get(usize::from(call.kind));
+                let kind = self.kept.kinds().get(usize::from(call.kind));
                 if kind.is_some_and(|kind| kind.number == Some(libc::SYS_writev as u32)) {
                     writes.insert(index);
                 }
@@ -293,7 +294,7 @@ impl Join<'_> {
 
     /// The place of the first call of a thread from a moment on.
     fn next_call(&self, thread: u32, at_ns: u64) -> usize {
-        self.kept.calls.partition_point(|call| (call.thread, call.start_ns) < (thread, at_ns))
+        self.kept.calls().partition_point(|call| (call.thread, call.start_ns) < (thread, at_ns))
     }
 
     /// Counts the calls themselves.

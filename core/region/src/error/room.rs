@@ -28,7 +28,7 @@ pub struct RoomReport {
     /// Other processes were making room all the time.
     pub missed_turn: bool,
     /// Why the kernel refused the allocation.
-    pub(crate) cause: Option<ErrorKind>,
+    pub cause: Option<ErrorKind>,
 }
 
 impl RoomReport {

@@ -161,7 +161,7 @@ pub(crate) fn make(
         }));
     }
     let mut opened = open_with(address, &opening)?;
-    let is_new = |to_keep: &UnsavedPage| to_keep.view.is_some();
+    let is_new = |to_keep: &UnsavedPage| to_keep.has_view();
     if let Some(mut to_keep) = opened.to_keep.take().filter(is_new) {
         // Here, and not by the one who writes: what goes wrong is the page's.
         to_keep.places()?;

@@ -92,7 +92,9 @@ pub(crate) fn explains(
         });
         if is_there {
             next.next();
-        } else if *scrolls != ScrollBehavior::Moves && bottom >= 0.0 && top < f64::from(view.height)
+        } else if *scrolls != ScrollBehavior::Moves
+            && bottom >= 0.0
+            && top < f64::from(view.height())
         {
             // It could be seen, and is not.
             return false;
@@ -113,8 +115,8 @@ fn is_ground(one: &RenderCommand, there: &RenderCommand, view: View) -> bool {
         there.shape.as_rect().or_else(|| Some(there.shape.bounding_box())).is_some_and(|rect| {
             rect.x0 == 0.0
                 && rect.y0 == 0.0
-                && rect.x1 >= view.width.into()
-                && rect.y1 >= view.height.into()
+                && rect.x1 >= view.width().into()
+                && rect.y1 >= view.height().into()
         });
     one.transform == Affine::IDENTITY
         && covers

@@ -73,11 +73,6 @@ pub(crate) fn open_document(
         folders: visit.folders,
         now_s: visit.now_s,
     };
-    Ok(Some(UnsavedPage {
-        address: address.as_str().to_owned(),
-        news: visit.sources.news(),
-        view: Some(view),
-        is_news: true,
-        forget: Vec::new(),
-    }))
+    let news = visit.sources.news();
+    Ok(Some(UnsavedPage::new(address.as_str(), news, Some(view), true, Vec::new())))
 }

@@ -13,7 +13,8 @@ pub(crate) mod wire;
 use std::ops::Range;
 
 pub use find::{FindOptions, Match};
-pub use text::{TextBlock, TextLine};
+use text::LinePiece;
+pub use text::TextLine;
 
 /// Left, top, right, bottom.
 pub type Place = [f32; 4];
@@ -51,6 +52,20 @@ pub struct TextAt<'a> {
     pub range: Range<usize>,
     /// Where that is.
     pub place: Place,
+}
+
+/// The text of a block of lines.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextBlock {
+    node: u32,
+    fixed: bool,
+    text: String,
+    /// From the block to the page.
+    placed: [f32; 6],
+    /// Where in the text something else is, as an image: no text goes over it.
+    breaks: Vec<u32>,
+    /// By where they are in the text.
+    pieces: Vec<LinePiece>,
 }
 
 /// What can be clicked on, where everything is, and what is written where.

@@ -4,21 +4,7 @@ use std::ops::Range;
 
 use kurbo::{Affine, Point, Rect};
 
-use super::Place;
-
-/// The text of a block of lines.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TextBlock {
-    pub(crate) node: u32,
-    pub(crate) fixed: bool,
-    pub(crate) text: String,
-    /// From the block to the page.
-    pub(crate) placed: [f32; 6],
-    /// Where in the text something else is, as an image: no text goes over it.
-    pub(crate) breaks: Vec<u32>,
-    /// By where they are in the text.
-    pub(crate) pieces: Vec<LinePiece>,
-}
+use super::{Place, TextBlock};
 
 /// A piece of a line: text of one direction and font. Measures are those of the block.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,6 +77,21 @@ impl LinePiece {
             left = right;
         }
         found.map(|(left, right)| rect(left, self.top, right, self.bottom))
+    }
+}
+
+#[cfg(test)]
+impl TextBlock {
+    pub(crate) fn placed(&self) -> [f32; 6] {
+        self.placed
+    }
+
+    pub(crate) fn breaks(&self) -> &[u32] {
+        &self.breaks
+    }
+
+    pub(crate) fn pieces(&self) -> &[LinePiece] {
+        &self.pieces
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) fn page(
     limits: &PageLimits,
 ) -> Result<OpenPage, PageError> {
     let from = Arc::new(FailurePage(text(&address.to_string(), &error.to_string())));
-    let mut opening = OpenOptions::new(View { scroll: 0, scroll_x: 0, ..view }, limits, None, from);
+    let mut opening = OpenOptions::new(view.scrolled(0).scrolled_right(0), limits, None, from);
     opening.want = PageUse::Scrolling;
     open_with(address, &opening)
 }

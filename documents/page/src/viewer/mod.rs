@@ -184,14 +184,14 @@ impl Viewer {
     #[must_use]
     pub(crate) fn new(address: Address, view: View, display_permille: u32) -> Viewer {
         let display_permille = display_permille.clamp(100, 10_000);
-        let zoom_permille = (view.scale_permille * 1000 / display_permille).clamp(ZOOM.0, ZOOM.1);
+        let zoom_permille = (view.scale_permille() * 1000 / display_permille).clamp(ZOOM.0, ZOOM.1);
         let mut viewer = Viewer {
-            size: place::around((view.width, view.height), display_permille),
+            size: place::around((view.width(), view.height()), display_permille),
             display_permille,
             zoom_permille,
             page: None,
             picture: None,
-            scroll: (view.scroll_x, view.scroll),
+            scroll: (view.scroll_x(), view.scroll()),
             asked_paint: (0, (0, 0)),
             pending: None,
             later: None,

@@ -13,7 +13,7 @@ const STEPS: [u32; 15] =
 
 /// In another scale the same text is further down.
 fn rescaled((x, y): (u32, u32), from: View, to: View) -> (u32, u32) {
-    let factor = f64::from(to.scale_permille) / f64::from(from.scale_permille);
+    let factor = f64::from(to.scale_permille()) / f64::from(from.scale_permille());
     let one = |at: u32| (f64::from(at) * factor).min(1e9) as u32;
     (one(x), one(y))
 }
@@ -139,8 +139,8 @@ impl Viewer {
     pub(super) fn adapt(&mut self) {
         let view = self.view();
         if let Some(pending) = &self.pending {
-            if (pending.view.width, pending.view.height, pending.view.scale_permille)
-                == (view.width, view.height, view.scale_permille)
+            if (pending.view.width(), pending.view.height(), pending.view.scale_permille())
+                == (view.width(), view.height(), view.scale_permille())
             {
                 return;
             }
@@ -155,7 +155,7 @@ impl Viewer {
                     (HistoryChange::Stay | HistoryChange::Fit, Some(page)) => {
                         (self.scroll, page.view)
                     }
-                    _ => ((was.scroll_x, was.scroll), was),
+                    _ => ((was.scroll_x(), was.scroll()), was),
                 };
                 let (x, y) = rescaled(at, was, view);
                 self.open(
@@ -170,8 +170,8 @@ impl Viewer {
         }
         let Some(page) = &self.page else { return };
         let then = page.view;
-        if (then.width, then.height, then.scale_permille)
-            == (view.width, view.height, view.scale_permille)
+        if (then.width(), then.height(), then.scale_permille())
+            == (view.width(), view.height(), view.scale_permille())
         {
             return;
         }
@@ -228,7 +228,7 @@ impl Viewer {
         // What the user did while the same page was on its way counts; another page begins where it
         // does.
         let is_moved = is_same
-            && self.scroll != (pending.view.scroll_x, pending.view.scroll)
+            && self.scroll != (pending.view.scroll_x(), pending.view.scroll())
             && !self.is_resized(&pending.view);
         let scroll = if is_moved { self.scroll } else { opened.first.scroll };
         let searched = self.finding.take().filter(|_| is_same);
@@ -266,7 +266,7 @@ impl Viewer {
     /// Whether the page that is shown has another viewport than this one.
     fn is_resized(&self, view: &View) -> bool {
         self.page.as_ref().is_some_and(|page| {
-            (page.view.width, page.view.scale_permille) != (view.width, view.scale_permille)
+            (page.view.width(), page.view.scale_permille()) != (view.width(), view.scale_permille())
         })
     }
 }

@@ -9,7 +9,7 @@ const LINE: f64 = 40.0;
 
 impl Viewer {
     pub(super) fn line_pixels(&self) -> f64 {
-        LINE * f64::from(self.view().scale_permille) / 1000.0
+        LINE * f64::from(self.view().scale_permille()) / 1000.0
     }
 
     /// The scroll bars: to the right and down.
@@ -27,8 +27,8 @@ impl Viewer {
     /// How far it can be scrolled, as the page was laid out.
     fn ends(page: &ShownPage) -> (u32, u32) {
         (
-            page.content.0.saturating_sub(page.view.width),
-            page.content.1.saturating_sub(page.view.height),
+            page.content.0.saturating_sub(page.view.width()),
+            page.content.1.saturating_sub(page.view.height()),
         )
     }
 
@@ -71,21 +71,21 @@ impl Viewer {
             // In the upper third: one reads on from there.
             (from - seen_f / 3.0).clamp(0.0, f64::from(u32::MAX)) as u32
         };
-        let x = one(self.scroll.0, view.width, left, right);
-        let y = one(self.scroll.1, view.height, top, bottom);
+        let x = one(self.scroll.0, view.width(), left, right);
+        let y = one(self.scroll.1, view.height(), top, bottom);
         self.scroll_to(x, y);
     }
 
     /// How far the page is scrolled, in thousandths of its own pixels.
     pub(super) fn scroll_of_page(&self) -> (u64, u64) {
-        let scale = self.page.as_ref().map_or(1000, |page| page.view.scale_permille).max(1);
+        let scale = self.page.as_ref().map_or(1000, |page| page.view.scale_permille()).max(1);
         let of = |pixels: u32| (u64::from(pixels) * 1_000_000).div_ceil(u64::from(scale));
         (of(self.scroll.0), of(self.scroll.1))
     }
 
     /// The same in pixels of the viewport that there is now.
     pub(super) fn scroll_from(&self, (x, y): (u64, u64)) -> (u32, u32) {
-        let scale = u64::from(self.view().scale_permille);
+        let scale = u64::from(self.view().scale_permille());
         let of = |thousandths: u64| {
             (thousandths.saturating_mul(scale) / 1_000_000).min(u64::from(u32::MAX)) as u32
         };

@@ -117,7 +117,7 @@ impl PageServer {
         let asked = &self.asked;
         let is_failure = failure.is_some();
         let since = Instant::now();
-        let was = (opened.content, opened.source);
+        let was = (opened.content, opened.shown.source());
         (self.tell)(ViewerEvent::Opened(Box::new(self.told(&mut opened, failure))));
         let Some(mut waiting) = self.until_recorded(&opened, told, itself) else { return };
         drop(slot);
@@ -221,7 +221,7 @@ impl PageServer {
     fn cache_for(&self, to_keep: Option<&UnsavedPage>) -> Option<&crate::Cache> {
         let is_passing = self.wanted.is_passing.load(Ordering::Relaxed);
         // What must not be kept goes also where it was only passed.
-        let is_wanted = |it: &UnsavedPage| it.is_news && !is_passing || !it.forget.is_empty();
+        let is_wanted = |it: &UnsavedPage| it.is_news() && !is_passing || it.forgets();
         self.opener.cache.as_ref().filter(|_| to_keep.is_some_and(is_wanted))
     }
 
@@ -231,7 +231,7 @@ impl PageServer {
             return;
         };
         // What goes needs no entry.
-        let entry = if to_keep.forget.is_empty() { showing.entry() } else { Ok(&[][..]) };
+        let entry = if to_keep.forgets() { Ok(&[][..]) } else { showing.entry() };
         let entry = entry.map_err(|error| error.clone().into());
         let text = match entry.and_then(|entry| to_keep.keep_entry(entry, cache)) {
             Ok(kept) if kept.evicted + kept.pictures_evicted > 0 => {
@@ -277,7 +277,11 @@ impl PageServer {
                     // What is not mended is made anew the next time, too.
                     let _ = to_keep.keep(cache);
                 }
-                if (again.content, again.source) == was { Ok(again.pixels) } else { Err(changed()) }
+                if (again.content, again.shown.source()) == was {
+                    Ok(again.pixels)
+                } else {
+                    Err(changed())
+                }
             }
             Err(stale) => Err(format!("{stale}; load the page again (F5)")),
         }

@@ -113,7 +113,7 @@ fn page_is_requested_and_then_shown() {
     assert_eq!(viewer.size(), (414, 326));
     assert!(!viewer.is_settled());
     let first = asked(&mut viewer);
-    assert_eq!((first.view.width, first.view.height), SIZE);
+    assert_eq!((first.view.width(), first.view.height()), SIZE);
     assert!(viewer.says().ends_with("opening ..."), "{}", viewer.says());
     answer(&mut viewer, &first);
     assert!(viewer.is_settled() && viewer.title() == "a.html");
@@ -211,7 +211,10 @@ fn back_leads_to_where_one_was_and_forward_again() {
     assert_eq!(viewer.title(), "b.html");
     back(&mut viewer);
     let before = asked(&mut viewer);
-    assert_eq!((before.address.clone(), before.view.scroll), (address("file:///pages/a.html"), 30));
+    assert_eq!(
+        (before.address.clone(), before.view.scroll()),
+        (address("file:///pages/a.html"), 30)
+    );
     answer(&mut viewer, &before);
     assert!(viewer.is_settled() && viewer.scroll == (0, 30));
     back(&mut viewer);
@@ -288,26 +291,27 @@ fn another_size_lays_the_page_out_again_and_zoom_too() {
     viewer.input(Input::Resize(614, 426));
     let asked_again = asked(&mut viewer);
     assert!(
-        asked_again.is_resize && (asked_again.view.width, asked_again.view.height) == (600, 400)
+        asked_again.is_resize
+            && (asked_again.view.width(), asked_again.view.height()) == (600, 400)
     );
     viewer.input(Input::Resize(414, 326));
     let third = asked(&mut viewer);
-    assert_eq!((third.view.width, third.view.height), SIZE);
+    assert_eq!((third.view.width(), third.view.height()), SIZE);
     answer(&mut viewer, &third);
     assert!(viewer.is_settled());
     viewer.input(Input::Resize(414, 326));
     assert!(viewer.pending.is_none(), "as it is");
     ctrl(&mut viewer, '+');
-    assert_eq!(asked(&mut viewer).view.scale_permille, 1100);
+    assert_eq!(asked(&mut viewer).view.scale_permille(), 1100);
     ctrl(&mut viewer, '0');
-    assert_eq!(asked(&mut viewer).view.scale_permille, 1000);
+    assert_eq!(asked(&mut viewer).view.scale_permille(), 1000);
     for _ in 0..50 {
         ctrl(&mut viewer, '-');
     }
-    assert_eq!(viewer.view().scale_permille, 250);
+    assert_eq!(viewer.view().scale_permille(), 250);
     for (width, height) in [(0, 0), (1, 1), (u32::MAX, u32::MAX)] {
         viewer.input(Input::Resize(width, height));
-        assert!(viewer.view().width <= crate::VIEWPORT_MAX);
+        assert!(viewer.view().width() <= crate::VIEWPORT_MAX);
     }
 }
 
@@ -387,7 +391,7 @@ fn quick_zoom_steps_keep_the_text_in_view() {
     ctrl(&mut viewer, '+');
     ctrl(&mut viewer, '+');
     let page = asked(&mut viewer);
-    assert_eq!((page.view.scale_permille, page.view.scroll), (1250, 1250));
+    assert_eq!((page.view.scale_permille(), page.view.scroll()), (1250, 1250));
 }
 
 /// If the first page cannot be opened, nothing stays pending.

@@ -181,7 +181,7 @@ impl Header {
         self.magic.store(MAGIC, Relaxed);
         self.version.store(VERSION, Relaxed);
         self.capacity.store(capacity, Relaxed);
-        for (word, value) in self.identity.iter().zip(identity.0) {
+        for (word, value) in self.identity.iter().zip(identity.words()) {
             word.store(value, Relaxed);
         }
         self.sum.store(sum_of(MAGIC, VERSION, capacity, identity), Release);
@@ -211,7 +211,7 @@ impl Header {
 }
 
 fn sum_of(magic: u64, version: u32, capacity: u32, identity: Identity) -> u64 {
-    let [device, inode, born] = identity.0;
+    let [device, inode, born] = identity.words();
     let words = [magic, u64::from(version) << 32 | u64::from(capacity), device, inode, born];
     xxh3_64(words.map(u64::to_le_bytes).as_flattened())
 }
@@ -267,7 +267,7 @@ impl HeaderCopy {
     }
 
     fn identity(&self) -> Identity {
-        Identity([0, 8, 16].map(|at| self.long(offset_of!(Header, identity) + at)))
+        Identity::new([0, 8, 16].map(|at| self.long(offset_of!(Header, identity) + at)))
     }
 
     /// Size of the database as of a transaction.
@@ -354,7 +354,8 @@ pub(crate) fn examine(file: &File, identity: Identity) -> io::Result<Found> {
     }
     // The device is in the file's name; it may have had another number when the image was made: see
     // `renumbered.rs`.
-    if named.0[1..] != identity.0[1..] || !capacity.is_power_of_two() || capacity > CAPACITY_MAX {
+    if !named.is_but_for_device(identity) || !capacity.is_power_of_two() || capacity > CAPACITY_MAX
+    {
         return Ok(Found::Broken("it is of another database"));
     }
     Ok(if length < Plan::new(capacity).bytes as u64 {

@@ -101,7 +101,7 @@ pub(crate) fn refuse_if_elsewhere(
 /// Whether an image is of the same file of another device, of which this one is a snapshot; or of
 /// this very file.
 fn is_of_snapshot(image: &Path, identity: Identity) -> bool {
-    Identity::of_image(image).is_some_and(|of_image| of_image.0[1..] == identity.0[1..])
+    Identity::of_image(image).is_some_and(|of_image| of_image.is_but_for_device(identity))
 }
 
 /// Whether the database of an image is where it was when it was opened last.

@@ -73,7 +73,7 @@ fn run_lab(wishes: &Wishes) -> holdfast_lab::missing::Result<ExitCode> {
     let lost = ledger.findings().len();
     println!(
         "{} of each failure, {lost} promises broken; seed {:#x}; {:.0} s",
-        ledger.rounds,
+        ledger.rounds(),
         wishes.plan.seed,
         started.elapsed().as_secs_f64()
     );

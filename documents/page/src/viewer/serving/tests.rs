@@ -69,12 +69,12 @@ fn shown_of(is_forbidden: bool) -> RecordedTestPage {
     opening.want = PageUse::Scrolling;
     let mut opened = open_with(&asked.address, &opening).unwrap();
     if is_forbidden {
-        opened.to_keep.as_mut().unwrap().forget = vec![asked.address.as_str().to_owned()];
+        opened.to_keep.as_mut().unwrap().forget_also(asked.address.as_str());
     }
     // The engine has recorded it; the one who shows it is told so later.
     let (hand, coming) = ends(|_| ());
-    let new = opened.to_keep.as_mut().unwrap().view.as_mut().unwrap();
-    let rest = std::mem::replace(&mut new.rest, coming).take();
+    let rest = opened.to_keep.as_mut().unwrap().rest_mut().unwrap();
+    let rest = std::mem::replace(rest, coming).take();
     let (tell, answers) = sync_channel(100);
     let (asks, told) = channel();
     let (slots, wanted) = (Arc::<OpenSlots>::default(), Arc::new(PageDemand::new()));

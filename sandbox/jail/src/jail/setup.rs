@@ -18,16 +18,16 @@ use holdfast_sys::spawn::{Child, Progress};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{DumpableBehavior, PidfdGetfdFlags};
 
-use crate::choice::{Chosen, choose};
 use crate::end::{End, KillReason};
 use crate::error::JailError;
 use crate::groups::Groups;
 use crate::inmate::{Inmate, Particulars};
+use crate::jail::choice::{Chosen, choose};
+use crate::jail::prepare::prepare;
 use crate::jail::{Jail, JailStdio};
 use crate::layers::{Layer, Weakness};
 use crate::machine::{Machine, map_ids};
 use crate::policy::{Given, Group};
-use crate::prepare::prepare;
 use crate::program::ElfProgram;
 use crate::relay::{self, Stream};
 use crate::supervisor::{Charge, Supervisor};

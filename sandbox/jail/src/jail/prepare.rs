@@ -1,7 +1,7 @@
 //! The child's list of steps, from what was asked for and what was chosen.
 //!
 //! Invariants:
-//! - Every layer of [`crate::choice`] is in the list, but the control group, which the parent puts
+//! - Every layer of [`crate::jail::choice`] is in the list, but the control group, which the parent puts
 //!   the child into.
 //! - Nothing runs here, and nothing is given away: descriptors are copies that end with
 //!   [`Prepared`].
@@ -20,9 +20,9 @@ use rustix::pipe::PipeFlags;
 use rustix::process::PidfdFlags;
 use rustix::thread::CapabilitySet;
 
-use crate::choice::Chosen;
 use crate::error::JailError;
 use crate::filter;
+use crate::jail::choice::Chosen;
 use crate::jail::{Jail, JailStdio};
 use crate::layers::Layer;
 use crate::machine::{IPC, Machine, NOBODY};

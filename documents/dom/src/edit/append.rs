@@ -25,7 +25,7 @@ impl<B: Backing> Edit<'_, '_, B> {
     ) -> Result<u32, DomError> {
         let hash = name_hash(local);
         let document = self.document()?;
-        let known = document.names.iter().position(|name| {
+        let known = document.names().iter().position(|name| {
             name.hash == hash
                 && name.namespace == namespace as u8
                 && name.has_prefix == 0
