@@ -5,6 +5,7 @@
 //! - `documents`: relative links lead somewhere; `ARCHITECTURE.md` mentions every package.
 //! - `guarantees`, a chore as well: each promise has a test, and each annotation a promise.
 //! - `layers`: no package uses one above it; the root has at most 12 folders with code.
+//! - `modules`: no cycle of files is larger than three; a type shows all of its fields or none.
 //! - `files`: nothing is large or binary; scripts are executable.
 //!
 //! What is looked at: the files that git tracks or would track, so nothing below the target
@@ -13,6 +14,7 @@
 mod documents;
 mod files;
 mod layers;
+mod modules;
 mod sources;
 
 use std::fs;
@@ -72,6 +74,7 @@ pub(crate) fn tidy(workspace: &Workspace) -> Result<()> {
     documents::check(&files, &workspace.packages, &mut findings);
     guarantees::check(&files, &mut findings);
     layers::check(&files, &workspace.packages, &mut findings);
+    modules::check(&files, &workspace.packages, &mut findings);
     let Findings(mut lines) = findings;
     lines.sort();
     for line in &lines {
