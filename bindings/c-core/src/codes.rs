@@ -1,25 +1,27 @@
 //! The error codes of `holdfast.h`: the numbers are part of the interface and never change their
-//! meaning.
+//! meaning. Those that a host answers with, too, have the number of their [`RequestStatus`].
 
 use core::ffi::{CStr, c_int};
+
+use holdfast_types::RequestStatus;
 
 /// Why a call failed; the numbers of `enum nv_error`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[allow(missing_docs, reason = "the header describes each")]
 pub enum Code {
-    NotGranted = 1,
-    LimitReached = 2,
-    NoRoom = 3,
-    Unsupported = 4,
-    Failed = 5,
+    NotGranted = RequestStatus::NotGranted.number(),
+    LimitReached = RequestStatus::LimitReached.number(),
+    NoRoom = RequestStatus::NoRoom.number(),
+    Unsupported = RequestStatus::Unsupported.number(),
+    Failed = RequestStatus::Failed.number(),
     NotAllocated = 6,
-    MemoryShape = 7,
+    MemoryShape = RequestStatus::MemoryShape.number(),
     NotAHeap = 8,
     NameTaken = 9,
     NoSuchRoot = 10,
     BadName = 11,
-    BadRange = 12,
+    BadRange = RequestStatus::BadRange.number(),
     NoTransaction = 13,
     InTransaction = 14,
     Held = 15,
@@ -27,7 +29,7 @@ pub enum Code {
     TooSmall = 17,
     IsOpen = 18,
     BadFile = 19,
-    ReadOnly = 20,
+    ReadOnly = RequestStatus::ReadOnly.number(),
     Denied = 21,
     Aborted = 22,
     Layout = 23,
@@ -37,8 +39,8 @@ pub enum Code {
     BadExport = 27,
     Replied = 28,
     NoMemory = 29,
-    TooLarge = 30,
-    Cancelled = 31,
+    TooLarge = RequestStatus::TooLarge.number(),
+    Cancelled = RequestStatus::Cancelled.number(),
     NoKeeper = 32,
     Superseded = 33,
     Nothing = 34,

@@ -8,9 +8,9 @@ use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_channel::BootError;
-use holdfast_channel::protocol::status;
 use holdfast_heap::{Backing, GrowError, OpenError, OpenOptions, Pointers};
 use holdfast_types::Durability;
+use holdfast_types::RequestStatus;
 
 use crate::platform;
 
@@ -86,10 +86,10 @@ unsafe impl Backing for HostRegion {
                 self.granted.backed_bytes = backed;
                 Ok(backed)
             }
-            Err(status::LIMIT_REACHED) => {
+            Err(RequestStatus::LimitReached) => {
                 Err(GrowError::LimitReached { limit_bytes: self.granted.limit_bytes })
             }
-            Err(status::NO_ROOM) => Err(GrowError::NoRoom),
+            Err(RequestStatus::NoRoom) => Err(GrowError::NoRoom),
             Err(_) => Err(GrowError::Failed),
         }
     }
@@ -246,9 +246,9 @@ holdfast_heap::show_as_text!(AttachError, CommitError);
 /// # Errors
 /// When the host does not offer the level or failed to reach it.
 pub fn commit(level: Durability) -> Result<(), CommitError> {
-    platform::commit(level.number()).map_err(|code| match code {
-        status::UNSUPPORTED => CommitError::Unsupported,
-        code => CommitError::Host(code),
+    platform::commit(level.number()).map_err(|status| match status {
+        RequestStatus::Unsupported => CommitError::Unsupported,
+        status => CommitError::Host(status.number()),
     })
 }
 

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_sys::process::Occupant;
+use holdfast_types::RequestStatus;
 
 use crate::error::access::AccessError;
 use crate::error::key::KeyError;
@@ -558,6 +559,21 @@ impl RegionError {
             | RegionError::NoMemory { .. }
             | RegionError::BackingFailed { .. }
             | RegionError::Io { .. } => ErrorKind::Io,
+        }
+    }
+}
+
+/// What an applet is answered whose request about its heap failed so.
+impl From<&RegionError> for RequestStatus {
+    fn from(error: &RegionError) -> RequestStatus {
+        match error {
+            RegionError::LimitReached { .. }
+            | RegionError::Access(
+                AccessError::QuotaReached { .. } | AccessError::NoQuotaLeft { .. },
+            ) => RequestStatus::LimitReached,
+            RegionError::Access(AccessError::ReadOnly { .. }) => RequestStatus::ReadOnly,
+            other if other.kind() == ErrorKind::NoRoom => RequestStatus::NoRoom,
+            _ => RequestStatus::Failed,
         }
     }
 }

@@ -10,6 +10,8 @@
 
 #![forbid(unsafe_code)]
 
+use holdfast_types::RequestStatus;
+
 use crate::Side;
 use crate::header::Header;
 use crate::layout::Handle;
@@ -20,30 +22,6 @@ pub const PROTOCOL_VERSION: u32 = 1;
 /// The longest payload of one message, in either direction: larger ones are refused by those who
 /// would send them. What is larger goes in parts, or through a shared buffer.
 pub const MESSAGE_BYTES_MAX: u64 = 64 << 20;
-
-/// Codes of failed requests: `Reply.status`, with the numbers of `enum nv_error`. The imports of a
-/// wasm applet share them, negated where a size is the answer, up to [`FAILED`](status::FAILED),
-/// and `MEMORY_SHAPE` and `CANCELLED`; of a heap that may only be read they say 8.
-pub mod status {
-    /// It was done.
-    pub const OK: i32 = 0;
-    /// No heap was granted.
-    pub const NOT_GRANTED: i32 = 1;
-    /// The region's limit is reached.
-    pub const LIMIT_REACHED: i32 = 2;
-    /// The pool is full.
-    pub const NO_ROOM: i32 = 3;
-    /// The host does not offer this.
-    pub const UNSUPPORTED: i32 = 4;
-    /// The host failed.
-    pub const FAILED: i32 = 5;
-    /// The program's memory cannot hold the region at its address.
-    pub const MEMORY_SHAPE: i32 = 7;
-    /// The heap may only be read.
-    pub const READ_ONLY: i32 = 20;
-    /// The host does not want the result of that call any more.
-    pub const CANCELLED: i32 = 31;
-}
 
 /// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,8 +112,8 @@ pub enum HostMessage {
     },
     /// Answer to `Grow` and `Commit`.
     Reply {
-        /// A code of [`status`].
-        status: i32,
+        /// What it came to; one of a later version is read as a failure.
+        status: RequestStatus,
         /// What was asked for: the bytes that are backed now; or 0.
         value: u64,
     },
@@ -157,7 +135,11 @@ impl HostMessage {
                 time_ns: header.c,
             },
             MessageKind::Cancel => HostMessage::Cancel { call: header.call },
-            MessageKind::Reply => HostMessage::Reply { status: header.status, value: header.a },
+            MessageKind::Reply => {
+                let status =
+                    RequestStatus::from_number(header.status).unwrap_or(RequestStatus::Failed);
+                HostMessage::Reply { status, value: header.a }
+            }
             MessageKind::End => HostMessage::End,
             _ => return Err(WRONG_WAY),
         })
@@ -173,7 +155,7 @@ impl From<HostMessage> for Header {
             }
             HostMessage::Cancel { call } => Header { call, ..Header::new(MessageKind::Cancel) },
             HostMessage::Reply { status, value } => {
-                Header { status, a: value, ..Header::new(MessageKind::Reply) }
+                Header { status: status.number(), a: value, ..Header::new(MessageKind::Reply) }
             }
             HostMessage::End => Header::new(MessageKind::End),
         }
@@ -289,7 +271,7 @@ mod tests {
         for message in [
             HostMessage::Call { call: 7, index: 3, buffer: part, time_ns: 5_000_000 },
             HostMessage::Cancel { call: 8 },
-            HostMessage::Reply { status: status::NO_ROOM, value: 1 << 20 },
+            HostMessage::Reply { status: RequestStatus::NoRoom, value: 1 << 20 },
             HostMessage::End,
         ] {
             let header = Header::from(message);

@@ -19,6 +19,7 @@ use holdfast_channel::{
     ChannelError, ChannelMemory, Endpoint, HostWait, Layout, Producer, Shared, Side,
 };
 use holdfast_sys::shared_memory::SharedMemory;
+use holdfast_types::RequestStatus;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -255,7 +256,7 @@ fn host(endpoint: &mut Endpoint<HostWait>, attack: Attack, seen: &mut Seen) {
             Err(other) => panic!("{attack:?}: {other}"),
         }
         if turn % 8 == 0 {
-            let reply = Header::from(HostMessage::Reply { status: 0, value: 1 });
+            let reply = Header::from(HostMessage::Reply { status: RequestStatus::Ok, value: 1 });
             match endpoint.send(&reply, &[0; 700], deadline) {
                 Ok(()) | Err(ChannelError::TimedOut) => {}
                 Err(ChannelError::PeerBroke { .. } | ChannelError::HalfDone) => return,

@@ -19,8 +19,8 @@ use holdfast_sys::fault::HoleGuard;
 
 use crate::arena::{Arena, MappedArena};
 use crate::error::WasmError;
-use crate::guest_code::GuestCode;
 use crate::layout::{HEAP_BASE, HeapPart, Layout};
+use holdfast_types::RequestStatus;
 
 /// Stops the applet soon; called from a signal handler, so it must be async-signal-safe.
 pub(crate) type StopApplet = Arc<dyn Fn() + Send + Sync>;
@@ -159,11 +159,11 @@ impl HeapLink {
     }
 
     /// Grows the region and moves the guard behind it.
-    pub(crate) fn grow(&self, at_least_bytes: u64) -> Result<u64, GuestCode> {
+    pub(crate) fn grow(&self, at_least_bytes: u64) -> Result<u64, RequestStatus> {
         let mut inner = self.lock();
         let LinkState { region, layout, guards, base, error, .. } = &mut *inner;
         let (Some(region), Some(heap)) = (region.as_mut(), layout.heap.as_mut()) else {
-            return Err(GuestCode::NotGranted);
+            return Err(RequestStatus::NotGranted);
         };
         let outcome = region.grow(at_least_bytes);
         // Also after a failure: an error part-way may have backed some of it.
@@ -172,8 +172,8 @@ impl HeapLink {
             guard_hole(&guards.high, *base, &heap.high_hole());
         }
         outcome.map_err(|failure| {
-            let code = GuestCode::from(&failure);
-            if code == GuestCode::Io {
+            let code = RequestStatus::from(&failure);
+            if code == RequestStatus::Failed {
                 error.get_or_insert(failure);
             }
             code
@@ -181,12 +181,12 @@ impl HeapLink {
     }
 
     /// Makes what was stored so far count, where it does not at once (mode `atomic`).
-    pub(crate) fn publish(&self) -> GuestCode {
+    pub(crate) fn publish(&self) -> RequestStatus {
         self.with_attached(|region| region.publish().map(drop))
     }
 
     /// The same, and copies the image to the store, now.
-    pub(crate) fn checkpoint(&self) -> GuestCode {
+    pub(crate) fn checkpoint(&self) -> RequestStatus {
         self.with_attached(|region| region.publish().and_then(|_| region.checkpoint()).map(drop))
     }
 
@@ -214,7 +214,7 @@ impl HeapLink {
     }
 
     /// The same, for an applet that asks for it because it lets go of what it knows of its heap.
-    pub(crate) fn roll_back_for_applet(&self) -> GuestCode {
+    pub(crate) fn roll_back_for_applet(&self) -> RequestStatus {
         self.with_attached(|region| match region.consistency() {
             Consistency::Atomic => region.rollback().map(drop),
             _ => Ok(()),
@@ -224,17 +224,17 @@ impl HeapLink {
     fn with_attached(
         &self,
         work: impl FnOnce(&mut Region) -> Result<(), RegionError>,
-    ) -> GuestCode {
+    ) -> RequestStatus {
         let mut inner = self.lock();
         let LinkState { region: Some(region), layout: Layout { heap: Some(_), .. }, error, .. } =
             &mut *inner
         else {
-            return GuestCode::NotGranted;
+            return RequestStatus::NotGranted;
         };
         match work(region) {
-            Ok(()) => GuestCode::Ok,
+            Ok(()) => RequestStatus::Ok,
             Err(failure) => {
-                let code = GuestCode::from(&failure);
+                let code = RequestStatus::from(&failure);
                 error.get_or_insert(failure);
                 code
             }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use holdfast_types::Durability;
 use wasmtime::{Caller, Extern, Linker};
 
-use crate::guest_code::GuestCode;
 use crate::layout::{HEAP_BASE, WASM_PAGE_BYTES};
 use crate::state::{StopCause, StoreState};
+use holdfast_types::RequestStatus;
 
 /// Name of the import module.
 pub const MODULE: &str = "holdfast";
@@ -39,7 +39,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
         |mut caller: Caller<'_, StoreState>, out: i32| -> wasmtime::Result<i32> {
             let _crossing = caller.data().crossings.cross("attach");
             go_on(&caller)?;
-            Ok(attach(&mut caller, u64::from(out as u32)).as_i32())
+            Ok(attach(&mut caller, u64::from(out as u32)).import_number())
         },
     )?;
     linker.func_wrap(
@@ -57,7 +57,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
         |caller: Caller<'_, StoreState>, level: i32| -> wasmtime::Result<i32> {
             let _crossing = caller.data().crossings.cross("commit");
             go_on(&caller)?;
-            Ok(commit(&caller, level).as_i32())
+            Ok(commit(&caller, level).import_number())
         },
     )?;
     linker.func_wrap(
@@ -66,7 +66,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
         |caller: Caller<'_, StoreState>| -> wasmtime::Result<i32> {
             let _crossing = caller.data().crossings.cross("rollback");
             go_on(&caller)?;
-            Ok(caller.data().link.roll_back_for_applet().as_i32())
+            Ok(caller.data().link.roll_back_for_applet().import_number())
         },
     )?;
     Ok(())
@@ -81,77 +81,77 @@ pub(crate) fn go_on(caller: &Caller<'_, StoreState>) -> wasmtime::Result<()> {
     }
 }
 
-fn attach(caller: &mut Caller<'_, StoreState>, out: u64) -> GuestCode {
+fn attach(caller: &mut Caller<'_, StoreState>, out: u64) -> RequestStatus {
     let link = caller.data().link.clone();
     if !link.has_region() {
-        return GuestCode::NotGranted;
+        return RequestStatus::NotGranted;
     }
     let Some(Extern::Memory(memory)) = caller.get_export("memory") else {
-        return GuestCode::MemoryShape;
+        return RequestStatus::MemoryShape;
     };
     let record = out..out + ATTACH_RECORD_BYTES;
     if !link.layout().is_present(&record) {
-        return GuestCode::BadAddress;
+        return RequestStatus::BadRange;
     }
     let code = attach_all(caller);
-    if code != GuestCode::Ok {
+    if code != RequestStatus::Ok {
         return code;
     }
-    let Some(attached) = link.attached() else { return GuestCode::Io };
+    let Some(attached) = link.attached() else { return RequestStatus::Failed };
     let created = if attached.created { FLAG_CREATED } else { 0 };
     let read_only = if attached.read_only { FLAG_READ_ONLY } else { 0 };
     let flags = created | read_only | if attached.atomic { FLAG_ATOMIC } else { 0 };
     let Some(target) = memory.data_mut(caller).get_mut(record.start as usize..record.end as usize)
     else {
-        return GuestCode::BadAddress;
+        return RequestStatus::BadRange;
     };
     let values = [HEAP_BASE, attached.backed_bytes, attached.limit_bytes, flags];
     for (field, value) in target.chunks_exact_mut(8).zip(values) {
         field.copy_from_slice(&value.to_le_bytes());
     }
-    GuestCode::Ok
+    RequestStatus::Ok
 }
 
 /// Makes the memory reach to the end of the heap, unless it does; the linear memory maps region and
 /// arena meanwhile.
-pub(crate) fn attach_all(caller: &mut Caller<'_, StoreState>) -> GuestCode {
+pub(crate) fn attach_all(caller: &mut Caller<'_, StoreState>) -> RequestStatus {
     let link = caller.data().link.clone();
     if link.is_attached() {
-        return GuestCode::Ok;
+        return RequestStatus::Ok;
     }
     let Some(Extern::Memory(memory)) = caller.get_export("memory") else {
-        return GuestCode::MemoryShape;
+        return RequestStatus::MemoryShape;
     };
     let size_bytes = memory.data_size(&caller) as u64;
     let Range { start: volatile_end_bytes, end: end_bytes } = link.attachment();
     let maximum_bytes = memory.ty(&caller).maximum().map(|pages| pages * WASM_PAGE_BYTES);
     if size_bytes > volatile_end_bytes || maximum_bytes.is_some_and(|maximum| maximum < end_bytes) {
-        return GuestCode::MemoryShape;
+        return RequestStatus::MemoryShape;
     }
     let engine = caller.engine().clone();
     link.begin_attach(Arc::new(move || engine.increment_epoch()));
     let grown = memory.grow(&mut *caller, (end_bytes - size_bytes) / WASM_PAGE_BYTES);
-    if link.end_attach() && grown.is_ok() { GuestCode::Ok } else { GuestCode::Io }
+    if link.end_attach() && grown.is_ok() { RequestStatus::Ok } else { RequestStatus::Failed }
 }
 
 fn grow(caller: &Caller<'_, StoreState>, at_least_bytes: i64) -> i64 {
     let outcome = match u64::try_from(at_least_bytes) {
         Ok(at_least_bytes) => caller.data().link.grow(at_least_bytes),
-        Err(_) => Err(GuestCode::LimitReached),
+        Err(_) => Err(RequestStatus::LimitReached),
     };
     match outcome {
         Ok(backed_bytes) => i64::try_from(backed_bytes).unwrap_or(i64::MAX),
-        Err(code) => code.as_negative_i64(),
+        Err(status) => -i64::from(status.import_number()),
     }
 }
 
-fn commit(caller: &Caller<'_, StoreState>, level: i32) -> GuestCode {
+fn commit(caller: &Caller<'_, StoreState>, level: i32) -> RequestStatus {
     let link = &caller.data().link;
     match u32::try_from(level).ok().and_then(Durability::from_number) {
-        _ if link.attached().is_none() => GuestCode::NotGranted,
+        _ if link.attached().is_none() => RequestStatus::NotGranted,
         Some(Durability::Process) => link.publish(),
         // The stores of compiled code are not ordered: only the store survives a reset.
         Some(Durability::System | Durability::Power) => link.checkpoint(),
-        None => GuestCode::Unsupported,
+        None => RequestStatus::Unsupported,
     }
 }

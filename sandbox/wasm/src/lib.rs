@@ -28,7 +28,6 @@ mod error;
 mod execution;
 mod explain;
 mod grant;
-mod guest_code;
 mod heap_link;
 mod imports;
 mod launch;
@@ -53,7 +52,6 @@ pub use compiler::{CompilerCommand, run_compiler, set_compiler_command, try_comp
 pub use control::Interrupt;
 pub use error::{Frame, MemoryLimitHit, TrapCause, TrapReport, WasmError};
 pub use grant::{DirGrant, GrantError};
-pub use guest_code::GuestCode;
 pub use holdfast_channel::Header;
 pub use holdfast_types::PathAccess;
 pub use imports::MODULE as IMPORT_MODULE;

@@ -19,12 +19,12 @@ use wasmtime::{AsContext, AsContextMut, Caller, Linker, bail};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::arena;
-use crate::guest_code::GuestCode;
 use crate::imports::{MODULE, attach_all, go_on};
 use crate::layout::HEAP_BASE;
 use crate::mailbox::{Message, NextMessage, PAYLOAD_BYTES_MAX};
 use crate::state::StoreState;
 use crate::wasi::memory_and_state;
+use holdfast_types::RequestStatus;
 
 /// Adds them to a linker.
 pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
@@ -56,7 +56,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
             let _crossing = caller.data().crossings.cross("arena");
             go_on(&caller)?;
             let arena_bytes = caller.data().link.arena_bytes();
-            let is_there = arena_bytes > 0 && attach_all(&mut caller) == GuestCode::Ok;
+            let is_there = arena_bytes > 0 && attach_all(&mut caller) == RequestStatus::Ok;
             Ok(if is_there { (HEAP_BASE - arena_bytes) as i64 } else { 0 })
         },
     )?;
@@ -129,7 +129,7 @@ async fn receive(caller: &mut Caller<'_, StoreState>, to: &Places) -> wasmtime::
     };
     if message.header.kind() == Some(MessageKind::Call) && arena::part_of(&message.header).is_some()
     {
-        if attach_all(caller) != GuestCode::Ok {
+        if attach_all(caller) != RequestStatus::Ok {
             bail!("a call with a shared buffer, for which the applet's memory has no room left");
         }
         // The host made sure that it lies in the arena.
@@ -163,7 +163,7 @@ async fn send(
     let mailbox = caller.data().mailbox.clone();
     let is_chunk = header.kind() == Some(MessageKind::Chunk);
     if is_chunk && mailbox.is_cancelled(header.call) {
-        return Ok(GuestCode::Cancelled.as_i32());
+        return Ok(RequestStatus::Cancelled.import_number());
     }
     if is_chunk && let Some(part) = arena::part_of(&header) {
         let arena_bytes = caller.data().link.arena_bytes();
@@ -177,12 +177,12 @@ async fn send(
         }
     }
     if header.payload_bytes as usize > PAYLOAD_BYTES_MAX {
-        return Ok(GuestCode::TooLarge.as_i32());
+        return Ok(RequestStatus::TooLarge.import_number());
     }
     let payload = place("send", "payload", caller, payload, header.payload_bytes)?;
     let mut copy = Vec::new();
     if copy.try_reserve_exact(payload.len()).is_err() {
-        return Ok(GuestCode::NoRoom.as_i32());
+        return Ok(RequestStatus::NoRoom.import_number());
     }
     let (memory, _) = memory_and_state(caller)?;
     let Some(bytes) = memory.get(payload) else { bail!("the memory has shrunk") };
@@ -192,5 +192,5 @@ async fn send(
     note_progress(caller);
     mailbox.show(Message { header, payload: copy });
     poll_fn(|_| mailbox.poll_taken()).await;
-    Ok(GuestCode::Ok.as_i32())
+    Ok(RequestStatus::Ok.import_number())
 }

@@ -8,8 +8,9 @@ use super::wait::FutexWait;
 use crate::buffer::Buffer;
 use crate::region::{AttachError, Granted};
 use crate::transport::TransportError;
-use holdfast_channel::protocol::{AppletMessage, HostMessage, MESSAGE_BYTES_MAX, status};
+use holdfast_channel::protocol::{AppletMessage, HostMessage, MESSAGE_BYTES_MAX};
 use holdfast_channel::{ChannelError, Deadline, Endpoint, Handle, Header, Layout};
+use holdfast_types::RequestStatus;
 
 /// See the module.
 pub(super) struct Channel {
@@ -81,26 +82,26 @@ impl Channel {
         self.cancelled == Some(call) || self.ended
     }
 
-    pub(super) fn grow(&mut self, at_least_bytes: u64) -> Result<u64, i32> {
+    pub(super) fn grow(&mut self, at_least_bytes: u64) -> Result<u64, RequestStatus> {
         let limit_bytes = self.region.ok().flatten().map_or(0, |granted| granted.limit_bytes);
         if at_least_bytes > limit_bytes {
-            return Err(status::LIMIT_REACHED);
+            return Err(RequestStatus::LimitReached);
         }
         let backed = self.ask(AppletMessage::Grow { at_least_bytes })?;
         // More than was mapped is not there, whoever says so.
         if (at_least_bytes..=limit_bytes).contains(&backed) {
             Ok(backed)
         } else {
-            Err(status::FAILED)
+            Err(RequestStatus::Failed)
         }
     }
 
-    pub(super) fn commit(&mut self, level: u32) -> Result<(), i32> {
+    pub(super) fn commit(&mut self, level: u32) -> Result<(), RequestStatus> {
         match self.region {
             // What is stored to a shared mapping survives the process by itself.
             Ok(Some(granted)) if level == 0 && !granted.is_atomic => Ok(()),
             Ok(Some(_)) => self.ask(AppletMessage::Commit { level }).map(drop),
-            _ => Err(status::NOT_GRANTED),
+            _ => Err(RequestStatus::NotGranted),
         }
     }
 
@@ -116,18 +117,18 @@ impl Channel {
     }
 
     /// Sends a request and waits for its answer: what was granted, or a code.
-    fn ask(&mut self, request: AppletMessage) -> Result<u64, i32> {
-        let failed = |_| status::FAILED;
+    fn ask(&mut self, request: AppletMessage) -> Result<u64, RequestStatus> {
+        let failed = |_| RequestStatus::Failed;
         self.endpoint.send(&Header::from(request), &[], Deadline::NEVER).map_err(failed)?;
         loop {
             let header = self.endpoint.peek(Deadline::NEVER).map_err(failed)?;
-            if let Ok(HostMessage::Reply { status: code, value }) = HostMessage::parse(&header) {
+            if let Ok(HostMessage::Reply { status, value }) = HostMessage::parse(&header) {
                 self.endpoint.discard(Deadline::NEVER).map_err(failed)?;
-                return if code == status::OK { Ok(value) } else { Err(code) };
+                return if status == RequestStatus::Ok { Ok(value) } else { Err(status) };
             }
             if !self.take_control(&header) {
                 // A call while one is under way: the next receive tells.
-                return Err(status::FAILED);
+                return Err(RequestStatus::Failed);
             }
         }
     }

@@ -31,8 +31,9 @@ use crate::transport::{Transport, TransportError};
 use boot::Refused;
 use channel::Channel;
 use holdfast_channel::note::{KEEPS_ORDER, ProgramNote};
-use holdfast_channel::protocol::{AppletMessage, status};
+use holdfast_channel::protocol::AppletMessage;
 use holdfast_channel::{Handle, Header};
+use holdfast_types::RequestStatus;
 
 pub use lock::Lock;
 
@@ -79,8 +80,8 @@ pub(crate) fn attach() -> Result<Granted, AttachError> {
 }
 
 /// Has the host back at least that many bytes; how many there are, or a code.
-pub(crate) fn grow(at_least_bytes: u64) -> Result<u64, i32> {
-    with_channel(|channel| channel.grow(at_least_bytes)).unwrap_or(Err(status::FAILED))
+pub(crate) fn grow(at_least_bytes: u64) -> Result<u64, RequestStatus> {
+    with_channel(|channel| channel.grow(at_least_bytes)).unwrap_or(Err(RequestStatus::Failed))
 }
 
 extern "C" fn at_exit() {
@@ -105,8 +106,8 @@ static AT_EXIT: extern "C" fn() = at_exit;
 static PROMISES: ProgramNote = ProgramNote::new(KEEPS_ORDER);
 
 /// Makes everything durable at a level, or a code.
-pub(crate) fn commit(level: u32) -> Result<(), i32> {
-    with_channel(|channel| channel.commit(level)).unwrap_or(Err(status::FAILED))
+pub(crate) fn commit(level: u32) -> Result<(), RequestStatus> {
+    with_channel(|channel| channel.commit(level)).unwrap_or(Err(RequestStatus::Failed))
 }
 
 /// The pages that are this process's own copies are gone; what the file has is seen again.
@@ -134,7 +135,7 @@ pub(crate) fn transport() -> Result<Rings, ServeError> {
 pub(crate) struct Rings;
 
 /// The channel was there when the value was made, and stays.
-const GONE: TransportError = TransportError::Host(status::FAILED);
+const GONE: TransportError = TransportError::Host(RequestStatus::Failed.number());
 
 impl Transport for Rings {
     fn receive(&self, payload: &mut Buffer<u8>) -> Result<Header, TransportError> {

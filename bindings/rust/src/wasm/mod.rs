@@ -11,8 +11,9 @@ use crate::buffer::Buffer;
 use crate::region::{AttachError, Granted};
 use crate::serve::ServeError;
 use crate::transport::{Transport, TransportError};
-use holdfast_channel::protocol::{AppletMessage, status};
+use holdfast_channel::protocol::AppletMessage;
 use holdfast_channel::{Handle, Header};
+use holdfast_types::RequestStatus;
 
 pub use lock::Lock;
 
@@ -25,8 +26,8 @@ pub(crate) fn attach() -> Result<Granted, AttachError> {
         imports::free(black_box(imports::malloc(1)));
         imports::attach(&mut info)
     };
-    match code {
-        status::OK => Ok(Granted {
+    match status_of(code) {
+        RequestStatus::Ok => Ok(Granted {
             address: info.base,
             backed_bytes: info.backed,
             limit_bytes: info.limit,
@@ -36,26 +37,31 @@ pub(crate) fn attach() -> Result<Granted, AttachError> {
             // WebAssembly has no instruction for that.
             is_ordered: false,
         }),
-        status::NOT_GRANTED => Err(AttachError::NotGranted),
-        status::MEMORY_SHAPE => Err(AttachError::MemoryShape),
-        code => Err(AttachError::Host(code)),
+        RequestStatus::NotGranted => Err(AttachError::NotGranted),
+        RequestStatus::MemoryShape => Err(AttachError::MemoryShape),
+        status => Err(AttachError::Host(status.number())),
     }
 }
 
-/// Backs at least that many bytes; how many there are, or a code.
-pub(crate) fn grow(at_least_bytes: u64) -> Result<u64, i32> {
+/// What an import's number says; one of a later host is a failure.
+fn status_of(number: i32) -> RequestStatus {
+    RequestStatus::from_import_number(number).unwrap_or(RequestStatus::Failed)
+}
+
+/// Backs at least that many bytes; how many there are then.
+pub(crate) fn grow(at_least_bytes: u64) -> Result<u64, RequestStatus> {
     // SAFETY: no pointers are passed.
     let backed = unsafe { imports::grow(at_least_bytes as i64) };
     u64::try_from(backed)
-        .map_err(|_| i32::try_from(backed.wrapping_neg()).unwrap_or(status::FAILED))
+        .map_err(|_| i32::try_from(backed.wrapping_neg()).map_or(RequestStatus::Failed, status_of))
 }
 
-/// Makes everything durable at a level, or a code.
-pub(crate) fn commit(level: u32) -> Result<(), i32> {
+/// Makes everything durable at a level.
+pub(crate) fn commit(level: u32) -> Result<(), RequestStatus> {
     // SAFETY: no pointers are passed.
-    match unsafe { imports::commit(level as i32) } {
-        status::OK => Ok(()),
-        code => Err(code),
+    match status_of(unsafe { imports::commit(level as i32) }) {
+        RequestStatus::Ok => Ok(()),
+        status => Err(status),
     }
 }
 
@@ -84,7 +90,9 @@ impl Transport for Imports {
         let mut header = Header::default();
         let mut room = FIRST_BYTES;
         loop {
-            let into = payload.resize(room).map_err(|_| TransportError::Host(status::NO_ROOM))?;
+            let into = payload
+                .resize(room)
+                .map_err(|_| TransportError::Host(RequestStatus::NoRoom.number()))?;
             // SAFETY: both are live and as large as the import is told.
             let answer = unsafe { imports::receive(&mut header, into.as_mut_ptr(), room as u32) };
             match usize::try_from(answer) {
@@ -102,20 +110,23 @@ impl Transport for Imports {
                 Err(_) if answer.unsigned_abs() as usize > room => {
                     room = answer.unsigned_abs() as usize
                 }
-                Err(_) => return Err(TransportError::Host(answer)),
+                Err(_) => {
+                    let status = status_of(answer.wrapping_neg());
+                    return Err(TransportError::Host(status.number()));
+                }
             }
         }
     }
 
     fn send(&self, message: AppletMessage, payload: &[u8]) -> Result<(), TransportError> {
-        let bytes =
-            u32::try_from(payload.len()).map_err(|_| TransportError::Host(status::NO_ROOM))?;
+        let bytes = u32::try_from(payload.len())
+            .map_err(|_| TransportError::Host(RequestStatus::NoRoom.number()))?;
         let header = Header { payload_bytes: bytes, ..Header::from(message) };
         // SAFETY: both are live, and the header says how large the payload is.
-        match unsafe { imports::send(&header, payload.as_ptr()) } {
-            status::OK => Ok(()),
-            status::CANCELLED => Err(TransportError::Cancelled),
-            code => Err(TransportError::Host(code)),
+        match status_of(unsafe { imports::send(&header, payload.as_ptr()) }) {
+            RequestStatus::Ok => Ok(()),
+            RequestStatus::Cancelled => Err(TransportError::Cancelled),
+            status => Err(TransportError::Host(status.number())),
         }
     }
 

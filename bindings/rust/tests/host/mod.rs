@@ -17,10 +17,11 @@ use std::time::Duration;
 use holdfast_channel::boot::BootRegion;
 use holdfast_channel::header::FORGET;
 use holdfast_channel::hello::Names;
-use holdfast_channel::protocol::{AppletMessage, HostMessage, status};
+use holdfast_channel::protocol::{AppletMessage, HostMessage};
 use holdfast_channel::{
     CHANNEL_FD, ChannelError, ChannelMemory, Endpoint, Handle, Header, HostWait, Layout, REGION_FD,
 };
+use holdfast_types::RequestStatus;
 
 /// Longest that any message may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -252,17 +253,18 @@ impl Host {
                 let wanted =
                     at_least_bytes.next_multiple_of(STEP_BYTES).min(image.region.limit_bytes);
                 let reply = if at_least_bytes > wanted {
-                    HostMessage::Reply { status: status::LIMIT_REACHED, value: 0 }
+                    HostMessage::Reply { status: RequestStatus::LimitReached, value: 0 }
                 } else {
                     image.file.set_len(DATA_OFFSET + wanted).unwrap();
                     image.region.backed_bytes = wanted;
-                    HostMessage::Reply { status: status::OK, value: wanted }
+                    HostMessage::Reply { status: RequestStatus::Ok, value: wanted }
                 };
                 self.send(reply.into(), &[])?;
             }
             AppletMessage::Commit { level } => {
                 self.commits.push(level);
-                let status = if level == 1 { status::UNSUPPORTED } else { status::OK };
+                let status =
+                    if level == 1 { RequestStatus::Unsupported } else { RequestStatus::Ok };
                 self.send(HostMessage::Reply { status, value: 0 }.into(), &[])?;
             }
             AppletMessage::Seal => self.sealed = true,

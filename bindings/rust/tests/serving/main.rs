@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_channel::protocol::HostMessage;
 use holdfast_channel::{ChannelError, Handle, Header, Layout};
+use holdfast_types::RequestStatus;
 use host::{Answer, Host, Image};
 
 /// The names of the applets.
@@ -159,7 +160,7 @@ fn protocol_breach_differs_from_a_regular_end() {
     for message in [
         HostMessage::Call { call: 1, index: 999, buffer: Handle::default(), time_ns: 0 },
         HostMessage::Call { call: 1, index: 0, buffer, time_ns: 0 },
-        HostMessage::Reply { status: 0, value: 0 },
+        HostMessage::Reply { status: RequestStatus::Ok, value: 0 },
     ] {
         let mut command = applet("messages");
         command.stderr(Stdio::null());

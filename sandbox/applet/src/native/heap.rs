@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use holdfast_channel::header::Header;
 use holdfast_channel::layout::PAGE_BYTES;
-use holdfast_channel::protocol::{AppletMessage, HostMessage, status};
-use holdfast_region::{ErrorKind, RegionError};
-use holdfast_types::Durability;
+use holdfast_channel::protocol::{AppletMessage, HostMessage};
+use holdfast_region::RegionError;
+use holdfast_types::{Durability, RequestStatus};
 
 use super::{LentRegion, Native};
 use crate::sandbox::{Sandbox, Stop, Unpublished};
@@ -26,7 +26,7 @@ impl Native {
             AppletMessage::Grow { at_least_bytes } => {
                 let _crossing = self.crossings.mark().cross("grow");
                 match self.grow(*at_least_bytes) {
-                    Ok(backed_bytes) => (status::OK, backed_bytes),
+                    Ok(backed_bytes) => (RequestStatus::Ok, backed_bytes),
                     Err(status) => (status, 0),
                 }
             }
@@ -42,36 +42,32 @@ impl Native {
         Ok(true)
     }
 
-    fn grow(&mut self, at_least_bytes: u64) -> Result<u64, i32> {
-        let Some(region) = &mut self.region else { return Err(status::NOT_GRANTED) };
+    fn grow(&mut self, at_least_bytes: u64) -> Result<u64, RequestStatus> {
+        let Some(region) = &mut self.region else { return Err(RequestStatus::NotGranted) };
         region.grow(at_least_bytes).map_err(|error| {
-            let status = match &error {
-                RegionError::LimitReached { .. } => status::LIMIT_REACHED,
-                RegionError::Access(_) if region.is_read_only() => status::READ_ONLY,
-                RegionError::Access(_) => status::LIMIT_REACHED,
-                error if error.kind() == ErrorKind::NoRoom => status::NO_ROOM,
-                _ => status::FAILED,
-            };
+            let status = RequestStatus::from(&error);
             self.heap_error = Some(error);
             status
         })
     }
 
-    fn commit(&mut self, level: u32) -> i32 {
-        let Some(durability) = Durability::from_number(level) else { return status::UNSUPPORTED };
+    fn commit(&mut self, level: u32) -> RequestStatus {
+        let Some(durability) = Durability::from_number(level) else {
+            return RequestStatus::Unsupported;
+        };
         let published = self.publish_changes();
-        let Some(region) = &mut self.region else { return status::NOT_GRANTED };
+        let Some(region) = &mut self.region else { return RequestStatus::NotGranted };
         let committed = match published {
             Ok(()) => region.commit(durability).map(drop),
             Err(Unpublished::RolledBack(error)) => Err(error),
             // The region refuses everything from here on, so the call cannot count either.
-            Err(Unpublished::Ended(_)) => return status::FAILED,
+            Err(Unpublished::Ended(_)) => return RequestStatus::Failed,
         };
         match committed {
-            Ok(()) => status::OK,
+            Ok(()) => RequestStatus::Ok,
             Err(error) => {
                 self.heap_error = Some(error);
-                status::FAILED
+                RequestStatus::Failed
             }
         }
     }
