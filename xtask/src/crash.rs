@@ -54,7 +54,7 @@ const ROWS: &[Row] = &[
         package: "holdfast-region",
         program: "faults_power",
         features: &[],
-        tests: &["random_sessions"],
+        tests: &["power_cuts_lose_no_acknowledged_commit"],
         long: Some(20_000),
     },
     Row {
@@ -62,7 +62,7 @@ const ROWS: &[Row] = &[
         package: "holdfast-heap",
         program: "reset",
         features: &["--features", "crash-points,std"],
-        tests: &["whatever_reached_memory"],
+        tests: &["acknowledged_operations_survive"],
         long: Some(1_000_000),
     },
     // On each of two file systems.
@@ -80,7 +80,7 @@ const ROWS: &[Row] = &[
         package: "holdfast-region",
         program: "faults_steps",
         features: &[],
-        tests: &["an_error_in_any_step"],
+        tests: &["error_at_any_step_is_typed"],
         long: None,
     },
     row("H8", &["truncation::"], Some(1000)),
@@ -115,7 +115,7 @@ const ROWS: &[Row] = &[
         package: "holdfast-sqlite",
         program: "homes",
         features: &[],
-        tests: &["a_killed_writers_commits_outlive", "a_container_with_its_own_dev_shm"],
+        tests: &["killed_writers_commits_outlive_other_homes", "a_container_with_its_own_dev_shm"],
         long: Some(200),
     },
     // On each of two file systems, ten faults in turn.

@@ -98,8 +98,9 @@ pub(crate) fn slot_mask(class: usize, word: u64) -> u64 {
 mod tests {
     use super::*;
 
+    /// Every small size gets a slot that holds it and loses little.
     #[test]
-    fn every_small_size_gets_a_slot_that_holds_it_and_loses_little() {
+    fn every_small_size_gets_a_tight_slot() {
         for bytes in 1..=SMALL_BYTES_MAX {
             let slot = u64::from(CLASS_BYTES[class_of(bytes)]);
             assert!(slot >= bytes, "{bytes} in {slot}");

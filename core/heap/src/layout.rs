@@ -237,8 +237,9 @@ const _: () = {
 mod tests {
     use super::*;
 
+    /// A head survives encoding and a flipped bit does not.
     #[test]
-    fn a_head_survives_encoding_and_a_flipped_bit_does_not() {
+    fn head_survives_encoding_and_detects_flipped_bits() {
         for kind in [Kind::Slab, Kind::Run, Kind::Log, Kind::Absent, Kind::Segment, Kind::Inside] {
             for (class, span) in [(0, 1), (17, 1), (0, 63), (0, u32::MAX)] {
                 let head = Head { kind, class, span };

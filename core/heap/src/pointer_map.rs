@@ -189,8 +189,9 @@ mod tests {
     crate::typed! { struct Newer: 2 { next: Link<Node>, value: u64 } }
     crate::typed! { struct Old: 1 { next: *mut u8, value: u64 } }
 
+    /// A map has every pointer at any depth and none is guessed.
     #[test]
-    fn a_map_has_every_pointer_at_any_depth_and_none_is_guessed() {
+    fn map_has_every_pointer_at_any_depth() {
         let PointerMap::Fields(fields) = Node::POINTERS else { panic!("{:?}", Node::POINTERS) };
         assert!(matches!(fields, [(0, PointerMap::Link(_)), (8, PointerMap::Plain)]));
         let PointerMap::Fields(fields) = Holder::POINTERS else { panic!("{:?}", Holder::POINTERS) };
@@ -200,8 +201,9 @@ mod tests {
         assert!(matches!(fields[0], (0, PointerMap::Unknown)));
     }
 
+    /// What a link leads to is part of a layout and no part of an outline.
     #[test]
-    fn what_a_link_leads_to_is_part_of_a_layout_and_no_part_of_an_outline() {
+    fn link_target_is_in_layout_but_not_in_outline() {
         assert_eq!(<Link<Node>>::OUTLINE, <*mut Node>::LAYOUT);
         assert_eq!(Node::OUTLINE, Old::LAYOUT);
         let layouts = [

@@ -206,8 +206,9 @@ mod tests {
     typed! { struct Inner: 1 { inner: [Plain; 2] } }
     typed! { struct OtherInner: 1 { inner: [OtherName; 2] } }
 
+    /// A layout differs with every name type and place at any depth.
     #[test]
-    fn a_layout_differs_with_every_name_type_and_place_at_any_depth() {
+    fn layout_differs_with_names_types_and_places() {
         assert_eq!(Plain::LAYOUT, SameLayout::LAYOUT);
         assert_ne!(RootType::of::<Plain>(), RootType::of::<SameLayout>());
         let layouts = [

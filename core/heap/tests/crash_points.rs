@@ -48,8 +48,9 @@ fn creating_the_first_root_is_all_or_nothing() {
     );
 }
 
+/// Creating a root that makes the table grow is all or nothing.
 #[test]
-fn creating_a_root_that_makes_the_table_grow_is_all_or_nothing() {
+fn root_that_grows_the_table_is_all_or_nothing() {
     fn fill(heap: &mut Heap<TestMemory>) {
         for index in 0..48 {
             heap.create_root(&format!("root {index}"), 16).unwrap();
@@ -68,10 +69,12 @@ fn removing_a_root_is_all_or_nothing() {
     enumerate(SMALL, two, |heap| heap.remove_root("goes").unwrap(), all_roots);
 }
 
+/// A transaction over many ranges and objects is all or nothing.
+///
 /// Guarantee: heap/kill-any-instruction
 /// Guarantee: heap/transactions
 #[test]
-fn a_transaction_over_many_ranges_and_objects_is_all_or_nothing() {
+fn large_transaction_is_all_or_nothing() {
     fn prepare(heap: &mut Heap<TestMemory>) {
         heap.create_root("data", 256).unwrap();
         heap.create_root("big", 300_000).unwrap();
@@ -91,9 +94,11 @@ fn a_transaction_over_many_ranges_and_objects_is_all_or_nothing() {
     enumerate(SMALL, prepare, operate, all_roots);
 }
 
+/// An aborted transaction leaves no trace whenever it dies.
+///
 /// Guarantee: heap/transactions
 #[test]
-fn an_aborted_transaction_leaves_no_trace_whenever_it_dies() {
+fn abort_leaves_no_trace_at_any_death() {
     fn prepare(heap: &mut Heap<TestMemory>) {
         heap.create_root("data", 64).unwrap();
     }
@@ -106,9 +111,11 @@ fn an_aborted_transaction_leaves_no_trace_whenever_it_dies() {
     enumerate(SMALL, prepare, operate, all_roots);
 }
 
+/// A log that outgrows its chunk is linked and given back whenever it dies.
+///
 /// Guarantee: heap/transactions
 #[test]
-fn a_log_that_outgrows_its_chunk_is_linked_and_given_back_whenever_it_dies() {
+fn outgrown_log_is_linked_and_returned_at_any_death() {
     fn prepare(heap: &mut Heap<TestMemory>) {
         heap.create_root("data", 200_000).unwrap();
     }
@@ -130,8 +137,9 @@ fn a_log_that_outgrows_its_chunk_is_linked_and_given_back_whenever_it_dies() {
     enumerate(SMALL, prepare, operate, first_and_last);
 }
 
+/// Objects of whole segments appear and vanish at once.
 #[test]
-fn objects_of_whole_segments_appear_and_vanish_at_once() {
+fn spanning_objects_appear_and_vanish_at_once() {
     fn prepare(heap: &mut Heap<TestMemory>) {
         heap.create_root("huge", 5 << 20).unwrap();
     }
@@ -156,8 +164,9 @@ fn objects_of_whole_segments_appear_and_vanish_at_once() {
     );
 }
 
+/// An anonymous object of whole segments is freed whole or kept whole.
 #[test]
-fn an_anonymous_object_of_whole_segments_is_freed_whole_or_kept_whole() {
+fn anonymous_spanning_object_is_freed_whole() {
     const BYTES: u64 = 5 << 20;
     fn prepare(heap: &mut Heap<TestMemory>) {
         let huge = heap.alloc(BYTES).unwrap();
@@ -187,9 +196,11 @@ fn an_anonymous_object_of_whole_segments_is_freed_whole_or_kept_whole() {
     enumerate(LARGE, prepare, |heap| heap.free(huge(heap)).unwrap(), whole_or_gone);
 }
 
+/// A rollback that is killed does not write into what it has given back.
+///
 /// Guarantee: heap/transactions
 #[test]
-fn a_rollback_that_is_killed_does_not_write_into_what_it_has_given_back() {
+fn killed_rollback_never_writes_into_freed_space() {
     // The old bytes of a range inside a new object of whole segments are in the log. Once the
     // object is given back, a segment's table lies there: a second rollback must not restore the
     // range over it.
@@ -266,7 +277,7 @@ fn plain_allocations_and_frees_are_single_steps() {
 #[cfg(not(target_family = "wasm"))]
 /// Guarantee: heap/objects
 #[test]
-fn the_short_way_of_allocations_and_frees_is_one_store_too() {
+fn short_path_is_one_store_too() {
     let mut heap = open(TestMemory::new(SMALL));
     let objects: Vec<_> = (0..40).map(|_| heap.alloc(64).unwrap()).collect();
     let left = Left::of(heap.backing());
@@ -311,8 +322,9 @@ fn an_object_becomes_a_root_all_or_nothing() {
     assert!(enumerate(SMALL, nothing, operate, named) > 20);
 }
 
+/// Aligned objects of whole segments appear and vanish at once.
 #[test]
-fn aligned_objects_of_whole_segments_appear_and_vanish_at_once() {
+fn aligned_spanning_objects_appear_at_once() {
     fn objects(heap: &Heap<TestMemory>) -> Vec<u8> {
         holdfast_heap::check(heap.backing().bytes(), &mut |_| {})
             .object_bytes

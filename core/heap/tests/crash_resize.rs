@@ -95,9 +95,11 @@ fn resizing_together_with_the_link_is_all_or_nothing() {
     enumerate(SMALL, run, |heap| resize_linked(heap, 90), linked_object);
 }
 
+/// Resizing outside a transaction leaves the old place or the new one.
+///
 /// Guarantee: heap/resize
 #[test]
-fn resizing_outside_a_transaction_leaves_the_old_place_or_the_new_one() {
+fn resize_leaves_the_old_place_or_the_new_one() {
     const CHUNK: u64 = 64 << 10;
     fn objects(heap: &Heap<TestMemory>) -> Vec<u8> {
         let report = holdfast_heap::check(heap.backing().bytes(), &mut |_| {});
@@ -139,10 +141,12 @@ fn resize_huge<const BYTES: u64>(heap: &mut Heap<TestMemory>) {
     heap.commit().unwrap();
 }
 
+/// An object of whole segments grows in place or not at all.
+///
 /// Guarantee: heap/objects
 /// Guarantee: heap/resize
 #[test]
-fn an_object_of_whole_segments_grows_in_place_or_not_at_all() {
+fn spanning_object_grows_in_place_or_not_at_all() {
     // By one new segment; over a free one and a new one.
     enumerate(
         16 * MIB,
@@ -158,10 +162,12 @@ fn an_object_of_whole_segments_grows_in_place_or_not_at_all() {
     enumerate(20 * MIB, with_a_free_segment, resize_huge::<{ 14 * MIB }>, huge::<{ 6 << 20 }>);
 }
 
+/// An object of whole segments gives its tail back or keeps it whole.
+///
 /// Guarantee: heap/objects
 /// Guarantee: heap/resize
 #[test]
-fn an_object_of_whole_segments_gives_its_tail_back_or_keeps_it_whole() {
+fn spanning_object_keeps_or_returns_its_tail() {
     // Two segments; one, of which each descriptor is made of content.
     fn room_or_content(heap: &Heap<TestMemory>) -> Vec<u8> {
         let seen = huge::<{ 6 << 20 }>(heap);

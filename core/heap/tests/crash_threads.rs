@@ -103,17 +103,21 @@ fn enumerate(commit: Commit) {
     }
 }
 
+/// What a commit frees is not anothers before no recovery can free it again.
+///
 /// Guarantee: heap/threads
 #[test]
-fn what_a_commit_frees_is_not_anothers_before_no_recovery_can_free_it_again() {
+fn committed_free_is_reused_only_after_settling() {
     enumerate(|handle, object| {
         let done: Result<(), HeapError> = handle.transaction(|tx| tx.free(object));
         done.unwrap();
     });
 }
 
+/// What a resize moves away from is not anothers before no recovery can free it again.
+///
 /// Guarantee: heap/threads
 #[test]
-fn what_a_resize_moves_away_from_is_not_anothers_before_no_recovery_can_free_it_again() {
+fn resized_space_is_reused_only_after_settling() {
     enumerate(|handle, object| _ = handle.realloc(object, 2 * BYTES + 900).unwrap());
 }

@@ -10,10 +10,12 @@ use std::ptr::NonNull;
 use common::{TestMemory, assert_sound, open, share};
 use holdfast_heap::HeapError;
 
+/// A handle frees what it does not own and refuses what is not allocated.
+///
 /// Guarantee: heap/same-in-a-sandbox
 /// Guarantee: heap/no-undefined-behaviour
 #[test]
-fn a_handle_frees_what_it_does_not_own_and_refuses_what_is_not_allocated() {
+fn handle_frees_foreign_and_refuses_free_objects() {
     let shared = share(open(TestMemory::new(16 << 20)));
     assert!(shared.handle().with_heap(|heap| heap.begin()).is_ok());
     let (mut one, mut two) = (shared.handle(), shared.handle());
@@ -42,9 +44,11 @@ fn a_handle_frees_what_it_does_not_own_and_refuses_what_is_not_allocated() {
     assert_eq!(assert_sound(heap.backing().bytes(), "one object of two's").objects, 1);
 }
 
+/// What the heap freed last in a slab is the thread's alone once it has claimed the slab.
+///
 /// Guarantee: heap/objects
 #[test]
-fn what_the_heap_freed_last_in_a_slab_is_the_threads_alone_once_it_has_claimed_the_slab() {
+fn claimed_slab_is_the_threads_alone() {
     let shared = share(open(TestMemory::new(16 << 20)));
     let mut one = shared.handle();
     one.with_heap(|heap| {

@@ -249,8 +249,9 @@ fn a_warm_open_of_a_heap_in_order_writes_nothing() {
     assert!(heap.backing().bytes() == before);
 }
 
+/// An open transaction of a dead session is rolled back at the next open.
 #[test]
-fn an_open_transaction_of_a_dead_session_is_rolled_back_at_the_next_open() {
+fn open_transaction_is_rolled_back_at_next_open() {
     let mut heap = open(TestMemory::new(16 << 20));
     heap.create_root("data", 8).unwrap();
     heap.begin().unwrap();
@@ -262,8 +263,9 @@ fn an_open_transaction_of_a_dead_session_is_rolled_back_at_the_next_open() {
     assert_sound(heap.backing().bytes(), "after recovery");
 }
 
+/// A log whose extents are linked in a circle is left behind.
 #[test]
-fn a_log_whose_extents_are_linked_in_a_circle_is_left_behind() {
+fn circular_log_is_left_behind() {
     const LANE_EXTENT: usize = 65_536 + 8;
     const EXTENT_OLDER: usize = 32;
     let mut heap = open(TestMemory::new(16 << 20));
@@ -281,8 +283,9 @@ fn a_log_whose_extents_are_linked_in_a_circle_is_left_behind() {
     assert!(heap.root("data").is_some());
 }
 
+/// A transaction whose work fails or panics is rolled back.
 #[test]
-fn a_transaction_whose_work_fails_or_panics_is_rolled_back() {
+fn failed_or_panicking_transaction_is_rolled_back() {
     let mut heap = open(TestMemory::new(16 << 20));
     let failed: Result<(), HeapError> = heap.transaction(|tx| {
         tx.create_root("a", 10)?;
@@ -330,8 +333,9 @@ fn the_heap_grows_to_its_limit_and_says_so() {
     assert_sound(heap.backing().bytes(), "full");
 }
 
+/// A full pool fails the allocation and changes nothing.
 #[test]
-fn a_full_pool_fails_the_allocation_and_changes_nothing() {
+fn full_pool_fails_allocation_and_changes_nothing() {
     let mut memory = TestMemory::new(64 << 20);
     memory.refuse_to_grow();
     let mut heap = open(memory);
@@ -343,8 +347,9 @@ fn a_full_pool_fails_the_allocation_and_changes_nothing() {
     heap.create_root("fits", 1000).unwrap();
 }
 
+/// A heap smaller than a segment works to its last chunk.
 #[test]
-fn a_heap_smaller_than_a_segment_works_to_its_last_chunk() {
+fn tiny_heap_works_to_its_last_chunk() {
     let mut heap = open(TestMemory::new(512 << 10));
     let mut objects = 0;
     while heap.alloc(32_768).is_ok() {
@@ -386,8 +391,9 @@ fn whole_segments_are_used_again() {
     drop(small);
 }
 
+/// Foreign newer and mismatched bytes are refused untouched.
 #[test]
-fn foreign_newer_and_mismatched_bytes_are_refused_untouched() {
+fn foreign_and_newer_bytes_are_refused_untouched() {
     let mut heap = open(TestMemory::new(8 << 20));
     heap.create_root("data", 10).unwrap();
     let good = heap.close();
@@ -412,9 +418,11 @@ fn foreign_newer_and_mismatched_bytes_are_refused_untouched() {
     assert!(matches!(refused(&|_| (), native), OpenError::PointerMismatch { .. }));
 }
 
+/// Every flipped bit of tables that hold the roots is found by the check.
+///
 /// Guarantee: heap/check
 #[test]
-fn every_flipped_bit_of_tables_that_hold_the_roots_is_found_by_the_check() {
+fn check_finds_every_flipped_bit_of_root_tables() {
     let mut heap = open(TestMemory::new(4 << 20));
     for index in 0..10 {
         heap.create_root(&format!("root {index}"), 300).unwrap();
@@ -467,8 +475,9 @@ fn thousands_of_roots_are_found_and_removed() {
     assert_eq!(assert_sound(heap.backing().bytes(), "many roots").roots, 5000);
 }
 
+/// A run over a chunk that was a slab is not mistaken for the slab.
 #[test]
-fn a_run_over_a_chunk_that_was_a_slab_is_not_mistaken_for_the_slab() {
+fn run_over_a_former_slab_is_not_taken_for_one() {
     // Two objects of one slab, rolled back newest first: the first left the slab remembered as
     // having room, the second gave its chunk back, and a run took it. The next small object landed
     // inside the run.

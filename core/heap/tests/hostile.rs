@@ -32,7 +32,7 @@ fn ends(work: impl FnOnce()) -> bool {
 /// Guarantee: heap/check
 /// Guarantee: heap/hostile-content
 #[test]
-fn a_heap_that_claims_endless_segments_is_walked_to_its_end_only() {
+fn endless_segments_are_walked_to_the_end_only() {
     for claimed in [3_u64, 1 << 40, u64::MAX] {
         let work = move || {
             let mut heap = open(TestMemory::new(1 << 20));
@@ -71,7 +71,7 @@ fn heap_with_a_long_name(slots: u64, roots: u64) -> Heap<TestMemory> {
 ///
 /// Guarantee: heap/hostile-content
 #[test]
-fn a_name_that_is_longer_than_any_is_no_roots_name_however_many_slots_lead_to_it() {
+fn overlong_name_is_never_a_root() {
     let heap = heap_with_a_long_name(1 << 14, 1 << 14);
     assert_eq!(heap.roots().count(), 0);
     let bytes = heap.close();
@@ -83,10 +83,12 @@ fn a_name_that_is_longer_than_any_is_no_roots_name_however_many_slots_lead_to_it
     assert_eq!(names, 0);
 }
 
+/// What a hostile table of roots leaves of a repair is bounded.
+///
 #[cfg(feature = "std")]
 /// Guarantee: heap/hostile-content
 #[test]
-fn what_a_hostile_table_of_roots_leaves_of_a_repair_is_bounded() {
+fn repair_of_a_hostile_root_table_is_bounded() {
     let work = || {
         let bytes = heap_with_a_long_name(1 << 17, 1 << 17).close();
         let mut copy: Vec<u64> =
@@ -102,7 +104,7 @@ fn what_a_hostile_table_of_roots_leaves_of_a_repair_is_bounded() {
 ///
 /// Guarantee: heap/check
 #[test]
-fn tables_and_chunks_that_are_not_there_are_given_to_no_object_whatever_the_used_word_says() {
+fn absent_chunks_are_never_allocated() {
     const BYTES: u64 = 6 << 20;
     const OBJECT: u64 = 60_000;
     let mut heap = open(TestMemory::new(BYTES));
@@ -134,7 +136,7 @@ fn tables_and_chunks_that_are_not_there_are_given_to_no_object_whatever_the_used
 ///
 /// Guarantee: heap/hostile-content
 #[test]
-fn a_table_of_roots_that_all_claim_one_place_is_not_made_larger_and_the_error_changes_nothing() {
+fn roots_that_share_a_slot_do_not_grow_the_table() {
     let work = || {
         let mut heap = heap_with_a_long_name(1 << 20, 3 << 18);
         let before = heap.backing().bytes()[SUPER_ROOTS as usize..][..32].to_vec();
@@ -144,9 +146,11 @@ fn a_table_of_roots_that_all_claim_one_place_is_not_made_larger_and_the_error_ch
     assert!(ends(work));
 }
 
+/// No root is left behind by a table that grows however few are counted.
+///
 /// Guarantee: heap/hostile-content
 #[test]
-fn no_root_is_left_behind_by_a_table_that_grows_however_few_are_counted() {
+fn growing_table_leaves_no_root_behind() {
     let mut heap = open(TestMemory::new(8 << 20));
     for index in 0..96 {
         heap.create_root(&format!("root {index}"), 8).unwrap();

@@ -30,9 +30,11 @@ fn room(bytes: u64) -> u64 {
     bytes / CHUNK_BYTES - bytes.div_ceil(SEGMENT_BYTES) - 1
 }
 
+/// What a raised limit adds to a short segment is used and no damage.
+///
 /// Guarantee: heap/limits
 #[test]
-fn what_a_raised_limit_adds_to_a_short_segment_is_used_and_no_damage() {
+fn raised_limit_completes_a_short_segment() {
     for small in [1 << 20, 5 << 20, 6 << 20, (8 << 20) - CHUNK_BYTES] {
         for large in [small + 2 * CHUNK_BYTES, 8 << 20, (17 << 20) + CHUNK_BYTES] {
             let context = format!("{small} bytes, then {large}");
@@ -50,8 +52,9 @@ fn what_a_raised_limit_adds_to_a_short_segment_is_used_and_no_damage() {
     }
 }
 
+/// A short segment behind which a large object lies is sound and filled later.
 #[test]
-fn a_short_segment_behind_which_a_large_object_lies_is_sound_and_filled_later() {
+fn short_segment_before_a_large_object_is_filled() {
     let mut heap = open(TestMemory::new(6 << 20));
     fill(&mut heap);
     let mut heap = open(raised(&heap.close(), 36 << 20, 8 << 20));
@@ -62,9 +65,10 @@ fn a_short_segment_behind_which_a_large_object_lies_is_sound_and_filled_later() 
     assert_sound(heap.backing().bytes(), "full");
 }
 
+/// A repair and a survey find nothing to do in a heap that has outgrown its short segment.
 #[cfg(feature = "std")]
 #[test]
-fn a_repair_and_a_survey_find_nothing_to_do_in_a_heap_that_has_outgrown_its_short_segment() {
+fn outgrown_short_segment_needs_no_repair() {
     let mut heap = open(TestMemory::new(6 << 20));
     let objects = fill(&mut heap);
     let memory = raised(&heap.close(), 16 << 20, 12 << 20);
@@ -78,10 +82,12 @@ fn a_repair_and_a_survey_find_nothing_to_do_in_a_heap_that_has_outgrown_its_shor
     );
 }
 
+/// A kill in any step of the growth over a short segment leaves a sound heap.
+///
 #[cfg(feature = "crash-points")]
 /// Guarantee: heap/limits
 #[test]
-fn a_kill_in_any_step_of_the_growth_over_a_short_segment_leaves_a_sound_heap() {
+fn killed_growth_over_short_segment_is_sound() {
     use common::kill::{Left, killed_at};
 
     let mut heap = open(TestMemory::new(6 << 20));
@@ -109,7 +115,7 @@ fn a_kill_in_any_step_of_the_growth_over_a_short_segment_leaves_a_sound_heap() {
 /// is not there.
 #[cfg(not(target_family = "wasm"))]
 #[test]
-fn the_checker_finds_the_object_of_every_root_in_a_heap_of_many_segments() {
+fn checker_finds_every_roots_object() {
     let mut words = vec![0_u64; (2 << 30) / 8];
     let size_bytes = size_of_val(words.as_slice()) as u64;
     // SAFETY: the memory is this test's, outlives the heap, and nothing else refers to it while

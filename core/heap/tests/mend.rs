@@ -78,9 +78,11 @@ fn flip_each(good: &[u64], places: impl Iterator<Item = u64>) -> (u32, u32) {
     (found, mended)
 }
 
+/// Every flipped bit of the fixed tables is turned back.
+///
 /// Guarantee: heap/repair
 #[test]
-fn every_flipped_bit_of_the_fixed_tables_is_turned_back() {
+fn every_flipped_bit_of_fixed_tables_is_mended() {
     let good = heap();
     // Segment, superblock, numbers of segments and roots; heads of the lane, of slabs and of runs.
     let heads = (1..16).map(|chunk| chunk * DESCRIPTOR_BYTES);
@@ -90,8 +92,9 @@ fn every_flipped_bit_of_the_fixed_tables_is_turned_back() {
     assert_eq!(found, mended);
 }
 
+/// Of the other flipped bits that are found most are turned back and none costs an object.
 #[test]
-fn of_the_other_flipped_bits_that_are_found_most_are_turned_back_and_none_costs_an_object() {
+fn most_other_flipped_bits_are_mended_without_loss() {
     let good = heap();
     let table = good[(SUPER_ROOTS / 8) as usize];
     let slots = (0..64).map(|slot| table + slot * 8).filter(|at| good[(at / 8) as usize] != 0);
@@ -105,8 +108,9 @@ fn of_the_other_flipped_bits_that_are_found_most_are_turned_back_and_none_costs_
     assert!(found > 1000 && mended * 10 >= found * 9, "{mended} of {found}");
 }
 
+/// A whole head that was overwritten is written anew from what is certain.
 #[test]
-fn a_whole_head_that_was_overwritten_is_written_anew_from_what_is_certain() {
+fn overwritten_head_is_rebuilt_from_certain_facts() {
     let good = heap();
     let mut copy = good.clone();
     for word in [0, 2, 3, 4, 5, 6, 7] {
@@ -118,8 +122,9 @@ fn a_whole_head_that_was_overwritten_is_written_anew_from_what_is_certain() {
     assert_eq!((roots(&copy), objects(&copy)), (roots(&good), objects(&good)));
 }
 
+/// What nothing can be told about is left unless its loss is accepted.
 #[test]
-fn what_nothing_can_be_told_about_is_left_unless_its_loss_is_accepted() {
+fn hopeless_finding_stays_unless_loss_is_accepted() {
     let good = heap();
     let lost = roots(&good).into_iter().find(|root| root.0 == "root 3").unwrap();
     let mut damaged = good.clone();
@@ -156,10 +161,12 @@ fn heap_with_children() -> (Vec<u64>, u64) {
     (words(heap.close().bytes()), descriptor_of(child))
 }
 
+/// A slab whose description was overwritten is not freed however content that would make the
+/// checker.
+///
 /// Guarantee: heap/repair
 #[test]
-fn a_slab_whose_description_was_overwritten_is_not_freed_however_content_that_would_make_the_checker()
- {
+fn overwritten_slab_description_is_never_freed() {
     let (good, descriptor) = heap_with_children();
     let at = (descriptor / 8) as usize;
     let chunk = (descriptor / DESCRIPTOR_BYTES * CHUNK_BYTES / 8) as usize;
@@ -187,9 +194,11 @@ fn a_slab_whose_description_was_overwritten_is_not_freed_however_content_that_wo
     }
 }
 
+/// A run of which all but the first chunk counts as free is kept whole.
+///
 /// Guarantee: heap/repair
 #[test]
-fn a_run_of_which_all_but_the_first_chunk_counts_as_free_is_kept_whole() {
+fn run_with_clear_bits_is_kept_whole() {
     let (good, _) = heap_with_children();
     let large = objects(&good).into_iter().find(|object| object.bytes == 3 * CHUNK_BYTES).unwrap();
     let first = large.offset / CHUNK_BYTES;
@@ -200,8 +209,9 @@ fn a_run_of_which_all_but_the_first_chunk_counts_as_free_is_kept_whole() {
     assert!(copy == good, "{report:?}");
 }
 
+/// An old part of the log that counts as in use does not take a slab with it that lies there now.
 #[test]
-fn an_old_part_of_the_log_that_counts_as_in_use_does_not_take_a_slab_with_it_that_lies_there_now() {
+fn stale_log_extent_does_not_take_a_slab() {
     let (good, descriptor) = heap_with_children();
     // Beside it something else is wrong, or not: so more than one flipped bit.
     for (kind, roots) in [(Kind::Log, 0), (Kind::Run, 0), (Kind::Log, 6)] {
@@ -216,9 +226,11 @@ fn an_old_part_of_the_log_that_counts_as_in_use_does_not_take_a_slab_with_it_tha
     }
 }
 
+/// Segments with objects are not cut off by what is taken for a flipped bit.
+///
 /// Guarantee: heap/repair
 #[test]
-fn segments_with_objects_are_not_cut_off_by_what_is_taken_for_a_flipped_bit() {
+fn segments_with_objects_are_never_cut_off() {
     let (good, _) = heap_with_children();
     let at = (SUPER_SEGMENTS / 8) as usize;
     assert_eq!(good[at], 3);
@@ -230,8 +242,9 @@ fn segments_with_objects_are_not_cut_off_by_what_is_taken_for_a_flipped_bit() {
     }
 }
 
+/// A chunk that was never used and counts as in use is free again.
 #[test]
-fn a_chunk_that_was_never_used_and_counts_as_in_use_is_free_again() {
+fn never_used_chunk_marked_used_is_freed() {
     let good = heap();
     for bits in [1_u64 << 60, 0b11 << 60] {
         let mut copy = good.clone();
@@ -242,8 +255,9 @@ fn a_chunk_that_was_never_used_and_counts_as_in_use_is_free_again() {
     }
 }
 
+/// A sound heap stays as it is an open transaction is rolled back and other bytes are refused.
 #[test]
-fn a_sound_heap_stays_as_it_is_an_open_transaction_is_rolled_back_and_other_bytes_are_refused() {
+fn sound_heap_is_left_alone_and_others_refused() {
     let mut copy = heap();
     let report = mend(&mut copy, true).unwrap();
     assert!(report.mended.is_empty() && report.left.is_empty() && copy == heap());
@@ -256,8 +270,9 @@ fn a_sound_heap_stays_as_it_is_an_open_transaction_is_rolled_back_and_other_byte
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+    /// No bytes make mending panic and what it calls sound is.
     #[test]
-    fn no_bytes_make_mending_panic_and_what_it_calls_sound_is(
+    fn mending_never_panics_and_tells_the_truth(
         flips in proptest::collection::vec((0..8192usize, any::<u64>()), 1..12),
         accept_loss in any::<bool>(),
     ) {

@@ -9,9 +9,11 @@ use holdfast_heap::{HeapError, Owned, RootType};
 
 const TYPE: Option<RootType> = Some(RootType { layout: 7, version: 1 });
 
+/// Roots are read changed replaced and rolled back as bytes.
+///
 /// Guarantee: documents/safe-roots
 #[test]
-fn roots_are_read_changed_replaced_and_rolled_back_as_bytes() {
+fn roots_are_read_and_changed_as_bytes() {
     let mut owned = Owned::new(open(TestMemory::new(16 << 20)));
     assert_eq!(owned.bytes("table"), None);
     owned
@@ -73,19 +75,23 @@ fn a_heap_is_lent_with_its_open_transaction() {
     );
 }
 
+/// A heap is not lent while several threads allocate in it.
+///
 #[cfg(feature = "std")]
 /// Guarantee: documents/readers
 #[test]
-fn a_heap_is_not_lent_while_several_threads_allocate_in_it() {
+fn heap_is_not_lent_while_threads_allocate() {
     let shared = common::share(open(TestMemory::new(16 << 20)));
     assert!(shared.handle().with_heap(|heap| Owned::lent(heap).is_none()));
     let mut heap = shared.into_heap().ok().unwrap();
     assert!(Owned::lent(&mut heap).is_some());
 }
 
+/// A root that claims more than it has is read within the heap and never stored to.
+///
 /// Guarantee: documents/safe-roots
 #[test]
-fn a_root_that_claims_more_than_it_has_is_read_within_the_heap_and_never_stored_to() {
+fn overlong_root_is_read_within_bounds_only() {
     let mut heap = open(TestMemory::new(16 << 20));
     let object = heap.create_root("table", 100).unwrap();
     let offset = heap.offset_of(object).unwrap();

@@ -52,9 +52,11 @@ fn memory() -> (TestMemory, u64, u64) {
     (heap.close(), root, large)
 }
 
+/// A heap that may only be read reads refuses every change and keeps every byte.
+///
 /// Guarantee: heap/read-only
 #[test]
-fn a_heap_that_may_only_be_read_reads_refuses_every_change_and_keeps_every_byte() {
+fn read_only_heap_refuses_every_change() {
     let (memory, root, large) = memory();
     let before = memory.bytes().to_vec();
     let mut heap = Heap::open(ReadOnly(memory), OPTIONS).unwrap();
@@ -102,8 +104,9 @@ fn a_heap_that_may_only_be_read_reads_refuses_every_change_and_keeps_every_byte(
     heap.free(large).unwrap();
 }
 
+/// An empty region and a heap with an open transaction are refused and left as they are.
 #[test]
-fn an_empty_region_and_a_heap_with_an_open_transaction_are_refused_and_left_as_they_are() {
+fn empty_and_unsettled_regions_are_refused() {
     for (memory, expected) in [
         (TestMemory::new(16 << 20), OpenError::Empty),
         (

@@ -48,8 +48,9 @@ fn what_was_freed_last_is_given_first_and_never_twice() {
     }
 }
 
+/// A free of what is not an object's start is refused in a known slab.
 #[test]
-fn a_free_that_is_not_of_an_objects_start_is_refused_in_a_known_slab() {
+fn inner_pointer_is_refused_in_known_slab() {
     let mut heap = open(TestMemory::new(8 << 20));
     // 48 bytes: a slab has a rest in which a slot more would start, and end outside.
     let objects = allocate(&mut heap, 1365, 48);
@@ -82,9 +83,11 @@ fn a_free_that_is_not_of_an_objects_start_is_refused_in_a_known_slab() {
     );
 }
 
+/// A slab that was given back is forgotten with its slots.
+///
 /// Guarantee: heap/objects
 #[test]
-fn a_slab_that_was_given_back_is_forgotten_with_its_slots() {
+fn returned_slab_is_forgotten_with_its_slots() {
     let mut heap = open(TestMemory::new(2 << 20));
     let first = allocate(&mut heap, 4, 16_384);
     // The class goes on in another slab; the first one goes when it is empty.
@@ -109,9 +112,11 @@ fn a_slab_that_was_given_back_is_forgotten_with_its_slots() {
     assert_sound(heap.backing().bytes(), "reused");
 }
 
+/// A transaction and the slots freed last do not disturb each other.
+///
 /// Guarantee: heap/objects
 #[test]
-fn a_transaction_and_the_slots_freed_last_do_not_disturb_each_other() {
+fn transactions_and_recent_slots_do_not_interfere() {
     let mut heap = open(TestMemory::new(8 << 20));
     let objects = allocate(&mut heap, 200, 64);
     for object in &objects[..100] {
@@ -135,9 +140,11 @@ fn a_transaction_and_the_slots_freed_last_do_not_disturb_each_other() {
     assert_eq!(assert_sound(heap.backing().bytes(), "rolled back").objects, 600);
 }
 
+/// Room that is not remembered slot by slot is found again.
+///
 /// Guarantee: heap/objects
 #[test]
-fn room_that_is_not_remembered_slot_by_slot_is_found_again() {
+fn unremembered_room_is_found_again() {
     let mut heap = open(TestMemory::new(32 << 20));
     // More slabs than a class remembers, and than fit among the known ones.
     let objects = allocate(&mut heap, 300 * 1024, 64);
@@ -161,9 +168,11 @@ fn room_that_is_not_remembered_slot_by_slot_is_found_again() {
     );
 }
 
+/// Many small objects keep their bytes through frees transactions and reopening.
+///
 /// Guarantee: heap/objects
 #[test]
-fn many_small_objects_keep_their_bytes_through_frees_transactions_and_reopening() {
+fn small_objects_keep_their_bytes_through_churn() {
     let mut heap = open(TestMemory::new(16 << 20));
     let mut objects: BTreeMap<u64, (u64, u8)> = BTreeMap::new();
     let mut state = 7_u64;

@@ -116,9 +116,11 @@ fn built() -> TestMemory {
     heap.close()
 }
 
+/// Every pointer of a typed heap follows it to another address.
+///
 /// Guarantee: heap/relocation
 #[test]
-fn every_pointer_of_a_typed_heap_follows_it_to_another_address() {
+fn every_typed_pointer_follows_the_heap() {
     let original = built();
     let copy = original.copy();
     let to = copy.bytes().as_ptr() as u64;
@@ -133,8 +135,9 @@ fn every_pointer_of_a_typed_heap_follows_it_to_another_address() {
     verify(&open(memory));
 }
 
+/// A heap that was moved there and back has its first bytes.
 #[test]
-fn a_heap_that_was_moved_there_and_back_has_its_first_bytes() {
+fn heap_moved_back_has_its_first_bytes() {
     let original = built();
     let from = original.bytes().as_ptr() as u64;
     let mut heap = open_anywhere(original.copy());
@@ -173,9 +176,11 @@ fn what_has_no_type_is_named_and_nothing_is_changed() {
     assert!(matches!(error, RelocationError::Unreached { bytes: 112, objects: 2, .. }), "{error}");
 }
 
+/// A pointer that leads to no value of its type keeps the heap where it is.
+///
 /// Guarantee: heap/relocation
 #[test]
-fn a_pointer_that_leads_to_no_value_of_its_type_keeps_the_heap_where_it_is() {
+fn dangling_typed_pointer_prevents_relocation() {
     let spoilers: [fn(&mut Heap<TestMemory>, &mut List); 5] = [
         |_, list| list.first = Link::to(NonNull::without_provenance(8.try_into().unwrap())),
         |_, list| {
@@ -227,9 +232,11 @@ fn pointing<T: holdfast_heap::Typed>(heap: &mut Heap<TestMemory>, name: &str) ->
     middle
 }
 
+/// Types that differ in what their links lead to are told apart and every pointer follows.
+///
 /// Guarantee: heap/relocation
 #[test]
-fn types_that_differ_in_what_their_links_lead_to_are_told_apart_and_every_pointer_follows() {
+fn types_that_differ_by_link_target_are_distinct() {
     let mut heap = open(TestMemory::new(8 << 20));
     let middle = pointing::<ToPointing>(&mut heap, "two links");
     // The same place, as something without a pointer.
@@ -267,8 +274,9 @@ fn types_that_differ_in_what_their_links_lead_to_are_told_apart_and_every_pointe
     }
 }
 
+/// A value that is looked at as two types of one layout is looked at twice.
 #[test]
-fn a_value_that_is_looked_at_as_two_types_of_one_layout_is_looked_at_twice() {
+fn value_of_two_equal_layouts_is_visited_twice() {
     for names in [["a", "b"], ["b", "a"]] {
         let mut heap = open(TestMemory::new(8 << 20));
         let far = heap.create_root_typed::<LinkFar>(names[0]).unwrap();
@@ -288,9 +296,11 @@ fn a_value_that_is_looked_at_as_two_types_of_one_layout_is_looked_at_twice() {
     }
 }
 
+/// A type that could be two keeps the heap where it is.
+///
 /// Guarantee: heap/relocation
 #[test]
-fn a_type_that_could_be_two_keeps_the_heap_where_it_is() {
+fn ambiguous_type_prevents_relocation() {
     // What a program with plain pointers stored may be used with links, and does not say which.
     let moved = |types: &[Described]| {
         let mut heap = open(TestMemory::new(8 << 20));

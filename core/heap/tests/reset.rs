@@ -160,9 +160,11 @@ fn session(seed: u64, images_max: u64, losing: Losing) -> std::result::Result<u6
     Ok(watch.images())
 }
 
+/// Whatever reached memory before a reset the heap has every acknowledged operation whole.
+///
 /// Guarantee: heap/reset-ordered
 #[test]
-fn whatever_reached_memory_before_a_reset_the_heap_has_every_acknowledged_operation_whole() {
+fn acknowledged_operations_survive_any_reset_order() {
     let mut trials = Trials::of("H3", "images of memory after a reset", 20_000);
     let kinds = if trials.count() >= LONG { &IMAGES_MAX_LONG[..] } else { &IMAGES_MAX_LONG[..1] };
     let mut kinds = kinds.iter().copied().cycle();
@@ -175,9 +177,11 @@ fn whatever_reached_memory_before_a_reset_the_heap_has_every_acknowledged_operat
     }
 }
 
+/// Every choice of a transaction's cache lines leaves it whole or undone.
+///
 /// Guarantee: heap/reset-ordered
 #[test]
-fn every_choice_of_a_transactions_lines_leaves_it_whole_or_undone() {
+fn any_subset_of_lines_leaves_it_whole_or_undone() {
     let (mut heap, mut watch) = formatted(SESSION_BYTES, 2, 4096);
     let mut watched = |what: &str, work: &mut dyn FnMut(&mut OrderedHeap)| {
         let done = watch.during(what, || {
@@ -207,9 +211,11 @@ fn every_choice_of_a_transactions_lines_leaves_it_whole_or_undone() {
     assert!(watch.images() > 4096, "{} images", watch.images());
 }
 
+/// Formatting a heap in order leaves it empty or whole after a reset.
+///
 /// Guarantee: heap/reset-ordered
 #[test]
-fn formatting_a_heap_in_order_leaves_it_empty_or_whole_after_a_reset() {
+fn ordered_formatting_is_empty_or_whole_after_reset() {
     let memory = memory_of(SESSION_BYTES);
     let mut watch = Watch::new(&memory, 1, IMAGES_MAX);
     let heap = watch.during_making("formatting", || Heap::open(Ordered(memory), OPTIONS).unwrap());
@@ -217,9 +223,11 @@ fn formatting_a_heap_in_order_leaves_it_empty_or_whole_after_a_reset() {
     assert!(watch.images() > 20, "{} images", watch.images());
 }
 
+/// Objects of whole segments and a long log are in order too.
+///
 /// Guarantee: heap/reset-ordered
 #[test]
-fn objects_of_whole_segments_and_a_long_log_are_in_order_too() {
+fn spanning_objects_and_long_logs_are_ordered() {
     const SEGMENT: u64 = layout::SEGMENT_BYTES;
     let (mut heap, mut watch) = formatted(5 * SEGMENT, 3, IMAGES_MAX);
     let mut does = |what: &str, work: &dyn Fn(&mut OrderedHeap) -> Result| {
@@ -293,9 +301,11 @@ fn objects_of_whole_segments_and_a_long_log_are_in_order_too() {
     });
 }
 
+/// What a thread allocates or frees on its own is in memory when its call returns.
+///
 /// Guarantee: heap/reset-ordered
 #[test]
-fn what_a_thread_allocates_or_frees_on_its_own_is_in_memory_when_its_call_returns() {
+fn thread_allocations_are_in_memory_on_return() {
     let (heap, mut watch) = formatted(SESSION_BYTES, 5, IMAGES_MAX);
     let shared = share(heap);
     let mut handle = shared.handle();
@@ -313,10 +323,12 @@ fn what_a_thread_allocates_or_frees_on_its_own_is_in_memory_when_its_call_return
     }
 }
 
+/// What was stored outside of a transaction is in memory once it was persisted.
+///
 /// Guarantee: heap/persist
 /// Guarantee: heap/reset-ordered
 #[test]
-fn what_was_stored_outside_of_a_transaction_is_in_memory_once_it_was_persisted() {
+fn persisted_store_is_in_memory_outside_transactions() {
     let (mut heap, mut watch) = formatted(SESSION_BYTES, 7, IMAGES_MAX);
     let mut place = 0;
     let heap = watch.during("an object by itself", || {
@@ -334,9 +346,11 @@ fn what_was_stored_outside_of_a_transaction_is_in_memory_once_it_was_persisted()
     linked.map(drop).unwrap_or_else(|wrong| panic!("{wrong}"));
 }
 
+/// A medium that misses write backs of any kind is found out.
+///
 /// Guarantee: heap/reset-ordered
 #[test]
-fn a_medium_that_misses_write_backs_of_any_kind_is_found_out() {
+fn missed_write_back_of_any_kind_is_detected() {
     let lane = (layout::LANE_OFFSET, layout::LANE_OFFSET + 8);
     let kinds = [
         ("the commit", Losing::WriteBacks(lane.0, lane.1)),
@@ -357,8 +371,9 @@ fn a_medium_that_misses_write_backs_of_any_kind_is_found_out() {
     }
 }
 
+/// An ordered heap is opened as any other and any other as an ordered one.
 #[test]
-fn an_ordered_heap_is_opened_as_any_other_and_any_other_as_an_ordered_one() {
+fn ordered_and_unordered_opens_are_interchangeable() {
     let (mut heap, _) = formatted(SESSION_BYTES, 9, 1);
     assert!(heap.is_ordered());
     fill(heap.create_root("data", 100).unwrap().as_ptr(), 100, 1);

@@ -7,9 +7,11 @@ mod common;
 use common::{OPTIONS, TestMemory, assert_sound, at, fill, holds, open};
 use holdfast_heap::{Heap, HeapError};
 
+/// Aligned objects are aligned freed and measured at every size.
+///
 /// Guarantee: heap/alignment
 #[test]
-fn aligned_objects_are_aligned_freed_and_measured_at_every_size() {
+fn aligned_objects_work_at_every_size() {
     let mut heap = open(TestMemory::new(128 << 20));
     let mut objects = Vec::new();
     for power in 0..=21 {
@@ -47,8 +49,9 @@ fn aligned_objects_are_aligned_freed_and_measured_at_every_size() {
     }
 }
 
+/// A heap at an odd address refuses what it cannot align.
 #[test]
-fn a_heap_at_an_odd_address_refuses_what_it_cannot_align() {
+fn oddly_placed_heap_refuses_alignment() {
     let mut words = vec![0_u64; (1 << 20) / 8 + 2];
     // An address that is a multiple of 16 and not of 32.
     let skip = (0..4).find(|at| (words[*at..].as_ptr() as usize) % 32 == 16).unwrap();
@@ -60,8 +63,9 @@ fn a_heap_at_an_odd_address_refuses_what_it_cannot_align() {
     assert_eq!(heap.alloc_aligned(100, 32), Err(HeapError::Alignment { align_bytes: 32 }));
 }
 
+/// A run grows in place gives chunks back and moves when it must.
 #[test]
-fn a_run_grows_in_place_gives_chunks_back_and_moves_when_it_must() {
+fn run_grows_shrinks_and_moves_when_it_must() {
     const CHUNK: u64 = 64 << 10;
     let mut heap = open(TestMemory::new(16 << 20));
     let run = heap.alloc(CHUNK).unwrap();
@@ -85,10 +89,12 @@ fn a_run_grows_in_place_gives_chunks_back_and_moves_when_it_must() {
     assert_eq!(assert_sound(heap.backing().bytes(), "all freed").objects, 0);
 }
 
+/// An object of whole segments grows over free ones and gives its tail back.
+///
 /// Guarantee: heap/objects
 /// Guarantee: heap/resize
 #[test]
-fn an_object_of_whole_segments_grows_over_free_ones_and_gives_its_tail_back() {
+fn spanning_object_grows_over_free_segments() {
     const MIB: u64 = 1 << 20;
     let mut heap = open(TestMemory::new(64 << 20));
     // With the first segment full, the search for room begins behind it, in what the object may
@@ -125,10 +131,12 @@ fn an_object_of_whole_segments_grows_over_free_ones_and_gives_its_tail_back() {
     assert_eq!(assert_sound(heap.backing().bytes(), "all freed").objects, 0);
 }
 
+/// An aborted transaction undoes resizes of an object of whole segments.
+///
 /// Guarantee: heap/objects
 /// Guarantee: heap/resize
 #[test]
-fn an_aborted_transaction_undoes_resizes_of_an_object_of_whole_segments() {
+fn abort_undoes_resizes_of_spanning_objects() {
     const MIB: u64 = 1 << 20;
     let mut heap = open(TestMemory::new(64 << 20));
     let object = heap.alloc(14 * MIB).unwrap();
@@ -152,9 +160,11 @@ fn an_aborted_transaction_undoes_resizes_of_an_object_of_whole_segments() {
     }
 }
 
+/// What is free at the end is the beginning of a larger object.
+///
 /// Guarantee: heap/limits
 #[test]
-fn what_is_free_at_the_end_is_the_beginning_of_a_larger_object() {
+fn free_end_becomes_part_of_a_larger_object() {
     let mut heap = open(TestMemory::new(64 << 20));
     // With half of it, free segments at the end and as many new ones would not fit below the limit
     // together.
@@ -231,10 +241,12 @@ fn nested_transactions_count_as_one() {
     assert!(heap.root("open").is_none(), "an outer level that never ended counted");
 }
 
+/// An aborted transaction brings back what a resize has zeroed.
+///
 /// Guarantee: heap/resize
 /// Guarantee: heap/transactions
 #[test]
-fn an_aborted_transaction_brings_back_what_a_resize_has_zeroed() {
+fn abort_restores_bytes_that_a_resize_zeroed() {
     for bytes in [100, 300_000] {
         let mut heap = open(TestMemory::new(16 << 20));
         let object = heap.alloc(bytes).unwrap();

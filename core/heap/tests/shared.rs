@@ -263,10 +263,12 @@ fn child(path: &Path, until: Instant) {
     });
 }
 
+/// A kill of four threads leaves every object allocated or not.
+///
 /// Guarantee: heap/kill-any-instruction
 /// Guarantee: heap/threads
 #[test]
-fn a_kill_of_four_threads_leaves_every_object_allocated_or_not() {
+fn killed_threads_leave_objects_allocated_or_free() {
     const FILE: &str = "HOLDFAST_TEST_SHARED_HEAP";
     if let Some(path) = std::env::var_os(FILE) {
         // An orphan ends by itself.
@@ -277,7 +279,7 @@ fn a_kill_of_four_threads_leaves_every_object_allocated_or_not() {
     let mut linked = 0;
     for round in 0..10 {
         let mut victim = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_kill_of_four_threads_leaves_every_object_allocated_or_not"])
+            .args(["--exact", "killed_threads_leave_objects_allocated_or_free"])
             .env(FILE, file.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -115,8 +115,9 @@ fn exactly_the_objects_that_no_root_reaches_are_leaks() {
     }
 }
 
+/// Roots are listed in a damaged table and entries that cannot be read are counted.
 #[test]
-fn roots_are_listed_in_a_damaged_table_and_entries_that_cannot_be_read_are_counted() {
+fn damaged_table_lists_roots_and_counts_the_rest() {
     use holdfast_heap::layout::{DESCRIPTOR_BYTES, SUPER_ROOTS};
     let mut heap = open(TestMemory::new(32 << 20));
     heap.create_root("large", 300 << 10).unwrap();
@@ -155,10 +156,12 @@ fn ask_everything(bytes: &[u8]) {
     assert!(begin.elapsed() < Duration::from_secs(10), "too long for {} bytes", bytes.len());
 }
 
+/// A survey of an old a cut and a foreign heap answers or refuses.
+///
 /// Guarantee: heap/check
 /// Guarantee: heap/hostile-content
 #[test]
-fn a_survey_of_an_old_a_cut_and_a_foreign_heap_answers_or_refuses() {
+fn survey_of_any_heap_answers_or_refuses() {
     let old = version_1();
     ask_everything(old.bytes());
     assert_eq!(
@@ -174,8 +177,9 @@ fn a_survey_of_an_old_a_cut_and_a_foreign_heap_answers_or_refuses() {
     assert_eq!(bytes_of(&words), old.bytes());
 }
 
+/// A head that claims more than its segment has shows as damage and moves nothing.
 #[test]
-fn a_head_that_claims_more_than_its_segment_has_shows_as_damage_and_moves_nothing() {
+fn overlong_head_shows_as_damage() {
     use holdfast_heap::layout::{DESC_USED_CHUNKS, DESCRIPTOR_BYTES, Head, Kind};
     let mut heap = open(TestMemory::new(16 << 20));
     let mut objects = Vec::new();

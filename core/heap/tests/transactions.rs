@@ -7,9 +7,11 @@ mod common;
 use common::{Dice, TestMemory, assert_sound, at, fill, holds, open};
 use holdfast_heap::HeapError;
 
+/// A range that is noted a million times takes its room once.
+///
 /// Guarantee: heap/transactions
 #[test]
-fn a_range_that_is_noted_a_million_times_takes_its_room_once() {
+fn range_noted_a_million_times_is_logged_once() {
     let mut heap = open(TestMemory::new(1 << 20));
     let counters = heap.create_root("counters", 16 * 8).unwrap();
     let used = heap.usage();
@@ -25,9 +27,11 @@ fn a_range_that_is_noted_a_million_times_takes_its_room_once() {
     assert!(holds(&heap, heap.offset_of(counters).unwrap(), 16 * 8, 0));
 }
 
+/// Whatever is noted again an abort brings back what was there at the begin.
+///
 /// Guarantee: heap/transactions
 #[test]
-fn whatever_is_noted_again_an_abort_brings_back_what_was_there_at_the_begin() {
+fn abort_restores_ranges_noted_again() {
     const BYTES: u64 = 4096;
     let mut dice = Dice(3);
     let mut heap = open(TestMemory::new(4 << 20));
@@ -59,9 +63,11 @@ fn whatever_is_noted_again_an_abort_brings_back_what_was_there_at_the_begin() {
     }
 }
 
+/// A root whose object was freed by mistake can still be removed.
+///
 /// Guarantee: heap/roots
 #[test]
-fn a_root_whose_object_was_freed_by_mistake_can_still_be_removed() {
+fn root_of_a_freed_object_can_be_removed() {
     let mut heap = open(TestMemory::new(4 << 20));
     for inside in [false, true] {
         let object = heap.create_root("root", 64).unwrap();
@@ -77,9 +83,11 @@ fn a_root_whose_object_was_freed_by_mistake_can_still_be_removed() {
     }
 }
 
+/// What fails half way in a transaction takes the whole of it along.
+///
 /// Guarantee: heap/transactions
 #[test]
-fn what_fails_half_way_in_a_transaction_takes_the_whole_of_it_along() {
+fn failure_inside_a_transaction_undoes_all_of_it() {
     let mut heap = open(TestMemory::new(1 << 20));
     heap.create_root("first", 8).unwrap();
     let done: Result<(), HeapError> = heap.transaction(|tx| {

@@ -105,9 +105,11 @@ fn migrate(heap: &mut Heap<TestMemory>, name: &str) -> Result<NonNull<Second>, H
     })
 }
 
+/// A migration happens once and a failed one leaves the old root.
+///
 /// Guarantee: heap/typed-roots
 #[test]
-fn a_migration_happens_once_and_a_failed_one_leaves_the_old_root() {
+fn migration_runs_once_and_failure_keeps_the_root() {
     let mut heap = open(TestMemory::new(4 << 20));
     let root = heap.create_root_typed::<First>("root").unwrap();
     // SAFETY: just made, of this type.
@@ -139,10 +141,12 @@ fn a_migration_happens_once_and_a_failed_one_leaves_the_old_root() {
     assert_eq!(assert_sound(heap.backing().bytes(), "migrated").objects, 4);
 }
 
+/// A heap of version 1 is opened recovered used and raised only when it must be.
+///
 /// Guarantee: heap/old-formats
 /// Guarantee: sqlite/old-versions
 #[test]
-fn a_heap_of_version_1_is_opened_recovered_used_and_raised_only_when_it_must_be() {
+fn version_1_heap_is_raised_only_when_needed() {
     let image = version_1();
     assert_eq!(
         holdfast_heap::check(image.bytes(), &mut |_| {}).findings,

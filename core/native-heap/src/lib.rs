@@ -281,8 +281,9 @@ mod tests {
         (directory, NameSpace::new(places), OwnerKey::from_bytes([7; 32]), name)
     }
 
+    /// A heap grows in its region and is there again at the same address.
     #[test]
-    fn a_heap_grows_in_its_region_and_is_there_again_at_the_same_address() {
+    fn heap_grows_and_returns_to_its_address() {
         let (_directory, names, key, name) = scratch();
         let (mut heap, region) = open_heap(names.create(&name, &key, 64 << 20).unwrap()).unwrap();
         let root = heap.create_root("large", 20 << 20).unwrap();
@@ -331,9 +332,11 @@ mod tests {
         region.close().unwrap();
     }
 
+    /// A heap is ordered when it was asked for and the mode does not do it.
+    ///
     /// Guarantee: heap/reset-ordered
     #[test]
-    fn a_heap_is_ordered_when_it_was_asked_for_and_the_mode_does_not_do_it() {
+    fn heap_is_ordered_only_on_request_and_outside_atomic() {
         let (_directory, names, key, name) = scratch();
         let ordered = HeapOptions { ordered: true };
         let (mut heap, region) =
@@ -357,8 +360,9 @@ mod tests {
         region.close().unwrap();
     }
 
+    /// A heap in a pool that outlives a reset has every commit after it.
     #[test]
-    fn a_heap_in_a_pool_that_outlives_a_reset_has_every_commit_after_it() {
+    fn heap_in_reset_proof_pool_keeps_every_commit() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let names = |boot| {
             let (home, pool) = (directory.path().join("home"), directory.path().join("pool"));
@@ -381,9 +385,11 @@ mod tests {
         region.close().unwrap();
     }
 
+    /// An open heap uses a limit that was raised and keeps to one that was lowered.
+    ///
     /// Guarantee: heap/limits
     #[test]
-    fn an_open_heap_uses_a_limit_that_was_raised_and_keeps_to_one_that_was_lowered() {
+    fn open_heap_follows_raised_and_lowered_limits() {
         let (_directory, names, key, name) = scratch();
         let (mut heap, region) = open_heap(names.create(&name, &key, 8 << 20).unwrap()).unwrap();
         let first = heap.create_root("first", 64).unwrap();
@@ -410,9 +416,11 @@ mod tests {
         region.close().unwrap();
     }
 
+    /// A heap with a limit within a segment is sound and uses all of a limit that is raised.
+    ///
     /// Guarantee: heap/limits
     #[test]
-    fn a_heap_with_a_limit_within_a_segment_is_sound_and_uses_all_of_a_limit_that_is_raised() {
+    fn heap_with_odd_limit_uses_all_of_a_raised_one() {
         let (_directory, names, key, name) = scratch();
         let (mut heap, region) = open_heap(names.create(&name, &key, 6 << 20).unwrap()).unwrap();
         let fill = |heap: &mut Heap<_>| std::iter::from_fn(|| heap.alloc(60_000).ok()).count();

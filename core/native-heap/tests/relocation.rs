@@ -157,9 +157,11 @@ fn verify(heap: &Heap<RegionBacking>) {
     }
 }
 
+/// A typed heap whose address is taken is moved and keeps its new address.
+///
 /// Guarantee: heap/relocation
 #[test]
-fn a_typed_heap_whose_address_is_taken_is_moved_and_keeps_its_new_address() {
+fn typed_heap_moves_and_keeps_its_new_address() {
     let home = with_list();
     let other = home.copy();
     let (squatter, squatting) = open_heap(other.open()).unwrap();
@@ -188,9 +190,11 @@ fn a_typed_heap_whose_address_is_taken_is_moved_and_keeps_its_new_address() {
     verify(&heap);
 }
 
+/// A heap with an object without a type stays and the error says what sits there and why.
+///
 /// Guarantee: heap/relocation
 #[test]
-fn a_heap_with_an_object_without_a_type_stays_and_the_error_says_what_sits_there_and_why() {
+fn untyped_object_prevents_relocation_with_a_reason() {
     let home = with_list();
     let (mut heap, region) = open_heap(home.open()).unwrap();
     heap.create_root("plain", 100).unwrap();
@@ -213,9 +217,11 @@ fn a_heap_with_an_object_without_a_type_stays_and_the_error_says_what_sits_there
     verify(&open_heap(region).unwrap().0);
 }
 
+/// A relocation that dies in any step is done again and every pointer is whole.
+///
 /// Guarantee: heap/relocation
 #[test]
-fn a_relocation_that_dies_in_any_step_is_done_again_and_every_pointer_is_whole() {
+fn killed_relocation_is_repeated_with_whole_pointers() {
     let template = with_list();
     let other = template.copy();
     for step in 0.. {

@@ -140,8 +140,9 @@ pub unsafe fn persist(start: *const u8, bytes: usize) {
 mod tests {
     use super::*;
 
+    /// Write back changes no byte wherever a range begins and ends.
     #[test]
-    fn write_back_changes_no_byte_wherever_a_range_begins_and_ends() {
+    fn write_back_of_any_range_changes_no_byte() {
         let bytes: [u8; 4 * LINE_BYTES] = core::array::from_fn(|at| at as u8);
         for start in [0, 1, 63, 64, 65] {
             for len in [0, 1, 63, 64, 65, 128] {
@@ -152,8 +153,9 @@ mod tests {
         assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == at as u8));
     }
 
+    /// There is always an instruction and it stays the same.
     #[test]
-    fn there_is_always_an_instruction_and_it_stays_the_same() {
+    fn an_instruction_exists_and_never_changes() {
         assert!(instruction().is_some());
         assert_eq!(instruction(), instruction());
     }

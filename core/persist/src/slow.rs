@@ -152,9 +152,11 @@ mod tests {
         );
     }
 
+    /// A line and a drain take at least what is configured for them.
+    ///
     /// Guarantee: project/slow-memory
     #[test]
-    fn a_line_and_a_drain_take_at_least_what_is_configured_for_them() {
+    fn write_back_and_drain_take_the_configured_time() {
         let _alone = alone();
         let memory = [0_u8; 256];
         let start = memory.as_ptr().wrapping_add(memory.as_ptr().align_offset(64));

@@ -207,8 +207,9 @@ mod tests {
         }
     }
 
+    /// A name that a path or shell would misread is refused.
     #[test]
-    fn a_name_that_a_path_or_shell_would_misread_is_refused() {
+    fn ambiguous_names_are_refused() {
         for bad in ["", ".hidden", "-rf", "a/b", "a b", "..", "ü", "a\n", "a\0", &"x".repeat(65)] {
             assert!(RegionName::parse(bad).is_err(), "{bad:?} was taken");
         }
@@ -244,8 +245,9 @@ mod tests {
         assert_eq!(names.map(|name| name.0), ["a", "a+w", "a+x", "a-1", "a.b", "a0", "aa"]);
     }
 
+    /// A mistyped name finds its neighbours and nothing else.
     #[test]
-    fn a_mistyped_name_finds_its_neighbours_and_nothing_else() {
+    fn mistyped_name_finds_its_neighbours() {
         let known = [name("spelling"), name("words"), name("spell"), name("zoo")];
         assert_eq!(near_names(&name("spel"), &known), ["spell", "spelling"]);
         assert_eq!(near_names(&name("Wrods"), &known), ["words"]);

@@ -67,7 +67,7 @@ fn end<T>(result: Result<T>) -> End {
 ///
 /// Guarantee: heap/keys
 #[test]
-fn each_key_may_do_what_it_was_granted_and_nothing_else() {
+fn each_key_may_do_exactly_what_was_granted() {
     use End::{Done, NotOwner, Quota, ReadOnly};
     let quota = Rights::Write { quota_bytes: Some(4 * MIB + 70_000) };
     // Owner, rw, rw with a quota, ro, none.
@@ -182,9 +182,11 @@ fn each_key_may_do_what_it_was_granted_and_nothing_else() {
     }
 }
 
+/// What a key without a grant is told has nothing of the content and names the remedy.
+///
 /// Guarantee: heap/keys
 #[test]
-fn what_a_key_without_a_grant_is_told_has_nothing_of_the_content_and_names_the_remedy() {
+fn refusal_names_the_remedy_and_no_content() {
     let home = shared(None);
     for error in [
         home.names().open(&named("words"), &other_key()).map(drop).unwrap_err(),
@@ -231,10 +233,12 @@ fn a_quota_bounds_growth_by_its_key_and_nobody_else() {
     assert_eq!((region.backed_bytes(), region.growth_limit_bytes()), (20 * MIB, 20 * MIB));
 }
 
+/// A reader never makes a region dirty and changes no file.
+///
 /// Guarantee: heap/read-only
 /// Guarantee: heap/readers-and-writers
 #[test]
-fn a_reader_never_makes_a_region_dirty_and_changes_no_file() {
+fn reader_never_dirties_a_region() {
     let home = shared(Some(Rights::Read));
     let files = || {
         let files = [home.image("words"), home.base("words"), table(&home)];
@@ -271,9 +275,11 @@ fn a_reader_never_makes_a_region_dirty_and_changes_no_file() {
     assert!(region.opened() == Opened::WarmAfterCrash && region.is_dirty());
 }
 
+/// A store to a region that may only be read is a segmentation fault and changes nothing.
+///
 /// Guarantee: heap/read-only
 #[test]
-fn a_store_to_a_region_that_may_only_be_read_is_a_segmentation_fault_and_changes_nothing() {
+fn store_to_read_only_region_is_a_segfault() {
     let home = shared(Some(Rights::Read));
     let mut child = Player::start(&home, "store-to-read-only words");
     assert_eq!(child.hear(), "read hello");
@@ -284,9 +290,11 @@ fn a_store_to_a_region_that_may_only_be_read_is_a_segmentation_fault_and_changes
     assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Warm, b"hello".to_vec()));
 }
 
+/// Many readers share a region and keep writers out while a writer keeps them out.
+///
 /// Guarantee: heap/readers-and-writers
 #[test]
-fn many_readers_share_a_region_and_keep_writers_out_while_a_writer_keeps_them_out() {
+fn readers_share_and_exclude_writers() {
     let home = shared(Some(Rights::Read));
     let words = named("words");
     for cold in [false, true] {
@@ -314,9 +322,11 @@ fn many_readers_share_a_region_and_keep_writers_out_while_a_writer_keeps_them_ou
     assert_eq!(read(&home.names().open_read_only(&words, &other_key()).unwrap(), 0, 5), b"mineo");
 }
 
+/// Grants change while a program has the region and count from the next opening on.
+///
 /// Guarantee: heap/grants
 #[test]
-fn grants_change_while_a_program_has_the_region_and_count_from_the_next_opening_on() {
+fn changed_grants_count_from_the_next_opening() {
     let home = shared(Some(WRITE));
     let (names, words) = (home.names(), named("words"));
     let mut held = names.open(&words, &other_key()).unwrap();
@@ -359,9 +369,11 @@ fn grants_outlive_the_image_and_die_with_the_region() {
     assert!(home.names().open_read_only(&words, &other_key()).is_ok());
 }
 
+/// A damaged table denies everyone but the owner, who can replace it.
+///
 /// Guarantee: heap/grants
 #[test]
-fn a_damaged_table_denies_everybody_but_the_owner_who_can_replace_it() {
+fn damaged_grants_admit_only_the_owner() {
     let home = shared(Some(WRITE));
     let (names, words) = (home.names(), named("words"));
     let good = std::fs::read(table(&home)).unwrap();
@@ -389,9 +401,11 @@ fn a_damaged_table_denies_everybody_but_the_owner_who_can_replace_it() {
     assert!(matches!(names.open(&words, &other_key()), Err(RegionError::NotOwner { .. })));
 }
 
+/// A table is the old or the new one in whichever step its writer fails or dies.
+///
 /// Guarantee: heap/grants
 #[test]
-fn a_table_is_the_old_or_the_new_one_in_whichever_step_its_writer_fails_or_dies() {
+fn grant_table_is_old_or_new_at_every_step() {
     let before = vec![grant_to(&other_key(), WRITE)];
     let third = grant_to(&OwnerKey::from_bytes([3; 32]), Rights::Read);
     let after = [before.clone(), vec![third.clone()]].concat();

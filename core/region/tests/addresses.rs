@@ -126,9 +126,11 @@ fn through(words: &[&str]) -> Command {
     command
 }
 
+/// A heap has its address in every process wherever the rest lies.
+///
 /// Guarantee: heap/fixed-address
 #[test]
-fn a_heap_has_its_address_in_every_process_wherever_the_rest_lies() {
+fn heap_has_one_address_in_every_process() {
     let home = Home::new();
     with_pointer(&home, "heap");
     let address = format!("{:#x}", home.names().summary(&named("heap")).unwrap().address);
@@ -145,9 +147,11 @@ fn a_heap_has_its_address_in_every_process_wherever_the_rest_lies() {
     assert!(stacks.len() > 1 || randomised.trim() == "0", "the layout was the same in all runs");
 }
 
+/// A heap has its address under the layout of a debugger.
+///
 /// Guarantee: heap/fixed-address
 #[test]
-fn a_heap_has_its_address_under_the_layout_of_a_debugger() {
+fn heap_keeps_its_address_under_a_debugger() {
     let home = Home::new();
     with_pointer(&home, "heap");
     let address = format!("{:#x}", home.names().summary(&named("heap")).unwrap().address);
@@ -173,9 +177,11 @@ fn a_heap_has_its_address_under_the_layout_of_a_debugger() {
     assert!(stacks.iter().all(|stack| *stack == stacks[0]), "{stacks:?}");
 }
 
+/// What squats on a range is named and costs that heap only.
+///
 /// Guarantee: heap/fixed-address
 #[test]
-fn what_squats_on_a_range_is_named_and_costs_that_heap_only() {
+fn squatter_is_named_and_costs_that_heap_only() {
     let home = Home::new();
     with_pointer(&home, "heap");
     with_pointer(&home, "other");
@@ -188,9 +194,11 @@ fn what_squats_on_a_range_is_named_and_costs_that_heap_only() {
     child.finish();
 }
 
+/// Under a small limit on address space only the heap's own range is reserved.
+///
 /// Guarantee: heap/fixed-address
 #[test]
-fn under_a_small_limit_on_address_space_only_the_heaps_own_range_is_reserved() {
+fn low_address_limit_reserves_only_the_heaps_range() {
     let home = Home::new();
     with_pointer(&home, "heap");
     let address = format!("{:#x}", home.names().summary(&named("heap")).unwrap().address);
@@ -201,8 +209,9 @@ fn under_a_small_limit_on_address_space_only_the_heaps_own_range_is_reserved() {
     child.finish();
 }
 
+/// Two homes in one process have their first heaps side by side.
 #[test]
-fn two_homes_in_one_process_have_their_first_heaps_side_by_side() {
+fn two_homes_place_first_heaps_side_by_side() {
     for _ in 0..20 {
         let (one, other) = (Home::new(), Home::new());
         let mut first = one.names().create(&named("heap"), &key(), 64 << 30).unwrap();
@@ -212,9 +221,11 @@ fn two_homes_in_one_process_have_their_first_heaps_side_by_side() {
     }
 }
 
+/// A home that meets an open heap of another one makes way.
+///
 /// Guarantee: heap/fixed-address
 #[test]
-fn a_home_that_meets_an_open_heap_of_another_one_makes_way() {
+fn home_yields_to_another_homes_open_heap() {
     // The same path makes the same choice, so the second home would collide if it did not look.
     let home = Home::new();
     let mut first = home.names().create(&named("heap"), &key(), MIB).unwrap();
@@ -231,9 +242,11 @@ fn a_home_that_meets_an_open_heap_of_another_one_makes_way() {
     std::fs::rename(&aside, home.path()).unwrap();
 }
 
+/// What is rewritten for another address counts only when the relocation is finished.
+///
 /// Guarantee: heap/relocation
 #[test]
-fn what_is_rewritten_for_another_address_counts_only_when_the_relocation_is_finished() {
+fn rewritten_pointers_count_only_after_relocation() {
     let home = Home::with_text("heap", b"older");
     let text = |region: &Region| common::read(region, 0, 5);
     let rewrite = |region: &mut Region| {

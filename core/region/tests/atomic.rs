@@ -25,8 +25,9 @@ fn a_child_plays_its_role() {
     common::child::play();
 }
 
+/// Stores count when they are published and not before.
 #[test]
-fn stores_count_when_they_are_published_and_not_before() {
+fn stores_count_when_published_and_not_before() {
     let home = Home::with_text("words", b"hello");
     let mut region = open_atomic(&home.names());
     store_number(&mut region, 1);
@@ -71,8 +72,9 @@ fn a_rollback_shows_the_last_publication_again() {
     assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 3));
 }
 
+/// A checkpoint has the last publication and nothing that was stored since.
 #[test]
-fn a_checkpoint_has_the_last_publication_and_nothing_that_was_stored_since() {
+fn checkpoint_has_the_last_publication_only() {
     let home = Home::with_text("words", b"hello");
     let mut region = open_atomic(&home.names());
     store_number(&mut region, 1);
@@ -85,8 +87,9 @@ fn a_checkpoint_has_the_last_publication_and_nothing_that_was_stored_since() {
     assert_eq!(number(&mut home.names().open(&named("words"), &key()).unwrap()), 1);
 }
 
+/// Growth stays and what is stored there follows the same rule.
 #[test]
-fn growth_stays_and_what_is_stored_there_follows_the_same_rule() {
+fn growth_stays_and_its_stores_follow_publication() {
     let home = Home::with_text("words", b"hello");
     let mut region = open_atomic(&home.names());
     map(&mut region);
@@ -104,9 +107,11 @@ fn growth_stays_and_what_is_stored_there_follows_the_same_rule() {
     );
 }
 
+/// A writer that dies in any step of a publication leaves all of it or nothing.
+///
 /// Guarantee: heap/atomic-kill
 #[test]
-fn a_writer_that_dies_in_any_step_of_a_publication_leaves_all_of_it_or_nothing() {
+fn killed_publication_is_whole_or_absent_at_any_step() {
     let mut outcomes = [0, 0];
     for step in 0.. {
         assert!(step < STEPS_MAX);
@@ -164,9 +169,11 @@ fn a_recovery_that_dies_in_any_step_is_done_again() {
     }
 }
 
+/// An error in any step of a publication loses nothing.
+///
 /// Guarantee: heap/atomic-errors
 #[test]
-fn an_error_in_any_step_of_a_publication_loses_nothing() {
+fn failed_publication_loses_nothing_at_any_step() {
     for error in [ENOSPC, EIO] {
         for step in 0.. {
             assert!(step < STEPS_MAX);
@@ -217,9 +224,11 @@ impl Numbers {
     }
 }
 
+/// Whatever is stored published and rolled back image and mapping are as a model says.
+///
 /// Guarantee: heap/atomic-errors
 #[test]
-fn whatever_is_stored_published_and_rolled_back_image_and_mapping_are_as_a_model_says() {
+fn random_stores_and_publications_match_the_model() {
     for seed in 0..4 {
         let mut numbers = Numbers(seed);
         let home = Home::new();
@@ -269,9 +278,11 @@ fn whatever_is_stored_published_and_rolled_back_image_and_mapping_are_as_a_model
     }
 }
 
+/// Copies that stay are bounded and what is dropped was published.
+///
 /// Guarantee: heap/atomic-memory
 #[test]
-fn copies_that_stay_are_bounded_and_what_is_dropped_was_published() {
+fn kept_copies_are_bounded_and_published() {
     let home = Home::new();
     let mut region = home.names().create(&named("words"), &key(), 96 * MIB).unwrap();
     region.set_consistency(Consistency::Atomic).unwrap();
@@ -308,9 +319,11 @@ fn copied_bytes(region: &mut Region) -> u64 {
     copied_bytes
 }
 
+/// A publication that was refused can be rolled back also when copies stay.
+///
 /// Guarantee: heap/atomic-errors
 #[test]
-fn a_publication_that_was_refused_can_be_rolled_back_also_when_copies_stay() {
+fn refused_publication_can_be_rolled_back() {
     let home = Home::with_text("words", b"hello");
     let storage = Arc::new(FaultyStorage::new(Fault::Always(ENOSPC)));
     let mut region = open_atomic(&home.names_over(storage.clone()));
@@ -331,9 +344,11 @@ fn a_publication_that_was_refused_can_be_rolled_back_also_when_copies_stay() {
     assert_eq!(read(&region, 8, 8), 6_u64.to_le_bytes());
 }
 
+/// Pages that are locked into memory are published committed and rolled back like others.
+///
 /// Guarantee: heap/atomic-memory
 #[test]
-fn pages_that_are_locked_into_memory_are_published_committed_and_rolled_back_like_others() {
+fn locked_pages_are_published_like_others() {
     let home = Home::with_text("words", b"hello");
     let mut region = open_atomic(&home.names());
     let base = map(&mut region);
@@ -353,9 +368,11 @@ fn pages_that_are_locked_into_memory_are_published_committed_and_rolled_back_lik
     assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 5));
 }
 
+/// A program without transactions that is killed at random is as of its last publication.
+///
 /// Guarantee: heap/atomic-kill
 #[test]
-fn a_program_without_transactions_that_is_killed_at_random_is_as_of_its_last_publication() {
+fn killed_program_is_at_its_last_publication() {
     let home = Home::with_text("words", b"hello");
     for round in 0..60_u64 {
         let mut child = Player::start(&home, "publish words");

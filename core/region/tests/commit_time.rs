@@ -37,8 +37,9 @@ fn bare(home: &Home, name: &str, prepare: impl Fn(&File)) -> File {
     file
 }
 
+/// A commit of one page costs little more than an append with its sync.
 #[test]
-fn a_commit_of_one_page_costs_little_more_than_an_append_with_its_sync() {
+fn one_page_commit_costs_about_an_append_and_sync() {
     let home = Home::new();
     let mut region = home.names().create(&named("words"), &key(), MIB).unwrap();
     let notes = Notes::of(&mut region);

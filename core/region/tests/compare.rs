@@ -36,9 +36,11 @@ fn written(report: CommitReport) -> (Written, u64) {
     (report.written, report.pages)
 }
 
+/// After a kill the next commit writes the pages that differ and no others.
+///
 /// Guarantee: heap/commit-cost
 #[test]
-fn after_a_kill_the_next_commit_writes_the_pages_that_differ_and_no_others() {
+fn commit_after_a_kill_writes_only_changed_pages() {
     let home = Home::with_text("words", b"hello");
     assert_eq!(written(commit_after_kill(&home, &[])), (Written::Nothing, 0));
     let apart: [(usize, &[u8]); 3] =
@@ -63,9 +65,11 @@ fn after_a_kill_the_next_commit_writes_the_pages_that_differ_and_no_others() {
     );
 }
 
+/// A short session writes what it stored when it is closed.
+///
 /// Guarantee: heap/commit-cost
 #[test]
-fn a_short_session_writes_what_it_stored_when_it_is_closed() {
+fn short_session_writes_its_stores_at_close() {
     let home = Home::with_text("words", b"hello");
     let mut region = open(&home);
     store(&mut region, 7 * PAGE_BYTES, b"seven");
@@ -75,9 +79,11 @@ fn a_short_session_writes_what_it_stored_when_it_is_closed() {
     assert_eq!(read(&open(&home), 7 * PAGE_BYTES as u64, 5), b"seven");
 }
 
+/// Growth that only a killed session saw is committed too.
+///
 /// Guarantee: heap/commit-cost
 #[test]
-fn growth_that_only_a_killed_session_saw_is_committed_too() {
+fn growth_of_a_killed_session_is_committed() {
     let home = Home::with_text("words", b"hello");
     let mut region = open(&home);
     store(&mut region, 0, b"grown");
@@ -91,9 +97,11 @@ fn growth_that_only_a_killed_session_saw_is_committed_too() {
     assert_eq!(written(commit_after_kill(&home, &[])), (Written::Journal, 1));
 }
 
+/// A store that is not whole and changes everywhere make a base.
+///
 /// Guarantee: heap/commit-cost
 #[test]
-fn a_store_that_is_not_whole_and_changes_everywhere_make_a_base() {
+fn incomplete_store_or_total_change_makes_a_base() {
     let home = Home::with_text("words", &[1; 64 * PAGE_BYTES]);
     flip(&home.base("words"), DATA_OFFSET + 9);
     let report = commit_after_kill(&home, &[(100 * PAGE_BYTES, b"x")]);
@@ -105,9 +113,11 @@ fn a_store_that_is_not_whole_and_changes_everywhere_make_a_base() {
     assert_eq!(commit_after_kill(&home, &[(0, b"y")]).written, Written::Base);
 }
 
+/// An image with commits that the store has lost is not removed.
+///
 /// Guarantee: heap/checkpoint
 #[test]
-fn an_image_with_commits_that_the_store_has_lost_is_not_removed() {
+fn image_with_commits_lost_by_the_store_stays() {
     let home = Home::with_text("words", b"hello");
     let old_base = std::fs::read(home.base("words")).unwrap();
     let mut region = open(&home);

@@ -47,9 +47,11 @@ fn home() -> Home {
     home
 }
 
+/// A worker reaches its own compartment and nothing else.
+///
 /// Guarantee: heap/compartments
 #[test]
-fn a_worker_reaches_its_own_compartment_and_nothing_else() {
+fn worker_reaches_only_its_own_compartment() {
     let home = home();
     let names = home.names();
     for worker in WORKERS {
@@ -95,8 +97,9 @@ fn a_worker_reaches_its_own_compartment_and_nothing_else() {
     assert_eq!(read(&names.open(&name_of("b"), &key()).unwrap(), 0, 1), b"b");
 }
 
+/// The keys of compartments are all different and always the same.
 #[test]
-fn the_keys_of_compartments_are_all_different_and_always_the_same() {
+fn compartment_keys_are_distinct_and_stable() {
     let mut prints = vec![key().fingerprint()];
     for owner in [key(), other_key()] {
         // Names that run together to the same text must not give the same key.
@@ -115,9 +118,11 @@ fn the_keys_of_compartments_are_all_different_and_always_the_same() {
     assert!(!format!("{:?}", key()).contains("0101010101"));
 }
 
+/// Workers use their compartments at the same time and while the parent is in use.
+///
 /// Guarantee: heap/compartments
 #[test]
-fn workers_use_their_compartments_at_the_same_time_and_while_the_parent_is_in_use() {
+fn workers_and_parent_run_side_by_side() {
     let home = home();
     let names = home.names();
     let mut parent = Player::start(&home, "hold words mine");
@@ -152,9 +157,11 @@ fn workers_use_their_compartments_at_the_same_time_and_while_the_parent_is_in_us
     }
 }
 
+/// Compartments and parent stay below the parent's limit together.
+///
 /// Guarantee: heap/compartments
 #[test]
-fn compartments_and_parent_stay_below_the_parents_limit_together() {
+fn compartments_and_parent_share_one_limit() {
     let home = home();
     let names = home.names();
     // 16 MiB: 4 backed and 3 times 2 given out.
@@ -190,9 +197,11 @@ fn compartments_and_parent_stay_below_the_parents_limit_together() {
     names.open_compartment(&named("words"), &named("d"), &key(), 2 * MIB).unwrap().close().unwrap();
 }
 
+/// The size of a parent that only its journal knows counts.
+///
 /// Guarantee: heap/compartments
 #[test]
-fn the_size_of_a_parent_that_only_its_journal_knows_counts() {
+fn parent_size_known_to_journal_only_counts() {
     let home = Home::new();
     let names = home.names();
     names.create(&named("words"), &key(), 12 * MIB).unwrap().close().unwrap();
@@ -215,9 +224,11 @@ fn the_size_of_a_parent_that_only_its_journal_knows_counts() {
     assert_eq!((made.limit_bytes(), home.image("words").exists()), (4 * MIB, false));
 }
 
+/// A changed limit keeps parent and compartments together below the parents.
+///
 /// Guarantee: heap/compartments
 #[test]
-fn a_changed_limit_keeps_parent_and_compartments_together_below_the_parents() {
+fn changed_limit_keeps_all_below_the_parents() {
     let home = home();
     let names = home.names();
     // 16 MiB: 4 backed and 3 times 2 given out.
@@ -234,9 +245,11 @@ fn a_changed_limit_keeps_parent_and_compartments_together_below_the_parents() {
     assert_eq!(compartment(&names, "c").unwrap().limit_bytes(), 4 * MIB);
 }
 
+/// A worker may remove its compartment and not change what it may have.
+///
 /// Guarantee: heap/compartments
 #[test]
-fn a_worker_may_remove_its_compartment_and_not_change_what_it_may_have() {
+fn worker_removes_its_compartment_but_no_quota() {
     let home = home();
     let names = home.names();
     let refused = |result: Result<u64>| {
@@ -280,9 +293,11 @@ fn no_copy_and_no_stream_becomes_a_compartment() {
     assert_eq!(names.compartments(&named("words")).unwrap().len(), 3);
 }
 
+/// A region is removed with its compartments or not at all.
+///
 /// Guarantee: heap/compartments
 #[test]
-fn a_region_is_removed_with_its_compartments_or_not_at_all() {
+fn region_is_removed_with_its_compartments_or_not() {
     let home = home();
     let names = home.names();
     names.create(&named("words-2"), &key(), MIB).unwrap().close().unwrap();
@@ -305,9 +320,11 @@ fn a_region_is_removed_with_its_compartments_or_not_at_all() {
     assert!(matches!(compartment(&names, "a"), Err(RegionError::NotFound { .. })));
 }
 
+/// A compartment is made only as one and listed behind its parent.
+///
 /// Guarantee: heap/compartments
 #[test]
-fn a_compartment_is_made_only_as_one_and_listed_behind_its_parent() {
+fn compartment_is_made_and_listed_as_one() {
     let home = home();
     let names = home.names();
     for key in [key(), key_of("d")] {

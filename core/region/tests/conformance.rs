@@ -105,9 +105,11 @@ fn create(backend: &Backend) -> Region {
     backend.names(1).create(&words(), &key(), 16 * MIB).unwrap()
 }
 
+/// What was stored survives its writer over every kind of pool.
+///
 /// Guarantee: heap/level-never-weaker
 #[test]
-fn what_was_stored_survives_its_writer_over_every_kind_of_pool() {
+fn stores_survive_their_writer_in_every_pool() {
     over_each(|backend| {
         let mut region = create(backend);
         assert_eq!(region.pool_kind(), backend.kind);
@@ -129,9 +131,11 @@ fn what_was_stored_survives_its_writer_over_every_kind_of_pool() {
     });
 }
 
+/// No level is weakened over any kind of pool and the report says which was reached.
+///
 /// Guarantee: heap/level-never-weaker
 #[test]
-fn no_level_is_weakened_over_any_kind_of_pool_and_the_report_says_which_was_reached() {
+fn no_level_is_weakened_in_any_pool() {
     over_each(|backend| {
         for (ordered, consistency) in [
             (false, Consistency::Direct),
@@ -167,10 +171,12 @@ fn no_level_is_weakened_over_any_kind_of_pool_and_the_report_says_which_was_reac
     });
 }
 
+/// What was committed at each level above process is there after a restart of every kind of pool.
+///
 /// Guarantee: heap/level-never-weaker
 /// Guarantee: heap/power
 #[test]
-fn what_was_committed_at_each_level_above_process_is_there_after_a_restart_of_every_kind_of_pool() {
+fn commits_survive_restart_in_every_pool() {
     for level in [Durability::System, Durability::Power] {
         for ordered in [false, true] {
             over_each(|backend| {
@@ -198,8 +204,9 @@ fn what_was_committed_at_each_level_above_process_is_there_after_a_restart_of_ev
     }
 }
 
+/// A region that was closed is there after a restart of every kind of pool.
 #[test]
-fn a_region_that_was_closed_is_there_after_a_restart_of_every_kind_of_pool() {
+fn closed_region_survives_restart_in_every_pool() {
     over_each(|backend| {
         let mut region = create(backend);
         store_number(&mut region, 5);
@@ -215,9 +222,11 @@ fn a_region_that_was_closed_is_there_after_a_restart_of_every_kind_of_pool() {
     });
 }
 
+/// Publications are whole or undone over every kind of pool.
+///
 /// Guarantee: heap/reset-atomic
 #[test]
-fn publications_are_whole_or_undone_over_every_kind_of_pool() {
+fn publications_are_whole_or_undone_in_every_pool() {
     over_each(|backend| {
         let mut region = create(backend);
         region.set_consistency(Consistency::Atomic).unwrap();

@@ -53,9 +53,11 @@ fn remedy_of(error: &RegionError) -> &Remedy {
     }
 }
 
+/// A truncated image is refused and the whole checkpoint is the remedy.
+///
 /// Guarantee: heap/damaged-headers
 #[test]
-fn a_truncated_image_is_refused_and_the_whole_checkpoint_is_the_remedy() {
+fn truncated_image_is_refused_in_favour_of_checkpoint() {
     let home = Home::with_text("words", b"hello");
     for len_bytes in
         [DATA_OFFSET + 4 * MIB - 1, DATA_OFFSET + 1, DATA_OFFSET, 8192, 8191, 4096, 100, 8, 3, 0]
@@ -76,8 +78,9 @@ fn a_truncated_image_is_refused_and_the_whole_checkpoint_is_the_remedy() {
     assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Cold, b"hello".to_vec()));
 }
 
+/// A header slot damaged in any byte costs nothing as long as the other is whole.
 #[test]
-fn a_header_slot_damaged_in_any_byte_costs_nothing_as_long_as_the_other_is_whole() {
+fn one_damaged_header_slot_costs_nothing() {
     let home = Home::with_text("words", b"hello");
     let image = std::fs::read(home.image("words")).unwrap();
     let file = OpenOptions::new().write(true).open(home.image("words")).unwrap();
@@ -95,9 +98,11 @@ fn a_header_slot_damaged_in_any_byte_costs_nothing_as_long_as_the_other_is_whole
     assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Warm, b"hello".to_vec()));
 }
 
+/// Both header slots damaged in the same byte give an error for every byte.
+///
 /// Guarantee: heap/damaged-headers
 #[test]
-fn both_header_slots_damaged_in_the_same_byte_give_an_error_for_every_byte() {
+fn two_damaged_header_slots_are_an_error() {
     let home = Home::new();
     let mut region = home.names().create(&named("words"), &key(), MIB).unwrap();
     store(&mut region, 0, b"hello");
@@ -129,8 +134,9 @@ fn both_header_slots_damaged_in_the_same_byte_give_an_error_for_every_byte() {
     assert_eq!(home.names().open(&named("words"), &key()).unwrap().opened(), Opened::Warm);
 }
 
+/// Growth survives the loss of the header slot that tells of it.
 #[test]
-fn growth_survives_the_loss_of_the_header_slot_that_tells_of_it() {
+fn growth_survives_the_loss_of_its_header_slot() {
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     region.grow(8 * MIB).unwrap();
@@ -146,9 +152,11 @@ fn growth_survives_the_loss_of_the_header_slot_that_tells_of_it() {
     }
 }
 
+/// A flipped bit in the data of a base file is found before it is used.
+///
 /// Guarantee: heap/damaged-headers
 #[test]
-fn a_flipped_bit_in_the_data_of_a_base_file_is_found_before_it_is_used() {
+fn flipped_base_bit_is_found_before_use() {
     let home = Home::with_text("words", b"hello");
     std::fs::remove_file(home.image("words")).unwrap();
     for offset in [0, 4, 4096, 2 * MIB, 4 * MIB - 1] {
@@ -180,8 +188,9 @@ fn a_truncated_base_file_is_refused() {
     }
 }
 
+/// A base file with one damaged header slot still opens.
 #[test]
-fn a_base_file_with_one_damaged_header_slot_still_opens() {
+fn base_with_one_damaged_header_slot_opens() {
     for slot in 0..2 {
         let home = Home::with_text("words", b"hello");
         std::fs::remove_file(home.image("words")).unwrap();
@@ -203,8 +212,9 @@ fn a_foreign_file_is_called_foreign_and_left_alone() {
     }
 }
 
+/// A damaged image without a whole checkpoint does not promise one.
 #[test]
-fn a_damaged_image_without_a_whole_checkpoint_does_not_promise_one() {
+fn no_checkpoint_is_promised_where_none_is_whole() {
     let home = Home::with_text("words", b"hello");
     flip(&home.base("words"), DATA_OFFSET);
     truncate(&home.image("words"), 5000);
@@ -244,8 +254,9 @@ fn a_file_of_a_newer_format_is_not_called_damaged() {
     assert!(matches!(error, RegionError::NewerFormat { found: 2, known: 1, .. }), "{error}");
 }
 
+/// A renamed file is refused with the name that it had.
 #[test]
-fn a_renamed_file_is_refused_with_the_name_that_it_had() {
+fn renamed_file_is_refused_with_its_old_name() {
     let home = Home::with_text("letters", b"hello");
     std::fs::rename(home.image("letters"), home.image("words")).unwrap();
     let error = open_fails(&home);
@@ -257,8 +268,9 @@ fn a_renamed_file_is_refused_with_the_name_that_it_had() {
     assert!(matches!(open_fails(&home), RegionError::Renamed { .. }));
 }
 
+/// A directory or a symbolic link in place of an image is refused.
 #[test]
-fn a_directory_or_a_symbolic_link_in_place_of_an_image_is_refused() {
+fn directory_or_link_as_image_is_refused() {
     let home = Home::with_text("words", b"hello");
     let elsewhere = home.pool().join("elsewhere");
     std::fs::rename(home.image("words"), &elsewhere).unwrap();
@@ -273,8 +285,9 @@ fn a_directory_or_a_symbolic_link_in_place_of_an_image_is_refused() {
     assert!(matches!(error, RegionError::Place(_)), "{error}");
 }
 
+/// An image cut off while in use is noticed and never replaces the checkpoint.
 #[test]
-fn an_image_cut_off_while_in_use_is_noticed_and_never_replaces_the_checkpoint() {
+fn image_cut_off_in_use_never_replaces_checkpoint() {
     let home = Home::with_text("words", b"hello");
     let base_before = std::fs::read(home.base("words")).unwrap();
     for touch in [true, false] {

@@ -19,10 +19,12 @@ fn assert_stored(home: &Home, offset: usize, text: &[u8]) {
     assert_eq!(load(&mut region, offset, text.len()), text);
 }
 
+/// After the first commit of a session exactly the pages stored to are written.
+///
 /// Guarantee: heap/commit-cost
 /// Guarantee: heap/dirty-pages
 #[test]
-fn after_the_first_commit_of_a_session_exactly_the_pages_stored_to_are_written() {
+fn later_commits_write_exactly_the_stored_pages() {
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     store(&mut region, 0, b"first");
@@ -44,10 +46,12 @@ fn after_the_first_commit_of_a_session_exactly_the_pages_stored_to_are_written()
     assert_stored(&home, 5 * PAGE_BYTES - 1, b"two");
 }
 
+/// What is stored after the last commit is written at close.
+///
 /// Guarantee: heap/commit-cost
 /// Guarantee: heap/dirty-pages
 #[test]
-fn what_is_stored_after_the_last_commit_is_written_at_close() {
+fn stores_after_the_last_commit_are_written_at_close() {
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     store(&mut region, 9 * PAGE_BYTES, b"one");

@@ -68,9 +68,11 @@ impl Run {
     }
 }
 
+/// Random sessions with power cuts at random steps lose no acknowledged commit.
+///
 /// Guarantee: heap/power
 #[test]
-fn random_sessions_with_power_cuts_at_random_steps_lose_no_acknowledged_commit() {
+fn power_cuts_lose_no_acknowledged_commit() {
     let mut trials = Trials::of("H2", "power cuts in random sessions and recoveries", SEEDS);
     while let Some(mut trial) = trials.next() {
         let random = &mut trial.random;

@@ -78,10 +78,12 @@ fn is_fine(error: &RegionError) -> bool {
     )
 }
 
+/// An error in any step of a region's life is typed, and no promise is broken.
+///
 /// Guarantee: heap/no-false-acknowledgement
 /// Guarantee: heap/power
 #[test]
-fn an_error_in_any_step_of_a_regions_life_is_typed_and_no_promise_is_broken() {
+fn error_at_any_step_is_typed_and_breaks_no_promise() {
     let mut trials = Trials::of_all("H7", "EIO and ENOSPC in each step, once and for good");
     for fault in [Fault::Once(EIO), Fault::Once(ENOSPC), Fault::Always(EIO), Fault::Always(ENOSPC)]
     {

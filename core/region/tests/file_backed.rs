@@ -189,23 +189,29 @@ fn cut_power(home: &Home, tear: impl FnOnce(&std::fs::File)) -> PathBuf {
     of_another
 }
 
+/// A heap that outgrows the pool moves to the disk and grows on.
+///
 /// Guarantee: heap/heap-on-disk
 #[test]
-fn a_heap_that_outgrows_the_pool_moves_to_the_disk_and_grows_on() {
+fn outgrown_heap_moves_to_disk_and_grows_on() {
     let home = Home::new();
     with_small_tmpfs(&home, home.pool(), "overflow");
 }
 
+/// A full disk under a heap is an error value and all earlier data is there.
+///
 /// Guarantee: heap/heap-on-disk
 #[test]
-fn a_full_disk_under_a_heap_is_an_error_value_and_all_earlier_data_is_there() {
+fn full_disk_is_an_error_and_loses_nothing() {
     let home = Home::new();
     with_small_tmpfs(&home, home.path(), "full-disk");
 }
 
+/// A heap on the disk is warm after a close and after a kill.
+///
 /// Guarantee: heap/heap-on-disk
 #[test]
-fn a_heap_on_the_disk_is_warm_after_a_close_and_after_a_kill() {
+fn disk_heap_is_warm_after_close_and_kill() {
     let home = Home::new();
     let mut region = on_disk(&home).create(&named("heap"), &key(), 8 * MIB).unwrap();
     store(&mut region, 0, b"closed");
@@ -226,10 +232,12 @@ fn a_heap_on_the_disk_is_warm_after_a_close_and_after_a_kill() {
     assert!(home.names().open_read(&named("heap")).unwrap().bytes().starts_with(b"killed"));
 }
 
+/// After a power cut a heap on the disk is as of its last commit however torn its image is.
+///
 /// Guarantee: heap/heap-on-disk
 /// Guarantee: heap/pools-on-disk
 #[test]
-fn after_a_power_cut_a_heap_on_the_disk_is_as_of_its_last_commit_however_torn_its_image_is() {
+fn disk_heap_returns_to_last_commit_after_power_cut() {
     let tears: [fn(&std::fs::File); 3] = [
         |image| image.write_all_at(b"torn", DATA_OFFSET).unwrap(),
         |image| image.write_all_at(&[0; 8192], 0).unwrap(),
@@ -256,10 +264,12 @@ fn after_a_power_cut_a_heap_on_the_disk_is_as_of_its_last_commit_however_torn_it
     }
 }
 
+/// A power cut right after the creation leaves an empty heap on the disk.
+///
 /// Guarantee: heap/heap-on-disk
 /// Guarantee: heap/pools-on-disk
 #[test]
-fn a_power_cut_right_after_the_creation_leaves_an_empty_heap_on_the_disk() {
+fn power_cut_after_creation_leaves_an_empty_heap() {
     let home = Home::new();
     drop(on_disk(&home).create(&named("heap"), &key(), 8 * MIB).unwrap());
     cut_power(&home, |image| image.set_len(0).unwrap());
@@ -268,9 +278,11 @@ fn a_power_cut_right_after_the_creation_leaves_an_empty_heap_on_the_disk() {
     assert_eq!(read(&region, 0, 6), [0; 6]);
 }
 
+/// A creation on the disk that fails in any step leaves nothing behind.
+///
 /// Guarantee: heap/heap-on-disk
 #[test]
-fn a_creation_on_the_disk_that_fails_in_any_step_leaves_nothing_behind() {
+fn failed_disk_creation_leaves_nothing() {
     let home = Home::new();
     for step in 0.. {
         assert!(step < STEPS_MAX, "the creation never comes through");
@@ -294,8 +306,9 @@ fn a_creation_on_the_disk_that_fails_in_any_step_leaves_nothing_behind() {
     }
 }
 
+/// Removing a heap or its image removes them from the disk.
 #[test]
-fn removing_a_heap_or_its_image_removes_them_from_the_disk() {
+fn removal_takes_the_image_from_the_disk() {
     let home = Home::new();
     let names = on_disk(&home);
     let mut region = names.create(&named("heap"), &key(), 8 * MIB).unwrap();
@@ -315,10 +328,12 @@ fn removing_a_heap_or_its_image_removes_them_from_the_disk() {
     assert!(names.list().unwrap().is_empty());
 }
 
+/// An image on the disk that is cut off in use is a typed error and no signal.
+///
 /// Guarantee: heap/heap-on-disk
 /// Guarantee: heap/no-sigbus
 #[test]
-fn an_image_on_the_disk_that_is_cut_off_in_use_is_a_typed_error_and_no_signal() {
+fn truncated_disk_image_is_an_error_and_no_signal() {
     let home = Home::new();
     let mut region = on_disk(&home).create(&named("heap"), &key(), 8 * MIB).unwrap();
     store(&mut region, 0, b"hello");
@@ -335,17 +350,21 @@ fn an_image_on_the_disk_that_is_cut_off_in_use_is_a_typed_error_and_no_signal() 
     assert!(matches!(error, RegionError::BackingLost { .. }), "{error}");
 }
 
+/// A disk that fails under a heap in use is not called a heap that was cut off.
+///
 /// Guarantee: heap/heap-on-disk
 /// Guarantee: heap/no-sigbus
 #[test]
-fn a_disk_that_fails_under_a_heap_in_use_is_not_called_a_heap_that_was_cut_off() {
+fn failing_disk_is_not_called_truncation() {
     let home = Home::new();
     with_small_tmpfs(&home, home.path(), "failing-disk");
 }
 
+/// A move keeps every byte in both directions warm and cold.
+///
 /// Guarantee: heap/heap-on-disk
 #[test]
-fn a_move_keeps_every_byte_in_both_directions_warm_and_cold() {
+fn move_keeps_every_byte_both_ways() {
     let home = Home::with_text("heap", b"hello");
     let names = home.names();
     for cold in [false, true] {
@@ -374,9 +393,11 @@ fn a_move_keeps_every_byte_in_both_directions_warm_and_cold() {
     assert_eq!(home.leftovers(), Vec::<PathBuf>::new());
 }
 
+/// A move that fails or dies in any step leaves the newest bytes on one medium.
+///
 /// Guarantee: heap/heap-on-disk
 #[test]
-fn a_move_that_fails_or_dies_in_any_step_leaves_the_newest_bytes_on_one_medium() {
+fn failed_move_leaves_newest_bytes_on_one_medium() {
     for medium in [Medium::File, Medium::Memory] {
         for fault in [Fault::Once(ENOSPC), Fault::Once(EIO), Fault::Dead] {
             for step in 0.. {

@@ -47,9 +47,11 @@ fn a_second_opener_is_told_who_holds_the_heap() {
     assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Warm, b"mineo".to_vec()));
 }
 
+/// A holder that is killed by SIGKILL blocks no other process, and its stores are there.
+///
 /// Guarantee: heap/readers-and-writers
 #[test]
-fn a_holder_killed_by_sigkill_blocks_nobody_and_its_stores_are_there() {
+fn sigkilled_holder_blocks_nobody_and_loses_nothing() {
     let home = Home::with_text("words", b"hello");
     for round in 0..20 {
         let mut child = Player::start(&home, &format!("hold words round{round:02}"));
@@ -75,8 +77,9 @@ fn the_same_process_cannot_open_a_heap_twice() {
     );
 }
 
+/// A record of a dead process whose number came round again names no process.
 #[test]
-fn a_record_left_by_a_dead_process_whose_pid_came_round_again_names_nobody() {
+fn reused_pid_in_a_record_names_nobody() {
     let home = Home::with_text("words", b"hello");
     // PID 1 lives in every PID name space, but did not start at tick 987654321.
     std::fs::write(home.pool().join("words.lock"), "1 987654321\n").unwrap();
@@ -86,8 +89,9 @@ fn a_record_left_by_a_dead_process_whose_pid_came_round_again_names_nobody() {
     assert!(matches!(error, RegionError::Held { holder: None, .. }), "{error}");
 }
 
+/// A lock file removed by hand does not make two writers.
 #[test]
-fn a_lock_file_removed_by_hand_does_not_make_two_writers() {
+fn removed_lock_file_never_makes_two_writers() {
     let home = Home::with_text("words", b"hello");
     let mut child = Player::start(&home, "hold words mine");
     assert_eq!(child.hear(), "holding");
@@ -104,8 +108,9 @@ fn a_lock_file_removed_by_hand_does_not_make_two_writers() {
     assert_eq!(home.names().open(&named("words"), &key()).unwrap().opened(), Opened::Warm);
 }
 
+/// A pool that is emptied under a holder costs nothing if no other process took the name.
 #[test]
-fn a_pool_emptied_under_a_holder_costs_nothing_if_nobody_else_took_the_name() {
+fn emptied_pool_costs_an_unrivalled_holder_nothing() {
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     store(&mut region, 0, b"saved");
@@ -115,8 +120,9 @@ fn a_pool_emptied_under_a_holder_costs_nothing_if_nobody_else_took_the_name() {
     assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Cold, b"saved".to_vec()));
 }
 
+/// A holder whose files were removed does not overwrite the work of its successor.
 #[test]
-fn a_holder_whose_files_were_removed_does_not_overwrite_the_work_of_its_successor() {
+fn displaced_holder_never_overwrites_its_successor() {
     let home = Home::with_text("words", b"hello");
     let mut displaced = home.names().open(&named("words"), &key()).unwrap();
     store(&mut displaced, 0, b"stale");
@@ -132,8 +138,9 @@ fn a_holder_whose_files_were_removed_does_not_overwrite_the_work_of_its_successo
     assert_eq!(read(&home.names().open(&named("words"), &key()).unwrap(), 0, 5), b"fresh");
 }
 
+/// Of two processes that create the same name one wins.
 #[test]
-fn of_two_processes_that_create_the_same_name_one_wins() {
+fn simultaneous_creation_has_one_winner() {
     let home = Home::new();
     home.places();
     for round in 0..10 {
@@ -153,8 +160,9 @@ fn of_two_processes_that_create_the_same_name_one_wins() {
     assert!(home.leftovers().is_empty());
 }
 
+/// Regions created at the same time get different addresses.
 #[test]
-fn regions_created_at_the_same_time_get_different_addresses() {
+fn simultaneous_regions_get_distinct_addresses() {
     let home = Home::new();
     let names = home.names();
     std::thread::scope(|scope| {
@@ -173,9 +181,11 @@ fn regions_created_at_the_same_time_get_different_addresses() {
     assert!(addresses.windows(2).all(|pair| pair[1] - pair[0] >= 2 << 30));
 }
 
+/// A writer killed in any step of a checkpoint leaves a whole base and no rubbish for long.
+///
 /// Guarantee: heap/checkpoint
 #[test]
-fn a_writer_killed_in_any_step_of_a_checkpoint_leaves_a_whole_base_and_no_rubbish_for_long() {
+fn killed_checkpoint_leaves_a_whole_base() {
     let home = Home::with_text("words", b"first");
     let mut finished = false;
     let mut with_leftovers = 0;
@@ -216,9 +226,11 @@ fn a_writer_killed_in_any_step_of_a_checkpoint_leaves_a_whole_base_and_no_rubbis
     assert!(with_leftovers >= 3, "the kills hit no interesting step");
 }
 
+/// A writer leaves the temporary files of a region with a similar name alone.
+///
 /// Guarantee: heap/tidy
 #[test]
-fn a_writer_leaves_the_temporary_files_of_a_region_with_a_similar_name_alone() {
+fn temporary_files_of_similar_names_are_left_alone() {
     let home = Home::new();
     home.places();
     let stores = [home.pool().to_owned(), home.path().join("store")];
@@ -257,15 +269,19 @@ fn what_a_living_writer_builds_is_no_leftover() {
     assert_eq!(read(&home.names().open(&named("words"), &key()).unwrap(), 0, 6), b"before");
 }
 
+/// A full pool is an error value and all earlier data is there.
+///
 /// Guarantee: heap/room
 #[test]
-fn a_full_pool_is_an_error_value_and_all_earlier_data_is_there() {
+fn full_pool_is_an_error_and_loses_nothing() {
     in_a_small_pool("fill words");
 }
 
+/// What is in a pool without any room can be used moved and removed.
+///
 /// Guarantee: heap/room
 #[test]
-fn what_is_in_a_pool_without_any_room_can_be_used_moved_and_removed() {
+fn everything_but_growth_works_in_a_full_pool() {
     in_a_small_pool("crowded words");
 }
 
@@ -297,8 +313,9 @@ fn in_a_small_pool(role: &str) {
     child.finish();
 }
 
+/// Damage that is found while a process holds the heap is reported as held.
 #[test]
-fn damage_found_while_somebody_holds_the_heap_is_reported_as_held() {
+fn damage_under_a_holder_is_reported_as_held() {
     let home = Home::with_text("words", b"hello");
     let held = home.names().open(&named("words"), &key()).unwrap();
     flip(&home.image("words"), 0);

@@ -58,8 +58,9 @@ fn texts(region: &Region) -> Vec<String> {
     (1..=3).map(|page| text_at(region, page)).collect()
 }
 
+/// A power commit appends what changed and a cold open finds it.
 #[test]
-fn a_power_commit_appends_what_changed_and_a_cold_open_finds_it() {
+fn power_commit_appends_and_cold_open_finds_it() {
     let (home, mut region, notes) = small();
     let base_before = home.base("words").metadata().unwrap();
     commit_texts(&mut region, &notes, &["one", "two", "three"]);
@@ -146,8 +147,9 @@ fn a_commit_writes_little_more_than_what_changed() {
     }
 }
 
+/// Pages of zeros cost no bytes and come back as zeros.
 #[test]
-fn pages_of_zeros_cost_no_bytes_and_come_back_as_zeros() {
+fn zero_pages_cost_no_bytes() {
     let (home, mut region, notes) = small();
     notes.store(&mut region, PAGE, &[7; 100 * PAGE]);
     region.commit(Durability::Power).unwrap();
@@ -164,8 +166,9 @@ fn pages_of_zeros_cost_no_bytes_and_come_back_as_zeros() {
     assert!(read(&region, 0, 103 * PAGE) == expected);
 }
 
+/// Growth is committed by a record and is there after a cold open.
 #[test]
-fn growth_is_committed_by_a_record_and_is_there_after_a_cold_open() {
+fn growth_is_committed_by_a_record() {
     let home = Home::new();
     let mut region = home.names().create(&named("words"), &key(), 12 * MIB).unwrap();
     let notes = Notes::of(&mut region);
@@ -185,9 +188,11 @@ fn growth_is_committed_by_a_record_and_is_there_after_a_cold_open() {
     assert_eq!(read(&region, 8 * MIB - 3, 3), b"end");
 }
 
+/// A journal that grew too long is folded into a new base.
+///
 /// Guarantee: heap/commit-cost
 #[test]
-fn a_journal_that_grew_too_long_is_folded_into_a_new_base() {
+fn long_journal_is_folded_into_a_new_base() {
     let (home, mut region, notes) = small();
     let mut journal_bytes_max = 0;
     let mut folds = 0;
@@ -210,10 +215,12 @@ fn a_journal_that_grew_too_long_is_folded_into_a_new_base() {
     assert!(read(&open(&home).unwrap(), 0, 200 * PAGE) == [20; 200 * PAGE]);
 }
 
+/// The level process writes nothing and the level system is done as power where a pool ends with
+/// the boot.
+///
 /// Guarantee: heap/level-never-weaker
 #[test]
-fn the_level_process_writes_nothing_and_the_level_system_is_done_as_power_where_a_pool_ends_with_the_boot()
- {
+fn level_process_writes_nothing_and_system_is_power() {
     let (home, mut region, notes) = small();
     notes.store(&mut region, PAGE, b"one");
     let process = region.commit(Durability::Process).unwrap();
@@ -230,9 +237,11 @@ fn the_level_process_writes_nothing_and_the_level_system_is_done_as_power_where_
     assert_eq!(text_at(&open(&home).unwrap(), 1), "one");
 }
 
+/// A torn last record is cut off and the journal goes on.
+///
 /// Guarantee: heap/damaged-journal
 #[test]
-fn a_torn_last_record_is_cut_off_and_the_journal_goes_on() {
+fn torn_last_record_is_cut_off() {
     let (home, mut region, notes) = small();
     commit_texts(&mut region, &notes, &["one", "two", "three"]);
     drop(region);
@@ -287,9 +296,11 @@ fn reported(home: &Home) -> Option<(u64, u64)> {
     outcome
 }
 
+/// A flipped bit in a record that others follow is reported and not cut off.
+///
 /// Guarantee: heap/damaged-journal
 #[test]
-fn a_flipped_bit_in_a_record_that_others_follow_is_reported_and_not_cut_off() {
+fn flipped_bit_before_other_records_is_reported() {
     let (home, mut region, notes) = small();
     commit_texts(&mut region, &notes, &["one", "two", "three"]);
     drop(region);
@@ -323,9 +334,11 @@ fn a_flipped_bit_in_a_record_that_others_follow_is_reported_and_not_cut_off() {
     assert_eq!(texts(&open(&home).unwrap()), ["one", "two", "three"]);
 }
 
+/// A flipped bit in the last record is reported when the region was closed in order.
+///
 /// Guarantee: heap/damaged-journal
 #[test]
-fn a_flipped_bit_in_the_last_record_is_reported_when_the_region_was_closed_in_order() {
+fn flipped_last_record_is_reported_after_clean_close() {
     let (home, mut region, notes) = small();
     commit_texts(&mut region, &notes, &["one", "two"]);
     region.close().unwrap();
@@ -342,8 +355,9 @@ fn a_flipped_bit_in_the_last_record_is_reported_when_the_region_was_closed_in_or
     assert_eq!(texts(&open(&home).unwrap()), ["one", "", ""]);
 }
 
+/// A damaged journal beside a whole image is mended by the next commit.
 #[test]
-fn a_damaged_journal_beside_a_whole_image_is_mended_by_the_next_commit() {
+fn next_commit_mends_a_damaged_journal() {
     type Damage<'a> = (&'a str, &'a dyn Fn(&Path));
     let damages: [Damage<'_>; 4] = [
         ("flipped", &|journal| flip(journal, HEADER_BYTES + 100)),
@@ -367,8 +381,9 @@ fn a_damaged_journal_beside_a_whole_image_is_mended_by_the_next_commit() {
     }
 }
 
+/// A damaged image beside a whole journal loses nothing that was committed.
 #[test]
-fn a_damaged_image_beside_a_whole_journal_loses_nothing_that_was_committed() {
+fn journal_replaces_a_damaged_image_without_loss() {
     let (home, mut region, notes) = small();
     commit_texts(&mut region, &notes, &["one", "two"]);
     drop(region);
@@ -392,9 +407,11 @@ fn a_damaged_image_beside_a_whole_journal_loses_nothing_that_was_committed() {
     assert_eq!(texts(&open(&home).unwrap()), ["one", "two", ""]);
 }
 
+/// A stale journal is ignored and one of a later checkpoint is an error.
+///
 /// Guarantee: heap/damaged-journal
 #[test]
-fn a_stale_journal_is_ignored_and_one_of_a_later_checkpoint_is_an_error() {
+fn stale_journal_is_ignored_and_a_later_one_refused() {
     let (home, mut region, notes) = small();
     let old_base = std::fs::read(home.base("words")).unwrap();
     commit_texts(&mut region, &notes, &["one"]);
@@ -436,8 +453,9 @@ fn the_journal_of_another_region_is_never_applied() {
     assert_eq!(text_at(&open(&other).unwrap(), 1), "");
 }
 
+/// A region is listed with its journal and removed with it.
 #[test]
-fn a_region_is_listed_with_its_journal_and_removed_with_it() {
+fn region_is_listed_and_removed_with_its_journal() {
     let (home, mut region, notes) = small();
     commit_texts(&mut region, &notes, &["one"]);
     region.close().unwrap();

@@ -69,10 +69,12 @@ fn assert_stored(home: &Home, numbers: std::ops::Range<u64>) {
     }
 }
 
+/// A session that commits often writes over zeros and a close gives back what is left.
+///
 /// Guarantee: heap/commit-cost
 /// Guarantee: heap/journal-written-ahead
 #[test]
-fn a_session_that_commits_often_writes_over_zeros_and_a_close_gives_back_what_is_left() {
+fn frequent_commits_write_over_zeros_until_close() {
     let home = home_with_base();
     let storage = Arc::new(FaultyStorage::new(Fault::Dead));
     let mut region = committed(&home.names_over(storage.clone()), 1..EXACT + 1);
@@ -99,9 +101,11 @@ fn a_session_that_commits_often_writes_over_zeros_and_a_close_gives_back_what_is
     assert_stored(&home, 1..last + 2);
 }
 
+/// Zeros behind the last record are the journal's end, and the next writer goes on in them.
+///
 /// Guarantee: heap/journal-written-ahead
 #[test]
-fn zeros_behind_the_last_record_are_the_journals_end_and_the_next_writer_goes_on_in_them() {
+fn next_writer_goes_on_in_the_zeros() {
     let home = home_with_base();
     drop(committed(&home.names(), 1..8));
     let ahead = journal_bytes(&home);
@@ -119,9 +123,11 @@ fn zeros_behind_the_last_record_are_the_journals_end_and_the_next_writer_goes_on
     assert_stored(&home, 1..11);
 }
 
+/// What is not zeros behind the last record counts for nothing and is cut off.
+///
 /// Guarantee: heap/journal-written-ahead
 #[test]
-fn what_is_not_zeros_behind_the_last_record_counts_for_nothing_and_is_cut_off() {
+fn nonzero_tail_counts_for_nothing_and_is_cut() {
     for at in [0, 1, RECORD_BYTES, AHEAD_BYTES / 2] {
         let home = home_with_base();
         drop(committed(&home.names(), 1..8));
@@ -137,9 +143,11 @@ fn what_is_not_zeros_behind_the_last_record_counts_for_nothing_and_is_cut_off() 
     }
 }
 
+/// A flipped bit in a record that others follow is damage also where zeros follow those.
+///
 /// Guarantee: heap/journal-written-ahead
 #[test]
-fn a_flipped_bit_in_a_record_that_others_follow_is_damage_also_where_zeros_follow_those() {
+fn flipped_bit_before_zeros_is_damage_too() {
     let home = home_with_base();
     drop(committed(&home.names(), 1..8));
     std::fs::remove_file(home.image("words")).unwrap();
@@ -151,10 +159,12 @@ fn a_flipped_bit_in_a_record_that_others_follow_is_damage_also_where_zeros_follo
     assert_stored(&home, 1..8);
 }
 
+/// Without room for zeros appends are exact and every commit counts.
+///
 /// Guarantee: heap/commit-cost
 /// Guarantee: heap/journal-written-ahead
 #[test]
-fn without_room_for_zeros_appends_are_exact_and_every_commit_counts() {
+fn full_store_appends_exactly_and_commits_count() {
     let nearly_full = || FaultyStorage::with_room(Fault::Dead, MIB);
     let home = home_with_base();
     drop(committed(&home.names_over(Arc::new(nearly_full())), 1..21));

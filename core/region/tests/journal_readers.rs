@@ -37,7 +37,7 @@ fn write(home: &Home, stop: &AtomicBool) {
 ///
 /// Guarantee: heap/readers-beside-a-writer
 #[test]
-fn a_reader_beside_a_writer_never_calls_a_good_journal_damaged() {
+fn reader_never_calls_a_growing_journal_damaged() {
     let home = Home::new();
     let mut region = home.names().create(&named("words"), &key(), MIB).unwrap();
     store(&mut region, 0, b"base");

@@ -107,10 +107,12 @@ fn cut_in_every_step(plan: &[usize], after: impl Fn(&PowerStorage, &Run, usize))
     }
 }
 
+/// A power cut in any step of commit fold and close loses no acknowledged commit.
+///
 /// Guarantee: heap/power
 /// Guarantee: heap/journal-written-ahead
 #[test]
-fn a_power_cut_in_any_step_of_commit_fold_and_close_loses_no_acknowledged_commit() {
+fn power_cut_at_any_journal_step_loses_no_commit() {
     for plan in [LONG, OFTEN, STRADDLE, STREAMED] {
         cut_in_every_step(plan, |storage, run, step| {
             let seed = step as u64 * 7 + 3;
@@ -126,10 +128,12 @@ fn a_power_cut_in_any_step_of_commit_fold_and_close_loses_no_acknowledged_commit
     }
 }
 
+/// A recovery that loses power in any step can be done again and its commits count.
+///
 /// Guarantee: heap/power
 /// Guarantee: heap/journal-written-ahead
 #[test]
-fn a_recovery_that_loses_power_in_any_step_can_be_done_again_and_its_commits_count() {
+fn interrupted_recovery_can_be_repeated() {
     for plan in [SHORT, OFTEN] {
         cut_and_cut_again(plan);
     }
@@ -159,8 +163,9 @@ fn cut_and_cut_again(plan: &[usize]) {
     });
 }
 
+/// A process that dies in any step of a cold open leaves the store as it was.
 #[test]
-fn a_process_that_dies_in_any_step_of_a_cold_open_leaves_the_store_as_it_was() {
+fn killed_cold_open_leaves_the_store() {
     let (home, state) = home_with_base();
     let mut run = Run::from(state);
     run.session(&home.names(), SHORT, 1).unwrap();
@@ -185,9 +190,11 @@ fn a_process_that_dies_in_any_step_of_a_cold_open_leaves_the_store_as_it_was() {
     }
 }
 
+/// An error in any step of a commit acknowledges nothing and loses nothing.
+///
 /// Guarantee: heap/no-false-acknowledgement
 #[test]
-fn an_error_in_any_step_of_a_commit_acknowledges_nothing_and_loses_nothing() {
+fn failed_commit_acknowledges_and_loses_nothing() {
     let faults = [
         (Fault::Once(EIO), LONG),
         (Fault::Always(EIO), LONG),
@@ -262,9 +269,11 @@ fn home_without_image(home: &Home) -> Home {
     PowerStorage::new(home).after_cut(Kept::Everything)
 }
 
+/// After a failed sync the journal is never synced again and believed.
+///
 /// Guarantee: heap/no-false-acknowledgement
 #[test]
-fn after_a_failed_sync_the_journal_is_never_synced_again_and_believed() {
+fn journal_is_not_trusted_after_a_failed_sync() {
     let (home, _) = home_with_base();
     let storage = Arc::new(FaultyStorage::new(Fault::Once(EIO)));
     let mut region = home.names_over(storage.clone()).open(&named("words"), &key()).unwrap();
@@ -289,8 +298,9 @@ fn after_a_failed_sync_the_journal_is_never_synced_again_and_believed() {
     assert!(reader.bytes().starts_with(b"lost?"));
 }
 
+/// A commit is one write and one sync and a journal is durable before it gets its name.
 #[test]
-fn a_commit_is_one_write_and_one_sync_and_a_journal_is_durable_before_it_gets_its_name() {
+fn commit_is_one_write_and_one_sync() {
     let (home, _) = home_with_base();
     let storage = Arc::new(FaultyStorage::new(Fault::Dead));
     let mut region = home.names_over(storage.clone()).open(&named("words"), &key()).unwrap();
@@ -311,8 +321,9 @@ fn a_commit_is_one_write_and_one_sync_and_a_journal_is_durable_before_it_gets_it
     );
 }
 
+/// Records that only the kernel's cache may have are synced before anything follows them.
 #[test]
-fn records_that_only_the_kernels_cache_may_have_are_synced_before_anything_follows_them() {
+fn kernel_cached_records_are_synced_first() {
     // A sync failed, the process died, and the pool was lost without the machine going down: the
     // record can be read, but the disk need not have it.
     let (home, _) = home_with_base();
@@ -333,9 +344,11 @@ fn records_that_only_the_kernels_cache_may_have_are_synced_before_anything_follo
     assert_eq!(storage.take_log(), [&again[..], &["write_at", "sync_data"]].concat());
 }
 
+/// What a cold open found is durable when a commit says so.
+///
 /// Guarantee: heap/cold-open
 #[test]
-fn what_a_cold_open_found_is_durable_when_a_commit_says_so() {
+fn cold_open_finds_are_durable_after_a_commit() {
     // The writer died in a step of its commit, the pool was emptied, and only then the machine goes
     // down.
     for (earlier, stores) in [(0, false), (0, true), (2, false), (2, true)] {
@@ -398,8 +411,9 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Any sequence of stores commits and losses matches the model.
     #[test]
-    fn any_sequence_of_stores_commits_and_losses_matches_the_model(
+    fn random_stores_and_losses_match_the_model(
         events in proptest::collection::vec(event(), 1..60)
     ) {
         let (home, mut image) = home_with_base();

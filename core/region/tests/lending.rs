@@ -19,9 +19,11 @@ fn store(lent: &Lent, offset: u64, bytes: &[u8]) {
     lent.file.write_all_at(bytes, lent.data_offset + offset).unwrap();
 }
 
+/// What a borrower stores is found by each commit and survives a lost pool.
+///
 /// Guarantee: heap/lending
 #[test]
-fn what_a_borrower_stores_is_found_by_each_commit_and_survives_a_lost_pool() {
+fn borrowed_stores_are_committed_and_survive() {
     let home = Home::with_text("words", b"hello");
     let mut region = open(&home);
     let lent = region.lend().unwrap();
@@ -50,9 +52,11 @@ fn what_a_borrower_stores_is_found_by_each_commit_and_survives_a_lost_pool() {
     region.close().unwrap();
 }
 
+/// A borrower that dies with its host leaves its stores to the next session.
+///
 /// Guarantee: heap/lending
 #[test]
-fn a_borrower_that_dies_with_its_host_leaves_its_stores_to_the_next_session() {
+fn stores_of_a_borrower_that_dies_with_its_host_stay() {
     let home = Home::with_text("words", b"hello");
     let mut region = open(&home);
     let lent = region.lend().unwrap();
@@ -64,9 +68,11 @@ fn a_borrower_that_dies_with_its_host_leaves_its_stores_to_the_next_session() {
     assert_eq!(region.close().unwrap().checkpoint.pages, 1);
 }
 
+/// In the mode atomic a borrower cannot write and what is copied in counts when it is published.
+///
 /// Guarantee: heap/lending
 #[test]
-fn in_the_mode_atomic_a_borrower_cannot_write_and_what_is_copied_in_counts_when_it_is_published() {
+fn atomic_borrower_cannot_write_directly() {
     let home = Home::with_text("words", b"hello");
     let mut region = open(&home);
     region.set_consistency(Consistency::Atomic).unwrap();

@@ -51,9 +51,11 @@ fn limit_error(result: Result<u64, RegionError>) -> LimitError {
     }
 }
 
+/// A mapped region grows past its old limit in place and keeps every store.
+///
 /// Guarantee: heap/limits
 #[test]
-fn a_mapped_region_grows_past_its_old_limit_in_place_and_keeps_every_store() {
+fn mapped_region_grows_past_its_old_limit_in_place() {
     let _turn = alone_at_addresses();
     for consistency in BOTH {
         let home = Home::with_text("words", b"hello");
@@ -91,8 +93,9 @@ fn a_mapped_region_grows_past_its_old_limit_in_place_and_keeps_every_store() {
     }
 }
 
+/// A limit changes also before the region is mapped or was ever committed.
 #[test]
-fn a_limit_changes_also_before_the_region_is_mapped_or_was_ever_committed() {
+fn limit_changes_before_mapping_or_first_commit() {
     let _turn = alone_at_addresses();
     let home = Home::new();
     let mut region = home.names().create(&words(), &key(), 8 * MIB).unwrap();
@@ -108,8 +111,9 @@ fn a_limit_changes_also_before_the_region_is_mapped_or_was_ever_committed() {
     assert_eq!(open(&home.names()).limit_bytes(), 20 * MIB);
 }
 
+/// A limit that no base can take makes the next commit write one.
 #[test]
-fn a_limit_that_no_base_can_take_makes_the_next_commit_write_one() {
+fn limit_beyond_every_base_makes_a_new_one() {
     let home = Home::with_text("words", b"hello");
     let mut region = open(&home.names());
     store(&mut region, 0, b"later");
@@ -123,9 +127,11 @@ fn a_limit_that_no_base_can_take_makes_the_next_commit_write_one() {
     assert_eq!((region.limit_bytes(), read(&region, 0, 5)), (7 * MIB, b"later".to_vec()));
 }
 
+/// A limit shrinks to the size and no further and the addresses behind are free again.
+///
 /// Guarantee: heap/limits
 #[test]
-fn a_limit_shrinks_to_the_size_and_no_further_and_the_addresses_behind_are_free_again() {
+fn limit_shrinks_to_the_size_and_frees_addresses() {
     let _turn = alone_at_addresses();
     let home = Home::with_text("words", b"hello");
     let mut region = mapped(&home, Consistency::Direct);
@@ -152,9 +158,11 @@ fn a_limit_shrinks_to_the_size_and_no_further_and_the_addresses_behind_are_free_
     assert_eq!(load(&mut region, 0, 5), b"hello");
 }
 
+/// A limit does not grow over a heap of another home that the process has open.
+///
 /// Guarantee: heap/limits
 #[test]
-fn a_limit_does_not_grow_over_a_heap_of_another_home_that_the_process_has_open() {
+fn limit_never_grows_over_another_homes_open_heap() {
     let _turn = alone_at_addresses();
     let (home, other) = (Home::with_text("words", b"hello"), Home::new());
     let names = home.names();
@@ -194,9 +202,11 @@ fn a_region_in_the_range_of_a_sandbox_keeps_to_it() {
     assert_eq!(load(&mut region, 0, 5), b"later");
 }
 
+/// Only the owner changes a limit; a reader does not.
+///
 /// Guarantee: heap/grants
 #[test]
-fn only_the_owner_changes_a_limit_and_nobody_who_only_reads() {
+fn only_the_owner_changes_a_limit() {
     let home = Home::with_text("words", b"hello");
     let names = home.names();
     let mut reader = names.open_read_only(&words(), &key()).unwrap();
@@ -214,9 +224,11 @@ fn only_the_owner_changes_a_limit_and_nobody_who_only_reads() {
     assert_eq!(granted.limit_bytes(), 8 * MIB);
 }
 
+/// An open region and its compartments stay together below its limit.
+///
 /// Guarantee: heap/compartments
 #[test]
-fn an_open_region_and_its_compartments_stay_together_below_its_limit() {
+fn open_region_and_compartments_stay_below_its_limit() {
     let home = Home::with_text("words", b"hello");
     let names = home.names();
     let compartment = || names.open_compartment(&words(), &named("a"), &key(), 2 * MIB).unwrap();
@@ -291,9 +303,11 @@ fn follow(home: &Home) -> u64 {
     limit_bytes
 }
 
+/// A change of the limit that fails or dies in any step leaves the old one or the new one.
+///
 /// Guarantee: heap/limits
 #[test]
-fn a_change_of_the_limit_that_fails_or_dies_in_any_step_leaves_the_old_one_or_the_new_one() {
+fn failed_limit_change_leaves_old_or_new() {
     let _turn = alone_at_addresses();
     in_every_step(|names, arm, to| {
         let image = names.places().pool().join("words.image");
@@ -323,10 +337,12 @@ fn a_change_of_the_limit_that_fails_or_dies_in_any_step_leaves_the_old_one_or_th
     });
 }
 
+/// A change of the limit at rest that fails or dies in any step leaves one that the store can
+/// follow.
+///
 /// Guarantee: heap/limits
 #[test]
-fn a_change_of_the_limit_at_rest_that_fails_or_dies_in_any_step_leaves_one_that_the_store_can_follow()
- {
+fn failed_limit_change_at_rest_leaves_a_valid_one() {
     in_every_step(|names, arm, to| {
         arm();
         names.set_limit(&words(), &key(), to)
@@ -358,9 +374,11 @@ fn grown_past_its_old_limit(at_rest: bool) -> (Home, Vec<u8>) {
     (home, headers)
 }
 
+/// A flipped bit in either header of the base after a change of the limit costs no commit.
+///
 /// Guarantee: heap/limits
 #[test]
-fn a_flipped_bit_in_either_header_of_the_base_after_a_change_of_the_limit_costs_no_commit() {
+fn flipped_header_after_limit_change_costs_nothing() {
     for at_rest in [true, false] {
         for slot in [0, 4096] {
             let (home, _) = grown_past_its_old_limit(at_rest);
@@ -376,11 +394,12 @@ fn a_flipped_bit_in_either_header_of_the_base_after_a_change_of_the_limit_costs_
     }
 }
 
+/// A journal that goes on beyond an older limit of the base is reported and repaired without loss.
+///
 /// Guarantee: heap/damaged-journal
 /// Guarantee: heap/limits
 #[test]
-fn a_journal_that_goes_on_beyond_an_older_limit_of_the_base_is_reported_and_repaired_without_loss()
-{
+fn journal_beyond_an_older_limit_is_repaired() {
     let (home, headers) = grown_past_its_old_limit(true);
     let base = std::fs::OpenOptions::new().write(true).open(home.base("words")).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&base, &headers, 0).unwrap();

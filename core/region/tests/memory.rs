@@ -116,9 +116,11 @@ fn a_child_plays_its_role() {
     say("done");
 }
 
+/// A file that claims more than there is memory is an error that says what to do.
+///
 /// Guarantee: heap/salvage
 #[test]
-fn a_file_that_claims_more_than_there_is_memory_is_an_error_that_says_what_to_do() {
+fn file_larger_than_memory_is_a_helpful_error() {
     let home = Home::new();
     make(&home, "large", LARGE_BYTES);
     make(&home, "half", HALF_BYTES);

@@ -43,8 +43,9 @@ fn mode(path: &Path) -> u32 {
     path.metadata().unwrap().permissions().mode() & 0o777
 }
 
+/// Without configuration everything is below the home directory and on tmpfs.
 #[test]
-fn without_configuration_everything_is_below_the_home_directory_and_on_tmpfs() {
+fn default_places_are_home_directory_and_tmpfs() {
     let scratch = Scratch::new();
     let places = scratch.places(&[("HOME", &scratch.path("me"))]).unwrap();
     let me = scratch.path("me").canonicalize().unwrap();
@@ -97,8 +98,9 @@ fn the_variables_are_obeyed_in_their_order() {
     assert_eq!(mode(&pool), 0o700);
 }
 
+/// Relative values are ignored for xdg and refused for ours.
 #[test]
-fn relative_values_are_ignored_for_xdg_and_refused_for_ours() {
+fn relative_paths_are_ignored_or_refused() {
     let scratch = Scratch::new();
     let (home, relative) = (scratch.path("home"), Path::new("some/where"));
     let places = scratch.places(&[("HOME", &home), ("XDG_DATA_HOME", relative)]).unwrap();
@@ -142,8 +144,10 @@ fn the_default_pool_is_never_on_a_disk() {
     assert!(!places.pool_is_volatile_memory());
 }
 
+/// A pool that others may enter is refused, and the error does not advise to close one of the
+/// system.
 #[test]
-fn a_pool_that_others_may_enter_is_refused_and_nobody_is_told_to_close_one_of_the_system() {
+fn pool_open_to_others_is_refused_with_right_advice() {
     let scratch = Scratch::new();
     let pool = scratch.path("pool");
     std::fs::create_dir(&pool).unwrap();
@@ -169,8 +173,9 @@ fn a_pool_that_others_may_enter_is_refused_and_nobody_is_told_to_close_one_of_th
     Places::at(scratch.path("home"), &pool).unwrap();
 }
 
+/// A pool that is a symbolic link or a file is refused.
 #[test]
-fn a_pool_that_is_a_symbolic_link_or_a_file_is_refused() {
+fn linked_or_plain_file_pool_is_refused() {
     let scratch = Scratch::new();
     let (real, link) = (scratch.path("real"), scratch.path("link"));
     Places::at(scratch.path("home"), &real).unwrap();
@@ -240,8 +245,9 @@ fn keys_made_at_the_same_time_are_one_key() {
     assert!(fingerprints.windows(2).all(|pair| pair[0] == pair[1]));
 }
 
+/// A key file that is damaged open to others or a link is refused.
 #[test]
-fn a_key_file_that_is_damaged_open_to_others_or_a_link_is_refused() {
+fn bad_key_files_are_refused() {
     let home = Home::new();
     let places = home.places();
     OwnerKey::load_or_create(&places, "k").unwrap();
@@ -258,9 +264,11 @@ fn a_key_file_that_is_damaged_open_to_others_or_a_link_is_refused() {
     assert!(matches!(error, KeyError::Place(PlaceError::SymbolicLink { .. })), "{error}");
 }
 
+/// In a pool on a disk an image of another boot does not hide commits.
+///
 /// Guarantee: heap/pools-on-disk
 #[test]
-fn in_a_pool_on_a_disk_an_image_of_another_boot_does_not_hide_commits() {
+fn disk_image_of_another_boot_hides_no_commits() {
     let scratch = tempfile::tempdir().unwrap();
     let (home, pool) = (scratch.path().join("home"), scratch.path().join("pool"));
     let places = Places::at(&home, &pool).unwrap();
@@ -334,9 +342,11 @@ fn a_home_has_one_pool_at_a_time() {
     assert!(std::fs::read_to_string(&record).unwrap().ends_with("/first\n"));
 }
 
+/// While persistent memory with the newest images is not mounted no other pool is taken.
+///
 /// Guarantee: heap/one-home
 #[test]
-fn while_persistent_memory_with_the_newest_images_is_not_mounted_no_other_pool_is_taken() {
+fn unmounted_newest_pool_is_never_replaced() {
     let scratch = Scratch::new();
     let (home, other) = (scratch.path("home"), scratch.tmpfs.path().join("other"));
     let mount = scratch.path("a mount point");
@@ -356,9 +366,11 @@ fn while_persistent_memory_with_the_newest_images_is_not_mounted_no_other_pool_i
     Places::at(&home, &other).unwrap();
 }
 
+/// Persistent memory is emulated only when asked for and only in memory.
+///
 /// Guarantee: heap/level-never-weaker
 #[test]
-fn persistent_memory_is_emulated_only_when_asked_for_and_only_in_memory() {
+fn persistent_memory_is_emulated_only_on_request() {
     let scratch = Scratch::new();
     let pool = scratch.tmpfs.path().join("pool");
     let home = scratch.path("home");
@@ -482,9 +494,11 @@ fn places_that_lost_their_pool_touch_nothing_in_it() {
     assert_eq!(found(&names), b"other");
 }
 
+/// A home that is moved keeps its pool and a copy gets none.
+///
 /// Guarantee: heap/one-home
 #[test]
-fn a_home_that_is_moved_keeps_its_pool_and_a_copy_gets_none() {
+fn moved_home_keeps_its_pool_and_a_copy_gets_none() {
     let scratch = Scratch::new();
     let pool = scratch.tmpfs.path().join("pool");
     let (first, second, copy) =
@@ -515,9 +529,11 @@ fn a_home_that_is_moved_keeps_its_pool_and_a_copy_gets_none() {
     assert_eq!(found(&names), b"newer");
 }
 
+/// A pool of a home that is gone is taken when it is empty and adopted when it is not.
+///
 /// Guarantee: heap/one-home
 #[test]
-fn a_pool_of_a_home_that_is_gone_is_taken_when_it_is_empty_and_adopted_when_it_is_not() {
+fn orphaned_pool_is_taken_empty_or_adopted() {
     let scratch = Scratch::new();
     let pool = scratch.tmpfs.path().join("pool");
     let (first, second) = (scratch.path("first"), scratch.path("second"));
@@ -558,7 +574,7 @@ fn a_pool_of_a_home_that_is_gone_is_taken_when_it_is_empty_and_adopted_when_it_i
 ///
 /// Guarantee: heap/one-home
 #[test]
-fn a_pool_without_a_record_is_taken_by_the_home_that_knows_its_images() {
+fn unrecorded_pool_goes_to_the_home_that_knows_it() {
     let scratch = Scratch::new();
     let pool = scratch.tmpfs.path().join("pool");
     let (first, second) = (scratch.path("first"), scratch.path("second"));

@@ -93,9 +93,11 @@ fn a_borrowers_promise_of_order_ends_with_its_loan() {
     assert_number_after_a_reset(&storage, 2);
 }
 
+/// What a borrower committed at level power is in its image after a reset.
+///
 /// Guarantee: heap/reset-ordered
 #[test]
-fn what_a_borrower_committed_at_level_power_is_in_its_image_after_a_reset() {
+fn borrowed_power_commit_is_in_image_after_reset() {
     let (_home, storage, names) = reset_home();
     let mut region = names.create(&named("words"), &key(), 8 * MIB).unwrap();
     region.promise_order().unwrap();
@@ -112,9 +114,11 @@ fn what_a_borrower_committed_at_level_power_is_in_its_image_after_a_reset() {
     assert_number_after_a_reset(&storage, 2);
 }
 
+/// What a killed writer left in the caches is in memory before an ordered one stores.
+///
 /// Guarantee: heap/order-promises
 #[test]
-fn what_a_killed_writer_left_in_the_caches_is_in_memory_before_an_ordered_one_stores() {
+fn killed_writers_caches_are_flushed_first() {
     for was_lent in [false, true] {
         let (_home, storage, names) = reset_home();
         let mut region = names.create(&named("words"), &key(), 8 * MIB).unwrap();
@@ -135,10 +139,12 @@ fn what_a_killed_writer_left_in_the_caches_is_in_memory_before_an_ordered_one_st
     }
 }
 
+/// A loan for reading or of a pool that ends with the boot asks for no order.
+///
 /// Guarantee: applets/languages
 /// Guarantee: heap/order-promises
 #[test]
-fn a_loan_for_reading_or_of_a_pool_that_ends_with_the_boot_asks_for_no_order() {
+fn loan_orders_only_where_it_matters() {
     let (_home, _storage, names) = reset_home();
     let region = names.create(&named("words"), &key(), 8 * MIB).unwrap();
     region.close().unwrap();

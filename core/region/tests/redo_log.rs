@@ -37,7 +37,7 @@ fn the_redo_log_of_another_image_is_left_alone() {
 ///
 /// Guarantee: heap/lost-redo-log
 #[test]
-fn the_redo_log_of_an_image_that_is_gone_does_not_reach_the_next_image_of_the_same_generation() {
+fn old_redo_log_never_reaches_the_next_image() {
     let home = Home::with_text("words", b"hello");
     std::fs::remove_file(home.image("words")).unwrap();
     let storage = Arc::new(FaultyStorage::new(Fault::Dead));
@@ -60,7 +60,7 @@ fn the_redo_log_of_an_image_that_is_gone_does_not_reach_the_next_image_of_the_sa
 ///
 /// Guarantee: heap/lost-redo-log
 #[test]
-fn the_redo_log_of_an_image_that_is_gone_does_not_reach_the_image_of_a_region_that_moves() {
+fn old_redo_log_never_reaches_a_moved_region() {
     let home = Home::with_text("words", b"hello");
     std::fs::remove_file(home.image("words")).unwrap();
     let storage = Arc::new(FaultyStorage::new(Fault::Dead));
@@ -79,7 +79,7 @@ fn the_redo_log_of_an_image_that_is_gone_does_not_reach_the_image_of_a_region_th
 ///
 /// Guarantee: heap/heap-on-disk
 #[test]
-fn a_heap_on_the_disk_that_dies_in_a_publication_is_whole_without_the_pool() {
+fn disk_heap_is_whole_after_a_killed_publication() {
     let home = Home::new();
     let storage = Arc::new(FaultyStorage::new(Fault::Dead));
     let names = home.names_over(storage.clone()).with_medium(Medium::File);
@@ -106,7 +106,7 @@ fn a_heap_on_the_disk_that_dies_in_a_publication_is_whole_without_the_pool() {
 ///
 /// Guarantee: heap/atomic-kill
 #[test]
-fn a_reader_that_waits_for_a_writer_who_dies_in_a_publication_sees_all_of_it() {
+fn waiting_reader_sees_a_dead_writers_publication() {
     for with_key in [false, true] {
         let home = Home::with_text("words", b"hello");
         let storage = Arc::new(FaultyStorage::new(Fault::Dead));
@@ -145,7 +145,7 @@ fn patiently<R>(open: impl Fn() -> Result<R, RegionError>) -> R {
 ///
 /// Guarantee: heap/heap-on-disk
 #[test]
-fn a_publication_whose_log_an_earlier_version_left_in_the_pool_is_finished() {
+fn publication_logged_by_an_old_version_is_finished() {
     let home = Home::new();
     let storage = Arc::new(FaultyStorage::new(Fault::Dead));
     let names = home.names_over(storage.clone()).with_medium(Medium::File);
@@ -159,9 +159,11 @@ fn a_publication_whose_log_an_earlier_version_left_in_the_pool_is_finished() {
     assert_eq!(number(&mut home.names().open(&named("words"), &key()).unwrap()), 2);
 }
 
+/// A region whose image and redo log were removed in use is closed with everything.
+///
 /// Guarantee: heap/lost-redo-log
 #[test]
-fn a_region_whose_image_and_redo_log_somebody_removed_in_use_is_closed_with_everything() {
+fn region_closes_whole_after_its_files_were_removed() {
     let home = Home::with_text("words", b"hello");
     let mut region = open_atomic(&home.names());
     store_number(&mut region, 1);

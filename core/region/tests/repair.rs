@@ -73,9 +73,11 @@ const WITHOUT_LOSS: [Damage; 8] = [
     ("the header of the journal", |home| flip(&home.journal("words"), 100)),
 ];
 
+/// Files that another file makes up for are mended without loss.
+///
 /// Guarantee: heap/repair
 #[test]
-fn files_that_another_file_makes_up_for_are_mended_without_loss() {
+fn replaceable_damage_is_mended_without_loss() {
     for closed in [true, false] {
         for (what, damage) in WITHOUT_LOSS {
             let home = home(closed);
@@ -122,9 +124,11 @@ fn a_torn_end_of_the_journal_is_cut_off() {
     }
 }
 
+/// What would lose something is told and changes nothing until it is done.
+///
 /// Guarantee: heap/repair
 #[test]
-fn what_would_lose_something_is_told_and_changes_nothing_until_it_is_done() {
+fn lossy_repair_is_told_and_waits_for_consent() {
     let cut: Damage =
         ("an image that is cut off", |home| truncate(&home.image("words"), DATA_OFFSET + MIB));
     let foreign: Damage =
@@ -147,8 +151,9 @@ fn what_would_lose_something_is_told_and_changes_nothing_until_it_is_done() {
     }
 }
 
+/// A region of which nothing can be read and that of another key are refused.
 #[test]
-fn a_region_of_which_nothing_can_be_read_and_that_of_another_key_are_refused() {
+fn unreadable_and_foreign_regions_are_refused() {
     let home = home(true);
     let stranger = unsynced(&home).examine(&named("words"), &other_key()).unwrap_err();
     assert!(matches!(stranger, RegionError::NotOwner { .. }), "{stranger}");
@@ -182,9 +187,11 @@ fn pieces_of_the_data_are_replaced_together() {
     }
 }
 
+/// A repair that dies in any step leaves a region that can be repaired.
+///
 /// Guarantee: heap/repair
 #[test]
-fn a_repair_that_dies_in_any_step_leaves_a_region_that_can_be_repaired() {
+fn killed_repair_leaves_a_repairable_region() {
     let cut: Damage =
         ("an image that is cut off", |home| truncate(&home.image("words"), DATA_OFFSET + MIB));
     let whole: Damage = ("nothing", |_| {});
@@ -267,10 +274,11 @@ fn an_image_that_a_reset_may_have_torn_mends_nothing() {
     }
 }
 
+/// An image without headers that is shorter than the store is passed over or refused with a remedy.
+///
 /// Guarantee: heap/repair
 #[test]
-fn an_image_without_headers_that_is_shorter_than_the_store_is_passed_over_or_refused_with_a_remedy()
-{
+fn short_headerless_image_is_passed_over_or_refused() {
     for closed in [true, false] {
         let home = home(closed);
         flip_headers(&home.image("words"));

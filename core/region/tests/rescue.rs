@@ -50,9 +50,11 @@ fn open_number(home: &Home) -> (Opened, u64) {
     (region.opened(), number)
 }
 
+/// What a stopped writer had stored is there after the machine went.
+///
 /// Guarantee: keeper/flush
 #[test]
-fn what_a_stopped_writer_had_stored_is_there_after_the_machine_went() {
+fn stopped_writers_stores_survive_machine_loss() {
     let home = Home::with_text("words", b"hello");
     let mut writer = Player::start(&home, "hold words stored");
     assert_eq!(writer.hear(), "holding");
@@ -91,9 +93,11 @@ fn what_a_stopped_writer_had_stored_is_there_after_the_machine_went() {
     assert_eq!((region.opened(), read(&region, 0, 6)), (Opened::Cold, b"stored".to_vec()));
 }
 
+/// A copy that is older than the last commit is passed over.
+///
 /// Guarantee: keeper/no-undo
 #[test]
-fn a_copy_that_is_older_than_the_last_commit_is_passed_over() {
+fn copy_older_than_last_commit_is_passed_over() {
     for newer_base in [false, true] {
         let home = crashed();
         home.names().rescue(&named("words"), None).unwrap();
@@ -120,7 +124,7 @@ fn a_copy_that_is_older_than_the_last_commit_is_passed_over() {
 ///
 /// Guarantee: keeper/no-undo
 #[test]
-fn a_commit_that_takes_back_what_was_rescued_is_not_undone_by_the_copy() {
+fn copy_never_undoes_a_later_commit() {
     let home = crashed();
     home.names().rescue(&named("words"), None).unwrap();
     let mut region = home.names().open(&named("words"), &key()).unwrap();
@@ -150,17 +154,20 @@ fn a_damaged_copy_costs_no_more_than_the_copy() {
     }
 }
 
+/// A base file under the name of a copy does not count.
 #[test]
-fn a_base_file_under_the_name_of_a_copy_does_not_count() {
+fn base_file_named_as_a_copy_does_not_count() {
     let home = crashed();
     std::fs::copy(home.base("words"), rescue_path(&home, "words")).unwrap();
     lose_the_pool(&home);
     assert_eq!(open_number(&home), (Opened::Cold, 1));
 }
 
+/// A region that never had a checkpoint comes back from its copy.
+///
 /// Guarantee: keeper/first-copy
 #[test]
-fn a_region_that_never_had_a_checkpoint_comes_back_from_its_copy() {
+fn uncheckpointed_region_returns_from_its_copy() {
     let home = Home::new();
     let mut region = home.names().create(&named("words"), &key(), 8 * MIB).unwrap();
     store_number(&mut region, 5);
@@ -186,9 +193,11 @@ fn a_region_that_never_had_a_checkpoint_comes_back_from_its_copy() {
     assert!(home.base("words").exists());
 }
 
+/// A publication that a stopped writer had half done is whole in the copy.
+///
 /// Guarantee: keeper/atomic-copy
 #[test]
-fn a_publication_that_a_stopped_writer_had_half_done_is_whole_in_the_copy() {
+fn half_done_publication_is_whole_in_the_copy() {
     for step in 0.. {
         assert!(step < 40, "the publication never comes to its end");
         let home = Home::with_text("words", b"hello");
@@ -216,9 +225,11 @@ fn a_publication_that_a_stopped_writer_had_half_done_is_whole_in_the_copy() {
     }
 }
 
+/// A copy that fails at any step leaves the one before it.
+///
 /// Guarantee: keeper/damaged-copy
 #[test]
-fn a_copy_that_fails_at_any_step_leaves_the_one_before_it() {
+fn failed_copy_leaves_the_previous_one() {
     for fault in [Fault::Dead, Fault::Once(ENOSPC), Fault::Always(ENOSPC)] {
         for step in 0.. {
             assert!(step < 40, "the copy never comes to its end");
@@ -257,7 +268,7 @@ fn a_copy_that_fails_at_any_step_leaves_the_one_before_it() {
 ///
 /// Guarantee: keeper/damaged-copy
 #[test]
-fn several_copies_cost_each_other_nothing_and_what_fails_leaves_the_ones_before() {
+fn several_copies_fail_independently() {
     let three = |home: &Home| {
         for name in ["first", "words", "last"] {
             let mut region = match name {
@@ -299,7 +310,7 @@ fn several_copies_cost_each_other_nothing_and_what_fails_leaves_the_ones_before(
 ///
 /// Guarantee: keeper/damaged-copy
 #[test]
-fn a_store_that_is_full_gets_back_the_room_of_the_copies_that_were_replaced_before() {
+fn full_store_regains_room_of_replaced_copies() {
     let home = crashed();
     let storage = Arc::new(FaultyStorage::new(Fault::Once(ENOSPC)));
     let names = home.names_over(storage.clone());
@@ -324,7 +335,7 @@ fn a_store_that_is_full_gets_back_the_room_of_the_copies_that_were_replaced_befo
 /// Guarantee: keeper/one-slow-writer
 /// Guarantee: keeper/stopped-programs
 #[test]
-fn a_copy_whose_writer_did_not_stand_still_to_its_end_is_dropped_and_the_one_before_it_stays() {
+fn moving_writer_drops_the_copy_and_keeps_the_old() {
     let home = crashed();
     let names = home.names();
     names.rescue(&named("words"), None).unwrap();
@@ -344,9 +355,11 @@ fn a_copy_whose_writer_did_not_stand_still_to_its_end_is_dropped_and_the_one_bef
     assert!(matches!(written, Rescue::Written { .. }));
 }
 
+/// A cold open that dies at any step finds the copy again.
+///
 /// Guarantee: keeper/damaged-copy
 #[test]
-fn a_cold_open_that_dies_at_any_step_finds_the_copy_again() {
+fn killed_cold_open_finds_the_copy_again() {
     for step in 0.. {
         assert!(step < 60, "the session never comes to its end");
         let home = crashed();
@@ -382,8 +395,9 @@ fn a_copy_of_what_the_store_holds_is_not_made() {
     assert_eq!(missing.kind(), ErrorKind::NotFound);
 }
 
+/// Going back to the last commit and removing take the copy with them.
 #[test]
-fn going_back_to_the_last_commit_and_removing_take_the_copy_with_them() {
+fn rollback_and_removal_take_the_copy_along() {
     let home = crashed();
     home.names().rescue(&named("words"), None).unwrap();
     home.names().remove_image(&named("words"), &key()).unwrap();
@@ -419,9 +433,11 @@ fn a_limit_that_was_set_after_the_copy_was_made_stays() {
     assert_eq!((region.limit_bytes(), number(&mut region)), (16 * MIB, 2));
 }
 
+/// A region whose writer goes on is copied when it is quiet.
+///
 /// Guarantee: keeper/atomic-copy
 #[test]
-fn a_region_whose_writer_goes_on_is_copied_when_it_is_quiet() {
+fn live_region_is_copied_when_it_is_quiet() {
     let home = crashed();
     let names = home.names();
     let mut region = names.open(&named("words"), &key()).unwrap();

@@ -110,9 +110,11 @@ fn open_after_reset(names: &NameSpace, promised: Promised, context: &str) -> Opt
     }
 }
 
+/// After a reset in any step an ordered writer's commits are there.
+///
 /// Guarantee: heap/reset-ordered
 #[test]
-fn after_a_reset_in_any_step_an_ordered_writers_commits_are_there() {
+fn ordered_commits_survive_reset_at_every_step() {
     let states = in_every_step(
         Home::in_memory,
         |names, promised| {
@@ -205,10 +207,12 @@ fn look_for_number(names: &NameSpace, promised: Promised, context: &str) -> Opti
     Some(region)
 }
 
+/// After a reset in any step the mode atomic is at a publication and at none before the last
+/// commit.
+///
 /// Guarantee: heap/reset-atomic
 #[test]
-fn after_a_reset_in_any_step_the_mode_atomic_is_at_a_publication_and_at_none_before_the_last_commit()
- {
+fn atomic_mode_is_at_a_publication_after_any_reset() {
     in_every_step(Home::in_memory, live_atomic, |_, names, promised, context| {
         let Some(region) = look_for_number(names, promised, context) else { return };
         region.close().unwrap();
@@ -218,9 +222,11 @@ fn after_a_reset_in_any_step_the_mode_atomic_is_at_a_publication_and_at_none_bef
     });
 }
 
+/// A recovery after a reset can itself be reset in any step.
+///
 /// Guarantee: heap/reset-ordered
 #[test]
-fn a_recovery_after_a_reset_can_itself_be_reset_in_any_step() {
+fn recovery_survives_reset_at_every_step() {
     let mut recoveries = 0;
     for first in (3..STEPS_MAX).step_by(9) {
         let home = Home::in_memory();
@@ -253,10 +259,12 @@ fn a_recovery_after_a_reset_can_itself_be_reset_in_any_step() {
     assert!(recoveries > 30, "{recoveries}");
 }
 
+/// After a reset in any step an unordered writer's region is as of its last commit and never torn.
+///
 /// Guarantee: heap/level-never-weaker
 /// Guarantee: heap/reset-unordered
 #[test]
-fn after_a_reset_in_any_step_an_unordered_writers_region_is_as_of_its_last_commit_and_never_torn() {
+fn unordered_region_returns_to_last_commit_untorn() {
     in_every_step(
         Home::in_memory,
         |names, promised| {
@@ -288,9 +296,11 @@ fn after_a_reset_in_any_step_an_unordered_writers_region_is_as_of_its_last_commi
     );
 }
 
+/// An unordered writer after an ordered one that died costs no commit of it.
+///
 /// Guarantee: heap/reset-unordered
 #[test]
-fn an_unordered_writer_after_an_ordered_one_that_died_costs_no_commit_of_it() {
+fn unordered_writer_keeps_a_dead_ordered_ones_commits() {
     let prepare = || {
         let home = Home::in_memory();
         let names = names_in_boot(&home, 2, Arc::new(KernelStorage));
@@ -319,8 +329,9 @@ fn an_unordered_writer_after_an_ordered_one_that_died_costs_no_commit_of_it() {
     );
 }
 
+/// A writer that does not write back loses what it acknowledged.
 #[test]
-fn a_writer_that_does_not_write_back_loses_what_it_acknowledged() {
+fn writer_without_write_back_loses_acknowledgements() {
     // That the tests above can fail.
     let home = Home::in_memory();
     let storage = Arc::new(ResetStorage::forgetful(&home));
@@ -337,9 +348,11 @@ fn a_writer_that_does_not_write_back_loses_what_it_acknowledged() {
     assert_eq!((slot_value(&mut region, 1), slot_value(&mut region, 2)), (1, 0));
 }
 
+/// What an ordered writer commits at level power is in its image after a reset.
+///
 /// Guarantee: heap/reset-ordered
 #[test]
-fn what_an_ordered_writer_commits_at_level_power_is_in_its_image_after_a_reset() {
+fn ordered_power_commit_is_in_image_after_reset() {
     // The store has it, too; but after a reset the image is believed.
     let home = Home::in_memory();
     let storage = Arc::new(ResetStorage::new(&home));
@@ -357,9 +370,11 @@ fn what_an_ordered_writer_commits_at_level_power_is_in_its_image_after_a_reset()
     assert_eq!((region.opened(), number(&mut region)), (Opened::WarmAfterReset, 2));
 }
 
+/// An image that a reset may have torn is not read, and stays when there is nothing else.
+///
 /// Guarantee: heap/reset-unordered
 #[test]
-fn an_image_that_a_reset_may_have_torn_is_read_by_nobody_and_stays_when_there_is_nothing_else() {
+fn possibly_torn_image_is_kept_but_never_read() {
     let home = Home::in_memory();
     let mut region =
         names_in_boot(&home, 2, Arc::new(KernelStorage)).create(&words(), &key(), 8 * MIB).unwrap();
@@ -391,9 +406,11 @@ fn an_image_that_a_reset_may_have_torn_is_read_by_nobody_and_stays_when_there_is
     assert!(!home.image("words").exists());
 }
 
+/// An image that was left behind while its pool was away does not hide newer commits.
+///
 /// Guarantee: heap/one-home
 #[test]
-fn an_image_that_was_left_behind_while_its_pool_was_away_does_not_hide_newer_commits() {
+fn left_behind_image_does_not_hide_newer_commits() {
     let home = Home::in_memory();
     let names = names_in_boot(&home, 2, Arc::new(KernelStorage));
     let mut region = names.create(&words(), &key(), 8 * MIB).unwrap();
@@ -432,9 +449,11 @@ fn many_threads_commit_to_memory_and_to_the_store() {
     shared.into_inner().close().unwrap();
 }
 
+/// An image moved out of a pool that outlives the boot does not come back.
+///
 /// Guarantee: heap/reset-unordered
 #[test]
-fn an_image_moved_out_of_a_pool_that_outlives_the_boot_does_not_come_back() {
+fn moved_image_does_not_return_to_its_old_pool() {
     in_every_step(
         || {
             let home = Home::in_memory();

@@ -62,9 +62,11 @@ fn no_place(result: Result<RestoreReport, RegionError>) -> String {
     error.to_string()
 }
 
+/// A restored parent keeps the limit that its compartments need.
+///
 /// Guarantee: heap/restore
 #[test]
-fn a_restored_parent_keeps_the_limit_that_its_compartments_need() {
+fn restored_parent_keeps_room_for_compartments() {
     let home = Home::new();
     let names = home.names();
     make(&names, "words", 8 * MIB, 4 * MIB);
@@ -79,9 +81,11 @@ fn a_restored_parent_keeps_the_limit_that_its_compartments_need() {
     assert_eq!(limit_and_text(&home, &named("words"), 5).0, 8 * MIB);
 }
 
+/// Restored data that do not fit in either limit get one that holds them and the compartments.
+///
 /// Guarantee: heap/restore
 #[test]
-fn restored_data_that_do_not_fit_in_either_limit_get_one_that_holds_them_and_the_compartments() {
+fn oversized_restored_data_gets_a_larger_limit() {
     let home = Home::new();
     let names = home.names();
     make(&names, "words", 16 * MIB, 16 * MIB);
@@ -93,9 +97,11 @@ fn restored_data_that_do_not_fit_in_either_limit_get_one_that_holds_them_and_the
     assert_eq!(limit_and_text(&home, &named("words"), 5), (20 * MIB, b"words".to_vec()));
 }
 
+/// A restored region takes no addresses of one that came behind it.
+///
 /// Guarantee: heap/restore
 #[test]
-fn a_restored_region_takes_no_addresses_of_one_that_came_behind_it() {
+fn restored_region_takes_no_later_ones_addresses() {
     let home = Home::new();
     let names = home.names();
     make(&names, "words", 4 * GIB, 4 * MIB);
@@ -113,9 +119,11 @@ fn a_restored_region_takes_no_addresses_of_one_that_came_behind_it() {
     assert_eq!(limit_and_text(&home, &named("words"), 5), (4 * MIB, b"words".to_vec()));
 }
 
+/// A region does not come back where another one grew over its addresses.
+///
 /// Guarantee: heap/restore
 #[test]
-fn a_region_does_not_come_back_where_another_one_grew_over_its_addresses() {
+fn region_stays_out_where_another_grew() {
     let home = Home::new();
     let names = home.names();
     make(&names, "before", 8 * MIB, 4 * MIB);
@@ -131,9 +139,11 @@ fn a_region_does_not_come_back_where_another_one_grew_over_its_addresses() {
     assert_eq!(limit_and_text(&home, &named("words"), 5), (8 * MIB, b"words".to_vec()));
 }
 
+/// A restored compartment stays within what its parent has left.
+///
 /// Guarantee: heap/restore
 #[test]
-fn a_restored_compartment_stays_within_what_its_parent_has_left() {
+fn restored_compartment_stays_within_its_parent() {
     let home = Home::new();
     let names = home.names();
     make(&names, "words", 16 * MIB, 4 * MIB);
@@ -153,9 +163,11 @@ fn a_restored_compartment_stays_within_what_its_parent_has_left() {
     assert!(names.list().unwrap().is_empty());
 }
 
+/// A worker restores its data and not what it may have.
+///
 /// Guarantee: heap/compartments
 #[test]
-fn a_worker_restores_its_data_and_not_what_it_may_have() {
+fn worker_restores_data_but_not_its_quota() {
     let home = Home::new();
     let names = home.names();
     make(&names, "words", 64 * MIB, 4 * MIB);
@@ -183,9 +195,11 @@ fn may_use(names: &NameSpace) -> bool {
     names.access(&named("words"), &other_key()).is_ok()
 }
 
+/// Grants do not come back with a region that was removed wherever its removal died.
+///
 /// Guarantee: heap/grants
 #[test]
-fn grants_do_not_come_back_with_a_region_that_was_removed_wherever_its_removal_died() {
+fn grants_never_return_with_a_removed_region() {
     for step in 0.. {
         assert!(step < STEPS_MAX, "the removal never comes through");
         let home = Home::with_text("words", b"hello");
@@ -212,9 +226,11 @@ fn grants_do_not_come_back_with_a_region_that_was_removed_wherever_its_removal_d
     }
 }
 
+/// A table that is left of a removed region is dropped when it comes back.
+///
 /// Guarantee: heap/grants
 #[test]
-fn a_table_that_is_left_of_a_removed_region_is_dropped_when_it_comes_back() {
+fn leftover_grant_table_is_dropped_on_return() {
     let home = Home::with_text("words", b"hello");
     let names = home.names();
     take(&names, &named("words"));

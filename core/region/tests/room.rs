@@ -156,9 +156,11 @@ fn a_quota_of_the_pool_makes_room_as_well() {
     }
 }
 
+/// Allocators that evict at the same time all come through.
+///
 /// Guarantee: heap/room
 #[test]
-fn allocators_that_evict_at_the_same_time_all_come_through() {
+fn concurrent_evicting_allocators_all_succeed() {
     let (_home, _storage, names) = full(Fault::Dead);
     let names = &names;
     std::thread::scope(|scope| {
@@ -184,7 +186,7 @@ fn allocators_that_evict_at_the_same_time_all_come_through() {
 ///
 /// Guarantee: heap/room
 #[test]
-fn an_allocator_that_dies_in_any_step_of_an_eviction_loses_nothing() {
+fn killed_evicting_allocator_loses_nothing() {
     for fault in [Fault::Once(5), Fault::Dead] {
         for step in 0.. {
             assert!(step < STEPS_MAX, "the allocation never comes through");

@@ -26,9 +26,11 @@ fn salvaged(home: &Home, damaged: &DamagedFile) -> Vec<u8> {
     read(&region, 0, 4 << 20)
 }
 
+/// An image without headers gives all its data and is left alone.
+///
 /// Guarantee: heap/salvage
 #[test]
-fn an_image_without_headers_gives_all_its_data_and_is_left_alone() {
+fn headerless_image_gives_all_its_data() {
     let home = home();
     let path = home.image("words");
     for slot in [0, 4096] {
@@ -48,8 +50,9 @@ fn an_image_without_headers_gives_all_its_data_and_is_left_alone() {
     assert!(home.names().summary(&named("saved")).unwrap().limit_bytes > 4 * MIB);
 }
 
+/// A base that was cut off and renamed gives what is left and says what is missing.
 #[test]
-fn a_base_that_was_cut_off_and_renamed_gives_what_is_left_and_says_what_is_missing() {
+fn truncated_base_gives_the_rest_and_names_the_gap() {
     let home = home();
     let path = home.path().join("somewhere-else");
     fs::copy(home.base("words"), &path).unwrap();
@@ -66,8 +69,9 @@ fn a_base_that_was_cut_off_and_renamed_gives_what_is_left_and_says_what_is_missi
     assert!(data.starts_with(b"hello") && data[MIB as usize..].iter().all(|byte| *byte == 0));
 }
 
+/// A flipped bit in a base is told and a whole base is called whole.
 #[test]
-fn a_flipped_bit_in_a_base_is_told_and_a_whole_base_is_called_whole() {
+fn base_with_flipped_bit_is_told_from_a_whole_one() {
     let home = home();
     assert!(DamagedFile::read(&home.base("words")).unwrap().report().is_whole());
     assert!(DamagedFile::read(&home.image("words")).unwrap().report().is_whole());
@@ -76,8 +80,9 @@ fn a_flipped_bit_in_a_base_is_told_and_a_whole_base_is_called_whole() {
     assert_eq!(damaged.report().checksum_matches, Some(false));
 }
 
+/// A file without data a newer one and a name that is taken are refused.
 #[test]
-fn a_file_without_data_a_newer_one_and_a_name_that_is_taken_are_refused() {
+fn unusable_sources_and_taken_names_are_refused() {
     let home = home();
     let path = home.path().join("short");
     fs::write(&path, b"Dear diary, today").unwrap();

@@ -21,8 +21,9 @@ fn what_one_session_stores_the_next_one_finds_warm() {
     assert!(!region.is_dirty(), "a load made the region dirty");
 }
 
+/// A new region is zero and its first 4 mib are allocated.
 #[test]
-fn a_new_region_is_zero_and_its_first_4_mib_are_allocated() {
+fn new_region_is_zero_with_4_mib_allocated() {
     let home = Home::new();
     let region = home.names().create(&named("words"), &key(), 64 * MIB).unwrap();
     assert_eq!(
@@ -37,8 +38,9 @@ fn a_new_region_is_zero_and_its_first_4_mib_are_allocated() {
     assert!(matches!(huge, RegionError::LimitOutOfRange { .. }));
 }
 
+/// A session that stores nothing skips the checkpoint and leaves all data alone.
 #[test]
-fn a_session_that_stores_nothing_skips_the_checkpoint_and_leaves_all_data_alone() {
+fn session_without_stores_skips_the_checkpoint() {
     let home = Home::with_text("words", b"hello");
     let base_before = home.base("words").metadata().unwrap();
     let data_before = std::fs::read(home.image("words")).unwrap().split_off(DATA_OFFSET as usize);
@@ -55,8 +57,9 @@ fn a_session_that_stores_nothing_skips_the_checkpoint_and_leaves_all_data_alone(
     );
 }
 
+/// The first store makes a warm region dirty and a checkpoint makes it clean again.
 #[test]
-fn the_first_store_makes_a_warm_region_dirty_and_a_checkpoint_makes_it_clean_again() {
+fn first_store_dirties_and_checkpoint_cleans() {
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     // Before the first checkpoint nobody noticed what changes: it compares. From then on it is
@@ -75,8 +78,9 @@ fn the_first_store_makes_a_warm_region_dirty_and_a_checkpoint_makes_it_clean_aga
     assert_eq!(read(&region, 4096, 3), b"two");
 }
 
+/// Stores after the last checkpoint are in the image even without a close.
 #[test]
-fn stores_after_the_last_checkpoint_are_in_the_image_even_without_a_close() {
+fn stores_after_checkpoint_survive_without_close() {
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     store(&mut region, 0, b"later");
@@ -88,9 +92,11 @@ fn stores_after_the_last_checkpoint_are_in_the_image_even_without_a_close() {
     assert!(!region.close().unwrap().checkpoint.skipped);
 }
 
+/// Without its image a region opens cold with identical bytes.
+///
 /// Guarantee: heap/cold-open
 #[test]
-fn without_its_image_a_region_opens_cold_with_identical_bytes() {
+fn cold_open_restores_identical_bytes() {
     let home = Home::new();
     let mut region = home.names().create(&named("words"), &key(), 32 * MIB).unwrap();
     region.grow(12 * MIB).unwrap();
@@ -115,8 +121,9 @@ fn without_its_image_a_region_opens_cold_with_identical_bytes() {
     assert!(region.close().unwrap().checkpoint.skipped, "a cold open alone made the region dirty");
 }
 
+/// A checkpoint of a mostly zero region is mostly hole.
 #[test]
-fn a_checkpoint_of_a_mostly_zero_region_is_mostly_hole() {
+fn checkpoint_of_a_sparse_region_is_sparse() {
     let home = Home::new();
     let mut region = home.names().create(&named("words"), &key(), 64 * MIB).unwrap();
     region.grow(64 * MIB).unwrap();
@@ -131,9 +138,11 @@ fn a_checkpoint_of_a_mostly_zero_region_is_mostly_hole() {
     assert!(base.blocks() * 512 <= 128 << 10, "{} bytes allocated", base.blocks() * 512);
 }
 
+/// Growth goes in 4 mib steps without moving and new bytes are zero.
+///
 /// Guarantee: heap/fixed-address
 #[test]
-fn growth_goes_in_4_mib_steps_without_moving_and_new_bytes_are_zero() {
+fn growth_takes_4_mib_zeroed_steps_in_place() {
     let home = Home::new();
     let mut region = home.names().create(&named("words"), &key(), 50 * MIB).unwrap();
     store(&mut region, 0, b"start");
@@ -160,8 +169,9 @@ fn growth_goes_in_4_mib_steps_without_moving_and_new_bytes_are_zero() {
     assert_eq!(home.names().open(&named("words"), &key()).unwrap().backed_bytes(), 50 * MIB);
 }
 
+/// A growth hint makes larger steps and is kept between 4 and 16 mib.
 #[test]
-fn a_growth_hint_makes_larger_steps_and_is_kept_between_4_and_16_mib() {
+fn growth_hint_is_clamped_to_4_to_16_mib() {
     let home = Home::new();
     let mut region = home.names().create(&named("words"), &key(), 128 * MIB).unwrap();
     region.set_growth_hint(u64::MAX);
@@ -172,8 +182,9 @@ fn a_growth_hint_makes_larger_steps_and_is_kept_between_4_and_16_mib() {
     assert_eq!(region.grow(24 * MIB + 1).unwrap(), 28 * MIB);
 }
 
+/// Growth of a clean mapped region keeps the new part writable.
 #[test]
-fn growth_of_a_clean_mapped_region_keeps_the_new_part_writable() {
+fn growth_of_clean_mapping_stays_writable() {
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     map(&mut region);
@@ -185,8 +196,9 @@ fn growth_of_a_clean_mapped_region_keeps_the_new_part_writable() {
     assert!(region.is_dirty());
 }
 
+/// Stores by the kernel go through once the mapping was made writable.
 #[test]
-fn stores_by_the_kernel_go_through_once_the_mapping_was_made_writable() {
+fn kernel_stores_pass_once_made_writable() {
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     let base = map(&mut region);
@@ -201,8 +213,9 @@ fn stores_by_the_kernel_go_through_once_the_mapping_was_made_writable() {
     assert_eq!(load(&mut region, 0, 5), [0; 5]);
 }
 
+/// A region maps into address space of the caller and leaves it reserved.
 #[test]
-fn a_region_maps_into_address_space_of_the_caller_and_leaves_it_reserved() {
+fn region_maps_into_reserved_space_of_the_caller() {
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     let range = Reservation::anywhere(16 << 20, 64 << 10).unwrap();
@@ -223,9 +236,11 @@ fn a_region_maps_into_address_space_of_the_caller_and_leaves_it_reserved() {
     assert_eq!(load(&mut region, 0, 5), b"Hello");
 }
 
+/// Every region has an address range of its own and keeps it.
+///
 /// Guarantee: heap/fixed-address
 #[test]
-fn every_region_has_an_address_range_of_its_own_and_keeps_it() {
+fn every_region_keeps_an_address_of_its_own() {
     let home = Home::new();
     let names = home.names();
     let mut regions: Vec<_> = (0..4)
@@ -248,8 +263,9 @@ fn every_region_has_an_address_range_of_its_own_and_keeps_it() {
     assert_eq!(names.open(&named("r2"), &key()).unwrap().address(), third.start);
 }
 
+/// Open or create creates once and keeps the first limit.
 #[test]
-fn open_or_create_creates_once_and_keeps_the_first_limit() {
+fn open_or_create_keeps_the_first_limit() {
     let home = Home::new();
     let region = home.names().open_or_create(&named("words"), &key(), 16 * MIB).unwrap();
     assert_eq!(region.opened(), Opened::Created);
@@ -265,8 +281,9 @@ fn open_or_create_creates_once_and_keeps_the_first_limit() {
     assert!(matches!(error, RegionError::AlreadyExists { .. }));
 }
 
+/// Readers see the data share the region and change nothing.
 #[test]
-fn readers_see_the_data_share_the_region_and_change_nothing() {
+fn readers_share_the_data_and_change_nothing() {
     let home = Home::with_text("words", b"hello");
     let names = home.names();
     let before = std::fs::read(home.image("words")).unwrap();
@@ -323,9 +340,11 @@ fn the_list_tells_what_every_region_is_doing() {
     assert!(list[0].image.is_some() && list[0].base.is_some() && list[0].damaged.is_none());
 }
 
+/// A missing heap is reported with names that are near.
+///
 /// Guarantee: heap/messages
 #[test]
-fn a_missing_heap_is_reported_with_names_that_are_near() {
+fn missing_heap_is_reported_with_near_names() {
     let home = Home::with_text("spelling", b"");
     let error = home.names().open(&named("speling"), &key()).unwrap_err();
     assert!(matches!(&error, RegionError::NotFound { near, .. } if near == &["spelling"]));
@@ -342,9 +361,11 @@ fn a_missing_heap_is_reported_with_names_that_are_near() {
     assert!(!home.pool().join("zz.lock").exists());
 }
 
+/// Only the key that created a region opens or removes it.
+///
 /// Guarantee: heap/keys
 #[test]
-fn only_the_key_that_created_a_region_opens_or_removes_it() {
+fn only_the_creating_key_opens_or_removes() {
     let home = Home::with_text("words", b"hello");
     let names = home.names();
     let before =
@@ -366,8 +387,9 @@ fn only_the_key_that_created_a_region_opens_or_removes_it() {
     assert!(home.base("words").exists() && !home.image("words").exists());
 }
 
+/// Removing a region removes every file of it and of no other.
 #[test]
-fn removing_a_region_removes_every_file_of_it_and_of_no_other() {
+fn removal_takes_exactly_the_regions_files() {
     let home = Home::with_text("words", b"hello");
     let names = home.names();
     names.create(&named("words2"), &key(), MIB).unwrap().close().unwrap();

@@ -74,9 +74,11 @@ fn in_threads(body: impl Fn(usize) + Sync) {
     });
 }
 
+/// Commits of many threads share syncs and none is lost.
+///
 /// Guarantee: heap/group-commit
 #[test]
-fn commits_of_many_threads_share_syncs_and_none_is_lost() {
+fn threads_share_syncs_and_lose_no_commit() {
     const COMMITS: u64 = 50;
     let home = Home::new();
     let storage = Arc::new(FaultyStorage::with_slow_syncs(Fault::Dead, Duration::from_millis(5)));
@@ -98,8 +100,9 @@ fn commits_of_many_threads_share_syncs_and_none_is_lost() {
     assert_eq!(numbers(&home_without_image(&home)), [COMMITS; THREADS]);
 }
 
+/// A power cut among many threads loses no acknowledged commit.
 #[test]
-fn a_power_cut_among_many_threads_loses_no_acknowledged_commit() {
+fn power_cut_among_threads_loses_no_commit() {
     for step in (0..60).step_by(3) {
         let home = Home::new();
         home.places();
@@ -130,9 +133,11 @@ fn a_power_cut_among_many_threads_loses_no_acknowledged_commit() {
     }
 }
 
+/// An error reaches every caller of the batch and the next commit mends it.
+///
 /// Guarantee: heap/group-commit
 #[test]
-fn an_error_reaches_every_caller_of_the_batch_and_the_next_commit_mends_it() {
+fn batch_error_reaches_all_and_next_commit_mends() {
     let home = Home::new();
     let storage =
         Arc::new(FaultyStorage::with_slow_syncs(Fault::Always(EIO), Duration::from_millis(1)));
@@ -156,8 +161,9 @@ fn an_error_reaches_every_caller_of_the_batch_and_the_next_commit_mends_it() {
     assert_eq!(numbers(&home_without_image(&home)), [1; THREADS]);
 }
 
+/// One failed sync is told to those it concerns and no acknowledged store is lost.
 #[test]
-fn one_failed_sync_is_told_to_those_it_concerns_and_no_acknowledged_store_is_lost() {
+fn failed_sync_is_told_to_those_it_concerns() {
     for step in 0..12 {
         let home = Home::new();
         let storage =
@@ -187,9 +193,11 @@ fn one_failed_sync_is_told_to_those_it_concerns_and_no_acknowledged_store_is_los
     }
 }
 
+/// In the mode atomic commits of many threads publish whole stretches and none is lost.
+///
 /// Guarantee: heap/group-commit
 #[test]
-fn in_the_mode_atomic_commits_of_many_threads_publish_whole_stretches_and_none_is_lost() {
+fn atomic_threads_publish_whole_stretches() {
     for durability in [Durability::Process, Durability::Power] {
         let home = Home::new();
         let mut region = home.names().create(&named("words"), &key(), MIB).unwrap();
@@ -216,8 +224,9 @@ fn in_the_mode_atomic_commits_of_many_threads_publish_whole_stretches_and_none_i
     }
 }
 
+/// The region can be had alone to grow it and to close it.
 #[test]
-fn the_region_can_be_had_alone_to_grow_it_and_to_close_it() {
+fn region_can_be_held_alone_to_grow_or_close() {
     let home = Home::new();
     let mut region = home.names().create(&named("words"), &key(), 12 * MIB).unwrap();
     let notes = Notes::of(&mut region);

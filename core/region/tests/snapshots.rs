@@ -58,9 +58,11 @@ fn snapshot_path(home: &Home, tag: &str) -> std::path::PathBuf {
     home.path().join("store/snapshots/words").join(format!("{tag}.base"))
 }
 
+/// A snapshot keeps what was there and restoring keeps what it replaces.
+///
 /// Guarantee: heap/snapshots
 #[test]
-fn a_snapshot_keeps_what_was_there_and_restoring_keeps_what_it_replaces() {
+fn restore_keeps_what_it_replaces() {
     let home = with_snapshot();
     let names = home.names();
     assert!(
@@ -82,8 +84,9 @@ fn a_snapshot_keeps_what_was_there_and_restoring_keeps_what_it_replaces() {
     assert_eq!(names.snapshots(&named("words")).unwrap().len(), 2);
 }
 
+/// A snapshot holds stores that were never checkpointed.
 #[test]
-fn a_snapshot_holds_stores_that_were_never_checkpointed() {
+fn snapshot_holds_uncheckpointed_stores() {
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     store(&mut region, 0, b"later");
@@ -94,9 +97,11 @@ fn a_snapshot_holds_stores_that_were_never_checkpointed() {
     assert!(snapshot.bytes().starts_with(b"later"));
 }
 
+/// A base whose journal is gone is not taken for the newest state.
+///
 /// Guarantee: heap/snapshots
 #[test]
-fn a_base_whose_journal_is_gone_is_not_taken_for_the_newest_state() {
+fn base_without_its_journal_is_not_the_newest_state() {
     let home = with_journal();
     let names = home.names();
     std::fs::remove_file(home.journal("words")).unwrap();
@@ -116,8 +121,9 @@ fn a_base_whose_journal_is_gone_is_not_taken_for_the_newest_state() {
     assert_eq!(content(&home), b"later");
 }
 
+/// A region in the store only is snapshotted without an image.
 #[test]
-fn a_region_in_the_store_only_is_snapshotted_without_an_image() {
+fn stored_region_is_snapshotted_without_image() {
     let home = Home::with_text("words", b"hello");
     std::fs::remove_file(home.image("words")).unwrap();
     home.names().snapshot(&named("words"), &key(), &named("first")).unwrap();
@@ -126,9 +132,11 @@ fn a_region_in_the_store_only_is_snapshotted_without_an_image() {
     assert_eq!(content(&home), b"hello");
 }
 
+/// A restore that dies in any step leaves the old state or the restored one.
+///
 /// Guarantee: heap/snapshots
 #[test]
-fn a_restore_that_dies_in_any_step_leaves_the_old_state_or_the_restored_one() {
+fn killed_restore_leaves_old_or_restored_state() {
     for fault in [Fault::Once(EIO), Fault::Dead] {
         for discard in [false, true] {
             for crashed in [false, true] {
@@ -164,9 +172,11 @@ fn a_restore_that_dies_in_any_step_leaves_the_old_state_or_the_restored_one() {
     }
 }
 
+/// A snapshot that dies in any step leaves none or a whole one.
+///
 /// Guarantee: heap/snapshots
 #[test]
-fn a_snapshot_that_dies_in_any_step_leaves_none_or_a_whole_one() {
+fn killed_snapshot_leaves_none_or_a_whole_one() {
     for step in 0.. {
         assert!(step < STEPS_MAX, "the snapshot never comes through");
         let home = Home::with_text("words", b"hello");
@@ -198,9 +208,11 @@ fn a_snapshot_is_durable_before_it_gets_its_name() {
     assert!(log.ends_with(&["write_at", "sync", "rename", "sync_directory"]), "{log:?}");
 }
 
+/// A flipped bit in a snapshot is found before it is used and the region stays.
+///
 /// Guarantee: heap/damaged-headers
 #[test]
-fn a_flipped_bit_in_a_snapshot_is_found_before_it_is_used_and_the_region_stays() {
+fn flipped_snapshot_bit_is_found_before_use() {
     let home = with_snapshot();
     flip(&snapshot_path(&home, "first"), DATA_OFFSET + 100);
     let names = home.names();
@@ -222,8 +234,9 @@ fn a_damaged_checkpoint_becomes_no_snapshot() {
     assert!(home.names().snapshots(&named("words")).unwrap().is_empty());
 }
 
+/// A damaged region is restored only when its state may be discarded.
 #[test]
-fn a_damaged_region_is_restored_only_when_its_state_may_be_discarded() {
+fn damaged_region_is_restored_only_on_discard() {
     let home = with_snapshot();
     for slot in [0, 4096] {
         flip(&home.image("words"), slot + 100);
@@ -246,9 +259,11 @@ fn snapshots_outlive_their_region_and_bring_it_back() {
     assert_eq!(content(&home), b"hello");
 }
 
+/// Only the owner takes restores and removes snapshots.
+///
 /// Guarantee: heap/keys
 #[test]
-fn only_the_owner_takes_restores_and_removes_snapshots() {
+fn only_the_owner_manages_snapshots() {
     let home = with_snapshot();
     let names = home.names();
     let (name, first) = (named("words"), named("first"));
@@ -264,8 +279,9 @@ fn only_the_owner_takes_restores_and_removes_snapshots() {
     assert!(!snapshot_path(&home, "first").exists());
 }
 
+/// A tag is taken once and a missing one is answered with those that exist.
 #[test]
-fn a_tag_is_taken_once_and_a_missing_one_is_answered_with_those_that_exist() {
+fn tag_is_unique_and_missing_one_lists_the_rest() {
     let home = with_snapshot();
     let names = home.names();
     let taken = names.snapshot(&named("words"), &key(), &named("first")).unwrap_err();

@@ -66,8 +66,9 @@ fn open_and_store(names: &NameSpace) -> Region {
     region
 }
 
+/// A creation that fails in any step leaves no region or a whole one.
 #[test]
-fn a_creation_that_fails_in_any_step_leaves_no_region_or_a_whole_one() {
+fn failed_creation_leaves_no_region_or_a_whole_one() {
     in_every_step(
         Home::new,
         |_| (),
@@ -90,8 +91,9 @@ fn a_creation_that_fails_in_any_step_leaves_no_region_or_a_whole_one() {
     );
 }
 
+/// Growth that fails in any step keeps all data and poisons where the header is unknown.
 #[test]
-fn growth_that_fails_in_any_step_keeps_all_data_and_poisons_where_the_header_is_unknown() {
+fn failed_growth_keeps_data_and_may_poison() {
     in_every_step(
         with_hello,
         open_and_store,
@@ -130,9 +132,11 @@ fn growth_that_fails_in_any_step_keeps_all_data_and_poisons_where_the_header_is_
     );
 }
 
+/// A checkpoint that fails in any step leaves a whole base and can be repeated.
+///
 /// Guarantee: heap/checkpoint
 #[test]
-fn a_checkpoint_that_fails_in_any_step_leaves_a_whole_base_and_can_be_repeated() {
+fn failed_checkpoint_keeps_a_whole_base() {
     in_every_step(
         with_hello,
         open_and_store,
@@ -173,8 +177,9 @@ fn a_checkpoint_that_fails_in_any_step_leaves_a_whole_base_and_can_be_repeated()
     );
 }
 
+/// A checkpoint is durable before it gets its name and before the image says so.
 #[test]
-fn a_checkpoint_is_durable_before_it_gets_its_name_and_before_the_image_says_so() {
+fn checkpoint_is_durable_before_it_is_named() {
     let home = with_hello();
     let storage = Arc::new(FaultyStorage::new(Fault::Dead));
     let names = home.names_over(storage.clone());
@@ -199,9 +204,11 @@ fn a_checkpoint_is_durable_before_it_gets_its_name_and_before_the_image_says_so(
     );
 }
 
+/// A full store is named and the checkpoint succeeds once there is room.
+///
 /// Guarantee: heap/room
 #[test]
-fn a_full_store_is_named_and_the_checkpoint_succeeds_once_there_is_room() {
+fn full_store_is_named_and_room_mends_it() {
     let home = with_hello();
     let storage = Arc::new(FaultyStorage::new(Fault::Once(ENOSPC)));
     let mut region = open_and_store(&home.names_over(storage.clone()));
@@ -218,8 +225,9 @@ fn a_full_store_is_named_and_the_checkpoint_succeeds_once_there_is_room() {
     assert_eq!(read(&open(&home.names()).unwrap(), 0, 5), b"later");
 }
 
+/// A close that fails in any step loses nothing and the next open knows.
 #[test]
-fn a_close_that_fails_in_any_step_loses_nothing_and_the_next_open_knows() {
+fn failed_close_loses_nothing_and_is_known_later() {
     in_every_step(
         with_hello,
         open_and_store,
@@ -238,8 +246,9 @@ fn a_close_that_fails_in_any_step_loses_nothing_and_the_next_open_knows() {
     );
 }
 
+/// A warm open that fails in its only step changes nothing that matters.
 #[test]
-fn a_warm_open_that_fails_in_its_only_step_changes_nothing_that_matters() {
+fn failed_warm_open_changes_nothing() {
     in_every_step(
         with_hello,
         |_| (),
@@ -252,8 +261,9 @@ fn a_warm_open_that_fails_in_its_only_step_changes_nothing_that_matters() {
     );
 }
 
+/// A cold open that fails in any step leaves the base as it was.
 #[test]
-fn a_cold_open_that_fails_in_any_step_leaves_the_base_as_it_was() {
+fn failed_cold_open_leaves_the_base() {
     in_every_step(
         with_hello,
         |names| std::fs::remove_file(names.places().pool().join("words.image")).unwrap(),
@@ -271,8 +281,9 @@ fn a_cold_open_that_fails_in_any_step_leaves_the_base_as_it_was() {
     );
 }
 
+/// A removal that fails in any step leaves the region whole or gone.
 #[test]
-fn a_removal_that_fails_in_any_step_leaves_the_region_whole_or_gone() {
+fn failed_removal_leaves_the_region_whole_or_gone() {
     in_every_step(
         with_hello,
         |_| (),
@@ -288,8 +299,9 @@ fn a_removal_that_fails_in_any_step_leaves_the_region_whole_or_gone() {
     );
 }
 
+/// A pool with room for the small step only grows by the small step.
 #[test]
-fn a_pool_with_room_for_the_small_step_only_grows_by_the_small_step() {
+fn nearly_full_pool_grows_by_the_small_step() {
     let home = Home::new();
     let storage = Arc::new(FaultyStorage::new(Fault::Once(ENOSPC)));
     let mut region =

@@ -108,9 +108,11 @@ fn starts_with(home: &Home, name: &str, text: &[u8]) -> bool {
     unsynced(home).open_read(&named(name)).unwrap().bytes()[AT..].starts_with(text)
 }
 
+/// A snapshot a copy and a stream hold the last commit.
+///
 /// Guarantee: heap/snapshots
 #[test]
-fn a_snapshot_a_copy_and_a_stream_hold_the_last_commit() {
+fn snapshot_copy_and_stream_hold_the_last_commit() {
     for how in ALL {
         let home = left(how);
         let names = unsynced(&home);
@@ -164,9 +166,11 @@ fn a_snapshot_that_dies_in_any_step_loses_no_commit() {
     }
 }
 
+/// A restore that dies in any step brings back nothing of a journal or a redo log.
+///
 /// Guarantee: heap/restore
 #[test]
-fn a_restore_that_dies_in_any_step_brings_back_nothing_of_a_journal_or_a_redo_log() {
+fn killed_restore_brings_back_no_old_logs() {
     for how in ALL {
         for discard in [false, true] {
             for step in 0.. {
@@ -195,8 +199,9 @@ fn a_restore_that_dies_in_any_step_brings_back_nothing_of_a_journal_or_a_redo_lo
     }
 }
 
+/// A restore over a damaged region is not overwritten by its redo log wherever it dies.
 #[test]
-fn a_restore_over_a_damaged_region_is_not_overwritten_by_its_redo_log_wherever_it_dies() {
+fn restore_is_never_overwritten_by_an_old_redo_log() {
     for step in 0.. {
         assert!(step < STEPS_MAX, "the restore never comes through");
         let home = left(Left::Publishing);
@@ -222,9 +227,11 @@ fn a_restore_over_a_damaged_region_is_not_overwritten_by_its_redo_log_wherever_i
     }
 }
 
+/// Logs that a removed region left are not applied to what is restored or imported.
+///
 /// Guarantee: heap/restore
 #[test]
-fn logs_that_a_removed_region_left_are_not_applied_to_what_is_restored_or_imported() {
+fn logs_of_a_removed_region_are_never_applied() {
     for how in [Left::WithoutImage, Left::Publishing] {
         let home = left(how);
         let mut stream = Vec::new();
@@ -283,9 +290,11 @@ fn a_new_limit_keeps_the_last_commit() {
     }
 }
 
+/// What is salvaged from a file has what the log beside it adds.
+///
 /// Guarantee: heap/salvage
 #[test]
-fn what_is_salvaged_from_a_file_has_what_the_log_beside_it_adds() {
+fn salvage_includes_the_log_beside_the_file() {
     let home = left(Left::WithoutImage);
     let damaged = DamagedFile::read(&home.base("words")).unwrap();
     let found = damaged.report().continuation.clone().unwrap();

@@ -40,9 +40,11 @@ fn assert_nothing_is_left(home: &Home, name: &str) {
     }
 }
 
+/// An exported region arrives with its bytes in another home under another key.
+///
 /// Guarantee: heap/import
 #[test]
-fn an_exported_region_arrives_with_its_bytes_in_another_home_under_another_key() {
+fn exported_region_arrives_under_another_key() {
     let (home, stream) = with_stream();
     assert!(stream.len() < 32 << 10, "holes are not in the stream: {}", stream.len());
     let other = Home::new();
@@ -59,9 +61,11 @@ fn an_exported_region_arrives_with_its_bytes_in_another_home_under_another_key()
     assert!(other.names().open(&named("copy"), &key()).is_err());
 }
 
+/// Every flipped byte of a stream is found and leaves nothing behind.
+///
 /// Guarantee: heap/import
 #[test]
-fn every_flipped_byte_of_a_stream_is_found_and_leaves_nothing_behind() {
+fn flipped_stream_byte_is_found_and_leaves_nothing() {
     let (_, stream) = with_stream();
     let home = Home::new();
     for position in
@@ -77,9 +81,11 @@ fn every_flipped_byte_of_a_stream_is_found_and_leaves_nothing_behind() {
     import(&home, "copy", &stream).unwrap();
 }
 
+/// A stream that is cut off anywhere is refused and leaves nothing behind.
+///
 /// Guarantee: heap/import
 #[test]
-fn a_stream_that_is_cut_off_anywhere_is_refused_and_leaves_nothing_behind() {
+fn truncated_stream_is_refused_and_leaves_nothing() {
     let (_, stream) = with_stream();
     let home = Home::new();
     for length in (0..stream.len()).step_by(97).chain([stream.len() - 1, stream.len() - 24]) {
@@ -105,9 +111,11 @@ fn foreign_streams_and_longer_ones_are_refused() {
     assert_nothing_is_left(&home, "copy");
 }
 
+/// What a stream claims is refused where there is no room for it before more is read.
+///
 /// Guarantee: heap/import
 #[test]
-fn what_a_stream_claims_is_refused_where_there_is_no_room_for_it_before_more_is_read() {
+fn stream_without_room_is_refused_early() {
     let (_, stream) = with_stream();
     let mut header = stream[..256].to_vec();
     for field in [40, 48] {
@@ -150,9 +158,11 @@ fn an_import_never_replaces_a_region() {
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
 }
 
+/// An import that dies in any step leaves no region or a whole one.
+///
 /// Guarantee: heap/import
 #[test]
-fn an_import_that_dies_in_any_step_leaves_no_region_or_a_whole_one() {
+fn killed_import_leaves_no_region_or_a_whole_one() {
     let (origin, stream) = with_stream();
     let expected = data(&origin, "words");
     for step in 0..100 {
@@ -200,8 +210,9 @@ fn a_copy_has_the_bytes_of_now_and_goes_its_own_way() {
     assert_nothing_is_left(&home, "third");
 }
 
+/// A limit grows and shrinks and survives the loss of the pool.
 #[test]
-fn a_limit_grows_and_shrinks_and_survives_the_loss_of_the_pool() {
+fn limit_changes_survive_the_loss_of_the_pool() {
     let home = Home::with_text("words", b"hello");
     let names = home.names();
     assert_eq!(names.set_limit(&named("words"), &key(), 100 * MIB).unwrap(), 100 * MIB);
@@ -220,9 +231,11 @@ fn a_limit_grows_and_shrinks_and_survives_the_loss_of_the_pool() {
     ));
 }
 
+/// A limit does not grow over the addresses of the next region but over those of a copy.
+///
 /// Guarantee: heap/limits
 #[test]
-fn a_limit_does_not_grow_over_the_addresses_of_the_next_region_but_over_those_of_a_copy() {
+fn limit_never_grows_over_the_next_region() {
     let home = Home::with_text("words", b"hello");
     let names = home.names();
     names.copy(&named("words"), &named("copy"), &key()).unwrap();

@@ -32,10 +32,12 @@ fn cold_number(home: &Home) -> u64 {
     number(&mut region)
 }
 
+/// What a dead writer stored is checkpointed without its key and the next open is in order.
+///
 /// Guarantee: heap/room
 /// Guarantee: keeper/eviction
 #[test]
-fn what_a_dead_writer_stored_is_checkpointed_without_its_key_and_the_next_open_is_in_order() {
+fn dead_writers_stores_need_no_key_to_checkpoint() {
     let home = with_dead_writer(2);
     let names = home.names();
     let report = names.checkpoint_unheld(&named("words")).unwrap();
@@ -46,8 +48,9 @@ fn what_a_dead_writer_stored_is_checkpointed_without_its_key_and_the_next_open_i
     assert_eq!(cold_number(&home), 2);
 }
 
+/// A publication that broke off is finished before it is checkpointed.
 #[test]
-fn a_publication_that_broke_off_is_finished_before_it_is_checkpointed() {
+fn broken_off_publication_is_finished_first() {
     let home = with_dead_writer(2);
     let storage = Arc::new(FaultyStorage::new(Fault::Dead));
     let mut region = open_atomic(&home.names_over(storage.clone()));
@@ -62,10 +65,12 @@ fn a_publication_that_broke_off_is_finished_before_it_is_checkpointed() {
     assert!(found == 3 || found == 2, "{found}");
 }
 
+/// An evicted region leaves the pool and comes back as it was.
+///
 /// Guarantee: heap/room
 /// Guarantee: keeper/eviction
 #[test]
-fn an_evicted_region_leaves_the_pool_and_comes_back_as_it_was() {
+fn evicted_region_comes_back_as_it_was() {
     let home = with_dead_writer(7);
     let names = home.names();
     let report = names.evict(&named("words")).unwrap();
@@ -76,10 +81,12 @@ fn an_evicted_region_leaves_the_pool_and_comes_back_as_it_was() {
     assert_eq!(cold_number(&home), 7);
 }
 
+/// A region that is held is neither checkpointed nor evicted.
+///
 /// Guarantee: heap/room
 /// Guarantee: keeper/eviction
 #[test]
-fn a_region_that_is_held_is_neither_checkpointed_nor_evicted() {
+fn held_region_is_neither_checkpointed_nor_evicted() {
     let home = with_dead_writer(2);
     let names = home.names();
     let held = names.open(&named("words"), &key()).unwrap();
@@ -93,10 +100,12 @@ fn a_region_that_is_held_is_neither_checkpointed_nor_evicted() {
     assert!(matches!(names.evict(&named("none")), Err(RegionError::NotFound { .. })));
 }
 
+/// An image stays while the store is not whole and a lost base is made anew first.
+///
 /// Guarantee: heap/room
 /// Guarantee: keeper/eviction
 #[test]
-fn an_image_stays_while_the_store_is_not_whole_and_a_lost_base_is_made_anew_first() {
+fn image_stays_until_the_store_is_whole() {
     let home = Home::with_text("words", b"hello");
     let names = home.names();
     flip(&home.base("words"), common::DATA_OFFSET);

@@ -179,8 +179,9 @@ mod tests {
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     }
 
+    /// A directory that others may write to or a link to one is refused.
     #[test]
-    fn a_directory_that_others_may_write_to_or_a_link_to_one_is_refused() {
+    fn writable_or_linked_directories_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("made/with/parents");
         PrivateDirectory::open_or_create(&path).unwrap();
@@ -200,9 +201,11 @@ mod tests {
         PrivateDirectory::open_or_create(&folder.path().join("file")).unwrap_err();
     }
 
+    /// Only a file that no other user can have written is opened.
+    ///
     /// Guarantee: sandbox/compile-cache
     #[test]
-    fn only_a_file_that_nobody_else_can_have_written_is_opened() {
+    fn only_files_safe_from_others_are_opened() {
         let folder = tempfile::tempdir().unwrap();
         let directory = PrivateDirectory::open_or_create(folder.path()).unwrap();
         directory.create_new("new").unwrap().write_all(b"mine").unwrap();

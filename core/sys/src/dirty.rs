@@ -287,8 +287,9 @@ mod tests {
         assert!(error.to_string().contains("uffd, mprotect, reported, everything"), "{error}");
     }
 
+    /// A mapping neither shrinks nor passes its limit nor ends within a page.
     #[test]
-    fn a_mapping_neither_shrinks_nor_passes_its_limit_nor_ends_within_a_page() {
+    fn mapping_grows_by_pages_within_its_limit() {
         let page_bytes = rustix::param::page_size();
         let mapping =
             Mapping { base: std::ptr::null_mut(), len: 2 * page_bytes, limit: 4 * page_bytes };

@@ -226,8 +226,9 @@ mod tests {
         at.cast()
     }
 
+    /// The first store makes a clean region dirty and a load does not.
     #[test]
-    fn the_first_store_makes_a_clean_region_dirty_and_a_load_does_not() {
+    fn first_store_marks_dirty_and_a_load_does_not() {
         let file = memfd(4 * PAGE);
         let at = map(Some(&file), 4 * PAGE, libc::PROT_READ);
         // SAFETY: `at` is a read-only shared mapping of four pages that lives to the end of the
@@ -246,8 +247,9 @@ mod tests {
         }
     }
 
+    /// A file that is truncated under its mapping is reported and kills no process.
     #[test]
-    fn a_file_truncated_under_its_mapping_is_reported_and_kills_nobody() {
+    fn truncated_file_is_reported_and_kills_nobody() {
         let file = memfd(2 * PAGE);
         let at = map(Some(&file), 2 * PAGE, libc::PROT_READ);
         // SAFETY: as above.
@@ -260,8 +262,9 @@ mod tests {
         }
     }
 
+    /// A store to a mapping that may only be read never reaches the file.
     #[test]
-    fn a_store_to_a_mapping_that_may_only_be_read_never_reaches_the_file() {
+    fn store_to_read_only_mapping_never_reaches_the_file() {
         let file = memfd(4 * PAGE);
         let at = map(Some(&file), 4 * PAGE, libc::PROT_READ);
         let calls = Arc::new(AtomicU64::new(0));
@@ -283,8 +286,9 @@ mod tests {
         assert_eq!(byte, [0]);
     }
 
+    /// A host access to a hole costs bounded memory and is reported.
     #[test]
-    fn a_host_access_to_a_hole_costs_bounded_memory_and_is_reported() {
+    fn host_access_to_a_hole_is_bounded_and_reported() {
         let bytes = 256 << 20;
         let at = map(None, bytes, libc::PROT_NONE);
         let calls = Arc::new(AtomicU64::new(0));

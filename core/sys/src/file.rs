@@ -344,8 +344,9 @@ mod tests {
         assert_eq!(next_data(&file, found.end).unwrap(), None);
     }
 
+    /// Allocation extends the file and an empty range changes nothing.
     #[test]
-    fn allocation_extends_the_file_and_an_empty_range_changes_nothing() {
+    fn allocation_extends_and_empty_range_does_nothing() {
         let file = tempfile::tempfile().unwrap();
         allocate(&file, 0..0).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 0);
@@ -353,8 +354,9 @@ mod tests {
         assert_eq!(file.metadata().unwrap().len(), 65_536);
     }
 
+    /// Private options make private files and refuse symbolic links.
     #[test]
-    fn private_options_make_private_files_and_refuse_symbolic_links() {
+    fn private_options_refuse_symbolic_links() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let file = private_options().write(true).create_new(true).open(&path).unwrap();
@@ -385,8 +387,9 @@ mod tests {
         assert!(!path_names_file(&path, &file).unwrap());
     }
 
+    /// A stamp is taken only of a file at rest and shows every change.
     #[test]
-    fn a_stamp_is_taken_only_of_a_file_at_rest_and_shows_every_change() {
+    fn stamp_needs_rest_and_shows_every_change() {
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(b"one").unwrap();
         assert_eq!(FileStamp::of_settled(&file).unwrap(), None);

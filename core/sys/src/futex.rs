@@ -48,8 +48,9 @@ mod tests {
     use super::*;
     use std::sync::atomic::Ordering;
 
+    /// A word with another value and a moment that has passed end the sleep at once.
     #[test]
-    fn a_word_with_another_value_and_a_moment_that_has_passed_end_the_sleep_at_once() {
+    fn changed_word_or_past_deadline_ends_sleep() {
         let word = AtomicU32::new(1);
         assert_eq!(wait(&word, 0, None).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert_eq!(wait(&word, 1, Some(0)).unwrap_err().raw_os_error(), Some(libc::ETIMEDOUT));

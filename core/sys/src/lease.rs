@@ -83,8 +83,9 @@ pub fn is_taken(file: &File, start: u64, bytes: u64) -> io::Result<bool> {
 mod tests {
     use super::*;
 
+    /// A byte is one open files until it is given back or closed.
     #[test]
-    fn a_byte_is_one_open_files_until_it_is_given_back_or_closed() {
+    fn byte_belongs_to_one_open_file_until_released() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let first = File::create(&path).unwrap();

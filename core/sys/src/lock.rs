@@ -241,8 +241,9 @@ mod tests {
         }
     }
 
+    /// A second holder learns who has the lock, and gets it after the drop.
     #[test]
-    fn a_second_holder_is_told_who_has_the_lock_and_gets_it_after_the_drop() {
+    fn second_holder_learns_the_first_and_waits_for_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let first = acquired(FileLock::acquire(&path, LockMode::Exclusive, PATIENT).unwrap());
@@ -289,9 +290,11 @@ mod tests {
         });
     }
 
+    /// A holder for a moment that has taken its record back is waited for with new patience.
+    ///
     /// Guarantee: sqlite/saved-copies
     #[test]
-    fn a_holder_for_a_moment_that_has_taken_its_record_back_is_waited_for_with_new_patience() {
+    fn brief_holder_renews_the_waiters_patience() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let patience = Duration::from_secs(2);
@@ -322,9 +325,11 @@ mod tests {
         assert!(matches!(outcome, LockOutcome::Held(None)));
     }
 
+    /// A lock whose record cannot be written is held all the same.
+    ///
     /// Guarantee: heap/room
     #[test]
-    fn a_lock_whose_record_cannot_be_written_is_held_all_the_same() {
+    fn lock_holds_without_a_writable_record() {
         // Every write to it says that there is no room.
         let path = Path::new("/dev/full");
         let lock = acquired(FileLock::acquire(path, LockMode::Exclusive, PATIENT).unwrap());
@@ -333,8 +338,9 @@ mod tests {
         assert!(matches!(outcome, LockOutcome::Held(None)));
     }
 
+    /// Garbage in a lock file is no holder and no obstacle.
     #[test]
-    fn garbage_in_a_lock_file_is_no_holder_and_no_obstacle() {
+    fn garbage_in_a_lock_file_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         for garbage in [&b"\xff\xfe"[..], b"1", b"-4 7", b"x y", &[b'9'; 4000]] {
@@ -344,8 +350,9 @@ mod tests {
         }
     }
 
+    /// A lock file that is unlinked while a process waits does not make two holders.
     #[test]
-    fn a_lock_file_unlinked_while_somebody_waits_does_not_make_two_holders() {
+    fn unlinked_lock_file_never_makes_two_holders() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         // A reader holds without a record, so that the waiter is patient.

@@ -356,8 +356,9 @@ mod tests {
     use super::*;
     use std::io::Write;
 
+    /// Gathering huge pages changes no byte and may be refused.
     #[test]
-    fn gathering_huge_pages_changes_no_byte_and_may_be_refused() {
+    fn huge_page_collapse_changes_no_byte() {
         let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
         let bytes: Vec<u8> = (0..5 << 20).map(|at: u32| (at / 4096) as u8).collect();
         file.write_all(&bytes).unwrap();
@@ -381,8 +382,9 @@ mod tests {
         assert!(Reservation::anywhere(usize::MAX, 4096).is_err());
     }
 
+    /// A taken address is refused and free again after the drop.
     #[test]
-    fn a_taken_address_is_refused_and_free_again_after_the_drop() {
+    fn taken_address_is_refused_until_dropped() {
         let address = 0x1234_0000_0000;
         let first = Reservation::at(address, 1 << 20).unwrap();
         let error = Reservation::at(address + (512 << 10), 1 << 20).unwrap_err();

@@ -28,9 +28,11 @@ mod tests {
     use super::*;
     use std::process::Command;
 
+    /// What a thread mounts after it left the name space is invisible to others.
+    ///
     /// Guarantee: trace/matrix
     #[test]
-    fn what_a_thread_mounts_after_it_left_nobody_else_sees() {
+    fn private_mounts_are_invisible_to_others() {
         let place = tempfile::tempdir().unwrap();
         let point = place.path().to_owned();
         let mounted = std::thread::spawn(move || {

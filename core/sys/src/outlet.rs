@@ -102,8 +102,9 @@ mod tests {
         Some((File::from(reader), writer))
     }
 
+    /// A full stream of any kind makes no writer wait and keeps its own flags.
     #[test]
-    fn a_full_stream_of_any_kind_makes_nobody_wait_and_keeps_its_own_flags() {
+    fn full_stream_blocks_nobody_and_keeps_its_flags() {
         let (_reader, writer) = io::pipe().unwrap();
         assert!(fill(&writer) >= PIECE_BYTES);
         let (_peer, socket) = UnixStream::pair().unwrap();

@@ -73,8 +73,9 @@ fn new_page() -> Option<*mut AtomicU32> {
 mod tests {
     use super::*;
 
+    /// The number is that of this process, also in a copy that a fork made.
     #[test]
-    fn the_number_is_this_processes_also_in_a_copy_that_a_fork_made() {
+    fn number_is_right_after_fork_too() {
         for _ in 0..3 {
             assert_eq!(get(), std::process::id());
         }

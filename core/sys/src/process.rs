@@ -199,8 +199,9 @@ mod tests {
         assert_eq!(parse_start_ticks(b"42 (x) S 1 2"), None);
     }
 
+    /// This process is alive and one with another start time is not.
     #[test]
-    fn this_process_is_alive_and_one_with_another_start_time_is_not() {
+    fn start_time_tells_a_process_from_its_successor() {
         let me = ProcessId::current().unwrap();
         assert!(me.is_alive());
         assert_eq!(me, ProcessId::current().unwrap());
@@ -208,8 +209,9 @@ mod tests {
         assert!(!ProcessId { pid: u32::MAX >> 1, ..me }.is_alive());
     }
 
+    /// An ended child is not alive even before it is waited for.
     #[test]
-    fn an_ended_child_is_not_alive_even_before_it_is_waited_for() {
+    fn ended_child_is_dead_before_it_is_reaped() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         let alive = || start_ticks(pid).unwrap().is_some();
@@ -222,9 +224,11 @@ mod tests {
         assert!(!alive());
     }
 
+    /// A process whose first thread has ended is alive while another one runs.
+    ///
     /// Guarantee: keeper/stopped-programs
     #[test]
-    fn a_process_whose_first_thread_has_ended_is_alive_while_another_one_runs() {
+    fn process_lives_while_any_thread_runs() {
         let stat = |threads: u32| {
             let between = "0 ".repeat(15);
             format!("42 (x) Z 1 {between}{threads} 0 77 0").into_bytes()
@@ -248,8 +252,9 @@ mod tests {
         assert_eq!(occupants(0..4096).unwrap(), []);
     }
 
+    /// A mapping is named by its path its kind or by what it cannot be used for.
     #[test]
-    fn a_mapping_is_named_by_its_path_its_kind_or_by_what_it_cannot_be_used_for() {
+    fn mapping_is_named_by_path_kind_or_protection() {
         let what = |line: &str| parse_mapping(line).map(|found| found.what);
         let start = "10000000-20000000";
         assert_eq!(

@@ -36,8 +36,9 @@ mod tests {
         u64::from_str_radix(line.trim(), 16).unwrap()
     }
 
+    /// Signals are blocked on the thread and as before on the one that started it.
     #[test]
-    fn signals_are_blocked_on_the_thread_and_as_before_on_the_one_that_started_it() {
+    fn signals_are_blocked_on_the_new_thread_only() {
         let before = blocked();
         let (sender, receiver) = std::sync::mpsc::channel();
         super::spawn("quiet", move || sender.send(blocked()).unwrap()).unwrap().join().unwrap();

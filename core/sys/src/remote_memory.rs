@@ -121,9 +121,11 @@ mod tests {
         assert_eq!(read(me, 8, &mut copy).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
+    /// Both ways find exactly the pages that were stored to.
+    ///
     /// Guarantee: sandbox/changed-pages
     #[test]
-    fn both_ways_find_exactly_the_pages_that_were_stored_to() {
+    fn both_methods_find_exactly_the_stored_pages() {
         let page_bytes = rustix::param::page_size();
         let file =
             rustix::fs::memfd_create("holdfast-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();

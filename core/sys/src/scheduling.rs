@@ -67,9 +67,11 @@ mod tests {
         attributes().unwrap().runtime
     }
 
+    /// What a thread with short slices starts has ordinary ones.
+    ///
     /// Guarantee: sandbox/supervisor
     #[test]
-    fn what_a_thread_with_short_slices_starts_has_ordinary_ones() {
+    fn short_slices_are_not_inherited() {
         let ordinary_ns = slice_ns();
         std::thread::spawn(move || {
             prefer_latency().unwrap();

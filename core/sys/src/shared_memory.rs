@@ -126,9 +126,11 @@ mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
 
+    /// Two mappings share bytes, and no process can cut the file.
+    ///
     /// Guarantee: applets/buffers
     #[test]
-    fn two_mappings_share_bytes_and_nobody_can_cut_the_file() {
+    fn mappings_share_bytes_and_the_file_cannot_shrink() {
         let one = SharedMemory::create("test", 1 << 20).unwrap();
         let other = SharedMemory::open(one.descriptor().unwrap()).unwrap();
         assert_eq!((one.bytes(), other.bytes()), (1 << 20, 1 << 20));
@@ -141,8 +143,9 @@ mod tests {
         assert!(SharedMemory::open(tempfile::tempfile().unwrap().into()).is_err());
     }
 
+    /// A range takes memory when it is backed and gives it back.
     #[test]
-    fn a_range_takes_memory_when_it_is_backed_and_gives_it_back() {
+    fn backed_range_takes_memory_and_returns_it() {
         let memory = SharedMemory::create("test", 1 << 20).unwrap();
         let blocks = || memory.file.metadata().unwrap().blocks();
         assert_eq!(blocks(), 0);

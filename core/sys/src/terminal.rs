@@ -111,10 +111,12 @@ impl Display for ShownJson<'_> {
 mod tests {
     use super::*;
 
+    /// What would steer a terminal is escaped and ordinary unicode stays.
+    ///
     /// Guarantee: heap/hostile-content
     /// Guarantee: pages/terminal
     #[test]
-    fn what_would_steer_a_terminal_is_escaped_and_ordinary_unicode_stays() {
+    fn control_characters_are_escaped_and_unicode_stays() {
         for c in
             ('\0'..='\u{9F}').filter(|c| c.is_control()).chain(['\u{202E}', '\u{2066}', '\u{2028}'])
         {

@@ -296,9 +296,11 @@ mod tests {
         Box::leak(Box::new(Window::new(start..start + 16 * GIB)))
     }
 
+    /// A window is reserved whole at the first claim and stays reserved.
+    ///
     /// Guarantee: heap/fixed-address
     #[test]
-    fn a_window_is_reserved_whole_at_the_first_claim_and_stays_reserved() {
+    fn window_is_reserved_at_first_claim_and_stays() {
         let window = window(0);
         assert_eq!(window.coverage(), Coverage::Untouched);
         let start = window.range.start;
@@ -322,8 +324,9 @@ mod tests {
         assert_eq!(unsafe { again.base().read_volatile() }, 0);
     }
 
+    /// Claims never overlap and the second names the first.
     #[test]
-    fn claims_never_overlap_and_the_second_names_the_first() {
+    fn claims_never_overlap_and_name_the_first() {
         let window = window(1);
         let start = window.range.start;
         let first = window.claim(start, 2 * GIB).unwrap();
@@ -337,8 +340,9 @@ mod tests {
         assert!(matches!(window.claim(start + 15 * GIB, 2 * GIB), Err(ClaimError::Refused(_))));
     }
 
+    /// A claim is extended into free addresses only and what it gives up can be claimed.
     #[test]
-    fn a_claim_is_extended_into_free_addresses_only_and_what_it_gives_up_can_be_claimed() {
+    fn claim_extends_into_free_addresses_only() {
         let window = window(3);
         let start = window.range.start;
         let mut first = window.claim(start, GIB).unwrap();
@@ -366,8 +370,9 @@ mod tests {
         all.extend(16 * GIB).unwrap();
     }
 
+    /// A squatter shrinks the window and its place is ours when it goes.
     #[test]
-    fn a_squatter_shrinks_the_window_and_its_place_is_ours_when_it_goes() {
+    fn squatter_shrinks_the_window_until_it_leaves() {
         let window = window(2);
         let start = window.range.start;
         let squatter = Reservation::at(start + 4 * GIB, 4096).unwrap();
@@ -390,8 +395,9 @@ mod tests {
         drop((early, late, there));
     }
 
+    /// What is left of a range and what touches are computed at every edge.
     #[test]
-    fn what_is_left_of_a_range_and_what_touches_are_computed_at_every_edge() {
+    fn range_arithmetic_is_right_at_every_edge() {
         let whole: Vec<_> = std::iter::once(10..20).collect();
         assert_eq!(without(&(10..20), &[]), whole);
         assert_eq!(without(&(10..20), &[0..10, 20..30]), whole);

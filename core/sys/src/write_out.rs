@@ -36,8 +36,9 @@ mod tests {
 
     use super::*;
 
+    /// A range of a file can be written out and an empty or endless one does no harm.
     #[test]
-    fn a_range_of_a_file_can_be_written_out_and_an_empty_or_endless_one_does_no_harm() {
+    fn ranges_are_written_out_and_odd_ones_are_harmless() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[1; 8192]).unwrap();
         begin(&file, 0..8192).unwrap();

@@ -32,8 +32,9 @@ pub fn zeroed(bytes: usize) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
+    /// What there is no memory for is an error and everything else is zeros.
     #[test]
-    fn what_there_is_no_memory_for_is_an_error_and_everything_else_is_zeros() {
+    fn missing_memory_is_an_error_and_the_rest_zeros() {
         for bytes in [0, 1, 4096, 3 << 20] {
             assert_eq!(zeroed(bytes).unwrap(), vec![0; bytes]);
         }

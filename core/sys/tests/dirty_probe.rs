@@ -7,9 +7,11 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc is mounted").count()
 }
 
+/// Trying a tracker out leaves no descriptor and no mapping.
+///
 /// Guarantee: heap/dirty-pages
 #[test]
-fn trying_a_tracker_out_leaves_no_descriptor_and_no_mapping() {
+fn tracker_trial_leaves_nothing_behind() {
     let before = descriptors();
     for kind in Kind::ALL {
         match available(kind).refusal() {

@@ -152,8 +152,9 @@ fn with_every_tracker(pages: usize, limit_pages: usize, case: impl Fn(Tracked)) 
     }
 }
 
+/// A store to the first or last byte of a page is found and no other page.
 #[test]
-fn a_store_to_the_first_or_last_byte_of_a_page_is_found_and_no_other_page() {
+fn stores_at_page_edges_dirty_that_page_only() {
     with_every_tracker(64, 64, |mut tracked| {
         for at in [0, PAGE - 1, PAGE, 31 * PAGE + 7, 63 * PAGE, 64 * PAGE - 1] {
             tracked.store(at, 1);
@@ -187,8 +188,9 @@ fn a_page_that_is_stored_to_again_is_found_again() {
     });
 }
 
+/// Neighbours come as one range and thousands of single pages as themselves.
 #[test]
-fn neighbours_come_as_one_range_and_thousands_of_single_pages_as_themselves() {
+fn neighbours_merge_and_single_pages_stay_single() {
     with_every_tracker(4096, 4096, |mut tracked| {
         for page in [70, 5, 4, 6, 63, 64] {
             tracked.store(page * PAGE + 9, 1);
@@ -206,8 +208,9 @@ fn neighbours_come_as_one_range_and_thousands_of_single_pages_as_themselves() {
     });
 }
 
+/// What is added in place is clean and tracked like the rest.
 #[test]
-fn what_is_added_in_place_is_clean_and_tracked_like_the_rest() {
+fn added_range_is_clean_and_tracked() {
     with_every_tracker(8, 1024, |mut tracked| {
         tracked.store(7 * PAGE, 1);
         for pages in [16, 1024] {
@@ -248,9 +251,11 @@ fn huge_kib(memory: &Memory) -> u64 {
     kib.filter_map(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok()).sum()
 }
 
+/// A store into a huge page is found however the page became huge.
+///
 /// Guarantee: heap/dirty-pages
 #[test]
-fn a_store_into_a_huge_page_is_found_however_the_page_became_huge() {
+fn store_into_huge_page_is_found_however_made() {
     const HUGE_PAGES: usize = HUGE_PAGE_BYTES / PAGE;
     for kind in Kind::ALL.into_iter().filter(|kind| available(*kind).is_usable()) {
         for gathered_before in [true, false] {
@@ -299,9 +304,11 @@ fn apply(tracked: &mut Tracked, copy: &mut [u64]) {
     }
 }
 
+/// With threads storing all the while the taken ranges make an exact copy.
+///
 /// Guarantee: heap/dirty-pages
 #[test]
-fn with_threads_storing_all_the_while_the_taken_ranges_make_an_exact_copy() {
+fn taken_ranges_make_an_exact_copy_under_stores() {
     const PAGES: usize = 96;
     const THREADS: usize = 3;
     const STORES: u64 = 40_000;
@@ -344,7 +351,7 @@ fn with_threads_storing_all_the_while_the_taken_ranges_make_an_exact_copy() {
 ///
 /// Guarantee: heap/dirty-pages
 #[test]
-fn a_store_that_meets_a_take_does_not_leave_its_page_untracked() {
+fn store_during_take_stays_tracked() {
     const ROUNDS: usize = 400;
     with_every_tracker(2, 2, |mut tracked| {
         if matches!(tracked.tracker.kind(), Kind::Reported | Kind::Everything) {
@@ -448,8 +455,9 @@ fn two_trackers_do_not_see_each_others_pages() {
     }
 }
 
+/// After the tracker the mapping is writable and a new tracker starts clean.
 #[test]
-fn after_the_tracker_the_mapping_is_writable_and_a_new_tracker_starts_clean() {
+fn dropped_tracker_leaves_a_writable_mapping() {
     with_every_tracker(16, 16, |tracked| {
         let kind = tracked.tracker.kind();
         tracked.store(PAGE, 1);
@@ -464,9 +472,11 @@ fn after_the_tracker_the_mapping_is_writable_and_a_new_tracker_starts_clean() {
     });
 }
 
+/// A page whose memory is reclaimed after its store is still found.
+///
 /// Guarantee: heap/dirty-pages
 #[test]
-fn a_page_whose_memory_is_reclaimed_after_its_store_is_still_found() {
+fn reclaimed_page_is_still_dirty() {
     for kind in Kind::ALL.into_iter().filter(|kind| available(*kind).is_usable()) {
         for (what, file) in files().into_iter().filter(|(what, _)| *what == "a disk") {
             let mut tracked = Tracked::of(Memory::new(file, 16 * PAGE, 16 * PAGE), kind);
@@ -491,8 +501,9 @@ fn a_page_whose_memory_is_reclaimed_after_its_store_is_still_found() {
     }
 }
 
+/// The choice is the best that works unless one is asked for.
 #[test]
-fn the_choice_is_the_best_that_works_unless_one_is_asked_for() {
+fn best_working_tracker_is_chosen_unless_forced() {
     let memory = Memory::new(tempfile::tempfile().unwrap(), 4 * PAGE, 4 * PAGE);
     // SAFETY: each tracker goes before the next is made, and the mapping goes last.
     unsafe {
@@ -504,8 +515,9 @@ fn the_choice_is_the_best_that_works_unless_one_is_asked_for() {
     println!("chosen here: {}", best());
 }
 
+/// A way that is refused for one mapping is an error when forced and passed over otherwise.
 #[test]
-fn a_way_that_is_refused_for_one_mapping_is_an_error_when_forced_and_passed_over_otherwise() {
+fn refused_tracker_fails_if_forced_else_is_skipped() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(4 * PAGE as u64).unwrap();
     let reading = File::open(file.path()).unwrap();

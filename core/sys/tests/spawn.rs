@@ -32,8 +32,9 @@ fn the_last_call_makes_a_program_of_the_child() {
     assert_eq!(reap(child.pid(), true).unwrap().unwrap().status, Status::Exited(7));
 }
 
+/// A call that fails ends the child and is told by its name.
 #[test]
-fn a_call_that_fails_ends_the_child_and_is_told_by_its_name() {
+fn failed_call_ends_the_child_and_is_named() {
     let mut steps = Steps::new();
     steps.private_files();
     steps.change_directory(c"/there/is/no/such/directory".to_owned());

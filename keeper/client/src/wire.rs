@@ -130,8 +130,9 @@ mod tests {
         parse_request(bytes, VERSION, REQUEST_BYTES_MAX)
     }
 
+    /// A request is understood when it is whole and not before.
     #[test]
-    fn a_request_is_understood_when_it_is_whole_and_not_before() {
+    fn request_is_understood_only_when_whole() {
         let bytes = frame(&Request { version: VERSION, ask: Ask::Flush });
         assert_eq!(&bytes[4..], br#"{"version":1,"ask":"flush"}"#);
         for cut in 0..bytes.len() {

@@ -37,10 +37,12 @@ mod tests {
 
     use super::*;
 
+    /// Over a long time no more is written than the rate allows.
+    ///
     /// Guarantee: keeper/background
     /// Guarantee: keeper/one-slow-writer
     #[test]
-    fn over_a_long_time_no_more_is_written_than_the_rate_allows() {
+    fn long_term_writes_stay_within_the_rate() {
         let mut allowance = Allowance::new(100, 1000);
         let start = Instant::now();
         let mut written = 0;
@@ -54,8 +56,9 @@ mod tests {
         assert!((90_000..=101_000).contains(&written), "{written}");
     }
 
+    /// What is larger than the burst is written when the bucket is full and paid back.
     #[test]
-    fn what_is_larger_than_the_burst_is_written_when_the_bucket_is_full_and_paid_back() {
+    fn oversized_write_waits_for_a_full_bucket() {
         let mut allowance = Allowance::new(100, 1000);
         let start = Instant::now();
         assert!(allowance.allows(5000, start));

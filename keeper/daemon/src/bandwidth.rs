@@ -153,8 +153,9 @@ fn measure(store: &Path) -> io::Result<(u64, Duration)> {
 mod tests {
     use super::*;
 
+    /// What was measured is kept and a slow pass counts more than a fast one.
     #[test]
-    fn what_was_measured_is_kept_and_a_slow_pass_counts_more_than_a_fast_one() {
+    fn slow_measurement_outweighs_a_fast_one() {
         let home = tempfile::tempdir().unwrap();
         let mut first = Bandwidth::of(home.path(), home.path(), None);
         assert!(first.bytes_per_s() > BYTES_PER_S_MIN);

@@ -189,9 +189,11 @@ mod tests {
 
     use super::*;
 
+    /// An end is told at once and takes no thread if no descriptor lies unread.
+    ///
     /// Guarantee: keeper/descriptors
     #[test]
-    fn an_end_is_told_at_once_and_takes_no_thread_if_no_descriptor_lies_unread() {
+    fn end_without_descriptors_is_immediate() {
         let closer = Closer::new(1);
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         ours.write_all(&[7; 100_000]).unwrap();
@@ -200,9 +202,11 @@ mod tests {
         assert_eq!(ours.read(&mut [0; 8]).unwrap(), 0);
     }
 
+    /// What is parked is closed when the threads get to it.
+    ///
     /// Guarantee: keeper/descriptors
     #[test]
-    fn what_is_parked_is_closed_when_the_threads_get_to_it() {
+    fn parked_descriptors_are_closed_by_the_threads() {
         let closer = Closer::new(4);
         closer.queue().threads = THREADS_MAX;
         let pairs: Vec<_> = (0..4).map(|_| UnixStream::pair().unwrap()).collect();
@@ -219,9 +223,11 @@ mod tests {
         }
     }
 
+    /// More descriptors than there is room for stay where they are.
+    ///
     /// Guarantee: keeper/descriptors
     #[test]
-    fn more_descriptors_than_there_is_room_for_stay_where_they_are() {
+    fn excess_descriptors_stay_where_they_are() {
         let closer = Closer::new(1);
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (sent, mut kept) = UnixStream::pair().unwrap();

@@ -337,8 +337,9 @@ mod tests {
         Held { name: format!("heap-{}", child.id()), holders: vec![child.id()], image: None }
     }
 
+    /// A process that was running goes on, and one that was stopped stays stopped.
     #[test]
-    fn who_was_running_goes_on_and_who_was_stopped_stays_stopped() {
+    fn running_goes_on_and_stopped_stays_stopped() {
         let pool = tempfile::tempdir().unwrap();
         let (running, stopped) = (sleeper(), sleeper());
         let pid = Pid::from_child(&stopped);
@@ -363,10 +364,12 @@ mod tests {
         end(stopped);
     }
 
+    /// A process that goes on although it was stopped costs only its own heaps.
+    ///
     /// Guarantee: keeper/one-slow-writer
     /// Guarantee: keeper/stopped-programs
     #[test]
-    fn who_goes_on_although_he_was_stopped_costs_only_his_own_heaps() {
+    fn process_that_resists_stopping_costs_its_own_heaps() {
         let pool = tempfile::tempdir().unwrap();
         let (one, other) = (sleeper(), sleeper());
         let held = [held_by(&one), held_by(&other)];
@@ -381,9 +384,12 @@ mod tests {
         end(other);
     }
 
+    /// A process that a killed keeper left stopped goes on; a later one of that number is left
+    /// alone.
+    ///
     /// Guarantee: keeper/stopped-programs
     #[test]
-    fn whom_a_killed_keeper_left_goes_on_and_a_later_process_with_that_pid_is_left_alone() {
+    fn left_over_stop_ends_and_a_reused_pid_is_spared() {
         let pool = tempfile::tempdir().unwrap();
         let child = sleeper();
         // A keeper that is killed drops nothing.
@@ -399,8 +405,9 @@ mod tests {
         end(child);
     }
 
+    /// A process that has the file mapped for itself only is none that stores to it.
     #[test]
-    fn a_process_that_has_the_file_mapped_for_itself_only_is_none_that_stores_to_it() {
+    fn private_mapping_is_not_a_writer() {
         let child = sleeper();
         let program = fs::read_link(format!("/proc/{}/exe", child.id())).unwrap();
         let nobody = Held { holders: Vec::new(), image: FileId::of(&program), ..held_by(&child) };

@@ -75,8 +75,9 @@ mod tests {
         }
     }
 
+    /// Small and long unsaved heaps go first and named ones before them.
     #[test]
-    fn small_and_long_unsaved_heaps_go_first_and_named_ones_before_them() {
+    fn named_then_small_and_long_unsaved_heaps_go_first() {
         let mut heaps = [
             candidate("large", 1000, 10),
             candidate("small", 10, 10),

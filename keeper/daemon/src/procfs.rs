@@ -122,8 +122,9 @@ fn shared_file(line: &str) -> Option<FileId> {
 mod tests {
     use super::*;
 
+    /// A line of stat is read whatever the program is called.
     #[test]
-    fn a_line_of_stat_is_read_whatever_the_program_is_called() {
+    fn stat_line_is_read_for_any_program_name() {
         let stat = parse_stat(b"17 (a) b (c) T 4 17 17 34816 17 4194560 0").unwrap();
         assert_eq!(stat, Stat { state: 'T', parent: 4, on_terminal: true });
         let stat = parse_stat(b"17 (x) S 1 17 17 0 -1 0 0").unwrap();

@@ -20,9 +20,11 @@ fn a_child_plays_its_role() {
     play();
 }
 
+/// What running programs had stored is there after the machine went and they go on.
+///
 /// Guarantee: keeper/flush
 #[test]
-fn what_running_programs_had_stored_is_there_after_the_machine_went_and_they_go_on() {
+fn running_programs_are_saved_and_go_on() {
     let home = Home::new();
     let mut program = Player::start(&home, "hold first second");
     assert_eq!(program.hear(), "here");
@@ -43,9 +45,11 @@ fn what_running_programs_had_stored_is_there_after_the_machine_went_and_they_go_
     assert_eq!(home.number("quiet"), (Opened::Cold, 5));
 }
 
+/// A program that stores without a pause is saved whole.
+///
 /// Guarantee: keeper/flush
 #[test]
-fn a_program_that_stores_without_a_pause_is_saved_whole() {
+fn endlessly_storing_program_is_saved_whole() {
     let home = Home::new();
     let mut program = Player::start(&home, "busy words");
     assert_eq!(program.hear(), "here");
@@ -60,9 +64,11 @@ fn a_program_that_stores_without_a_pause_is_saved_whole() {
     assert_eq!(home.number("words").0, Opened::Rescued);
 }
 
+/// What does not fit into the time is told and what is worth most goes first.
+///
 /// Guarantee: keeper/what-fits
 #[test]
-fn what_does_not_fit_into_the_time_is_told_and_what_is_worth_most_goes_first() {
+fn worthiest_heaps_go_first_when_time_is_short() {
     let home = Home::new();
     home.crashed("small", MIB, 1);
     home.crashed("large", 8 * MIB, 1);
@@ -82,9 +88,11 @@ fn what_does_not_fit_into_the_time_is_told_and_what_is_worth_most_goes_first() {
     assert_eq!((report.saved[0].name.as_str(), report.left.len()), ("large", 0));
 }
 
+/// A store without room keeps what fits and tells what does not.
+///
 /// Guarantee: keeper/what-fits
 #[test]
-fn a_store_without_room_keeps_what_fits_and_tells_what_does_not() {
+fn full_store_keeps_what_fits_and_says_so() {
     let both = tempfile::tempdir_in("/dev/shm").unwrap();
     std::fs::create_dir(both.path().join("home")).unwrap();
     let script = format!(
@@ -110,7 +118,7 @@ fn a_store_without_room_keeps_what_fits_and_tells_what_does_not() {
 ///
 /// Guarantee: keeper/killed-keeper
 #[test]
-fn a_keeper_that_is_killed_in_a_flush_leaves_nobody_stopped_and_no_half_copy() {
+fn killed_flush_leaves_nobody_stopped_or_half_saved() {
     let home = Home::new();
     let mut program = Player::start(&home, "hold words");
     assert_eq!(program.hear(), "here");
@@ -150,9 +158,11 @@ fn a_home_has_one_keeper() {
     home.keeper(config());
 }
 
+/// A program that a person stopped is saved and stays stopped.
+///
 /// Guarantee: keeper/stopped-programs
 #[test]
-fn a_program_that_a_person_stopped_is_saved_and_stays_stopped() {
+fn manually_stopped_program_is_saved_as_it_is() {
     let home = Home::new();
     let mut program = Player::start(&home, "hold words");
     assert_eq!(program.hear(), "here");
@@ -168,7 +178,7 @@ fn a_program_that_a_person_stopped_is_saved_and_stays_stopped() {
 ///
 /// Guarantee: keeper/flush
 #[test]
-fn whoever_stores_to_what_another_process_has_locked_is_stopped_as_well() {
+fn writer_to_anothers_locked_heap_is_stopped_too() {
     let home = Home::new();
     let mut host = Player::start(&home, "hold words");
     assert_eq!(host.hear(), "here");
@@ -200,7 +210,7 @@ while True: time.sleep(0.001)";
 /// Guarantee: keeper/one-slow-writer
 /// Guarantee: keeper/stopped-programs
 #[test]
-fn a_heap_whose_writer_does_not_stand_still_costs_no_other_heap_its_copy() {
+fn restless_writer_costs_no_other_heap_its_copy() {
     let home = Home::new();
     let mut restless = Player::start(&home, "hold restless");
     let mut program = Player::start(&home, "hold words");
@@ -241,7 +251,7 @@ impl Drop for Killed {
 ///
 /// Guarantee: keeper/stopped-programs
 #[test]
-fn a_program_whose_first_thread_has_ended_is_stopped_like_any_other() {
+fn program_without_first_thread_is_stopped_too() {
     let home = Home::new();
     home.crashed("words", MIB, 7);
     let script = "import ctypes, fcntl, mmap, os, sys, threading

@@ -67,10 +67,12 @@ impl Running {
     }
 }
 
+/// A keeper answers flushes and ends with everything saved.
+///
 /// Guarantee: keeper/flush
 /// Guarantee: keeper/signals
 #[test]
-fn a_keeper_answers_flushes_and_ends_with_everything_saved() {
+fn keeper_answers_flushes_and_ends_saved() {
     let running = Running::new();
     let status = running.client().status().unwrap();
     assert_eq!((status.keeper, status.heaps.len()), (Some(running.keeper.pid()), 1));
@@ -98,10 +100,12 @@ fn a_keeper_answers_flushes_and_ends_with_everything_saved() {
     assert_eq!(home.number("words"), (Opened::Rescued, 7));
 }
 
+/// A power button that is held and a battery that runs out save everything.
+///
 /// Guarantee: keeper/flush
 /// Guarantee: keeper/signals
 #[test]
-fn a_power_button_that_is_held_and_a_battery_that_runs_out_save_everything() {
+fn power_button_and_low_battery_save_everything() {
     let running = Running::new();
     let mut button = &running.button;
     let event = |value: i32| {
@@ -137,7 +141,7 @@ fn a_power_button_that_is_held_and_a_battery_that_runs_out_save_everything() {
 ///
 /// Guarantee: keeper/clients
 #[test]
-fn clients_that_hang_up_or_send_garbage_cost_nobody_else_anything() {
+fn bad_clients_cost_others_nothing() {
     let running = Running::new();
     let mut random = SmallRng::seed_from_u64(1);
     for round in 0..300 {
@@ -182,7 +186,7 @@ fn clients_that_hang_up_or_send_garbage_cost_nobody_else_anything() {
 ///
 /// Guarantee: keeper/killed-keeper
 #[test]
-fn a_keeper_that_is_killed_in_a_request_is_followed_by_one_that_answers() {
+fn keeper_killed_in_a_request_is_succeeded() {
     let mut running = Running::new();
     running.home.crashed("dead", MIB, 4);
     for round in 0..10_u64 {

@@ -31,7 +31,7 @@ fn kind(error: &KeeperError) -> Option<RefusedKind> {
 ///
 /// Guarantee: keeper/stored
 #[test]
-fn what_a_borrower_stored_is_there_for_the_next_one_however_it_left() {
+fn borrowed_stores_reach_the_next_borrower() {
     let serving = Serving::new("");
     let mut borrowed = serving.open("words");
     assert!(borrowed.is_new());
@@ -67,9 +67,11 @@ fn what_a_borrower_stored_is_there_for_the_next_one_however_it_left() {
     assert_eq!(found, Some(3), "it was killed");
 }
 
+/// A commit at level power is in the store and one at process survives both programs.
+///
 /// Guarantee: keeper/stored
 #[test]
-fn a_commit_at_level_power_is_in_the_store_and_one_at_process_survives_both_programs() {
+fn power_commit_is_stored_and_process_commit_survives() {
     let mut serving = Serving::new("");
     let mut borrowed = serving.open("words");
     store_into(&borrowed, 7);
@@ -108,8 +110,9 @@ fn a_region_grows_up_to_its_limit_and_no_further() {
     assert_eq!(&found, b"far");
 }
 
+/// A region has one borrower at a time and is removed when no program has it.
 #[test]
-fn a_region_is_one_programs_at_a_time_and_is_removed_when_nobody_has_it() {
+fn region_has_one_borrower_and_is_removed_at_rest() {
     let serving = Serving::new("");
     let borrower = serving.borrower();
     let missing = borrower.open("words", 0, None).unwrap_err();
@@ -135,8 +138,7 @@ fn a_region_is_one_programs_at_a_time_and_is_removed_when_nobody_has_it() {
 ///
 /// Guarantee: keeper/leases
 #[test]
-fn while_a_borrower_of_a_dead_keeper_lives_nobody_else_gets_its_region_and_nothing_torn_is_believed()
- {
+fn dead_keepers_borrower_keeps_its_region() {
     let mut serving = Serving::new("");
     let role = format!("store words {}", serving.socket().display());
     let mut program = Player::start(&serving.home, &role);
@@ -202,7 +204,7 @@ fn descriptors_that_nobody_takes_are_taken_back() {
 ///
 /// Guarantee: keeper/no-resize
 #[test]
-fn a_borrower_can_change_no_size_and_no_keeper_dies_of_what_it_stores() {
+fn borrower_changes_no_size_and_harms_no_keeper() {
     let serving = Serving::new("");
     let mut borrowed = serving.open("words");
     let keeper = serving.pid();
@@ -233,7 +235,7 @@ fn a_borrower_can_change_no_size_and_no_keeper_dies_of_what_it_stores() {
 ///
 /// Guarantee: keeper/leases
 #[test]
-fn who_comes_back_is_refused_if_another_program_had_the_region_in_between() {
+fn returning_borrower_is_refused_after_a_successor() {
     let mut serving = Serving::new("");
     let mut raw = serving.raw();
     let (lent, image, lease) = raw.borrow("words");
@@ -295,7 +297,7 @@ fn only_the_image_that_was_lent_resumes_a_loan() {
 /// Guarantee: keeper/closing
 /// Guarantee: keeper/keeper-dies
 #[test]
-fn closing_after_the_keepers_death_succeeds_with_the_next_keeper_and_says_so_without_one() {
+fn close_after_keeper_death_needs_the_next_keeper() {
     let mut serving = Serving::new("");
     let mut borrowed = serving.open("words");
     store_into(&borrowed, 4);
@@ -318,9 +320,11 @@ fn closing_after_the_keepers_death_succeeds_with_the_next_keeper_and_says_so_wit
     assert_eq!(load_from(&serving.open("words")), Some(5));
 }
 
+/// What is lent is saved in an emergency also while its program stores.
+///
 /// Guarantee: keeper/emergency
 #[test]
-fn what_is_lent_is_saved_in_an_emergency_also_while_its_program_stores() {
+fn lent_regions_are_saved_in_an_emergency() {
     let mut serving = Serving::new("");
     let role = format!("store words {}", serving.socket().display());
     let mut program = Player::start(&serving.home, &role);

@@ -66,7 +66,7 @@ fn life(borrower: &Borrower) {
 /// Guarantee: keeper/keeper-dies
 /// Guarantee: keeper/killed-keeper
 #[test]
-fn a_keeper_that_dies_at_any_phase_of_a_request_costs_a_program_nothing() {
+fn keeper_death_at_any_phase_costs_nothing() {
     for phase in Phase::ALL {
         for passes in 0..10 {
             let mut serving = Serving::new(&format!("dies={phase:?}:{passes}"));
@@ -154,9 +154,11 @@ fn a_hundred_thousand_frames_of_all_kinds_harm_nobody() {
     assert!(soon(|| serving.descriptors() <= before + 1), "{} and {before}", serving.descriptors());
 }
 
+/// What is no request is refused by kind and the keeper hangs up.
+///
 /// Guarantee: keeper/garbage
 #[test]
-fn what_is_no_request_is_refused_by_kind_and_the_keeper_hangs_up() {
+fn invalid_requests_are_refused_and_disconnected() {
     let serving = Serving::new("patience=200");
     for (bytes, reason) in [
         (u32::MAX.to_le_bytes().to_vec(), "at most 4096"),
@@ -204,7 +206,7 @@ fn lingering() -> (TcpStream, TcpStream) {
 ///
 /// Guarantee: keeper/descriptors
 #[test]
-fn a_descriptor_whose_closing_takes_long_keeps_nobody_waiting() {
+fn slow_descriptor_close_delays_nobody() {
     let mut serving = Serving::new("connections=8 patience=500");
     // Taken by the keeper; more than one; unread when it hangs up; urgent; and on the socket of the
     // keeper's own user.
@@ -263,9 +265,11 @@ fn a_keeper_without_descriptors_refuses_and_serves_on() {
     assert_eq!(load_from(&serving.open("words")), Some(49));
 }
 
+/// A keeper with few descriptors lends no more than it can.
+///
 /// Guarantee: keeper/garbage
 #[test]
-fn a_keeper_with_few_descriptors_lends_no_more_than_it_can() {
+fn keeper_lends_no_more_than_its_descriptors_allow() {
     let serving = Serving::new("descriptors=80 connections=64");
     let mut lent = Vec::new();
     let refused = loop {
@@ -287,7 +291,7 @@ fn a_keeper_with_few_descriptors_lends_no_more_than_it_can() {
 ///
 /// Guarantee: keeper/garbage
 #[test]
-fn a_pool_without_room_refuses_growth_and_keeps_what_there_is() {
+fn full_pool_refuses_growth_and_keeps_data() {
     let Some(serving) = Serving::in_small_pool(10) else { return };
     let mut borrowed = serving.borrower().open("large", 32 << 20, None).unwrap();
     store_into(&borrowed, 1);

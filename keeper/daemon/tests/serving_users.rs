@@ -28,9 +28,11 @@ fn asked(serving: &Serving, user: u32, what: &str, name: &str) -> Option<String>
     Some(said)
 }
 
+/// A user's region is for others neither opened nor named nor listed nor measured.
+///
 /// Guarantee: keeper/users-apart
 #[test]
-fn a_users_region_is_for_others_neither_opened_nor_named_nor_listed_nor_measured() {
+fn users_region_is_invisible_to_others() {
     let serving = Serving::new("users=all");
     let mut borrowed = serving.open("secret");
     store_into(&borrowed, 1);
@@ -58,9 +60,11 @@ fn a_users_region_is_for_others_neither_opened_nor_named_nor_listed_nor_measured
     assert_eq!(mode & 0o077, 0);
 }
 
+/// What a killed program of another user had stored is there for that user.
+///
 /// Guarantee: keeper/stored
 #[test]
-fn what_a_killed_program_of_another_user_had_stored_is_there_for_that_user() {
+fn killed_users_stores_are_there_for_that_user() {
     let serving = Serving::new(&format!("users={ALICE}"));
     let Some(mut program) = serving.program_of(ALICE, "borrow words 6") else { return };
     assert_eq!(program.hear(), "here");
@@ -78,18 +82,22 @@ fn what_a_killed_program_of_another_user_had_stored_is_there_for_that_user() {
     assert_eq!(bytes[..8], 6_u64.to_le_bytes());
 }
 
+/// A user that was not let in is refused with a word that says what to do.
+///
 /// Guarantee: keeper/admission
 #[test]
-fn who_was_not_let_in_is_refused_with_a_word_that_says_what_to_do() {
+fn unadmitted_user_is_refused_with_a_remedy() {
     let serving = Serving::new(&format!("users={ALICE}"));
     let Some(said) = asked(&serving, BOB, "open", "words") else { return };
     assert!(said.contains("not served") && said.contains(&format!("--serve-to {BOB}")), "{said}");
     assert_eq!(asked(&serving, ALICE, "open", "words").unwrap(), "opened");
 }
 
+/// Quotas bound bytes regions and connections of a user and of all.
+///
 /// Guarantee: keeper/quotas
 #[test]
-fn quotas_bound_bytes_regions_and_connections_of_a_user_and_of_all() {
+fn quotas_bound_each_user_and_all() {
     let serving = Serving::new("bytes=8388608 regions=3 connections=4 total=9437184");
     let borrower = serving.borrower();
     let refused = |name: &str, bytes: u64| match borrower.open(name, bytes, None) {
@@ -126,9 +134,11 @@ fn quotas_bound_bytes_regions_and_connections_of_a_user_and_of_all() {
     assert_eq!((status.bytes, status.total_bytes), (8 << 20, 9 << 20));
 }
 
+/// What all users may have together is bounded as well.
+///
 /// Guarantee: keeper/quotas
 #[test]
-fn what_all_users_may_have_together_is_bounded_as_well() {
+fn quotas_bound_all_users_together() {
     let serving = Serving::new("users=all total=3145728");
     serving.borrower().open("a", 2 << 20, None).unwrap().close().unwrap();
     let Some(said) = asked(&serving, ALICE, "open", "own") else { return };

@@ -17,10 +17,12 @@ fn a_child_plays_its_role() {
     play();
 }
 
+/// A heap of a program that died is checkpointed and one that is open is copied once.
+///
 /// Guarantee: keeper/background
 /// Guarantee: keeper/one-slow-writer
 #[test]
-fn a_heap_of_a_program_that_died_is_checkpointed_and_one_that_is_open_is_copied_once() {
+fn dead_heap_is_checkpointed_and_open_one_copied() {
     let home = Home::new();
     home.crashed("dead", MIB, 3);
     let mut program = Player::start(&home, "hold open");
@@ -40,10 +42,12 @@ fn a_heap_of_a_program_that_died_is_checkpointed_and_one_that_is_open_is_copied_
     assert_eq!(home.number("open"), (Opened::Rescued, 7));
 }
 
+/// A heap that is never quiet has its writer stopped for a copy after two windows.
+///
 /// Guarantee: keeper/background
 /// Guarantee: keeper/one-slow-writer
 #[test]
-fn a_heap_that_is_never_quiet_has_its_writer_stopped_for_a_copy_after_two_windows() {
+fn restless_writer_is_stopped_after_two_windows() {
     let home = Home::new();
     let mut program = Player::start(&home, "busy words");
     assert_eq!(program.hear(), "here");
@@ -90,9 +94,11 @@ fn used_s_ago(home: &Home, name: &str, seconds: u64) {
     image.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
 }
 
+/// A pool that is too full loses the images longest unused and opening brings them back.
+///
 /// Guarantee: keeper/eviction
 #[test]
-fn a_pool_that_is_too_full_loses_the_images_longest_unused_and_opening_brings_them_back() {
+fn full_pool_evicts_longest_unused_images() {
     let home = Home::new();
     for (name, number, seconds) in [("new", 1, 10), ("old", 2, 1000), ("dead", 3, 500)] {
         if name == "dead" {
@@ -145,7 +151,7 @@ fn a_heap_that_is_being_evicted_opens_all_the_same() {
 ///
 /// Guarantee: keeper/killed-keeper
 #[test]
-fn a_keeper_that_is_killed_in_an_eviction_loses_nothing() {
+fn killed_eviction_loses_nothing() {
     let home = Home::new();
     for round in 0..10 {
         home.crashed(&format!("heap{round}"), MIB, round);

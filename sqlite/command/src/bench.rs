@@ -314,8 +314,9 @@ fn extension(asked: Option<&Path>) -> Result<PathBuf, Failure> {
 mod tests {
     use super::*;
 
+    /// Ratios are of neighbours and the baseline is as fast as itself.
     #[test]
-    fn ratios_are_of_neighbours_and_the_baseline_is_as_fast_as_itself() {
+    fn ratios_compare_neighbours_and_baseline_is_one() {
         let full = [4.0, 2.0, 8.0];
         assert_eq!(measured(&MODES[0], &full, &full).times_as_fast, 1.0);
         let ours = measured(&MODES[4], &[1.0, 1.0, 1.0], &full);
@@ -325,8 +326,9 @@ mod tests {
         );
     }
 
+    /// A path that the shell would read otherwise is refused.
     #[test]
-    fn a_path_that_the_shell_would_read_otherwise_is_refused() {
+    fn ambiguous_shell_path_is_refused() {
         assert_eq!(quoted(Path::new("/a b/c.sql")).unwrap(), "\"/a b/c.sql\"");
         assert!(quoted(Path::new("/a\"b")).is_err());
     }

@@ -303,9 +303,11 @@ mod tests {
         path
     }
 
+    /// A copy is read as it was written and any byte that changed is noticed.
+    ///
     /// Guarantee: keeper/damaged-copy
     #[test]
-    fn a_copy_is_read_as_it_was_written_and_any_byte_that_changed_is_noticed() {
+    fn copy_is_read_back_and_any_changed_byte_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path());
         let copy = Copy::open(folder.path(), 7).unwrap().unwrap();
@@ -334,11 +336,13 @@ mod tests {
         assert!(Copy::open(folder.path(), 9).unwrap().is_none());
     }
 
+    /// A copy fits only its own file between what it was made on and what it holds.
+    ///
     /// Guarantee: keeper/no-undo
     /// Guarantee: sqlite/backups
     /// Guarantee: sqlite/older-copies
     #[test]
-    fn a_copy_fits_only_its_own_file_between_what_it_was_made_on_and_what_it_holds() {
+    fn copy_fits_only_its_own_file_and_time() {
         let folder = tempfile::tempdir().unwrap();
         written(folder.path());
         let copy = Copy::open(folder.path(), 7).unwrap().unwrap();

@@ -120,10 +120,12 @@ fn commit(pool: &Pool, number: u32, says: u8) {
     pool.commit(&[put(pool, number, &block(says))], 4 * BLOCK_BYTES as u64).unwrap();
 }
 
+/// Databases that every version so far left open and say what they said.
+///
 /// Guarantee: sqlite/old-versions
 /// Guarantee: heap/old-formats
 #[test]
-fn databases_that_every_version_so_far_left_open_and_say_what_they_said() {
+fn databases_of_every_version_open_unchanged() {
     for set in SETS {
         let machine = Machine::new();
         machine.lay_files(set);
@@ -160,10 +162,12 @@ fn an_old_mark_opens_without_its_image() {
     assert_eq!(machine.says(), [b'S', 11, 12, 0]);
 }
 
+/// An image or a log of a newer version is refused and left as it was.
+///
 /// Guarantee: heap/old-formats
 /// Guarantee: sqlite/old-versions
 #[test]
-fn an_image_or_a_log_of_a_newer_version_is_refused_and_left_as_it_was() {
+fn newer_image_or_log_is_refused_untouched() {
     let refused = |machine: &Machine| machine.attach().map(drop).unwrap_err();
     let machine = Machine::new();
     machine.lay_files(SETS[0]);

@@ -283,9 +283,12 @@ mod tests {
         pool.commit(&[put(pool, 0, page)], page.len() as u64).unwrap();
     }
 
+    /// The process that comes after one that died while it handed a database over ends the
+    /// hand-over.
+    ///
     /// Guarantee: sqlite/wal-death
     #[test]
-    fn whoever_comes_after_one_who_died_while_handing_a_database_over_ends_it() {
+    fn successor_ends_a_dead_processes_hand_over() {
         let steps = Steps::endless();
         for count in 0.. {
             let folder = tempfile::tempdir().unwrap();
@@ -313,7 +316,7 @@ mod tests {
     ///
     /// Guarantee: sqlite/disk-errors
     #[test]
-    fn a_commit_after_a_database_could_not_be_handed_over_is_kept_or_refused() {
+    fn commit_after_failed_hand_over_is_kept_or_refused() {
         let steps = Steps::endless();
         let mut refused = 0;
         let cases = (0..120).map(|case| (case % 12, case / 12 % 5 + 1, case >= 60));
@@ -362,7 +365,7 @@ mod tests {
     ///
     /// Guarantee: sqlite/wal-death
     #[test]
-    fn a_file_that_others_wrote_to_while_its_hand_over_failed_is_theirs() {
+    fn file_written_during_failed_hand_over_is_theirs() {
         let others = [b"SQLite format 3\0".as_slice(), &[7; 4080]].concat();
         let mut meetings = 0;
         for count in 0..8 {
@@ -390,7 +393,7 @@ mod tests {
     ///
     /// Guarantee: sqlite/wal-death
     #[test]
-    fn a_file_that_was_handed_over_is_not_written_to_again_by_who_ends_it() {
+    fn handed_over_file_is_not_written_again() {
         for (dead, failed_reads) in [(true, 0), (false, 0), (false, 1), (false, 2)] {
             let folder = tempfile::tempdir().unwrap();
             let steps = Steps::endless();

@@ -197,7 +197,7 @@ mod tests {
     ///
     /// Guarantee: sqlite/killed-holder
     #[test]
-    fn a_mark_of_somebody_who_died_before_the_database_was_hot_keeps_nobody_from_writing() {
+    fn dead_marker_prevents_no_writer() {
         for page in [Vec::new(), first_page()] {
             let folder = tempfile::tempdir().unwrap();
             let database = folder.path().join("db");

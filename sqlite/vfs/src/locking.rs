@@ -370,7 +370,7 @@ mod tests {
     ///
     /// Guarantee: sqlite/killed-holder
     #[test]
-    fn who_died_waiting_for_readers_is_taken_over_without_touching_the_map_that_they_read() {
+    fn dead_waiters_claim_is_taken_over_beside_readers() {
         let folder = tempfile::tempdir().unwrap();
         let pool = scratch_pool(folder.path());
         let (locks, commits, dead) =
@@ -390,10 +390,12 @@ mod tests {
         }
     }
 
+    /// A process that comes into the pool just after the database left it is not in it.
+    ///
     /// Guarantee: sqlite/copies
     /// Guarantee: sqlite/release
     #[test]
-    fn who_comes_into_the_pool_just_after_the_database_left_it_is_not_in_it() {
+    fn late_arrival_is_not_in_a_pool_already_left() {
         let folder = tempfile::tempdir().unwrap();
         let pool = scratch_pool(folder.path());
         assert_eq!(pool.enter_hot(), Entered::Cold);
@@ -403,9 +405,11 @@ mod tests {
         assert_eq!(pool.image.locks().entry(pool.number).readers(), 2);
     }
 
+    /// Two dead processes, of which one holds the lock that the other waited for, delay no one.
+    ///
     /// Guarantee: sqlite/killed-holder
     #[test]
-    fn two_dead_processes_of_which_one_holds_the_lock_that_the_other_waited_for_hold_nobody_up() {
+    fn two_dead_lock_holders_delay_nobody() {
         const FIRST: u32 = 5;
         const SECOND: u32 = 6;
         let folder = tempfile::tempdir().unwrap();
@@ -433,10 +437,11 @@ mod tests {
         (0..20).map(timed).min().unwrap_or_default()
     }
 
+    /// Readers and commits wait a moment; a second writer is refused at once.
+    ///
     /// Guarantee: sqlite/fair-writers
     #[test]
-    fn readers_and_commits_wait_a_moment_and_who_wants_to_write_beside_a_writer_is_refused_at_once()
-    {
+    fn second_writer_is_refused_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let pool = scratch_pool(folder.path());
         pool.heat(pool.base()).unwrap();
@@ -456,9 +461,11 @@ mod tests {
         assert!(pool.lock_exclusive(one));
     }
 
+    /// A database that is not in the pool, or has a journal to roll back, is not claimed.
+    ///
     /// Guarantee: sqlite/busy-handler
     #[test]
-    fn nobody_claims_a_database_that_is_not_in_the_pool_or_has_a_journal_to_roll_back() {
+    fn absent_or_journaled_database_is_never_claimed() {
         let folder = tempfile::tempdir().unwrap();
         let pool = scratch_pool(folder.path());
         let (mode, owner) = (pool.image.mode(), WriterId::new(pool.number, 1));

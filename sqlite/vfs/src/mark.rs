@@ -149,10 +149,12 @@ pub(crate) fn is_wal(page: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    /// A mark is found and taken out again without a trace.
+    ///
     /// Guarantee: sqlite/ordinary-file
     /// Guarantee: sqlite/without-the-vfs
     #[test]
-    fn a_mark_is_found_and_taken_out_again_without_a_trace() {
+    fn mark_is_found_and_removed_without_trace() {
         let mut page: Vec<u8> = (0..=255).cycle().take(4096).collect();
         page[..16].copy_from_slice(TITLE);
         page[18..20].copy_from_slice(&[1, 1]);
@@ -186,10 +188,12 @@ mod tests {
         assert_eq!(find(&page[..99]), None);
     }
 
+    /// A mark says as of when the file is also when numbers grow beyond their lower half.
+    ///
     /// Guarantee: sqlite/backups
     /// Guarantee: sqlite/older-copies
     #[test]
-    fn a_mark_says_as_of_when_the_file_is_also_when_numbers_grow_beyond_their_lower_half() {
+    fn mark_dates_the_file_beyond_32_bit_numbers() {
         let mark = |transaction| Mark { nonce: 1, transaction, tag: None, was_empty: false };
         for high in [0, 1_u64 << 32, (1 << 32) - 6, u64::MAX - 9] {
             let own = mark(Some(high.wrapping_add(6) as u32));

@@ -49,9 +49,11 @@ fn in_time<T: Send + 'static>(something: impl FnOnce() -> T + Send + 'static) ->
     hear.recv_timeout(Duration::from_secs(20)).ok()
 }
 
+/// An image of an earlier boot that another process looks at is waited for.
+///
 /// Guarantee: sqlite/saved-copies
 #[test]
-fn an_image_of_an_earlier_boot_that_somebody_looks_at_is_waited_for() {
+fn old_boots_image_under_inspection_is_waited_for() {
     let folder = fresh();
     let database = make_database(folder.path(), 2);
     let at = |name: &str| folder.path().join(name);
@@ -82,9 +84,11 @@ fn an_image_of_an_earlier_boot_that_somebody_looks_at_is_waited_for() {
     assert_eq!(found[0], 77);
 }
 
+/// A commit that finds its log damaged does not wait for itself.
+///
 /// Guarantee: sqlite/level-power
 #[test]
-fn a_commit_that_finds_its_log_damaged_does_not_wait_for_itself() {
+fn commit_with_damaged_log_does_not_wait_for_itself() {
     let folder = fresh();
     let pool = Arc::new(hot(folder.path(), 3));
     pool.settings.set("level", "power").unwrap();
@@ -97,9 +101,11 @@ fn a_commit_that_finds_its_log_damaged_does_not_wait_for_itself() {
     assert_eq!(committed, Some(true), "the commit waits for itself");
 }
 
+/// The record of a commit that was taken back is gone before its number is used again.
+///
 /// Guarantee: sqlite/level-power
 #[test]
-fn the_record_of_a_commit_that_was_taken_back_is_gone_before_its_number_is_used_again() {
+fn withdrawn_commits_record_is_gone_before_reuse() {
     let folder = fresh();
     let pool = hot(folder.path(), 3);
     let (commits, position) = (pool.image.commits(), pool.image.log_position());
@@ -147,9 +153,11 @@ fn a_pipe_where_a_database_was_holds_nobody_up() {
     assert!(tidied.is_some(), "the keeper waits for ever");
 }
 
+/// A database that is at work in another pool is not recovered from under it.
+///
 /// Guarantee: sqlite/other-homes
 #[test]
-fn a_database_that_is_at_work_in_another_pool_is_not_recovered_from_under_it() {
+fn database_at_work_elsewhere_is_not_recovered() {
     let folder = fresh();
     let pool = hot(folder.path(), 3);
     commit(&pool, &[(1, 42)], 3).unwrap();
@@ -174,9 +182,11 @@ fn a_look_at_a_log_keeps_nobody_from_recovering_by_it() {
     drop(looked);
 }
 
+/// A copy of before a release that comes after it is removed.
+///
 /// Guarantee: sqlite/saved-copies
 #[test]
-fn a_copy_of_before_a_release_that_comes_after_it_is_removed() {
+fn copy_from_before_a_release_is_removed() {
     let folder = fresh();
     let pool = hot(folder.path(), 3);
     commit(&pool, &[(1, 2)], 3).unwrap();
@@ -209,7 +219,7 @@ fn nothing_is_dirty_after_a_commit_at_level_power() {
 ///
 /// Guarantee: sqlite/level-power
 #[test]
-fn commits_at_level_power_that_change_the_size_only_are_recovered() {
+fn power_commits_of_size_only_are_recovered() {
     let folder = fresh();
     let pool = hot(folder.path(), 4);
     commit(&pool, &[(2, 9)], 4).unwrap();
@@ -229,7 +239,7 @@ fn commits_at_level_power_that_change_the_size_only_are_recovered() {
 ///
 /// Guarantee: sqlite/saved-copies
 #[test]
-fn a_copy_that_a_lost_log_made_useless_is_not_called_saved() {
+fn useless_copy_is_not_called_saved() {
     let folder = fresh();
     let pool = hot(folder.path(), 3);
     commit(&pool, &[(1, 2)], 3).unwrap();

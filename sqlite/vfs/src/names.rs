@@ -163,10 +163,12 @@ mod tests {
         }),
     ];
 
+    /// Commits at level power outlive what is done to the log.
+    ///
     /// Guarantee: sqlite/level-power
     /// Guarantee: sqlite/log-removed
     #[test]
-    fn commits_at_level_power_outlive_what_is_done_to_the_log() {
+    fn power_commits_outlive_changes_to_the_log() {
         for (what, fault) in LOG_FAULTS {
             let (folder, pool) = at_level_power();
             fault(&paths(&pool));
@@ -180,7 +182,7 @@ mod tests {
     /// Guarantee: sqlite/level-power
     /// Guarantee: sqlite/log-removed
     #[test]
-    fn an_older_copy_of_the_log_takes_nothing_from_commits() {
+    fn older_log_copy_takes_nothing_from_commits() {
         for (is_moved, is_older_generation) in
             [(true, true), (true, false), (false, true), (false, false)]
         {
@@ -296,7 +298,7 @@ mod tests {
     /// Guarantee: sqlite/level-power
     /// Guarantee: sqlite/log-removed
     #[test]
-    fn a_new_log_leaves_the_file_of_one_that_is_open_alone() {
+    fn new_log_leaves_an_open_ones_file_alone() {
         let (folder, pool) = at_level_power();
         let [database, log, aside] = paths(&pool);
         let bytes = std::fs::read(&log).unwrap();
@@ -317,7 +319,7 @@ mod tests {
     ///
     /// Guarantee: sqlite/log-removed
     #[test]
-    fn a_file_that_was_overwritten_gets_no_page_of_the_pool() {
+    fn overwritten_file_gets_no_pool_page() {
         let (_folder, pool) = at_level_power();
         let others = [7; 3 * BLOCK_BYTES];
         write(&pool.database, others).unwrap();

@@ -334,8 +334,7 @@ mod tests {
     ///
     /// Guarantee: sqlite/taking-over
     #[test]
-    fn a_machine_that_goes_in_any_step_of_taking_a_copy_over_loses_nothing_and_the_next_boot_does_it_again()
-     {
+    fn interrupted_copy_recovery_is_repeated_without_loss() {
         let folder = tempfile::tempdir().unwrap();
         let pool = hot(folder.path(), 4);
         let database = pool.database.clone();

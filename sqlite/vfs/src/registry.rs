@@ -160,9 +160,11 @@ pub(crate) fn find(name: *const i8) -> *mut Connection {
 mod tests {
     use super::*;
 
+    /// Every name is known however many connections there are.
+    ///
     /// Guarantee: sqlite/outgrown-pool
     #[test]
-    fn every_name_is_known_however_many_connections_there_are() {
+    fn every_name_is_known_at_any_connection_count() {
         // Addresses that nothing is read from.
         let names = vec![0_i8; 3 * NAMES];
         let connection =

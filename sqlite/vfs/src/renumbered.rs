@@ -147,9 +147,11 @@ mod tests {
         }
     }
 
+    /// A database whose device has another number after a reset finds its image.
+    ///
     /// Guarantee: sqlite/surviving-pool
     #[test]
-    fn a_database_whose_device_has_another_number_after_a_reset_finds_its_image() {
+    fn renumbered_device_finds_its_image_after_reset() {
         let machine = Machine::new();
         machine.commit(1, 0xfe00, 40);
         let pool = machine.attach(2, 0xfe10).unwrap();
@@ -166,9 +168,11 @@ mod tests {
         assert_eq!(machine.images().len(), 1);
     }
 
+    /// In one boot a database of another device gets no other database's image.
+    ///
     /// Guarantee: sqlite/surviving-pool
     #[test]
-    fn in_one_boot_a_database_of_another_device_gets_nobody_elses_image() {
+    fn other_device_in_one_boot_gets_no_image() {
         let machine = Machine::new();
         machine.commit(1, 0xfe00, 40);
         // As a snapshot of the device would be.

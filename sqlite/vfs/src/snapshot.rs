@@ -169,10 +169,12 @@ mod tests {
         Some((gathered.transaction, blocks))
     }
 
+    /// In the middle of a commit either the old blocks are seen or the new ones.
+    ///
     /// Guarantee: sqlite/emergency
     /// Guarantee: sqlite/saved-copies
     #[test]
-    fn in_the_middle_of_a_commit_either_the_old_blocks_are_seen_or_the_new_ones() {
+    fn blocks_are_all_old_or_all_new_amid_a_commit() {
         let folder = tempfile::tempdir().unwrap();
         let pool = hot(folder.path(), 1);
         let commits = pool.image.commits();
@@ -195,10 +197,12 @@ mod tests {
         assert_eq!(seen(&pool), None, "the log has it");
     }
 
+    /// A prepared transaction is seen when its super journal is gone and not before.
+    ///
     /// Guarantee: sqlite/emergency
     /// Guarantee: sqlite/saved-copies
     #[test]
-    fn a_prepared_transaction_is_seen_when_its_super_journal_is_gone_and_not_before() {
+    fn prepared_transaction_needs_its_super_journal_gone() {
         let folder = tempfile::tempdir().unwrap();
         let pool = hot(folder.path(), 1);
         let commits = pool.image.commits();
@@ -218,10 +222,12 @@ mod tests {
         assert_eq!(seen(&pool), committed);
     }
 
+    /// What goes to the database file itself is not copied.
+    ///
     /// Guarantee: sqlite/emergency
     /// Guarantee: sqlite/saved-copies
     #[test]
-    fn what_goes_to_the_database_file_itself_is_not_copied() {
+    fn blocks_of_the_database_file_are_not_copied() {
         let folder = tempfile::tempdir().unwrap();
         let pool = hot(folder.path(), 1);
         commit(&pool, &[(0, 1)], 1).unwrap();

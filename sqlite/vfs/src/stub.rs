@@ -107,9 +107,11 @@ pub(crate) fn clean_up(database: &Path, super_journal: &[u8]) {
 mod tests {
     use super::*;
 
+    /// A super journal stays as long as a journal refers to it.
+    ///
     /// Guarantee: sqlite/attached
     #[test]
-    fn a_super_journal_stays_as_long_as_a_journal_refers_to_it() {
+    fn super_journal_stays_while_referred_to() {
         let folder = tempfile::tempdir().unwrap();
         let (one, two) = (folder.path().join("one"), folder.path().join("two"));
         let name = folder.path().join("one-mj0");

@@ -13,11 +13,13 @@ use common::copies::{
 };
 use common::{Player, begin, number, open, open_plain, role, scratch, statistic, try_open};
 
+/// What was put back from a backup gets no copy of a later time.
+///
 /// Guarantee: sqlite/backups
 /// Guarantee: sqlite/older-copies
 #[test]
-fn what_was_put_back_from_a_backup_gets_no_copy_of_a_later_time() {
-    const TEST: &str = "what_was_put_back_from_a_backup_gets_no_copy_of_a_later_time";
+fn restored_backup_gets_no_later_copy() {
+    const TEST: &str = "restored_backup_gets_no_later_copy";
     if let Some((role, folder)) = role() {
         return play(&role, &folder);
     }
@@ -84,9 +86,8 @@ fn what_was_put_back_from_a_backup_gets_no_copy_of_a_later_time() {
 /// Guarantee: sqlite/backups
 /// Guarantee: sqlite/older-copies
 #[test]
-fn a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_time() {
-    const TEST: &str =
-        "a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_time";
+fn restored_backup_gets_nothing_of_a_later_image() {
+    const TEST: &str = "restored_backup_gets_nothing_of_a_later_image";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
@@ -105,12 +106,13 @@ fn a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_ti
     assert_counted(&open(&path, ""), 18);
 }
 
+/// A file that was copied gets no copy of the other and one that was moved gets its own.
+///
 /// Guarantee: sqlite/backups
 /// Guarantee: sqlite/older-copies
 #[test]
-fn a_file_that_was_copied_gets_no_copy_of_the_other_and_one_that_was_moved_gets_its_own() {
-    const TEST: &str =
-        "a_file_that_was_copied_gets_no_copy_of_the_other_and_one_that_was_moved_gets_its_own";
+fn copied_file_gets_no_copy_and_moved_one_its_own() {
+    const TEST: &str = "copied_file_gets_no_copy_and_moved_one_its_own";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
@@ -130,11 +132,13 @@ fn a_file_that_was_copied_gets_no_copy_of_the_other_and_one_that_was_moved_gets_
     assert_counted(&open(&moved, ""), 19);
 }
 
+/// A database that was replaced gets nothing of the copy.
+///
 /// Guarantee: sqlite/backups
 /// Guarantee: sqlite/older-copies
 #[test]
-fn a_database_that_was_replaced_gets_nothing_of_the_copy() {
-    const TEST: &str = "a_database_that_was_replaced_gets_nothing_of_the_copy";
+fn replaced_database_gets_nothing_of_the_copy() {
+    const TEST: &str = "replaced_database_gets_nothing_of_the_copy";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let (path, other) = (folder.path().join("db"), folder.path().join("other"));
     create(&path);
@@ -163,9 +167,8 @@ fn a_database_that_was_replaced_gets_nothing_of_the_copy() {
 /// Guarantee: sqlite/backups
 /// Guarantee: sqlite/older-copies
 #[test]
-fn a_file_from_before_a_transaction_that_outgrew_the_pool_is_told_from_the_one_after_it() {
-    const TEST: &str =
-        "a_file_from_before_a_transaction_that_outgrew_the_pool_is_told_from_the_one_after_it";
+fn file_before_an_outgrown_transaction_is_told_apart() {
+    const TEST: &str = "file_before_an_outgrown_transaction_is_told_apart";
     if let Some((_, folder)) = role() {
         let connection = open(&folder.join("db"), &format!("{LAZY}&pool_limit=1048576"));
         connection.execute_batch("PRAGMA cache_size=10").unwrap();

@@ -42,9 +42,12 @@ fn is_busy(done: rusqlite::Result<()>) -> bool {
     done.is_err_and(|error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy))
 }
 
+/// A writer that was refused is the next to write; one that only reads instead delays no other
+/// afterwards.
+///
 /// Guarantee: sqlite/fair-writers
 #[test]
-fn who_was_refused_is_the_next_to_write_and_who_only_reads_instead_holds_up_nobody_afterwards() {
+fn refused_writer_is_next_and_reading_frees_its_turn() {
     let folder = scratch();
     let [first, second] = two(&folder.path().join("db"));
     let mut tries = 0;
@@ -109,9 +112,11 @@ fn sleep_us(asked: i32) -> i32 {
     }
 }
 
+/// A sleep of the busy handler ends when the lock is free and any other one when it should.
+///
 /// Guarantee: sqlite/busy-handler
 #[test]
-fn a_sleep_of_the_busy_handler_ends_when_the_lock_is_free_and_any_other_one_when_it_should() {
+fn busy_handlers_sleep_ends_when_the_lock_is_free() {
     const ASKED_US: i32 = 5000;
     let folder = scratch();
     let [first, second] = two(&folder.path().join("db"));
@@ -146,10 +151,12 @@ fn try_again(refused: i32) -> bool {
     true
 }
 
+/// Processes that write without a pause have their turns and lose nothing.
+///
 /// Guarantee: sqlite/fair-writers
 #[test]
-fn processes_that_write_without_a_pause_have_their_turns_and_lose_nothing() {
-    const TEST: &str = "processes_that_write_without_a_pause_have_their_turns_and_lose_nothing";
+fn busy_writers_take_turns_and_lose_nothing() {
+    const TEST: &str = "busy_writers_take_turns_and_lose_nothing";
     /// Refusals in a row, a millisecond each: a few, and more where the machine does other things.
     const REFUSED_MAX: i64 = 1000;
     const INSERTS: i64 = 300;

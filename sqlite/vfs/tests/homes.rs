@@ -252,8 +252,8 @@ fn mounts() -> Result<(), String> {
 ///
 /// Guarantee: sqlite/other-homes
 #[test]
-fn a_killed_writers_commits_outlive_openers_of_other_homes() {
-    const TEST: &str = "a_killed_writers_commits_outlive_openers_of_other_homes";
+fn killed_writers_commits_outlive_other_homes() {
+    const TEST: &str = "killed_writers_commits_outlive_other_homes";
     if let Some((role, folder)) = role() {
         return play(&role, &folder);
     }
@@ -337,8 +337,8 @@ fn who_had_it_open_sees_that_it_went_to_another_pool() {
 ///
 /// Guarantee: sqlite/lost-pool
 #[test]
-fn a_pool_that_was_removed_is_lost_and_one_that_was_moved_is_not() {
-    const TEST: &str = "a_pool_that_was_removed_is_lost_and_one_that_was_moved_is_not";
+fn removed_pool_is_lost_and_a_moved_one_is_not() {
+    const TEST: &str = "removed_pool_is_lost_and_a_moved_one_is_not";
     if let Some((role, folder)) = role() {
         return play(&role, &folder);
     }

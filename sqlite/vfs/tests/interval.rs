@@ -161,10 +161,12 @@ fn the_interval_is_off_where_it_is_said_to_be() {
     assert_eq!(text, "1000ms");
 }
 
+/// Commits of a killed process are flushed by the next.
+///
 /// Guarantee: sqlite/flush-interval
 #[test]
-fn commits_of_a_killed_process_are_flushed_by_the_next() {
-    const TEST: &str = "commits_of_a_killed_process_are_flushed_by_the_next";
+fn killed_processes_commits_are_flushed_by_the_next() {
+    const TEST: &str = "killed_processes_commits_are_flushed_by_the_next";
     if let Some((role, folder)) = role() {
         return commit_and_idle(&role, &folder);
     }

@@ -91,12 +91,13 @@ fn saved_in(report: &FlushReport, folder: &Path) -> Vec<String> {
     own
 }
 
+/// A flush saves databases with heaps their programs go on and all is there after the machine went.
+///
 /// Guarantee: keeper/what-fits
 /// Guarantee: sqlite/emergency
 #[test]
-fn a_flush_saves_databases_with_heaps_their_programs_go_on_and_all_is_there_after_the_machine_went()
-{
-    const TEST: &str = "a_flush_saves_databases_with_heaps_their_programs_go_on_and_all_is_there_after_the_machine_went";
+fn keeper_flush_saves_databases_with_heaps() {
+    const TEST: &str = "keeper_flush_saves_databases_with_heaps";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let names = ["one", "two", "dead", "flushed"];
     names.iter().for_each(|name| create(&folder.path().join(name)));
@@ -144,12 +145,13 @@ fn a_flush_saves_databases_with_heaps_their_programs_go_on_and_all_is_there_afte
     heaps.remove(&heap, &key).unwrap();
 }
 
+/// A program that commits without a pause is saved in a flush and in the background.
+///
 /// Guarantee: keeper/background
 /// Guarantee: sqlite/flush-interval
 #[test]
-fn a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_background() {
-    const TEST: &str =
-        "a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_background";
+fn endless_committer_is_saved_by_flush_and_background() {
+    const TEST: &str = "endless_committer_is_saved_by_flush_and_background";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
@@ -189,9 +191,8 @@ fn a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_backgro
 /// Guarantee: keeper/background
 /// Guarantee: sqlite/flush-interval
 #[test]
-fn what_a_program_would_never_flush_is_at_most_a_loss_window_behind_at_a_bounded_rate() {
-    const TEST: &str =
-        "what_a_program_would_never_flush_is_at_most_a_loss_window_behind_at_a_bounded_rate";
+fn unflushed_data_is_at_most_a_window_behind() {
+    const TEST: &str = "unflushed_data_is_at_most_a_window_behind";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
@@ -222,12 +223,13 @@ fn what_a_program_would_never_flush_is_at_most_a_loss_window_behind_at_a_bounded
     assert_eq!(number(&open(&path, ""), NUMBER), 30);
 }
 
+/// What does not fit or is damaged is told by its path and costs no other database its copy.
+///
 /// Guarantee: keeper/what-fits
 /// Guarantee: sqlite/emergency
 #[test]
-fn what_does_not_fit_or_is_damaged_is_told_by_its_path_and_costs_no_other_database_its_copy() {
-    const TEST: &str =
-        "what_does_not_fit_or_is_damaged_is_told_by_its_path_and_costs_no_other_database_its_copy";
+fn unsavable_database_is_told_and_costs_no_other() {
+    const TEST: &str = "unsavable_database_is_told_and_costs_no_other";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = |name: &str| folder.path().join(name).canonicalize().unwrap();
     for (name, role) in
@@ -281,9 +283,8 @@ fn what_does_not_fit_or_is_damaged_is_told_by_its_path_and_costs_no_other_databa
 /// Guarantee: keeper/killed-keeper
 /// Guarantee: sqlite/taking-over
 #[test]
-fn a_keeper_that_is_killed_while_it_saves_leaves_the_copy_before_or_the_new_one() {
-    const TEST: &str =
-        "a_keeper_that_is_killed_while_it_saves_leaves_the_copy_before_or_the_new_one";
+fn killed_keeper_leaves_the_old_copy_or_the_new() {
+    const TEST: &str = "killed_keeper_leaves_the_old_copy_or_the_new";
     if let Some((role, folder)) = role() {
         if role != "keeper" {
             return play(&role, &folder);
@@ -320,12 +321,14 @@ fn a_keeper_that_is_killed_while_it_saves_leaves_the_copy_before_or_the_new_one(
     }
 }
 
+/// Databases that no process has are evicted into their files, the longest unused first, and opened
+/// unseen.
+///
 /// Guarantee: keeper/eviction
 /// Guarantee: sqlite/eviction
 #[test]
-fn databases_that_nobody_has_are_evicted_into_their_files_the_longest_unused_first_and_opened_unseen()
- {
-    const TEST: &str = "databases_that_nobody_has_are_evicted_into_their_files_the_longest_unused_first_and_opened_unseen";
+fn unused_databases_are_evicted_oldest_first() {
+    const TEST: &str = "unused_databases_are_evicted_oldest_first";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = |name: &str| folder.path().join(name).canonicalize().unwrap();
     let names = ["old", "new", "open"];
@@ -372,11 +375,13 @@ fn databases_that_nobody_has_are_evicted_into_their_files_the_longest_unused_fir
     assert_eq!(number(&open(&path("open"), ""), NUMBER), 9);
 }
 
+/// A database that cannot be evicted is reported or left alone, and no process is waited for.
+///
 /// Guarantee: keeper/eviction
 /// Guarantee: sqlite/eviction
 #[test]
-fn what_cannot_be_evicted_is_told_or_left_alone_and_nobody_is_waited_for() {
-    const TEST: &str = "what_cannot_be_evicted_is_told_or_left_alone_and_nobody_is_waited_for";
+fn unevictable_databases_delay_nobody() {
+    const TEST: &str = "unevictable_databases_delay_nobody";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = |name: &str| folder.path().join(name).canonicalize().unwrap();
     for name in ["moved", "held", "good"] {
@@ -403,10 +408,12 @@ fn what_cannot_be_evicted_is_told_or_left_alone_and_nobody_is_waited_for() {
     }
 }
 
+/// The status names databases with what only the pool has of them.
+///
 /// Guarantee: sqlite/status
 #[test]
-fn the_status_names_databases_with_what_only_the_pool_has_of_them() {
-    const TEST: &str = "the_status_names_databases_with_what_only_the_pool_has_of_them";
+fn status_names_databases_with_pool_only_data() {
+    const TEST: &str = "status_names_databases_with_pool_only_data";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);

@@ -43,10 +43,12 @@ fn kill_after(test: &str, role: &str, folder: &Path, round: u64) -> i64 {
     player.kill("told: ").unwrap_or(first)
 }
 
+/// A killed writer loses no commit that it acknowledged.
+///
 /// Guarantee: sqlite/killed-writer
 #[test]
-fn a_killed_writer_loses_no_commit_that_it_acknowledged() {
-    const TEST: &str = "a_killed_writer_loses_no_commit_that_it_acknowledged";
+fn killed_writer_loses_no_acknowledged_commit() {
+    const TEST: &str = "killed_writer_loses_no_acknowledged_commit";
     if let Some((role, folder)) = role() {
         return write_on(&folder.join("db"), &role, COUNT);
     }
@@ -89,11 +91,13 @@ fn a_killed_writer_loses_no_commit_that_it_acknowledged() {
     }
 }
 
+/// When the pool is lost the database is whole and as of a flush.
+///
 /// Guarantee: sqlite/level-power
 /// Guarantee: sqlite/lost-pool
 #[test]
-fn when_the_pool_is_lost_the_database_is_whole_and_as_of_a_flush() {
-    const TEST: &str = "when_the_pool_is_lost_the_database_is_whole_and_as_of_a_flush";
+fn lost_pool_leaves_a_whole_database_as_of_a_flush() {
+    const TEST: &str = "lost_pool_leaves_a_whole_database_as_of_a_flush";
     if let Some((role, folder)) = role() {
         return write_on(&folder.join("db"), &role, COUNT);
     }
@@ -128,11 +132,12 @@ fn when_the_pool_is_lost_the_database_is_whole_and_as_of_a_flush() {
     }
 }
 
+/// Two processes that write at level power lose none of each other's commits with the pool.
+///
 /// Guarantee: sqlite/level-power
 #[test]
-fn two_processes_that_write_at_level_power_lose_none_of_each_others_commits_with_the_pool() {
-    const TEST: &str =
-        "two_processes_that_write_at_level_power_lose_none_of_each_others_commits_with_the_pool";
+fn two_power_writers_lose_no_commit_with_the_pool() {
+    const TEST: &str = "two_power_writers_lose_no_commit_with_the_pool";
     const ONE: &str = "UPDATE counter SET n = n + 1; INSERT INTO t (b) VALUES (randomblob(3000))";
     if let Some((role, folder)) = role() {
         let connection = open(&folder.join("db"), "level=power&threshold=infinity");
@@ -175,11 +180,12 @@ fn two_processes_that_write_at_level_power_lose_none_of_each_others_commits_with
     assert_sound(&plain);
 }
 
+/// A journal whose writer died while it wrote it undoes nothing that was committed later.
+///
 /// Guarantee: sqlite/outgrown-pool
 #[test]
-fn a_journal_whose_writer_died_while_it_wrote_it_undoes_nothing_that_was_committed_later() {
-    const TEST: &str =
-        "a_journal_whose_writer_died_while_it_wrote_it_undoes_nothing_that_was_committed_later";
+fn dead_writers_journal_undoes_nothing_later() {
+    const TEST: &str = "dead_writers_journal_undoes_nothing_later";
     const BYTES_MAX: u64 = 512 << 10;
     if let Some((_, folder)) = role() {
         let connection = open(&folder.join("db"), "pool_limit=1048576&threshold=infinity");
@@ -226,11 +232,12 @@ fn a_journal_whose_writer_died_while_it_wrote_it_undoes_nothing_that_was_committ
     assert!(!journal.exists());
 }
 
+/// A transaction on the disk whose process dies is rolled back with and without the pool.
+///
 /// Guarantee: sqlite/outgrown-pool
 #[test]
-fn a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_the_pool() {
-    const TEST: &str =
-        "a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_the_pool";
+fn dead_disk_transaction_is_rolled_back_either_way() {
+    const TEST: &str = "dead_disk_transaction_is_rolled_back_either_way";
     const LARGE: &str = "BEGIN; UPDATE counter SET n = n + 1; WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n \
                          WHERE i < 1500) INSERT INTO t (b) SELECT hex(randomblob(500)) FROM n; UPDATE t SET b = b || 'y' \
                          WHERE a % 3 = 0; COMMIT";
@@ -263,10 +270,12 @@ fn a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_
     }
 }
 
+/// A commit over databases of both kinds is in all or none after a kill.
+///
 /// Guarantee: sqlite/attached
 #[test]
-fn a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill() {
-    const TEST: &str = "a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill";
+fn mixed_commit_is_in_all_databases_or_none() {
+    const TEST: &str = "mixed_commit_is_in_all_databases_or_none";
     let names = |folder: &Path| ["db", "two", "three"].map(|name| folder.join(name));
     let attach = |folder: &Path| {
         let [one, two, three] = names(folder);
@@ -318,10 +327,12 @@ fn a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill() {
     }
 }
 
+/// Processes share a database, and each other's commits count once.
+///
 /// Guarantee: sqlite/processes-share
 #[test]
-fn processes_share_a_database_and_each_others_commits_count_once() {
-    const TEST: &str = "processes_share_a_database_and_each_others_commits_count_once";
+fn shared_commits_count_exactly_once() {
+    const TEST: &str = "shared_commits_count_exactly_once";
     if let Some((_, folder)) = role() {
         let connection = open(&folder.join("db"), "threshold=5");
         for _ in 0..200 {
@@ -344,10 +355,12 @@ fn processes_share_a_database_and_each_others_commits_count_once() {
     assert_sound(&connection);
 }
 
+/// A dead writer's locks are taken over, and its open transaction is dropped.
+///
 /// Guarantee: sqlite/killed-holder
 #[test]
-fn a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped() {
-    const TEST: &str = "a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped";
+fn dead_writers_locks_are_taken_over() {
+    const TEST: &str = "dead_writers_locks_are_taken_over";
     if let Some((role, folder)) = role() {
         let connection = open(&folder.join("db"), "");
         connection.execute_batch("PRAGMA cache_size=5").unwrap();
@@ -387,9 +400,11 @@ fn a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped() {
     }
 }
 
+/// A forked child is refused and hurts nothing of its parents.
+///
 /// Guarantee: sqlite/forks
 #[test]
-fn a_forked_child_is_refused_and_hurts_nothing_of_its_parents() {
+fn forked_child_is_refused_and_harmless() {
     let folder = scratch();
     let path = folder.path().join("db");
     create(&path);
@@ -413,14 +428,16 @@ fn a_forked_child_is_refused_and_hurts_nothing_of_its_parents() {
     assert_eq!(number(&open_plain(&path), "SELECT n FROM counter"), 1);
 }
 
+/// A database that was moved while its pages were in the pool is all there.
+///
 /// Guarantee: sqlite/backups
 /// Guarantee: sqlite/damage
 /// Guarantee: sqlite/discard
 /// Guarantee: sqlite/recover
 /// Guarantee: sqlite/renamed
 #[test]
-fn a_database_that_was_moved_while_its_pages_were_in_the_pool_is_all_there() {
-    const TEST: &str = "a_database_that_was_moved_while_its_pages_were_in_the_pool_is_all_there";
+fn moved_database_keeps_its_pooled_pages() {
+    const TEST: &str = "moved_database_keeps_its_pooled_pages";
     if let Some((role, folder)) = role() {
         return write_on(&folder.join("db"), &role, COUNT);
     }
@@ -439,15 +456,16 @@ fn a_database_that_was_moved_while_its_pages_were_in_the_pool_is_all_there() {
     assert_sound(&open_plain(&moved));
 }
 
+/// What is damaged foreign or missing is refused with the remedy and nothing is lost.
+///
 /// Guarantee: sqlite/backups
 /// Guarantee: sqlite/damage
 /// Guarantee: sqlite/discard
 /// Guarantee: sqlite/recover
 /// Guarantee: sqlite/renamed
 #[test]
-fn what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_lost() {
-    const TEST: &str =
-        "what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_lost";
+fn damaged_or_missing_files_are_refused_with_remedy() {
+    const TEST: &str = "damaged_or_missing_files_are_refused_with_remedy";
     if let Some((role, folder)) = role() {
         return write_on(&folder.join("db"), &role, COUNT);
     }

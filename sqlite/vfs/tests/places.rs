@@ -11,10 +11,12 @@ use std::path::Path;
 
 use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic};
 
+/// A database in use by two of its names has one log and says so.
+///
 /// Guarantee: sqlite/hard-links
 #[test]
-fn a_database_in_use_by_two_of_its_names_has_one_log_and_says_so() {
-    const TEST: &str = "a_database_in_use_by_two_of_its_names_has_one_log_and_says_so";
+fn two_names_in_use_share_one_log() {
+    const TEST: &str = "two_names_in_use_share_one_log";
     if let Some((role, folder)) = role() {
         let connection = open(&folder.join(&role), "threshold=infinity");
         connection.execute("UPDATE t SET a = a + 1", []).unwrap();
@@ -50,10 +52,12 @@ fn a_database_in_use_by_two_of_its_names_has_one_log_and_says_so() {
 /// A user that is not root.
 const NOBODY: u32 = 65_534;
 
+/// What may only be read is read and a write is refused as by sqlite.
+///
 /// Guarantee: sqlite/read-only-files
 #[test]
-fn what_may_only_be_read_is_read_and_a_write_is_refused_as_by_sqlite() {
-    const TEST: &str = "what_may_only_be_read_is_read_and_a_write_is_refused_as_by_sqlite";
+fn read_only_database_refuses_writes_as_sqlite() {
+    const TEST: &str = "read_only_database_refuses_writes_as_sqlite";
     if let Some((role, folder)) = role() {
         let path = folder.join("place/db");
         let connection = open(&path, "");

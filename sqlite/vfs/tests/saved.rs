@@ -18,12 +18,13 @@ use holdfast_sqlite::{Recovered, Rescue};
 /// How often a writer is stopped, at another moment each time.
 const ROUNDS: u64 = 24;
 
+/// What was saved is there when the pool is lost through the vfs and through tools.
+///
 /// Guarantee: sqlite/recover
 /// Guarantee: sqlite/saved-copies
 #[test]
-fn what_was_saved_is_there_when_the_pool_is_lost_through_the_vfs_and_through_tools() {
-    const TEST: &str =
-        "what_was_saved_is_there_when_the_pool_is_lost_through_the_vfs_and_through_tools";
+fn saved_data_is_there_when_the_pool_is_lost() {
+    const TEST: &str = "saved_data_is_there_when_the_pool_is_lost";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
@@ -61,9 +62,8 @@ fn what_was_saved_is_there_when_the_pool_is_lost_through_the_vfs_and_through_too
 /// Guarantee: sqlite/emergency
 /// Guarantee: sqlite/saved-copies
 #[test]
-fn a_writer_that_is_stopped_at_any_moment_is_saved_with_all_that_it_acknowledged() {
-    const TEST: &str =
-        "a_writer_that_is_stopped_at_any_moment_is_saved_with_all_that_it_acknowledged";
+fn stopped_writer_is_saved_with_all_acknowledged() {
+    const TEST: &str = "stopped_writer_is_saved_with_all_acknowledged";
     if let Some((role, folder)) = role() {
         let connection = open(&folder.join("db"), &role);
         connection.execute_batch("PRAGMA cache_size=20").unwrap();
@@ -104,10 +104,12 @@ fn a_writer_that_is_stopped_at_any_moment_is_saved_with_all_that_it_acknowledged
     }
 }
 
+/// A copy that is made while a process commits is as of one commit, or there is none.
+///
 /// Guarantee: sqlite/saved-copies
 #[test]
-fn a_copy_that_is_made_while_somebody_commits_is_as_of_one_commit_or_is_none() {
-    const TEST: &str = "a_copy_that_is_made_while_somebody_commits_is_as_of_one_commit_or_is_none";
+fn copy_amid_commits_is_as_of_one_commit_or_none() {
+    const TEST: &str = "copy_amid_commits_is_as_of_one_commit_or_none";
     if let Some((role, folder)) = role() {
         let connection = open(&folder.join("db"), &role);
         for round in 0_u32.. {
@@ -152,10 +154,12 @@ fn a_copy_that_is_made_while_somebody_commits_is_as_of_one_commit_or_is_none() {
     assert!(written > 0, "somebody committed each time");
 }
 
+/// An image of another boot counts as lost and the copy is taken.
+///
 /// Guarantee: sqlite/saved-copies
 #[test]
-fn an_image_of_another_boot_counts_as_lost_and_the_copy_is_taken() {
-    const TEST: &str = "an_image_of_another_boot_counts_as_lost_and_the_copy_is_taken";
+fn other_boots_image_is_lost_and_the_copy_taken() {
+    const TEST: &str = "other_boots_image_is_lost_and_the_copy_taken";
     /// In the header of an image.
     const BOOT_AT: u64 = 40;
     let Some((_alone, folder)) = begin(play, alone) else { return };
@@ -173,12 +177,14 @@ fn an_image_of_another_boot_counts_as_lost_and_the_copy_is_taken() {
     assert_counted(&open(&path, ""), 19);
 }
 
+/// A copy that is older than database and log is not applied.
+///
 /// Guarantee: keeper/no-undo
 /// Guarantee: sqlite/backups
 /// Guarantee: sqlite/older-copies
 #[test]
-fn a_copy_that_is_older_than_database_and_log_is_not_applied() {
-    const TEST: &str = "a_copy_that_is_older_than_database_and_log_is_not_applied";
+fn outdated_copy_is_not_applied() {
+    const TEST: &str = "outdated_copy_is_not_applied";
     if let Some((role, folder)) = role() {
         return play(&role, &folder);
     }
@@ -207,13 +213,14 @@ fn a_copy_that_is_older_than_database_and_log_is_not_applied() {
     }
 }
 
+/// A copy counts for nothing after a close and when the database is marked anew.
+///
 /// Guarantee: keeper/no-undo
 /// Guarantee: sqlite/backups
 /// Guarantee: sqlite/older-copies
 #[test]
-fn a_copy_counts_for_nothing_after_a_close_and_when_the_database_is_marked_anew() {
-    const TEST: &str =
-        "a_copy_counts_for_nothing_after_a_close_and_when_the_database_is_marked_anew";
+fn copy_is_void_after_close_and_remark() {
+    const TEST: &str = "copy_is_void_after_close_and_remark";
     let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
@@ -272,13 +279,14 @@ fn a_copy_that_is_not_whole_counts_for_nothing() {
     assert!(!unfinished.exists());
 }
 
+/// A transaction that outgrew the pool is not undone by an older copy and newer ones go on from it.
+///
 /// Guarantee: keeper/no-undo
 /// Guarantee: sqlite/backups
 /// Guarantee: sqlite/older-copies
 #[test]
-fn a_transaction_that_outgrew_the_pool_is_not_undone_by_an_older_copy_and_newer_ones_go_on_from_it()
-{
-    const TEST: &str = "a_transaction_that_outgrew_the_pool_is_not_undone_by_an_older_copy_and_newer_ones_go_on_from_it";
+fn outgrown_transaction_is_not_undone_by_an_old_copy() {
+    const TEST: &str = "outgrown_transaction_is_not_undone_by_an_old_copy";
     if let Some((role, folder)) = role() {
         let connection = open(&folder.join("db"), &format!("{LAZY}&pool_limit=1048576"));
         connection.execute_batch("PRAGMA cache_size=10").unwrap();

@@ -161,10 +161,12 @@ fn other_programs_transactions_are_told() {
     }
 }
 
+/// A file whose commits cannot be reached is not complete.
+///
 /// Guarantee: sqlite/status
 #[test]
-fn a_file_whose_commits_cannot_be_reached_is_not_complete() {
-    const TEST: &str = "a_file_whose_commits_cannot_be_reached_is_not_complete";
+fn file_with_unreachable_commits_is_incomplete() {
+    const TEST: &str = "file_with_unreachable_commits_is_incomplete";
     if let Some((role, folder)) = role() {
         return play(&role, &folder);
     }

@@ -4,10 +4,12 @@ mod common;
 
 use common::{assert_sound, number, open, open_plain, scratch, statistic, try_open};
 
+/// Commits rollbacks and savepoints do what they say and the closed file is an ordinary database.
+///
 /// Guarantee: sqlite/ordinary-file
 /// Guarantee: sqlite/same-results
 #[test]
-fn commits_rollbacks_and_savepoints_do_what_they_say_and_the_closed_file_is_an_ordinary_database() {
+fn commits_and_savepoints_work_and_file_is_ordinary() {
     let folder = scratch();
     let path = folder.path().join("a b.db");
     let path = path.as_path();
@@ -38,10 +40,12 @@ fn commits_rollbacks_and_savepoints_do_what_they_say_and_the_closed_file_is_an_o
     }
 }
 
+/// Every page size and vacuum and a change of the page size work.
+///
 /// Guarantee: sqlite/ordinary-file
 /// Guarantee: sqlite/same-results
 #[test]
-fn every_page_size_and_vacuum_and_a_change_of_the_page_size_work() {
+fn every_page_size_and_vacuum_work() {
     let folder = scratch();
     for bytes in [512, 1024, 4096, 16_384, 65_536] {
         for auto_vacuum in 0..3 {
@@ -74,10 +78,12 @@ fn every_page_size_and_vacuum_and_a_change_of_the_page_size_work() {
     }
 }
 
+/// A program without the vfs is refused while pages are in the pool and served before and after.
+///
 /// Guarantee: sqlite/ordinary-file
 /// Guarantee: sqlite/without-the-vfs
 #[test]
-fn a_program_without_the_vfs_is_refused_while_pages_are_in_the_pool_and_served_before_and_after() {
+fn plain_sqlite_is_refused_while_pages_are_pooled() {
     let folder = scratch();
     let path = folder.path().join("db");
     open_plain(&path).execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)").unwrap();
@@ -103,9 +109,11 @@ fn a_program_without_the_vfs_is_refused_while_pages_are_in_the_pool_and_served_b
     assert_eq!(number(&open_plain(&copy), "SELECT count(*) FROM t"), 2);
 }
 
+/// A database in wal mode is passed through and one of ours does not become one.
+///
 /// Guarantee: sqlite/wal-passes
 #[test]
-fn a_database_in_wal_mode_is_passed_through_and_one_of_ours_does_not_become_one() {
+fn wal_database_passes_and_ours_does_not_become_one() {
     let folder = scratch();
     let path = folder.path().join("wal");
     open_plain(&path)
@@ -158,9 +166,11 @@ fn a_commit_over_attached_databases_is_in_all_of_them() {
     );
 }
 
+/// A commit over attached databases stands in all of them where the log of one cannot be written.
+///
 /// Guarantee: sqlite/attached
 #[test]
-fn a_commit_over_attached_databases_stands_in_all_of_them_where_the_log_of_one_cannot_be_written() {
+fn attached_commit_stands_in_all_without_one_log() {
     let folder = scratch();
     let names = ["one", "two"].map(|name| folder.path().join(name));
     let connection = open(&names[0], "level=power");
@@ -194,9 +204,11 @@ fn a_commit_over_attached_databases_stands_in_all_of_them_where_the_log_of_one_c
 const FILL: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) \
                     INSERT INTO t (b) SELECT hex(zeroblob(400)) || i FROM n";
 
+/// A transaction that outgrows the pool goes on on the disk and can be rolled back.
+///
 /// Guarantee: sqlite/outgrown-pool
 #[test]
-fn a_transaction_that_outgrows_the_pool_goes_on_on_the_disk_and_can_be_rolled_back() {
+fn outgrown_transaction_goes_on_on_disk() {
     let folder = scratch();
     let path = folder.path().join("db");
     for lead in ["", "PRAGMA locking_mode=EXCLUSIVE;"] {
@@ -226,9 +238,11 @@ fn a_transaction_that_outgrows_the_pool_goes_on_on_the_disk_and_can_be_rolled_ba
     }
 }
 
+/// Without a journal a full pool is an error and what was committed stays.
+///
 /// Guarantee: sqlite/outgrown-pool
 #[test]
-fn without_a_journal_a_full_pool_is_an_error_and_what_was_committed_stays() {
+fn full_pool_without_journal_is_an_error() {
     let folder = scratch();
     let path = folder.path().join("db");
     let connection = open(&path, "pool_limit=1048576");
@@ -277,9 +291,11 @@ fn connections_of_many_threads_share_a_database() {
     assert_sound(&connection);
 }
 
+/// Pragmas and parameters set what they name and refuse what they do not know.
+///
 /// Guarantee: sqlite/settings
 #[test]
-fn pragmas_and_parameters_set_what_they_name_and_refuse_what_they_do_not_know() {
+fn pragmas_and_parameters_are_checked() {
     let folder = scratch();
     let path = folder.path().join("db");
     let connection = open(&path, "threshold=7&level=power&flush=inline&pool_limit=2097152");
@@ -304,10 +320,12 @@ fn pragmas_and_parameters_set_what_they_name_and_refuse_what_they_do_not_know() 
     assert!(try_open(&path, "threshold=some").is_err());
 }
 
+/// A flush at level power has each commit in the log and a threshold has them together.
+///
 /// Guarantee: sqlite/level-power
 /// Guarantee: sqlite/lost-pool
 #[test]
-fn a_flush_at_level_power_has_each_commit_in_the_log_and_a_threshold_has_them_together() {
+fn power_flush_logs_each_commit_and_threshold_batches() {
     let folder = scratch();
     let connection = open(&folder.path().join("power"), "level=power&threshold=infinity");
     connection.execute_batch("CREATE TABLE t (a)").unwrap();

@@ -31,9 +31,11 @@ fn count(connection: &Connection) -> i64 {
     number(connection, "SELECT count(*) FROM t")
 }
 
+/// A database that may goes over to wal under its connections and comes back.
+///
 /// Guarantee: sqlite/wal-passes
 #[test]
-fn a_database_that_may_goes_over_to_wal_under_its_connections_and_comes_back() {
+fn permitted_database_enters_and_leaves_wal() {
     let folder = scratch();
     let path = folder.path().join("db");
     let one = create(&path);
@@ -77,9 +79,11 @@ fn a_database_that_may_goes_over_to_wal_under_its_connections_and_comes_back() {
     assert_eq!(statistic(&again, "hot"), 1);
 }
 
+/// A database goes over to wal and back in exclusive mode.
+///
 /// Guarantee: sqlite/wal-passes
 #[test]
-fn a_database_goes_over_to_wal_and_back_in_exclusive_mode() {
+fn exclusive_database_enters_and_leaves_wal() {
     let folder = scratch();
     for is_written in [false, true] {
         let path = folder.path().join(format!("db{is_written}"));
@@ -112,10 +116,12 @@ fn a_database_goes_over_to_wal_and_back_in_exclusive_mode() {
     }
 }
 
+/// Whether wal passes is said by the uri the environment and a pragma.
+///
 /// Guarantee: sqlite/wal-passes
 #[test]
-fn whether_wal_passes_is_said_by_the_uri_the_environment_and_a_pragma() {
-    const TEST: &str = "whether_wal_passes_is_said_by_the_uri_the_environment_and_a_pragma";
+fn wal_is_permitted_by_uri_environment_or_pragma() {
+    const TEST: &str = "wal_is_permitted_by_uri_environment_or_pragma";
     const VARIABLE: &str = "HOLDFAST_SQLITE_WAL";
     if let Some((role, folder)) = role() {
         let connection =
@@ -151,9 +157,11 @@ fn whether_wal_passes_is_said_by_the_uri_the_environment_and_a_pragma() {
     }
 }
 
+/// A connection that refuses WAL goes on with a database that others have brought there.
+///
 /// Guarantee: sqlite/wal-passes
 #[test]
-fn who_refuses_wal_goes_on_with_a_database_that_others_have_brought_there() {
+fn wal_refuser_goes_on_with_a_wal_database() {
     let folder = scratch();
     let path = folder.path().join("db");
     let (refuses, passes) = (open(&path, ""), open(&path, ""));
@@ -174,9 +182,11 @@ fn who_refuses_wal_goes_on_with_a_database_that_others_have_brought_there() {
     assert_eq!((count(&plain), set(&refuses, "journal_mode")), (4, "wal".to_owned()));
 }
 
+/// A copy of a database in wal mode made page by page is one too.
+///
 /// Guarantee: sqlite/wal-passes
 #[test]
-fn a_copy_of_a_database_in_wal_mode_made_page_by_page_is_one_too() {
+fn paged_copy_of_a_wal_database_is_wal_too() {
     let folder = scratch();
     let source = open_plain(&folder.path().join("source"));
     source
@@ -211,10 +221,12 @@ fn go_to_and_fro(path: &Path, parameters: &str) {
     }
 }
 
+/// A process that is killed on the way to WAL or back loses no commit, and others go on.
+///
 /// Guarantee: sqlite/wal-death
 #[test]
-fn who_is_killed_on_the_way_to_wal_or_back_loses_no_commit_and_others_go_on() {
-    const TEST: &str = "who_is_killed_on_the_way_to_wal_or_back_loses_no_commit_and_others_go_on";
+fn kill_on_the_way_to_or_from_wal_loses_no_commit() {
+    const TEST: &str = "kill_on_the_way_to_or_from_wal_loses_no_commit";
     if let Some((role, folder)) = role() {
         return go_to_and_fro(&folder.join("db"), &role);
     }
@@ -251,10 +263,12 @@ fn who_is_killed_on_the_way_to_wal_or_back_loses_no_commit_and_others_go_on() {
     }
 }
 
+/// A database that is released is read and copied by any program and goes on with the next write.
+///
 /// Guarantee: sqlite/copies
 /// Guarantee: sqlite/release
 #[test]
-fn a_database_that_is_released_is_read_and_copied_by_any_program_and_goes_on_with_the_next_write() {
+fn released_database_is_an_ordinary_file() {
     let folder = scratch();
     let path = folder.path().join("db");
     let (one, two) = (create(&path), open(&path, ""));
@@ -286,12 +300,13 @@ fn a_database_that_is_released_is_read_and_copied_by_any_program_and_goes_on_wit
     }
 }
 
+/// A writer loses nothing while another process releases the database again and again.
+///
 /// Guarantee: sqlite/copies
 /// Guarantee: sqlite/release
 #[test]
-fn who_writes_while_another_releases_the_database_again_and_again_loses_nothing() {
-    const TEST: &str =
-        "who_writes_while_another_releases_the_database_again_and_again_loses_nothing";
+fn writer_beside_repeated_release_loses_nothing() {
+    const TEST: &str = "writer_beside_repeated_release_loses_nothing";
     const COMMITS: i64 = 150;
     if let Some((role, folder)) = role() {
         let path = folder.join("db");
@@ -352,9 +367,12 @@ fn a_first_write_is_prepared_while_others_read() {
     assert_eq!(count(&reader), 2);
 }
 
+/// A database that is opened without locks is SQLite's own, unless its newest pages are in the
+/// pool.
+///
 /// Guarantee: sqlite/without-the-vfs
 #[test]
-fn a_database_opened_without_locks_is_sqlites_unless_its_newest_pages_are_in_the_pool() {
+fn nolock_database_is_sqlites_unless_pages_are_pooled() {
     let folder = scratch();
     let path = folder.path().join("db");
     let connection = create(&path);
@@ -372,9 +390,11 @@ fn a_database_opened_without_locks_is_sqlites_unless_its_newest_pages_are_in_the
     }
 }
 
+/// A file in wal mode says of the disk what is true of it.
+///
 /// Guarantee: sqlite/wal-passes
 #[test]
-fn a_file_in_wal_mode_says_of_the_disk_what_is_true_of_it() {
+fn wal_file_claims_only_what_is_true() {
     let folder = scratch();
     let connection = create(&folder.path().join("db"));
     let characteristics = || {
@@ -413,9 +433,11 @@ fn a_file_in_wal_mode_says_of_the_disk_what_is_true_of_it() {
     assert_sound(&connection);
 }
 
+/// A journal on the disk is as private as its database.
+///
 /// Guarantee: sqlite/read-only-files
 #[test]
-fn a_journal_on_the_disk_is_as_private_as_its_database() {
+fn journal_is_as_private_as_its_database() {
     let folder = scratch();
     let path = folder.path().join("db");
     drop(create(&path));
@@ -437,7 +459,7 @@ fn a_journal_on_the_disk_is_as_private_as_its_database() {
 ///
 /// Guarantee: sqlite/wal-death
 #[test]
-fn readers_of_a_database_whose_release_broke_off_wait_for_each_other() {
+fn readers_of_a_broken_release_wait_for_each_other() {
     /// In the header of an image.
     const CLOSING_AT: u64 = 76;
     let folder = scratch();

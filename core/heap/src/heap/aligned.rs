@@ -66,8 +66,9 @@ mod tests {
     use super::*;
     use crate::classes::class_of;
 
+    /// A class that can be aligned is found by its own size.
     #[test]
-    fn a_class_that_can_be_aligned_is_found_by_its_own_size() {
+    fn alignable_class_is_found_by_its_own_size() {
         for (class, slot_bytes) in CLASS_BYTES.into_iter().enumerate() {
             if slot_bytes % 32 == 0 {
                 assert_eq!(class_of(u64::from(slot_bytes)), class, "{slot_bytes}");

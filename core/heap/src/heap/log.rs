@@ -447,8 +447,9 @@ mod tests {
         test(&mut heap);
     }
 
+    /// A record that claims more than any writer logs does not count.
     #[test]
-    fn a_record_that_claims_more_than_any_writer_logs_does_not_count() {
+    fn impossible_record_does_not_count() {
         with_heap(|heap| {
             let object = heap.alloc_zeroed(100_000).unwrap();
             let offset = heap.offset_of(object).unwrap();
@@ -464,8 +465,9 @@ mod tests {
         });
     }
 
+    /// Extents linked in a circle are walked no further than the heap is large.
     #[test]
-    fn extents_linked_in_a_circle_are_walked_no_further_than_the_heap_is_large() {
+    fn circular_extents_are_walked_to_a_bound() {
         with_heap(|heap| {
             let object = heap.alloc(100_000).unwrap();
             heap.begin().unwrap();

@@ -9,11 +9,12 @@ use rand::{RngExt, SeedableRng};
 
 use crate::session::{Home, MIB, MODES};
 
+/// What a root names is found again in either mode after a commit and an end in order or by death.
+///
 /// Guarantee: heap/atomic-kill
 /// Guarantee: heap/power
 #[test]
-fn what_a_root_names_is_found_again_in_either_mode_after_a_commit_and_an_end_in_order_or_by_death()
-{
+fn roots_survive_commit_and_any_end_in_both_modes() {
     for (mode, next) in MODES.into_iter().flat_map(|mode| MODES.map(|next| (mode, next))) {
         for in_order in [true, false] {
             let home = Home::new();
@@ -46,9 +47,11 @@ fn what_a_root_names_is_found_again_in_either_mode_after_a_commit_and_an_end_in_
     }
 }
 
+/// A transaction counts whole with its levels or leaves no trace.
+///
 /// Guarantee: heap/transactions
 #[test]
-fn a_transaction_counts_whole_with_its_levels_or_leaves_no_trace() {
+fn nested_transaction_counts_whole_or_not_at_all() {
     for mode in MODES {
         let home = Home::new();
         let mut session = home.open(mode);
@@ -95,9 +98,11 @@ fn a_transaction_counts_whole_with_its_levels_or_leaves_no_trace() {
     }
 }
 
+/// A transaction that is open at the death is rolled back also if it was committed half done.
+///
 /// Guarantee: heap/transactions
 #[test]
-fn a_transaction_that_is_open_at_the_death_is_rolled_back_also_if_it_was_committed_half_done() {
+fn open_transaction_is_rolled_back_after_death() {
     for mode in MODES {
         for half_done in [false, true] {
             let home = Home::new();
@@ -122,9 +127,11 @@ fn a_transaction_that_is_open_at_the_death_is_rolled_back_also_if_it_was_committ
     }
 }
 
+/// Whatever is allocated freed and taken back the heap is as a model says.
+///
 /// Guarantee: heap/objects
 #[test]
-fn whatever_is_allocated_freed_and_taken_back_the_heap_is_as_a_model_says() {
+fn random_allocations_and_rollbacks_match_the_model() {
     for mode in MODES {
         let mut random = SmallRng::seed_from_u64(3);
         let home = Home::new();
@@ -178,9 +185,11 @@ fn whatever_is_allocated_freed_and_taken_back_the_heap_is_as_a_model_says() {
     }
 }
 
+/// A heap grows in the middle of its work and keeps its rules in the new part.
+///
 /// Guarantee: heap/objects
 #[test]
-fn a_heap_grows_in_the_middle_of_its_work_and_keeps_its_rules_in_the_new_part() {
+fn heap_grows_amid_work_and_keeps_its_rules() {
     for (mode, next) in MODES.into_iter().flat_map(|mode| MODES.map(|next| (mode, next))) {
         let home = Home::new();
         let mut session = home.open(mode);
@@ -213,9 +222,11 @@ fn a_heap_grows_in_the_middle_of_its_work_and_keeps_its_rules_in_the_new_part() 
     }
 }
 
+/// A rollback goes back to the last commit or says that transactions do that.
+///
 /// Guarantee: heap/atomic-errors
 #[test]
-fn a_rollback_goes_back_to_the_last_commit_or_says_that_transactions_do_that() {
+fn rollback_returns_to_last_commit_or_is_refused() {
     let home = Home::new();
     // A heap that was never committed is a new one again.
     let mut session = home.open(Consistency::Atomic);

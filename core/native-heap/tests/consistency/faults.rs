@@ -82,10 +82,12 @@ impl Storage for Full {
     }
 }
 
+/// A disk that is full from any step of a commit on loses nothing.
+///
 /// Guarantee: heap/no-false-acknowledgement
 /// Guarantee: heap/power
 #[test]
-fn a_disk_that_is_full_from_any_step_of_a_commit_on_loses_nothing() {
+fn full_disk_at_any_commit_step_loses_nothing() {
     for mode in MODES {
         // The first commit of a session makes a base, the next ones go to the journal.
         for by_journal in [false, true] {
@@ -142,9 +144,11 @@ fn a_disk_that_is_full_from_any_step_of_a_commit_on_loses_nothing() {
     }
 }
 
+/// An image that was cut off is found by a commit and by a rollback.
+///
 /// Guarantee: programs/rollback
 #[test]
-fn an_image_that_was_cut_off_is_found_by_a_commit_and_by_a_rollback() {
+fn truncated_image_is_found_by_commit_and_rollback() {
     for (mode, by_rollback) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
         let home = Home::new();
         let mut session = home.open(mode);
@@ -168,10 +172,12 @@ fn an_image_that_was_cut_off_is_found_by_a_commit_and_by_a_rollback() {
     }
 }
 
+/// A heap whose image is lost is as of the last commit to the disk.
+///
 /// Guarantee: heap/no-false-acknowledgement
 /// Guarantee: heap/power
 #[test]
-fn a_heap_whose_image_is_lost_is_as_of_the_last_commit_to_the_disk() {
+fn lost_image_returns_heap_to_last_durable_commit() {
     for (mode, next) in MODES.into_iter().flat_map(|mode| MODES.map(|next| (mode, next))) {
         let home = Home::new();
         let mut session = home.open(mode);

@@ -56,10 +56,12 @@ fn said(line: &str) -> Option<u64> {
     line.split_once("@@ ").and_then(|(_, number)| number.trim().parse().ok())
 }
 
+/// A writer that is killed at random leaves every transaction it committed or its last commit.
+///
 /// Guarantee: heap/atomic-kill
 /// Guarantee: heap/power
 #[test]
-fn a_writer_that_is_killed_at_random_leaves_every_transaction_it_committed_or_its_last_commit() {
+fn killed_writer_leaves_transactions_or_last_commit() {
     for mode in MODES {
         let home = Home::new();
         let mut random = SmallRng::seed_from_u64(11);

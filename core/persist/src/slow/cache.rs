@@ -74,9 +74,11 @@ mod tests {
         core::ptr::without_provenance(number * LINE_BYTES)
     }
 
+    /// A line is missed once and again after its set was used up.
+    ///
     /// Guarantee: project/slow-memory
     #[test]
-    fn a_line_is_missed_once_and_again_after_its_set_was_used_up() {
+    fn line_misses_again_only_after_eviction() {
         let mut cache = ReadCache::new(SlowMemory::DRAM, 4 * 2 * LINE_BYTES, 2);
         assert_eq!(
             [cache.touch(line(0), 1), cache.touch(line(0), 64), cache.touch(line(0), 65)],
@@ -95,9 +97,11 @@ mod tests {
         assert_eq!(cache.touch(line(1), 1), 0);
     }
 
+    /// What fits is missed once and what is twice as large each time.
+    ///
     /// Guarantee: project/slow-memory
     #[test]
-    fn what_fits_is_missed_once_and_what_is_twice_as_large_each_time() {
+    fn fitting_set_misses_once_and_a_double_one_always() {
         let mut cache = ReadCache::of_the_paper(SlowMemory::DRAM);
         let lines = (1 << 20) / LINE_BYTES;
         let mut pass =

@@ -275,8 +275,9 @@ impl NameSpace {
 mod tests {
     use super::*;
 
+    /// Runs are the pages that are not zero cut into blocks.
     #[test]
-    fn runs_are_the_pages_that_are_not_zero_cut_into_blocks() {
+    fn runs_are_nonzero_pages_cut_into_blocks() {
         let mut data = vec![0; 4 << 20];
         data[5000] = 1;
         data[(1 << 20)..(3 << 20)].fill(2);

@@ -118,8 +118,9 @@ pub(crate) fn near_text(near: &[String]) -> String {
 mod tests {
     use super::in_units;
 
+    /// A size is told exactly and in the largest unit that fits.
     #[test]
-    fn a_size_is_told_exactly_and_in_the_largest_unit_that_fits() {
+    fn size_is_exact_and_in_the_largest_unit() {
         assert_eq!(in_units(1023), "1023 bytes");
         assert_eq!(in_units(1536), "1536 bytes (1.5 KiB)");
         assert_eq!(in_units(64 << 20), "67108864 bytes (64.0 MiB)");

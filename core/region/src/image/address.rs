@@ -170,8 +170,9 @@ mod tests {
         assert_eq!(first_free(taken, 4 * UNIT), Some(WINDOW_START + 10 * UNIT));
     }
 
+    /// Overlapping ranges and copies of a header do no harm.
     #[test]
-    fn overlapping_ranges_and_copies_of_a_header_do_no_harm() {
+    fn overlapping_ranges_and_header_copies_are_harmless() {
         let taken = vec![range(0, 4 * UNIT), range(0, 4 * UNIT), range(1, 5)];
         assert_eq!(first_free(taken, 1), Some(WINDOW_START + 4 * UNIT));
     }
@@ -195,8 +196,9 @@ mod tests {
         assert_eq!(super::first_free(vec![], 3 * UNIT, start), Some(WINDOW_START));
     }
 
+    /// Homes start at places of their own and each always at the same.
     #[test]
-    fn homes_start_at_places_of_their_own_and_each_always_at_the_same() {
+    fn each_home_starts_at_its_own_fixed_place() {
         let of = |home: &str| choose_address(Path::new(home), vec![], UNIT).unwrap();
         assert_eq!(of("/home/ada"), of("/home/ada"));
         assert_ne!(of("/home/ada"), of("/home/bob"));

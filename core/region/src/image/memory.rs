@@ -449,9 +449,11 @@ mod tests {
 
     use super::*;
 
+    /// A range for the kernel is writable under page protection and other pages stay clean.
+    ///
     /// Guarantee: sandbox/wild-pointers
     #[test]
-    fn a_range_for_the_kernel_is_writable_under_page_protection_and_other_pages_stay_clean() {
+    fn kernel_range_is_writable_and_others_stay_clean() {
         let page = 4096;
         let file = tempfile::tempfile().unwrap();
         file.set_len(DATA_OFFSET + 16 * page).unwrap();

@@ -407,8 +407,9 @@ mod tests {
         assert_eq!(choose(&pair(&sample(6), &sample(5))).unwrap().slot, 0);
     }
 
+    /// Every flipped bit of a slot is noticed and the other slot serves.
     #[test]
-    fn every_flipped_bit_of_a_slot_is_noticed_and_the_other_slot_serves() {
+    fn flipped_slot_bit_is_noticed_and_other_serves() {
         let good = pair(&sample(4), &sample(5));
         for position in 0..SLOTS_BYTES {
             for bit in 0..8 {
@@ -452,8 +453,9 @@ mod tests {
         assert_eq!(choose(&both), Err(HeaderFault::Newer { version: 3, flags: 0 }));
     }
 
+    /// A well sealed header with impossible fields is damaged.
     #[test]
-    fn a_well_sealed_header_with_impossible_fields_is_damaged() {
+    fn sealed_header_with_impossible_fields_is_damaged() {
         let impossible: [(usize, &[u8]); 10] = [
             (8, &0u32.to_le_bytes()),
             (12, &8192u32.to_le_bytes()),

@@ -56,8 +56,9 @@ impl FromStr for Medium {
 mod tests {
     use super::*;
 
+    /// A medium is read as it is written and nonsense is told the choices.
     #[test]
-    fn a_medium_is_read_as_it_is_written_and_nonsense_is_told_the_choices() {
+    fn medium_parses_its_own_text_and_lists_choices() {
         for medium in [Medium::Memory, Medium::File] {
             assert_eq!(medium.to_string().parse(), Ok(medium));
         }

@@ -142,8 +142,9 @@ impl Unwritten {
 mod tests {
     use super::*;
 
+    /// Pages come out in order and merged until they are cleared.
     #[test]
-    fn pages_come_out_in_order_and_merged_until_they_are_cleared() {
+    fn pages_are_merged_in_order_until_cleared() {
         let mut pending = Pending::default();
         for pages in [63..65, 3..4, 64..130, 200..200, 191..192] {
             pending.insert(pages.start * PAGE_BYTES..pages.end * PAGE_BYTES).unwrap();

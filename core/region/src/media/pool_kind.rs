@@ -86,9 +86,11 @@ impl fmt::Display for PoolKind {
 mod tests {
     use super::*;
 
+    /// A tmpfs and a disk are told apart and neither is called persistent.
+    ///
     /// Guarantee: heap/level-never-weaker
     #[test]
-    fn a_tmpfs_and_a_disk_are_told_apart_and_neither_is_called_persistent() {
+    fn tmpfs_and_disk_are_told_apart() {
         let disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let kind = PoolKind::of(disk.path()).unwrap();
         assert_eq!(kind, PoolKind::Disk);

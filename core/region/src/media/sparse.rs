@@ -164,8 +164,9 @@ mod tests {
         (file, expected)
     }
 
+    /// The sum is that of all bytes and the copy is identical with its holes.
     #[test]
-    fn the_sum_is_that_of_all_bytes_and_the_copy_is_identical_with_its_holes() {
+    fn sum_covers_all_bytes_and_copy_keeps_holes() {
         let zeros = [0; 3 * 4096];
         let (source, expected) = sparse_file(&[
             (0, b"first"),

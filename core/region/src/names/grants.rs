@@ -226,9 +226,11 @@ mod tests {
         assert_eq!((&bytes[64 + 46..64 + 51], bytes[64 + 44]), (&b"alice"[..], 5));
     }
 
+    /// Any flipped bit and any other length grants nothing.
+    ///
     /// Guarantee: heap/grants
     #[test]
-    fn any_flipped_bit_and_any_other_length_grants_nothing() {
+    fn flipped_bit_or_wrong_length_grants_nothing() {
         let bytes = encode([7; 16], &grants());
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();

@@ -221,9 +221,11 @@ mod tests {
 
     const DAX: PoolKind = PoolKind::Dax { survives: Survives::Reset };
 
+    /// That a pool outlives the boot is durable before the pool is used.
+    ///
     /// Guarantee: heap/one-home
     #[test]
-    fn that_a_pool_outlives_the_boot_is_durable_before_the_pool_is_used() {
+    fn pool_lifetime_is_durable_before_first_use() {
         let home = tempfile::tempdir().unwrap();
         let (pool, steps) = (home.path().join("pool"), Listed::default());
         let take = |pool: &Path, kind| take_into_use_with(&steps, home.path(), "boot", pool, kind);
@@ -238,9 +240,11 @@ mod tests {
         assert!(steps.take().contains(&"sync directory"));
     }
 
+    /// A home that cannot remember a pool that outlives the boot refuses it.
+    ///
     /// Guarantee: heap/one-home
     #[test]
-    fn a_home_that_cannot_remember_a_pool_that_outlives_the_boot_refuses_it() {
+    fn home_refuses_a_pool_that_it_cannot_remember() {
         let home = tempfile::tempdir().unwrap();
         // In the way of the new record.
         std::fs::create_dir_all(home.path().join("pool-in-use.new/x")).unwrap();
@@ -250,9 +254,11 @@ mod tests {
         take_into_use(home.path(), "boot", &pool, PoolKind::Tmpfs).unwrap();
     }
 
+    /// A reader finds a whole record while it is replaced.
+    ///
     /// Guarantee: heap/one-home
     #[test]
-    fn whoever_reads_the_record_finds_a_whole_one_while_it_is_replaced() {
+    fn record_is_always_read_whole() {
         let home = tempfile::tempdir().unwrap();
         let pools = ["one", "other"].map(|name| home.path().join(name));
         take_into_use(home.path(), "boot", &pools[0], PoolKind::Tmpfs).unwrap();

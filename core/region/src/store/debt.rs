@@ -110,8 +110,9 @@ mod tests {
     use super::*;
     use crate::media::sparse::PAGE_BYTES;
 
+    /// Unknown debt is left only by a comparison or a base.
     #[test]
-    fn unknown_debt_is_left_only_by_a_comparison_or_a_base() {
+    fn unknown_debt_ends_by_comparison_or_base() {
         let mut debt = Debt::none(true);
         assert!(!debt.is_due());
         debt.note(0..PAGE_BYTES);

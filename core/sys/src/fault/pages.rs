@@ -192,8 +192,9 @@ mod tests {
         ranges.iter().map(|range| range.end - range.start).sum()
     }
 
+    /// After very many first stores a store opens a block and all of it is reported.
     #[test]
-    fn after_very_many_first_stores_a_store_opens_a_block_and_all_of_it_is_reported() {
+    fn many_first_stores_open_and_report_whole_blocks() {
         let (page, stored) = (4096, RUNS_MAX as usize + 1);
         let range = mapped(4 * stored * page);
         // SAFETY: the mapping lives to the end of the test; the stores lie within it.
@@ -210,8 +211,9 @@ mod tests {
         }
     }
 
+    /// A first store under a page watch is noticed by the write watch too.
     #[test]
-    fn a_first_store_under_a_page_watch_is_noticed_by_the_write_watch_too() {
+    fn page_watch_stores_reach_the_write_watch() {
         let range = mapped(8 * 4096);
         // SAFETY: as above; read-only before the write watch is made, as it wants it.
         unsafe {

@@ -184,8 +184,9 @@ mod tests {
 
     const PAGE: usize = 4096;
 
+    /// Pages that were stored to are found by both methods and dropped.
     #[test]
-    fn pages_that_were_stored_to_are_found_by_both_methods_and_dropped() {
+    fn stored_pages_are_found_and_dropped_by_both_methods() {
         let directory = std::path::Path::new("/dev/shm");
         let file = tempfile::tempfile_in(directory).or_else(|_| tempfile::tempfile()).unwrap();
         let pages = 3 * READ_ENTRIES;

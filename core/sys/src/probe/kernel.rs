@@ -155,13 +155,15 @@ mod tests {
         assert!(Support::Usable.refusal().is_none());
     }
 
+    /// Memfd sealing is there on every kernel that is supported.
     #[test]
-    fn memfd_sealing_is_there_on_every_kernel_that_is_supported() {
+    fn memfd_sealing_is_on_every_supported_kernel() {
         assert!(memfd_sealing().is_usable());
     }
 
+    /// The process is in its own user namespace after the probe as before.
     #[test]
-    fn the_process_is_in_its_own_user_namespace_after_the_probe_as_before() {
+    fn probe_leaves_the_user_namespace_alone() {
         let before = std::fs::read_link("/proc/self/ns/user").unwrap();
         let _ = user_namespaces();
         assert_eq!(std::fs::read_link("/proc/self/ns/user").unwrap(), before);

@@ -111,9 +111,11 @@ pub fn is_on_persistent_memory(directory: &Path) -> bool {
 mod tests {
     use super::*;
 
+    /// Neither a tmpfs nor a disk maps synchronously and no trial file stays.
+    ///
     /// Guarantee: heap/level-never-weaker
     #[test]
-    fn neither_a_tmpfs_nor_a_disk_maps_synchronously_and_no_trial_file_stays() {
+    fn tmpfs_and_disk_map_nothing_synchronously() {
         let folder = tempfile::tempdir().unwrap();
         assert!(!maps_synchronously(folder.path()).unwrap());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -123,9 +125,11 @@ mod tests {
         assert!(maps_synchronously(&folder.path().join("none")).is_err());
     }
 
+    /// What a device survives is what its bus and region say.
+    ///
     /// Guarantee: heap/reset-ordered
     #[test]
-    fn what_a_device_survives_is_what_its_bus_and_region_say() {
+    fn device_survival_follows_bus_and_region() {
         let sys = tempfile::tempdir().unwrap();
         let device = |bus: &str, provider: &str, domain: Option<&str>, number: u32| {
             let bus = sys.path().join("devices").join(bus);

@@ -186,8 +186,9 @@ mod tests {
         assert_eq!(chosen("nothing"), None);
     }
 
+    /// Persistent memory devices are told from their neighbours.
     #[test]
-    fn persistent_memory_devices_are_told_from_their_neighbours() {
+    fn persistent_memory_devices_are_recognised() {
         assert!(["pmem0", "pmem1s", "dax0.0"].into_iter().all(is_persistent_memory));
         assert!(!["pmem", "daxctl", "mem", "pmemory"].into_iter().any(is_persistent_memory));
     }
@@ -199,8 +200,9 @@ mod tests {
         assert_eq!(user_name(passwd, 7), None);
     }
 
+    /// Logind configuration is read in the order of its manual.
     #[test]
-    fn logind_configuration_is_read_in_the_order_of_its_manual() {
+    fn logind_configuration_is_read_in_manual_order() {
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = root.path().join(path);

@@ -238,8 +238,9 @@ pub(crate) fn milliseconds(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
+    /// Many small heaps take longer than one with as many bytes.
     #[test]
-    fn many_small_heaps_take_longer_than_one_with_as_many_bytes() {
+    fn many_small_heaps_outlast_one_large_one() {
         let budget =
             Budget { milliseconds: 4000, bytes_per_s: 10 << 20, per_heap_us: 20_000, bytes: 0 };
         assert_eq!(budget.time_for(1, 10 << 20), Duration::from_millis(1020));

@@ -134,7 +134,7 @@ mod tests {
     /// Guarantee: keeper/emergency
     /// Guarantee: keeper/what-fits
     #[test]
-    fn what_is_lent_is_brought_in_a_part_of_the_time_and_then_left() {
+    fn lent_regions_get_a_part_of_the_time() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let mut keeper = keeper(directory.path());
         let (_borrowed, name) = lent(&mut keeper, directory.path());
@@ -149,7 +149,7 @@ mod tests {
     ///
     /// Guarantee: keeper/leases
     #[test]
-    fn what_comes_back_and_cannot_be_lent_again_is_brought_all_the_same() {
+    fn returned_region_is_saved_when_it_cannot_be_lent() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let mut keeper = keeper(directory.path());
         let (_borrowed, name) = lent(&mut keeper, directory.path());
@@ -170,7 +170,7 @@ mod tests {
     ///
     /// Guarantee: keeper/emergency
     #[test]
-    fn what_cannot_be_brought_is_saved_as_it_was_published_last_and_reported() {
+    fn unbringable_region_is_saved_as_published() {
         for is_emergency in [true, false] {
             let directory = tempfile::tempdir_in("/dev/shm").unwrap();
             let mut keeper = keeper(directory.path());

@@ -345,7 +345,7 @@ mod tests {
     ///
     /// Guarantee: keeper/timeouts
     #[test]
-    fn what_came_in_time_counts_also_if_the_keeper_looks_late() {
+    fn timely_message_counts_when_read_late() {
         let now = Instant::now();
         let (mut connection, mut client) = connected(now);
         connection.answer(&ServedAnswer::Closed, Vec::new(), After::Taken, now);

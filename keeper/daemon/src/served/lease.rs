@@ -164,9 +164,11 @@ fn remove(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    /// A lease is held while a copy of it is open and an old one holds nothing.
+    ///
     /// Guarantee: keeper/leases
     #[test]
-    fn a_lease_is_held_while_a_copy_of_it_is_open_and_an_old_one_holds_nothing() {
+    fn lease_holds_while_any_copy_is_open() {
         let pool = tempfile::tempdir().unwrap();
         let leases = Leases::of(pool.path()).unwrap();
         let name = RegionName::parse("served.1.words").unwrap();
@@ -206,8 +208,9 @@ mod tests {
         }
     }
 
+    /// What killed keepers left goes and what is noted stays.
     #[test]
-    fn what_killed_keepers_left_goes_and_what_is_noted_stays() {
+    fn killed_keepers_leftovers_go_and_notes_stay() {
         let pool = tempfile::tempdir().unwrap();
         let leases = Leases::of(pool.path()).unwrap();
         let name = RegionName::parse("served.1.words").unwrap();

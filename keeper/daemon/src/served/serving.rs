@@ -322,7 +322,7 @@ mod tests {
     ///
     /// Guarantee: keeper/fairness
     #[test]
-    fn in_a_turn_each_user_gets_one_answer_however_many_connections_ask() {
+    fn each_user_gets_one_answer_a_turn() {
         use std::io::Write;
         let directory = tempfile::tempdir().unwrap();
         let places =
@@ -353,8 +353,9 @@ mod tests {
         assert_eq!(served.count(), 5, "one of its connections was forgotten");
     }
 
+    /// Each user has a turn and the first is another one each time.
     #[test]
-    fn each_user_has_a_turn_and_the_first_is_another_one_each_time() {
+    fn users_take_turns_and_the_first_changes() {
         assert_eq!(in_turn(vec![3, 1, 2, 1], 0), [1, 2, 3]);
         assert_eq!(in_turn(vec![3, 1, 2, 1], 1), [2, 3, 1]);
         assert_eq!(in_turn(vec![3, 1, 2], 3), [1, 2, 3]);

@@ -31,8 +31,9 @@ pub(crate) fn is_low(directory: &Path, battery_percent: u8) -> bool {
 mod tests {
     use super::*;
 
+    /// A battery is low only while it is used and a ups whenever it is.
     #[test]
-    fn a_battery_is_low_only_while_it_is_used_and_a_ups_whenever_it_is() {
+    fn battery_is_low_only_in_use_and_a_ups_always() {
         let directory = tempfile::tempdir().unwrap();
         let supply = directory.path().join("BAT0");
         fs::create_dir(&supply).unwrap();

@@ -57,8 +57,9 @@ fn average(text: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
+    /// The average of ten seconds decides where the kernel does not wake us.
     #[test]
-    fn the_average_of_ten_seconds_decides_where_the_kernel_does_not_wake_us() {
+    fn ten_second_average_decides_without_kernel_events() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("memory");
         let write = |percent: &str| {

@@ -344,9 +344,11 @@ impl Image {
 mod tests {
     use super::*;
 
+    /// An image that is mapped with less than its pool needs says so.
+    ///
     /// Guarantee: sqlite/surviving-pool
     #[test]
-    fn an_image_that_is_mapped_with_less_than_its_pool_needs_says_so() {
+    fn short_image_mapping_is_reported() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = directory.path().join("image");
         for is_persistent in [false, true] {

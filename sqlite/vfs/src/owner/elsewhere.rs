@@ -231,9 +231,11 @@ mod tests {
         assert_eq!(whereabouts(&ground.standing(&far)), Some(Whereabouts::Saved));
     }
 
+    /// Without the log the mark tells pools and boots apart.
+    ///
     /// Guarantee: sqlite/lost-pool
     #[test]
-    fn without_the_log_the_mark_tells_pools_and_boots_apart() {
+    fn mark_alone_tells_pools_and_boots_apart() {
         let ground = ground();
         let (owner, database) = (&ground.owner, ground.folder.path().join("db"));
         std::fs::remove_file(log_path(&database)).unwrap();

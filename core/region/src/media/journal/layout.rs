@@ -252,8 +252,9 @@ mod tests {
         }
     }
 
+    /// Every flipped bit of a record's head, and every other salt, is noticed.
     #[test]
-    fn every_flipped_bit_of_a_records_head_and_every_other_salt_is_noticed() {
+    fn record_head_detects_flipped_bits_and_salts() {
         let good = head().encode(&journal());
         assert_eq!(RecordHead::decode(&good, &journal()), Some(head()));
         for bit in 0..RECORD_HEAD_BYTES * 8 {

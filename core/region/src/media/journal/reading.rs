@@ -412,8 +412,9 @@ mod tests {
         ));
     }
 
+    /// A record that is whole and does not fit the region is no torn tail.
     #[test]
-    fn a_record_that_is_whole_and_does_not_fit_the_region_is_no_torn_tail() {
+    fn ill_fitting_whole_record_is_no_torn_tail() {
         let (header, bytes, _) = two_records();
         let file = file_of(&bytes);
         for (backed_bytes, limit_bytes) in [(64 << 10, 32 << 10), (128 << 10, 1 << 20)] {
@@ -425,8 +426,9 @@ mod tests {
         }
     }
 
+    /// A flipped bit is damage in any byte of the first record and a torn tail in the last.
     #[test]
-    fn a_flipped_bit_is_damage_in_any_byte_of_the_first_record_and_a_torn_tail_in_the_last() {
+    fn flipped_bit_is_damage_first_and_torn_tail_last() {
         let (header, bytes, second) = two_records();
         let file = file_of(&bytes);
         for position in JOURNAL_HEADER_BYTES..bytes.len() {
