@@ -3,7 +3,7 @@
 //! `bench/README.md` says what each key means.
 //!
 //! Invariants:
-//! - One side works at a time, in a fresh directory of a device that nobody else writes to
+//! - One side works at a time, in a fresh directory of a device that no other process writes to
 //!   ([`device`]); what counts is everything that the device was asked to write from the first
 //!   commit until nothing is left to write, the side's end included.
 //! - All sides make the same commits, and are compared with what should have come of them.

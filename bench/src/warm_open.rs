@@ -40,7 +40,7 @@ fn open(names: &NameSpace, name: &RegionName, key: &OwnerKey) -> io::Result<(Reg
     let mut region = names.open(name, key).map_err(io::Error::other)?;
     let base = region.map_native().map_err(io::Error::other)?;
     // SAFETY: the mapping is page-aligned, as large as said, readable, and writable from the first
-    // store on; the region is held, so nobody else writes; `close` drops the heap before the
+    // store on; the region is held, so no other process writes; `close` drops the heap before the
     // mapping.
     let backing = unsafe { Fixed::new(base.as_ptr(), region.backed_bytes()) };
     let heap = Heap::open(backing, OpenOptions::default())

@@ -107,7 +107,7 @@ fn call(applet: &Applet, function: &str, input: &[u8]) -> Result<u8, Failure> {
         let part = part.map_err(failure)?;
         match out.write_all(&part.bytes).and_then(|()| out.flush()) {
             Ok(()) => {}
-            // Whoever reads has seen enough.
+            // The reader has seen enough.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(0),
             Err(error) => return Err(host(format!("cannot write the result: {error}"))),
         }

@@ -190,8 +190,8 @@ impl Granted {
     }
 }
 
-/// The key of the run. Only with a new heap one is made; whoever mistypes the name of a key gets
-/// none.
+/// The key of the run. Only with a new heap one is made; a user that mistypes the name of a key
+/// gets none.
 fn key(names: &NameSpace, key_name: &str, heap: &RegionName) -> Result<OwnerKey, Failure> {
     let key = if is_new(names, heap) {
         key_for_new(names, key_name)

@@ -1,4 +1,4 @@
-//! Names the build: a kept picture is that of one build, and whoever has another makes it anew.
+//! Names the build: a kept picture is that of one build; another build makes it anew.
 //! What draws is this crate's source, that of the parser, and the versions and features of what
 //! they link.
 

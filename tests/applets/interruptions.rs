@@ -10,12 +10,12 @@ use holdfast_applet::{Call, CallError, Command, Failure, Grants, Limits, Pool, S
 use crate::{death, forms, spawn, spawn_with, with_each};
 
 const EVERY: Duration = Duration::from_millis(20);
-/// So long may somebody who looks be kept waiting.
+/// So long may a look be kept waiting.
 const HEARD_IN: Duration = Duration::from_millis(500);
 /// So often is it tried: the machine may do other things.
 const TRIES: usize = 5;
 
-/// The outcome of the first of several tries that heard somebody in time, or of the last one.
+/// The outcome of the first of several tries that heard a process in time, or of the last one.
 fn heard_in_time(mut once: impl FnMut() -> (Duration, CallError)) -> CallError {
     let mut longest = Duration::MAX;
     for _ in 0..TRIES {

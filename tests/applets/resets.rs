@@ -152,7 +152,7 @@ fn native_system_commit_needs_no_disk() {
         applet.call("commit", &SYSTEM.to_le_bytes()).unwrap();
         let expected = match kind {
             SandboxKind::Native => (Opened::WarmAfterReset, 1),
-            // Nobody orders the stores of compiled code: its commits go to the store.
+            // No process orders the stores of compiled code: its commits go to the store.
             _ => (Opened::Cold, 1),
         };
         assert_eq!(machine.has_base(), kind != SandboxKind::Native, "{kind}");
@@ -209,7 +209,7 @@ fn a_promise_of_order_does_not_outlive_its_applet() {
     let applet = machine.spawn(&program.path());
     assert_eq!(ask(&applet, "count", 0).unwrap(), 1);
     death(applet.call("count_and_crash", b""));
-    // The host recovers the heap in order; whoever has it next promises nothing.
+    // The host recovers the heap in order; the process that has it next promises nothing.
     program.without_promise();
     applet.respawn().unwrap();
     assert_eq!(

@@ -93,7 +93,7 @@ pub(crate) struct Lane<'a> {
     counts: Counts,
 }
 
-/// A line of the writer that matters to whoever waits for it.
+/// A line of the writer that matters to the test that waits for it.
 struct Acknowledged;
 
 impl<'a> Lane<'a> {
@@ -223,11 +223,11 @@ fn read_acks(output: ChildStdout, acks: &mut Acks, said: &Sender<Acknowledged>) 
     let mut any = false;
     let mut lines = BufReader::new(output);
     let mut line = String::new();
-    // A last line without its end was cut off by the kill: nobody was told.
+    // A last line without its end was cut off by the kill: it was never seen.
     while lines.read_line(&mut line).unwrap() > 0 && line.ends_with('\n') {
         if acks.take(line.trim_end()) {
             any = true;
-            // Nobody waits for any but the first.
+            // Only the first is waited for.
             let _ = said.send(Acknowledged);
         }
         line.clear();

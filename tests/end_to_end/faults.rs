@@ -151,8 +151,8 @@ fn full_pool_is_an_error_value_for_the_applet() {
     let applet = scratch.programs().applet("guestbook").unwrap();
     let greedy = victim("grows_its_heap_without_end");
     let program = scratch.programs().holdfast();
-    // A pool of 16 MiB, in a name space of its own: no growth without end fits. A heap that nobody
-    // has open makes room for a new one.
+    // A pool of 16 MiB, in a name space of its own: no growth without end fits. A heap that no
+    // process has open makes room for a new one.
     let script = r#"
         mount -t tmpfs -o size=16m,mode=0700 none "$POOL" || exit 99
         "$HOLDFAST" heap rm --image book

@@ -1,5 +1,5 @@
 //! `holdfast model`: what a person and a program get to see, and each way in which it can be
-//! wrongly started. Times are those of a busy machine; what they are nobody tests.
+//! wrongly started. Times are those of a busy machine; what they are is not tested.
 
 use std::fs;
 use std::process::Command;

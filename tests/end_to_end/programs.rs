@@ -87,7 +87,7 @@ fn a_run_whose_output_cannot_be_written_fails() {
     assert_eq!(done.status.code(), Some(125), "{told}");
     assert!(told.contains("cannot be written"), "{told}");
 
-    // One that would write for ever ends when nobody reads any more.
+    // One that would write for ever ends when its reader is gone.
     let mut command = scratch().holdfast();
     let endless = ["run", "/bin/sh", "--", "-c", "while :; do echo hello; done"];
     let mut child =

@@ -113,7 +113,7 @@ fn files_that_users_name_are_not_writable_to_others() {
     run(&["run", guestbook, "--heap", "book", "--report", &at("end.json"), "--", "add", "entry"]);
     run(&["heap", "export", "book", &at("export")]);
     run(&["heap", "map", "book", "--svg", &at("map.svg")]);
-    // What is in a heap is nobody else's; a picture or a report may be shown.
+    // What is in a heap is private; a picture or a report may be shown.
     for (name, widest) in [("end.json", 0o644), ("export", 0o600), ("map.svg", 0o644)] {
         let mode = std::fs::metadata(at(name)).unwrap().permissions().mode() & 0o7777;
         assert_eq!(mode & !widest, 0, "{name}: {mode:04o}");

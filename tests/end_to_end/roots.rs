@@ -1,4 +1,4 @@
-//! Names of roots at the command line, which whoever made the heap chose: they steer no terminal,
+//! Names of roots at the command line, which the author of the heap chose: they steer no terminal,
 //! and however many and long they are said to be, the tools end soon and say what is so.
 
 use std::fs::OpenOptions;

@@ -17,7 +17,7 @@ fn assert_harmless(what: &str, said: &str) {
     assert!(!forged, "{what}: {said:?}");
 }
 
-/// Commands with a word that somebody else chose, `@` in these; each of them fails, or says the
+/// Commands with a word that another process chose, `@` in these; each of them fails, or says the
 /// word.
 const COMMANDS: &[&[&str]] = &[
     &["run", "@"],

@@ -103,7 +103,7 @@ fn import_from_a_pipe_is_equal_or_nothing() {
 fn killed_export_leaves_no_named_file() {
     let scratch = with_two_entries();
     let file = scratch.files().join("book.holdfast");
-    // The kernel kills whoever writes more than a block to a file.
+    // The kernel kills a process that writes more than a block to a file.
     let script = r#"ulimit -f 1; "$HOLDFAST" heap export book "$FILE"; echo "ended: $?""#;
     let mut shell = Command::new("sh");
     shell.args(["-c", script]).env("HOLDFAST", scratch.programs().holdfast()).env("FILE", &file);

@@ -1,4 +1,4 @@
-//! `holdfast trace` at the command line: to whoever calls it, it is the program that it runs.
+//! `holdfast trace` at the command line: to its caller, it is the program that it runs.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -81,7 +81,7 @@ pub(crate) const PANICKED: i32 = 101;
 impl Child {
     /// Forks a child that runs `work` and ends with what it returns.
     pub(crate) fn fork(work: impl FnOnce() -> i32) -> Child {
-        // SAFETY: the driver has one thread, so the child inherits no lock that nobody will
+        // SAFETY: the driver has one thread, so the child inherits no lock that no thread will
         // release.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "{}", std::io::Error::last_os_error());

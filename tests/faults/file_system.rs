@@ -1,7 +1,8 @@
 //! A real file system on a loop device, whose power can be cut: `FS_IOC_SHUTDOWN` stops ext4 and
 //! xfs at once, with nothing written back that was not synced.
 //!
-//! Whoever uses it is in a mount name space of its own (`unshare -m`), so that mounts end with it.
+//! A process that uses it is in a mount name space of its own (`unshare -m`), so that mounts end
+//! with it.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -122,7 +122,8 @@ fn newer_version_is_refused_and_left_unchanged() {
 }
 
 /// Not a test of its own: with `HOLDFAST_GOLDEN=DIRECTORY` it writes the files anew, of the
-/// versions that the code has now; whoever raises a version adds the result beside the old ones.
+/// versions that the code has now; a change that raises a version adds the result beside the old
+/// ones.
 #[test]
 fn golden_files_are_made_on_demand() {
     use holdfast_heap::{Heap, OpenOptions, Pointers};

@@ -26,7 +26,7 @@ impl Home {
         home
     }
 
-    /// In directories of somebody else.
+    /// In directories of its own.
     pub(crate) fn at(home: &Path, pool: &Path) -> Home {
         Home { home: home.to_owned(), pool: pool.to_owned(), _directory: None }
     }

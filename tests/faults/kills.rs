@@ -14,7 +14,7 @@ use crate::ledger::Ledger;
 
 const KILLS: u64 = 1000;
 const SIGKILL: i32 = 9;
-/// A writer that nobody kills ends after this many entries.
+/// A writer that no process kills ends after this many entries.
 const ENTRIES_MAX: u64 = 20_000;
 const COMMIT_EVERY: u64 = 8;
 /// The latest moment of a kill, counted from the fork for one in four, for the others from the

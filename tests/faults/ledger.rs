@@ -1,5 +1,5 @@
-//! A heap whose whole content is a function of one number: how many entries were made. So whoever
-//! opens it after a fault knows every byte that must be there.
+//! A heap whose whole content is a function of one number: how many entries were made. So a reader
+//! that opens it after a fault knows every byte that must be there.
 //!
 //! An entry allocates an object, fills it, frees the one that had its place, stores to a few
 //! counters, and raises the number: as one transaction, or, in the mode `atomic`, as plain stores
@@ -179,7 +179,7 @@ impl Ledger {
                 usable.is_ok_and(|usable| usable >= size(entry)),
                 "{context}: entry {entry} of {done}"
             );
-            // SAFETY: an allocated object of at least this size, which nobody writes to.
+            // SAFETY: an allocated object of at least this size, which nothing writes to.
             let bytes =
                 unsafe { std::slice::from_raw_parts(object.as_ptr(), size(entry) as usize) };
             assert!(
@@ -203,7 +203,7 @@ impl Ledger {
         let bytes = self.heap.backing();
         let bytes =
             (holdfast_heap::Backing::base(bytes), holdfast_heap::Backing::backed_bytes(bytes));
-        // SAFETY: backed and mapped, and nobody writes to it now.
+        // SAFETY: backed and mapped, and nothing writes to it now.
         let bytes = unsafe { std::slice::from_raw_parts(bytes.0, bytes.1 as usize) };
         let mut findings = Vec::new();
         let report = check(bytes, &mut |finding| findings.push(finding));
@@ -219,7 +219,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Ends without a word; the region's next open finds that nobody closed it.
+    /// Ends without a word; the region's next open finds that it was not closed.
     pub(crate) fn leave(self) {
         drop(self.heap.close());
     }

@@ -1,5 +1,5 @@
 //! Row H11: many openers at once, stale lock files, PIDs that came round again, holders that fork
-//! and die. There is one writer, and a dead one blocks nobody.
+//! and die. There is one writer, and a dead one blocks no process.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -127,8 +127,8 @@ fn leave_a_lock_file(home: &Home, number: u64) {
     std::fs::write(home.lock(), record).unwrap();
 }
 
-/// A holder forks a child and is killed. As long as the child lives, nobody else writes; then all
-/// goes on.
+/// A holder forks a child and is killed. As long as the child lives, no other process writes; then
+/// all goes on.
 fn forked_holder(home: &Home, shared: &SharedWords, context: &str) {
     shared.word(INHERITED).store(0, SeqCst);
     let before = shared.word(DONE).load(SeqCst);

@@ -83,7 +83,7 @@ pub(crate) fn drive() {
         let at = |name: &str| directory.path().join(name);
         let pool = at("pool");
         let homes = [Home::at(&at("one"), &pool), Home::at(&at("other"), &pool)];
-        // Of an earlier version, of an owner, or of nobody yet.
+        // Of an earlier version, of an owner, or of none yet.
         let before = match trial.number % 3 {
             0 => None,
             kind => {

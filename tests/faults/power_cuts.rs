@@ -4,7 +4,7 @@
 //!
 //! A commit counts as acknowledged if it returned before the cut began. While these file systems
 //! are being shut down, an `fdatasync` that is under way may return 0 without having done its work
-//! (a plain loop of `pwrite` and `fdatasync` shows it); with the plug there is nobody left to be
+//! (a plain loop of `pwrite` and `fdatasync` shows it); with the plug there is nothing left to be
 //! told.
 //!
 //! Needs root, loop devices and both programs that make file systems; without, the test says what
@@ -123,7 +123,7 @@ fn cut(system: &FileSystem, directory: &Path, committed: u64, trial: &mut Trial)
     acknowledged
 }
 
-/// A part of what was written reaches the disk although nobody asked: a disk may keep any subset of
+/// A part of what was written reaches the disk unasked: a disk may keep any subset of
 /// pages.
 fn write_back(home: &Home, start: u64, bytes: u64) {
     let store = home.base();

@@ -53,7 +53,7 @@ impl Contender {
             }
             None => Connection::open_in_memory().unwrap(),
         };
-        // Nobody compares whether the disk was waited for.
+        // It is not compared whether the disk was waited for.
         connection.execute_batch("PRAGMA synchronous = OFF").unwrap();
         self.connection = Some(connection);
     }

@@ -1,4 +1,4 @@
-//! Row S7: whoever holds a lock, in whatever state, is killed; others go on.
+//! Row S7: a process that holds a lock, in whatever state, is killed; others go on.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -11,7 +11,7 @@ pub(crate) fn error(code: i32) -> String {
     }
 }
 
-/// The number of an error; that of EIO for a name that nobody knows, so that it stays an error.
+/// The number of an error; that of EIO for an unknown name, so that it stays an error.
 pub(crate) fn error_number(name: &str) -> i32 {
     static NUMBERS: LazyLock<HashMap<&'static str, i32>> = LazyLock::new(|| {
         let named = (1..=600).filter_map(|code| Some((syscalls::Errno::new(code).name()?, code)));
@@ -21,7 +21,7 @@ pub(crate) fn error_number(name: &str) -> i32 {
     NUMBERS.get(name).copied().unwrap_or(5)
 }
 
-/// The number of a signal; 0 for a name that nobody knows.
+/// The number of a signal; 0 for an unknown name.
 pub(crate) fn signal_number(name: &str) -> u8 {
     let Some(name) = name.strip_prefix("SIG") else { return 0 };
     if let Some(index) = SIGNALS.iter().position(|known| *known == name) {

@@ -90,8 +90,8 @@ impl Backend for PtraceBackend {
                 let attached =
                     processes.iter().try_for_each(|process| attach::attach(&mut tracer, *process));
                 if attached.is_err() {
-                    // Those before it would stop at whatever happens to them next, with nobody to
-                    // see it.
+                    // Those before it would stop at whatever happens to them next, with no tracer
+                    // to see it.
                     orders.stop = StopFlag::default();
                     orders.stop.raise();
                 }
@@ -150,7 +150,7 @@ fn follow(tracer: &mut Tracer, orders: Orders) -> Result<()> {
         match ptrace::wait() {
             Ok(Some((tid, happened))) => tracer.on(tid, happened),
             Ok(None) => {}
-            // Somebody else took their ends.
+            // Other code took their ends.
             Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
                 tracer.lose_all();
                 break;

@@ -32,7 +32,8 @@ pub(crate) fn sleeps(facts: &mut Facts, count: u64, time_us: u64) {
     });
 }
 
-/// One thread waits a second for a futex that nobody wakes; another one reads zeros all that time.
+/// One thread waits a second for a futex that is never woken; another one reads zeros all that
+/// time.
 pub(crate) fn sleeper_beside_reader(facts: &mut Facts) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -36,7 +36,7 @@ pub(crate) fn queues_operations(facts: &mut Facts, count: u64) {
     let queue = map(parameters[ARRAY] as usize + parameters[ENTRIES] as usize * 4, 0);
     // All zeros: an operation of number 0, which does nothing.
     let _entries = map(parameters[ENTRIES] as usize * ENTRY_BYTES, OFFSET_OF_ENTRIES);
-    // SAFETY: the kernel has put its counter there; nobody else in this process uses it.
+    // SAFETY: the kernel has put its counter there; nothing else in this process uses it.
     let tail = unsafe { &*queue.add(parameters[TAIL] as usize).cast::<AtomicU32>() };
     let mut queued = 0;
     for _ in 0..count {

@@ -105,8 +105,8 @@ mod tests {
     fn interrupt_reaches_children_of_bounded_command() {
         // Each child holds the pipe's end; the end of all of them is the end of the output.
         let bounded = with_timeout(&shell("echo begun; sleep 60 & sleep 60"), 60);
-        // Whoever started the tests may ignore interrupts, as a shell does for what it puts in the
-        // background.
+        // The user that started the tests may ignore interrupts, as a shell does for what it puts
+        // in the background.
         let mut heard = Command::new("env");
         heard.arg("--default-signal=INT").arg(bounded.get_program()).args(bounded.get_args());
         let mut child = heard.stdout(Stdio::piped()).spawn().unwrap();

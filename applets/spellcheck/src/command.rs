@@ -95,7 +95,7 @@ fn build<A: Arena>(
     for source in Source::find(&options.dictionaries)? {
         builder::ensure(arena, &source, options.batch_words, &mut |root, words| {
             if options.ack {
-                // One write, and at once: whoever reads it counts on the words.
+                // One write, and at once: its reader counts on the words.
                 out.write_all(["ack ", root, " ", &words.to_string(), "\n"].concat().as_bytes())?;
                 out.flush()?;
             }

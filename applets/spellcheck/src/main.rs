@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     use holdfast_spellcheck::command::STATUS_ERROR;
 
     ExitCode::from(run().unwrap_or_else(|message| {
-        // Where standard error is closed there is nobody to tell.
+        // Where standard error is closed there is no one to tell.
         let _ = std::io::stderr().write_all(["spellcheck: ", &message, "\n"].concat().as_bytes());
         STATUS_ERROR
     }))

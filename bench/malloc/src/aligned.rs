@@ -2,7 +2,7 @@
 //!
 //! Invariants: before a pointer that is not the start of its object lie 16 bytes that name the
 //! start, and the same disguised; both must agree and name an allocated object that holds the
-//! pointer, or the pointer is nobody's.
+//! pointer, or the pointer is not of this library.
 
 use std::ptr::NonNull;
 

@@ -103,7 +103,7 @@ impl Arena {
         let list = &mut free.lists[bits as usize];
         if *list != 0 {
             let block = *list;
-            // SAFETY: the first word of a free block, which nobody else uses.
+            // SAFETY: the first word of a free block, which nothing else uses.
             *list = unsafe { std::ptr::with_exposed_provenance::<usize>(block).read() };
             return Some(block);
         }

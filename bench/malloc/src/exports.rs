@@ -100,7 +100,7 @@ pub unsafe extern "C" fn realloc(pointer: *mut c_void, bytes: usize) -> *mut c_v
         unsafe { free(pointer) };
         return null_mut();
     }
-    // Of somebody else's memory not even the size is known.
+    // Of foreign memory not even the size is known.
     let Some(old_bytes) = usable_bytes(old) else { return answer(None) };
     if bytes <= old_bytes && bytes >= old_bytes / 2 {
         return pointer;

@@ -15,7 +15,7 @@
 //! - The handlers are installed before those of the program, so they run last before the fork and
 //!   first after it: the program's own handlers may allocate.
 //! - The child never has the region itself: it can neither change, grow nor close it.
-//! - A fork from a signal handler that interrupted this very allocator has a heap that nobody can
+//! - A fork from a signal handler that interrupted this very allocator has a heap that nothing can
 //!   copy, and one on a stack that lies in the heap cannot be copied under its own feet; the child
 //!   ends with a message or a SIGSEGV at its first touch, and the parent goes on.
 //!
@@ -170,7 +170,7 @@ extern "C" fn in_parent() {
         let (base, end) = range();
         show(base, end - base, true);
     }
-    // Not kept, the lock is somebody's further up.
+    // Not kept, the lock is that of a frame further up.
     let Some(guard) = KEPT.swap(false, Ordering::Relaxed).then(Guard::take_back).flatten() else {
         return;
     };
@@ -181,7 +181,7 @@ extern "C" fn in_parent() {
         show(BASE.load(Ordering::Relaxed), bytes, true);
         let copy = COPY.swap(null_mut(), Ordering::Relaxed);
         if !copy.is_null() {
-            // SAFETY: the copy made before the fork, which nobody else knows.
+            // SAFETY: the copy made before the fork, which nothing else knows.
             unsafe { libc::munmap(copy, bytes) };
         }
     }

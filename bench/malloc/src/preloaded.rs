@@ -82,7 +82,7 @@ extern "C" fn start() {
     let heap = opening::open().unwrap_or_else(|error| give_up(&error));
     let base = heap.backing().base().addr();
     let end = base + heap.backing().limit_bytes() as usize;
-    // SAFETY: nobody looks at it before the range is stored.
+    // SAFETY: nothing looks at it before the range is stored.
     unsafe { *HEAP.0.get() = Some(heap) };
     install_handlers();
     RANGE[0].store(base, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Checkpoints: 64 MiB of dirty pages against a plain sequential write and `fdatasync` of the same
 //! bytes to the same disk; the bytes that are written for 1 MiB of dirty pages; and sessions that
-//! end with their first commit, in which nobody noticed what changed, against a plain write of the
-//! whole region.
+//! end with their first commit, in which no tracker noticed what changed, against a plain write of
+//! the whole region.
 //!
 //! What is written is what the kernel counts for this process (`write_bytes` in `/proc/self/io`),
 //! whatever the region does; writes to tmpfs are not counted.

@@ -83,7 +83,7 @@ pub(crate) fn space_overhead(ground: &Ground, rounds: usize) -> io::Result<Overh
             *place = (live.heap.alloc(bytes).map_err(heap_error)?, bytes);
         }
         overhead.churned_pct.push(percent(&live, &objects));
-        // Not closed in order: nobody needs a checkpoint of it.
+        // Not closed in order: a checkpoint of it is not needed.
     }
     Ok(overhead)
 }

@@ -2,7 +2,7 @@
 //! removed with everything in them.
 //!
 //! Invariant: regions of one process share the address window, and each home hands out addresses
-//! from its start; so whoever opens a region closes it before the next home is used.
+//! from its start; so the code that opens a region closes it before the next home is used.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Error};

@@ -5,7 +5,7 @@
 //! - Everything that existed before is changed only in a transaction, after it was announced; so
 //!   after a kill or an abort the map is what it was after the last commit.
 //! - A slot counts when its entry pointer is not null. Its hash is stored before, unlogged: without
-//!   the pointer nobody reads it.
+//!   the pointer nothing reads it.
 //! - `used` in memory is the stored count plus what the open transaction inserted.
 
 use std::ptr::NonNull;
@@ -57,7 +57,7 @@ impl Map {
         heap.transaction(|heap| {
             let table = heap.alloc_zeroed(SLOTS_FIRST * SLOT_BYTES)?.as_ptr().cast();
             let header = heap.create_root(ROOT, size_of::<Header>() as u64)?.cast::<Header>();
-            // SAFETY: a new object of this size, aligned to 16, that nobody else knows.
+            // SAFETY: a new object of this size, aligned to 16, that nothing else knows.
             unsafe { header.write(Header { table, slots: SLOTS_FIRST, used: 0 }) };
             Ok(Map { header, used: 0 })
         })
@@ -145,8 +145,8 @@ impl Map {
         key: &[u8],
     ) -> Option<&'heap [u8]> {
         let slot = self.find(key, xxh3_64(key));
-        // SAFETY: `find` returns a slot of the table; its entry is null or whole, and nobody writes
-        // to the heap while it is borrowed.
+        // SAFETY: `find` returns a slot of the table; its entry is null or whole, and nothing
+        // writes to the heap while it is borrowed.
         unsafe { NonNull::new((*slot).entry).map(|entry| parts(entry).1) }
     }
 
@@ -204,7 +204,7 @@ impl Map {
 /// Key and value of an entry.
 ///
 /// # Safety
-/// The entry is whole, and nobody frees or changes it while the slices live.
+/// The entry is whole, and nothing frees or changes it while the slices live.
 unsafe fn parts<'a>(entry: NonNull<Entry>) -> (&'a [u8], &'a [u8]) {
     // SAFETY: whole by the contract, so its lengths are those of what follows.
     unsafe {

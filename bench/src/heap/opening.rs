@@ -34,7 +34,7 @@ pub(crate) fn warm(ground: &Ground, count: usize) -> io::Result<Series> {
     // Until nothing fits any more; large objects first, then what is left between them.
     for bytes in [FILL_BYTES, FILL_BYTES / 16, 4096] {
         while let Ok(object) = live.heap.alloc(bytes) {
-            // SAFETY: a new object of that size, of which nobody else knows.
+            // SAFETY: a new object of that size, of which nothing else knows.
             unsafe { object.write_bytes(0xA5, bytes as usize) };
         }
     }

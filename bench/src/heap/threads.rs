@@ -89,7 +89,7 @@ pub(crate) fn run(home: &Home, runs: usize, bytes: u64) -> io::Result<Times> {
     let pointers = Pointers { base: region.address(), bytes: 8 };
     let options = OpenOptions { pointers: Some(pointers), format_if_empty: true };
     let heap = Heap::open(Mapped { base, bytes }, options).map_err(heap_error)?;
-    // SAFETY: nobody exchanges the heap.
+    // SAFETY: nothing exchanges the heap.
     let shared = unsafe { SharedHeap::new(heap) };
     let ring = || Ring::new(Own(shared.handle()));
     let (mut alone, mut pair) = ([ring()?], [ring()?, ring()?]);

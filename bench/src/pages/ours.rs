@@ -122,7 +122,7 @@ impl Ours {
                 said.extend_from_slice(&piece[..bytes]);
             }
         }
-        // A few lines at most, so the process never waits for somebody to read them.
+        // A few lines at most, so the process never waits for their reader.
         let mut complaint = String::new();
         if let Some(stderr) = &mut running.child.stderr {
             stderr.read_to_string(&mut complaint)?;

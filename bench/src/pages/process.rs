@@ -78,7 +78,7 @@ impl Drop for Running {
         if self.watch.is_some() {
             kill(group_of(&self.child));
         }
-        // Whoever could not be killed has ended.
+        // One that could not be killed has ended.
         let _ = self.end();
     }
 }

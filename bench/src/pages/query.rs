@@ -1,5 +1,5 @@
 //! Queries: all matches of a selector in the mapped document, and in scraper's parsed tree. Both
-//! collect what they find, the selectors are parsed before, and nobody's parsing of the page is in
+//! collect what they find, the selectors are parsed before, and no side's parsing of the page is in
 //! the time.
 
 use std::collections::HashMap;

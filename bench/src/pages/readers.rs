@@ -87,7 +87,7 @@ impl Reader {
         Err(Error::other("a reader has ended before it was done"))
     }
 
-    /// A reader ends when nobody asks any more.
+    /// A reader ends when no one asks any more.
     fn end(mut self) -> io::Result<()> {
         drop(self.process.stdin.take());
         let status = self.process.wait()?;
@@ -110,7 +110,7 @@ impl Drop for Reader {
 /// Plays the reader: searches the document whenever it is told to.
 ///
 /// # Errors
-/// When the document cannot be opened or searched, or nobody listens.
+/// When the document cannot be opened or searched, or no one listens.
 pub fn play(places: &[String]) -> io::Result<()> {
     let [home, pool] = places else { return Err(Error::other("a reader needs a home and a pool")) };
     let home = Home::at(PathBuf::from(home), PathBuf::from(pool))?;

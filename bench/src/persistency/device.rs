@@ -2,8 +2,8 @@
 //! device, with ext4.
 //!
 //! Invariants:
-//! - Nobody else writes to it, so what its counter says between two syncs is due to what was done
-//!   in between.
+//! - No other process writes to it, so what its counter says between two syncs is due to what was
+//!   done in between.
 //! - The mount is in a name space of this thread and the loop device goes with its mount, so both
 //!   are gone with the process, however that ends; in order, they go when the value is dropped.
 //!

@@ -125,7 +125,7 @@ impl Fixed {
         let bytes = (RECORDS * RECORD_BYTES) as u64;
         let records = live.heap.create_root("records", bytes).map_err(heap_error)?.cast::<Record>();
         for (number, content) in initial().into_iter().enumerate() {
-            // SAFETY: a new object of this many records, of which nobody else knows.
+            // SAFETY: a new object of this many records, of which nothing else knows.
             unsafe { records.add(number).write(content) };
         }
         live.checkpoint()?;

@@ -1,5 +1,5 @@
-//! Making room: an image that nobody holds goes out of the pool, and comes back when it is opened
-//! again.
+//! Making room: an image that no process holds goes out of the pool, and comes back when it is
+//! opened again.
 //!
 //! The image was closed in order, or its program was killed after it had stored to every page: then
 //! everything is written before. What is in the store is read and verified each time, from the page

@@ -1,5 +1,5 @@
 //! What the keeper takes while nothing happens: `holdfast keeper run` over a home with a few heaps
-//! that nobody uses.
+//! that no process uses.
 //!
 //! Its time on the processors is the kernel's count in nanoseconds (`schedstat` of its threads),
 //! its memory is `VmRSS`.
@@ -91,7 +91,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended, or ends at SIGTERM; whoever drops this cannot do more.
+        // It has ended, or ends at SIGTERM; the owner of this cannot do more.
         if let Some(keeper) = Pid::from_raw(self.0.id() as i32) {
             let _ = kill_process(keeper, Signal::TERM);
         }

@@ -55,7 +55,7 @@ pub(super) fn side(words: &[&str]) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Tells the values of a key to whoever started this.
+/// Tells the values of a key to the parent.
 pub(super) fn tell(key: &str, series: Option<Series>) -> io::Result<()> {
     let Some(series) = series else { return Ok(()) };
     let mut line = key.to_owned();

@@ -3,7 +3,7 @@
 //!
 //! To look through all roots at every free would cost too much; to remember the latest addresses
 //! costs one comparison. An address that is found here may be stale (its root was removed, or
-//! rolled back, or is another heap's): whoever finds it looks.
+//! rolled back, or is another heap's): the code that finds it looks.
 //!
 //! The table is the process's, because an applet's stack has 64 KiB: a heap that carries it would
 //! not be moved there.

@@ -122,8 +122,8 @@ pub(crate) fn is_alone() -> bool {
 /// Where stores end a thread's way.
 static STOPPED: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
-/// From now on a thread that stores to the range stops there for good; whoever reads it goes on.
-/// For the end of the process, at which all threads end.
+/// From now on a thread that stores to the range stops there for good; a thread that reads it goes
+/// on. For the end of the process, at which all threads end.
 ///
 /// # Errors
 /// What the kernel reports.

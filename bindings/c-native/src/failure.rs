@@ -39,7 +39,7 @@ pub(crate) enum Failure {
     /// HOLDFAST_HEAP_BACKING is nonsense.
     #[error("HOLDFAST_HEAP_BACKING: {0}")]
     Medium(#[from] MediumError),
-    /// Nobody said which heap.
+    /// It was not said which heap.
     #[error("no heap is open; call nv_open, or set HOLDFAST_HEAP to a name")]
     NotGranted,
     /// The process is ending.

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - At most one heap is open. Everything happens under one lock, the opening included.
 //! - A panic under the lock poisons it: from then on every call fails, and nothing is closed in a
-//!   state that nobody knows. The next process finds what a kill would have left.
+//!   unknown state. The next process finds what a kill would have left.
 //! - A forked child of the process that opened the heap never gets to it.
 
 use std::ffi::c_int;
@@ -164,7 +164,7 @@ impl Session {
         self.ground.close()
     }
 
-    /// What closing needs of somebody else, who may not be there: done while the heap is open, so
+    /// What closing needs of the keeper, which may not be there: done while the heap is open, so
     /// that it can be tried again.
     fn prepare_close(&mut self) -> Result<(), Failure> {
         let Ground::Served(region) = &self.ground else { return Ok(()) };
@@ -177,8 +177,9 @@ impl Session {
 
     /// Leaves the heap as a kill would, still mapped, because other threads may be storing to it:
     /// nothing that needs them to rest is done, so there is no checkpoint, and the image does not
-    /// count as closed. An open transaction is whoever's who runs it; the next process rolls it
-    /// back. In the mode `atomic` their stores are stopped first, and then everything counts.
+    /// count as closed. An open transaction belongs to the thread that runs it; the next process
+    /// rolls it back. In the mode `atomic` their stores are stopped first, and then everything
+    /// counts.
     fn leave(self: Box<Session>) -> Result<(), Failure> {
         // The kernel unmaps it and releases the locks.
         let session = Box::leak(self);
@@ -340,7 +341,7 @@ pub(crate) fn end() {
         Ok(())
     });
     if let Ok(Err(failure)) = closed {
-        // There is nobody left who could ask for it.
+        // No one is left to ask for it.
         let what = match failure {
             Failure::Keeper(_) => "what was stored since the last commit did not reach a keeper",
             _ => "the heap is in the pool, but was not closed in order",

@@ -140,7 +140,7 @@ fn read_keys_share_a_native_heap_without_changes() {
     let reader = OwnerKey::load_or_create(names.places(), "default").unwrap();
     let (mut heap, region) = open_heap(names.create(&name, &owner, 8 << 20).unwrap()).unwrap();
     let count = heap.create_root("count", 8).unwrap();
-    // SAFETY: eight bytes that nobody else has.
+    // SAFETY: eight bytes that nothing else has.
     #[allow(unsafe_code)]
     unsafe {
         count.cast::<i64>().write(3);

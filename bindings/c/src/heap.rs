@@ -67,7 +67,7 @@ pub(crate) fn code_of(error: AttachError) -> Code {
         AttachError::NotGranted => Code::NotGranted,
         AttachError::NoHost => Code::NoHost,
         AttachError::MemoryShape => Code::MemoryShape,
-        // Somebody who may write has to come first.
+        // A run that may write has to come first.
         AttachError::Open(OpenError::Unfinished) => Code::ReadOnly,
         AttachError::Open(_) => Code::NotAHeap,
         _ => Code::Failed,

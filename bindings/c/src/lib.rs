@@ -7,9 +7,9 @@
 //!   `nv_errno`.
 //!
 //! Invariants: attaches once, at first use; a nested transaction is part of the outermost; no panic
-//! (there is nobody to catch it: it would be a trap of the applet). No standard library, and of a C
-//! library only what compilers themselves call (`memcpy` and the like, `strlen`): it goes into a
-//! program of any language.
+//! (there is no caller to catch it: it would be a trap of the applet). No standard library, and of
+//! a C library only what compilers themselves call (`memcpy` and the like, `strlen`): it goes into
+//! a program of any language.
 
 #![no_std]
 

@@ -1,8 +1,8 @@
 //! An applet that Python calls.
 //!
 //! Invariants:
-//! - Whoever calls, waits, starts or ends an applet has let go of the interpreter; any number of
-//!   threads may.
+//! - A thread that calls, waits, starts or ends an applet has let go of the interpreter; any number
+//!   of threads may.
 //! - What would wait for the very thread that waits (a call while that thread has a stream open) is
 //!   refused.
 #![forbid(unsafe_code)]
@@ -224,8 +224,8 @@ impl Applet {
         PyTuple::new(py, &self.inner(py)?.weaker)
     }
 
-    /// Whether it serves, as far as is known: one that died while nobody called it is found out by
-    /// the next call.
+    /// Whether it serves, as far as is known: one that died while no caller called it is found out
+    /// by the next call.
     #[getter]
     fn alive(&self, py: Python<'_>) -> PyResult<bool> {
         let inner = self.inner(py)?;

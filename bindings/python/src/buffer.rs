@@ -19,7 +19,7 @@ use crate::process::Maker;
 ///
 /// It has the buffer protocol, writable: `memoryview(buffer)`, `numpy.frombuffer(buffer, ...)`. It
 /// is zeroed when it is made and freed when nothing refers to it any more. The applet may change
-/// its bytes at any time, also while nobody calls it: copy (`bytes(view)`) what you decide on
+/// its bytes at any time, also while no caller calls it: copy (`bytes(view)`) what you decide on
 /// before you look at it.
 #[pyclass(frozen, weakref, module = "holdfast")]
 pub(crate) struct Buffer {
@@ -71,7 +71,7 @@ impl Drop for Buffer {
     }
 }
 
-/// Describes memory to whoever asked for it.
+/// Describes memory to a caller that asked for it.
 ///
 /// # Safety
 /// `view` is one that the interpreter wants filled; `len` bytes from `start` stay mapped while

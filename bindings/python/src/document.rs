@@ -4,7 +4,7 @@
 //! - Nothing of a document is kept from one call to the next; each reads it with the interpreter in
 //!   hand, so that no other thread of Python changes it meanwhile. Only parsing, which is done in
 //!   plain memory, lets go of the interpreter.
-//! - A page that was parsed again, compacted or removed leads to no other one: whoever had it is
+//! - A page that was parsed again, compacted or removed leads to no other one: its holder is
 //!   refused.
 #![forbid(unsafe_code)]
 

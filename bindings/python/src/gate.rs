@@ -1,8 +1,8 @@
 //! Many users of one value, and its end.
 //!
 //! Invariants:
-//! - While somebody is inside, the value is there; whoever closes the gate waits for those inside,
-//!   and lets nobody in meanwhile, but for what makes them leave.
+//! - While a caller is inside, the value is there; the one that closes the gate waits for those
+//!   inside, and lets no caller in meanwhile, but for what makes them leave.
 #![forbid(unsafe_code)]
 
 use std::ops::Deref;
@@ -43,12 +43,12 @@ impl<T> Gate<T> {
         self.pass(self.lock())
     }
 
-    /// Whether nobody gets in any more.
+    /// Whether no caller gets in any more.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().is_closing
     }
 
-    /// Takes the value out when nobody uses it any more; `None` for all but the first.
+    /// Takes the value out when no caller uses it any more; `None` for all but the first.
     pub(crate) fn close(&self) -> Option<T> {
         let mut inside = self.lock();
         inside.is_closing = true;
@@ -84,7 +84,7 @@ impl<T> Deref for Pass<'_, T> {
 
 impl<T> Drop for Pass<'_, T> {
     fn drop(&mut self) {
-        // Before it is said that nobody has it.
+        // Before it is said to be free.
         drop(self.value.take());
         self.gate.lock().users -= 1;
         self.gate.left.notify_all();

@@ -126,7 +126,7 @@ impl HeapSpec {
                     parent.close()?;
                     open()
                 }
-                // Somebody else made it.
+                // Another process made it.
                 Err(RegionError::AlreadyExists { .. }) => open(),
                 Err(error) => Err(error),
             },
@@ -134,7 +134,7 @@ impl HeapSpec {
         }
     }
 
-    /// Only with a new heap a key is made; whoever mistypes the name of a key gets none.
+    /// Only with a new heap a key is made; a caller that mistypes the name of a key gets none.
     fn key_for(&self, names: &NameSpace, name: &RegionName) -> Result<OwnerKey, RegionError> {
         let is_new = matches!(names.summary(name), Err(RegionError::NotFound { .. }));
         Ok(match is_new {

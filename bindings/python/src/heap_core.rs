@@ -3,8 +3,8 @@
 //! Invariants:
 //! - The region stays mapped while there is a view: closing and undoing are refused, and the last
 //!   one to let go closes.
-//! - What a view shows is never given to somebody else: a root with views is not removed, and after
-//!   a rollback that undid a root with views nothing is allocated before they are gone.
+//! - What a view shows is never given to another caller: a root with views is not removed, and
+//!   after a rollback that undid a root with views nothing is allocated before they are gone.
 //! - One thread at a time. A transaction belongs to the thread that began it, and the others wait
 //!   until it has ended.
 #![forbid(unsafe_code)]
@@ -231,7 +231,7 @@ impl Core {
     /// Ends the level: commits it, or undoes the transaction.
     pub(crate) fn end(&self, level: u32, commits: bool) -> Result<(), Refusal> {
         self.with(|open| {
-            // Levels inside that nobody has ended.
+            // Levels inside that have not ended.
             while open.heap.transaction_depth() > level {
                 open.heap.abort()?;
             }
@@ -281,7 +281,7 @@ impl Core {
         }
         let Open { heap, region, .. } = there;
         lock(&self.editions).next_of_all();
-        // After an error it is closed: nobody knows its state, and the last commit is what counts.
+        // After an error it is closed: its state is not known, and the last commit is what counts.
         *open = Some(Open { heap: roll_back(heap)?, region, made: Vec::new() });
         Ok(())
     }
@@ -375,7 +375,7 @@ impl Open {
 impl Drop for Core {
     fn drop(&mut self) {
         let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // Whoever wants to hear of it calls `close`; a heap that is not closed in order loses
+        // A caller that wants to hear of it calls `close`; a heap that is not closed in order loses
         // nothing that counts.
         let _ = open.map(|open| open.close(false));
     }

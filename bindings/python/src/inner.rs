@@ -31,11 +31,11 @@ pub(crate) struct Inner {
     pub(crate) weaker: Vec<String>,
     /// Whether it can serve on after a cancellation.
     pub(crate) outlives_cancel: bool,
-    /// How long an applet may go on with what nobody wants.
+    /// How long an applet may go on with what is not wanted.
     pub(crate) grace: Duration,
     pub(crate) last_call: Mutex<Option<CallMetrics>>,
     pub(crate) death: Mutex<Option<Arc<AppletError>>>,
-    /// A call was cancelled, and nobody has looked since whether the applet outlived that.
+    /// A call was cancelled, and it is not known since whether the applet outlived that.
     was_cancelled: AtomicBool,
     /// One call at a time, with what is remembered of it.
     turn: Mutex<()>,

@@ -5,9 +5,9 @@
 //! own, `AsyncApplet`, and what nodes of documents look like.
 //!
 //! Invariants:
-//! - Whoever waits for an applet, for another thread or for a file has let go of the interpreter;
-//!   but not during a commit or a rollback of a `Heap`: no other thread of Python may store to it
-//!   meanwhile.
+//! - A thread that waits for an applet, for another thread or for a file has let go of the
+//!   interpreter; but not during a commit or a rollback of a `Heap`: no other thread of Python may
+//!   store to it meanwhile.
 //! - Memory that Python sees through the buffer protocol stays mapped as long as anything in Python
 //!   refers to it.
 //! - A forked child changes nothing of what its parent has: every object knows its process, and is

@@ -45,7 +45,7 @@ impl Maker {
             return;
         }
         let mut value = Some(value);
-        // Not while the interpreter ends: then there is nobody who could want it meanwhile.
+        // Not while the interpreter ends: then there is no caller that could want it meanwhile.
         let _ = Python::try_attach(|py| py.detach(|| drop(value.take())));
         drop(value);
     }

@@ -1,6 +1,6 @@
 //! Running an applet to its end.
 //!
-//! Invariant: whoever waits for it has let go of the interpreter.
+//! Invariant: a thread that waits for it has let go of the interpreter.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

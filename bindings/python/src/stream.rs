@@ -6,9 +6,9 @@
 //! Invariants:
 //! - A cancellation from here meets this stream's call and no later one: the call is marked as over
 //!   before its turn ends, and cancelled only under that mark's lock.
-//! - When `close` returns, the call is over. A native applet is told at once that nobody wants the
-//!   rest; one in WebAssembly, which a cancellation ends, finds out when it sends more, and is
-//!   cancelled only if it has not ended the call by itself after the limit `grace`.
+//! - When `close` returns, the call is over. A native applet is told at once that the caller does
+//!   not want the rest; one in WebAssembly, which a cancellation ends, finds out when it sends
+//!   more, and is cancelled only if it has not ended the call by itself after the limit `grace`.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     /// The call is over, so it must not be cancelled any more.
     is_over: Mutex<bool>,
     over: Condvar,
-    /// Nobody wants another part.
+    /// Another part is not wanted.
     is_closing: AtomicBool,
     parts: Mutex<Option<Receiver<Part>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -205,7 +205,7 @@ impl Shared {
         if inner.outlives_cancel {
             self.cancel(inner, Duration::ZERO);
         }
-        // The thread that has the call finds nobody to hand a part to, and drops the rest.
+        // The thread that has the call finds no one to hand a part to, and drops the rest.
         drop(lock(&self.parts).take());
         if !inner.outlives_cancel {
             self.cancel(inner, inner.grace);
@@ -241,7 +241,7 @@ struct Worker {
 
 impl Worker {
     fn run(self, call: Call<'_>) {
-        // Whoever would want to hear it is gone when sending fails.
+        // Its receiver is gone when sending fails.
         let last = match self.inner.gate.enter() {
             None => Some(Part::Closed),
             Some(applet) => {

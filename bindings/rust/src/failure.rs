@@ -7,7 +7,7 @@ use crate::buffer::Buffer;
 /// What an exported function returns when it has no result. Any error becomes one by `?`, with the
 /// code 1 and the error's text.
 ///
-/// It is no [`Error`](core::error::Error) itself, because nobody but the host gets to see it.
+/// It is no [`Error`](core::error::Error) itself, because only the host gets to see it.
 #[derive(Debug)]
 pub struct Failure {
     code: i32,

@@ -241,7 +241,7 @@ impl core::error::Error for CommitError {}
 holdfast_heap::show_as_text!(AttachError, CommitError);
 
 /// Makes everything stored so far durable at a level. Not inside a transaction: an open one would
-/// be rolled back by whoever opens the stored copy.
+/// be rolled back by the program that opens the stored copy.
 ///
 /// # Errors
 /// When the host does not offer the level or failed to reach it.

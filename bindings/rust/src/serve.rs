@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - One call at a time, and each has one answer: a result, or a failure.
-//! - A function that unwinds ends the process: nobody knows in which state it left what it worked
-//!   on.
+//! - A function that unwinds ends the process: it is not known in which state it left what it
+//!   worked on.
 //! - What a failed call left open in the heap is rolled back before the host hears of the failure.
 //!
 //! What it must not do: know how messages travel.
@@ -91,7 +91,7 @@ pub fn serve_heap(heap: Heap) -> Result<Heap, ServeError> {
     kept.0.ok_or(ServeError::Heap(AttachError::NotKept))
 }
 
-/// As [`serve`], with whoever has the heap.
+/// As [`serve`], with a caller that has the heap.
 ///
 /// # Errors
 /// Those of [`serve`].

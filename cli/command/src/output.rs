@@ -169,7 +169,7 @@ pub fn print_beside(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Tells the person something on standard error. Where that cannot be written there is nobody to
+/// Tells the person something on standard error. Where that cannot be written there is no one to
 /// tell, and no reason to end.
 pub fn say(text: impl Display) {
     notice(format_args!("holdfast: {text}"));

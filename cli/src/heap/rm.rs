@@ -53,7 +53,7 @@ fn with_remedy(name: &RegionName, failure: Failure) -> Failure {
     Failure { message, ..failure }
 }
 
-/// Nobody can be asked for a key when no file tells whose the heap is.
+/// No user can be asked for a key when no file tells whose the heap is.
 fn remove_damaged(names: &NameSpace, heaps: &[RegionName]) -> Result<u8, Failure> {
     for name in heaps {
         for file in names.remove_damaged(name)? {

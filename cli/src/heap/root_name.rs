@@ -1,4 +1,4 @@
-//! Names of roots, as they come out of a heap: whoever made it chose them.
+//! Names of roots, as they come out of a heap: its author chose them.
 //!
 //! Invariant: JSON has a name as it is stored, text never has what would steer the terminal: as
 //! names are of this type, no command can forget that.

@@ -68,8 +68,8 @@ pub fn run(args: &TidyArgs) -> Result<u8, Failure> {
     Ok(worst)
 }
 
-/// Whoever repaired a heap a moment ago may still want the copies. Of a temporary file nobody knows
-/// anything.
+/// A user that repaired a heap a moment ago may still want the copies. Of a temporary file it is
+/// not known anything.
 fn is_young(leftover: &Leftover, keep: Duration) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let age = now.saturating_sub(Duration::from_secs(leftover.modified_unix_s));

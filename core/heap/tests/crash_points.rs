@@ -229,7 +229,7 @@ fn formatting_can_be_killed_and_repeated() {
         let view = memory.copy();
         let base = view.base();
         let dead = killed_at(step, Left::of(&view), || {
-            // SAFETY: the view's memory is used by nobody else while this runs.
+            // SAFETY: the view's memory is used by nothing else while this runs.
             let fixed = unsafe { Fixed::new(base, 4 << 20) };
             Heap::open(fixed, OpenOptions { format_if_empty: true, ..common::OPTIONS }).unwrap();
         });

@@ -39,7 +39,7 @@ fn meanwhile(handle: &mut Handle<TestMemory>, own: Option<Place>, given: &Sender
     }
     for _ in 0..2 {
         let object = handle.alloc(BYTES).unwrap();
-        // Nobody waits for it after the kill.
+        // Nothing waits for it after the kill.
         let _ = given.send(object.as_ptr() as u64);
     }
 }

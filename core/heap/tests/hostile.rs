@@ -1,4 +1,4 @@
-//! Heaps whose bytes somebody chose: what fuzzing has found, told as examples.
+//! Heaps whose bytes an attacker chose: what fuzzing has found, told as examples.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 

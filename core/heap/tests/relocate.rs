@@ -285,7 +285,7 @@ fn value_of_two_equal_layouts_is_visited_twice() {
         let pointing = alloc(&mut heap, Pointing { to: Link::to(number) });
         let value = alloc(&mut heap, Far { to: Link::to(pointing) });
         let value = alloc(&mut heap, ToFar { item: Link::to(value) });
-        // SAFETY: just made, of these types; whoever goes the second way sees a pointer as a
+        // SAFETY: just made, of these types; the second way sees a pointer as a
         // number.
         unsafe {
             far.write(LinkFar { far: Link::to(value) });

@@ -304,7 +304,7 @@ fn killed_threads_leave_objects_allocated_or_free() {
 /// Every linked object is allocated and its own; at most one object of each thread and round is not
 /// linked.
 fn expect_whole(heap: &Heap<MappedFile>, round: u64) -> u64 {
-    // SAFETY: nobody else maps the file now.
+    // SAFETY: nothing else maps the file now.
     let bytes =
         unsafe { std::slice::from_raw_parts(heap.backing().base(), MappedFile::BYTES as usize) };
     let mut findings = Vec::new();

@@ -360,7 +360,7 @@ fn grants_outlive_the_image_and_die_with_the_region() {
     let kept = std::fs::read(table(&home)).unwrap();
     home.names().remove(&words, &key()).unwrap();
     assert!(!table(&home).exists());
-    // Not even somebody who puts the old table back gives rights to a new region of that name.
+    // Not even the old table, put back, gives rights to a new region of that name.
     home.names().create(&words, &key(), 8 * MIB).unwrap().close().unwrap();
     std::fs::write(table(&home), kept).unwrap();
     assert!(matches!(home.names().open(&words, &other_key()), Err(RegionError::NotOwner { .. })));

@@ -1,5 +1,5 @@
-//! Changes that nobody noticed (the session was killed, or too short to track them) are found by
-//! comparing image and store, and cost what changed.
+//! Changes that no tracker noticed (the session was killed, or too short to track them) are found
+//! by comparing image and store, and cost what changed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

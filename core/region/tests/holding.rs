@@ -1,4 +1,4 @@
-//! One writer at a time, across processes, whoever dies, whatever is unlinked.
+//! One writer at a time, across processes, whichever dies, whatever is unlinked.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

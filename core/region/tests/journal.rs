@@ -432,7 +432,7 @@ fn stale_journal_is_ignored_and_a_later_one_refused() {
     lose_image(&home);
     assert_eq!(text_at(&open(&home).unwrap(), 1), "three");
     lose_image(&home);
-    // Somebody puts the first base back; its number is lower than that of the journal.
+    // The first base is put back; its number is lower than that of the journal.
     std::fs::write(home.base("words"), &old_base).unwrap();
     let error = open(&home).unwrap_err();
     assert!(matches!(error, RegionError::JournalMismatch { .. }), "{error}");

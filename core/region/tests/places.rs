@@ -188,7 +188,7 @@ fn linked_or_plain_file_pool_is_refused() {
     let file = scratch.path("file");
     std::fs::write(&file, "x").unwrap();
     assert!(matches!(Places::at(scratch.path("home"), &file), Err(PlaceError::WrongKind { .. })));
-    // The same for the default pool: somebody was in /dev/shm before us.
+    // The same for the default pool: a process was in /dev/shm before us.
     let of_user = scratch.tmpfs.path().join(format!("holdfast-{}", effective_user()));
     symlink(&real, &of_user).unwrap();
     let error = scratch.places(&[("HOME", &scratch.path("me"))]).unwrap_err();

@@ -1,5 +1,5 @@
-//! Promises of order, each for one writer: after a reset an image is believed as far as whoever
-//! stored to it last had promised, whatever an earlier writer, or a later one, did.
+//! Promises of order, each for one writer: after a reset an image is believed as far as the process
+//! that stored to it last had promised, whatever an earlier writer, or a later one, did.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -23,7 +23,7 @@ fn reset_home() -> (Home, Arc<ResetStorage>, NameSpace) {
     (home, storage, names)
 }
 
-/// What a borrower stores to the first `pages` of the pages that have the number: it is in nobody's
+/// What a borrower stores to the first `pages` of the pages that have the number: it is in no one's
 /// memory until it is written back.
 fn lend_and_store(lent: &Lent, value: u64, pages: usize) {
     for page in &NUMBERED_PAGES[..pages] {

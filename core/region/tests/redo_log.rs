@@ -112,7 +112,7 @@ fn waiting_reader_sees_a_dead_writers_publication() {
         let storage = Arc::new(FaultyStorage::new(Fault::Dead));
         let mut region = open_atomic(&home.names_over(storage.clone()));
         map(&mut region);
-        // Whoever finds no record of the holder waits for a while.
+        // A process that finds no record of the holder waits for a while.
         common::truncate(&home.pool().join("words.lock"), 0);
         let names = home.names();
         std::thread::scope(|scope| {

@@ -59,7 +59,7 @@ fn stopped_writers_stores_survive_machine_loss() {
     let mut writer = Player::start(&home, "hold words stored");
     assert_eq!(writer.hear(), "holding");
     let names = home.names();
-    // Whoever is not known to be stopped may be storing.
+    // A process that is not known to be stopped may be storing.
     let running = names.rescue(&named("words"), None).unwrap_err();
     assert!(
         matches!(running, RegionError::Held { holder: Some(pid), .. } if pid == writer.pid()),
@@ -254,7 +254,7 @@ fn failed_copy_leaves_the_previous_one() {
             if !storage.struck() {
                 break;
             }
-            // What was left of it is in nobody's way.
+            // What was left of it is in no one's way.
             home.names().rescue(&named("words"), None).unwrap();
             home.names().remove(&named("words"), &key()).unwrap();
             let left = std::fs::read_dir(home.path().join("store")).unwrap();
@@ -330,7 +330,7 @@ fn full_store_regains_room_of_replaced_copies() {
     assert!(storage.struck());
 }
 
-/// Somebody let the writer go on while its region was copied.
+/// The writer was let go on while its region was copied.
 ///
 /// Guarantee: keeper/one-slow-writer
 /// Guarantee: keeper/stopped-programs

@@ -62,7 +62,7 @@ fn session_without_stores_skips_the_checkpoint() {
 fn first_store_dirties_and_checkpoint_cleans() {
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
-    // Before the first checkpoint nobody noticed what changes: it compares. From then on it is
+    // Before the first checkpoint nothing notices what changes: it compares. From then on it is
     // known.
     for text in [b"one", b"two"] {
         assert!(!region.is_dirty());

@@ -211,7 +211,7 @@ fn atomic_threads_publish_whole_stretches() {
             }
             store_number(&shared, &notes, thread, 77);
         });
-        // As a kill would: what was committed last counts, whoever published it.
+        // As a kill would: what was committed last counts, whichever thread published it.
         drop(shared);
         for number in numbers(&home) {
             assert!(number == 29 || number == 77, "{durability:?}: {number}");

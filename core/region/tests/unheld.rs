@@ -1,5 +1,5 @@
-//! Regions that nobody holds are brought to the store and out of the pool, by whoever looks after
-//! the pool.
+//! Regions that no process holds are brought to the store and out of the pool, by the process that
+//! looks after the pool.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

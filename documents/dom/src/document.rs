@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - Every number that is read is looked up in a table whose place was checked when the document
-//!   was opened: a damaged document can say anything, and make nobody read elsewhere, hang or
+//!   was opened: a damaged document can say anything, and make no reader look elsewhere, hang or
 //!   panic.
 //! - What cannot be right reads as "nothing there", and is noted: [`Document::damage`] tells, and
 //!   what gives a whole answer (a query, a text, a serialisation) is an error then.

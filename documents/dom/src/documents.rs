@@ -20,7 +20,7 @@ use crate::layout::root_type;
 use crate::limits::Limits;
 use crate::parse::{ParseOptions, ParsedSource, parse};
 
-/// A heap for documents, its own or one that somebody lends; see the module.
+/// A heap for documents, its own or one that a caller lends; see the module.
 pub struct Documents<B: Backing, H: BorrowMut<Owned<B>> = Owned<B>> {
     heap: H,
     backing: PhantomData<B>,
@@ -119,8 +119,8 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
         Ok(report(parsed, &image))
     }
 
-    /// Keeps a page that was parsed before, as [`Documents::parse`] does: so that nobody waits for
-    /// the heap while a page is parsed.
+    /// Keeps a page that was parsed before, as [`Documents::parse`] does: so that no caller waits
+    /// for the heap while a page is parsed.
     ///
     /// # Errors
     /// [`DomError::NotADocument`] when something else has the name, and those of the heap: there is

@@ -132,7 +132,7 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         })
     }
 
-    /// Takes a node, with what is in it, out of the tree. It can be put elsewhere; if nobody does,
+    /// Takes a node, with what is in it, out of the tree. It can be put elsewhere; if it is not,
     /// its bytes stay unused until [`Documents::compact`](crate::Documents::compact).
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! From a parsed tree to the bytes of a document: nodes are numbered anew, in document order and
-//! without those that nobody reaches, so that a walk over the document is one over memory; a text
-//! that occurs again and again is stored once.
+//! without those that cannot be reached, so that a walk over the document is one over memory; a
+//! text that occurs again and again is stored once.
 //!
 //! Invariant: the size is known before anything is written, and every byte of it is written.
 

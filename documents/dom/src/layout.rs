@@ -2,7 +2,7 @@
 //! of it only offsets from its own first byte and numbers of records, so that it may lie anywhere.
 //!
 //! Invariants: all words are little-endian; a number of a record is its place in its table; node 0
-//! does not exist, and stands for "none". Whoever changes the format raises [`FORMAT_VERSION`] and
+//! does not exist, and stands for "none". A change of the format raises [`FORMAT_VERSION`] and
 //! keeps the golden document of the old one.
 
 use holdfast_heap::RootType;

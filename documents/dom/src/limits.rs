@@ -1,4 +1,4 @@
-//! How much of a page is taken. A page is somebody else's: it may be endless, as deep as it is
+//! How much of a page is taken. A page comes from strangers: it may be endless, as deep as it is
 //! long, or one tag.
 
 /// Limits on a page that is parsed; what is more is a typed error, and nothing is stored. Parsing

@@ -1,7 +1,7 @@
 //! What the parser builds its tree with: an [`Arena`], and the limits on it.
 //!
-//! Invariant: after a limit was passed the parser still gets nodes for what it asks; whoever feeds
-//! it looks at `passed` after each token and stops.
+//! Invariant: after a limit was passed the parser still gets nodes for what it asks; the code that
+//! feeds it looks at `passed` after each token and stops.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};

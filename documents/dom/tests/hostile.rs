@@ -1,5 +1,5 @@
-//! Documents whose bytes were changed by somebody: everything ends, nothing panics, and no answer
-//! is given that may be a part of one.
+//! Documents whose bytes were changed by an attacker: everything ends, nothing panics, and no
+//! answer is given that may be a part of one.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Documents whose links, texts and names somebody made up, and pages made to be slow: every query
+//! Documents whose links, texts and names are made up, and pages made to be slow: every query
 //! and walk ends soon, in bounded memory, and sound pages of any shape are never called damaged.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -163,7 +163,7 @@ fn sibling_circles_at_every_level_are_damage() {
             let mut made = Made::of(tree(2, chain));
             assert!(ask_all(&mut made).is_some());
         }
-        // A ring of siblings that is on nobody's list of children, each of which has the others'
+        // A ring of siblings that is on no node's list of children, each of which has the others'
         // parent above and a row below.
         let row = 200u32;
         let ring = |next: u32, previous: u32, child: u32| element(2, next, previous, child);
@@ -251,7 +251,7 @@ fn has_reaches_its_limit_on_a_small_stack() {
         format!("svg:has(nosuch {row})"),
         format!("svg:has({row}) nosuch"),
     ];
-    // The smallest stack that a thread has if nobody says otherwise.
+    // The smallest stack that a thread has if nothing says otherwise.
     let asked = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
         for selector in &selectors {
             let selector = Selector::parse(selector).unwrap();
@@ -277,7 +277,7 @@ fn has_reaches_its_limit_on_a_small_stack() {
     asked.unwrap().join().unwrap();
 }
 
-/// The shortest of some runs: what the work takes when nobody disturbs it.
+/// The shortest of some runs: what the work takes when nothing disturbs it.
 fn shortest(mut work: impl FnMut()) -> Duration {
     let times = (0..5).map(|_| {
         let begin = Instant::now();

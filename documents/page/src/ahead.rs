@@ -44,8 +44,8 @@ impl Prefetch {
         if bytes <= ROOM_BYTES_MAX {
             let make = move || {
                 let mut room = vec![0; bytes];
-                // Zeros that nobody wrote are no memory yet, and a thousand pages of it take as
-                // long as many lines to paint.
+                // Zeros that were never written are no memory yet, and a thousand pages of it take
+                // as long as many lines to paint.
                 room.chunks_mut(MEMORY_PAGE_BYTES).for_each(|page| page[0] = black_box(0));
                 room
             };
@@ -66,7 +66,7 @@ impl Prefetch {
         let (sender, receiver) = sync_channel(FONTS_MAX);
         let read = move || {
             for (number, font, path) in files {
-                // Whoever wanted them may have gone.
+                // The reader of them may have gone.
                 if sender.send((number, font.read(&path))).is_err() {
                     return;
                 }

@@ -273,7 +273,7 @@ pub(crate) struct ServerArgs {
     /// Ask for all of it again, also for what is good still
     #[arg(long, conflicts_with = "offline")]
     pub(crate) reload: bool,
-    /// Ask nobody: show what is kept, and say since when
+    /// Ask no server: show what is kept, and say since when
     #[arg(long, conflicts_with = "no_cache")]
     pub(crate) offline: bool,
     /// Let a page of this machine have what it asks for from the network; a page from the network

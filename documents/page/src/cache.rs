@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - An entry comes in one transaction with its document: a kill leaves the old one or the new one.
-//! - Whoever shows a page only reads: any number of processes at once. That a page was used is
-//!   noted when nobody else is there.
+//! - A process that shows a page only reads: any number of processes at once. That a page was used
+//!   is noted when no other process is there.
 //! - Views and documents together stay below the quota: what was used longest ago goes, its picture
 //!   first, and a document with its last view.
 
@@ -30,7 +30,7 @@ use crate::view::View;
 
 pub(crate) const VIEW: &str = "view:";
 pub(crate) const DOM: &str = "dom:";
-/// How long it is waited for somebody else who writes, and by whoever has no page to show
+/// How long it is waited for another writer, and by a process that has no page to show
 /// meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LONG_PATIENCE: Duration = Duration::from_secs(60);
@@ -50,7 +50,7 @@ pub struct Cache {
     quota_bytes: u64,
     /// Views that were used since are not let go.
     spared_since_s: u64,
-    /// How long it is waited for somebody else who writes.
+    /// How long it is waited for another writer.
     patience: Duration,
     /// A process has a heap once; of its threads one after the other has this one.
     turn: Arc<Mutex<()>>,
@@ -138,7 +138,7 @@ impl Cache {
         }
     }
 
-    /// The same cache, for whoever keeps many pages: those that were used since a moment (in
+    /// The same cache, for a holder that keeps many pages: those that were used since a moment (in
     /// seconds since 1970) are not let go for another one. Where that leaves no room, keeping one
     /// more is [`CacheError::Full`].
     #[must_use]
@@ -162,9 +162,9 @@ impl Cache {
                 region => region?,
             };
             match open_data_heap(region) {
-                // Whoever made it was killed before there was anything in it.
+                // Its maker was killed before there was anything in it.
                 Err(OpenHeapError::Heap(OpenError::Empty)) => return Ok(None),
-                // Whoever wrote last was killed meanwhile, and what only reads may not undo it.
+                // The last writer was killed meanwhile, and what only reads may not undo it.
                 Err(OpenHeapError::Heap(OpenError::Unfinished)) if !is_settled => {
                     is_settled = true;
                     let region = wait(self.patience, || self.names.open(&self.region, &key))?;
@@ -252,7 +252,7 @@ impl Cache {
         })
     }
 
-    /// Notes that a view was used, unless somebody else has the cache: then the next time does.
+    /// Notes that a view was used, unless another process has the cache: then the next time does.
     pub(crate) fn note_use(&self, name: &str, then_s: u64, now_s: u64) {
         if now_s < then_s.saturating_add(NOTE_AFTER_S) {
             return;
@@ -435,7 +435,7 @@ where
     Ok(result)
 }
 
-/// Waits for whoever has the region to be done with it.
+/// Waits for the process that has the region to be done with it.
 fn wait(
     patience: Duration,
     open: impl Fn() -> Result<Region, RegionError>,

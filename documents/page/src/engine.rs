@@ -4,7 +4,7 @@
 //! - The engine runs in a thread of its own ([`steps`]), with a stack for the deepest page that is
 //!   taken; a panic in it is a typed error, and so is a page that takes too long.
 //! - What is painted is handed out before it is found out what is where and the whole page is
-//!   recorded: nobody who looks waits for that.
+//!   recorded: no viewer waits for that.
 //! - Nothing of the engine leaves the thread: its nodes hold addresses.
 
 use std::fmt;
@@ -318,7 +318,7 @@ mod tests {
         let until = Arc::clone(&wanted);
         let (hand, coming) = ends(move |made: LaidOutPage| {
             sender.send(made).unwrap();
-            // Nobody wants more than these pixels: what is made from here on is nothing.
+            // Nothing more than these pixels is wanted: what is made from here on is nothing.
             drop(until.lock().unwrap().take());
         });
         *wanted.lock().unwrap() = Some(coming);

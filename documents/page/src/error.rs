@@ -76,7 +76,7 @@ pub enum PageError {
     Png(#[from] png::EncodingError),
 }
 
-/// Why there is no record of a page that was painted: it is shown, but not kept, and nobody can be
+/// Why there is no record of a page that was painted: it is shown, but not kept, and none can be
 /// told what is where on it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -108,7 +108,7 @@ impl RecordError {
     }
 }
 
-/// For whoever opened the page to have it recorded.
+/// For the caller that opened the page to have it recorded.
 impl From<RecordError> for PageError {
     fn from(error: RecordError) -> PageError {
         match error {

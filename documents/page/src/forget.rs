@@ -41,7 +41,7 @@ fn views_of(heap: &Heap, urls: &[String]) -> Vec<String> {
         let parts = about.resources.iter().map(|resource| &resource.url);
         Ok(parts.chain([&about.address]).any(|url| urls.contains(url)))
     };
-    // What cannot be read is shown to nobody, and may be one of them.
+    // What cannot be read is not shown, and may be one of them.
     let is_one =
         |name: &String| heap.bytes(name).is_some_and(|bytes| asks_for(bytes).unwrap_or(true));
     names(heap, VIEW).into_iter().filter(is_one).collect()

@@ -1,4 +1,4 @@
-//! What fields show that nobody has filled in, and what a closed `details` does not: the engine
+//! What empty fields show, and what a closed `details` does not: the engine
 //! knows neither placeholders nor lists of options, and takes the texts of a `details` for its
 //! summary.
 

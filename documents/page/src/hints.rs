@@ -103,7 +103,7 @@ fn escaped(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' | '\0'..='\x1F' | '\x7F' => {
-                // Whoever writes into a string is not refused.
+                // Writing into a string is not refused.
                 let _ = write!(escaped, "\\{:x} ", u32::from(c));
             }
             _ => escaped.push(c),

@@ -14,8 +14,8 @@ use crate::sources::{FetchedResource, stored_answers, stored_roots};
 use crate::steps::DeferredResult;
 use crate::view::View;
 
-/// What is kept of a page. The engine may be at it still while the page is shown already: whoever
-/// needs it waits, no longer than the page may take.
+/// What is kept of a page. The engine may be at it still while the page is shown already: a caller
+/// that needs it waits, no longer than the page may take.
 pub struct UnsavedPage {
     address: String,
     /// What servers said.

@@ -1,4 +1,4 @@
-//! How much of a page is taken. A page is somebody else's, and so is all that it asks for.
+//! How much of a page is taken. A page comes from strangers, and so is all that it asks for.
 
 use std::time::Duration;
 

@@ -113,7 +113,7 @@ fn main() -> ExitCode {
 fn bound_memory(bytes: u64) {
     let Rlimit { current, maximum } = getrlimit(Resource::Data);
     let bounded = current.map_or(bytes, |current| current.min(bytes));
-    // A limit can always be lowered; where a filter forbids even that, whoever set the filter
+    // A limit can always be lowered; where a filter forbids even that, the author of the filter
     // bounds the program.
     let _ = setrlimit(Resource::Data, Rlimit { current: Some(bounded), maximum });
 }

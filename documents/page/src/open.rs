@@ -3,7 +3,7 @@
 //! The tiers, quickest first: the kept pixels of just this view (nothing is painted); the kept
 //! display list (nothing is parsed, styled or laid out); the kept document (not parsed); nothing
 //! kept. A tier that does not fit says why, and the next one is taken. What servers are asked for
-//! is asked between two looks at the cache: nobody waits for a server with the cache open.
+//! is asked between two looks at the cache: the cache is never open while a server is waited for.
 
 mod document;
 
@@ -35,7 +35,7 @@ use crate::view::View;
 
 pub(crate) use document::open_document;
 
-/// How often the cache is looked into, since somebody else may change it while servers are asked.
+/// How often the cache is looked into, since another process may change it while servers are asked.
 const LOOKS_MAX: u32 = 3;
 
 /// Opens a page of this machine, which asks no server.
@@ -299,7 +299,7 @@ impl<'a> OpenSession<'a> {
         if let Some(url) = forget.first() {
             notes.push(format!("not kept any more: the server of {url} does not want it to be"));
         }
-        // The mapping is not held on to: whoever writes waits for all who read.
+        // The mapping is not held on to: a writer waits for all who read.
         let entry = (self.want == PageUse::Scrolling)
             .then(|| heap.bytes(&self.name).unwrap_or_default().to_vec());
         let source = u128::from_le_bytes(header.source);
@@ -343,7 +343,7 @@ impl<'a> OpenSession<'a> {
         self.address.fragment().filter(|_| self.view.scroll() == 0).map(str::to_owned)
     }
 
-    /// Says of when the page is, if nobody was asked.
+    /// Says of when the page is, if no server was asked.
     fn note_age(&self, notes: &mut Vec<String>) {
         notes.extend(self.sources.silences(self.address.as_str()));
         let there = self.sources.there(self.address.as_str());
@@ -370,7 +370,7 @@ impl<'a> OpenSession<'a> {
         };
         let (dom, tier) = dom;
         let parsed = Instant::now();
-        // What was kept stays as good as it was for whoever does not scroll.
+        // What was kept stays as good as it was without scrolling.
         let is_scrolling = self.want == PageUse::Scrolling;
         let mut is_news = is_kept
             && !matches!(

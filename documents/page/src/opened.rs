@@ -176,7 +176,7 @@ impl fmt::Debug for OpenOptions<'_> {
 }
 
 impl<'a> OpenOptions<'a> {
-    /// The usual one, from whoever gives the pages.
+    /// The usual one, with the [`Fetch`] that gives the pages.
     #[must_use]
     pub fn new(
         view: View,

@@ -1,5 +1,5 @@
-//! Tests alone: entries with all their sums right, as somebody writes them who can write the cache.
-//! What they cost is bounded by their bytes.
+//! Tests alone: entries with all their sums right, as an attacker that can write the cache makes
+//! them. What they cost is bounded by their bytes.
 
 use std::path::PathBuf;
 

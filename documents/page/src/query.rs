@@ -26,7 +26,7 @@ const PAGE_CACHE: &str = "page-cache";
 /// Only what is kept beyond it matters; a query keeps nothing.
 const CACHE_QUOTA_BYTES: u64 = u64::MAX;
 
-/// How long it is waited for whoever changes a heap.
+/// How long it is waited for a process that changes a heap.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What `--json` prints of a match.
@@ -99,7 +99,7 @@ fn unless_missing(failure: Failure, heap: &RegionName) -> Failure {
     )
 }
 
-/// Queries what the cache of pages has of an address. Nobody is asked whether it is as it was.
+/// Queries what the cache of pages has of an address. No server is asked whether it is as it was.
 fn query_kept(args: &QueryArgs, selector: &Selector) -> Result<u8, Failure> {
     if args.name.is_some() {
         return Err(Failure::new(USAGE, "an address has one document; leave --name out"));
@@ -130,7 +130,7 @@ fn with_documents<R>(
 ) -> Result<R, Failure> {
     let names = name_space()?;
     let key = key(&names, owner.unwrap_or(DEFAULT_KEY), Some(heap))?;
-    // Whoever fills a cache has it for a moment at a time.
+    // A process that fills a cache has it for a moment at a time.
     let end = Instant::now() + PATIENCE;
     let region = loop {
         match names.open_read_only(heap, &key) {

@@ -67,7 +67,7 @@ pub(crate) enum Reach {
     Files,
     /// A page of this machine: files, and servers.
     FilesAndNetwork,
-    /// A page from the network: servers alone. Whoever wrote it learns nothing of this machine's
+    /// A page from the network: servers alone. Its author learns nothing of this machine's
     /// files.
     Network,
     /// A page that came safely: what comes safely alone, or else anybody on the way could change

@@ -3,7 +3,7 @@
 //!
 //! Source: HTML, "4.2.4 The `link` element" (`disabled`, `media`, `type`) and "4.2.6 The `style`
 //! element"; CSSOM, "6.2 CSS Style Sheet Collections" (a page's preferred set, by its title, and
-//! alternative ones, which nobody chooses here).
+//! alternative ones, which are never chosen here).
 
 use std::collections::HashSet;
 

@@ -34,7 +34,7 @@ pub enum CachePolicy {
     Usual,
     /// For all of it, and all its bytes.
     Reload,
-    /// Nobody is asked.
+    /// No server is asked.
     Offline,
 }
 
@@ -45,11 +45,11 @@ pub(crate) struct FetchedResource {
     pub(crate) said: Option<CachedResponse>,
     /// Its bytes, if they came with this opening.
     pub(crate) bytes: Option<Arc<Vec<u8>>>,
-    /// Why there is nothing, or why nobody could be asked.
+    /// Why there is nothing, or why no server could be asked.
     pub(crate) error: Option<Arc<FetchError>>,
     /// Whether something was said in this opening.
     pub(crate) is_new: bool,
-    /// Whether what is kept of it counts, since nobody answered.
+    /// Whether what is kept of it counts, since no server answered.
     is_as_kept: bool,
     /// Whether the server said in this opening that it must not be kept.
     is_forbidden: bool,
@@ -120,14 +120,14 @@ impl Sources {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes from the cache what was said of an address; whether nobody needs to be asked.
+    /// Takes from the cache what was said of an address; whether no server needs to be asked.
     pub(crate) fn learn(&self, heap: &Owned<RegionBacking>, url: &str, purpose: Purpose) -> bool {
         let mut state = self.state();
         if state.there.contains_key(url) {
             return true;
         }
         let said = answers::said(heap, url);
-        // Whoever asks for a page itself wants to know whether there is one by now.
+        // A request for a page itself wants to know whether there is one by now.
         let counts = |said: &CachedResponse| purpose == Purpose::Part || !said.is_missing();
         let Some(said) = said.filter(counts) else { return false };
         let is_good = match self.asking {
@@ -321,12 +321,12 @@ impl Sources {
         }
     }
 
-    /// Whoever gives what is of this machine.
+    /// What gives the files of this machine.
     pub(crate) fn from(&self) -> &dyn Fetch {
         &*self.from
     }
 
-    /// What there is now of a part of a kept view: what was there, if nobody answers.
+    /// What there is now of a part of a kept view: what was there, if no server answers.
     pub(crate) fn found_since(&self, resource: &Resource, bytes_max: u64) -> ResourceSum {
         if let Some(there) = self.state().there.get_mut(&resource.url)
             && there.said.is_none()
@@ -464,8 +464,8 @@ impl Sources {
     }
 }
 
-/// Nobody answered: what is kept counts, unless it is a page of which it was said that it must not.
-/// Without its parts a page would be shown, and kept, as nobody has seen it.
+/// No server answered: what is kept counts, unless it is a page of which it was said that it must
+/// not. Without its parts a page would be shown, and kept, as it never was.
 fn silent(
     error: Arc<FetchError>,
     purpose: Purpose,

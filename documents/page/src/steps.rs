@@ -5,10 +5,10 @@
 //! - A panic is a typed error of the step that it is in, and so is a step that is not done when the
 //!   time of both is over (the thread is left to itself then, and ends with the process at the
 //!   latest). What was handed out stays good, whatever becomes of the rest.
-//! - Whoever has the rest, or an error of the first step, has the room that the thread took: what
-//!   comes next may need it.
-//! - Nobody has to fetch the rest: work can ask whether anybody wants it still, and whoever lets go
-//!   of it waits for nothing.
+//! - A caller that has the rest, or an error of the first step, has the room that the thread took:
+//!   what comes next may need it.
+//! - The rest need not be fetched: work can ask whether it is wanted still, and a caller that lets
+//!   go of it waits for nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -30,7 +30,7 @@ type Callback = Box<dyn FnOnce() + Send>;
 
 struct StepState<B> {
     rest: Option<Result<B, RecordError>>,
-    /// Somebody may fetch it.
+    /// A caller may fetch it.
     is_wanted: bool,
     is_done: bool,
     then: Option<Callback>,
@@ -50,7 +50,7 @@ impl<B> ResultSlot<B> {
     fn put(&self, rest: Result<B, RecordError>) {
         let mut state = self.state();
         state.is_done = true;
-        // What nobody fetches is let go here, and not by whoever is in a hurry.
+        // What is not fetched is let go here, and not by a caller that is in a hurry.
         let unwanted = if state.is_wanted { state.rest.replace(rest) } else { Some(rest) };
         let then = state.then.take();
         drop(state);
@@ -183,7 +183,7 @@ pub(crate) fn run<A: Send + 'static, B: Send + 'static>(
     let (first, receiver) = sync_channel(1);
     let (failure, failed) = sync_channel(1);
     let coming = DeferredResult::new(time);
-    // Whoever waited may have gone.
+    // The waiting caller may have gone.
     let first = Box::new(move |made| drop(first.try_send(made)));
     let hand = ResultSender { first, place: Arc::clone(&coming.place) };
     let caught = move || {
@@ -199,7 +199,7 @@ pub(crate) fn run<A: Send + 'static, B: Send + 'static>(
             of_rest
         });
         let ResultSender { place, first } = hand;
-        // Whoever waits for the first step is told why there is none.
+        // A caller that waits for the first step is told why there is none.
         drop((first, failure));
         place.put(rest);
     };
@@ -374,7 +374,7 @@ mod tests {
         struct Last(Arc<AtomicBool>);
         impl Drop for Last {
             fn drop(&mut self) {
-                // So that whoever does not wait for it is sure to be sooner.
+                // So that a caller that does not wait for it is sure to be sooner.
                 std::thread::sleep(Duration::from_millis(50));
                 self.0.store(true, Ordering::SeqCst);
             }

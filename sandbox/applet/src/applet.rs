@@ -212,7 +212,7 @@ impl Applet {
         }
     }
 
-    /// What it died of, if it is dead, also while nobody called it.
+    /// What it died of, if it is dead, also while no caller called it.
     #[must_use]
     pub fn cause_of_death(&self) -> Option<Arc<AppletError>> {
         let mut state = self.lock().ok()?;
@@ -227,7 +227,7 @@ impl Applet {
         }
     }
 
-    /// Whether somebody gave a call up in the middle of it since it was started.
+    /// Whether a caller gave a call up in the middle of it since it was started.
     pub(crate) fn was_abandoned(&self) -> bool {
         matches!(self.lock().as_deref(), Ok(State::Serving(session)) if session.was_abandoned)
     }
@@ -342,7 +342,7 @@ impl Applet {
     }
 }
 
-/// Has the state for a call, and lets nobody have it before that is over.
+/// Has the state for a call, and lets no other call have it before that is over.
 struct EndsCall<'a>(MutexGuard<'a, State>);
 
 impl Drop for EndsCall<'_> {
@@ -361,7 +361,8 @@ impl Drop for Applet {
         }
         let taken = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let (_, region) = taken.end(SessionEnded(None));
-        // Whoever wants to know calls `close`; a heap that is not closed in order loses nothing.
+        // A caller that wants to know calls `close`; a heap that is not closed in order loses
+        // nothing.
         let _ = region.map(Region::close);
     }
 }

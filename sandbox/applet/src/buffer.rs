@@ -1,6 +1,6 @@
 //! Memory that host and applet share, so that large data need not be copied.
 //!
-//! Invariant: the applet may write to a buffer at any time, also while nobody calls it; so bytes
+//! Invariant: the applet may write to a buffer at any time, also while no caller calls it; so bytes
 //! are copied in and out here, and no reference to them is made. What the host decides on, it
 //! copies first.
 #![forbid(unsafe_code)]

@@ -88,7 +88,7 @@ pub enum Failure {
         /// The limit (wall time).
         limit: Duration,
     },
-    /// It went on with a call that was cancelled, or whose result nobody wanted any more.
+    /// It went on with a call that was cancelled, or whose result no caller wanted any more.
     #[error(
         "the applet was stopped: it went on for {grace:?} with a call that was cancelled, whose stream was dropped, or whose \
          result became larger than it may be (result_bytes)"
@@ -308,7 +308,7 @@ impl fmt::Display for AppletError {
     }
 }
 
-/// A heap that cannot be opened, for whoever makes commands for a [`crate::Pool`].
+/// A heap that cannot be opened, for a host that makes commands for a [`crate::Pool`].
 impl From<RegionError> for Box<AppletError> {
     fn from(error: RegionError) -> Self {
         refused(error.into(), SandboxKind::Native, None)

@@ -60,7 +60,7 @@ pub fn recover(region: &mut Region) -> Result<Recovery, RecoveryError> {
 
 fn open(base: *mut u8, backed_bytes: u64, ordered: bool) -> Result<Opened, OpenError> {
     // SAFETY: `base` starts `backed_bytes` of the region's mapping, which is page-aligned,
-    // readable, and writable (its first store makes it so); the caller holds the region, so nobody
+    // readable, and writable (its first store makes it so); the caller holds the region, so nothing
     // else writes to it, and unmaps it only after this function has dropped the heap.
     let backing = unsafe { Fixed::new(base, backed_bytes) }.with_order(ordered);
     Heap::open(backing, OpenOptions { pointers: None, format_if_empty: false })

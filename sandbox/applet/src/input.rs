@@ -1,4 +1,4 @@
-//! What a native applet has as its standard input: a descriptor that is nobody's terminal.
+//! What a native applet has as its standard input: a descriptor that is never a terminal.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -31,10 +31,10 @@ fn holding(bytes: &[u8]) -> io::Result<File> {
 /// last to have the other end.
 fn relayed() -> io::Result<OwnedFd> {
     let (reader, writer) = pipe()?;
-    // Not the host's own stream with its lock, which would be kept from the host while nobody
+    // Not the host's own stream with its lock, which would be kept from the host while no one
     // types.
     let typed = File::from(stdin().as_fd().try_clone_to_owned()?);
-    // The applet sees the end of its input; whoever typed sees it end.
+    // The applet sees the end of its input; and the typist sees it end.
     let relay = move || drop(pass_on(typed, writer));
     thread::Builder::new().name("holdfast-stdin".into()).spawn(relay)?;
     Ok(reader.into())
@@ -72,7 +72,7 @@ mod tests {
         let mut line = [0; 5];
         applet.read_exact(&mut line).unwrap();
         assert_eq!(&line, b"line\n");
-        // Nobody types, and nobody ends the input.
+        // No one types, and no one ends the input.
         drop(applet);
         assert!(told.recv_timeout(Duration::from_secs(10)).expect("it is there for ever").is_ok());
     }

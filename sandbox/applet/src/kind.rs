@@ -29,7 +29,7 @@ impl SandboxKind {
     /// # Errors
     /// The file cannot be read.
     pub fn of(path: &Path) -> io::Result<SandboxKind> {
-        // Asked before it is opened: a pipe that nobody writes to would keep that waiting for ever.
+        // Asked before it is opened: a pipe without a writer would keep that waiting for ever.
         if !path.metadata()?.is_file() {
             let what = "it is not a file";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));

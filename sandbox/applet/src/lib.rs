@@ -46,7 +46,7 @@
 //! ```
 //!
 //! Invariants:
-//! - However a run ends, the region's file is consistent and its lock is held by nobody but the
+//! - However a run ends, the region's file is consistent and its lock is held by only the
 //!   caller.
 //! - Nothing is granted that was not asked for, and no limit is dropped in silence.
 //! - Nothing that an applet sends is believed before it was checked, in a copy of its own.

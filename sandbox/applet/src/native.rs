@@ -2,7 +2,7 @@
 //! maps by itself.
 //!
 //! Invariants:
-//! - The region is lent from the start of the process until it is gone, and used by nobody else
+//! - The region is lent from the start of the process until it is gone, and used by nothing else
 //!   meanwhile.
 //! - What the program's file promises of the order of its stores is passed on for that loan and no
 //!   other.
@@ -389,7 +389,7 @@ fn is_hello(header: &Header) -> bool {
     matches!(AppletMessage::parse(header), Ok(AppletMessage::Hello { .. }))
 }
 
-/// What a run that nobody calls is marked as: the program's own entry.
+/// What a run without calls is marked as: the program's own entry.
 const ENTRY: &str = "main";
 
 /// Runs a native applet to its end.

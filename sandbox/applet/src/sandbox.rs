@@ -24,7 +24,7 @@ pub(crate) enum Stop {
     Ended,
     /// The deadline has passed.
     Deadline,
-    /// Somebody wants the waiting thread to look at the call's control.
+    /// A caller wants the waiting thread to look at the call's control.
     Nudged,
     /// A message was longer than it may be; it was passed over, and this is its header.
     TooLarge(Header),
@@ -35,7 +35,7 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
-    /// What it is when nobody has asked the applet to stop; `None`: its end says more.
+    /// What it is when no caller has asked the applet to stop; `None`: its end says more.
     pub(crate) fn failure(self) -> Option<Failure> {
         let what = match self {
             Stop::Ended | Stop::Deadline | Stop::Nudged => return None,

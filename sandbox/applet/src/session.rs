@@ -44,7 +44,7 @@ pub(crate) enum Step {
     Done(Vec<u8>),
     /// The call has none.
     Refused(CallError),
-    /// Nothing yet: time for a look, when there is somebody who wants one.
+    /// Nothing yet: time for a look, when there is a caller that wants one.
     Look,
 }
 
@@ -56,9 +56,9 @@ pub(crate) struct Request<'a> {
     pub(crate) time_limit: Option<Duration>,
     /// Each part of the result has the limit by itself, and otherwise all of them together.
     pub(crate) is_streamed: bool,
-    /// Somebody wants to look in so often.
+    /// A caller wants to look in so often.
     pub(crate) look_every: Option<Duration>,
-    /// Somebody is going to look at what it cost.
+    /// A caller is going to look at what it cost.
     pub(crate) is_counted: bool,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Session {
     forget: bool,
     /// It was stopped, although its last call has ended: there must be no other.
     pub(crate) is_spent: bool,
-    /// Somebody gave a call up in the middle, and may have left more behind than that.
+    /// A caller gave a call up in the middle, and may have left more behind than that.
     pub(crate) was_abandoned: bool,
     wall_time: Duration,
     messages: u64,
@@ -287,15 +287,16 @@ impl Session {
         self.pending.as_ref().is_some_and(Pending::is_refused)
     }
 
-    /// Nobody wants the rest of the result: the next step passes over it, and the applet is told.
+    /// No caller wants the rest of the result: the next step passes over it, and the applet is
+    /// told.
     pub(crate) fn drop_result(&mut self) {
         if let Some(pending) = &mut self.pending {
             pending.drop_result();
         }
     }
 
-    /// The call under way is given up by somebody who cannot go on: it is ended as one whose result
-    /// nobody wants, so that the applet is as good as before, or over.
+    /// The call under way is given up by a caller that cannot go on: it is ended as one whose
+    /// result no caller wants, so that the applet is as good as before, or over.
     pub(crate) fn abandon(&mut self) -> Result<(), SessionEnded> {
         if self.pending.is_none() {
             return Ok(());
@@ -307,7 +308,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the applet is gone, although nobody has called it since.
+    /// Whether the applet is gone, although no caller has called it since.
     pub(crate) fn has_ended(&self) -> bool {
         self.pending.is_none() && self.sandbox.has_ended()
     }
@@ -424,7 +425,7 @@ impl Session {
             return;
         }
         let mut payload = Vec::new();
-        // Whatever it still says nobody wants to hear.
+        // Whatever it still says no caller wants to hear.
         while let Ok(_) | Err(Stop::Nudged) = self.sandbox.receive(&mut payload, patience) {
             payload.clear();
             if patience.is_some_and(|patience| Instant::now() >= patience) {

@@ -67,7 +67,7 @@ impl State {
         }
     }
 
-    /// Ends a call of which nobody wants to hear any more; without one there is nothing to do.
+    /// Ends a call of which no caller wants to hear any more; without one there is nothing to do.
     pub(crate) fn abandon_call(&mut self) {
         if let State::Serving(session) = self
             && let Err(over) = session.abandon()
@@ -116,8 +116,8 @@ impl State {
         self.end(SessionEnded(None))
     }
 
-    /// Takes it out. Whoever finds what is left here finds it after a panic of whoever has taken
-    /// it.
+    /// Takes it out. A caller that finds what is left here finds it after a panic of a caller that
+    /// has taken it.
     pub(crate) fn take(&mut self) -> State {
         let failure = Failure::Host {
             step: "start or end the applet",

@@ -100,7 +100,7 @@ fn a_time_limit_ends_the_run_and_frees_the_heap() {
 fn leave_a_transaction_open(region: &mut Region) {
     let base = region.map_native().unwrap();
     let options = OpenOptions { pointers: None, format_if_empty: true };
-    // SAFETY: the mapping lives until `unmap` below, and nobody else uses it.
+    // SAFETY: the mapping lives until `unmap` below, and nothing else uses it.
     let backing = unsafe { Fixed::new(base.as_ptr(), region.backed_bytes()) };
     let mut heap = Heap::open(backing, options).unwrap();
     let root = heap.create_root("value", 64).unwrap();

@@ -1,4 +1,4 @@
-//! Buffers in the arena, which both sides can read and write: for data that nobody wants to copy
+//! Buffers in the arena, which both sides can read and write: for data that is too large to copy
 //! twice.
 //!
 //! Invariants:

@@ -73,7 +73,7 @@ impl<W: Wait> Endpoint<W> {
         Endpoint::over(unsafe { Shared::new(base, bytes) }, layout, side, wait)
     }
 
-    /// The same for memory that somebody has promised all this of; `None` when it is too short.
+    /// The same for memory that a side has promised all this of; `None` when it is too short.
     #[must_use]
     pub fn over(memory: Shared, layout: &Layout, side: Side, wait: W) -> Option<Endpoint<W>> {
         let ring_bytes = layout.ring_bytes();
@@ -398,7 +398,7 @@ impl<W: Wait> Wait for Begun<'_, W> {
         if self.wait.take_interrupt() && self.interrupted_ns.get().is_none() {
             self.interrupted_ns.set(Some(self.wait.now_ns()));
         }
-        // Whoever waits looks here again with every wake-up, and at least once a second.
+        // A side that waits looks here again with every wake-up, and at least once a second.
         self.interrupted_ns
             .get()
             .is_some_and(|since| self.wait.now_ns().saturating_sub(since) >= STALL_NS)

@@ -20,7 +20,7 @@ pub enum ChannelError {
     PeerGone,
     /// The deadline has passed.
     TimedOut,
-    /// Somebody asked the waiting side to return.
+    /// A side asked the waiting side to return.
     Interrupted,
     /// The message is longer than the caller's limit. It stays where it is.
     TooLarge {

@@ -152,7 +152,7 @@ impl ChannelMemory {
         ArenaBuffer::given(Arc::clone(self), handle)
     }
 
-    /// A part of the arena, if it is one and begins at a multiple of 8. Whoever uses the value
+    /// A part of the arena, if it is one and begins at a multiple of 8. The user of the value
     /// keeps `self`.
     pub(crate) fn part(&self, handle: Handle) -> Option<Shared> {
         let range = self.layout.locate(handle)?;
@@ -179,7 +179,7 @@ impl ChannelMemory {
         self.memory.descriptor()
     }
 
-    /// All of it. Whoever uses the value keeps `self`.
+    /// All of it. The user of the value keeps `self`.
     pub(crate) fn shared(&self) -> Shared {
         whole(&self.memory)
     }
@@ -189,7 +189,7 @@ impl ChannelMemory {
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         let (index, range) = arena::first_fit(&buffers, self.layout.arena_bytes(), bytes)?;
         let in_file = self.in_file(&range);
-        // What the applet has put there meanwhile is not for whoever gets the buffer.
+        // What the applet has put there meanwhile is not for the one that gets the buffer.
         self.memory.release(in_file.clone()).map_err(BufferError::System)?;
         self.memory.back(in_file.clone()).map_err(|error| {
             let _ = self.memory.release(in_file);

@@ -4,7 +4,8 @@
 //! A note is the program's author's word about the program's own heap, and nothing more: a host
 //! that acts on it must lose nothing of its own, or of anybody else's, where it is a lie.
 //!
-//! Invariants: the bytes never change their meaning; whoever does not know a bit passes over it.
+//! Invariants: the bytes never change their meaning; a reader that does not know a bit passes over
+//! it.
 
 #![forbid(unsafe_code)]
 

@@ -39,9 +39,9 @@ pub const CONSUMER_POSITION: usize = 128;
 /// The same line: set by a producer that sleeps until there is room.
 pub const ROOM_WORD: usize = 136;
 
-/// A word says that somebody sleeps on it.
+/// A word says that a side sleeps on it.
 pub(crate) const SLEEPING: u32 = 1;
-/// A word says that nobody does.
+/// A word says that no side does.
 pub(crate) const AWAKE: u32 = 0;
 
 /// What both ends have.
@@ -74,8 +74,8 @@ impl Ring {
         self.control.half(at).ok_or(OUTSIDE)
     }
 
-    /// Whether somebody sleeps on a word; the word is cleared then, and the caller must wake
-    /// whoever it is.
+    /// Whether a side sleeps on a word; the word is cleared then, and the caller must wake
+    /// it.
     fn sleeper(&self, at: usize) -> Result<Option<&AtomicU32>, ChannelError> {
         let word = self.futex(at)?;
         // Between the store of a position and this load; the other half is in `wait`. The position

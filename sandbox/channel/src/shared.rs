@@ -2,9 +2,9 @@
 //!
 //! Invariants:
 //! - Every access is an atomic one, of a word or, for payloads, of each word and byte of the range.
-//!   What is loaded is some value that somebody stored there; two loads of the same place may
-//!   differ, so nobody above relies on that.
-//! - Every access is checked against the range, whoever has computed the place.
+//!   What is loaded is some value that a side stored there; two loads of the same place may
+//!   differ, so no code above relies on that.
+//! - Every access is checked against the range, whatever computed the place.
 //! - No reference to plain bytes of the range is ever made.
 
 use core::ptr::NonNull;
@@ -29,14 +29,14 @@ impl Shared {
     ///
     /// # Safety
     /// As long as the value or a copy of it is used, the range must be mapped for loads and stores,
-    /// `base` aligned to 8 bytes, and nobody in this process may access it but through such values,
-    /// atomics, or raw pointers in places that are not used here at the same time.
+    /// `base` aligned to 8 bytes, and no code in this process may access it but through such
+    /// values, atomics, or raw pointers in places that are not used here at the same time.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, bytes: usize) -> Shared {
         Shared { base, bytes }
     }
 
-    /// The first byte. Whoever uses it must reckon with the other process's stores.
+    /// The first byte. Its user must reckon with the other process's stores.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         self.base

@@ -1,7 +1,7 @@
 //! Waiting for the other side: spin for a while, then sleep.
 //!
 //! A side that finds nothing looks again and again for a bounded time, which follows what paid
-//! lately, and then sleeps on a futex word of the ring. The word says that somebody sleeps: the
+//! lately, and then sleeps on a futex word of the ring. The word says that a side sleeps: the
 //! sleeper sets it, looks once more, and sleeps only if the word is still set; the other side
 //! stores its position, and if the word is set clears it and wakes. Each has a sequentially
 //! consistent fence between its store and its load, so one of the two sees the other.
@@ -20,7 +20,7 @@ use crate::error::ChannelError;
 use crate::ring::{AWAKE, SLEEPING};
 
 /// The longest spin, in nanoseconds: longer than it takes to wake a sleeper on an idle processor of
-/// a virtual machine (60 us), or nobody who spins for a sleeper would ever see it answer.
+/// a virtual machine (60 us), or no side that spins for a sleeper would ever see it answer.
 pub const SPIN_NS_MAX: u64 = 100_000;
 /// Below it spinning is given up.
 const SPIN_NS_MIN: u64 = 2_000;
@@ -83,11 +83,11 @@ pub trait Wait {
     /// A clock that never goes back (`CLOCK_MONOTONIC`), in nanoseconds.
     fn now_ns(&self) -> u64;
 
-    /// Sleeps if the word is `expected`, until somebody wakes it, the deadline has passed, or for
+    /// Sleeps if the word is `expected`, until a side wakes it, the deadline has passed, or for
     /// any other reason: the caller looks again. The word is shared between processes.
     fn sleep(&self, word: &AtomicU32, expected: u32, deadline: Deadline);
 
-    /// Wakes whoever sleeps on the word.
+    /// Wakes a side that sleeps on the word.
     fn wake(&self, word: &AtomicU32);
 
     /// Whether the peer's process has ended, so that nothing can come any more.
@@ -95,7 +95,7 @@ pub trait Wait {
         false
     }
 
-    /// Whether somebody wants the waiting side back; asking takes the wish back.
+    /// Whether a side wants the waiting side back; asking takes the wish back.
     fn take_interrupt(&self) -> bool {
         false
     }

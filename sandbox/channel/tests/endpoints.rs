@@ -286,7 +286,7 @@ fn bell_is_heard_while_the_peer_changes_words() {
             let waiting = scope.spawn(move || host.receive(&mut Vec::new(), 0, late));
             scope.spawn(|| {
                 for _ in 0..u32::MAX {
-                    // It pretends that somebody sleeps, so that a sleeper lies down whatever the
+                    // It pretends that a side sleeps, so that a sleeper lies down whatever the
                     // bell stores.
                     shared.write(word, &1_u32.to_le_bytes()).unwrap();
                     if stop.load(Ordering::Relaxed) == 1 {
@@ -535,7 +535,7 @@ fn endless_wake_ups_break_the_channel() {
     let mut memory = vec![0_u64; layout.total_bytes() as usize / 8];
     let base = NonNull::new(memory.as_mut_ptr().cast()).unwrap();
     let wait = Restless { now_ns: Cell::new(1), step_ns: 1000 };
-    // SAFETY: the memory outlives the endpoint, is aligned, and nobody else touches it meanwhile.
+    // SAFETY: the memory outlives the endpoint, is aligned, and no other side touches it meanwhile.
     let mut host = unsafe { Endpoint::new(base, &layout, Side::Host, wait) }.unwrap();
     let broken = host.receive(&mut Vec::new(), 0, Deadline::NEVER).unwrap_err();
     assert!(

@@ -244,8 +244,8 @@ fn host(endpoint: &mut Endpoint<HostWait>, attack: Attack, seen: &mut Seen) {
             }
             Err(ChannelError::PeerBroke { what }) => {
                 seen.broke += 1;
-                // No message has more than one record here, so nobody can have changed it in the
-                // middle: whoever says so has loaded a header twice.
+                // No message has more than one record here, so no side can have changed it in the
+                // middle: a side that says so has loaded a header twice.
                 let middle = attack == Attack::Lengths && what.contains("in the middle");
                 let never = matches!(attack, Attack::Payloads | Attack::Futexes) || middle;
                 assert!(!never || what.contains("again and again"), "{attack:?}: {what}");

@@ -3,7 +3,7 @@
 //!
 //! A host marks when it calls an applet ([`Mark::call`]), when the applet runs on one of its
 //! threads ([`Mark::turn`]), when the applet calls it ([`Mark::cross`]), and when it decides on a
-//! system call of a native applet ([`Mark::question`]). Marks of a process that nobody traces do
+//! system call of a native applet ([`Mark::question`]). Marks of a process that is not traced do
 //! nothing: they are a comparison with `None`.
 //!
 //! Invariants:
@@ -40,5 +40,5 @@ pub fn is_wanted() -> bool {
 
 /// The environment variable in which a tracer names the file for the record. It must be a regular
 /// file without a name in any directory, as `/proc/PID/fd/N` of the tracer: no program that is
-/// traced can come by it, and nobody's file is written to.
+/// traced can come by it, and no other file is written to.
 pub const VARIABLE: &str = "HOLDFAST_CROSSINGS";

@@ -75,10 +75,10 @@ pub(crate) fn log() -> Option<&'static Log> {
         let path = std::env::var_os(crate::VARIABLE)?;
         let start_ns = now_ns();
         let file = OpenOptions::new().append(true).open(path).ok()?;
-        // Anything else is not the tracer's: it may be a file that somebody wants to keep.
+        // Anything else is not the tracer's: it may be a file that its owner wants to keep.
         file.metadata().ok().filter(|file| file.is_file() && file.nlink() == 0)?;
         // A write beyond the limit on files ends the process by a signal, and others write to this
-        // file: how long it is by then nobody knows. The view says that such a host keeps no
+        // file: how long it is by then is not known. The view says that such a host keeps no
         // record.
         if getrlimit(Resource::Fsize).current.is_some() {
             return None;

@@ -152,7 +152,7 @@ impl Drop for Interval {
             What::Question { asked_by, number, answer: Some(answer) } => {
                 Record::Question { applet, thread, asked_by, number, answer, start_ns, end_ns }
             }
-            // Nobody asked anything: the thread was gone.
+            // Nothing was asked: the thread was gone.
             What::Question { .. } => return,
         };
         log.add(&record, end_ns);

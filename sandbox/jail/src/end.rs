@@ -30,7 +30,7 @@ pub enum End {
     Limit(LimitHit),
     /// The host ended it.
     Killed(KillReason),
-    /// It is gone, and somebody else in this process took its exit status (`waitpid(-1)`, or
+    /// It is gone, and other code in this process took its exit status (`waitpid(-1)`, or
     /// ignored `SIGCHLD`).
     Unknown,
 }
@@ -173,7 +173,7 @@ impl fmt::Display for Violation {
         }
         let Violation { instruction_pointer, step, reason, .. } = self;
         write!(formatter, ") at {instruction_pointer:#x}")?;
-        // A program that nobody seals is in its first step to its end, so that one says nothing.
+        // A program that is never sealed is in its first step to its end, so that one says nothing.
         if *step == Step::Final {
             write!(formatter, ", {step}")?;
         }
@@ -308,7 +308,7 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with(", sealed: not in the policy"), "{text}");
-        // Nobody says of a program that is never sealed that it was loading.
+        // Of a program that is never sealed it is not said that it was loading.
         let text = Violation { step: Step::Loader, ..violation }.to_string();
         assert!(text.ends_with(" at 0x1000: not in the policy"), "{text}");
     }

@@ -69,7 +69,7 @@ pub enum JailError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The child ended during the set-up without saying why: somebody killed it.
+    /// The child ended during the set-up without saying why: a process killed it.
     #[error(
         "the child was killed during the jail's step {step:?}; look for memory shortage, and try again"
     )]

@@ -139,7 +139,8 @@ impl Inmate {
         let mut book = self.book();
         if book.end.is_none() {
             book.cause.get_or_insert(cause);
-            // Under the lock, before which nobody can have reaped it. It may have ended by itself.
+            // Under the lock, before which no process can have reaped it. It may have ended by
+            // itself.
             let _ = rustix::process::pidfd_send_signal(&*self.pidfd, Signal::KILL);
         }
     }
@@ -257,7 +258,7 @@ impl Inmate {
         all.or_else(|| is_nearly_all(memory.private_bytes, private_bytes).then_some(private_bytes))
     }
 
-    /// Reaps it if nobody is using its PID: false when it has to be tried again.
+    /// Reaps it if no process is using its PID: false when it has to be tried again.
     pub(crate) fn reap(&self) -> bool {
         let Ok(mut unreaped) = self.unreaped.try_write() else { return false };
         let reaped = match child::reap(self.pid, false) {
@@ -303,7 +304,7 @@ impl Inmate {
         } = self.limits;
         let limit_bytes = address_space_bytes.min(private_bytes);
         match reaped.status {
-            // It was quicker than whoever wanted to end it.
+            // It was quicker than the code that wanted to end it.
             Status::Exited(status) => End::Exited { status },
             Status::Signal(libc::SIGKILL) if cause.is_some() => cause.unwrap_or(End::Unknown),
             Status::Signal(libc::SIGKILL | libc::SIGXCPU)

@@ -153,7 +153,7 @@ impl Weakness {
         Some(Weakness { layer: Layer::Landlock, is_partial: true, why, remedy })
     }
 
-    /// All of them in one line, for whoever saw the details before; `None` for none.
+    /// All of them in one line, for a reader that saw the details before; `None` for none.
     #[must_use]
     pub fn summary(all: &[Weakness]) -> Option<String> {
         let names: Vec<&str> = all.iter().map(|weakness| weakness.layer.name()).collect();

@@ -101,13 +101,13 @@ impl Machine {
         }
     }
 
-    /// Control groups of this process that it can make children of; not looked for before somebody
+    /// Control groups of this process that it can make children of; not looked for before a caller
     /// wants one.
     pub(crate) fn groups(&self) -> &Result<Hierarchies, Refusal> {
         self.groups.get_or_init(crate::groups::find)
     }
 
-    /// Whether it is root in the sense that counts: it can become somebody else, and still
+    /// Whether it is root in the sense that counts: it can become another user, and still
     /// supervise that one.
     pub(crate) fn can_change_user(&self) -> Result<(), Refusal> {
         let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::SYS_PTRACE;

@@ -61,7 +61,8 @@ impl ElfProgram {
     pub(crate) fn open(path: &Path) -> Result<ElfProgram, JailError> {
         let cannot = |source| JailError::Program { path: path.to_owned(), source };
         let not = |what| JailError::NotNative { path: path.to_owned(), what };
-        // Does not wait for whoever may be at the other end of a pipe; of a file it means nothing.
+        // Does not wait for a process that may be at the other end of a pipe; of a file it means
+        // nothing.
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = File::options().read(true).custom_flags(flags).open(path).map_err(cannot)?;
         let metadata = file.metadata().map_err(cannot)?;

@@ -1,6 +1,6 @@
 //! Output that is passed on to the host's own standard output and standard error.
 //!
-//! On a thread for each stream, because whoever reads the host's output may be slow, and only this
+//! On a thread for each stream, because the reader of the host's output may be slow, and only this
 //! program may have to wait for that. The threads end with the program: no other process has the
 //! other end of its pipes.
 
@@ -23,7 +23,7 @@ pub(crate) enum Stream {
     Error,
 }
 
-/// Passes on what the program writes until nobody can write any more.
+/// Passes on what the program writes until no process can write any more.
 pub(crate) fn start(inmate: Arc<Inmate>, reader: File, to: Stream) -> io::Result<()> {
     inmate.count_relay(true);
     let counted = inmate.clone();
@@ -47,14 +47,14 @@ fn pass_on(inmate: &Inmate, mut reader: File, to: Stream) {
             Err(_) => return,
         };
         let passed_on = match to {
-            // What is lost there is no result, and nobody could be told.
+            // What is lost there is no result, and there is no one to tell.
             Stream::Error => io::stderr().lock().write_all(bytes).or(Ok(())),
             Stream::Output => {
                 let mut output = io::stdout().lock();
                 output.write_all(bytes).and_then(|()| output.flush())
             }
         };
-        // A result that nobody gets must not look like one that somebody got.
+        // A result that is lost must not look like one that was received.
         if let Err(error) = passed_on {
             inmate.lose_output(format!("its output cannot be written: {error}"));
             return;

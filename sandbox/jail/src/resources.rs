@@ -2,7 +2,7 @@
 //! may have.
 //!
 //! A limit can be lowered and not raised. Where this process may have less than the program is to
-//! get, either the program gets so much less (what nobody asked for by a number), or it is not
+//! get, either the program gets so much less (what was not asked for by a number), or it is not
 //! started and the error names the limit (what was promised to it).
 
 #![forbid(unsafe_code)]

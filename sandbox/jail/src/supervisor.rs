@@ -85,8 +85,8 @@ impl Supervisor {
     /// Starts it at the first call.
     pub(crate) fn get() -> io::Result<&'static Supervisor> {
         static SUPERVISOR: OnceLock<Supervisor> = OnceLock::new();
-        // First without the lock: in a forked copy, whoever held it at that moment never gives it
-        // back.
+        // First without the lock: in a forked copy, the thread that held it at that moment never
+        // gives it back.
         let supervisor = match SUPERVISOR.get() {
             Some(supervisor) => supervisor,
             None => {
@@ -254,7 +254,7 @@ impl Warden {
     fn serve(&mut self, number: u64, kind: u64, flags: epoll::EventFlags) {
         let Some(charge) = self.charges.get_mut(&number) else { return };
         match kind {
-            // Nobody is left who could ask; receiving would wait for ever.
+            // No process is left who could ask; receiving would wait for ever.
             LISTENER if !flags.contains(epoll::EventFlags::IN) => {
                 let _ = epoll::delete(&self.poll, &charge.listener);
             }
@@ -355,9 +355,9 @@ impl Warden {
     }
 }
 
-/// Has its descriptors wake this thread no more. That they are closed is not enough: whoever keeps
-/// the program's handle, and a child that is being started at this moment, have them as well, and
-/// an end stays readable for ever.
+/// Has its descriptors wake this thread no more. That they are closed is not enough: a holder that
+/// keeps the program's handle, and a child that is being started at this moment, have them as well,
+/// and an end stays readable for ever.
 fn unwatch(poll: &OwnedFd, charge: &Charge) {
     let own = [&*charge.inmate.pidfd, &charge.listener];
     for descriptor in own.into_iter().chain(charge.streams.iter().flatten()) {

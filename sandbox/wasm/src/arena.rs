@@ -104,7 +104,7 @@ impl MappedArena {
     /// Takes it out of the memory again.
     ///
     /// # Safety
-    /// `base` as it was mapped, and nobody may use the arena.
+    /// `base` as it was mapped, and nothing may use the arena.
     pub(crate) unsafe fn unmap(self, base: *mut u8) -> io::Result<()> {
         let (address, len) = (place(base, self.bytes), self.bytes as usize);
         drop(self.watch);
@@ -112,7 +112,7 @@ impl MappedArena {
         unsafe { mapping::map_none_fixed(address, len) }
     }
 
-    /// Whether the machine had no memory for one of its pages: what is there now is nobody's.
+    /// Whether the machine had no memory for one of its pages: what is there now belongs to no one.
     pub(crate) fn is_lost(&self) -> bool {
         self.watch.lost_backing()
     }

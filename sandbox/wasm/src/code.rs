@@ -84,7 +84,8 @@ impl Code {
     ) -> Result<Arc<Code>, WasmError> {
         let key = Key { identity: program.identity(), counts_fuel: limits.fuel.is_some() };
         let place = place_of(key);
-        // Whoever starts the same program meanwhile waits here, instead of compiling it as well.
+        // A caller that starts the same program meanwhile waits here, instead of compiling it as
+        // well.
         let mut known = lock(&place);
         if let Some(code) = &*known {
             return Ok(code.clone());

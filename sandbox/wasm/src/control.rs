@@ -1,9 +1,9 @@
-//! How an applet is stopped: by a deadline, or by somebody who holds its [`Interrupt`].
+//! How an applet is stopped: by a deadline, or by a caller that holds its [`Interrupt`].
 //!
-//! Compiled code looks at the engine's epoch in every loop and call; whoever stops an applet makes
-//! a note here and then bumps the epoch. Applets of the same program share an engine: each looks at
-//! its own notes, and goes on if there are none. An applet that waits in a host call is woken
-//! instead.
+//! Compiled code looks at the engine's epoch in every loop and call; a caller that stops an applet
+//! makes a note here and then bumps the epoch. Applets of the same program share an engine: each
+//! looks at its own notes, and goes on if there are none. An applet that waits in a host call is
+//! woken instead.
 #![forbid(unsafe_code)]
 
 use std::io;

@@ -166,13 +166,13 @@ pub enum WasmError {
         /// Whether the applet was waiting in a host call rather than computing.
         waiting: bool,
     },
-    /// Somebody stopped it: see [`Interrupt`](crate::Interrupt).
+    /// A caller stopped it: see [`Interrupt`](crate::Interrupt).
     #[error(
         "the applet was stopped {}: {reason}",
         if *waiting { "while it waited".to_owned() } else { in_function(function) }
     )]
     Interrupted {
-        /// The words of whoever stopped it.
+        /// The words of a caller that stopped it.
         reason: String,
         /// The function that was running, when known.
         function: Option<String>,

@@ -64,7 +64,7 @@ pub(crate) fn begin(
 }
 
 /// Ends the applet in its next loop or call once it is to be stopped, or a host fault happened;
-/// whoever notices that bumps the epoch.
+/// the code that notices that bumps the epoch.
 fn stop_if_told(store: &mut Store<StoreState>, control: Arc<RunControl>) {
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(move |context| {

@@ -357,7 +357,7 @@ impl HeapLink {
         };
         let mapped = match arena {
             // SAFETY: the range lies in the reservation, which is inaccessible there as the
-            // volatile part ends below; nobody else knows of it yet.
+            // volatile part ends below; no other thread knows of it yet.
             Some(arena) => Some(unsafe { MappedArena::map(base, arena, stop.clone())? }),
             None => None,
         };

@@ -24,7 +24,7 @@ const LINES_MAX: usize = 12;
 /// Stands for what is left out.
 const CUT: char = '…';
 
-/// Takes text up to a bound; what would pass it is an error, so whoever writes stops there.
+/// Takes text up to a bound; what would pass it is an error, so the writer stops there.
 pub(crate) struct Bounded {
     text: String,
     bytes_max: usize,

@@ -260,7 +260,7 @@ impl Serving {
     }
 
     /// Has [`Serving::receive`] come back with [`Received::Look`] after so much time without a
-    /// message, for whoever has something else to look at on this thread.
+    /// message, for a caller that has something else to look at on this thread.
     pub fn look_every(&mut self, time: Option<Duration>) {
         self.look_every = time;
     }
@@ -460,7 +460,7 @@ impl std::fmt::Debug for Serving {
     }
 }
 
-/// What a run that nobody calls is marked as: the program's own entry.
+/// What a run without calls is marked as: the program's own entry.
 const ENTRY: &str = "_start";
 
 enum Event {

@@ -5,8 +5,8 @@
 //! a load.
 //!
 //! Invariant: while `next_ns` is not [`NEVER`], the thread will look at all deadlines by then. It
-//! is set to `NEVER` before the thread looks and to the earliest deadline after, so whoever arms
-//! meanwhile sees `NEVER` and takes the lock, and the thread looks once more.
+//! is set to `NEVER` before the thread looks and to the earliest deadline after, so the thread that
+//! arms meanwhile sees `NEVER` and takes the lock, and the thread looks once more.
 #![forbid(unsafe_code)]
 
 use std::io;

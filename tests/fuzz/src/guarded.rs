@@ -1,4 +1,4 @@
-//! A heap's backing between two ranges that nobody can touch.
+//! A heap's backing between two ranges that cannot be touched.
 //!
 //! Invariant: `bytes` from `base` are mapped as long as the value lives; the pages before and after
 //! are not accessible.
@@ -38,7 +38,7 @@ impl Guarded {
     /// All bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped for the value's life; whoever writes borrows it mutably or is a heap on
+        // SAFETY: mapped for the value's life; a writer borrows it mutably or is a heap on
         // it.
         unsafe { std::slice::from_raw_parts(self.start(), self.bytes) }
     }

@@ -3,7 +3,7 @@
 //!
 //! The input is a list of edits to a heap that was in order, so that it gets behind the first
 //! check; with the empty seed and one edit of many bytes it is plain bytes. An edit can also write
-//! a record of the log, or a superblock, whose checksum is right: whoever writes a heap can do
+//! a record of the log, or a superblock, whose checksum is right: the author of a heap can do
 //! that.
 
 #![no_main]

@@ -2,8 +2,8 @@
 //! storing, committing and closing never panics or hangs, and a region that was closed in order
 //! opens again with the same bytes.
 //!
-//! The input edits files that were in order. Checksums can be made right again, as somebody who can
-//! write to the files can do; so every field behind them is reached.
+//! The input edits files that were in order. Checksums can be made right again, as a process that
+//! can write to the files can do; so every field behind them is reached.
 
 #![no_main]
 

@@ -9,7 +9,7 @@ use holdfast_region::{ErrorKind, NameSpace, RegionName};
 /// What a check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Soundness {
-    /// Nobody has made the heap yet.
+    /// The heap was not made yet.
     Missing,
     /// Made, and nothing in it.
     Empty,

@@ -93,7 +93,7 @@ fn profile_directory() -> io::Result<PathBuf> {
 /// The native program of an applet, for the jail.
 ///
 /// # Errors
-/// When it was not built: nobody has, or what it takes is not installed.
+/// When it was not built, or what it takes is not installed.
 pub fn native_applet(name: &str) -> io::Result<PathBuf> {
     built(&Places::find()?.applets, name)
 }

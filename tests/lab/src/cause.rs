@@ -96,7 +96,7 @@ impl Cause {
         matches!(self, Cause::Hold | Cause::HoldOff)
     }
 
-    /// The weakest level whose records must all be there afterwards, whoever announces what.
+    /// The weakest level whose records must all be there afterwards, whatever is announced.
     #[must_use]
     pub fn needs(self) -> Durability {
         match self {

@@ -22,7 +22,7 @@ impl Qmp {
     /// Connects to the socket at which a machine listens.
     ///
     /// # Errors
-    /// When nobody listens yet, or what listens is no QEMU.
+    /// When nothing listens yet, or what listens is no QEMU.
     pub fn connect(socket: &Path) -> io::Result<Qmp> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;

@@ -32,7 +32,7 @@ pub(crate) struct Session<'a> {
     pub(crate) machine: Machine,
     ledger: &'a mut Ledger,
     /// The failure has announced itself: what is stored to ordinary memory from now on is promised
-    /// to nobody.
+    /// to no one.
     pub(crate) saving: bool,
 }
 
@@ -162,7 +162,7 @@ impl<'a> Session<'a> {
             Cause::Hold => {
                 struck = Instant::now();
                 self.machine.control("system_reset")?;
-                // Whoever held it sees the machine start anew.
+                // Its holder sees the machine start anew.
                 self.machine.power_key(false)?;
             }
             Cause::Freeze => {

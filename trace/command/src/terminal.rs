@@ -50,7 +50,7 @@ pub(crate) fn colour(stream: Stream) -> bool {
     is_terminal(stream) && !unwanted && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Columns and rows. A terminal that nobody has told its size (a serial line) says 0.
+/// Columns and rows. A terminal whose size was never set (a serial line) says 0.
 fn size(terminal: impl AsFd) -> (usize, usize) {
     let known =
         |number: u16, otherwise: usize| if number == 0 { otherwise } else { usize::from(number) };

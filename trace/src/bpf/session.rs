@@ -261,7 +261,7 @@ impl Run<'_, '_> {
                 self.mark()
             },
             || {
-                // They have ended, and nobody else is traced yet.
+                // They have ended, and no other one is traced yet.
                 self.ring.consume_raw();
             },
         )?;
@@ -318,7 +318,7 @@ impl Run<'_, '_> {
         }
         let deadline = self.settings.limit.map(|limit| Instant::now() + limit);
         loop {
-            // In this order: when nobody is left, all has been recorded.
+            // In this order: when no thread is left, all has been recorded.
             let live = self.programs.counters()?.live;
             let records = self.ring.consume_raw_n(ROUND_RECORDS);
             self.tell_losses()?;
@@ -437,7 +437,7 @@ impl Run<'_, '_> {
         if let Some(watch) = self.watch.take() {
             watch.let_go()?;
         }
-        // To the last: nobody writes there any more.
+        // To the last: nothing writes there any more.
         self.ring.consume_raw();
         self.tell_losses()?;
         about.lost = self.told_lost;

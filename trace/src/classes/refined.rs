@@ -116,7 +116,7 @@ fn of_descriptor(object: Object) -> Option<Subclass> {
     }
 }
 
-/// What reading and writing waits for: files for devices, all else for somebody.
+/// What reading and writing waits for: files for devices, all else for another process.
 fn waits_of_descriptor(object: Object, unknown: Waits) -> Waits {
     match object {
         Object::None | Object::Unknown | Object::Anonymous => unknown,

@@ -128,7 +128,7 @@ impl Join<'_> {
             let (by, wall_ns) = if is_native {
                 (By::Message, end_ns.saturating_sub(start_ns))
             } else {
-                // A suspended applet is in a crossing, but nobody works for it.
+                // A suspended applet is in a crossing, but nothing works for it.
                 let end_ns = call
                     .and_then(|call| self.at.calls.get(call))
                     .map_or(end_ns, |call| call.end_ns.min(end_ns));

@@ -110,7 +110,7 @@ fn calls(asked_ns: u64) -> Vec<Event> {
         call(NATIVE, NATIVE, OPENAT, asked_ns, 20),
         call(HOST, SUPERVISOR, IOCTL, 521, 4),
         call(HOST, HOST, WRITE, 555, 2),
-        // Somebody else's.
+        // Of another process.
         call(900, 900, WRITE, 130, 5),
     ]
 }

@@ -268,7 +268,7 @@ impl Threads {
     }
 }
 
-/// The number of a call; that of none for names that nobody knows.
+/// The number of a call; that of none for unknown names.
 fn number(abi: Abi, name: &str) -> u32 {
     if let Some(digits) = name.strip_prefix("syscall_") {
         let number = match digits.strip_prefix("0x") {

@@ -121,7 +121,7 @@ pub struct Run {
 }
 
 /// Does it. `trace` runs the program in the directory that it is given; it is called on this
-/// thread, whose mounts nobody else sees. `told` gets a line before each run.
+/// thread, whose mounts no other process sees. `told` gets a line before each run.
 ///
 /// # Errors
 /// A platform cannot be made, the set-up fails, or the program cannot be traced.

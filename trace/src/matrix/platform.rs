@@ -125,7 +125,7 @@ impl Ready {
 impl Drop for Ready {
     fn drop(&mut self) {
         if self.mounted {
-            // Nobody else sees it; a program that is still in there keeps it until it ends.
+            // No other process sees it; a program that is still in there keeps it until it ends.
             let _ = quiet(Command::new("umount").arg("--lazy").arg(&self.directory));
         }
     }

@@ -302,7 +302,7 @@ impl<'a> Tracer<'a> {
         self.forget(tid);
     }
 
-    /// A thread ended, and nobody saw how.
+    /// A thread ended, and how was not seen.
     fn lose(&mut self, tid: u32, at_ns: u64) {
         self.account(tid, at_ns);
         let process = self.threads.get(&tid).map_or(tid, |thread| thread.process);

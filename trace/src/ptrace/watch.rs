@@ -38,7 +38,7 @@ impl Blocked {
     pub(super) const FOR_CHILD: Blocked =
         Blocked { sleep_ns: 0, wait_ns: 1, io_wait_ns: 0, ready_ns: 0, ready_looks: 0 };
 
-    /// Of a call that nobody looked at: calls about files wait for the device, others sleep.
+    /// Of a call that was not looked at: calls about files wait for the device, others sleep.
     pub(super) fn unseen(object: Object) -> Blocked {
         match object {
             Object::File | Object::Directory | Object::BlockDevice => {
@@ -108,7 +108,7 @@ impl Slot {
     /// The call is over; what was seen of it, if anything.
     pub(super) fn leave(&self, at_ns: u64) -> Option<Blocked> {
         let entered_ns = self.entered_ns.swap(0, Ordering::AcqRel);
-        // Nobody looks at calls that are shorter, so the lock is not needed in most.
+        // Shorter calls are not looked at, so the lock is not needed in most.
         if at_ns.saturating_sub(entered_ns) < LOOK_NS_MIN {
             return None;
         }
@@ -229,7 +229,7 @@ enum State {
     Other,
 }
 
-/// The kernel tells `in_iowait` to nobody, so of those that wait uninterruptibly it is judged by
+/// The kernel does not tell `in_iowait`, so of those that wait uninterruptibly it is judged by
 /// the function in which they do.
 fn state_of(process: u32, thread: u32) -> State {
     let read =

@@ -210,8 +210,8 @@ fn behind_links(path: &Path) -> io::Result<Behind> {
     Err(rustix::io::Errno::LOOP.into())
 }
 
-/// The standard ones are shared with whoever else has them, the place to write at included. To open
-/// another one anew would begin at its file's start; the end loses nothing.
+/// The standard ones are shared with whatever else has them, the place to write at included. To
+/// open another one anew would begin at its file's start; the end loses nothing.
 fn open_descriptor(path: &Path) -> io::Result<Direct> {
     let own = fs::read_link("/proc/self")?;
     let is_own = path.starts_with(Path::new("/proc").join(own));

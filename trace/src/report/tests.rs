@@ -238,7 +238,7 @@ fn page_is_offline_and_escapes_names() {
     let diff = Diff::of(&runs("a"), &runs(EVIL));
     for page in [html(Page::Report(&report)), html(Page::Diff(&diff))] {
         assert!(page.contains("default-src 'none'"));
-        // The name of a kind of element, which nobody asks for.
+        // The name of a kind of element, which is not asked for.
         let rest = page.replace("http://www.w3.org/2000/svg", "");
         for link in [
             "src=",

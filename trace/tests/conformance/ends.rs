@@ -1,5 +1,5 @@
 //! How a trace ends: in time whatever the traced threads do, with all that is known of them, and
-//! nobody left behind.
+//! nothing left behind.
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn busy(facts: &Facts) -> Child {
     child
 }
 
-/// Who traces a process; 0 for nobody.
+/// The tracer of a process; 0 for none.
 fn tracer_of(process: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).unwrap();

@@ -229,7 +229,7 @@ fn untraceable_process_is_refused_with_reason() {
     );
 }
 
-/// A tracer that is nobody's, and where its program is.
+/// A tracer that is no one's child, and where its program is.
 pub(crate) fn tracer_of_another_user(words: &[&str]) -> (tempfile::TempDir, Child) {
     // Where the other user can get at it.
     let mode = |mode: u32| std::fs::Permissions::from_mode(mode);

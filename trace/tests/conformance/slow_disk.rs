@@ -53,7 +53,7 @@ impl SlowGroup {
 /// Traces `syncs` on such a disk, which is gone afterwards; or why that cannot be.
 fn traced_on_a_slow_disk(subject: &Subject) -> Result<Trace, String> {
     let plan = Plan {
-        // Without a journal, there is nobody else to wait for who waits for the disk.
+        // Without a journal, there is no other thread to wait for that waits for the disk.
         platforms: vec!["ext2=loop".parse().unwrap()],
         repetitions: 1,
         warm_ups: 0,

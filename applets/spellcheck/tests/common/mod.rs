@@ -86,7 +86,7 @@ impl Dying {
         };
         let options =
             Options::parse(arguments.iter().map(|argument| (*argument).to_owned())).unwrap();
-        // The error that follows the kill is nobody's.
+        // The error that follows the kill is no one's.
         let _ = command::run(&mut dying, &options, &mut output, &mut io::sink());
         dying.left_behind
     }

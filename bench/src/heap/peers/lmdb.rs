@@ -24,11 +24,11 @@ impl Lmdb {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES);
         if sync == Sync::No {
-            // SAFETY: nobody needs the file after a crash of the machine, and nothing else writes
+            // SAFETY: nothing needs the file after a crash of the machine, and nothing else writes
             // to the map.
             unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP) };
         }
-        // SAFETY: the directory is this program's own, so nobody else changes the file.
+        // SAFETY: the directory is this program's own, so nothing else changes the file.
         let env = unsafe { options.open(directory) }.map_err(Error::other)?;
         let mut transaction = env.write_txn().map_err(Error::other)?;
         let table = env.create_database(&mut transaction, None).map_err(Error::other)?;

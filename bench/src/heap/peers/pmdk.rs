@@ -160,7 +160,7 @@ impl Pmdk {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: open until now, and nobody holds the value any more.
+        // SAFETY: open until now, and nothing holds the value any more.
         unsafe { (self.close)(self.pool) };
     }
 }

@@ -25,7 +25,7 @@ const PAGE_BYTES: usize = 4096;
 /// Why there is no channel.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Refused {
-    /// Nobody has installed one.
+    /// None is installed.
     NoHost,
     /// What is installed is not for this program.
     Boot(BootError),
@@ -49,7 +49,7 @@ pub(super) fn boot() -> Result<Booted, Refused> {
     // SAFETY: the descriptor is only used while it is open: by the call that tells whether it is,
     // and after that.
     let channel = unsafe { BorrowedFd::borrow_raw(CHANNEL_FD) };
-    // Too short to touch without a fault, or no file at all: somebody else's.
+    // Too short to touch without a fault, or no file at all: not the host's.
     let file_bytes = fstat(channel).ok().and_then(|stat| u64::try_from(stat.st_size).ok());
     let file_bytes =
         file_bytes.filter(|bytes| *bytes >= PAGE_BYTES as u64).ok_or(Refused::NoHost)?;
@@ -58,8 +58,8 @@ pub(super) fn boot() -> Result<Booted, Refused> {
         Err(BootError::NotAChannel) => return Err(Refused::NoHost),
         Err(error) => return Err(Refused::Boot(error)),
     };
-    // SAFETY: the host has installed it, as the record says, and nobody else in this program knows
-    // it.
+    // SAFETY: the host has installed it, as the record says, and no other code in this program
+    // knows it.
     let image = boot.region().is_some().then(|| unsafe { BorrowedFd::borrow_raw(REGION_FD) });
     let layout = boot.layout(file_bytes).map_err(Refused::Boot)?;
     let bytes = usize::try_from(layout.total_bytes())

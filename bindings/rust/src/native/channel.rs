@@ -1,4 +1,4 @@
-//! Messages over the mapped channel, for whoever has it alone.
+//! Messages over the mapped channel, for the thread that has it alone.
 //!
 //! Invariants: what arrives while an answer is waited for (a call that is cancelled, the end) is
 //! kept; after a message that does not belong where it comes, the channel is of no use any more.
@@ -88,7 +88,7 @@ impl Channel {
             return Err(RequestStatus::LimitReached);
         }
         let backed = self.ask(AppletMessage::Grow { at_least_bytes })?;
-        // More than was mapped is not there, whoever says so.
+        // More than was mapped is not there, whatever the host says.
         if (at_least_bytes..=limit_bytes).contains(&backed) {
             Ok(backed)
         } else {
@@ -111,7 +111,7 @@ impl Channel {
         if let (false, Ok(Some(Granted { is_atomic: true, is_read_only: false, .. }))) =
             (self.serves, self.region)
         {
-            // There is nobody left who could be told.
+            // No one is left to tell.
             let _ = self.commit(0);
         }
     }

@@ -1,5 +1,5 @@
-//! A lock for a program with threads: one atomic operation to take and to give back while nobody
-//! else wants it, and the kernel's futex when somebody does.
+//! A lock for a program with threads: one atomic operation to take and to give back while no thread
+//! else wants it, and the kernel's futex when one does.
 //!
 //! Invariants: not for the same thread twice; a thread that dies inside (it takes the process with
 //! it) leaves it taken.
@@ -12,7 +12,7 @@ use rustix::thread::futex;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// And somebody sleeps.
+/// And a thread sleeps.
 const WANTED: u32 = 2;
 
 /// Looks at a lock that is taken, before sleeping: most are held for less than a sleep takes.
@@ -46,7 +46,7 @@ impl<T> Lock<T> {
         work(unsafe { &mut *self.value.get() })
     }
 
-    /// As [`Lock::with`], unless somebody else has it.
+    /// As [`Lock::with`], unless another thread has it.
     pub(crate) fn try_with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let _taken = Taken(&self.state);

@@ -31,6 +31,6 @@ pub(crate) unsafe fn resize(
 /// # Safety
 /// As for [`resize`].
 pub(crate) unsafe fn release(start: NonNull<u8>, bytes: usize) {
-    // SAFETY: per the contract. What cannot be unmapped stays, which harms nobody.
+    // SAFETY: per the contract. What cannot be unmapped stays, which does no harm.
     let _ = unsafe { munmap(start.as_ptr().cast(), bytes) };
 }

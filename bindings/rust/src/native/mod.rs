@@ -43,7 +43,7 @@ pub use lock::Lock;
     reason = "there is one, and no allocator to put a part of it elsewhere"
 )]
 enum State {
-    /// Nobody has asked yet.
+    /// It was not asked for yet.
     New,
     Open(Channel),
     /// Why there is no channel.
@@ -114,7 +114,7 @@ pub(crate) fn commit(level: u32) -> Result<(), RequestStatus> {
 pub(crate) fn drop_private_pages(granted: &Granted) {
     let start = granted.address as usize as *mut c_void;
     // SAFETY: the range is the region's private mapping, made by `boot`, and the caller has the
-    // heap on it, closed: nobody refers to what is not in the file.
+    // heap on it, closed: nothing refers to what is not in the file.
     let _ = unsafe { madvise(start, granted.limit_bytes as usize, Advice::LinuxDontNeed) };
 }
 

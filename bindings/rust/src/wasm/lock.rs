@@ -1,4 +1,4 @@
-//! A lock for a program with one thread: it keeps nobody out, and has the form of the native one.
+//! A lock for a program with one thread: it keeps nothing out, and has the form of the native one.
 
 use core::cell::UnsafeCell;
 

@@ -102,7 +102,7 @@ pub(crate) struct Host {
     pub(crate) forget: bool,
 }
 
-/// Descriptors with the two numbers must be nobody's when a program is started: std opens some on
+/// Descriptors with the two numbers must be free when a program is started: std opens some on
 /// the way.
 fn occupy() {
     loop {

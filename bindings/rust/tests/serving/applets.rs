@@ -101,7 +101,7 @@ fn heap() {
     assert_eq!(attach().err(), Some(AttachError::AlreadyAttached));
     export("count", |call| {
         let counter = counter(call.heap()?)?;
-        // SAFETY: the root has 8 bytes, and nobody else refers to it.
+        // SAFETY: the root has 8 bytes, and nothing else refers to it.
         let count = unsafe {
             *counter += 1;
             *counter
@@ -219,7 +219,7 @@ fn taken() {
     let mapped =
         unsafe { libc::mmap(place, BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     assert_eq!(mapped, place);
-    // SAFETY: mapped above, and nobody else refers to it.
+    // SAFETY: mapped above, and nothing else refers to it.
     let bytes = unsafe { std::slice::from_raw_parts_mut(mapped.cast::<u8>(), BYTES) };
     bytes.fill(7);
     let refused = attach().err();

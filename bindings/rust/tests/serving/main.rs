@@ -116,7 +116,7 @@ fn cancelled_call_leaves_the_next_one_alone() {
         assert_eq!(chunk, b"waiting");
         host.send(HostMessage::Cancel { call }.into(), b"").unwrap();
         assert_eq!(host.finish(call), Ok(failure(9, "cancelled")));
-        // Too late: nobody waits for it.
+        // Too late: nothing waits for it.
         host.send(HostMessage::Cancel { call }.into(), b"").unwrap();
         assert_eq!(host.call("is cancelled", b""), [0]);
     }

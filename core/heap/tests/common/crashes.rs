@@ -57,7 +57,7 @@ pub fn enumerate_from(prepared: &TestMemory, operation: Operation, observe: Obse
 
 /// Opens (and so recovers) a heap on the image's own memory, which outlives a kill in between.
 fn recover(image: &TestMemory) {
-    // SAFETY: the image's memory is used by nobody else while this runs.
+    // SAFETY: the image's memory is used by nothing else while this runs.
     let fixed = unsafe { Fixed::new(image.base(), image.backed_bytes()) };
     Heap::open(fixed, OpenOptions::default()).unwrap();
 }

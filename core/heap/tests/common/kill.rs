@@ -43,14 +43,15 @@ pub fn killed_at(step: u64, left: Left, work: impl FnOnce()) -> bool {
     let copy = Rc::new(RefCell::new(None));
     let copied = copy.clone();
     crash_points::arm_meanwhile(step, move || {
-        // SAFETY: the callers keep the memory for as long as `work` takes; nobody writes to it now.
+        // SAFETY: the callers keep the memory for as long as `work` takes; nothing writes to it
+        // now.
         let bytes = unsafe { std::slice::from_raw_parts(left.base, left.bytes) };
         copied.replace(Some(bytes.to_vec()));
     });
     work();
     crash_points::disarm();
     let Some(copy) = copy.take() else { return false };
-    // SAFETY: as above; whoever had the heap uses it no more.
+    // SAFETY: as above; the holder of the heap uses it no more.
     unsafe { left.base.copy_from_nonoverlapping(copy.as_ptr(), copy.len()) };
     true
 }

@@ -76,8 +76,8 @@ impl Medium {
     /// What the processor sees, which is in the heap's own memory.
     fn cached(&self, line: usize) -> Line {
         let mut bytes = [0; LINE];
-        // SAFETY: the test keeps the memory for as long as the medium listens, and nobody stores to
-        // it meanwhile.
+        // SAFETY: the test keeps the memory for as long as the medium listens, and no thread stores
+        // to it meanwhile.
         unsafe {
             bytes.as_mut_ptr().copy_from_nonoverlapping((self.base + line) as *const u8, LINE)
         };

@@ -211,7 +211,7 @@ fn look_in_recovery(image: &TestMemory, shown: &mut Shown, name: &str, seed: u64
 
 /// Opens the heap in this memory, which recovers it, and observes it.
 fn state_of(memory: &TestMemory) -> Result<Vec<u8>, String> {
-    // SAFETY: nobody else uses the memory while this runs.
+    // SAFETY: nothing else uses the memory while this runs.
     let fixed = unsafe { Fixed::new(memory.base(), memory.backed_bytes()) };
     match Heap::open(Ordered(fixed), OpenOptions { format_if_empty: false, ..OPTIONS }) {
         Ok(heap) => observe(&heap, memory.bytes()),

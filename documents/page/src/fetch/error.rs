@@ -19,7 +19,7 @@ pub enum FetchError {
     /// It is not asked for.
     #[error("{0}")]
     Refused(&'static str),
-    /// Whoever is asked does not have it.
+    /// The server that is asked does not have it.
     #[error("there is nothing at this address; is it written right?")]
     NotFound,
     /// The server answers something else.
@@ -105,7 +105,7 @@ pub enum FetchError {
         /// Why it could not be asked.
         error: Arc<FetchError>,
     },
-    /// Nobody was asked, and nothing of it is kept.
+    /// No server was asked, and nothing of it is kept.
     #[error("nothing of it is kept, and with --offline nobody is asked")]
     Offline,
     /// The page's time for servers was over.
@@ -154,8 +154,8 @@ impl FetchError {
         )
     }
 
-    /// Whether it says nothing of what is there: whoever would know was not reached, or is out of
-    /// order.
+    /// Whether it says nothing of what is there: the server that would know was not reached, or is
+    /// out of order.
     #[must_use]
     pub(crate) fn is_silence(&self) -> bool {
         match self {

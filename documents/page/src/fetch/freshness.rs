@@ -27,7 +27,7 @@ pub(crate) fn may_be_kept(headers: &Headers) -> bool {
     policy(FOUND, headers, SystemTime::UNIX_EPOCH).is_storable()
 }
 
-/// Whether it must not be shown without asking even when nobody answers.
+/// Whether it must not be shown without asking even when no server answers.
 pub(crate) fn must_ask(headers: &Headers) -> bool {
     let directives = headers.get("cache-control").unwrap_or_default().split(',');
     directives.map(str::trim).any(|directive| {

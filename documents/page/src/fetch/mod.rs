@@ -31,7 +31,7 @@ pub trait Fetch: Send + Sync {
     fn fetch(&self, wanted: &FetchRequest<'_>) -> Result<FetchAnswer, FetchError>;
 }
 
-/// Asks somebody, and believes neither that it heeds the bound nor that it never panics: it need
+/// Asks a [`Fetch`], and believes neither that it heeds the bound nor that it never panics: it need
 /// not be of this crate.
 pub(crate) fn ask(from: &dyn Fetch, wanted: &FetchRequest<'_>) -> Result<FetchAnswer, FetchError> {
     let asked = catch_unwind(AssertUnwindSafe(|| from.fetch(wanted)));
@@ -90,8 +90,8 @@ pub enum FetchAnswer {
     Bytes(FetchedBytes),
     /// They are those that are known; and what is said of them now.
     Unchanged(Headers),
-    /// There are none, of a part of a page; and what is said of that. Whoever cannot say anything
-    /// of it gives [`FetchError::NotFound`].
+    /// There are none, of a part of a page; and what is said of that. A [`Fetch`] that cannot say
+    /// anything of it gives [`FetchError::NotFound`].
     Nothing(MissingResource),
 }
 

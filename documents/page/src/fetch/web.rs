@@ -201,7 +201,7 @@ fn headers_of(response: &http::Response<Body>) -> Headers {
 
 /// Without a name and password, which are never given.
 fn nameless(mut url: Url) -> Url {
-    // Whoever has a host can be without both.
+    // An address that has a host can be without both.
     let _ = url.set_username("").and_then(|()| url.set_password(None));
     url
 }

@@ -1,8 +1,8 @@
 //! Who makes a page beside others, and who alone: under a limit on memory not all jobs have room at
 //! once, and a page fails only if it has none when nothing else of the import takes any.
 //!
-//! Invariant: whoever is alone began when no page was being made, and whatever was made had been
-//! written or let go.
+//! Invariant: one that works alone began when no page was being made, and whatever was made had
+//! been written or let go.
 
 use std::ops::Deref;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 /// See the module.
 #[derive(Default)]
 pub(crate) struct MemoryGate {
-    /// Shared by those who make pages beside others; whoever is alone has it for itself.
+    /// Shared by those who make pages beside others; one that works alone has it for itself.
     making: RwLock<()>,
     /// How much was made, and has not ended.
     outstanding: Mutex<u64>,
@@ -32,8 +32,8 @@ impl MemoryGate {
         self.begin(make)
     }
 
-    /// Makes something when nobody else does, and nothing is left of what was made. Whoever calls
-    /// it holds nothing that was.
+    /// Makes something when no other thread does, and nothing is left of what was made. A thread
+    /// that calls it holds nothing that was.
     pub(crate) fn alone<T>(&self, make: impl FnOnce() -> T) -> Outstanding<'_, T> {
         let _alone = self.making.write().unwrap_or_else(PoisonError::into_inner);
         let mut outstanding = self.outstanding();
@@ -103,7 +103,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..200 {
                         let one = turns.beside_others(|| busy.fetch_add(1, Ordering::SeqCst));
-                        // Whoever receives it ends it.
+                        // Its receiver ends it.
                         let _ = sender.send(one);
                         let seen = turns.alone(|| {
                             let before = busy.load(Ordering::SeqCst);

@@ -67,7 +67,7 @@ pub(crate) fn data_bytes_max(args: &ImportArgs) -> u64 {
 
 /// Does it.
 pub(crate) fn work(args: &ImportArgs) -> Result<u8, Failure> {
-    // Nobody would hear of it any more.
+    // Nothing reads it any more.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -1,5 +1,5 @@
 //! Progress: one line that is rewritten where a person watches, and else a line now and then. A
-//! closed pipe is no failure: there is nobody to tell then.
+//! closed pipe is no failure: there is no reader to tell then.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! What a command may cost: its bytes are few, and what they ask for can be without end.
 //!
-//! Dashes of next to no length, curves and strokes as wide as numbers go: whoever flattens them
+//! Dashes of next to no length, curves and strokes as wide as numbers go: code that flattens them
 //! into lines would not end, or run out of memory. The engine is asked the same when a page is
 //! kept, so that no list is kept that would be refused.
 

@@ -2,7 +2,7 @@
 //! there.
 //!
 //! Each kind of command is written as the engine's would be, and then each place in its bytes gets
-//! each of the numbers that nobody expects. Most of that is damage; what is not is painted.
+//! each of the unexpected numbers. Most of that is damage; what is not is painted.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};

@@ -1,4 +1,4 @@
-//! A page that is only parsed: its document is kept, for queries and for whoever lays it out later.
+//! A page that is only parsed: its document is kept, for queries and for a later layout.
 
 use holdfast_dom::Document;
 

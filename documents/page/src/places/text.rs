@@ -19,7 +19,7 @@ pub(crate) struct LinePiece {
     pub(crate) clusters: Vec<Cluster>,
 }
 
-/// What is one letter for whoever reads.
+/// What is one letter to a reader.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Cluster {
     pub(crate) start: u32,

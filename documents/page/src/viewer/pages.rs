@@ -1,10 +1,10 @@
 //! The threads that open pages and paint them: one for each page that is shown or on its way, one
 //! for the line below.
 //!
-//! Invariants: whoever asks does not wait; a page that is not wanted any more is not told of, and
-//! its thread ends by itself (at the latest when the engine's time is over); no more than
-//! [`OPENING_MAX`] are opened or recorded at once, and the newest before older ones that nobody
-//! wants (a record that was begun, and that nobody wants any more, is not counted).
+//! Invariants: a caller that asks does not wait; a page that is not wanted any more is not
+//! reported, and its thread ends by itself (at the latest when the engine's time is over); no more
+//! than [`OPENING_MAX`] are opened or recorded at once, and the newest before older ones that the
+//! viewer does not want (a record that was begun, and is not wanted any more, is not counted).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -234,7 +234,7 @@ pub(super) struct OpenSlots {
 pub(super) struct OpenSlot<'a>(&'a OpenSlots);
 
 impl OpenSlots {
-    /// Waits for a slot; none for a page that nobody wants any more.
+    /// Waits for a slot; none for a page that is not wanted any more.
     pub(super) fn take(&self, wanted: &PageDemand) -> Option<OpenSlot<'_>> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         while *taken >= OPENING_MAX {

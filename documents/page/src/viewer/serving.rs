@@ -30,7 +30,7 @@ const KEPT_AFTER: Duration = Duration::from_millis(300);
 /// What the thread of a page is told.
 pub(super) enum PageMessage {
     Ask(ViewerRequest),
-    /// Nobody looks at the page any more.
+    /// The page is not shown any more.
     Left,
     /// The page is recorded, or will never be.
     Recorded,
@@ -183,7 +183,7 @@ impl PageServer {
         });
         loop {
             match told.recv_timeout(coming.end().saturating_duration_since(Instant::now())) {
-                // Its time is over: that is found again by whoever takes it.
+                // Its time is over: that is found again by the code that takes it.
                 Ok(PageMessage::Recorded) | Err(RecvTimeoutError::Timeout) => return Some(waiting),
                 Ok(one) => waiting.take(one),
                 Err(RecvTimeoutError::Disconnected) => waiting.is_left = true,

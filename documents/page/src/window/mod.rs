@@ -127,7 +127,7 @@ pub fn show(
         notes: Vec::new(),
         failure: None,
     };
-    // A library of the display that is not there is a panic of whoever looks for it.
+    // A library of the display that is not there is a panic of the code that looks for it.
     let ran = catch_unwind(AssertUnwindSafe(|| {
         let event_loop = EventLoop::<()>::with_user_event().build().map_err(display_error)?;
         let _ = waker.set(Mutex::new(event_loop.create_proxy()));
@@ -207,7 +207,7 @@ impl App {
         if !is_first {
             return Ok(());
         }
-        // Whoever measures wants to know that it is there; a display that cannot be asked is
+        // A measurement wants to know that it is there; a display that cannot be asked is
         // believed.
         if let (Some(shown), Ok(there)) = (shown, screen.surface.fetch())
             && !is_alike(&there, &shown)
@@ -226,7 +226,7 @@ impl App {
     /// Hands on what there is, both ways.
     fn exchange(&mut self, event_loop: &ActiveEventLoop) {
         while let Ok(answer) = self.answers.try_recv() {
-            // Nobody reads the line of a window that ends by itself.
+            // The line of a window is not read that ends by itself.
             if let (true, ViewerEvent::Note { text, .. }) = (self.after_first_frame, &answer) {
                 self.notes.push(text.clone());
             }
@@ -334,7 +334,7 @@ fn permille(factor: f64) -> u32 {
     (factor * 1000.0).round().clamp(100.0, 10_000.0) as u32
 }
 
-/// Whether the colours are the same: what else is in a pixel is nobody's.
+/// Whether the colours are the same: what else is in a pixel does not count.
 fn is_alike(one: &[u32], other: &[u32]) -> bool {
     one.len() == other.len()
         && one.iter().zip(other).all(|(one, other)| (one ^ other) & 0x00ff_ffff == 0)

@@ -1,5 +1,5 @@
-//! Bytes of the cache that are not what was stored: the page is made anew, and nobody sees anything
-//! else.
+//! Bytes of the cache that are not what was stored: the page is made anew, and the viewer sees
+//! nothing else.
 
 use std::path::Path;
 
@@ -128,7 +128,8 @@ fn foreign_entry_is_remade() {
     }
 }
 
-/// Puts other bytes into an entry, with all sums right, as somebody would who can write the cache.
+/// Puts other bytes into an entry, with all sums right, as an attacker would that can write the
+/// cache.
 pub(crate) fn plant(entry: &mut [u8], at: usize, bytes: &[u8]) {
     const CHUNK: usize = 16 << 10;
     entry[at..at + bytes.len()].copy_from_slice(bytes);

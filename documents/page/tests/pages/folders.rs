@@ -34,7 +34,7 @@ fn folder_shows_its_index_or_list() {
     let opened = place.open(&folder, view);
     assert_eq!((opened.title.as_str(), opened.stale), ("I", Some(StaleReason::Source)));
     assert_eq!(opened.pixels, anew(&index, view), "what it asks for is beside it");
-    // Nobody may look into it.
+    // No process may look into it.
     let missing = place.try_open(&folder.join("none"), view);
     assert!(missing.is_err());
 }

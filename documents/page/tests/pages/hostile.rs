@@ -1,4 +1,4 @@
-//! Pages that nobody should have written: bounded, and errors that say so.
+//! Pages that should not have been written: bounded, and errors that say so.
 
 use std::time::{Duration, Instant};
 

@@ -191,7 +191,7 @@ fn document_is_that_of_the_last_used_view() {
     assert_eq!(document("http://a.invalid/"), Some(older), "a rotted document is not returned");
 }
 
-/// Answers that nothing changed to whoever knows the validator of the archive.
+/// Answers that nothing changed to a client that knows the validator of the archive.
 fn unchanged_server() -> (u16, std::sync::mpsc::Receiver<String>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

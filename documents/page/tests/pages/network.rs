@@ -183,7 +183,7 @@ fn other_viewport_uses_the_kept_parts() {
     let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
     let url = server.url("/a.html");
     place.usual(&url);
-    // Whoever asks without a tag gets nothing from here on.
+    // A request without a tag gets nothing from here on.
     for path in ALL {
         server.say(path, Reply::status(404).with("ETag", "\"one\""));
     }

@@ -100,8 +100,8 @@ fn several_programs_share_one_cache() {
         }
     }
     for page in &pages {
-        // Whoever found the cache taken for too long has kept nothing, and said so; now nobody has
-        // it.
+        // A process that found the cache taken for too long has kept nothing, and said so; now none
+        // has it.
         run(&place, page);
         assert_eq!(run(&place, page).0.split(':').next(), Some("pixels"));
     }

@@ -134,7 +134,7 @@ fn missing_part_stays_missing_while_fresh() {
     server.say("/b.png", Reply::new("image/png", png(20, 20, [9, 99, 9, 255])));
     let opened = place.usual(&url);
     assert_eq!(opened.stale, Some(StaleReason::Resource(server.url("/b.png"))));
-    // It is a page of its own for whoever asks for one, and it is there by now.
+    // It is a page of its own for a request for one, and it is there by now.
     server.say("/a.png", Reply::html("<!doctype html><title>There</title>"));
     assert_eq!(place.usual(&server.url("/a.png")).title, "There");
     let made = place.visit(&url, view(300, 200), CachePolicy::Reload).unwrap();

@@ -107,7 +107,7 @@ impl Server {
                     break;
                 }
                 let shared = Arc::clone(&shared);
-                // Whoever asked may have gone.
+                // The client may have gone.
                 std::thread::spawn(move || stream.and_then(|stream| serve(&shared, stream)));
             }
         });
@@ -142,7 +142,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::SeqCst);
-        // Its thread waits for somebody.
+        // Its thread waits for a client.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -221,7 +221,7 @@ fn answer(
     match reply.way {
         Way::Half => stream.write_all(&reply.body[..reply.body.len() / 2])?,
         Way::Endless => {
-            // A limit in case nobody has one.
+            // A limit in case no client has one.
             for _ in 0..(1 << 30) / reply.body.len() {
                 stream.write_all(&reply.body)?;
             }
@@ -246,7 +246,7 @@ fn answer(
     Ok(false)
 }
 
-/// Talks TLS with a certificate that nobody has signed but itself, and says the same of everything;
+/// Talks TLS with a certificate that only it has signed itself, and says the same of everything;
 /// the certificate in PEM.
 pub(crate) fn self_made_tls(page: &'static str) -> (SocketAddr, String) {
     tls_with(page, rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap())

@@ -15,14 +15,14 @@ pub(super) struct Pending {
     /// When the grace of a cancelled call ends.
     pub(super) patience: Option<Instant>,
     pub(super) is_streamed: bool,
-    /// How often somebody wants to look in, and when that was the last time.
+    /// How often a caller wants to look in, and when that was the last time.
     pub(super) look_every: Option<Duration>,
     pub(super) looked: Instant,
     /// Something came since then.
     pub(super) has_heard: bool,
     /// What of the result there is room for.
     pub(super) room_bytes: usize,
-    /// Why nobody wants the rest of the result.
+    /// Why no caller wants the rest of the result.
     pub(super) unwanted: Option<Unwanted>,
     /// The applet's processor time before it, if it is counted.
     pub(super) cpu_time: Option<Duration>,
@@ -31,7 +31,7 @@ pub(super) struct Pending {
     pub(super) _crossings: Interval,
 }
 
-/// Why nobody wants the rest of a result.
+/// Why no caller wants the rest of a result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unwanted {
     TooLarge,
@@ -72,7 +72,7 @@ impl Pending {
         true
     }
 
-    /// Whether somebody wants the rest of the result.
+    /// Whether a caller wants the rest of the result.
     pub(super) fn is_wanted(&self) -> bool {
         self.unwanted.is_none()
     }
@@ -82,7 +82,7 @@ impl Pending {
         self.unwanted == Some(Unwanted::TooLarge)
     }
 
-    /// Nobody wants the rest of the result.
+    /// No caller wants the rest of the result.
     pub(super) fn drop_result(&mut self) {
         self.unwanted.get_or_insert(Unwanted::Dropped);
     }

@@ -115,7 +115,7 @@ fn offered(
         Layer::Ipc => machine.ipc.clone(),
         Layer::Landlock => machine.landlock.clone().map(drop),
         Layer::ControlGroup => machine.groups().as_ref().map(drop).map_err(Clone::clone),
-        // Whoever has none has nothing to drop.
+        // A process that has none has nothing to drop.
         Layer::Capabilities => {
             let none = machine.capabilities.is_empty() || machine.user_name_space;
             if none || machine.capabilities.contains(CapabilitySet::SETPCAP) {

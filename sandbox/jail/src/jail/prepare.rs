@@ -1,8 +1,8 @@
 //! The child's list of steps, from what was asked for and what was chosen.
 //!
 //! Invariants:
-//! - Every layer of [`crate::jail::choice`] is in the list, but the control group, which the parent puts
-//!   the child into.
+//! - Every layer of [`crate::jail::choice`] is in the list, but the control group, which the parent
+//!   puts the child into.
 //! - Nothing runs here, and nothing is given away: descriptors are copies that end with
 //!   [`Prepared`].
 
@@ -138,7 +138,7 @@ pub(crate) fn prepare(
     {
         steps.drop_bounding_set(machine.last_capability);
     }
-    // Within a user name space nobody else is known there, so files could not be made before.
+    // Within a user name space no other user is known there, so files could not be made before.
     if chosen.changes_user && in_user_name_space {
         steps.become_user(NOBODY);
     }

@@ -60,7 +60,7 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     if chosen.layers.has(Layer::Mounts) {
         policy = policy.with(Group::OwnRoot);
     }
-    // Nobody gets a better place than whoever starts it has: that is refused.
+    // No process gets a better place than its parent has: that is refused.
     jail.limits.nice = jail.limits.nice.clamp(0, 19).max(supervisor.nice());
     let groups = make_groups(&jail, machine, &chosen)?;
     let mut prepared = prepare(&mut jail, machine, &program, &chosen, policy)?;
@@ -121,7 +121,7 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
         [None, None]
     };
     let charge = Charge::new(inmate.clone(), listener, streams);
-    // From here on somebody sees to its end, also when something fails below.
+    // From here on its end is seen to, also when something fails below.
     supervisor
         .supervise(charge)
         .map_err(|source| JailError::Host { what: "tell the supervisor", source })?;
@@ -191,7 +191,7 @@ fn listener(child: &mut Child, crossings: Mark) -> Result<OwnedFd, JailError> {
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(step("exec")(error.into())),
         }
-        // Receiving would wait for ever when nobody is left who could ask.
+        // Receiving would wait for ever when no process is left who could ask.
         if !both[0].revents().contains(PollFlags::IN) || both[1].revents().contains(PollFlags::IN) {
             return Err(JailError::Died { step: "exec" });
         }

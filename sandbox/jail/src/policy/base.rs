@@ -138,7 +138,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(libc::SYS_tkill, &[is(1, SIGABRT as u64)], Ask(Question::Abort), "abort() of musl"),
     rule(libc::SYS_kill, &[is(1, SIGABRT as u64)], Ask(Question::Abort), "abort() of old programs"),
     // Waiting, on memory it shares with the host or among its threads. Not the priority-inheriting
-    // kinds: nobody needs them here, and much of the kernel's complexity is theirs.
+    // kinds: no program needs them here, and much of the kernel's complexity is theirs.
     rule(
         libc::SYS_futex,
         &[bits(1, FUTEX_COMMAND, libc::FUTEX_WAIT as u64)],

@@ -66,8 +66,8 @@ pub(super) const RULES: &[Rule] = &[
         Allow,
         "how much there is to read",
     ),
-    // Pipes, counters, timers and sets: within the program, because nobody else has their other
-    // ends.
+    // Pipes, counters, timers and sets: within the program, because no other program has their
+    // other ends.
     plain(libc::SYS_pipe, Allow, "a pipe between its own threads"),
     plain(libc::SYS_pipe2, Allow, "a pipe between its own threads"),
     plain(libc::SYS_eventfd2, Allow, "a counter that wakes its own threads"),

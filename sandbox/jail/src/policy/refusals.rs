@@ -100,7 +100,7 @@ pub(super) const RULES: &[Rule] = &[
         Errno(EMFILE),
         "who watches files reaches what others do with them",
     ),
-    // Descriptors. Those of 3 and 4 stay violations: nobody copies them in good faith.
+    // Descriptors. Those of 3 and 4 stay violations: no program copies them in good faith.
     rule(libc::SYS_dup, &[is(0, 0)], Errno(EMFILE), "standard input is only read"),
     rule(libc::SYS_dup2, &[is(0, 0)], Errno(EMFILE), "standard input is only read"),
     rule(libc::SYS_dup3, &[is(0, 0)], Errno(EMFILE), "standard input is only read"),

@@ -81,7 +81,7 @@ fn signals_go_to_the_program_itself_only() {
     for other in [0, -1, 2, -2, i32::MAX, i32::MIN] {
         assert_eq!(kill(other), None, "{other}");
     }
-    // Nobody's number, as the filter has it where the true one is not known yet.
+    // The number of no process, as the filter has it where the true one is not known yet.
     let unknown = Given { own_process: Given::UNKNOWN_PROCESS, ..GIVEN };
     for pid in [0_u64, 1, u64::from(u32::MAX), u64::MAX] {
         let args = [pid, 15, 0, 0, 0, 0];

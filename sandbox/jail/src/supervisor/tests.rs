@@ -16,7 +16,7 @@ fn warden() -> Warden {
     Warden::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap(), Arc::new(wake), Arc::default())
 }
 
-/// A program that sleeps this long. Nobody asks at its listener, which is none.
+/// A program that sleeps this long. No process asks at its listener, which is none.
 fn charge(seconds: &str, limits: JailLimits) -> Charge {
     let pid = Program::new("sleep").arg(seconds).spawn().unwrap().id();
     let pidfd = pidfd_open(Pid::from_raw(pid as i32).unwrap(), PidfdFlags::empty()).unwrap();

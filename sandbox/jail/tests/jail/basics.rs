@@ -43,8 +43,8 @@ fn a_program_of_an_ordinary_toolchain_runs() {
 #[test]
 fn nothing_is_easily_done() {}
 
-/// In a process of its own, where nobody else starts programs. The supervisor once woke up without
-/// end while the handle of a program that had ended was kept.
+/// In a process of its own, where no other process starts programs. The supervisor once woke up
+/// without end while the handle of a program that had ended was kept.
 ///
 /// Guarantee: sandbox/supervisor
 #[test]

@@ -147,7 +147,8 @@ fn single_user_root_runs_programs_as_itself() {
 /// Guarantee: sandbox/missing-layers
 #[test]
 fn other_layers_hold_without_namespaces() {
-    // A user name space of its own, in which it is nobody, and whose limit of further ones is zero.
+    // A user name space of its own, in which it is no user, and whose limit of further ones is
+    // zero.
     let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all \
                   --inh-caps=-all --no-new-privs \"$0\" --exact machine::in_a_container_without_name_spaces";
     let output = Command::new("unshare")

@@ -1,6 +1,6 @@
 //! Runs of a command, timed from start to answer: from before the process is started until the last
 //! byte of its answer is here. What a process does after it has answered (a checkpoint, giving
-//! memory back) nobody waits for.
+//! memory back) no caller waits for.
 
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
@@ -37,7 +37,7 @@ pub fn spell_check(mut command: Command) -> io::Result<Timed> {
             out.extend_from_slice(&piece[..bytes]);
         }
     }
-    // A few lines at most, so the process never waited for somebody to read them.
+    // A few lines at most, so the process never waited for their reader.
     let mut complaint = String::new();
     if let Some(stderr) = &mut child.stderr {
         stderr.read_to_string(&mut complaint)?;

@@ -1,5 +1,5 @@
 //! The caller of a native applet: has it note records in its heap, in memory that survives a reset,
-//! and lists them afterwards. What the applet stores is its own; nobody commits for it.
+//! and lists them afterwards. What the applet stores is its own; nothing commits for it.
 //!
 //! Invariants: as those of the other writers. A record is the text that follows from its number, so
 //! the list tells whether all are there, and whole.

@@ -62,7 +62,7 @@ pub fn start() -> Result<(), String> {
                 Err(error) => Some(Report::Failed(format!("the keeper is gone: {error}"))),
             };
             if let Some(report) = report {
-                // Whoever does not hear it waits in vain, and says so.
+                // A reader that does not hear it waits in vain, and says so.
                 let _ = port.send_apart(&report);
                 return;
             }

@@ -138,8 +138,8 @@ pub fn verify(heap: &mut Heap<RegionBacking>) -> Result<u64, String> {
 pub fn findings(region: &Region) -> Result<Vec<String>, String> {
     let start = region.mapping().ok_or("the region is not mapped")?;
     let bytes = usize::try_from(region.backed_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: the region has this many bytes mapped there, and nobody stores to them: its heap is
-    // closed, and the lock of the region keeps other processes away.
+    // SAFETY: the region has this many bytes mapped there, and no thread stores to them: its heap
+    // is closed, and the lock of the region keeps other processes away.
     let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) };
     let mut findings = Vec::new();
     check(bytes, &mut |finding| findings.push(format!("{finding:?}")));

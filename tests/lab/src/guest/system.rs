@@ -120,7 +120,7 @@ fn attach(source: &str, target: &str, kind: &str, options: &str) -> Result<(), S
         .map_err(|error| format!("{source} cannot be mounted at {target}: {error}"))
 }
 
-/// What the kernel unpacks is a root that nobody can leave, a jail neither. Mounted over itself it
+/// What the kernel unpacks is a root that cannot be left, a jail neither. Mounted over itself it
 /// is one as any other.
 fn leave_first_root() -> io::Result<()> {
     mount_bind("/", ROOT)?;

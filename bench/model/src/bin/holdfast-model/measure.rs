@@ -15,7 +15,7 @@ use holdfast_command::exit::{Failure, host};
 /// The least that a batch takes.
 const BATCH_US: f64 = 2000.0;
 const TIMES_MAX: f64 = 20_000.0;
-/// After this long, whoever waits for a call has gone to sleep.
+/// After this long, an applet that waits for a call has gone to sleep.
 const PAUSE: Duration = Duration::from_millis(3);
 
 /// Something to be measured: does it so many times, and says what once took.

@@ -2,9 +2,9 @@
 //! sandbox.
 //!
 //! The borrower gets a descriptor. In the mode `direct` it maps the data area shared and stores to
-//! it, and nobody here notices, so what the store lacks is found by comparing. In the mode `atomic`
-//! its descriptor is for reading only and its mapping private; what it stored is copied into this
-//! process's own private mapping and published from there.
+//! it, and no tracker here notices, so what the store lacks is found by comparing. In the mode
+//! `atomic` its descriptor is for reading only and its mapping private; what it stored is copied
+//! into this process's own private mapping and published from there.
 //!
 //! Invariants:
 //! - The borrower's descriptor is a file description of its own: no flag or position that it sets
