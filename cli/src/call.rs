@@ -1,4 +1,7 @@
-//! `holdfast call`.
+//! `holdfast call`: starts an applet, calls one of its functions, and prints the result.
+//!
+//! Invariant: standard output has the result and nothing else; what the applet writes goes to
+//! standard error.
 
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Read, Write};

@@ -1,4 +1,7 @@
-//! What every way to measure has in common: what it is told, and what it gives.
+//! What every way to measure has in common: [`Backend`], which `ptrace` and `bpf` implement, the
+//! [`Settings`] that it takes, and the [`Outcome`] that it returns.
+//!
+//! Invariant: a backend only reports events; summing them up is the caller's.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

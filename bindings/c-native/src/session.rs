@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - At most one heap is open. Everything happens under one lock, the opening included.
-//! - A panic under the lock poisons it: from then on every call fails, and nothing is closed in a
+//! - A panic under the lock poisons it: from then on every call fails, and nothing is closed in an
 //!   unknown state. The next process finds what a kill would have left.
 //! - A forked child of the process that opened the heap never gets to it.
 

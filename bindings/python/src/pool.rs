@@ -1,4 +1,5 @@
-//! Applets that are started before they are needed.
+//! The class `Pool` of Python: applets that are started before they are needed. It wraps
+//! `holdfast_applet::Pool`, which has the threads and the rules.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

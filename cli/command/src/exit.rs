@@ -1,4 +1,7 @@
-//! Failures and exit codes.
+//! Exit codes, which every program of the command line shares, and [`Failure`]: a code with the
+//! message that belongs to it.
+//!
+//! Invariant: a code never changes its meaning; scripts rely on it.
 
 use holdfast_region::{ErrorKind, KeyError, PlaceError, RegionError};
 

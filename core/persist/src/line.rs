@@ -1,5 +1,6 @@
-//! The instructions. One module a processor would be the way to more; where there is none, nothing
-//! can be persisted and [`instruction`] says so.
+//! The instructions of this processor that write lines of its caches back to memory, and wait for
+//! it. For another kind of processor this is the module to add to; where there is no instruction,
+//! nothing can be persisted and [`instruction`] says so.
 
 #![allow(
     unsafe_code,

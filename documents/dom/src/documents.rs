@@ -1,8 +1,8 @@
 //! The documents of a heap: each a root with the type of a document, beside whatever else the heap
 //! holds.
 //!
-//! Invariant: a document appears, is replaced or goes in one transaction; who is killed while it
-//! parses leaves the old one.
+//! Invariant: a document appears, is replaced or goes in one transaction; a process that is killed
+//! while it parses leaves the old one.
 
 use std::borrow::BorrowMut;
 use std::io::Read;

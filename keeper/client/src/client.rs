@@ -1,4 +1,7 @@
-//! Asking a keeper that runs.
+//! Asking the keeper of a home, over its socket: the command `holdfast keeper`, and programs that
+//! need room in a pool.
+//!
+//! Invariant: an answer comes in bounded time, or an error does.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

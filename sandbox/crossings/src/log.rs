@@ -1,5 +1,5 @@
-//! The record in the making: one for each process, written in whole frames to a file that all hosts
-//! of a trace share.
+//! The host's side of the record of what crossed sandboxes: one for each process, written in whole
+//! frames to a file that all hosts of a trace share. Marks (`mark`) end up here.
 //!
 //! Invariants:
 //! - A frame is one write at the file's end, so those of several processes never mix.

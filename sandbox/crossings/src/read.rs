@@ -1,4 +1,7 @@
-//! Reads a record.
+//! Reads the record of what crossed sandboxes, for the tracer that asked hosts to write it.
+//!
+//! Invariant: the file is untrusted. Reading stops at the first bytes that are no frame, and takes
+//! memory in proportion to what is there, up to [`RECORDS_MAX`].
 
 use std::collections::HashMap;
 use std::io::{self, Read as Source};

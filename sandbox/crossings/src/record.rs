@@ -1,5 +1,7 @@
-//! The format: frames with checksums, each of one process; records in it. `docs/format.md` draws
-//! it.
+//! The format of the record of what crossed sandboxes: frames with checksums, each of one process,
+//! with records in them. `log` writes it and `read` reads it; `docs/format.md` draws it.
+//!
+//! Invariant: the numbers are part of the format and never change their meaning.
 
 use std::hash::Hasher;
 

@@ -130,7 +130,7 @@ impl Jail {
     }
 
     /// Whether a layer that this machine cannot give is refused rather than listed in
-    /// [`Jailed::weaker`].
+    /// [`crate::Jailed::weaker`].
     pub fn strict(mut self, strict: bool) -> Jail {
         self.strict = strict;
         self

@@ -1,4 +1,7 @@
-//! Starting a program in its jail, and the handle of one that runs.
+//! The handle of a program that runs in its jail: hosts start one by [`Jail::spawn`], wait for its
+//! end, kill it, and read what it used.
+//!
+//! Invariant: a program never outlives its handle.
 
 #![forbid(unsafe_code)]
 

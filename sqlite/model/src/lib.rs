@@ -9,21 +9,6 @@
 //! in front of such a load that follows such a store of the same thread. Where either of the two is
 //! weaker there is none, the load may see an older value, and the model finds a reader beside a
 //! writer. (Of several such loads the first has the fence for all.)
-//!
-//! A package of its own, and a feature that is off: what `loom` uses would give other packages of
-//! the workspace other features. `cargo test -p holdfast-sqlite-model --features loom` runs it.
-//!
-//! `loom` has no sequentially consistent loads. [`atomic`] makes one of such a load that follows
-//! such a store of the same thread: it sees the newest value, as the two have one order for all
-//! threads. Where either of the two is weaker the load may see an older value, and the model finds
-//! a reader beside a writer.
-//!
-//! A package of its own, and a feature that is off: what `loom` uses would give other packages of
-//! the workspace other features. `cargo test -p holdfast-sqlite-model --features loom` runs it.
-//!
-//! `loom` has no sequentially consistent loads and stores, so [`atomic`] puts a sequentially
-//! consistent fence where such a load begins or such a store ends. A change that weakens one of
-//! these orders loses its fence, and the model finds readers beside a writer.
 
 #![cfg(all(test, feature = "loom"))]
 #![allow(clippy::unwrap_used, unsafe_code, reason = "a test; the model checks each access")]

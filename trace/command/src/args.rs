@@ -1,4 +1,4 @@
-//! What can be typed. Data only: nothing is looked up or opened here.
+//! The arguments of `holdfast trace`, as clap reads them. Data only: nothing is looked up or opened here.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! Sums in the making, and the document that becomes of them.
+//! The sums of what crossed sandboxes: `join` adds each crossing with the system calls inside it,
+//! and takes the document of all of them at the end.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! A call that is under way: until when it may go on, and what of its result is wanted.
+//! A call that is under way: until when it may go on, and what of its result is wanted. A session
+//! has at most one, and asks it after each message and each wake-up what is due.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Series of measured values.
+//! Series of measured values, and the median, least and largest of them, for tests and benchmarks.
 
 /// Values of one kind, in the order in which they were measured.
 #[derive(Debug, Clone, Default, PartialEq)]
