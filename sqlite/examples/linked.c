@@ -3,7 +3,7 @@
  *   cc linked.c libholdfast_sqlite.a -lsqlite3 -lpthread -ldl -lm -o linked
  *   ./linked visits.db
  *
- * A program that compiles SQLite itself needs no call: docs/guides/sqlite-embedded.md. */
+ * A program that compiles SQLite itself needs no call: sqlite/embedded.md. */
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  *   cc visits.c -o visits -lsqlite3
  *   HOLDFAST_SQLITE_EXTENSION=/usr/local/lib/libholdfast_sqlite.so ./visits visits.db
  *
- * A program with an SQLite of its own links libholdfast_sqlite.a instead: docs/guides/sqlite-embedded.md. */
+ * A program with an SQLite of its own links libholdfast_sqlite.a instead: sqlite/embedded.md. */
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>

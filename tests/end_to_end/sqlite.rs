@@ -172,7 +172,7 @@ fn the_ways_to_copy_a_database_in_use_take_all_of_it() {
         Ok(extension) => extension,
         Err(reason) => return println!("not run: {reason}"),
     };
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides/sqlite.md");
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sqlite/README.md");
     let guide = std::fs::read_to_string(guide).unwrap();
     let block = guide.split("```").find(|block| block.contains("VACUUM INTO")).unwrap();
     let command = scratch.programs().holdfast().display().to_string();

@@ -140,7 +140,7 @@ pub(crate) struct OpenArgs {
     /// How far to the right the page is scrolled, in pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 0)]
     pub(crate) scroll_x: u32,
-    /// Show the page in a window: links, back and forth, find, zoom; docs/guides/page-window.md has
+    /// Show the page in a window: links, back and forth, find, zoom; documents/window.md has
     /// the keys
     #[arg(long, conflicts_with = "png")]
     pub(crate) window: bool,
