@@ -154,7 +154,6 @@ fn operate(heap: &mut Heap<&mut Guarded>, operations: &[Operation]) -> bool {
                     own[index] = pointer;
                 }
             }
-            Operation::FreeOwn(_) | Operation::Realloc(..) | Operation::AddRangeOwn(..) => {}
             Operation::CreateRoot(name, bytes) => {
                 _ = heap.create_root(&format!("root {name}"), u64::from(*bytes));
             }
@@ -176,6 +175,8 @@ fn operate(heap: &mut Heap<&mut Guarded>, operations: &[Operation]) -> bool {
                 _ = heap.add_range(pointer.as_ptr(), u64::from(*bytes).min(usable));
             }
             Operation::Usable(offset) => _ = heap.usable_bytes(at(heap, *offset)),
+            // Without an object of its own.
+            Operation::FreeOwn(_) | Operation::Realloc(..) | Operation::AddRangeOwn(..) => {}
         }
     }
     fair

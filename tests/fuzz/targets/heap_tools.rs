@@ -148,7 +148,7 @@ impl Scene {
         let places = Places::at(&home, &pool).expect("places");
         let files = directory.path().join("files");
         let home = FullHome::make(&places, &files).expect("a home");
-        let paths = home.home.paths().map(|(path, _)| path.to_owned()).collect();
+        let paths = home.home().paths().map(|(path, _)| path.to_owned()).collect();
         Scene {
             _directory: directory,
             home,
@@ -259,7 +259,7 @@ fuzz_target!(|input: Input| {
     SCENE.with_borrow(|scene| {
         let path = scene.paths[usize::from(input.file) % scene.paths.len()].clone();
         let kind = FileKind::of(&path);
-        let mut sketch = scene.home.home.sketch(&path).expect("a file of the home").clone();
+        let mut sketch = scene.home.home().sketch(&path).expect("a file of the home").clone();
         for edit in input.edits.iter().take(8) {
             match edit {
                 Edit::Field { at, width, value, both } => {
@@ -274,13 +274,13 @@ fuzz_target!(|input: Input| {
                 Edit::Bytes { at, is_data, bytes } => {
                     sketch.store(u64::from(*at) + if *is_data { 2 << 20 } else { 0 }, bytes);
                 }
-                Edit::Length(value) => sketch.len_bytes = value.number().min((2 << 20) + (1 << 40)),
+                Edit::Length(value) => sketch.set_len(value.number().min((2 << 20) + (1 << 40))),
             }
         }
         if input.is_sealed {
             sketch.seal(kind);
         }
-        scene.home.home.lay_out(&path, &sketch).expect("laid out");
+        scene.home.home().lay_out(&path, &sketch).expect("laid out");
         for step in input.steps.iter().take(STEPS_MAX) {
             let _ = scene.step(*step);
         }

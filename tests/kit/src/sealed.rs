@@ -107,6 +107,11 @@ pub struct Sketch {
 }
 
 impl Sketch {
+    /// Makes the file longer by a hole, or shorter.
+    pub fn set_len(&mut self, len_bytes: u64) {
+        self.len_bytes = len_bytes;
+    }
+
     /// Of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Sketch {
