@@ -117,7 +117,7 @@ fn look(bytes: &[u8]) {
     }
     if let Some(survey) = Survey::new(bytes) {
         survey.classes();
-        survey.chunks().for_each(|chunk| drop(survey.object_at(chunk.offset)));
+        survey.chunks().for_each(|chunk| _ = survey.object_at(chunk.offset));
         survey.objects().for_each(|_| {});
         survey.roots().for_each(|_| {});
         survey.leaks(&mut |_| {});
