@@ -1,5 +1,5 @@
 //! The lock around the heap: one thread at a time, and a thread that comes back in while it has the
-//! lock is told so instead of waiting for itself.
+//! lock gets an error instead of waiting for itself.
 //!
 //! Invariants: no allocation, ever; `OWNER` is this thread's number only while this thread has the
 //! lock.

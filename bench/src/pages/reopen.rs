@@ -1,9 +1,9 @@
 //! Opening a page again, against our own first opening: whole processes, from the start to the
 //! pixels.
 //!
-//! Invariants: the cache has one page, and is made anew in each round; the pictures of all openings
-//! in one viewport are the same, byte for byte; an opening that was not served as it should be is
-//! an error of its page, which has no keys then.
+//! Invariants: the cache has one page, and is created again in each round; the pictures of all
+//! openings in one viewport are the same, byte for byte; an opening that was not served as it
+//! should be is an error of its page, which has no keys then.
 
 use std::io::{self, Error};
 use std::path::{Path, PathBuf};

@@ -87,8 +87,8 @@ impl Session {
             None => Medium::default(),
         };
         let names = NameSpace::new(places).with_medium(medium);
-        // Asked first: other readers would keep a writer out. A heap that is not there yet anybody
-        // may make.
+        // Asked first: other readers would keep a writer out. Any caller may make a heap
+        // that is not there yet.
         let reads_only = names.access(&name, &key).is_ok_and(|access| !access.may_write());
         let mut region = match reads_only {
             true => names.open_read_only(&name, &key)?,

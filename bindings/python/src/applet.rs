@@ -37,7 +37,7 @@ use crate::stream::Stream;
 ///
 /// Any thread may call it; calls come one after the other, and the interpreter is free meanwhile.
 /// An applet that crashes, hangs or breaks its rules takes nothing with it: the call raises, the
-/// heap is at its last consistent state, and `respawn` starts it anew.
+/// heap is at its last consistent state, and `respawn` restarts it.
 #[pyclass(frozen, weakref, module = "holdfast")]
 pub(crate) struct Applet {
     inner: Option<Arc<Inner>>,
@@ -251,7 +251,7 @@ impl Applet {
     }
 
     /// Cancels the call that is under way in another thread, which then raises `Cancelled`; says
-    /// whether there was one. A native applet is told, and killed if it goes on for longer than the
+    /// whether there was one. A native applet is asked to stop, and killed after the
     /// limit `grace`; a WebAssembly applet is stopped.
     fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
         let inner = self.inner(py)?;

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - One call at a time has the turn, and settles in it what it did to the applet; so a death or a
-//!   cancellation is told to the call that it belongs to, and to the others as the past.
+//!   cancellation reaches the call that it belongs to; the others see it as past.
 #![forbid(unsafe_code)]
 
 use std::ops::Deref;
@@ -125,7 +125,7 @@ impl Inner {
         applet.cancel()
     }
 
-    /// Remembers that it is gone, without anybody having been told.
+    /// Remembers that it is gone, and that no caller knows yet.
     pub(crate) fn note_death(&self, cause: Option<Arc<AppletError>>) {
         if cause.is_some() {
             *lock(&self.death) = cause;

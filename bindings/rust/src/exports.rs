@@ -1,6 +1,6 @@
 //! The functions that the host may call, by name.
 //!
-//! Invariants: names are told apart, valid, and in the order in which they were exported, which is
+//! Invariants: names are distinct, valid, and in the order in which they were exported, which is
 //! their number; once the host has been told, the table does not change any more.
 
 use core::fmt;

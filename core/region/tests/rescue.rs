@@ -210,7 +210,7 @@ fn half_done_publication_is_whole_in_the_copy() {
         push(&mut region, 2);
         storage.arm(step);
         let published = region.publish().is_ok();
-        // It has the region still: stopped, as far as anybody can see.
+        // It has the region still: stopped, as far as can be seen.
         let stopped = Some(std::process::id());
         home.names().rescue(&named("words"), stopped).unwrap();
         drop(region);

@@ -1,7 +1,7 @@
 //! A lock per file name, held by one writer or many readers, that dies with its holder.
 //!
 //! It is `flock(2)` on a file of its own: the kernel drops it with the last descriptor, so a killed
-//! holder never blocks anybody. The writer leaves a record of itself in the file, for people and
+//! holder never blocks a process. The writer leaves a record of itself in the file, for people and
 //! for messages; the record decides nothing, and where it cannot be written (no room, not even for
 //! that) the lock is as good.
 //!

@@ -118,7 +118,7 @@ impl From<RecordError> for PageError {
     }
 }
 
-/// Why the cache cannot be used. The page is shown all the same; it is made anew each time.
+/// Why the cache cannot be used. The page is shown all the same; it is laid out each time.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {

@@ -70,7 +70,7 @@ pub(crate) enum Reach {
     /// A page from the network: servers alone. Its author learns nothing of this machine's
     /// files.
     Network,
-    /// A page that came safely: what comes safely alone, or else anybody on the way could change
+    /// A page that came safely: what comes safely alone, or else a host on the way could change
     /// how it looks.
     SafeNetwork,
 }

@@ -22,7 +22,7 @@ use crate::limits::STACK_BYTES;
 /// The name of the engine's thread, whose panics are errors and nothing to be shown.
 pub const LAYOUT_THREAD: &str = "layout";
 
-/// More than anybody waits: a time that clocks have no end for.
+/// Longer than any caller waits: a time that clocks have no end for.
 const LONGEST: Duration = Duration::from_secs(1 << 30);
 
 /// What is called when the rest is there.
@@ -74,7 +74,7 @@ impl<A, B> ResultSender<A, B> {
         (self.first)(first);
     }
 
-    /// Whether anybody may fetch the rest.
+    /// Whether a caller may fetch the rest.
     pub(crate) fn is_wanted(&self) -> bool {
         self.place.state().is_wanted
     }

@@ -409,7 +409,7 @@ pub enum CallError {
         /// The process that has it.
         owner: u32,
     },
-    /// The applet is gone: this call killed it, or an earlier one did. `respawn` starts it anew.
+    /// The applet is gone: this call killed it, or an earlier one did. `respawn` restarts it.
     #[error("{0}")]
     Died(Arc<AppletError>),
 }

@@ -59,7 +59,7 @@ pub(crate) enum Unpublished {
 pub(crate) struct Ended {
     /// Why it ended, in its sandbox's words.
     pub(crate) failure: Failure,
-    /// Its region, no longer mapped by anybody else.
+    /// Its region, no longer mapped elsewhere.
     pub(crate) region: Option<Region>,
     pub(crate) heap_error: Option<RegionError>,
     pub(crate) stdout: Vec<u8>,

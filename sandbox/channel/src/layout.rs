@@ -132,7 +132,7 @@ impl Default for Layout {
 }
 
 /// A part of the arena, as it travels in messages. It says nothing about whether the part is
-/// anybody's: who gets one from the peer asks [`Layout::locate`] or the buffer itself.
+/// in the arena: the receiver of one asks [`Layout::locate`] or the buffer itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Handle {
     /// From the first byte of the arena.

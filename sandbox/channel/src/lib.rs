@@ -19,7 +19,7 @@
 //!
 //! The invariant that all of it serves: **the host believes nothing that it can read twice.** A
 //! header is copied once to private memory, checked there, and never read again; each position of
-//! the peer is one load that is checked; a payload is copied before anybody looks at it. A peer
+//! the peer is one load that is checked; a payload is copied before it is read. A peer
 //! that breaks the rules is [`PeerBroke`](ChannelError::PeerBroke), whatever it does and whenever.
 //!
 //! What it must not do: know of jails, regions or WebAssembly; hand out a reference to shared

@@ -1,9 +1,9 @@
 //! The shared file: made, laid out and mapped by the host; opened and checked by an applet that has
 //! a standard library.
 //!
-//! Invariants: boot page and rings are backed with memory before anybody else has the file, buffers
-//! before anybody is told of them, so the host touches nothing that could fail. The host writes the
-//! boot record once and never reads it.
+//! Invariants: boot page and rings are backed with memory before another process has the file,
+//! buffers before the peer learns of them, so the host touches nothing that could fail. The host
+//! writes the boot record once and never reads it.
 
 use std::fmt;
 use std::io;

@@ -2,7 +2,7 @@
 //! the library that it links.
 //!
 //! A note is the program's author's word about the program's own heap, and nothing more: a host
-//! that acts on it must lose nothing of its own, or of anybody else's, where it is a lie.
+//! that acts on it must lose nothing of its own, or of another process's, where it is a lie.
 //!
 //! Invariants: the bytes never change their meaning; a reader that does not know a bit passes over
 //! it.

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - The bitmap in the slab's descriptor is the one truth; setting or clearing one bit of it is the
 //!   whole of an allocation or a free.
-//! - Everything else here ([`Cursor`]) is volatile and made anew at each open, lazily, by looking
+//! - Everything else here ([`Cursor`]) is volatile and built at each open, lazily, by looking
 //!   at the descriptors. It holds no copy of the bitmap: which slots of its word are free is asked
 //!   at each allocation.
 //! - A slab with a free slot is found again: it is the current one, or behind `scanned_to` it is

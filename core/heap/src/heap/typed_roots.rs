@@ -48,7 +48,7 @@ impl<B: Backing> Heap<B> {
     }
 
     /// Makes an object that is there already a root of `bytes` bytes, in one step: so it can be
-    /// made ready before anybody finds it. Inside an open transaction, with that. Looks at every
+    /// made ready before it can be found. Inside an open transaction, with that. Looks at every
     /// root.
     ///
     /// # Errors

@@ -8,7 +8,7 @@
 //! - A region on a disk has a checkpoint from its creation on, so there is always something to go
 //!   back to.
 //! - A move builds the whole new image before the old one goes. While both are there they hold the
-//!   same: before anybody stores, one of them is removed.
+//!   same: before a program stores, one of them is removed.
 
 #![forbid(unsafe_code)]
 

@@ -29,7 +29,7 @@ impl NameSpace {
     /// Opens the compartment of a worker, or makes it with a limit of `quota_bytes` (rounded as in
     /// [`NameSpace::create`]), which counts against the limit of `parent`. One that exists keeps
     /// its limit. The parent itself is not opened: it may be in use, by its compartments' workers
-    /// or by anybody else.
+    /// or by another process.
     ///
     /// # Errors
     /// `NotFound` and `NotOwner` about the parent; `Access` when its limit leaves no room; `Name`;

@@ -110,7 +110,7 @@ pub(crate) struct Userfaultfd(OwnedFd);
 
 impl Userfaultfd {
     /// Opens one as any user may: it does not catch faults of the kernel, and need not, because
-    /// asynchronous protection never stops anybody.
+    /// asynchronous protection never stops a thread.
     pub(crate) fn open() -> io::Result<Userfaultfd> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | UFFD_USER_MODE_ONLY;
         // SAFETY: no pointer is passed.

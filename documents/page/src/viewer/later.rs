@@ -9,7 +9,7 @@ use super::talk::PageId;
 use super::{LinkCommand, Viewer};
 use crate::places::Link;
 
-/// Steps from link to link that count: more than anybody takes meanwhile.
+/// Steps from link to link that count: more than a reader takes meanwhile.
 const STEPS_MAX: usize = 1_000;
 /// What the user is told meanwhile.
 const SOON: &str = "it is found out where the links are ...";

@@ -274,7 +274,7 @@ impl PageServer {
                 let mut again = open_with(&self.asked.address.without_fragment(), &opening)
                     .map_err(|error| error.to_string())?;
                 if let (Some(to_keep), Some(cache)) = (again.to_keep.take(), cache) {
-                    // What is not mended is made anew the next time, too.
+                    // What is not mended is made again the next time, too.
                     let _ = to_keep.keep(cache);
                 }
                 if (again.content, again.shown.source()) == was {
