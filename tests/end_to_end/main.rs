@@ -16,6 +16,7 @@ mod main_job;
 mod model;
 mod page;
 mod programs;
+mod remedies;
 mod repairs;
 mod rights;
 mod roots;

@@ -14,6 +14,7 @@ use holdfast_native_heap::{OpenHeapError, SizeError};
 use holdfast_region::{
     AccessError, ErrorKind, KeyError, MediumError, NameError, PlaceError, RegionError,
 };
+use holdfast_types::{HowTo, Remedy, set_how_to};
 
 /// Why a call failed. The large ones in boxes: most calls succeed, and pay for the size.
 #[derive(Debug, thiserror::Error)]
@@ -316,8 +317,19 @@ impl Write for Last {
     }
 }
 
+/// How C carries a remedy out: by the command, except for what `holdfast.h` has.
+static IN_C: HowTo = |remedy, f| match remedy {
+    Remedy::RaiseLimit { heap } => {
+        let name = heap.unwrap_or("NAME");
+        write!(f, " (nv_set_limit, or `holdfast heap limit {name} SIZE`)")
+    }
+    Remedy::PutOnDisk => write!(f, " (HOLDFAST_HEAP_BACKING=file for a new heap)"),
+    other => holdfast_remedies::command(other, f),
+};
+
 /// Notes a failure for this thread and returns its code.
 pub(crate) fn note(failure: &Failure) -> c_int {
+    set_how_to(&IN_C);
     LAST.with_borrow_mut(|last| {
         last.code = failure.code().number();
         last.len = 0;

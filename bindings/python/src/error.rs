@@ -11,6 +11,7 @@ use holdfast_applet::{
     WasmError,
 };
 use holdfast_region::{ErrorKind, RegionError};
+use holdfast_types::{AppletLimit, HowTo, Remedy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -54,47 +55,26 @@ pub(crate) enum Class {
     UnknownFunction,
 }
 
-/// What limits and options are called in texts that are written for Rust and for the command line,
-/// and in Python.
-const WORDS: &[(&str, &str)] = &[
-    ("raise it with --memory", "raise the limit memory"),
-    ("; check the path after --dir", "; check the path"),
-    (
-        "(--timeout) for the first run",
-        "(timeout of a run, compile_timeout of an applet) for the first time",
-    ),
-    ("(--timeout)", "(call_timeout)"),
-    ("(--compile-memory)", "(compile_memory)"),
-    ("(--text-limit)", "(text)"),
-    ("(--fuel)", "(fuel)"),
-    ("(--memory)", "(memory)"),
-    ("(result_bytes)", "(result)"),
-    ("limit buffer_bytes", "limit buffers"),
-    ("Applet::buffer", "Applet.buffer"),
-    (
-        "its host grants one: `holdfast run --heap NAME`, in Python heap=\"NAME\", in Rust Grants::heap",
-        "pass heap=\"NAME\"",
-    ),
-    (
-        "an applet's host grants one (holdfast run --heap NAME, in Python heap=NAME), a native program opens one (nv_open or \
-         HOLDFAST_HEAP)",
-        "pass heap=\"NAME\"",
-    ),
-    (
-        "`holdfast run --heap PARENT --compartment WORKER`",
-        "`HeapGrant(PARENT, compartment=WORKER)`",
-    ),
-    (
-        "and call holdfast_serve, or be run to its end with `holdfast run`",
-        "and call holdfast_serve",
-    ),
-];
+/// How Python carries a remedy out; by the command, which the package brings, where no class has
+/// it.
+pub(crate) static IN_PYTHON: HowTo = |remedy, f| match remedy {
+    Remedy::RaiseAppletLimit(limit) => write!(f, " ({})", field_of(*limit)),
+    Remedy::OpenCompartment => f.write_str(" (`HeapGrant(PARENT, compartment=WORKER)`)"),
+    other => holdfast_remedies::command(other, f),
+};
 
-fn in_python(text: String) -> String {
-    WORDS.iter().fold(text, |text, (theirs, ours)| match text.contains(theirs) {
-        true => text.replace(theirs, ours),
-        false => text,
-    })
+/// The field of `Limits`, or the argument, that sets a limit.
+fn field_of(limit: AppletLimit) -> &'static str {
+    match limit {
+        AppletLimit::Buffers => "buffers",
+        AppletLimit::CompileMemory => "compile_memory",
+        AppletLimit::CompileTime => "timeout of a run, compile_timeout of an applet",
+        AppletLimit::Memory => "memory",
+        AppletLimit::Result => "result",
+        AppletLimit::RunTime => "call_timeout",
+        AppletLimit::Text => "text",
+        other => other.field(),
+    }
 }
 
 /// Fields of an exception, by name.
@@ -130,7 +110,7 @@ pub(crate) fn raise(
         let class = module.getattr(format!("{class:?}"))?.cast_into::<PyType>()?;
         let named = PyDict::new(py);
         fields.put(&named)?;
-        Ok(PyErr::from_value(class.call((in_python(text.to_string()),), Some(&named))?))
+        Ok(PyErr::from_value(class.call((text.to_string(),), Some(&named))?))
     };
     make().unwrap_or_else(|error: PyErr| error)
 }

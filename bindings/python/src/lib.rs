@@ -68,6 +68,7 @@ mod _holdfast {
 
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        holdfast_types::set_how_to(&crate::error::IN_PYTHON);
         crate::compiler::name_command(module.py())
     }
 

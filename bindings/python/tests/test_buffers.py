@@ -70,7 +70,7 @@ def test_freed_memory_is_used_again(start: Start) -> None:
 def test_a_buffer_of_another_applet_is_refused(start: Start) -> None:
     one, other = start(), start()
     buffer = one.buffer(10)
-    with pytest.raises(holdfast.ForeignBuffer, match="Applet.buffer"):
+    with pytest.raises(holdfast.ForeignBuffer, match="`buffer`"):
         other.call("increment", buffer=buffer)
     one.respawn()
     with pytest.raises(holdfast.ForeignBuffer):

@@ -9,12 +9,18 @@ use holdfast_sys::terminal::{notice, steers};
 use crate::exit::{Failure, USAGE};
 use crate::output::{print, say};
 
+/// Lets errors say what to do as commands of ours; a program's first step.
+pub fn answer_in_commands() {
+    holdfast_types::set_how_to(&holdfast_remedies::COMMANDS);
+}
+
 /// Parses the arguments (the first one is the program's name), runs the command, and prints its
 /// failure. Returns the exit code.
 pub fn run<P: Parser>(
     arguments: impl IntoIterator<Item = OsString>,
     command: impl FnOnce(P) -> Result<u8, Failure>,
 ) -> u8 {
+    answer_in_commands();
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let done = match P::try_parse_from(&arguments) {
         Ok(parsed) => command(parsed),

@@ -4,7 +4,7 @@
 use holdfast_heap::OpenError;
 use holdfast_heap::survey::{ObjectView, RootView, Survey};
 use holdfast_region::{
-    ContinuationReport, DamageReport, DamagedFile, HeaderState, RegionError, Remedy,
+    ContinuationReport, DamageReport, DamagedFile, FileRemedy, HeaderState, RegionError,
 };
 use holdfast_sys::counted::counted;
 use serde::Serialize;
@@ -64,7 +64,7 @@ pub fn run(args: &SalvageArgs) -> Result<u8, Failure> {
         Ok::<_, Failure>((damaged, salvaged))
     })?;
     if salvaged.is_foreign {
-        let (path, remedy) = (args.file.clone(), Remedy::NameAnother);
+        let (path, remedy) = (args.file.clone(), FileRemedy::NameAnother);
         return Err(RegionError::Foreign { path, remedy }.into());
     }
     let usable = salvaged.error.is_none() && salvaged.findings == 0;

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use holdfast_types::Remedy;
+
 use crate::types::RootType;
 
 /// `Debug` as the message. A `main` that returns an error prints it with `Debug`, so a variant's
@@ -95,12 +97,12 @@ impl fmt::Display for OpenError {
                  without that, and commit at level `power`",
             ),
             Self::Damaged { offset, what } => {
-                write!(f, "the heap is damaged at offset {offset:#x} ({what}); run `holdfast heap check` for a full list")
+                write!(f, "the heap is damaged at offset {offset:#x} ({what}); {}", Remedy::Check { heap: None })
             }
             Self::Truncated { claimed_bytes, bytes } => write!(
                 f,
-                "the heap has {claimed_bytes} bytes by its own account but only {bytes} are there; \
-                 restore the last checkpoint with `holdfast heap rm --image`"
+                "the heap has {claimed_bytes} bytes by its own account but only {bytes} are there; {}",
+                Remedy::RemoveImage { heap: None }
             ),
         }
     }
@@ -176,7 +178,8 @@ impl fmt::Display for HeapError {
             Self::OutOfMemory { wanted_bytes, cause: GrowError::LimitReached { limit_bytes } } => write!(
                 f,
                 "no room for {wanted_bytes} bytes: the heap's limit of {limit_bytes} bytes is reached; \
-                 free something, or raise its limit with `holdfast heap limit`"
+                 free something, or {}",
+                Remedy::RaiseLimit { heap: None }
             ),
             Self::OutOfMemory { wanted_bytes, cause: GrowError::NoRoom } => write!(
                 f,
@@ -185,10 +188,13 @@ impl fmt::Display for HeapError {
             ),
             Self::OutOfMemory { wanted_bytes, cause: GrowError::Failed } => write!(
                 f,
-                "no room for {wanted_bytes} bytes: the region could not grow; run `holdfast doctor`"
+                "no room for {wanted_bytes} bytes: the region could not grow; {}",
+                Remedy::ExamineMachine
             ),
-            Self::ReadOnly => f.write_str(
-                "the heap may only be read by this run; its owner can let it write: `holdfast heap grant NAME --to KEY --rw`",
+            Self::ReadOnly => write!(
+                f,
+                "the heap may only be read by this run; {}",
+                Remedy::GrantWriting { heap: None }
             ),
             Self::NotAllocated => {
                 f.write_str("the pointer is not the start of an allocated object (freed twice?)")

@@ -15,6 +15,8 @@ use std::collections::BTreeSet;
 use std::string::{String, ToString};
 use std::vec::Vec;
 
+use holdfast_types::Remedy;
+
 use crate::backing::Backing;
 use crate::check::check;
 use crate::heap::Heap;
@@ -100,10 +102,7 @@ impl fmt::Display for RelocationError {
             }
             Self::Damaged { findings } => {
                 let s = if *findings == 1 { "" } else { "s" };
-                write!(
-                    f,
-                    "it has {findings} contradiction{s}; look at it with `holdfast heap check`"
-                )
+                write!(f, "it has {findings} contradiction{s}; {}", Remedy::Check { heap: None })
             }
             Self::UntypedRoot { name } => {
                 write!(f, "its root {name:?} has no type; give it one with `adopt_root`")

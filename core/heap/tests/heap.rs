@@ -328,7 +328,7 @@ fn the_heap_grows_to_its_limit_and_says_so() {
         }
     );
     assert!(objects >= 120, "only {objects} objects of two chunks in 252 chunks");
-    assert!(error.to_string().contains("heap limit"));
+    assert!(error.to_string().contains("raise its limit"));
     heap.alloc(10).unwrap();
     assert_sound(heap.backing().bytes(), "full");
 }

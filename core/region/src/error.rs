@@ -21,14 +21,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_sys::process::Occupant;
-use holdfast_types::RequestStatus;
+use holdfast_types::{Remedy, RequestStatus};
 
 use crate::error::access::AccessError;
 use crate::error::key::KeyError;
 pub use crate::error::kind::ErrorKind;
 use crate::error::limit::LimitError;
 use crate::error::place::PlaceError;
-pub use crate::error::remedy::Remedy;
+pub use crate::error::remedy::FileRemedy;
 use crate::error::remedy::{in_units, io_remedy, near_text};
 use crate::error::room::RoomReport;
 use crate::error::snapshot::SnapshotError;
@@ -64,7 +64,7 @@ pub enum RegionError {
     #[error(transparent)]
     Limit(#[from] LimitError),
     /// Neither image nor base exists.
-    #[error("there is no heap {name:?}{}; `holdfast heap ls` lists all", near_text(near))]
+    #[error("there is no heap {name:?}{}; {}", near_text(near), Remedy::ListHeaps)]
     NotFound {
         /// The name asked for.
         name: String,
@@ -73,7 +73,8 @@ pub enum RegionError {
     },
     /// `create` found an image or a base.
     #[error(
-        "the heap {name:?} exists already; open it, or remove it with `holdfast heap rm {name}`"
+        "the heap {name:?} exists already; open it, or {}",
+        Remedy::Remove { heap: Some(name) }
     )]
     AlreadyExists {
         /// The name asked for.
@@ -90,9 +91,11 @@ pub enum RegionError {
     },
     /// The region belongs to another key, which granted this one nothing, or not this.
     #[error(
-        "the heap {name:?} belongs to another key; use the key that created it (`holdfast heap keys` lists who owns what; \
-         if its file was lost, put it back from a copy, or make a copy of the heap that is yours: `holdfast heap cp {name} \
-         NEW`), or have the owner let this one use it: `holdfast heap grant {name} --to KEY`"
+        "the heap {name:?} belongs to another key; use the key that created it, or {}. To find that key, {}; if \
+         its file was lost, put it back from a copy, or {}",
+        Remedy::Grant { heap: Some(name) },
+        Remedy::ListKeys,
+        Remedy::Copy { heap: Some(name) }
     )]
     NotOwner {
         /// Name of the region.
@@ -108,7 +111,7 @@ pub enum RegionError {
         /// What it has.
         found_bytes: u64,
         /// What to do.
-        remedy: Remedy,
+        remedy: FileRemedy,
     },
     /// The file does not start like a Holdfast file.
     #[error("{} is no Holdfast file; {remedy}", path.display())]
@@ -116,7 +119,7 @@ pub enum RegionError {
         /// The file.
         path: PathBuf,
         /// What to do.
-        remedy: Remedy,
+        remedy: FileRemedy,
     },
     /// The file is a region's, but under the file name of another one.
     #[error(
@@ -135,7 +138,7 @@ pub enum RegionError {
         /// The file.
         path: PathBuf,
         /// What to do.
-        remedy: Remedy,
+        remedy: FileRemedy,
     },
     /// The data area of a base file does not match its checksum.
     #[error(
@@ -150,7 +153,7 @@ pub enum RegionError {
         /// Checksum of the data.
         found: u64,
         /// What to do.
-        remedy: Remedy,
+        remedy: FileRemedy,
     },
     /// A record of a journal, or its header (record 0), is damaged, and it is not the end that a
     /// writer who died leaves.
@@ -163,7 +166,7 @@ pub enum RegionError {
         /// Where it starts.
         offset: u64,
         /// What to do.
-        remedy: Remedy,
+        remedy: FileRemedy,
     },
     /// The journal continues a checkpoint that the base file is not.
     #[error(
@@ -175,7 +178,7 @@ pub enum RegionError {
         /// The journal.
         path: PathBuf,
         /// What to do.
-        remedy: Remedy,
+        remedy: FileRemedy,
     },
     /// A record of the journal is whole, and says more bytes than the base file's header allows:
     /// that header is an older one. Nothing that was committed is lost.
@@ -194,13 +197,15 @@ pub enum RegionError {
         /// The limit that the base file says.
         limit_bytes: u64,
         /// What to do.
-        remedy: Remedy,
+        remedy: FileRemedy,
     },
     /// A reset may have torn the image, and there is nothing to go back to.
     #[error(
         "the machine started again while a program whose stores need not have reached memory had {} open, and there is no \
-         commit to go back to; `holdfast heap salvage {0}` reads what is there, `holdfast heap rm {name}` removes it",
-        path.display()
+         commit to go back to; {}, or {}",
+        path.display(),
+        Remedy::Salvage { file: &path.display() },
+        Remedy::Remove { heap: Some(name) }
     )]
     Torn {
         /// The image.
@@ -241,12 +246,13 @@ pub enum RegionError {
     },
     /// The pool has no room; nothing was changed.
     #[error(
-        "the pool {} has {} free and {} are needed; {room}{}remove heaps (`holdfast heap ls`), or set HOLDFAST_POOL to a \
-         larger tmpfs",
+        "the pool {} has {} free and {} are needed; {room}{}{} and remove what is not needed, or set \
+         HOLDFAST_POOL to a larger tmpfs",
         pool.display(),
         in_units(*available_bytes),
         in_units(*needed_bytes),
-        disk_text(*needed_bytes, *disk_bytes, home)
+        disk_text(*needed_bytes, *disk_bytes, home),
+        Remedy::ListHeaps
     )]
     NoRoom {
         /// Bytes that were to be allocated.
@@ -264,13 +270,14 @@ pub enum RegionError {
     },
     /// The disk has no room for an image that lies there; nothing was changed.
     #[error(
-        "the heap lies on the disk of {}, which has {} free, and {} are needed (the pool {} has {}); free some, remove \
-         heaps (`holdfast heap ls`), or set HOLDFAST_HOME to a larger disk",
+        "the heap lies on the disk of {}, which has {} free, and {} are needed (the pool {} has {}); free some, {} and \
+         remove what is not needed, or set HOLDFAST_HOME to a larger disk",
         home.display(),
         in_units(*available_bytes),
         in_units(*needed_bytes),
         pool.display(),
-        in_units(*pool_bytes)
+        in_units(*pool_bytes),
+        Remedy::ListHeaps
     )]
     NoRoomOnDisk {
         /// Bytes that were to be allocated.
@@ -301,9 +308,10 @@ pub enum RegionError {
     },
     /// The region may not grow further.
     #[error(
-        "the heap may grow to {} and {} were asked for; raise its limit with `holdfast heap limit`",
+        "the heap may grow to {} and {} were asked for; {}",
         in_units(*limit_bytes),
-        in_units(*asked_bytes)
+        in_units(*asked_bytes),
+        Remedy::RaiseLimit { heap: None }
     )]
     LimitReached {
         /// The region's limit.
@@ -380,7 +388,7 @@ pub enum RegionError {
         /// The image.
         path: PathBuf,
         /// What to do.
-        remedy: Remedy,
+        remedy: FileRemedy,
     },
     /// The disk under a mapped image failed or was full, though the image has its whole length.
     #[error(
@@ -392,7 +400,7 @@ pub enum RegionError {
         /// The image.
         path: PathBuf,
         /// What to do.
-        remedy: Remedy,
+        remedy: FileRemedy,
     },
     /// Another image took the name while this one was in use, so the pool's files were removed by
     /// hand.
@@ -415,8 +423,8 @@ pub enum RegionError {
     },
     /// `remove_damaged` of a region whose owner is known.
     #[error(
-        "a file of the heap {name:?} tells whose it is, so nothing was removed; its owner can remove it: `holdfast heap \
-         rm {name}`"
+        "a file of the heap {name:?} tells whose it is, so nothing was removed; its owner can do it: {}",
+        Remedy::Remove { heap: Some(name) }
     )]
     OwnerKnown {
         /// Name of the region.
@@ -424,8 +432,9 @@ pub enum RegionError {
     },
     /// The image has commits that the store has lost.
     #[error(
-        "the store lacks commits that the image of the heap {name:?} has (a file of it was removed or replaced); \
-         `holdfast heap checkpoint {name}` brings them there first"
+        "the store lacks commits that the image of the heap {name:?} has (a file of it was removed or replaced); first {}, \
+         which brings them there",
+        Remedy::Checkpoint { heap: name }
     )]
     StoreBehind {
         /// Name of the region.
@@ -492,10 +501,7 @@ fn disk_text(needed_bytes: u64, disk_bytes: u64, home: &Path) -> String {
     if disk_bytes < needed_bytes {
         return format!("nor does it fit on the disk of {place}: ");
     }
-    format!(
-        "let the heap lie on the disk of {place} (`--backing file` for a new heap, `holdfast heap backing NAME file` \
-         for one that exists), "
-    )
+    format!("there is room on the disk of {place}: {}, ", Remedy::PutOnDisk)
 }
 
 fn limit_text(limit_bytes: Option<u64>) -> String {

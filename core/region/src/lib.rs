@@ -53,7 +53,7 @@ pub use error::place::PlaceError;
 pub use error::room::RoomReport;
 pub use error::snapshot::SnapshotError;
 pub use error::stream::StreamError;
-pub use error::{ErrorKind, RegionError, Remedy, Result};
+pub use error::{ErrorKind, FileRemedy, RegionError, Result};
 pub use holdfast_types::Durability;
 pub use image::address::{AddressWindow, address_window, claim_addresses, reserve_addresses};
 pub use image::dirty::DirtySource;

@@ -15,6 +15,7 @@ use holdfast_region::{
     Access, AccessError, Consistency, ErrorKind, Grant, KeyFingerprint, NameSpace, Opened,
     OwnerKey, RegionError, Result, Rights,
 };
+use holdfast_types::Remedy;
 
 const WRITE: Rights = Rights::Write { quota_bytes: None };
 
@@ -196,7 +197,8 @@ fn refusal_names_the_remedy_and_no_content() {
         let text = error.to_string();
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(
-            text.contains("holdfast heap grant words --to") && !text.contains("hello"),
+            text.contains(&Remedy::Grant { heap: Some("words") }.to_string())
+                && !text.contains("hello"),
             "{text}"
         );
     }
@@ -389,7 +391,8 @@ fn damaged_grants_admit_only_the_owner() {
                 matches!(error, RegionError::Access(AccessError::TableDamaged { .. })),
                 "byte {offset}: {error}"
             );
-            assert!(error.to_string().contains("holdfast heap revoke words --all"));
+            let remedy = Remedy::RevokeAll { heap: "words" };
+            assert!(error.to_string().contains(&remedy.to_string()), "{error}");
         }
         std::fs::write(table(&home), &good).unwrap();
     }

@@ -12,6 +12,7 @@ use holdfast_region::{
     AccessError, Durability, ErrorKind, Grant, KeyFingerprint, LimitError, NameSpace, Opened,
     OwnerKey, Region, RegionError, RegionName, Result, Rights, Written,
 };
+use holdfast_types::Remedy;
 
 const WORKERS: [&str; 3] = ["a", "b", "c"];
 
@@ -306,7 +307,8 @@ fn region_is_removed_with_its_compartments_or_not() {
         matches!(&error, RegionError::Access(AccessError::HasCompartments { count: 3, .. })),
         "{error}"
     );
-    assert!(error.to_string().contains("holdfast heap rm --compartments words"));
+    let remedy = Remedy::RemoveWithCompartments { heap: "words" };
+    assert!(error.to_string().contains(&remedy.to_string()), "{error}");
     let held = compartment(&names, "c").unwrap();
     assert!(matches!(
         names.remove_with_compartments(&named("words"), &key()),

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{DATA_OFFSET, Home, MIB, flip, key, load, named, read, store, truncate};
-use holdfast_region::{ErrorKind, Opened, RegionError, Remedy};
+use holdfast_region::{ErrorKind, FileRemedy, Opened, RegionError};
+use holdfast_types::Remedy;
 
 const SLOT_BYTES: u64 = 4096;
 
@@ -42,7 +43,7 @@ fn open_fails(home: &Home) -> RegionError {
     error
 }
 
-fn remedy_of(error: &RegionError) -> &Remedy {
+fn remedy_of(error: &RegionError) -> &FileRemedy {
     match error {
         RegionError::Truncated { remedy, .. }
         | RegionError::Foreign { remedy, .. }
@@ -69,8 +70,11 @@ fn truncated_image_is_refused_in_favour_of_checkpoint() {
         };
         assert_eq!(*found_bytes, len_bytes);
         assert!(*needed_bytes > len_bytes);
-        assert!(matches!(remedy, Remedy::DropImage { base, .. } if *base == home.base("words")));
-        assert!(error.to_string().contains("holdfast heap rm --image words"), "{error}");
+        assert!(
+            matches!(remedy, FileRemedy::DropImage { base, .. } if *base == home.base("words"))
+        );
+        let remedy = Remedy::RemoveImage { heap: Some("words") };
+        assert!(error.to_string().contains(&remedy.to_string()), "{error}");
         assert_eq!(error.kind(), ErrorKind::BadFile);
     }
     home.names().remove_image(&named("words"), &key()).unwrap();
@@ -115,7 +119,7 @@ fn two_damaged_header_slots_are_an_error() {
         match error {
             RegionError::Foreign { ref remedy, .. }
             | RegionError::HeaderDamaged { ref remedy, .. } => {
-                assert!(matches!(remedy, Remedy::DropImage { .. }));
+                assert!(matches!(remedy, FileRemedy::DropImage { .. }));
                 assert_eq!(
                     matches!(error, RegionError::Foreign { .. }),
                     position < 8,
@@ -166,7 +170,7 @@ fn flipped_base_bit_is_found_before_use() {
             matches!(&error, RegionError::DataDamaged { expected, found, .. } if expected != found)
         );
         assert!(
-            matches!(remedy_of(&error), Remedy::RestoreFile { path } if *path == home.base("words"))
+            matches!(remedy_of(&error), FileRemedy::RestoreFile { path } if *path == home.base("words"))
         );
         assert!(!home.image("words").exists(), "a bad base made an image");
         flip(&home.base("words"), DATA_OFFSET + offset);
@@ -184,7 +188,7 @@ fn a_truncated_base_file_is_refused() {
         assert!(
             matches!(error, RegionError::Truncated { found_bytes, .. } if found_bytes == len_bytes)
         );
-        assert!(matches!(remedy_of(&error), Remedy::RestoreFile { .. }));
+        assert!(matches!(remedy_of(&error), FileRemedy::RestoreFile { .. }));
     }
 }
 
@@ -220,7 +224,7 @@ fn no_checkpoint_is_promised_where_none_is_whole() {
     truncate(&home.image("words"), 5000);
     let error = open_fails(&home);
     assert!(
-        matches!(remedy_of(&error), Remedy::RestoreFile { path } if *path == home.image("words"))
+        matches!(remedy_of(&error), FileRemedy::RestoreFile { path } if *path == home.image("words"))
     );
     let refused = home.names().remove_image(&named("words"), &key()).unwrap_err();
     assert!(matches!(refused, RegionError::DataDamaged { .. }), "{refused}");
@@ -305,7 +309,7 @@ fn image_cut_off_in_use_never_replaces_checkpoint() {
         assert_eq!(told.load(Ordering::Acquire), touch);
         let error = region.checkpoint().unwrap_err();
         assert!(matches!(error, RegionError::BackingLost { .. }), "{error}");
-        assert!(matches!(remedy_of(&error), Remedy::DropImage { .. }));
+        assert!(matches!(remedy_of(&error), FileRemedy::DropImage { .. }));
         assert!(matches!(region.grow(8 * MIB), Err(RegionError::Poisoned { .. })));
         assert!(matches!(region.close(), Err(RegionError::Poisoned { .. })));
         assert!(std::fs::read(home.base("words")).unwrap() == base_before);

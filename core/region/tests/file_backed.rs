@@ -17,6 +17,7 @@ use common::{DATA_OFFSET, Home, MIB, key, load, named, other_key, read, store};
 use holdfast_region::{
     Durability, ErrorKind, Medium, NameSpace, Opened, Region, RegionError, RegionState,
 };
+use holdfast_types::Remedy;
 use rustix::fs::FallocateFlags;
 
 const EIO: i32 = 5;
@@ -44,11 +45,8 @@ fn a_child_plays_its_role() {
                 matches!(error, RegionError::NoRoom { disk_bytes, .. } if disk_bytes > 64 * MIB),
                 "{error}"
             );
-            for hint in [
-                "holdfast heap backing NAME file",
-                "--backing file",
-                places().home().to_str().unwrap(),
-            ] {
+            let remedy = Remedy::PutOnDisk.to_string();
+            for hint in [&remedy, places().home().to_str().unwrap()] {
                 assert!(error.to_string().contains(hint), "{error}");
             }
             region.close().unwrap();
@@ -122,7 +120,7 @@ fn a_child_plays_its_role() {
             assert!(
                 !text.contains("cut off")
                     && text.contains("disk")
-                    && text.contains("heap rm --image"),
+                    && text.contains("drop the image"),
                 "{text}"
             );
             drop(region);

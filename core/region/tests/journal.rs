@@ -10,7 +10,7 @@ use std::path::Path;
 
 use common::noted::Notes;
 use common::{Home, MIB, flip, key, named, other_key, read, truncate};
-use holdfast_region::{Durability, Opened, Region, RegionError, RegionState, Remedy, Written};
+use holdfast_region::{Durability, FileRemedy, Opened, Region, RegionError, RegionState, Written};
 
 const PAGE: usize = 4096;
 const HEADER_BYTES: u64 = 4096;
@@ -285,7 +285,7 @@ fn reported(home: &Home) -> Option<(u64, u64)> {
             Err(RegionError::JournalDamaged { .. }),
         ) => {
             assert!(
-                matches!(&remedy, Remedy::MoveJournal { journal, .. } if *journal == home.journal("words"))
+                matches!(&remedy, FileRemedy::MoveJournal { journal, .. } if *journal == home.journal("words"))
             );
             assert!(!home.image("words").exists(), "a bad journal made an image");
             Some((record, offset))
@@ -390,14 +390,14 @@ fn journal_replaces_a_damaged_image_without_loss() {
     truncate(&home.image("words"), 5000);
     let error = open(&home).unwrap_err();
     assert!(
-        matches!(&error, RegionError::Truncated { remedy: Remedy::DropImage { .. }, .. }),
+        matches!(&error, RegionError::Truncated { remedy: FileRemedy::DropImage { .. }, .. }),
         "{error}"
     );
     // Not if the journal is bad as well.
     flip(&home.journal("words"), HEADER_BYTES + 100);
     let error = open(&home).unwrap_err();
     assert!(
-        matches!(&error, RegionError::Truncated { remedy: Remedy::RestoreFile { .. }, .. }),
+        matches!(&error, RegionError::Truncated { remedy: FileRemedy::RestoreFile { .. }, .. }),
         "{error}"
     );
     let refused = home.names().remove_image(&named("words"), &key()).unwrap_err();

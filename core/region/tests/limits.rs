@@ -14,6 +14,7 @@ use holdfast_region::{
     AccessError, Consistency, Durability, Grant, KeyFingerprint, LimitError, NameSpace, Opened,
     Region, RegionError, RegionName, Rights, Written,
 };
+use holdfast_types::Remedy;
 
 const GIB: u64 = 1 << 30;
 const EIO: i32 = 5;
@@ -195,7 +196,7 @@ fn a_region_in_the_range_of_a_sandbox_keeps_to_it() {
         matches!(placed, LimitError::Placed { range_bytes, .. } if range_bytes == 8 * MIB),
         "{placed}"
     );
-    assert!(placed.to_string().contains("while the applet is not running"));
+    assert!(placed.to_string().contains("end the applet, then"));
     assert_eq!(region.set_limit(4 * MIB).unwrap(), 4 * MIB);
     assert_eq!(region.set_limit(8 * MIB).unwrap(), 8 * MIB);
     assert_eq!(region.grow(8 * MIB).unwrap(), 8 * MIB);
@@ -417,7 +418,8 @@ fn journal_beyond_an_older_limit_is_repaired() {
                 if (backed_bytes, limit_bytes) == (8 * MIB, 4 * MIB)),
             "{error}"
         );
-        assert!(error.to_string().contains("`holdfast heap repair words`"), "{error}");
+        let remedy = Remedy::Repair { heap: "words" };
+        assert!(error.to_string().contains(&remedy.to_string()), "{error}");
     }
     let examination = names.examine(&words(), &key()).unwrap();
     assert!(files() == before);

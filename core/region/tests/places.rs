@@ -552,7 +552,7 @@ fn orphaned_pool_is_taken_empty_or_adopted() {
         assert_eq!((owner, names.as_str()), (&second, "words"));
         let text = error.to_string();
         assert!(
-            text.contains("heap adopt") && text.contains(&format!("rm -r {}", pool.display())),
+            text.contains("adopt the pool") && text.contains(&format!("rm -r {}", pool.display())),
             "{text}"
         );
     }

@@ -157,7 +157,7 @@ fn restored_compartment_stays_within_its_parent() {
     names.remove(&worker, &key()).unwrap();
     make_compartment(&names, "c", 4 * MIB);
     let text = no_place(restore(&names, &worker, &key()));
-    assert!(text.contains("raise that limit"), "{text}");
+    assert!(text.contains("raise its limit"), "{text}");
     names.remove_with_compartments(&named("words"), &key()).unwrap();
     assert!(matches!(restore(&names, &worker, &key()), Err(RegionError::NotFound { .. })));
     assert!(names.list().unwrap().is_empty());

@@ -336,7 +336,7 @@ fn the_list_tells_what_every_region_is_doing() {
         format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     });
     let reason = list[3].damaged.as_ref().unwrap();
-    assert!(reason.contains("heap rm --image damaged"), "{reason}");
+    assert!(reason.contains("drop the image"), "{reason}");
     assert!(list[0].image.is_some() && list[0].base.is_some() && list[0].damaged.is_none());
 }
 

@@ -72,6 +72,7 @@ fn main() -> ExitCode {
             usual(panic);
         }
     }));
+    program::answer_in_commands();
     let arguments: Vec<_> = std::env::args_os().collect();
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,

@@ -9,6 +9,7 @@ use std::{fmt, io};
 use holdfast_jail::{End, JailError, KillReason, LimitHit};
 use holdfast_region::{CloseReport, Region, RegionError};
 use holdfast_sys::shortage;
+use holdfast_types::{AppletLimit, Remedy};
 use holdfast_wasm::WasmError;
 
 use crate::heap_recovery::{Recovery, RecoveryError, recover};
@@ -62,8 +63,8 @@ pub enum Failure {
     #[error(
         "the applet ended with status {status} {}",
         if *status == 0 {
-            "without serving calls; it has to register functions (holdfast_export) and call holdfast_serve, or be run to \
-             its end with `holdfast run`"
+            "without serving calls; it has to register functions (holdfast_export) and call holdfast_serve, or it is to be \
+             run to its end instead of called"
         } else {
             "before it served calls (holdfast_serve); what it wrote on its standard error says why"
         }
@@ -74,7 +75,8 @@ pub enum Failure {
     },
     /// It did not serve in time.
     #[error(
-        "the applet did not serve within {limit:?}; raise the limit (start_timeout) if it needs longer"
+        "the applet did not serve within {limit:?}; if it needs longer, {}",
+        Remedy::RaiseAppletLimit(AppletLimit::StartTime)
     )]
     StartTimeLimit {
         /// The limit (wall time).
@@ -82,7 +84,8 @@ pub enum Failure {
     },
     /// A call ran past its deadline.
     #[error(
-        "the applet was stopped: its call took longer than {limit:?}; raise the limit (call_timeout) if it needs longer"
+        "the applet was stopped: its call took longer than {limit:?}; if it needs longer, {}",
+        Remedy::RaiseAppletLimit(AppletLimit::CallTime)
     )]
     CallTimeLimit {
         /// The limit (wall time).
@@ -91,7 +94,7 @@ pub enum Failure {
     /// It went on with a call that was cancelled, or whose result no caller wanted any more.
     #[error(
         "the applet was stopped: it went on for {grace:?} with a call that was cancelled, whose stream was dropped, or whose \
-         result became larger than it may be (result_bytes)"
+         result became larger than it may be"
     )]
     IgnoredCancel {
         /// How long it was waited for.
@@ -288,9 +291,9 @@ impl fmt::Display for AppletError {
             {
                 write!(
                     formatter,
-                    "; it may only read the heap {0:?}, and a store there ends it so; the heap's owner can let it write: \
-                     `holdfast heap grant {0} --to KEY --rw`",
-                    heap.name
+                    "; it may only read the heap {:?}, and a store there ends it so; {}",
+                    heap.name,
+                    Remedy::GrantWriting { heap: Some(&heap.name) }
                 )?;
             }
             if let Some(Err(error)) = &heap.recovery {
@@ -370,7 +373,8 @@ pub enum CallError {
     },
     /// The result is larger than it may be. The call was cancelled, and the applet gave up in time.
     #[error(
-        "the result has more than {limit_bytes} bytes; use `stream`, or raise the limit (result_bytes)"
+        "the result has more than {limit_bytes} bytes; use `stream`, or {}",
+        Remedy::RaiseAppletLimit(AppletLimit::Result)
     )]
     ResultTooLarge {
         /// The limit.
@@ -384,12 +388,13 @@ pub enum CallError {
     Busy,
     /// A buffer of another applet, or one that has been freed.
     #[error(
-        "the buffer does not belong to this applet; make it with Applet::buffer, and again after a respawn"
+        "the buffer does not belong to this applet; make it with `buffer` of this applet, and again after a respawn"
     )]
     ForeignBuffer,
     /// There is no room for a shared buffer.
     #[error(
-        "no shared buffer of {asked_bytes} bytes: {reason}; raise the limit buffer_bytes, or free a buffer first"
+        "no shared buffer of {asked_bytes} bytes: {reason}; {}, or free a buffer first",
+        Remedy::RaiseAppletLimit(AppletLimit::Buffers)
     )]
     NoBuffer {
         /// The size.

@@ -92,9 +92,9 @@ pub enum BootError {
 impl fmt::Display for BootError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAChannel => f.write_str(
-                "there is no channel to a host; start the program with `holdfast run` or by a host",
-            ),
+            Self::NotAChannel => {
+                f.write_str("there is no channel to a host; have a host run this program")
+            }
             Self::Version { found } => write!(
                 f,
                 "the host's channel has version {found}, this program knows {}; build both from the same release",

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use holdfast_sys::shortage;
+use holdfast_types::Remedy;
 
 use crate::layers::Weakness;
 
@@ -61,7 +62,7 @@ pub enum JailError {
     /// A step of the set-up failed.
     #[error(
         "the jail's step {step:?} failed: {source}; {}",
-        advice(source, "`holdfast doctor` tells what this machine offers")
+        advice(source, &Remedy::ExamineMachine.to_string())
     )]
     Step {
         /// The step.
@@ -122,6 +123,6 @@ pub enum JailError {
 
 /// What to do about an error of the kernel that is about a limit of this process; else something of
 /// general use.
-fn advice(error: &io::Error, otherwise: &'static str) -> &'static str {
-    shortage::remedy(error).unwrap_or(otherwise)
+fn advice(error: &io::Error, otherwise: &str) -> String {
+    shortage::remedy(error).unwrap_or(otherwise).to_owned()
 }

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::io;
 
+use holdfast_types::Remedy;
+
 /// The version of Landlock's interface that has TCP.
 const LANDLOCK_TCP: u32 = 4;
 /// The version that has signals and abstract sockets, too.
@@ -168,7 +170,10 @@ impl Weakness {
         } else {
             format!("the layers {} and {last} are", others.join(", "))
         };
-        Some(format!("{names} {how} here; `holdfast doctor` says why and what brings them"))
+        Some(format!(
+            "{names} {how} here; to see why, and what brings them, {}",
+            Remedy::ExamineMachine
+        ))
     }
 }
 
@@ -226,7 +231,10 @@ mod tests {
             "{told}"
         );
         assert!(of(&[Layer::Landlock]).unwrap().starts_with("the layer Landlock is missing"));
-        assert!(!told.contains('\n') && told.contains("holdfast doctor"), "{told}");
+        assert!(
+            !told.contains('\n') && told.ends_with(&Remedy::ExamineMachine.to_string()),
+            "{told}"
+        );
     }
 
     /// Guarantee: sandbox/missing-layers

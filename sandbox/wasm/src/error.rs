@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use holdfast_region::RegionError;
+use holdfast_types::AppletLimit;
+use holdfast_types::Remedy::{self, RaiseAppletLimit};
 
 use crate::layout::MAX_HEAP_LIMIT_BYTES;
 
@@ -79,7 +81,8 @@ pub enum WasmError {
     /// It is a large program in the text format.
     #[error(
         "{applet} is WebAssembly in the text format, of {bytes} bytes, and {limit_bytes} is the limit for text; convert \
-         it to .wasm, or raise the limit (--text-limit)"
+         it to .wasm, or {}",
+        RaiseAppletLimit(AppletLimit::Text)
     )]
     TextTooLarge {
         /// The applet.
@@ -91,8 +94,8 @@ pub enum WasmError {
     },
     /// Compiling it took longer than it may.
     #[error(
-        "{applet} was not compiled within {limit:?}; raise the limit (--timeout) for the first run: what was compiled is \
-         kept"
+        "{applet} was not compiled within {limit:?}; for the first run, {}: what was compiled is kept",
+        RaiseAppletLimit(AppletLimit::CompileTime)
     )]
     CompileTimeLimit {
         /// The applet.
@@ -102,8 +105,9 @@ pub enum WasmError {
     },
     /// Compiling it took more memory than it may.
     #[error(
-        "{applet} was not compiled within {limit_bytes} bytes of memory; raise the limit (--compile-memory) if it is no \
-         attack: what was compiled is kept"
+        "{applet} was not compiled within {limit_bytes} bytes of memory; if it is no attack, {}: what \
+         was compiled is kept",
+        RaiseAppletLimit(AppletLimit::CompileMemory)
     )]
     CompileMemoryLimit {
         /// The applet.
@@ -113,8 +117,9 @@ pub enum WasmError {
     },
     /// The process that compiles could not be started, or not be confined.
     #[error(
-        "the process that compiles applets cannot be started: {reason}; `holdfast doctor` tries it, and applets that are \
-         compiled already run without it"
+        "the process that compiles applets cannot be started: {reason}; {}, or run applets that are \
+         compiled already",
+        Remedy::ExamineMachine
     )]
     CompilerStart {
         /// Why.
@@ -155,8 +160,9 @@ pub enum WasmError {
     Trap(Box<TrapReport>),
     /// It ran longer than it was allowed to.
     #[error(
-        "the applet was stopped {} at its time limit of {limit:?}; raise the limit (--timeout) if it needs longer",
-        if *waiting { "while it waited for input or a clock".to_owned() } else { in_function(function) }
+        "the applet was stopped {} at its time limit of {limit:?}; if it needs longer, {}",
+        if *waiting { "while it waited for input or a clock".to_owned() } else { in_function(function) },
+        RaiseAppletLimit(AppletLimit::RunTime)
     )]
     TimeLimit {
         /// The limit (wall time).
@@ -181,8 +187,9 @@ pub enum WasmError {
     },
     /// It used up its fuel.
     #[error(
-        "the applet was stopped {} after its {limit} units of fuel; give it more (--fuel)",
-        in_function(function)
+        "the applet was stopped {} after its {limit} units of fuel; if it needs more, {}",
+        in_function(function),
+        RaiseAppletLimit(AppletLimit::Fuel)
     )]
     OutOfFuel {
         /// The fuel given.
@@ -192,7 +199,8 @@ pub enum WasmError {
     },
     /// It needs more memory to start than it may have.
     #[error(
-        "{applet} needs {needed_bytes} bytes of memory to start and may have {limit_bytes}; raise the limit (--memory)"
+        "{applet} needs {needed_bytes} bytes of memory to start and may have {limit_bytes}; {}",
+        RaiseAppletLimit(AppletLimit::Memory)
     )]
     MemoryLimit {
         /// The applet.
@@ -224,9 +232,9 @@ pub enum WasmError {
     },
     /// It had the host store to a heap that it may only read.
     #[error(
-        "the applet was stopped {}: it had the host store to its heap, which this run may only read; its owner can let it \
-         write: `holdfast heap grant NAME --to KEY --rw`",
-        in_function(function)
+        "the applet was stopped {}: it had the host store to its heap, which this run may only read; {}",
+        in_function(function),
+        Remedy::GrantWriting { heap: None }
     )]
     ReadOnlyHeap {
         /// The function that was running.
@@ -235,7 +243,8 @@ pub enum WasmError {
     /// The heap is too large for a linear memory.
     #[error(
         "the heap {name:?} has a limit of {limit_bytes} bytes and a WebAssembly applet can use {MAX_HEAP_LIMIT_BYTES} \
-         (1792 MiB) at most; lower it with `holdfast heap limit {name} SIZE`, or use another heap"
+         (1792 MiB) at most; {}, or use another heap",
+        Remedy::LowerLimit { heap: name }
     )]
     HeapTooLarge {
         /// The heap's name.
@@ -253,7 +262,7 @@ pub enum WasmError {
         reason: String,
     },
     /// A directory cannot be granted.
-    #[error("cannot grant the directory {}: {reason}; check the path after --dir", path.display())]
+    #[error("cannot grant the directory {}: {reason}; check that path", path.display())]
     Grant {
         /// The directory on the host.
         path: PathBuf,
@@ -358,8 +367,8 @@ impl fmt::Display for TrapCause {
             TrapCause::OutOfBounds { .. } => write!(formatter, "memory access out of bounds"),
             TrapCause::ReadOnlyHeap { address } => write!(
                 formatter,
-                "it stored to its heap at {address:#x}, which this run may only read; the heap's owner can let it write: \
-                 `holdfast heap grant NAME --to KEY --rw`"
+                "it stored to its heap at {address:#x}, which this run may only read; {}",
+                Remedy::GrantWriting { heap: None }
             ),
             TrapCause::DivisionByZero => write!(formatter, "integer division by zero"),
             TrapCause::IntegerOverflow => write!(formatter, "integer overflow"),
@@ -384,8 +393,10 @@ impl fmt::Display for TrapReport {
         if let Some(hit) = &self.memory_limit {
             write!(
                 formatter,
-                " (before that, its memory limit of {} bytes was reached when it asked for {}; raise it with --memory)",
-                hit.limit_bytes, hit.wanted_bytes
+                " (before that, its memory limit of {} bytes was reached when it asked for {}; {})",
+                hit.limit_bytes,
+                hit.wanted_bytes,
+                RaiseAppletLimit(AppletLimit::Memory)
             )?;
         }
         Ok(())

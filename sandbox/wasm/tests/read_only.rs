@@ -6,6 +6,7 @@ mod common;
 
 use common::{MIB, Scratch, error_text, options, program, run, status};
 use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName};
+use holdfast_types::Remedy;
 use holdfast_wasm::{Finished, TrapCause, WasmError};
 
 fn names(scratch: &Scratch) -> NameSpace {
@@ -80,7 +81,7 @@ fn read_only_store_traps_with_cause_and_remedy() {
         let text = error_text(&finished);
         assert!(
             text.contains("may only read")
-                && text.contains("holdfast heap grant NAME --to KEY --rw"),
+                && text.contains(&Remedy::GrantWriting { heap: None }.to_string()),
             "{text}"
         );
     }

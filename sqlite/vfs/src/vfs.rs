@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
+use holdfast_types::set_how_to;
+
 use crate::base::read_mark;
 use crate::base::{Base, HostFile};
 use crate::complaints;
@@ -38,6 +40,7 @@ static REGISTERED: AtomicPtr<Vfs> = AtomicPtr::new(std::ptr::null_mut());
 /// Registers the VFS with the SQLite that `host` belongs to; on top of the VFS that is the default
 /// at the first time. Returns a code of SQLite.
 pub fn register(host: Host, make_default: bool) -> c_int {
+    set_how_to(&holdfast_remedies::COMMANDS);
     catch_unwind(|| {
         let host = host.keep();
         let mut ours = REGISTERED.load(Ordering::Acquire);

@@ -11,8 +11,9 @@ use super::{File, Findings};
 
 /// From the bottom up. A package may use those of lower layers, and in its own layer those of its
 /// own folder: products do not know each other.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["core"],
+    &["cli/remedies"],
     &["keeper/client", "sandbox"],
     &["bindings/rust", "bindings/c-core", "bindings/c", "documents/dom", "sqlite/vfs", "trace"],
     &["bindings/c-native", "bindings/python", "keeper/daemon", "sqlite/extension", "sqlite/static"],

@@ -13,6 +13,10 @@ const LEFTOVERS: [(&str, &str); 4] = [
     (concat!("dbg", "!("), "remove it"),
 ];
 
+/// Folders whose errors say what to do as data, for each front to put in its own words.
+const WITHOUT_COMMANDS: [&str; 2] = ["core/", "sandbox/"];
+const COMMANDS: [&str; 5] = ["heap ", "run", "call ", "doctor", "keeper "];
+
 pub(crate) fn check(file: &File, findings: &mut Findings) {
     if !file.has_extension(&["rs", "c", "h", "sh", "toml"]) {
         return;
@@ -30,6 +34,27 @@ pub(crate) fn check(file: &File, findings: &mut Findings) {
         );
     }
     unsafe_blocks(file, &lines, findings);
+    commands(file, &lines, findings);
+}
+
+/// A library that names a command is wrong in a program that has none.
+fn commands(file: &File, lines: &[&str], findings: &mut Findings) {
+    if !WITHOUT_COMMANDS.iter().any(|folder| file.path.starts_with(folder)) {
+        return;
+    }
+    for (index, line) in lines.iter().enumerate() {
+        let is_comment = line.trim_start().starts_with("//");
+        let names_one = line
+            .match_indices("holdfast ")
+            .any(|(at, found)| COMMANDS.iter().any(|it| line[at + found.len()..].starts_with(it)));
+        if !is_comment && names_one {
+            findings.at_line(
+                file,
+                index + 1,
+                "names a command; say it as a `Remedy` (core/types), and its command in cli/remedies",
+            );
+        }
+    }
 }
 
 fn leftovers(file: &File, lines: &[&str], findings: &mut Findings) {
@@ -87,6 +112,13 @@ mod tests {
         assert_eq!(findings_about("a.rs", &text, check).len(), 1);
         let part_of_a_name = format!("//! A.\nconst {}_LIST: u8 = 0;\n", LEFTOVERS[0].0);
         assert_eq!(findings_about("a.rs", &part_of_a_name, check), [""; 0]);
+    }
+
+    #[test]
+    fn a_command_in_a_message_of_the_core_is_found() {
+        let text = "//! A, as `holdfast run` does.\nconst B: &str = \"run `holdfast heap ls`\";\n";
+        assert_eq!(findings_about("core/heap/src/a.rs", text, check).len(), 1);
+        assert_eq!(findings_about("cli/src/a.rs", text, check), [""; 0]);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use zerocopy::IntoBytes;
 
 pub use crate::care::rescue::naming::Replaced;
 use crate::care::settle::checksum_of;
-use crate::error::{RegionError, Remedy, Result};
+use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::files::{journal_path, rescue_lock_path, rescue_temporary_path};
 use crate::media::format::{DATA_OFFSET, FileState, Header};
 use crate::media::image::{Backing, BuildError, FileFault, Image};
@@ -242,7 +242,7 @@ impl NameSpace {
             Ok(image) => image,
             Err(FileFault::Missing) => return Ok(None),
             Err(fault) => {
-                return Err(fault.into_error(&path, Remedy::RestoreFile { path: path.clone() }));
+                return Err(fault.into_error(&path, FileRemedy::RestoreFile { path: path.clone() }));
             }
         };
         image.outlives_boot = self.places().images_outlive_boot(image.header.medium);
@@ -386,7 +386,7 @@ fn read_error(error: CopyError, image: &Image) -> RegionError {
             RegionError::Truncated {
                 needed_bytes: image.header.file_bytes(),
                 found_bytes: image.file.metadata().map_or(0, |found| found.len()),
-                remedy: Remedy::RestoreFile { path: path.clone() },
+                remedy: FileRemedy::RestoreFile { path: path.clone() },
                 path,
             }
         }

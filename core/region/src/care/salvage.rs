@@ -20,7 +20,7 @@ use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::care::transfer::{Origin, TransferReport};
-use crate::error::{RegionError, Remedy, Result};
+use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::format::{
     DATA_OFFSET, FORMAT_VERSION, GROWTH_HINT_BYTES_MAX, Header, HeaderFault, LIMIT_BYTES_MAX,
     LIMIT_UNIT_BYTES, MAGIC, SLOTS_BYTES, choose, limit_for,
@@ -143,7 +143,7 @@ impl DamagedFile {
         if !path.metadata().map_err(failed("examine"))?.is_file() {
             return Err(RegionError::Foreign {
                 path: path.to_owned(),
-                remedy: Remedy::NameAnother,
+                remedy: FileRemedy::NameAnother,
             });
         }
         let file = private_options().read(true).open(path).map_err(failed("open"))?;
@@ -154,7 +154,7 @@ impl DamagedFile {
         if start == stream::MAGIC {
             let path = path.to_owned();
             return Err(RegionError::Foreign {
-                remedy: Remedy::Import { path: path.clone() },
+                remedy: FileRemedy::Import { path: path.clone() },
                 path,
             });
         }
@@ -162,12 +162,12 @@ impl DamagedFile {
         if found_bytes <= DATA_OFFSET && !MAGIC.starts_with(start) {
             return Err(RegionError::Foreign {
                 path: path.to_owned(),
-                remedy: Remedy::NameAnother,
+                remedy: FileRemedy::NameAnother,
             });
         }
         if found_bytes <= DATA_OFFSET {
             let (path, needed_bytes) = (path.to_owned(), DATA_OFFSET + LIMIT_UNIT_BYTES);
-            let remedy = Remedy::RestoreFile { path: path.clone() };
+            let remedy = FileRemedy::RestoreFile { path: path.clone() };
             return Err(RegionError::Truncated { path, needed_bytes, found_bytes, remedy });
         }
         let mut slots = [0; SLOTS_BYTES];
@@ -221,11 +221,12 @@ impl DamagedFile {
     fn apply_journal(&mut self, base: &Header) -> Option<ContinuationReport> {
         let path = self.report.path.with_extension("journal");
         let sizes = Sizes { backed_bytes: base.backed_bytes, limit_bytes: base.limit_bytes };
-        let damage =
-            |fault: ReadFault| fault.into_error(&path, Remedy::RestoreFile { path: path.clone() });
+        let damage = |fault: ReadFault| {
+            fault.into_error(&path, FileRemedy::RestoreFile { path: path.clone() })
+        };
         let mut look = || {
             let opened =
-                open_journal(&path, base, false, &Remedy::RestoreFile { path: path.clone() });
+                open_journal(&path, base, false, &FileRemedy::RestoreFile { path: path.clone() });
             let applied = opened.transpose()?.and_then(|(file, journal)| {
                 let (extent, fault) = whole_records(&file, &journal, sizes).map_err(damage)?;
                 self.grow(extent.backed_bytes)

@@ -25,7 +25,7 @@ use holdfast_sys::mapping::Reservation;
 use serde::Serialize;
 
 use crate::error::snapshot::SnapshotError;
-use crate::error::{ErrorKind, RegionError, Remedy, Result};
+use crate::error::{ErrorKind, FileRemedy, RegionError, Result};
 use crate::image::memory::ReadOnlyData;
 use crate::media::files::{base_path, journal_path, names_in, snapshot_path, snapshots_path};
 use crate::media::format::Header;
@@ -411,5 +411,5 @@ impl NameSpace {
 }
 
 fn unusable(fault: FileFault, path: &Path) -> RegionError {
-    fault.into_error(path, Remedy::RestoreFile { path: path.to_owned() })
+    fault.into_error(path, FileRemedy::RestoreFile { path: path.to_owned() })
 }

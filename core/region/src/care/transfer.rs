@@ -23,7 +23,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::care::settle::checksum_of;
 use crate::error::stream::StreamError;
-use crate::error::{RegionError, Remedy, Result};
+use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::files::{base_path, journal_path, lock_path};
 use crate::media::format::{DATA_OFFSET, FileState, Header};
 use crate::media::image::BuildError;
@@ -89,7 +89,10 @@ impl RegionReader {
         }
         let file = self.summary().image.as_ref().or(self.summary().base.as_ref());
         let path = file.map(|file| file.path.clone()).unwrap_or_default();
-        Err(RegionError::BackingLost { remedy: Remedy::RestoreFile { path: path.clone() }, path })
+        Err(RegionError::BackingLost {
+            remedy: FileRemedy::RestoreFile { path: path.clone() },
+            path,
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use holdfast_sys::counted::counted;
+use holdfast_types::Remedy;
 
 use crate::error::kind::ErrorKind;
 
@@ -14,8 +15,8 @@ use crate::error::kind::ErrorKind;
 pub enum AccessError {
     /// The region is open for reading, or the key may only read it.
     #[error(
-        "the heap {name:?} may only be read with this key; its owner can let it write: \
-         `holdfast heap grant {name} --to KEY --rw`"
+        "the heap {name:?} may only be read with this key; {}",
+        Remedy::GrantWriting { heap: Some(name) }
     )]
     ReadOnly {
         /// Name of the region.
@@ -23,8 +24,8 @@ pub enum AccessError {
     },
     /// The key may not let the region grow that far.
     #[error(
-        "this key may let the heap {name:?} grow to {quota_bytes} bytes and {asked_bytes} were asked for; its owner can \
-         raise that: `holdfast heap grant {name} --to KEY --rw --quota SIZE`"
+        "this key may let the heap {name:?} grow to {quota_bytes} bytes and {asked_bytes} were asked for; {}",
+        Remedy::GrantQuota { heap: name }
     )]
     QuotaReached {
         /// Name of the region.
@@ -36,9 +37,9 @@ pub enum AccessError {
     },
     /// The access table is damaged: only the owner gets in.
     #[error(
-        "the access table {} is damaged, so only the owner may use the heap; the owner drops it with \
-         `holdfast heap revoke {name} --all` and grants again",
-        path.display()
+        "the access table {} is damaged, so only the owner may use the heap, and can {}",
+        path.display(),
+        Remedy::RevokeAll { heap: name }
     )]
     TableDamaged {
         /// Name of the region.
@@ -61,7 +62,8 @@ pub enum AccessError {
     },
     /// There is nothing to revoke.
     #[error(
-        "no key {key} was granted anything on the heap {name:?}; `holdfast heap grants {name}` lists all grants"
+        "no key {key} was granted anything on the heap {name:?}; {}",
+        Remedy::ListGrants { heap: name }
     )]
     NoSuchGrant {
         /// Name of the region.
@@ -85,8 +87,8 @@ pub enum AccessError {
     },
     /// A compartment was given where only a whole region can stand.
     #[error(
-        "{name:?} is a compartment: private to one worker, made only by its owner, never granted, copied or merged; use \
-         `holdfast run --heap PARENT --compartment WORKER`"
+        "{name:?} is a compartment: private to one worker, made only by its owner, never granted, copied or merged; {}",
+        Remedy::OpenCompartment
     )]
     Compartment {
         /// Name of the compartment.
@@ -95,7 +97,8 @@ pub enum AccessError {
     /// A worker wants to change its own quota.
     #[error(
         "the limit of the compartment {name:?} counts against that of {parent:?} and is set with the key of that heap, not \
-         by the worker: `holdfast heap limit {name} SIZE`"
+         by the worker: {}",
+        Remedy::RaiseLimit { heap: Some(name) }
     )]
     ParentOnly {
         /// Name of the compartment.
@@ -105,8 +108,9 @@ pub enum AccessError {
     },
     /// The region has compartments, which would be left behind.
     #[error(
-        "the heap {name:?} has {} ({first:?} is one), which would be left behind; remove them with it: \
-         `holdfast heap rm --compartments {name}`", counted(*count, "compartment")
+        "the heap {name:?} has {} ({first:?} is one), which would be left behind; {}",
+        counted(*count, "compartment"),
+        Remedy::RemoveWithCompartments { heap: name }
     )]
     HasCompartments {
         /// Name of the region.

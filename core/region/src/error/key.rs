@@ -5,6 +5,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use holdfast_types::Remedy;
+
 use crate::error::kind::ErrorKind;
 use crate::error::place::PlaceError;
 use crate::error::remedy::{io_remedy, near_text};
@@ -22,10 +24,11 @@ pub enum KeyError {
     Place(#[from] PlaceError),
     /// There is no key of this name, and nothing is made that it could own.
     #[error(
-        "there is no key {name:?}{}; `holdfast heap keys` lists all. If it was lost, put {} back from a copy, or copy the \
-         heap to one of another key (`holdfast heap cp`, which needs none to read)",
+        "there is no key {name:?}{}; {}. If it was lost, put {} back from a copy. A heap of it can still be copied: {}",
         near_text(near),
-        path.display()
+        Remedy::ListKeys,
+        path.display(),
+        Remedy::Copy { heap: None }
     )]
     Missing {
         /// The name asked for.

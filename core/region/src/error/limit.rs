@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use holdfast_sys::process::Occupant;
+use holdfast_types::Remedy;
 
 /// Why a limit cannot be changed to what was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +25,8 @@ pub enum LimitError {
     /// It and what its compartments may grow to would not fit.
     #[error(
         "the heap {name:?} and its compartments take {used_bytes} bytes of its limit; a limit of {asked_bytes} is \
-         too small: choose one of at least {used_bytes}, or remove a compartment (`holdfast heap rm`)"
+         too small: choose one of at least {used_bytes}, or, of its compartments, one that is not needed: {}",
+        Remedy::Remove { heap: None }
     )]
     BelowCompartments {
         /// Name of the region.
@@ -51,8 +53,9 @@ pub enum LimitError {
     },
     /// The addresses behind the mapped region are taken by something else in this process.
     #[error(
-        "the heap {name:?} cannot grow to {asked_bytes} bytes where it is mapped: {by} comes next in this process; set \
-         the limit while no process has the heap open (`holdfast heap limit`)"
+        "the heap {name:?} cannot grow to {asked_bytes} bytes where it is mapped: {by} comes next in this process; \
+         close the heap everywhere, then {}",
+        Remedy::RaiseLimit { heap: Some(name) }
     )]
     TakenHere {
         /// Name of the region.
@@ -77,7 +80,8 @@ pub enum LimitError {
     /// It is mapped where the caller made room for it.
     #[error(
         "the heap {name:?} is mapped into the {range_bytes} bytes of a sandbox and cannot pass them (to {asked_bytes}); \
-         set the limit while the applet is not running (`holdfast heap limit`)"
+         end the applet, then {}",
+        Remedy::RaiseLimit { heap: Some(name) }
     )]
     Placed {
         /// Name of the region.

@@ -5,6 +5,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use holdfast_types::Remedy;
+
 use crate::error::kind::ErrorKind;
 
 /// Why a directory cannot be used.
@@ -95,8 +97,8 @@ pub enum PlaceError {
     /// The heaps of the home have their images in another pool.
     #[error(
         "the heaps of {} are in the pool {}, and {} would make second copies of them; set HOLDFAST_POOL={1}, or move \
-         to the new pool: `HOLDFAST_POOL={1} holdfast heap checkpoint` and, for each heap, `HOLDFAST_POOL={1} holdfast \
-         heap rm --image NAME`", home.display(), in_use.display(), ours.display()
+         to the new pool: {}", home.display(), in_use.display(), ours.display(),
+        Remedy::LeavePool { pool: &in_use.display() }
     )]
     OtherPool {
         /// The home.
@@ -138,9 +140,9 @@ pub enum PlaceError {
     /// The pool has images of a home that is gone, or that is not known.
     #[error(
         "the pool {} has images that the home {} does not know ({names}){}; use the home that they belong to \
-         (HOLDFAST_HOME), or choose another pool with HOLDFAST_POOL. If that home is gone: `holdfast heap adopt` makes the \
-         pool this home's, `rm -r {0}` removes it with all that is in it",
-        pool.display(), home.display(), lost_text(owner.as_deref())
+         (HOLDFAST_HOME), or choose another pool with HOLDFAST_POOL. If that home is gone, {}; `rm -r {0}` removes the pool \
+         with all that is in it",
+        pool.display(), home.display(), lost_text(owner.as_deref()), Remedy::AdoptPool
     )]
     PoolOfLost {
         /// The pool.
@@ -155,8 +157,9 @@ pub enum PlaceError {
     /// An image of a pool that is to be adopted has the name of another heap of the home.
     #[error(
         "the image of the heap {name:?} in the pool {} is another heap than {name:?} in the store of {}; save one of them \
-         under another name first: `holdfast heap salvage {0}/{name}.image --to NEW` in a home with another pool, then remove \
-         that image", pool.display(), home.display()
+         under another name first: in a home with another pool, {}; then remove that image",
+        pool.display(), home.display(),
+        Remedy::Salvage { file: &pool.join(format!("{name}.image")).display() }
     )]
     PoolClash {
         /// The pool.

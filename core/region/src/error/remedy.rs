@@ -8,10 +8,12 @@
 use std::path::PathBuf;
 use std::{fmt, io};
 
+use holdfast_types::Remedy;
+
 /// What a person can do about a file that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Remedy {
+pub enum FileRemedy {
     /// The image is bad, but a whole base file is in the store.
     DropImage {
         /// Name of the region.
@@ -45,36 +47,37 @@ pub enum Remedy {
     },
 }
 
-impl fmt::Display for Remedy {
+impl fmt::Display for FileRemedy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Remedy::DropImage { name, base } => write!(
+            FileRemedy::DropImage { name, base } => write!(
                 formatter,
-                "`holdfast heap repair {name}` mends it if nothing is lost by that, and says what would be; \
-                 `holdfast heap rm --image {name}` drops the image, and the next open starts from the checkpoint {}, \
-                 without what was stored since",
+                "{}; or {}; that checkpoint is {}",
+                Remedy::Repair { heap: name },
+                Remedy::RemoveImage { heap: Some(name) },
                 base.display()
             ),
-            Remedy::MoveJournal { journal, base } => write!(
+            FileRemedy::MoveJournal { journal, base } => write!(
                 formatter,
                 "put a copy back at {0}, or move {0} away and go on from the older checkpoint {1}, without what \
                  was committed since",
                 journal.display(),
                 base.display()
             ),
-            Remedy::Import { path } => write!(
+            FileRemedy::Import { path } => write!(
                 formatter,
-                "it is an exported heap: use `holdfast heap import {} NAME`",
-                path.display()
+                "it is an exported heap: {}",
+                Remedy::Import { file: &path.display() }
             ),
-            Remedy::NameAnother => formatter.write_str(
+            FileRemedy::NameAnother => formatter.write_str(
                 "name an image (NAME.image), a checkpoint (NAME.base) or a snapshot of a heap",
             ),
-            Remedy::Repair { name } => write!(
+            FileRemedy::Repair { name } => write!(
                 formatter,
-                "nothing that was committed is lost: `holdfast heap repair {name}` makes one checkpoint of both files"
+                "nothing that was committed is lost: {}",
+                Remedy::Repair { heap: name }
             ),
-            Remedy::RestoreFile { path } => write!(
+            FileRemedy::RestoreFile { path } => write!(
                 formatter,
                 "no whole checkpoint replaces it: put a copy back at {0}, or move {0} away and start anew",
                 path.display()

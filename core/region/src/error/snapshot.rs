@@ -2,12 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+use holdfast_types::Remedy;
+
 /// Why a snapshot cannot be had under a tag.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
     /// There is no such snapshot.
-    #[error("the heap {name:?} has no snapshot {tag:?}{}", tags_text(tags))]
+    #[error("the heap {name:?} has no snapshot {tag:?}{}", tags_text(name, tags))]
     Missing {
         /// Name of the region.
         name: String,
@@ -18,8 +20,8 @@ pub enum SnapshotError {
     },
     /// There is one already, and snapshots never change.
     #[error(
-        "the heap {name:?} has a snapshot {tag:?} already; choose another tag, or remove it with \
-         `holdfast heap rm --snapshot {tag} {name}`"
+        "the heap {name:?} has a snapshot {tag:?} already; choose another tag, or {}",
+        Remedy::RemoveSnapshot { heap: name, tag }
     )]
     Exists {
         /// Name of the region.
@@ -29,9 +31,9 @@ pub enum SnapshotError {
     },
 }
 
-fn tags_text(tags: &[String]) -> String {
+fn tags_text(name: &str, tags: &[String]) -> String {
     match tags {
-        [] => "; take one with `holdfast heap snapshot`".to_owned(),
+        [] => format!("; {}", Remedy::TakeSnapshot { heap: name }),
         tags => format!("; there are: {}", tags.join(", ")),
     }
 }

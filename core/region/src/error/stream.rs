@@ -4,6 +4,8 @@
 
 use std::io;
 
+use holdfast_types::Remedy;
+
 /// The version of streams that this program writes, and the newest that it reads.
 pub(crate) const STREAM_VERSION: u32 = 1;
 
@@ -12,7 +14,7 @@ pub(crate) const STREAM_VERSION: u32 = 1;
 #[non_exhaustive]
 pub enum StreamError {
     /// It does not start like a stream.
-    #[error("this is no exported heap; make one with `holdfast heap export`")]
+    #[error("this is no exported heap; {}", Remedy::Export)]
     Foreign,
     /// A newer Holdfast wrote it.
     #[error(

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use holdfast_sys::file::{effective_user, next_data, private_options, refused_link};
 
 use crate::error::place::PlaceError;
-use crate::error::{RegionError, Remedy};
+use crate::error::{FileRemedy, RegionError};
 use crate::media::format::{
     DATA_OFFSET, FORMAT_VERSION, FileState, Header, HeaderFault, LIMIT_UNIT_BYTES, MAGIC,
     SLOT_BYTES, SLOTS_BYTES, choose,
@@ -62,7 +62,7 @@ impl FileFault {
         matches!(self, FileFault::Truncated { .. } | FileFault::Foreign | FileFault::Damaged)
     }
 
-    pub(crate) fn into_error(self, path: &Path, remedy: Remedy) -> RegionError {
+    pub(crate) fn into_error(self, path: &Path, remedy: FileRemedy) -> RegionError {
         let path = path.to_owned();
         match self {
             FileFault::Missing => {
@@ -184,7 +184,7 @@ impl Image {
 
     /// The same file, checked again and open for writing: bases are opened for reading only.
     pub(crate) fn reopened_for_writing(&self) -> Result<Image, RegionError> {
-        let remedy = Remedy::RestoreFile { path: self.path.clone() };
+        let remedy = FileRemedy::RestoreFile { path: self.path.clone() };
         Image::open(self.path.clone(), &self.header.name, true)
             .map_err(|fault| fault.into_error(&self.path, remedy))
     }

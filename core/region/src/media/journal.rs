@@ -31,7 +31,7 @@ pub(crate) use reading::{Extent, ReadFault, Sizes, apply, examine, whole_records
 pub(crate) use record::{PageSource, Record, Streamed, stream};
 
 use crate::error::place::PlaceError;
-use crate::error::{RegionError, Remedy, Result};
+use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::files::{base_path, journal_path, remove_temporaries, temporary_path};
 use crate::media::format::{Header, HeaderFault};
 use crate::media::image::{FileFault, open_fault};
@@ -65,7 +65,7 @@ pub(crate) fn find_journal(
     match examine(&file, &header, sizes) {
         Ok(extent) => Ok(Some(Continuation { file, path, header, extent })),
         Err(fault @ ReadFault::Misfit { .. }) => {
-            Err(fault.into_error(&path, Remedy::Repair { name: name.to_string() }))
+            Err(fault.into_error(&path, FileRemedy::Repair { name: name.to_string() }))
         }
         Err(fault) => Err(fault.into_error(&path, remedy_for_journal(store, name))),
     }
@@ -86,8 +86,8 @@ pub(crate) fn check_journal_header(store: &Path, name: &RegionName, base: &Heade
 }
 
 /// What to do about a bad journal.
-pub(crate) fn remedy_for_journal(store: &Path, name: &RegionName) -> Remedy {
-    Remedy::MoveJournal { journal: journal_path(store, name), base: base_path(store, name) }
+pub(crate) fn remedy_for_journal(store: &Path, name: &RegionName) -> FileRemedy {
+    FileRemedy::MoveJournal { journal: journal_path(store, name), base: base_path(store, name) }
 }
 
 /// Opens a journal and checks everything but its records; `None` without one, or when it does not
@@ -96,7 +96,7 @@ pub(crate) fn open_journal(
     path: &Path,
     base: &Header,
     writable: bool,
-    remedy: &Remedy,
+    remedy: &FileRemedy,
 ) -> Result<Option<(File, JournalHeader)>> {
     let fail = |fault: FileFault| fault.into_error(path, remedy.clone());
     let file = match private_options().read(true).write(writable).open(path) {
@@ -145,7 +145,7 @@ pub(crate) fn open_journal(
 }
 
 impl ReadFault {
-    pub(crate) fn into_error(self, path: &Path, remedy: Remedy) -> RegionError {
+    pub(crate) fn into_error(self, path: &Path, remedy: FileRemedy) -> RegionError {
         let path = path.to_owned();
         match self {
             ReadFault::Damaged { sequence, offset } => {

@@ -9,6 +9,8 @@
 
 #![forbid(unsafe_code)]
 
+use holdfast_types::Remedy;
+
 use crate::error::access::AccessError;
 use crate::error::limit::LimitError;
 use crate::error::{RegionError, Result};
@@ -89,7 +91,8 @@ impl NameSpace {
             Ok(()) => return Ok(needed_bytes),
             Err(RegionError::Limit(LimitError::Blocked { behind, .. })) => {
                 format!(
-                    "{behind} took the addresses; copy that one and remove it (`holdfast heap rm`)"
+                    "{behind} took the addresses; copy that one, then {}",
+                    Remedy::Remove { heap: None }
                 )
             }
             Err(RegionError::Access(AccessError::NoQuotaLeft {
@@ -98,8 +101,8 @@ impl NameSpace {
                 used_bytes,
                 ..
             })) => format!(
-                "of the limit of {parent:?} ({limit_bytes} bytes), {used_bytes} are given out; raise that limit \
-                 (`holdfast heap limit`)"
+                "of the limit of {parent:?} ({limit_bytes} bytes), {used_bytes} are given out; {}",
+                Remedy::RaiseLimit { heap: Some(&parent) }
             ),
             Err(error) => return Err(error),
         };

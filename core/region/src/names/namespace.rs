@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, try_lock};
 
 use crate::error::room::RoomReport;
-use crate::error::{RegionError, Remedy, Result};
+use crate::error::{FileRemedy, RegionError, Result};
 use crate::image::address::choose_address;
 use crate::media::files::{
     base_path, image_path, lock_path, names_in, names_lock_path, redo_path, remove_temporaries,
@@ -168,7 +168,7 @@ impl NameSpace {
                 let remedy = if fault.is_damage() {
                     remedy_for_image(self.places.store(), name, &path)
                 } else {
-                    Remedy::RestoreFile { path: path.clone() }
+                    FileRemedy::RestoreFile { path: path.clone() }
                 };
                 Err(fault.into_error(&path, remedy))
             }
@@ -186,7 +186,7 @@ impl NameSpace {
 
     pub(crate) fn base_error(&self, name: &RegionName, fault: FileFault) -> RegionError {
         let path = base_path(self.places.store(), name);
-        let remedy = Remedy::RestoreFile { path: path.clone() };
+        let remedy = FileRemedy::RestoreFile { path: path.clone() };
         fault.into_error(&path, remedy)
     }
 
@@ -374,8 +374,9 @@ impl NameSpace {
         stored: Option<&Stored>,
     ) -> Result<Option<Image>> {
         let path = rescue_path(self.places.store(), name);
-        let fail =
-            |fault: FileFault| fault.into_error(&path, Remedy::RestoreFile { path: path.clone() });
+        let fail = |fault: FileFault| {
+            fault.into_error(&path, FileRemedy::RestoreFile { path: path.clone() })
+        };
         let whole = match (open_rescue(self.places.store(), name), stored) {
             (Err(FileFault::Missing), _) => return Ok(None),
             (Ok(rescue), Some(stored)) if !goes_on_from(&rescue.header, stored) => return Ok(None),
@@ -427,7 +428,7 @@ impl NameSpace {
                 Ok(Some(base)) => Ok(base.header),
                 _ => {
                     let path = current_image_path(&self.places, name);
-                    let remedy = Remedy::RestoreFile { path: path.clone() };
+                    let remedy = FileRemedy::RestoreFile { path: path.clone() };
                     Err(fault.into_error(&path, remedy))
                 }
             },

@@ -4,7 +4,7 @@
 
 use holdfast_sys::lock::{FileLock, LockMode};
 
-use crate::error::remedy::Remedy;
+use crate::error::remedy::FileRemedy;
 use crate::error::{RegionError, Result};
 use crate::media::files::{
     base_path, grants_path, journal_path, lock_path, remove_temporaries, rescue_path,
@@ -68,7 +68,9 @@ impl NameSpace {
                 Err(FileFault::Missing) => {}
                 Err(fault) if fault.is_damage() => {}
                 Err(fault) => {
-                    return Err(fault.into_error(path, Remedy::RestoreFile { path: path.clone() }));
+                    return Err(
+                        fault.into_error(path, FileRemedy::RestoreFile { path: path.clone() })
+                    );
                 }
             }
         }

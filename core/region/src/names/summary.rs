@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use holdfast_sys::lock::recorded_holder;
 use serde::Serialize;
 
-use crate::error::{Remedy, Result};
+use crate::error::{FileRemedy, Result};
 use crate::media::files::{base_path, journal_path, lock_path, rescue_path};
 use crate::media::format::{FileState, Header};
 use crate::media::image::{FileFault, Image};
@@ -125,7 +125,7 @@ impl Part {
     }
 
     /// What is wrong with the file, if it is there.
-    fn fault(self, remedy: impl FnOnce(&Path) -> Remedy) -> Option<String> {
+    fn fault(self, remedy: impl FnOnce(&Path) -> FileRemedy) -> Option<String> {
         let fault = self.header.err().filter(|fault| !matches!(fault, FileFault::Missing))?;
         let remedy = remedy(&self.path);
         Some(fault.into_error(&self.path, remedy).to_string())
@@ -160,7 +160,7 @@ pub(crate) fn summarize(places: &Places, name: &RegionName) -> Option<RegionSumm
     };
     let damaged = image
         .fault(|path| remedy_for_image(places.store(), name, path))
-        .or_else(|| base.fault(|path| Remedy::RestoreFile { path: path.to_owned() }))
+        .or_else(|| base.fault(|path| FileRemedy::RestoreFile { path: path.to_owned() }))
         .or_else(|| journal_fault.map(|fault| fault.to_string()));
     let number = |field: fn(&Header) -> u64| header.as_ref().map_or(0, field);
     Some(RegionSummary {

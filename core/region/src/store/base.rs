@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crate::error::{RegionError, Remedy, Result};
+use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::files::{base_path, remove_temporaries, temporary_path};
 use crate::media::format::{FileState, Header};
 use crate::media::image::{Backing, BuildError, FileFault, Image};
@@ -96,7 +96,7 @@ pub(crate) fn verify_base(
     base: &Image,
     target: Option<(&dyn Storage, &File)>,
 ) -> std::result::Result<(), BuildError> {
-    let remedy = || Remedy::RestoreFile { path: base.path.clone() };
+    let remedy = || FileRemedy::RestoreFile { path: base.path.clone() };
     let found =
         sum_and_copy(&base.file, base.header.backed_bytes, target).map_err(
             |error| match error {

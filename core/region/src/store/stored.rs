@@ -12,7 +12,7 @@ use std::path::Path;
 
 use holdfast_sys::file::anonymous;
 
-use crate::error::{RegionError, Remedy, Result};
+use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::files::base_path;
 use crate::media::format::{DATA_OFFSET, FileState, Header};
 use crate::media::image::{BuildError, FileFault, Image};
@@ -45,7 +45,7 @@ impl Stored {
             Err(FileFault::Missing) => return Ok(None),
             Err(fault) => {
                 let path = base_path(store, name);
-                let remedy = Remedy::RestoreFile { path: path.clone() };
+                let remedy = FileRemedy::RestoreFile { path: path.clone() };
                 return Err(fault.into_error(&path, remedy));
             }
         };
@@ -121,7 +121,7 @@ impl Stored {
             ReadFault::Write(source) => BuildError::Target { step: "write", source },
             fault => {
                 let (journal, base) = (journal.path.clone(), self.base.path.clone());
-                let remedy = Remedy::MoveJournal { journal: journal.clone(), base };
+                let remedy = FileRemedy::MoveJournal { journal: journal.clone(), base };
                 BuildError::Source(fault.into_error(&journal, remedy))
             }
         })
@@ -129,12 +129,12 @@ impl Stored {
 }
 
 /// What to do about a damaged image: start from the store if that is whole.
-pub(crate) fn remedy_for_image(store: &Path, name: &RegionName, image: &Path) -> Remedy {
+pub(crate) fn remedy_for_image(store: &Path, name: &RegionName, image: &Path) -> FileRemedy {
     match Stored::open(store, name) {
         Ok(Some(stored)) if stored.verify().is_ok() => {
-            Remedy::DropImage { name: name.to_string(), base: stored.base.path }
+            FileRemedy::DropImage { name: name.to_string(), base: stored.base.path }
         }
-        _ => Remedy::RestoreFile { path: image.to_owned() },
+        _ => FileRemedy::RestoreFile { path: image.to_owned() },
     }
 }
 

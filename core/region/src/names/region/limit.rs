@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use crate::error::limit::LimitError;
-use crate::error::remedy::Remedy;
+use crate::error::remedy::FileRemedy;
 use crate::error::{RegionError, Result};
 use crate::image::address::{address_space, occupant_or_refusal};
 use crate::image::dirty::Tracking;
@@ -90,7 +90,7 @@ impl Region {
                 Ok(Some(base))
             }
             Err(fault) if !fault.is_damage() && !matches!(fault, FileFault::Missing) => {
-                let remedy = Remedy::RestoreFile { path: path.clone() };
+                let remedy = FileRemedy::RestoreFile { path: path.clone() };
                 Err(fault.into_error(&path, remedy))
             }
             _ => self.owe().map(|()| None),

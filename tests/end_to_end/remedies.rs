@@ -1,0 +1,92 @@
+//! What an error recommends is a command that exists.
+
+use std::fmt;
+
+use holdfast_types::{AppletLimit, Remedy};
+
+use crate::{scratch, tell};
+
+/// Shows a remedy as the command line does.
+struct Shown(Remedy<'static>);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        holdfast_remedies::command(&self.0, f)
+    }
+}
+
+const HEAP: &str = "words";
+
+/// One of each.
+fn all() -> Vec<Remedy<'static>> {
+    let mut all = vec![
+        Remedy::ListHeaps,
+        Remedy::ListKeys,
+        Remedy::ListGrants { heap: HEAP },
+        Remedy::Grant { heap: None },
+        Remedy::GrantWriting { heap: None },
+        Remedy::GrantQuota { heap: HEAP },
+        Remedy::RevokeAll { heap: HEAP },
+        Remedy::RaiseLimit { heap: None },
+        Remedy::LowerLimit { heap: HEAP },
+        Remedy::Remove { heap: None },
+        Remedy::RemoveWithCompartments { heap: HEAP },
+        Remedy::RemoveImage { heap: None },
+        Remedy::RemoveSnapshot { heap: HEAP, tag: "monday" },
+        Remedy::TakeSnapshot { heap: HEAP },
+        Remedy::Copy { heap: None },
+        Remedy::Checkpoint { heap: HEAP },
+        Remedy::Check { heap: None },
+        Remedy::Repair { heap: HEAP },
+        Remedy::Salvage { file: &"words.image" },
+        Remedy::Export,
+        Remedy::Import { file: &"words.holdfast" },
+        Remedy::PutOnDisk,
+        Remedy::LeavePool { pool: &"/dev/shm/old" },
+        Remedy::AdoptPool,
+        Remedy::OpenCompartment,
+        Remedy::ExamineMachine,
+    ];
+    let limits = [
+        AppletLimit::CallTime,
+        AppletLimit::CompileMemory,
+        AppletLimit::CompileTime,
+        AppletLimit::Fuel,
+        AppletLimit::Memory,
+        AppletLimit::RunTime,
+        AppletLimit::Text,
+    ];
+    all.extend(limits.map(Remedy::RaiseAppletLimit));
+    all
+}
+
+/// What stands in backquotes, or in the parentheses of an option, as arguments after `holdfast`.
+fn commands(shown: &str) -> Vec<Vec<&str>> {
+    if let Some(option) = shown.strip_prefix(" (--").and_then(|rest| rest.strip_suffix(')')) {
+        assert!(!option.contains(' '), "{shown}");
+        return vec![vec!["run", &shown[2..shown.len() - 1], "1"]];
+    }
+    let quoted =
+        shown.split('`').skip(1).step_by(2).filter_map(|text| text.split_once("holdfast "));
+    quoted.map(|(_, rest)| rest.split(' ').collect()).collect()
+}
+
+/// Every remedy is a command, or an option, that the program takes.
+#[test]
+fn remedies_are_commands_that_exist() {
+    let scratch = scratch();
+    for remedy in all() {
+        let shown = Shown(remedy).to_string();
+        let commands = commands(&shown);
+        assert!(!commands.is_empty(), "{remedy}: {shown:?} names no command");
+        for arguments in commands {
+            let arguments = arguments.iter().map(|word| match *word {
+                "SIZE" | "1" => "1GiB",
+                word => word,
+            });
+            // What stands before `--help` is parsed first, so a word that is not taken is refused.
+            let told = tell(scratch.holdfast().args(arguments).arg("--help"));
+            assert_eq!(told.status, 0, "{shown}: {}", told.err);
+        }
+    }
+}
