@@ -87,8 +87,6 @@ enum Chore {
     Release,
     /// Measures (bench/README.md explains the keys)
     Bench(measure::Arguments),
-    /// Runs the main job cold, killed, warm and the old way, and prints one table
-    Demo,
 }
 
 fn main() -> ExitCode {
@@ -121,7 +119,6 @@ fn run(chore: Chore) -> Result<()> {
         Chore::Miri => miri::miri(&workspace),
         Chore::Release => release::release(&workspace),
         Chore::Bench(arguments) => measure::bench(&workspace, &arguments),
-        Chore::Demo => measure::demo(&workspace),
     }
 }
 

@@ -19,10 +19,6 @@ const EXTENSION_PACKAGE: &str = "holdfast-sqlite-extension";
 const EXTENSION: &str = "libholdfast_sqlite.so";
 /// Package and program.
 const BENCH: &str = "holdfast-bench";
-/// Package and program of the main job, which needs nothing that the suites compare with.
-const DEMO: &str = "holdfast-demo";
-/// Optimised, but for what takes a person's time and shows nothing.
-const DEMO_PROFILE: &str = "demo";
 /// The applet that the measurements run.
 const APPLET: &str = "spellcheck";
 /// Those of the suite `applet`.
@@ -54,7 +50,7 @@ pub(crate) struct Arguments {
 /// Builds what the suite needs, and runs it.
 pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let mut program = match arguments.suite {
-        Suite::Slice => built(workspace, "release", BENCH)?,
+        Suite::Slice => built(workspace, BENCH)?,
         Suite::Heap => with_c(workspace, "peers", "build-essential libpmemobj1")?,
         Suite::Applet => with_applets(workspace)?,
         Suite::Persistency => with_c(workspace, "sqlite", "build-essential")?,
@@ -80,15 +76,10 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> 
     finish(program)
 }
 
-/// `cargo xtask demo`.
-pub(crate) fn demo(workspace: &Workspace) -> Result<()> {
-    finish(built(workspace, DEMO_PROFILE, DEMO)?)
-}
-
 /// Builds the applet, the command as it is shipped, and what measures it.
-fn built(workspace: &Workspace, profile: &str, program: &str) -> Result<Command> {
+fn built(workspace: &Workspace, program: &str) -> Result<Command> {
     let applets: Vec<PathBuf> = applets::build(workspace, &[APPLET.to_owned()])?;
-    let programs = release::build_as(workspace, profile, &[release::COMMAND, program])?;
+    let programs = release::build(workspace, &[release::COMMAND, program])?;
     let mut command = Command::new(programs.join(program));
     command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
     if let Some(folder) = applets.first().and_then(|path| path.parent()) {

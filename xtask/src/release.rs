@@ -33,16 +33,11 @@ pub(crate) fn release(workspace: &Workspace) -> Result<()> {
 /// Builds packages, in one go so that dependencies are built once; returns the folder with their
 /// programs.
 pub(crate) fn build(workspace: &Workspace, packages: &[&str]) -> Result<PathBuf> {
-    build_as(workspace, "release", packages)
-}
-
-/// The same in another profile.
-pub(crate) fn build_as(workspace: &Workspace, profile: &str, packages: &[&str]) -> Result<PathBuf> {
     let host = host()?;
     let mut command = cargo(&workspace.root);
     // With a target, even that of the host, the flags are for the programs and not for what helps
     // to build them.
-    command.args(["build", "--profile", profile, "--target", &host]);
+    command.args(["build", "--release", "--target", &host]);
     for package in packages {
         command.args(["-p", package]);
     }
@@ -53,7 +48,7 @@ pub(crate) fn build_as(workspace: &Workspace, profile: &str, packages: &[&str]) 
         );
     }
     run(&mut command)?;
-    Ok(workspace.target.join(&host).join(profile))
+    Ok(workspace.target.join(&host).join("release"))
 }
 
 /// The target that the compiler runs on.

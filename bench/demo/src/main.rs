@@ -16,7 +16,7 @@ use holdfast_testkit::{Programs, Scratch, Spellcheck};
 
 /// Runs of the two ways that are compared.
 const RUNS: usize = 5;
-/// A text with mistakes, from the root of the project, where `cargo xtask demo` starts this.
+/// A text with mistakes, from the root of the project, where `./demo` starts this.
 const LETTER: &str = "applets/spellcheck/texts/letter.txt";
 /// Lines of its report that are shown.
 const REPORT_LINES: usize = 5;
