@@ -22,7 +22,7 @@ mod sizes;
 use std::io::{self, Error};
 
 use holdfast_dom::{Documents, ParseOptions, ParseReport};
-use holdfast_native_heap::{RegionBacking, SharedRegion, open_data_heap};
+use holdfast_native_heap::{HeapRegion, RegionBacking, open_data_heap};
 
 use crate::heap::ground::{Ground, Home, name};
 use crate::report::{Goal, Outcome};
@@ -177,7 +177,7 @@ fn fewer(runs: usize) -> usize {
 /// A heap of documents, open.
 struct Shelf {
     documents: Documents<RegionBacking>,
-    region: SharedRegion,
+    region: HeapRegion,
 }
 
 impl Shelf {

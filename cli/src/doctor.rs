@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use holdfast_applet::{Jail, Layers};
 use holdfast_region::{AddressWindow, NameSpace, PlaceError, Places, PoolKind, Survives};
 use holdfast_sys::counted::counted;
-use holdfast_sys::dirty::{self, Kind};
+use holdfast_sys::dirty::{self, DirtyMethod};
 use holdfast_sys::file::space;
 use holdfast_sys::probe::{self, HugePages, RemoveIpc, Support};
 use holdfast_sys::terminal::Shown;
@@ -362,18 +362,18 @@ fn changed_pages() -> Finding {
             .map_or(String::new(), |error| format!("; {kind} refused: {error}"))
     };
     match dirty::best() {
-        Kind::Userfault => Finding::new(what, Grade::Ok, "found by userfaultfd (uffd)", ""),
-        Kind::Protect => Finding::new(
+        DirtyMethod::Userfault => Finding::new(what, Grade::Ok, "found by userfaultfd (uffd)", ""),
+        DirtyMethod::Protect => Finding::new(
             what,
             Grade::Weaker,
-            format!("found by page protection (mprotect){}", reason(Kind::Userfault)),
+            format!("found by page protection (mprotect){}", reason(DirtyMethod::Userfault)),
             "the first store to each page costs several microseconds more; Linux 6.7 or newer, with userfaultfd allowed and \
              /proc mounted, has the cheaper way",
         ),
-        Kind::Reported | Kind::Everything => Finding::new(
+        DirtyMethod::Reported | DirtyMethod::Everything => Finding::new(
             what,
             Grade::Weaker,
-            format!("not found{}{}", reason(Kind::Userfault), reason(Kind::Protect)),
+            format!("not found{}{}", reason(DirtyMethod::Userfault), reason(DirtyMethod::Protect)),
             "all of a heap counts as changed, however little was; Linux 6.7 or newer, with userfaultfd allowed and /proc \
              mounted, finds the pages",
         ),

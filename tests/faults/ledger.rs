@@ -10,7 +10,7 @@
 use std::ptr::NonNull;
 
 use holdfast_heap::{Heap, HeapError, check};
-use holdfast_native_heap::{OpenHeapError, RegionBacking, SharedRegion, open_heap};
+use holdfast_native_heap::{HeapRegion, OpenHeapError, RegionBacking, open_heap};
 use holdfast_region::{Consistency, NameSpace, Region, RegionError};
 
 use crate::home::{key, name};
@@ -26,7 +26,7 @@ const LIMIT_BYTES: u64 = 32 << 20;
 /// An open ledger.
 pub(crate) struct Ledger {
     pub(crate) heap: Heap<RegionBacking>,
-    pub(crate) region: SharedRegion,
+    pub(crate) region: HeapRegion,
     table: NonNull<u64>,
     consistency: Consistency,
 }

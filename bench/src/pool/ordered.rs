@@ -8,7 +8,7 @@ use std::io::{self, Error};
 use std::ptr::NonNull;
 
 use holdfast_heap::Heap;
-use holdfast_native_heap::{HeapOptions, RegionBacking, SharedRegion, open_heap_with};
+use holdfast_native_heap::{HeapOptions, HeapRegion, RegionBacking, open_heap_with};
 use holdfast_region::{Durability, Places};
 
 use super::pages::{PAGE_BYTES, PAGES, Pages};
@@ -22,7 +22,7 @@ const BOOT: [u8; 16] = [0xDA; 16];
 /// A heap with pages in one object.
 pub(super) struct Ordered {
     pub(super) heap: Heap<RegionBacking>,
-    region: SharedRegion,
+    region: HeapRegion,
     pages: NonNull<u8>,
     durability: Durability,
 }

@@ -10,7 +10,7 @@ use holdfast_heap::{GrowError, HeapError};
 /// Why a call failed, apart from what only one of the libraries knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum CallError {
+pub enum HeapCallError {
     /// The heap says no.
     Heap(HeapError),
     /// A range of that name exists and is smaller than asked for.
@@ -35,7 +35,7 @@ pub enum CallError {
     IsRoot,
 }
 
-impl CallError {
+impl HeapCallError {
     /// The number for C.
     #[must_use]
     pub fn code(&self) -> Code {
@@ -64,7 +64,7 @@ impl CallError {
     }
 }
 
-impl fmt::Display for CallError {
+impl fmt::Display for HeapCallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Heap(error) => error.fmt(f),
@@ -88,9 +88,9 @@ impl fmt::Display for CallError {
     }
 }
 
-impl core::error::Error for CallError {}
+impl core::error::Error for HeapCallError {}
 
-impl From<HeapError> for CallError {
+impl From<HeapError> for HeapCallError {
     fn from(error: HeapError) -> Self {
         Self::Heap(error)
     }

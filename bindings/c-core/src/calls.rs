@@ -9,7 +9,7 @@
 use core::fmt::{self, Write};
 use core::ptr::NonNull;
 
-use crate::call_error::CallError;
+use crate::call_error::HeapCallError;
 use crate::known_roots;
 use holdfast_heap::{Backing, GrowError, Heap, HeapError, Root, RootType};
 use holdfast_types::Durability;
@@ -28,7 +28,7 @@ pub struct Calls<B: Backing> {
     heap: Heap<B>,
 }
 
-type Result<T> = core::result::Result<T, CallError>;
+type Result<T> = core::result::Result<T, HeapCallError>;
 
 impl<B: Backing> Calls<B> {
     /// The calls on a heap that was just opened.
@@ -97,7 +97,7 @@ impl<B: Backing> Calls<B> {
     /// A root, if it carries this layout (0: whatever it carries).
     ///
     /// # Errors
-    /// [`HeapError::NoSuchRoot`], [`CallError::OtherLayout`].
+    /// [`HeapError::NoSuchRoot`], [`HeapCallError::OtherLayout`].
     pub fn read_typed(&self, name: &str, layout: u64) -> Result<Root> {
         let root = self.read(name)?;
         let Some(wanted) = type_of(layout) else { return Ok(root) };
@@ -105,7 +105,7 @@ impl<B: Backing> Calls<B> {
             Some(stored) if stored == wanted => Ok(root),
             stored => {
                 let stored = stored.map_or(0, |stored| stored.layout);
-                Err(CallError::OtherLayout { stored, wanted: layout })
+                Err(HeapCallError::OtherLayout { stored, wanted: layout })
             }
         }
     }
@@ -114,7 +114,7 @@ impl<B: Backing> Calls<B> {
     /// makes one.
     ///
     /// # Errors
-    /// [`CallError::IsRoot`]; those of [`Heap::realloc`]. The object is as it was then.
+    /// [`HeapCallError::IsRoot`]; those of [`Heap::realloc`]. The object is as it was then.
     pub fn reallocate(&mut self, object: Option<NonNull<u8>>, bytes: u64) -> Result<NonNull<u8>> {
         let Some(object) = object else { return self.allocate(None, bytes) };
         self.check_anonymous(object)?;
@@ -152,7 +152,7 @@ impl<B: Backing> Calls<B> {
     fn check_anonymous(&self, object: NonNull<u8>) -> Result<()> {
         if known_roots::may_be(object) && !self.heap.backing().is_read_only() {
             if self.heap.roots().any(|(_, root)| root.pointer == object) {
-                return Err(CallError::IsRoot);
+                return Err(HeapCallError::IsRoot);
             }
             known_roots::forget(object);
         }
@@ -162,7 +162,7 @@ impl<B: Backing> Calls<B> {
     /// Frees an anonymous object.
     ///
     /// # Errors
-    /// [`HeapError::NotAllocated`], [`CallError::IsRoot`].
+    /// [`HeapError::NotAllocated`], [`HeapCallError::IsRoot`].
     pub fn free(&mut self, object: NonNull<u8>) -> Result<()> {
         self.check_anonymous(object)?;
         Ok(self.heap.free(object)?)
@@ -179,7 +179,7 @@ impl<B: Backing> Calls<B> {
     /// The page-aligned range of a name, made if there is none, as large as asked for or larger.
     ///
     /// # Errors
-    /// [`CallError::TooSmall`]; with 0 bytes, which asks for whatever is there,
+    /// [`HeapCallError::TooSmall`]; with 0 bytes, which asks for whatever is there,
     /// [`HeapError::NoSuchRoot`].
     pub fn map(&mut self, name: &str, bytes: u64) -> Result<NonNull<u8>> {
         if name.is_empty() {
@@ -191,7 +191,7 @@ impl<B: Backing> Calls<B> {
             Some(root) => {
                 let has_bytes = root.bytes.saturating_sub(SLACK_BYTES);
                 if bytes > has_bytes {
-                    return Err(CallError::TooSmall { has_bytes, wanted_bytes: bytes });
+                    return Err(HeapCallError::TooSmall { has_bytes, wanted_bytes: bytes });
                 }
                 root.pointer
             }
@@ -214,14 +214,14 @@ impl<B: Backing> Calls<B> {
     /// Checks that a range is one that [`Calls::map`] returned; its use ends, its data stays.
     ///
     /// # Errors
-    /// [`CallError::NotARange`].
+    /// [`HeapCallError::NotARange`].
     pub fn unmap(&self, start: Option<NonNull<u8>>) -> Result<()> {
         let is_range = |start: NonNull<u8>| {
             self.heap.roots().any(|(name, root)| {
                 name.starts_with(RANGE_PREFIX) && page_of(root.pointer) == start
             })
         };
-        if start.is_some_and(is_range) { Ok(()) } else { Err(CallError::NotARange) }
+        if start.is_some_and(is_range) { Ok(()) } else { Err(HeapCallError::NotARange) }
     }
 
     /// A zeroed object that is known by two numbers.
@@ -305,16 +305,16 @@ impl<B: Backing> Calls<B> {
     /// The level that C names, unless a transaction is open.
     ///
     /// # Errors
-    /// [`CallError::NoSuchLevel`], or an open transaction.
+    /// [`HeapCallError::NoSuchLevel`], or an open transaction.
     pub fn level(&self, number: i32) -> Result<Durability> {
         self.outside_transactions()?;
         let level = u32::try_from(number).ok().and_then(Durability::from_number);
-        level.ok_or(CallError::NoSuchLevel)
+        level.ok_or(HeapCallError::NoSuchLevel)
     }
 }
 
 /// The heap speaks of what it looked for; the caller asked for less.
-fn asked_for(error: HeapError, bytes: u64) -> CallError {
+fn asked_for(error: HeapError, bytes: u64) -> HeapCallError {
     match error {
         HeapError::OutOfMemory { cause, .. } => {
             HeapError::OutOfMemory { wanted_bytes: bytes, cause }.into()
@@ -400,7 +400,7 @@ mod tests {
             assert!(start.addr().get() as u64 + bytes.next_multiple_of(PAGE_BYTES) <= end);
             let whole = bytes.next_multiple_of(PAGE_BYTES);
             assert_eq!(calls.map(&name, whole), Ok(start));
-            let too_much = CallError::TooSmall { has_bytes: whole, wanted_bytes: whole + 1 };
+            let too_much = HeapCallError::TooSmall { has_bytes: whole, wanted_bytes: whole + 1 };
             assert_eq!(calls.map(&name, whole + 1), Err(too_much));
         }
     }
@@ -409,8 +409,8 @@ mod tests {
     fn what_is_no_range_is_refused_and_changes_nothing() {
         let mut calls = calls();
         let object = calls.allocate(Some("object"), 8192).unwrap();
-        assert_eq!(calls.unmap(Some(object)), Err(CallError::NotARange));
-        assert_eq!(calls.unmap(None), Err(CallError::NotARange));
+        assert_eq!(calls.unmap(Some(object)), Err(HeapCallError::NotARange));
+        assert_eq!(calls.unmap(None), Err(HeapCallError::NotARange));
         assert_eq!(calls.map("missing", 0), Err(HeapError::NoSuchRoot.into()));
         assert_eq!(calls.map("", 1), Err(HeapError::BadName.into()));
         assert_eq!(calls.map(&"x".repeat(250), 1), Err(HeapError::BadName.into()));
@@ -455,7 +455,7 @@ mod tests {
         assert_eq!(calls.read_typed("typed", 7), Ok(found));
         assert_eq!(
             calls.read_typed("typed", 8),
-            Err(CallError::OtherLayout { stored: 7, wanted: 8 })
+            Err(HeapCallError::OtherLayout { stored: 7, wanted: 8 })
         );
         assert_eq!((calls.read_typed("typed", 0), calls.read("typed")), (Ok(found), Ok(found)));
         calls.allocate(Some("plain"), 100).unwrap();
@@ -471,9 +471,9 @@ mod tests {
         assert_eq!(calls.reallocate(Some(first), 400_000), Ok(first), "there is room behind it");
         assert_eq!(calls.reallocate(Some(first), u64::MAX).unwrap_err().code(), Code::LimitReached);
         let root = calls.allocate(Some("root"), 100).unwrap();
-        assert_eq!(calls.reallocate(Some(root), 10_000), Err(CallError::IsRoot));
+        assert_eq!(calls.reallocate(Some(root), 10_000), Err(HeapCallError::IsRoot));
         calls.name("first", Some(first), 400_000, 0).unwrap();
-        assert_eq!(calls.reallocate(Some(first), 1), Err(CallError::IsRoot));
+        assert_eq!(calls.reallocate(Some(first), 1), Err(HeapCallError::IsRoot));
         let aligned = calls.allocate_aligned(4096, 100).unwrap();
         assert!(aligned.addr().get().is_multiple_of(4096));
         assert_eq!(calls.allocate_aligned(3, 100).unwrap_err().code(), Code::Alignment);
@@ -507,6 +507,6 @@ mod tests {
         assert_eq!(calls.heap().roots().count(), 2);
         assert_ne!(calls.allocate(None, 100), Ok(child), "it was never freed");
         assert_eq!(calls.level(2), Ok(Durability::Power));
-        assert_eq!(calls.level(3), Err(CallError::NoSuchLevel));
+        assert_eq!(calls.level(3), Err(HeapCallError::NoSuchLevel));
     }
 }

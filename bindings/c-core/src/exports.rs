@@ -10,7 +10,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{NonNull, null_mut};
 
-use crate::call_error::CallError;
+use crate::call_error::HeapCallError;
 use crate::calls::Calls;
 use holdfast_heap::{Backing, Heap, HeapError, Root};
 use holdfast_types::Durability;
@@ -20,7 +20,7 @@ pub trait Library {
     /// What its heap stands on.
     type Backing: Backing;
     /// How its calls fail.
-    type Error: From<CallError>;
+    type Error: From<HeapCallError>;
 
     /// Runs `work` with the open heap, alone. Notes an error for `nv_errno` and returns its code.
     ///
@@ -81,7 +81,7 @@ pub unsafe fn found(root: Result<Root, c_int>, size: *mut usize) -> *mut c_void 
 /// # Safety
 /// `name` must be NULL or a C string.
 #[doc(hidden)]
-pub unsafe fn text<'a>(name: *const c_char) -> Result<&'a str, CallError> {
+pub unsafe fn text<'a>(name: *const c_char) -> Result<&'a str, HeapCallError> {
     if name.is_null() {
         return Err(HeapError::BadName.into());
     }
@@ -97,7 +97,7 @@ pub unsafe fn text<'a>(name: *const c_char) -> Result<&'a str, CallError> {
 /// # Safety
 /// As for [`text`].
 #[doc(hidden)]
-pub unsafe fn optional_text<'a>(name: *const c_char) -> Result<Option<&'a str>, CallError> {
+pub unsafe fn optional_text<'a>(name: *const c_char) -> Result<Option<&'a str>, HeapCallError> {
     if name.is_null() {
         return Ok(None);
     }

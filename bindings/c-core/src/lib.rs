@@ -20,7 +20,7 @@ mod codes;
 mod exports;
 mod known_roots;
 
-pub use call_error::CallError;
+pub use call_error::HeapCallError;
 pub use calls::{Calls, PAGE_BYTES};
 pub use codes::{Code, text_of};
 pub use exports::*;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use holdfast_dom::{ChangeError, Limits, Namespace, ParseOptions};
+use holdfast_dom::{ChangeError, Namespace, ParseLimits, ParseOptions};
 
 use crate::documents::{self, bytes, edit, renumber, sized_text, status, text};
 use crate::failure::{Failure, note};
@@ -30,7 +30,7 @@ pub struct DocLimits {
 /// # Safety
 /// `limits` must be NULL or lead to limits.
 unsafe fn options(limits: *const DocLimits) -> ParseOptions {
-    let default = Limits::default();
+    let default = ParseLimits::default();
     if limits.is_null() {
         return ParseOptions { limits: default, ..ParseOptions::default() };
     }
@@ -39,7 +39,7 @@ unsafe fn options(limits: *const DocLimits) -> ParseOptions {
     let or = |given: u64, default| if given == 0 { default } else { given };
     let or_short =
         |given, default: u32| u32::try_from(or(given, default.into())).unwrap_or(u32::MAX);
-    let limits = Limits {
+    let limits = ParseLimits {
         source_bytes: or(limits.source_bytes, default.source_bytes),
         nodes: or_short(limits.nodes, default.nodes),
         depth: or_short(limits.depth, default.depth),

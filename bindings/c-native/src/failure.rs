@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::ffi::{c_char, c_int};
 use std::fmt::{self, Write};
 
-use holdfast_c_core::{CallError, Code};
+use holdfast_c_core::{Code, HeapCallError};
 use holdfast_dom::{ChangeError, DomError};
 use holdfast_keeper_client::{KeeperError, OpenServedError, RefusedKind};
 use holdfast_native_heap::{OpenHeapError, SizeError};
@@ -21,7 +21,7 @@ use holdfast_types::{HowTo, Remedy, set_how_to};
 pub(crate) enum Failure {
     /// The heap says no.
     #[error(transparent)]
-    Call(#[from] CallError),
+    Call(#[from] HeapCallError),
     /// The region says no, or is no heap for us.
     #[error(transparent)]
     Open(Box<OpenHeapError>),
@@ -219,7 +219,7 @@ fn code_of_document(error: &DomError) -> Code {
         DomError::Selector { .. } => Code::BadSelector,
         DomError::Change(ChangeError::NoSuchNode { .. }) => Code::Nothing,
         DomError::Change(_) => Code::BadChange,
-        DomError::Heap(error) => CallError::from(*error).code(),
+        DomError::Heap(error) => HeapCallError::from(*error).code(),
         _ => Code::Failed,
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_heap::Heap;
 use holdfast_keeper_client::{Borrower, NativeBacking, ServedRegion, open_served_heap};
-use holdfast_native_heap::SharedRegion;
+use holdfast_native_heap::HeapRegion;
 use holdfast_region::{Consistency, Durability, Region};
 
 use crate::failure::Failure;
@@ -17,7 +17,7 @@ const KEEPER_VARIABLE: &str = "HOLDFAST_KEEPER";
 
 /// See the module.
 pub(crate) enum Ground {
-    Own(SharedRegion),
+    Own(HeapRegion),
     Served(ServedRegion),
 }
 

@@ -9,7 +9,7 @@ use core::fmt;
 
 use holdfast_c_core::Code;
 use holdfast_guest::{
-    Call, CallError, ExportError, Failure, ServeError, export, seal, serve_keeping,
+    Call, ExportError, Failure, ReplyError, ServeError, export, seal, serve_keeping,
 };
 
 use crate::heap::{ServedHeap, code_of};
@@ -44,12 +44,12 @@ fn status<E>(result: Result<(), E>, code: impl FnOnce(E) -> Code) -> c_int {
     result.map_or_else(|error| note(code(error).number()), |()| 0)
 }
 
-fn call_code(error: CallError) -> Code {
+fn call_code(error: ReplyError) -> Code {
     match error {
-        CallError::Replied => Code::Replied,
-        CallError::NoMemory => Code::NoMemory,
-        CallError::TooLarge { .. } => Code::TooLarge,
-        CallError::Cancelled => Code::Cancelled,
+        ReplyError::Replied => Code::Replied,
+        ReplyError::NoMemory => Code::NoMemory,
+        ReplyError::TooLarge { .. } => Code::TooLarge,
+        ReplyError::Cancelled => Code::Cancelled,
         _ => Code::Failed,
     }
 }

@@ -8,7 +8,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use holdfast_c_core::{CallError, Calls, Code, Library, export_calls};
+use holdfast_c_core::{Calls, Code, HeapCallError, Library, export_calls};
 use holdfast_guest::{
     AttachError, CommitError, Durability, Heap, HeapKeeper, HostRegion, Lock, OpenError, attach,
     commit, forget, reopen,
@@ -28,8 +28,8 @@ static STATE: Lock<State> = Lock::new(State { calls: None, attach_failed: None, 
 /// An error is its code: texts that are put together would make every applet larger.
 struct Failed(Code);
 
-impl From<CallError> for Failed {
-    fn from(error: CallError) -> Self {
+impl From<HeapCallError> for Failed {
+    fn from(error: HeapCallError) -> Self {
         Failed(error.code())
     }
 }

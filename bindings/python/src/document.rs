@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_dom::{
-    Document, DomError, Edit, Limits, LoosePage, Namespace, Node, NodeKind, ParseOptions, Selector,
+    Document, DomError, Edit, LoosePage, Namespace, Node, NodeKind, ParseLimits, ParseOptions,
+    Selector,
 };
 use holdfast_native_heap::RegionBacking;
 use pyo3::exceptions::PyOSError;
@@ -134,8 +135,8 @@ impl NativeDocument {
         names: Option<u32>,
         token_parts: Option<u64>,
     ) -> PyResult<NativeDocument> {
-        let default = Limits::default();
-        let limits = Limits {
+        let default = ParseLimits::default();
+        let limits = ParseLimits {
             source_bytes: source_bytes.unwrap_or(default.source_bytes),
             nodes: nodes.unwrap_or(default.nodes),
             depth: depth.unwrap_or(default.depth),

@@ -15,7 +15,7 @@ use std::thread::ThreadId;
 
 use holdfast_dom::Documents;
 use holdfast_heap::{Heap, HeapError, Owned, Root};
-use holdfast_native_heap::{RegionBacking, SharedRegion, open_data_heap, roll_back};
+use holdfast_native_heap::{HeapRegion, RegionBacking, open_data_heap, roll_back};
 use holdfast_region::{Consistency, Durability, Region};
 use pyo3::prelude::*;
 
@@ -40,7 +40,7 @@ pub(crate) struct Core {
 /// The heap and what it stands on.
 pub(crate) struct Open {
     pub(crate) heap: Heap<RegionBacking>,
-    pub(crate) region: SharedRegion,
+    pub(crate) region: HeapRegion,
     /// Roots that the open transaction has made.
     made: Vec<u64>,
 }

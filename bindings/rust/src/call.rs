@@ -19,7 +19,7 @@ use holdfast_channel::protocol::{AppletMessage, MESSAGE_BYTES_MAX};
 /// Why something about a call was not done.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum CallError {
+pub enum ReplyError {
     /// The result was set before.
     Replied,
     /// The program's own memory is used up.
@@ -39,7 +39,7 @@ pub enum CallError {
     Transport(TransportError),
 }
 
-impl Display for CallError {
+impl Display for ReplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Replied => f.write_str(
@@ -59,11 +59,11 @@ impl Display for CallError {
     }
 }
 
-impl core::error::Error for CallError {}
+impl core::error::Error for ReplyError {}
 
-holdfast_heap::show_as_text!(CallError);
+holdfast_heap::show_as_text!(ReplyError);
 
-impl From<TransportError> for CallError {
+impl From<TransportError> for ReplyError {
     fn from(error: TransportError) -> Self {
         match error {
             TransportError::Cancelled => Self::Cancelled,
@@ -73,9 +73,9 @@ impl From<TransportError> for CallError {
 }
 
 /// Whether a message holds as much.
-fn check_size(bytes: &[u8]) -> Result<(), CallError> {
+fn check_size(bytes: &[u8]) -> Result<(), ReplyError> {
     let (bytes, limit_bytes) = (bytes.len(), MESSAGE_BYTES_MAX as usize);
-    if bytes > limit_bytes { Err(CallError::TooLarge { bytes, limit_bytes }) } else { Ok(()) }
+    if bytes > limit_bytes { Err(ReplyError::TooLarge { bytes, limit_bytes }) } else { Ok(()) }
 }
 
 /// What a call leaves for the host.
@@ -102,7 +102,7 @@ impl Outcome {
 pub struct Call<'a> {
     number: u64,
     input: &'a [u8],
-    buffer: Option<SharedBuffer<'a>>,
+    buffer: Option<CallBuffer<'a>>,
     outcome: &'a mut Outcome,
     keeper: &'a mut dyn HeapKeeper,
     transport: &'a dyn Transport,
@@ -114,7 +114,7 @@ impl<'a> Call<'a> {
     pub(crate) fn new(
         number: u64,
         input: &'a [u8],
-        buffer: Option<SharedBuffer<'a>>,
+        buffer: Option<CallBuffer<'a>>,
         outcome: &'a mut Outcome,
         keeper: &'a mut dyn HeapKeeper,
         transport: &'a dyn Transport,
@@ -132,14 +132,14 @@ impl<'a> Call<'a> {
     /// empty.
     ///
     /// # Errors
-    /// [`CallError::Replied`] the second time, [`CallError::TooLarge`], [`CallError::NoMemory`].
-    pub fn reply(&mut self, bytes: &[u8]) -> Result<(), CallError> {
+    /// [`ReplyError::Replied`] the second time, [`ReplyError::TooLarge`], [`ReplyError::NoMemory`].
+    pub fn reply(&mut self, bytes: &[u8]) -> Result<(), ReplyError> {
         if self.outcome.replied {
-            return Err(CallError::Replied);
+            return Err(ReplyError::Replied);
         }
         check_size(bytes)?;
         self.outcome.result.clear();
-        self.outcome.result.append(bytes).map_err(|_| CallError::NoMemory)?;
+        self.outcome.result.append(bytes).map_err(|_| ReplyError::NoMemory)?;
         self.outcome.replied = true;
         Ok(())
     }
@@ -148,12 +148,12 @@ impl<'a> Call<'a> {
     /// than fits into the channel.
     ///
     /// # Errors
-    /// [`CallError::Cancelled`] when the host does not want it any more, [`CallError::TooLarge`],
-    /// [`CallError::Transport`].
-    pub fn send(&mut self, bytes: &[u8]) -> Result<(), CallError> {
+    /// [`ReplyError::Cancelled`] when the host does not want it any more, [`ReplyError::TooLarge`],
+    /// [`ReplyError::Transport`].
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), ReplyError> {
         check_size(bytes)?;
         if self.is_cancelled() {
-            return Err(CallError::Cancelled);
+            return Err(ReplyError::Cancelled);
         }
         let message = AppletMessage::Chunk { call: self.number, part: Handle::default() };
         let sent = self.transport.send(message, bytes);
@@ -163,7 +163,7 @@ impl<'a> Call<'a> {
 
     /// The buffer that the host shares for this call, if there is one.
     #[must_use]
-    pub fn buffer(&self) -> Option<SharedBuffer<'a>> {
+    pub fn buffer(&self) -> Option<CallBuffer<'a>> {
         self.buffer
     }
 
@@ -188,27 +188,27 @@ impl<'a> Call<'a> {
     /// The heap that was handed to [`serve_heap`](crate::serve_heap).
     ///
     /// # Errors
-    /// [`CallError::NoHeap`] when none was.
-    pub fn heap(&mut self) -> Result<&mut Heap, CallError> {
-        self.keeper.heap().ok_or(CallError::NoHeap)
+    /// [`ReplyError::NoHeap`] when none was.
+    pub fn heap(&mut self) -> Result<&mut Heap, ReplyError> {
+        self.keeper.heap().ok_or(ReplyError::NoHeap)
     }
 }
 
 /// Memory that the host and the applet see at once. The host can store to it at any time, so it is
 /// no slice: copy out what must not change while it is looked at.
 #[derive(Clone, Copy, Debug)]
-pub struct SharedBuffer<'a> {
+pub struct CallBuffer<'a> {
     start: NonNull<u8>,
     len: usize,
     call: PhantomData<&'a ()>,
 }
 
-impl<'a> SharedBuffer<'a> {
+impl<'a> CallBuffer<'a> {
     /// # Safety
     /// `len` bytes from `start` must be mapped for reading and writing for `'a`, and belong to no
     /// Rust object.
-    pub(crate) unsafe fn new(start: NonNull<u8>, len: usize) -> SharedBuffer<'a> {
-        SharedBuffer { start, len, call: PhantomData }
+    pub(crate) unsafe fn new(start: NonNull<u8>, len: usize) -> CallBuffer<'a> {
+        CallBuffer { start, len, call: PhantomData }
     }
 
     /// Its size in bytes.

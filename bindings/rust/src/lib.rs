@@ -87,7 +87,7 @@ mod platform;
 #[path = "wasm/mod.rs"]
 mod platform;
 
-pub use call::{Call, CallError, SharedBuffer};
+pub use call::{Call, CallBuffer, ReplyError};
 pub use exports::{ExportError, export};
 pub use failure::Failure;
 pub use holdfast_types::Durability;

@@ -16,7 +16,7 @@ use holdfast_channel::protocol::{AppletMessage, HostMessage, PROTOCOL_VERSION};
 use holdfast_channel::{BootError, Handle};
 
 use crate::buffer::Buffer;
-use crate::call::{Call, Outcome, SharedBuffer};
+use crate::call::{Call, CallBuffer, Outcome};
 use crate::exports::{EXPORTS, Exports};
 use crate::failure::Failure;
 use crate::keeper::{HeapKeeper, Kept, Nobody};
@@ -163,7 +163,7 @@ fn serve_over(
 fn shared_buffer<'a>(
     transport: &dyn Transport,
     part: Handle,
-) -> Result<Option<SharedBuffer<'a>>, TransportError> {
+) -> Result<Option<CallBuffer<'a>>, TransportError> {
     if part.bytes == 0 {
         return Ok(None);
     }
@@ -171,7 +171,7 @@ fn shared_buffer<'a>(
         TransportError::Protocol { what: "names a buffer that is not in the shared memory" };
     let start = transport.buffer(part).and_then(NonNull::new).ok_or(outside)?;
     // SAFETY: the transport vouches for the part, which stays mapped while the program runs.
-    Ok(Some(unsafe { SharedBuffer::new(start, part.bytes as usize) }))
+    Ok(Some(unsafe { CallBuffer::new(start, part.bytes as usize) }))
 }
 
 fn answer(

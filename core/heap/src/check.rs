@@ -172,7 +172,7 @@ impl Checker<'_> {
         while segment < segments && self.goes_on() {
             let start = segment * SEGMENT_BYTES;
             let head = match Head::decode(self.load(start + DESC_HEAD)) {
-                Some(head @ Head { kind: Kind::Segment, span: 1.., .. }) => head,
+                Some(head @ Head { kind: HeadKind::Segment, span: 1.., .. }) => head,
                 _ => {
                     self.expect(false, start, "the segment has no valid head");
                     return;
@@ -236,7 +236,7 @@ impl Checker<'_> {
             };
             // One that is there may still be described as absent: the region has grown, and the
             // heap had other room since.
-            let absent = head.kind == Kind::Absent;
+            let absent = head.kind == HeadKind::Absent;
             self.expect(
                 absent || chunk < present,
                 descriptor,
@@ -244,10 +244,10 @@ impl Checker<'_> {
             );
             self.report.chunks += u64::from(!absent) * u64::from(head.span);
             match head.kind {
-                Kind::Slab => self.slab(descriptor, head),
-                Kind::Run | Kind::Log => self.run(descriptor, head, chunk, used),
-                Kind::Absent => {}
-                Kind::Segment | Kind::Inside => {
+                HeadKind::Slab => self.slab(descriptor, head),
+                HeadKind::Run | HeadKind::Log => self.run(descriptor, head, chunk, used),
+                HeadKind::Absent => {}
+                HeadKind::Segment | HeadKind::Inside => {
                     self.expect(false, descriptor, "a chunk is described as what it cannot be");
                 }
             }
@@ -291,7 +291,7 @@ impl Checker<'_> {
         self.expect(used & mask == mask, descriptor, "a part of a run counts as free");
         for inside in 1..span {
             let head = Head::decode(self.load(descriptor + inside * DESCRIPTOR_BYTES + DESC_HEAD));
-            let described = head.is_some_and(|head| head.kind == Kind::Inside);
+            let described = head.is_some_and(|head| head.kind == HeadKind::Inside);
             self.expect(
                 described,
                 descriptor,
@@ -300,7 +300,7 @@ impl Checker<'_> {
         }
         let bytes = self.load(descriptor + DESC_RUN_BYTES);
         self.expect(bytes <= span * CHUNK_BYTES, descriptor, "an object is larger than its run");
-        if head.kind == Kind::Run {
+        if head.kind == HeadKind::Run {
             self.report.objects += 1;
             self.report.object_bytes += span * CHUNK_BYTES;
         } else {
@@ -311,7 +311,7 @@ impl Checker<'_> {
 
     fn lane(&mut self) {
         let head = Head::decode(self.load(descriptor_of(LANE_OFFSET) + DESC_HEAD));
-        let described = head == Some(Head { kind: Kind::Log, class: 0, span: 1 });
+        let described = head == Some(Head { kind: HeadKind::Log, class: 0, span: 1 });
         let in_use = self.load(DESC_USED_CHUNKS) >> (LANE_OFFSET / CHUNK_BYTES) & 1 == 1;
         self.expect(described && in_use, LANE_OFFSET, "the transaction lane is not described");
         let idle = self.load(LANE_OFFSET + LANE_STATE) & 1 == 0
@@ -435,7 +435,7 @@ impl Checker<'_> {
         while segment < segments {
             let start = segment * SEGMENT_BYTES;
             let head = Head::decode(self.load(start + DESC_HEAD))
-                .filter(|head| head.kind == Kind::Segment && head.span >= 1)?;
+                .filter(|head| head.kind == HeadKind::Segment && head.span >= 1)?;
             let span = u64::from(head.span);
             let end = start.saturating_add(span.saturating_mul(SEGMENT_BYTES));
             if offset < end {
@@ -461,8 +461,8 @@ impl Checker<'_> {
         }
         let within = offset % CHUNK_BYTES;
         match head.kind {
-            Kind::Run => (within == 0).then_some(u64::from(head.span) * CHUNK_BYTES),
-            Kind::Slab if usize::from(head.class) < CLASSES => {
+            HeadKind::Run => (within == 0).then_some(u64::from(head.span) * CHUNK_BYTES),
+            HeadKind::Slab if usize::from(head.class) < CLASSES => {
                 let class = usize::from(head.class);
                 let bytes = u64::from(CLASS_BYTES[class]);
                 let slot = within / bytes;

@@ -37,15 +37,16 @@ pub(crate) fn chunk_may_be_free(words: &[u64], descriptor: u64) -> bool {
         return chunk_was_never_used(words, descriptor);
     };
     match head.kind {
-        Kind::Slab => false,
+        HeadKind::Slab => false,
         // An old description, if what it claims is described as something else by now.
-        Kind::Run | Kind::Log => {
+        HeadKind::Run | HeadKind::Log => {
             let end = (chunk + u64::from(head.span)).min(SEGMENT_CHUNKS);
-            (chunk + 1..end).any(|inside| kind_at(inside).is_some_and(|kind| kind != Kind::Inside))
+            (chunk + 1..end)
+                .any(|inside| kind_at(inside).is_some_and(|kind| kind != HeadKind::Inside))
         }
         // An old description, if no slot is taken: an empty slab leaves none, and what is no slab
         // has none.
-        Kind::Inside | Kind::Absent | Kind::Segment => {
+        HeadKind::Inside | HeadKind::Absent | HeadKind::Segment => {
             is_zero(words, descriptor + DESC_SLOTS, SLOT_WORDS_MAX * 8)
         }
     }
@@ -57,10 +58,10 @@ pub(crate) fn nothing_from_segment(words: &[u64], segment: u64) -> bool {
     let Some(start) = segment.checked_mul(SEGMENT_BYTES) else { return true };
     let used = load(words, start + DESC_USED_CHUNKS);
     match Head::decode(load(words, start + DESC_HEAD)) {
-        Some(Head { kind: Kind::Segment, span, .. }) => {
+        Some(Head { kind: HeadKind::Segment, span, .. }) => {
             let absent = |chunk: u64| {
                 let head = Head::decode(load(words, start + chunk * DESCRIPTOR_BYTES + DESC_HEAD));
-                head.is_some_and(|head| head.kind == Kind::Absent)
+                head.is_some_and(|head| head.kind == HeadKind::Absent)
             };
             span <= 1 && (1..SEGMENT_CHUNKS).all(|chunk| used >> chunk & 1 == 0 || absent(chunk))
         }

@@ -291,7 +291,7 @@ impl<B: Backing> Heap<B> {
         let chunks = bytes.div_ceil(CHUNK_BYTES).max(1);
         if chunks <= SEGMENT_CHUNKS - step {
             let run = self.find_run(chunks, step)?;
-            self.describe_run(run, Kind::Run, 0, bytes);
+            self.describe_run(run, HeadKind::Run, 0, bytes);
             let pointer = self.memory.at(run.offset());
             if self.log.open() {
                 self.log_alloc(pointer)?;
@@ -313,7 +313,7 @@ impl<B: Backing> Heap<B> {
         self.publish_spanning(
             first,
             new,
-            Head { kind: Kind::Segment, class, span: span as u32 },
+            Head { kind: HeadKind::Segment, class, span: span as u32 },
             bytes,
         );
         NonNull::new(pointer).ok_or(HeapError::OutsideHeap)
@@ -384,7 +384,7 @@ impl<B: Backing> Heap<B> {
                 && self.memory.holds(segment * SEGMENT_BYTES, span * SEGMENT_BYTES);
             return whole.then_some(Place::Spanning { first: segment, span, start });
         }
-        if let Some(run) = self.run_at(offset, Kind::Run) {
+        if let Some(run) = self.run_at(offset, HeadKind::Run) {
             return Some(Place::Run(run));
         }
         self.slot_place(offset).map(Place::Slot)

@@ -135,7 +135,7 @@ pub const ROOT_SLOTS_FIRST: u64 = 64;
 /// What a descriptor describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum HeadKind {
     /// Equal slots of one size class.
     Slab = 1,
     /// The first chunk of a run of chunks that holds one object.
@@ -155,7 +155,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// What is described.
-    pub kind: Kind,
+    pub kind: HeadKind,
     /// Size class of a slab; of an object of whole segments that starts at more than one chunk, the
     /// binary logarithm of where it starts; else 0.
     pub class: u8,
@@ -177,12 +177,12 @@ impl Head {
             return None;
         }
         let kind = match word & 0xFF {
-            1 => Kind::Slab,
-            2 => Kind::Run,
-            3 => Kind::Log,
-            4 => Kind::Absent,
-            5 => Kind::Segment,
-            6 => Kind::Inside,
+            1 => HeadKind::Slab,
+            2 => HeadKind::Run,
+            3 => HeadKind::Log,
+            4 => HeadKind::Absent,
+            5 => HeadKind::Segment,
+            6 => HeadKind::Inside,
             _ => return None,
         };
         Some(Head { kind, class: (word >> 8) as u8, span: (word >> 32) as u32 })
@@ -193,7 +193,7 @@ impl Head {
         match self.class {
             0 => Some(CHUNK_BYTES),
             class
-                if self.kind == Kind::Segment
+                if self.kind == HeadKind::Segment
                     && (CHUNK_BYTES.trailing_zeros() + 1..=ALIGN_BYTES_MAX.trailing_zeros())
                         .contains(&u32::from(class)) =>
             {
@@ -240,7 +240,14 @@ mod tests {
     /// A head survives encoding and a flipped bit does not.
     #[test]
     fn head_survives_encoding_and_detects_flipped_bits() {
-        for kind in [Kind::Slab, Kind::Run, Kind::Log, Kind::Absent, Kind::Segment, Kind::Inside] {
+        for kind in [
+            HeadKind::Slab,
+            HeadKind::Run,
+            HeadKind::Log,
+            HeadKind::Absent,
+            HeadKind::Segment,
+            HeadKind::Inside,
+        ] {
             for (class, span) in [(0, 1), (17, 1), (0, 63), (0, u32::MAX)] {
                 let head = Head { kind, class, span };
                 let word = head.encode();

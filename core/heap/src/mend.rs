@@ -272,7 +272,7 @@ impl Mender<'_> {
     fn slot_word(&self, offset: u64) -> Option<u64> {
         let head = Head::decode(self.load(descriptor_of(offset) + DESC_HEAD))?;
         let class = usize::from(head.class);
-        if head.kind != Kind::Slab || class >= CLASSES {
+        if head.kind != HeadKind::Slab || class >= CLASSES {
             return None;
         }
         let slot = crate::classes::slot_at(class, offset % CHUNK_BYTES);
@@ -288,7 +288,7 @@ impl Mender<'_> {
         let used_at = segment + DESC_USED_CHUNKS;
         match what {
             "the segment has no valid head" if offset == 0 => {
-                self.store(0, Head { kind: Kind::Segment, class: 0, span: 1 }.encode());
+                self.store(0, Head { kind: HeadKind::Segment, class: 0, span: 1 }.encode());
                 Some("written anew: the first segment is always alone")
             }
             "a large object is larger than its segments" => {
@@ -310,7 +310,7 @@ impl Mender<'_> {
             "a chunk past the end counts as free" => {
                 self.store(
                     offset + DESC_HEAD,
-                    Head { kind: Kind::Absent, class: 0, span: 1 }.encode(),
+                    Head { kind: HeadKind::Absent, class: 0, span: 1 }.encode(),
                 );
                 self.store(used_at, self.load(used_at) | 1 << chunk);
                 Some("described as absent")
@@ -343,7 +343,7 @@ impl Mender<'_> {
                 let inside = (1..u64::from(head?.span))
                     .map(|inside| offset + inside * DESCRIPTOR_BYTES + DESC_HEAD);
                 let at = inside.into_iter().find(damaged)?;
-                self.store(at, Head { kind: Kind::Inside, class: 0, span: 1 }.encode());
+                self.store(at, Head { kind: HeadKind::Inside, class: 0, span: 1 }.encode());
                 Some("described anew")
             }
             LOG_OF_NOBODY => {
@@ -358,7 +358,7 @@ impl Mender<'_> {
                 let descriptor = descriptor_of(LANE_OFFSET);
                 self.store(
                     descriptor + DESC_HEAD,
-                    Head { kind: Kind::Log, class: 0, span: 1 }.encode(),
+                    Head { kind: HeadKind::Log, class: 0, span: 1 }.encode(),
                 );
                 self.store(descriptor + DESC_RUN_BYTES, CHUNK_BYTES);
                 self.store(
@@ -379,7 +379,7 @@ impl Mender<'_> {
     fn is_whole_run(&self, descriptor: u64, span: u64) -> bool {
         let inside = (1..span).map(|inside| descriptor + inside * DESCRIPTOR_BYTES + DESC_HEAD);
         let mut heads = inside.map(|at| Head::decode(self.load(at)).map(|head| head.kind));
-        heads.all(|kind| kind == Some(Kind::Inside))
+        heads.all(|kind| kind == Some(HeadKind::Inside))
     }
 
     /// Gives up what nothing can be told about; what was done, and what is lost.
@@ -391,7 +391,7 @@ impl Mender<'_> {
             | "a slab's size class does not exist" => {
                 self.store(
                     offset + DESC_HEAD,
-                    Head { kind: Kind::Run, class: 0, span: 1 }.encode(),
+                    Head { kind: HeadKind::Run, class: 0, span: 1 }.encode(),
                 );
                 self.store(offset + DESC_RUN_BYTES, CHUNK_BYTES);
                 let segment = offset & !(SEGMENT_BYTES - 1);

@@ -136,7 +136,8 @@ impl<'a> Survey<'a> {
         while segment < segments {
             let start = segment * SEGMENT_BYTES;
             let head = Head::decode(survey.load(start + DESC_HEAD)).filter(|head| {
-                head.kind == Kind::Segment && (1..=segments - segment).contains(&head.span.into())
+                head.kind == HeadKind::Segment
+                    && (1..=segments - segment).contains(&head.span.into())
             });
             let Some(head) = head else { break };
             match (head.span, head.object_start()) {
@@ -192,10 +193,10 @@ impl<'a> Survey<'a> {
             let span = u64::from(head.span);
             let start = segment + chunk * CHUNK_BYTES;
             let (kind, span) = match head.kind {
-                Kind::Slab if usize::from(head.class) < CLASSES => (ChunkKind::Slab, 1),
-                Kind::Run => (ChunkKind::Large, span),
-                Kind::Log => (ChunkKind::Log, span),
-                Kind::Absent => (ChunkKind::Absent, 1),
+                HeadKind::Slab if usize::from(head.class) < CLASSES => (ChunkKind::Slab, 1),
+                HeadKind::Run => (ChunkKind::Large, span),
+                HeadKind::Log => (ChunkKind::Log, span),
+                HeadKind::Absent => (ChunkKind::Absent, 1),
                 _ => (ChunkKind::Damaged, 1),
             };
             let asked = self

@@ -214,7 +214,7 @@ fn run_with_clear_bits_is_kept_whole() {
 fn stale_log_extent_does_not_take_a_slab() {
     let (good, descriptor) = heap_with_children();
     // Beside it something else is wrong, or not: so more than one flipped bit.
-    for (kind, roots) in [(Kind::Log, 0), (Kind::Run, 0), (Kind::Log, 6)] {
+    for (kind, roots) in [(HeadKind::Log, 0), (HeadKind::Run, 0), (HeadKind::Log, 6)] {
         let mut copy = good.clone();
         copy[(SUPER_ROOTS / 8 + 3) as usize] ^= roots;
         let old = descriptor - DESCRIPTOR_BYTES;

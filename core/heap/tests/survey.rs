@@ -180,7 +180,7 @@ fn survey_of_any_heap_answers_or_refuses() {
 /// A head that claims more than its segment has shows as damage and moves nothing.
 #[test]
 fn overlong_head_shows_as_damage() {
-    use holdfast_heap::layout::{DESC_USED_CHUNKS, DESCRIPTOR_BYTES, Head, Kind};
+    use holdfast_heap::layout::{DESC_USED_CHUNKS, DESCRIPTOR_BYTES, Head, HeadKind};
     let mut heap = open(TestMemory::new(16 << 20));
     let mut objects = Vec::new();
     for _ in 0..10 {
@@ -188,7 +188,7 @@ fn overlong_head_shows_as_damage() {
         objects.push(view(&heap, object));
     }
     let mut memory = heap.close();
-    let head = Head { kind: Kind::Run, class: 0, span: 2 }.encode();
+    let head = Head { kind: HeadKind::Run, class: 0, span: 2 }.encode();
     memory.bytes_mut()[(63 * DESCRIPTOR_BYTES) as usize..][..8]
         .copy_from_slice(&head.to_le_bytes());
     memory.bytes_mut()[DESC_USED_CHUNKS as usize + 7] |= 0x80;
@@ -209,7 +209,7 @@ proptest! {
         heads in proptest::collection::vec((0..128u64, 0..7u8, any::<u8>(), 0..70u32), 0..8),
         fixed in proptest::collection::vec((0..32u64, any::<u64>()), 0..3),
     ) {
-        use holdfast_heap::layout::{DESCRIPTOR_BYTES, Head, Kind, SEGMENT_BYTES};
+        use holdfast_heap::layout::{DESCRIPTOR_BYTES, Head, HeadKind, SEGMENT_BYTES};
         let mut heap = open(TestMemory::new(16 << 20));
         for index in 0..60 {
             heap.create_root(&format!("r{index}"), 100 * index + 1).unwrap();
@@ -222,7 +222,7 @@ proptest! {
         }
         let mut store = |at: u64, word: u64| memory.bytes_mut()[at as usize..][..8].copy_from_slice(&word.to_le_bytes());
         for (number, kind, class, span) in heads {
-            let kinds = [Kind::Slab, Kind::Run, Kind::Log, Kind::Absent, Kind::Segment, Kind::Inside, Kind::Run];
+            let kinds = [HeadKind::Slab, HeadKind::Run, HeadKind::Log, HeadKind::Absent, HeadKind::Segment, HeadKind::Inside, HeadKind::Run];
             let at = number / 64 * SEGMENT_BYTES + number % 64 * DESCRIPTOR_BYTES;
             store(at, Head { kind: kinds[usize::from(kind)], class, span }.encode());
         }

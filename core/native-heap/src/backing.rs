@@ -1,7 +1,7 @@
 //! A mapped region as a heap's backing.
 //!
 //! Invariant: the base is that of the mapping and never changes, and the limit is the region's at
-//! any time; the region stays mapped while the backing lives, because only [`SharedRegion::close`]
+//! any time; the region stays mapped while the backing lives, because only [`HeapRegion::close`]
 //! ends the mapping, and it needs the last handle.
 
 use std::io;
@@ -11,7 +11,7 @@ use holdfast_heap::{Backing, GrowError};
 use holdfast_region::{AccessError, Consistency, ErrorKind, RegionError};
 use holdfast_sys::mapping::share_with_children;
 
-use crate::SharedRegion;
+use crate::HeapRegion;
 
 /// See the module.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct RegionBacking {
     base: NonNull<u8>,
     backed_bytes: u64,
     is_ordered: bool,
-    region: SharedRegion,
+    region: HeapRegion,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread; the pointer is only handed on to the
@@ -27,7 +27,7 @@ pub struct RegionBacking {
 unsafe impl Send for RegionBacking {}
 
 impl RegionBacking {
-    pub(crate) fn new(base: NonNull<u8>, region: SharedRegion) -> RegionBacking {
+    pub(crate) fn new(base: NonNull<u8>, region: HeapRegion) -> RegionBacking {
         let (backed_bytes, consistency) =
             region.with(|region| (region.backed_bytes(), region.consistency()));
         // In the mode `atomic` stores are to private pages, which the region publishes in its own
@@ -38,7 +38,7 @@ impl RegionBacking {
 
     /// The region.
     #[must_use]
-    pub fn region(&self) -> &SharedRegion {
+    pub fn region(&self) -> &HeapRegion {
         &self.region
     }
 }

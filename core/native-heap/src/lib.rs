@@ -53,7 +53,7 @@ pub enum OpenHeapError {
 
 /// The region under a heap, for what the heap itself cannot do.
 #[derive(Debug, Clone)]
-pub struct SharedRegion(Arc<Shared>);
+pub struct HeapRegion(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -76,13 +76,13 @@ pub struct HeapOptions {
     pub ordered: bool,
 }
 
-impl SharedRegion {
-    pub(crate) fn new(region: Region, options: HeapOptions) -> SharedRegion {
+impl HeapRegion {
+    pub(crate) fn new(region: Region, options: HeapOptions) -> HeapRegion {
         let limit_bytes = AtomicU64::new(region.limit_bytes());
         // Where the processor cannot, commits at level `system` go to the store.
         let needed = region.needs_order() && holdfast_persist::instruction().is_some();
         let ordered = (needed || options.ordered) && !region.is_read_only();
-        SharedRegion(Arc::new(Shared {
+        HeapRegion(Arc::new(Shared {
             region: Mutex::new(region),
             limit_bytes,
             hidden: AtomicBool::new(false),
@@ -170,7 +170,7 @@ impl SharedRegion {
 ///
 /// # Errors
 /// [`OpenHeapError`]; the region is closed then, and its data is as it was.
-pub fn open_heap(region: Region) -> Result<(Heap<RegionBacking>, SharedRegion), OpenHeapError> {
+pub fn open_heap(region: Region) -> Result<(Heap<RegionBacking>, HeapRegion), OpenHeapError> {
     open_heap_on(region, |backing| backing)
 }
 
@@ -181,8 +181,8 @@ pub fn open_heap(region: Region) -> Result<(Heap<RegionBacking>, SharedRegion), 
 pub fn open_heap_with(
     region: Region,
     options: HeapOptions,
-) -> Result<(Heap<RegionBacking>, SharedRegion), OpenHeapError> {
-    open_shared(SharedRegion::new(region, options), |backing| backing)
+) -> Result<(Heap<RegionBacking>, HeapRegion), OpenHeapError> {
+    open_shared(HeapRegion::new(region, options), |backing| backing)
 }
 
 /// As [`open_heap`], on a backing that is made from the region's.
@@ -192,14 +192,14 @@ pub fn open_heap_with(
 pub fn open_heap_on<B: Backing>(
     region: Region,
     wrap: impl FnOnce(RegionBacking) -> B,
-) -> Result<(Heap<B>, SharedRegion), OpenHeapError> {
-    open_shared(SharedRegion::new(region, HeapOptions::default()), wrap)
+) -> Result<(Heap<B>, HeapRegion), OpenHeapError> {
+    open_shared(HeapRegion::new(region, HeapOptions::default()), wrap)
 }
 
 fn open_shared<B: Backing>(
-    mut shared: SharedRegion,
+    mut shared: HeapRegion,
     wrap: impl FnOnce(RegionBacking) -> B,
-) -> Result<(Heap<B>, SharedRegion), OpenHeapError> {
+) -> Result<(Heap<B>, HeapRegion), OpenHeapError> {
     let opened = try_open(&mut shared, wrap);
     match opened {
         Ok(heap) => Ok((heap, shared)),
@@ -212,7 +212,7 @@ fn open_shared<B: Backing>(
 }
 
 fn try_open<B: Backing>(
-    shared: &mut SharedRegion,
+    shared: &mut HeapRegion,
     wrap: impl FnOnce(RegionBacking) -> B,
 ) -> Result<Heap<B>, OpenHeapError> {
     if shared.is_ordered() {
@@ -231,10 +231,8 @@ fn try_open<B: Backing>(
 ///
 /// # Errors
 /// As [`open_heap`], but never for pointers of another kind.
-pub fn open_data_heap(
-    region: Region,
-) -> Result<(Heap<RegionBacking>, SharedRegion), OpenHeapError> {
-    let mut shared = SharedRegion::new(region, HeapOptions::default());
+pub fn open_data_heap(region: Region) -> Result<(Heap<RegionBacking>, HeapRegion), OpenHeapError> {
+    let mut shared = HeapRegion::new(region, HeapOptions::default());
     let opened = match try_open(&mut shared, |backing| backing) {
         Err(OpenHeapError::Heap(OpenError::PointerMismatch { .. })) => reopen_data_heap(&shared),
         Err(OpenHeapError::Region(RegionError::AddressTaken { .. }))
@@ -256,14 +254,14 @@ pub fn open_data_heap(
 }
 
 /// On a region that is mapped already.
-fn reopen_data_heap(shared: &SharedRegion) -> Result<Heap<RegionBacking>, OpenHeapError> {
+fn reopen_data_heap(shared: &HeapRegion) -> Result<Heap<RegionBacking>, OpenHeapError> {
     let base = shared.with(|region| region.mapping()).ok_or(RegionError::AlreadyMapped)?;
     let backing = RegionBacking::new(base, shared.clone());
     Ok(Heap::open(backing, OpenOptions { pointers: None, format_if_empty: false })?)
 }
 
 /// The pointers that a program keeps in a heap on this region.
-fn pointers_of(region: &SharedRegion) -> Pointers {
+fn pointers_of(region: &HeapRegion) -> Pointers {
     Pointers { base: region.with(|region| region.address()), bytes: size_of::<usize>() as u32 }
 }
 
@@ -452,7 +450,7 @@ mod tests {
         let (_directory, names, key, name) = scratch();
         let mut region = names.create(&name, &key, 8 << 20).unwrap();
         let base = region.map_native().unwrap();
-        let shared = SharedRegion::new(region, HeapOptions::default());
+        let shared = HeapRegion::new(region, HeapOptions::default());
         let pointers = Some(Pointers { base: 1 << 31, bytes: 4 });
         let options = OpenOptions { pointers, format_if_empty: true };
         drop(Heap::open(RegionBacking::new(base, shared.clone()), options).unwrap().close());

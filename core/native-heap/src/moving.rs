@@ -10,7 +10,7 @@
 use holdfast_heap::{Described, Heap, OpenError, OpenOptions, Relocated, relocate};
 use holdfast_region::{Region, RegionError};
 
-use crate::{HeapOptions, OpenHeapError, RegionBacking, SharedRegion, try_open};
+use crate::{HeapOptions, HeapRegion, OpenHeapError, RegionBacking, try_open};
 
 /// A heap that got another address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub struct Moved {
 pub fn open_typed_heap(
     region: Region,
     types: &[Described],
-) -> Result<(Heap<RegionBacking>, SharedRegion, Option<Moved>), OpenHeapError> {
-    let mut shared = SharedRegion::new(region, HeapOptions::default());
+) -> Result<(Heap<RegionBacking>, HeapRegion, Option<Moved>), OpenHeapError> {
+    let mut shared = HeapRegion::new(region, HeapOptions::default());
     let opened = match try_open(&mut shared, |backing| backing) {
         Err(taken) if is_elsewhere(&taken) => move_away(&mut shared, types, taken)
             .and_then(|moved| Ok((try_open(&mut shared, |backing| backing)?, Some(moved)))),
@@ -59,7 +59,7 @@ fn is_elsewhere(error: &OpenHeapError) -> bool {
 }
 
 fn move_away(
-    shared: &mut SharedRegion,
+    shared: &mut HeapRegion,
     types: &[Described],
     taken: OpenHeapError,
 ) -> Result<Moved, OpenHeapError> {

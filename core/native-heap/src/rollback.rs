@@ -6,7 +6,7 @@
 use holdfast_heap::{Backing, Heap, OpenOptions};
 use holdfast_region::Region;
 
-use crate::{OpenHeapError, RegionBacking, SharedRegion, pointers_of};
+use crate::{HeapRegion, OpenHeapError, RegionBacking, pointers_of};
 
 /// Undoes everything that was stored since the last commit, an open transaction included, and opens
 /// the heap anew. Pointers to what the last commit had stay valid; those to what was allocated
@@ -27,7 +27,7 @@ pub fn roll_back(heap: Heap<RegionBacking>) -> Result<Heap<RegionBacking>, OpenH
 /// As [`roll_back`].
 pub fn roll_back_on<B: Backing>(
     heap: Heap<B>,
-    region: &SharedRegion,
+    region: &HeapRegion,
 ) -> Result<Heap<B>, OpenHeapError> {
     // Ends an open transaction; what that stores is undone with the rest.
     let backing = heap.close();

@@ -31,7 +31,7 @@ use crate::probe::Support;
 
 /// A way to find changed pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum DirtyMethod {
     /// userfaultfd with asynchronous write protection, and `ioctl(PAGEMAP_SCAN)`.
     Userfault,
     /// Pages are read-only until a fault handler notes their first store.
@@ -42,18 +42,23 @@ pub enum Kind {
     Everything,
 }
 
-impl Kind {
+impl DirtyMethod {
     /// All of them, best first.
-    pub const ALL: [Kind; 4] = [Kind::Userfault, Kind::Protect, Kind::Reported, Kind::Everything];
+    pub const ALL: [DirtyMethod; 4] = [
+        DirtyMethod::Userfault,
+        DirtyMethod::Protect,
+        DirtyMethod::Reported,
+        DirtyMethod::Everything,
+    ];
 
     /// Its name, as it is asked for.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Userfault => "uffd",
-            Kind::Protect => "mprotect",
-            Kind::Reported => "reported",
-            Kind::Everything => "everything",
+            DirtyMethod::Userfault => "uffd",
+            DirtyMethod::Protect => "mprotect",
+            DirtyMethod::Reported => "reported",
+            DirtyMethod::Everything => "everything",
         }
     }
 
@@ -61,21 +66,21 @@ impl Kind {
     /// mapping, work and are noticed without [`DirtyTracker::make_writable`].
     #[must_use]
     pub fn sees_kernel_stores(self) -> bool {
-        matches!(self, Kind::Userfault | Kind::Everything)
+        matches!(self, DirtyMethod::Userfault | DirtyMethod::Everything)
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for DirtyMethod {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for DirtyMethod {
     type Err = UnknownKind;
 
-    fn from_str(name: &str) -> Result<Kind, UnknownKind> {
-        Kind::ALL
+    fn from_str(name: &str) -> Result<DirtyMethod, UnknownKind> {
+        DirtyMethod::ALL
             .into_iter()
             .find(|kind| kind.name() == name)
             .ok_or_else(|| UnknownKind(name.to_owned()))
@@ -88,7 +93,7 @@ pub struct UnknownKind(pub String);
 
 impl fmt::Display for UnknownKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = Kind::ALL.map(Kind::name).join(", ");
+        let names = DirtyMethod::ALL.map(DirtyMethod::name).join(", ");
         write!(
             formatter,
             "no way to find changed pages is called {:?}; say one of: {names}",
@@ -103,7 +108,7 @@ impl std::error::Error for UnknownKind {}
 /// is then readable and writable, and has its bytes.
 pub trait DirtyTracker: Send {
     /// Which way it goes.
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> DirtyMethod;
 
     /// The mapping now has `len` bytes, in place; the added part counts as not stored to.
     ///
@@ -132,7 +137,7 @@ pub trait DirtyTracker: Send {
 
     /// Prepares for stores to the range that the kernel is going to do on the process's behalf;
     /// they must end before the next [`DirtyTracker::take`]. Needed unless
-    /// [`Kind::sees_kernel_stores`].
+    /// [`DirtyMethod::sees_kernel_stores`].
     ///
     /// # Errors
     /// The kernel's.
@@ -189,18 +194,18 @@ impl Mapping {
 /// # Errors
 /// `InvalidInput` when the mapping is not aligned to pages or larger than its limit; else what the
 /// kernel says.
-pub unsafe fn track(mapping: Mapping, kind: Kind) -> io::Result<Box<dyn DirtyTracker>> {
+pub unsafe fn track(mapping: Mapping, kind: DirtyMethod) -> io::Result<Box<dyn DirtyTracker>> {
     if !(mapping.base as usize).is_multiple_of(rustix::param::page_size()) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     mapping.added(mapping.len)?;
     Ok(match kind {
         // SAFETY: the caller's contract.
-        Kind::Userfault => Box::new(unsafe { userfault::Userfault::new(mapping)? }),
+        DirtyMethod::Userfault => Box::new(unsafe { userfault::Userfault::new(mapping)? }),
         // SAFETY: the caller's contract.
-        Kind::Protect => Box::new(unsafe { protect::Protect::new(mapping)? }),
-        Kind::Reported => Box::new(told::Reported::new(mapping)),
-        Kind::Everything => Box::new(told::Everything(mapping)),
+        DirtyMethod::Protect => Box::new(unsafe { protect::Protect::new(mapping)? }),
+        DirtyMethod::Reported => Box::new(told::Reported::new(mapping)),
+        DirtyMethod::Everything => Box::new(told::Everything(mapping)),
     })
 }
 
@@ -211,7 +216,10 @@ pub unsafe fn track(mapping: Mapping, kind: Kind) -> io::Result<Box<dyn DirtyTra
 ///
 /// # Errors
 /// As [`track`] for a way that was asked for. Without that, only `InvalidInput`.
-pub unsafe fn choose(mapping: Mapping, forced: Option<Kind>) -> io::Result<Box<dyn DirtyTracker>> {
+pub unsafe fn choose(
+    mapping: Mapping,
+    forced: Option<DirtyMethod>,
+) -> io::Result<Box<dyn DirtyTracker>> {
     if let Some(kind) = forced {
         // SAFETY: the caller's contract.
         return unsafe { track(mapping, kind) };
@@ -224,33 +232,33 @@ pub unsafe fn choose(mapping: Mapping, forced: Option<Kind>) -> io::Result<Box<d
         }
     }
     // SAFETY: the caller's contract.
-    unsafe { track(mapping, Kind::Everything) }
+    unsafe { track(mapping, DirtyMethod::Everything) }
 }
 
 /// Ways that ask something of the kernel, best first.
-const CHOICES: [Kind; 2] = [Kind::Userfault, Kind::Protect];
+const CHOICES: [DirtyMethod; 2] = [DirtyMethod::Userfault, DirtyMethod::Protect];
 
 /// The best way that works here.
 #[must_use]
-pub fn best() -> Kind {
-    CHOICES.into_iter().find(|kind| available(*kind).is_usable()).unwrap_or(Kind::Everything)
+pub fn best() -> DirtyMethod {
+    CHOICES.into_iter().find(|kind| available(*kind).is_usable()).unwrap_or(DirtyMethod::Everything)
 }
 
 /// Whether a way works for this process, found by using it once on a mapping made for that; the
-/// answer is kept. Nothing is left behind, but that [`Kind::Protect`] installs the process's fault
+/// answer is kept. Nothing is left behind, but that [`DirtyMethod::Protect`] installs the process's fault
 /// handler, as every mapped region does.
 #[must_use]
-pub fn available(kind: Kind) -> Support {
+pub fn available(kind: DirtyMethod) -> Support {
     static USERFAULT: OnceLock<Support> = OnceLock::new();
     static PROTECT: OnceLock<Support> = OnceLock::new();
     match kind {
-        Kind::Userfault => *USERFAULT.get_or_init(|| try_out(kind).into()),
-        Kind::Protect => *PROTECT.get_or_init(|| try_out(kind).into()),
-        Kind::Reported | Kind::Everything => Support::Usable,
+        DirtyMethod::Userfault => *USERFAULT.get_or_init(|| try_out(kind).into()),
+        DirtyMethod::Protect => *PROTECT.get_or_init(|| try_out(kind).into()),
+        DirtyMethod::Reported | DirtyMethod::Everything => Support::Usable,
     }
 }
 
-fn try_out(kind: Kind) -> io::Result<()> {
+fn try_out(kind: DirtyMethod) -> io::Result<()> {
     let page_bytes = rustix::param::page_size();
     let len = 4 * page_bytes;
     let file = rustix::fs::memfd_create("holdfast-probe", rustix::fs::MemfdFlags::CLOEXEC)?;
@@ -280,10 +288,10 @@ mod tests {
 
     #[test]
     fn every_way_is_found_by_its_name_and_no_other() {
-        for kind in Kind::ALL {
+        for kind in DirtyMethod::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
-        let error = "uffd ".parse::<Kind>().unwrap_err();
+        let error = "uffd ".parse::<DirtyMethod>().unwrap_err();
         assert!(error.to_string().contains("uffd, mprotect, reported, everything"), "{error}");
     }
 

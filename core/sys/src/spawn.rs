@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use rustix::process::Signal;
 
-pub use steps::{Limit, MountChange, Steps};
+pub use steps::{MountChange, ResourceLimit, Steps};
 
 const STACK_BYTES: usize = 64 << 10;
 /// The child is at its list.

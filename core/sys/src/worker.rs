@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// What a worker may use up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct WorkerLimits {
     /// Private writable memory, in bytes: heap, stacks of threads, copied pages.
     pub data_bytes: u64,
     /// Address space besides what the process has now, in bytes. Reservations count, which take no
@@ -104,7 +104,7 @@ pub fn is_parent(pid: u32) -> bool {
 ///
 /// # Errors
 /// What the kernel reports. `ESRCH`: the parent is gone.
-pub fn confine(parent: u32, limits: &Limits) -> io::Result<()> {
+pub fn confine(parent: u32, limits: &WorkerLimits) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // It may have died before the call, which then has no effect.
     if !is_parent(parent) {

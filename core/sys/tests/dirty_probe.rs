@@ -1,7 +1,7 @@
 //! Trying out the ways to find changed pages leaves nothing behind. Alone in its process, because
 //! it counts what the process has.
 
-use holdfast_sys::dirty::{Kind, available, best};
+use holdfast_sys::dirty::{DirtyMethod, available, best};
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc is mounted").count()
@@ -13,7 +13,7 @@ fn descriptors() -> usize {
 #[test]
 fn tracker_trial_leaves_nothing_behind() {
     let before = descriptors();
-    for kind in Kind::ALL {
+    for kind in DirtyMethod::ALL {
         match available(kind).refusal() {
             None => println!("{kind} works"),
             Some(error) => println!("not run: {kind} (the kernel says: {error})"),

@@ -13,7 +13,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use holdfast_sys::dirty::{DirtyTracker, Kind, Mapping, Reporter, available, best, choose, track};
+use holdfast_sys::dirty::{
+    DirtyMethod, DirtyTracker, Mapping, Reporter, available, best, choose, track,
+};
 use holdfast_sys::file::is_volatile_memory;
 use holdfast_sys::mapping::{
     HUGE_PAGE_BYTES, Prot, Reservation, gather_huge_pages, map_shared_fixed,
@@ -63,7 +65,7 @@ impl Memory {
 }
 
 impl Tracked {
-    fn of(memory: Memory, kind: Kind) -> Tracked {
+    fn of(memory: Memory, kind: DirtyMethod) -> Tracked {
         // SAFETY: the mapping is the value's own, goes after the tracker, and no thread stores to
         // it yet.
         let tracker = unsafe { track(memory.mapping(), kind).unwrap() };
@@ -98,7 +100,7 @@ impl Tracked {
     fn expect(&mut self, pages: &[Range<usize>], when: &str) {
         let kind = self.tracker.kind();
         let found = self.take();
-        if kind == Kind::Everything {
+        if kind == DirtyMethod::Everything {
             assert_eq!(found, [0..self.memory.len as u64], "{kind}: {when}");
             return;
         }
@@ -140,7 +142,7 @@ fn files() -> Vec<(&'static str, File)> {
 /// Runs a case with every tracker that works here, in every place, on a mapping of `pages` pages
 /// that may become `limit_pages`.
 fn with_every_tracker(pages: usize, limit_pages: usize, case: impl Fn(Tracked)) {
-    for kind in Kind::ALL {
+    for kind in DirtyMethod::ALL {
         if let Some(error) = available(kind).refusal() {
             println!("not run: {kind} (the kernel says: {error})");
             continue;
@@ -257,7 +259,7 @@ fn huge_kib(memory: &Memory) -> u64 {
 #[test]
 fn store_into_huge_page_is_found_however_made() {
     const HUGE_PAGES: usize = HUGE_PAGE_BYTES / PAGE;
-    for kind in Kind::ALL.into_iter().filter(|kind| available(*kind).is_usable()) {
+    for kind in DirtyMethod::ALL.into_iter().filter(|kind| available(*kind).is_usable()) {
         for gathered_before in [true, false] {
             let Ok(mut file) = tempfile::tempfile_in("/dev/shm") else {
                 println!("not run: huge pages ({kind}; there is no /dev/shm)");
@@ -354,7 +356,7 @@ fn taken_ranges_make_an_exact_copy_under_stores() {
 fn store_during_take_stays_tracked() {
     const ROUNDS: usize = 400;
     with_every_tracker(2, 2, |mut tracked| {
-        if matches!(tracked.tracker.kind(), Kind::Reported | Kind::Everything) {
+        if matches!(tracked.tracker.kind(), DirtyMethod::Reported | DirtyMethod::Everything) {
             return; // They hold no page back, so there is nothing to meet.
         }
         let (go, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -389,9 +391,9 @@ fn store_during_take_stays_tracked() {
 
 #[test]
 fn a_way_works_wherever_the_kernel_has_what_it_needs() {
-    assert!(available(Kind::Protect).is_usable());
+    assert!(available(DirtyMethod::Protect).is_usable());
     if userfaultfd_async_write_protect().is_usable() && pagemap_scan().is_usable() {
-        assert!(available(Kind::Userfault).is_usable());
+        assert!(available(DirtyMethod::Userfault).is_usable());
     } else {
         println!("not run: uffd (the kernel lacks userfaultfd WP_ASYNC or PAGEMAP_SCAN)");
     }
@@ -415,7 +417,7 @@ fn what_the_kernel_reads_into_the_mapping_is_found() {
                     target.len(),
                 )
             };
-            if kind == Kind::Protect && round == 0 {
+            if kind == DirtyMethod::Protect && round == 0 {
                 let error = source.read_exact(buffer).unwrap_err();
                 assert_eq!(
                     error.raw_os_error(),
@@ -439,8 +441,8 @@ fn what_the_kernel_reads_into_the_mapping_is_found() {
 
 #[test]
 fn two_trackers_do_not_see_each_others_pages() {
-    for kind in Kind::ALL.into_iter().filter(|kind| available(*kind).is_usable()) {
-        for other in Kind::ALL.into_iter().filter(|kind| available(*kind).is_usable()) {
+    for kind in DirtyMethod::ALL.into_iter().filter(|kind| available(*kind).is_usable()) {
+        for other in DirtyMethod::ALL.into_iter().filter(|kind| available(*kind).is_usable()) {
             let memory = || Memory::new(tempfile::tempfile().unwrap(), 16 * PAGE, 16 * PAGE);
             let (mut left, mut right) = (Tracked::of(memory(), kind), Tracked::of(memory(), other));
             left.store(PAGE, 1);
@@ -477,7 +479,7 @@ fn dropped_tracker_leaves_a_writable_mapping() {
 /// Guarantee: heap/dirty-pages
 #[test]
 fn reclaimed_page_is_still_dirty() {
-    for kind in Kind::ALL.into_iter().filter(|kind| available(*kind).is_usable()) {
+    for kind in DirtyMethod::ALL.into_iter().filter(|kind| available(*kind).is_usable()) {
         for (what, file) in files().into_iter().filter(|(what, _)| *what == "a disk") {
             let mut tracked = Tracked::of(Memory::new(file, 16 * PAGE, 16 * PAGE), kind);
             tracked.store(3 * PAGE, 1);
@@ -508,7 +510,7 @@ fn best_working_tracker_is_chosen_unless_forced() {
     // SAFETY: each tracker goes before the next is made, and the mapping goes last.
     unsafe {
         assert_eq!(choose(memory.mapping(), None).unwrap().kind(), best());
-        for kind in Kind::ALL.into_iter().filter(|kind| available(*kind).is_usable()) {
+        for kind in DirtyMethod::ALL.into_iter().filter(|kind| available(*kind).is_usable()) {
             assert_eq!(choose(memory.mapping(), Some(kind)).unwrap().kind(), kind);
         }
     }
@@ -527,9 +529,9 @@ fn refused_tracker_fails_if_forced_else_is_skipped() {
     // contract forbids for the sake of stores; no thread stores here.
     unsafe {
         map_shared_fixed(range.base(), 4 * PAGE, &reading, 0, Prot::Read).unwrap();
-        if available(Kind::Userfault).is_usable() {
-            assert!(track(mapping, Kind::Userfault).is_err());
+        if available(DirtyMethod::Userfault).is_usable() {
+            assert!(track(mapping, DirtyMethod::Userfault).is_err());
         }
-        assert_ne!(choose(mapping, None).unwrap().kind(), Kind::Userfault);
+        assert_ne!(choose(mapping, None).unwrap().kind(), DirtyMethod::Userfault);
     }
 }

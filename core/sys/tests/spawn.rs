@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use holdfast_sys::child::{Status, reap};
-use holdfast_sys::spawn::{Limit, Progress, Steps};
+use holdfast_sys::spawn::{Progress, ResourceLimit, Steps};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -21,7 +21,7 @@ fn the_last_call_makes_a_program_of_the_child() {
     let program = std::fs::File::open("/bin/sh").unwrap();
     let mut steps = Steps::new();
     steps.die_with_parent();
-    steps.limit("limit core dumps", Limit { resource: libc::RLIMIT_CORE, value: 0 });
+    steps.limit("limit core dumps", ResourceLimit { resource: libc::RLIMIT_CORE, value: 0 });
     let text = |text: &std::ffi::CStr| text.to_owned();
     let args = vec![text(c"sh"), text(c"-c"), text(c"exit $WORD")];
     steps.execute(program.as_raw_fd(), args, vec![text(c"WORD=7")]);

@@ -12,7 +12,7 @@ use std::cell::Cell;
 
 use zerocopy::FromBytes;
 
-use crate::error::{Damage, DomError, Limit};
+use crate::error::{Damage, DomError, ParseLimit};
 use crate::layout::{
     AttributeRecord, DOCUMENT, FORMAT_VERSION, Header, LONG, MAGIC, NAME_CLASS, NONE, NameRecord,
     NodeKind, NodeRecord, Table,
@@ -33,7 +33,7 @@ pub struct Document<'heap> {
     bytes: u64,
     damage: Cell<Option<Damage>>,
     /// What the query that is asked would pass.
-    limit: Cell<Option<(Limit, u64)>>,
+    limit: Cell<Option<(ParseLimit, u64)>>,
 }
 
 impl std::fmt::Debug for Document<'_> {
@@ -207,12 +207,12 @@ impl<'heap> Document<'heap> {
         }
     }
 
-    pub(crate) fn limit(&self) -> Option<(Limit, u64)> {
+    pub(crate) fn limit(&self) -> Option<(ParseLimit, u64)> {
         self.limit.get()
     }
 
     /// Unlike damage this is of one answer alone.
-    pub(crate) fn note_limit(&self, limit: Limit, max: u64) {
+    pub(crate) fn note_limit(&self, limit: ParseLimit, max: u64) {
         self.limit.set(Some((limit, max)));
     }
 

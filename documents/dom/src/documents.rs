@@ -17,7 +17,7 @@ use crate::edit::Edit;
 use crate::error::DomError;
 use crate::image::Image;
 use crate::layout::root_type;
-use crate::limits::Limits;
+use crate::limits::ParseLimits;
 use crate::parse::{ParseOptions, ParsedSource, parse};
 
 /// A heap for documents, its own or one that a caller lends; see the module.
@@ -162,7 +162,7 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
     pub fn compact(&mut self, name: &str) -> Result<(), DomError> {
         let document = self.open(name)?;
         document.check()?;
-        let limits = Limits { depth: u32::MAX, ..Limits::default() };
+        let limits = ParseLimits { depth: u32::MAX, ..ParseLimits::default() };
         let image = Image::of(&Arena::of(&document), &limits)?;
         self.store(name, image.bytes(), |target| image.write(target))
     }

@@ -14,7 +14,7 @@ use holdfast_heap::{Backing, Changes, HeapError, Object};
 use zerocopy::IntoBytes;
 
 use crate::document::Document;
-use crate::error::{ChangeError, Damage, DomError, Limit};
+use crate::error::{ChangeError, Damage, DomError, ParseLimit};
 use crate::layout::{AttributeRecord, Header, NONE, NodeKind, NodeRecord, ORDERED, TableCapacity};
 use crate::limits::ATTRIBUTES_MAX;
 use crate::name::{attribute_name, element_name};
@@ -190,7 +190,10 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         let (record, name) = self.attribute_place(node, name)?;
         let found = self.find_attribute(&record, &name)?;
         if found.is_none() && record.attributes() >= ATTRIBUTES_MAX {
-            return Err(DomError::Limit { limit: Limit::Attributes, max: ATTRIBUTES_MAX.into() });
+            return Err(DomError::Limit {
+                limit: ParseLimit::Attributes,
+                max: ATTRIBUTES_MAX.into(),
+            });
         }
         self.change(|edit| {
             let (value, length) = edit.push_value(value)?;

@@ -63,10 +63,10 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// A limit on what is parsed or queried: see [`Limits`](crate::Limits).
+/// A limit on what is parsed or queried: see [`ParseLimits`](crate::ParseLimits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Limit {
+pub enum ParseLimit {
     /// Bytes of the source.
     SourceBytes,
     /// Nodes of the document.
@@ -95,7 +95,7 @@ pub enum Limit {
     HasDepth,
 }
 
-impl std::fmt::Display for Limit {
+impl std::fmt::Display for ParseLimit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::SourceBytes => "bytes of source",
@@ -115,7 +115,7 @@ impl std::fmt::Display for Limit {
     }
 }
 
-impl Limit {
+impl ParseLimit {
     /// What to do about it.
     #[must_use]
     pub fn advice(self) -> &'static str {
@@ -129,7 +129,7 @@ impl Limit {
         }
     }
 
-    /// Whether it is one of [`Limits`](crate::Limits).
+    /// Whether it is one of [`ParseLimits`](crate::ParseLimits).
     #[must_use]
     pub fn of_pages(self) -> bool {
         !matches!(
@@ -154,7 +154,7 @@ pub enum DomError {
     #[error("more than {max} {limit}; {}", limit.advice())]
     Limit {
         /// Which one.
-        limit: Limit,
+        limit: ParseLimit,
         /// What it is.
         max: u64,
     },

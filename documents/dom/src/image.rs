@@ -8,12 +8,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::IntoBytes;
 
 use crate::arena::Arena;
-use crate::error::{DomError, Limit};
+use crate::error::{DomError, ParseLimit};
 use crate::layout::{
     AttributeRecord, Header, LONG, NONE, NameRecord, NodeKind, NodeRecord, ORDERED, Table,
     TableCapacity, name_hash,
 };
-use crate::limits::{Limits, SHARED_BYTES_MAX, TEXT_BYTES_MAX};
+use crate::limits::{ParseLimits, SHARED_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::namespace::Namespace;
 
 /// Places in which those are remembered.
@@ -69,7 +69,7 @@ impl TextPool {
     fn push(&mut self, text: &[u8]) -> Result<u32, DomError> {
         let start = self.text.len();
         if (start + text.len()) as u64 > TEXT_BYTES_MAX {
-            return Err(DomError::Limit { limit: Limit::TextBytes, max: TEXT_BYTES_MAX });
+            return Err(DomError::Limit { limit: ParseLimit::TextBytes, max: TEXT_BYTES_MAX });
         }
         self.text.extend_from_slice(text);
         Ok(start as u32)
@@ -85,10 +85,10 @@ impl Image {
     /// # Errors
     /// [`DomError::Limit`] when the tree is deeper than allowed after all, or its texts are more
     /// than a document can have.
-    pub(crate) fn of(arena: &Arena, limits: &Limits) -> Result<Image, DomError> {
+    pub(crate) fn of(arena: &Arena, limits: &ParseLimits) -> Result<Image, DomError> {
         let (order, depth) = arena.in_order();
         if depth > limits.depth {
-            return Err(DomError::Limit { limit: Limit::Depth, max: u64::from(limits.depth) });
+            return Err(DomError::Limit { limit: ParseLimit::Depth, max: u64::from(limits.depth) });
         }
         let mut numbers = vec![NONE; arena.nodes.len()];
         for (number, id) in (1..).zip(&order) {

@@ -4,7 +4,7 @@
 /// Limits on a page that is parsed; what is more is a typed error, and nothing is stored. Parsing
 /// takes some 90 bytes of memory for each node, 40 for each attribute, and twice the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ParseLimits {
     /// Bytes of the source: 64 MiB. No more than 1 GiB counts.
     pub source_bytes: u64,
     /// Nodes: 4 million.
@@ -27,9 +27,9 @@ pub struct Limits {
     pub text_bytes: u64,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for ParseLimits {
+    fn default() -> ParseLimits {
+        ParseLimits {
             source_bytes: 64 << 20,
             nodes: 4_000_000,
             depth: 2_048,
@@ -65,10 +65,10 @@ pub(crate) const SELECTOR_PARTS_MAX: usize = 256;
 /// thread's is.
 pub(crate) const HAS_DEPTH_MAX: u16 = 2_048;
 
-impl Limits {
+impl ParseLimits {
     /// As far as the format goes.
-    pub(crate) fn within_format(self) -> Limits {
-        Limits {
+    pub(crate) fn within_format(self) -> ParseLimits {
+        ParseLimits {
             source_bytes: self.source_bytes.min(SOURCE_BYTES_MAX),
             nodes: self.nodes.min(NODES_MAX),
             attributes: self.attributes.min(ATTRIBUTES_MAX),

@@ -19,7 +19,7 @@ use selectors::matching::{ElementSelectorFlags, MatchingContext};
 use selectors::{Element, OpaqueElement};
 
 use crate::document::Document;
-use crate::error::{Damage, Limit};
+use crate::error::{Damage, ParseLimit};
 use crate::layout::{NAME_CLASS, NAME_ID, NameRecord, NodeKind, NodeRecord};
 use crate::limits::HAS_DEPTH_MAX;
 use crate::namespace::Namespace;
@@ -256,7 +256,7 @@ impl<'d> Element for ElementRef<'d> {
         }
         let child = ElementRef::element_from(self.first_child()?)?;
         if child.down >= HAS_DEPTH_MAX {
-            document.note_limit(Limit::HasDepth, HAS_DEPTH_MAX.into());
+            document.note_limit(ParseLimit::HasDepth, HAS_DEPTH_MAX.into());
             return None;
         }
         Some(ElementRef { down: child.down + 1, ..child })

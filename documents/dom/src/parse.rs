@@ -12,8 +12,8 @@ use html5ever::tree_builder::{TreeBuilder, TreeBuilderOpts, TreeSink, create_ele
 use html5ever::{QualName, ns};
 
 use crate::arena::Arena;
-use crate::error::{DomError, Limit};
-use crate::limits::Limits;
+use crate::error::{DomError, ParseLimit};
+use crate::limits::ParseLimits;
 use crate::namespace::Namespace;
 use crate::open_tag::OpenTag;
 use crate::sink::Sink;
@@ -23,7 +23,7 @@ use crate::tokens::{Tokens, feed};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParseOptions {
     /// How much of it.
-    pub limits: Limits,
+    pub limits: ParseLimits,
     /// As a browser that runs scripts: the content of `noscript` is text then.
     pub scripting: bool,
     /// As the content of this element (its namespace and name), not as a whole page: what assigning
@@ -60,7 +60,10 @@ pub(crate) fn parse(
         };
         parsed.source_bytes += got as u64;
         if parsed.source_bytes > limits.source_bytes {
-            return Err(DomError::Limit { limit: Limit::SourceBytes, max: limits.source_bytes });
+            return Err(DomError::Limit {
+                limit: ParseLimit::SourceBytes,
+                max: limits.source_bytes,
+            });
         }
         let bytes = &piece[..kept + got];
         // The start of a character whose rest is still to come.
@@ -99,7 +102,11 @@ pub(crate) struct ParsedSource {
     pub(crate) errors: u64,
 }
 
-fn tokenizer(options: &ParseOptions, limits: Limits, queue: Rc<BufferQueue>) -> Tokenizer<Tokens> {
+fn tokenizer(
+    options: &ParseOptions,
+    limits: ParseLimits,
+    queue: Rc<BufferQueue>,
+) -> Tokenizer<Tokens> {
     let tree_builder =
         TreeBuilderOpts { scripting_enabled: options.scripting, ..TreeBuilderOpts::default() };
     let sink = Sink::new(limits);
@@ -139,7 +146,12 @@ struct TokenWatch {
 
 impl TokenWatch {
     /// Looks at what was fed last.
-    fn watch(&mut self, tokens: &Tokens, piece: &str, limits: &Limits) -> Result<(), DomError> {
+    fn watch(
+        &mut self,
+        tokens: &Tokens,
+        piece: &str,
+        limits: &ParseLimits,
+    ) -> Result<(), DomError> {
         not_passed(tokens)?;
         let ended = tokens.ended.get();
         let mut open = piece.as_bytes();
@@ -154,7 +166,10 @@ impl TokenWatch {
                 |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'/' | b'"' | b'\'');
             self.parts += piece.bytes().filter(separates).count() as u64;
             if self.parts > limits.token_parts {
-                return Err(DomError::Limit { limit: Limit::TokenParts, max: limits.token_parts });
+                return Err(DomError::Limit {
+                    limit: ParseLimit::TokenParts,
+                    max: limits.token_parts,
+                });
             }
         }
         self.tag.read(open);
@@ -162,7 +177,7 @@ impl TokenWatch {
             > u64::from(limits.attributes)
         {
             return Err(DomError::Limit {
-                limit: Limit::Attributes,
+                limit: ParseLimit::Attributes,
                 max: limits.attributes.into(),
             });
         }

@@ -249,7 +249,7 @@ impl RightmostFilter {
 mod tests {
     use super::*;
     use crate::documents::LoosePage;
-    use crate::limits::Limits;
+    use crate::limits::ParseLimits;
     use crate::parse::ParseOptions;
 
     const PAGES: [&str; 3] = [
@@ -342,7 +342,7 @@ mod tests {
     fn bracketed_list_takes_no_table_per_name() {
         let many: String = (0..12_000).map(|n| format!("<x-{n}>")).collect();
         let options = ParseOptions {
-            limits: Limits { depth: 20_000, ..Limits::default() },
+            limits: ParseLimits { depth: 20_000, ..ParseLimits::default() },
             ..Default::default()
         };
         let page = LoosePage::parse(format!("<svg>{many}<b>").as_bytes(), &options).unwrap();

@@ -10,7 +10,7 @@ use cssparser::{ParseErrorKind, ToCss};
 use precomputed_hash::PrecomputedHash;
 use selectors::parser::{self, ParseRelative, SelectorList, SelectorParseErrorKind};
 
-use crate::error::{DomError, Limit};
+use crate::error::{DomError, ParseLimit};
 use crate::layout::name_hash;
 use crate::limits::{SELECTOR_BYTES_MAX, SELECTOR_NESTING_MAX, SELECTOR_PARTS_MAX};
 use crate::namespace::Namespace;
@@ -79,7 +79,7 @@ fn reason(kind: &ParseErrorKind<SelectorParseErrorKind>) -> String {
 fn bounded(text: &str) -> Result<(), DomError> {
     let over = |limit, max: usize| Err(DomError::Limit { limit, max: max as u64 });
     if text.len() > SELECTOR_BYTES_MAX {
-        return over(Limit::SelectorBytes, SELECTOR_BYTES_MAX);
+        return over(ParseLimit::SelectorBytes, SELECTOR_BYTES_MAX);
     }
     // The brackets that are open, below a level for the selector itself.
     let mut levels = vec![Level::default()];
@@ -112,7 +112,7 @@ fn bounded(text: &str) -> Result<(), DomError> {
             }
         }
         if levels.len() > SELECTOR_NESTING_MAX + 1 {
-            return over(Limit::SelectorNesting, SELECTOR_NESTING_MAX);
+            return over(ParseLimit::SelectorNesting, SELECTOR_NESTING_MAX);
         }
     }
     // What is open at the end is closed by it.
@@ -121,7 +121,7 @@ fn bounded(text: &str) -> Result<(), DomError> {
         .rev()
         .fold(0, |inner, level| Level { inner: level.inner.max(inner), ..*level }.deepest());
     if longest > SELECTOR_PARTS_MAX {
-        return over(Limit::SelectorParts, SELECTOR_PARTS_MAX);
+        return over(ParseLimit::SelectorParts, SELECTOR_PARTS_MAX);
     }
     Ok(())
 }
@@ -358,13 +358,13 @@ mod tests {
             Err(DomError::Limit { limit, .. }) => Some(limit),
             _ => None,
         };
-        assert_eq!(limit(&"a".repeat(SELECTOR_BYTES_MAX + 1)), Some(Limit::SelectorBytes));
+        assert_eq!(limit(&"a".repeat(SELECTOR_BYTES_MAX + 1)), Some(ParseLimit::SelectorBytes));
         let deep = |levels: usize| format!("{}a{}", ":is(".repeat(levels), ")".repeat(levels));
         assert_eq!(limit(&deep(SELECTOR_NESTING_MAX)), None);
-        assert_eq!(limit(&deep(SELECTOR_NESTING_MAX + 1)), Some(Limit::SelectorNesting));
+        assert_eq!(limit(&deep(SELECTOR_NESTING_MAX + 1)), Some(ParseLimit::SelectorNesting));
         let row = |parts: usize| vec!["a"; parts].join(">");
         assert!(Selector::parse(&row(SELECTOR_PARTS_MAX)).is_ok());
-        assert_eq!(limit(&row(SELECTOR_PARTS_MAX + 1)), Some(Limit::SelectorParts));
+        assert_eq!(limit(&row(SELECTOR_PARTS_MAX + 1)), Some(ParseLimit::SelectorParts));
     }
 
     /// Guarantee: documents/queries
@@ -377,20 +377,26 @@ mod tests {
         let row = |parts: usize| vec!["a"; parts].join(" ");
         let (half, more) = (SELECTOR_PARTS_MAX / 2, SELECTOR_PARTS_MAX + 1);
         // Commas between brackets end no row outside of them, and a list is no row.
-        assert_eq!(limit(&vec![":is(a,a)"; more].join(" ")), Some(Limit::SelectorParts));
+        assert_eq!(limit(&vec![":is(a,a)"; more].join(" ")), Some(ParseLimit::SelectorParts));
         assert_eq!(limit(&format!(":is({})", vec!["a"; more].join(", "))), None);
         // What is between brackets is matched in the middle of what is outside, whichever comes
         // first.
         assert_eq!(limit(&format!("{} :is({})", row(half - 1), row(half))), None);
-        assert_eq!(limit(&format!("{} :is({})", row(half), row(half))), Some(Limit::SelectorParts));
-        assert_eq!(limit(&format!(":is({}) {}", row(half), row(half))), Some(Limit::SelectorParts));
-        assert_eq!(limit(&format!(":is(b, {}", row(more))), Some(Limit::SelectorParts));
+        assert_eq!(
+            limit(&format!("{} :is({})", row(half), row(half))),
+            Some(ParseLimit::SelectorParts)
+        );
+        assert_eq!(
+            limit(&format!(":is({}) {}", row(half), row(half))),
+            Some(ParseLimit::SelectorParts)
+        );
+        assert_eq!(limit(&format!(":is(b, {}", row(more))), Some(ParseLimit::SelectorParts));
         // A bracket that is none closes none.
         let deep =
             |between: &str| format!(":is({between} {}", ":is(a ".repeat(SELECTOR_NESTING_MAX));
         let levels = |between: &str| limit(&deep(&between.repeat(SELECTOR_NESTING_MAX)));
         for between in [r"\)", r#"[b=")"]"#, "[b=')']", "/*)*/", "/*/)*/", r#"[b="\")"]"#, "]"] {
-            assert_eq!(levels(between), Some(Limit::SelectorNesting), "{between}");
+            assert_eq!(levels(between), Some(ParseLimit::SelectorNesting), "{between}");
         }
         assert_eq!(limit(&format!("{}a", r"\(".repeat(SELECTOR_NESTING_MAX + 1))), None);
         assert_eq!(limit(&format!(r#"[b="{}"]"#, "(".repeat(SELECTOR_NESTING_MAX + 1))), None);

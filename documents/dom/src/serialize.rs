@@ -13,7 +13,7 @@ use html5ever::serialize::{
 use html5ever::{LocalName, QualName};
 
 use crate::document::Document;
-use crate::error::{Damage, DomError, Limit};
+use crate::error::{Damage, DomError, ParseLimit};
 use crate::layout::NodeKind;
 use crate::limits::SHARED_BYTES_MAX;
 use crate::namespace::Namespace;
@@ -195,7 +195,7 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
                 true
             }
             None => {
-                document.note_limit(Limit::NamesBytes, NAMES_BYTES_MAX as u64);
+                document.note_limit(ParseLimit::NamesBytes, NAMES_BYTES_MAX as u64);
                 false
             }
         }

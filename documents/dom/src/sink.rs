@@ -13,15 +13,15 @@ use html5ever::tendril::StrTendril;
 use html5ever::{Attribute, LocalName, Namespace, QualName};
 
 use crate::arena::Arena;
-use crate::error::Limit;
+use crate::error::ParseLimit;
 use crate::layout::{DOCUMENT, NodeKind};
-use crate::limits::Limits;
+use crate::limits::ParseLimits;
 
 /// See the module.
 pub(crate) struct Sink {
     arena: RefCell<Arena>,
-    limits: Limits,
-    passed: Cell<Option<(Limit, u64)>>,
+    limits: ParseLimits,
+    passed: Cell<Option<(ParseLimit, u64)>>,
     errors: Cell<u64>,
 }
 
@@ -43,7 +43,7 @@ impl ElemName for ElementName {
 }
 
 impl Sink {
-    pub(crate) fn new(limits: Limits) -> Sink {
+    pub(crate) fn new(limits: ParseLimits) -> Sink {
         Sink {
             arena: RefCell::new(Arena::new()),
             limits,
@@ -53,12 +53,12 @@ impl Sink {
     }
 
     /// The limit that was passed.
-    pub(crate) fn passed(&self) -> Option<(Limit, u64)> {
+    pub(crate) fn passed(&self) -> Option<(ParseLimit, u64)> {
         self.passed.get()
     }
 
     /// Notes that a limit was passed.
-    pub(crate) fn pass(&self, limit: Limit, max: u64) {
+    pub(crate) fn pass(&self, limit: ParseLimit, max: u64) {
         if self.passed.get().is_none() {
             self.passed.set(Some((limit, max)));
         }
@@ -69,12 +69,20 @@ impl Sink {
         let result = work(arena);
         let limits = &self.limits;
         let over = [
-            (Limit::Nodes, arena.nodes.len() as u64, u64::from(limits.nodes)),
-            (Limit::Depth, u64::from(arena.depth), u64::from(limits.depth)),
-            (Limit::Attributes, u64::from(arena.attributes_most), u64::from(limits.attributes)),
-            (Limit::AllAttributes, arena.attributes.len() as u64, u64::from(limits.all_attributes)),
-            (Limit::Names, arena.names.all.len() as u64, u64::from(limits.names)),
-            (Limit::TextBytes, arena.text_bytes, limits.text_bytes),
+            (ParseLimit::Nodes, arena.nodes.len() as u64, u64::from(limits.nodes)),
+            (ParseLimit::Depth, u64::from(arena.depth), u64::from(limits.depth)),
+            (
+                ParseLimit::Attributes,
+                u64::from(arena.attributes_most),
+                u64::from(limits.attributes),
+            ),
+            (
+                ParseLimit::AllAttributes,
+                arena.attributes.len() as u64,
+                u64::from(limits.all_attributes),
+            ),
+            (ParseLimit::Names, arena.names.all.len() as u64, u64::from(limits.names)),
+            (ParseLimit::TextBytes, arena.text_bytes, limits.text_bytes),
         ];
         if let Some((limit, _, max)) = over.into_iter().find(|(_, is, max)| is > max) {
             self.pass(limit, max);

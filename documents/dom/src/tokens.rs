@@ -11,8 +11,8 @@ use html5ever::TokenizerResult;
 use html5ever::tokenizer::{BufferQueue, Token, TokenSink, TokenSinkResult, Tokenizer};
 use html5ever::tree_builder::TreeBuilder;
 
-use crate::error::Limit;
-use crate::limits::Limits;
+use crate::error::ParseLimit;
+use crate::limits::ParseLimits;
 use crate::sink::Sink;
 
 /// What the tokenizer says of an attribute that the tag has already; it compares it with all of
@@ -22,7 +22,7 @@ const DUPLICATE: &str = "Duplicate attribute";
 /// See the module.
 pub(crate) struct Tokens {
     pub(crate) builder: TreeBuilder<u32, Sink>,
-    limits: Limits,
+    limits: ParseLimits,
     /// Tags, comments and texts that have ended.
     pub(crate) ended: Cell<u64>,
     /// Attributes of all tags.
@@ -37,7 +37,7 @@ pub(crate) struct Tokens {
 impl Tokens {
     pub(crate) fn new(
         builder: TreeBuilder<u32, Sink>,
-        limits: Limits,
+        limits: ParseLimits,
         queue: Rc<BufferQueue>,
     ) -> Tokens {
         Tokens {
@@ -58,7 +58,7 @@ impl Tokens {
     }
 
     /// The limit that was passed.
-    pub(crate) fn passed(&self) -> Option<(Limit, u64)> {
+    pub(crate) fn passed(&self) -> Option<(ParseLimit, u64)> {
         self.builder.sink.passed()
     }
 
@@ -66,8 +66,8 @@ impl Tokens {
         let all = self.attributes.get() + attributes as u64;
         self.attributes.set(all);
         for (limit, is, max) in [
-            (Limit::Attributes, attributes as u64, self.limits.attributes),
-            (Limit::AllAttributes, all, self.limits.all_attributes),
+            (ParseLimit::Attributes, attributes as u64, self.limits.attributes),
+            (ParseLimit::AllAttributes, all, self.limits.all_attributes),
         ] {
             if is > u64::from(max) {
                 self.builder.sink.pass(limit, max.into());
@@ -132,7 +132,7 @@ mod tests {
     /// Guarantee: documents/limits
     #[test]
     fn limit_is_passed_by_one_token_at_most() {
-        let limits = Limits { text_bytes: 50_000, ..Limits::default() };
+        let limits = ParseLimits { text_bytes: 50_000, ..ParseLimits::default() };
         let builder = TreeBuilder::new(Sink::new(limits), TreeBuilderOpts::default());
         let queue = Rc::new(BufferQueue::default());
         let tokens = Tokens::new(builder, limits, queue.clone());
@@ -142,7 +142,7 @@ mod tests {
         queue.push_back(source.as_str().into());
         feed(&tokenizer, &queue);
         tokenizer.end();
-        assert_eq!(tokenizer.sink.passed(), Some((Limit::TextBytes, 50_000)));
+        assert_eq!(tokenizer.sink.passed(), Some((ParseLimit::TextBytes, 50_000)));
         let (arena, _) = tokenizer.sink.builder.sink.finish();
         assert!(arena.text_bytes <= 60_100, "{}", arena.text_bytes);
         assert!(arena.nodes.len() < 40, "{}", arena.nodes.len());

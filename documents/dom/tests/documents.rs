@@ -6,7 +6,7 @@ mod common;
 
 use common::{empty, parsed, reopened};
 use holdfast_dom::{
-    Document, Documents, DomError, Limit, Limits, LoosePage, Namespace, Node, NodeKind,
+    Document, Documents, DomError, LoosePage, Namespace, Node, NodeKind, ParseLimit, ParseLimits,
     ParseOptions, Quirks,
 };
 use holdfast_heap::{Heap, OpenOptions};
@@ -157,7 +157,7 @@ fn document_replaces_only_itself() {
 #[test]
 fn page_over_a_limit_leaves_the_older_one() {
     let mut documents = parsed("<p>old");
-    let small = Limits {
+    let small = ParseLimits {
         source_bytes: 100_000,
         nodes: 1_000,
         depth: 100,
@@ -171,28 +171,28 @@ fn page_over_a_limit_leaves_the_older_one() {
     let attributes = |many: u32| (0..many).map(|n| format!(" a{n}")).collect::<String>();
     let (many, few) = (attributes(11), attributes(10));
     for (source, expected) in [
-        ("<p a>".repeat(20_001), Limit::Nodes),
-        ("z</x>".repeat(20_001), Limit::SourceBytes),
-        ("<br>".repeat(1_001), Limit::Nodes),
-        (nested, Limit::Depth),
-        (format!("<p{many}>"), Limit::Attributes),
-        (format!("<body a><body{many}>"), Limit::Attributes),
+        ("<p a>".repeat(20_001), ParseLimit::Nodes),
+        ("z</x>".repeat(20_001), ParseLimit::SourceBytes),
+        ("<br>".repeat(1_001), ParseLimit::Nodes),
+        (nested, ParseLimit::Depth),
+        (format!("<p{many}>"), ParseLimit::Attributes),
+        (format!("<body a><body{many}>"), ParseLimit::Attributes),
         // Of these tags no element becomes.
-        (format!("</p{many}>"), Limit::Attributes),
-        (format!("<td{many}>"), Limit::Attributes),
-        ("</i a a a a a a a>".repeat(300), Limit::AllAttributes),
-        (format!("</i{few}>").repeat(201), Limit::AllAttributes),
+        (format!("</p{many}>"), ParseLimit::Attributes),
+        (format!("<td{many}>"), ParseLimit::Attributes),
+        ("</i a a a a a a a>".repeat(300), ParseLimit::AllAttributes),
+        (format!("</i{few}>").repeat(201), ParseLimit::AllAttributes),
         // Each paragraph has an element of its own for the bold text, with all attributes.
-        (format!("<p><b{few}>{}", "<p>x".repeat(250)), Limit::AllAttributes),
-        ((0..101).map(|n| format!("<p x-{n}>")).collect(), Limit::Names),
-        ((0..101).map(|n| format!("<x-{n}>")).collect(), Limit::Names),
-        ("<template>".repeat(60), Limit::Depth),
-        (format!("<p a='{}", " /".repeat(40_000)), Limit::TokenParts),
-        (format!("</p a='{}", " /".repeat(40_000)), Limit::TokenParts),
-        (format!("<p><!--{}", "//".repeat(40_000)), Limit::TokenParts),
-        ("x".repeat(60_000), Limit::TextBytes),
-        (format!("<a b='{}'>", "x".repeat(60_000)), Limit::TextBytes),
-        (format!("<{}>", "x".repeat(60_000)), Limit::TextBytes),
+        (format!("<p><b{few}>{}", "<p>x".repeat(250)), ParseLimit::AllAttributes),
+        ((0..101).map(|n| format!("<p x-{n}>")).collect(), ParseLimit::Names),
+        ((0..101).map(|n| format!("<x-{n}>")).collect(), ParseLimit::Names),
+        ("<template>".repeat(60), ParseLimit::Depth),
+        (format!("<p a='{}", " /".repeat(40_000)), ParseLimit::TokenParts),
+        (format!("</p a='{}", " /".repeat(40_000)), ParseLimit::TokenParts),
+        (format!("<p><!--{}", "//".repeat(40_000)), ParseLimit::TokenParts),
+        ("x".repeat(60_000), ParseLimit::TextBytes),
+        (format!("<a b='{}'>", "x".repeat(60_000)), ParseLimit::TextBytes),
+        (format!("<{}>", "x".repeat(60_000)), ParseLimit::TextBytes),
     ] {
         let options = ParseOptions { limits: small, ..ParseOptions::default() };
         match documents.parse("page", source.as_bytes(), &options) {
@@ -215,7 +215,7 @@ fn a_source_without_end_ends_at_the_limit() {
         }
     }
     let options = ParseOptions {
-        limits: Limits { source_bytes: 4 << 20, ..Limits::default() },
+        limits: ParseLimits { source_bytes: 4 << 20, ..ParseLimits::default() },
         ..ParseOptions::default()
     };
     let refused = empty().parse("page", Endless, &options).unwrap_err();
@@ -241,10 +241,13 @@ fn too_deep_page_is_refused_early() {
     for tag in ["<div>", "<template>"] {
         let mut source = Deeper(tag.as_bytes(), 0);
         // Little enough that a test without the early stop ends, too.
-        let limits = Limits { source_bytes: 200 << 10, ..Limits::default() };
+        let limits = ParseLimits { source_bytes: 200 << 10, ..ParseLimits::default() };
         let options = ParseOptions { limits, ..ParseOptions::default() };
         let refused = empty().parse("page", &mut source, &options);
-        assert!(matches!(refused, Err(DomError::Limit { limit: Limit::Depth, .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(DomError::Limit { limit: ParseLimit::Depth, .. })),
+            "{refused:?}"
+        );
         assert!(source.1 < 100_000, "{} bytes of {tag} were read", source.1);
     }
 }
@@ -256,7 +259,7 @@ fn too_deep_page_is_refused_early() {
 #[test]
 fn deep_page_needs_no_recursion() {
     let options = ParseOptions {
-        limits: Limits { depth: 60_000, ..Limits::default() },
+        limits: ParseLimits { depth: 60_000, ..ParseLimits::default() },
         ..ParseOptions::default()
     };
     let source = "<svg>".to_owned() + &"<g>".repeat(20_000) + "deep";
@@ -435,7 +438,7 @@ fn a_tag_with_too_many_attributes_is_read_no_further() {
             let mut tag = Tag(start.into(), attribute, 0);
             let refused = LoosePage::parse(&mut tag, &ParseOptions::default());
             match refused {
-                Err(DomError::Limit { limit: Limit::Attributes, max: 1_023 }) => {}
+                Err(DomError::Limit { limit: ParseLimit::Attributes, max: 1_023 }) => {}
                 other => panic!("{start:?} {which}: {:?}", other.map(|page| page.report())),
             }
             assert!(tag.2 <= 1_023 + 16_384, "{start:?} {which}: {} attributes were read", tag.2);

@@ -13,7 +13,7 @@ use holdfast_dom::layout::{
     TableCapacity, name_hash,
 };
 use holdfast_dom::{
-    Damage, Document, DomError, Limit, LoosePage, NodeKind, ParseOptions, Selector,
+    Damage, Document, DomError, LoosePage, NodeKind, ParseLimit, ParseOptions, Selector,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -262,7 +262,7 @@ fn has_reaches_its_limit_on_a_small_stack() {
             let page = page.open().unwrap();
             let found = page.select(&selector);
             assert!(
-                matches!(found, Err(DomError::Limit { limit: Limit::HasDepth, .. }) | Ok(_)),
+                matches!(found, Err(DomError::Limit { limit: ParseLimit::HasDepth, .. }) | Ok(_)),
                 "{found:?}"
             );
             // That is not damage, and no other query is the worse for it.
@@ -272,7 +272,10 @@ fn has_reaches_its_limit_on_a_small_stack() {
         let page = deep(20_000);
         let page = page.open().unwrap();
         let found = page.select(&Selector::parse("svg:has(nosuch)").unwrap());
-        assert!(matches!(found, Err(DomError::Limit { limit: Limit::HasDepth, .. })), "{found:?}");
+        assert!(
+            matches!(found, Err(DomError::Limit { limit: ParseLimit::HasDepth, .. })),
+            "{found:?}"
+        );
     });
     asked.unwrap().join().unwrap();
 }
@@ -429,7 +432,7 @@ fn long_names_are_not_written_without_end() {
     let page = page.open().unwrap();
     let written = page.root().write_html(std::io::sink());
     assert!(
-        matches!(written, Err(DomError::Limit { limit: Limit::NamesBytes, .. })),
+        matches!(written, Err(DomError::Limit { limit: ParseLimit::NamesBytes, .. })),
         "{written:?}"
     );
     let part = page.select_first(&Selector::parse("p b").unwrap()).unwrap().unwrap();

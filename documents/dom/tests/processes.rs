@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use holdfast_dom::{Documents, DomError, Namespace, ParseOptions, Selector};
-use holdfast_native_heap::{RegionBacking, SharedRegion, open_data_heap};
+use holdfast_native_heap::{HeapRegion, RegionBacking, open_data_heap};
 use holdfast_region::{NameSpace, OwnerKey, Places, RegionName};
 
 /// Says to a process of this test where its heap is, and what to do with it.
@@ -25,20 +25,20 @@ fn names(place: &Path) -> (NameSpace, OwnerKey, RegionName) {
     (NameSpace::new(places), OwnerKey::from_bytes([7; 32]), RegionName::parse("pages").unwrap())
 }
 
-fn open(place: &Path) -> (Documents<RegionBacking>, SharedRegion) {
+fn open(place: &Path) -> (Documents<RegionBacking>, HeapRegion) {
     let (names, key, name) = names(place);
     let (heap, region) =
         open_data_heap(names.open_or_create(&name, &key, 256 << 20).unwrap()).unwrap();
     (Documents::new(heap), region)
 }
 
-fn open_to_read(place: &Path) -> (Documents<RegionBacking>, SharedRegion) {
+fn open_to_read(place: &Path) -> (Documents<RegionBacking>, HeapRegion) {
     let (names, key, name) = names(place);
     let (heap, region) = open_data_heap(names.open_read_only(&name, &key).unwrap()).unwrap();
     (Documents::new(heap), region)
 }
 
-fn close(documents: Documents<RegionBacking>, region: SharedRegion) {
+fn close(documents: Documents<RegionBacking>, region: HeapRegion) {
     drop(documents.into_heap().close());
     region.close().unwrap();
 }

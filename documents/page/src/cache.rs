@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_dom::Document;
 use holdfast_heap::{Changes, HeapError, OpenError, Owned};
-use holdfast_native_heap::{OpenHeapError, RegionBacking, SharedRegion, open_data_heap};
+use holdfast_native_heap::{HeapRegion, OpenHeapError, RegionBacking, open_data_heap};
 use holdfast_region::{ErrorKind, NameSpace, OwnerKey, Region, RegionError, RegionName};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 use zerocopy::IntoBytes;
@@ -420,7 +420,7 @@ where
 }
 
 fn with_open<R, E>(
-    (heap, region): (holdfast_heap::Heap<RegionBacking>, SharedRegion),
+    (heap, region): (holdfast_heap::Heap<RegionBacking>, HeapRegion),
     work: impl FnOnce(&mut Heap) -> Result<R, E>,
 ) -> Result<R, CacheError>
 where

@@ -238,7 +238,7 @@ fn check_depth(document: &Document<'_>, limits: &PageLimits) -> Result<(), PageE
             (node, depth) = (child, depth + 1);
             if depth > limits.depth {
                 let max = u64::from(limits.depth);
-                return Err(DomError::Limit { limit: holdfast_dom::Limit::Depth, max }.into());
+                return Err(DomError::Limit { limit: holdfast_dom::ParseLimit::Depth, max }.into());
             }
         } else {
             while node.next_sibling().is_none() {

@@ -10,7 +10,7 @@ mod document;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use holdfast_dom::{Document, Limits, LoosePage, ParseOptions};
+use holdfast_dom::{Document, LoosePage, ParseLimits, ParseOptions};
 use holdfast_heap::Owned;
 use holdfast_native_heap::RegionBacking;
 
@@ -471,11 +471,11 @@ impl<'a> OpenSession<'a> {
         }
         let bytes = page.bytes.as_ref().ok_or_else(|| self.failed(FetchError::NotFound))?;
         let source = decoded(bytes, page.encoding);
-        let limits = Limits {
+        let limits = ParseLimits {
             source_bytes: self.limits.source_bytes.max(source.len() as u64),
             nodes: self.limits.nodes,
             depth: self.limits.depth,
-            ..Limits::default()
+            ..ParseLimits::default()
         };
         let parsed =
             LoosePage::parse(&*source, &ParseOptions { limits, ..ParseOptions::default() })?;

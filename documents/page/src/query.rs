@@ -281,7 +281,7 @@ fn of_dom(error: DomError) -> Failure {
         // There is no option for it: who knows that a page is good writes the few lines that take
         // it.
         let limits =
-            "only programs take such a page, which raise the limit (`holdfast_dom::Limits`)";
+            "only programs take such a page, which raise the limit (`holdfast_dom::ParseLimits`)";
         return Failure::new(code, format!("more than {max} {limit}; {limits}"));
     }
     Failure::new(code, error)

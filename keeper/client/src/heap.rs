@@ -70,7 +70,7 @@ impl ServedRegion {
     }
 
     /// As
-    /// [`SharedRegion::hide_from_children`](holdfast_native_heap::SharedRegion::hide_from_children).
+    /// [`HeapRegion::hide_from_children`](holdfast_native_heap::HeapRegion::hide_from_children).
     ///
     /// # Errors
     /// What the kernel reports.

@@ -49,7 +49,7 @@ impl Budget {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum Kind {
+pub enum SavedKind {
     /// A heap.
     #[default]
     Heap,
@@ -62,7 +62,7 @@ pub enum Kind {
 pub struct Saved {
     /// Which of the two.
     #[serde(default)]
-    pub kind: Kind,
+    pub kind: SavedKind,
     /// Its name; the path of a database.
     pub name: String,
     /// Bytes of data that were written for it.
@@ -91,7 +91,7 @@ pub enum LeftWhy {
 pub struct Left {
     /// Which of the two.
     #[serde(default)]
-    pub kind: Kind,
+    pub kind: SavedKind,
     /// Its name; the path of a database, or of its image where that is not known.
     pub name: String,
     /// What it would have taken, at most.
@@ -127,7 +127,7 @@ impl FlushReport {
 
     /// How many of a kind were saved.
     #[must_use]
-    pub fn saved_of(&self, kind: Kind) -> usize {
+    pub fn saved_of(&self, kind: SavedKind) -> usize {
         self.saved.iter().filter(|saved| saved.kind == kind).count()
     }
 }
@@ -286,12 +286,12 @@ impl Counters {
     /// Counts a flush.
     pub fn flushed(&mut self, report: &FlushReport) {
         self.flushes += 1;
-        self.flushed_heaps += report.saved_of(Kind::Heap) as u64;
-        self.flushed_databases += report.saved_of(Kind::Database) as u64;
+        self.flushed_heaps += report.saved_of(SavedKind::Heap) as u64;
+        self.flushed_databases += report.saved_of(SavedKind::Database) as u64;
         self.flushed_bytes += report.saved_bytes();
         let left = |kind| report.left.iter().filter(|left| left.kind == kind).count() as u64;
-        self.left_heaps += left(Kind::Heap);
-        self.left_databases += left(Kind::Database);
+        self.left_heaps += left(SavedKind::Heap);
+        self.left_databases += left(SavedKind::Database);
         self.last_flush_ms = report.milliseconds;
     }
 

@@ -98,7 +98,7 @@ pub(crate) struct RunArgs {
     pub(crate) profile: ProfileArg,
     /// How large the pool may be: a size, a part of the memory (25%), or none
     #[arg(long, value_name = "SIZE", value_parser = parse_limit)]
-    pub(crate) pool_limit: Option<Limit>,
+    pub(crate) pool_limit: Option<LimitArg>,
     /// How long the machine still runs when it is about to go
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) emergency: Option<Duration>,
@@ -178,20 +178,20 @@ pub(crate) struct StatusArgs {
 
 /// How large the pool may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub(crate) enum LimitArg {
     Bytes(u64),
     Percent(u8),
     None,
 }
 
-fn parse_limit(text: &str) -> Result<Limit, String> {
+fn parse_limit(text: &str) -> Result<LimitArg, String> {
     if text == "none" {
-        return Ok(Limit::None);
+        return Ok(LimitArg::None);
     }
     match text.strip_suffix('%').map(str::parse) {
-        Some(Ok(percent @ 1..=100)) => Ok(Limit::Percent(percent)),
+        Some(Ok(percent @ 1..=100)) => Ok(LimitArg::Percent(percent)),
         Some(_) => Err(format!("{text:?} is no part; write a number of 1 to 100 and a %")),
-        None => parse_size(text).map(Limit::Bytes),
+        None => parse_size(text).map(LimitArg::Bytes),
     }
 }
 
@@ -220,9 +220,9 @@ mod tests {
 
     #[test]
     fn a_pool_limit_is_a_size_a_part_or_none() {
-        assert_eq!(parse_limit("20MiB"), Ok(Limit::Bytes(20 << 20)));
-        assert_eq!(parse_limit("25%"), Ok(Limit::Percent(25)));
-        assert_eq!(parse_limit("none"), Ok(Limit::None));
+        assert_eq!(parse_limit("20MiB"), Ok(LimitArg::Bytes(20 << 20)));
+        assert_eq!(parse_limit("25%"), Ok(LimitArg::Percent(25)));
+        assert_eq!(parse_limit("none"), Ok(LimitArg::None));
         for text in ["0%", "101%", "%", "much"] {
             assert!(parse_limit(text).is_err(), "{text}");
         }

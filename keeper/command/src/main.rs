@@ -13,7 +13,8 @@ use holdfast_keeper::{
     thaw_left_over,
 };
 use holdfast_keeper_client::{
-    Cause, Client, DatabaseStatus, FlushReport, KeeperError, Kind, LeftWhy, ServedStatus, Status,
+    Cause, Client, DatabaseStatus, FlushReport, KeeperError, LeftWhy, SavedKind, ServedStatus,
+    Status,
 };
 use holdfast_region::{NameSpace, Places};
 use holdfast_sys::counted::counted;
@@ -22,7 +23,7 @@ use holdfast_command::exit::{FOUND, Failure, OTHER};
 use holdfast_command::finding::{Finding, Grade};
 use holdfast_command::program;
 
-use crate::args::{AskArgs, Cli, Command, Limit, ProfileArg, RunArgs, SocketArgs, StatusArgs};
+use crate::args::{AskArgs, Cli, Command, LimitArg, ProfileArg, RunArgs, SocketArgs, StatusArgs};
 use holdfast_command::output::{print, print_as_is, print_json, print_table, shown};
 use holdfast_command::size::show_size;
 
@@ -76,9 +77,9 @@ fn keep(args: &RunArgs) -> Result<u8, Failure> {
     });
     if let Some(limit) = args.pool_limit {
         config.pool_limit = match limit {
-            Limit::Bytes(bytes) => PoolLimit::Bytes(bytes),
-            Limit::Percent(percent) => PoolLimit::PercentOfMemory(percent),
-            Limit::None => PoolLimit::None,
+            LimitArg::Bytes(bytes) => PoolLimit::Bytes(bytes),
+            LimitArg::Percent(percent) => PoolLimit::PercentOfMemory(percent),
+            LimitArg::None => PoolLimit::None,
         };
     }
     config.emergency = args.emergency.unwrap_or(config.emergency);
@@ -168,7 +169,8 @@ fn flush_text(report: &FlushReport) -> String {
         };
         text.push_str(&format!("{}: NOT saved: {why}\n", left.name));
     }
-    let (heaps, databases) = (report.saved_of(Kind::Heap), report.saved_of(Kind::Database));
+    let (heaps, databases) =
+        (report.saved_of(SavedKind::Heap), report.saved_of(SavedKind::Database));
     let bytes = show_size(report.saved_bytes());
     let databases = match databases {
         0 => String::new(),

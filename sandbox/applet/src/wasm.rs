@@ -13,7 +13,7 @@ use holdfast_channel::layout::{Handle, Layout, RING_BYTES_MIN};
 use holdfast_crossings::Mark;
 use holdfast_jail::End;
 use holdfast_region::{Consistency, Region};
-use holdfast_wasm::{ARENA_BYTES_MAX, Arena, Received, SendError, Serving, WasmError};
+use holdfast_wasm::{ARENA_BYTES_MAX, BufferArena, Received, SendError, Serving, WasmError};
 
 use crate::buffer::SharedBuffer;
 use crate::control::Control;
@@ -85,7 +85,7 @@ fn memory(plan: &Plan) -> Result<Arc<ChannelMemory>, Failure> {
     ChannelMemory::create(layout, None, true).map_err(|error| host(error.into()))
 }
 
-fn arena(memory: &ChannelMemory) -> Result<Option<Arena>, Failure> {
+fn arena(memory: &ChannelMemory) -> Result<Option<BufferArena>, Failure> {
     let layout = memory.layout();
     if layout.arena_bytes() == 0 {
         return Ok(None);
@@ -93,7 +93,7 @@ fn arena(memory: &ChannelMemory) -> Result<Option<Arena>, Failure> {
     let descriptor = memory
         .descriptor()
         .map_err(|source| Failure::Host { step: "share the memory for buffers", source })?;
-    Ok(Some(Arena::new(descriptor, layout.arena_offset(), layout.arena_bytes())?))
+    Ok(Some(BufferArena::new(descriptor, layout.arena_offset(), layout.arena_bytes())?))
 }
 
 fn ended(finished: holdfast_wasm::Finished) -> Ended {

@@ -7,7 +7,7 @@
 
 #![forbid(unsafe_code)]
 
-use holdfast_sys::spawn::Limit;
+use holdfast_sys::spawn::ResourceLimit;
 use rustix::process::{Resource, getrlimit};
 
 use crate::error::JailError;
@@ -66,7 +66,7 @@ pub(crate) fn limits(
     ours: &JailLimits,
     given: &Given,
     in_user_name_space: bool,
-) -> Result<Vec<(&'static str, Limit)>, JailError> {
+) -> Result<Vec<(&'static str, ResourceLimit)>, JailError> {
     let promised = |bytes: u64, words| {
         if bytes == u64::MAX { Short::Takes } else { Short::Needs(bytes, words) }
     };
@@ -118,7 +118,9 @@ pub(crate) fn limits(
                 needed: needed.div_ceil(words.unit),
                 instead: words.instead,
             }),
-            _ => Ok((step, Limit { resource: resource as u32, value: wanted.min(may_have) })),
+            _ => {
+                Ok((step, ResourceLimit { resource: resource as u32, value: wanted.min(may_have) }))
+            }
         }
     });
     fitted.collect()

@@ -25,19 +25,19 @@ pub const ARENA_BYTES_MAX: u64 = HEAP_BASE / 2;
 /// A range of a file in memory to be shared with one applet: see
 /// [`RunOptions::arena`](crate::RunOptions).
 #[derive(Debug, Clone)]
-pub struct Arena {
+pub struct BufferArena {
     file: Arc<File>,
     offset: u64,
     bytes: u64,
 }
 
-impl Arena {
+impl BufferArena {
     /// Takes a range of a file that is sealed against shrinking (`F_SEAL_SHRINK`): `bytes` from
     /// `offset`. Both are multiples of 64 KiB and of a page, respectively.
     ///
     /// # Errors
     /// [`WasmError::Arena`], for a file or a range that cannot be shared.
-    pub fn new(descriptor: OwnedFd, offset: u64, bytes: u64) -> Result<Arena, WasmError> {
+    pub fn new(descriptor: OwnedFd, offset: u64, bytes: u64) -> Result<BufferArena, WasmError> {
         let refused = |reason: &str| Err(WasmError::Arena { reason: reason.to_owned() });
         let file = File::from(descriptor);
         if bytes == 0 || !bytes.is_multiple_of(WASM_PAGE_BYTES) || bytes > ARENA_BYTES_MAX {
@@ -54,7 +54,7 @@ impl Arena {
             Ok((len, true)) if offset.checked_add(bytes).is_none_or(|end| end > len) => {
                 refused("its file is too short")
             }
-            Ok(_) => Ok(Arena { file: Arc::new(file), offset, bytes }),
+            Ok(_) => Ok(BufferArena { file: Arc::new(file), offset, bytes }),
         }
     }
 
@@ -79,7 +79,7 @@ impl MappedArena {
     /// inaccessible and not in use; it must outlive the value. `stop` must be async-signal-safe.
     pub(crate) unsafe fn map(
         base: *mut u8,
-        arena: &Arena,
+        arena: &BufferArena,
         stop: StopApplet,
     ) -> io::Result<MappedArena> {
         let (address, len) = (place(base, arena.bytes), arena.bytes as usize);

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use holdfast_region::{Consistency, Opened, Region, RegionError};
 use holdfast_sys::fault::HoleGuard;
 
-use crate::arena::{Arena, MappedArena};
+use crate::arena::{BufferArena, MappedArena};
 use crate::error::WasmError;
 use crate::layout::{HEAP_BASE, HeapPart, Layout};
 use holdfast_types::RequestStatus;
@@ -50,7 +50,7 @@ pub(crate) struct Attached {
 
 struct LinkState {
     region: Option<Region>,
-    arena: Option<Arena>,
+    arena: Option<BufferArena>,
     /// While it is mapped.
     mapped_arena: Option<MappedArena>,
     layout: Layout,
@@ -75,7 +75,7 @@ struct Guards {
 pub(crate) struct HeapLink(Mutex<LinkState>);
 
 impl HeapLink {
-    pub(crate) fn new(region: Option<Region>, arena: Option<Arena>) -> Arc<Self> {
+    pub(crate) fn new(region: Option<Region>, arena: Option<BufferArena>) -> Arc<Self> {
         Arc::new(HeapLink(Mutex::new(LinkState {
             region,
             arena,

@@ -47,7 +47,7 @@ mod stdio;
 mod ticker;
 mod wasi;
 
-pub use arena::{ARENA_BYTES_MAX, Arena};
+pub use arena::{ARENA_BYTES_MAX, BufferArena};
 pub use compiler::{CompilerCommand, run_compiler, set_compiler_command, try_compiler};
 pub use control::Interrupt;
 pub use error::{Frame, MemoryLimitHit, TrapCause, TrapReport, WasmError};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use holdfast_region::{Region, RegionError};
 
-use crate::arena::Arena;
+use crate::arena::BufferArena;
 use crate::code::{Code, LoadReport};
 use crate::error::WasmError;
 use crate::grant::DirGrant;
@@ -39,7 +39,7 @@ pub struct RunOptions {
     /// Memory to be shared with the applet; without, no call has a buffer. It lies right below the
     /// heap's place and takes so much from what the applet's own memory can grow to before a heap
     /// or a buffer is used.
-    pub arena: Option<Arena>,
+    pub arena: Option<BufferArena>,
     /// Where compiled applets are kept; `None` compiles anew.
     pub cache_dir: Option<PathBuf>,
 }

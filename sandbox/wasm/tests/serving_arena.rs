@@ -12,8 +12,8 @@ use common::serve::{
 use common::{MIB, Scratch, error_text, options, status};
 use holdfast_region::Region;
 use holdfast_wasm::{
-    ARENA_BYTES_MAX, Arena, Finished, Header, Program, Received, RunOptions, SendError, Serving,
-    WasmError,
+    ARENA_BYTES_MAX, BufferArena, Finished, Header, Program, Received, RunOptions, SendError,
+    Serving, WasmError,
 };
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
@@ -38,7 +38,7 @@ fn with_arena() -> (File, RunOptions) {
     file.write_all_at(b"nor is this", OFFSET + ARENA_BYTES).unwrap();
     let mut options = options();
     options.arena =
-        Some(Arena::new(file.try_clone().unwrap().into(), OFFSET, ARENA_BYTES).unwrap());
+        Some(BufferArena::new(file.try_clone().unwrap().into(), OFFSET, ARENA_BYTES).unwrap());
     (file, options)
 }
 
@@ -337,8 +337,9 @@ fn a_memory_that_may_not_grow_so_far_has_no_arena() {
 #[test]
 fn only_unshrinkable_file_ranges_are_shared() {
     let len = 4 * MIB;
-    let arena =
-        |file: &File, offset, bytes| Arena::new(file.try_clone().unwrap().into(), offset, bytes);
+    let arena = |file: &File, offset, bytes| {
+        BufferArena::new(file.try_clone().unwrap().into(), offset, bytes)
+    };
     let sealed = memory_file(len, SealFlags::SHRINK);
     assert_eq!(arena(&sealed, len - 65_536, 65_536).unwrap().bytes(), 65_536);
     let loose = memory_file(len, SealFlags::GROW);

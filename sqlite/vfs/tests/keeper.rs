@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::copies::{LAZY, NUMBER, create};
 use common::{Player, assert_sound, begin, number, open, open_plain, role, scratch, statistic};
-use holdfast_keeper::{Cause, Config, FlushReport, Keeper, Kind, LeftWhy, PoolLimit};
+use holdfast_keeper::{Cause, Config, FlushReport, Keeper, LeftWhy, PoolLimit, SavedKind};
 use holdfast_region::{NameSpace, Opened, OwnerKey, Places, RegionName};
 use holdfast_sqlite::{Databases, Recovered};
 
@@ -84,7 +84,7 @@ fn play(role: &str, folder: &Path) {
 
 /// Database by database: what is there, by its name in the folder.
 fn saved_in(report: &FlushReport, folder: &Path) -> Vec<String> {
-    let own = report.saved.iter().filter(|saved| saved.kind == Kind::Database);
+    let own = report.saved.iter().filter(|saved| saved.kind == SavedKind::Database);
     let own = own.filter_map(|saved| Path::new(&saved.name).strip_prefix(folder).ok());
     let mut own: Vec<String> = own.map(|name| name.display().to_string()).collect();
     own.sort_unstable();
@@ -119,7 +119,7 @@ fn keeper_flush_saves_databases_with_heaps() {
     let mut keeper = Keeper::new(places(), config()).unwrap();
     let report = keeper.flush(Cause::PowerButton);
     assert_eq!(saved_in(&report, folder.path()), ["dead", "one", "two"], "{report:?}");
-    assert!(report.left.is_empty() && report.saved_of(Kind::Heap) == 1, "{report:?}");
+    assert!(report.left.is_empty() && report.saved_of(SavedKind::Heap) == 1, "{report:?}");
     assert_eq!(report.stopped.len(), 2, "{report:?}");
     assert_eq!(
         saved_in(&keeper.flush(Cause::Asked), folder.path()),

@@ -4,7 +4,7 @@
 
 #![no_main]
 
-use holdfast_dom::{Document, DomError, Limits, LoosePage, ParseOptions, Selector};
+use holdfast_dom::{Document, DomError, ParseLimits, LoosePage, ParseOptions, Selector};
 use libfuzzer_sys::fuzz_target;
 
 /// How a document is damaged: where, and with what.
@@ -24,7 +24,7 @@ fn ask(document: &Document<'_>, selector: &Selector, is_sound: bool) -> Result<(
 
 fuzz_target!(|input: (&[u8], &str, Damage)| {
     let (source, selector, damage) = input;
-    let limits = Limits { depth: 200, ..Limits::default() };
+    let limits = ParseLimits { depth: 200, ..ParseLimits::default() };
     let page = match LoosePage::parse(source, &ParseOptions { limits, ..ParseOptions::default() }) {
         Ok(page) => page,
         Err(DomError::Limit { .. }) => return,

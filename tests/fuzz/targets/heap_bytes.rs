@@ -12,7 +12,7 @@ use std::cell::RefCell;
 
 use holdfast_fuzz::{Guarded, POINTERS, seeds};
 use holdfast_heap::layout::{
-    CHUNK_BYTES, DESCRIPTOR_BYTES, Head, Kind, LANE_OFFSET, LANE_STATE, RECORD_LENGTHS,
+    CHUNK_BYTES, DESCRIPTOR_BYTES, Head, HeadKind, LANE_OFFSET, LANE_STATE, RECORD_LENGTHS,
     RECORD_SEQUENCE, RECORD_SUM, RECORD_TARGET, SEGMENT_BYTES, SUPER_SUM,
 };
 use holdfast_heap::survey::Survey;
@@ -86,7 +86,7 @@ fn apply(memory: &mut [u8], edit: &Edit) {
         }
         Edit::Head { chunk, kind, class, span } => {
             let kinds =
-                [Kind::Slab, Kind::Run, Kind::Log, Kind::Absent, Kind::Segment, Kind::Inside];
+                [HeadKind::Slab, HeadKind::Run, HeadKind::Log, HeadKind::Absent, HeadKind::Segment, HeadKind::Inside];
             let kind = kinds[usize::from(*kind) % kinds.len()];
             let head = Head { kind, class: *class, span: *span }.encode();
             word(memory, u64::from(chunk % 64) * DESCRIPTOR_BYTES, head);

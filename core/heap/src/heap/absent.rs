@@ -45,7 +45,7 @@ impl<B: Backing> Heap<B> {
         let used = self.memory.load(start + DESC_USED_CHUNKS);
         let is_absent = |chunk: &u64| {
             let head = Head::decode(self.memory.load(start + chunk * DESCRIPTOR_BYTES + DESC_HEAD));
-            used >> chunk & 1 == 1 && head.is_some_and(|head| head.kind == Kind::Absent)
+            used >> chunk & 1 == 1 && head.is_some_and(|head| head.kind == HeadKind::Absent)
         };
         (1..SEGMENT_CHUNKS).rev().take_while(is_absent).fold(0, |absent, chunk| absent | 1 << chunk)
     }

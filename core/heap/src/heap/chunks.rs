@@ -46,7 +46,7 @@ impl<B: Backing> Heap<B> {
     /// Segments that the one at this index takes (1, or the span of a large object); at least 1.
     pub(crate) fn span_of(&self, segment: u64) -> u64 {
         match Head::decode(self.memory.load(segment * SEGMENT_BYTES + DESC_HEAD)) {
-            Some(Head { kind: Kind::Segment, span, .. }) => u64::from(span.max(1)),
+            Some(Head { kind: HeadKind::Segment, span, .. }) => u64::from(span.max(1)),
             _ => 1,
         }
     }
@@ -112,8 +112,8 @@ impl<B: Backing> Heap<B> {
     }
 
     /// Writes the run's descriptors; the run is not in use before [`Heap::publish_run`].
-    pub(crate) fn describe_run(&self, run: Run, kind: Kind, class: u8, bytes: u64) {
-        let inside = Head { kind: Kind::Inside, class: 0, span: 1 }.encode();
+    pub(crate) fn describe_run(&self, run: Run, kind: HeadKind, class: u8, bytes: u64) {
+        let inside = Head { kind: HeadKind::Inside, class: 0, span: 1 }.encode();
         for chunk in 1..run.chunks {
             self.memory.store(run.descriptor() + chunk * DESCRIPTOR_BYTES + DESC_HEAD, inside);
         }
@@ -135,7 +135,7 @@ impl<B: Backing> Heap<B> {
     }
 
     /// The run that starts at `offset`, if one of this kind does.
-    pub(crate) fn run_at(&self, offset: u64, kind: Kind) -> Option<Run> {
+    pub(crate) fn run_at(&self, offset: u64, kind: HeadKind) -> Option<Run> {
         if !offset.is_multiple_of(CHUNK_BYTES) || !self.chunk_in_use(offset) {
             return None;
         }
@@ -191,13 +191,13 @@ impl<B: Backing> Heap<B> {
         let start = segment * SEGMENT_BYTES;
         let mut used = TABLE_CHUNK_BIT;
         for chunk in present..SEGMENT_CHUNKS {
-            let absent = Head { kind: Kind::Absent, class: 0, span: 1 };
+            let absent = Head { kind: HeadKind::Absent, class: 0, span: 1 };
             self.memory.store(start + chunk * DESCRIPTOR_BYTES + DESC_HEAD, absent.encode());
             used |= 1 << chunk;
         }
         self.memory.store(start + DESC_USED_CHUNKS, used);
         self.memory
-            .store(start + DESC_HEAD, Head { kind: Kind::Segment, class: 0, span: 1 }.encode());
+            .store(start + DESC_HEAD, Head { kind: HeadKind::Segment, class: 0, span: 1 }.encode());
     }
 
     /// Finds or makes `span` whole free segments in a row; returns the first and whether all are
@@ -280,7 +280,7 @@ impl<B: Backing> Heap<B> {
             self.format_segment(segment, SEGMENT_CHUNKS);
         }
         self.memory.store(first * SEGMENT_BYTES + DESC_USED_CHUNKS, TABLE_CHUNK_BIT);
-        let head = Head { kind: Kind::Segment, class: 0, span: 1 }.encode();
+        let head = Head { kind: HeadKind::Segment, class: 0, span: 1 }.encode();
         self.memory.store(first * SEGMENT_BYTES + DESC_HEAD, head);
         self.rover = self.rover.min(first);
     }

@@ -308,7 +308,7 @@ impl<B: Backing> Heap<B> {
         };
         let at = run.offset();
         self.memory.store(LANE_OFFSET + LANE_PENDING, at);
-        self.describe_run(run, Kind::Log, 0, run.chunks * CHUNK_BYTES);
+        self.describe_run(run, HeadKind::Log, 0, run.chunks * CHUNK_BYTES);
         self.memory.zero(at, EXTENT_RECORDS + RECORD_BYTES);
         self.memory.store(at + EXTENT_OLDER, before);
         self.memory.store(at + EXTENT_LENGTH, run.chunks * CHUNK_BYTES);
@@ -335,7 +335,7 @@ impl<B: Backing> Heap<B> {
             if extent == 0 {
                 break;
             }
-            let run = self.run_at(extent, Kind::Log);
+            let run = self.run_at(extent, HeadKind::Log);
             self.memory.store(LANE_OFFSET + LANE_PENDING, extent);
             let older = run.map_or(0, |_| self.memory.load(extent + EXTENT_OLDER));
             self.memory.store(LANE_OFFSET + LANE_EXTENT, older);
@@ -387,7 +387,7 @@ impl<B: Backing> Heap<B> {
         // a circle.
         let mut left = self.memory.len();
         loop {
-            let run = self.run_at(extent, Kind::Log).filter(|_| extent != 0);
+            let run = self.run_at(extent, HeadKind::Log).filter(|_| extent != 0);
             let (start, length) = match run {
                 Some(run) => (extent, run.chunks * CHUNK_BYTES),
                 None => (LANE_OFFSET, CHUNK_BYTES),

@@ -102,7 +102,7 @@ impl<B: Backing> Heap<B> {
         let (segment, chunk) = (offset / SEGMENT_BYTES, offset / CHUNK_BYTES % SEGMENT_CHUNKS);
         let starts = (1..=chunk).rev().map(|chunk| segment * SEGMENT_BYTES + chunk * CHUNK_BYTES);
         starts
-            .filter_map(|start| self.run_at(start, Kind::Run))
+            .filter_map(|start| self.run_at(start, HeadKind::Run))
             .find(|run| run.first + run.chunks > chunk)
     }
 }

@@ -53,7 +53,7 @@ impl<B: Backing> Heap<B> {
     /// Completes or undoes what the last session left; returns whether there was anything.
     pub(crate) fn recover_log(&mut self) -> Result<bool, OpenError> {
         let lane = Run { segment: 0, first: LANE_OFFSET / CHUNK_BYTES, chunks: 1 };
-        if self.run_at(LANE_OFFSET, Kind::Log) != Some(lane) {
+        if self.run_at(LANE_OFFSET, HeadKind::Log) != Some(lane) {
             return Err(OpenError::Damaged {
                 offset: lane.descriptor(),
                 what: "the transaction lane is not described",
@@ -67,7 +67,7 @@ impl<B: Backing> Heap<B> {
             found = true;
             if self.memory.load(LANE_OFFSET + LANE_EXTENT) != pending
                 && pending != LANE_OFFSET
-                && let Some(run) = self.run_at(pending, Kind::Log)
+                && let Some(run) = self.run_at(pending, HeadKind::Log)
             {
                 self.release_run(run);
             }

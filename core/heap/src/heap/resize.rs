@@ -157,17 +157,17 @@ impl<B: Backing> Heap<B> {
         if self.used_chunks(run.segment) & rest.mask() != 0 {
             return Ok(false);
         }
-        self.describe_run(rest, Kind::Run, 0, 0);
+        self.describe_run(rest, HeadKind::Run, 0, 0);
         self.log_alloc(self.memory.at(rest.offset()))?;
         self.publish_run(rest);
-        let inside = Head { kind: Kind::Inside, class: 0, span: 1 };
+        let inside = Head { kind: HeadKind::Inside, class: 0, span: 1 };
         self.store_logged(rest.descriptor() + DESC_HEAD, inside.encode())?;
         self.store_run_logged(run, chunks, bytes)?;
         Ok(true)
     }
 
     fn store_run_logged(&mut self, run: Run, chunks: u64, bytes: u64) -> Result<(), HeapError> {
-        let head = Head { kind: Kind::Run, class: 0, span: chunks as u32 };
+        let head = Head { kind: HeadKind::Run, class: 0, span: chunks as u32 };
         self.store_logged(run.descriptor() + DESC_RUN_BYTES, bytes)?;
         self.store_logged(run.descriptor() + DESC_HEAD, head.encode())
     }
@@ -252,7 +252,7 @@ impl<B: Backing> Heap<B> {
         self.memory.store(table + DESC_RUN_BYTES, count * SEGMENT_BYTES - CHUNK_BYTES);
         if count == 1 {
             let run = Run { segment: first, first: 1, chunks: RUN_CHUNKS_MAX };
-            self.describe_run(run, Kind::Run, 0, RUN_CHUNKS_MAX * CHUNK_BYTES);
+            self.describe_run(run, HeadKind::Run, 0, RUN_CHUNKS_MAX * CHUNK_BYTES);
         }
         let used = if count == 1 { u64::MAX } else { TABLE_CHUNK_BIT };
         self.memory.store(table + DESC_USED_CHUNKS, used);
@@ -260,5 +260,5 @@ impl<B: Backing> Heap<B> {
 }
 
 fn segments_head(count: u64) -> u64 {
-    Head { kind: Kind::Segment, class: 0, span: count as u32 }.encode()
+    Head { kind: HeadKind::Segment, class: 0, span: count as u32 }.encode()
 }

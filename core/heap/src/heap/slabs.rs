@@ -172,7 +172,7 @@ impl<B: Backing> Heap<B> {
         }
         let run = self.find_run(1, 1)?;
         self.memory.zero(run.descriptor() + DESC_SLOTS, words_of(class) * 8);
-        self.describe_run(run, Kind::Slab, class as u8, 0);
+        self.describe_run(run, HeadKind::Slab, class as u8, 0);
         self.publish_run(run);
         if self.enter(class, run.offset(), 0) {
             return Ok(());
@@ -230,7 +230,7 @@ impl<B: Backing> Heap<B> {
             return None;
         }
         match Head::decode(self.memory.load(descriptor_of(chunk) + DESC_HEAD)) {
-            Some(Head { kind: Kind::Slab, class, .. })
+            Some(Head { kind: HeadKind::Slab, class, .. })
                 if usize::from(class) < CLASSES && self.memory.holds(chunk, CHUNK_BYTES) =>
             {
                 Some(usize::from(class))

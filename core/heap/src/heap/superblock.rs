@@ -34,7 +34,7 @@ impl<B: Backing> Heap<B> {
         let lane = Run { segment: 0, first: LANE_OFFSET / CHUNK_BYTES, chunks: 1 };
         memory.zero(LANE_OFFSET, EXTENT_RECORDS + RECORD_BYTES);
         memory.store(LANE_OFFSET + LANE_STATE, 1 << 1);
-        self.describe_run(lane, Kind::Log, 0, CHUNK_BYTES);
+        self.describe_run(lane, HeadKind::Log, 0, CHUNK_BYTES);
         self.publish_run(lane);
         memory.zero(SUPER_ROOTS, 32);
         memory.store(SUPER_VERSION, u64::from(FORMAT_VERSION) | u64::from(pointers.bytes) << 32);

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_heap::{Backing, Heap, HeapError, check};
-use holdfast_native_heap::{RegionBacking, SharedRegion, open_heap, roll_back};
+use holdfast_native_heap::{HeapRegion, RegionBacking, open_heap, roll_back};
 use holdfast_region::{
     CommitReport, Consistency, Durability, KernelStorage, NameSpace, OwnerKey, Places, RegionError,
     RegionName, Storage,
@@ -82,7 +82,7 @@ impl Home {
 pub(crate) struct Session {
     pub(crate) mode: Consistency,
     pub(crate) heap: Heap<RegionBacking>,
-    pub(crate) region: SharedRegion,
+    pub(crate) region: HeapRegion,
 }
 
 impl Session {

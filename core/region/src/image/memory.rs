@@ -25,7 +25,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use holdfast_sys::dirty::{DirtyTracker, Kind, Mapping, choose};
+use holdfast_sys::dirty::{DirtyMethod, DirtyTracker, Mapping, choose};
 use holdfast_sys::fault::{ReadWatch, WriteWatch};
 use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed};
 use holdfast_sys::window::ClaimError;
@@ -262,7 +262,7 @@ impl MappedData {
     /// Whether the tracker needs no [`MappedData::rearm`]: the mapping stays writable, and is dirty
     /// when it says so.
     pub(crate) fn tracks_by_itself(&self) -> bool {
-        self.tracker.as_ref().is_some_and(|tracker| tracker.kind() == Kind::Userfault)
+        self.tracker.as_ref().is_some_and(|tracker| tracker.kind() == DirtyMethod::Userfault)
     }
 
     /// Bytes as the image has them, which no thread stores to while they are used (contract of
@@ -359,7 +359,7 @@ impl MappedData {
     /// clean, and elsewhere all of the mapping may become dirty.
     pub(crate) fn make_range_writable(&mut self, bytes: Range<u64>) -> io::Result<()> {
         match &mut self.tracker {
-            Some(tracker) if tracker.kind() == Kind::Protect => {
+            Some(tracker) if tracker.kind() == DirtyMethod::Protect => {
                 tracker.make_writable(bytes)?;
                 if let Some(watch) = self.shared_watch() {
                     watch.mark_dirty();
@@ -465,7 +465,7 @@ mod tests {
         // SAFETY: the mapping made above, which lives as long as its tracker; the store and the
         // buffer lie within it, and nothing else refers to them.
         let buffer = unsafe {
-            mapped.tracker = Some(track(mapping, Kind::Protect).unwrap());
+            mapped.tracker = Some(track(mapping, DirtyMethod::Protect).unwrap());
             mapped.base().write_volatile(1);
             std::slice::from_raw_parts_mut(mapped.base().add(2 * page as usize), 16)
         };

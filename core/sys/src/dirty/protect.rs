@@ -6,7 +6,7 @@
 use std::io;
 use std::ops::Range;
 
-use super::{DirtyTracker, Kind, Mapping};
+use super::{DirtyMethod, DirtyTracker, Mapping};
 use crate::fault::PageWatch;
 
 /// See the module.
@@ -28,8 +28,8 @@ impl Protect {
 }
 
 impl DirtyTracker for Protect {
-    fn kind(&self) -> Kind {
-        Kind::Protect
+    fn kind(&self) -> DirtyMethod {
+        DirtyMethod::Protect
     }
 
     unsafe fn extend(&mut self, len: usize) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{DirtyTracker, Kind, Mapping};
+use super::{DirtyMethod, DirtyTracker, Mapping};
 use crate::page_set::PageSet;
 
 /// Tells a tracker of stores; any thread may hold one, also past the tracker's end.
@@ -35,8 +35,8 @@ impl Reported {
 }
 
 impl DirtyTracker for Reported {
-    fn kind(&self) -> Kind {
-        Kind::Reported
+    fn kind(&self) -> DirtyMethod {
+        DirtyMethod::Reported
     }
 
     unsafe fn extend(&mut self, len: usize) -> io::Result<()> {
@@ -58,8 +58,8 @@ impl DirtyTracker for Reported {
 pub(super) struct Everything(pub(super) Mapping);
 
 impl DirtyTracker for Everything {
-    fn kind(&self) -> Kind {
-        Kind::Everything
+    fn kind(&self) -> DirtyMethod {
+        DirtyMethod::Everything
     }
 
     unsafe fn extend(&mut self, len: usize) -> io::Result<()> {

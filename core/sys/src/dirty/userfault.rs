@@ -14,7 +14,7 @@ use std::io;
 use std::ops::Range;
 
 use super::abi::{PageRegion, Pagemap, Userfaultfd};
-use super::{DirtyTracker, Kind, Mapping};
+use super::{DirtyMethod, DirtyTracker, Mapping};
 use crate::page_set::push_merged;
 
 /// Regions that one call of the scan may list.
@@ -80,8 +80,8 @@ impl Userfault {
 }
 
 impl DirtyTracker for Userfault {
-    fn kind(&self) -> Kind {
-        Kind::Userfault
+    fn kind(&self) -> DirtyMethod {
+        DirtyMethod::Userfault
     }
 
     unsafe fn extend(&mut self, len: usize) -> io::Result<()> {

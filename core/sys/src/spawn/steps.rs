@@ -19,7 +19,7 @@ const SECBIT_ALL_LOCKED_NO_ROOT: usize = 0x2f;
 
 /// A resource limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
+pub struct ResourceLimit {
     /// `RLIMIT_…`.
     pub resource: u32,
     /// Soft and hard.
@@ -258,7 +258,7 @@ impl Steps {
     }
 
     /// Sets a resource limit.
-    pub fn limit(&mut self, name: &'static str, limit: Limit) {
+    pub fn limit(&mut self, name: &'static str, limit: ResourceLimit) {
         let value = self.keep(KernelLimit { soft: limit.value, hard: limit.value });
         self.plain(name, libc::SYS_prlimit64, &[0, limit.resource as usize, value, 0]);
     }

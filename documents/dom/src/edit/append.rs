@@ -8,7 +8,7 @@ use holdfast_heap::Backing;
 use zerocopy::IntoBytes;
 
 use crate::edit::Edit;
-use crate::error::{Damage, DomError, Limit};
+use crate::error::{Damage, DomError, ParseLimit};
 use crate::image::short_length;
 use crate::layout::{
     AttributeRecord, Header, LONG, NameRecord, NodeRecord, ORDERED, Table, TableCapacity,
@@ -73,7 +73,7 @@ impl<B: Backing> Edit<'_, '_, B> {
     fn push_bytes(&mut self, parts: &[&[u8]]) -> Result<u32, DomError> {
         let many: u64 = parts.iter().map(|part| part.len() as u64).sum();
         if many > TEXT_BYTES_MAX {
-            return Err(DomError::Limit { limit: Limit::TextBytes, max: TEXT_BYTES_MAX });
+            return Err(DomError::Limit { limit: ParseLimit::TextBytes, max: TEXT_BYTES_MAX });
         }
         self.reserve(TableCapacity { text: many as u32, ..TableCapacity::default() })?;
         let start = self.header.text.used;
@@ -127,7 +127,7 @@ impl<B: Backing> Edit<'_, '_, B> {
         {
             return Ok(());
         }
-        let more = |table: Table, wanted: u32, least: u32, limit: Limit, max: u64| {
+        let more = |table: Table, wanted: u32, least: u32, limit: ParseLimit, max: u64| {
             let needed = u64::from(table.used) + u64::from(wanted);
             if needed > max {
                 return Err(DomError::Limit { limit, max });
@@ -138,16 +138,16 @@ impl<B: Backing> Edit<'_, '_, B> {
         };
         let nodes_max = u64::from(NODES_MAX);
         let room = TableCapacity {
-            nodes: more(header.nodes, wanted.nodes, 16, Limit::Nodes, nodes_max)?,
+            nodes: more(header.nodes, wanted.nodes, 16, ParseLimit::Nodes, nodes_max)?,
             attributes: more(
                 header.attributes,
                 wanted.attributes,
                 16,
-                Limit::AllAttributes,
+                ParseLimit::AllAttributes,
                 nodes_max,
             )?,
-            names: more(header.names, wanted.names, 4, Limit::Names, NAMES_MAX.into())?,
-            text: more(header.text, wanted.text, 1024, Limit::TextBytes, TEXT_BYTES_MAX)?,
+            names: more(header.names, wanted.names, 4, ParseLimit::Names, NAMES_MAX.into())?,
+            text: more(header.text, wanted.text, 1024, ParseLimit::TextBytes, TEXT_BYTES_MAX)?,
         };
         let (mut moved, bytes) = Header::with_room(room, header.quirks);
         moved.flags = header.flags;

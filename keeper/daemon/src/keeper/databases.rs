@@ -22,7 +22,7 @@ use crate::keeper::flush::{left, milliseconds};
 use crate::keeper::{Keeper, seconds_since};
 use crate::plan::{Candidate, Subject};
 use crate::procfs::{FileId, stat};
-use holdfast_keeper_client::{FlushReport, Kind, LeftWhy, Saved, TendReport};
+use holdfast_keeper_client::{FlushReport, LeftWhy, Saved, SavedKind, TendReport};
 
 /// Who has a database, and where its image lies.
 pub(crate) fn held(database: &Database) -> Held {
@@ -61,7 +61,7 @@ impl Keeper {
         for (found, rescued) in batch.iter().zip(rescued) {
             let why = match rescued {
                 Ok(Rescue::Written { bytes }) => {
-                    let (kind, name) = (Kind::Database, found.subject.name());
+                    let (kind, name) = (SavedKind::Database, found.subject.name());
                     report.saved.push(Saved { kind, name, bytes, done_ms });
                     continue;
                 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use holdfast_region::{RegionError, RegionName, RegionState, RegionSummary, Replaced, Rescue};
 use holdfast_sqlite::Database;
 
-use holdfast_keeper_client::{Budget, Cause, FlushReport, Kind, Left, LeftWhy, Saved};
+use holdfast_keeper_client::{Budget, Cause, FlushReport, Left, LeftWhy, Saved, SavedKind};
 
 use crate::freeze::{Frozen, Held};
 use crate::keeper::databases;
@@ -60,11 +60,11 @@ impl Keeper {
             });
         };
         let heaps = self.names.list().unwrap_or_else(|error| {
-            unknown(Kind::Heap, error.to_string());
+            unknown(SavedKind::Heap, error.to_string());
             Vec::new()
         });
         let databases = self.databases.list().unwrap_or_else(|error| {
-            unknown(Kind::Database, error.to_string());
+            unknown(SavedKind::Database, error.to_string());
             Vec::new()
         });
         self.flush_all((&heaps, databases), &behind, started, &mut report);
@@ -179,7 +179,7 @@ impl Keeper {
             let name = heap.subject.name();
             let why = match rescued {
                 Ok(Rescue::Written { bytes }) => {
-                    report.saved.push(Saved { kind: Kind::Heap, name, bytes, done_ms });
+                    report.saved.push(Saved { kind: SavedKind::Heap, name, bytes, done_ms });
                     continue;
                 }
                 // It went on while it was copied, or another process opened it.
@@ -198,8 +198,8 @@ impl Keeper {
 
 pub(crate) fn left(found: &Candidate, why: LeftWhy) -> Left {
     let kind = match found.subject {
-        Subject::Heap(_) => Kind::Heap,
-        Subject::Database(_) => Kind::Database,
+        Subject::Heap(_) => SavedKind::Heap,
+        Subject::Database(_) => SavedKind::Database,
     };
     Left { kind, name: found.subject.name(), bytes: found.bytes, why }
 }

@@ -29,7 +29,7 @@ use crate::triggers::power_supply::is_low;
 use crate::triggers::pressure::Pressure;
 use holdfast_keeper_client::Client;
 use holdfast_keeper_client::wire::{Answer, Ask};
-use holdfast_keeper_client::{Cause, Kind};
+use holdfast_keeper_client::{Cause, SavedKind};
 
 /// Linux: the power fails.
 const SIGPWR: i32 = 30;
@@ -146,7 +146,8 @@ impl Keeper {
     fn emergency(&mut self, cause: Cause) {
         let report = self.flush(cause);
         let left: Vec<_> = report.left.iter().map(|left| left.name.as_str()).collect();
-        let (heaps, databases) = (report.saved_of(Kind::Heap), report.saved_of(Kind::Database));
+        let (heaps, databases) =
+            (report.saved_of(SavedKind::Heap), report.saved_of(SavedKind::Database));
         let ms = report.milliseconds;
         let left = if left.is_empty() {
             String::new()

@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use holdfast_sys::worker::{self, Limits};
+use holdfast_sys::worker::{self, WorkerLimits};
 
 use super::policy;
 use super::report;
@@ -152,7 +152,7 @@ impl Files {
 
 fn confine(request: &CompileRequest) -> Result<Files, String> {
     let threads = request.threads as u64;
-    let limits = Limits {
+    let limits = WorkerLimits {
         data_bytes: request.memory_bytes,
         more_address_space_bytes: request
             .memory_bytes

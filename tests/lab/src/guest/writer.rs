@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_heap::Heap;
-use holdfast_native_heap::{RegionBacking, SharedRegion, open_heap};
+use holdfast_native_heap::{HeapRegion, RegionBacking, open_heap};
 use holdfast_region::RegionError;
 
 use super::port::Port;
@@ -28,7 +28,7 @@ const EARLY_BY: Duration = Duration::from_millis(30);
 struct Writer {
     place: Place,
     heap: Heap<RegionBacking>,
-    region: SharedRegion,
+    region: HeapRegion,
 }
 
 /// Writes until it is killed, or all heaps are full.
