@@ -72,6 +72,8 @@ fn commands(shown: &str) -> Vec<Vec<&str>> {
 }
 
 /// Every remedy is a command, or an option, that the program takes.
+///
+/// Guarantee: heap/messages
 #[test]
 fn remedies_are_commands_that_exist() {
     let scratch = scratch();

@@ -17,8 +17,6 @@
 #[allow(unsafe_code, reason = "regions are filled through their mapping")]
 mod damage;
 mod driver;
-#[allow(unsafe_code, reason = "one ioctl")]
-mod file_system;
 mod golden;
 mod home;
 mod kills;

@@ -24,9 +24,9 @@ use holdfast_testkit::{Trial, Trials};
 use rand::RngExt;
 
 use crate::driver::run_with;
-use crate::file_system::{FileSystem, KINDS, lacking};
 use crate::home::Home;
 use crate::ledger::Ledger;
+use holdfast_testkit::file_system::{FileSystem, KINDS, lacking};
 
 /// On each of the two file systems.
 const CUTS: u64 = 50;
@@ -51,7 +51,7 @@ fn acknowledged_commits_survive_power_cuts() {
 pub(crate) fn drive() {
     for kind in &KINDS {
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let mut trials = Trials::of("H4", kind.name, CUTS);
+        let mut trials = Trials::of("H4", kind.name(), CUTS);
         let mut disk: Option<(FileSystem, u64)> = None;
         while let Some(mut trial) = trials.next() {
             let (mut system, committed) = match disk.take() {
@@ -69,10 +69,10 @@ pub(crate) fn drive() {
 /// Checks what the last cut left, works until the power goes, and returns what was acknowledged by
 /// then.
 fn cut(system: &FileSystem, directory: &Path, committed: u64, trial: &mut Trial) -> u64 {
-    let context = format!("{}, cut {}, seed {:#x}", system.kind.name, trial.number, trial.seed);
+    let context = format!("{}, cut {}, seed {:#x}", system.kind().name(), trial.number, trial.seed);
     let pool = directory.join("pool");
     let _ = std::fs::remove_dir_all(&pool);
-    let home = Home::at(&system.place.join("home"), &pool);
+    let home = Home::at(&system.place().join("home"), &pool);
     let mut ledger = Ledger::open(&home.names(), Consistency::Direct)
         .unwrap_or_else(|e| panic!("{context}: {e:?}"));
     ledger.verify(&context);
@@ -96,7 +96,7 @@ fn cut(system: &FileSystem, directory: &Path, committed: u64, trial: &mut Trial)
                 write_back(&home, start, bytes);
             }
             going.store(true, SeqCst);
-            system.cut_power();
+            system.cut_power().unwrap();
             dark.store(true, SeqCst);
         });
         let mut after = 0;

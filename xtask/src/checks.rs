@@ -10,6 +10,8 @@ use crate::tidy::tidy;
 use crate::workspace::{PAGE_PACKAGE, Workspace};
 
 const STRICT: [&str; 3] = ["--", "-D", "warnings"];
+/// The fuzz targets: a workspace of their own, which the other one does not know of.
+const FUZZING: [&str; 2] = ["--manifest-path", "tests/fuzz/Cargo.toml"];
 
 /// Runs every check, also after one has failed, so that one round shows all there is to mend.
 pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
@@ -32,10 +34,8 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
 fn format(workspace: &Workspace) -> Result<()> {
     run(cargo(&workspace.root).args(["fmt", "--all", "--check"]))
         .map_err(|_| Failure::new("some files are not formatted; `cargo fmt --all` does it"))?;
-    // A workspace of its own, which the other one does not know of.
-    let of_fuzzing = ["--manifest-path", "tests/fuzz/Cargo.toml"];
-    run(cargo(&workspace.root).args(["fmt", "--all", "--check"]).args(of_fuzzing)).map_err(|_| {
-        let does = format!("`cargo fmt --all {}` does it", of_fuzzing.join(" "));
+    run(cargo(&workspace.root).args(["fmt", "--all", "--check"]).args(FUZZING)).map_err(|_| {
+        let does = format!("`cargo fmt --all {}` does it", FUZZING.join(" "));
         Failure::new(format!("some files of `tests/fuzz/` are not formatted; {does}"))
     })
 }
@@ -55,5 +55,8 @@ fn clippy(workspace: &Workspace) -> Result<()> {
     // Without unwinding, which the library for applets cannot do.
     lint(&["--profile", applets::PROFILE, "-p", c_library::APPLET_PACKAGE], &[])?;
     lint(&["-p", PAGE_PACKAGE, "--all-targets"], &[])?;
-    lint(&["-p", python::PACKAGE], &[])
+    lint(&["-p", python::PACKAGE], &[])?;
+    let mut fuzzing = cargo(&workspace.root);
+    fuzzing.arg("clippy").args(FUZZING).arg("--target-dir").arg(workspace.target.join("fuzzing"));
+    run(fuzzing.args(STRICT).env("RUSTFLAGS", "--cfg fuzzing"))
 }

@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use holdfast_jail::JailLimits;
-use holdfast_wasm::{CompileIn, DEFAULT_COMPILE_MEMORY_BYTES, DEFAULT_TEXT_BYTES};
+use holdfast_wasm::{
+    CompileIn, DEFAULT_COMPILE_MEMORY_BYTES, DEFAULT_MEMORY_LIMIT_BYTES, DEFAULT_TEXT_BYTES,
+};
 
 use crate::error::Failure;
 use crate::kind::SandboxKind;
@@ -69,7 +71,7 @@ impl Default for Limits {
             compile_memory_bytes: DEFAULT_COMPILE_MEMORY_BYTES,
             compile_in: CompileIn::default(),
             text_bytes: DEFAULT_TEXT_BYTES,
-            memory_bytes: 1024 * MIB,
+            memory_bytes: DEFAULT_MEMORY_LIMIT_BYTES,
             fuel: None,
             cpu_time: None,
             threads: 16,

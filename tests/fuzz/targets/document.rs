@@ -4,7 +4,7 @@
 
 #![no_main]
 
-use holdfast_dom::{Document, DomError, ParseLimits, LoosePage, ParseOptions, Selector};
+use holdfast_dom::{Document, DomError, LoosePage, ParseLimits, ParseOptions, Selector};
 use libfuzzer_sys::fuzz_target;
 
 /// How a document is damaged: where, and with what.

@@ -85,8 +85,14 @@ fn apply(memory: &mut [u8], edit: &Edit) {
             memory[at] ^= 1 << (bit % 8);
         }
         Edit::Head { chunk, kind, class, span } => {
-            let kinds =
-                [HeadKind::Slab, HeadKind::Run, HeadKind::Log, HeadKind::Absent, HeadKind::Segment, HeadKind::Inside];
+            let kinds = [
+                HeadKind::Slab,
+                HeadKind::Run,
+                HeadKind::Log,
+                HeadKind::Absent,
+                HeadKind::Segment,
+                HeadKind::Inside,
+            ];
             let kind = kinds[usize::from(*kind) % kinds.len()];
             let head = Head { kind, class: *class, span: *span }.encode();
             word(memory, u64::from(chunk % 64) * DESCRIPTOR_BYTES, head);

@@ -1,6 +1,6 @@
 //! Drives the built `holdfast` command from outside: where the programs are, a scratch home for
 //! them, the main job as commands, and a look into the heaps that they leave behind; heaps in plain
-//! memory; golden files; and how often a fault is tried. For the tests of this workspace and the
+//! memory; file systems whose power is cut; golden files; and how often a fault is tried. For the tests of this workspace and the
 //! measurements in `bench/`.
 //!
 //! Invariants: nothing here touches the user's own heaps; every scratch home is removed with its
@@ -10,6 +10,9 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(not(target_family = "wasm"))]
+#[allow(unsafe_code, reason = "one ioctl")]
+pub mod file_system;
 #[cfg(not(target_family = "wasm"))]
 pub mod full_home;
 #[cfg(not(target_family = "wasm"))]

@@ -3,7 +3,7 @@
 //!
 //! Many tests look at database files themselves, whose newest pages are in the pool: those are run
 //! once more so that the database releases its file first. What passes is listed
-//! (`tests/sqlite/passing.txt`), and the list never gets shorter: a listed file that fails, fails
+//! (`sqlite/tests/passing.txt`), and the list never gets shorter: a listed file that fails, fails
 //! the chore. What does not pass has its reason in `docs/sqlite-suite.md`. Logs are in
 //! `sqlite/logs` of the target directory.
 //!

@@ -12,8 +12,8 @@ use holdfast_testkit::Trials;
 use rand::RngExt;
 
 use crate::engine;
-use crate::file_system::{FileSystem, KINDS, lacking};
 use crate::sides::{Ground, say};
+use holdfast_testkit::file_system::{FileSystem, KINDS, lacking};
 
 /// Of each fault, on each of the two file systems.
 const ROUNDS: u64 = 1;
@@ -166,11 +166,11 @@ pub(crate) fn drive() {
     for kind in &KINDS {
         let disks = Ground::new();
         let mut system = FileSystem::new(kind, disks.folder.path()).unwrap();
-        let mut trials = Trials::of("S9", kind.name, ROUNDS * FAULTS.len() as u64);
+        let mut trials = Trials::of("S9", kind.name(), ROUNDS * FAULTS.len() as u64);
         while let Some(mut trial) = trials.next() {
             let fault = &FAULTS[trial.number as usize % FAULTS.len()];
             system.mount().unwrap();
-            let place = Place::new(&system.place);
+            let place = Place::new(system.place());
             let _ = fs::remove_dir_all(&place.folder);
             fs::create_dir(&place.folder).unwrap();
             let ground = Ground::new();
@@ -198,14 +198,14 @@ pub(crate) fn drive() {
             let mended = told(&words).len();
             wait_for(&words, mended, ACKNOWLEDGED, 2);
             let least = told(&words).iter().filter(|word| **word == ACKNOWLEDGED).count();
-            system.cut_power();
+            system.cut_power().unwrap();
             writer.kill();
             system.unmount();
             system.mount().unwrap();
             ground.lose_pool();
             let said = ground.run(&["count", database]).well();
             let rows: usize = said.strip_prefix("rows ").unwrap().parse().unwrap();
-            assert!(rows >= least, "{} on {}: {rows} of {least} commits", fault.name, kind.name);
+            assert!(rows >= least, "{} on {}: {rows} of {least} commits", fault.name, kind.name());
             system.unmount();
         }
     }

@@ -5,6 +5,7 @@
 //! with it.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,20 +16,36 @@ const FS_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
 /// Nothing is written back, not even the file system's own journal.
 static NO_LOG_FLUSH: u32 = 2;
 
-pub(crate) struct Kind {
-    pub(crate) name: &'static str,
-    pub(crate) program: &'static str,
+/// A kind of file system.
+#[derive(Debug)]
+pub struct FileSystemKind {
+    name: &'static str,
+    program: &'static str,
     arguments: &'static [&'static str],
     bytes: u64,
 }
 
-pub(crate) const KINDS: [Kind; 2] = [
-    Kind { name: "ext4", program: "mkfs.ext4", arguments: &["-q", "-F"], bytes: 96 << 20 },
-    Kind { name: "xfs", program: "mkfs.xfs", arguments: &["-q", "-f"], bytes: 320 << 20 },
+impl FileSystemKind {
+    /// As `mount` has it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+/// All of them.
+pub const KINDS: [FileSystemKind; 2] = [
+    FileSystemKind {
+        name: "ext4",
+        program: "mkfs.ext4",
+        arguments: &["-q", "-F"],
+        bytes: 96 << 20,
+    },
+    FileSystemKind { name: "xfs", program: "mkfs.xfs", arguments: &["-q", "-f"], bytes: 320 << 20 },
 ];
 
 /// What cutting the power needs and this machine has not.
-pub(crate) fn lacking() -> Option<String> {
+pub fn lacking() -> Option<String> {
     if holdfast_sys::file::effective_user() != 0 {
         return Some("cutting the power of a file system needs root".to_owned());
     }
@@ -41,15 +58,18 @@ pub(crate) fn lacking() -> Option<String> {
             return Some(format!("{} is not installed (./test does that)", kind.program));
         }
     }
-    let directory = tempfile::tempdir().unwrap();
-    let tried = KINDS.iter().try_for_each(|kind| FileSystem::new(kind, directory.path())?.mount());
+    let tried = tempfile::tempdir().map_err(|error| error.to_string()).and_then(|directory| {
+        KINDS.iter().try_for_each(|kind| FileSystem::new(kind, directory.path())?.mount())
+    });
     tried.err().map(|error| format!("this system mounts no loop device: {error}"))
 }
 
-pub(crate) struct FileSystem {
-    pub(crate) kind: &'static Kind,
+/// One that is mounted, until it is dropped.
+#[derive(Debug)]
+pub struct FileSystem {
+    kind: &'static FileSystemKind,
     image: PathBuf,
-    pub(crate) place: PathBuf,
+    place: PathBuf,
     mounted: bool,
 }
 
@@ -63,7 +83,24 @@ fn ran(command: &mut Command) -> Result<(), String> {
 }
 
 impl FileSystem {
-    pub(crate) fn new(kind: &'static Kind, directory: &Path) -> Result<FileSystem, String> {
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> &'static FileSystemKind {
+        self.kind
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// Makes one, in a file of the directory.
+    ///
+    /// # Errors
+    ///
+    /// What the program that makes it says.
+    pub fn new(kind: &'static FileSystemKind, directory: &Path) -> Result<FileSystem, String> {
         let (image, place) =
             (directory.join(format!("{}.disk", kind.name)), directory.join(kind.name));
         let file = File::create(&image).map_err(|error| error.to_string())?;
@@ -73,7 +110,12 @@ impl FileSystem {
         Ok(FileSystem { kind, image, place, mounted: false })
     }
 
-    pub(crate) fn mount(&mut self) -> Result<(), String> {
+    /// Mounts it.
+    ///
+    /// # Errors
+    ///
+    /// What `mount` says.
+    pub fn mount(&mut self) -> Result<(), String> {
         ran(Command::new("mount")
             .args(["-o", "loop", "-t", self.kind.name])
             .args([&self.image, &self.place]))?;
@@ -81,7 +123,12 @@ impl FileSystem {
         Ok(())
     }
 
-    pub(crate) fn unmount(&mut self) {
+    /// Unmounts it.
+    ///
+    /// # Panics
+    ///
+    /// It stays busy.
+    pub fn unmount(&mut self) {
         self.mounted = false;
         // A file that was closed just now may keep it busy for a moment.
         for _ in 0..50 {
@@ -93,12 +140,17 @@ impl FileSystem {
         panic!("{} stays busy", self.place.display());
     }
 
-    pub(crate) fn cut_power(&self) {
-        let directory = File::open(&self.place).unwrap();
+    /// Stops it with nothing written back that was not synced.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn cut_power(&self) -> io::Result<()> {
+        let directory = File::open(&self.place)?;
         // SAFETY: the descriptor is open; the call reads one word of ours.
         let done =
             unsafe { libc::ioctl(directory.as_raw_fd(), FS_IOC_SHUTDOWN, &raw const NO_LOG_FLUSH) };
-        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
 

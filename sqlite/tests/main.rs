@@ -18,9 +18,6 @@ mod errors;
 mod examples;
 #[allow(unsafe_code, reason = "a VFS is a table of C functions")]
 mod faulty;
-#[allow(unsafe_code, reason = "one ioctl")]
-#[path = "../faults/file_system.rs"]
-mod file_system;
 mod holders;
 mod memory;
 mod messages;

@@ -11,8 +11,8 @@ use holdfast_testkit::Trials;
 use rand::RngExt;
 
 use crate::engine;
-use crate::file_system::{FileSystem, KINDS, lacking};
 use crate::sides::{Ground, say};
+use holdfast_testkit::file_system::{FileSystem, KINDS, lacking};
 
 /// On each of the two file systems.
 const CUTS: u64 = 10;
@@ -47,13 +47,13 @@ pub(crate) fn drive() {
     for kind in &KINDS {
         let disks = Ground::new();
         let mut system = FileSystem::new(kind, disks.folder.path()).unwrap();
-        let mut trials = Trials::of("S6", kind.name, CUTS);
+        let mut trials = Trials::of("S6", kind.name(), CUTS);
         let mut least = 0;
         let ground = Ground::new();
         while let Some(mut trial) = trials.next() {
             system.mount().unwrap();
             let (path, acknowledged) =
-                (system.place.join("main.db"), ground.folder.path().join("acknowledged"));
+                (system.place().join("main.db"), ground.folder.path().join("acknowledged"));
             let words = [
                 "commit",
                 path.to_str().unwrap(),
@@ -62,10 +62,10 @@ pub(crate) fn drive() {
             ];
             let mut writer = ground.start(&words);
             let found: u64 = writer.heard("found ").parse().unwrap();
-            assert!(found >= least, "{}: {found} rows of {least} acknowledged", kind.name);
+            assert!(found >= least, "{}: {found} rows of {least} acknowledged", kind.name());
             std::thread::sleep(Duration::from_micros(trial.random.random_range(0..200_000)));
             let told = std::fs::metadata(&acknowledged).unwrap().len();
-            system.cut_power();
+            system.cut_power().unwrap();
             writer.hear("dark");
             writer.kill();
             ground.lose_pool();
