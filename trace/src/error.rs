@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Short for results of tracing.
 pub type Result<T> = std::result::Result<T, TraceError>;
 
-/// See the module.
+/// Why a trace could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -59,7 +59,7 @@ pub enum TraceError {
     /// The CPU does not exist, or may not be used.
     #[error("CPU {cpu} cannot be used: {source}; choose one that `nproc --all` counts, from 0 on")]
     NoCpu {
-        /// Which.
+        /// The number of the CPU.
         cpu: u32,
         /// What the kernel says.
         source: io::Error,

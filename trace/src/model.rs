@@ -179,7 +179,7 @@ pub enum Event {
     /// A thread is traced from here on: it was made, or was there when the trace began. `thread ==
     /// process` for the first thread of a process.
     Began {
-        /// When.
+        /// The time, in nanoseconds.
         at_ns: u64,
         /// Its process.
         process: u32,
@@ -194,7 +194,7 @@ pub enum Event {
     /// A process runs another program now. Its threads are gone but one, which has the process's
     /// number now.
     Exec {
-        /// When.
+        /// The time, in nanoseconds.
         at_ns: u64,
         /// The process.
         process: u32,
@@ -205,7 +205,7 @@ pub enum Event {
     },
     /// A thread ended. Nothing comes after this with its number until another [`Event::Began`].
     Ended {
-        /// When.
+        /// The time, in nanoseconds.
         at_ns: u64,
         /// Its process.
         process: u32,
@@ -218,7 +218,7 @@ pub enum Event {
     /// thread, before [`Event::Ended`] or at the end of the trace. What its calls had on the CPU is
     /// a part of it; the rest is the program's own code (and page faults).
     ThreadTime {
-        /// When.
+        /// The time, in nanoseconds.
         at_ns: u64,
         /// Its process.
         process: u32,
@@ -231,13 +231,13 @@ pub enum Event {
     },
     /// A signal was delivered to a thread.
     Signal {
-        /// When.
+        /// The time, in nanoseconds.
         at_ns: u64,
         /// Its process.
         process: u32,
         /// The thread.
         thread: u32,
-        /// Which.
+        /// The number of the signal.
         signal: u8,
     },
     /// Events that the backend could not keep.

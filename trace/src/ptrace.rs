@@ -36,7 +36,7 @@ use crate::{
 /// this thread ends.
 const LETTING_GO_MAX: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The backend that stops each call with ptrace.
 #[derive(Debug)]
 pub struct PtraceBackend {
     settings: Settings,

@@ -85,13 +85,13 @@ pub enum SpellError {
     Read {
         /// The file.
         path: String,
-        /// Why.
+        /// The underlying error.
         source: io::Error,
     },
     /// The report cannot be written.
     #[error("cannot write the report: {source}")]
     Write {
-        /// Why.
+        /// The underlying error.
         #[from]
         source: io::Error,
     },

@@ -25,7 +25,7 @@ struct Tag {
     bits: usize,
 }
 
-/// See the module.
+/// A small allocator over anonymous memory: free lists by powers of two.
 pub(crate) struct Arena {
     busy: AtomicBool,
     /// Start of the range, 0 before the first use.

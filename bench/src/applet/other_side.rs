@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Pid;
 
-/// See the module.
+/// The process at the other end of a measured channel; killed when it is dropped.
 pub(crate) struct OtherSide(Child);
 
 impl OtherSide {

@@ -24,7 +24,7 @@ pub(super) const LIST: &str = "display list";
 pub(super) const WARM: &str = "pixels or display list";
 const PIXELS: &str = "pixels";
 
-/// See the module.
+/// Our page program.
 pub(super) struct Ours {
     program: PathBuf,
 }

@@ -32,7 +32,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 /// Numbers of the header of an X window dump that matter here.
 const HEADER_WORDS: usize = 25;
 
-/// See the module.
+/// A running Xvfb with its framebuffer mapped; stopped when it is dropped.
 pub(super) struct Screen {
     /// For `DISPLAY`.
     pub(super) display: String,

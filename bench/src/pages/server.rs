@@ -37,7 +37,7 @@ struct Site {
     ends: AtomicBool,
 }
 
-/// See the module.
+/// An HTTP server on loopback that serves one set of pages.
 pub(super) struct Server {
     site: Arc<Site>,
     port: u16,

@@ -135,7 +135,7 @@ pub(crate) enum Failure {
     NoFile {
         /// Which one.
         path: String,
-        /// Why.
+        /// The underlying error.
         source: std::io::Error,
     },
     /// No memory for an array.

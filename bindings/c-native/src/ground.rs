@@ -15,7 +15,7 @@ use crate::failure::Failure;
 /// Where a keeper serves.
 const KEEPER_VARIABLE: &str = "HOLDFAST_KEEPER";
 
-/// See the module.
+/// The region under the open heap, and the calls that depend on whose it is.
 pub(crate) enum Ground {
     Own(HeapRegion),
     Served(ServedRegion),

@@ -8,7 +8,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// See the module.
+/// A value that many threads use until one of them closes it; that one waits for the others.
 pub(crate) struct Gate<T> {
     inside: Mutex<Inside<T>>,
     left: Condvar,

@@ -26,7 +26,7 @@ use crate::process::Maker;
 /// The documents of an open heap.
 pub(crate) type Lent<'heap> = Documents<RegionBacking, &'heap mut Owned<RegionBacking>>;
 
-/// See the module.
+/// An open heap with its region, its views and its transaction.
 pub(crate) struct Core {
     pub(crate) maker: Maker,
     pub(crate) name: String,

@@ -22,7 +22,7 @@ use crate::stream::Shared;
 /// How often a thread that waits for an applet looks for signals.
 pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// The applet behind a Python object, shared with the streams of its calls.
 pub(crate) struct Inner {
     pub(crate) gate: Gate<Held>,
     pub(crate) maker: Maker,

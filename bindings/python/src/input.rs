@@ -8,7 +8,7 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
-/// See the module.
+/// The input of a call, borrowed from a Python object; `None` is no bytes.
 pub(crate) struct Input(Option<PyUntypedBuffer>);
 
 impl Input {

@@ -24,7 +24,7 @@ const BYTES_MIN: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoMemory;
 
-/// See the module.
+/// A vector that returns an error where there is no memory, and never panics.
 #[derive(Debug)]
 pub(crate) struct Buffer<T: Copy> {
     start: NonNull<T>,

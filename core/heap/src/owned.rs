@@ -21,7 +21,7 @@ use crate::heap::Heap;
 use crate::heap::Root;
 use crate::types::RootType;
 
-/// See the module.
+/// A heap with one user, which reads and changes the bytes of its roots in safe code.
 #[repr(transparent)]
 pub struct Owned<B: Backing> {
     heap: Heap<B>,

@@ -13,7 +13,7 @@ use holdfast_sys::mapping::share_with_children;
 
 use crate::HeapRegion;
 
-/// See the module.
+/// The bytes of a mapped region, lent to a heap.
 #[derive(Debug)]
 pub struct RegionBacking {
     base: NonNull<u8>,

@@ -23,7 +23,7 @@ pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// See the module.
+/// A mapped memory file, shared with the processes that have its descriptor.
 #[derive(Debug)]
 pub struct SharedMemory {
     mapping: Reservation,

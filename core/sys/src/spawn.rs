@@ -90,7 +90,7 @@ struct Shared {
     at: AtomicU32,
     /// Where it failed.
     failed_at: AtomicU32,
-    /// Why.
+    /// The error number of that step.
     errno: AtomicI32,
     /// What the last call returned.
     result: AtomicI32,

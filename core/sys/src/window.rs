@@ -52,7 +52,7 @@ pub enum ClaimError {
     Refused(io::Error),
 }
 
-/// See the module.
+/// A reserved range of addresses.
 #[derive(Debug)]
 pub struct Window {
     range: Range<usize>,

@@ -30,7 +30,7 @@ pub(crate) struct ArenaAttribute {
     pub(crate) length: u32,
 }
 
-/// See the module.
+/// The nodes, attributes and texts of a document that is being parsed.
 pub(crate) struct Arena {
     pub(crate) nodes: Vec<NodeRecord>,
     pub(crate) attributes: Vec<ArenaAttribute>,

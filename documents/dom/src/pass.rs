@@ -19,7 +19,7 @@ use crate::limits::SHARED_BYTES_MAX;
 use crate::node::Node;
 use crate::plan::{Compound, CompoundTest, Plan, ValueCheck};
 
-/// See the module.
+/// A pass over a document: what is known of each element on the way to the present one.
 pub(crate) struct Pass<'p, 'd> {
     document: &'d Document<'d>,
     plan: &'p mut Plan,

@@ -23,7 +23,7 @@ const TABLES_MAX: usize = 1 << 20;
 /// Values of which a test remembers what it found: a page has the same ones again and again.
 const REMEMBERED: usize = 64;
 
-/// See the module.
+/// A selector with its names resolved in one document.
 pub(crate) struct Plan {
     /// By number of a name, the parts that an element of that name may be.
     pub(crate) names: Vec<u64>,

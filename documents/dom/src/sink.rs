@@ -17,7 +17,7 @@ use crate::error::ParseLimit;
 use crate::layout::{DOCUMENT, NodeKind};
 use crate::limits::ParseLimits;
 
-/// See the module.
+/// The tree builder of the HTML parser; counts what it builds against the limits.
 pub(crate) struct Sink {
     arena: RefCell<Arena>,
     limits: ParseLimits,

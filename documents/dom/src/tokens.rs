@@ -19,7 +19,7 @@ use crate::sink::Sink;
 /// them before.
 const DUPLICATE: &str = "Duplicate attribute";
 
-/// See the module.
+/// A filter between tokenizer and tree builder that enforces the limits on tags.
 pub(crate) struct Tokens {
     pub(crate) builder: TreeBuilder<u32, Sink>,
     limits: ParseLimits,

@@ -29,7 +29,7 @@ type Unpacked = Result<Vec<u8>, EntryDamage>;
 /// A font's number, and its bytes if they are what they were.
 type Font = (usize, Option<Vec<u8>>);
 
-/// See the module.
+/// Threads that prepare pixels, memory and fonts for a page that is probably still valid.
 #[derive(Default)]
 pub(crate) struct Prefetch {
     pixels: RefCell<Option<JoinHandle<Unpacked>>>,

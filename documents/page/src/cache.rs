@@ -41,7 +41,7 @@ const ROOM: u64 = 64 << 20;
 
 pub(crate) type Heap = Owned<RegionBacking>;
 
-/// See the module.
+/// The open cache of pages.
 #[derive(Clone, Debug)]
 pub struct Cache {
     names: NameSpace,

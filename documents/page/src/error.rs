@@ -20,7 +20,7 @@ pub enum PageError {
     Fetch {
         /// Its address, or the name of its file.
         address: String,
-        /// Why.
+        /// The error of the fetch.
         error: Arc<FetchError>,
     },
     /// What is asked for is no address of a page.
@@ -170,7 +170,7 @@ pub enum EntryDamage {
     /// It is of another version of the format.
     #[error("it is of version {version} of the format")]
     Version {
-        /// Which.
+        /// The version found.
         version: u32,
     },
     /// The header is not what it was.
@@ -179,19 +179,19 @@ pub enum EntryDamage {
     /// A part is not what it was.
     #[error("the sum of its part {chunk} is wrong")]
     Sum {
-        /// Which.
+        /// The number of the part.
         chunk: u32,
     },
     /// Something leads out of the entry.
     #[error("its {what} lies outside")]
     Outside {
-        /// What.
+        /// The part of the entry.
         what: &'static str,
     },
     /// Something that would be painted without end.
     #[error("its {what} would be painted without end")]
     Endless {
-        /// What.
+        /// The part of the entry.
         what: &'static str,
     },
     /// Bytes that several records have, so that what is done for them has no bound in the size of

@@ -22,7 +22,7 @@ use crate::resource::{
 use crate::sources::Sources;
 use crate::svg::{self, SvgSummary};
 
-/// See the module.
+/// The resources of one page while the engine lays it out.
 pub(crate) struct Loader {
     limits: PageLimits,
     page: Reach,

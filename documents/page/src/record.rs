@@ -26,7 +26,7 @@ const LAYERS_MAX: usize = 1_000;
 const STRIP_MAX: u32 = 4_096;
 const STRIP_MIN: u32 = 128;
 
-/// See the module.
+/// The drawing commands of a whole page, with the extent of each.
 pub(crate) struct PaintRecord {
     /// From the top of the page on; none of a page that is too long, or has too many layers at its
     /// top already.

@@ -18,7 +18,7 @@ use crate::place;
 use crate::places::{FindOptions, Match, PageLayout};
 use crate::view::View;
 
-/// See the module.
+/// An open page with its entry in memory.
 pub(crate) struct LivePage {
     /// Or why there is none.
     entry: Result<Vec<u8>, RecordError>,

@@ -72,7 +72,7 @@ impl FetchedResource {
     }
 }
 
-/// See the module.
+/// The resources that one opening of a page has fetched, read or found in the cache.
 pub(crate) struct Sources {
     from: Arc<dyn Fetch>,
     cache: Option<Cache>,

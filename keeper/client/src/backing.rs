@@ -7,7 +7,7 @@ use holdfast_native_heap::RegionBacking;
 
 use crate::heap::ServedBacking;
 
-/// See the module.
+/// The backing of a native program's heap: its own region, or one lent by a keeper.
 #[derive(Debug)]
 pub enum NativeBacking {
     /// A region of this user's home.

@@ -96,7 +96,7 @@ pub struct Left {
     pub name: String,
     /// What it would have taken, at most.
     pub bytes: u64,
-    /// Why.
+    /// The reason.
     pub why: LeftWhy,
 }
 

@@ -25,7 +25,7 @@ const BYTES_PER_S_MIN: u64 = 256 << 10;
 /// Passes that wrote less say more about syncs than about the medium.
 const TELLING_BYTES: u64 = 4 << 20;
 
-/// See the module.
+/// The measured cost of a copy: a time for each file and one for each byte.
 #[derive(Debug)]
 pub(crate) struct Bandwidth {
     bytes_per_s: u64,

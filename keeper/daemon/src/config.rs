@@ -32,7 +32,7 @@ pub enum Profile {
     Desktop,
 }
 
-/// See the module.
+/// The limits, times and rates of a keeper.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {

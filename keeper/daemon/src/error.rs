@@ -8,7 +8,7 @@ use holdfast_region::RegionError;
 /// Short for results of this crate.
 pub type Result<T> = std::result::Result<T, DaemonError>;
 
-/// See the module.
+/// Why a keeper cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaemonError {
@@ -43,7 +43,7 @@ pub enum DaemonError {
     Io {
         /// The step, as a verb.
         step: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// The kernel's answer.
         source: io::Error,

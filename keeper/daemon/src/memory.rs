@@ -4,7 +4,7 @@
 use std::fs::read_to_string;
 use std::path::Path;
 
-/// See the module.
+/// The memory of the machine, and the limit of the control group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// `MemTotal` of the machine.

@@ -30,7 +30,7 @@ use crate::session::{SessionEnded, Step};
 use crate::state::State;
 use crate::stream::Stream;
 
-/// See the module.
+/// A running applet that serves calls.
 pub struct Applet {
     plan: Plan,
     state: Mutex<State>,

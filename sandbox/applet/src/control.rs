@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// See the module.
+/// The handle by which another thread cancels a call.
 pub(crate) struct Control {
     calls: Mutex<Calls>,
     nudge: Box<dyn Fn() + Send + Sync>,

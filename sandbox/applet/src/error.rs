@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct AppletError {
-    /// Why.
+    /// What failed.
     pub failure: Failure,
     /// What it cost up to there.
     pub metrics: Metrics,
@@ -46,7 +46,7 @@ pub enum Failure {
     /// The native applet's process ended: by itself, by what it did, or by what it used up.
     #[error("the applet was stopped: {end}")]
     Ended {
-        /// How.
+        /// How the process ended.
         end: End,
     },
     /// A limit that this kind of applet cannot be held to.
@@ -105,7 +105,7 @@ pub enum Failure {
         "the applet was stopped: it broke the protocol: {what}; link it with this version's library"
     )]
     Protocol {
-        /// How.
+        /// What the applet did.
         what: String,
     },
     /// This process is a forked copy of the one that has the applet.
@@ -399,7 +399,7 @@ pub enum CallError {
     NoBuffer {
         /// The size.
         asked_bytes: u64,
-        /// Why.
+        /// What went wrong, in words.
         reason: String,
     },
     /// What the call stored could not be made to count (mode `atomic`): it was rolled back, and the

@@ -38,7 +38,7 @@ use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished, let_go};
 /// How long the kernel may take to bring an end about that was asked for.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// A jailed process, its channel and its region.
 pub(crate) struct Native {
     // Before the memory that it reads and writes.
     endpoint: Endpoint<HostWait>,

@@ -67,7 +67,7 @@ pub(crate) struct Ended {
     pub(crate) metrics: Metrics,
 }
 
-/// See the module.
+/// A sandbox as a session sees it: native or WebAssembly.
 pub(crate) trait Sandbox: Send {
     /// For marking what the host does with it, if a tracer wants that.
     fn crossings(&self) -> Mark;

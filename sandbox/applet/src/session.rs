@@ -62,7 +62,7 @@ pub(crate) struct Request<'a> {
     pub(crate) is_counted: bool,
 }
 
-/// See the module.
+/// A running applet's functions, limits and protocol state.
 pub(crate) struct Session {
     pub(crate) sandbox: BoxedSandbox,
     pub(crate) control: Arc<Control>,

@@ -19,7 +19,7 @@ use crate::sandbox::{Ended, NotStarted, Sandbox};
 use crate::session::{Session, SessionEnded, Step};
 use crate::wasm::Wasm;
 
-/// See the module.
+/// Whether an applet serves or is dead.
 #[allow(clippy::large_enum_variant, reason = "there is one for each applet")]
 pub(crate) enum State {
     /// It serves.

@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished};
 
-/// See the module.
+/// A WebAssembly instance that serves in this process.
 pub(crate) struct Wasm {
     serving: Serving,
     control: Arc<Control>,

@@ -78,7 +78,7 @@ impl std::error::Error for BufferError {
     }
 }
 
-/// See the module.
+/// A range of the arena that host and applet share.
 #[derive(Debug)]
 pub struct ArenaBuffer {
     memory: Arc<ChannelMemory>,

@@ -35,7 +35,7 @@ struct Partial {
     left: u32,
 }
 
-/// See the module.
+/// One end of a channel; `W` waits for the other end.
 #[derive(Debug)]
 pub struct Endpoint<W> {
     side: Side,

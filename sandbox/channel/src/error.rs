@@ -84,7 +84,7 @@ pub enum BootError {
     },
     /// Sizes and offsets contradict each other or the file.
     Layout {
-        /// Which.
+        /// The contradiction.
         what: &'static str,
     },
 }

@@ -25,7 +25,7 @@ use crate::host::{Bell, HostWait};
 use crate::layout::{Handle, Layout, PAGE_BYTES};
 use crate::shared::Shared;
 
-/// See the module.
+/// The mapped file of a channel.
 #[derive(Debug)]
 pub struct ChannelMemory {
     memory: SharedMemory,

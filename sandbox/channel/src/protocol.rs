@@ -107,7 +107,7 @@ pub enum HostMessage {
     },
     /// The result of a call is not wanted any more.
     Cancel {
-        /// Which.
+        /// The number of the call.
         call: u64,
     },
     /// Answer to `Grow` and `Commit`.
@@ -175,7 +175,7 @@ pub enum AppletMessage {
     },
     /// A call is done.
     Result {
-        /// Which.
+        /// The number of the call.
         call: u64,
     },
     /// A part of a streaming result: the payload, or a part of the arena.
@@ -187,7 +187,7 @@ pub enum AppletMessage {
     },
     /// A call has failed.
     Failure {
-        /// Which.
+        /// The number of the call.
         call: u64,
         /// A code of the applet's choice; never 0.
         code: i32,

@@ -130,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// As above.
+    /// Byte by byte, without order: the other side may write them at the same time.
     fn write_bytes(&self, at: usize, from: &[u8]) {
         for (index, byte) in from.iter().enumerate() {
             // SAFETY: inside (the caller's contract), and atomic.

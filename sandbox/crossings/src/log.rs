@@ -32,7 +32,7 @@ const LOG_BYTES_MAX: u64 = 256 << 20;
 const NAMES_MAX: usize = 4096;
 const OTHER_NAMES: &str = "all others";
 
-/// See the module.
+/// This process's file of crossings, written frame by frame.
 #[derive(Debug)]
 pub(crate) struct Log {
     inner: Mutex<Inner>,

@@ -62,7 +62,7 @@ pub enum Record {
         kind: AppletKind,
         /// What runs, by [`Record::Name`].
         name: u32,
-        /// When.
+        /// The time, in nanoseconds.
         at_ns: u64,
     },
     /// A native applet is about to run its first instruction in this process. What that process did
@@ -72,7 +72,7 @@ pub enum Record {
         applet: u32,
         /// Its process.
         process: u32,
-        /// When.
+        /// The time, in nanoseconds.
         at_ns: u64,
     },
     /// The host called an applet, and the call is over.

@@ -122,7 +122,7 @@ pub enum WasmError {
         Remedy::ExamineMachine
     )]
     CompilerStart {
-        /// Why.
+        /// What went wrong, in words.
         reason: String,
     },
     /// The process that compiles ended without a result.
@@ -266,7 +266,7 @@ pub enum WasmError {
     Grant {
         /// The directory on the host.
         path: PathBuf,
-        /// Why.
+        /// What went wrong, in words.
         reason: String,
     },
     /// The host side failed.

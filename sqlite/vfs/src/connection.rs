@@ -31,7 +31,7 @@ use crate::owner::elsewhere::refuse_if_elsewhere;
 use crate::pool::Pool;
 use crate::stub;
 
-/// See the module.
+/// A connection's state: its lock, its transaction, its files.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) pool: Arc<Pool>,

@@ -29,7 +29,7 @@ struct Signal {
     stop: AtomicBool,
 }
 
-/// See the module.
+/// The handle of the background thread of one database.
 #[derive(Debug, Default)]
 pub(crate) struct Flusher {
     signal: Arc<Signal>,

@@ -115,7 +115,7 @@ pub fn status(path: &Path) -> Result<Status> {
     Ok(inspect(path)?.status)
 }
 
-/// The same.
+/// The status of a database, with what its openers would be refused for.
 ///
 /// # Errors
 /// As [`status`].

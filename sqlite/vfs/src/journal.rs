@@ -14,7 +14,7 @@ use holdfast_sys::file::sync_directory;
 /// Memory kept from one transaction to the next.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// See the module.
+/// A rollback journal: in memory, or in a file.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     bytes: Vec<u8>,

@@ -29,7 +29,7 @@ use crate::owner::Owner;
 use crate::parameters::settings_of_environment;
 use crate::settings::Settings;
 
-/// See the module.
+/// An attached database.
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) image: Image,

@@ -37,7 +37,7 @@ const POOL_LIMIT_MIN: u64 = 1 << 20;
 /// How far a flush in the background may lag behind, in blocks, on top of four times the threshold.
 const LAG_BLOCKS: u64 = 64;
 
-/// See the module.
+/// A database's settings, which connections of this process share.
 #[derive(Debug)]
 pub(crate) struct Settings {
     threshold: AtomicU64,

@@ -12,7 +12,7 @@ use crate::collect;
 use crate::show_args::ShowArgs;
 use holdfast_command::exit::{Failure, HOST_FAILED};
 
-/// See the module.
+/// The sandbox view of a running trace.
 pub(crate) struct Crossing {
     /// Without a name, so that no applet that was granted its directory can come by it.
     record: File,

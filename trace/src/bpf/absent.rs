@@ -18,7 +18,7 @@ impl BpfBackend {
         Err(TraceError::Unavailable { backend: "bpf", why: why.to_owned() })
     }
 
-    /// As above.
+    /// Refuses, as this build has no backend.
     ///
     /// # Errors
     /// Always [`TraceError::Unavailable`].

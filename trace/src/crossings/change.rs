@@ -59,7 +59,7 @@ pub struct CrossingFigures {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OutsideChange {
-    /// When.
+    /// The part of the run.
     pub when: When,
     /// How many on the first side.
     pub a: Estimate,

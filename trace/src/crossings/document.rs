@@ -187,12 +187,12 @@ impl When {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Outside {
-    /// When.
+    /// The part of the run.
     pub when: When,
     /// How many.
     pub kernel_calls: u64,
     /// Their time.
     pub kernel_ns: u64,
-    /// Which.
+    /// The system calls, by name.
     pub kernel: Vec<Kernel>,
 }

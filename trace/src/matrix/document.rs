@@ -51,7 +51,7 @@ pub struct Platform {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClassFigures {
-    /// Which.
+    /// The class of system calls.
     pub class: Class,
     /// Its calls in a run.
     pub figures: Figures,
@@ -67,7 +67,7 @@ pub struct ClassFigures {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SubclassFigures {
-    /// Which.
+    /// The subclass of system calls.
     pub subclass: Subclass,
     /// How many different calls, at most in a run.
     pub distinct: u64,

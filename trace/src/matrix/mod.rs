@@ -30,7 +30,7 @@ use crate::{End, TraceError};
 /// What is to be done.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where.
+    /// The platforms to run on.
     pub platforms: Vec<PlatformSpec>,
     /// How often on each.
     pub repetitions: u32,
@@ -51,7 +51,7 @@ pub enum MatrixError {
     /// A directory cannot be used.
     #[error("cannot use the directory {}: {source}; give one that is there and can be written to", path.display())]
     Directory {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// What the kernel says.
         source: io::Error,
@@ -61,7 +61,7 @@ pub enum MatrixError {
         "only root can make a file system of kind {kind} for the run; run this as root, or give a directory on one: {kind}=DIRECTORY"
     )]
     NotRoot {
-        /// Which.
+        /// The kind of file system.
         kind: &'static str,
     },
     /// A tool of the system failed.
@@ -81,7 +81,7 @@ pub enum MatrixError {
     SetUp {
         /// As it was given.
         command: String,
-        /// Where.
+        /// The name of the platform.
         platform: String,
         /// How it ended.
         why: String,
@@ -91,7 +91,7 @@ pub enum MatrixError {
     Io {
         /// The step, as a verb.
         step: &'static str,
-        /// What.
+        /// The path.
         path: PathBuf,
         /// What the kernel says.
         source: io::Error,

@@ -14,7 +14,7 @@ const CALLS: u32 = 200;
 /// off where they did not is time that was there; so the quickest round counts.
 const ROUNDS: u32 = 4;
 
-/// See the module.
+/// The time that a stop adds to a call, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Calibration {
     pub(super) cost: Cost,

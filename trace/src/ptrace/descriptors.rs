@@ -47,7 +47,7 @@ impl Shape {
     }
 }
 
-/// See the module.
+/// The kinds of the open descriptors of each traced process.
 #[derive(Debug, Default)]
 pub(super) struct Descriptors {
     shapes: HashMap<(Abi, u32), Shape>,

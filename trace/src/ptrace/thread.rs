@@ -165,7 +165,7 @@ struct Interrupted {
     place: (u64, u64),
 }
 
-/// See the module.
+/// A traced thread and its call under way.
 #[derive(Debug)]
 pub(super) struct Thread {
     pub(super) process: u32,

@@ -27,7 +27,7 @@ pub(super) enum Phase {
     LettingGo,
 }
 
-/// See the module.
+/// The tracer: its threads, descriptors and output.
 pub(super) struct Tracer<'a> {
     sink: &'a mut dyn FnMut(Event),
     pub(super) phase: Phase,

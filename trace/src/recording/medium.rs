@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::process::{Resource, getrlimit};
 
-/// See the module.
+/// A destination of bytes that can fail.
 pub(super) trait Medium: Debug + Send {
     /// Whether bytes that were written can be written over.
     fn can_overwrite(&self) -> bool;

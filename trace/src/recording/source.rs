@@ -6,7 +6,7 @@ use std::io::{self, Read};
 /// Read at a time, and kept behind the place at most before it is moved.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// See the module.
+/// A reader with look-ahead over a file or pipe.
 pub(super) struct Source {
     file: Box<dyn Read + Send>,
     buffer: Vec<u8>,

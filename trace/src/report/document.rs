@@ -134,7 +134,7 @@ pub struct Bar {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClassRow {
-    /// Which.
+    /// The class of system calls.
     pub class: Class,
     /// Its calls.
     #[serde(flatten)]
@@ -147,7 +147,7 @@ pub struct ClassRow {
 pub struct SubclassRow {
     /// Of which.
     pub class: Class,
-    /// Which.
+    /// The subclass of system calls.
     pub subclass: Subclass,
     /// Its calls.
     #[serde(flatten)]
@@ -302,7 +302,7 @@ pub struct Stack {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Count {
-    /// What.
+    /// The name of what is counted.
     pub name: String,
     /// How often.
     pub count: u64,

@@ -11,7 +11,7 @@ use crate::subject::Subject;
 /// The program of the workloads.
 pub(crate) const WORKLOAD: &str = env!("CARGO_BIN_EXE_trace-workload");
 
-/// See the module.
+/// A traced workload: its own account, and the backend's events.
 pub(crate) struct Trace {
     facts: Facts,
     pub(crate) events: Vec<Event>,

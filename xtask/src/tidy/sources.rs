@@ -13,6 +13,21 @@ const LEFTOVERS: [(&str, &str); 4] = [
     (concat!("dbg", "!("), "remove it"),
 ];
 
+/// Comments that say nothing.
+const EMPTY: [&str; 11] = [
+    "As above",
+    "How",
+    "See the module",
+    "The same",
+    "What",
+    "When",
+    "Where",
+    "Which",
+    "Who",
+    "Whose",
+    "Why",
+];
+
 /// Folders whose errors say what to do as data, for each front to put in its own words.
 const WITHOUT_COMMANDS: [&str; 2] = ["core/", "sandbox/"];
 const COMMANDS: [&str; 5] = ["heap ", "run", "call ", "doctor", "keeper "];
@@ -34,7 +49,23 @@ pub(crate) fn check(file: &File, findings: &mut Findings) {
         );
     }
     unsafe_blocks(file, &lines, findings);
+    empty_comments(file, &lines, findings);
     commands(file, &lines, findings);
+}
+
+/// A comment has to say more than the name under it.
+fn empty_comments(file: &File, lines: &[&str], findings: &mut Findings) {
+    let text_of = |index: usize| {
+        let line: Option<&&str> = lines.get(index);
+        line.and_then(|line| line.trim_start().strip_prefix("/// ")).unwrap_or("")
+    };
+    for index in 0..lines.len() {
+        let is_alone = index == 0 || text_of(index - 1).is_empty();
+        let says_nothing = text_of(index).strip_suffix('.').is_some_and(|it| EMPTY.contains(&it));
+        if is_alone && says_nothing {
+            findings.at_line(file, index + 1, "says nothing; say what the item is, or remove it");
+        }
+    }
 }
 
 /// A library that names a command is wrong in a program that has none.
@@ -112,6 +143,12 @@ mod tests {
         assert_eq!(findings_about("a.rs", &text, check).len(), 1);
         let part_of_a_name = format!("//! A.\nconst {}_LIST: u8 = 0;\n", LEFTOVERS[0].0);
         assert_eq!(findings_about("a.rs", &part_of_a_name, check), [""; 0]);
+    }
+
+    #[test]
+    fn a_comment_that_says_nothing_is_found() {
+        let text = "//! A.\n/// Which.\nb: u8,\n/// Which one it is, and\n/// why.\nc: u8,\n";
+        assert_eq!(findings_about("a.rs", text, check).len(), 1);
     }
 
     #[test]

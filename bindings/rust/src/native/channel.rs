@@ -12,7 +12,7 @@ use holdfast_channel::protocol::{AppletMessage, HostMessage, MESSAGE_BYTES_MAX};
 use holdfast_channel::{ChannelError, Deadline, Endpoint, Handle, Header, Layout};
 use holdfast_types::RequestStatus;
 
-/// See the module.
+/// The applet's end of the channel.
 pub(super) struct Channel {
     endpoint: Endpoint<FutexWait>,
     region: Result<Option<Granted>, AttachError>,

@@ -9,7 +9,7 @@ use core::sync::atomic::AtomicU32;
 use holdfast_channel::{Deadline, Wait};
 use rustix::thread::futex;
 
-/// See the module.
+/// Spins for a while, then sleeps on a futex.
 #[derive(Debug)]
 pub(super) struct FutexWait {
     /// Whether the host has a processor of its own to answer on.

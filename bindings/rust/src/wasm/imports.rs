@@ -38,10 +38,10 @@ unsafe extern "C" {
 unsafe extern "C" {
     /// The C library's, which Rust's own allocator uses too.
     pub(crate) fn malloc(bytes: usize) -> *mut u8;
-    /// As above.
+    /// The C library's, whose memory is zero.
     pub(crate) fn calloc(count: usize, bytes: usize) -> *mut u8;
-    /// As above.
+    /// The C library's.
     pub(crate) fn realloc(pointer: *mut u8, bytes: usize) -> *mut u8;
-    /// As above.
+    /// The C library's.
     pub(crate) fn free(pointer: *mut u8);
 }

@@ -65,7 +65,7 @@ enum Watch {
     ReadOnly(ReadWatch),
 }
 
-/// See the module.
+/// The mapping of a region's data, and the way in which its changed pages are found.
 pub(crate) struct MappedData {
     /// Released by hand, before the watch.
     tracker: Option<Box<dyn DirtyTracker>>,

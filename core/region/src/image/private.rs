@@ -24,7 +24,7 @@ const BLOCK_BYTES: usize = 64;
 /// Changes that are no farther apart are one: a range costs 16 bytes of the log, and time.
 const GAP_BYTES: u64 = 192;
 
-/// See the module.
+/// A private copy-on-write mapping, and what publishing its changed bytes needs.
 #[derive(Debug)]
 pub(crate) struct PrivateMapping {
     pages: PrivatePages,

@@ -12,7 +12,7 @@ use crate::media::sparse::PAGE_BYTES;
 
 const WORD_BITS: u64 = u64::BITS as u64;
 
-/// See the module.
+/// The set of pages that the store lacks: one bit for each page.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     words: Vec<u64>,

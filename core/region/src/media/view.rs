@@ -19,7 +19,7 @@ use holdfast_sys::mapping::{HUGE_PAGE_BYTES, Prot, Reservation, map_none_fixed};
 use crate::media::format::DATA_OFFSET;
 use crate::media::sharing::{Sharing, map_file};
 
-/// See the module.
+/// A shared mapping of an image, for publications.
 pub struct FileView {
     /// Released by hand, before the mapping.
     watch: Option<WriteWatch>,

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::media::pending::Pending;
 
-/// See the module.
+/// The pages of an image that the store lacks, or all of them.
 #[derive(Debug)]
 pub(crate) struct Debt {
     lacking: Lacking,

@@ -21,7 +21,7 @@ use crate::media::storage::{KernelStorage, Storage};
 use crate::name::RegionName;
 use crate::store::base::{open_base, verify_base};
 
-/// See the module.
+/// The base file of a region and the journal that continues it.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) base: Image,

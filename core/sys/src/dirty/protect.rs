@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::{DirtyMethod, DirtyTracker, Mapping};
 use crate::fault::PageWatch;
 
-/// See the module.
+/// A tracker of changed pages that protects them with `mprotect`.
 pub(super) struct Protect {
     mapping: Mapping,
     watch: PageWatch,

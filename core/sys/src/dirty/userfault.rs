@@ -20,7 +20,7 @@ use crate::page_set::push_merged;
 /// Regions that one call of the scan may list.
 const REGIONS: usize = 512;
 
-/// See the module.
+/// A tracker of changed pages that asks the kernel.
 pub(super) struct Userfault {
     userfaultfd: Userfaultfd,
     pagemap: Pagemap,

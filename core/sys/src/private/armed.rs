@@ -28,7 +28,7 @@ const HOT_MAX: usize = 64;
 /// Bytes of such a piece.
 const HOT_BYTES: u64 = HUGE_PAGE_BYTES as u64;
 
-/// See the module.
+/// Private pages that the kernel watches for stores.
 #[derive(Debug)]
 pub(super) struct Armed {
     userfaultfd: Userfaultfd,

@@ -43,7 +43,7 @@ pub enum FetchError {
     /// It comes in a form that is not understood.
     #[error("the server sends it as {encoding:?}, which is not understood and was not asked for")]
     Encoding {
-        /// Which.
+        /// The encoding, as the server names it.
         encoding: String,
     },
     /// It leads in a circle, or nearly.
@@ -63,13 +63,13 @@ pub enum FetchError {
         "there is no safe connection to this server: {message}; it is not trusted, and nothing was asked of it"
     )]
     Tls {
-        /// Why.
+        /// What went wrong, in words.
         message: String,
     },
     /// What comes is no HTTP.
     #[error("the server does not answer as servers do: {message}")]
     Protocol {
-        /// Why.
+        /// What went wrong, in words.
         message: String,
     },
     /// It takes too long.
@@ -86,15 +86,15 @@ pub enum FetchError {
     /// The connection ended before all of it was there.
     #[error("only a part of it came: {message}; try again")]
     Cut {
-        /// Why.
+        /// What went wrong, in words.
         message: String,
     },
     /// It leads on to another server, and there is nothing to be had from that one.
     #[error("it leads on to {host}: {error}")]
     Elsewhere {
-        /// Which.
+        /// The name of that server.
         host: String,
-        /// Why.
+        /// The error of the request to it.
         error: Arc<FetchError>,
     },
     /// Its server was not reached, and had said before that it must be asked.

@@ -115,7 +115,7 @@ pub struct FetchedBytes {
     pub url: Url,
     /// What a server said of them.
     pub headers: Headers,
-    /// When.
+    /// The time of the answer.
     pub at: SystemTime,
 }
 

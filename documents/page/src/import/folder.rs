@@ -17,7 +17,7 @@ const SNIFFED: u64 = 512;
 /// Sentences about what could not be looked at that are kept.
 const TROUBLES_MAX: usize = 100;
 
-/// See the module.
+/// The pages found in a folder, and how many files were left out.
 #[derive(Debug, Default)]
 pub(crate) struct FolderWalk {
     pub(crate) pages: Vec<PathBuf>,

@@ -15,7 +15,7 @@ use crate::import::{ImportEnd, PageOutcome};
 /// Pages that need not be kept again are noted as used together.
 const TOUCHED_MAX: usize = 1_000;
 
-/// See the module.
+/// The writer of the cache, which takes one finished page after the other.
 pub(crate) struct CacheWriter {
     cache: Cache,
     touched: Vec<String>,

@@ -18,7 +18,7 @@ use crate::picture::{StaleReason, Tier};
 use crate::sources::CachePolicy;
 use crate::view::View;
 
-/// See the module.
+/// The pages of an import, from a folder or from WARC files.
 pub(crate) struct ImportPages {
     /// Who has them, and what they ask for.
     pub(crate) from: Arc<dyn Fetch>,

@@ -7,7 +7,7 @@
 use std::ops::Deref;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// See the module.
+/// A gate that admits jobs side by side, or one job alone after it failed for lack of memory.
 #[derive(Default)]
 pub(crate) struct MemoryGate {
     /// Shared by those who make pages beside others; one that works alone has it for itself.

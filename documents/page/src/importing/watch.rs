@@ -10,7 +10,7 @@ use holdfast_sys::counted::counted;
 const REWRITTEN_EACH: Duration = Duration::from_millis(200);
 const LINE_EACH: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// Shows an import's progress on standard error.
 #[derive(Debug)]
 pub(crate) struct Watch {
     is_terminal: bool,

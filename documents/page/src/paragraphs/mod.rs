@@ -83,7 +83,7 @@ struct ParagraphReport {
     torn: usize,
 }
 
-/// See the module.
+/// The paragraphs of a page that were cut into several for the engine.
 pub(crate) struct Paragraphs {
     bounds: Bounds,
     is_needed: bool,

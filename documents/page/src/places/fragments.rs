@@ -15,7 +15,7 @@ pub(super) type LinePiece = [f32; 4];
 /// lines have more than there is memory for.
 const PIECES_MAX: usize = 4_000_000;
 
-/// See the module.
+/// The boxes of all inline elements of one paragraph.
 #[derive(Default)]
 pub(super) struct Fragments {
     /// By the box that has the lines; none, if there are too many.

@@ -13,7 +13,7 @@ pub(crate) struct HistoryEntry {
     pub(crate) scroll: (u64, u64),
 }
 
-/// See the module.
+/// The pages before and after the shown one, each with its scroll position.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     visits: Vec<HistoryEntry>,

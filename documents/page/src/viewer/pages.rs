@@ -58,7 +58,7 @@ impl Opener {
 
 pub(super) type EventSink = Arc<dyn Fn(ViewerEvent) + Send + Sync>;
 
-/// See the module.
+/// The threads of all pages that are shown or are being opened.
 pub(crate) struct PageThreads {
     opener: Arc<Opener>,
     tell: EventSink,

@@ -36,7 +36,7 @@ pub(super) enum PageMessage {
     Recorded,
 }
 
-/// See the module.
+/// What the thread of one page works with: how it opens pages, and whom it tells.
 pub(super) struct PageServer {
     pub(super) opener: Arc<Opener>,
     pub(super) tell: EventSink,

@@ -84,7 +84,7 @@ struct Shared {
     ends: AtomicBool,
 }
 
-/// See the module.
+/// A server on loopback with scripted answers, which records its requests.
 pub(crate) struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,

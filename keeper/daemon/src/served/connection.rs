@@ -50,7 +50,7 @@ pub(crate) enum After {
     HangsUp,
 }
 
-/// See the module.
+/// The connection of one user.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) id: u64,

@@ -32,7 +32,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// What differs is found in blocks of so many bytes.
 const BLOCK_BYTES: usize = 4096;
 
-/// See the module.
+/// A lent region: the image that the program stores to, and the region behind it.
 #[derive(Debug)]
 pub(crate) struct Loan {
     pub(crate) user: u32,

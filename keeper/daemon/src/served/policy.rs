@@ -91,7 +91,7 @@ impl std::fmt::Debug for PhaseHook {
     }
 }
 
-/// See the module.
+/// Which users a keeper serves, and the limits of each.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ServePolicy {

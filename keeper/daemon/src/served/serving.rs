@@ -45,7 +45,7 @@ const DESCRIPTORS_PER_LOAN: u64 = 12;
 /// Those that the rest of the keeper needs, and a commit for a moment.
 const DESCRIPTORS_OF_KEEPER: u64 = 40;
 
-/// See the module.
+/// The state of serving: policy, leases, connections and loans.
 #[derive(Debug)]
 pub(crate) struct Serving {
     pub(crate) policy: ServePolicy,

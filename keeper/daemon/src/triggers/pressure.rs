@@ -11,7 +11,7 @@ const TRIGGER: &str = "some 150000 2000000";
 /// The same part of ten seconds, in percent.
 const AVERAGE_PERCENT: f64 = 7.5;
 
-/// See the module.
+/// A source of events of memory pressure: the kernel wakes us, or we poll.
 #[derive(Debug)]
 pub(crate) enum Pressure {
     /// Becomes ready with `POLLPRI`.

@@ -8,7 +8,7 @@ use holdfast_crossings::Interval;
 
 use crate::metrics::CallMetrics;
 
-/// See the module.
+/// The call under way: its deadline, its result so far, its cancellation.
 pub(super) struct Pending {
     pub(super) call: u64,
     pub(super) started: Instant,

@@ -22,7 +22,7 @@ pub const HEAPS: &str = "heaps";
 /// As [`HEAPS`]; the pool's word follows.
 pub const DATABASES: &str = "databases";
 
-/// See the module.
+/// A program of the failure lab, by what it writes and reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Heaps in both pools.

@@ -56,7 +56,7 @@ struct Greeting {
     version: String,
 }
 
-/// See the module.
+/// A running `python3` that answers one computation at a time.
 pub(crate) struct Python {
     child: Child,
     /// Taken away when it is to end.

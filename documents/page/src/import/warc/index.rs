@@ -69,7 +69,7 @@ struct ResponseBody {
     is_page: bool,
 }
 
-/// See the module.
+/// Where the response for each address is in a WARC file.
 #[derive(Debug, Default)]
 pub(crate) struct WarcIndex {
     slots: HashMap<Box<str>, IndexedResponse>,

@@ -25,7 +25,7 @@ use record::{Compression, RecordHeader, RecordReader, WarcDamage, read_head};
 
 pub use index::ImportProblem;
 
-/// See the module.
+/// An open WARC file with its index.
 #[derive(Debug)]
 pub(crate) struct Warc {
     file: Arc<File>,
