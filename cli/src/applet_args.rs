@@ -1,4 +1,4 @@
-//! What `run` and `call` have in common: which applet, what it is granted, what it may use up.
+//! The arguments that `run` and `call` have in common: the applet, its grants, its limits.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What can be typed. Data only: no defaults are looked up and nothing is opened here.
+//! The arguments of the command. Data only: no defaults are looked up and nothing is opened here.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What can be typed after `heap grant`, `revoke` and `grants`. Data only, as in `args`.
+//! The arguments of `heap grant`, `revoke` and `grants`. Data only, as in `args`.
 
 use clap::Args;
 use holdfast_region::RegionName;

@@ -1,4 +1,4 @@
-//! What an applet is granted, from the command line: its heap, directories, environment and limits.
+//! The grants of an applet from the command line: its heap, directories, environment and limits.
 
 use std::path::{Component, Path, PathBuf};
 

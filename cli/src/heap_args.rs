@@ -1,5 +1,4 @@
-//! What can be typed after `holdfast heap` for snapshots, copies, limits and looks inside. Data
-//! only.
+//! The arguments of `holdfast heap` for snapshots, copies, limits and looks inside. Data only.
 
 use std::path::PathBuf;
 use std::time::Duration;

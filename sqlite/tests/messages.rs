@@ -1,5 +1,6 @@
-//! What users read when something is wrong with a database of the VFS: in the shell, Python, Node
-//! and Rust, as each of them prints an error. A language that is not installed is named as not run.
+//! The messages that users read when something is wrong with a database of the VFS: in the shell,
+//! Python, Node and Rust, as each of them prints an error. A language that is not installed is
+//! named as not run.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! What goes in and comes out.
+//! The inputs and results of calls.
 
 use std::sync::Arc;
 use std::thread;

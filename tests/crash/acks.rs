@@ -1,4 +1,4 @@
-//! What the writer acknowledged: for each table, how many words are committed.
+//! The acknowledgements of the writer: for each table, how many words are committed.
 //!
 //! Invariant: counts only grow until the heap is removed. A writer that resumes with less than it
 //! had acknowledged before has lost words.

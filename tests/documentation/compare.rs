@@ -1,5 +1,4 @@
-//! When two outputs are the same: apart from what differs from run to run and from machine to
-//! machine.
+//! Compares two outputs, apart from what differs from run to run and from machine to machine.
 //!
 //! Both sides pass through the same rules, so a document shows real values, not place-holders. What
 //! differs is: addresses, dates, points in time (seconds since 1970), durations, fingerprints and

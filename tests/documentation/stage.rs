@@ -1,5 +1,5 @@
-//! Where a document's commands run: a directory with what a user of a fresh clone has in front of
-//! them.
+//! The directory in which a document's commands run: it has what a user of a fresh clone has in
+//! front of them.
 //!
 //! The directory shows the files of the clone, by links, and takes the files that the document
 //! writes. `HOME` is a scratch directory, so heaps and databases are where the defaults say. One

@@ -1,4 +1,4 @@
-//! What an error recommends is a command that exists.
+//! Every remedy of an error is a command that exists.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What is no use any more: heaps that nothing can read, files of killed programs, copies that
+//! Rubbish and its removal: heaps that nothing can read, files of killed programs, copies that
 //! repairs kept.
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! What others chose (names of files, of variables and of directories) in what commands say: it
-//! must neither steer the terminal nor look like a message of Holdfast.
+//! Untrusted names (of files, variables and directories) in the output of commands: they must
+//! neither steer the terminal nor look like a message of Holdfast.
 
 use std::path::Path;
 

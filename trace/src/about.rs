@@ -1,4 +1,4 @@
-//! What a trace says about itself: how it was measured, what that cost, what it could not see.
+//! The description of a trace: how it was measured, what that cost, what it could not see.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! What every way to measure has in common: [`Backend`], which `ptrace` and `bpf` implement, the
-//! [`Settings`] that it takes, and the [`Outcome`] that it returns.
+//! The interface of the backends: [`Backend`], which `ptrace` and `bpf` implement, the [`Settings`]
+//! that it takes, and the [`Outcome`] that it returns.
 //!
 //! Invariant: a backend only reports events; summing them up is the caller's.
 

@@ -1,5 +1,5 @@
-//! Which character devices are terminals, by the kernel's list of device numbers; the same for both
-//! backends.
+//! Tells terminals among character devices, by the kernel's list of device numbers; the same for
+//! both backends.
 
 /// Virtual and serial terminals, /dev/tty, pseudo-terminals old and new, USB and ARM serial lines.
 const TERMINALS: [std::ops::RangeInclusive<u32>; 5] =

@@ -1,4 +1,5 @@
-//! How long calls took: percentiles, and bars of a picture with what the time was spent on.
+//! The distribution of the lengths of calls: percentiles, and bars of a picture with what the time
+//! was spent on.
 //!
 //! Invariants: memory is bounded by the span of the values, not by their number. Percentiles are
 //! within 1 % of the value. Every call is in exactly one bar.

@@ -1,4 +1,4 @@
-//! What a trace has to say of the machine that it was made on.
+//! The description of the machine that a trace was made on.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What is measured: events, calls, and the parts of a call's time. Plain data, the same from every
+//! The data model: events, calls, and the parts of a call's time. Plain data, the same from every
 //! backend.
 //!
 //! All times are nanoseconds; all instants are of `CLOCK_MONOTONIC`. Numbers of processes and

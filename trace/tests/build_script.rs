@@ -1,5 +1,5 @@
-//! What the build script decides: without clang the build goes on without the BPF backend, and with
-//! a clang that refuses the programs it ends. (What the command then says of itself:
+//! The decisions of the build script: without clang the build goes on without the BPF backend, and
+//! with a clang that refuses the programs it ends. (What the command then says of itself:
 //! `src/bpf/absent.rs`.)
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What a workload knows of itself.
+//! The facts that a workload knows of itself.
 
 use std::fs::File;
 use std::io::Write;

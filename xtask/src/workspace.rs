@@ -1,5 +1,4 @@
-//! Where everything is: the root, the target directory, the packages and which of them are for
-//! guests.
+//! The workspace: its root, the target directory, the packages and which of them are for guests.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Where tables live: in the persistent heap or, for comparison, in ordinary memory. Everything
+//! The memory of the tables: the persistent heap or, for comparison, ordinary memory. Everything
 //! above this file is the same for both.
 //!
 //! Invariants:

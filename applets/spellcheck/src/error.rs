@@ -1,4 +1,4 @@
-//! What can go wrong, as values; every message says what to do next.
+//! The errors of the spell checker; every message says what to do next.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Which words are right: the rules between a word of the text and the tables.
+//! The rules that decide whether a word is right, given the tables.
 
 use crate::dictionary::{Block, Dictionary, Query};
 use crate::summary::Summary;

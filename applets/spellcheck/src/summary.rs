@@ -1,7 +1,6 @@
-//! What spares a reader most looks at the tables: a Bloom filter over the words of all of them,
-//! which tells with one look at eight bytes that none has a word (edits of an unknown word,
-//! capitals at the start of a sentence), and a list of all words by first letter and length, so
-//! that one that is like another is soon found.
+//! A Bloom filter over the words of all tables, which tells with one look at eight bytes that none
+//! has a word (edits of an unknown word, capitals at the start of a sentence), and a list of all
+//! words by first letter and length, so that one that is like another is soon found.
 //!
 //! Invariants:
 //! - A summary exists only while all tables are finished and have not changed since it was made: it

@@ -1,5 +1,4 @@
-//! What the program calls instead of its C library: `malloc` and its family, with the meaning that
-//! POSIX and the GNU C library give them.
+//! The exported functions: `malloc` and its family, as POSIX and the GNU C library define them.
 //!
 //! Invariants: nothing here panics or allocates through Rust; before there is a heap, and when the
 //! heap is in use further up in the same thread, memory comes from the arena; a pointer that is

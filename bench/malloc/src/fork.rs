@@ -1,4 +1,4 @@
-//! What happens to the heap when the program forks.
+//! The heap when the program forks.
 //!
 //! A fork gives the child a copy of the parent's memory, but a region is shared memory, and the two
 //! would write into each other's heap. So the parent copies it beforehand, and the child puts the
@@ -96,7 +96,7 @@ static IS_PRIVATE: AtomicBool = AtomicBool::new(false);
 /// Whether the lock is kept for the fork under way; and whether that fork cannot be served.
 static KEPT: AtomicBool = AtomicBool::new(false);
 static BARRED: AtomicBool = AtomicBool::new(false);
-/// Who forks.
+/// The forking process.
 static PARENT: AtomicI32 = AtomicI32::new(0);
 /// The heap, and its copy for the child, from before the fork to after it.
 static BASE: AtomicUsize = AtomicUsize::new(0);

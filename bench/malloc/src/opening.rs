@@ -1,4 +1,4 @@
-//! Which region the program's heap is in, from the environment.
+//! Opens the region of the program's heap that the environment names.
 //!
 //! Invariant: the files of a scratch heap have lost their names before the program runs, so that
 //! nothing is left whether it ends, is killed or execs.

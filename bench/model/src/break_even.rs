@@ -1,4 +1,4 @@
-//! How long a computation has to be for a call into an applet to pay.
+//! The length of a computation from which a call into an applet pays.
 //!
 //! With a call that costs `c`, and an applet that computes `s` times as fast as the interface's
 //! language: a computation that takes `a` in the applet takes `s a` in the interface, and the two

@@ -1,4 +1,4 @@
-//! How the model fails: by what it is given, or by drawing.
+//! The errors of the model: bad input, or a picture that cannot be drawn.
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,5 @@
-//! When a call into an applet pays: the model of *High-Performance Binary Applets* (Erlingsson
-//! 1997, section 3), its tables and its plots.
+//! The cost model of *High-Performance Binary Applets* (Erlingsson 1997, section 3): when a call
+//! into an applet pays, with its tables and plots.
 //!
 //! A computation may be done in the host's own language, slowly, or in an applet, fast, after a
 //! call that costs something. [`break_even`] says how long a computation has to be for the call to

@@ -1,4 +1,4 @@
-//! What applets compute, as libraries in this process: `libmd5.so`, and `libtable.so` on
+//! The computations of the applets as libraries in this process: `libmd5.so`, and `libtable.so` on
 //! `libholdfast`.
 //!
 //! Invariants: functions are called with the types of their headers (`applets/*/*.h`,

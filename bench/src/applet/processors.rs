@@ -1,6 +1,6 @@
-//! Which processors the sides may run on. Left to itself a scheduler puts both on one or each on
-//! its own, and stays with it for a while. Asleep that makes more of a difference than anything
-//! else; and two sides that spin for each other need one each.
+//! Pins the two sides to processors. Left to itself a scheduler puts both on one or each on its
+//! own, and stays with it for a while. Asleep that makes more of a difference than anything else;
+//! and two sides that spin for each other need one each.
 //!
 //! Invariant: on a machine with one processor nothing is changed.
 

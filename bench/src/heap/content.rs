@@ -1,4 +1,4 @@
-//! What is in a heap: names that are looked up, and objects that take space.
+//! The content of a measured heap: names that are looked up, and objects that take space.
 
 use std::hint::black_box;
 use std::io;

@@ -1,4 +1,4 @@
-//! Where the suite works: a directory in memory (tmpfs) and one on the disk of the build, both
+//! The directories of the suite: one in memory (tmpfs) and one on the disk of the build, both
 //! removed with everything in them.
 //!
 //! Invariant: regions of one process share the address window, and each home hands out addresses

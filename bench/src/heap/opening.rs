@@ -1,5 +1,5 @@
-//! How long it takes to have a heap again: warm, from an image of 1 GiB in memory, and cold, from a
-//! checkpoint of 256 MiB, against `cp` of that checkpoint's file to the same directory.
+//! Measures opening a heap: warm, from an image of 1 GiB in memory, and cold, from a checkpoint of
+//! 256 MiB, against `cp` of that checkpoint's file to the same directory.
 //!
 //! Both sides of the cold race read a file that the page cache holds and write new pages of the
 //! same tmpfs.

@@ -1,4 +1,4 @@
-//! What a document takes in its heap, for each byte of the source.
+//! Measures the bytes that a document takes in its heap for each byte of the source.
 
 use std::io::{self, Error};
 

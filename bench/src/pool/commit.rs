@@ -1,6 +1,5 @@
-//! What a commit of one dirty page costs at each level, on each kind of pool that can be had here:
-//! ours after a store of one word; and of a page of 4 KiB that is replaced, by us and by peers that
-//! promise as much as our level does on that pool.
+//! Measures a commit of one dirty page at each level, on each kind of pool that can be had here:
+//! ours after a store of one word; and of a page of 4 KiB that is replaced, by us and by peers.
 //!
 //! Invariants: a commit follows a store to a random page of 16 MiB, and both are in the time. The
 //! store is on the disk of the build for all. In the race all sides replace the same pages in the

@@ -1,6 +1,6 @@
-//! What it costs to bring stores to persistent memory in order: transactions and single write-backs
-//! of an ordered heap against PMDK's, both on the same tmpfs that is treated as such memory, both
-//! with the processor's write-backs.
+//! Measures the cost of bringing stores to persistent memory in order: transactions and single
+//! write-backs of an ordered heap against PMDK's, both on the same tmpfs that is treated as such
+//! memory, both with the processor's write-backs.
 //!
 //! Time of the processor: nothing here waits.
 

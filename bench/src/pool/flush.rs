@@ -1,5 +1,5 @@
-//! What has to be quick when the machine is about to go: rescue copies of dirty images, against a
-//! plain sequential write and `fdatasync` of as many bytes to the same disk.
+//! Measures emergency work: rescue copies of dirty images, against a plain sequential write and
+//! `fdatasync` of as many bytes to the same disk.
 //!
 //! Every image was stored to on every page by a program that was killed, so nothing can be left
 //! out. Both sides write new files: those of the round before are removed outside the measured

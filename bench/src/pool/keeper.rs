@@ -1,5 +1,5 @@
-//! What the keeper takes while nothing happens: `holdfast keeper run` over a home with a few heaps
-//! that no process uses.
+//! Measures an idle keeper: `holdfast keeper run` over a home with a few heaps that no process
+//! uses.
 //!
 //! Its time on the processors is the kernel's count in nanoseconds (`schedstat` of its threads),
 //! its memory is `VmRSS`.

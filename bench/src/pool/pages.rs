@@ -1,4 +1,4 @@
-//! What is raced in a commit of 4 KiB: 4096 pages, of which one is replaced and committed.
+//! The workload of a commit of 4 KiB: 4096 pages, of which one is replaced and committed.
 
 use std::io;
 

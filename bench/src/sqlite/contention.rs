@@ -23,7 +23,7 @@ use super::workload::{CHARACTERS, fill};
 const INSERTS: usize = 10_000;
 /// One process alone goes on at the other place after so many, as two do that take turns.
 const TURN: usize = 500;
-/// Who waits for the disk does so many times less, and counts as if it went on like that.
+/// A workload that waits for the disk does fewer rounds, and is scaled up.
 const SLOWER: usize = 10;
 /// With a pause: of each process.
 const SPACED_INSERTS: usize = 2000;

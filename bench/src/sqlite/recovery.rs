@@ -1,5 +1,5 @@
-//! What the first connection after a crash waits for: the writer was killed with committed pages in
-//! the pool that were on no disk.
+//! Measures the first connection after a crash: the writer was killed with committed pages in the
+//! pool that were on no disk.
 
 use std::io::{self, Error};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What is traced: programs with many short calls, with calls on many files, and with few calls for
-//! their time.
+//! The programs that are traced: with many short calls, with calls on many files, and with few
+//! calls for their time.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,7 @@
-//! What the two C libraries share, so that `holdfast.h` means the same to an applet and to a native
-//! program: the error codes and their texts (`codes`, `call_error`), the calls on a heap (`calls`),
-//! and the functions that C sees (`exports`). A library adds where its heap comes from and where
-//! its last error is kept: [`Library`].
+//! The code that the two C libraries share, so that `holdfast.h` means the same to an applet and to
+//! a native program: the error codes and their texts (`codes`, `call_error`), the calls on a heap
+//! (`calls`), and the functions that C sees (`exports`). A library adds where its heap comes from
+//! and where its last error is kept: [`Library`].
 //!
 //! Invariants: `no_std`, no allocation of its own, no panic. Every failure has a code and a text.
 //!

@@ -1,5 +1,5 @@
-//! What C does to documents: opening, parsing, changing. Every `unsafe` here leans on the contract
-//! in `holdfast_document.h`: pointers are NULL where the header allows it and valid otherwise.
+//! The C calls that open, parse and change documents. Every `unsafe` here leans on the contract in
+//! `holdfast_document.h`: pointers are NULL where the header allows it and valid otherwise.
 
 #![allow(unreachable_pub, reason = "exported by symbol name")]
 

@@ -1,5 +1,5 @@
-//! What C asks of documents. Every `unsafe` here leans on the contract in `holdfast_document.h`:
-//! pointers are NULL where the header allows it and valid otherwise.
+//! The C calls that read documents. Every `unsafe` here leans on the contract in
+//! `holdfast_document.h`: pointers are NULL where the header allows it and valid otherwise.
 //!
 //! Invariant: results are written only after success.
 

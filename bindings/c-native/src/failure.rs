@@ -58,7 +58,7 @@ pub(crate) enum Failure {
         us = std::process::id()
     )]
     Forked {
-        /// Who opened it.
+        /// The process that opened it.
         opener: u32,
     },
     /// The heap cannot be kept from the process's children.
@@ -88,7 +88,7 @@ pub(crate) enum Failure {
     OtherUser {
         /// Whose it is.
         uid: u64,
-        /// Who asks.
+        /// The process that asks.
         us: u32,
     },
     /// The keeper says no, or is not there.

@@ -1,4 +1,4 @@
-//! What the open heap stands on: a region of this user's home, or one that a keeper lends
+//! The region under the open heap: one of this user's home, or one that a keeper lends
 //! (`HOLDFAST_KEEPER`).
 //!
 //! Invariant: a served heap is given up only after the keeper has all of it in its store.

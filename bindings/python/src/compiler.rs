@@ -1,4 +1,4 @@
-//! How a host in Python starts the process that compiles WebAssembly: the interpreter, with nothing
+//! Starts the process that compiles WebAssembly from a Python host: the interpreter, with nothing
 //! but this module.
 //!
 //! The interpreter does not contain the compiler, so the host starts it again with a command that

@@ -1,4 +1,4 @@
-//! Which edition of its page a document is: parsing a page again, compacting and removing it make
+//! Counts the editions of each document: parsing a page again, compacting and removing it make
 //! another one, in which nodes have other numbers.
 #![forbid(unsafe_code)]
 

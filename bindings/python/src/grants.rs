@@ -1,4 +1,4 @@
-//! Which heap, and what else an applet is given, as Python says it.
+//! Reads from Python objects which heap and directories an applet is granted.
 //!
 //! Invariant: a whole heap that was made for an `Applet` that did not even start is removed again.
 //! (One that was made for compartments stays: others may have theirs in it by now.)

@@ -1,4 +1,4 @@
-//! How an operation on an open heap fails, and which exception that is.
+//! The errors of operations on an open heap, and the exception for each.
 #![forbid(unsafe_code)]
 
 use holdfast_dom::DomError;

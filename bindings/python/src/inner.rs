@@ -1,4 +1,4 @@
-//! What an applet's object and its streams share: the applet, and what is remembered of it.
+//! The state that an applet's object shares with its streams.
 //!
 //! Invariants:
 //! - One call at a time has the turn, and settles in it what it did to the applet; so a death or a

@@ -1,4 +1,4 @@
-//! What an applet cost, as the data classes of `python/holdfast/_types.py`.
+//! The metrics of an applet as the data classes of `python/holdfast/_types.py`.
 #![forbid(unsafe_code)]
 
 use holdfast_applet::{CallMetrics, Metrics};

@@ -1,4 +1,4 @@
-//! What is to be started: the program, what it is given, its limits.
+//! The program, grants and limits with which an applet is started.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

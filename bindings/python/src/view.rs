@@ -1,4 +1,4 @@
-//! What a `memoryview` of a root stands on.
+//! The exporter behind a `memoryview` of a root.
 //!
 //! Invariants:
 //! - A view refers to one of these, and this to the heap: so the heap stays mapped as long as a

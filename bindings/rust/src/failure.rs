@@ -1,4 +1,4 @@
-//! How an exported function fails: a code of its own choice and a text, both for the host.
+//! The failure of an exported function: a code of its own choice and a text, both for the host.
 
 use core::fmt::{self, Display, Write};
 

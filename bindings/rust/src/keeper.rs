@@ -1,4 +1,4 @@
-//! Who has the heap while the applet serves.
+//! Lends the heap to the function that serves.
 //!
 //! The host rolls a heap of the mode `atomic` back when a call failed, and lets the applet drop its
 //! copies of pages that are published. What a [`Heap`] remembers of bytes that are gone must not be

@@ -1,7 +1,7 @@
-//! What an applet written in Rust (or the C library beside this crate) links: it attaches to the
-//! heap that the host granted with `--heap`, hands it out as a [`Heap`], and serves the host's
-//! calls. The same source makes an applet for WebAssembly (`wasm32-wasip1`) and a native one (Linux
-//! on x86-64).
+//! The library of applets in Rust (and of the C library beside this crate): it attaches to the heap
+//! that the host granted with `--heap`, hands it out as a [`Heap`], and serves the host's calls.
+//! The same source makes an applet for WebAssembly (`wasm32-wasip1`) and a native one (Linux on
+//! x86-64).
 //!
 //! A program that runs to its end:
 //!

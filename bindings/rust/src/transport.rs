@@ -1,4 +1,4 @@
-//! How messages travel: the two rings of the channel natively, two imports in WebAssembly.
+//! The transport of messages: the two rings of the channel natively, two imports in WebAssembly.
 //!
 //! Invariant: a payload that comes is whole, however many records it was sent in.
 

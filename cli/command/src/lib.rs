@@ -1,5 +1,5 @@
-//! What the programs of the command line share: `holdfast` itself and the products beside it
-//! (`holdfast-sqlite`, `holdfast-page`, `holdfast-trace`, `holdfast-keeper`, `holdfast-model`).
+//! The code that the programs of the command line share: `holdfast` itself and the products beside
+//! it (`holdfast-sqlite`, `holdfast-page`, `holdfast-trace`, `holdfast-keeper`, `holdfast-model`).
 //!
 //! - [`program`] runs one program from its arguments to its exit code.
 //! - [`exit`] has the exit codes and [`Failure`](exit::Failure), the end of a command that failed.

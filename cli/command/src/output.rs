@@ -1,4 +1,4 @@
-//! What people and programs see: tables, JSON, and a sign of life when something takes long.
+//! The output for people and programs: tables, JSON, and progress when something takes long.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Write};

@@ -1,4 +1,4 @@
-//! How the command line carries out what an error recommends: each [`Remedy`] as a command.
+//! The commands that carry out what an error recommends: one for each [`Remedy`].
 //!
 //! Every program of ours sets [`COMMANDS`] before it starts. C and Python use [`command`] for what
 //! their own interfaces do not have.

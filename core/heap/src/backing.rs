@@ -1,4 +1,4 @@
-//! What a heap stands on: a range of persistent bytes that can grow in place. Implemented by the
+//! The backing of a heap: a range of persistent bytes that can grow in place. Implemented by the
 //! guest library over the host's imports, by tests over plain memory, and by native hosts over a
 //! region.
 

@@ -1,4 +1,4 @@
-//! What can go wrong in a heap, as values; every message says what to do next.
+//! The errors of a heap, as values; every message says what to do next.
 
 use core::fmt;
 

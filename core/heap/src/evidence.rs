@@ -1,5 +1,5 @@
-//! What still speaks for objects in a place of a damaged heap, for [`mend`](fn@crate::mend): a
-//! chunk is counted as free, and a segment as not there, only where nothing does.
+//! Evidence of objects in a place of a damaged heap, for [`mend`](fn@crate::mend): a chunk is
+//! counted as free, and a segment as absent, only where there is none.
 //!
 //! Invariants:
 //! - Where there is doubt, the answer is that there may be objects: what is kept in vain costs

@@ -21,7 +21,7 @@ pub struct Inspection {
 
 /// Opens and checks a copy of a heap's bytes, which it changes as an open would. Calls `found` for
 /// every contradiction and `root` with name and size of every root: of a hostile heap one for every
-/// 8 of its bytes, with names of up to 255 bytes. Who keeps them keeps a bounded number.
+/// 8 of its bytes, with names of up to 255 bytes. A caller that keeps them keeps a bounded number.
 ///
 /// # Errors
 /// When the bytes are no heap that can be opened.

@@ -1,5 +1,5 @@
-//! What is in a heap, for tools: size classes, a map of chunks, objects, roots, and objects that no
-//! root reaches. Safe code over plain, untrusted bytes.
+//! A survey of a heap's content for tools: size classes, a map of chunks, objects, roots, and
+//! objects that no root reaches. Safe code over plain, untrusted bytes.
 //!
 //! Invariants:
 //! - One walk over the tables says for each chunk what it is; everything else looks there, so

@@ -1,5 +1,5 @@
-//! What a program may rely on: objects do not overlap and keep their bytes, across any sequence of
-//! operations, transactions and re-openings at another address.
+//! The allocator's promises to programs: objects do not overlap and keep their bytes, across any
+//! sequence of operations, transactions and re-openings at another address.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 

@@ -1,5 +1,5 @@
-//! What tools see of a heap: it adds up, leaks are found and nothing else is called one, and no
-//! bytes make it panic.
+//! The survey of a heap adds up, finds leaks and calls nothing else one, and does not panic on any
+//! bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 

@@ -1,4 +1,4 @@
-//! What transactions do with ranges that are noted many times, and with parts of them that fail.
+//! Transactions with ranges that are added many times, and with nested parts that fail.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 

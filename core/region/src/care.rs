@@ -1,5 +1,4 @@
-//! What is done to regions besides using them: repair, salvage, rescue, transfer, limits,
-//! snapshots.
+//! Maintenance of regions: repair, salvage, rescue, transfer, limits, snapshots.
 //!
 //! Stands above all other floors; none of them uses it.
 

@@ -1,5 +1,4 @@
-//! Who may do what: every kind of key against every operation; damaged, stale and torn access
-//! tables; readers.
+//! Every kind of key against every operation; damaged, stale and torn access tables; readers.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

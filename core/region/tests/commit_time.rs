@@ -1,4 +1,4 @@
-//! What a small commit costs on the disk of this machine, beside bare appends of as many bytes.
+//! The time of a small commit on the disk of this machine, beside bare appends of as many bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,4 +1,4 @@
-//! What a commit writes is what was stored to, as the kernel's tracker of changed pages tells.
+//! A commit writes exactly the stored pages, as the kernel's tracker of changed pages reports them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

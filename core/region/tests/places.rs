@@ -1,4 +1,4 @@
-//! Where things are, who may own them, and which keys open them.
+//! The directories of a home, their owners, and the keys that open them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,5 +1,5 @@
-//! Where the redo log of the mode `atomic` lies, which image it reaches, and which readers and
-//! writers finish it.
+//! The redo log of the mode `atomic`: its place, the image that it reaches, and the readers and
+//! writers that finish it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,5 +1,5 @@
-//! What a restore may not bring back: a limit that others rely on, an address that another region
-//! has, grants.
+//! Limits of a restore: it does not bring back a limit that others rely on, an address that another
+//! region has, or grants.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,5 +1,4 @@
-//! What a damaged file still gives: all that is in it, at its old offsets, and the file stays as it
-//! is.
+//! Salvage reads all that is in a damaged file, at its old offsets, and leaves the file as it is.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

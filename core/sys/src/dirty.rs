@@ -1,4 +1,4 @@
-//! Which pages of a shared mapping were stored to: trackers that tell, and the choice between them.
+//! Trackers of the pages of a shared mapping that were stored to, and the choice between them.
 //!
 //! Invariants:
 //! - No store is missed: one that happens before [`DirtyTracker::take`] is called is in its answer,
@@ -245,8 +245,8 @@ pub fn best() -> DirtyMethod {
 }
 
 /// Whether a way works for this process, found by using it once on a mapping made for that; the
-/// answer is kept. Nothing is left behind, but that [`DirtyMethod::Protect`] installs the process's fault
-/// handler, as every mapped region does.
+/// answer is kept. Nothing is left behind, but that [`DirtyMethod::Protect`] installs the process's
+/// fault handler, as every mapped region does.
 #[must_use]
 pub fn available(kind: DirtyMethod) -> Support {
     static USERFAULT: OnceLock<Support> = OnceLock::new();

@@ -1,5 +1,5 @@
-//! What the standard library lacks for files: allocation, holes, file system types, owners, room in
-//! pipes.
+//! File operations that the standard library lacks: allocation, holes, file system types, owners,
+//! room in pipes.
 //!
 //! Every call is a thin wrapper: no policy, no retries but for EINTR, no path is interpreted.
 

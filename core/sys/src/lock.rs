@@ -36,7 +36,7 @@ const BRIEF_MARK: &str = "brief";
 /// Bytes of a record; all records are equally long, so that one overwrites another whole.
 const RECORD_BYTES: usize = 32;
 
-/// Who may hold the lock at the same time.
+/// The other holders that a lock allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockMode {
     /// One holder.
@@ -212,7 +212,7 @@ pub fn unlock(file: &File) -> io::Result<()> {
     Ok(rustix::fs::flock(file, FlockOperation::Unlock)?)
 }
 
-/// Who the record names, and whether for a moment only.
+/// The process in the record, and whether it holds the lock for a moment only.
 fn read_record(file: &File) -> Option<(ProcessId, bool)> {
     let mut record = [0; RECORD_BYTES];
     let found = file.read_at(&mut record, 0).ok()?;

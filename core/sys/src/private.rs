@@ -1,5 +1,5 @@
-//! Which pages of a private file mapping are to be published: those that were stored to, of which
-//! the kernel made copies of this process's own.
+//! The pages of a private file mapping that are to be published: those that were stored to, of
+//! which the kernel made copies of this process's own.
 //!
 //! At first the copies are found by looking at every mapped page, and dropped when they are
 //! published. A session that goes on publishing gets a better way, where the kernel has one

@@ -1,4 +1,4 @@
-//! What this machine offers, found by trying it: one function per feature, for `doctor` and for
+//! Features of this machine, found by trying them: one function per feature, for `doctor` and for
 //! choosing between mechanisms.
 //!
 //! Every probe makes the system call in question, as the current user, and undoes what it did. None

@@ -1,4 +1,4 @@
-//! How the kernel schedules a thread.
+//! The scheduling of a thread.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! What a kernel's error number says about the limits of this process, in words: which limit is too
-//! low, and what raises it.
+//! Explains the kernel's errors that come from a limit of this process: which limit is too low, and
+//! what raises it.
 
 #![forbid(unsafe_code)]
 

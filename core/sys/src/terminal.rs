@@ -1,5 +1,5 @@
-//! What people are told on standard error, and text of others there: its author must not steer the
-//! terminal of its reader.
+//! Messages on standard error, and untrusted text in them: its author must not steer the terminal
+//! of its reader.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! What must hold in a program that is linked statically, as `cargo xtask release` links the
-//! command: no loader is there to be asked.
+//! The promises of a statically linked program, as `cargo xtask release` links the command: no
+//! loader is there to be asked.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What a program may do under a path that it was granted.
+//! The access to a path that a program was granted.
 
 /// How a granted directory, or file, may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What a commit survives.
+//! The failures that a commit survives.
 
 use core::fmt;
 

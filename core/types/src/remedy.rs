@@ -1,5 +1,5 @@
-//! What to do about an error, as data. The library that fails names the remedy; the program or the
-//! binding that shows the error says how its own users carry it out.
+//! Remedies of errors, as data. The library that fails names the remedy; the program or the binding
+//! that shows the error says how its own users carry it out.
 //!
 //! Invariant: no text here names a command line or a language. The command line, C and Python each
 //! set their [`HowTo`] once, before they can show an error; a Rust host without one reads the plain

@@ -1,4 +1,4 @@
-//! What a request came to.
+//! The outcome of a request.
 
 /// What a host answers an applet, and what the calls of C return: the numbers are those of `enum
 /// nv_error`, of which these are the ones that a host has.

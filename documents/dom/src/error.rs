@@ -1,4 +1,4 @@
-//! What can go wrong with a document, each with what to do about it.
+//! The errors of documents, each with what to do about it.
 
 use holdfast_heap::HeapError;
 

@@ -1,5 +1,5 @@
-//! How much of a page is taken. A page comes from strangers: it may be endless, as deep as it is
-//! long, or one tag.
+//! Limits on a page that is parsed. A page comes from strangers: it may be endless, as deep as it
+//! is long, or one tag.
 
 /// Limits on a page that is parsed; what is more is a typed error, and nothing is stored. Parsing
 /// takes some 90 bytes of memory for each node, 40 for each attribute, and twice the text.

@@ -1,5 +1,5 @@
-//! How many attributes a tag has of which only a part is there yet: the attribute states of HTML's
-//! tokenizer (13.2.5.6 to 13.2.5.40).
+//! Counts the attributes of an unfinished tag: the attribute states of HTML's tokenizer (13.2.5.6
+//! to 13.2.5.40).
 //!
 //! Invariant: it takes the bytes as the tokenizer does, and holds no more than a state and a
 //! number. It must not decide anything about a tag that is complete.

@@ -1,4 +1,4 @@
-//! What the parser builds its tree with: an [`Arena`], and the limits on it.
+//! The tree builder's sink: an [`Arena`], and the limits on it.
 //!
 //! Invariant: after a limit was passed the parser still gets nodes for what it asks; the code that
 //! feeds it looks at `passed` after each token and stops.

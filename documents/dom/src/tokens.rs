@@ -1,5 +1,5 @@
-//! What lies between the tokenizer and the tree builder: tags are counted there, also those of
-//! which no element becomes, and after a limit was passed nothing comes through.
+//! A filter between the tokenizer and the tree builder: it counts tags, also those of which no
+//! element becomes, and passes nothing on after a limit was reached.
 //!
 //! Invariant: what is stored beyond a limit is what one token makes, however much of the source is
 //! still with the tokenizer.

@@ -1,5 +1,5 @@
-//! What an entry says of its page: the address, what it was made from, and what its display list
-//! refers to.
+//! The description of an entry's page: its address, its sources, and what its display list refers
+//! to.
 
 use peniko::{Blob, ImageAlphaType, ImageData, ImageFormat};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
-//! What a kept page will need to be painted, made ready in threads while it is still found out
-//! whether it is what would be made anew: its pixels, if they are kept; else memory for them, and
-//! the fonts.
+//! Prepares, in threads, what a kept page will need to be painted, while another thread still
+//! checks that the page is valid: its pixels, if they are kept; else memory for them, and the
+//! fonts.
 //!
 //! Invariant: nothing depends on it. What is not ready, because no thread could be started or the
 //! file is not what it was, is made or read where it is needed, and tells there what is wrong.

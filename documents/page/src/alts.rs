@@ -1,4 +1,4 @@
-//! What stands in for images that are not there: the engine shows nothing of them, and a page says
+//! Alternative text for images that are absent: the engine shows nothing of them, and a page says
 //! what they would show.
 
 use blitz_dom::node::ImageData;

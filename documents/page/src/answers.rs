@@ -1,5 +1,5 @@
-//! What servers said, in the cache: for each address a root `http:` with the headers of its last
-//! answer and the sum of its bytes, and for each part of a page that came from a server a root
+//! The answers of servers, in the cache: for each address a root `http:` with the headers of its
+//! last answer and the sum of its bytes, and for each part of a page that came from a server a root
 //! `body:` with the bytes.
 //!
 //! Invariants: no byte is believed: an answer has a sum, a body is named by its own. Both go with

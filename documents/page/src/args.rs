@@ -1,4 +1,4 @@
-//! What can be typed. Data only.
+//! The arguments of the program. Data only.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What a page paints, without what would be painted without end.
+//! The drawing commands of a page, without those that would paint without end.
 //!
 //! Borders and pictures in SVG have strokes and dashes of any size. What is left out here is what a
 //! display list does not take either ([`cost`](crate::list::cost)), so a page looks alike when it

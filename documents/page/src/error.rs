@@ -1,4 +1,4 @@
-//! What can go wrong with a page, and what is wrong with an entry of the cache.
+//! The errors of pages, and the damage of entries of the cache.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! What goes when the cache is full: first pictures, then whole views, and documents with their
-//! last view.
+//! Eviction from a full cache: first pictures, then whole views, and documents with their last
+//! view.
 //!
 //! A view without its picture is the tier below: its layout says what is where, and its document
 //! spares the parser. Only of the half of the views that were used longer ago do the pictures go

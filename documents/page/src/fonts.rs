@@ -1,4 +1,4 @@
-//! Which fonts there are, and which file a font came from.
+//! The fonts of this machine, and the file of each.
 //!
 //! A page is laid out with the fonts that are there: one more or one less can change every line. So
 //! an entry keeps the state of the folders of fonts, and of each font that it uses the file and its

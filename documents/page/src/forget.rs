@@ -1,5 +1,4 @@
-//! What servers do not want to be kept any more goes: all views of the page, and of pages of which
-//! it is a part.
+//! Removes what servers forbid to keep: all views of the page, and of pages of which it is a part.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,5 @@
-//! What empty fields show, and what a closed `details` does not: the engine
-//! knows neither placeholders nor lists of options, and takes the texts of a `details` for its
-//! summary.
+//! The texts of empty fields and closed `details`: the engine knows neither placeholders nor lists
+//! of options, and takes the texts of a `details` for its summary.
 
 use holdfast_dom::{Namespace, Node, NodeKind};
 

@@ -1,5 +1,5 @@
-//! How old attributes of HTML make elements look (`<font color>`, `<table border cellpadding>`,
-//! `<body text link>`): rules of a style sheet that comes before all that the page says, one for
+//! Presentational hints: old attributes of HTML (`<font color>`, `<table border cellpadding>`,
+//! `<body text link>`) as rules of a style sheet that comes before all that the page says, one for
 //! each value that the page has.
 //!
 //! Source: HTML, "15 Rendering", "2.3.6 Colors" (rules for parsing a legacy color value), "2.3.4.4"

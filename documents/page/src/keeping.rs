@@ -1,4 +1,4 @@
-//! What is kept of a page that was opened.
+//! Keeps a page that was opened.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! How much of a page is taken. A page comes from strangers, and so is all that it asks for.
+//! Limits on a page and all that it asks for. A page comes from strangers, and so is all that it
+//! asks for.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which document the cache has of an address, for programs that query it where it lies.
+//! Looks up the cached document of an address, for programs that query it where it lies.
 
 use crate::cache::{self, Cache};
 use crate::error::CacheError;

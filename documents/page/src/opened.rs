@@ -1,4 +1,4 @@
-//! What opening a page takes, and what comes of it.
+//! The request and the result of opening a page.
 
 use std::fmt;
 use std::sync::Arc;
@@ -153,7 +153,7 @@ pub struct OpenOptions<'a> {
     pub limits: PageLimits,
     /// What was kept, and where what is made is kept.
     pub cache: Option<&'a Cache>,
-    /// Who gives the page and what it asks for.
+    /// The source of the page and its resources.
     pub from: Arc<dyn Fetch>,
     /// Whether a page of this machine may ask servers. A page from the network may, and gets no
     /// files.

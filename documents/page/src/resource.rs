@@ -1,5 +1,4 @@
-//! What a page may ask for and what was found there: the terms that the loader, the cache and the
-//! pages' descriptions share.
+//! The resources of a page: the terms that the loader, the cache and the pages' descriptions share.
 //!
 //! Invariant: two resources are equal exactly if a page made from one would be made from the other.
 //!

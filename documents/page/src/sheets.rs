@@ -1,5 +1,5 @@
-//! Which style sheets of a page count. The engine takes every one that it finds; a page has some
-//! for printers, for other sizes of the viewport, or to be chosen from.
+//! Chooses the style sheets of a page that apply. The engine takes every one that it finds; a page
+//! has some for printers, for other sizes of the viewport, or to be chosen from.
 //!
 //! Source: HTML, "4.2.4 The `link` element" (`disabled`, `media`, `type`) and "4.2.6 The `style`
 //! element"; CSSOM, "6.2 CSS Style Sheet Collections" (a page's preferred set, by its title, and

@@ -1,5 +1,5 @@
-//! What there is at addresses, during one opening of a page: each server is asked no more than once
-//! for each address, and not at all for what it said to be good still.
+//! The resources at addresses, during one opening of a page: each server is asked no more than once
+//! for each address, and not at all for what it declared fresh.
 //!
 //! Invariants:
 //! - What was found first at an address counts for the whole opening, so that the picture and what

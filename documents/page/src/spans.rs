@@ -1,5 +1,5 @@
-//! How far cells of tables reach: no further than the rows that there are, and than columns that
-//! the engine can count.
+//! Bounds the spans of table cells: to the rows that there are, and to columns that the engine can
+//! count.
 //!
 //! The engine makes a row or column of its grid for each that a cell names, and counts them in 16
 //! bits.

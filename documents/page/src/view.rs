@@ -1,4 +1,4 @@
-//! What is looked at: the size of the viewport, the scale, how far the page is scrolled.
+//! The view of a page: the size of the viewport, the scale, the scroll position.
 
 use crate::error::PageError;
 use crate::limits::VIEWPORT_MAX;

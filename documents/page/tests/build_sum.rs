@@ -1,4 +1,4 @@
-//! Which build drew a picture is told by a sum of all that draws: none of it changes without the
+//! A sum over all that draws names the build that drew a picture: none of it changes without the
 //! sum.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,5 +1,4 @@
-//! What the heap of a native program stands on: a region of its own user's, or one that a keeper
-//! lends.
+//! The backing of a native program's heap: a region of its own user's, or one that a keeper lends.
 
 use holdfast_heap::{Backing, GrowError};
 

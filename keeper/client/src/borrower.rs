@@ -35,7 +35,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
 const RESUME_PATIENCE: Duration = Duration::from_secs(5);
 const RESUME_PAUSE: Duration = Duration::from_millis(20);
 
-/// Who borrows, or looks at what there is to borrow.
+/// A client that borrows regions, or lists those to borrow.
 #[derive(Debug, Clone)]
 pub struct Borrower {
     socket: PathBuf,

@@ -20,7 +20,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
 /// How long a program waits for a keeper that makes room; after that it does so itself.
 const ROOM_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Who asks. Each question is a connection of its own.
+/// A client that asks; each question is a connection of its own.
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,

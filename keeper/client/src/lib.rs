@@ -1,6 +1,5 @@
-//! What programs link to talk to a keeper: questions about a home ([`Client`]), and heaps on
-//! regions that a keeper lends ([`Borrower`], [`open_served_heap`]). The keeper itself is in
-//! `holdfast-keeper`.
+//! The client of a keeper: questions about a home ([`Client`]), and heaps on regions that a keeper
+//! lends ([`Borrower`], [`open_served_heap`]). The keeper itself is in `holdfast-keeper`.
 //!
 //! Invariants:
 //! - Nothing needs a keeper: without one, [`KeeperError::NoKeeper`] is the answer.

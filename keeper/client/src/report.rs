@@ -1,4 +1,4 @@
-//! What a keeper says of itself and of what it did. Data only, as it travels.
+//! The reports of a keeper about itself and its work. Data only, as it travels.
 
 use std::time::Duration;
 
@@ -222,7 +222,7 @@ pub struct HeapStatus {
     pub image_bytes: u64,
     /// Seconds since it was saved last.
     pub unsaved_s: u64,
-    /// Who writes it now.
+    /// The process that writes it now.
     pub holder: Option<u32>,
     /// Whether there is a rescue copy.
     pub rescued: bool,
@@ -241,7 +241,7 @@ pub struct DatabaseStatus {
     pub unsaved_bytes: u64,
     /// Seconds since its log or a copy were written last.
     pub unsaved_s: u64,
-    /// Who has it open, as far as that can be told.
+    /// The processes that have it open, as far as known.
     pub holders: Vec<u32>,
     /// Whether there is a copy of it in the store.
     pub saved: bool,

@@ -1,6 +1,5 @@
-//! How a program that finds no room in a pool has it made: by the keeper, if one runs; else it
-//! evicts heaps itself, and the program `holdfast-sqlite` evicts databases, which this process
-//! knows nothing of.
+//! Makes room in a full pool: by the keeper, if one runs; else this process evicts heaps itself,
+//! and the program `holdfast-sqlite` evicts databases, which this process knows nothing of.
 
 use std::ffi::OsStr;
 use std::path::Path;

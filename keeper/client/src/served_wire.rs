@@ -1,4 +1,4 @@
-//! What users ask at the socket of a keeper that serves, and what it answers: frames as in
+//! The requests of users at the socket of a keeper that serves, and its answers: frames as in
 //! [`crate::wire`], with version 2.
 //!
 //! A descriptor travels with the first byte of its frame: two with the answer `lent` (the image,

@@ -1,4 +1,4 @@
-//! How much may be written now, so that over a long time it is no more than the configured rate.
+//! Limits the rate of writes: over a long time no more is written than the configured rate.
 
 use std::time::Instant;
 

@@ -1,6 +1,6 @@
-//! What copies cost on the store's disk: something for each file, which the journal of its file
-//! system takes, and something for each byte. Measured once, kept in the home, and corrected by
-//! what every emergency shows.
+//! A model of the cost of copies on the store's disk: something for each file, which the journal of
+//! its file system takes, and something for each byte. Measured once, kept in the home, and
+//! corrected by what every emergency shows.
 
 use std::fs;
 use std::io::{self, Write};

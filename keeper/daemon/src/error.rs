@@ -1,4 +1,4 @@
-//! What can go wrong with a keeper as a whole. What goes wrong with one heap is in the reports.
+//! The errors of a keeper as a whole. What goes wrong with one heap is in the reports.
 
 use std::io;
 use std::path::PathBuf;

@@ -8,8 +8,8 @@
 //! - A process is named by its PID and start time, and signalled through a descriptor: never a
 //!   later one with that PID.
 //! - This process is never stopped.
-//! - Who cannot be stopped, or ends meanwhile, costs no heap anything that it did not store to. One
-//!   that has ended stores nothing: its heaps are saved.
+//! - A process that cannot be stopped, or ends meanwhile, costs no heap anything that it did not
+//!   store to. One that has ended stores nothing: its heaps are saved.
 
 use std::ffi::OsString;
 use std::fs;
@@ -47,7 +47,7 @@ pub struct Guard {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) name: String,
-    /// Who has its lock.
+    /// The process that has its lock.
     pub(crate) holders: Vec<u32>,
     /// None when it cannot be told.
     pub(crate) image: Option<FileId>,
@@ -130,7 +130,7 @@ impl Frozen {
             guard: None,
         };
         for _ in 0..LOOKS_MAX {
-            // Who was running while the others were looked for may have started another one.
+            // A process that ran during the search may have started another one.
             if !frozen.look() {
                 return Ok(frozen);
             }

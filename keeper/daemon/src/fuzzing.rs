@@ -1,5 +1,4 @@
-//! What fuzz targets reach of the keeper: everything that reads bytes of another process or of a
-//! file.
+//! Entry points for fuzz targets: everything that reads bytes of another process or of a file.
 //!
 //! Only in builds for fuzzing (`--cfg fuzzing`); no interface.
 

@@ -1,4 +1,4 @@
-//! How much memory this process may count on: that of the machine, or of its control group, which
+//! The memory that this process may count on: that of the machine, or of its control group, which
 //! may have less.
 
 use std::fs::read_to_string;

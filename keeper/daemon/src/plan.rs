@@ -1,5 +1,5 @@
-//! Which heap or database goes first when there may not be time for all. Arithmetic only; nothing
-//! is opened here.
+//! The order in which heaps and databases are saved when there may not be time for all. Arithmetic
+//! only; nothing is opened here.
 //!
 //! What one is worth grows with the time since it was saved last; what it costs are its bytes. The
 //! heaps that are worth most for each byte go first, so that as much as possible is as new as
@@ -35,7 +35,7 @@ pub(crate) struct Candidate {
     pub(crate) bytes: u64,
     /// How long ago it was saved last.
     pub(crate) unsaved_s: u64,
-    /// Who writes it now.
+    /// The process that writes it now.
     pub(crate) holder: Option<u32>,
 }
 

@@ -1,5 +1,5 @@
-//! What `/proc` tells about processes: their state, their parents, and which files they may store
-//! to through memory.
+//! Processes in `/proc`: their state, their parents, and which files they may store to through
+//! memory.
 //!
 //! Every answer was true at some moment; a process that goes away while it is looked at is simply
 //! not there.

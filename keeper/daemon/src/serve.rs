@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - Nothing here waits: what has not arrived, or cannot be sent yet, is left for the next time.
-//! - Who asks is known from the kernel (`SO_PEERCRED`): this user and root are answered, everybody
+//! - The kernel names the client (`SO_PEERCRED`): this user and root are answered, everybody
 //!   else is refused.
 //! - What is kept of a connection is bounded: its request, its answer, and a time. Its end waits
 //!   for no process ([`Closer`]).

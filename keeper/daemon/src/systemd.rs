@@ -1,5 +1,5 @@
-//! What the service manager gives and wants: a socket that listens already, and word of how things
-//! are. Without it nothing here does anything.
+//! The protocol of the service manager: a socket that listens already, and notifications of the
+//! state. Without it nothing here does anything.
 //!
 //! The socket comes as standard input (`StandardInput=socket`).
 

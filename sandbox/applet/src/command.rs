@@ -1,4 +1,4 @@
-//! What is to run and how; from here an applet is run to its end, or started to be called.
+//! The builder of an applet's run: from here an applet is run to its end, or started to be called.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

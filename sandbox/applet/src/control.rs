@@ -1,4 +1,4 @@
-//! What another thread may do to a call that is under way: cancel it.
+//! Cancels a call that is under way, from another thread.
 //!
 //! Invariant: a cancellation meets the call that was under way when it was asked for, and no later
 //! one.

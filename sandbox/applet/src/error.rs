@@ -1,4 +1,4 @@
-//! How a run or a call fails, and what became of the heap.
+//! The errors of a run or a call, and the state of the heap after them.
 #![forbid(unsafe_code)]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What an applet is given besides processor and memory.
+//! The grants of an applet besides processor and memory.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

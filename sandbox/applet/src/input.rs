@@ -1,4 +1,4 @@
-//! What a native applet has as its standard input: a descriptor that is never a terminal.
+//! The standard input of a native applet: a descriptor that is never a terminal.
 #![forbid(unsafe_code)]
 
 use std::fs::File;

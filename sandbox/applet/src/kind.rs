@@ -1,4 +1,4 @@
-//! Which of the two sandboxes a file is for.
+//! Tells which of the two sandboxes a file is for.
 #![forbid(unsafe_code)]
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What an applet may use up, whichever sandbox it runs in.
+//! The limits of an applet, whichever sandbox it runs in.
 //!
 //! Invariant: a limit that the sandbox of an applet cannot keep is refused before the applet
 //! starts; of those that apply to what is done, none is dropped in silence.

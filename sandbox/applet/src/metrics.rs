@@ -1,4 +1,4 @@
-//! What an applet cost, in one account for both kinds.
+//! The metrics of an applet, in one account for both kinds.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;

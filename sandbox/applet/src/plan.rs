@@ -1,4 +1,4 @@
-//! What is run, and what comes of it: what a command says, whichever sandbox it is for.
+//! The checked form of a command, and the result of its run, whichever sandbox it is for.
 
 #![forbid(unsafe_code)]
 

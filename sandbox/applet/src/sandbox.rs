@@ -1,4 +1,4 @@
-//! What a session needs of a sandbox, whichever it is.
+//! The interface of a sandbox to a session.
 //!
 //! Invariant: whatever an implementation returns was checked; nothing of it is the applet's word
 //! alone.

@@ -4,7 +4,7 @@
 //! - One call at a time. Whatever an applet sends that does not belong to it is a breach of the
 //!   protocol, and ends it.
 //! - A session that returned [`SessionEnded`] is used for nothing but its end.
-//! - Who gives a call up without its end (a panic) abandons it: its answers never count as another
+//! - Dropping a call before it ends (a panic) abandons it: its answers never count as another
 //!   one's.
 //! - In the mode `atomic` a call's stores count before its result is given out; those of a call
 //!   that failed never do.

@@ -1,4 +1,5 @@
-//! What there is of an applet: it serves, or it is dead. How it comes from one to the other.
+//! The states of an applet, serving and dead, and the ways between them. How it comes from one to
+//! the other.
 //!
 //! Invariant: a dead applet has a cause, and still has its heap, for the next start.
 #![forbid(unsafe_code)]

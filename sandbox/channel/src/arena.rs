@@ -5,7 +5,7 @@
 //! - A buffer's pages are its own: page-aligned, backed with memory before it exists, so that
 //!   touching them cannot fail; given back when it is dropped.
 //! - The applet may write to a buffer, and to all of the arena, at any time; so bytes are copied in
-//!   and out, and no reference to them is made. Who takes the raw pointer reckons with that.
+//!   and out, and no reference to them is made. A user of the raw pointer reckons with that.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Where the parts of the shared file are: `[ boot page | ring host to applet | ring applet to host | arena ]`.
+//! The layout of the shared file: `[ boot page | ring host to applet | ring applet to host | arena
+//! ]`.
 //!
 //! Invariant: a [`Layout`] that exists fits in its file, its parts are page-aligned and do not
 //! overlap, and a ring's data is a power of two; so the holder of one need not check again.

@@ -1,5 +1,5 @@
-//! What a native program promises its host before it runs: an ELF note in its file, put there by
-//! the library that it links.
+//! The promises of a native program to its host before it runs: an ELF note in its file, put there
+//! by the library that it links.
 //!
 //! A note is the program's author's word about the program's own heap, and nothing more: a host
 //! that acts on it must lose nothing of its own, or of another process's, where it is a lie.
@@ -9,7 +9,7 @@
 
 #![forbid(unsafe_code)]
 
-/// Who defines the note.
+/// The name of the note's owner.
 pub const OWNER: &[u8; 8] = b"Holdfast";
 /// The kind of the note, among those of this owner.
 pub const KIND: u32 = 1;

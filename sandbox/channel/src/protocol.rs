@@ -73,7 +73,7 @@ impl MessageKind {
         MessageKind::ALL.into_iter().find(|kind| *kind as u16 == number)
     }
 
-    /// Who sends it.
+    /// The sender.
     #[must_use]
     pub const fn sender(self) -> Side {
         match self {

@@ -1,4 +1,4 @@
-//! Where a payload goes: into memory of the caller's, a piece at a time.
+//! The destination of a payload: memory of the caller's, filled a piece at a time.
 
 #![forbid(unsafe_code)]
 

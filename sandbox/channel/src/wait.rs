@@ -170,7 +170,7 @@ pub(crate) fn wait_for<W: Wait>(
     awaited: &mut impl Awaited,
 ) -> Result<(), ChannelError> {
     if awaited.look()? {
-        // Who always finds something must notice its deadline, too.
+        // A waiter that always finds something must notice its deadline, too.
         spin.unwaited += 1;
         if spin.unwaited < UNWAITED_MAX || deadline == Deadline::NOW {
             return Ok(());

@@ -1,5 +1,5 @@
-//! What crosses a sandbox, as the host counts it: its own record, which `holdfast trace run
-//! --sandbox` asks for and joins with the kernel's.
+//! The host's record of what crosses a sandbox, which `holdfast trace run --sandbox` asks for and
+//! joins with the kernel's.
 //!
 //! A host marks when it calls an applet ([`Mark::call`]), when the applet runs on one of its
 //! threads ([`Mark::turn`]), when the applet calls it ([`Mark::cross`]), and when it decides on a

@@ -1,4 +1,4 @@
-//! What a host marks with.
+//! Marks in the record of crossings.
 
 use crate::log::{Log, log, now_ns};
 use crate::record::{Answer, AppletKind, Record};

@@ -1,6 +1,6 @@
-//! What a jail costs to start, against `fork` and exec of the same program, from a small and from a
-//! large host, and without each of its layers: `cargo run --release -p holdfast-jail --example
-//! start_cost PROGRAM`. PROGRAM ends by itself, at once.
+//! Measures the start of a jail, against `fork` and exec of the same program, from a small and from
+//! a large host, and without each of its layers: `cargo run --release -p holdfast-jail --example
+//! start_cost`. PROGRAM ends by itself, at once.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! How a jailed program ends, and what it used.
+//! The end of a jailed program, and what it used.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What the supervisor and the handle share about one program.
+//! The state of one program that the supervisor and the handle share.
 //!
 //! Invariants:
 //! - The first cause of an end counts, and `end` is set once; only output that turns out to be lost

@@ -1,4 +1,4 @@
-//! What a jailed program may use up. Nothing here says how a limit is enforced.
+//! The limits of a jailed program. Nothing here says how a limit is enforced.
 
 #![forbid(unsafe_code)]
 

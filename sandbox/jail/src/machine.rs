@@ -1,4 +1,5 @@
-//! What this machine offers, found once by trying it in a child that does nothing else.
+//! The layers that this machine offers, found once by trying them in a child that does nothing
+//! else.
 
 #![forbid(unsafe_code)]
 

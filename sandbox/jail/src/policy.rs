@@ -1,4 +1,4 @@
-//! Which system calls a jailed program may make: tables of rules, and their evaluation.
+//! The system calls that a jailed program may make: tables of rules, and their evaluation.
 //!
 //! A rule is data: a system call, conditions on its arguments, what happens, and when. For a call,
 //! the first rule in order whose conditions hold and whose step is the current one decides; a call

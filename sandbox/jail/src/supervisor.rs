@@ -222,7 +222,7 @@ impl Warden {
             std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner));
         for command in commands {
             match command {
-                // Who asked may have gone; the child is then ended by its drop.
+                // The asker may have gone; the child is then ended by its drop.
                 Command::Start { steps, flags, reply } => drop(reply.send(steps.start(flags))),
                 Command::Supervise(charge) => self.take_charge(*charge),
             }

@@ -1,4 +1,4 @@
-//! Where compiled applets are kept between runs: a file for each, found by the applet's SHA-256.
+//! The cache of compiled applets: a file for each, found by the applet's SHA-256.
 //!
 //! wasmtime has a cache of its own; it compresses, which costs several milliseconds at every start
 //! of an applet of some size (docs/adr/0004). Taking a file's checksum and mapping it costs a

@@ -1,4 +1,4 @@
-//! How an applet is stopped: by a deadline, or by a caller that holds its [`Interrupt`].
+//! Stops an applet: by a deadline, or by a caller that holds its [`Interrupt`].
 //!
 //! Compiled code looks at the engine's epoch in every loop and call; a caller that stops an applet
 //! makes a note here and then bumps the epoch. Applets of the same program share an engine: each

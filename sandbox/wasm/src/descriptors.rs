@@ -1,5 +1,6 @@
-//! How many files an applet may have open: `path_open` answers `EMFILE` past a bound of its own,
-//! and earlier where the process has few descriptors left, because they are the host's, too.
+//! Bounds the number of files that an applet has open: `path_open` answers `EMFILE` past a bound of
+//! its own, and earlier where the process has few descriptors left, because they are the host's,
+//! too.
 //!
 //! Invariant: an applet never has more than [`DESCRIPTORS_MAX`] descriptors besides those that it
 //! was started with. Each opening counts up, each close counts down; closes of what it was started

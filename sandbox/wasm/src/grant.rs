@@ -1,4 +1,4 @@
-//! What an applet may reach outside of its memory: directories, one by one.
+//! The directories that an applet may reach, one by one.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

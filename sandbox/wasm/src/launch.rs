@@ -1,4 +1,4 @@
-//! What an applet is given before it runs: its store, with what it may reach and use up.
+//! Builds the store of an applet before it runs, with its grants and limits.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;

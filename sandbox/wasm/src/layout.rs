@@ -1,4 +1,4 @@
-//! Where things lie in an applet's linear memory, as plain arithmetic.
+//! The layout of an applet's linear memory, as plain arithmetic.
 //!
 //! ```text
 //! 0                volatile_low_bytes  -arena   HEAP_BASE      +backed       +limit            byte size

@@ -1,4 +1,4 @@
-//! What an applet may use, and the accounting of it.
+//! The limits of an applet, and their accounting.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! What lies between a serving applet and its host: messages to the applet, the one message of the
-//! applet that the host has not taken yet, and what is known of the applet while it is suspended.
+//! The mailbox between a serving applet and its host: messages to the applet, the one message of
+//! the applet that the host has not taken yet, and what is known of the applet while it is
+//! suspended.
 //!
 //! Invariants:
 //! - Bounded both ways: the applet cannot send before the host has taken what it sent last, and the

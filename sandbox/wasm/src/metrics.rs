@@ -1,4 +1,4 @@
-//! What a run cost.
+//! The metrics of a run.
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! What belongs to one running applet: the data of its wasmtime store.
+//! The data of an applet's wasmtime store.
 #![forbid(unsafe_code)]
 
 use std::fmt;

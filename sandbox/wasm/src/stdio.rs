@@ -1,4 +1,4 @@
-//! Where an applet's standard streams go.
+//! The standard streams of an applet.
 //!
 //! Invariant: writing to an inherited stream never blocks the thread, because a time limit must
 //! reach an applet whose reader is asleep: [`Outlet`] writes what goes through at once, and the

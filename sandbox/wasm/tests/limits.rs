@@ -1,4 +1,4 @@
-//! What an applet may use up, and how it is stopped.
+//! The limits of an applet, and how it is stopped.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;

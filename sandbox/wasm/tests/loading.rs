@@ -1,4 +1,4 @@
-//! What cannot be loaded, and the cache of what was compiled.
+//! Programs that cannot be loaded, and the cache of compiled ones.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! What needs a process of its own: sudden death, and inherited streams that nothing serves.
+//! Tests that need a process of their own: sudden death, and inherited streams that nothing serves.
 //!
 //! Each test starts this test program again with the name of a `child_*` test and an environment
 //! variable that says where its scratch files are; without the variable the child tests do nothing.

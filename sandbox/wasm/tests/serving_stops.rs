@@ -1,4 +1,4 @@
-//! How an applet that serves is stopped: deadlines, interrupts, limits of each call.
+//! Stopping an applet that serves: deadlines, interrupts, limits of each call.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;

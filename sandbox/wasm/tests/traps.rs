@@ -1,4 +1,4 @@
-//! How a run that goes wrong is reported.
+//! Reports of runs that go wrong.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! What an applet can reach outside of its memory.
+//! The reach of an applet outside of its memory.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! What can be typed. Data only: nothing is looked up or opened here.
+//! The arguments of the program. Data only: nothing is looked up or opened here.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What `holdfast doctor` shows of databases in the pool.
+//! The rows of `holdfast doctor` about databases in the pool.
 
 use holdfast_command::exit::Failure;
 use holdfast_command::finding::{Finding, Grade};

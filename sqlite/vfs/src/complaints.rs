@@ -1,4 +1,4 @@
-//! What goes wrong, and how it reaches the user: SQLite passes on a code of a VFS, and no text.
+//! Passes the texts of errors to the user: SQLite passes on a code of a VFS, and no text.
 //!
 //! Each text goes to SQLite's error log; to standard error, with `HOLDFAST_SQLITE_LOG=stderr`; the
 //! newest error is what `SELECT holdfast_error()` and `xGetLastError` answer. What keeps a database

@@ -159,7 +159,7 @@ impl Connection {
         }
     }
 
-    /// Who died while an empty database became hot may have left what stands for one.
+    /// A process that died while an empty database became hot may have left its stand-in.
     fn cold_size(&self) -> Result<u64, SqliteError> {
         let size = self.base.size()?;
         let is_stand_in = size == mark::STAND_IN_BYTES

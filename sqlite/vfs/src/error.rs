@@ -1,4 +1,4 @@
-//! What can go wrong, and the text that says what to do about it.
+//! The errors of the VFS, and the text that says what to do about each.
 
 #![forbid(unsafe_code)]
 

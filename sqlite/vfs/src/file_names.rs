@@ -1,4 +1,5 @@
-//! What a path names, as it can be compared later: the file, and when its inode changed last.
+//! The file that a path names, as it can be compared later: its identity, and when its inode
+//! changed last.
 
 #![forbid(unsafe_code)]
 

@@ -360,8 +360,8 @@ mod tests {
         assert!(refused > 0, "the mark could always be put back");
     }
 
-    /// Who is alone in the pool is not alone with the file: once its mark is gone any program may
-    /// write to it.
+    /// A process alone in the pool is not alone with the file: once its mark is gone any program
+    /// may write to it.
     ///
     /// Guarantee: sqlite/wal-death
     #[test]

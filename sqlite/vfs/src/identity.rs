@@ -1,5 +1,5 @@
-//! Which database it is, whatever its name: device, inode and time of birth. The name of its image
-//! in the pool says the same.
+//! The identity of a database, whatever its name: device, inode and time of birth. The name of its
+//! image in the pool says the same.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,4 @@
-//! What is known of a database, for tools: where its newest commits are, and whether it can be
-//! opened.
+//! Inspects a database for tools: where its newest commits are, and whether it can be opened.
 //!
 //! Invariants:
 //! - Nothing is changed, and no lock is taken; what may only be read is looked at all the same.

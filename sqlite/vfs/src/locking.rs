@@ -1,5 +1,5 @@
-//! How a process takes the locks of an image, how long it waits for them, and how it takes over
-//! those of a process that died. The words, and their memory orders, are in `image/locks.rs`.
+//! Takes the locks of an image, waits for them for a bounded time, and takes over those of a
+//! process that died. The words, and their memory orders, are in `image/locks.rs`.
 //!
 //! Invariants:
 //! - No system call unless a lock is taken. Then the owner's lease is probed, and a dead owner's
@@ -115,8 +115,8 @@ impl Pool {
     }
 
     /// RESERVED ahead of SHARED, for one who was refused it before; it waits a moment, which hurts
-    /// no process here, as it has nothing yet. Who writes without a pause leaves others no other
-    /// chance: they would have to find RESERVED free between two of its transactions.
+    /// no process here, as it has nothing yet. A process that writes without a pause leaves others
+    /// no other chance: they would have to find RESERVED free between two of its transactions.
     #[cold]
     pub(crate) fn claim(&self, id: WriterId) -> bool {
         let (locks, mode) = (self.image.locks(), self.image.mode());
@@ -287,8 +287,8 @@ impl Pool {
 }
 
 /// Whether a process has an image open; the open file that is asked does not count. A lease alone
-/// does not tell: a child may have inherited it from a process that has left since. Who comes and
-/// goes holds the gate, as the caller must.
+/// does not tell: a child may have inherited it from a process that has left since. A process that
+/// comes or goes holds the gate, as the caller must.
 pub(crate) fn is_anybody_there(file: &File, pid_space: u64) -> io::Result<bool> {
     Ok(!who_is_there(file, pid_space)?.is_empty())
 }

@@ -1,5 +1,5 @@
-//! Where saved copies, images, logs and releases meet: what one of them leaves must be right for
-//! all others.
+//! Tests of saved copies, images, logs and releases together: what one of them leaves must be right
+//! for all others.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 

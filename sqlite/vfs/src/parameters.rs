@@ -1,5 +1,5 @@
-//! What the URI of a database and the environment say, and the refusal of what is misspelled:
-//! SQLite hands a VFS every parameter, and ignores one that it does not know.
+//! Parses the URI of a database and the environment, and refuses what is misspelled: SQLite hands a
+//! VFS every parameter, and ignores one that it does not know.
 //!
 //! Other software has parameters, too. SQLite's own pass; so do those whose names begin with `_`,
 //! as drivers have them, and all with `unknown=ignore`.

@@ -1,4 +1,4 @@
-//! What a VFS has besides files, passed on to the base VFS as it is.
+//! The methods of a VFS besides files, passed on to the base VFS as they are.
 
 #![allow(unsafe_code, reason = "called by C, with its pointers")]
 

@@ -1,5 +1,5 @@
-//! How long a process waits for a lock that another one has: a moment within the lock; and SQLite's
-//! busy handler, whose sleeps end when the lock is to be had.
+//! Bounds the wait for a lock that another process has: a moment within the lock; and SQLite's busy
+//! handler, whose sleeps end when the lock is free.
 //!
 //! A transaction in the pool takes microseconds, and SQLite's shortest sleep is a millisecond, in
 //! which the other one does hundreds of them; a writer that sleeps with PENDING holds up everybody.
@@ -30,8 +30,8 @@ const NAP: Duration = Duration::from_micros(50);
 /// then is one, too.
 const JUST_NOW: Duration = Duration::from_millis(1);
 
-/// Who was refused longer ago than this may only read next, and claims nothing: what it does not
-/// use others lack.
+/// A connection that was refused longer ago than this may only read next, and claims nothing: what
+/// it does not use others lack.
 pub(crate) const TRIED_AGAIN_WITHIN: Duration = Duration::from_secs(1);
 
 /// A lock that was not to be had.

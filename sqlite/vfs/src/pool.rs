@@ -50,7 +50,7 @@ pub(crate) struct Pool {
     pub(crate) copies: PathBuf,
     pub(crate) places: Places,
     pub(crate) identity: Identity,
-    /// Who this process is, for the log and the mark.
+    /// This process, for the log and the mark.
     pub(crate) owner: Owner,
     connections: AtomicU32,
     poisoned: AtomicBool,

@@ -1,5 +1,5 @@
-//! What a user may choose for a database: by URI parameters when it is opened, by `PRAGMA
-//! holdfast_…` later. It holds for all connections of a process to that database.
+//! The settings of a database: by URI parameters when it is opened, by `PRAGMA holdfast_…` later.
+//! It holds for all connections of a process to that database.
 
 #![forbid(unsafe_code)]
 
@@ -78,7 +78,7 @@ impl Settings {
     pub(crate) fn flush_interval(&self) -> Option<Duration> {
         match self.interval_ms.load(Relaxed) {
             INTERVAL_OFF => None,
-            // Who wants no flush before the close gets none.
+            // A user who wants no flush before the close gets none.
             INTERVAL_UNSAID if self.threshold() == INFINITY => None,
             INTERVAL_UNSAID => Some(INTERVAL_DEFAULT),
             ms => Some(Duration::from_millis(ms)),

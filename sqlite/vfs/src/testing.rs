@@ -1,4 +1,4 @@
-//! What the tests inside this library share: small databases, pools that commit to them without an
+//! The kit of the tests inside this library: small databases, pools that commit to them without an
 //! SQLite, and disks that fail.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]

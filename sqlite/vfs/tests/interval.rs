@@ -128,8 +128,8 @@ fn two_processes_keep_the_interval_together() {
     assert_counted(&open(&path, ""), 20);
 }
 
-/// Who says `off`, or wants no flush before the close, gets none; and what an interval is can be
-/// changed at any time.
+/// A database with `off`, or without a flush before the close, gets none; and what an interval is
+/// can be changed at any time.
 ///
 /// Guarantee: sqlite/flush-interval
 #[test]

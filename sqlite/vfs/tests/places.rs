@@ -1,5 +1,4 @@
-//! Where a database lies and by which names it is in use; what is left where it cannot be brought
-//! to the pool.
+//! The places and names of a database in use; what is left where it cannot be brought to the pool.
 
 #![allow(unsafe_code, reason = "asks the C library who it runs as")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]

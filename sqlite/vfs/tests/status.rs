@@ -1,5 +1,5 @@
-//! What `status`, `checkpoint`, `release` and `recover` say of a file is what an opening of it
-//! finds.
+//! The reports of `status`, `checkpoint`, `release` and `recover` agree with what an opening of the
+//! file finds.
 
 #![allow(unsafe_code, reason = "asks the C library who it runs as")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]

@@ -89,7 +89,7 @@ fn plain_sqlite_is_refused_while_pages_are_pooled() {
     open_plain(&path).execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)").unwrap();
     let reader = open(&path, "");
     assert_eq!(number(&reader, "SELECT count(*) FROM t"), 1);
-    // Who only reads leaves the file alone.
+    // A reader leaves the file alone.
     let plain = open_plain(&path);
     plain.execute("INSERT INTO t VALUES (2)", []).unwrap();
     assert_eq!(number(&reader, "SELECT count(*) FROM t"), 2);

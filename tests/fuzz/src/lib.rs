@@ -1,4 +1,4 @@
-//! What the fuzz targets share: memory with nothing around it, and heaps to start from.
+//! The kit of the fuzz targets: memory with nothing around it, and heaps to start from.
 //!
 //! Invariant: a byte outside of a [`Guarded`] range cannot be touched without ending the process.
 //!

@@ -1,4 +1,4 @@
-//! What every measurement needs: series of values, timed runs, and the text of the main job.
+//! The kit of every measurement: series of values, timed runs, and the text of the main job.
 
 pub mod stats;
 pub mod timing;

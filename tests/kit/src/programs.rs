@@ -1,4 +1,4 @@
-//! Where the built programs are: `holdfast`, and the applets that `cargo xtask applets` made.
+//! The paths of the built programs: `holdfast`, and the applets that `cargo xtask applets` made.
 
 use std::io;
 use std::path::{Path, PathBuf};

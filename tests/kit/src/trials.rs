@@ -1,4 +1,4 @@
-//! How often a test of the fault matrix tries its fault, and with which seeds.
+//! The number of trials of each fault of the fault matrix, and their seeds.
 //!
 //! `HOLDFAST_CRASH_H1=20000` sets the trials of row H1; `HOLDFAST_SEED` the seed of the first
 //! trial. Each trial has a seed of its own, so that one trial can be done again: the seed that a

@@ -1,6 +1,5 @@
-//! What the machine finds when it starts: its programs with the libraries that they need, modules
-//! of the kernel, and a program of one's choice. A cpio archive, which the kernel unpacks into
-//! memory.
+//! The initramfs of the machine: its programs with the libraries that they need, modules of the
+//! kernel, and a program of one's choice. A cpio archive, which the kernel unpacks into memory.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What was acknowledged, what was found after each failure, and the table of both.
+//! The ledger: what was acknowledged, what was found after each failure, and the table of both.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! What a machine lacks that would run the lab, and every other way in which the lab itself fails.
+//! The errors of the lab, and what a machine lacks that would run it.
 
 use std::io;
 use std::path::PathBuf;

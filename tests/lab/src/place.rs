@@ -1,4 +1,4 @@
-//! Where records are: what holds them, in which pool, at which level they are acknowledged.
+//! The places of records: what holds them, in which pool, at which level they are acknowledged.
 //!
 //! Invariant: each place has a name without blanks, by which host and guest know it, and it is no
 //! other's.

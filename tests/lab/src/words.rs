@@ -1,4 +1,4 @@
-//! What host and guest say to each other: one line for each thing, words parted by blanks.
+//! The protocol between host and guest: one line for each message, words parted by blanks.
 //!
 //! Invariant: a line counts only with the mark of its end, which stands nowhere else. The failures
 //! cut lines off, and half a number is a number.

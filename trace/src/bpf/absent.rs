@@ -1,4 +1,4 @@
-//! What there is of the backend where it was not built.
+//! The BPF backend of a build without it.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! What recording one call costs, measured with children that make a call that does nothing.
+//! The cost of recording one call, measured with children that make a call that does nothing.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the programs in the kernel have to know of each call: by its number, for each door.
+//! The table of calls for the programs in the kernel: by number, for each door.
 
 use super::layout::{FACT_MAPPING, FACT_MORE_ARGUMENTS, FACTS, MAJORS};
 use crate::devices::is_terminal;

@@ -1,4 +1,5 @@
-//! What the programs in the kernel and this side agree on: `bpf/trace.h` is the other half.
+//! The structures that the programs in the kernel and this side share: `bpf/trace.h` is the other
+//! half.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -1,5 +1,5 @@
-//! What kind of system call each is: the classes and subclasses of the study of POSIX in the age of
-//! non-volatile memory, for every call of Linux on x86-64.
+//! The classification of system calls: the classes and subclasses of the study of POSIX in the age
+//! of non-volatile memory, for every call of Linux on x86-64.
 //!
 //! There are two schemes. [`Scheme::Paper`] goes by the name alone, as the study did, so that its
 //! tables can be set beside. [`Scheme::Refined`] ([`refined`]) looks at the arguments and at what

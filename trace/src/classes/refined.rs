@@ -1,4 +1,5 @@
-//! Where a call belongs, by its arguments and by what its descriptor is, and what it can wait for.
+//! Refines the class of a call by its arguments and by what its descriptor is, and tells what it
+//! can wait for.
 //!
 //! Invariant: a call about which nothing more is known (no arguments, an unknown descriptor) stays
 //! where its name puts it.

@@ -1,4 +1,4 @@
-//! What is kept of calls until the host's record is there.
+//! The calls that are kept until the host's record is there.
 
 use std::collections::HashMap;
 

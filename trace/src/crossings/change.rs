@@ -1,4 +1,4 @@
-//! What crosses on two sides: with a heap and without, for one.
+//! Compares the crossings of two traces: with a heap and without, for one.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub struct CrossingChange {
     pub function: String,
     /// What crossed; null for all of it.
     pub crossed: Option<String>,
-    /// Who let it through; null for all of it.
+    /// The gate that let it through; null for all of it.
     pub by: Option<By>,
     /// On the first side.
     pub a: CrossingFigures,

@@ -90,7 +90,7 @@ pub struct Function {
     pub host: Vec<Kernel>,
 }
 
-/// Who let a crossing through.
+/// The gate that let a crossing through.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -124,7 +124,7 @@ impl By {
 pub struct Crossed {
     /// The host's function, or the system call.
     pub name: String,
-    /// Who let it through.
+    /// The gate that let it through.
     pub by: By,
     /// How often.
     pub crossings: u64,

@@ -1,4 +1,4 @@
-//! What a comparison may and may not say.
+//! The claims that a comparison may and may not make.
 
 use super::*;
 use crate::summary::{Options, Summary};

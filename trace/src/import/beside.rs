@@ -1,4 +1,4 @@
-//! What strace says of a program, next to what was measured of it.
+//! Sets strace's account of a program beside the measured one.
 
 use std::collections::BTreeMap;
 

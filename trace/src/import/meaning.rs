@@ -1,4 +1,4 @@
-//! What the arguments of a line mean: as much as classes and sleep need to know of them.
+//! Interprets the arguments of a line: as much as classes and sleep need to know of them.
 //!
 //! Invariant: what is not recognised stays zero or unknown, which classes take for the ordinary
 //! case.

@@ -1,4 +1,4 @@
-//! What is remembered from line to line: who is who, and which calls are not finished.
+//! The state between lines: the threads, and the calls that are not finished.
 //!
 //! A log does not say which threads are of one process. It is seen from the calls that make them.
 

@@ -1,4 +1,4 @@
-//! What a matrix of runs found, as data.
+//! The results of a matrix of runs, as data.
 //!
 //! Invariant: as for the report, fields are only ever added in one [`FORMAT`].
 

@@ -1,4 +1,4 @@
-//! What stopping a call adds to its times, measured with a call that does nothing.
+//! Measures what stopping a call adds to its times, with a call that does nothing.
 
 use holdfast_sys::ptrace::{self, Task};
 

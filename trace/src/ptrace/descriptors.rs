@@ -1,4 +1,4 @@
-//! What the descriptors of traced processes are.
+//! The kinds of the descriptors of traced processes.
 //!
 //! Asking the kernel costs more than the rest of a stop, so answers are kept until the descriptor
 //! is closed. Invariant: a number is looked up anew after every call that may have closed it, at

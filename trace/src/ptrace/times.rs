@@ -1,5 +1,4 @@
-//! What the kernel has counted for a thread: time on a CPU, time ready to run, and how often it got
-//! a CPU.
+//! The kernel's counters of a thread: time on a CPU, time ready to run, and how often it got a CPU.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

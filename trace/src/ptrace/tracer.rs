@@ -1,4 +1,4 @@
-//! What is done at each stop of a traced thread.
+//! Handles each stop of a traced thread.
 //!
 //! Invariants:
 //! - Between a stop and the thread's going on there are as few system calls as can be: what a call

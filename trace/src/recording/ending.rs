@@ -1,4 +1,4 @@
-//! What a recording lacks, and the words for it.
+//! The parts that a recording lacks, and the words for them.
 //!
 //! Invariant: it never says that nothing is missing unless the writer's own count was read and
 //! agrees, or, up to version 2, which has no count, the last frame was read and all before it was

@@ -1,4 +1,4 @@
-//! Where a recording is written to. Apart from the writer, so that tests can have every write fail.
+//! The destination of a recording. Apart from the writer, so that tests can have every write fail.
 //!
 //! Invariant: a write that failed is never half done as far as the reader goes: what it left is cut
 //! off, or told by its sum.

@@ -15,8 +15,8 @@ use super::format::{
 use super::source::Source;
 use crate::{About, Event};
 
-/// What is read of hosts' records, to within a frame. Who joins them finds that the rest is
-/// missing.
+/// What is read of hosts' records, to within a frame. A caller that joins them finds that the rest
+/// is missing.
 const CROSSINGS_BYTES_MAX: usize = 1 << 30;
 /// Bytes whose sum is compared in vain at most, over the whole file. A file can be made in which
 /// every byte looks like the beginning of a long frame.

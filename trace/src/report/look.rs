@@ -1,4 +1,4 @@
-//! How a report is drawn on a terminal.
+//! The look of a report on a terminal.
 
 /// Of what the tables are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

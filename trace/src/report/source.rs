@@ -1,4 +1,4 @@
-//! What a trace says of itself, in the words of the report.
+//! The description of a trace, in the words of the report.
 
 use super::document::Source;
 use crate::{About, Cache, Ending, Recording};

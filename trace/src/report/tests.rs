@@ -1,4 +1,4 @@
-//! What must hold of every form of a report.
+//! The properties of every form of a report.
 
 use std::collections::BTreeSet;
 

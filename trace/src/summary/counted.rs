@@ -1,4 +1,4 @@
-//! What is kept of the calls of one kind.
+//! The sums over the calls of one kind.
 //!
 //! Invariant: sums saturate; nothing here grows with the number of calls.
 

@@ -1,4 +1,4 @@
-//! What is kept of threads, and of processes.
+//! The sums of threads, and of processes.
 //!
 //! Invariants: memory is bounded, however many there were: the busiest keep a row of their own, and
 //! the sum of the others is one row. A number that the kernel gives a second time is a second row.

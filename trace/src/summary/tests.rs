@@ -1,4 +1,4 @@
-//! What must hold of every report, whatever the events were.
+//! The properties of every report, whatever the events were.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

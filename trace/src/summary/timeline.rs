@@ -1,4 +1,4 @@
-//! What a thread's calls were doing when: a row of bins over the whole trace, for a picture.
+//! The timeline of a thread's calls: a row of bins over the whole trace, for a picture.
 //!
 //! Invariants: the number of bins is constant. When the trace goes on beyond the last one, all bins
 //! of all rows double in width at once, so rows stay comparable. What is added is never lost, only

@@ -1,4 +1,4 @@
-//! How a trace ends: in time whatever the traced threads do, with all that is known of them, and
+//! The end of a trace: in time whatever the traced threads do, with all that is known of them, and
 //! nothing left behind.
 
 use std::process::{Child, Stdio};

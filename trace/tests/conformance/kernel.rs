@@ -1,5 +1,5 @@
-//! What only the BPF backend has: a buffer that may be too small, control groups, operations of
-//! io_uring, privileges.
+//! The features of the BPF backend alone: a buffer that may be too small, control groups,
+//! operations of io_uring, privileges.
 
 use std::collections::HashSet;
 use std::time::Duration;

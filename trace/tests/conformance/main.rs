@@ -1,5 +1,5 @@
-//! What every backend must measure and tell, by workloads whose answer is known by construction
-//! (`workload/`).
+//! The measurements that every backend must make, by workloads whose answer is known by
+//! construction (`workload/`).
 //!
 //! A test runs over all backends; one that cannot trace on this machine is named, with the reason.
 //! What a workload measured of itself while it was traced bounds what the backend may say from

@@ -1,4 +1,4 @@
-//! Who did what: threads, processes, programs, calls by every door and of every fate.
+//! The structure of a trace: threads, processes, programs, calls by every door and of every fate.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! What came of the race, in keys.
+//! The results of the race against browsers, as keys.
 
 use super::Times;
 use crate::report::{Goal, Outcome};

@@ -1,4 +1,4 @@
-//! What runs in the process that the host has started: applets in Rust, by name.
+//! The applets in Rust that run in the process that the host has started, by name.
 
 use crate::host::ADDRESS;
 use core::sync::atomic::{AtomicU64, Ordering};

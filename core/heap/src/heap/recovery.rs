@@ -1,5 +1,5 @@
-//! What becomes of an undo log: undone, or its frees done; at a commit or an abort, and when a heap
-//! is opened whose last session was killed.
+//! Recovery of an undo log: its stores are undone, or its frees done; at a commit or an abort, and
+//! when a heap is opened whose last session was killed.
 //!
 //! Invariant:
 //! - Recovery can be killed and run again: what is undone is struck from the log, newest first, and

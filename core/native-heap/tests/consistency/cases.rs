@@ -1,4 +1,4 @@
-//! What a heap is for, in both modes.
+//! The promises of a heap, in both modes.
 
 use std::ptr::NonNull;
 

@@ -46,7 +46,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// How often a store that cannot be read is looked at again before it counts as damaged.
 const LOOKS_MAX: u32 = 5;
 
-/// Who may be writing to the region that is copied.
+/// The writer of a region that is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writer {
     /// No process, or this one, which is stopped.

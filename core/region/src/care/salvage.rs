@@ -1,4 +1,4 @@
-//! What can still be had from a file that no longer opens: an image, a base file or a snapshot,
+//! Reads all that is left in a file that no longer opens: an image, a base file or a snapshot,
 //! under any name.
 //!
 //! Invariants:

@@ -1,4 +1,4 @@
-//! What no region needs any more: files that writers were building when they died, and the copies
+//! Leftovers that no region needs: files that writers were building when they died, and the copies
 //! that repairs kept.
 //!
 //! Invariants:

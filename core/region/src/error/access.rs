@@ -1,4 +1,4 @@
-//! What a key may not do, and grants that cannot be given.
+//! Operations that a key may not do, and grants that cannot be given.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What kinds of failure there are.
+//! The kinds of failure.
 
 #![forbid(unsafe_code)]
 

@@ -56,9 +56,9 @@ pub enum PlaceError {
     NotOurs {
         /// The path.
         path: PathBuf,
-        /// Who owns it.
+        /// The user that owns it.
         owner: u32,
-        /// Who we are.
+        /// The user of this process.
         us: u32,
     },
     /// Other users may enter a directory that must be private.

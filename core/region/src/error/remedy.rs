@@ -1,4 +1,4 @@
-//! What a person can do about a file that cannot be used: the end of the messages that name one.
+//! Remedies for a file that cannot be used: the end of the messages that name one.
 //!
 //! Invariant: no remedy destroys the only copy of anything; what is bad and has no other copy is
 //! moved away.

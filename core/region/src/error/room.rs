@@ -1,4 +1,4 @@
-//! What was done to make room in a pool, for messages and reports.
+//! The report of an attempt to make room in a pool, for messages and programs.
 
 #![forbid(unsafe_code)]
 

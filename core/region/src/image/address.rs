@@ -91,7 +91,7 @@ pub(crate) fn claim(address: u64, limit_bytes: u64) -> Result<Reservation> {
     })
 }
 
-/// Who has what was claimed, or why the kernel refused it.
+/// The occupant of the claimed range, or the kernel's reason.
 pub(crate) fn occupant_or_refusal(error: ClaimError) -> std::result::Result<Occupant, io::Error> {
     let unknown = "something that is gone by now";
     let addresses = |range: Range<usize>| range.start as u64..range.end as u64;

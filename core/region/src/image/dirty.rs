@@ -1,4 +1,4 @@
-//! Which pages of a region were stored to since they were last asked for.
+//! Tracks which pages of a region were stored to since the last question.
 //!
 //! Invariants:
 //! - A page that was stored to is reported at least once; one that was not may be reported, too.

@@ -59,7 +59,7 @@ pub(crate) enum Mode {
     ReadOnly,
 }
 
-/// Who is told of faults in a mapping.
+/// The callback for faults in a mapping.
 enum Watch {
     Stores(WriteWatch),
     ReadOnly(ReadWatch),

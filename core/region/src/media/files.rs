@@ -1,4 +1,4 @@
-//! Which files a region has, and under which names. The only module that builds such paths.
+//! The files of a region and their names. The only module that builds such paths.
 
 #![forbid(unsafe_code)]
 

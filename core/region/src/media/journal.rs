@@ -236,7 +236,7 @@ impl Journal {
             file.read_exact_at(&mut last, extent.last_start)?;
             storage.write_at(&file, &last, extent.last_start)?;
             storage.sync_data(&file)?;
-            // Who made the journal may have died before its name was durable.
+            // Its maker may have died before the journal's name was durable.
             storage.sync_directory(store)?;
         }
         Ok(Some(Journal {

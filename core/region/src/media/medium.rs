@@ -1,4 +1,4 @@
-//! Where a region's image lies: in memory (the pool), or in a file on the disk of the home.
+//! The medium of a region's image: memory (the pool), or a file on the disk of the home.
 
 #![forbid(unsafe_code)]
 

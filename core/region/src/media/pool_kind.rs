@@ -1,4 +1,4 @@
-//! What a pool is made of, and so what an image in it survives.
+//! The kind of memory of a pool, and so what an image in it survives.
 //!
 //! Invariants:
 //! - A kind is found by trying, not by names. Where a trial says nothing the weaker kind counts:

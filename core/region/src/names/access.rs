@@ -1,4 +1,4 @@
-//! Who may do what with a region: rights, grants, and what is refused.
+//! Access to a region: rights, grants, and what is refused.
 //!
 //! Invariants:
 //! - A region's owner key may do everything, whatever any table says. Every other key may do what a

@@ -1,4 +1,4 @@
-//! Which limits a region may have, and writing one: at rest ([`crate::care`]) or while it is open.
+//! Computes and writes the limit of a region: at rest ([`crate::care`]) or while it is open.
 //!
 //! Invariants:
 //! - The limit never goes below what is backed, and never over the address of another region.

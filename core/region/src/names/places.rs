@@ -1,4 +1,4 @@
-//! Where things are: home, store, keys, cache and pool.
+//! The directories: home, store, keys, cache and pool.
 //!
 //! Invariants: a [`Places`] that exists was checked. Its directories exist, belong to this user,
 //! are closed to others, and the pool is no symbolic link; so no other user could have put a file

@@ -1,4 +1,4 @@
-//! What a region and its compartments may take together, and who says so.
+//! The quota of a region and its compartments together, and who may change it.
 //!
 //! Invariant: what a region has backed and what its compartments may grow to are together at most
 //! its limit. Both sides change under the lock on the name space.

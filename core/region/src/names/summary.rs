@@ -1,4 +1,4 @@
-//! What can be said about a region without opening it: for lists, and for messages.
+//! The summary of a region that is not opened: for lists, and for messages.
 //!
 //! It takes no lock, writes nothing and follows no error: a file that cannot be read is reported as
 //! damaged, with the reason. A region may change while it is described; every field was true at

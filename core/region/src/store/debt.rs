@@ -1,4 +1,4 @@
-//! What the store lacks of an image.
+//! The pages of an image that the store lacks.
 //!
 //! Invariants:
 //! - `Unknown` is the safe answer: only a comparison of image and store, or a new base, leaves it.

@@ -1,4 +1,4 @@
-//! What an open region knows about its journal.
+//! The journal of an open region, as far as its session knows it.
 
 #![forbid(unsafe_code)]
 

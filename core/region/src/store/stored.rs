@@ -1,5 +1,4 @@
-//! What the store has of a region: the base file and, if there is one, the journal that continues
-//! it.
+//! The stored state of a region: the base file and, if there is one, the journal that continues it.
 //!
 //! Everything is checked before it is used: a value that exists has a journal whose records are all
 //! right, and the base's data is verified while, or before, it is copied. Nothing in the store is

@@ -1,4 +1,4 @@
-//! What the behaviour tests share: a scratch home, a storage that fails on demand, children that
+//! The kit of the behaviour tests: a scratch home, a storage that fails on demand, children that
 //! are killed.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]

@@ -1,4 +1,4 @@
-//! What changes store: new records and texts behind those in use, others where they are, and room
+//! Storage of changes: new records and texts behind those in use, others where they are, and room
 //! for more.
 //!
 //! Invariants: those of `edit`. A document that has no more room moves; the old bytes are whole

@@ -1,4 +1,4 @@
-//! What the tests share: documents in plain memory, opened again as another process would find
+//! The kit of the tests: documents in plain memory, opened again as another process would find
 //! them.
 #![allow(
     dead_code,

@@ -1,4 +1,5 @@
-//! How long an answer is good without asking again (RFC 9111), for a cache of one user.
+//! The freshness of an answer: how long it is used without asking again (RFC 9111), for a cache of
+//! one user.
 //!
 //! Nothing is guessed: an answer that does not say how long it is good is asked for again each
 //! time.

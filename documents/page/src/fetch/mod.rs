@@ -1,4 +1,4 @@
-//! Where pages and what they ask for come from: files, servers, an archive, a test.
+//! The sources of pages and their resources: files, servers, an archive, a test.
 //!
 //! What it must not do: keep anything (that is the cache's part); decide what a page may ask for
 //! (the loader's).

@@ -1,4 +1,4 @@
-//! What servers have, over HTTP and HTTPS; and files.
+//! Fetches from servers, over HTTP and HTTPS; and from files.
 //!
 //! Invariants: everything has an end: redirects, bytes (as they come and as they are without
 //! compression), time; half an answer is an error. A server leads to no files. What is known is

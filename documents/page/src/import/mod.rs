@@ -224,7 +224,7 @@ struct ImportRun<'a> {
     end: Mutex<Option<ImportEnd>>,
     /// Pages that took too long.
     late: AtomicUsize,
-    /// Who makes a page beside others, and who alone.
+    /// Admits jobs side by side, or one alone.
     turns: MemoryGate,
     waited: AtomicU64,
 }

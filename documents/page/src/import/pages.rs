@@ -1,4 +1,4 @@
-//! Which pages there are to import, and what is made of one.
+//! The pages of an import, and the making of one.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::view::View;
 
 /// The pages of an import, from a folder or from WARC files.
 pub(crate) struct ImportPages {
-    /// Who has them, and what they ask for.
+    /// The source of the pages and their resources.
     pub(crate) from: Arc<dyn Fetch>,
     /// Those to try alone first.
     pub(crate) addresses: Vec<String>,

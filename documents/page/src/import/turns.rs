@@ -1,5 +1,5 @@
-//! Who makes a page beside others, and who alone: under a limit on memory not all jobs have room at
-//! once, and a page fails only if it has none when nothing else of the import takes any.
+//! Admits jobs side by side, or one alone: under a limit on memory not all jobs have room at once,
+//! and a page fails only if it has none when nothing else of the import takes any.
 //!
 //! Invariant: one that works alone began when no page was being made, and whatever was made had
 //! been written or let go.

@@ -1,4 +1,4 @@
-//! What a command may cost: its bytes are few, and what they ask for can be without end.
+//! The cost of drawing commands: their bytes are few, and what they ask for can be without end.
 //!
 //! Dashes of next to no length, curves and strokes as wide as numbers go: code that flattens them
 //! into lines would not end, or run out of memory. The engine is asked the same when a page is

@@ -1,4 +1,4 @@
-//! Which commands stay where they are when the page is scrolled, and which go with it.
+//! Finds the commands that stay where they are when the page is scrolled.
 //!
 //! The engine says neither; it is seen from what it paints of the page at several places. Only when
 //! each command of each of these pictures is one of the whole page's, moved by just as much or not

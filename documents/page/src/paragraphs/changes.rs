@@ -1,4 +1,4 @@
-//! What is changed in the engine's tree, and how it is put back.
+//! Changes to the engine's tree, and their reversal.
 
 use std::mem;
 

@@ -1,4 +1,4 @@
-//! Which paragraphs have too many styles.
+//! Finds paragraphs with too many styles.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What is where on a page: links, elements, text. Without the engine, so that a kept layout
+//! The places of links, elements and text on a page. Without the engine, so that a kept layout
 //! answers as a fresh one does.
 //!
 //! Places are in pixels of the page as it is unscrolled. What stays where it is when the page is

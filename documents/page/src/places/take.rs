@@ -1,5 +1,5 @@
-//! What is where, taken from the engine once it has laid a page out: places are those at which the
-//! engine paints.
+//! Takes the places of links, elements and text from the engine once it has laid a page out: places
+//! are those at which the engine paints.
 //!
 //! What it must not do: recurse on the depth of the page.
 

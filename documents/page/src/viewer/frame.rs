@@ -1,5 +1,5 @@
-//! What the window shows, pixel by pixel: the page as it was painted, what is found and focused on
-//! it, scroll bars, the line.
+//! The pixels of the window: the painted page, marks of matches and focus, scroll bars, the status
+//! line.
 
 use super::place::{ScrollBar, WindowArea};
 use super::{ShownPicture, Viewer};

@@ -1,4 +1,4 @@
-//! Where one has been: pages, and how far they were scrolled.
+//! The history of a window: pages, and their scroll positions.
 
 use crate::Address;
 

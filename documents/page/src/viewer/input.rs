@@ -1,4 +1,4 @@
-//! What a user does, and what is meant by it. One table of keys; nothing of any window system.
+//! Translates input events into actions. One table of keys; nothing of any window system.
 
 /// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

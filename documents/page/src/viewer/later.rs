@@ -1,5 +1,5 @@
-//! What is done to links that are not known yet: a page is painted before it is found out where
-//! they are.
+//! Clicks on links that are not known yet: a page is painted before the places of its links are
+//! found.
 //!
 //! Invariant: it means what it would have meant at once. A click is one on what was seen where it
 //! fell; it counts no more when the page is another one by then, is scrolled elsewhere, or the user

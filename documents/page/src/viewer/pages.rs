@@ -30,7 +30,7 @@ pub struct Opener {
     pub limits: PageLimits,
     /// What was kept, and where what is made is kept.
     pub cache: Option<Cache>,
-    /// Who gives pages and what they ask for.
+    /// The source of pages and their resources.
     pub from: Arc<dyn Fetch>,
     /// Whether pages of this machine may ask servers.
     pub network: bool,

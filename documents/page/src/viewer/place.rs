@@ -1,4 +1,4 @@
-//! Where what is in the window: the page, its scroll bars, the line below; and how far scroll bars
+//! The geometry of the window: the page, its scroll bars, the status line; and how far scroll bars
 //! are.
 //!
 //! The page's part is as large as the viewport that the page is laid out in: nothing lies over it.

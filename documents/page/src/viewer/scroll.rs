@@ -1,4 +1,4 @@
-//! How far the page is scrolled.
+//! The scroll position of the page.
 
 use super::place::ScrollBar;
 use super::talk::ViewerRequest;

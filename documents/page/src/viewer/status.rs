@@ -1,4 +1,4 @@
-//! What the line below the page says.
+//! The text of the status line below the page.
 
 use holdfast_sys::terminal::steers;
 

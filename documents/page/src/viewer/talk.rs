@@ -1,5 +1,5 @@
-//! What the viewer asks for, and what it is told. Nothing of it is waited for: what is on its way
-//! when something newer is asked for is not looked at any more.
+//! The messages between the viewer and the threads of pages. Nothing of it is waited for: what is
+//! on its way when something newer is asked for is not looked at any more.
 
 use std::fmt;
 use std::time::Duration;

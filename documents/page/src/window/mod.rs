@@ -103,7 +103,7 @@ pub fn show(
     let waker: Arc<OnceLock<Mutex<EventLoopProxy<()>>>> = Arc::default();
     let proxy = Arc::clone(&waker);
     let mut pages = PageThreads::new(opener, move |answer| {
-        // Who is not there any more wants no answer.
+        // A receiver that is gone wants no answer.
         let _ = sender.send(answer);
         if let Some(proxy) = proxy.get() {
             let _ = proxy.lock().unwrap_or_else(PoisonError::into_inner).send_event(());

@@ -1,4 +1,4 @@
-//! What is kept looks as what is made anew, byte for byte.
+//! A kept page looks as a new one, byte for byte.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What a page is made from changes: it is made anew, and looks so.
+//! A page whose sources changed is made again, and looks so.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! What makes room for a page: not what the page itself needs, though the page that it was kept for
-//! goes.
+//! Eviction that makes room for a page spares what the page itself needs, though the page that it
+//! was kept for goes.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! What HTML says of how things look, without a style sheet of the page: as if the page had said it
-//! in CSS.
+//! Presentational attributes of HTML look as the same rules in CSS.
 
 use holdfast_page::Pixels;
 

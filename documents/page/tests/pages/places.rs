@@ -1,4 +1,4 @@
-//! What is where: from the engine as from a kept layout, and where the ink is.
+//! The places of elements: from the engine as from a kept layout, and where the ink is.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Which style sheets of a page count.
+//! The style sheets of a page that apply.
 
 use crate::{Place, anew, view};
 

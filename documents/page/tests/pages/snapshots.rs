@@ -189,7 +189,7 @@ fn page_without_a_list_opens_from_pixels() {
     let below = place.open(&page, view.scrolled(500));
     assert_eq!((below.tier, below.stale), (Tier::Document, Some(StaleReason::NoPicture)));
     assert_eq!(place.open(&page, view).tier, Tier::Pixels, "they are kept still");
-    // Who asks what is where has an answer of the kept layout.
+    // A question about places is answered from the kept layout.
     let cache = place.cache();
     let opening = OpenOptions {
         want: PageUse::Places,

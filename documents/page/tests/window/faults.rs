@@ -1,4 +1,4 @@
-//! What goes wrong while a window is open.
+//! Faults while a window is open.
 
 use std::process::Stdio;
 use std::time::Instant;

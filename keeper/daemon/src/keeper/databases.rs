@@ -1,4 +1,4 @@
-//! What a keeper does for SQLite databases of the VFS `holdfast`: copies of what only their images
+//! The keeper's work for SQLite databases of the VFS `holdfast`: copies of what only their images
 //! have, in emergencies and between them, and eviction.
 //!
 //! Invariants:
@@ -24,7 +24,7 @@ use crate::plan::{Candidate, Subject};
 use crate::procfs::{FileId, stat};
 use holdfast_keeper_client::{FlushReport, LeftWhy, Saved, SavedKind, TendReport};
 
-/// Who has a database, and where its image lies.
+/// The user of a database, and the place of its image.
 pub(crate) fn held(database: &Database) -> Held {
     let (name, holders) = (database.name(), database.holders.clone());
     Held { name, holders, image: FileId::of(&database.image) }

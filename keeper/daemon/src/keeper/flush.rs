@@ -208,7 +208,7 @@ fn bytes_of(heaps: &[Candidate]) -> u64 {
     heaps.iter().map(|heap| heap.bytes).sum()
 }
 
-/// Who has a heap, and where it lies.
+/// The user of a heap, and its place.
 fn held(heap: &RegionSummary) -> Option<Held> {
     let (holder, image) = (heap.holder?, heap.image.as_ref()?);
     Some(Held {

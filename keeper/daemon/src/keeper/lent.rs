@@ -1,6 +1,5 @@
-//! What a keeper's other work has to know of what it lends: before anything is saved, what
-//! borrowers stored is brought to the regions. Saving these is then the same as for every other
-//! region.
+//! Lent regions in the keeper's other work: before anything is saved, what borrowers stored is
+//! brought to the regions. Saving these is then the same as for every other region.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;

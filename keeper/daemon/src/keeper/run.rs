@@ -253,7 +253,7 @@ impl Watched {
         }
         let at_others = waits.len();
         waits.extend(self.buttons.iter().map(|button| PollFd::new(&button.device, PollFlags::IN)));
-        // Who waits in the queue is not waited for while there is no room, or the loop would spin.
+        // The queue is not polled while there is no room, or the loop would spin.
         let room = self.server.has_room().then_some(&self.server.listener);
         waits.extend(room.map(|listener| PollFd::new(listener, PollFlags::IN)));
         waits.extend(self.server.connections.iter().map(|connection| {

@@ -1,4 +1,4 @@
-//! What a keeper says about itself and its heaps.
+//! The status of a keeper and its heaps.
 
 use holdfast_keeper_client::{Counters, DatabaseStatus, HeapStatus, Status};
 use holdfast_region::{NameSpace, RegionState};

@@ -1,4 +1,4 @@
-//! What is answered to each request of a user. Where something takes longer, the answer comes from
+//! Answers each request of a user. Where something takes longer, the answer comes from
 //! [`crate::served::ends`].
 //!
 //! Invariants:

@@ -4,7 +4,7 @@
 //! - Nothing here waits. What is kept is one request, one answer, and the descriptors of both.
 //! - No byte after a request is read before that request has its answer: what a client sends ahead
 //!   stays in its socket.
-//! - Who is slow is dropped: with a request that does not end, an answer that is not taken,
+//! - A slow client is dropped: with a request that does not end, an answer that is not taken,
 //!   descriptors that are not acknowledged.
 //! - What the peer sent, and the connection itself, is closed by the [`Closer`].
 

@@ -1,5 +1,5 @@
-//! What a keeper that comes after another one must know of a lent region: whether a process still
-//! has it, and which image.
+//! The lease of a lent region, for the next keeper: whether a process still has the region, and
+//! which image.
 //!
 //! A lease is an empty file that no process can write, locked through a file description that the
 //! borrower shares: the kernel keeps the lock while one of the borrower's descriptors is open,

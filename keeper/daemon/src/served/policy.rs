@@ -1,4 +1,4 @@
-//! Whom a keeper serves, and how much each may have. Data only.
+//! The users that a keeper serves, and the limits of each. Data only.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// Who may ask, besides the keeper's own user and root.
+/// The users that may ask, besides the keeper's own and root.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Served {
@@ -97,7 +97,7 @@ impl std::fmt::Debug for PhaseHook {
 pub struct ServePolicy {
     /// Where users connect.
     pub socket: PathBuf,
-    /// Who may.
+    /// The users that may ask.
     pub users: Served,
     /// What each may have.
     pub quota: Quota,

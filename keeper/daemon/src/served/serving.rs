@@ -4,7 +4,7 @@
 //! Invariants:
 //! - A turn waits for no process. In each, every user gets as many answers as every other, and one
 //!   slice of work.
-//! - Who asks is known from the kernel (`SO_PEERCRED`), once for a connection. A process that is
+//! - The kernel names the client (`SO_PEERCRED`), once for a connection. A process that is
 //!   not admitted, or has too many connections, gets a word and nothing else.
 //! - A connection that ends, however it does, ends its loan: what was stored is brought to the
 //!   region, before anybody else can have it.

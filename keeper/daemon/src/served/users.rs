@@ -1,4 +1,4 @@
-//! What is known of each user: counts, for the status and for metrics.
+//! Counts for each user, for the status and for metrics.
 
 use std::collections::BTreeMap;
 

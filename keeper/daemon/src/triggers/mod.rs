@@ -1,7 +1,7 @@
-//! What announces that the machine may be about to go, or that memory is short: signals, the power
-//! button, batteries, memory pressure as the kernel reports it. Each is a descriptor or a file; the
-//! loop of [`crate::keeper`] waits for all of them at once. A shutdown is announced by SIGTERM, for
-//! which the units give the keeper 30 s.
+//! Events that announce the end of the machine, or a shortage of memory: signals, the power button,
+//! batteries, memory pressure as the kernel reports it. Each is a descriptor or a file; the loop of
+//! [`crate::keeper`] waits for all of them at once. A shutdown is announced by SIGTERM, for which
+//! the units give the keeper 30 s.
 
 pub(crate) mod power_button;
 pub(crate) mod power_supply;

@@ -1,4 +1,4 @@
-//! What the behaviour tests share: a scratch home, and children that play one role against it. The
+//! The kit of the behaviour tests: a scratch home, and children that play one role against it. The
 //! parent starts this test program again with the role in the environment; they talk in lines.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]

@@ -1,4 +1,4 @@
-//! What a native applet asks about its heap, and how its stores come to count.
+//! The requests of a native applet about its heap, and the publication of its stores.
 //!
 //! Invariant: requests about the heap are answered here and nowhere else; they are checked against
 //! what was lent.

@@ -1,4 +1,4 @@
-//! What is written is read, and nothing else is believed.
+//! A record reads back as it was written, and nothing else is believed.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! Which layers a jail gets: those that were asked for and that this machine has; and as whom its
-//! program runs.
+//! Chooses the layers of a jail, those that were asked for and that this machine has; and the user
+//! of its program.
 //!
 //! Invariant: a layer that was asked for and is not chosen is an error, or in `weaker`.
 

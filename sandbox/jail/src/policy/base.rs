@@ -1,4 +1,4 @@
-//! What every program does: memory, time, signals, synchronisation, questions about itself, the
+//! The calls of every program: memory, time, signals, synchronisation, questions about itself, the
 //! end.
 //!
 //! The start is Table 1 of "Cornell Untrusted Binary Applets", call by call, in today's names:

@@ -1,5 +1,5 @@
-//! What a program does with descriptors that it made itself: files that it opened, pipes, counters,
-//! sets of descriptors.
+//! The calls on a program's own descriptors: files that it opened, pipes, counters, sets of
+//! descriptors.
 //!
 //! Nothing here decides which file is open for what: that do the rules for opening, the program's
 //! own root and Landlock. Where no directory is granted, files are opened for reading only, so what

@@ -1,4 +1,4 @@
-//! What the dynamic loader and the C library do before the program's own work, and what ends with
+//! The calls of the dynamic loader and the C library before the program's own work, which end with
 //! it.
 //!
 //! Paths are not looked at: the program's own root and Landlock decide on those. What remains of

@@ -1,5 +1,5 @@
-//! What a rule is: a system call, conditions on its arguments, what happens then, and when; and
-//! the short constructors that the tables are written with.
+//! A rule: a system call, conditions on its arguments, what happens then, and when; and the short
+//! constructors that the tables are written with.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! What the tables say, rule by rule where it matters most. The compiled filter is compared with
-//! them elsewhere.
+//! The tables, rule by rule where it matters most. The compiled filter is compared with them
+//! elsewhere.
 
 use super::modes::{CREATING_FLAGS, MODE_CALLS, Mode, SPECIAL_BITS};
 use super::*;

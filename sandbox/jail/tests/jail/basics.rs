@@ -1,4 +1,4 @@
-//! What an ordinary program can rely on.
+//! The promises to an ordinary program.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a program may use up (X6): each greedy program ends with the limit that it reached, and the
+//! The limits of a program (X6): each greedy program ends with the limit that it reached, and the
 //! host stays responsive.
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What a jail promises, tried with programs that break each promise on purpose.
+//! The promises of a jail, tried with programs that break each promise on purpose.
 
 #![deny(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]

@@ -1,5 +1,5 @@
-//! Which system calls the compiler's process may make: a list, and everything else does not exist
-//! (`ENOSYS`).
+//! The system calls that the compiler's process may make: a list, and everything else does not
+//! exist (`ENOSYS`).
 //!
 //! The list has what an allocator, threads and the three open files need. With it the process can
 //! compute, read the program and write its result. It cannot open a file or a socket, start a

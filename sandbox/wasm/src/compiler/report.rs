@@ -1,5 +1,5 @@
-//! What the compiler's process leaves in its output file: compiled code, or why there is none; and
-//! a trailer that tells a whole report from one that was broken off.
+//! The output file of the compiler's process: compiled code, or why there is none; and a trailer
+//! that tells a whole report from one that was broken off.
 //!
 //! Invariants: nothing is believed that the trailer's checksum does not cover. Code is not read
 //! here, but for its checksum, in pieces. A refusal is bounded, and its fields are text from a

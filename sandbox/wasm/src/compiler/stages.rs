@@ -1,4 +1,4 @@
-//! What is done to a program before the compiler gets it, and why it can be refused.
+//! The stages of a program before the compiler gets it, and why it can be refused.
 //!
 //! Invariant: what a refusal says of the program may be as long as the program and hold any
 //! character; it is cut and made safe where it becomes a message.

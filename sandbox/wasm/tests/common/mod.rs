@@ -1,4 +1,4 @@
-//! What the behaviour tests share: a scratch home with its pool, and small programs in the text
+//! The kit of the behaviour tests: a scratch home with its pool, and small programs in the text
 //! format.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 

@@ -1,4 +1,4 @@
-//! Which transactions count, how large the database is as of each, and how far log and database
+//! The transactions that count, the size of the database as of each, and how far log and database
 //! file have followed.
 //!
 //! Only the process with EXCLUSIVE commits; only the process with the log lock raises `flushed`

@@ -1,4 +1,4 @@
-//! Where the parts of an image are: see `docs/format.md`. `header.rs` has the header's words.
+//! The layout of an image: see `docs/format.md`. `header.rs` has the header's words.
 //!
 //! ```text
 //! 0       header, one block; from 1024 on the path of the database

@@ -208,7 +208,7 @@ impl<'a> Locks<'a> {
 
     // ---- RESERVED, PENDING, EXCLUSIVE
 
-    /// Who writes. SeqCst: see the module.
+    /// The writer. SeqCst: see the module.
     #[inline]
     pub(crate) fn writer(self) -> Writer {
         Writer(self.writer.load(SeqCst))
@@ -224,7 +224,7 @@ impl<'a> Locks<'a> {
     /// which every writer takes as well.
     ///
     /// # Errors
-    /// Who has it.
+    /// The process that has it.
     #[inline]
     pub(crate) fn reserve(self, writer: WriterId) -> Result<(), Writer> {
         let word = writer.at(WriterLevel::Reserved);

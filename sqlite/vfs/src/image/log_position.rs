@@ -1,5 +1,5 @@
-//! Where the redo log's next record goes, which generation of the log it is, and whether its end
-//! is to be believed.
+//! The position of the redo log's next record, the generation of the log, and whether its end is to
+//! be believed.
 //!
 //! Only the process with the log lock writes these words, but for `suspicion`, which is also set
 //! when a process dies or leaves.

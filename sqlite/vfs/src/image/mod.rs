@@ -174,7 +174,7 @@ impl Image {
         self.header().commits()
     }
 
-    /// Who reads, writes, commits and flushes.
+    /// The locks of readers, writer, commit and flush.
     #[inline]
     pub(crate) fn locks(&self) -> Locks<'_> {
         // SAFETY: the table is behind the header, has memory, and holds atomics.

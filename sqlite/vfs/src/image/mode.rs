@@ -1,5 +1,6 @@
-//! Where the database's newest state is: in the image (*hot*), in its file (*cold*), on the way
-//! out of the pool (*closing*), or in a transaction that goes to the file itself (*direct*).
+//! The mode of a database, which says where its newest state is: in the image (*hot*), in its file
+//! (*cold*), on the way out of the pool (*closing*), or in a transaction that goes to the file
+//! itself (*direct*).
 //!
 //! These words change under EXCLUSIVE, or behind the gate by the only process there.
 

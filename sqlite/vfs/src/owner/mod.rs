@@ -1,5 +1,5 @@
-//! Which pool has the newest commits of a marked database, and whether that pool can still exist.
-//! `elsewhere.rs` decides by it whether a database is refused.
+//! Finds the pool with the newest commits of a marked database, and whether that pool can still
+//! exist. `elsewhere.rs` decides by it whether a database is refused.
 //!
 //! The process that makes a database hot writes its [`Owner`] into the header block of the redo
 //! log: the boot, the pool (a random number, the identity of each directory on its path) and, for

@@ -1,4 +1,4 @@
-//! What the tests of saved copies share: databases that count their commits, copies of them, and a
+//! The kit of the tests of saved copies: databases that count their commits, copies of them, and a
 //! pool that is lost.
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What the tests of the VFS share: the SQLite that is compiled in, scratch databases, and
+//! The kit of the tests of the VFS: the SQLite that is compiled in, scratch databases, and
 //! processes that can be killed.
 
 #![allow(unsafe_code, reason = "hands C functions to the library, and sets the environment")]

@@ -1,6 +1,6 @@
-//! Who writes and reads records: a process for the heaps, one for the databases of each pool, and
-//! one that calls an applet. Each is a program of its own, since any of them may be killed, and
-//! SQLite takes its pool from the environment.
+//! The programs that write and read records: a process for the heaps, one for the databases of each
+//! pool, and one that calls an applet. Each is a program of its own, since any of them may be
+//! killed, and SQLite takes its pool from the environment.
 
 use std::path::Path;
 use std::process::{Child, Command};

@@ -1,5 +1,5 @@
-//! What the first process does before anything else: mounts, modules, the disk, and the file system
-//! in reserved memory.
+//! The start of the first process: mounts, modules, the disk, and the file system in reserved
+//! memory.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};

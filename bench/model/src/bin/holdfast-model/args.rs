@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The arguments of the program.
 
 use std::path::PathBuf;
 

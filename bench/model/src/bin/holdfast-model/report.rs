@@ -1,4 +1,4 @@
-//! What `holdfast model` found, for programs and for people.
+//! The results of `holdfast model`, for programs and for people.
 
 use std::{fmt, iter};
 

@@ -1,5 +1,5 @@
-//! Where the newest data of a damaged region is, and what it is: in an image without headers, in
-//! the store, in a rescue copy.
+//! The sources of a damaged region's newest data: an image without headers, the store, a rescue
+//! copy.
 //!
 //! Nothing here changes a file.
 

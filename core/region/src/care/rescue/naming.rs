@@ -1,5 +1,4 @@
-//! How copies that were written become the rescue copies of their regions: durable, then named,
-//! many together.
+//! Gives written copies the names of rescue copies: durable first, then named, many together.
 
 use std::fs::File;
 use std::io;

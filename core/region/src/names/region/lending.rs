@@ -9,7 +9,7 @@
 //! Invariants:
 //! - The borrower's descriptor is a file description of its own: no flag or position that it sets
 //!   is seen here.
-//! - Who only reads, or whose stores count when they are published, gets no descriptor to write
+//! - A borrower that only reads, or whose stores count when published, gets no descriptor to write
 //!   with.
 //! - A region counts as stored to everywhere while it is lent in the mode `direct`, and from its
 //!   end on until the next commit has compared. Where the image outlives the boot, all of it counts
@@ -62,7 +62,7 @@ pub struct Lent {
 impl Region {
     /// Lends the region to another process. In the mode `atomic` it is mapped here, too, for
     /// [`Region::copy_in`] and [`Region::publish`]; in the mode `direct` it must not be mapped here
-    /// until [`Region::end_lending`]. Who lends to a process that orders its stores calls
+    /// until [`Region::end_lending`]. A lender to a process that orders its stores calls
     /// [`Region::promise_order`] before.
     ///
     /// # Errors

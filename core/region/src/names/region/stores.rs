@@ -1,4 +1,4 @@
-//! Which pages of an open region were stored to, and what the store lacks for it.
+//! The pages of an open region that were stored to, and those that the store lacks.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! What is where in a WARC file: one pass over all of it, of which addresses and places are
-//! remembered, and no contents.
+//! The index of a WARC file: one pass over all of it, of which addresses and places are remembered,
+//! and no contents.
 //!
 //! Invariant: whatever is in the file, the pass ends, and says what it had to leave out and where.
 //! Behind a damaged record the search goes on for the next one.
