@@ -40,7 +40,7 @@ const SECTIONS: [Section; 6] = [
     ("heap_access", heap_access::run),
 ];
 
-/// Runs the suite, or the section with the name `only`; `progress` is told what comes next.
+/// Runs the suite, or the section with the name `only`; `progress` gets the name of each step.
 ///
 /// # Errors
 /// When there is no such section, or a side fails.

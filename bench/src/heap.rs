@@ -74,7 +74,7 @@ const SECTIONS: [Section; 9] = [
     ("kv", key_values),
 ];
 
-/// Runs the suite, or the section with the name `only`; `progress` is told what comes next.
+/// Runs the suite, or the section with the name `only`; `progress` gets the name of each step.
 ///
 /// # Errors
 /// When there is no such section, no room, an engine refuses, or two sides come to different

@@ -49,7 +49,7 @@ const SECTIONS: [Section; 7] = [
     ("browsers", browsers::run),
 ];
 
-/// Runs the suite, or the section with the name `only`; `progress` is told what comes next.
+/// Runs the suite, or the section with the name `only`; `progress` gets the name of each step.
 ///
 /// # Errors
 /// When there is no such section, no page, no room, or two sides come to different results.

@@ -57,7 +57,7 @@ struct Side<'a> {
     us: Series,
 }
 
-/// Runs the suite; `progress` is told what comes next.
+/// Runs the suite; `progress` gets the name of each step.
 ///
 /// # Errors
 /// When a side fails, or does not hold what was committed. A machine that allows no device of our

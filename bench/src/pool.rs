@@ -38,7 +38,7 @@ const SECTIONS: [Section; 6] = [
     ("keeper", keeper),
 ];
 
-/// Runs the suite, or the section with the name `only`; `progress` is told what comes next.
+/// Runs the suite, or the section with the name `only`; `progress` gets the name of each step.
 ///
 /// # Errors
 /// When there is no such section, no room, or a side did not do what it should.

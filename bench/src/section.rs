@@ -27,7 +27,7 @@ pub(crate) fn chosen<Section: Copy>(
     Ok(chosen)
 }
 
-/// Runs sections; `progress` is told what comes next.
+/// Runs sections; `progress` gets the name of each step.
 ///
 /// # Errors
 /// What a section reports.

@@ -24,7 +24,7 @@ const BUILDS: usize = 3;
 const OPENS_PER_RUN: usize = 20;
 const LOOKUPS: &str = "2000000";
 
-/// Runs the suite; `progress` is told what comes next.
+/// Runs the suite; `progress` gets the name of each step.
 ///
 /// # Errors
 /// When a program is missing or fails, or two ways to the answer disagree.

@@ -29,7 +29,7 @@ const FLUSHES: usize = 1000;
 const CHAIN_LINES: usize = 1 << 20;
 const STEPS: usize = 100_000;
 
-/// Runs the suite; `progress` is told what comes next.
+/// Runs the suite; `progress` gets the name of each step.
 ///
 /// # Errors
 /// None at present.

@@ -74,7 +74,7 @@ fn again(ground: &Ground) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Runs the suite, or the section with the name `only`; `progress` is told what comes next.
+/// Runs the suite, or the section with the name `only`; `progress` gets the name of each step.
 ///
 /// # Errors
 /// When there is no such section, or a side did not do what it should.

@@ -30,7 +30,7 @@ const MILLION_HALVED: u32 = 500_000;
 /// Tracers that stop a program at each call have a program with fewer calls.
 const FEW: u32 = 20_000;
 
-/// Runs the suite, or the section with the name `only`; `progress` is told what comes next.
+/// Runs the suite, or the section with the name `only`; `progress` gets the name of each step.
 ///
 /// # Errors
 /// When there is no such section, no room, or the program that is traced fails.

@@ -92,7 +92,7 @@ pub struct AppletArgs {
     pub metrics: bool,
 }
 
-/// The name of a heap; a user that names a compartment is told how.
+/// The name of a heap; the error for a compartment says how to name one.
 fn parse_heap(text: &str) -> Result<RegionName, String> {
     match RegionName::parse_any(text).map(|name| name.parent_and_worker()) {
         Ok(Some((heap, worker))) => {

@@ -132,7 +132,7 @@ Mends what has only one possible meaning: a lost header, a damaged checkpoint or
 bit in the allocator's tables, an open transaction. Each finding is listed with what was done about it. Before anything is \
 changed, the heap's files are copied to STORE/damaged/NAME/TIME; remove the copies when all is well. What would lose \
 something is not done, and the heap stays as it is (exit code 5), unless --accept-loss: then roots and objects that \
-nothing can be told about are given up, and an image that cannot be read makes way for the last commit.";
+nothing is known about are given up, and an image that cannot be read makes way for the last commit.";
 
 pub const SALVAGE_HELP: &str = "\
 Examples:

@@ -188,7 +188,7 @@ fn product_is_found_beside_the_command_or_in_path() {
             told.err
         );
     }
-    // What answers the doctor with nonsense is told, and is no reason to fail.
+    // Nonsense in answer to the doctor is reported, and is no reason to fail.
     script(&own.with_file_name("holdfast-sqlite"), "echo nonsense");
     let told = run("/nowhere", &["doctor"]);
     assert!(told.out.contains("does not answer"), "{}", told.out);

@@ -21,7 +21,7 @@ use crate::driver::{Child, Ended, SharedWords, run};
 use crate::home::{Home, key, name};
 use crate::ledger::{Ledger, Refused};
 
-/// The system's allocator, which says no when it is told to.
+/// The system's allocator, which refuses when it is asked to.
 struct Failing;
 
 static ARMED: AtomicBool = AtomicBool::new(false);

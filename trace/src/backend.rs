@@ -48,7 +48,7 @@ pub enum Target {
     Cgroup(PathBuf),
 }
 
-/// What a backend is told.
+/// The settings of a backend.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// What to trace.

@@ -92,7 +92,7 @@ fn file_systems() -> Vec<FileSystem> {
     found
 }
 
-/// The kind of the file system that a path is on; empty if it cannot be told.
+/// The kind of the file system that a path is on; empty if it is not known.
 pub(crate) fn kind_of(path: &Path) -> String {
     file_system_of(path, &mounts()).map(|on| on.kind).unwrap_or_default()
 }

@@ -8,7 +8,7 @@
 //!   could not keep, and says both at the end.
 //! - The reader believes no byte: lengths are bounded before memory is taken. What is torn or
 //!   damaged is passed over, with the events before and behind it kept, and counted: what is
-//!   missing is told as a number, or as not known.
+//!   missing is given as a number, or as not known.
 
 mod ending;
 mod format;

@@ -84,7 +84,7 @@ impl Workspace {
         })
     }
 
-    /// Where `cargo xtask c-library` puts the C library, unless it is told another place.
+    /// Where `cargo xtask c-library` puts the C library, by default.
     pub(crate) fn c_library(&self) -> PathBuf {
         self.target.join("c-library")
     }

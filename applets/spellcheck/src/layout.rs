@@ -233,9 +233,9 @@ const LATIN_1_BASES: [u8; 32] = *b"aaaaaaaceeeeiiii\0nooooo\0ouuuuy\0s";
 /// See [`initial`].
 pub(crate) const INITIAL_OTHER: u32 = 1 << 26;
 
-/// First letters that are told apart, see [`initial`].
+/// First letters that are distinguished, see [`initial`].
 pub(crate) const INITIALS: u32 = 27;
-/// Lengths in bytes that are told apart; longer ones count as the longest.
+/// Lengths in bytes that are distinguished; longer ones count as the longest.
 const LENGTHS: u32 = 64;
 /// Groups of the summary's list.
 pub(crate) const GROUPS: u32 = 2 * INITIALS * LENGTHS;

@@ -38,7 +38,7 @@ const BACKING_VARIABLE: &str = "HOLDFAST_HEAP_BACKING";
 const MODE_VARIABLE: &str = "HOLDFAST_HEAP_MODE";
 /// As `holdfast run` has it.
 const LIMIT_BYTES_DEFAULT: u64 = 64 << 20;
-/// The key that `holdfast` uses unless it is told otherwise.
+/// The key that `holdfast` uses by default.
 const KEY_NAME: &str = "default";
 /// How long the end of the process waits for a thread that is inside a call, in pauses of a
 /// millisecond.

@@ -6,7 +6,7 @@
 //! Invariants:
 //! - A cancellation from here meets this stream's call and no later one: the call is marked as over
 //!   before its turn ends, and cancelled only under that mark's lock.
-//! - When `close` returns, the call is over. A native applet is told at once that the caller does
+//! - When `close` returns, the call is over. A native applet learns at once that the caller does
 //!   not want the rest; one in WebAssembly, which a cancellation ends, finds out when it sends
 //!   more, and is cancelled only if it has not ended the call by itself after the limit `grace`.
 #![forbid(unsafe_code)]

@@ -109,7 +109,7 @@ impl Function {
 /// All of them.
 pub(crate) struct Exports {
     functions: Buffer<Function>,
-    /// As the host is told: each name behind its length.
+    /// As the host gets them: each name behind its length.
     names: Buffer<u8>,
     told: bool,
 }

@@ -64,7 +64,7 @@ pub struct Mended {
 
 /// Mends a copy of a heap's bytes in place: rolls an open transaction back, as opening does, then
 /// mends what the checker finds. With `accept_loss` it also gives up roots and small objects that
-/// nothing can be told about any more. When something is left, the copy is no use.
+/// nothing is known about any more. When something is left, the copy is no use.
 ///
 /// # Errors
 /// When the bytes are no heap that can be opened or made one.
@@ -382,7 +382,7 @@ impl Mender<'_> {
         heads.all(|kind| kind == Some(HeadKind::Inside))
     }
 
-    /// Gives up what nothing can be told about; what was done, and what is lost.
+    /// Gives up what nothing is known about; what was done, and what is lost.
     fn with_loss(&mut self, finding: Finding) -> Option<(&'static str, String)> {
         let Finding { offset, what } = finding;
         match what {

@@ -122,7 +122,7 @@ fn overwritten_head_is_rebuilt_from_certain_facts() {
     assert_eq!((roots(&copy), objects(&copy)), (roots(&good), objects(&good)));
 }
 
-/// What nothing can be told about is left unless its loss is accepted.
+/// What nothing is known about is left unless its loss is accepted.
 #[test]
 fn hopeless_finding_stays_unless_loss_is_accepted() {
     let good = heap();

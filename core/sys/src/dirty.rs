@@ -146,7 +146,7 @@ pub trait DirtyTracker: Send {
         Ok(())
     }
 
-    /// Whom to tell of stores, if the tracker has to be told.
+    /// The reporter of stores, if the tracker needs one.
     fn reporter(&self) -> Option<Reporter> {
         None
     }

@@ -148,7 +148,7 @@ impl ReadWatch {
 }
 
 /// Guards a hole (reserved, inaccessible address space) of a linear memory against *host* accesses:
-/// the host gets bounded scratch memory there, and the owner is told, so that it can stop the
+/// the host gets bounded scratch memory there, and the owner is notified, so that it can stop the
 /// applet.
 pub struct HoleGuard(Claim);
 

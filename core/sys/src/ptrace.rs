@@ -1,9 +1,9 @@
 //! Tracing other processes with ptrace(2): starting or seizing them, waiting for their stops,
 //! letting them go on.
 //!
-//! Only `PTRACE_SEIZE` is used: a stop of the whole process (job control) is told from a signal,
-//! and attaching sends no signal. `PTRACE_O_EXITKILL` is never set: a traced program outlives its
-//! tracer.
+//! Only `PTRACE_SEIZE` is used: a stop of the whole process (job control) is distinguished from a
+//! signal, and attaching sends no signal. `PTRACE_O_EXITKILL` is never set: a traced program
+//! outlives its tracer.
 //!
 //! A tracee belongs to the thread that seized it, and [`wait`] tells of the tracees and children of
 //! the calling thread only. All requests but [`seize`] and [`interrupt`] are for a tracee that is

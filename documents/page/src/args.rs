@@ -196,7 +196,7 @@ pub(crate) struct FindArgs {
     /// Capitals differ from small letters
     #[arg(long)]
     pub(crate) case: bool,
-    /// How many matches are told at most
+    /// The most matches that are reported
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     pub(crate) max: usize,
 }

@@ -77,7 +77,7 @@ pub(crate) struct LayoutJob {
     pub(crate) fragment: Option<String>,
     /// Whether the whole page is recorded, to be kept.
     pub(crate) record: bool,
-    /// Whether it is told what is where.
+    /// Whether it reports the places of elements.
     pub(crate) places: bool,
 }
 

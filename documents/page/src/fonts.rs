@@ -280,7 +280,7 @@ impl FontRecord {
         }
     }
 
-    /// Whether the file is the one that it was, as far as can be told without reading it; else it
+    /// Whether the file is the one that it was, as far as is known without reading it; else it
     /// is read.
     pub(crate) fn is_there(&self) -> bool {
         let FontPlace::File { path, changed_ns: then } = &self.place else { return true };

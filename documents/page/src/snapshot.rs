@@ -159,7 +159,7 @@ impl CachedView<'_> {
     /// Begins to make ready what will be shown; with `pixels`, if those of this view are kept,
     /// these alone.
     pub(crate) fn begin(&self, view: View, pixels: bool) {
-        // What is wrong with them is told when they are needed.
+        // What is wrong with them is reported when they are needed.
         if pixels
             && let Ok(true) = self.has_pixels(view)
             && let Ok(part) = self.entry.part(EntryPart::Pixels)

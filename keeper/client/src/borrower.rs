@@ -84,8 +84,8 @@ impl Borrower {
             let lent = self.lent(&stream, &wanted, &[]);
             lent.map(|lent| (stream, lent))
         };
-        // A keeper that is not there is told at once. One that dies over it is waited for: the next
-        // one finds the region made, or makes it.
+        // The absence of a keeper is reported at once. One that dies over it is waited for: the
+        // next one finds the region made, or makes it.
         let (stream, (lent, image, lease)) = match attempt(self.connect()?) {
             Err(KeeperError::NoKeeper { .. }) => self.until_served(|| attempt(self.connect()?))?,
             other => other?,

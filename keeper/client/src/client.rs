@@ -33,7 +33,7 @@ impl Client {
         Client { socket: socket.into() }
     }
 
-    /// Where a keeper listens that is told nothing else.
+    /// The default socket of a keeper.
     #[must_use]
     pub fn default_socket(pool: &Path) -> PathBuf {
         pool.join("keeper.sock")

@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// An end is told at once and takes no thread if no descriptor lies unread.
+    /// An end is reported at once and takes no thread if no descriptor lies unread.
     ///
     /// Guarantee: keeper/descriptors
     #[test]

@@ -49,7 +49,7 @@ pub(crate) struct Held {
     pub(crate) name: String,
     /// The process that has its lock.
     pub(crate) holders: Vec<u32>,
-    /// None when it cannot be told.
+    /// None when it is not known.
     pub(crate) image: Option<FileId>,
 }
 

@@ -97,7 +97,7 @@ impl Keeper {
         self.names.places()
     }
 
-    /// What it was told.
+    /// Its configuration.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config

@@ -181,7 +181,7 @@ pub struct HeapAfterFailure {
     pub recovery: Option<Result<Recovery, RecoveryError>>,
     /// The checkpoint that closing made; `None` while the heap is still open, for another start.
     pub close: Option<Result<CloseReport, RegionError>>,
-    /// A failure of the heap that the applet was told only as a number.
+    /// A failure of the heap that the applet got only as a number.
     pub error: Option<RegionError>,
 }
 

@@ -101,7 +101,7 @@ pub struct CallMetrics {
     /// From the request to the result.
     pub wall_time: Duration,
     /// Processor time of the applet from the request to the result, and since a call right before
-    /// it whose cost was told, too; `None` where it is not counted per call.
+    /// it whose cost was reported, too; `None` where it is not counted per call.
     pub cpu_time: Option<Duration>,
     /// Messages in both directions.
     pub messages: u64,

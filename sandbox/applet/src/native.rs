@@ -400,7 +400,7 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
     let (mut payload, mut functions) = (Vec::new(), None);
     let failure = loop {
         match native.receive(&mut payload, deadline) {
-            // One that serves: there are no calls for it, so it is told to end, as one in
+            // One that serves: there are no calls for it, so it is asked to end, as one in
             // WebAssembly is.
             Ok(header) if functions.is_none() && is_hello(&header) => {
                 let names = Names::parse(&header, &payload);

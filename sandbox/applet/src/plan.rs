@@ -43,14 +43,14 @@ impl Plan {
 pub struct Outcome {
     /// The applet's own exit status; 0 when it returned from its entry point.
     pub exit_status: i32,
-    /// What it offered to be called, if it serves: it was told to end, and none of its functions
+    /// What it offered to be called, if it serves: it was asked to end, and none of its functions
     /// ran. Such an applet is for [`Command::spawn`].
     pub functions: Option<Vec<String>>,
     /// What the run cost.
     pub metrics: Metrics,
     /// The heap's region, still open: close it to make a checkpoint.
     pub region: Option<Region>,
-    /// A failure of the heap that the applet was told only as a number.
+    /// A failure of the heap that the applet got only as a number.
     pub heap_error: Option<RegionError>,
     /// Things that did not stop the run but cost something, or made the sandbox weaker, in words.
     pub notes: Vec<String>,

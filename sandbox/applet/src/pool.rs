@@ -1,8 +1,8 @@
 //! Applets that are started before they are needed.
 //!
 //! Invariants:
-//! - What [`Pool::take`] gives has served no one else, unless the pool was told to take applets
-//!   back.
+//! - What [`Pool::take`] gives has served no one else, unless the pool was configured to take
+//!   applets back.
 //! - An applet in the middle of whose call its user panicked goes back to no pool.
 //! - The pool's thread ends with the pool, and every applet in it; one that is just being started
 //!   ends as soon as it has.
@@ -152,7 +152,7 @@ impl PoolShared {
                 catch_unwind(AssertUnwindSafe(|| (self.source)().and_then(Command::spawn)));
             let mut inner = self.lock();
             inner.is_starting = false;
-            // The caller that takes one is told.
+            // The caller that takes one gets the error.
             inner.has_failed = !matches!(started, Ok(Ok(_)));
             drop(inner);
             self.changed.notify_all();

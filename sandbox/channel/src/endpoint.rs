@@ -1,7 +1,7 @@
 //! One end of a channel: whole messages, sent and received with deadlines.
 //!
 //! Invariants:
-//! - An interrupt that comes in the middle of a message is told after it, unless the peer has
+//! - An interrupt that comes in the middle of a message is reported after it, unless the peer has
 //!   stopped there, or the caller goes on with the message later ([`Endpoint::receive_by`]).
 //! - A message that was begun is finished, or the endpoint is of no use any more: after
 //!   `PeerBroke`, and after an error in the middle of a message, each call fails.

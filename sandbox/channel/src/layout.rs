@@ -18,9 +18,9 @@ pub const CONTROL_BYTES: u64 = PAGE_BYTES;
 pub const RING_BYTES_MIN: u32 = 4096;
 /// The largest ring.
 pub const RING_BYTES_MAX: u32 = 64 << 20;
-/// What a ring has unless it is told otherwise.
+/// What a ring has by default.
 pub const RING_BYTES_DEFAULT: u32 = 256 << 10;
-/// What an arena has unless it is told otherwise: address space, of which a page is backed when a
+/// What an arena has by default: address space, of which a page is backed when a
 /// buffer needs it.
 pub const ARENA_BYTES_DEFAULT: u64 = 64 << 20;
 /// The largest arena.

@@ -3,8 +3,8 @@
 //!
 //! Invariants:
 //! - A frame is one write at the file's end, so those of several processes never mix.
-//! - The calls that this makes are told: waits for its lock and the like are marked as its own, and
-//!   each frame says when and by which thread it was written.
+//! - The calls that this makes are marked: waits for its lock and the like are marked as its own,
+//!   and each frame says when and by which thread it was written.
 
 use std::cell::Cell;
 use std::collections::HashMap;

@@ -12,7 +12,7 @@ use crate::record::{FLAG_AT_REST, FRAME_BYTES_MAX, FrameHead, MAGIC, Record};
 
 /// Records that are read of all processes together; what comes after is counted.
 pub const RECORDS_MAX: u64 = 1 << 24;
-/// Processes that are told apart.
+/// Processes that are distinguished.
 const HOSTS_MAX: usize = 4096;
 
 /// What is in a file.

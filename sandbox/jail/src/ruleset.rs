@@ -1,5 +1,6 @@
 //! The Landlock ruleset of a jail: which files can be reached, and that nothing else of what this
-//! kernel's Landlock knows can. What an older one does not know is told by [`crate::jail::choice`].
+//! kernel's Landlock knows can. What an older one does not know is reported by
+//! [`crate::jail::choice`].
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The functions of WASI that are `wasmtime-wasi`'s own, marked: each call of one is told to the
-//! tracer with its name.
+//! The functions of WASI that are `wasmtime-wasi`'s own, marked: each call of one is reported to
+//! the tracer with its name.
 //!
 //! Only in a process that a tracer wants that of ([`holdfast_crossings`]); in any other the
 //! functions are linked as they come. Those that this crate replaces mark themselves.

@@ -50,7 +50,7 @@ impl fmt::Write for Bounded {
     }
 }
 
-/// The name of a function as the programmer wrote it, as far as it can be told from its name in the
+/// The name of a function as the programmer wrote it, as far as its name shows it in the
 /// file.
 pub(crate) fn function(name: &str) -> String {
     let demangled = if name.len() <= MANGLED_BYTES_MAX { demangle(name) } else { None };

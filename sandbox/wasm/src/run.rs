@@ -55,7 +55,7 @@ pub struct Finished {
     pub metrics: WasmMetrics,
     /// The region that was given to the run, unmapped.
     pub region: Option<Region>,
-    /// A failure of the heap that the applet was told only as a number.
+    /// A failure of the heap that the applet got only as a number.
     pub heap_error: Option<RegionError>,
     /// Why compiled code is not kept, when it was to be.
     pub cache_note: Option<String>,

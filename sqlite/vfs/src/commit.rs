@@ -142,7 +142,7 @@ impl Pool {
     }
 
     fn flush_now(self: &Arc<Pool>) -> Result<()> {
-        // The transaction is committed: what fails here fails again, and is told, in the next
+        // The transaction is committed: what fails here fails again, and is reported, in the next
         // flush.
         if let Err(error) = self.flush_and_tidy() {
             crate::host::log(error.code(), &error.to_string());

@@ -125,7 +125,7 @@ impl Connection {
         ffi::IOERR
     }
 
-    /// As SQLite is told when it asks; PENDING is what an EXCLUSIVE leaves that was not to be had.
+    /// The level for SQLite; PENDING is what an EXCLUSIVE leaves that was not to be had.
     /// What was claimed ahead it does not have.
     pub(crate) fn level(&self) -> c_int {
         if self.is_writer && self.level > LOCK_SHARED {

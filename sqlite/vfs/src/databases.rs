@@ -67,7 +67,7 @@ pub struct Database {
     pub has_copy: bool,
     /// Why nothing can be done with the image.
     pub damaged: Option<String>,
-    /// What its file is told apart by.
+    /// The identity of its file.
     pub identity: Identity,
 }
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-/// What a database's file is told apart by: device, inode, and time of birth in nanoseconds.
+/// The identity of a database's file: device, inode, and time of birth in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity([u64; 3]);
 

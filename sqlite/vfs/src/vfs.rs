@@ -53,7 +53,7 @@ pub fn register(host: Host, make_default: bool) -> c_int {
             ours = Box::into_raw(Box::new(describe(base)));
             REGISTERED.store(ours, Ordering::Release);
         }
-        // What is wrong with it is told when a database is opened.
+        // What is wrong with it is reported when a database is opened.
         let _ = complaints::configure();
         // SAFETY: it is complete, and stays for as long as the process.
         unsafe { (host.vfs_register)(ours, c_int::from(make_default)) }

@@ -19,10 +19,10 @@ pub mod found {
     pub const NEVER: &str = "Never";
     /// A database: its newest pages were in the pool.
     pub const POOL: &str = "Pool";
-    /// A database: the pool was lost, and its opener was told that it is as of its last
+    /// A database: the pool was lost, and its opener learned that it is as of its last
     /// flush.
     pub const LAST_FLUSH: &str = "LastFlush";
-    /// A database: the pool was lost, and its opener was told that it is as a keeper saved
+    /// A database: the pool was lost, and its opener learned that it is as a keeper saved
     /// it.
     pub const SAVED: &str = "Saved";
     /// A database whose file was complete.

@@ -118,7 +118,7 @@ fn load_json(path: &Path) -> Result<Option<Report>, Failure> {
     struct Version {
         format: u32,
     }
-    // What cannot be opened is told by who opens it as a recording.
+    // What cannot be opened is reported by the code that opens it as a recording.
     let Ok(file) = File::open(path) else { return Ok(None) };
     if !file.metadata().is_ok_and(|file| file.is_file()) {
         return Ok(None);

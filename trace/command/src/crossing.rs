@@ -44,8 +44,8 @@ impl Crossing {
 
     /// The view; the record goes into the recording as well.
     pub(crate) fn finish(self, recorder: Option<&mut Recorder>) -> Crossings {
-        // A file of ours is always read from its start; what cannot be read is told by who reads
-        // it.
+        // A file of ours is always read from its start; what cannot be read is reported by the code
+        // that reads it.
         let rewind = |mut record: &File| drop(record.seek(SeekFrom::Start(0)));
         if let Some(recorder) = recorder {
             rewind(&self.record);

@@ -54,7 +54,7 @@ pub(crate) enum SchemeArg {
     Refined,
 }
 
-/// How sleep is told from work.
+/// How sleep is distinguished from work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SleepArg {
     /// As measured
@@ -84,8 +84,8 @@ pub(crate) struct SumArgs {
     /// By what calls are put into classes [default: paper; a report in JSON keeps its own]
     #[arg(long, value_name = "SCHEME")]
     pub(crate) scheme: Option<SchemeArg>,
-    /// How sleep is told from work [default: measured; paper for logs; a report in JSON keeps its
-    /// own]
+    /// How sleep is distinguished from work [default: measured; paper for logs; a report in JSON
+    /// keeps its own]
     #[arg(long, value_name = "RULE")]
     pub(crate) sleep: Option<SleepArg>,
     /// Rows of each list

@@ -165,8 +165,8 @@ impl Watch {
         pass(self.mark.as_ref(), "mark the threads to trace")
     }
 
-    /// What is known of every traced thread is told, and they are let go. Nothing is watched any
-    /// more.
+    /// What is known of every traced thread is reported, and they are detached. Nothing is watched
+    /// any more.
     pub(super) fn let_go(mut self) -> Result<()> {
         let told = pass(self.let_go.as_ref(), "let the traced threads go");
         self.events.clear();

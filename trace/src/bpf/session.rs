@@ -432,7 +432,7 @@ impl Run<'_, '_> {
     }
 
     fn conclude(&mut self, about: &mut About) -> Result<()> {
-        // Room for what is told of those that are let go.
+        // Room for the reports of those that are detached.
         self.ring.consume_raw_n(ROUND_RECORDS);
         if let Some(watch) = self.watch.take() {
             watch.let_go()?;

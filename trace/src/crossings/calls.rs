@@ -7,7 +7,7 @@ use crate::{Abi, Event};
 
 /// Calls that are kept; some 40 bytes each, and a place of eight while they are joined.
 pub(super) const CALLS_MAX: usize = 1 << 22;
-/// Kinds that are told apart; a program can make up numbers.
+/// Kinds that are distinguished; a program can make up numbers.
 const KINDS_MAX: usize = 4096;
 
 /// One call.

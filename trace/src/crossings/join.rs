@@ -261,7 +261,7 @@ impl Join<'_> {
                 let is_it = call.thread == about.asked_by && kind.number == Some(about.number);
                 let holds_it = call.start_ns <= about.start_ns
                     && about.start_ns <= call.start_ns.saturating_add(call.wall_ns);
-                // One that was refused is told with its end. What ended the applet has none.
+                // One that was refused is reported with its end. What ended the applet has none.
                 let follows = call.start_ns > about.start_ns && about.answer != Answer::Ended;
                 (is_it && (holds_it || follows)).then_some(*index)
             };

@@ -147,7 +147,7 @@ pub struct Diff {
     pub format: u32,
     /// By what calls were put into classes.
     pub scheme: Scheme,
-    /// By what sleep was told.
+    /// How sleep was distinguished from work.
     pub sleep: Sleep,
     /// The first side.
     pub a: Side,

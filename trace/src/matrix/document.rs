@@ -20,7 +20,7 @@ pub struct Matrix {
     pub format: u32,
     /// By what calls were put into classes.
     pub scheme: Scheme,
-    /// By what sleep was told.
+    /// How sleep was distinguished from work.
     pub sleep: Sleep,
     /// How often the program was run on each.
     pub repetitions: u32,

@@ -44,7 +44,7 @@ pub(super) fn attach(tracer: &mut Tracer, process: u32) -> Result<()> {
 /// Has every thread stop, if it is not stopped already.
 pub(super) fn interrupt_all(tracer: &Tracer) {
     for thread in tracer.threads.keys() {
-        // One that is gone is told of by the kernel.
+        // One that is gone is reported by the kernel.
         let _ = ptrace::interrupt(*thread);
     }
 }

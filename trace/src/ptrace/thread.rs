@@ -28,7 +28,8 @@ pub(super) struct Entered {
 
 impl Entered {
     pub(super) fn of(arch: u32, number: u64, arguments: [u64; 6], place: (u64, u64)) -> Entered {
-        // A number that fits no call is told as the kernel saw it, which looks at the lower half.
+        // A number that fits no call is reported as the kernel saw it, which looks at the lower
+        // half.
         let (abi, number) = match number {
             number if arch == ARCH_I386 => (Abi::I386, number as u32),
             number if number & X32_BIT != 0 && number >> 31 == 0 => {
@@ -181,7 +182,7 @@ pub(super) struct Thread {
     interrupted: Option<Interrupted>,
     /// It is off its CPU in a call, to which the kernel has not counted the turn that it will get.
     pub(super) is_away: bool,
-    /// Its times were told.
+    /// Its times were reported.
     pub(super) is_accounted: bool,
 }
 

@@ -3,9 +3,9 @@
 //! Invariants:
 //! - Between a stop and the thread's going on there are as few system calls as can be: what a call
 //!   was, the thread's counters, and on.
-//! - A thread that was killed while it was stopped is no error: its end is told by the kernel in
-//!   its time.
-//! - Every call that was entered is told once, whatever becomes of its thread.
+//! - A thread that was killed while it was stopped is no error: its end is reported by the kernel
+//!   in its time.
+//! - Every call that was entered is reported once, whatever becomes of its thread.
 
 use std::collections::HashMap;
 use std::ffi::c_int;

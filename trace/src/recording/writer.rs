@@ -130,8 +130,8 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Keeps an event. A failure is told by [`Recorder::finish`]; from the first one on nothing is
-    /// kept.
+    /// Keeps an event. A failure is reported by [`Recorder::finish`]; from the first one on nothing
+    /// is kept.
     pub fn record(&mut self, event: &Event) {
         if self.failure.is_some() {
             self.dropped += 1;
@@ -297,8 +297,8 @@ impl Recorder {
         let written = self.medium.append(self.length, bytes);
         match written {
             Ok(()) => self.length += bytes.len() as u64,
-            // A part of a frame is told from a complete one by the reader as well, so nothing is
-            // lost if this fails, too.
+            // A part of a frame is distinguished from a complete one by the reader as well, so
+            // nothing is lost if this fails, too.
             Err(_) => drop(self.medium.cut(self.length)),
         }
         written

@@ -13,7 +13,7 @@ use crate::crossings::Crossings;
 /// The version of the JSON.
 pub const FORMAT: u32 = 1;
 
-/// How sleep is told from work.
+/// How sleep is distinguished from work.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -359,7 +359,7 @@ pub struct Report {
     pub format: u32,
     /// By what calls were put into classes.
     pub scheme: Scheme,
-    /// By what sleep was told.
+    /// How sleep was distinguished from work.
     pub sleep: Sleep,
     /// How the numbers came about.
     pub source: Source,

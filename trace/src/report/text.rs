@@ -49,7 +49,7 @@ pub fn mean(value: f64) -> String {
     if value < 999.95 { format!("{value:.1}") } else { count(value.round() as u64) }
 }
 
-/// A percentage, without its sign. What is there and rounds to nothing is told from nothing.
+/// A percentage, without its sign. A value that rounds to zero is distinguished from zero.
 #[must_use]
 pub fn percent(percent: f64) -> String {
     match percent {

@@ -25,7 +25,7 @@ use crate::{Abi, Call, Event, Split};
 
 /// Numbers that no table knows: a program can make up four thousand million of them.
 const UNKNOWN_MAX: usize = 64;
-/// Names of programs that stacks are told apart by.
+/// Names of programs that distinguish stacks.
 const COMMANDS_MAX: usize = 256;
 const UNFINISHED_MAX: usize = 256;
 
@@ -34,7 +34,7 @@ const UNFINISHED_MAX: usize = 256;
 pub struct Options {
     /// By what calls are put into classes.
     pub scheme: Scheme,
-    /// By what sleep is told.
+    /// How sleep was distinguished from work.
     pub sleep: Sleep,
 }
 

@@ -93,7 +93,7 @@ impl Transport for Imports {
             let into = payload
                 .resize(room)
                 .map_err(|_| TransportError::Host(RequestStatus::NoRoom.number()))?;
-            // SAFETY: both are live and as large as the import is told.
+            // SAFETY: both are live and have the passed sizes.
             let answer = unsafe { imports::receive(&mut header, into.as_mut_ptr(), room as u32) };
             match usize::try_from(answer) {
                 Ok(bytes) if bytes <= room => {
@@ -130,7 +130,7 @@ impl Transport for Imports {
         }
     }
 
-    /// A module is told when it sends; else the host stops one whose call it cancels.
+    /// A module learns it when it sends; else the host stops one whose call it cancels.
     fn is_cancelled(&self, _: u64) -> bool {
         false
     }

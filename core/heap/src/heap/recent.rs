@@ -11,7 +11,7 @@
 //! - A chunk is known, and its slots are recent, only while it is a slab in use of that class,
 //!   inside the heap, and no thread's own: [`Heap::forget_slab`] comes before it becomes anything
 //!   else.
-//! - A slot that is neither recent nor taken belongs to a slab that [`Heap::note_room`] was told
+//! - A slot that is neither recent nor taken belongs to a slab that [`Heap::note_room`] noted
 //!   of.
 //! - An allocation is still the one store that sets a bit, a free the one that clears it.
 //!

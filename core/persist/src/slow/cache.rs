@@ -1,7 +1,7 @@
 //! A model of the last cache before memory, which decides which reads reach memory: it has as many
 //! lines and ways as the caller says, and drops what was not used for longest.
 //!
-//! It is told of reads ([`ReadCache::touch`]) and delays the thread for those that miss.
+//! It gets reads ([`ReadCache::touch`]) and delays the thread for those that miss.
 //! Prefetching, other threads, and write-backs that drop lines are not modelled; a real cache picks
 //! its sets by more than the address.
 

@@ -131,7 +131,7 @@ impl NameSpace {
         self.rescue_with(name, Writer::Running, true, || true)
     }
 
-    /// Whether store or rescue copy hold what the image holds now, as far as can be told without
+    /// Whether store or rescue copy hold what the image holds now, as far as is known without
     /// stopping its writers: a `false` may be one because they store.
     ///
     /// # Errors

@@ -88,7 +88,7 @@ pub struct ContinuationReport {
 }
 
 impl DamageReport {
-    /// Whether nothing is wrong with the file, as far as can be told from outside of its data.
+    /// Whether nothing is wrong with the file, as far as can be seen from outside of its data.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.header == HeaderState::Whole

@@ -121,7 +121,7 @@ pub(crate) fn near_text(near: &[String]) -> String {
 mod tests {
     use super::in_units;
 
-    /// A size is told exactly and in the largest unit that fits.
+    /// A size is written exactly and in the largest unit that fits.
     #[test]
     fn size_is_exact_and_in_the_largest_unit() {
         assert_eq!(in_units(1023), "1023 bytes");

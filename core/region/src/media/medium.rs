@@ -56,7 +56,7 @@ impl FromStr for Medium {
 mod tests {
     use super::*;
 
-    /// A medium is read as it is written and nonsense is told the choices.
+    /// A medium is read as it is written and nonsense is refused with the choices.
     #[test]
     fn medium_parses_its_own_text_and_lists_choices() {
         for medium in [Medium::Memory, Medium::File] {

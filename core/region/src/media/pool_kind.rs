@@ -86,7 +86,7 @@ impl fmt::Display for PoolKind {
 mod tests {
     use super::*;
 
-    /// A tmpfs and a disk are told apart and neither is called persistent.
+    /// A tmpfs and a disk are distinguished, and neither is called persistent.
     ///
     /// Guarantee: heap/level-never-weaker
     #[test]

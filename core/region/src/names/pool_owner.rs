@@ -161,7 +161,7 @@ pub(crate) fn target(id: Option<HomeId>, home: &Path) -> PathBuf {
 /// What has become of the home in a record.
 #[derive(Debug, PartialEq, Eq)]
 enum Owner {
-    /// It is there, or that cannot be told.
+    /// It is there, or that is not known.
     Alive,
     /// Something else, or nothing, is where it was.
     Gone,

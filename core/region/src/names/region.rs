@@ -387,7 +387,7 @@ impl Region {
         }
     }
 
-    /// The same for a range of bytes, for as few pages as can be told apart; call it before every
+    /// The same for a range of bytes, for as few pages as possible; call it before every
     /// such store. A mapping that is dirty need not be writable everywhere: what growth added, and
     /// pages that were committed, may not be.
     ///

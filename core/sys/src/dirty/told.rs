@@ -1,4 +1,4 @@
-//! Trackers that ask nothing of the kernel: one believes what it is told, one takes everything for
+//! Trackers that ask nothing of the kernel: one believes reports, one takes everything for
 //! changed.
 
 use std::io;
@@ -22,7 +22,7 @@ impl Reporter {
     }
 }
 
-/// Knows what it is told, such as the ranges of transactions.
+/// Knows what is reported, such as the ranges of transactions.
 pub(super) struct Reported {
     mapping: Mapping,
     pages: Arc<PageSet>,

@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(chosen("nothing"), None);
     }
 
-    /// Persistent memory devices are told from their neighbours.
+    /// Persistent memory devices are distinguished from their neighbours.
     #[test]
     fn persistent_memory_devices_are_recognised() {
         assert!(["pmem0", "pmem1s", "dax0.0"].into_iter().all(is_persistent_memory));

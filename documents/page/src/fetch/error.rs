@@ -58,7 +58,7 @@ pub enum FetchError {
     /// There is no connection.
     #[error("the server cannot be reached: {0}; is it running, and is the network there?")]
     Unreachable(io::Error),
-    /// The server is not the one that it should be, as far as can be told, or does not talk TLS.
+    /// The server is not the one that it should be, as far as is known, or does not talk TLS.
     #[error(
         "there is no safe connection to this server: {message}; it is not trusted, and nothing was asked of it"
     )]
@@ -125,7 +125,7 @@ fn said(status: u16) -> String {
 }
 
 impl FetchError {
-    /// Whether there is nothing at the address, as far as can be told.
+    /// Whether there is nothing at the address, as far as is known.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         match self {

@@ -5,7 +5,7 @@
 //! there are workers, so that what waits is bounded.
 //!
 //! Invariants:
-//! - Every page comes to an end that is told: kept, unchanged, failed with a reason.
+//! - Every page comes to a reported end: kept, unchanged, failed with a reason.
 //! - An import lets no page go that it has just kept: it stops when the cache is full of them.
 //! - What is kept is whole: an entry comes in one transaction, and an import that was killed is
 //!   done again at the cost of what it had not kept yet.
@@ -162,7 +162,7 @@ pub enum ImportEnd {
     Weary,
 }
 
-/// What it came to, besides what was told.
+/// The result, besides what was reported.
 #[derive(Debug)]
 pub struct ImportReport {
     /// Why there is no more.

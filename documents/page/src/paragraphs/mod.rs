@@ -10,7 +10,7 @@
 //! - A page without such a paragraph is laid out as if this were not there.
 //! - The engine's style is of the page as it is: what is changed here is no element to a selector,
 //!   and is put back before anything is styled again.
-//! - What is where is told of the page as it is: see [`Paragraphs::parts`].
+//! - Places are those of the page as it is: see [`Paragraphs::parts`].
 //!
 //! What it must not do: recurse on the depth of the page.
 
@@ -75,7 +75,7 @@ pub(crate) struct ParagraphParts {
     paragraphs: Vec<ParagraphReport>,
 }
 
-/// What is told of a paragraph.
+/// The facts of a paragraph.
 struct ParagraphReport {
     styles: u32,
     parts: usize,

@@ -11,7 +11,7 @@ use crate::places::Link;
 
 /// Steps from link to link that count: more than a reader takes meanwhile.
 const STEPS_MAX: usize = 1_000;
-/// What the user is told meanwhile.
+/// The message to the user meanwhile.
 const SOON: &str = "it is found out where the links are ...";
 
 impl Viewer {

@@ -56,7 +56,7 @@ struct ShownPage {
     title: String,
     content: (u32, u32),
     links: Vec<Link>,
-    /// They are told later.
+    /// They come later.
     awaits_links: bool,
     served: OpenStats,
     notes: Vec<String>,
@@ -168,7 +168,7 @@ pub(crate) struct Viewer {
     held_bar: Option<(Axis, f64)>,
     /// What of a notch is less than a pixel.
     rest: (f64, f64),
-    /// What the user is told until the next thing happens.
+    /// The message to the user until the next event.
     said: Option<String>,
     line: (LineText, Option<Pixels>),
     asks: Vec<ViewerRequest>,
@@ -358,7 +358,7 @@ impl Viewer {
         }
     }
 
-    /// What was told.
+    /// The event.
     pub(crate) fn answer(&mut self, answer: ViewerEvent) {
         match answer {
             ViewerEvent::Opened(opened) => self.opened(*opened),

@@ -27,7 +27,7 @@ use holdfast_sys::counted::counted;
 /// A page is kept when it was looked at for so long, or was left.
 const KEPT_AFTER: Duration = Duration::from_millis(300);
 
-/// What the thread of a page is told.
+/// A message to the thread of a page.
 pub(super) enum PageMessage {
     Ask(ViewerRequest),
     /// The page is not shown any more.
@@ -75,7 +75,7 @@ impl PageServer {
         self.wanted.is_gone.load(Ordering::Relaxed)
     }
 
-    /// `itself` is where the thread is told.
+    /// `itself` sends messages to the thread.
     pub(super) fn run(
         &self,
         told: &Receiver<PageMessage>,

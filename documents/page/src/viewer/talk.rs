@@ -80,7 +80,7 @@ pub(crate) struct LineText {
     pub(crate) scale_permille: u32,
 }
 
-/// What is told.
+/// An event for the viewer.
 #[derive(Debug)]
 pub(crate) enum ViewerEvent {
     Opened(Box<OpenedView>),

@@ -134,7 +134,7 @@ impl Connection {
         match self.stage {
             Stage::Asks => PollFlags::IN,
             Stage::Sends(_) => PollFlags::OUT,
-            // Its hang-up is told all the same, and found when its answer cannot be sent.
+            // Its hang-up is reported all the same, and found when its answer cannot be sent.
             Stage::Waits | Stage::Over => PollFlags::empty(),
         }
     }

@@ -33,7 +33,7 @@ impl Serving {
         }
     }
 
-    /// It stays as it is: a process that waits is told, and what no caller waits for is tried
+    /// It stays as it is: a waiting process gets the error, and what no caller waits for is tried
     /// again.
     pub(crate) fn fail(
         &mut self,

@@ -68,7 +68,7 @@ fn write_to(place: Place, region: Region, port: &mut Port, early: bool) -> Resul
 /// Opens every applet's heap, reports what is in it, and leaves without closing any.
 ///
 /// # Errors
-/// When the host cannot be told.
+/// When the host cannot be reached.
 pub fn verify() -> Result<(), String> {
     let mut port = Port::open().map_err(|error| format!("no port to the host: {error}"))?;
     for place in Place::of(Holder::Applet) {

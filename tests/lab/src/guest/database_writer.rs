@@ -102,7 +102,7 @@ impl Writer {
 /// closing any.
 ///
 /// # Errors
-/// When the host cannot be told.
+/// When the host cannot be reached.
 pub fn verify(pool: Pool) -> Result<(), String> {
     let mut port = Port::open().map_err(|error| format!("no port to the host: {error}"))?;
     linked::set_up()?;

@@ -9,7 +9,7 @@ use holdfast_sqlite::{Host, Vfs, register};
 use rusqlite::ffi;
 use rusqlite::trace::config_log;
 
-/// What was told since it was last asked for.
+/// The reports since it was last asked for.
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn tell(_: c_int, text: &str) {
@@ -18,7 +18,7 @@ fn tell(_: c_int, text: &str) {
     TOLD.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
 }
 
-/// What was told since the last time.
+/// The reports since the last time.
 #[must_use]
 pub fn told() -> Vec<String> {
     std::mem::take(&mut TOLD.lock().unwrap_or_else(PoisonError::into_inner))

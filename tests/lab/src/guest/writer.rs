@@ -89,7 +89,7 @@ fn open(place: Place) -> Result<Writer, String> {
 /// Opens every heap that there is, reports what is in it, and leaves without closing any.
 ///
 /// # Errors
-/// When the host cannot be told.
+/// When the host cannot be reached.
 pub fn verify() -> Result<(), String> {
     let mut port = Port::open().map_err(|error| format!("no port to the host: {error}"))?;
     for place in Place::of(Holder::Heap) {

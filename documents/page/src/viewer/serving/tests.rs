@@ -71,7 +71,7 @@ fn shown_of(is_forbidden: bool) -> RecordedTestPage {
     if is_forbidden {
         opened.to_keep.as_mut().unwrap().forget_also(asked.address.as_str());
     }
-    // The engine has recorded it; the one who shows it is told so later.
+    // The engine has recorded it; the viewer learns that later.
     let (hand, coming) = ends(|_| ());
     let rest = opened.to_keep.as_mut().unwrap().rest_mut().unwrap();
     let rest = std::mem::replace(rest, coming).take();
