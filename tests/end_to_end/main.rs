@@ -48,17 +48,18 @@ fn victim(name: &str) -> PathBuf {
 
 /// How a command ended, with what it said.
 #[derive(Debug)]
-struct Told {
+struct Finished {
     status: i32,
     out: String,
     err: String,
 }
 
 /// Runs a command to its end. It must end by itself, and without a word of Rust's.
-fn tell(command: &mut Command) -> Told {
+fn tell(command: &mut Command) -> Finished {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    let told = Told { status: status.code().unwrap_or(-1), out: text(stdout), err: text(stderr) };
+    let told =
+        Finished { status: status.code().unwrap_or(-1), out: text(stdout), err: text(stderr) };
     assert!(status.code().is_some(), "{command:?} ended with {status}: {}", told.err);
     assert!(!told.err.contains("panicked at"), "{}", told.err);
     told

@@ -7,7 +7,7 @@ use std::process::Command;
 use holdfast_testkit::{Scratch, applet_file};
 use serde_json::Value;
 
-use crate::{Told, scratch, succeed, tell, victim};
+use crate::{Finished, scratch, succeed, tell, victim};
 
 fn model(scratch: &Scratch, arguments: &[&str]) -> Command {
     let mut command = scratch.holdfast();
@@ -139,7 +139,7 @@ fn model_text_gives_break_even_and_its_error() {
 fn a_model_that_is_wrongly_started_says_what_to_do() {
     let scratch = scratch();
     let fails = |command: &mut Command, status: i32, words: &[&str]| {
-        let Told { status: found, out, err } = tell(command);
+        let Finished { status: found, out, err } = tell(command);
         assert_eq!(found, status, "{out}{err}");
         for word in words {
             assert!(err.contains(word), "no {word:?} in: {err}");

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{Told, scratch, succeed, tell, victim};
+use crate::{Finished, scratch, succeed, tell, victim};
 
 /// Runs a program of the system with these options and arguments.
-fn run(program: &str, options: &[&str], arguments: &[&str]) -> Told {
+fn run(program: &str, options: &[&str], arguments: &[&str]) -> Finished {
     tell(scratch().holdfast().args(["run", program]).args(options).arg("--").args(arguments))
 }
 

@@ -64,7 +64,12 @@ fn all() -> Vec<Remedy<'static>> {
 fn commands(shown: &str) -> Vec<Vec<&str>> {
     if let Some(option) = shown.strip_prefix(" (--").and_then(|rest| rest.strip_suffix(')')) {
         assert!(!option.contains(' '), "{shown}");
-        return vec![vec!["run", &shown[2..shown.len() - 1], "1"]];
+        let value = match option {
+            "timeout" => "1s",
+            "fuel" => "1000",
+            _ => "1GiB",
+        };
+        return vec![vec!["run", &shown[2..shown.len() - 1], value]];
     }
     let quoted =
         shown.split('`').skip(1).step_by(2).filter_map(|text| text.split_once("holdfast "));
@@ -83,7 +88,7 @@ fn remedies_are_commands_that_exist() {
         assert!(!commands.is_empty(), "{remedy}: {shown:?} names no command");
         for arguments in commands {
             let arguments = arguments.iter().map(|word| match *word {
-                "SIZE" | "1" => "1GiB",
+                "SIZE" => "1GiB",
                 word => word,
             });
             // What stands before `--help` is parsed first, so a word that is not taken is refused.

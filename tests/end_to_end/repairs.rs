@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use holdfast_testkit::Scratch;
 
 use crate::guestbook::{assert_both_entries, with_two_entries};
-use crate::{Told, succeed, tell};
+use crate::{Finished, succeed, tell};
 
 /// Where the applet's data starts in an image.
 const DATA_OFFSET: usize = 2 << 20;
 
-fn repair(scratch: &Scratch, more: &[&str]) -> Told {
+fn repair(scratch: &Scratch, more: &[&str]) -> Finished {
     tell(scratch.holdfast().args(["heap", "repair", "book"]).args(more))
 }
 

@@ -5,11 +5,11 @@ use std::process::{Command, Stdio};
 
 use holdfast_testkit::Scratch;
 
-use crate::{Told, scratch, tell};
+use crate::{Finished, scratch, tell};
 
 /// `holdfast run` of a program of the system, or of the guest book with a heap, under a limit of
 /// the shell.
-fn run_under(scratch: &Scratch, limit: &str, words: &[&str]) -> Told {
+fn run_under(scratch: &Scratch, limit: &str, words: &[&str]) -> Finished {
     // Other shells do not know all of the letters.
     let mut command = Command::new("bash");
     command.args(["-c", &format!("ulimit {limit} && exec \"$@\""), "bash"]);

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use holdfast_testkit::Scratch;
 
 use crate::guestbook::{assert_both_entries, with_two_entries};
-use crate::{Told, succeed, tell, victim};
+use crate::{Finished, succeed, tell, victim};
 
 fn heap(scratch: &Scratch, arguments: &[&str]) -> Command {
     let mut command = scratch.holdfast();
@@ -16,7 +16,7 @@ fn heap(scratch: &Scratch, arguments: &[&str]) -> Command {
 }
 
 /// The command fails with this exit code, and its message has the words.
-fn assert_fails(scratch: &Scratch, arguments: &[&str], status: i32, words: &[&str]) -> Told {
+fn assert_fails(scratch: &Scratch, arguments: &[&str], status: i32, words: &[&str]) -> Finished {
     let told = tell(&mut heap(scratch, arguments));
     assert_eq!(told.status, status, "{arguments:?}: {}{}", told.out, told.err);
     for word in words {

@@ -187,7 +187,7 @@ fn report_of_part(scratch: &Scratch, path: &str) -> (String, u64, u64) {
 
 /// The tracer says how many events it could not write, the recording says the same, and the program
 /// has its disk's worth.
-fn assert_is_told(scratch: &Scratch, told: &crate::Told, path: &str, why: &str) {
+fn assert_is_told(scratch: &Scratch, told: &crate::Finished, path: &str, why: &str) {
     assert!(
         told.status == 125 && told.err.contains("cannot write all of"),
         "{}: {}",

@@ -68,7 +68,7 @@ pub struct FileSystem {
 /// How a trace came about. Written at the start of a recording with what is known then, and at its
 /// end in full.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct TraceDescription {
     /// How it was measured.
     pub backend: BackendKind,
     /// The version of Holdfast.

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::{About, End, Event, Result};
+use crate::{End, Event, Result, TraceDescription};
 
 /// A way to measure, made ready for one run.
 pub trait Backend {
     /// What is known before anything ran: for the head of a recording, and for the person who
     /// waits.
-    fn about(&self) -> About;
+    fn about(&self) -> TraceDescription;
 
     /// Runs or attaches, and gives every event to `sink`, until the command and all that it started
     /// have ended, the time is up, or the stop flag is raised. Whatever happens, the traced
@@ -105,5 +105,5 @@ pub struct Outcome {
     /// or if none was started.
     pub end: Option<End>,
     /// The full account, for the end of a recording.
-    pub about: About,
+    pub about: TraceDescription,
 }

@@ -27,7 +27,7 @@
 //! Invariants:
 //! - The traced program is not disturbed: a sink that cannot keep events does not stop the run, and
 //!   a tracer that dies leaves its program running.
-//! - No loss is silent: what a backend cannot see, lost or only estimates is in [`About`] or in an
+//! - No loss is silent: what a backend cannot see, lost or only estimates is in [`TraceDescription`] or in an
 //!   event.
 //! - Reports and comparisons do not depend on how the events were measured.
 
@@ -56,7 +56,7 @@ pub mod import;
 pub mod matrix;
 pub mod report;
 
-pub use about::{About, BackendKind, Cache, Cost, FileSystem};
+pub use about::{BackendKind, Cache, Cost, FileSystem, TraceDescription};
 pub use backend::{Backend, Outcome, Program, Settings, StopFlag, Target};
 pub use bpf::{BUFFER_BYTES, BpfBackend};
 pub use classes::Scheme;

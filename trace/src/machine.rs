@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::{About, BackendKind, Cache, FileSystem, Settings, Target};
+use crate::{BackendKind, Cache, FileSystem, Settings, Target, TraceDescription};
 
 /// `CLOCK_MONOTONIC`, nanoseconds.
 pub(crate) fn now_ns() -> u64 {
@@ -35,10 +35,10 @@ fn nanoseconds(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-impl About {
+impl TraceDescription {
     /// What is known before a trace with these settings: the machine, the target, the instant.
-    pub fn before(settings: &Settings, backend: BackendKind) -> About {
-        let mut about = About {
+    pub fn before(settings: &Settings, backend: BackendKind) -> TraceDescription {
+        let mut about = TraceDescription {
             backend,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             command: Vec::new(),
@@ -167,7 +167,8 @@ mod tests {
 
     #[test]
     fn an_account_knows_the_machine() {
-        let about = About::before(&Settings::new(Target::Attach(vec![7])), BackendKind::Ptrace);
+        let about =
+            TraceDescription::before(&Settings::new(Target::Attach(vec![7])), BackendKind::Ptrace);
         assert!(!about.kernel.is_empty() && about.cpus > 0 && about.began_ns > 0);
         assert_eq!(about.attached, [7]);
         assert!(!about.file_systems.is_empty());

@@ -28,8 +28,8 @@ use self::tracer::{Phase, Tracer};
 use self::watch::{Orders, Watcher};
 use crate::machine::now_ns;
 use crate::{
-    About, Backend, BackendKind, Event, Outcome, Program, Result, Settings, StopFlag, Target,
-    TraceError,
+    Backend, BackendKind, Event, Outcome, Program, Result, Settings, StopFlag, Target,
+    TraceDescription, TraceError,
 };
 
 /// Threads that do not come to a stop by then are left to the kernel, which lets go of them when
@@ -40,7 +40,7 @@ const LETTING_GO_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct PtraceBackend {
     settings: Settings,
-    about: About,
+    about: TraceDescription,
 }
 
 impl PtraceBackend {
@@ -57,13 +57,13 @@ impl PtraceBackend {
             );
             return Err(TraceError::Unavailable { backend: BackendKind::Ptrace.name(), why });
         }
-        let about = About::before(&settings, BackendKind::Ptrace);
+        let about = TraceDescription::before(&settings, BackendKind::Ptrace);
         Ok(PtraceBackend { settings, about })
     }
 }
 
 impl Backend for PtraceBackend {
-    fn about(&self) -> About {
+    fn about(&self) -> TraceDescription {
         self.about.clone()
     }
 
@@ -184,7 +184,7 @@ fn unavailable(source: &std::io::Error) -> TraceError {
 }
 
 /// What this way of measuring cannot do, in the person's words.
-fn notes(about: &mut About, tracer: &Tracer, target: &Target) {
+fn notes(about: &mut TraceDescription, tracer: &Tracer, target: &Target) {
     let mut note = |text: &str| about.notes.push(text.to_owned());
     note(
         "each call was stopped twice, so the program ran slower, and its threads met each other at other moments than untraced",

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use holdfast_trace::{
-    About, BackendKind, Event, Recorder, Recording, RecordingError, Settings, Target,
+    BackendKind, Event, Recorder, Recording, RecordingError, Settings, Target, TraceDescription,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -20,7 +20,8 @@ fn full_disk_keeps_written_part_and_reports_rest() {
     // SIGXFSZ is as the kernel has it: a write beyond the limit would end this process.
     setrlimit(Resource::Fsize, Rlimit { current: Some(LIMIT_BYTES), maximum: None }).unwrap();
 
-    let about = About::before(&Settings::new(Target::Attach(vec![1])), BackendKind::Ptrace);
+    let about =
+        TraceDescription::before(&Settings::new(Target::Attach(vec![1])), BackendKind::Ptrace);
     let mut recorder = Recorder::create(&path, &about).unwrap();
     for number in 0..EVENTS {
         // Numbers that cannot be made much smaller.

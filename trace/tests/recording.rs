@@ -5,13 +5,16 @@
 use std::path::{Path, PathBuf};
 
 use holdfast_trace::{
-    Abi, About, BackendKind, Call, End, Event, Object, Program, Recorder, Recording,
-    RecordingError, Settings, Split, Target,
+    Abi, BackendKind, Call, End, Event, Object, Program, Recorder, Recording, RecordingError,
+    Settings, Split, Target, TraceDescription,
 };
 
-fn about() -> About {
+fn about() -> TraceDescription {
     let command = vec!["make".into(), "-j2".into()];
-    About::before(&Settings::new(Target::Start(Program { command })), BackendKind::Ptrace)
+    TraceDescription::before(
+        &Settings::new(Target::Start(Program { command })),
+        BackendKind::Ptrace,
+    )
 }
 
 fn call(number: u32) -> Event {
@@ -50,7 +53,7 @@ fn events() -> Vec<Event> {
 fn write(path: &Path, events: &[Event]) {
     let mut recorder = Recorder::create(path, &about()).unwrap();
     events.iter().for_each(|event| recorder.record(event));
-    let written = recorder.finish(&About { lost: 3, ..about() }).unwrap();
+    let written = recorder.finish(&TraceDescription { lost: 3, ..about() }).unwrap();
     assert_eq!(written.events, events.len() as u64);
     assert_eq!(written.bytes, std::fs::metadata(path).unwrap().len());
 }

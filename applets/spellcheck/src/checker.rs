@@ -52,7 +52,7 @@ impl Checker {
 
     /// Reads one more text.
     pub fn read(&mut self, speller: &Speller<'_>, file: usize, text: &[u8]) {
-        let mut seen = Seen::for_text(text);
+        let mut seen = LastPlaces::for_text(text);
         let mut following = compounds(text);
         let mut row = Vec::with_capacity(NEIGHBOURS + READ_AHEAD);
         let mut here = 0;
@@ -73,12 +73,18 @@ impl Checker {
             if here >= row.len() {
                 break;
             }
-            self.check(speller, file, &Around { text, row: &row, here }, &mut seen);
+            self.check(speller, file, &WordContext { text, row: &row, here }, &mut seen);
             here += 1;
         }
     }
 
-    fn check(&mut self, speller: &Speller<'_>, file: usize, around: &Around<'_>, seen: &mut Seen) {
+    fn check(
+        &mut self,
+        speller: &Speller<'_>,
+        file: usize,
+        around: &WordContext<'_>,
+        seen: &mut LastPlaces,
+    ) {
         let read = around.row[around.here];
         let Compound { line, column, plain, .. } = read.compound;
         if plain {
@@ -136,14 +142,14 @@ const SEEN_MAX: usize = 2048;
 
 /// Where known words last stood in the text: most words are repeated, and their tables' bytes lie
 /// far apart.
-struct Seen {
+struct LastPlaces {
     /// Hash, first byte and byte after the last; at least one.
     places: Vec<(u32, u32, u32)>,
 }
 
-impl Seen {
-    fn for_text(text: &[u8]) -> Seen {
-        Seen { places: vec![(0, 0, 0); (text.len() / 16).clamp(1, SEEN_MAX)] }
+impl LastPlaces {
+    fn for_text(text: &[u8]) -> LastPlaces {
+        LastPlaces { places: vec![(0, 0, 0); (text.len() / 16).clamp(1, SEEN_MAX)] }
     }
 
     #[inline]
@@ -194,14 +200,14 @@ impl Read {
 }
 
 /// A word and its neighbours.
-struct Around<'a> {
+struct WordContext<'a> {
     text: &'a [u8],
     row: &'a [Read],
     /// Which of the row.
     here: usize,
 }
 
-impl<'a> Around<'a> {
+impl<'a> WordContext<'a> {
     /// The text of a compound. It consists of whole letters, so it is valid UTF-8.
     fn word(&self, compound: Compound) -> &'a str {
         core::str::from_utf8(&self.text[compound.range()]).unwrap_or_default()

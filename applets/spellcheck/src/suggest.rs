@@ -45,7 +45,7 @@ enum Likeness {
     Other,
 }
 
-struct Wanted {
+struct UnknownWord {
     /// In lower case, without possessive.
     word: String,
     letters: Vec<char>,
@@ -59,12 +59,13 @@ struct Wanted {
 /// A suggestion for each word, or none if nothing is within distance 2. Words beyond
 /// [`SUGGESTIONS_MAX`] get none.
 pub fn suggest(speller: &Speller<'_>, words: &[&str]) -> Vec<Option<String>> {
-    let mut wanted: Vec<Wanted> =
-        words.iter().take(SUGGESTIONS_MAX).map(|word| Wanted::new(word)).collect();
+    let mut wanted: Vec<UnknownWord> =
+        words.iter().take(SUGGESTIONS_MAX).map(|word| UnknownWord::new(word)).collect();
     for one in &mut wanted {
         one.try_edits(speller);
     }
-    let mut open: Vec<&mut Wanted> = wanted.iter_mut().filter(|one| one.is_comparable()).collect();
+    let mut open: Vec<&mut UnknownWord> =
+        wanted.iter_mut().filter(|one| one.is_comparable()).collect();
     // At distance 2 a word with the same first letter outranks every other one, so where the first
     // walk finds one, the rest need not be looked at. (An accent more or less leaves it the same
     // here.)
@@ -85,10 +86,10 @@ pub fn suggest(speller: &Speller<'_>, words: &[&str]) -> Vec<Option<String>> {
     found
 }
 
-impl Wanted {
-    fn new(word: &str) -> Wanted {
+impl UnknownWord {
+    fn new(word: &str) -> UnknownWord {
         let lower = without_possessive(word).unwrap_or(word).to_lowercase();
-        Wanted {
+        UnknownWord {
             letters: lower.chars().collect(),
             undoubled: undoubled(&lower),
             skeleton: skeleton(&lower),
@@ -297,7 +298,11 @@ impl Target {
 }
 
 /// Considers, for each word that has nothing yet, the stored words with one of its initials.
-fn walk(speller: &Speller<'_>, initials: impl Fn(&Wanted) -> u32, wanted: &mut [&mut Wanted]) {
+fn walk(
+    speller: &Speller<'_>,
+    initials: impl Fn(&UnknownWord) -> u32,
+    wanted: &mut [&mut UnknownWord],
+) {
     let targets: Vec<(u32, Target)> = wanted
         .iter()
         .map(|one| (initials(one), Target { length: one.word.len() as u32, bits: one.bits }))
@@ -327,7 +332,7 @@ fn walk_list(
     list: List<'_>,
     initials: u32,
     target: &Target,
-    wanted: &mut Wanted,
+    wanted: &mut UnknownWord,
 ) {
     for wide in [false, true] {
         let bytes_max = target.bytes_max(wide);
@@ -344,7 +349,7 @@ fn walk_list(
 }
 
 #[inline(never)]
-fn compare(speller: &Speller<'_>, wanted: &mut Wanted, stored: &[u8]) {
+fn compare(speller: &Speller<'_>, wanted: &mut UnknownWord, stored: &[u8]) {
     let limit = wanted.best.as_ref().map_or(DISTANCE_MAX, |(rank, _)| rank.distance);
     let near = if stored.is_ascii() && wanted.bits & WIDE == 0 {
         let mut small = [0; LETTERS_MAX];

@@ -283,7 +283,7 @@ fn full_heap_keeps_commits_and_gives_advice() {
     let arguments = ["--dict", path(dir.path()), "--ack"];
     let mut arena = attach(TestMemory::new(1 << 20));
     let said = run(&mut arena, &arguments);
-    assert!(said.status.unwrap_err().contains("heap limit"));
+    assert!(said.status.unwrap_err().contains("raise its limit"));
     let done = counts(&dir, &said.out);
     assert_eq!(run(&mut arena, &["--dict", path(dir.path()), "--verify", &done]).status, Ok(0));
     detach(arena);

@@ -53,7 +53,7 @@ unsafe impl Backing for Mapped {
 unsafe impl Send for Mapped {}
 
 /// A thread's side of the ring. Its objects go from thread to thread with it.
-struct Own(Handle<Mapped>);
+struct OwnObjects(Handle<Mapped>);
 
 #[derive(Clone, Copy)]
 struct Object(NonNull<u8>);
@@ -61,7 +61,7 @@ struct Object(NonNull<u8>);
 // SAFETY: an object of the heap may be used from any thread, and is by one at a time.
 unsafe impl Send for Object {}
 
-impl Allocator for Own {
+impl Allocator for OwnObjects {
     type Object = Object;
 
     #[inline]
@@ -91,7 +91,7 @@ pub(crate) fn run(home: &Home, runs: usize, bytes: u64) -> io::Result<Times> {
     let heap = Heap::open(Mapped { base, bytes }, options).map_err(heap_error)?;
     // SAFETY: nothing exchanges the heap.
     let shared = unsafe { SharedHeap::new(heap) };
-    let ring = || Ring::new(Own(shared.handle()));
+    let ring = || Ring::new(OwnObjects(shared.handle()));
     let (mut alone, mut pair) = ([ring()?], [ring()?, ring()?]);
     let times = race(
         runs,
@@ -105,10 +105,10 @@ pub(crate) fn run(home: &Home, runs: usize, bytes: u64) -> io::Result<Times> {
 
 /// Nanoseconds for a pair, all threads at work at once: two that take as long as one for theirs
 /// halve it.
-fn at_once(rings: &mut [Ring<Own>]) -> io::Result<f64> {
+fn at_once(rings: &mut [Ring<OwnObjects>]) -> io::Result<f64> {
     let threads = rings.len() as f64;
     let start = Barrier::new(rings.len());
-    let work = |ring: &mut Ring<Own>| {
+    let work = |ring: &mut Ring<OwnObjects>| {
         start.wait();
         (0..ROUNDS).map(|_| ring.churn()).sum::<io::Result<f64>>()
     };

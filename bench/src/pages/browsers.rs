@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::list::{self, Page};
-use super::ours::{COLD, Ours, WARM, fresh};
+use super::ours::{COLD, PageProgram, WARM, fresh};
 use super::process::{Running, find};
 use super::screen::{HEIGHT, LIMIT, STILL, Screen, WIDTH, shows_something};
 use super::server::{ASK, FRESH, Server};
@@ -99,7 +99,7 @@ pub(super) fn run(
 }
 
 struct Bench {
-    ours: Ours,
+    ours: PageProgram,
     server: Server,
     screen: Option<Screen>,
     dillo: Option<PathBuf>,
@@ -123,7 +123,7 @@ impl Bench {
             None => None,
         };
         Ok(Bench {
-            ours: Ours::find()?,
+            ours: PageProgram::find()?,
             server: Server::start(&list::site())?,
             screen,
             dillo: program(&["dillo"], "dillo"),

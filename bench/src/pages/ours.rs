@@ -25,7 +25,7 @@ pub(super) const WARM: &str = "pixels or display list";
 const PIXELS: &str = "pixels";
 
 /// Our page program.
-pub(super) struct Ours {
+pub(super) struct PageProgram {
     program: PathBuf,
 }
 
@@ -67,12 +67,12 @@ impl Opened {
     }
 }
 
-impl Ours {
+impl PageProgram {
     /// The program that was built with this one.
-    pub(super) fn find() -> io::Result<Ours> {
+    pub(super) fn find() -> io::Result<PageProgram> {
         let program = PathBuf::from(std::env::var_os("HOLDFAST_PAGE_PROGRAM").unwrap_or_default());
         if program.is_file() {
-            return Ok(Ours { program });
+            return Ok(PageProgram { program });
         }
         Err(Error::other(
             "there is no program that opens pages; `cargo xtask bench pages` builds it",

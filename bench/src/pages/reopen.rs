@@ -9,7 +9,7 @@ use std::io::{self, Error};
 use std::path::{Path, PathBuf};
 
 use super::list::{self, Page};
-use super::ours::{COLD, DOCUMENT, LIST, Opened, Ours, WARM, fresh};
+use super::ours::{COLD, DOCUMENT, LIST, Opened, PageProgram, WARM, fresh};
 use crate::heap::ground::Ground;
 use crate::report::{Goal, Outcome};
 use crate::stats::Series;
@@ -24,7 +24,7 @@ const GOAL_PAGE: Goal = Goal::AtLeast(60.0);
 
 /// The ways in which a page is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum OpeningMode {
     /// Without a cache.
     Cold,
     /// To be kept.
@@ -39,13 +39,13 @@ enum Way {
     List,
 }
 
-const WAYS: [(Way, &str); 6] = [
-    (Way::Cold, "cold"),
-    (Way::Kept, "kept"),
-    (Way::Document, "document"),
-    (Way::Warm, "warm"),
-    (Way::WarmOnDisk, "warm_on_disk"),
-    (Way::List, "list"),
+const WAYS: [(OpeningMode, &str); 6] = [
+    (OpeningMode::Cold, "cold"),
+    (OpeningMode::Kept, "kept"),
+    (OpeningMode::Document, "document"),
+    (OpeningMode::Warm, "warm"),
+    (OpeningMode::WarmOnDisk, "warm_on_disk"),
+    (OpeningMode::List, "list"),
 ];
 
 /// What is said of each page besides the median of all.
@@ -62,16 +62,21 @@ enum OfPage {
 struct Rounds(Vec<Vec<Opened>>);
 
 impl Rounds {
-    fn of(&self, way: Way) -> &[Opened] {
+    fn of(&self, way: OpeningMode) -> &[Opened] {
         WAYS.iter().position(|(known, _)| *known == way).map_or(&[], |index| &self.0[index])
     }
 
-    fn series(&self, way: Way, value: impl Fn(&Opened) -> f64) -> Series {
+    fn series(&self, way: OpeningMode, value: impl Fn(&Opened) -> f64) -> Series {
         self.of(way).iter().map(value).collect()
     }
 
     /// How much less time, in percent, `one` took than `other`.
-    fn saving(&self, one: Way, other: Way, value: impl Fn(&Opened) -> f64 + Copy) -> Series {
+    fn saving(
+        &self,
+        one: OpeningMode,
+        other: OpeningMode,
+        value: impl Fn(&Opened) -> f64 + Copy,
+    ) -> Series {
         self.series(one, value).over(&self.series(other, value)).map(|ratio| (1.0 - ratio) * 100.0)
     }
 }
@@ -83,7 +88,7 @@ pub(super) fn run(
     runs: usize,
     outcome: &mut Outcome,
 ) -> io::Result<()> {
-    let ours = Ours::find()?;
+    let ours = PageProgram::find()?;
     let bench = Bench {
         ours: &ours,
         memory: ground.in_memory("cache")?,
@@ -105,7 +110,7 @@ pub(super) fn run(
 }
 
 struct Bench<'a> {
-    ours: &'a Ours,
+    ours: &'a PageProgram,
     memory: PathBuf,
     disk: PathBuf,
     pictures: PathBuf,
@@ -124,15 +129,17 @@ impl Bench<'_> {
             // turns.
             let mut order = WAYS.map(|(way, _)| way);
             order.rotate_left(round % 2);
-            let mut opened: Vec<(Way, Opened)> = Vec::new();
+            let mut opened: Vec<(OpeningMode, Opened)> = Vec::new();
             for way in order {
                 opened.push((way, self.one(address, way)?));
             }
-            let picture = |wanted: Way| {
+            let picture = |wanted: OpeningMode| {
                 opened.iter().find(|(way, _)| *way == wanted).map(|(_, opened)| &opened.picture)
             };
-            for way in [Way::Kept, Way::Warm, Way::WarmOnDisk, Way::List] {
-                if picture(way) != picture(Way::Cold) {
+            for way in
+                [OpeningMode::Kept, OpeningMode::Warm, OpeningMode::WarmOnDisk, OpeningMode::List]
+            {
+                if picture(way) != picture(OpeningMode::Cold) {
                     return Err(Error::other("its pictures differ"));
                 }
             }
@@ -146,16 +153,16 @@ impl Bench<'_> {
         Ok(found)
     }
 
-    fn one(&self, address: &str, way: Way) -> io::Result<Opened> {
+    fn one(&self, address: &str, way: OpeningMode) -> io::Result<Opened> {
         match way {
-            Way::Cold => self.open(address, &["--no-cache"], &self.memory)?.served(COLD),
-            Way::Kept => self.open(address, &[], &self.memory)?.served(COLD),
-            Way::Document => {
+            OpeningMode::Cold => self.open(address, &["--no-cache"], &self.memory)?.served(COLD),
+            OpeningMode::Kept => self.open(address, &[], &self.memory)?.served(COLD),
+            OpeningMode::Document => {
                 self.open(address, &["--viewport", OTHER_VIEWPORT], &self.memory)?.served(DOCUMENT)
             }
-            Way::Warm => self.open(address, &[], &self.memory)?.served(WARM),
-            Way::WarmOnDisk => self.open(address, &[], &self.disk)?.served(WARM),
-            Way::List => self.open(address, &["--repaint"], &self.memory)?.served(LIST),
+            OpeningMode::Warm => self.open(address, &[], &self.memory)?.served(WARM),
+            OpeningMode::WarmOnDisk => self.open(address, &[], &self.disk)?.served(WARM),
+            OpeningMode::List => self.open(address, &["--repaint"], &self.memory)?.served(LIST),
         }
     }
 
@@ -170,32 +177,59 @@ fn tell(all: &[(&str, Rounds)], outcome: &mut Outcome) {
     }
     let pixels = |opened: &Opened| opened.pixels_ms;
     let without_png = Opened::without_png_ms;
-    let mut saving =
-        |key: &str, one: Way, other: Way, value: &dyn Fn(&Opened) -> f64, goal: OfPage| {
-            let of_page: Vec<(&str, Series)> =
-                all.iter().map(|(name, found)| (*name, found.saving(one, other, value))).collect();
-            let medians = of_page.iter().map(|(_, series)| series.median()).collect();
-            outcome.add(
-                key.to_owned(),
-                Some(medians),
-                "%",
-                (goal != OfPage::Nothing).then_some(GOAL_MEDIAN),
-            );
-            for (name, series) in of_page.into_iter().filter(|_| goal != OfPage::Nothing) {
-                let goal = (goal == OfPage::Goal).then_some(GOAL_PAGE);
-                outcome.add(format!("{key}/{name}"), Some(series), "%", goal);
-            }
-        };
-    saving("reopen_saving_pct", Way::Warm, Way::Cold, &pixels, OfPage::Goal);
-    saving("reopen_saving_without_png_pct", Way::Warm, Way::Cold, &without_png, OfPage::Goal);
-    saving("reopen_saving_list_pct", Way::List, Way::Cold, &pixels, OfPage::Told);
-    saving("reopen_saving_of_kept_pct", Way::Warm, Way::Kept, &pixels, OfPage::Nothing);
-    saving("reopen_saving_on_disk_pct", Way::WarmOnDisk, Way::Cold, &pixels, OfPage::Nothing);
-    saving("document_saving_of_kept_pct", Way::Document, Way::Kept, &pixels, OfPage::Nothing);
+    let mut saving = |key: &str,
+                      one: OpeningMode,
+                      other: OpeningMode,
+                      value: &dyn Fn(&Opened) -> f64,
+                      goal: OfPage| {
+        let of_page: Vec<(&str, Series)> =
+            all.iter().map(|(name, found)| (*name, found.saving(one, other, value))).collect();
+        let medians = of_page.iter().map(|(_, series)| series.median()).collect();
+        outcome.add(
+            key.to_owned(),
+            Some(medians),
+            "%",
+            (goal != OfPage::Nothing).then_some(GOAL_MEDIAN),
+        );
+        for (name, series) in of_page.into_iter().filter(|_| goal != OfPage::Nothing) {
+            let goal = (goal == OfPage::Goal).then_some(GOAL_PAGE);
+            outcome.add(format!("{key}/{name}"), Some(series), "%", goal);
+        }
+    };
+    saving("reopen_saving_pct", OpeningMode::Warm, OpeningMode::Cold, &pixels, OfPage::Goal);
+    saving(
+        "reopen_saving_without_png_pct",
+        OpeningMode::Warm,
+        OpeningMode::Cold,
+        &without_png,
+        OfPage::Goal,
+    );
+    saving("reopen_saving_list_pct", OpeningMode::List, OpeningMode::Cold, &pixels, OfPage::Told);
+    saving(
+        "reopen_saving_of_kept_pct",
+        OpeningMode::Warm,
+        OpeningMode::Kept,
+        &pixels,
+        OfPage::Nothing,
+    );
+    saving(
+        "reopen_saving_on_disk_pct",
+        OpeningMode::WarmOnDisk,
+        OpeningMode::Cold,
+        &pixels,
+        OfPage::Nothing,
+    );
+    saving(
+        "document_saving_of_kept_pct",
+        OpeningMode::Document,
+        OpeningMode::Kept,
+        &pixels,
+        OfPage::Nothing,
+    );
 
-    let keeping = all
-        .iter()
-        .map(|(_, found)| found.series(Way::Kept, |kept| kept.end_ms - kept.pixels_ms).median());
+    let keeping = all.iter().map(|(_, found)| {
+        found.series(OpeningMode::Kept, |kept| kept.end_ms - kept.pixels_ms).median()
+    });
     outcome.add("keep_ms", Some(keeping.collect()), "ms", None);
     for (way, name) in WAYS {
         let medians = all.iter().map(|(_, found)| found.series(way, pixels).median()).collect();
@@ -209,8 +243,9 @@ fn tell(all: &[(&str, Rounds)], outcome: &mut Outcome) {
             );
         }
     }
-    for (way, name) in
-        WAYS.into_iter().filter(|(way, _)| !matches!(way, Way::Kept | Way::WarmOnDisk))
+    for (way, name) in WAYS
+        .into_iter()
+        .filter(|(way, _)| !matches!(way, OpeningMode::Kept | OpeningMode::WarmOnDisk))
     {
         let mut split = |part: &str, value: &dyn Fn(&Opened) -> f64| {
             let key = format!("split_ms/{name}/{part}");

@@ -44,7 +44,7 @@ pub(super) struct Screen {
 }
 
 /// When a picture was there, in milliseconds since the start of the program.
-pub(super) struct Seen {
+pub(super) struct SeenPicture {
     /// Without what may be a scroll bar.
     pub(super) content_ms: f64,
     pub(super) whole_ms: f64,
@@ -114,7 +114,7 @@ impl Screen {
         still: Duration,
         lines: usize,
         wanted: Option<&[u8]>,
-    ) -> io::Result<Seen> {
+    ) -> io::Result<SeenPicture> {
         let mut looked = Looked::new(lines);
         let (mut content, mut whole) = (None, None);
         loop {
@@ -134,7 +134,11 @@ impl Screen {
                 if wanted.is_none_or(|wanted| wanted == picture) {
                     let ms =
                         |then: Instant| then.duration_since(program.started).as_secs_f64() * 1e3;
-                    return Ok(Seen { content_ms: ms(content), whole_ms: ms(whole), picture });
+                    return Ok(SeenPicture {
+                        content_ms: ms(content),
+                        whole_ms: ms(whole),
+                        picture,
+                    });
                 }
             }
             let is_still = whole.is_some_and(|whole| now.duration_since(whole) > STILL_ANOTHER);

@@ -85,11 +85,11 @@ fn parse(line: &str) -> Option<(String, Series)> {
 }
 
 /// A side that works beside this process; ended when it is dropped.
-pub(super) struct Beside(Child);
+pub(super) struct SideProcess(Child);
 
-impl Beside {
-    pub(super) fn start(mut command: Command) -> io::Result<Beside> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map(Beside)
+impl SideProcess {
+    pub(super) fn start(mut command: Command) -> io::Result<SideProcess> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map(SideProcess)
     }
 
     /// Waits until it says that it is ready.
@@ -123,7 +123,7 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for SideProcess {
     fn drop(&mut self) {
         // One that was waited for is not there any more.
         let _ = self.0.kill();

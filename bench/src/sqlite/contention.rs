@@ -15,7 +15,7 @@ use crate::heap::ground::Ground;
 use crate::race::{Side, race};
 use crate::report::Outcome;
 
-use super::child::{self, Beside};
+use super::child::{self, SideProcess};
 use super::engine::{Database, Mode};
 use super::workload::{CHARACTERS, fill};
 
@@ -76,14 +76,14 @@ fn together(ground: &Ground, mode: Mode, count: usize, pause_us: usize) -> io::R
         let numbers = [first, count, pause_us].map(|number| number.to_string());
         let [first, count, pause_us] = numbers.each_ref().map(String::as_str);
         let side = child::side(&["compete", mode.name, &text, first, count, pause_us])?;
-        others.push(Beside::start(side)?);
+        others.push(SideProcess::start(side)?);
     }
-    others.iter_mut().try_for_each(Beside::ready)?;
+    others.iter_mut().try_for_each(SideProcess::ready)?;
     let started = Instant::now();
-    others.iter_mut().for_each(Beside::go);
-    others.iter_mut().try_for_each(Beside::ready)?;
+    others.iter_mut().for_each(SideProcess::go);
+    others.iter_mut().try_for_each(SideProcess::ready)?;
     let seconds = started.elapsed().as_secs_f64();
-    others.into_iter().try_for_each(Beside::wait)?;
+    others.into_iter().try_for_each(SideProcess::wait)?;
     expect(&database, 2 * count)?;
     database.close()?;
     Ok(seconds)

@@ -10,7 +10,7 @@ use crate::report::Outcome;
 use crate::stats::Series;
 use crate::timing::ms_since;
 
-use super::child::{self, Beside};
+use super::child::{self, SideProcess};
 use super::engine::{Database, Mode};
 
 /// Pages that are left, about: 16 MiB.
@@ -21,7 +21,7 @@ pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Re
     let mut per_thousand = Series::default();
     for _ in 0..runs.div_ceil(3) {
         let (path, text) = child::database(ground.on_disk("database")?)?;
-        let mut writer = Beside::start(child::side(&["dirty", &text, &PAGES.to_string()])?)?;
+        let mut writer = SideProcess::start(child::side(&["dirty", &text, &PAGES.to_string()])?)?;
         writer.ready()?;
         writer.kill()?;
         let started = Instant::now();

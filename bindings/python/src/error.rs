@@ -172,24 +172,28 @@ pub(crate) fn applet_error(py: Python<'_>, error: &AppletError) -> PyErr {
             WasmError::TimeLimit { limit, .. } | WasmError::CompileTimeLimit { limit, .. },
         )
         | Failure::Ended { end: End::Killed(KillReason::Deadline { limit }) } => {
-            (Class::AppletTimeout, Special::TimeLimit(*limit))
+            (Class::AppletTimeout, ClassFields::TimeLimit(*limit))
         }
-        Failure::Wasm(WasmError::Trap(report)) => (Class::AppletCrashed, Special::Trap(report)),
+        Failure::Wasm(WasmError::Trap(report)) => (Class::AppletCrashed, ClassFields::Trap(report)),
         Failure::Wasm(WasmError::OutOfFuel { .. } | WasmError::CompileMemoryLimit { .. }) => {
-            (Class::AppletLimit, Special::None)
+            (Class::AppletLimit, ClassFields::None)
         }
         Failure::Ended { end } => match end {
-            End::Violation(violation) => (Class::PolicyViolation, Special::Violation(violation)),
-            End::Signal { signal, name } => (Class::AppletCrashed, Special::Signal(*signal, name)),
-            End::Exited { status } => (Class::AppletCrashed, Special::Exit(*status)),
-            End::Limit(_) if error.kind() == FailureKind::TimeLimit => {
-                (Class::AppletTimeout, Special::None)
+            End::Violation(violation) => {
+                (Class::PolicyViolation, ClassFields::Violation(violation))
             }
-            End::Limit(_) => (Class::AppletLimit, Special::None),
-            _ => (Class::AppletError, Special::None),
+            End::Signal { signal, name } => {
+                (Class::AppletCrashed, ClassFields::Signal(*signal, name))
+            }
+            End::Exited { status } => (Class::AppletCrashed, ClassFields::Exit(*status)),
+            End::Limit(_) if error.kind() == FailureKind::TimeLimit => {
+                (Class::AppletTimeout, ClassFields::None)
+            }
+            End::Limit(_) => (Class::AppletLimit, ClassFields::None),
+            _ => (Class::AppletError, ClassFields::None),
         },
-        _ if error.kind() == FailureKind::NotFound => (Class::AppletNotFound, Special::None),
-        _ => (Class::AppletError, Special::None),
+        _ if error.kind() == FailureKind::NotFound => (Class::AppletNotFound, ClassFields::None),
+        _ => (Class::AppletError, ClassFields::None),
     };
     let mut text = error.to_string();
     if matches!(error.failure, Failure::NotServing { status } if status != 0) {
@@ -222,7 +226,7 @@ pub(crate) fn cancelled(py: Python<'_>, error: impl ToString, is_alive: bool) ->
 }
 
 /// What one class has and the others do not.
-enum Special<'a> {
+enum ClassFields<'a> {
     None,
     TimeLimit(Duration),
     Trap(&'a holdfast_applet::TrapReport),
@@ -231,24 +235,24 @@ enum Special<'a> {
     Violation(&'a Violation),
 }
 
-impl Fields for Special<'_> {
+impl Fields for ClassFields<'_> {
     fn put(self, fields: &Bound<'_, PyDict>) -> PyResult<()> {
         match self {
-            Special::None => Ok(()),
-            Special::TimeLimit(limit) => fields.set_item("limit_seconds", limit.as_secs_f64()),
-            Special::Trap(report) => {
+            ClassFields::None => Ok(()),
+            ClassFields::TimeLimit(limit) => fields.set_item("limit_seconds", limit.as_secs_f64()),
+            ClassFields::Trap(report) => {
                 fields.set_item("trap", report.cause.to_string())?;
                 fields.set_item("function", report.function.as_deref())?;
                 let frames = report.frames.iter().map(|frame| frame.function.as_deref());
                 let frames: Vec<&str> = frames.map(|name| name.unwrap_or("?")).collect();
                 fields.set_item("backtrace", PyTuple::new(fields.py(), frames)?)
             }
-            Special::Signal(signal, name) => {
+            ClassFields::Signal(signal, name) => {
                 fields.set_item("signal", signal)?;
                 fields.set_item("signal_name", name)
             }
-            Special::Exit(status) => fields.set_item("exit_status", status),
-            Special::Violation(violation) => {
+            ClassFields::Exit(status) => fields.set_item("exit_status", status),
+            ClassFields::Violation(violation) => {
                 fields.set_item("syscall", violation.syscall)?;
                 fields.set_item("name", &violation.name)?;
                 fields.set_item("arguments", PyTuple::new(fields.py(), violation.args)?)?;

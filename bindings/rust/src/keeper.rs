@@ -25,9 +25,9 @@ pub trait HeapKeeper {
 }
 
 /// For a program that has none, or none that the host would roll back.
-pub(crate) struct Nobody;
+pub(crate) struct NoHeapKeeper;
 
-impl HeapKeeper for Nobody {
+impl HeapKeeper for NoHeapKeeper {
     fn roll_back(&mut self) {}
 
     fn forget(&mut self) -> Result<(), AttachError> {

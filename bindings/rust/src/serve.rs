@@ -19,7 +19,7 @@ use crate::buffer::Buffer;
 use crate::call::{Call, CallBuffer, Outcome};
 use crate::exports::{EXPORTS, Exports};
 use crate::failure::Failure;
-use crate::keeper::{HeapKeeper, Kept, Nobody};
+use crate::keeper::{HeapKeeper, Kept, NoHeapKeeper};
 use crate::platform::{self, Lock};
 use crate::region::{AttachError, Heap, NO_HOST};
 use crate::transport::{Transport, TransportError};
@@ -76,7 +76,7 @@ impl From<TransportError> for ServeError {
 /// # Errors
 /// When no host has started the program, or the two do not understand each other.
 pub fn serve() -> Result<(), ServeError> {
-    serve_keeping(&mut Nobody)
+    serve_keeping(&mut NoHeapKeeper)
 }
 
 /// As [`serve`], with a heap for the functions, which get it by [`Call::heap`]; returns it

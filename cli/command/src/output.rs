@@ -60,16 +60,16 @@ pub fn print_json_each<T: Serialize>(
     let until_failure =
         elements.map_while(|element| element.map_err(|error| failed = Some(error)).ok());
     let mut serializer =
-        serde_json::Serializer::with_formatter(&mut out, Harmless(PrettyFormatter::new()));
+        serde_json::Serializer::with_formatter(&mut out, EscapedJson(PrettyFormatter::new()));
     let written = serializer.collect_seq(until_failure).map_err(io::Error::from);
     written_out(written.and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()))?;
     failed.map_or(Ok(()), Err)
 }
 
 /// Indented JSON whose strings steer no terminal.
-struct Harmless(PrettyFormatter<'static>);
+struct EscapedJson(PrettyFormatter<'static>);
 
-impl Formatter for Harmless {
+impl Formatter for EscapedJson {
     fn write_string_fragment<W: ?Sized + Write>(
         &mut self,
         out: &mut W,

@@ -12,7 +12,7 @@ use holdfast_command::time::show_time;
 
 /// What `--json` prints. Sizes in bytes.
 #[derive(Serialize)]
-struct Shown {
+struct HeapDetails {
     #[serde(flatten)]
     summary: RegionSummary,
     /// The private regions of its applet's workers.
@@ -32,7 +32,7 @@ pub fn run(args: &ShowArgs) -> Result<u8, Failure> {
     let names = name_space()?;
     let summary = names.summary(&args.name)?;
     let compartments = names.compartments(&args.name)?;
-    let mut shown = Shown {
+    let mut shown = HeapDetails {
         summary,
         compartments,
         objects: None,
@@ -69,7 +69,7 @@ pub fn run(args: &ShowArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
-fn text(shown: &Shown) -> String {
+fn text(shown: &HeapDetails) -> String {
     let summary = &shown.summary;
     let state = match summary.state {
         RegionState::Damaged => "damaged".to_owned(),

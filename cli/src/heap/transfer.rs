@@ -18,7 +18,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Moved<'a> {
+struct TransferResult<'a> {
     name: &'a str,
     #[serde(flatten)]
     report: TransferReport,
@@ -54,7 +54,7 @@ pub fn import(args: &ImportArgs) -> Result<u8, Failure> {
 
 fn tell(json: bool, name: &str, report: TransferReport, done: &str) -> Result<u8, Failure> {
     if json {
-        print_json(&Moved { name, report })?;
+        print_json(&TransferResult { name, report })?;
     } else {
         let (bytes, all) = (show_size(report.bytes), show_size(report.backed_bytes));
         print(&format!("{name}: {done}, {bytes} of data in {all}\n"))?;

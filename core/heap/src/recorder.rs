@@ -35,13 +35,14 @@ std::thread_local! {
 /// Tells `listener` of what `work` does on this thread. What the listener itself does is not told,
 /// unless it has that recorded in its turn.
 pub fn record<R>(listener: impl FnMut(Event) + 'static, work: impl FnOnce() -> R) -> R {
-    struct Before(Option<Listener>);
-    impl Drop for Before {
+    struct PreviousListener(Option<Listener>);
+    impl Drop for PreviousListener {
         fn drop(&mut self) {
             LISTENER.set(self.0.take());
         }
     }
-    let _before = Before(LISTENER.replace(Some(Rc::new(RefCell::new(Box::new(listener))))));
+    let _before =
+        PreviousListener(LISTENER.replace(Some(Rc::new(RefCell::new(Box::new(listener))))));
     work()
 }
 

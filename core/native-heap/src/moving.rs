@@ -14,7 +14,7 @@ use crate::{HeapOptions, HeapRegion, OpenHeapError, RegionBacking, try_open};
 
 /// A heap that got another address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moved {
+pub struct MovedHeap {
     /// The address before.
     pub from: u64,
     /// The address from now on.
@@ -31,7 +31,7 @@ pub struct Moved {
 pub fn open_typed_heap(
     region: Region,
     types: &[Described],
-) -> Result<(Heap<RegionBacking>, HeapRegion, Option<Moved>), OpenHeapError> {
+) -> Result<(Heap<RegionBacking>, HeapRegion, Option<MovedHeap>), OpenHeapError> {
     let mut shared = HeapRegion::new(region, HeapOptions::default());
     let opened = match try_open(&mut shared, |backing| backing) {
         Err(taken) if is_elsewhere(&taken) => move_away(&mut shared, types, taken)
@@ -62,7 +62,7 @@ fn move_away(
     shared: &mut HeapRegion,
     types: &[Described],
     taken: OpenHeapError,
-) -> Result<Moved, OpenHeapError> {
+) -> Result<MovedHeap, OpenHeapError> {
     shared.with(Region::unmap)?;
     let (base, to) = shared.with(Region::begin_relocation)?;
     let backing = RegionBacking::new(base, shared.clone());
@@ -72,10 +72,10 @@ fn move_away(
                 let from = heap.pointers().base;
                 let rewritten = relocate(&mut heap, types, to);
                 drop(heap.close());
-                rewritten.map(|rewritten| Moved { from, to, rewritten }).map_err(Ok)
+                rewritten.map(|rewritten| MovedHeap { from, to, rewritten }).map_err(Ok)
             }
             // Nothing was ever stored in it: there is nothing to rewrite.
-            Err(OpenError::Empty) => Ok(Moved { from: 0, to, rewritten: Relocated::default() }),
+            Err(OpenError::Empty) => Ok(MovedHeap { from: 0, to, rewritten: Relocated::default() }),
             Err(error) => Err(Err(error)),
         };
     match rewritten {

@@ -33,7 +33,7 @@ pub const ARCH_I386: u32 = 0x4000_0003;
 
 /// Something that happened to a tracee or child of this thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Happened {
+pub enum PtraceEvent {
     /// It stopped at the entry or the exit of a system call: [`at_call`] tells which.
     AtCall,
     /// It made another one, whose number [`event_message`] tells: by fork, vfork, or clone.
@@ -71,7 +71,7 @@ pub enum Made {
 ///
 /// # Errors
 /// `ECHILD` when there are none.
-pub fn wait() -> io::Result<Option<(u32, Happened)>> {
+pub fn wait() -> io::Result<Option<(u32, PtraceEvent)>> {
     let mut status: c_int = 0;
     // SAFETY: the pointer is valid for the call.
     let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::__WNOTHREAD) };
@@ -82,24 +82,24 @@ pub fn wait() -> io::Result<Option<(u32, Happened)>> {
     Ok(Some((tid as u32, happened(status))))
 }
 
-fn happened(status: c_int) -> Happened {
+fn happened(status: c_int) -> PtraceEvent {
     if libc::WIFEXITED(status) {
-        return Happened::Exited(libc::WEXITSTATUS(status));
+        return PtraceEvent::Exited(libc::WEXITSTATUS(status));
     }
     if libc::WIFSIGNALED(status) {
-        return Happened::Killed(libc::WTERMSIG(status));
+        return PtraceEvent::Killed(libc::WTERMSIG(status));
     }
     let signal = libc::WSTOPSIG(status);
     match status >> 16 {
-        libc::PTRACE_EVENT_FORK => Happened::Made(Made::Fork),
-        libc::PTRACE_EVENT_VFORK => Happened::Made(Made::Vfork),
-        libc::PTRACE_EVENT_CLONE => Happened::Made(Made::Clone),
-        libc::PTRACE_EVENT_EXEC => Happened::Exec,
-        libc::PTRACE_EVENT_EXIT => Happened::Exiting,
-        libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Happened::Trap,
-        libc::PTRACE_EVENT_STOP => Happened::GroupStop(signal),
-        _ if signal == libc::SIGTRAP | 0x80 => Happened::AtCall,
-        _ => Happened::Signal(signal),
+        libc::PTRACE_EVENT_FORK => PtraceEvent::Made(Made::Fork),
+        libc::PTRACE_EVENT_VFORK => PtraceEvent::Made(Made::Vfork),
+        libc::PTRACE_EVENT_CLONE => PtraceEvent::Made(Made::Clone),
+        libc::PTRACE_EVENT_EXEC => PtraceEvent::Exec,
+        libc::PTRACE_EVENT_EXIT => PtraceEvent::Exiting,
+        libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => PtraceEvent::Trap,
+        libc::PTRACE_EVENT_STOP => PtraceEvent::GroupStop(signal),
+        _ if signal == libc::SIGTRAP | 0x80 => PtraceEvent::AtCall,
+        _ => PtraceEvent::Signal(signal),
     }
 }
 
@@ -173,7 +173,7 @@ pub fn seize(tid: u32) -> io::Result<()> {
     unsafe { request(libc::PTRACE_SEIZE as c_int, tid, 0, OPTIONS as *mut c_void).map(drop) }
 }
 
-/// Has a tracee stop: [`Happened::Trap`], unless it stops for something else first.
+/// Has a tracee stop: [`PtraceEvent::Trap`], unless it stops for something else first.
 ///
 /// # Errors
 /// `ESRCH` when it is gone.
@@ -214,7 +214,7 @@ pub fn detach(tid: u32, signal: c_int) -> io::Result<()> {
     }
 }
 
-/// What goes with [`Happened::Made`] and [`Happened::Exec`]: the number of a thread.
+/// What goes with [`PtraceEvent::Made`] and [`PtraceEvent::Exec`]: the number of a thread.
 ///
 /// # Errors
 /// `ESRCH` when it was killed meanwhile.

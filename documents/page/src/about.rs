@@ -11,7 +11,7 @@ use crate::resource::{Reach, Resource};
 
 /// The description of a page in its entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) struct About {
+pub(crate) struct PageDescription {
     pub(crate) address: String,
     pub(crate) title: String,
     /// What addresses in the page are relative to: where it was found at last.
@@ -65,12 +65,12 @@ impl ImageRecord {
     }
 }
 
-impl About {
+impl PageDescription {
     pub(crate) fn write(&self) -> Vec<u8> {
         encode(self, Vec::new())
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<About, EntryDamage> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<PageDescription, EntryDamage> {
         decode(bytes, "description")
     }
 
@@ -119,10 +119,10 @@ mod tests {
     use crate::picture::CachedView;
     use crate::resource::ResourceSum;
 
-    fn about() -> About {
+    fn about() -> PageDescription {
         let file = OsString::from_vec(b"/fonts/not UTF-8 \xff.ttf".to_vec()).into();
         let place = FontPlace::File { path: file, changed_ns: u64::MAX };
-        About {
+        PageDescription {
             address: "https://example.org/".to_owned(),
             title: "Título".to_owned(),
             base: "https://example.org/a/".to_owned(),
@@ -153,13 +153,13 @@ mod tests {
     fn about_reads_as_written_and_never_when_cut() {
         let reaches = [Reach::Files, Reach::FilesAndNetwork, Reach::Network, Reach::SafeNetwork];
         for reach in reaches.map(Some).into_iter().chain([None]) {
-            let about = About { reach, ..about() };
+            let about = PageDescription { reach, ..about() };
             let bytes = about.write();
-            assert_eq!(About::read(&bytes), Ok(about));
+            assert_eq!(PageDescription::read(&bytes), Ok(about));
             for length in 0..bytes.len() {
-                assert!(About::read(&bytes[..length]).is_err(), "{length} bytes");
+                assert!(PageDescription::read(&bytes[..length]).is_err(), "{length} bytes");
             }
-            assert!(About::read(&[&*bytes, &[0]].concat()).is_err(), "one byte more");
+            assert!(PageDescription::read(&[&*bytes, &[0]].concat()).is_err(), "one byte more");
         }
     }
 
@@ -173,11 +173,14 @@ mod tests {
         }
         // The reach; no resources, nothing left out, no fonts, no images.
         description.extend([0; 1 + 4 * 4]);
-        assert_ne!(About::read(&description).map(|about| about.title), Ok("Title".to_owned()));
+        assert_ne!(
+            PageDescription::read(&description).map(|about| about.title),
+            Ok("Title".to_owned())
+        );
         let mut header = Header::new();
         header.version = 3.into();
         let mut parts: [&[u8]; PARTS] = [&[]; PARTS];
-        parts[EntryPart::About as usize] = &description;
+        parts[EntryPart::PageDescription as usize] = &description;
         let damage = CachedView::open(&assemble(header, parts)).map(drop).unwrap_err();
         assert_eq!(damage, EntryDamage::Version { version: 3 });
         assert!(damage.is_of_older_build());

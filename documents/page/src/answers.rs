@@ -14,7 +14,7 @@ use holdfast_native_heap::RegionBacking;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use crate::about::{About, decode, encode};
+use crate::about::{PageDescription, decode, encode};
 use crate::entry::{Entry, EntryPart};
 use crate::error::EntryDamage;
 use crate::fetch::{Headers, TIME_END_S, freshness};
@@ -135,7 +135,7 @@ pub(crate) fn body(heap: &Heap, hash: u128) -> Option<&[u8]> {
 
 /// The names of the answers and bodies that a view asks for.
 pub(crate) fn wanted_by(entry: &[u8]) -> Result<HashSet<String>, EntryDamage> {
-    let about = About::read(Entry::open(entry)?.part(EntryPart::About)?)?;
+    let about = PageDescription::read(Entry::open(entry)?.part(EntryPart::PageDescription)?)?;
     let mut wanted = HashSet::from([answer_name(&about.address)]);
     for resource in &about.resources {
         wanted.insert(answer_name(&resource.url));

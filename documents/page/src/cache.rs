@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-use crate::about::About;
+use crate::about::PageDescription;
 use crate::answers;
 use crate::entry::{Entry, EntryPart, Header, USED_AT, engine_build};
 use crate::error::{CacheError, EntryDamage};
@@ -387,7 +387,7 @@ pub(crate) fn document_of_view(heap: &Heap, view: &str) -> Option<String> {
 /// Checks every byte of an entry, and its description.
 fn checked(bytes: &[u8]) -> Result<(), EntryDamage> {
     let entry = Entry::open(bytes)?;
-    About::read(entry.part(EntryPart::About)?)?.check()?;
+    PageDescription::read(entry.part(EntryPart::PageDescription)?)?.check()?;
     entry.check()
 }
 
@@ -498,7 +498,7 @@ fn row(heap: &Heap, name: String, documents: &[(String, u64)]) -> ViewRow {
         (row.picture_bytes, row.layout_bytes) = (header.picture_bytes(), header.layout_bytes());
         row.pixels_bytes = header.pixels_bytes();
         prefix = Some(dom_prefix(&header.source, &header.engine));
-        About::read(Entry::open(bytes)?.part(EntryPart::About)?)
+        PageDescription::read(Entry::open(bytes)?.part(EntryPart::PageDescription)?)
     });
     match read {
         Ok(about) => (row.address, row.title) = (about.address, about.title),

@@ -43,7 +43,7 @@ pub(crate) struct Section {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryPart {
     /// Address, title, what the page was made from; fonts and images of the list.
-    About,
+    PageDescription,
     Commands,
     Starts,
     Items,
@@ -280,7 +280,7 @@ fn slice(bytes: &[u8], section: Section) -> Option<&[u8]> {
 
 fn name(part: EntryPart) -> &'static str {
     match part {
-        EntryPart::About => "description",
+        EntryPart::PageDescription => "description",
         EntryPart::Commands => "table of commands",
         EntryPart::Starts | EntryPart::Items | EntryPart::Tall | EntryPart::Strips => {
             "table of bands"

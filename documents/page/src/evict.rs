@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use holdfast_heap::HeapError;
 
-use crate::about::About;
+use crate::about::PageDescription;
 use crate::answers;
 use crate::cache::{DOM, Heap, VIEW, dom_prefix, is_counted, names};
 use crate::entry::{
@@ -117,7 +117,7 @@ fn strip(heap: &mut Heap, name: &str) -> Result<bool, CacheError> {
 /// that is not what was stored is an error.
 fn without_picture(bytes: &[u8]) -> Result<Vec<u8>, EntryDamage> {
     let entry = Entry::open(bytes)?;
-    let mut about = About::read(entry.part(EntryPart::About)?)?;
+    let mut about = PageDescription::read(entry.part(EntryPart::PageDescription)?)?;
     about.check()?;
     // Files are looked at still; what the page brought went with the picture.
     about.fonts.retain(|font| matches!(font.place, FontPlace::File { .. }));
@@ -127,7 +127,7 @@ fn without_picture(bytes: &[u8]) -> Result<Vec<u8>, EntryDamage> {
     header.height = 0.into();
     let about = about.write();
     let mut parts: [&[u8]; PARTS] = [&[]; PARTS];
-    parts[EntryPart::About as usize] = &about;
+    parts[EntryPart::PageDescription as usize] = &about;
     for part in [EntryPart::Links, EntryPart::Boxes, EntryPart::Text] {
         parts[part as usize] = entry.part(part)?;
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use holdfast_heap::HeapError;
 
-use crate::about::About;
+use crate::about::PageDescription;
 use crate::cache::{Cache, Heap, VIEW, names};
 use crate::entry::{Entry, EntryPart};
 use crate::error::{CacheError, EntryDamage};
@@ -36,7 +36,7 @@ impl Cache {
 
 fn views_of(heap: &Heap, urls: &[String]) -> Vec<String> {
     let asks_for = |bytes: &[u8]| -> Result<bool, EntryDamage> {
-        let about = About::read(Entry::open(bytes)?.part(EntryPart::About)?)?;
+        let about = PageDescription::read(Entry::open(bytes)?.part(EntryPart::PageDescription)?)?;
         let parts = about.resources.iter().map(|resource| &resource.url);
         Ok(parts.chain([&about.address]).any(|url| urls.contains(url)))
     };

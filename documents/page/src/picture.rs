@@ -15,7 +15,7 @@ use peniko::{Blob, FontData, ImageData};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-use crate::about::{About, ImageRecord};
+use crate::about::{ImageRecord, PageDescription};
 use crate::address::shown_text;
 use crate::ahead::Prefetch;
 use crate::engine::LaidOutPage;
@@ -175,7 +175,7 @@ pub(crate) fn to_entry(
         images.push(ImageRecord::new(image, image_pixels.len() as u64));
         image_pixels.extend_from_slice(image.data.data());
     }
-    let about = About {
+    let about = PageDescription {
         address: origin.address.to_owned(),
         title: made.title.clone(),
         base: origin.base.to_owned(),
@@ -218,7 +218,7 @@ pub(crate) fn to_entry(
 /// A page of the cache, where it lies.
 pub(crate) struct CachedView<'heap> {
     pub(crate) entry: Entry<'heap>,
-    pub(crate) about: About,
+    pub(crate) about: PageDescription,
     loaded: LoadedParts,
     pub(crate) ahead: Prefetch,
 }
@@ -257,7 +257,7 @@ impl<'heap> CachedView<'heap> {
         loaded: LoadedParts,
     ) -> Result<CachedView<'heap>, EntryDamage> {
         let entry = Entry::open(bytes)?;
-        let about = About::read(entry.part(EntryPart::About)?)?;
+        let about = PageDescription::read(entry.part(EntryPart::PageDescription)?)?;
         about.check()?;
         loaded.fonts.borrow_mut().resize(about.fonts.len(), None);
         loaded.images.borrow_mut().resize(about.images.len(), None);

@@ -10,7 +10,7 @@ use peniko::Fill;
 use peniko::color::palette::css::{BLUE, RED};
 use zerocopy::IntoBytes;
 
-use crate::about::{About, ImageRecord};
+use crate::about::{ImageRecord, PageDescription};
 use crate::entry::{EntryPart, Header, PARTS, assemble};
 use crate::error::EntryDamage;
 use crate::fonts::FontRecord;
@@ -30,7 +30,7 @@ fn list() -> List {
     list::capture(&[Strip { first: 0, end: 10, scene, scrolls: Vec::new() }]).unwrap()
 }
 
-fn entry(list: &List, about: &About) -> Vec<u8> {
+fn entry(list: &List, about: &PageDescription) -> Vec<u8> {
     let mut header = Header::new();
     header.viewport = [20.into(), 10.into()];
     header.content = header.viewport;
@@ -38,7 +38,7 @@ fn entry(list: &List, about: &About) -> Vec<u8> {
     let about = about.write();
     let mut parts: [&[u8]; PARTS] = [&[]; PARTS];
     for (part, bytes) in [
-        (EntryPart::About, &*about),
+        (EntryPart::PageDescription, &*about),
         (EntryPart::Commands, list.commands.as_bytes()),
         (EntryPart::Starts, list.starts.as_bytes()),
         (EntryPart::Items, list.items.as_bytes()),
@@ -56,12 +56,12 @@ fn entry(list: &List, about: &About) -> Vec<u8> {
 #[test]
 fn commands_that_have_the_same_bytes_are_damage() {
     let mut planted = list();
-    let right = entry(&planted, &About::default());
+    let right = entry(&planted, &PageDescription::default());
     assert!(
         crate::Pixels::to_png(&CachedView::open(&right).unwrap().paint(view()).unwrap()).is_ok()
     );
     planted.commands[2] = planted.commands[1];
-    let bytes = entry(&planted, &About::default());
+    let bytes = entry(&planted, &PageDescription::default());
     let painted = CachedView::open(&bytes).unwrap().paint(view());
     assert_eq!(painted, Err(StaleReason::Damaged(EntryDamage::Twice { what: "commands" })));
 }
@@ -73,9 +73,11 @@ fn commands_that_have_the_same_bytes_are_damage() {
 fn shared_bytes_of_images_or_fonts_are_damage() {
     let image =
         |at, width| ImageRecord { width, height: 2, is_bgra: false, is_premultiplied: false, at };
-    let opened = |about: &About| CachedView::open(&entry(&list(), about)).map(drop);
-    let mut about =
-        About { images: vec![image(0, 2), image(16, 4), image(48, 2)], ..About::default() };
+    let opened = |about: &PageDescription| CachedView::open(&entry(&list(), about)).map(drop);
+    let mut about = PageDescription {
+        images: vec![image(0, 2), image(16, 4), image(48, 2)],
+        ..PageDescription::default()
+    };
     about.fonts = vec![FontRecord::of_entry(0, &[9; 32]), FontRecord::of_entry(32, &[9; 32])];
     assert_eq!(opened(&about), Ok(()));
     about.images[2].at = 16;
@@ -97,7 +99,8 @@ fn image_with_overflowing_size_is_outside() {
         is_premultiplied: false,
         at: 0,
     };
-    let bytes = entry(&list(), &About { images: vec![image], ..About::default() });
+    let bytes =
+        entry(&list(), &PageDescription { images: vec![image], ..PageDescription::default() });
     let supplied = CachedView::open(&bytes).unwrap().image(0).map(drop);
     assert_eq!(supplied, Err(StaleReason::Damaged(EntryDamage::Outside { what: "image" })));
 }
@@ -112,7 +115,7 @@ fn font_file_is_read_once() {
         ["a.ttf", "b.ttf"].iter().map(|name| folder.path().join(name)).collect();
     paths.iter().for_each(|path| std::fs::write(path, "font").unwrap());
     let fonts = vec![FontRecord::of_file(paths[0].clone(), b"font"); 3];
-    let bytes = entry(&list(), &About { fonts, ..About::default() });
+    let bytes = entry(&list(), &PageDescription { fonts, ..PageDescription::default() });
     let kept = CachedView::open(&bytes).unwrap();
     let first = kept.font(0, 0).unwrap();
     assert!((1..3).all(|number| kept.font(number, 0).unwrap().data.id() == first.data.id()));

@@ -24,8 +24,8 @@ use rustix::net::{
 
 use crate::error::{KeeperError, Result};
 use crate::served_wire::{
-    DESCRIPTORS_LENT, LentAnswer, OwnRegion, RefusedKind, SERVED_VERSION, ServedAnswer, ServedAsk,
-    Usage, Wanted,
+    DESCRIPTORS_LENT, LentAnswer, OwnRegion, RefusedKind, RegionRequest, SERVED_VERSION,
+    ServedAnswer, ServedAsk, Usage,
 };
 use crate::wire::{ANSWER_BYTES_MAX, LENGTH_BYTES, Request, frame, length, parse_answer};
 
@@ -79,7 +79,7 @@ impl Borrower {
     /// # Errors
     /// `NoKeeper`; `NotServed` with what the keeper says; `Protocol`.
     pub fn open(&self, name: &str, limit_bytes: u64, user: Option<u32>) -> Result<Borrowed> {
-        let wanted = ServedAsk::Open(Wanted { name: name.to_owned(), limit_bytes, user });
+        let wanted = ServedAsk::Open(RegionRequest { name: name.to_owned(), limit_bytes, user });
         let attempt = |stream: UnixStream| {
             let lent = self.lent(&stream, &wanted, &[]);
             lent.map(|lent| (stream, lent))

@@ -31,8 +31,8 @@ pub use client::Client;
 pub use error::{KeeperError, Result};
 pub use heap::{OpenServedError, ServedBacking, ServedRegion, open_served_heap};
 pub use report::{
-    Budget, Cause, Counters, DatabaseStatus, EvictReport, FlushReport, HeapStatus, Left, LeftWhy,
-    Saved, SavedKind, ServedStatus, Status, TendReport, UserStatus,
+    Budget, Cause, Counters, DatabaseStatus, EvictReport, FlushReport, HeapStatus, Saved,
+    SavedKind, ServedStatus, Status, TendReport, Unsaved, UnsavedReason, UserStatus,
 };
 pub use room::{DatabaseRoom, use_for_room};
 pub use served_wire::{OwnRegion, RefusedKind, Usage};

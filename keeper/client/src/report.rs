@@ -75,7 +75,7 @@ pub struct Saved {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "text")]
 #[non_exhaustive]
-pub enum LeftWhy {
+pub enum UnsavedReason {
     /// It would have taken longer than there was time.
     NoTime,
     /// The store is full.
@@ -88,7 +88,7 @@ pub enum LeftWhy {
 
 /// A heap or a database that is not safe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Left {
+pub struct Unsaved {
     /// Which of the two.
     #[serde(default)]
     pub kind: SavedKind,
@@ -97,7 +97,7 @@ pub struct Left {
     /// What it would have taken, at most.
     pub bytes: u64,
     /// The reason.
-    pub why: LeftWhy,
+    pub why: UnsavedReason,
 }
 
 /// What a flush did.
@@ -111,7 +111,7 @@ pub struct FlushReport {
     pub saved: Vec<Saved>,
     /// What is not, in the order in which it would have been. What is lent and saved as of an
     /// earlier publication is in both.
-    pub left: Vec<Left>,
+    pub left: Vec<Unsaved>,
     /// Processes that stood still for it.
     pub stopped: Vec<u32>,
     /// How long it took.

@@ -20,7 +20,7 @@ pub const DESCRIPTORS_LENT: usize = 2;
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ServedAsk {
     /// A region that is there or, with a limit, is made.
-    Open(Wanted),
+    Open(RegionRequest),
     /// The same region once more, with the image in hand, after the connection was lost.
     Resume {
         name: String,
@@ -47,7 +47,7 @@ pub enum ServedAsk {
 /// Which region.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wanted {
+pub struct RegionRequest {
     pub name: String,
     /// 0: it must be there.
     pub limit_bytes: u64,
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn requests_of_version_2_are_read_as_they_are_written() {
-        let wanted = Wanted { name: "words".to_owned(), limit_bytes: 0, user: Some(7) };
+        let wanted = RegionRequest { name: "words".to_owned(), limit_bytes: 0, user: Some(7) };
         for ask in [
             ServedAsk::Open(wanted),
             ServedAsk::Resume { name: "words".to_owned(), token: "00".to_owned() },

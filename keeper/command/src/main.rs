@@ -13,8 +13,8 @@ use holdfast_keeper::{
     thaw_left_over,
 };
 use holdfast_keeper_client::{
-    Cause, Client, DatabaseStatus, FlushReport, KeeperError, LeftWhy, SavedKind, ServedStatus,
-    Status,
+    Cause, Client, DatabaseStatus, FlushReport, KeeperError, SavedKind, ServedStatus, Status,
+    UnsavedReason,
 };
 use holdfast_region::{NameSpace, Places};
 use holdfast_sys::counted::counted;
@@ -159,12 +159,12 @@ fn flush_text(report: &FlushReport) -> String {
     }
     for left in &report.left {
         let why = match &left.why {
-            LeftWhy::NoTime => {
+            UnsavedReason::NoTime => {
                 "it takes longer than there was time; save it with `holdfast keeper flush`"
             }
-            LeftWhy::NoRoom => "the store is full; free some room there",
-            LeftWhy::Running => "who writes to it could not be stopped; end that program",
-            LeftWhy::Failed(why) => why,
+            UnsavedReason::NoRoom => "the store is full; free some room there",
+            UnsavedReason::Running => "who writes to it could not be stopped; end that program",
+            UnsavedReason::Failed(why) => why,
             _ => "unknown",
         };
         text.push_str(&format!("{}: NOT saved: {why}\n", left.name));

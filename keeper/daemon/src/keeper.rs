@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// What is known of an open heap.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct KnownHeap {
     /// When it was last known to be safe, or was first seen.
     safe: Instant,
 }
@@ -49,9 +49,9 @@ pub struct Keeper {
     counters: Counters,
     allowance: Allowance,
     /// Since when each open heap is known not to be in the store as it is.
-    seen: BTreeMap<RegionName, Seen>,
+    seen: BTreeMap<RegionName, KnownHeap>,
     /// The same of databases, by their images.
-    seen_databases: BTreeMap<PathBuf, Seen>,
+    seen_databases: BTreeMap<PathBuf, KnownHeap>,
     started: Instant,
     /// Set while it serves other users.
     serving: Option<Serving>,

@@ -54,7 +54,9 @@ mod triggers;
 pub use config::{Config, PoolLimit, Profile};
 pub use error::{DaemonError, Result};
 pub use freeze::{Guard, thaw_left_over};
-pub use holdfast_keeper_client::{Cause, FlushReport, Left, LeftWhy, Saved, SavedKind, Status};
+pub use holdfast_keeper_client::{
+    Cause, FlushReport, Saved, SavedKind, Status, Unsaved, UnsavedReason,
+};
 pub use keeper::{Keeper, status_of_files};
 pub use served::{Phase, PhaseHook, Quota, SERVED_NAME_BYTES_MAX, ServePolicy, Served};
 pub use triggers::Sources;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Home, MIB, Player, config, is_stopped, named, play, soon};
-use holdfast_keeper::{Cause, Keeper, LeftWhy};
+use holdfast_keeper::{Cause, Keeper, UnsavedReason};
 use holdfast_region::Opened;
 use rustix::process::Signal;
 
@@ -81,7 +81,10 @@ fn worthiest_heaps_go_first_when_time_is_short() {
     let report = home.keeper(slow.clone()).flush(Cause::LowBattery);
     let saved: Vec<_> = report.saved.iter().map(|saved| saved.name.as_str()).collect();
     assert_eq!(saved, ["other", "small"]);
-    assert_eq!((report.left[0].name.as_str(), &report.left[0].why), ("large", &LeftWhy::NoTime));
+    assert_eq!(
+        (report.left[0].name.as_str(), &report.left[0].why),
+        ("large", &UnsavedReason::NoTime)
+    );
     assert!(report.budget.bytes < 3 * MIB && report.budget.bytes > 2 * MIB);
     slow.emergency = Duration::from_secs(10);
     let report = home.keeper(slow).flush(Cause::LowBattery);
@@ -231,7 +234,7 @@ fn restless_writer_costs_no_other_heap_its_copy() {
         reports.into_iter().flat_map(|report| report.left).collect::<Vec<_>>()
     });
     assert!(
-        left.iter().all(|left| left.name == "restless" && left.why == LeftWhy::Running),
+        left.iter().all(|left| left.name == "restless" && left.why == UnsavedReason::Running),
         "{left:?}"
     );
     assert!(!left.is_empty(), "it was never seen going on");

@@ -75,7 +75,7 @@ pub enum Failure {
     },
     /// It did not serve in time.
     #[error(
-        "the applet did not serve within {limit:?}; if it needs longer, {}",
+        "the applet did not serve within {limit:?}; {} if it needs longer",
         Remedy::RaiseAppletLimit(AppletLimit::StartTime)
     )]
     StartTimeLimit {
@@ -84,7 +84,7 @@ pub enum Failure {
     },
     /// A call ran past its deadline.
     #[error(
-        "the applet was stopped: its call took longer than {limit:?}; if it needs longer, {}",
+        "the applet was stopped: its call took longer than {limit:?}; {} if it needs longer",
         Remedy::RaiseAppletLimit(AppletLimit::CallTime)
     )]
     CallTimeLimit {

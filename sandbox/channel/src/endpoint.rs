@@ -29,7 +29,7 @@ const STALL_NS: u64 = 1_000_000_000;
 
 /// A message that is being taken.
 #[derive(Debug, Clone, Copy)]
-struct Partial {
+struct PartialMessage {
     header: Header,
     /// Bytes of the payload that were not taken yet.
     left: u32,
@@ -46,7 +46,7 @@ pub struct Endpoint<W> {
     /// Why it is of no use any more.
     failed: Option<ChannelError>,
     /// The message of which [`Endpoint::receive_by`] has taken a part.
-    partial: Option<Partial>,
+    partial: Option<PartialMessage>,
     /// When an interrupt came that was not told yet.
     interrupted_ns: Cell<Option<u64>>,
     // Behind what leads to shared memory: a `W` may be what keeps that mapped.
@@ -240,7 +240,7 @@ impl<W: Wait> Endpoint<W> {
         sink: &mut impl Sink,
         limit_bytes: u64,
         deadline: Deadline,
-    ) -> Result<Partial, ChannelError> {
+    ) -> Result<PartialMessage, ChannelError> {
         let header = self.peek(deadline)?;
         let bytes = u64::from(header.payload_bytes);
         if bytes > limit_bytes {
@@ -248,7 +248,7 @@ impl<W: Wait> Endpoint<W> {
         }
         let no_room = ChannelError::NoRoom { needed_bytes: bytes };
         sink.begin(header.payload_bytes as usize).map_err(|_| no_room)?;
-        Ok(Partial { header, left: header.payload_bytes })
+        Ok(PartialMessage { header, left: header.payload_bytes })
     }
 
     /// The same, without waiting for a message that is not there: `None` then.
@@ -275,7 +275,7 @@ impl<W: Wait> Endpoint<W> {
     /// As [`Endpoint::peek`].
     pub fn discard(&mut self, deadline: Deadline) -> Result<Header, ChannelError> {
         let header = self.peek(deadline)?;
-        let mut message = Partial { header, left: header.payload_bytes };
+        let mut message = PartialMessage { header, left: header.payload_bytes };
         let passed = self.take_all(&mut message, deadline, true, |consumer, _| consumer.skip());
         self.keep(passed, true).map(|()| header)
     }
@@ -334,7 +334,7 @@ impl<W: Wait> Endpoint<W> {
     /// All records of a message that were not taken yet. Interrupts are kept for later, or end it.
     fn take_all(
         &mut self,
-        message: &mut Partial,
+        message: &mut PartialMessage,
         deadline: Deadline,
         keeps_interrupts: bool,
         mut take: impl FnMut(&mut Consumer, usize) -> Result<(), ChannelError>,

@@ -24,13 +24,13 @@ pub struct Interval(Option<Open>);
 struct Open {
     log: &'static Log,
     applet: u32,
-    what: What,
+    what: MarkKind,
     thread: u32,
     start_ns: u64,
 }
 
 #[derive(Debug)]
-enum What {
+enum MarkKind {
     Call(u32),
     Turn,
     Crossing(u32),
@@ -71,7 +71,7 @@ impl Mark {
     pub fn call(&self, function: &str) -> Interval {
         let Some(log) = self.log else { return Interval::default() };
         let name = log.name(function);
-        self.open(What::Call(name))
+        self.open(MarkKind::Call(name))
     }
 
     /// The same of a program of its own, which is called by being started: since [`Mark::runs_as`].
@@ -88,14 +88,14 @@ impl Mark {
         if self.log.is_none() {
             return Interval::default();
         }
-        self.open(What::Turn)
+        self.open(MarkKind::Turn)
     }
 
     /// It calls this function of the host's.
     pub fn cross(&self, function: &'static str) -> Interval {
         let Some(log) = self.log else { return Interval::default() };
         let name = log.name(function);
-        self.open(What::Crossing(name))
+        self.open(MarkKind::Crossing(name))
     }
 
     /// The host takes up a system call of it, which it knows nothing of yet.
@@ -103,7 +103,7 @@ impl Mark {
         if self.log.is_none() {
             return Interval::default();
         }
-        self.open(What::Question { asked_by: 0, number: 0, answer: None })
+        self.open(MarkKind::Question { asked_by: 0, number: 0, answer: None })
     }
 
     /// Its process is about to run its first instruction.
@@ -115,7 +115,7 @@ impl Mark {
         }
     }
 
-    fn open(&self, what: What) -> Interval {
+    fn open(&self, what: MarkKind) -> Interval {
         Interval(self.log.map(|log| {
             let thread = log.thread();
             Open { log, applet: self.applet, what, thread, start_ns: now_ns() }
@@ -126,8 +126,9 @@ impl Mark {
 impl Interval {
     /// Which system call it is about, of which of the applet's threads.
     pub fn asks(&mut self, number: i32, asked_by: u32) {
-        if let Some(Open { what: What::Question { asked_by: thread, number: known, .. }, .. }) =
-            &mut self.0
+        if let Some(Open {
+            what: MarkKind::Question { asked_by: thread, number: known, .. }, ..
+        }) = &mut self.0
         {
             (*known, *thread) = (number as u32, asked_by);
         }
@@ -135,7 +136,7 @@ impl Interval {
 
     /// What the host says to it.
     pub fn answered(&mut self, with: Answer) {
-        if let Some(Open { what: What::Question { answer, .. }, .. }) = &mut self.0 {
+        if let Some(Open { what: MarkKind::Question { answer, .. }, .. }) = &mut self.0 {
             *answer = Some(with);
         }
     }
@@ -146,14 +147,14 @@ impl Drop for Interval {
         let Some(Open { log, applet, what, thread, start_ns }) = self.0.take() else { return };
         let end_ns = now_ns();
         let record = match what {
-            What::Call(name) => Record::Call { applet, name, thread, start_ns, end_ns },
-            What::Turn => Record::Turn { applet, thread, start_ns, end_ns },
-            What::Crossing(name) => Record::Crossing { applet, name, thread, start_ns, end_ns },
-            What::Question { asked_by, number, answer: Some(answer) } => {
+            MarkKind::Call(name) => Record::Call { applet, name, thread, start_ns, end_ns },
+            MarkKind::Turn => Record::Turn { applet, thread, start_ns, end_ns },
+            MarkKind::Crossing(name) => Record::Crossing { applet, name, thread, start_ns, end_ns },
+            MarkKind::Question { asked_by, number, answer: Some(answer) } => {
                 Record::Question { applet, thread, asked_by, number, answer, start_ns, end_ns }
             }
             // Nothing was asked: the thread was gone.
-            What::Question { .. } => return,
+            MarkKind::Question { .. } => return,
         };
         log.add(&record, end_ns);
     }

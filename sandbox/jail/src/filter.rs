@@ -17,7 +17,9 @@ use std::sync::{Mutex, PoisonError};
 
 use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule, sock_filter};
 
-use crate::policy::{Action, Comparison, Condition, Given, Policy, Question, Rule, When, Width};
+use crate::policy::{
+    Action, Comparison, Condition, Given, Policy, Question, Rule, RulePhase, Width,
+};
 
 /// `AUDIT_ARCH_X86_64`.
 pub(crate) const ARCH_X86_64: u32 = 0xc000_003e;
@@ -123,8 +125,8 @@ fn leaf(
     let mut program = vec![branch(JUMP_EQUAL, number, 1, 0), statement(RETURN, otherwise)];
     for rule in rules.iter().filter(|rule| !open || is_kept_in_an_open_policy(rule.action)) {
         let action = match (rule.action, rule.when) {
-            (Action::Allow, When::Both) => libc::SECCOMP_RET_ALLOW,
-            (Action::Errno(errno), When::Both) => {
+            (Action::Allow, RulePhase::Both) => libc::SECCOMP_RET_ALLOW,
+            (Action::Errno(errno), RulePhase::Both) => {
                 libc::SECCOMP_RET_ERRNO | (u32::try_from(errno).ok()? & libc::SECCOMP_RET_DATA)
             }
             _ => libc::SECCOMP_RET_USER_NOTIF,

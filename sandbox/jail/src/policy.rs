@@ -22,7 +22,9 @@ mod refusals;
 mod rule;
 mod threads;
 
-pub use rule::{Action, Comparison, Condition, Given, Operand, Question, Rule, Step, When, Width};
+pub use rule::{
+    Action, Comparison, Condition, Given, Operand, Question, Rule, RulePhase, Step, Width,
+};
 use syscalls::Sysno;
 
 /// Rules that belong together and that can be left out.

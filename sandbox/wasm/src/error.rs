@@ -94,7 +94,7 @@ pub enum WasmError {
     },
     /// Compiling it took longer than it may.
     #[error(
-        "{applet} was not compiled within {limit:?}; for the first run, {}: what was compiled is kept",
+        "{applet} was not compiled within {limit:?}; {} for the first run: what was compiled is kept",
         RaiseAppletLimit(AppletLimit::CompileTime)
     )]
     CompileTimeLimit {
@@ -105,7 +105,7 @@ pub enum WasmError {
     },
     /// Compiling it took more memory than it may.
     #[error(
-        "{applet} was not compiled within {limit_bytes} bytes of memory; if it is no attack, {}: what \
+        "{applet} was not compiled within {limit_bytes} bytes of memory; {} if it is no attack: what \
          was compiled is kept",
         RaiseAppletLimit(AppletLimit::CompileMemory)
     )]
@@ -160,7 +160,7 @@ pub enum WasmError {
     Trap(Box<TrapReport>),
     /// It ran longer than it was allowed to.
     #[error(
-        "the applet was stopped {} at its time limit of {limit:?}; if it needs longer, {}",
+        "the applet was stopped {} at its time limit of {limit:?}; {} if it needs longer",
         if *waiting { "while it waited for input or a clock".to_owned() } else { in_function(function) },
         RaiseAppletLimit(AppletLimit::RunTime)
     )]
@@ -187,7 +187,7 @@ pub enum WasmError {
     },
     /// It used up its fuel.
     #[error(
-        "the applet was stopped {} after its {limit} units of fuel; if it needs more, {}",
+        "the applet was stopped {} after its {limit} units of fuel; {} if it needs more",
         in_function(function),
         RaiseAppletLimit(AppletLimit::Fuel)
     )]

@@ -38,7 +38,7 @@ pub(crate) enum NextMessage {
 }
 
 /// What the host sees of an applet that is suspended.
-pub(crate) enum Seen {
+pub(crate) enum AppletEvent {
     /// It sent this.
     Sent(Message),
     /// It waits for a message, and there is none.
@@ -97,12 +97,12 @@ impl Mailbox {
     }
 
     /// Looks at what the applet does after it was suspended, and takes what it sent.
-    pub(crate) fn look(&self) -> Seen {
+    pub(crate) fn look(&self) -> AppletEvent {
         let mut inner = self.lock();
         match inner.from_applet.take() {
-            Some(message) => Seen::Sent(message),
-            None if inner.is_idle => Seen::Idle,
-            None => Seen::Waiting,
+            Some(message) => AppletEvent::Sent(message),
+            None if inner.is_idle => AppletEvent::Idle,
+            None => AppletEvent::Waiting,
         }
     }
 

@@ -31,7 +31,7 @@ use crate::error::WasmError;
 use crate::execution::{self, Done, Execution, ExecutionTerms};
 use crate::heap_link::HeapLink;
 use crate::limits::WasmLimits;
-use crate::mailbox::{Mailbox, Message, PAYLOAD_BYTES_MAX, Seen};
+use crate::mailbox::{AppletEvent, Mailbox, Message, PAYLOAD_BYTES_MAX};
 use crate::metrics::{Clocks, WasmMetrics};
 use crate::program::Program;
 use crate::run::{Finished, RunOptions};
@@ -246,11 +246,11 @@ impl Serving {
             let _ = self.control.arm(None, None);
         }
         match event {
-            Ok(Event::Suspended(Seen::Sent(Message { header, payload }))) => {
+            Ok(Event::Suspended(AppletEvent::Sent(Message { header, payload }))) => {
                 Received::Message { header, payload }
             }
-            Ok(Event::Suspended(Seen::Waiting)) => Received::Look,
-            Ok(Event::Suspended(Seen::Idle)) => Received::Idle,
+            Ok(Event::Suspended(AppletEvent::Waiting)) => Received::Look,
+            Ok(Event::Suspended(AppletEvent::Idle)) => Received::Idle,
             Ok(Event::Done(done)) => {
                 self.conclude(&done, deadline);
                 Received::Ended
@@ -367,13 +367,13 @@ impl Serving {
     /// Polls the execution until there is something for the host.
     fn go_on(&mut self) -> Result<Event, WasmError> {
         let (Some(execution), Some(runtime)) = (&mut self.execution, &self.runtime) else {
-            return Ok(Event::Suspended(Seen::Idle));
+            return Ok(Event::Suspended(AppletEvent::Idle));
         };
         let (mailbox, control, crossings) = (&self.mailbox, &self.control, self.crossings.mark());
         let mut poll = |context: &mut Context<'_>| match execution.as_mut().poll(context) {
             Poll::Ready(done) => Some(Event::Done(Box::new(done))),
             Poll::Pending => match mailbox.look() {
-                Seen::Waiting if !control.wants_a_look() => None,
+                AppletEvent::Waiting if !control.wants_a_look() => None,
                 seen => Some(Event::Suspended(seen)),
             },
         };
@@ -464,6 +464,6 @@ impl std::fmt::Debug for Serving {
 const ENTRY: &str = "_start";
 
 enum Event {
-    Suspended(Seen),
+    Suspended(AppletEvent),
     Done(Box<Done>),
 }

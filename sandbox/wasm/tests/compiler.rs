@@ -202,7 +202,7 @@ fn memory_past_the_limit_is_an_error_that_names_it() {
     let is_limit = matches!(&error, WasmError::CompileMemoryLimit { limit_bytes, .. } if *limit_bytes == 96 * MIB);
     assert!(is_limit, "{error:?}");
     assert!(
-        error.to_string().contains("--compile-memory") && started.elapsed() < PATIENCE,
+        error.to_string().contains("compile_memory_bytes") && started.elapsed() < PATIENCE,
         "{error}"
     );
 }
@@ -268,7 +268,7 @@ fn text_is_taken_up_to_its_limit() {
     let mut options = options();
     let error = end(&program, &options);
     assert!(matches!(error, WasmError::TextTooLarge { .. }), "{error:?}");
-    assert!(error.to_string().contains("--text-limit"), "{error}");
+    assert!(error.to_string().contains("text_bytes"), "{error}");
     options.limits.text_bytes = 2 * MIB;
     assert_eq!(status(&holdfast_wasm::run(&program, &options, None)), 0);
 }

@@ -18,7 +18,7 @@ use holdfast_command::size::show_size;
 
 /// What `status --json` prints for each database.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct DatabaseDetails {
     file: PathBuf,
     state: &'static str,
     /// Why it cannot be opened.
@@ -76,7 +76,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<u8, Failure> {
     Ok(worst)
 }
 
-fn show(file: &Path, found: Status) -> Shown {
+fn show(file: &Path, found: Status) -> DatabaseDetails {
     let state = match found.state {
         State::Complete => "complete",
         State::Writing => "in use by another program, which is writing: complete when it is done",
@@ -96,7 +96,7 @@ fn show(file: &Path, found: Status) -> Shown {
     let is_seen = !matches!(found.state, State::Refused | State::AsFlushed | State::AsSaved);
     let known = |number: u64| is_seen.then_some(number);
     let [commits, flushed, applied] = found.commits;
-    Shown {
+    DatabaseDetails {
         file: file.to_owned(),
         state,
         problem: found.problem,

@@ -86,7 +86,7 @@ impl Pool {
         shadows: &[u32],
         size: u64,
         size_before: u64,
-    ) -> std::result::Result<(), crate::image::Astray> {
+    ) -> std::result::Result<(), crate::image::BadLink> {
         let commits = self.image.commits();
         let (gathered, mut dirty) = (commits.gathered(), 0);
         // At a level that waits it is in the log already.

@@ -24,7 +24,7 @@ use crate::base::{Base, HostFile};
 use crate::error::SqliteError;
 use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_SHARED, RawFile};
 use crate::host;
-use crate::image::{Astray, BLOCK_BYTES, NoSlot, WriterId};
+use crate::image::{BLOCK_BYTES, BadLink, NoSlot, WriterId};
 use crate::journal::Journal;
 use crate::mark;
 use crate::owner::elsewhere::refuse_if_elsewhere;
@@ -120,7 +120,7 @@ impl Connection {
 
     /// Reads and writes answer a slot that leads astray alike: the image is used no more.
     #[cold]
-    fn astray(&self, found: Astray) -> Code {
+    fn astray(&self, found: BadLink) -> Code {
         report(&self.pool.astray(found));
         ffi::IOERR
     }
@@ -279,12 +279,12 @@ impl Connection {
         let link = loop {
             match self.pool.image.take_free() {
                 Ok(link) => break link,
-                Err(NoSlot::Astray) => return Err(self.astray(Astray)),
+                Err(NoSlot::BadLink) => return Err(self.astray(BadLink)),
                 Err(_) => self.make_room()?,
             }
         };
         let image = &self.pool.image;
-        let astray = |found: Astray| self.astray(found);
+        let astray = |found: BadLink| self.astray(found);
         if source.len() < BLOCK_BYTES {
             let mut page = [0; BLOCK_BYTES];
             // Room may have been made by dropping what was found above.

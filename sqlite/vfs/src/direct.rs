@@ -19,7 +19,7 @@ use crate::connection::{Code, Connection, report};
 use crate::error::SqliteError;
 use crate::ffi;
 use crate::host;
-use crate::image::{Astray, BLOCK_BYTES};
+use crate::image::{BLOCK_BYTES, BadLink};
 use crate::mark;
 use crate::stub;
 
@@ -91,7 +91,7 @@ impl Connection {
     /// See [`Connection::settle`]. What undoes it is durable first.
     fn write_out(&mut self) -> Result<(), SqliteError> {
         let pool = Arc::clone(&self.pool);
-        let astray = |found: Astray| pool.astray(found);
+        let astray = |found: BadLink| pool.astray(found);
         self.journal.sync().map_err(SqliteError::io("sync the journal of", &self.database))?;
         let there = self.base.size()?;
         let size = self.pending_size.unwrap_or(there);

@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// A file, and when its inode changed last: a rename changes it, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct SeenFile {
     pub(crate) file: FileId,
     changed: (i64, i64),
 }
@@ -30,15 +30,18 @@ impl FileId {
     }
 }
 
-impl Seen {
-    pub(crate) fn of(found: &Metadata) -> Seen {
-        Seen { file: FileId::from_metadata(found), changed: (found.ctime(), found.ctime_nsec()) }
+impl SeenFile {
+    pub(crate) fn of(found: &Metadata) -> SeenFile {
+        SeenFile {
+            file: FileId::from_metadata(found),
+            changed: (found.ctime(), found.ctime_nsec()),
+        }
     }
 
     /// What a path names, or that it names nothing.
-    pub(crate) fn at(path: &Path) -> io::Result<Option<Seen>> {
+    pub(crate) fn at(path: &Path) -> io::Result<Option<SeenFile>> {
         match path.symlink_metadata() {
-            Ok(found) => Ok(Some(Seen::of(&found))),
+            Ok(found) => Ok(Some(SeenFile::of(&found))),
             Err(error)
                 if matches!(
                     error.kind(),
@@ -55,9 +58,9 @@ impl Seen {
 /// Database, log and their folder as they were when their names were last known to be durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Names {
-    pub(crate) database: Seen,
-    pub(crate) log: Seen,
-    pub(crate) folder: Seen,
+    pub(crate) database: SeenFile,
+    pub(crate) log: SeenFile,
+    pub(crate) folder: SeenFile,
 }
 
 /// The folder in which a file is.

@@ -24,7 +24,7 @@ use holdfast_sys::file::path_names_file;
 
 use crate::apply::apply;
 use crate::error::{CREATE, Result, SqliteError};
-use crate::image::{Astray, Suspicion};
+use crate::image::{BadLink, Suspicion};
 use crate::locking::Held;
 use crate::log::{FIRST, Generation, Log, random};
 use crate::mark::Stamp;
@@ -104,7 +104,7 @@ impl Pool {
             // Nothing else has changed: the pool need not be searched for it.
             Some(shadows) if flushed + 1 == committed => {
                 let blocks = shadows.iter().map(|link| Ok(self.image.version(*link)?.0));
-                let blocks: std::result::Result<Vec<u32>, Astray> = blocks.collect();
+                let blocks: std::result::Result<Vec<u32>, BadLink> = blocks.collect();
                 (shadows.to_vec(), blocks.map_err(|found| self.astray(found))?)
             }
             _ => self.changed(flushed + 1..=committed, committing.is_some()),

@@ -16,7 +16,7 @@ use crate::base::read_mark;
 use crate::copy;
 use crate::error::{CREATE, Result, SqliteError};
 use crate::ffi;
-use crate::image::{Astray, BLOCK_BYTES, NoSlot};
+use crate::image::{BLOCK_BYTES, BadLink, NoSlot};
 use crate::log::{Generation, Log, random};
 use crate::mark::{self, Stamp};
 use crate::owner::elsewhere::refuse_if_elsewhere;
@@ -135,7 +135,7 @@ impl Pool {
 
     /// Brings in order what a writer left that died with the lock EXCLUSIVE, when no process reads
     /// the map.
-    pub(crate) fn settle_dead_writer(&self) -> std::result::Result<(), Astray> {
+    pub(crate) fn settle_dead_writer(&self) -> std::result::Result<(), BadLink> {
         let (mode, commits) = (self.image.mode(), self.image.commits());
         if mode.is_closing() && matches!(read_mark(self.base()), Ok((None, _))) {
             // It was handing the file over, which is complete, and may have been written to since.
@@ -148,7 +148,7 @@ impl Pool {
         if mode.is_direct() {
             // All that was committed before is in the file; what is there now, its journal says.
             self.image.free_all()?;
-            let size = self.base().size().map_err(|_| Astray)?;
+            let size = self.base().size().map_err(|_| BadLink)?;
             commits.set_size(committed, size);
             mode.note_journal(true);
             mode.end_direct();
@@ -172,7 +172,7 @@ impl Pool {
 
     pub(crate) fn no_slot(&self, error: NoSlot) -> SqliteError {
         match error {
-            NoSlot::Astray => self.astray(Astray),
+            NoSlot::BadLink => self.astray(BadLink),
             NoSlot::Memory(source) => {
                 SqliteError::PoolFull { path: self.image.path().to_owned(), source }
             }

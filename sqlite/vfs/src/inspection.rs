@@ -100,7 +100,7 @@ pub(crate) struct Inspection {
 }
 
 /// An image in the pool, opened to be looked at.
-struct Seen {
+struct SeenDatabase {
     path: PathBuf,
     file: File,
 }
@@ -226,7 +226,7 @@ impl<'a> Look<'a> {
     }
 
     /// The file of its image, whatever is in it.
-    fn find_image(&self) -> Result<Option<Seen>> {
+    fn find_image(&self) -> Result<Option<SeenDatabase>> {
         let mut path = self.identity.image_path(self.places.pool());
         let mut file = open_image(&path)?;
         if let (None, Some(mark)) = (&file, self.marked) {
@@ -236,12 +236,12 @@ impl<'a> Look<'a> {
                 path = other;
             }
         }
-        Ok(file.map(|file| Seen { path, file }))
+        Ok(file.map(|file| SeenDatabase { path, file }))
     }
 
     /// As an opening would: `None` where nothing is in the image.
-    fn judge_image(&mut self, seen: &Seen) -> Result<Option<Result<State>>> {
-        let Seen { path, file } = seen;
+    fn judge_image(&mut self, seen: &SeenDatabase) -> Result<Option<Result<State>>> {
+        let SeenDatabase { path, file } = seen;
         let leased = is_anybody_there(file, pid_space());
         self.status.is_open = leased.map_err(SqliteError::io("probe", path))?;
         let read = |source| SqliteError::Io { step: "read", path: path.clone(), source };

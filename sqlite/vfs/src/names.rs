@@ -16,7 +16,7 @@ use holdfast_sys::file::sync_directory;
 
 use crate::base::read_mark;
 use crate::error::{Result, SqliteError};
-use crate::file_names::{Names, Seen, folder_of};
+use crate::file_names::{Names, SeenFile, folder_of};
 use crate::log::Log;
 use crate::pool::Pool;
 
@@ -42,8 +42,9 @@ impl Pool {
         }
     }
 
-    fn look_at_database(&self) -> Result<Seen> {
-        let found = Seen::at(&self.database).map_err(SqliteError::io("examine", &self.database))?;
+    fn look_at_database(&self) -> Result<SeenFile> {
+        let found =
+            SeenFile::at(&self.database).map_err(SqliteError::io("examine", &self.database))?;
         found
             .filter(|found| self.file.is_none_or(|opened| opened == found.file))
             .ok_or_else(|| SqliteError::Moved { database: self.database.clone() })
@@ -53,8 +54,8 @@ impl Pool {
     fn look_at_names(&self, log: &Log) -> Result<Names> {
         let path = log.path();
         let opened = log.descriptor().metadata().map_err(SqliteError::io("examine", path))?;
-        let opened = Seen::of(&opened);
-        let named = Seen::at(path).map_err(SqliteError::io("examine", path))?;
+        let opened = SeenFile::of(&opened);
+        let named = SeenFile::at(path).map_err(SqliteError::io("examine", path))?;
         if named.is_none_or(|named| named.file != opened.file) {
             return Err(SqliteError::LogTaken {
                 log: path.to_owned(),
@@ -64,7 +65,7 @@ impl Pool {
         let database = self.look_at_database()?;
         let folder = folder_of(path);
         let found = folder.metadata().map_err(SqliteError::io("examine", folder))?;
-        Ok(Names { database, log: opened, folder: Seen::of(&found) })
+        Ok(Names { database, log: opened, folder: SeenFile::of(&found) })
     }
 
     /// Before a record: has the names on the disk where one of them may have changed since they

@@ -27,7 +27,7 @@ const OTHER_VARIABLES: [&str; 3] = ["DEFAULT", "EXTENSION", "LOG"];
 
 /// What was chosen for a database.
 #[derive(Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct ChosenSettings {
     /// Names and values from its URI.
     settings: Vec<(&'static str, String)>,
     pub(crate) limit_slots: Option<u32>,
@@ -35,13 +35,13 @@ pub(crate) struct Wishes {
     pub(crate) lets_wal_pass: bool,
 }
 
-impl Wishes {
+impl ChosenSettings {
     /// Reads the parameters of a URI, and the environment; the text says what is wrong.
     pub(crate) fn read(
         parameters: impl IntoIterator<Item = (String, String)>,
-    ) -> Result<Wishes, String> {
+    ) -> Result<ChosenSettings, String> {
         let (mut wishes, mut unknown, mut ignores) =
-            (Wishes::default(), None, ignores_by_environment()?);
+            (ChosenSettings::default(), None, ignores_by_environment()?);
         let mut limit = None;
         for (key, value) in parameters {
             let name = key.strip_prefix(PREFIX).unwrap_or(&key);
@@ -180,8 +180,8 @@ mod tests {
     use super::*;
     use holdfast_types::Durability;
 
-    fn read(text: &str) -> Result<Wishes, String> {
-        Wishes::read(text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+    fn read(text: &str) -> Result<ChosenSettings, String> {
+        ChosenSettings::read(text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             (key.to_owned(), value.to_owned())
         }))

@@ -23,7 +23,7 @@ use crate::file_names::FileId;
 use crate::flusher::Flusher;
 use crate::host;
 use crate::identity::Identity;
-use crate::image::{Astray, Image};
+use crate::image::{BadLink, Image};
 use crate::log::{Log, log_path};
 use crate::owner::Owner;
 use crate::parameters::settings_of_environment;
@@ -136,7 +136,7 @@ impl Pool {
     /// For `map_err`: a slot leads astray, so the image is used no more, whatever the pool was
     /// doing.
     #[cold]
-    pub(crate) fn astray(&self, _: Astray) -> SqliteError {
+    pub(crate) fn astray(&self, _: BadLink) -> SqliteError {
         self.poisoned.store(true, Relaxed);
         self.damaged("a slot leads astray")
     }

@@ -23,7 +23,7 @@ use crate::error::{Result, SqliteError};
 use crate::ffi::{self, RawFile, Vfs};
 use crate::host::{self, Host, text_for_sqlite};
 use crate::methods::{JOURNAL, MAIN, OurFile, choose_methods};
-use crate::parameters::Wishes;
+use crate::parameters::ChosenSettings;
 use crate::passing::base_of;
 use crate::patience::sleep_until_free;
 use crate::refused;
@@ -287,8 +287,8 @@ fn parameter(name: *const c_char, key: &CStr) -> Option<String> {
 }
 
 /// All parameters of the URI of a database, and what is wrong with them or the environment.
-fn wishes(name: *const c_char, path: &Path) -> Result<Wishes> {
-    let read = complaints::configure().and_then(|()| Wishes::read(parameters(name)));
+fn wishes(name: *const c_char, path: &Path) -> Result<ChosenSettings> {
+    let read = complaints::configure().and_then(|()| ChosenSettings::read(parameters(name)));
     read.map_err(|wrong| SqliteError::Parameter { path: path.to_owned(), wrong })
 }
 
@@ -313,7 +313,12 @@ fn parameters(name: *const c_char) -> Vec<(String, String)> {
 }
 
 /// Whether a database is passed through, as if it were opened with the base VFS.
-fn is_for_base(name: *const c_char, path: &Path, file: &HostFile, wishes: &Wishes) -> Result<bool> {
+fn is_for_base(
+    name: *const c_char,
+    path: &Path,
+    file: &HostFile,
+    wishes: &ChosenSettings,
+) -> Result<bool> {
     let (marked, is_wal) = read_mark(file)?;
     let is_on = |key| parameter(name, key).is_some_and(|value| is_true(&value));
     if is_on(c"nolock") || is_on(c"immutable") {
@@ -344,7 +349,7 @@ fn is_true(value: &str) -> bool {
 
 fn connect(
     base: *mut Vfs,
-    wishes: &Wishes,
+    wishes: &ChosenSettings,
     file: HostFile,
     path: &Path,
 ) -> Result<*mut Connection> {

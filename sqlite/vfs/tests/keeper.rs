@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::copies::{LAZY, NUMBER, create};
 use common::{Player, assert_sound, begin, number, open, open_plain, role, scratch, statistic};
-use holdfast_keeper::{Cause, Config, FlushReport, Keeper, LeftWhy, PoolLimit, SavedKind};
+use holdfast_keeper::{Cause, Config, FlushReport, Keeper, PoolLimit, SavedKind, UnsavedReason};
 use holdfast_region::{NameSpace, Opened, OwnerKey, Places, RegionName};
 use holdfast_sqlite::{Databases, Recovered};
 
@@ -258,8 +258,8 @@ fn unsavable_database_is_told_and_costs_no_other() {
     let why = |name: &Path| {
         &report.left.iter().find(|left| left.name == name.display().to_string()).unwrap().why
     };
-    assert_eq!(why(&path("large")), &LeftWhy::NoTime);
-    assert!(matches!(why(&bad), LeftWhy::Failed(_)), "{report:?}");
+    assert_eq!(why(&path("large")), &UnsavedReason::NoTime);
+    assert!(matches!(why(&bad), UnsavedReason::Failed(_)), "{report:?}");
     assert_eq!(report.left.len(), 2);
     // A store in which no copy can be made.
     let copies = places().store().join("databases");

@@ -60,7 +60,7 @@ impl Programs {
 
 /// A program that is brought along, to be run in the machine.
 #[derive(Debug, Clone, Default)]
-pub struct Brought {
+pub struct ExtraProgram {
     /// The program.
     pub program: PathBuf,
     /// What it is called with.
@@ -77,7 +77,7 @@ pub fn write(
     path: &Path,
     programs: &Programs,
     modules: &[PathBuf],
-    brought: Option<&Brought>,
+    brought: Option<&ExtraProgram>,
 ) -> Result<()> {
     let file = File::create(path).map_err(host("create", path))?;
     let mut archive = Archive { out: std::io::BufWriter::new(file), made: BTreeSet::new(), path };
@@ -227,10 +227,10 @@ mod tests {
         let this = std::env::current_exe().unwrap();
         let module = directory.path().join("b.ko");
         std::fs::write(&module, "module").unwrap();
-        let brought = Brought {
+        let brought = ExtraProgram {
             program: this.clone(),
             arguments: vec!["a b".to_owned()],
-            ..Brought::default()
+            ..ExtraProgram::default()
         };
         let programs = Programs { guest: this.clone(), caller: this.clone(), applet: this };
         write(&path, &programs, &[module], Some(&brought)).unwrap();

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::cause::Cause;
 use crate::flash::{Flash, make_ext4};
-use crate::initramfs::{self, Brought, Programs};
+use crate::initramfs::{self, ExtraProgram, Programs};
 use crate::kernel::Kernel;
 use crate::ledger::Ledger;
 use crate::machine::{self, Parts, RESERVED_MIB};
@@ -66,7 +66,7 @@ impl Lab {
     ///
     /// # Errors
     /// `Missing` with what this computer lacks; else what failed.
-    pub fn new(files: &Files, brought: Option<&Brought>) -> Result<Lab> {
+    pub fn new(files: &Files, brought: Option<&ExtraProgram>) -> Result<Lab> {
         machine::check()?;
         let kernel = Kernel::find(&files.kernel)?;
         let directory = tempfile::Builder::new().prefix("holdfast-lab-").tempdir();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_sys::counted::counted;
 use holdfast_trace::diff::{self, Diff, Runs};
-use holdfast_trace::import::{self, Beside};
+use holdfast_trace::import::{self, StraceComparison};
 use holdfast_trace::matrix::{self, MatrixError, Plan, Run};
 use holdfast_trace::report::document::{FORMAT, Sleep};
 use holdfast_trace::report::{self, Look, Page, Report, study};
@@ -20,7 +20,7 @@ use crate::collect::{self, Collector, save};
 use crate::failure;
 use crate::measure::{catch, choose};
 use crate::show_args::{CompareArgs, DiffArgs, ImportArgs, MatrixArgs, SumArgs};
-use crate::terminal::{Hushed, Stream};
+use crate::terminal::{SilencedStream, Stream};
 use holdfast_command::exit::{BAD_FILE, Failure, NOT_FOUND, OTHER, USAGE};
 use holdfast_command::output::{print_as_is, say};
 
@@ -261,7 +261,10 @@ pub(crate) fn import(options: &ImportArgs) -> Result<u8, Failure> {
     collect::show(&report, &options.show, &look, print_as_is)?;
     if let Some(path) = options.beside.as_ref().filter(|_| !collect::takes_output(&options.show)) {
         let measured = load(path, &options.show.sum)?;
-        print_as_is(&format!("\n{}", import::terminal(&Beside::of(&report, &measured), &look)))?;
+        print_as_is(&format!(
+            "\n{}",
+            import::terminal(&StraceComparison::of(&report, &measured), &look)
+        ))?;
         return Ok(status([&measured]));
     }
     Ok(0)
@@ -290,10 +293,10 @@ pub(crate) fn matrix(options: MatrixArgs) -> Result<u8, Failure> {
             ..Settings::new(Target::Start(Program { command: command.clone() }))
         };
         let settings = Settings { stop: stop.clone(), ..settings };
-        let here = Here::enter(directory)?;
+        let here = WorkingDirectory::enter(directory)?;
         let backend = choose(options.backend, settings)?;
         let mut summary = Summary::new(sum);
-        let hushed = Hushed::begin(Stream::Output);
+        let hushed = SilencedStream::begin(Stream::Output);
         let outcome = backend.run(&mut |event| summary.add(&event));
         drop((hushed, here));
         let outcome = outcome?;
@@ -323,18 +326,18 @@ pub(crate) fn matrix(options: MatrixArgs) -> Result<u8, Failure> {
 }
 
 /// The directory that programs are started in; back where it was when this is dropped.
-struct Here(PathBuf);
+struct WorkingDirectory(PathBuf);
 
-impl Here {
-    fn enter(directory: &Path) -> Result<Here, MatrixError> {
+impl WorkingDirectory {
+    fn enter(directory: &Path) -> Result<WorkingDirectory, MatrixError> {
         let failed = |source| MatrixError::Directory { path: directory.to_owned(), source };
-        let here = Here(std::env::current_dir().map_err(failed)?);
+        let here = WorkingDirectory(std::env::current_dir().map_err(failed)?);
         std::env::set_current_dir(directory).map_err(failed)?;
         Ok(here)
     }
 }
 
-impl Drop for Here {
+impl Drop for WorkingDirectory {
     fn drop(&mut self) {
         let _ = std::env::set_current_dir(&self.0);
     }

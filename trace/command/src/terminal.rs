@@ -66,7 +66,7 @@ pub(crate) struct Live {
     began: Instant,
     colour: bool,
     /// What the traced program would write over the view.
-    _hushed: Vec<Hushed>,
+    _hushed: Vec<SilencedStream>,
 }
 
 impl Live {
@@ -85,9 +85,9 @@ impl Live {
         let terminal = io::stderr().as_fd().try_clone_to_owned().map_err(failed)?;
         let view =
             watch::View::open(File::from(terminal.try_clone().map_err(failed)?)).map_err(failed)?;
-        let mut hushed = vec![Hushed::begin(Stream::Error).map_err(failed)?];
+        let mut hushed = vec![SilencedStream::begin(Stream::Error).map_err(failed)?];
         if is_terminal(Stream::Output) {
-            hushed.push(Hushed::begin(Stream::Output).map_err(failed)?);
+            hushed.push(SilencedStream::begin(Stream::Output).map_err(failed)?);
         }
         Ok(Live { view, terminal, last: None, began: Instant::now(), colour, _hushed: hushed })
     }
@@ -108,24 +108,24 @@ impl Live {
 
 /// A standard stream that leads nowhere, for programs that are started meanwhile; as it was when
 /// this is dropped.
-pub(crate) struct Hushed {
+pub(crate) struct SilencedStream {
     stream: Stream,
     kept: OwnedFd,
 }
 
-impl Hushed {
-    pub(crate) fn begin(stream: Stream) -> io::Result<Hushed> {
+impl SilencedStream {
+    pub(crate) fn begin(stream: Stream) -> io::Result<SilencedStream> {
         let nowhere = File::options().write(true).open("/dev/null")?;
         let kept = match stream {
             Stream::Output => io::stdout().as_fd().try_clone_to_owned()?,
             Stream::Error => io::stderr().as_fd().try_clone_to_owned()?,
         };
         lead(stream, nowhere.as_fd())?;
-        Ok(Hushed { stream, kept })
+        Ok(SilencedStream { stream, kept })
     }
 }
 
-impl Drop for Hushed {
+impl Drop for SilencedStream {
     fn drop(&mut self) {
         let _ = lead(self.stream, self.kept.as_fd());
     }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::{About, Backend, Event, Outcome, Result, Settings, TraceError};
+use crate::{Backend, Event, Outcome, Result, Settings, TraceDescription, TraceError};
 
 /// See the module above.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl BpfBackend {
 }
 
 impl Backend for BpfBackend {
-    fn about(&self) -> About {
+    fn about(&self) -> TraceDescription {
         match self.0 {}
     }
 

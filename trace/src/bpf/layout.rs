@@ -40,7 +40,7 @@ pub(super) struct Counters {
 /// `struct wanted`.
 #[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
 #[repr(C)]
-pub(super) struct Wanted {
+pub(super) struct WantedKey {
     pub(super) what: u32,
     pub(super) number: u32,
 }

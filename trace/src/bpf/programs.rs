@@ -8,7 +8,7 @@ use libbpf_rs::{Iter, Link, Map, MapCore, MapFlags, Object, ObjectBuilder, Print
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::facts::{facts_32, facts_64, terminals};
-use super::layout::{Counters, KernelSettings, WANTED_PROCESS, Wanted};
+use super::layout::{Counters, KernelSettings, WANTED_PROCESS, WantedKey};
 use crate::{Result, TraceError};
 
 /// Object files are read in place.
@@ -107,12 +107,12 @@ impl Programs {
 
     /// Tells `mark` of a process.
     pub(super) fn want(&self, process: u32, from: u8) -> Result<()> {
-        self.put("wanted", Wanted { what: WANTED_PROCESS, number: process }.as_bytes(), from)
+        self.put("wanted", WantedKey { what: WANTED_PROCESS, number: process }.as_bytes(), from)
     }
 
     /// Takes that back: its number may come to mean another process.
     pub(super) fn want_no_more(&self, process: u32) -> Result<()> {
-        self.take_back("wanted", Wanted { what: WANTED_PROCESS, number: process }.as_bytes())
+        self.take_back("wanted", WantedKey { what: WANTED_PROCESS, number: process }.as_bytes())
     }
 
     /// Tells of a control group whose new processes are traced.

@@ -20,7 +20,8 @@ use super::record::decode;
 use crate::machine::{now_ns, null_call_ns};
 use crate::program::Waiting;
 use crate::{
-    About, Backend, BackendKind, End, Event, Outcome, Result, Settings, Target, TraceError,
+    Backend, BackendKind, End, Event, Outcome, Result, Settings, Target, TraceDescription,
+    TraceError,
 };
 
 /// How often the buffer is emptied. Nothing wakes the tracer, which would cost each call more than
@@ -44,7 +45,7 @@ const PASSES_MOST: u32 = 20;
 pub struct BpfBackend {
     settings: Settings,
     programs: Programs,
-    about: About,
+    about: TraceDescription,
 }
 
 impl BpfBackend {
@@ -67,7 +68,7 @@ impl BpfBackend {
 
     fn load(settings: Settings, options: Options) -> Result<BpfBackend> {
         let programs = Programs::load(options)?;
-        let mut about = About::before(&settings, BackendKind::Bpf);
+        let mut about = TraceDescription::before(&settings, BackendKind::Bpf);
         if programs.missing.contains(&"on_operation") {
             about.notes.push(
                 "Operations of io_uring could not be counted: the kernel has no tracepoint for them."
@@ -79,7 +80,7 @@ impl BpfBackend {
 }
 
 impl Backend for BpfBackend {
-    fn about(&self) -> About {
+    fn about(&self) -> TraceDescription {
         self.about.clone()
     }
 
@@ -252,7 +253,7 @@ impl Run<'_, '_> {
         &mut self,
         untraced: &NullCalls,
         null_call_ns: u64,
-        about: &mut About,
+        about: &mut TraceDescription,
     ) -> Result<()> {
         let traced = NullCalls::run(
             |process| {
@@ -431,7 +432,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    fn conclude(&mut self, about: &mut About) -> Result<()> {
+    fn conclude(&mut self, about: &mut TraceDescription) -> Result<()> {
         // Room for the reports of those that are detached.
         self.ring.consume_raw_n(ROUND_RECORDS);
         if let Some(watch) = self.watch.take() {

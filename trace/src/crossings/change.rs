@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_sys::counted::counted;
 use serde::{Deserialize, Serialize};
 
-use super::document::{By, Crossings, When};
+use super::document::{Crossings, Gate, RunPart};
 use super::show::crossed_title;
 use crate::diff::Estimate;
 use crate::report::{Look, Table, text};
@@ -32,7 +32,7 @@ pub struct CrossingChange {
     /// What crossed; null for all of it.
     pub crossed: Option<String>,
     /// The gate that let it through; null for all of it.
-    pub by: Option<By>,
+    pub by: Option<Gate>,
     /// On the first side.
     pub a: CrossingFigures,
     /// On the second side.
@@ -60,7 +60,7 @@ pub struct CrossingFigures {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OutsideChange {
     /// The part of the run.
-    pub when: When,
+    pub when: RunPart,
     /// How many on the first side.
     pub a: Estimate,
     /// How many on the second side.
@@ -68,7 +68,7 @@ pub struct OutsideChange {
 }
 
 /// Function, and what crossed of it. All of a function comes before its parts.
-type Key = (String, Option<(String, By)>);
+type Key = (String, Option<(String, Gate)>);
 
 #[derive(Clone, Copy, Default)]
 struct Numbers {
@@ -120,8 +120,9 @@ impl CrossingChanges {
             }
         });
         let rows = rows.collect();
-        let outside = [When::StartUp, When::Between, When::TearDown, When::OtherThreads]
-            .map(|when| OutsideChange { when, a: outside(a, when), b: outside(b, when) });
+        let outside =
+            [RunPart::StartUp, RunPart::Between, RunPart::TearDown, RunPart::OtherThreads]
+                .map(|when| OutsideChange { when, a: outside(a, when), b: outside(b, when) });
         let outside = outside.into_iter().filter(|row| row.a.value + row.b.value > 0.0).collect();
         let mut notes = Vec::new();
         for (letter, side) in [("A", a), ("B", b)] {
@@ -145,7 +146,7 @@ fn numbers(runs: &[Option<&Crossings>]) -> Vec<BTreeMap<Key, Numbers>> {
     let of_run = |run: &&Crossings| {
         let mut all: BTreeMap<Key, Numbers> = BTreeMap::new();
         for function in run.applets.iter().flat_map(|applet| &applet.functions) {
-            let mut add = |part: Option<(String, By)>, crossings, kernel_calls, crossings_ns| {
+            let mut add = |part: Option<(String, Gate)>, crossings, kernel_calls, crossings_ns| {
                 let sum = all.entry((function.name.clone(), part)).or_default();
                 sum.add(Numbers { calls: function.calls, crossings, kernel_calls, crossings_ns });
             };
@@ -182,7 +183,7 @@ fn figures(runs: &[BTreeMap<Key, Numbers>], key: &Key) -> CrossingFigures {
     }
 }
 
-fn outside(runs: &[Option<&Crossings>], when: When) -> Estimate {
+fn outside(runs: &[Option<&Crossings>], when: RunPart) -> Estimate {
     let of_run = |run: &&Crossings| {
         let of_then = run.outside.iter().filter(|row| row.when == when);
         of_then.map(|row| row.kernel_calls).fold(0, u64::saturating_add) as f64

@@ -94,7 +94,7 @@ pub struct Function {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum By {
+pub enum Gate {
     /// The host: a function of it that a WebAssembly applet imports.
     Import,
     /// The host: what a native applet asked it for by message.
@@ -105,15 +105,15 @@ pub enum By {
     Supervisor,
 }
 
-impl By {
+impl Gate {
     /// As tables have it.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
-            By::Import => "import",
-            By::Message => "message",
-            By::Filter => "filter",
-            By::Supervisor => "supervisor",
+            Gate::Import => "import",
+            Gate::Message => "message",
+            Gate::Filter => "filter",
+            Gate::Supervisor => "supervisor",
         }
     }
 }
@@ -125,7 +125,7 @@ pub struct Crossed {
     /// The host's function, or the system call.
     pub name: String,
     /// The gate that let it through.
-    pub by: By,
+    pub by: Gate,
     /// How often.
     pub crossings: u64,
     /// The time in it, within the call that it began in.
@@ -158,7 +158,7 @@ pub struct Kernel {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum When {
+pub enum RunPart {
     /// Before the first call: starting, loading, setting the sandbox up; also by the process that
     /// becomes a native applet.
     StartUp,
@@ -170,15 +170,15 @@ pub enum When {
     OtherThreads,
 }
 
-impl When {
+impl RunPart {
     /// As tables have it.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
-            When::StartUp => "before the first call",
-            When::Between => "between calls",
-            When::TearDown => "after the last call",
-            When::OtherThreads => "other threads of the host",
+            RunPart::StartUp => "before the first call",
+            RunPart::Between => "between calls",
+            RunPart::TearDown => "after the last call",
+            RunPart::OtherThreads => "other threads of the host",
         }
     }
 }
@@ -188,7 +188,7 @@ impl When {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Outside {
     /// The part of the run.
-    pub when: When,
+    pub when: RunPart,
     /// How many.
     pub kernel_calls: u64,
     /// Their time.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use holdfast_crossings::{Answer, AppletKind as RecordedKind, Host, Record};
 
-use super::document::{AppletKind, When};
+use super::document::{AppletKind, RunPart};
 use super::spans::Spans;
 
 /// A call of an applet.
@@ -149,14 +149,14 @@ impl Indexed {
     }
 
     /// What a moment outside of all calls is.
-    pub(super) fn when(&self, thread: u32, at_ns: u64) -> When {
+    pub(super) fn when(&self, thread: u32, at_ns: u64) -> RunPart {
         match self.first_ns {
-            _ if at_ns > self.last_ns && self.calls_of_threads.has(thread) => When::TearDown,
+            _ if at_ns > self.last_ns && self.calls_of_threads.has(thread) => RunPart::TearDown,
             Some(first_ns) if at_ns >= first_ns && !self.calls_of_threads.has(thread) => {
-                When::OtherThreads
+                RunPart::OtherThreads
             }
-            Some(first_ns) if at_ns >= first_ns => When::Between,
-            _ => When::StartUp,
+            Some(first_ns) if at_ns >= first_ns => RunPart::Between,
+            _ => RunPart::StartUp,
         }
     }
 }

@@ -7,7 +7,7 @@ use holdfast_crossings::{Answer, Ending, Host, Read, VARIABLE, read};
 use holdfast_sys::counted::counted;
 
 use super::calls::{CallKind, CallsInMemory, KeptCall};
-use super::document::{AppletKind, By, Crossings, When};
+use super::document::{AppletKind, Crossings, Gate, RunPart};
 use super::host::Indexed;
 use super::sums::{FunctionSum, Sums};
 
@@ -107,7 +107,7 @@ impl Join<'_> {
         self.sums.applets.entry((kind, name)).or_default().functions.entry(function).or_default()
     }
 
-    fn cross(&mut self, applet: u32, call: Option<usize>, by: By, name: &str, wall_ns: u64) {
+    fn cross(&mut self, applet: u32, call: Option<usize>, by: Gate, name: &str, wall_ns: u64) {
         if let Some(call) = call.and_then(|call| self.at.calls.get_mut(call)) {
             call.crossings += 1;
         }
@@ -126,13 +126,13 @@ impl Join<'_> {
             let call = self.at.call_at(applet, start_ns);
             let is_native = matches!(self.at.applets.get(&applet), Some((AppletKind::Native, _)));
             let (by, wall_ns) = if is_native {
-                (By::Message, end_ns.saturating_sub(start_ns))
+                (Gate::Message, end_ns.saturating_sub(start_ns))
             } else {
                 // A suspended applet is in a crossing, but nothing works for it.
                 let end_ns = call
                     .and_then(|call| self.at.calls.get(call))
                     .map_or(end_ns, |call| call.end_ns.min(end_ns));
-                (By::Import, self.at.turns_of_applets.covered_ns(applet, start_ns, end_ns))
+                (Gate::Import, self.at.turns_of_applets.covered_ns(applet, start_ns, end_ns))
             };
             self.cross(applet, call, by, &crossing.name, wall_ns);
             self.at.crossings.push(crossing);
@@ -141,7 +141,7 @@ impl Join<'_> {
             let call = self.at.call_at(question.applet, question.start_ns);
             let name = crate::call_name(crate::Abi::X86_64, question.number);
             let wall_ns = question.end_ns.saturating_sub(question.start_ns);
-            self.cross(question.applet, call, By::Supervisor, &name, wall_ns);
+            self.cross(question.applet, call, Gate::Supervisor, &name, wall_ns);
             self.at.questions.push(question);
         }
     }
@@ -173,7 +173,9 @@ impl Join<'_> {
                 let is_host =
                     call.start_ns < *began_ns || kind.number == Some(libc::SYS_execveat as u32);
                 match asked.get(&place) {
-                    _ if is_host => self.sums.outside.entry(When::StartUp).or_default().add(call),
+                    _ if is_host => {
+                        self.sums.outside.entry(RunPart::StartUp).or_default().add(call)
+                    }
                     Some(question) => self.add_asked(*question, call, kind),
                     None => self.add_let_through(*applet, call, kind),
                 }
@@ -188,7 +190,7 @@ impl Join<'_> {
         let left_ns = in_call.and_then(|call| self.at.calls.get(call));
         let left_ns =
             left_ns.map_or(u64::MAX, |in_call| in_call.end_ns.saturating_sub(call.start_ns));
-        self.cross(applet, in_call, By::Filter, &kind.name, call.wall_ns.min(left_ns));
+        self.cross(applet, in_call, Gate::Filter, &kind.name, call.wall_ns.min(left_ns));
     }
 
     fn add_of_host(&mut self, call: &KeptCall) {
@@ -200,7 +202,7 @@ impl Join<'_> {
             let name = crate::call_name(crate::Abi::X86_64, question.number).into_owned();
             let in_call = self.at.call_at(applet, question.start_ns);
             let crossed = &mut self.function(applet, in_call).crossed;
-            crossed.entry((By::Supervisor, name)).or_default().kernel.add(call);
+            crossed.entry((Gate::Supervisor, name)).or_default().kernel.add(call);
             return;
         }
         let turn = self.at.turns_of_threads.at(thread, at_ns);
@@ -210,7 +212,7 @@ impl Join<'_> {
         };
         if let Some(crossing) = crossing.and_then(|span| self.at.crossings.get(span.what)) {
             let (applet, name) = (crossing.applet, crossing.name.clone());
-            let by = if turn.is_some() { By::Import } else { By::Message };
+            let by = if turn.is_some() { Gate::Import } else { Gate::Message };
             let in_call = self.at.call_at(applet, crossing.start_ns);
             let crossed = &mut self.function(applet, in_call).crossed;
             crossed.entry((by, name)).or_default().kernel.add(call);
@@ -243,7 +245,7 @@ impl Join<'_> {
         let more_ns = if holds_it { call.wall_ns.saturating_sub(asked_ns) } else { call.wall_ns };
         let in_call = self.at.call_at(applet, start_ns);
         let crossed = &mut self.function(applet, in_call).crossed;
-        let sum = crossed.entry((By::Supervisor, kind.name.clone())).or_default();
+        let sum = crossed.entry((Gate::Supervisor, kind.name.clone())).or_default();
         sum.wall_ns = sum.wall_ns.saturating_add(more_ns);
     }
 

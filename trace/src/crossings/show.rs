@@ -1,6 +1,6 @@
 //! The view on a terminal.
 
-use super::document::{AppletCrossings, By, Crossings, Function, Kernel};
+use super::document::{AppletCrossings, Crossings, Function, Gate, Kernel};
 use crate::report::{Align, Look, Table, text};
 use holdfast_sys::counted::noun_for;
 
@@ -66,10 +66,10 @@ fn title(applet: &AppletCrossings, look: &Look) -> String {
 
 /// What crossed, as a row below its function; who let it through where the name alone does not
 /// tell.
-pub(super) fn crossed_title(name: &str, by: Option<By>) -> String {
+pub(super) fn crossed_title(name: &str, by: Option<Gate>) -> String {
     match by {
-        None | Some(By::Import | By::Filter) => format!("  {name}"),
-        Some(by @ (By::Message | By::Supervisor)) => format!("  {name} ({})", by.title()),
+        None | Some(Gate::Import | Gate::Filter) => format!("  {name}"),
+        Some(by @ (Gate::Message | Gate::Supervisor)) => format!("  {name} ({})", by.title()),
     }
 }
 

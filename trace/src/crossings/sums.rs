@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::calls::{CallKind, KeptCall};
 use super::document::{
-    AppletCrossings, AppletKind, By, Crossed, Crossings, Function, Kernel, Outside, When,
+    AppletCrossings, AppletKind, Crossed, Crossings, Function, Gate, Kernel, Outside, RunPart,
 };
 
 /// System calls by kind.
@@ -32,7 +32,7 @@ pub(super) struct FunctionSum {
     pub(super) wall_ns: u64,
     /// How many crossings each call had.
     pub(super) each: Vec<u64>,
-    pub(super) crossed: BTreeMap<(By, String), CrossedSum>,
+    pub(super) crossed: BTreeMap<(Gate, String), CrossedSum>,
     pub(super) host: KernelSums,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct AppletSum {
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     pub(super) applets: BTreeMap<(AppletKind, String), AppletSum>,
-    pub(super) outside: BTreeMap<When, KernelSums>,
+    pub(super) outside: BTreeMap<RunPart, KernelSums>,
     pub(super) own_calls: u64,
     pub(super) own_ns: u64,
     pub(super) other_calls: u64,
@@ -137,7 +137,7 @@ impl Sums {
             });
             AppletCrossings { name, kind, started: sum.started, functions }
         };
-        let outside = |(when, kernel): (When, KernelSums)| {
+        let outside = |(when, kernel): (RunPart, KernelSums)| {
             let (kernel_calls, kernel_ns) = kernel.total();
             Outside { when, kernel_calls, kernel_ns, kernel: kernel.into_rows(kinds) }
         };

@@ -3,7 +3,7 @@
 use holdfast_crossings::{Answer, AppletKind as RecordedKind, Record, frame};
 use proptest::prelude::*;
 
-use super::document::{AppletKind, By, Crossed, Function, When};
+use super::document::{AppletKind, Crossed, Function, Gate, RunPart};
 use super::*;
 use crate::classes::Scheme;
 use crate::report::Look;
@@ -138,7 +138,7 @@ fn function<'a>(crossings: &'a Crossings, kind: AppletKind, name: &str) -> &'a F
     applet.functions.iter().find(|function| function.name == name).unwrap()
 }
 
-fn crossed<'a>(function: &'a Function, name: &str, by: By) -> &'a Crossed {
+fn crossed<'a>(function: &'a Function, name: &str, by: Gate) -> &'a Crossed {
     function.crossed.iter().find(|row| row.name == name && row.by == by).unwrap()
 }
 
@@ -146,7 +146,7 @@ fn crossed<'a>(function: &'a Function, name: &str, by: By) -> &'a Crossed {
 fn told(crossings: &Crossings) -> u64 {
     let functions = crossings.applets.iter().flat_map(|applet| &applet.functions);
     let of_function = |function: &Function| {
-        let by_filter = function.crossed.iter().filter(|row| row.by == By::Filter);
+        let by_filter = function.crossed.iter().filter(|row| row.by == Gate::Filter);
         function.kernel_calls + by_filter.map(|row| row.crossings).sum::<u64>()
     };
     let outside = crossings.outside.iter().map(|row| row.kernel_calls).sum::<u64>();
@@ -167,24 +167,29 @@ fn each_system_call_has_one_place() {
         let serve = function(&view, AppletKind::Wasm, "serve");
         assert_eq!((serve.calls, serve.crossings, serve.wall_ns), (2, 3, 220));
         assert_eq!((serve.crossings_min, serve.crossings_max), (1, 2));
-        let write = crossed(serve, "fd_write", By::Import);
+        let write = crossed(serve, "fd_write", Gate::Import);
         assert_eq!((write.crossings, write.wall_ns, write.kernel[0].calls), (2, 30, 2));
         // Only while the applet was not suspended, and only within the call in which it began.
-        assert_eq!((crossed(serve, "send", By::Import).wall_ns, serve.host.len()), (20, 2));
+        assert_eq!((crossed(serve, "send", Gate::Import).wall_ns, serve.host.len()), (20, 2));
         let main = function(&view, AppletKind::Native, "main");
         assert_eq!((main.calls, main.crossings), (1, 3));
-        assert_eq!(crossed(main, "write", By::Filter).wall_ns, 5);
-        let asked = crossed(main, "openat", By::Supervisor);
+        assert_eq!(crossed(main, "write", Gate::Filter).wall_ns, 5);
+        let asked = crossed(main, "openat", Gate::Supervisor);
         let wall_ns = if asked_ns == 515 { 20 } else { 30 };
         assert_eq!(
             (asked.crossings, asked.wall_ns, asked.kernel[0].name.as_str()),
             (1, wall_ns, "ioctl")
         );
-        assert_eq!(crossed(main, "grow", By::Message).kernel[0].name, "write");
+        assert_eq!(crossed(main, "grow", Gate::Message).kernel[0].name, "write");
         let outside: Vec<_> = view.outside.iter().map(|row| (row.when, row.kernel_calls)).collect();
         assert_eq!(
             outside,
-            [(When::StartUp, 2), (When::Between, 1), (When::TearDown, 1), (When::OtherThreads, 1)]
+            [
+                (RunPart::StartUp, 2),
+                (RunPart::Between, 1),
+                (RunPart::TearDown, 1),
+                (RunPart::OtherThreads, 1)
+            ]
         );
         assert_eq!((view.own_calls, view.other_calls), (1, 1));
         // The one that was asked about is a crossing that the host counted.
@@ -265,7 +270,7 @@ fn crossings_of_one_side_only_are_compared() {
     let write = row(Some("fd_write"));
     assert_eq!(
         (write.a.crossings.value, write.b.crossings.value, write.by),
-        (2.0, 0.0, Some(By::Import))
+        (2.0, 0.0, Some(Gate::Import))
     );
     let coloured = change_terminal(&changes, &Look { colour: true, ..Look::default() });
     assert!(coloured.starts_with("\n\u{1b}[1;36mCrossings\u{1b}[0m\n"), "{coloured:?}");

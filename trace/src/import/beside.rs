@@ -29,17 +29,17 @@ pub struct BesideRow {
 
 /// Both.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Beside {
+pub struct StraceComparison {
     /// Whether the log has sums of system time (`-c`) and not the length of calls.
     pub log_is_sums: bool,
     /// By the time in the log, longest first.
     pub rows: Vec<BesideRow>,
 }
 
-impl Beside {
+impl StraceComparison {
     /// Sets a log beside a measured report.
     #[must_use]
-    pub fn of(log: &Report, measured: &Report) -> Beside {
+    pub fn of(log: &Report, measured: &Report) -> StraceComparison {
         let mut rows: BTreeMap<&str, BesideRow> = BTreeMap::new();
         let blank = |name: &str| BesideRow {
             name: name.to_owned(),
@@ -71,13 +71,16 @@ impl Beside {
         rows.sort_by_key(|row| std::cmp::Reverse((row.log_ns, row.log_calls)));
         let logged = rows.iter_mut().filter(|row| row.log_calls > 0);
         logged.enumerate().for_each(|(index, row)| row.log_rank = index + 1);
-        Beside { log_is_sums: log.calls.iter().all(|call| call.distribution.is_none()), rows }
+        StraceComparison {
+            log_is_sums: log.calls.iter().all(|call| call.distribution.is_none()),
+            rows,
+        }
     }
 }
 
 /// Both on a terminal.
 #[must_use]
-pub fn terminal(beside: &Beside, look: &Look) -> String {
+pub fn terminal(beside: &StraceComparison, look: &Look) -> String {
     let mut out = String::from("What the log says, beside what was measured\n");
     let mut table =
         Table::new(&["call", "log", "time", "#", "here", "wall", "on CPU", "awake", "#", "off by"]);

@@ -9,13 +9,13 @@ pub(super) struct Line<'a> {
     /// The thread, if the line names it.
     pub(super) thread: Option<u32>,
     /// When, as far as the line tells.
-    pub(super) at: At,
+    pub(super) at: LineTime,
     pub(super) body: Body<'a>,
 }
 
 /// When a line was written.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum At {
+pub(super) enum LineTime {
     /// It does not tell.
     Unknown,
     /// Since 1970.
@@ -101,13 +101,13 @@ fn thread(text: &str) -> (Option<u32>, &str) {
     }
 }
 
-fn at(text: &str) -> (At, &str) {
+fn at(text: &str) -> (LineTime, &str) {
     let text = text.trim_start();
     let end = text.find(' ').unwrap_or(text.len());
     let (word, rest) = text.split_at(end);
     let plausible = word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b':');
     if word.is_empty() || !plausible || !word.starts_with(|c: char| c.is_ascii_digit()) {
-        return (At::Unknown, text);
+        return (LineTime::Unknown, text);
     }
     // With both options there is `(+     0.000123)` behind.
     let after = |rest: &str| -> Option<usize> {
@@ -120,19 +120,21 @@ fn at(text: &str) -> (At, &str) {
     let at = match word.split(':').collect::<Vec<_>>()[..] {
         [seconds] => match ns(seconds) {
             // The year 1973 and later; no two lines are so far apart.
-            Some(ns) if ns >= 100_000_000_000_000_000 => At::Clock(ns),
-            Some(ns) => At::After(ns),
-            None => At::Unknown,
+            Some(ns) if ns >= 100_000_000_000_000_000 => LineTime::Clock(ns),
+            Some(ns) => LineTime::After(ns),
+            None => LineTime::Unknown,
         },
         [hours, minutes, seconds] => {
             match (hours.parse::<u64>(), minutes.parse::<u64>(), ns(seconds)) {
                 (Ok(hours), Ok(minutes), Some(ns)) if hours < 24 && minutes < 60 => {
-                    At::OfDay((hours * 3600 + minutes * 60) * 1_000_000_000 + ns % 61_000_000_000)
+                    LineTime::OfDay(
+                        (hours * 3600 + minutes * 60) * 1_000_000_000 + ns % 61_000_000_000,
+                    )
                 }
-                _ => At::Unknown,
+                _ => LineTime::Unknown,
             }
         }
-        _ => At::Unknown,
+        _ => LineTime::Unknown,
     };
     (at, rest)
 }

@@ -17,7 +17,7 @@ mod threads;
 
 use std::io::{self, BufRead};
 
-pub use beside::{Beside, BesideRow, terminal};
+pub use beside::{BesideRow, StraceComparison, terminal};
 
 use counts::Part;
 use holdfast_sys::counted::noun_for;

@@ -1,6 +1,6 @@
 //! Logs as strace writes them, and as it never would.
 
-use super::line::{At, Body, Returned, parse};
+use super::line::{Body, LineTime, Returned, parse};
 use super::*;
 use crate::classes::{Class, Scheme, Subclass};
 use crate::report::Look;
@@ -26,44 +26,54 @@ fn lines_of_every_form_are_read() {
     let call =
         |name, arguments, returned, took_ns| Body::Call { name, arguments, returned, took_ns };
     for (text, thread, at, body) in [
-        ("close(3) = 0", None, At::Unknown, call("close", "3", value(0), None)),
+        ("close(3) = 0", None, LineTime::Unknown, call("close", "3", value(0), None)),
         (
             "close(3)                = 0 <0.000013>",
             None,
-            At::Unknown,
+            LineTime::Unknown,
             call("close", "3", value(0), Some(13_000)),
         ),
-        ("1234  close(3) = 0", Some(1234), At::Unknown, call("close", "3", value(0), None)),
-        ("[pid  1234] close(3) = 0", Some(1234), At::Unknown, call("close", "3", value(0), None)),
+        ("1234  close(3) = 0", Some(1234), LineTime::Unknown, call("close", "3", value(0), None)),
+        (
+            "[pid  1234] close(3) = 0",
+            Some(1234),
+            LineTime::Unknown,
+            call("close", "3", value(0), None),
+        ),
         (
             "7 12:00:01.000002 close(3) = 0",
             Some(7),
-            At::OfDay(43_201_000_002_000),
+            LineTime::OfDay(43_201_000_002_000),
             call("close", "3", value(0), None),
         ),
         (
             "7 1700000000.000001 close(3) = 0",
             Some(7),
-            At::Clock(1_700_000_000_000_001_000),
+            LineTime::Clock(1_700_000_000_000_001_000),
             call("close", "3", value(0), None),
         ),
         (
             "7      0.000020 close(3) = 0",
             Some(7),
-            At::After(20_000),
+            LineTime::After(20_000),
             call("close", "3", value(0), None),
         ),
-        ("     0.000020 close(3) = 0", None, At::After(20_000), call("close", "3", value(0), None)),
+        (
+            "     0.000020 close(3) = 0",
+            None,
+            LineTime::After(20_000),
+            call("close", "3", value(0), None),
+        ),
         (
             "12:00:01 (+     0.000123) close(3) = 0",
             None,
-            At::OfDay(43_201_000_000_000),
+            LineTime::OfDay(43_201_000_000_000),
             call("close", "3", value(0), None),
         ),
         (
             r#"openat(AT_FDCWD, "a) = 5 <0.1>\"", O_RDONLY) = -1 ENOENT (No such file) <0.000008>"#,
             None,
-            At::Unknown,
+            LineTime::Unknown,
             call(
                 "openat",
                 r#"AT_FDCWD, "a) = 5 <0.1>\"", O_RDONLY"#,
@@ -74,31 +84,31 @@ fn lines_of_every_form_are_read() {
         (
             "read(3</tmp/a>, \"x\", 1) = 1 <0.000005>",
             None,
-            At::Unknown,
+            LineTime::Unknown,
             call("read", "3</tmp/a>, \"x\", 1", value(1), Some(5_000)),
         ),
         (
             "openat(AT_FDCWD, \"a\", 0) = 3</tmp/a> <0.000005>",
             None,
-            At::Unknown,
+            LineTime::Unknown,
             call("openat", "AT_FDCWD, \"a\", 0", value(3), Some(5_000)),
         ),
         (
             "mmap(NULL, 8192) = 0x7f0000001000 <0.000009>",
             None,
-            At::Unknown,
+            LineTime::Unknown,
             call("mmap", "NULL, 8192", value(0x7f00_0000_1000), Some(9_000)),
         ),
         (
             "poll([{fd=3, events=POLLIN}], 1, -1) = 1 ([{fd=3, revents=POLLIN}]) <1.500000>",
             None,
-            At::Unknown,
+            LineTime::Unknown,
             call("poll", "[{fd=3, events=POLLIN}], 1, -1", value(1), Some(1_500_000_000)),
         ),
         (
             "nanosleep({tv_sec=1, tv_nsec=0}, {tv_sec=0, tv_nsec=5}) = ? ERESTART_RESTARTBLOCK (Interrupted by signal) <0.4>",
             None,
-            At::Unknown,
+            LineTime::Unknown,
             call(
                 "nanosleep",
                 "{tv_sec=1, tv_nsec=0}, {tv_sec=0, tv_nsec=5}",
@@ -109,70 +119,70 @@ fn lines_of_every_form_are_read() {
         (
             "exit_group(0)                 = ?",
             None,
-            At::Unknown,
+            LineTime::Unknown,
             call("exit_group", "0", Returned::Nothing, None),
         ),
         (
             "9 futex(0x7f, FUTEX_WAIT, 2, NULL <unfinished ...>",
             Some(9),
-            At::Unknown,
+            LineTime::Unknown,
             Body::Unfinished { name: "futex", arguments: "0x7f, FUTEX_WAIT, 2, NULL" },
         ),
         (
             "9 <... futex resumed>)         = 0 <2.000100>",
             Some(9),
-            At::Unknown,
+            LineTime::Unknown,
             Body::Resumed { name: "futex", returned: value(0), took_ns: Some(2_000_100_000) },
         ),
         (
             "9 <... read resumed>\"a) = 1\", 10) = 6 <0.1>",
             Some(9),
-            At::Unknown,
+            LineTime::Unknown,
             Body::Resumed { name: "read", returned: value(6), took_ns: Some(100_000_000) },
         ),
         (
             "9 <... wait4 resumed>[{WIFEXITED(s) && WEXITSTATUS(s) == 0}], 0, NULL) = 10",
             Some(9),
-            At::Unknown,
+            LineTime::Unknown,
             Body::Resumed { name: "wait4", returned: value(10), took_ns: None },
         ),
         (
             "9 --- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED} ---",
             Some(9),
-            At::Unknown,
+            LineTime::Unknown,
             Body::Signal("SIGCHLD"),
         ),
-        ("9 --- stopped by SIGSTOP ---", Some(9), At::Unknown, Body::Remark),
-        ("9 +++ exited with 3 +++", Some(9), At::Unknown, Body::Exited(3)),
+        ("9 --- stopped by SIGSTOP ---", Some(9), LineTime::Unknown, Body::Remark),
+        ("9 +++ exited with 3 +++", Some(9), LineTime::Unknown, Body::Exited(3)),
         (
             "9 +++ killed by SIGSEGV (core dumped) +++",
             Some(9),
-            At::Unknown,
+            LineTime::Unknown,
             Body::Killed("SIGSEGV"),
         ),
         (
             "9 +++ superseded by execve in pid 11 +++",
             Some(9),
-            At::Unknown,
+            LineTime::Unknown,
             Body::Superseded { by: 11 },
         ),
         (
             "[ Process PID=9 runs in 32 bit mode. ]",
             None,
-            At::Unknown,
+            LineTime::Unknown,
             Body::Mode { process: 9, mode: "32" },
         ),
-        ("strace: Process 9 attached", None, At::Unknown, Body::Remark),
+        ("strace: Process 9 attached", None, LineTime::Unknown, Body::Remark),
         (
             "_llseek(3, 0, [0], SEEK_CUR) = 0",
             None,
-            At::Unknown,
+            LineTime::Unknown,
             call("_llseek", "3, 0, [0], SEEK_CUR", value(0), None),
         ),
         (
             "syscall_0x1c7(0, 0) = -1 (errno 38)",
             None,
-            At::Unknown,
+            LineTime::Unknown,
             call("syscall_0x1c7", "0, 0", value(-1), None),
         ),
     ] {
@@ -437,7 +447,7 @@ fn log_and_measurement_are_ranked_together() {
     );
     let (_, measured) =
         import("futex(0x1, FUTEX_WAIT, 0, NULL) = 0 <0.000024>\nread(0, \"\", 1) = 0 <0.300000>\n");
-    let beside = Beside::of(&log, &measured);
+    let beside = StraceComparison::of(&log, &measured);
     assert!(beside.log_is_sums);
     let futex = &beside.rows[0];
     assert_eq!((futex.name.as_str(), futex.log_rank, futex.rank), ("futex", 1, 2));

@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::Imported;
-use super::line::{At, Body, Line, Returned};
+use super::line::{Body, Line, LineTime, Returned};
 use super::meaning;
 use crate::{Abi, Call, End, Event, Object, Split};
 
@@ -148,12 +148,12 @@ impl Threads {
         }
     }
 
-    fn advance(&mut self, at: At) {
+    fn advance(&mut self, at: LineTime) {
         let now = match at {
-            At::Unknown => return,
-            At::After(ns) => self.now_ns.saturating_add(ns),
-            At::Clock(ns) => ns.saturating_sub(*self.first.get_or_insert(ns)),
-            At::OfDay(ns) => {
+            LineTime::Unknown => return,
+            LineTime::After(ns) => self.now_ns.saturating_add(ns),
+            LineTime::Clock(ns) => ns.saturating_sub(*self.first.get_or_insert(ns)),
+            LineTime::OfDay(ns) => {
                 // After midnight. A line that is a bit too early is only late.
                 if ns.saturating_add(DAY_NS / 2) < self.last_of_day {
                     self.days += 1;

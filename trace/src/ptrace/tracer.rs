@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 
-use holdfast_sys::ptrace::{self, AtCall, Happened, Made};
+use holdfast_sys::ptrace::{self, AtCall, Made, PtraceEvent};
 
 use super::descriptors::Descriptors;
 use super::thread::{CloneFlags, Correction, Entered, Raw, Thread};
@@ -103,20 +103,20 @@ impl<'a> Tracer<'a> {
     }
 
     /// Something happened to a thread.
-    pub(super) fn on(&mut self, tid: u32, happened: Happened) {
+    pub(super) fn on(&mut self, tid: u32, happened: PtraceEvent) {
         match happened {
-            Happened::AtCall => self.at_call(tid),
-            Happened::Exited(status) => self.ended(tid, End::Exited(status as u8)),
-            Happened::Killed(signal) => self.ended(tid, End::Killed(signal as u8)),
+            PtraceEvent::AtCall => self.at_call(tid),
+            PtraceEvent::Exited(status) => self.ended(tid, End::Exited(status as u8)),
+            PtraceEvent::Killed(signal) => self.ended(tid, End::Killed(signal as u8)),
             _ if !self.is_known(tid) => {}
-            Happened::Made(made) => self.made(tid, made),
-            Happened::Exec => self.exec(tid),
-            Happened::Exiting => self.exiting(tid),
-            Happened::GroupStop(_) if self.phase == Phase::LettingGo => self.go_on(tid, 0),
+            PtraceEvent::Made(made) => self.made(tid, made),
+            PtraceEvent::Exec => self.exec(tid),
+            PtraceEvent::Exiting => self.exiting(tid),
+            PtraceEvent::GroupStop(_) if self.phase == Phase::LettingGo => self.go_on(tid, 0),
             // Killed meanwhile, if it fails.
-            Happened::GroupStop(_) => drop(ptrace::listen(tid)),
-            Happened::Trap => self.go_on(tid, 0),
-            Happened::Signal(signal) => self.signal(tid, signal),
+            PtraceEvent::GroupStop(_) => drop(ptrace::listen(tid)),
+            PtraceEvent::Trap => self.go_on(tid, 0),
+            PtraceEvent::Signal(signal) => self.signal(tid, signal),
         }
     }
 

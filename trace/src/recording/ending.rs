@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::About;
+use crate::TraceDescription;
 use crate::report::text;
 
 /// Bytes of a recording that are no part of it.
@@ -25,7 +25,7 @@ pub struct Damage {
 pub struct Ending {
     /// The account as written at the end of the trace; None if the tracer did not come so far, or
     /// it cannot be read.
-    pub account: Option<Box<About>>,
+    pub account: Option<Box<TraceDescription>>,
     /// Events that were read.
     pub events: u64,
     /// Events that are known to be missing.

@@ -70,7 +70,7 @@ impl HeadRest {
 /// What a frame holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FrameKind {
-    /// An [`About`](crate::About) as known at the beginning: the first frame, and the closing room
+    /// An [`TraceDescription`](crate::About) as known at the beginning: the first frame, and the closing room
     /// until the end.
     Beginning,
     /// Events, one after another.

@@ -13,7 +13,7 @@ use super::format::{
     VERSION, VERSION_PLAIN, VERSION_UNMARKED,
 };
 use super::source::Source;
-use crate::{About, Event};
+use crate::{Event, TraceDescription};
 
 /// What is read of hosts' records, to within a frame. A caller that joins them finds that the rest
 /// is missing.
@@ -25,7 +25,7 @@ const UNSOUND_BYTES_MAX: u64 = 1 << 30;
 /// A recording that is being read: an iterator over its events.
 #[derive(Debug)]
 pub struct Recording {
-    about: About,
+    about: TraceDescription,
     reading: Reading,
 }
 
@@ -71,7 +71,7 @@ struct Frame {
 }
 
 /// What is at a place of the file.
-enum Here {
+enum NextFrame {
     Sound(Frame),
     /// The file ends here.
     End,
@@ -134,7 +134,7 @@ impl Recording {
 
     /// The trace, as far as known at its end if the recording was read to its end and has an
     /// account of it, else as known at its beginning.
-    pub fn about(&self) -> &About {
+    pub fn about(&self) -> &TraceDescription {
         self.ending().and_then(|ending| ending.account.as_deref()).unwrap_or(&self.about)
     }
 
@@ -184,48 +184,48 @@ impl Reading {
     }
 
     /// The account of the beginning; where it cannot be read, that of the end.
-    fn read_about(&mut self, closing_bytes: usize) -> io::Result<Option<About>> {
+    fn read_about(&mut self, closing_bytes: usize) -> io::Result<Option<TraceDescription>> {
         let mut opening = None;
         if closing_bytes > 0 {
             let there = self.source.peek(closing_bytes)?.len();
             let at_byte = self.source.at_byte();
             match self.frame_here(closing_bytes)? {
-                Here::Sound(frame) if frame.kind == Some(FrameKind::Beginning) => {
+                NextFrame::Sound(frame) if frame.kind == Some(FrameKind::Beginning) => {
                     opening = account(&frame.bytes)
                 }
-                Here::Sound(frame) if frame.kind == Some(FrameKind::End) => self.close(&frame),
-                Here::Sound(_) | Here::Unsound | Here::End => self.pass_over(there),
+                NextFrame::Sound(frame) if frame.kind == Some(FrameKind::End) => self.close(&frame),
+                NextFrame::Sound(_) | NextFrame::Unsound | NextFrame::End => self.pass_over(there),
             }
             let read = (self.source.at_byte() - at_byte) as usize;
             self.source.skip(closing_bytes.min(there).saturating_sub(read));
         }
         // A frame that is unsound here is passed over later, with what else is.
         match self.frame_here(usize::MAX)? {
-            Here::Sound(frame) if frame.kind == Some(FrameKind::Beginning) => {
+            NextFrame::Sound(frame) if frame.kind == Some(FrameKind::Beginning) => {
                 opening = account(&frame.bytes).or(opening);
             }
-            Here::Sound(frame) => self.take(frame),
-            Here::Unsound | Here::End => {}
+            NextFrame::Sound(frame) => self.take(frame),
+            NextFrame::Unsound | NextFrame::End => {}
         }
         Ok(opening.or_else(|| self.found.account.as_deref().cloned()))
     }
 
     /// The frame at the place, and moves behind it if it is sound. It has to be within `within`
     /// bytes.
-    fn frame_here(&mut self, within: usize) -> io::Result<Here> {
+    fn frame_here(&mut self, within: usize) -> io::Result<NextFrame> {
         let at_byte = self.source.at_byte();
         let head = self.source.peek(self.layout.head_bytes().min(within))?;
         if head.is_empty() {
-            return Ok(Here::End);
+            return Ok(NextFrame::End);
         }
-        let Some(candidate) = self.layout.candidate(head) else { return Ok(Here::Unsound) };
+        let Some(candidate) = self.layout.candidate(head) else { return Ok(NextFrame::Unsound) };
         let file_bytes = candidate.head_bytes + candidate.stored_bytes;
         if file_bytes > within {
-            return Ok(Here::Unsound);
+            return Ok(NextFrame::Unsound);
         }
         let frame = self.source.peek(file_bytes)?;
         if frame.len() < file_bytes {
-            return Ok(Here::Unsound);
+            return Ok(NextFrame::Unsound);
         }
         let unpacked = if self.layout.is_sound(frame) {
             lz4_flex::block::decompress(&frame[candidate.head_bytes..], candidate.raw_bytes).ok()
@@ -234,10 +234,10 @@ impl Reading {
         };
         let Some(bytes) = unpacked else {
             self.unsound_bytes = self.unsound_bytes.saturating_add(file_bytes as u64);
-            return Ok(Here::Unsound);
+            return Ok(NextFrame::Unsound);
         };
         self.source.skip(file_bytes);
-        Ok(Here::Sound(Frame {
+        Ok(NextFrame::Sound(Frame {
             at_byte,
             file_bytes: file_bytes as u64,
             bytes,
@@ -251,12 +251,12 @@ impl Reading {
     fn next_frame(&mut self) -> io::Result<Option<Frame>> {
         loop {
             match self.frame_here(usize::MAX)? {
-                Here::Sound(frame) => return Ok(Some(frame)),
-                Here::End => return Ok(None),
-                Here::Unsound if self.unsound_bytes > UNSOUND_BYTES_MAX => {
+                NextFrame::Sound(frame) => return Ok(Some(frame)),
+                NextFrame::End => return Ok(None),
+                NextFrame::Unsound if self.unsound_bytes > UNSOUND_BYTES_MAX => {
                     return Err(io::Error::other("too much of it is damaged"));
                 }
-                Here::Unsound => self.pass_to_next()?,
+                NextFrame::Unsound => self.pass_to_next()?,
             }
         }
     }
@@ -350,8 +350,8 @@ impl Reading {
     /// An account of the end: of the trace, or of the recording when a write failed.
     fn close(&mut self, frame: &Frame) {
         let (about, tally) = match self.layout {
-            Layout::Unmarked => (account::<About>(&frame.bytes), None),
-            Layout::Marked => match account::<(About, Tally)>(&frame.bytes) {
+            Layout::Unmarked => (account::<TraceDescription>(&frame.bytes), None),
+            Layout::Marked => match account::<(TraceDescription, Tally)>(&frame.bytes) {
                 Some((about, tally)) => (Some(about).filter(|_| tally.is_final), Some(tally)),
                 None => (None, None),
             },

@@ -18,7 +18,7 @@ use super::medium::Medium;
 use super::{Recorder, Recording, RecordingError};
 use crate::classes::Scheme;
 use crate::crossings::CallsInMemory;
-use crate::{About, BackendKind, Event, Settings, Target};
+use crate::{BackendKind, Event, Settings, Target, TraceDescription};
 
 /// Events of all recordings here: some frames.
 const EVENTS: u64 = 2_000;
@@ -119,9 +119,9 @@ impl Medium for SharedDisk {
 }
 
 /// The same each time: what the machine has mounted may change between two calls.
-fn about() -> About {
-    static ABOUT: LazyLock<About> = LazyLock::new(|| {
-        About::before(&Settings::new(Target::Attach(vec![1])), BackendKind::Ptrace)
+fn about() -> TraceDescription {
+    static ABOUT: LazyLock<TraceDescription> = LazyLock::new(|| {
+        TraceDescription::before(&Settings::new(Target::Attach(vec![1])), BackendKind::Ptrace)
     });
     ABOUT.clone()
 }
@@ -148,7 +148,7 @@ fn record(disk: &SharedDisk, crossings: Option<&[u8]>) -> Result<(), RecordingEr
         Recorder::begin(Path::new("disk"), medium, &about(), flags).map_err(failed)?;
     (0..EVENTS).for_each(|number| recorder.record(&event(number)));
     crossings.into_iter().for_each(|mut record| recorder.crossings(&mut record));
-    recorder.finish(&About { lasted_ns: 77, ..about() }).map(drop)
+    recorder.finish(&TraceDescription { lasted_ns: 77, ..about() }).map(drop)
 }
 
 fn recorded() -> Vec<u8> {
@@ -491,7 +491,7 @@ fn long_notes_do_not_cost_the_account_of_a_full_disk() {
     disk.with(|disk| disk.fails_at = Some((disk.appends, 0)));
     let noise: String =
         (0..EVENTS).map(|number| format!("{:x}", place(&event(number)) * 0x9e37_79b9)).collect();
-    recorder.finish(&About { notes: vec![noise], lost: 5, ..about() }).unwrap_err();
+    recorder.finish(&TraceDescription { notes: vec![noise], lost: 5, ..about() }).unwrap_err();
     let (_, ending) = read(&disk.with(|disk| disk.bytes.clone())).unwrap();
     let account = ending.account.unwrap();
     assert!(account.lost == 5 && account.notes[0].contains("no room"), "{:?}", account.notes);

@@ -18,7 +18,7 @@ use super::format::{
     HeadRest, MAGIC, Tally, VERSION,
 };
 use super::medium::{FileMedium, Medium};
-use crate::{About, Event};
+use crate::{Event, TraceDescription};
 
 /// Events are written this long after the first of them at the latest, as soon as another one
 /// comes.
@@ -37,7 +37,7 @@ pub struct Recorder {
     /// over.
     closing: Option<(u64, usize)>,
     /// The trace, as known at its beginning.
-    about: About,
+    about: TraceDescription,
     /// Encoded events that are not written yet.
     gathered: Vec<u8>,
     gathered_events: u32,
@@ -64,7 +64,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The file cannot be made or written.
-    pub fn create(path: &Path, about: &About) -> Result<Recorder, RecordingError> {
+    pub fn create(path: &Path, about: &TraceDescription) -> Result<Recorder, RecordingError> {
         Recorder::create_file(path, about, 0)
     }
 
@@ -72,11 +72,18 @@ impl Recorder {
     ///
     /// # Errors
     /// The file cannot be made or written.
-    pub fn create_with_crossings(path: &Path, about: &About) -> Result<Recorder, RecordingError> {
+    pub fn create_with_crossings(
+        path: &Path,
+        about: &TraceDescription,
+    ) -> Result<Recorder, RecordingError> {
         Recorder::create_file(path, about, FLAG_CROSSINGS)
     }
 
-    fn create_file(path: &Path, about: &About, flags: u32) -> Result<Recorder, RecordingError> {
+    fn create_file(
+        path: &Path,
+        about: &TraceDescription,
+        flags: u32,
+    ) -> Result<Recorder, RecordingError> {
         let failed =
             |step| move |source| RecordingError::Io { step, path: path.to_owned(), source };
         let mut options = File::options();
@@ -90,7 +97,7 @@ impl Recorder {
     pub(super) fn begin(
         path: &Path,
         medium: Box<dyn Medium>,
-        about: &About,
+        about: &TraceDescription,
         flags: u32,
     ) -> io::Result<Recorder> {
         let opening = frame(FrameKind::Beginning, 1, 0, &encoded(about)?)?;
@@ -185,7 +192,7 @@ impl Recorder {
     /// # Errors
     /// [`RecordingError::Incomplete`]: the file took only a part. That part can be read, and says so.
     /// [`RecordingError::Unconfirmed`]: all was written, but the closing account was not, or not all is on the disk.
-    pub fn finish(mut self, about: &About) -> Result<Written, RecordingError> {
+    pub fn finish(mut self, about: &TraceDescription) -> Result<Written, RecordingError> {
         self.write_events();
         let mut closed = self.write_closing(about, true);
         // A disk that fails may say so only now.
@@ -215,7 +222,7 @@ impl Recorder {
 
     /// Into its room; behind the last frame where it does not fit, or there is none; else without
     /// its notes.
-    fn write_closing(&mut self, about: &About, is_final: bool) -> io::Result<()> {
+    fn write_closing(&mut self, about: &TraceDescription, is_final: bool) -> io::Result<()> {
         let tally = Tally {
             is_final,
             recorded: self.kept + self.dropped,
@@ -239,8 +246,8 @@ impl Recorder {
         self.append(&whole).or_else(|_| self.write_short_closing(about, &tally))
     }
 
-    fn write_short_closing(&mut self, about: &About, tally: &Tally) -> io::Result<()> {
-        let about = About {
+    fn write_short_closing(&mut self, about: &TraceDescription, tally: &Tally) -> io::Result<()> {
+        let about = TraceDescription {
             lasted_ns: about.lasted_ns,
             cost: about.cost,
             lost: about.lost,

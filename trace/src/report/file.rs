@@ -68,12 +68,12 @@ impl Write for Direct {
 #[derive(Debug)]
 pub struct WholeFile {
     path: PathBuf,
-    out: Out,
+    out: Destination,
     old_stays: bool,
 }
 
 #[derive(Debug)]
-enum Out {
+enum Destination {
     /// Takes the place of the old one when it is complete: with the path behind all links.
     Beside(BufWriter<NamedTempFile>, PathBuf),
     /// Descriptors, pipes and devices.
@@ -88,11 +88,11 @@ impl WholeFile {
     pub fn create(path: &Path) -> Result<WholeFile, WriteError> {
         let failed = |source, old_stays| WriteError { path: path.to_owned(), source, old_stays };
         let real = match behind_links(path).map_err(|error| failed(error, false))? {
-            Behind::Descriptor(path) => {
+            PathTarget::Descriptor(path) => {
                 let file = open_descriptor(&path).map_err(|error| failed(error, false))?;
                 return Ok(WholeFile::direct(path, file));
             }
-            Behind::File(real) => real,
+            PathTarget::File(real) => real,
         };
         let there = fs::metadata(&real);
         if there.as_ref().is_ok_and(|file| !file.is_file()) {
@@ -107,7 +107,7 @@ impl WholeFile {
         let out = new_file(&real, mode).map_err(|error| failed(error, old_stays))?;
         Ok(WholeFile {
             path: path.to_owned(),
-            out: Out::Beside(BufWriter::new(out), real),
+            out: Destination::Beside(BufWriter::new(out), real),
             old_stays,
         })
     }
@@ -125,7 +125,7 @@ impl WholeFile {
     }
 
     fn direct(path: PathBuf, file: Direct) -> WholeFile {
-        WholeFile { path, out: Out::Direct(BufWriter::new(file)), old_stays: false }
+        WholeFile { path, out: Destination::Direct(BufWriter::new(file)), old_stays: false }
     }
 
     /// The file is complete.
@@ -136,8 +136,8 @@ impl WholeFile {
         let failed =
             |source| WriteError { path: self.path.clone(), source, old_stays: self.old_stays };
         match self.out {
-            Out::Direct(mut out) => out.flush().map_err(failed),
-            Out::Beside(out, real) => {
+            Destination::Direct(mut out) => out.flush().map_err(failed),
+            Destination::Beside(out, real) => {
                 let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
                 file.as_file().sync_all().map_err(failed)?;
                 file.persist(&real).map(drop).map_err(|error| failed(error.error))
@@ -155,21 +155,21 @@ impl WholeFile {
 impl Write for WholeFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.out {
-            Out::Beside(out, _) => out.write(bytes),
-            Out::Direct(out) => out.write(bytes),
+            Destination::Beside(out, _) => out.write(bytes),
+            Destination::Direct(out) => out.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.out {
-            Out::Beside(out, _) => out.flush(),
-            Out::Direct(out) => out.flush(),
+            Destination::Beside(out, _) => out.flush(),
+            Destination::Direct(out) => out.flush(),
         }
     }
 }
 
 /// What a path leads to.
-enum Behind {
+enum PathTarget {
     /// The name of an open descriptor, below `/proc`.
     Descriptor(PathBuf),
     /// Anything else, also what is not there yet: a path without links.
@@ -181,17 +181,17 @@ const LINKS_MAX: usize = 40;
 
 /// Follows links as a plain write would, and no further than to the name of a descriptor: the
 /// kernel shows that as a link to a file, which is another file's name by now, or no name at all.
-fn behind_links(path: &Path) -> io::Result<Behind> {
+fn behind_links(path: &Path) -> io::Result<PathTarget> {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
-        let Some(name) = path.file_name() else { return Ok(Behind::File(path)) };
+        let Some(name) = path.file_name() else { return Ok(PathTarget::File(path)) };
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder.canonicalize()?,
             _ => Path::new(".").canonicalize()?,
         };
         let at = folder.join(name);
         if folder.starts_with("/proc") && folder.ends_with("fd") {
-            return Ok(Behind::Descriptor(at));
+            return Ok(PathTarget::Descriptor(at));
         }
         match fs::read_link(&at) {
             Ok(target) => path = folder.join(target),
@@ -202,7 +202,7 @@ fn behind_links(path: &Path) -> io::Result<Behind> {
                     io::ErrorKind::InvalidInput | io::ErrorKind::NotFound
                 ) =>
             {
-                return Ok(Behind::File(at));
+                return Ok(PathTarget::File(at));
             }
             Err(error) => return Err(error),
         }

@@ -1,7 +1,7 @@
 //! The description of a trace, in the words of the report.
 
 use super::document::Source;
-use crate::{About, Cache, Ending, Recording};
+use crate::{Cache, Ending, Recording, TraceDescription};
 
 impl From<&Recording> for Source {
     /// Of a recording that was read to its end.
@@ -15,8 +15,8 @@ impl From<&Recording> for Source {
     }
 }
 
-impl From<&About> for Source {
-    fn from(about: &About) -> Source {
+impl From<&TraceDescription> for Source {
+    fn from(about: &TraceDescription) -> Source {
         let file_system =
             |on: &crate::FileSystem| format!("{} {} {}", on.path.display(), on.kind, on.source);
         let mut notes = about.notes.clone();

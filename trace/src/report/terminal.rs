@@ -17,7 +17,7 @@ const HISTOGRAMS: usize = 3;
 /// The report as text.
 #[must_use]
 pub fn terminal(report: &Report, look: &Look) -> String {
-    let mut out = Out { look, text: String::new() };
+    let mut out = Page { look, text: String::new() };
     heading(report, &mut out);
     let all = look.by.is_none();
     let by = |kind| all || look.by == Some(kind);
@@ -49,12 +49,12 @@ pub fn terminal(report: &Report, look: &Look) -> String {
     out.text
 }
 
-struct Out<'a> {
+struct Page<'a> {
     look: &'a Look,
     text: String,
 }
 
-impl Out<'_> {
+impl Page<'_> {
     fn title(&mut self, title: &str) {
         self.text += &text::title(title, self.look.width, self.look.colour);
     }
@@ -76,7 +76,7 @@ impl Out<'_> {
     }
 }
 
-fn heading(report: &Report, out: &mut Out<'_>) {
+fn heading(report: &Report, out: &mut Page<'_>) {
     let source = &report.source;
     let what = match (source.command.is_empty(), source.attached.is_empty()) {
         (false, _) => text::command(&source.command),
@@ -139,7 +139,7 @@ fn one_of_several(report: &Report, class: Class) -> bool {
     report.subclasses.iter().filter(|row| row.class == class).count() > 1
 }
 
-fn classes(report: &Report, out: &mut Out<'_>) {
+fn classes(report: &Report, out: &mut Page<'_>) {
     let scheme = match report.scheme {
         Scheme::Paper => "by their names",
         Scheme::Refined => "by their arguments and descriptors",
@@ -170,7 +170,7 @@ fn classes(report: &Report, out: &mut Out<'_>) {
     out.paragraph(&format!("kinds: different calls; %: of all calls; awake %: of the time {rule}"));
 }
 
-fn split(report: &Report, out: &mut Out<'_>) {
+fn split(report: &Report, out: &mut Page<'_>) {
     if !report.has_split() {
         out.paragraph(
             "Where the time went is not known: the source has the length of calls alone.",
@@ -191,7 +191,7 @@ fn split(report: &Report, out: &mut Out<'_>) {
     out.table(&table);
 }
 
-fn calls(report: &Report, out: &mut Out<'_>, all: bool) {
+fn calls(report: &Report, out: &mut Page<'_>, all: bool) {
     let rows = top(&report.calls, out.look.top, |row| row.sums.calls);
     if all && !rows.is_empty() {
         out.title("Most frequent calls");
@@ -279,7 +279,7 @@ fn called(row: &CallRow) -> String {
 
 /// Bars of how many calls took how long; the part of their time that they were blocked for is
 /// shaded.
-fn histogram(row: &CallRow, out: &mut Out<'_>) {
+fn histogram(row: &CallRow, out: &mut Page<'_>) {
     let Some(distribution) = &row.distribution else { return };
     let most = distribution.bars.iter().map(|bar| bar.calls).max().unwrap_or(0);
     if most == 0 {
@@ -341,7 +341,7 @@ fn parts(calls: u64, errors: u64, time: &Time, cpu_ns: Option<u64>) -> [String; 
     ]
 }
 
-fn processes(report: &Report, out: &mut Out<'_>) {
+fn processes(report: &Report, out: &mut Page<'_>) {
     out.title("Processes by the time of their calls");
     let mut table = Table::new(&[&["process", "threads"][..], &PARTS].concat());
     let limit = if out.look.by.is_some() { usize::MAX } else { out.look.top };
@@ -362,7 +362,7 @@ fn processes(report: &Report, out: &mut Out<'_>) {
     left_out(report.processes.len(), limit, out);
 }
 
-fn threads(report: &Report, out: &mut Out<'_>) {
+fn threads(report: &Report, out: &mut Page<'_>) {
     out.title("Threads by the time of their calls");
     let mut table = Table::new(&[&["thread"][..], &PARTS].concat());
     let limit = if out.look.by.is_some() { usize::MAX } else { out.look.top };
@@ -382,7 +382,7 @@ fn threads(report: &Report, out: &mut Out<'_>) {
     left_out(report.threads.len(), limit, out);
 }
 
-fn left_out(rows: usize, limit: usize, out: &mut Out<'_>) {
+fn left_out(rows: usize, limit: usize, out: &mut Page<'_>) {
     if rows > limit {
         out.paragraph(&format!(
             "and {} more (--by thread or --by process has all)",
@@ -391,7 +391,7 @@ fn left_out(rows: usize, limit: usize, out: &mut Out<'_>) {
     }
 }
 
-fn unfinished(report: &Report, out: &mut Out<'_>) {
+fn unfinished(report: &Report, out: &mut Page<'_>) {
     if report.unfinished.is_empty() {
         return;
     }
@@ -411,7 +411,7 @@ fn unfinished(report: &Report, out: &mut Out<'_>) {
 }
 
 /// About itself.
-fn closing(report: &Report, out: &mut Out<'_>) {
+fn closing(report: &Report, out: &mut Page<'_>) {
     let source = &report.source;
     out.title("About this trace");
     let mut lines = Vec::new();

@@ -24,7 +24,7 @@ const AT_A_TIME_MIN: usize = 2;
 
 /// How a file of tests is run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Way {
+pub(crate) enum RunMode {
     /// As SQLite has made it.
     #[default]
     AsItIs,
@@ -35,9 +35,9 @@ pub(crate) enum Way {
 
 /// What a file of tests came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ran {
+pub(crate) struct FileResult {
     /// How it was run.
-    pub(crate) way: Way,
+    pub(crate) way: RunMode,
     /// The file without `.test`; some names occur in several folders of extensions, so the folder
     /// is in it there.
     pub(crate) name: String,
@@ -93,9 +93,9 @@ impl Runner<'_> {
     pub(crate) fn run(
         &self,
         files: &[PathBuf],
-        way: &(dyn Fn(&str) -> Way + Sync),
-        told: &(dyn Fn(&Ran) + Sync),
-    ) -> Result<Vec<Ran>> {
+        way: &(dyn Fn(&str) -> RunMode + Sync),
+        told: &(dyn Fn(&FileResult) + Sync),
+    ) -> Result<Vec<FileResult>> {
         let script = self.built.program(RELEASED_NAME);
         fs::write(&script, RELEASED).map_err(|error| cannot("write", &script, &error))?;
         fs::create_dir_all(&self.logs).map_err(|error| cannot("create", &self.logs, &error))?;
@@ -120,15 +120,15 @@ impl Runner<'_> {
             })
         })?;
         let mut ran = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        ran.sort_by(|one: &Ran, other: &Ran| one.name.cmp(&other.name));
+        ran.sort_by(|one: &FileResult, other: &FileResult| one.name.cmp(&other.name));
         Ok(ran)
     }
 
-    fn one(&self, file: &Path, way: Way) -> Result<Ran> {
+    fn one(&self, file: &Path, way: RunMode) -> Result<FileResult> {
         let name = name_of(file);
         let log = self.logs.join(format!("{}.log", name.replace('/', "-")));
         let mut command = Command::new(self.built.program("testfixture"));
-        if way == Way::Released {
+        if way == RunMode::Released {
             command.arg(self.built.program(RELEASED_NAME));
         }
         command.arg(file);
@@ -182,7 +182,7 @@ impl Runner<'_> {
 }
 
 /// A file passes if it ended well and said that nothing in it failed.
-fn judge((name, way): (String, Way), said: &str, status: Option<i32>) -> Ran {
+fn judge((name, way): (String, RunMode), said: &str, status: Option<i32>) -> FileResult {
     let summary = said.lines().rev().find_map(|line| {
         let (errors, rest) = line.split_once(" errors out of ")?;
         Some((errors.trim().parse::<u64>().ok()?, rest.split(' ').next()?.parse::<u64>().ok()?))
@@ -195,7 +195,7 @@ fn judge((name, way): (String, Way), said: &str, status: Option<i32>) -> Ran {
         (Some(0), _) => Some("nothing of it runs here".to_owned()),
         (Some(status), _) => Some(format!("ended with {status} before its end")),
     };
-    Ran { way, name, failed, tests }
+    FileResult { way, name, failed, tests }
 }
 
 #[cfg(test)]
@@ -205,10 +205,10 @@ mod tests {
     #[test]
     fn a_file_passes_only_if_it_said_so_and_ended_well() {
         let said = "a-1... Ok\n0 errors out of 192 tests on vm Linux 64-bit\nmemory\n";
-        let judged = |said: &str, status| judge(("a".to_owned(), Way::AsItIs), said, status);
+        let judged = |said: &str, status| judge(("a".to_owned(), RunMode::AsItIs), said, status);
         assert_eq!(
             judged(said, Some(0)),
-            Ran { way: Way::AsItIs, name: "a".to_owned(), failed: None, tests: 192 }
+            FileResult { way: RunMode::AsItIs, name: "a".to_owned(), failed: None, tests: 192 }
         );
         assert!(judged(said, Some(1)).failed.is_some() && judged(said, None).failed.is_some());
         assert!(judged("a-1... Ok\n", Some(0)).failed.is_some(), "it did not come to its end");

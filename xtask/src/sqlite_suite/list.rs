@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::failure::Result;
 
 use super::build::cannot;
-use super::files::{Ran, Way};
+use super::files::{FileResult, RunMode};
 
 /// One name a line, with the word `released` behind it where the file is run in that way; `#`
 /// begins a remark.
@@ -23,7 +23,7 @@ const HEADING: &str = "\
 const RELEASED: &str = "released";
 
 /// The files that pass, and how they are run.
-pub(crate) type Listed = BTreeMap<String, Way>;
+pub(crate) type Listed = BTreeMap<String, RunMode>;
 
 /// What a run means, by the list.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -33,15 +33,15 @@ pub(crate) struct Verdict {
     /// Listed, and did not pass; these fail the run.
     pub(crate) lost: Vec<String>,
     /// Passed, and are not listed yet.
-    pub(crate) gained: Vec<(String, Way)>,
+    pub(crate) gained: Vec<(String, RunMode)>,
     /// Neither listed nor passed.
     pub(crate) failing: Vec<String>,
 }
 
 impl Verdict {
-    pub(crate) fn of(ran: &[Ran], listed: &Listed) -> Verdict {
+    pub(crate) fn of(ran: &[FileResult], listed: &Listed) -> Verdict {
         let mut verdict = Verdict::default();
-        for Ran { name, way, failed, .. } in ran {
+        for FileResult { name, way, failed, .. } in ran {
             match (listed.contains_key(name), failed) {
                 (true, None) => verdict.kept += 1,
                 (true, Some(_)) => verdict.lost.push(name.clone()),
@@ -62,12 +62,12 @@ pub(crate) fn read(root: &Path) -> Result<Listed> {
 fn parse(text: &str) -> Listed {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or("").split_whitespace());
     let named = lines.filter_map(|mut words| Some((words.next()?.to_owned(), words.next())));
-    let way = |word| if word == Some(RELEASED) { Way::Released } else { Way::AsItIs };
+    let way = |word| if word == Some(RELEASED) { RunMode::Released } else { RunMode::AsItIs };
     named.map(|(name, word)| (name, way(word))).collect()
 }
 
 /// Adds names to the list.
-pub(crate) fn add(root: &Path, listed: &Listed, gained: &[(String, Way)]) -> Result<()> {
+pub(crate) fn add(root: &Path, listed: &Listed, gained: &[(String, RunMode)]) -> Result<()> {
     let path = root.join(PASSING);
     let mut all = listed.clone();
     all.extend(gained.iter().cloned());
@@ -75,10 +75,10 @@ pub(crate) fn add(root: &Path, listed: &Listed, gained: &[(String, Way)]) -> Res
     fs::write(&path, format!("{HEADING}{lines}")).map_err(|error| cannot("write", &path, &error))
 }
 
-fn line(name: &str, way: Way) -> String {
+fn line(name: &str, way: RunMode) -> String {
     match way {
-        Way::AsItIs => format!("{name}\n"),
-        Way::Released => format!("{name} {RELEASED}\n"),
+        RunMode::AsItIs => format!("{name}\n"),
+        RunMode::Released => format!("{name} {RELEASED}\n"),
     }
 }
 
@@ -99,8 +99,8 @@ mod tests {
     /// Guarantee: sqlite/same-results
     #[test]
     fn listed_failure_is_lost_unlisted_pass_is_gained() {
-        let ran = |name: &str, passed: bool| Ran {
-            way: Way::AsItIs,
+        let ran = |name: &str, passed: bool| FileResult {
+            way: RunMode::AsItIs,
             name: name.to_owned(),
             failed: (!passed).then(|| "1 of 2 tests".to_owned()),
             tests: 2,
@@ -108,7 +108,7 @@ mod tests {
         let all = [ran("a", true), ran("b", false), ran("c", true), ran("d", false)];
         let verdict = Verdict::of(&all, &parse("# remark\na\nb # too\n"));
         let names = |name: &str| vec![name.to_owned()];
-        let gained = vec![("c".to_owned(), Way::AsItIs)];
+        let gained = vec![("c".to_owned(), RunMode::AsItIs)];
         assert_eq!(verdict, Verdict { kept: 1, lost: names("b"), gained, failing: names("d") });
     }
 
@@ -116,7 +116,10 @@ mod tests {
     #[test]
     fn the_list_says_of_each_file_how_it_is_run() {
         let listed = parse("# remark\na released # too\nb\n");
-        assert_eq!((listed["a"], listed["b"], listed.len()), (Way::Released, Way::AsItIs, 2));
+        assert_eq!(
+            (listed["a"], listed["b"], listed.len()),
+            (RunMode::Released, RunMode::AsItIs, 2)
+        );
         let again: String = listed.iter().map(|(name, way)| line(name, *way)).collect();
         assert_eq!(parse(&again), listed);
     }

@@ -24,7 +24,7 @@ use crate::failure::{Failure, Result};
 use crate::outcome::Outcome;
 use crate::workspace::Workspace;
 
-use files::{Ran, Runner, Way};
+use files::{FileResult, RunMode, Runner};
 use list::{Listed, PASSING, REASONS, Verdict};
 
 /// Arguments of `cargo xtask sqlite-suite`.
@@ -97,7 +97,7 @@ fn run(workspace: &Workspace, arguments: &Arguments) -> Result<Outcome> {
         return Err(Failure::new("no file of SQLite's selection has such a name"));
     }
     let started = Instant::now();
-    let show = |ran: &Ran| {
+    let show = |ran: &FileResult| {
         if let Some(why) = &ran.failed {
             println!("{}: {why}", ran.name);
         }
@@ -111,7 +111,7 @@ fn run(workspace: &Workspace, arguments: &Arguments) -> Result<Outcome> {
          {:.0} s",
         ran.len(),
         version(&built.source),
-        ran.iter().filter(|ran| ran.failed.is_none() && ran.way == Way::Released).count(),
+        ran.iter().filter(|ran| ran.failed.is_none() && ran.way == RunMode::Released).count(),
         started.elapsed().as_secs_f64()
     );
     let mut outcome = match arguments.stock {
@@ -140,7 +140,7 @@ fn judged(
     workspace: &Workspace,
     runner: &Runner<'_>,
     (files, listed): (&[PathBuf], &Listed),
-    mut ran: Vec<Ran>,
+    mut ran: Vec<FileResult>,
     arguments: &Arguments,
 ) -> Result<Outcome> {
     let first = Verdict::of(&ran, listed);
@@ -150,7 +150,7 @@ fn judged(
         let way = listed.get(&name).copied().unwrap_or_default();
         (name, way)
     });
-    for (name, way) in again.chain(more.into_iter().map(|name| (name, Way::Released))) {
+    for (name, way) in again.chain(more.into_iter().map(|name| (name, RunMode::Released))) {
         let file: Vec<PathBuf> =
             files.iter().filter(|file| files::name_of(file) == name).cloned().collect();
         println!("{name}: once more, alone");

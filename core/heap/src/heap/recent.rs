@@ -116,13 +116,13 @@ impl Latest {
 
 /// Offsets of the slots of a class that were freed before the latest one, in this order.
 #[derive(Clone, Debug)]
-pub(crate) struct Earlier {
+pub(crate) struct EarlierSlots {
     count: usize,
     offsets: [u64; RECENT],
 }
 
-impl Earlier {
-    pub(crate) const NONE: Earlier = Earlier { count: 0, offsets: [0; RECENT] };
+impl EarlierSlots {
+    pub(crate) const NONE: EarlierSlots = EarlierSlots { count: 0, offsets: [0; RECENT] };
 }
 
 impl Cursor {
@@ -211,7 +211,7 @@ impl<B: Backing> Heap<B> {
         if latest.slot.and_then(|slot| self.memory.offset_of(slot.as_ptr())).is_some_and(inside) {
             *latest = Latest::NONE;
         }
-        let Earlier { count, offsets } = earlier;
+        let EarlierSlots { count, offsets } = earlier;
         let mut kept = 0;
         for index in 0..(*count).min(RECENT) {
             if !inside(offsets[index]) {

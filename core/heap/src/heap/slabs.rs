@@ -13,7 +13,7 @@ use crate::backing::Backing;
 use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_at, slot_mask, words_of};
 use crate::error::HeapError;
 use crate::heap::Heap;
-use crate::heap::recent::{Earlier, Latest};
+use crate::heap::recent::{EarlierSlots, Latest};
 use crate::layout::*;
 use crate::memory::Memory;
 
@@ -36,7 +36,7 @@ pub(crate) struct Cursor {
     /// No word of the current slab before this one has a free slot that is not among the recent
     /// ones.
     lowest: u64,
-    pub(crate) earlier: Earlier,
+    pub(crate) earlier: EarlierSlots,
     partial: [u64; REMEMBERED],
     partial_len: u32,
     /// A slab behind the scan got room and was not remembered.
@@ -57,7 +57,7 @@ pub(crate) fn cursors() -> [Cursor; CLASSES] {
         mask: 0,
         slots_at: core::ptr::null_mut(),
         lowest: 0,
-        earlier: Earlier::NONE,
+        earlier: EarlierSlots::NONE,
         partial: [0; REMEMBERED],
         partial_len: 0,
         missed: false,

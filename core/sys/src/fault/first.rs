@@ -16,13 +16,13 @@ use super::handler::pass_on;
 /// Told the address of a fault; says whether the instruction may be tried again.
 pub type Resolve = fn(address: usize) -> bool;
 
-struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
+struct PreviousAction(UnsafeCell<MaybeUninit<libc::sigaction>>);
 
 // SAFETY: written while no handler of this module is installed, by the one caller of `ask_first`
 // (its contract).
-unsafe impl Sync for Before {}
+unsafe impl Sync for PreviousAction {}
 
-static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::uninit()));
+static BEFORE: PreviousAction = PreviousAction(UnsafeCell::new(MaybeUninit::uninit()));
 static RESOLVE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Puts `resolve` before the present handler of SIGSEGV, on the thread's alternate stack where it

@@ -58,7 +58,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8, Failure> {
             .map_err(|error| other(format!("cannot wait for signals: {error}")))?;
     }
     let since_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut whole = Whole {
+    let mut whole = WholeImport {
         stop,
         order: PartOrder { since_s, ..PartOrder::default() },
         begun: HashSet::new(),
@@ -89,7 +89,7 @@ fn other(message: String) -> Failure {
 }
 
 /// An import as a whole.
-struct Whole {
+struct WholeImport {
     stop: Arc<AtomicBool>,
     order: PartOrder,
     /// Pages that are begun, and not done.
@@ -98,7 +98,7 @@ struct Whole {
     watch: Watch,
 }
 
-impl Whole {
+impl WholeImport {
     /// Has the work done by a process, as far as that gets.
     fn part(&mut self) -> Result<(Option<PartEnd>, ExitStatus), Failure> {
         let failed = |error: std::io::Error| {

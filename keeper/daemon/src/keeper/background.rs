@@ -17,9 +17,9 @@ use holdfast_region::{RegionError, RegionState, RegionSummary, Rescue};
 use crate::freeze::{Frozen, Held};
 use holdfast_keeper_client::TendReport;
 
-use crate::keeper::{Keeper, Seen};
+use crate::keeper::{Keeper, KnownHeap};
 use crate::procfs::{FileId, stat};
-use crate::served::Brought;
+use crate::served::LoanOutcome;
 
 /// Loss windows after which a heap that is never quiet has its writers stopped.
 pub(crate) const WINDOWS_UNTIL_STOPPED: u32 = 2;
@@ -78,11 +78,11 @@ impl Keeper {
 
     fn tend_held(&mut self, heap: &RegionSummary, report: &mut TendReport) {
         let (name, now) = (heap.name.to_string(), Instant::now());
-        let seen = *self.seen.entry(heap.name.clone()).or_insert(Seen { safe: now });
+        let seen = *self.seen.entry(heap.name.clone()).or_insert(KnownHeap { safe: now });
         let unsafe_for = now.saturating_duration_since(seen.safe);
         // What a borrower stored since shows only when it is brought.
         if !self.is_lent(&heap.name) && self.names.is_rescued(&heap.name).unwrap_or(false) {
-            self.seen.insert(heap.name.clone(), Seen { safe: now });
+            self.seen.insert(heap.name.clone(), KnownHeap { safe: now });
             return;
         }
         if !self.allowance.allows(image_bytes(heap), now) {
@@ -95,13 +95,13 @@ impl Keeper {
             let may_stop =
                 unsafe_for >= self.config.loss_window.saturating_mul(WINDOWS_UNTIL_STOPPED);
             match self.bring_lent(&heap.name, may_stop) {
-                Brought::Whole => {}
+                LoanOutcome::Whole => {}
                 // What was published before is whole, and copied all the same.
-                Brought::Busy | Brought::Late => {
+                LoanOutcome::Busy | LoanOutcome::Late => {
                     report.busy.push(name.clone());
                     is_behind = true;
                 }
-                Brought::Failed(why) => {
+                LoanOutcome::Failed(why) => {
                     report.failed.push(format!("{name}: {why}"));
                     is_behind = true;
                 }
@@ -134,7 +134,7 @@ impl Keeper {
             }
         }
         if !is_behind {
-            self.seen.insert(heap.name.clone(), Seen { safe: now });
+            self.seen.insert(heap.name.clone(), KnownHeap { safe: now });
         }
     }
 

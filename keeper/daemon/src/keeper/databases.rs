@@ -16,13 +16,13 @@ use holdfast_region::Replaced;
 use holdfast_sqlite::{Database, Rescue, SqliteError};
 
 use crate::freeze::{Frozen, Held};
-use crate::keeper::Seen;
+use crate::keeper::KnownHeap;
 use crate::keeper::background::WINDOWS_UNTIL_STOPPED;
 use crate::keeper::flush::{left, milliseconds};
 use crate::keeper::{Keeper, seconds_since};
 use crate::plan::{Candidate, Subject};
 use crate::procfs::{FileId, stat};
-use holdfast_keeper_client::{FlushReport, LeftWhy, Saved, SavedKind, TendReport};
+use holdfast_keeper_client::{FlushReport, Saved, SavedKind, TendReport, UnsavedReason};
 
 /// The user of a database, and the place of its image.
 pub(crate) fn held(database: &Database) -> Held {
@@ -65,10 +65,10 @@ impl Keeper {
                     report.saved.push(Saved { kind, name, bytes, done_ms });
                     continue;
                 }
-                Ok(Rescue::Busy) => LeftWhy::Running,
+                Ok(Rescue::Busy) => UnsavedReason::Running,
                 Ok(_) => continue,
-                Err(error) if error.is_full() => LeftWhy::NoRoom,
-                Err(error) => LeftWhy::Failed(error.to_string()),
+                Err(error) if error.is_full() => UnsavedReason::NoRoom,
+                Err(error) => UnsavedReason::Failed(error.to_string()),
             };
             report.left.push(left(found, why));
         }
@@ -100,7 +100,8 @@ impl Keeper {
             self.seen_databases.remove(&database.image);
             return;
         }
-        let seen = *self.seen_databases.entry(database.image.clone()).or_insert(Seen { safe: now });
+        let seen =
+            *self.seen_databases.entry(database.image.clone()).or_insert(KnownHeap { safe: now });
         if !self.allowance.allows(database.unsaved_bytes, now) {
             report.put_off.push(name);
             return;

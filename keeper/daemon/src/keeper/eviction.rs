@@ -65,17 +65,18 @@ impl Keeper {
         });
         report.before_bytes = pool_bytes(&heaps, &databases);
         report.after_bytes = report.before_bytes;
-        let heaps = heaps.iter().filter(|heap| is_evictable(heap)).map(Unheld::Heap);
+        let heaps = heaps.iter().filter(|heap| is_evictable(heap)).map(Evictable::Heap);
         let databases = databases.iter().filter(|found| !found.is_open && found.damaged.is_none());
-        let mut unheld: Vec<Unheld<'_>> = heaps.chain(databases.map(Unheld::Database)).collect();
+        let mut unheld: Vec<Evictable<'_>> =
+            heaps.chain(databases.map(Evictable::Database)).collect();
         unheld.sort_by_key(|found| found.last_used_s());
         for found in unheld {
             if is_enough(&report) {
                 break;
             }
             let evicted = match found {
-                Unheld::Heap(heap) => self.evict_heap(heap),
-                Unheld::Database(database) => self.evict_database(database),
+                Evictable::Heap(heap) => self.evict_heap(heap),
+                Evictable::Database(database) => self.evict_database(database),
             };
             match evicted {
                 Ok(Some(freed_bytes)) => {
@@ -95,16 +96,16 @@ impl Keeper {
 
 /// What may be evicted.
 #[derive(Clone, Copy)]
-enum Unheld<'a> {
+enum Evictable<'a> {
     Heap(&'a RegionSummary),
     Database(&'a Database),
 }
 
-impl Unheld<'_> {
+impl Evictable<'_> {
     fn name(self) -> String {
         match self {
-            Unheld::Heap(heap) => heap.name.to_string(),
-            Unheld::Database(database) => database.name(),
+            Evictable::Heap(heap) => heap.name.to_string(),
+            Evictable::Database(database) => database.name(),
         }
     }
 
@@ -112,8 +113,8 @@ impl Unheld<'_> {
     /// or its image grew.
     fn last_used_s(self) -> u64 {
         match self {
-            Unheld::Heap(heap) => heap.image.as_ref().map_or(0, |image| image.modified_unix_s),
-            Unheld::Database(database) => database.used_unix_s,
+            Evictable::Heap(heap) => heap.image.as_ref().map_or(0, |image| image.modified_unix_s),
+            Evictable::Database(database) => database.used_unix_s,
         }
     }
 }

@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use holdfast_region::{RegionError, RegionName, RegionState, RegionSummary, Replaced, Rescue};
 use holdfast_sqlite::Database;
 
-use holdfast_keeper_client::{Budget, Cause, FlushReport, Left, LeftWhy, Saved, SavedKind};
+use holdfast_keeper_client::{
+    Budget, Cause, FlushReport, Saved, SavedKind, Unsaved, UnsavedReason,
+};
 
 use crate::freeze::{Frozen, Held};
 use crate::keeper::databases;
@@ -52,11 +54,11 @@ impl Keeper {
             milliseconds: 0,
         };
         let mut unknown = |kind, error: String| {
-            report.left.push(Left {
+            report.left.push(Unsaved {
                 kind,
                 name: "*".to_owned(),
                 bytes: 0,
-                why: LeftWhy::Failed(error),
+                why: UnsavedReason::Failed(error),
             });
         };
         let heaps = self.names.list().unwrap_or_else(|error| {
@@ -82,7 +84,7 @@ impl Keeper {
     fn flush_all(
         &mut self,
         (heaps, databases): (&[RegionSummary], Vec<Database>),
-        behind: &BTreeMap<RegionName, LeftWhy>,
+        behind: &BTreeMap<RegionName, UnsavedReason>,
         started: Instant,
         report: &mut FlushReport,
     ) {
@@ -119,7 +121,7 @@ impl Keeper {
             if report.budget.time_for(heaps, bytes_of(&batch).saturating_add(heap.bytes)) > planned
             {
                 // A smaller one further down may fit.
-                report.left.push(left(LeftWhy::NoTime));
+                report.left.push(left(UnsavedReason::NoTime));
                 continue;
             }
             if let Subject::Heap(name) = &heap.subject
@@ -129,7 +131,7 @@ impl Keeper {
                 report.left.push(left(why.clone()));
             }
             if !is_quiet(&heap) {
-                report.left.push(left(LeftWhy::Running));
+                report.left.push(left(UnsavedReason::Running));
                 continue;
             }
             batch.push(heap);
@@ -183,11 +185,11 @@ impl Keeper {
                     continue;
                 }
                 // It went on while it was copied, or another process opened it.
-                Ok(Rescue::Busy) | Err(RegionError::Held { .. }) => LeftWhy::Running,
+                Ok(Rescue::Busy) | Err(RegionError::Held { .. }) => UnsavedReason::Running,
                 // It was removed meanwhile, or the store has it.
                 Ok(_) | Err(RegionError::NotFound { .. }) => continue,
-                Err(RegionError::StoreFull { .. }) => LeftWhy::NoRoom,
-                Err(error) => LeftWhy::Failed(error.to_string()),
+                Err(RegionError::StoreFull { .. }) => UnsavedReason::NoRoom,
+                Err(error) => UnsavedReason::Failed(error.to_string()),
             };
             if report.left.iter().all(|left| left.name != name) {
                 report.left.push(left(&heap, why));
@@ -196,12 +198,12 @@ impl Keeper {
     }
 }
 
-pub(crate) fn left(found: &Candidate, why: LeftWhy) -> Left {
+pub(crate) fn left(found: &Candidate, why: UnsavedReason) -> Unsaved {
     let kind = match found.subject {
         Subject::Heap(_) => SavedKind::Heap,
         Subject::Database(_) => SavedKind::Database,
     };
-    Left { kind, name: found.subject.name(), bytes: found.bytes, why }
+    Unsaved { kind, name: found.subject.name(), bytes: found.bytes, why }
 }
 
 fn bytes_of(heaps: &[Candidate]) -> u64 {

@@ -10,8 +10,8 @@ use holdfast_region::RegionName;
 use crate::freeze::{Frozen, Held};
 use crate::keeper::Keeper;
 use crate::procfs::{FileId, stat};
-use crate::served::{Brought, Loan};
-use holdfast_keeper_client::LeftWhy;
+use crate::served::{Loan, LoanOutcome};
+use holdfast_keeper_client::UnsavedReason;
 
 /// How often a borrower that stores meanwhile is read once more, between emergencies.
 const QUIET_ATTEMPTS: u32 = 3;
@@ -26,11 +26,11 @@ impl Keeper {
 
     /// Brings what a borrower stored to its region, between emergencies. One that is never quiet is
     /// stopped for it, if it may be.
-    pub(crate) fn bring_lent(&mut self, name: &RegionName, may_stop: bool) -> Brought {
+    pub(crate) fn bring_lent(&mut self, name: &RegionName, may_stop: bool) -> LoanOutcome {
         let pool = self.names.places().pool().to_owned();
-        let Some(serving) = &mut self.serving else { return Brought::Whole };
+        let Some(serving) = &mut self.serving else { return LoanOutcome::Whole };
         let brought = serving.bring(name, QUIET_ATTEMPTS, None);
-        if brought != Brought::Busy || !may_stop || !self.config.stop_for_copies {
+        if brought != LoanOutcome::Busy || !may_stop || !self.config.stop_for_copies {
             return brought;
         }
         let borrower = serving.loans.get(name).and_then(|loan| borrower(name, loan));
@@ -52,7 +52,7 @@ impl Keeper {
     pub(crate) fn bring_all_lent(
         &mut self,
         started: Instant,
-    ) -> (BTreeMap<RegionName, LeftWhy>, Vec<u32>) {
+    ) -> (BTreeMap<RegionName, UnsavedReason>, Vec<u32>) {
         let pool = self.names.places().pool().to_owned();
         let until = started.checked_add(self.config.emergency / PART_FOR_LENT);
         let Some(serving) = &mut self.serving else { return (BTreeMap::new(), Vec::new()) };
@@ -63,10 +63,10 @@ impl Keeper {
         let mut names: Vec<RegionName> = serving.loans.keys().cloned().collect();
         names.sort_by_key(|name| serving.loans.get(name).map(|loan| loan.facts.backed_bytes));
         let behind = names.into_iter().filter_map(|name| match serving.bring(&name, 1, until) {
-            Brought::Whole => None,
-            Brought::Busy => Some((name, LeftWhy::Running)),
-            Brought::Late => Some((name, LeftWhy::NoTime)),
-            Brought::Failed(why) => Some((name, LeftWhy::Failed(why))),
+            LoanOutcome::Whole => None,
+            LoanOutcome::Busy => Some((name, UnsavedReason::Running)),
+            LoanOutcome::Late => Some((name, UnsavedReason::NoTime)),
+            LoanOutcome::Failed(why) => Some((name, UnsavedReason::Failed(why))),
         });
         (behind.collect(), frozen.iter().flat_map(Frozen::pids).collect())
     }
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Config, PoolLimit};
-    use crate::served::{ServePolicy, Serving, TurnReport, What, Work, key_name};
+    use crate::served::{LoanWork, ServePolicy, Serving, TurnReport, Work, key_name};
     use holdfast_keeper_client::Cause;
     use holdfast_keeper_client::{Borrowed, Borrower};
 
@@ -139,7 +139,7 @@ mod tests {
         let (_borrowed, name) = lent(&mut keeper, directory.path());
         let part = keeper.config.emergency / PART_FOR_LENT;
         let (behind, _) = keeper.bring_all_lent(Instant::now().checked_sub(part).unwrap());
-        assert_eq!(behind, BTreeMap::from([(name, LeftWhy::NoTime)]));
+        assert_eq!(behind, BTreeMap::from([(name, UnsavedReason::NoTime)]));
         assert_eq!(keeper.bring_all_lent(Instant::now()).0, BTreeMap::new());
     }
 
@@ -153,7 +153,7 @@ mod tests {
         let mut keeper = keeper(directory.path());
         let (_borrowed, name) = lent(&mut keeper, directory.path());
         let serving = keeper.serving.as_mut().unwrap();
-        serving.loans.get_mut(&name).unwrap().work = Work::new(What::Resume);
+        serving.loans.get_mut(&name).unwrap().work = Work::new(LoanWork::Resume);
         let error = RegionError::Poisoned { name: name.to_string() };
         serving.fail(&name, &error, Instant::now(), &mut TurnReport::default());
         assert!(serving.loans.contains_key(&name));
@@ -180,7 +180,7 @@ mod tests {
             if is_emergency {
                 let report = keeper.flush(Cause::Asked);
                 assert_eq!((report.saved.len(), report.left.len()), (1, 1), "{report:?}");
-                assert!(matches!(report.left[0].why, LeftWhy::Failed(_)), "{report:?}");
+                assert!(matches!(report.left[0].why, UnsavedReason::Failed(_)), "{report:?}");
             } else {
                 let report = keeper.tend();
                 assert_eq!(report.copied, [name.as_str()], "{report:?}");

@@ -15,15 +15,15 @@ use holdfast_region::{ErrorKind, OwnerKey, RegionError, RegionName};
 use holdfast_sys::counted::counted;
 use holdfast_sys::terminal::notice;
 
-use crate::served::connection::After;
+use crate::served::connection::AfterAnswer;
 use crate::served::image::{has_seals, is_of_size};
-use crate::served::loan::{Loan, What, Work};
+use crate::served::loan::{Loan, LoanWork, Work};
 use crate::served::own_name::{in_home, key_name};
 use crate::served::policy::Phase;
 use crate::served::serving::{Serving, TurnReport};
 use crate::served::users::Holdings;
 use holdfast_keeper_client::served_wire::{
-    OwnRegion, RefusedKind, ServedAnswer, ServedAsk, Wanted,
+    OwnRegion, RefusedKind, RegionRequest, ServedAnswer, ServedAsk,
 };
 
 /// What a limit is rounded to, and the least there is.
@@ -94,7 +94,7 @@ impl Serving {
             Ok(Some(answer)) => {
                 self.counts.entry(user).or_default().requests += 1;
                 self.policy.at_phase(Phase::Answering);
-                self.connections[index].answer(&answer, Vec::new(), After::Asks, now);
+                self.connections[index].answer(&answer, Vec::new(), AfterAnswer::Asks, now);
             }
             Err(refusal) => self.refuse(index, refusal, now, report),
         }
@@ -117,7 +117,7 @@ impl Serving {
         self.connections[index].answer(
             &ServedAnswer::Refused { kind, why },
             Vec::new(),
-            After::Asks,
+            AfterAnswer::Asks,
             now,
         );
     }
@@ -135,8 +135,8 @@ impl Serving {
                 self.policy.at_phase(Phase::Grown);
                 Ok(Some(ServedAnswer::Grown { backed_bytes }))
             }
-            ServedAsk::Commit { level } => self.begin(index, What::Commit(level)),
-            ServedAsk::Close => self.begin(index, What::Close),
+            ServedAsk::Commit { level } => self.begin(index, LoanWork::Commit(level)),
+            ServedAsk::Close => self.begin(index, LoanWork::Close),
             ServedAsk::Delete { name, user: of } => {
                 check_user(user, of)?;
                 self.delete(user, &name)
@@ -159,7 +159,7 @@ impl Serving {
         }
     }
 
-    fn open(&mut self, index: usize, wanted: &Wanted) -> Answered {
+    fn open(&mut self, index: usize, wanted: &RegionRequest) -> Answered {
         let user = self.connections[index].user;
         check_user(user, wanted.user)?;
         let name = self.free_name(index, &wanted.name)?;
@@ -289,7 +289,7 @@ impl Serving {
         Ok(())
     }
 
-    fn begin(&mut self, index: usize, what: What) -> Answered {
+    fn begin(&mut self, index: usize, what: LoanWork) -> Answered {
         let name = self.own_loan(index)?;
         if let Some(loan) = self.loans.get_mut(&name) {
             loan.work = Work::new(what);

@@ -34,14 +34,14 @@ enum Stage {
     /// Its request waits for its turn, or is being worked at.
     Waits,
     /// Its answer is on its way.
-    Sends(After),
+    Sends(AfterAnswer),
     /// Nothing more.
     Over,
 }
 
 /// What comes after an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum After {
+pub(crate) enum AfterAnswer {
     /// The next request.
     Asks,
     /// The word that the descriptors arrived.
@@ -154,7 +154,7 @@ impl Connection {
                 Err(why) => {
                     let why = why.to_string();
                     let refused = ServedAnswer::Refused { kind: RefusedKind::Malformed, why };
-                    self.answer(&refused, Vec::new(), After::HangsUp, now);
+                    self.answer(&refused, Vec::new(), AfterAnswer::HangsUp, now);
                     true
                 }
             },
@@ -257,7 +257,7 @@ impl Connection {
         &mut self,
         answer: &ServedAnswer,
         lent: Vec<OwnedFd>,
-        after: After,
+        after: AfterAnswer,
         now: Instant,
     ) {
         // What the answer took is none of the time that its receiver has.
@@ -271,7 +271,7 @@ impl Connection {
         self.send(after, now);
     }
 
-    fn send(&mut self, after: After, now: Instant) {
+    fn send(&mut self, after: AfterAnswer, now: Instant) {
         while self.sent < self.answer.len() {
             match self.write() {
                 Ok(0) => return self.hang_up(),
@@ -285,9 +285,9 @@ impl Connection {
             }
         }
         match after {
-            After::HangsUp => self.hang_up(),
-            After::Asks => self.expect(now),
-            After::Taken => {
+            AfterAnswer::HangsUp => self.hang_up(),
+            AfterAnswer::Asks => self.expect(now),
+            AfterAnswer::Taken => {
                 self.expect(now);
                 self.owes_taken = true;
                 self.ends = Some(now + self.patience);
@@ -348,7 +348,7 @@ mod tests {
     fn timely_message_counts_when_read_late() {
         let now = Instant::now();
         let (mut connection, mut client) = connected(now);
-        connection.answer(&ServedAnswer::Closed, Vec::new(), After::Taken, now);
+        connection.answer(&ServedAnswer::Closed, Vec::new(), AfterAnswer::Taken, now);
         client.read_exact(&mut [0; 4]).unwrap();
         client.write_all(b"\x1b\0\0\0{\"version\":2,\"ask\":\"taken\"}").unwrap();
         let late = Instant::now() + 2 * PATIENCE;
@@ -363,7 +363,7 @@ mod tests {
         for sent in [&b""[..], &b"\x1b\0\0\0{\"vers"[..]] {
             let now = Instant::now();
             let (mut connection, mut client) = connected(now);
-            connection.answer(&ServedAnswer::Closed, Vec::new(), After::Taken, now);
+            connection.answer(&ServedAnswer::Closed, Vec::new(), AfterAnswer::Taken, now);
             client.write_all(sent).unwrap();
             let _ = connection.go_on(Instant::now());
             assert!(!connection.is_over());

@@ -8,9 +8,9 @@ use holdfast_region::{Durability, RegionError, RegionName};
 use holdfast_sys::terminal::notice;
 
 use crate::served::asks::Refusal;
-use crate::served::connection::After;
+use crate::served::connection::AfterAnswer;
 use crate::served::lease::Note;
-use crate::served::loan::What;
+use crate::served::loan::LoanWork;
 use crate::served::policy::Phase;
 use crate::served::serving::{Serving, TurnReport};
 use holdfast_keeper_client::served_wire::{LentAnswer, ServedAnswer};
@@ -20,13 +20,15 @@ impl Serving {
     pub(crate) fn finish(&mut self, name: &RegionName, now: Instant, report: &mut TurnReport) {
         let Some(work) = self.loans.get(name).and_then(|loan| loan.work) else { return };
         self.policy.at_phase(match work.what {
-            What::Fill | What::Resume => Phase::Filled,
+            LoanWork::Fill | LoanWork::Resume => Phase::Filled,
             _ => Phase::Copied,
         });
         let finished = match work.what {
-            What::Fill | What::Resume => self.finish_lending(name, now),
-            What::Commit(level) => self.finish_commit(name, level, now),
-            What::Close | What::HungUp => self.finish_loan(name, work.what == What::Close, now),
+            LoanWork::Fill | LoanWork::Resume => self.finish_lending(name, now),
+            LoanWork::Commit(level) => self.finish_commit(name, level, now),
+            LoanWork::Close | LoanWork::HungUp => {
+                self.finish_loan(name, work.what == LoanWork::Close, now)
+            }
         };
         if let Err(error) = finished {
             self.fail(name, &error, now, report);
@@ -48,11 +50,11 @@ impl Serving {
         match connection.and_then(|id| self.connections.iter().position(|found| found.id == id)) {
             Some(index) => {
                 match work.map(|work| work.what) {
-                    Some(What::Fill) => {
+                    Some(LoanWork::Fill) => {
                         self.loans.remove(name);
                         self.connections[index].region = None;
                     }
-                    Some(What::Resume) => {
+                    Some(LoanWork::Resume) => {
                         // It was not given back, and what was stored in it is brought all the same.
                         loan.hang_up();
                         self.connections[index].region = None;
@@ -92,7 +94,7 @@ impl Serving {
             is_new: facts.is_new,
         });
         let connection = loan.connection;
-        self.say(connection, &answer, vec![image.into(), lease], After::Taken, now);
+        self.say(connection, &answer, vec![image.into(), lease], AfterAnswer::Taken, now);
         Ok(())
     }
 
@@ -110,7 +112,13 @@ impl Serving {
         loan.work = None;
         let connection = loan.connection;
         let level = committed.level;
-        self.say(connection, &ServedAnswer::Committed { level }, Vec::new(), After::Asks, now);
+        self.say(
+            connection,
+            &ServedAnswer::Committed { level },
+            Vec::new(),
+            AfterAnswer::Asks,
+            now,
+        );
         Ok(())
     }
 
@@ -136,7 +144,7 @@ impl Serving {
         self.policy.at_phase(Phase::Returned);
         let connection = loan.connection;
         self.loans.remove(name);
-        self.say(connection, &ServedAnswer::Closed, Vec::new(), After::HangsUp, now);
+        self.say(connection, &ServedAnswer::Closed, Vec::new(), AfterAnswer::HangsUp, now);
         Ok(())
     }
 
@@ -145,7 +153,7 @@ impl Serving {
         connection: Option<u64>,
         answer: &ServedAnswer,
         lent: Vec<OwnedFd>,
-        after: After,
+        after: AfterAnswer,
         now: Instant,
     ) {
         let Some(id) = connection else { return };

@@ -66,12 +66,12 @@ pub(crate) struct Facts {
 /// What is being done, and how far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Work {
-    pub(crate) what: What,
+    pub(crate) what: LoanWork,
     pub(crate) done_bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum LoanWork {
     /// The image is filled for its borrower.
     Fill,
     /// The image is its borrower's own, and is given back.
@@ -84,7 +84,7 @@ pub(crate) enum What {
 
 /// What became of a region that is lent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Brought {
+pub(crate) enum LoanOutcome {
     /// Its region holds what the borrower had at a moment just now.
     Whole,
     /// The borrower stored all the time.
@@ -96,7 +96,7 @@ pub(crate) enum Brought {
 }
 
 impl Work {
-    pub(crate) fn new(what: What) -> Option<Work> {
+    pub(crate) fn new(what: LoanWork) -> Option<Work> {
         Some(Work { what, done_bytes: 0 })
     }
 }
@@ -121,7 +121,7 @@ impl Loan {
             limit_bytes: region.limit_bytes(),
             is_new: region.opened() == Opened::Created,
         };
-        let work = Work::new(if image.is_none() { What::Fill } else { What::Resume });
+        let work = Work::new(if image.is_none() { LoanWork::Fill } else { LoanWork::Resume });
         // One that comes back may lack what was grown when the keeper died.
         let image = image.map_or_else(|| sealed(facts.limit_bytes), Ok);
         let image = image.and_then(|image| allocate(&image, 0..facts.backed_bytes).map(|()| image));
@@ -144,13 +144,13 @@ impl Loan {
 
     /// Whether no process has got the image yet.
     pub(crate) fn is_filling(&self) -> bool {
-        self.work.is_some_and(|work| work.what == What::Fill)
+        self.work.is_some_and(|work| work.what == LoanWork::Fill)
     }
 
     /// Its borrower is gone: what that stored is brought, and then the region is free.
     pub(crate) fn hang_up(&mut self) {
         self.connection = None;
-        self.work = Work::new(What::HungUp);
+        self.work = Work::new(LoanWork::HungUp);
     }
 
     /// Does a slice of its work; whether it is all done.
@@ -159,14 +159,14 @@ impl Loan {
         names: &NameSpace,
         slice_bytes: u64,
     ) -> Result<bool, RegionError> {
-        let Some(work) = self.work.filter(|work| work.what != What::Resume) else {
+        let Some(work) = self.work.filter(|work| work.what != LoanWork::Resume) else {
             return Ok(true);
         };
         let end = self.facts.backed_bytes.min(work.done_bytes + slice_bytes);
         for start in (work.done_bytes..end).step_by(PIECE_BYTES as usize) {
             let bytes = PIECE_BYTES.min(end - start);
             let stepped = match work.what {
-                What::Fill => self.fill(start, bytes),
+                LoanWork::Fill => self.fill(start, bytes),
                 _ => self.bring(names, start, bytes).map(drop),
             };
             stepped.inspect_err(|_| self.drop_brought())?;
@@ -224,47 +224,47 @@ impl Loan {
         names: &NameSpace,
         attempts: u32,
         until: Option<Instant>,
-    ) -> Result<Brought, RegionError> {
+    ) -> Result<LoanOutcome, RegionError> {
         if self.is_filling() {
-            return Ok(Brought::Whole);
+            return Ok(LoanOutcome::Whole);
         }
         for _ in 0..attempts {
             let read = self.bring_and_look_again(names, until);
             match read.inspect_err(|_| self.drop_brought())? {
-                Brought::Whole => {
+                LoanOutcome::Whole => {
                     self.commit(names, Durability::Process)?;
-                    return Ok(Brought::Whole);
+                    return Ok(LoanOutcome::Whole);
                 }
                 other => {
                     // What is being brought for the borrower's own sake begins again.
                     self.drop_brought();
-                    if other == Brought::Late {
+                    if other == LoanOutcome::Late {
                         return Ok(other);
                     }
                 }
             }
         }
-        Ok(Brought::Busy)
+        Ok(LoanOutcome::Busy)
     }
 
     fn bring_and_look_again(
         &mut self,
         names: &NameSpace,
         until: Option<Instant>,
-    ) -> Result<Brought, RegionError> {
+    ) -> Result<LoanOutcome, RegionError> {
         let (mut first, mut second) = (DefaultHasher::new(), DefaultHasher::new());
         let is_late = || until.is_some_and(|until| Instant::now() >= until);
         let backed_bytes = self.facts.backed_bytes;
         for start in (0..backed_bytes).step_by(PIECE_BYTES as usize) {
             if is_late() {
-                return Ok(Brought::Late);
+                return Ok(LoanOutcome::Late);
             }
             first.write(&self.bring(names, start, PIECE_BYTES.min(backed_bytes - start))?);
         }
         let mut theirs = vec![0; PIECE_BYTES as usize];
         for start in (0..backed_bytes).step_by(PIECE_BYTES as usize) {
             if is_late() {
-                return Ok(Brought::Late);
+                return Ok(LoanOutcome::Late);
             }
             let bytes = PIECE_BYTES.min(backed_bytes - start) as usize;
             let read = self.image.read_exact_at(&mut theirs[..bytes], start);
@@ -272,7 +272,7 @@ impl Loan {
             second.write(&theirs[..bytes]);
         }
         let is_whole = first.finish() == second.finish();
-        Ok(if is_whole { Brought::Whole } else { Brought::Busy })
+        Ok(if is_whole { LoanOutcome::Whole } else { LoanOutcome::Busy })
     }
 
     /// Allocates more, in the region first: what the borrower stores must have a place to go.

@@ -40,9 +40,9 @@ pub(crate) mod fuzzing {
     }
 }
 
-pub(crate) use loan::{Brought, Loan};
+pub(crate) use loan::{Loan, LoanOutcome};
 #[cfg(test)]
-pub(crate) use loan::{What, Work};
+pub(crate) use loan::{LoanWork, Work};
 pub use own_name::SERVED_NAME_BYTES_MAX;
 #[cfg(test)]
 pub(crate) use own_name::key_name;

@@ -22,9 +22,9 @@ use rustix::event::{PollFd, PollFlags};
 use crate::closer::Closer;
 use crate::error::{DaemonError, Result};
 use crate::serve::{ACCEPT_PAUSE, pauses};
-use crate::served::connection::{After, Connection, peer};
+use crate::served::connection::{AfterAnswer, Connection, peer};
 use crate::served::lease::Leases;
-use crate::served::loan::{Brought, Loan};
+use crate::served::loan::{Loan, LoanOutcome};
 use crate::served::place::{bind, raise_descriptor_limit};
 use crate::served::policy::ServePolicy;
 use crate::served::users::{Counts, Holdings};
@@ -79,10 +79,10 @@ impl Serving {
         name: &RegionName,
         attempts: u32,
         until: Option<Instant>,
-    ) -> Brought {
-        let Some(loan) = self.loans.get_mut(name) else { return Brought::Whole };
+    ) -> LoanOutcome {
+        let Some(loan) = self.loans.get_mut(name) else { return LoanOutcome::Whole };
         let brought = loan.bring_quietly(&self.names, attempts, until);
-        brought.unwrap_or_else(|error| Brought::Failed(error.to_string()))
+        brought.unwrap_or_else(|error| LoanOutcome::Failed(error.to_string()))
     }
 
     /// Listens for users.
@@ -185,7 +185,7 @@ impl Serving {
                     report.refused += 1;
                     // Once, without waiting: what does not fit is not sent.
                     let refused = ServedAnswer::Refused { kind, why };
-                    connection.answer(&refused, Vec::new(), After::HangsUp, now);
+                    connection.answer(&refused, Vec::new(), AfterAnswer::HangsUp, now);
                     connection.end();
                 }
             }

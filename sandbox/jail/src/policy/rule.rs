@@ -25,7 +25,7 @@ impl fmt::Display for Step {
 
 /// In which steps a rule holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum RulePhase {
     /// While loading.
     Loader,
     /// Once sealed.
@@ -34,13 +34,15 @@ pub enum When {
     Both,
 }
 
-impl When {
+impl RulePhase {
     /// Whether the rule holds in a step.
     #[must_use]
     pub fn covers(self, step: Step) -> bool {
         matches!(
             (self, step),
-            (When::Both, _) | (When::Loader, Step::Loader) | (When::Final, Step::Final)
+            (RulePhase::Both, _)
+                | (RulePhase::Loader, Step::Loader)
+                | (RulePhase::Final, Step::Final)
         )
     }
 }
@@ -133,7 +135,7 @@ pub struct Rule {
     /// What happens then.
     pub action: Action,
     /// The steps in which it holds.
-    pub when: When,
+    pub when: RulePhase,
     /// Why it is so.
     pub reason: &'static str,
 }
@@ -243,7 +245,7 @@ pub(super) const fn own_descriptor(argument: u8) -> Condition {
 
 /// A rule for a call whatever its arguments, always.
 pub(super) const fn plain(syscall: i64, action: Action, reason: &'static str) -> Rule {
-    Rule { syscall, conditions: &[], action, when: When::Both, reason }
+    Rule { syscall, conditions: &[], action, when: RulePhase::Both, reason }
 }
 
 /// A rule with conditions, always.
@@ -253,12 +255,12 @@ pub(super) const fn rule(
     action: Action,
     reason: &'static str,
 ) -> Rule {
-    Rule { syscall, conditions, action, when: When::Both, reason }
+    Rule { syscall, conditions, action, when: RulePhase::Both, reason }
 }
 
 /// A rule with conditions, in one step.
 pub(super) const fn during(
-    when: When,
+    when: RulePhase,
     syscall: i64,
     conditions: &'static [Condition],
     action: Action,

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use holdfast_jail::policy::{Action, Comparison, Given, Group, Question, When, Width};
+use holdfast_jail::policy::{Action, Comparison, Given, Group, Question, RulePhase, Width};
 use holdfast_jail::{End, JailLimits, LimitHit, Policy, Step};
 
 use crate::victims::{end, jail};
@@ -152,7 +152,7 @@ fn rule_conditions_hold_on_a_real_program() {
                     cases.push((rule.syscall, changed));
                 }
             }
-            assert!(rule.when != When::Final, "what holds while loading is tried here");
+            assert!(rule.when != RulePhase::Final, "what holds while loading is tried here");
         }
     }
     cases.sort_unstable();

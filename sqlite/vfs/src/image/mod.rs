@@ -80,7 +80,7 @@ unsafe impl Sync for Image {}
 
 /// A number in the image leads nowhere.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Astray;
+pub(crate) struct BadLink;
 
 impl Image {
     /// Maps a file, which gets the size that `plan` asks for; what is in front of the slots gets
@@ -227,17 +227,17 @@ impl Image {
 
     /// A slot, by its number plus one, as links are stored.
     #[inline]
-    fn slot(&self, link: u32) -> Result<&Slot, Astray> {
+    fn slot(&self, link: u32) -> Result<&Slot, BadLink> {
         let number = link.wrapping_sub(1);
         if number >= self.room().backed().min(self.plan.capacity) {
-            return Err(Astray);
+            return Err(BadLink);
         }
         // SAFETY: below the capacity, and it has memory.
         Ok(unsafe { &*self.base.add(self.plan.slots_at).cast::<Slot>().add(number as usize) })
     }
 
     #[inline]
-    fn page(&self, link: u32) -> Result<*mut u8, Astray> {
+    fn page(&self, link: u32) -> Result<*mut u8, BadLink> {
         self.slot(link)?;
         // SAFETY: `slot` has checked the number.
         Ok(unsafe { self.base.add(self.plan.pages_at + (link - 1) as usize * BLOCK_BYTES) })
@@ -245,10 +245,10 @@ impl Image {
 
     /// Copies from the page of a slot.
     #[inline]
-    pub(crate) fn read(&self, link: u32, offset: usize, target: &mut [u8]) -> Result<(), Astray> {
+    pub(crate) fn read(&self, link: u32, offset: usize, target: &mut [u8]) -> Result<(), BadLink> {
         let page = self.page(link)?;
         if offset + target.len() > BLOCK_BYTES {
-            return Err(Astray);
+            return Err(BadLink);
         }
         // SAFETY: inside of the page; the target is the caller's own.
         unsafe { page.add(offset).copy_to_nonoverlapping(target.as_mut_ptr(), target.len()) };
@@ -257,10 +257,10 @@ impl Image {
 
     /// Copies to the page of a slot.
     #[inline]
-    pub(crate) fn write(&self, link: u32, offset: usize, source: &[u8]) -> Result<(), Astray> {
+    pub(crate) fn write(&self, link: u32, offset: usize, source: &[u8]) -> Result<(), BadLink> {
         let page = self.page(link)?;
         if offset + source.len() > BLOCK_BYTES {
-            return Err(Astray);
+            return Err(BadLink);
         }
         // SAFETY: inside of the page; the slot is free for everybody but the writer.
         unsafe { page.add(offset).copy_from_nonoverlapping(source.as_ptr(), source.len()) };

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::layout::{BLOCK_BYTES, CHUNK_SLOTS, Plan};
-use super::{Astray, Image};
+use super::{BadLink, Image};
 
 /// What a slot holds.
 #[repr(C)]
@@ -85,24 +85,24 @@ pub(crate) enum NoSlot {
     /// The pool has no memory.
     Memory(io::Error),
     /// The image is damaged.
-    Astray,
+    BadLink,
 }
 
-impl From<Astray> for NoSlot {
-    fn from(_: Astray) -> NoSlot {
-        NoSlot::Astray
+impl From<BadLink> for NoSlot {
+    fn from(_: BadLink) -> NoSlot {
+        NoSlot::BadLink
     }
 }
 
 impl Image {
     /// The newest slot of a block; 0 when there is none.
     #[inline]
-    pub(crate) fn find(&self, block: u32) -> Result<u32, Astray> {
+    pub(crate) fn find(&self, block: u32) -> Result<u32, BadLink> {
         self.find_from(self.bucket(block).load(Relaxed), block)
     }
 
     #[inline]
-    fn find_from(&self, mut link: u32, block: u32) -> Result<u32, Astray> {
+    fn find_from(&self, mut link: u32, block: u32) -> Result<u32, BadLink> {
         let mut steps = 0;
         while link != 0 {
             let slot = self.slot(link)?;
@@ -112,7 +112,7 @@ impl Image {
             link = slot.next.load(Relaxed);
             steps += 1;
             if steps > self.plan().capacity {
-                return Err(Astray);
+                return Err(BadLink);
             }
         }
         Ok(0)
@@ -139,7 +139,7 @@ impl Image {
 
     /// Puts a slot, whose page is written, in front of its bucket.
     #[inline]
-    pub(crate) fn insert(&self, link: u32, block: u32, transaction: u64) -> Result<(), Astray> {
+    pub(crate) fn insert(&self, link: u32, block: u32, transaction: u64) -> Result<(), BadLink> {
         let (slot, bucket) = (self.slot(link)?, self.bucket(block));
         slot.block.store(block, Relaxed);
         slot.next.store(bucket.load(Relaxed), Relaxed);
@@ -150,7 +150,7 @@ impl Image {
 
     /// Gives a slot back that is in no bucket.
     #[inline]
-    pub(crate) fn free(&self, link: u32) -> Result<(), Astray> {
+    pub(crate) fn free(&self, link: u32) -> Result<(), BadLink> {
         let slot = self.slot(link)?;
         slot.transaction.store(0, Release);
         let head = self.room().free_head;
@@ -160,7 +160,7 @@ impl Image {
     }
 
     /// Takes a slot out of its bucket and gives it back.
-    pub(crate) fn remove(&self, link: u32) -> Result<(), Astray> {
+    pub(crate) fn remove(&self, link: u32) -> Result<(), BadLink> {
         let slot = self.slot(link)?;
         let bucket = self.bucket(slot.block.load(Relaxed));
         if bucket.load(Relaxed) == link {
@@ -177,13 +177,13 @@ impl Image {
             }
             (before, steps) = (next, steps + 1);
         }
-        Err(Astray)
+        Err(BadLink)
     }
 
     /// Removes the version that a slot stands in front of, and returns its transaction; 0 when
     /// there is none.
     #[inline]
-    pub(crate) fn drop_older(&self, link: u32) -> Result<u64, Astray> {
+    pub(crate) fn drop_older(&self, link: u32) -> Result<u64, BadLink> {
         let slot = self.slot(link)?;
         let block = slot.block.load(Relaxed);
         let (mut before, mut steps) = (slot, 0);
@@ -201,7 +201,7 @@ impl Image {
             }
             (before, steps) = (candidate, steps + 1);
             if steps > self.plan().capacity {
-                return Err(Astray);
+                return Err(BadLink);
             }
         }
     }
@@ -216,7 +216,7 @@ impl Image {
     }
 
     /// Removes all slots that `wanted` names.
-    pub(crate) fn remove_if(&self, wanted: impl Fn(u32, u64) -> bool) -> Result<u32, Astray> {
+    pub(crate) fn remove_if(&self, wanted: impl Fn(u32, u64) -> bool) -> Result<u32, BadLink> {
         let mut removed = 0;
         for link in 1..=self.room().used.load(Relaxed) {
             let slot = self.slot(link)?;
@@ -231,7 +231,7 @@ impl Image {
 
     /// Makes map, free list and count anew from the slots: what does not count is free, and of each
     /// block the newest version stays. Returns how many slots were dropped.
-    pub(crate) fn rebuild(&self) -> Result<u32, Astray> {
+    pub(crate) fn rebuild(&self) -> Result<u32, BadLink> {
         let (room, commits) = (self.room(), self.commits());
         let (committed, flushed) = (commits.newest(), commits.flushed());
         let backed = room.backed.load(Acquire).min(self.plan().capacity);
@@ -278,13 +278,13 @@ impl Image {
 
     /// The block of a slot, and the transaction that wrote it. Relaxed: for the writer.
     #[inline]
-    pub(crate) fn version(&self, link: u32) -> Result<(u32, u64), Astray> {
+    pub(crate) fn version(&self, link: u32) -> Result<(u32, u64), BadLink> {
         let slot = self.slot(link)?;
         Ok((slot.block.load(Relaxed), slot.transaction.load(Relaxed)))
     }
 
     /// Frees all slots; the map is to be rebuilt or forgotten. Release: before what follows.
-    pub(crate) fn free_all(&self) -> Result<(), Astray> {
+    pub(crate) fn free_all(&self) -> Result<(), BadLink> {
         for link in 1..=self.room().backed.load(Acquire) {
             self.slot(link)?.transaction.store(0, Release);
         }

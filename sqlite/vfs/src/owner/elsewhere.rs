@@ -59,7 +59,7 @@ pub(crate) fn standing(database: &Path, mark: Mark, ours: &Owner) -> Standing {
         false => Sight::Gone,
     };
     let whereabouts = match sight {
-        Sight::Seen => Whereabouts::Present,
+        Sight::SeenFile => Whereabouts::Present,
         Sight::Hidden => Whereabouts::Hidden,
         Sight::Gone if owner.home != ours.home && may_have_copy(&owner, mark.nonce) => {
             Whereabouts::Saved
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(whereabouts(&ground.standing(&outlives)), Some(Whereabouts::Hidden));
         // Where such memory is mounted it is looked into: it may have been lost, and the pool made
         // anew.
-        assert_eq!(outlives.look_later(ground.mark.nonce, |_| true), Sight::Seen);
+        assert_eq!(outlives.look_later(ground.mark.nonce, |_| true), Sight::SeenFile);
         assert_eq!(outlives.look_later(1, |_| true), Sight::Gone);
         let anew = Owner { id: [1; ID_BYTES], ..outlives };
         assert_eq!(anew.look_later(ground.mark.nonce, |_| true), Sight::Gone);

@@ -85,7 +85,7 @@ pub enum Whereabouts {
 /// What became of a directory.
 #[derive(Debug, PartialEq, Eq)]
 enum Sight {
-    Seen,
+    SeenFile,
     Hidden,
     Gone,
 }
@@ -227,7 +227,7 @@ impl Owner {
         }
         match image_of(&self.pool, nonce) {
             Ok(None) => Sight::Gone,
-            Ok(Some(_)) | Err(_) => Sight::Seen,
+            Ok(Some(_)) | Err(_) => Sight::SeenFile,
         }
     }
 
@@ -242,7 +242,7 @@ impl Owner {
             Ok(Some(id)) if id != self.id => Sight::Gone,
             Ok(Some(_)) => match image_of(&self.pool, nonce) {
                 Ok(None) => Sight::Gone,
-                Ok(Some(_)) | Err(_) => Sight::Seen,
+                Ok(Some(_)) | Err(_) => Sight::SeenFile,
             },
             Ok(None) | Err(_) => Sight::Hidden,
         }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use holdfast_lab::cause::Cause;
-use holdfast_lab::initramfs::{Brought, Programs};
+use holdfast_lab::initramfs::{ExtraProgram, Programs};
 use holdfast_lab::lab::{Files, Lab, Plan};
 use holdfast_lab::ledger::Ledger;
 
@@ -29,10 +29,10 @@ usage: holdfast-lab --guest FILE --caller FILE --applet FILE --kernel DIRECTORY 
 const LONG_ROUNDS: u64 = 40;
 const RUN_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
-struct Wishes {
+struct LabOptions {
     files: Files,
     plan: Plan,
-    run: Option<Brought>,
+    run: Option<ExtraProgram>,
 }
 
 fn main() -> ExitCode {
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn run_lab(wishes: &Wishes) -> holdfast_lab::missing::Result<ExitCode> {
+fn run_lab(wishes: &LabOptions) -> holdfast_lab::missing::Result<ExitCode> {
     let started = Instant::now();
     let lab = Lab::new(&wishes.files, None)?;
     let mut ledger = match &wishes.plan.kept_at {
@@ -81,14 +81,17 @@ fn run_lab(wishes: &Wishes) -> holdfast_lab::missing::Result<ExitCode> {
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn run_program(wishes: &Wishes, brought: &Brought) -> holdfast_lab::missing::Result<ExitCode> {
+fn run_program(
+    wishes: &LabOptions,
+    brought: &ExtraProgram,
+) -> holdfast_lab::missing::Result<ExitCode> {
     let lab = Lab::new(&wishes.files, Some(brought))?;
     let status = lab.run_brought(RUN_TIMEOUT, &mut |line| println!("{line}"))?;
     let code = status.and_then(|status| u8::try_from(status).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-fn read(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
+fn read(arguments: impl Iterator<Item = String>) -> Result<LabOptions, String> {
     let mut arguments = arguments.peekable();
     let (mut guest, mut caller, mut applet, mut kernel) = (None, None, None, None);
     let (mut time, mut kept_at) = (None, None);
@@ -124,7 +127,7 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
             "--run" => {
                 let program = PathBuf::from(value()?);
                 let arguments = arguments.by_ref().collect();
-                run = Some(Brought {
+                run = Some(ExtraProgram {
                     program,
                     arguments,
                     environment: std::mem::take(&mut environment),
@@ -143,7 +146,7 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
         applet: applet.ok_or("--applet is missing")?,
     };
     let files = Files { programs, kernel: kernel.ok_or("--kernel is missing")? };
-    Ok(Wishes { files, plan, run })
+    Ok(LabOptions { files, plan, run })
 }
 
 fn number(text: &str) -> Result<u64, String> {
@@ -158,7 +161,7 @@ fn number(text: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
 
-    fn wishes(text: &str) -> Result<Wishes, String> {
+    fn wishes(text: &str) -> Result<LabOptions, String> {
         read(text.split_whitespace().map(str::to_owned))
     }
 

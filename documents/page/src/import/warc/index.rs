@@ -48,7 +48,7 @@ enum IndexedTarget {
     /// The same body came before, where `WarcIndex::bodies` says, or at this address.
     Same { digest: Option<PayloadDigest>, url: Option<Box<str>> },
     /// It is at another address.
-    Moved(Box<str>),
+    MovedHeap(Box<str>),
 }
 
 /// What could not be taken of a file, and why.
@@ -243,7 +243,7 @@ impl WarcIndex {
                 match (response.status, moved) {
                     (200, _) => (is_page(&response, first), IndexedTarget::Here),
                     (301 | 302 | 303 | 307 | 308, Some(to)) => {
-                        (false, IndexedTarget::Moved(self::key(&to).into()))
+                        (false, IndexedTarget::MovedHeap(self::key(&to).into()))
                     }
                     _ => return Ok(()),
                 }
@@ -294,7 +294,7 @@ impl WarcIndex {
         let here = |slot: &IndexedResponse| ResponseBody { at: slot.at, is_page: slot.is_page };
         match &slot.leads {
             IndexedTarget::Here => Some(here(slot)),
-            IndexedTarget::Moved(_) => None,
+            IndexedTarget::MovedHeap(_) => None,
             IndexedTarget::Same { digest, url } => {
                 let same = digest.as_ref().and_then(|digest| self.bodies.get(digest).copied());
                 let named = || {
@@ -312,7 +312,7 @@ impl WarcIndex {
         let mut url = url;
         for _ in 0..=REDIRECTS_MAX {
             let slot = self.slots.get(url)?;
-            if let IndexedTarget::Moved(to) = &slot.leads {
+            if let IndexedTarget::MovedHeap(to) = &slot.leads {
                 url = to;
                 continue;
             }
