@@ -27,8 +27,8 @@
 //! Invariants:
 //! - The traced program is not disturbed: a sink that cannot keep events does not stop the run, and
 //!   a tracer that dies leaves its program running.
-//! - No loss is silent: what a backend cannot see, lost or only estimates is in [`TraceDescription`] or in an
-//!   event.
+//! - No loss is silent: what a backend cannot see, lost or only estimates is in
+//!   [`TraceDescription`] or in an event.
 //! - Reports and comparisons do not depend on how the events were measured.
 
 #![forbid(unsafe_code)]

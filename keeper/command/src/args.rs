@@ -1,4 +1,5 @@
-//! The arguments of `holdfast keeper`, as clap reads them. Data only: nothing is looked up or opened here.
+//! The arguments of `holdfast keeper`, as clap reads them. Data only: nothing is looked up or
+//! opened here.
 
 use std::path::PathBuf;
 use std::time::Duration;

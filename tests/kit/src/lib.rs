@@ -1,7 +1,7 @@
 //! Drives the built `holdfast` command from outside: where the programs are, a scratch home for
 //! them, the main job as commands, and a look into the heaps that they leave behind; heaps in plain
-//! memory; file systems whose power is cut; golden files; and how often a fault is tried. For the tests of this workspace and the
-//! measurements in `bench/`.
+//! memory; file systems whose power is cut; golden files; and how often a fault is tried. For the
+//! tests of this workspace and the measurements in `bench/`.
 //!
 //! Invariants: nothing here touches the user's own heaps; every scratch home is removed with its
 //! value.

@@ -70,8 +70,8 @@ impl HeadRest {
 /// What a frame holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FrameKind {
-    /// An [`TraceDescription`](crate::About) as known at the beginning: the first frame, and the closing room
-    /// until the end.
+    /// A [`TraceDescription`](crate::TraceDescription) as known at the beginning: the first frame,
+    /// and the closing room until the end.
     Beginning,
     /// Events, one after another.
     Events,

@@ -1,6 +1,6 @@
-//! The boxes of inline elements. The engine tells it of one element, and goes over all lines for
-//! it; here all elements of the same lines are told at once, since there can be as many of them as
-//! there are lines.
+//! The boxes of inline elements. The engine finds them for one element, and goes over all
+//! lines for it; here all elements of the same lines are found at once, since there can be as many
+//! of them as there are lines.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
