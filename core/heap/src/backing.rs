@@ -30,6 +30,13 @@ pub unsafe trait Backing {
     fn is_ordered(&self) -> bool {
         false
     }
+    /// The outermost level of a transaction is about to begin; `false` refuses it, because the
+    /// caller has one open in another heap, and the two would not commit together.
+    fn enter_transaction(&self) -> bool {
+        true
+    }
+    /// The outermost level of a transaction is over. Also called where none was begun.
+    fn leave_transaction(&self) {}
     /// Makes at least `bytes` usable in all; returns how many are.
     ///
     /// # Errors

@@ -170,6 +170,8 @@ pub enum HeapError {
         /// What was expected.
         expected_open: bool,
     },
+    /// The caller has a transaction open in another heap, and two heaps do not commit together.
+    OtherHeap,
 }
 
 impl fmt::Display for HeapError {
@@ -229,6 +231,9 @@ impl fmt::Display for HeapError {
             Self::TransactionState { expected_open: false } => {
                 f.write_str("a transaction is open; commit or abort it first")
             }
+            Self::OtherHeap => f.write_str(
+                "a transaction is open in another heap, and two heaps do not commit together; commit or abort it first",
+            ),
         }
     }
 }

@@ -4,6 +4,10 @@ use crate::backing::Fixed;
 use crate::check::{CheckReport, Finding, check};
 use crate::error::OpenError;
 use crate::heap::{Heap, OpenOptions, Opened, Pointers, Usage};
+use crate::layout::{DESCRIPTOR_BYTES, MAGIC, SUPER_MAGIC, SUPER_POINTER_BASE, SUPER_VERSION};
+
+/// Bytes from the start of a heap that [`pointers_of`] needs.
+pub const HEAD_BYTES: usize = DESCRIPTOR_BYTES as usize;
 
 /// What was seen.
 #[derive(Clone, Copy, Debug)]
@@ -49,4 +53,37 @@ pub fn inspect(
 pub fn bytes_of(copy: &[u64]) -> &[u8] {
     // SAFETY: words are initialised bytes; the slice borrows them.
     unsafe { core::slice::from_raw_parts(copy.as_ptr().cast(), size_of_val(copy)) }
+}
+
+/// The kind of pointers in the heap that begins with these bytes, for a host that places it before
+/// a program opens it; `None` if no heap begins so. Of the bytes, which may be anybody's, nothing
+/// but the mark of a heap is checked: opening it checks the rest.
+#[must_use]
+pub fn pointers_of(head: &[u8]) -> Option<Pointers> {
+    let word = |offset: u64| {
+        let bytes = head.get(offset as usize..)?.first_chunk::<8>()?;
+        Some(u64::from_le_bytes(*bytes))
+    };
+    (word(SUPER_MAGIC)? == MAGIC).then_some(())?;
+    Some(Pointers { base: word(SUPER_POINTER_BASE)?, bytes: (word(SUPER_VERSION)? >> 32) as u32 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_bytes_tell_where_pointers_lead() {
+        let mut words = std::vec![0_u64; 1 << 17];
+        assert_eq!(pointers_of(bytes_of(&words)), None);
+        let pointers = Pointers { base: 0x9000_0000, bytes: 4 };
+        let bytes = size_of_val(words.as_slice()) as u64;
+        // SAFETY: the words are this test's alone, aligned, and outlive the heap.
+        let backing = unsafe { Fixed::new(words.as_mut_ptr().cast(), bytes) };
+        let options = OpenOptions { pointers: Some(pointers), format_if_empty: true };
+        let _ = Heap::open(backing, options).unwrap().close();
+        let head = &bytes_of(&words)[..HEAD_BYTES];
+        assert_eq!(pointers_of(head), Some(pointers));
+        assert_eq!(pointers_of(&head[..SUPER_VERSION as usize]), None);
+    }
 }

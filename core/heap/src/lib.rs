@@ -43,6 +43,7 @@ pub mod crash_points;
 mod error;
 #[cfg(feature = "std")]
 mod evidence;
+mod exclusion;
 #[allow(unsafe_code)]
 mod heap;
 #[allow(unsafe_code)]
@@ -69,10 +70,11 @@ pub mod types;
 pub use backing::{Backing, Fixed};
 pub use check::{CheckReport, Finding, check};
 pub use error::{GrowError, HeapError, OpenError};
+pub use exclusion::OpenTransactions;
 #[cfg(feature = "std")]
 pub use heap::{Handle, SharedHeap};
 pub use heap::{Heap, OpenOptions, Opened, Pointers, Root, Roots, Transaction, Usage};
-pub use inspect::{Inspection, bytes_of, inspect};
+pub use inspect::{HEAD_BYTES, Inspection, bytes_of, inspect, pointers_of};
 #[cfg(feature = "std")]
 pub use mend::mend;
 pub use owned::{Changes, Object, Owned};

@@ -12,6 +12,7 @@ use holdfast_region::{AccessError, Consistency, ErrorKind, RegionError};
 use holdfast_sys::mapping::share_with_children;
 
 use crate::HeapRegion;
+use crate::exclusion::TransactionPlace;
 
 /// The bytes of a mapped region, lent to a heap.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub struct RegionBacking {
     backed_bytes: u64,
     is_ordered: bool,
     region: HeapRegion,
+    place: TransactionPlace,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread; the pointer is only handed on to the
@@ -33,7 +35,8 @@ impl RegionBacking {
         // In the mode `atomic` stores are to private pages, which the region publishes in its own
         // order.
         let is_ordered = region.is_ordered() && consistency == Consistency::Direct;
-        RegionBacking { base, backed_bytes, is_ordered, region }
+        let place = TransactionPlace::take();
+        RegionBacking { base, backed_bytes, is_ordered, region, place }
     }
 
     /// The region.
@@ -67,6 +70,14 @@ unsafe impl Backing for RegionBacking {
 
     fn is_ordered(&self) -> bool {
         self.is_ordered
+    }
+
+    fn enter_transaction(&self) -> bool {
+        self.place.enter()
+    }
+
+    fn leave_transaction(&self) {
+        self.place.leave();
     }
 
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {

@@ -46,6 +46,14 @@ unsafe impl Backing for NativeBacking {
         self.get().is_ordered()
     }
 
+    fn enter_transaction(&self) -> bool {
+        self.get().enter_transaction()
+    }
+
+    fn leave_transaction(&self) {
+        self.get().leave_transaction();
+    }
+
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
         match self {
             NativeBacking::Own(backing) => backing.grow(bytes),

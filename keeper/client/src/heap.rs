@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_heap::{Backing, GrowError, Heap, OpenError, OpenOptions, Pointers};
+use holdfast_native_heap::TransactionPlace;
 use holdfast_region::{Durability, RegionError, claim_addresses};
 use holdfast_sys::mapping::{Prot, Reservation, map_shared_fixed, share_with_children};
 
@@ -58,6 +59,7 @@ pub struct ServedBacking {
     base: NonNull<u8>,
     backed_bytes: u64,
     region: ServedRegion,
+    place: TransactionPlace,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread; the pointer is only handed on to the
@@ -121,6 +123,14 @@ unsafe impl Backing for ServedBacking {
         self.region.0.limit_bytes
     }
 
+    fn enter_transaction(&self) -> bool {
+        self.place.enter()
+    }
+
+    fn leave_transaction(&self) {
+        self.place.leave();
+    }
+
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
         let limit_bytes = self.limit_bytes();
         let grown =
@@ -164,7 +174,8 @@ pub fn open_served_heap<B: Backing>(
     let region = ServedRegion(Arc::new(shared));
     map_part(&region, 0..backed_bytes).map_err(OpenServedError::Map)?;
     let pointers = Pointers { base: address, bytes: size_of::<usize>() as u32 };
-    let backing = ServedBacking { base, backed_bytes, region: region.clone() };
+    let place = TransactionPlace::take();
+    let backing = ServedBacking { base, backed_bytes, region: region.clone(), place };
     let heap =
         Heap::open(wrap(backing), OpenOptions { pointers: Some(pointers), format_if_empty: true })?;
     Ok((heap, region))

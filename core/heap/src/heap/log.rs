@@ -127,7 +127,8 @@ impl<B: Backing> Heap<B> {
     /// with the outermost. Nothing is stored yet.
     ///
     /// # Errors
-    /// [`HeapError::TransactionState`] after 2^32 - 1 levels; [`HeapError::ReadOnly`].
+    /// [`HeapError::TransactionState`] after 2^32 - 1 levels; [`HeapError::ReadOnly`];
+    /// [`HeapError::OtherHeap`] while the caller has a transaction open in another heap.
     pub fn begin(&mut self) -> Result<(), HeapError> {
         if self.log.open() {
             let deeper = self.log.depth.checked_add(1);
@@ -135,6 +136,9 @@ impl<B: Backing> Heap<B> {
             return Ok(());
         }
         self.check_writable()?;
+        if !self.backing.enter_transaction() {
+            return Err(HeapError::OtherHeap);
+        }
         let log = &mut self.log;
         (log.depth, log.aborted, log.frees) = (1, false, false);
         (log.next, log.end) = (LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES);
@@ -173,6 +177,7 @@ impl<B: Backing> Heap<B> {
         }
         publish_barrier();
         self.log.depth = 0;
+        self.backing.leave_transaction();
         if self.log.records == 0 {
             return Ok(());
         }
@@ -205,6 +210,7 @@ impl<B: Backing> Heap<B> {
         }
         publish_barrier();
         self.log.depth = 0;
+        self.backing.leave_transaction();
         if self.log.records > 0 {
             self.roll_back();
             self.finish();

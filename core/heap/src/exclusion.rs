@@ -1,0 +1,67 @@
+//! Which thread has a transaction open in which heap. Two heaps do not commit together, so a
+//! program's library refuses a thread that has one open in one heap another one in a second heap:
+//! what should be one change would be two.
+//!
+//! Invariants: a mark is written by the thread that it is of, and by the one that ends its
+//! transaction; what another thread writes meanwhile is never the asking thread's mark, so the
+//! answer is right without an order between the marks.
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// For each of `N` heaps the mark of the thread that has a transaction open in it.
+pub struct OpenTransactions<const N: usize>([AtomicU64; N]);
+
+/// No thread has it.
+const NONE: u64 = 0;
+
+impl<const N: usize> OpenTransactions<N> {
+    /// None is open.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "it is for statics")]
+    pub const fn new() -> OpenTransactions<N> {
+        OpenTransactions([const { AtomicU64::new(NONE) }; N])
+    }
+
+    /// Notes that the thread with this mark (not 0) begins a transaction in a heap; refused while
+    /// it has one in another heap.
+    pub fn enter(&self, heap: usize, thread: u64) -> bool {
+        let mut others = self.0.iter().enumerate().filter(|(other, _)| *other != heap);
+        if others.any(|(_, open)| open.load(Ordering::Relaxed) == thread) {
+            return false;
+        }
+        if let Some(open) = self.0.get(heap) {
+            open.store(thread, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// The transaction in a heap is over, if one was open.
+    pub fn leave(&self, heap: usize) {
+        if let Some(open) = self.0.get(heap) {
+            open.store(NONE, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_a_transaction_in_one_heap_at_a_time() {
+        let open = OpenTransactions::<3>::new();
+        assert!(open.enter(0, 7));
+        assert!(open.enter(0, 7), "the same heap again");
+        assert!(!open.enter(1, 7));
+        assert!(open.enter(1, 8), "another thread");
+        assert!(!open.enter(2, 8) && !open.enter(2, 7) && open.enter(2, 9));
+        open.leave(0);
+        assert!(!open.enter(1 + 1, 8));
+        open.leave(1);
+        assert!(open.enter(0, 8));
+        // A heap without a place is not kept apart.
+        assert!(open.enter(3, 10));
+        open.leave(3);
+    }
+}
