@@ -1,10 +1,11 @@
 //! The arguments that `run` and `call` have in common: the applet, its grants, its limits.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use holdfast_applet::DirGrant;
+use holdfast_applet::{DirGrant, HeapRequest, HeapRequestError};
 use holdfast_region::{Medium, MediumError, RegionName};
 
 use holdfast_command::size::{parse_heap_limit, parse_size};
@@ -15,33 +16,34 @@ pub struct AppletArgs {
     /// The program: ELF for this machine, or WebAssembly for wasm32-wasip1 (.wasm or .wat)
     pub applet: PathBuf,
 
-    /// Name of the heap; made when there is none
-    #[arg(long, value_name = "NAME", value_parser = parse_heap)]
-    pub heap: Option<RegionName>,
+    /// A heap, made when there is none; NAME is its name in the applet, `:ro` grants reading only.
+    /// May be given several times: the first one is what an applet uses that names none
+    #[arg(long = "heap", value_name = "[NAME=]HEAP[:ro]", value_parser = parse_heap)]
+    pub heaps: Vec<HeapRequest>,
 
     /// How large a new heap may ever get: 1MiB to 1TiB, rounded up to 64KiB (an existing one keeps
     /// its limit)
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_heap_limit, requires = "heap")]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_heap_limit, requires = "heaps")]
     pub heap_size: u64,
 
     /// Where a new heap lies: in the pool, or on the disk of the home, for heaps larger than the
     /// pool (an existing one stays where it is)
-    #[arg(long, value_name = "memory|file", default_value_t, value_parser = parse_medium, requires = "heap")]
+    #[arg(long, value_name = "memory|file", default_value_t, value_parser = parse_medium, requires = "heaps")]
     pub backing: Medium,
 
     /// Let the applet's stores to the heap count only together: when it ends by itself, commits, or
     /// answers a call
-    #[arg(long, requires = "heap")]
+    #[arg(long, requires = "heaps")]
     pub atomic: bool,
 
     /// Name of the key that opens the heap: the owner's, or one that was granted something; made
     /// with a new heap
-    #[arg(long, value_name = "KEY", default_value = "default", requires = "heap")]
+    #[arg(long, value_name = "KEY", default_value = "default", requires = "heaps")]
     pub key: String,
 
     /// Give the applet the private compartment that this worker has in the heap, instead of the
     /// heap itself
-    #[arg(long, value_name = "WORKER", requires = "heap", value_parser = RegionName::parse)]
+    #[arg(long, value_name = "WORKER", requires = "heaps", value_parser = RegionName::parse)]
     pub compartment: Option<RegionName>,
 
     /// How large a new compartment may ever get: at least 1MiB; counts against the limit of the
@@ -92,14 +94,14 @@ pub struct AppletArgs {
     pub metrics: bool,
 }
 
-/// The name of a heap; the error for a compartment says how to name one.
-fn parse_heap(text: &str) -> Result<RegionName, String> {
-    match RegionName::parse_any(text).map(|name| name.parent_and_worker()) {
-        Ok(Some((heap, worker))) => {
-            Err(format!("{text} is a compartment; write --heap {heap} --compartment {worker}"))
+/// A heap; the error for a compartment says how to name one.
+fn parse_heap(text: &str) -> Result<HeapRequest, String> {
+    HeapRequest::from_str(text).map_err(|error| match error {
+        HeapRequestError::Compartment { heap, worker } => {
+            format!("{text} is a compartment; write --heap {heap} --compartment {worker}")
         }
-        _ => RegionName::parse(text).map_err(|error| error.to_string()),
-    }
+        error => error.to_string(),
+    })
 }
 
 fn parse_memory(text: &str) -> Result<u64, String> {

@@ -74,6 +74,7 @@ Examples:
   holdfast run server.wasm --timeout 2s --memory 32MiB --env LANG --report end.json
   holdfast run guestbook.wasm --heap guests --key reader -- list   # after: holdfast heap grant guests --to reader
   holdfast run worker.wasm --heap jobs --compartment worker-3
+  holdfast run speller.wasm --heap dict=english:ro --heap notes    # the first one is the heap of code that names none
   holdfast run ./native-tool --strict --cpu-time 5s -- --fast   # ELF: its own process, no network, no files
 
 The applet gets its arguments, standard input, output and error, clocks and random numbers; files and \
@@ -329,7 +330,7 @@ mod tests {
                 .unwrap();
         let Command::Run(run) = cli.command else { panic!("not a run") };
         assert_eq!(run.args, ["--heap", "x"]);
-        assert_eq!(run.applet.heap.unwrap().as_str(), "h");
+        assert_eq!(run.applet.heaps[0].heap.as_str(), "h");
         assert_eq!(run.applet.heap_size, 64 << 20);
     }
 

@@ -26,14 +26,14 @@ const INPUT_BYTES_MAX: u64 = 64 << 20;
 pub fn run(args: CallArgs) -> Result<u8, Failure> {
     let input = input(&args)?;
     let metrics = args.applet.metrics;
-    let (command, mut limits, heap) = prepare(args.applet, Vec::new())?;
+    let (command, mut limits, heaps) = prepare(args.applet, Vec::new())?;
     limits.call_timeout = args.timeout;
     limits.compile_timeout = args.timeout;
     let applet = match command.limits(limits).stdio(Stdio::capture(OUTPUT_BYTES_MAX)).spawn() {
         Ok(applet) => applet,
         Err(error) => {
             show_output(&error.stdout, &error.stderr);
-            return Err(explain(&error, heap));
+            return Err(explain(&error, heaps));
         }
     };
     match applet.weaker().len() {
@@ -121,7 +121,7 @@ fn call(applet: &Applet, function: &str, input: &[u8]) -> Result<u8, Failure> {
 /// The end of a command whose call did not come to a result.
 pub fn failure(error: CallError) -> Failure {
     match &error {
-        CallError::Died(death) => explain(death, None),
+        CallError::Died(death) => explain(death, Vec::new()),
         CallError::UnknownFunction { .. } => usage(error),
         CallError::Failed { .. } => Failure::new(FOUND, error),
         _ => host(error),

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use holdfast_applet::{Command, Grants, Limits, MAX_HEAP_LIMIT_BYTES, SandboxKind};
+use holdfast_applet::{Command, Grants, HeapRequest, Limits, MAX_HEAP_LIMIT_BYTES, SandboxKind};
 use holdfast_region::{
     Consistency, KeyError, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName,
 };
@@ -13,11 +13,11 @@ use holdfast_command::keys::key_for_new;
 use holdfast_command::output::{say, with_progress};
 use holdfast_command::size::show_size;
 
-/// The command for an applet, without arguments and streams, and its heap.
+/// The command for an applet, without arguments and streams, and its heaps.
 pub fn prepare(
     args: AppletArgs,
     arguments: Vec<String>,
-) -> Result<(Command, Limits, Option<Granted>), Failure> {
+) -> Result<(Command, Limits, Vec<Granted>), Failure> {
     if !args.applet.exists() {
         let path = args.applet.display();
         return Err(Failure::new(NO_APPLET, format!("there is no applet {path}; check the path")));
@@ -49,7 +49,8 @@ pub fn prepare(
         grants = grants.env(name, value);
     }
     let is_native = matches!(SandboxKind::of(&args.applet), Ok(SandboxKind::Native));
-    for mut grant in args.dirs {
+    for grant in &args.dirs {
+        let mut grant = grant.clone();
         if !grant.host.is_dir() {
             let path = grant.host.display();
             return Err(usage(format!(
@@ -61,38 +62,82 @@ pub fn prepare(
         }
         grants = grants.dir(grant);
     }
-    let mut heap = None;
-    if let Some(name) = args.heap {
+    let heaps = if args.heaps.is_empty() {
+        Vec::new()
+    } else {
         let names = NameSpace::new(places?).with_medium(args.backing);
-        // Only there the heap has to fit into an address space of 4 GiB.
-        if !is_native {
-            match &args.compartment {
-                Some(worker) => {
-                    check_size(
-                        &names,
-                        &name.compartment(worker).map_err(usage)?,
-                        "--quota",
-                        args.quota,
-                    )?;
-                }
-                None => check_size(&names, &name, "--heap-size", args.heap_size)?,
-            }
-        }
-        let key = key(&names, &args.key, &name)?;
-        let (granted, mut region) = match args.compartment {
-            Some(worker) => {
-                Granted::compartment(names, &name, &worker, key, args.heap_size, args.quota)?
-            }
-            None => Granted::open(names, name, key, args.heap_size)?,
-        };
-        // An applet that may only read has nothing to publish.
-        if args.atomic && !region.is_read_only() {
-            region.set_consistency(Consistency::Atomic).map_err(host)?;
-        }
-        grants = grants.heap(region);
-        heap = Some(granted);
+        let (with_heaps, heaps) = grant_heaps(grants, &names, &args, is_native)?;
+        grants = with_heaps;
+        heaps
+    };
+    Ok((Command::new(args.applet, grants).strict(args.strict), limits, heaps))
+}
+
+/// Opens the heaps; those that were made for a run that has no chance are removed again.
+fn grant_heaps(
+    mut grants: Grants,
+    names: &NameSpace,
+    args: &AppletArgs,
+    is_native: bool,
+) -> Result<(Grants, Vec<Granted>), Failure> {
+    if args.compartment.is_some() && args.heaps.len() > 1 {
+        return Err(usage("--compartment is about one heap; grant one heap with it"));
     }
-    Ok((Command::new(args.applet, grants).strict(args.strict), limits, heap))
+    let mut granted: Vec<Granted> = Vec::new();
+    for heap in &args.heaps {
+        match open_heap(names, heap, args, is_native) {
+            Ok((opened, region)) => {
+                let alias = heap.alias.clone().unwrap_or_else(|| region.name().clone());
+                grants = grants.heap_as(alias, region);
+                granted.push(opened);
+            }
+            Err(failure) => {
+                // They hold what is to be removed.
+                drop(grants);
+                granted.into_iter().for_each(Granted::forget_if_made_now);
+                return Err(failure);
+            }
+        }
+    }
+    Ok((grants, granted))
+}
+
+fn open_heap(
+    names: &NameSpace,
+    heap: &HeapRequest,
+    args: &AppletArgs,
+    is_native: bool,
+) -> Result<(Granted, Region), Failure> {
+    let name = &heap.heap;
+    // Only there the heap has to fit into an address space of 4 GiB.
+    if !is_native {
+        match &args.compartment {
+            Some(worker) => {
+                let part = name.compartment(worker).map_err(usage)?;
+                check_size(names, &part, "--quota", args.quota)?;
+            }
+            None => check_size(names, name, "--heap-size", args.heap_size)?,
+        }
+    }
+    if heap.is_read_only && is_new(names, name) {
+        return Err(host(format!(
+            "there is no heap {name} to read; leave out `:ro` to make it, or check the name (`holdfast heap ls`)"
+        )));
+    }
+    let key = key(names, &args.key, name)?;
+    let (names, name) = (names.clone(), name.clone());
+    let (granted, mut region) = match &args.compartment {
+        Some(worker) => {
+            Granted::compartment(names, &name, worker, key, args.heap_size, args.quota)?
+        }
+        None if heap.is_read_only => Granted::open_to_read(names, name, key)?,
+        None => Granted::open(names, name, key, args.heap_size)?,
+    };
+    // An applet that may only read has nothing to publish.
+    if args.atomic && !region.is_read_only() {
+        region.set_consistency(Consistency::Atomic).map_err(host)?;
+    }
+    Ok((granted, region))
 }
 
 /// Where a native program finds a directory: it begins in its root, so that a relative path is one
@@ -140,6 +185,16 @@ impl Granted {
                 // Whatever else there is to say is said by the opening.
                 _ => names.open_or_create(&name, &key, limit_bytes),
             });
+        Ok(Granted::with(names, name, key, region.map_err(host)?))
+    }
+
+    fn open_to_read(
+        names: NameSpace,
+        name: RegionName,
+        key: OwnerKey,
+    ) -> Result<(Granted, Region), Failure> {
+        let region =
+            with_progress(&format!("opening {name}"), || names.open_read_only(&name, &key));
         Ok(Granted::with(names, name, key, region.map_err(host)?))
     }
 

@@ -4,10 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use holdfast_applet::{
-    AppletError, End, Failure as AppletFailure, FailureKind, KillReason, Metrics, Outcome,
-    SandboxKind, Stdio,
+    AppletError, End, Failure as AppletFailure, FailureKind, HeapRequest, KillReason, Metrics,
+    Outcome, SandboxKind, Stdio,
 };
-use holdfast_region::RegionName;
 use holdfast_sys::counted::counted;
 use holdfast_sys::terminal::Shown;
 
@@ -23,9 +22,9 @@ use holdfast_command::size::show_size;
 pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let metrics = args.applet.metrics;
     let has_files = !args.applet.dirs.is_empty();
-    let (path, heap_name) = (args.applet.applet.clone(), args.applet.heap.clone());
+    let (path, heap_args) = (args.applet.applet.clone(), args.applet.heaps.clone());
     let report = EndReport::create(args.report.as_deref())?;
-    let (command, mut limits, heap) = match prepare(args.applet, args.args) {
+    let (command, mut limits, heaps) = match prepare(args.applet, args.args) {
         Ok(prepared) => prepared,
         Err(failure) => {
             report.not_started(&failure)?;
@@ -49,8 +48,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
             };
             if let Some(functions) = functions {
                 let code = if done == 0 { NOT_LOADABLE } else { done };
-                let failure =
-                    Failure::new(code, only_serves(&path, &functions, heap_name.as_ref()));
+                let failure = Failure::new(code, only_serves(&path, &functions, &heap_args));
                 report.exited(code, status, &cost, Some(&failure.message))?;
                 return Err(failure);
             }
@@ -69,9 +67,9 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
                      --dir",
                     counted(network_refusals, "time")
                 ));
-            } else if is_native && status != 0 && (!has_files || heap_name.is_none()) {
+            } else if is_native && status != 0 && (!has_files || heap_args.is_empty()) {
                 let missing: Vec<_> = [
-                    heap_name.is_none().then_some("no heap (--heap NAME)"),
+                    heap_args.is_empty().then_some("no heap (--heap NAME)"),
                     (!has_files).then_some("no files but the system's libraries (--dir DIRECTORY)"),
                 ]
                 .into_iter()
@@ -88,7 +86,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
             if metrics {
                 show_metrics(&error.metrics);
             }
-            let failure = explain(&error, heap);
+            let failure = explain(&error, heaps);
             report.failed(&failure, &error)?;
             Err(failure)
         }
@@ -96,10 +94,10 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
 }
 
 /// The end of a run of an applet whose functions are to be called.
-fn only_serves(path: &Path, functions: &[String], heap: Option<&RegionName>) -> String {
+fn only_serves(path: &Path, functions: &[String], heaps: &[HeapRequest]) -> String {
     const SHOWN_MAX: usize = 8;
     let path = path.display();
-    let heap = heap.map(|heap| format!(" --heap {heap}")).unwrap_or_default();
+    let heap: String = heaps.iter().map(|heap| format!(" --heap {heap}")).collect();
     let Some(first) = functions.first() else {
         return format!(
             "{path} serves calls and exports no function, so there is nothing to run in it"
@@ -121,13 +119,17 @@ fn finish(outcome: Outcome, metrics: bool) -> Result<u8, Failure> {
         say(format_args!("{note}"));
     }
     let mut cost = outcome.metrics;
-    let closed = outcome.region.map(|region| {
-        let name = region.name().clone();
-        with_progress(&format!("writing {name} to the store"), || region.close())
-    });
-    if let Some(Ok(report)) = &closed {
+    let closed: Vec<_> = outcome
+        .heaps
+        .into_iter()
+        .map(|heap| {
+            let name = heap.region.name().clone();
+            with_progress(&format!("writing {name} to the store"), || heap.region.close())
+        })
+        .collect();
+    if closed.iter().any(Result::is_ok) {
         // What may have changed is known now.
-        cost.heap_dirty = !report.checkpoint.skipped;
+        cost.heap_dirty = closed.iter().flatten().any(|report| !report.checkpoint.skipped);
     }
     if metrics {
         show_metrics(&cost);
@@ -135,12 +137,12 @@ fn finish(outcome: Outcome, metrics: bool) -> Result<u8, Failure> {
     if let Some(error) = &outcome.heap_error {
         say(format_args!("{error}"));
     }
-    closed.transpose().map_err(host)?;
+    closed.into_iter().collect::<Result<Vec<_>, _>>().map_err(host)?;
     Ok(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX))
 }
 
 /// The end of a command whose applet did not come to its own.
-pub fn explain(error: &AppletError, heap: Option<Granted>) -> Failure {
+pub fn explain(error: &AppletError, heaps: Vec<Granted>) -> Failure {
     let code = match error.kind() {
         FailureKind::NotFound => NO_APPLET,
         FailureKind::CannotLoad => NOT_LOADABLE,
@@ -154,18 +156,15 @@ pub fn explain(error: &AppletError, heap: Option<Granted>) -> Failure {
     };
     // One that ran to its end instead of serving has run: what it stored stays.
     let has_run = matches!(error.failure, AppletFailure::NotServing { .. });
-    if matches!(code, NO_APPLET | NOT_LOADABLE)
-        && !has_run
-        && let Some(heap) = heap
-    {
-        heap.forget_if_made_now();
+    if matches!(code, NO_APPLET | NOT_LOADABLE) && !has_run {
+        heaps.into_iter().for_each(Granted::forget_if_made_now);
     }
     Failure::new(code, in_words_of_the_command(&error.to_string()))
 }
 
 /// As [`explain`], of an applet without a heap.
 pub fn explain_start(error: &AppletError) -> Failure {
-    explain(error, None)
+    explain(error, Vec::new())
 }
 
 fn is_the_hosts(failure: &AppletFailure) -> bool {

@@ -21,7 +21,7 @@ fn result_is_what_the_function_returned_at_any_size() {
         }
         assert_eq!(applet.call("large", &3_000_000_u64.to_le_bytes()).unwrap().len(), 3_000_000);
         assert_eq!(applet.metrics().calls, 10);
-        assert!(applet.close().unwrap().heap.is_none());
+        assert!(applet.close().unwrap().heaps.is_empty());
     });
 }
 

@@ -19,7 +19,7 @@ fn only_committed_work_survives_an_applet_death() {
         }
         for round in 0..3 {
             let error = death(applet.call("count_and_crash", b""));
-            let recovery = error.heap.as_ref().unwrap().recovery.as_ref().unwrap();
+            let recovery = error.heaps[0].recovery.as_ref().unwrap();
             assert!(matches!(recovery, Ok(Recovery::RolledBack)), "{recovery:?}");
             applet.respawn().unwrap();
             assert_eq!(ask(&applet, "count", 0).unwrap(), 6 + round);
@@ -43,7 +43,7 @@ fn next_applet_finds_the_heap_again() {
         ask(&applet, "count", 0).unwrap();
         applet.call("commit", &2_u64.to_le_bytes()).unwrap();
         ask(&applet, "count", 0).unwrap();
-        assert!(!applet.close().unwrap().heap.unwrap().checkpoint.skipped);
+        assert!(!applet.close().unwrap().heaps[0].checkpoint.skipped);
         let image = home.0.path().join("pool").join("numbers.image");
         std::fs::remove_file(image).unwrap();
         let applet = home.spawn(path);

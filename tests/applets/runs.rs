@@ -25,7 +25,7 @@ fn run(
 
 fn look(home: &Home, path: &PathBuf) -> String {
     let outcome = run(home, path, false, &["--look"]).unwrap();
-    outcome.region.unwrap().close().unwrap();
+    outcome.heaps.into_first().unwrap().close().unwrap();
     String::from_utf8(outcome.stdout).unwrap()
 }
 

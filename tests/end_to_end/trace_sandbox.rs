@@ -324,7 +324,7 @@ fn served_requests_are_counted_one_by_one() {
                     );
                     // The first call that needs the heap attaches it.
                     let attached = u64::from(name == "count");
-                    assert_eq!(crossed(function, "attach", "import"), attached);
+                    assert_eq!(crossed(function, "heap_open", "import"), attached);
                     let counted = ["crossings", "crossings_min", "crossings_max"]
                         .map(|key| function[key].as_u64().unwrap());
                     assert_eq!(

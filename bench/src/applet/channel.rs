@@ -118,7 +118,7 @@ pub(crate) struct Caller {
 impl Caller {
     pub(crate) fn start(role: &str) -> io::Result<Caller> {
         let memory =
-            ChannelMemory::create(Layout::default(), None, true).map_err(io::Error::other)?;
+            ChannelMemory::create(Layout::default(), &[], true).map_err(io::Error::other)?;
         let (host, _) = memory.host().ok_or(io::ErrorKind::InvalidInput)?;
         let other = OtherSide::start(role, memory.descriptor()?)?;
         Ok(Caller { host, memory, other })

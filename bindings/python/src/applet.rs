@@ -27,8 +27,9 @@ use crate::stream::Stream;
 /// An untrusted program that serves calls: native (ELF, in a process of its own that is jailed) or
 /// WebAssembly.
 ///
-/// It may use what it is given here and nothing else. `heap` is the name of a heap or a
-/// `HeapGrant`; `dirs` are paths, texts `HOST[::GUEST][:ro]` or `DirGrant`s; `env` is all of its
+/// It may use what it is given here and nothing else. `heap` is a text `[NAME=]HEAP[:ro]` (a heap,
+/// under another name in the applet, for reading only), a `HeapGrant`, or a list of these, of which
+/// the first is the heap of an applet that names none; `dirs` are paths, texts `HOST[::GUEST][:ro]` or `DirGrant`s; `env` is all of its
 /// environment. `limits` is a `Limits`, and each of its fields can be given by name as well
 /// (`call_timeout=2.0`). With `strict`, a native applet is refused where this machine lacks a layer
 /// of the sandbox. `output` is what becomes of its standard output and error: `"discard"`,

@@ -270,7 +270,9 @@ fn common(error: &AppletError, fields: &Bound<'_, PyDict>) -> PyResult<()> {
     fields.set_item("metrics", metrics::of_applet(py, &error.metrics)?)?;
     fields.set_item("stdout", PyBytes::new(py, &error.stdout))?;
     fields.set_item("stderr", PyBytes::new(py, &error.stderr))?;
-    if let Some(heap) = &error.heap {
+    // Of several the one that was granted first, or the first one that could not be recovered.
+    let failed = error.heaps.iter().find(|heap| matches!(heap.recovery, Some(Err(_))));
+    if let Some(heap) = failed.or(error.heaps.first()) {
         fields.set_item("heap", &heap.name)?;
         let recovery = heap.recovery.as_ref().map(|recovery| match recovery {
             Ok(Recovery::RolledBack) => "rolled-back",

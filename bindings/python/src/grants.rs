@@ -1,4 +1,4 @@
-//! Reads from Python objects which heap and directories an applet is granted.
+//! Reads from Python objects which heaps and directories an applet is granted.
 //!
 //! Invariant: a whole heap that was made for an `Applet` that did not even start is removed again.
 //! (One that was made for compartments stays: others may have theirs in it by now.)
@@ -7,11 +7,13 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use holdfast_applet::{DirGrant, Grants, MAX_HEAP_LIMIT_BYTES, PathAccess, SandboxKind};
+use holdfast_applet::{
+    DirGrant, Grants, HeapRequest, HeapRequestError, MAX_HEAP_LIMIT_BYTES, PathAccess, SandboxKind,
+};
 use holdfast_region::{
     Consistency, NameSpace, Opened, OwnerKey, PlaceError, Places, Region, RegionError, RegionName,
 };
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -27,6 +29,9 @@ const NUMBERS_MAX: u32 = 4096;
 #[derive(Debug, Clone)]
 pub(crate) struct HeapSpec {
     pub(crate) name: String,
+    /// Its name in the applet, if not its own.
+    pub(crate) alias: Option<String>,
+    pub(crate) is_read_only: bool,
     pub(crate) limit_bytes: u64,
     pub(crate) key: String,
     pub(crate) compartment: Option<String>,
@@ -35,14 +40,40 @@ pub(crate) struct HeapSpec {
 }
 
 impl HeapSpec {
-    /// A name, or a `HeapGrant`.
-    pub(crate) fn read(grant: &Bound<'_, PyAny>) -> PyResult<HeapSpec> {
-        let types = grant.py().import("holdfast._types")?;
-        let grant = match grant.is_instance_of::<PyString>() {
-            true => types.getattr("HeapGrant")?.call1((grant,))?,
-            false => grant.clone(),
-        };
+    /// What is given as heap: none, one, or several.
+    pub(crate) fn read_all(grants: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<HeapSpec>> {
+        match grants {
+            None => Ok(Vec::new()),
+            Some(one) if one.is_instance_of::<PyString>() || one.hasattr("name")? => {
+                Ok(vec![HeapSpec::read(one)?])
+            }
+            // Nothing to iterate over is no grant either.
+            Some(several) if several.try_iter().is_err() => Ok(vec![HeapSpec::read(several)?]),
+            Some(several) => several.try_iter()?.map(|one| HeapSpec::read(&one?)).collect(),
+        }
+    }
+
+    /// A text as the command line has it, or a `HeapGrant`.
+    fn read(grant: &Bound<'_, PyAny>) -> PyResult<HeapSpec> {
+        if let Ok(text) = grant.cast::<PyString>() {
+            let request: HeapRequest = text
+                .to_cow()?
+                .parse()
+                .map_err(|error: HeapRequestError| PyValueError::new_err(error.to_string()))?;
+            let types = grant.py().import("holdfast._types")?;
+            let plain = types.getattr("HeapGrant")?.call1((request.heap.as_str(),))?;
+            let spec = HeapSpec::read(&plain)?;
+            let alias = request.alias.map(|alias| alias.to_string());
+            return Ok(HeapSpec { alias, is_read_only: request.is_read_only, ..spec });
+        }
+        if !grant.hasattr("limit")? {
+            return Err(PyTypeError::new_err(
+                "a heap is granted by its name, as a text \"[NAME=]HEAP[:ro]\" or a HeapGrant",
+            ));
+        }
         Ok(HeapSpec {
+            alias: grant.getattr("alias")?.extract()?,
+            is_read_only: grant.getattr("read_only")?.extract()?,
             name: grant.getattr("name")?.extract()?,
             limit_bytes: grant.getattr("limit")?.extract::<Size>()?.0,
             key: grant.getattr("key")?.extract()?,
@@ -52,9 +83,13 @@ impl HeapSpec {
         })
     }
 
+    fn alias(&self) -> Result<Option<RegionName>, RegionError> {
+        Ok(self.alias.as_deref().map(RegionName::parse).transpose()?)
+    }
+
     /// Whether several applets at once can each have what this names.
     fn is_for_many(&self) -> bool {
-        self.compartment.as_ref().is_some_and(|worker| worker.contains(NUMBER))
+        self.is_read_only || self.compartment.as_ref().is_some_and(|worker| worker.contains(NUMBER))
     }
 
     /// Opens the region, and makes it if there is none.
@@ -105,6 +140,7 @@ impl HeapSpec {
         key: &OwnerKey,
     ) -> Result<Region, RegionError> {
         match names.access(name, key) {
+            _ if self.is_read_only => names.open_read_only(name, key),
             Ok(access) if !access.may_write() => names.open_read_only(name, key),
             // Whatever else there is to say is said by the opening.
             _ => names.open_or_create(name, key, self.limit_bytes),
@@ -160,7 +196,7 @@ pub(crate) struct Given {
     args: Vec<String>,
     env: Vec<(String, String)>,
     dirs: Vec<DirGrant>,
-    heap: Option<HeapSpec>,
+    heaps: Vec<HeapSpec>,
     places: Option<Places>,
 }
 
@@ -171,7 +207,7 @@ impl Given {
         args: Vec<String>,
         env: Vec<(String, String)>,
         dirs: Vec<DirGrant>,
-        heap: Option<HeapSpec>,
+        heaps: Vec<HeapSpec>,
         places: Option<Places>,
     ) -> PyResult<Given> {
         if let Some(grant) = dirs.iter().find(|grant| !grant.host.is_dir()) {
@@ -181,11 +217,11 @@ impl Given {
             )));
         }
         // With a compartment it never sees the heap itself.
-        let limit_bytes = heap.as_ref().map_or(0, |heap| match heap.compartment {
+        let limits = heaps.iter().map(|heap| match heap.compartment {
             Some(_) => heap.quota_bytes,
             None => heap.limit_bytes,
         });
-        if limit_bytes > MAX_HEAP_LIMIT_BYTES
+        if limits.max().unwrap_or_default() > MAX_HEAP_LIMIT_BYTES
             && !matches!(SandboxKind::of(path), Ok(SandboxKind::Native))
         {
             return Err(PyValueError::new_err(format!(
@@ -193,11 +229,12 @@ impl Given {
                 MAX_HEAP_LIMIT_BYTES >> 20
             )));
         }
-        Ok(Given { args, env, dirs, heap, places })
+        Ok(Given { args, env, dirs, heaps, places })
     }
 
-    /// The grants, with the heap opened; and whether it was made now.
-    pub(crate) fn grants(&self) -> Result<(Grants, bool), RegionError> {
+    /// The grants, with the heaps opened, and which of them were made now. Where one cannot be
+    /// opened, none stays that was made.
+    pub(crate) fn grants(&self) -> Result<(Grants, Vec<HeapSpec>), RegionError> {
         let mut grants = Grants::none();
         for argument in &self.args {
             grants = grants.arg(argument);
@@ -208,23 +245,39 @@ impl Given {
         for grant in &self.dirs {
             grants = grants.dir(grant.clone());
         }
-        let Some(places) = &self.places else { return Ok((grants, false)) };
+        let Some(places) = &self.places else { return Ok((grants, Vec::new())) };
         grants = grants.cache_dir(places.cache());
-        let Some(heap) = &self.heap else { return Ok((grants, false)) };
-        let region = heap.open(&NameSpace::new(places.clone()))?;
-        let is_new = region.opened() == Opened::Created && heap.compartment.is_none();
-        Ok((grants.heap(region), is_new))
+        let names = NameSpace::new(places.clone());
+        let mut made_now: Vec<HeapSpec> = Vec::new();
+        for heap in &self.heaps {
+            let opened = heap.alias().and_then(|alias| Ok((alias, heap.open(&names)?)));
+            let (alias, region) = match opened {
+                Ok(opened) => opened,
+                Err(error) => {
+                    // They hold what is to be removed.
+                    drop(grants);
+                    self.forget_heaps(&made_now);
+                    return Err(error);
+                }
+            };
+            if region.opened() == Opened::Created && heap.compartment.is_none() {
+                made_now.push(heap.clone());
+            }
+            let name = alias.unwrap_or_else(|| region.name().clone());
+            grants = grants.heap_as(name, region);
+        }
+        Ok((grants, made_now))
     }
 
     /// Whether several applets at once can be given it.
     pub(crate) fn is_for_many(&self) -> bool {
-        self.heap.as_ref().is_none_or(HeapSpec::is_for_many)
+        self.heaps.iter().all(HeapSpec::is_for_many)
     }
 
     /// Undoes what [`Given::grants`] made, once it is closed.
-    pub(crate) fn forget_heap(&self) {
-        if let (Some(heap), Some(places)) = (&self.heap, &self.places) {
-            heap.forget(&NameSpace::new(places.clone()));
+    pub(crate) fn forget_heaps(&self, made_now: &[HeapSpec]) {
+        if let Some(places) = &self.places {
+            made_now.iter().for_each(|heap| heap.forget(&NameSpace::new(places.clone())));
         }
     }
 }

@@ -108,6 +108,8 @@ impl Heap {
     ) -> PyResult<Heap> {
         let spec = HeapSpec {
             name: name.to_owned(),
+            alias: None,
+            is_read_only: false,
             limit_bytes: limit.map_or(64 << 20, |size| size.0),
             key: key.to_owned(),
             compartment: None,

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use holdfast_applet::{AppletError, Command, Input, Limits, Stdio};
+use holdfast_applet::{AppletError, Command, Failure, FailureKind, Input, Limits, Stdio};
 use holdfast_region::RegionError;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -42,7 +42,7 @@ pub(crate) struct Options<'py> {
 
 impl Recipe {
     pub(crate) fn read(py: Python<'_>, path: PathBuf, options: Options<'_>) -> PyResult<Recipe> {
-        let heap = options.heap.as_ref().map(HeapSpec::read).transpose()?;
+        let heaps = HeapSpec::read_all(options.heap.as_ref())?;
         let dirs = options.dirs.iter().map(directory).collect::<PyResult<_>>()?;
         let mut env = Vec::new();
         for (name, value) in options.env.iter().flatten() {
@@ -58,7 +58,7 @@ impl Recipe {
                 return Err(PyValueError::new_err(text));
             }
         };
-        let is_needed = heap.is_some() || options.home.is_some() || options.pool.is_some();
+        let is_needed = !heaps.is_empty() || options.home.is_some() || options.pool.is_some();
         let places = match places(options.home, options.pool) {
             Ok(places) => Some(places),
             // Then there is no cache of what is compiled.
@@ -66,7 +66,7 @@ impl Recipe {
             Err(error) => return Err(region_error(py, &error.into())),
         };
         let limits = limits::read(py, options.limits, options.named.as_ref())?;
-        let given = Given::new(&path, options.args, env, dirs, heap, places)?;
+        let given = Given::new(&path, options.args, env, dirs, heaps, places)?;
         Ok(Recipe { path, given, limits, is_strict: options.strict, stdio })
     }
 
@@ -75,7 +75,7 @@ impl Recipe {
         self.stdio = std::mem::take(&mut self.stdio).with_stdin(Input::Bytes(bytes));
     }
 
-    /// Starts it, without the interpreter; a heap that was made for nothing is removed again.
+    /// Starts it, without the interpreter; heaps that were made for nothing are removed again.
     pub(crate) fn start<T: Send>(
         &self,
         py: Python<'_>,
@@ -84,8 +84,8 @@ impl Recipe {
         let started = py.detach(|| {
             let (command, made_now) = self.command().map_err(Err)?;
             begin(command).map_err(|error| {
-                if made_now && !error.metrics.heap_dirty {
-                    self.given.forget_heap();
+                if !error.metrics.heap_dirty || never_ran(&error) {
+                    self.given.forget_heaps(&made_now);
                 }
                 Ok(error)
             })
@@ -96,8 +96,8 @@ impl Recipe {
         })
     }
 
-    /// The command, and whether its heap was made now.
-    pub(crate) fn command(&self) -> Result<(Command, bool), RegionError> {
+    /// The command, and which of its heaps were made now.
+    pub(crate) fn command(&self) -> Result<(Command, Vec<HeapSpec>), RegionError> {
         let (grants, made_now) = self.given.grants()?;
         let command = Command::new(&self.path, grants)
             .limits(self.limits.clone())
@@ -105,4 +105,10 @@ impl Recipe {
             .stdio(self.stdio.clone());
         Ok((command, made_now))
     }
+}
+
+/// Whether nothing of the program ran, so that nothing is in heaps that were made for it.
+fn never_ran(error: &AppletError) -> bool {
+    let is_refused = matches!(error.kind(), FailureKind::NotFound | FailureKind::CannotLoad);
+    is_refused && !matches!(error.failure, Failure::NotServing { .. })
 }

@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
-use holdfast_applet::Outcome;
-use holdfast_region::{Region, RegionError};
+use holdfast_applet::{Heaps, Outcome};
+use holdfast_region::RegionError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
@@ -56,7 +56,7 @@ pub(crate) fn run<'py>(
     }
     let (outcome, closed) = recipe.start(py, |command| {
         let mut outcome = command.run()?;
-        let closed = outcome.region.take().map(Region::close).transpose().map(drop);
+        let closed = close_all(std::mem::take(&mut outcome.heaps));
         Ok((outcome, closed))
     })?;
     closed.map_err(|error| region_error(py, &error))?;
@@ -81,4 +81,10 @@ pub(crate) fn run<'py>(
     fields.set_item("metrics", metrics::of_applet(py, &metrics)?)?;
     fields.set_item("notes", PyTuple::new(py, notes)?)?;
     py.import("holdfast._types")?.getattr("Outcome")?.call((), Some(&fields))
+}
+
+/// Closes all of them, also where one fails; the first failure.
+fn close_all(heaps: Heaps) -> Result<(), RegionError> {
+    let closed: Vec<_> = heaps.into_iter().map(|heap| heap.region.close()).collect();
+    closed.into_iter().try_for_each(|closed| closed.map(drop))
 }

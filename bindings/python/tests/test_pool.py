@@ -95,7 +95,7 @@ def test_each_has_a_compartment_of_its_own(kind: str, places: dict[str, Any]) ->
         for applet in applets:
             applet.close()
     with pytest.raises(ValueError, match="worker-{}"):
-        holdfast.Pool(program("trial", kind), heap="words", **places)  # type: ignore[arg-type]
+        holdfast.Pool(program("trial", kind), heap="words", **places)
 
 
 def test_a_mistake_shows_when_the_pool_is_made(places: dict[str, Any], tmp_path: Path) -> None:

@@ -24,6 +24,26 @@ const BYTES_MIN: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoMemory;
 
+/// Moves a value to memory of the library's own, where it stays until the program ends; the value,
+/// if there is no memory.
+///
+/// # Errors
+/// The value.
+pub fn keep<T>(value: T) -> Result<&'static mut T, T> {
+    match memory::allocate(size_of::<T>() + align_of::<T>()) {
+        Some(start) => {
+            // SAFETY: the memory is new, has room for the value from its first aligned byte on, is
+            // nobody else's and is never given back.
+            unsafe {
+                let place = start.add(start.align_offset(align_of::<T>())).cast::<T>();
+                place.write(value);
+                Ok(&mut *place.as_ptr())
+            }
+        }
+        None => Err(value),
+    }
+}
+
 /// A vector that returns an error where there is no memory, and never panics.
 #[derive(Debug)]
 pub(crate) struct Buffer<T: Copy> {

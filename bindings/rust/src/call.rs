@@ -185,12 +185,18 @@ impl<'a> Call<'a> {
         Failure::from_code(code)
     }
 
-    /// The heap that was handed to [`serve_heap`](crate::serve_heap).
+    /// The heap that was handed to [`serve_heap`](crate::serve_heap), or the first one of
+    /// [`serve_heaps`](crate::serve_heaps).
     ///
     /// # Errors
     /// [`ReplyError::NoHeap`] when none was.
     pub fn heap(&mut self) -> Result<&mut Heap, ReplyError> {
-        self.keeper.heap().ok_or(ReplyError::NoHeap)
+        self.heaps().next().ok_or(ReplyError::NoHeap)
+    }
+
+    /// The heaps that were handed to [`serve_heaps`](crate::serve_heaps), in that order.
+    pub fn heaps(&mut self) -> impl Iterator<Item = &mut Heap> {
+        self.keeper.heaps().iter_mut().flatten()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Lends the heap to the function that serves.
+//! Lends the heaps to the function that serves.
 //!
 //! The host rolls a heap of the mode `atomic` back when a call failed, and lets the applet drop its
 //! copies of pages that are published. What a [`Heap`] remembers of bytes that are gone must not be
@@ -6,21 +6,21 @@
 
 use crate::region::{AttachError, Heap, HostRegion, forget, reopen};
 
-/// The heap, as far as serving needs it. Implemented by libraries over this one; programs call
+/// The heaps, as far as serving needs them. Implemented by libraries over this one; programs call
 /// [`serve_heap`](crate::serve_heap).
 pub trait HeapKeeper {
-    /// Rolls back what a failed call has left open: every level of a transaction.
+    /// Rolls back what a failed call has left open: every level of a transaction, in each heap.
     fn roll_back(&mut self);
 
-    /// Goes on with what the region has now: [`forget`] and [`reopen`].
+    /// Goes on with what the regions have now: [`forget`] and [`reopen`].
     ///
     /// # Errors
     /// Those of [`reopen`].
     fn forget(&mut self) -> Result<(), AttachError>;
 
-    /// The heap for [`Call::heap`](crate::Call::heap).
-    fn heap(&mut self) -> Option<&mut Heap> {
-        None
+    /// The heaps for [`Call::heap`](crate::Call::heap) and [`Call::heaps`](crate::Call::heaps).
+    fn heaps(&mut self) -> &mut [Option<Heap>] {
+        &mut []
     }
 }
 
@@ -36,37 +36,37 @@ impl HeapKeeper for NoHeapKeeper {
     }
 }
 
-/// For a program that has handed it over.
-pub(crate) struct Kept(pub(crate) Option<Heap>);
+/// For a program that has handed them over.
+pub(crate) struct Kept<const N: usize>(pub(crate) [Option<Heap>; N]);
 
-impl Kept {
-    #[inline(never)]
-    fn let_go(&mut self) -> Option<HostRegion> {
-        self.0.take().map(forget)
-    }
-
-    #[inline(never)]
-    fn take_up(&mut self, region: HostRegion) -> Result<(), AttachError> {
-        self.0 = Some(reopen(region)?);
-        Ok(())
-    }
+#[inline(never)]
+fn let_go(heap: &mut Option<Heap>) -> Option<HostRegion> {
+    heap.take().map(forget)
 }
 
-impl HeapKeeper for Kept {
+#[inline(never)]
+fn take_up(heap: &mut Option<Heap>, region: HostRegion) -> Result<(), AttachError> {
+    *heap = Some(reopen(region)?);
+    Ok(())
+}
+
+impl<const N: usize> HeapKeeper for Kept<N> {
     fn roll_back(&mut self) {
-        if let Some(heap) = &mut self.0 {
+        for heap in self.0.iter_mut().flatten() {
             while heap.abort().is_ok() {}
         }
     }
 
     fn forget(&mut self) -> Result<(), AttachError> {
-        match self.let_go() {
-            Some(region) => self.take_up(region),
-            None => Ok(()),
+        for heap in &mut self.0 {
+            if let Some(region) = let_go(heap) {
+                take_up(heap, region)?;
+            }
         }
+        Ok(())
     }
 
-    fn heap(&mut self) -> Option<&mut Heap> {
-        self.0.as_mut()
+    fn heaps(&mut self) -> &mut [Option<Heap>] {
+        &mut self.0
     }
 }

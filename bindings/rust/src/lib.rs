@@ -43,18 +43,21 @@
 //! }
 //! ```
 //!
-//! Pointers into the heap are ordinary addresses and stay valid from run to run: the heap lies at
-//! the same address in every run (in WebAssembly at [`HEAP_BASE`]). The program's stack, statics
+//! A host may grant several heaps: [`attach_named`] opens one by its name in the program, and
+//! [`attach`] the first.
+//!
+//! Pointers into a heap are ordinary addresses and stay valid from run to run: the heap lies at the
+//! same address in every run (in WebAssembly from [`HEAP_BASE`] on). The program's stack, statics
 //! and `malloc` memory do not persist.
 //!
 //! A tour:
-//! - `region`: the granted heap. `exports`, `call`, `failure`: what the host may call. `serve`: the
+//! - `region`: the granted heaps. `exports`, `call`, `failure`: what the host may call. `serve`: the
 //!   loop. `keeper`: who has the heap meanwhile. `transport`: messages, as a trait.
 //! - `native` and `wasm`: one of them is the `platform`, with the same functions; all that differs
 //!   is there.
 //! - `buffer`: memory of the library's own, so that it needs no allocator.
 //!
-//! Invariants: one [`Heap`] per program; `no_std`, no allocation of the program's, no `errno`, so
+//! Invariants: one [`Heap`] for each granted heap; `no_std`, no allocation of the program's, no `errno`, so
 //! that it can be linked into programs of any language; no message and no system call but to
 //! attach, to grow, to commit, to serve and to wait.
 
@@ -87,17 +90,22 @@ mod platform;
 #[path = "wasm/mod.rs"]
 mod platform;
 
+pub use buffer::keep;
 pub use call::{Call, CallBuffer, ReplyError};
 pub use exports::{ExportError, export};
 pub use failure::Failure;
+pub use holdfast_channel::heaps::HEAPS_MAX;
 pub use holdfast_types::Durability;
 pub use keeper::HeapKeeper;
 pub use platform::Lock;
-pub use region::{AttachError, CommitError, Heap, HostRegion, attach, commit, forget, reopen};
-pub use serve::{CODE_NOT_RUN, ServeError, seal, serve, serve_heap, serve_keeping};
+pub use region::{
+    AttachError, CommitError, Heap, HostRegion, attach, attach_named, commit, forget, index_of,
+    reopen,
+};
+pub use serve::{CODE_NOT_RUN, ServeError, seal, serve, serve_heap, serve_heaps, serve_keeping};
 pub use transport::TransportError;
 
 pub use holdfast_heap::{GrowError, HeapError, OpenError, Opened, Root, Transaction};
 
-/// Where the heap lies in the linear memory of an applet in WebAssembly: 2 GiB.
+/// From where on heaps lie in the linear memory of an applet in WebAssembly: 2 GiB.
 pub const HEAP_BASE: u64 = 0x8000_0000;

@@ -1,14 +1,17 @@
-//! The granted region as the heap's backing, and the way to get it.
+//! The granted regions as the backings of heaps, and the way to get them.
 //!
-//! Invariant: in WebAssembly `malloc` is initialised before the region appears. Older C libraries
+//! Invariants: each granted heap is attached once. One thread has a transaction in one heap at a
+//! time, as two heaps do not commit together. In WebAssembly `malloc` is initialised before the
+//! regions appear. Older C libraries
 //! take everything up to the end of linear memory for `malloc` at its first use; they must never
 //! see the region there.
 
 use core::fmt;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use holdfast_channel::BootError;
-use holdfast_heap::{Backing, GrowError, OpenError, OpenOptions, Pointers};
+use holdfast_channel::heaps::HEAPS_MAX;
+use holdfast_heap::{Backing, GrowError, OpenError, OpenOptions, OpenTransactions, Pointers};
 use holdfast_types::Durability;
 use holdfast_types::RequestStatus;
 
@@ -24,6 +27,8 @@ pub type Heap = holdfast_heap::Heap<HostRegion>;
 /// What the host has granted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Granted {
+    /// Which of the grants it is; less than [`HEAPS_MAX`].
+    pub(crate) index: u32,
     pub(crate) address: u64,
     pub(crate) backed_bytes: u64,
     pub(crate) limit_bytes: u64,
@@ -42,6 +47,21 @@ pub struct HostRegion {
 }
 
 impl HostRegion {
+    /// Makes everything that was stored to this heap so far durable at a level. Not inside a
+    /// transaction: an open one would be rolled back by the program that opens the stored copy.
+    ///
+    /// # Errors
+    /// When the host does not offer the level or failed to reach it.
+    pub fn commit(&self, level: Durability) -> Result<(), CommitError> {
+        commit_one(self.granted.index, level)
+    }
+
+    /// Which of the granted heaps it is, in the order of the grants.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.granted.index as usize
+    }
+
     /// Whether the region was made in this run.
     #[must_use]
     pub fn is_new(&self) -> bool {
@@ -80,8 +100,16 @@ unsafe impl Backing for HostRegion {
         self.granted.is_ordered
     }
 
+    fn enter_transaction(&self) -> bool {
+        TRANSACTIONS.enter(self.granted.index as usize, platform::thread_mark())
+    }
+
+    fn leave_transaction(&self) {
+        TRANSACTIONS.leave(self.granted.index as usize);
+    }
+
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
-        match platform::grow(bytes) {
+        match platform::grow(self.granted.index, bytes) {
             Ok(backed) => {
                 self.granted.backed_bytes = backed;
                 Ok(backed)
@@ -95,11 +123,21 @@ unsafe impl Backing for HostRegion {
     }
 }
 
+impl Drop for HostRegion {
+    /// A heap that is let go of in the middle of a transaction ends it, as a kill would.
+    fn drop(&mut self) {
+        TRANSACTIONS.leave(self.granted.index as usize);
+    }
+}
+
+/// Of the granted heaps.
+static TRANSACTIONS: OpenTransactions<HEAPS_MAX> = OpenTransactions::new();
+
 /// Why there is no heap.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// The run was started without `--heap`.
+    /// The run was started without a heap, or without one of that name.
     NotGranted,
     /// No host has started this program.
     NoHost,
@@ -125,11 +163,11 @@ impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotGranted => f.write_str(
-                "no heap was granted; its host grants one: `holdfast run --heap NAME`, in Python heap=\"NAME\", in Rust \
-                 Grants::heap",
+                "no heap was granted, or none of that name; its host grants one: `holdfast run --heap NAME`, in Python \
+                 heap=\"NAME\", in Rust Grants::heap",
             ),
             Self::NoHost => f.write_str(NO_HOST),
-            Self::AlreadyAttached => f.write_str("the heap is attached already; pass the value on that attach returned"),
+            Self::AlreadyAttached => f.write_str("this heap is attached already; pass the value on that attach returned"),
             Self::MemoryShape if cfg!(target_family = "wasm") => f.write_str(
                 "the module's memory has no room for the heap at 2 GiB; link it without a maximum memory size \
                  and attach before allocating that much",
@@ -161,22 +199,56 @@ impl From<OpenError> for AttachError {
     }
 }
 
-static ATTACHED: AtomicBool = AtomicBool::new(false);
+/// One bit for each heap that was attached.
+static ATTACHED: AtomicU32 = AtomicU32::new(0);
 
+const _: () = assert!(HEAPS_MAX <= u32::BITS as usize);
+
+/// Whether a heap was attached.
 pub(crate) fn is_attached() -> bool {
-    ATTACHED.load(Ordering::Relaxed)
+    ATTACHED.load(Ordering::Relaxed) != 0
 }
 
-/// Maps the granted heap into this program and opens it: formats a new one, rolls back what a
+/// Maps the heap that was granted first into this program and opens it: formats a new one, rolls back what a
 /// killed run left open, and otherwise costs the same few microseconds whatever the heap's size.
 ///
 /// # Errors
 /// When the host granted none, cannot map it here, or its bytes are not a heap for this program.
 pub fn attach() -> Result<Heap, AttachError> {
-    if ATTACHED.swap(true, Ordering::Relaxed) {
+    attach_granted(None)
+}
+
+/// The same with the heap that the program's host has granted under this name. Each is a heap of
+/// its own, with its own transactions: a thread that has one open in one heap is refused one in
+/// another ([`HeapError::OtherHeap`](crate::HeapError::OtherHeap)).
+///
+/// # Errors
+/// As for [`attach`]; [`AttachError::NotGranted`] if there is none of that name.
+pub fn attach_named(name: &str) -> Result<Heap, AttachError> {
+    if name.is_empty() {
+        return Err(AttachError::NotGranted);
+    }
+    attach_granted(Some(name))
+}
+
+/// Which of the granted heaps the host calls so, in the order of the grants.
+///
+/// # Errors
+/// As for [`attach_named`].
+pub fn index_of(name: &str) -> Result<usize, AttachError> {
+    if name.is_empty() {
+        return Err(AttachError::NotGranted);
+    }
+    platform::attach(Some(name)).map(|granted| granted.index as usize)
+}
+
+fn attach_granted(name: Option<&str>) -> Result<Heap, AttachError> {
+    let granted = platform::attach(name)?;
+    let bit = 1 << granted.index;
+    if ATTACHED.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
         return Err(AttachError::AlreadyAttached);
     }
-    open(HostRegion { granted: platform::attach()? })
+    open(HostRegion { granted })
 }
 
 fn open(region: HostRegion) -> Result<Heap, AttachError> {
@@ -240,13 +312,16 @@ impl core::error::Error for CommitError {}
 
 holdfast_heap::show_as_text!(AttachError, CommitError);
 
-/// Makes everything stored so far durable at a level. Not inside a transaction: an open one would
-/// be rolled back by the program that opens the stored copy.
+/// [`HostRegion::commit`] of the heap that was granted first.
 ///
 /// # Errors
-/// When the host does not offer the level or failed to reach it.
+/// As there.
 pub fn commit(level: Durability) -> Result<(), CommitError> {
-    platform::commit(level.number()).map_err(|status| match status {
+    commit_one(0, level)
+}
+
+fn commit_one(index: u32, level: Durability) -> Result<(), CommitError> {
+    platform::commit(index, level.number()).map_err(|status| match status {
         RequestStatus::Unsupported => CommitError::Unsupported,
         status => CommitError::Host(status.number()),
     })

@@ -86,9 +86,22 @@ pub fn serve() -> Result<(), ServeError> {
 /// # Errors
 /// Those of [`serve`]; the heap is closed then.
 pub fn serve_heap(heap: Heap) -> Result<Heap, ServeError> {
-    let mut kept = Kept(Some(heap));
+    let [heap] = serve_heaps([heap])?;
+    Ok(heap)
+}
+
+/// As [`serve_heap`], with several heaps, which functions get by [`Call::heaps`] in this order.
+///
+/// # Errors
+/// Those of [`serve`]; the heaps are closed then.
+pub fn serve_heaps<const N: usize>(heaps: [Heap; N]) -> Result<[Heap; N], ServeError> {
+    let mut kept = Kept(heaps.map(Some));
     serve_keeping(&mut kept)?;
-    kept.0.ok_or(ServeError::Heap(AttachError::NotKept))
+    // Each is there but in the middle of a step that failed.
+    if kept.0.iter().any(Option::is_none) {
+        return Err(ServeError::Heap(AttachError::NotKept));
+    }
+    Ok(kept.0.map(|heap| heap.unwrap_or_else(|| unreachable!("looked at above"))))
 }
 
 /// As [`serve`], with a caller that has the heap.

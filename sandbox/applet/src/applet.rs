@@ -3,8 +3,8 @@
 //! Invariants:
 //! - One call at a time; callers wait for each other. For calls beside each other, use several
 //!   applets ([`crate::Pool`]).
-//! - However an applet dies, the host goes on, the caller gets [`CallError::Died`], and the heap is
-//!   at its last consistent state and still held, so that [`Applet::respawn`] needs nothing from
+//! - However an applet dies, the host goes on, the caller gets [`CallError::Died`], and each heap
+//!   is at its last consistent state and still held, so that [`Applet::respawn`] needs nothing from
 //!   outside.
 #![forbid(unsafe_code)]
 
@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use holdfast_region::{CloseReport, Region};
+use holdfast_region::CloseReport;
 use holdfast_sys::own_pid;
+use holdfast_wasm::Heaps;
 
 use crate::buffer::SharedBuffer;
 use crate::call::{Call, Response};
@@ -48,8 +49,8 @@ pub struct Applet {
 pub struct Closed {
     /// What it cost.
     pub metrics: Metrics,
-    /// The checkpoint of its heap; `None` when it had none.
-    pub heap: Option<CloseReport>,
+    /// The checkpoints of its heaps, in the order of the grants.
+    pub heaps: Vec<CloseReport>,
     /// Captured standard output.
     pub stdout: Vec<u8>,
     /// Captured standard error.
@@ -69,8 +70,8 @@ impl Applet {
         Command::new(path, grants).limits(limits).spawn()
     }
 
-    pub(crate) fn start(plan: Plan, region: Option<Region>) -> Result<Applet, Box<AppletError>> {
-        let (state, control) = State::begin(&plan, region).map_err(sandbox::let_go)?;
+    pub(crate) fn start(plan: Plan, heaps: Heaps) -> Result<Applet, Box<AppletError>> {
+        let (state, control) = State::begin(&plan, heaps).map_err(sandbox::let_go)?;
         let kind = match &state {
             State::Serving(session) => session.metrics().kind,
             State::Dead(error, _) => error.metrics.kind,
@@ -254,34 +255,35 @@ impl Applet {
                 CallError::Forked { owner } => Failure::Forked { owner },
                 _ => Failure::Busy,
             };
-            Arc::from(refused(failure, SandboxKind::Native, None))
+            Arc::from(refused(failure, SandboxKind::Native, Heaps::none()))
         })?;
-        let (_, region) = state.take().dismiss();
-        match State::begin(&self.plan, region) {
+        let (_, heaps) = state.take().dismiss();
+        match State::begin(&self.plan, heaps) {
             Ok((begun, control)) => {
                 *self.control.lock().unwrap_or_else(PoisonError::into_inner) = control;
                 *state = begun;
                 Ok(())
             }
-            Err((error, region)) => {
+            Err((error, heaps)) => {
                 let error: Arc<AppletError> = Arc::from(error);
-                *state = State::Dead(error.clone(), region);
+                *state = State::Dead(error.clone(), heaps);
                 Err(error)
             }
         }
     }
 
-    /// Ends the applet in order and closes its heap.
+    /// Ends the applet in order and closes its heaps: all of them, also where one fails.
     ///
     /// # Errors
     /// [`CloseError`].
     pub fn close(self) -> Result<Closed, CloseError> {
         let taken = self.lock().map_err(|_| CloseError::Forked { owner: self.owner })?.take();
-        let (error, region) = taken.dismiss();
-        let heap = region.map(Region::close).transpose()?;
+        let (error, heaps) = taken.dismiss();
+        let closed: Vec<_> = heaps.into_iter().map(|heap| heap.region.close()).collect();
+        let heaps = closed.into_iter().collect::<Result<_, _>>()?;
         let (metrics, stdout, stderr) =
             (error.metrics.clone(), error.stdout.clone(), error.stderr.clone());
-        Ok(Closed { metrics, heap, stdout, stderr })
+        Ok(Closed { metrics, heaps, stdout, stderr })
     }
 
     /// # Errors
@@ -360,9 +362,11 @@ impl Drop for Applet {
             return;
         }
         let taken = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let (_, region) = taken.end(SessionEnded(None));
-        // A caller that wants to know calls `close`; a heap that is not closed in order loses
-        // nothing.
-        let _ = region.map(Region::close);
+        let (_, heaps) = taken.end(SessionEnded(None));
+        for heap in heaps {
+            // A caller that wants to know calls `close`; a heap that is not closed in order loses
+            // nothing.
+            let _ = heap.region.close();
+        }
     }
 }

@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_region::Region;
-use holdfast_wasm::Stdio;
+use holdfast_wasm::{Heaps, Stdio};
 
 use crate::applet::Applet;
 use crate::error::{AppletError, HeapAfterFailure, cannot_read, refused};
 use crate::grants::Grants;
+use crate::heap_places;
 use crate::kind::SandboxKind;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -20,14 +20,14 @@ use crate::plan::{Outcome, Plan};
 #[must_use = "an applet does nothing until `run` or `spawn` is called"]
 pub struct Command {
     plan: Plan,
-    region: Option<Region>,
+    heaps: Heaps,
 }
 
 impl Command {
     /// The program in a file: ELF, or WebAssembly in binary or text form.
     pub fn new(path: impl Into<PathBuf>, grants: Grants) -> Command {
-        let (plan, region) = grants.into_plan(path.into());
-        Command { plan, region }
+        let (plan, heaps) = grants.into_plan(path.into());
+        Command { plan, heaps }
     }
 
     /// Connects the standard streams; without this the applet reads nothing and its output is
@@ -60,14 +60,14 @@ impl Command {
     /// Runs the applet to its end on this thread.
     ///
     /// # Errors
-    /// [`AppletError`] when there is no exit status. The heap was then rolled back to its last
-    /// consistent state and closed, as [`AppletError::heap`] says.
+    /// [`AppletError`] when there is no exit status. The heaps were then rolled back to their
+    /// last consistent states and closed, as [`AppletError::heaps`] says.
     pub fn run(self) -> Result<Outcome, Box<AppletError>> {
-        let Command { plan, region } = self;
+        let Command { plan, heaps } = self;
         match SandboxKind::of(&plan.path) {
-            Ok(SandboxKind::Native) => native::run(&plan, region),
-            Ok(SandboxKind::Wasm) => run_wasm(&plan, region),
-            Err(source) => Err(refused(cannot_read(&plan.path, source), SandboxKind::Wasm, region)),
+            Ok(SandboxKind::Native) => native::run(&plan, heaps),
+            Ok(SandboxKind::Wasm) => run_wasm(&plan, heaps),
+            Err(source) => Err(refused(cannot_read(&plan.path, source), SandboxKind::Wasm, heaps)),
         }
     }
 
@@ -76,22 +76,23 @@ impl Command {
     /// # Errors
     /// [`AppletError`] as for [`Command::run`]; also when the applet ends without having served.
     pub fn spawn(self) -> Result<Applet, Box<AppletError>> {
-        Applet::start(self.plan, self.region)
+        Applet::start(self.plan, self.heaps)
     }
 }
 
-fn run_wasm(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<AppletError>> {
+fn run_wasm(plan: &Plan, mut heaps: Heaps) -> Result<Outcome, Box<AppletError>> {
     let (program, options) = match plan.for_wasm() {
         Ok(ready) => ready,
-        Err(failure) => return Err(refused(failure, SandboxKind::Wasm, region)),
+        Err(failure) => return Err(refused(failure, SandboxKind::Wasm, heaps)),
     };
-    let finished = holdfast_wasm::run(&program, &options, region);
+    heap_places::note(&mut heaps);
+    let finished = holdfast_wasm::run(&program, &options, heaps);
     let mut metrics = Metrics::new(SandboxKind::Wasm);
     metrics.take_wasm(&finished.metrics);
     let holdfast_wasm::Finished {
         end,
         functions,
-        region,
+        heaps,
         heap_error,
         cache_note,
         stdout,
@@ -105,7 +106,7 @@ fn run_wasm(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<AppletEr
                 exit_status,
                 functions,
                 metrics,
-                region,
+                heaps,
                 heap_error,
                 notes,
                 stdout,
@@ -113,8 +114,9 @@ fn run_wasm(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<AppletEr
             })
         }
         Err(error) => {
-            let heap = region.map(|region| HeapAfterFailure::closed(region, heap_error));
-            Err(Box::new(AppletError { failure: error.into(), metrics, heap, stdout, stderr }))
+            let heaps = HeapAfterFailure::closed(heaps);
+            let failure = error.into();
+            Err(Box::new(AppletError { failure, metrics, heaps, heap_error, stdout, stderr }))
         }
     }
 }

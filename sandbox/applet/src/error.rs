@@ -7,17 +7,17 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use holdfast_jail::{End, JailError, KillReason, LimitHit};
-use holdfast_region::{CloseReport, Region, RegionError};
+use holdfast_region::{CloseReport, RegionError};
 use holdfast_sys::shortage;
 use holdfast_types::{AppletLimit, Remedy};
-use holdfast_wasm::WasmError;
+use holdfast_wasm::{Heaps, HeapsError, WasmError};
 
 use crate::heap_recovery::{Recovery, RecoveryError, recover};
 use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
 
-/// An applet that is gone, or never came to life. Its heap, if there was one, is at its last
-/// consistent state.
+/// An applet that is gone, or never came to life. Each of its heaps is at its last consistent
+/// state.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct AppletError {
@@ -25,8 +25,10 @@ pub struct AppletError {
     pub failure: Failure,
     /// What it cost up to there.
     pub metrics: Metrics,
-    /// What became of the heap; `None` when the applet had none.
-    pub heap: Option<HeapAfterFailure>,
+    /// What became of each heap, in the order of the grants.
+    pub heaps: Vec<HeapAfterFailure>,
+    /// A failure of a heap that the applet got only as a number.
+    pub heap_error: Option<RegionError>,
     /// Captured standard output.
     pub stdout: Vec<u8>,
     /// Captured standard error.
@@ -119,6 +121,9 @@ pub enum Failure {
     /// It was to be started anew by the thread that has a stream of its results.
     #[error("this thread has a stream of the applet open; use it up or drop it first")]
     Busy,
+    /// The heaps cannot be granted together.
+    #[error(transparent)]
+    Heaps(#[from] HeapsError),
     /// The heap failed on the trusted side.
     #[error("the heap failed: {0}")]
     Heap(#[from] RegionError),
@@ -181,22 +186,28 @@ pub struct HeapAfterFailure {
     pub recovery: Option<Result<Recovery, RecoveryError>>,
     /// The checkpoint that closing made; `None` while the heap is still open, for another start.
     pub close: Option<Result<CloseReport, RegionError>>,
-    /// A failure of the heap that the applet got only as a number.
-    pub error: Option<RegionError>,
 }
 
 impl HeapAfterFailure {
-    /// Rolls back and leaves the region open.
-    pub(crate) fn open(region: &mut Region, error: Option<RegionError>) -> HeapAfterFailure {
-        let recovery = region.is_dirty().then(|| recover(region));
-        let (name, is_read_only) = (region.name().to_string(), region.is_read_only());
-        HeapAfterFailure { name, is_read_only, recovery, close: None, error }
+    /// Rolls each back and leaves the regions open.
+    pub(crate) fn open(heaps: &mut Heaps) -> Vec<HeapAfterFailure> {
+        let after = heaps.iter_mut().map(|heap| {
+            let region = &mut heap.region;
+            let recovery = region.is_dirty().then(|| recover(region));
+            let (name, is_read_only) = (region.name().to_string(), region.is_read_only());
+            HeapAfterFailure { name, is_read_only, recovery, close: None }
+        });
+        after.collect()
     }
 
-    /// Rolls back and closes.
-    pub(crate) fn closed(mut region: Region, error: Option<RegionError>) -> HeapAfterFailure {
-        let after = HeapAfterFailure::open(&mut region, error);
-        HeapAfterFailure { close: Some(region.close()), ..after }
+    /// Rolls each back and closes it.
+    pub(crate) fn closed(mut heaps: Heaps) -> Vec<HeapAfterFailure> {
+        let after = HeapAfterFailure::open(&mut heaps);
+        let closed = after
+            .into_iter()
+            .zip(heaps)
+            .map(|(after, heap)| HeapAfterFailure { close: Some(heap.region.close()), ..after });
+        closed.collect()
     }
 }
 
@@ -206,7 +217,9 @@ impl Failure {
         match self {
             Failure::Wasm(error) => wasm_kind(error),
             Failure::Jail(error) => jail_kind(error),
-            Failure::LimitNotOffered { .. } | Failure::NotServing { .. } => FailureKind::CannotLoad,
+            Failure::LimitNotOffered { .. } | Failure::NotServing { .. } | Failure::Heaps(_) => {
+                FailureKind::CannotLoad
+            }
             Failure::Ended { end } => match end {
                 End::Violation(_) => FailureKind::PolicyViolation,
                 End::Killed(KillReason::Deadline { .. })
@@ -258,7 +271,11 @@ fn wasm_kind(error: &WasmError) -> FailureKind {
         | WasmError::UnknownImport { .. }
         | WasmError::NoStart { .. }
         | WasmError::MemoryLimit { .. }
-        | WasmError::TableLimit { .. } => FailureKind::CannotLoad,
+        | WasmError::TableLimit { .. }
+        | WasmError::Heaps(_)
+        | WasmError::HeapsOverlap { .. }
+        | WasmError::HeapPlace { .. }
+        | WasmError::NoRoomForHeap { .. } => FailureKind::CannotLoad,
         WasmError::Trap(_)
         | WasmError::OutOfFuel { .. }
         | WasmError::HostAccess { .. }
@@ -282,13 +299,10 @@ impl fmt::Display for AppletError {
         if self.metrics.network_refusals > 0 {
             write!(formatter, "; it had asked for the network, which no applet has")?;
         }
-        if let Some(heap) = &self.heap {
-            if heap.is_read_only
-                && matches!(
-                    self.failure,
-                    Failure::Ended { end: End::Signal { name: "SIGSEGV", .. } }
-                )
-            {
+        let is_fault =
+            matches!(self.failure, Failure::Ended { end: End::Signal { name: "SIGSEGV", .. } });
+        for heap in &self.heaps {
+            if heap.is_read_only && is_fault {
                 write!(
                     formatter,
                     "; it may only read the heap {:?}, and a store there ends it so; {}",
@@ -314,7 +328,7 @@ impl fmt::Display for AppletError {
 /// A heap that cannot be opened, for a host that makes commands for a [`crate::Pool`].
 impl From<RegionError> for Box<AppletError> {
     fn from(error: RegionError) -> Self {
-        refused(error.into(), SandboxKind::Native, None)
+        refused(error.into(), SandboxKind::Native, Heaps::none())
     }
 }
 
@@ -433,16 +447,13 @@ pub(crate) fn cannot_read(path: &Path, source: io::Error) -> Failure {
 }
 
 /// What did not even start.
-pub(crate) fn refused(
-    failure: Failure,
-    kind: SandboxKind,
-    region: Option<Region>,
-) -> Box<AppletError> {
-    let heap = region.map(|region| HeapAfterFailure::closed(region, None));
+pub(crate) fn refused(failure: Failure, kind: SandboxKind, heaps: Heaps) -> Box<AppletError> {
+    let heaps = HeapAfterFailure::closed(heaps);
     Box::new(AppletError {
         failure,
         metrics: Metrics::new(kind),
-        heap,
+        heaps,
+        heap_error: None,
         stdout: Vec::new(),
         stderr: Vec::new(),
     })

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use holdfast_region::{NameSpace, OwnerKey, Region, RegionError, RegionName};
-use holdfast_wasm::{DirGrant, Stdio};
+use holdfast_wasm::{DirGrant, GrantedHeap, Heaps, Stdio};
 
 use crate::limits::Limits;
 use crate::plan::Plan;
@@ -15,7 +15,7 @@ pub struct Grants {
     args: Vec<String>,
     env: Vec<(String, String)>,
     dirs: Vec<DirGrant>,
-    region: Option<Region>,
+    heaps: Heaps,
     cache_dir: Option<PathBuf>,
 }
 
@@ -26,17 +26,25 @@ impl Grants {
         Grants::default()
     }
 
-    /// The plan to run a program with all of this but the heap, and the heap.
-    pub(crate) fn into_plan(self, path: PathBuf) -> (Plan, Option<Region>) {
-        let Grants { args, env, dirs, region, cache_dir } = self;
+    /// The plan to run a program with all of this but the heaps, and the heaps.
+    pub(crate) fn into_plan(self, path: PathBuf) -> (Plan, Heaps) {
+        let Grants { args, env, dirs, heaps, cache_dir } = self;
         let (stdio, limits) = (Stdio::default(), Limits::default());
-        (Plan { path, args, env, dirs, cache_dir, stdio, limits, is_strict: false }, region)
+        (Plan { path, args, env, dirs, cache_dir, stdio, limits, is_strict: false }, heaps)
     }
 
-    /// A heap.
+    /// A heap, under its own name; one more, if there are some. What an applet does without naming
+    /// a heap is done in the one that was granted first.
     #[must_use]
-    pub fn heap(mut self, region: Region) -> Grants {
-        self.region = Some(region);
+    pub fn heap(self, region: Region) -> Grants {
+        let name = region.name().clone();
+        self.heap_as(name, region)
+    }
+
+    /// A heap that the applet knows by another name than its own.
+    #[must_use]
+    pub fn heap_as(mut self, name: RegionName, region: Region) -> Grants {
+        self.heaps.push(GrantedHeap { name, region, base: None });
         self
     }
 

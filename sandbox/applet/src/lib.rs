@@ -1,8 +1,8 @@
 //! One API to run untrusted applets, native and WebAssembly, against persistent heaps.
 //!
-//! - [`Command`]: what runs, what it may use, which region is its heap. [`Command::run`] runs it to
-//!   its end and returns an [`Outcome`] (with the region, still open) or an [`AppletError`]; after
-//!   a failure the heap was rolled back to its last consistent state and closed.
+//! - [`Command`]: what runs, what it may use, which regions are its heaps. [`Command::run`] runs it
+//!   to its end and returns an [`Outcome`] (with the heaps, still open) or an [`AppletError`]; after
+//!   a failure each heap was rolled back to its last consistent state and closed.
 //! - [`Applet`]: a command that was started to be called. [`Applet::call`] returns bytes or a
 //!   [`CallError`]; an applet that dies takes nothing with it, and [`Applet::respawn`] goes on with
 //!   the heap as of its last commit.
@@ -46,8 +46,8 @@
 //! ```
 //!
 //! Invariants:
-//! - However a run ends, the region's file is consistent and its lock is held by only the
-//!   caller.
+//! - However a run ends, the files of its heaps are consistent and their locks are held by only
+//!   the caller.
 //! - Nothing is granted that was not asked for, and no limit is dropped in silence.
 //! - Nothing that an applet sends is believed before it was checked, in a copy of its own.
 #![deny(unsafe_code)]
@@ -63,6 +63,7 @@ mod command;
 mod control;
 mod error;
 mod grants;
+mod heap_places;
 #[allow(unsafe_code, reason = "maps the region for the recovery of the heap in it")]
 mod heap_recovery;
 mod input;
@@ -95,7 +96,8 @@ pub use stream::{Chunk, Stream};
 pub use holdfast_jail::{End, Jail, JailError, KillReason, Layers, LimitHit, Violation, Weakness};
 pub use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName};
 pub use holdfast_wasm::{
-    CompileIn, CompilerCommand, DirGrant, Frame, GrantError, Input, MAX_HEAP_LIMIT_BYTES,
-    MemoryLimitHit, Output, PathAccess, Stdio, TrapCause, TrapReport, WasmError, run_compiler,
-    set_compiler_command, try_compiler,
+    CompileIn, CompilerCommand, DirGrant, Frame, GrantError, GrantedHeap, HeapRequest,
+    HeapRequestError, Heaps, HeapsError, Input, MAX_HEAP_LIMIT_BYTES, MemoryLimitHit, Output,
+    PathAccess, Stdio, TrapCause, TrapReport, WasmError, run_compiler, set_compiler_command,
+    try_compiler,
 };

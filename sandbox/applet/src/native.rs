@@ -1,11 +1,11 @@
-//! A native applet: a process of its own in the jail, a channel to it, and its region, which it
-//! maps by itself.
+//! A native applet: a process of its own in the jail, a channel to it, and its heaps, whose regions
+//! it maps by itself.
 //!
 //! Invariants:
-//! - The region is lent from the start of the process until it is gone, and used by nothing else
+//! - The regions are lent from the start of the process until it is gone, and used by nothing else
 //!   meanwhile.
-//! - What the program's file promises of the order of its stores is passed on for that loan and no
-//!   other.
+//! - What the program's file promises of the order of its stores is passed on for these loans and
+//!   no other.
 #![forbid(unsafe_code)]
 
 mod heap;
@@ -14,8 +14,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_channel::boot::{BootRegion, CHANNEL_FD, REGION_FD};
+use holdfast_channel::boot::{BootRegion, CHANNEL_FD};
 use holdfast_channel::header::Header;
+use holdfast_channel::heaps::{HeapEntry, heap_fd};
 use holdfast_channel::hello::{HELLO_BYTES_MAX, Names};
 use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
 use holdfast_channel::protocol::{AppletMessage, HostMessage, MessageKind};
@@ -24,7 +25,7 @@ use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait, no
 use holdfast_crossings::{Applet, AppletKind, Mark};
 use holdfast_jail::{End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant, Weakness};
 use holdfast_region::{Lent, Region, RegionError};
-use holdfast_wasm::Output;
+use holdfast_wasm::{GrantedHeap, Heaps, Output};
 
 use crate::buffer::SharedBuffer;
 use crate::control::Control;
@@ -38,14 +39,15 @@ use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished, let_go};
 /// How long the kernel may take to bring an end about that was asked for.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A jailed process, its channel and its region.
+/// A jailed process, its channel and its heaps.
 pub(crate) struct Native {
     // Before the memory that it reads and writes.
     endpoint: Endpoint<HostWait>,
     memory: Arc<ChannelMemory>,
     jailed: Jailed,
-    region: Option<Region>,
-    lent: Option<LentRegion>,
+    heaps: Heaps,
+    /// The loan of each.
+    loans: Vec<Loan>,
     control: Arc<Control>,
     /// The longest message that is wanted.
     message_bytes: u64,
@@ -62,28 +64,24 @@ pub(crate) struct Native {
 
 /// What of a loan is needed while it lasts.
 #[derive(Clone, Copy)]
-struct LentRegion {
+struct Loan {
     address: u64,
     is_private: bool,
 }
 
 impl Native {
-    pub(crate) fn start(
-        plan: &Plan,
-        mut region: Option<Region>,
-        serve: bool,
-    ) -> Result<Native, NotStarted> {
+    pub(crate) fn start(plan: &Plan, mut heaps: Heaps, serve: bool) -> Result<Native, NotStarted> {
         let started = Instant::now();
         let crossings = Applet::begin(AppletKind::Native, &plan.path.display().to_string());
-        match begin(plan, region.as_mut(), serve, crossings.mark()) {
-            Ok((memory, endpoint, bell, jailed, lent)) => {
+        match begin(plan, &mut heaps, serve, crossings.mark()) {
+            Ok((memory, endpoint, bell, jailed, loans)) => {
                 let control = Arc::new(Control::new(move || bell.interrupt()));
                 Ok(Native {
                     endpoint,
                     memory,
                     jailed,
-                    region,
-                    lent,
+                    heaps,
+                    loans,
                     control,
                     message_bytes: plan.limits.result_bytes.max(HELLO_BYTES_MAX) as u64,
                     look_every: None,
@@ -96,11 +94,10 @@ impl Native {
                 })
             }
             Err(failure) => {
-                let heap_error = region.as_mut().and_then(|region| region.end_lending().err());
-                let mut error = refused(failure, SandboxKind::Native, None);
-                error.heap =
-                    region.as_mut().map(|region| HeapAfterFailure::open(region, heap_error));
-                Err((error, region))
+                let mut error = refused(failure, SandboxKind::Native, Heaps::none());
+                error.heap_error = end_lending(&mut heaps).err();
+                error.heaps = HeapAfterFailure::open(&mut heaps);
+                Err((error, heaps))
             }
         }
     }
@@ -124,16 +121,18 @@ impl Native {
 }
 
 /// Everything up to the first instruction of the applet.
-type Begun = (Arc<ChannelMemory>, Endpoint<HostWait>, Bell, Jailed, Option<LentRegion>);
+type Begun = (Arc<ChannelMemory>, Endpoint<HostWait>, Bell, Jailed, Vec<Loan>);
 
-fn begin(
-    plan: &Plan,
-    region: Option<&mut Region>,
-    serve: bool,
-    crossings: Mark,
-) -> Result<Begun, Failure> {
+fn begin(plan: &Plan, heaps: &mut Heaps, serve: bool, crossings: Mark) -> Result<Begun, Failure> {
     let host = |step| move |source| Failure::Host { step, source };
-    let lent = region.map(|region| lend(plan, region)).transpose()?;
+    heaps.check()?;
+    let lent =
+        heaps.iter_mut().map(|heap| lend(plan, &mut heap.region)).collect::<Result<Vec<_>, _>>()?;
+    let entries = heaps
+        .iter()
+        .zip(&lent)
+        .map(|(heap, lent)| heap_entry(heap, lent))
+        .collect::<Result<Vec<_>, _>>()?;
     let arena_bytes = if serve {
         plan.limits.buffer_bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX)
     } else {
@@ -143,17 +142,17 @@ fn begin(
         step: "lay out the channel",
         source: std::io::Error::other(error),
     })?;
-    let memory =
-        ChannelMemory::create(layout, lent.as_ref().map(boot_region), serve).map_err(|error| {
-            Failure::Host { step: "make the channel", source: std::io::Error::other(error) }
-        })?;
+    let memory = ChannelMemory::create(layout, &entries, serve).map_err(|error| Failure::Host {
+        step: "make the channel",
+        source: std::io::Error::other(error),
+    })?;
     let (endpoint, bell) = memory.host().ok_or_else(|| Failure::Host {
         step: "lay out the channel",
         source: std::io::ErrorKind::InvalidData.into(),
     })?;
-    let mapped_bytes = layout.total_bytes() + lent.as_ref().map_or(0, |lent| lent.limit_bytes);
+    let mapped_bytes = layout.total_bytes() + lent.iter().map(|lent| lent.limit_bytes).sum::<u64>();
     let private_bytes =
-        lent.as_ref().filter(|lent| lent.is_private).map_or(0, |lent| lent.limit_bytes);
+        lent.iter().filter(|lent| lent.is_private).map(|lent| lent.limit_bytes).sum();
     let gone = bell.clone();
     let mut jail = Jail::new(&plan.path)
         .args(plan.args.iter().cloned())
@@ -176,12 +175,15 @@ fn begin(
             access: grant.access,
         });
     }
-    let mut loan = None;
-    if let Some(Lent { file, data_offset, address, is_private, .. }) = lent {
-        jail = jail.descriptor(REGION_FD, file.into()).region_data_offset(data_offset);
-        loan = Some(LentRegion { address, is_private });
+    // Before none of them anything may be mapped.
+    let data_offset = lent.iter().map(|lent| lent.data_offset).max().unwrap_or_default();
+    jail = jail.regions(lent.len() as u32, data_offset);
+    let mut loans = Vec::new();
+    for (index, Lent { file, address, is_private, .. }) in lent.into_iter().enumerate() {
+        jail = jail.descriptor(heap_fd(index), file.into());
+        loans.push(Loan { address, is_private });
     }
-    Ok((memory, endpoint, bell, jail.spawn()?, loan))
+    Ok((memory, endpoint, bell, jail.spawn()?, loans))
 }
 
 /// Lends the region as the program's file says that it stores.
@@ -197,6 +199,19 @@ fn lend(plan: &Plan, region: &mut Region) -> Result<Lent, Failure> {
 fn keeps_order(path: &Path) -> bool {
     let notes = holdfast_jail::notes(path).unwrap_or_default();
     notes.iter().any(|note| note::keeps_order(&note.owner, note.kind, &note.content))
+}
+
+/// What the applet is told of a heap.
+fn heap_entry(heap: &GrantedHeap, lent: &Lent) -> Result<HeapEntry, Failure> {
+    HeapEntry::new(heap.name.as_str(), &boot_region(lent)).ok_or_else(|| Failure::Host {
+        step: "name the heap",
+        source: std::io::ErrorKind::InvalidInput.into(),
+    })
+}
+
+fn end_lending(heaps: &mut Heaps) -> Result<(), RegionError> {
+    let ended: Vec<_> = heaps.iter_mut().map(|heap| heap.region.end_lending()).collect();
+    ended.into_iter().collect()
 }
 
 fn boot_region(lent: &Lent) -> BootRegion {
@@ -301,7 +316,7 @@ impl Sandbox for Native {
     }
 
     fn is_atomic(&self) -> bool {
-        self.lent.is_some_and(|lent| lent.is_private)
+        self.loans.iter().any(|loan| loan.is_private)
     }
 
     fn outlives_cancel(&self) -> bool {
@@ -317,7 +332,7 @@ impl Sandbox for Native {
     }
 
     fn heap_backed_bytes(&self) -> u64 {
-        self.region.as_ref().map_or(0, Region::backed_bytes)
+        self.heaps.backed_bytes()
     }
 
     fn metrics(&self) -> Metrics {
@@ -328,7 +343,7 @@ impl Sandbox for Native {
         metrics.cpu_time = usage.cpu_time;
         metrics.peak_memory_bytes = usage.peak_memory_bytes;
         metrics.heap_backed_bytes = self.heap_backed_bytes();
-        metrics.heap_dirty = self.region.as_ref().is_some_and(Region::is_dirty);
+        metrics.heap_dirty = self.heaps.is_dirty();
         metrics.messages = self.messages;
         metrics.network_refusals = self.jailed.network_refusals();
         metrics
@@ -357,18 +372,16 @@ impl Sandbox for Native {
         };
         let end = self.wait_for_end(why);
         let mut metrics = self.metrics();
-        if let Some(region) = &mut self.region
-            && let Err(error) = region.end_lending()
-        {
+        if let Err(error) = end_lending(&mut self.heaps) {
             self.heap_error = Some(error);
         }
-        metrics.heap_dirty = self.region.as_ref().is_some_and(Region::is_dirty);
+        metrics.heap_dirty = self.heaps.is_dirty();
         Ended {
             failure: Failure::Ended { end },
             heap_error: self.heap_error.take(),
             stdout: self.jailed.stdout(),
             stderr: self.jailed.stderr(),
-            region: self.region.take(),
+            heaps: std::mem::take(&mut self.heaps),
             metrics,
         }
     }
@@ -393,8 +406,8 @@ fn is_hello(header: &Header) -> bool {
 const ENTRY: &str = "main";
 
 /// Runs a native applet to its end.
-pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<AppletError>> {
-    let mut native = Native::start(plan, region, false).map_err(let_go)?;
+pub(crate) fn run(plan: &Plan, heaps: Heaps) -> Result<Outcome, Box<AppletError>> {
+    let mut native = Native::start(plan, heaps, false).map_err(let_go)?;
     let call = native.crossings.mark().call_from_begin(ENTRY);
     let deadline = plan.limits.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (mut payload, mut functions) = (Vec::new(), None);
@@ -428,7 +441,7 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
     };
     drop(call);
     let notes = Weakness::summary(native.jailed.weaker()).into_iter().collect();
-    let Ended { failure: found, region, heap_error, stdout, stderr, metrics } =
+    let Ended { failure: found, heaps, heap_error, stdout, stderr, metrics } =
         Box::new(native).finish(failure.as_ref());
     match (failure, found) {
         (None, Failure::Ended { end: End::Exited { status } }) => {
@@ -437,22 +450,20 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
                 exit_status,
                 functions,
                 metrics,
-                region,
+                heaps,
                 heap_error,
                 notes,
                 stdout,
                 stderr,
             })
         }
-        (failure, found) => {
-            let heap = region.map(|region| HeapAfterFailure::closed(region, heap_error));
-            Err(Box::new(AppletError {
-                failure: failure.unwrap_or(found),
-                metrics,
-                heap,
-                stdout,
-                stderr,
-            }))
-        }
+        (failure, found) => Err(Box::new(AppletError {
+            failure: failure.unwrap_or(found),
+            metrics,
+            heaps: HeapAfterFailure::closed(heaps),
+            heap_error,
+            stdout,
+            stderr,
+        })),
     }
 }

@@ -4,14 +4,14 @@
 
 use std::path::PathBuf;
 
-use holdfast_region::{Region, RegionError};
-use holdfast_wasm::{Program, RunOptions, Stdio};
+use holdfast_region::RegionError;
+use holdfast_wasm::{Heaps, Program, RunOptions, Stdio};
 
 use crate::error::Failure;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 
-/// All of a command but its heap: what a second start needs again.
+/// All of a command but its heaps: what a second start needs again.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) path: PathBuf,
@@ -48,9 +48,9 @@ pub struct Outcome {
     pub functions: Option<Vec<String>>,
     /// What the run cost.
     pub metrics: Metrics,
-    /// The heap's region, still open: close it to make a checkpoint.
-    pub region: Option<Region>,
-    /// A failure of the heap that the applet got only as a number.
+    /// The heaps, still open: close each to make a checkpoint.
+    pub heaps: Heaps,
+    /// A failure of a heap that the applet got only as a number.
     pub heap_error: Option<RegionError>,
     /// Things that did not stop the run but cost something, or made the sandbox weaker, in words.
     pub notes: Vec<String>,

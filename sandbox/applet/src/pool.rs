@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use holdfast_sys::own_pid;
 
+use holdfast_wasm::Heaps;
+
 use crate::applet::Applet;
 use crate::command::Command;
 use crate::error::{AppletError, Failure, refused};
@@ -100,7 +102,7 @@ impl Pool {
     pub fn take(&self) -> Result<Pooled, Box<AppletError>> {
         if !self.shared.is_ours() {
             let failure = Failure::Forked { owner: self.shared.owner };
-            return Err(refused(failure, SandboxKind::Native, None));
+            return Err(refused(failure, SandboxKind::Native, Heaps::none()));
         }
         let applet = loop {
             let warm = self.shared.lock().ready.pop_front();

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use holdfast_channel::header::Header;
 use holdfast_channel::layout::Handle;
 use holdfast_crossings::Mark;
-use holdfast_region::{Region, RegionError};
+use holdfast_region::RegionError;
+use holdfast_wasm::Heaps;
 
 use crate::buffer::SharedBuffer;
 use crate::control::Control;
@@ -59,8 +60,8 @@ pub(crate) enum Unpublished {
 pub(crate) struct Ended {
     /// Why it ended, in its sandbox's words.
     pub(crate) failure: Failure,
-    /// Its region, no longer mapped elsewhere.
-    pub(crate) region: Option<Region>,
+    /// Its heaps, no longer mapped elsewhere.
+    pub(crate) heaps: Heaps,
     pub(crate) heap_error: Option<RegionError>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
@@ -93,8 +94,8 @@ pub(crate) trait Sandbox: Send {
     /// The applet has started up: from now on it needs no more than to compute.
     fn seal(&mut self) -> Result<(), Failure>;
 
-    /// In the mode `atomic`: makes count what the applet has stored. The applet must be waiting for
-    /// a call.
+    /// In the mode `atomic`: makes count what the applet has stored, heap by heap. The applet must be
+    /// waiting for a call.
     fn publish(&mut self) -> Result<(), Unpublished>;
 
     /// In the mode `atomic`: undoes what the applet has stored. It is told to forget it with the
@@ -114,7 +115,7 @@ pub(crate) trait Sandbox: Send {
     /// Processor time so far.
     fn cpu_time(&self) -> Duration;
 
-    /// Backed bytes of the heap; 0 without one.
+    /// Backed bytes of the heaps together; 0 without one.
     fn heap_backed_bytes(&self) -> u64;
 
     /// The account so far, but for what the session counts.
@@ -134,13 +135,13 @@ pub(crate) trait Sandbox: Send {
     fn finish(self: Box<Self>, failure: Option<&Failure>) -> Ended;
 }
 
-/// What could not be started, and its heap, rolled back and still open.
-pub(crate) type NotStarted = (Box<AppletError>, Option<Region>);
+/// What could not be started, and its heaps, rolled back and still open.
+pub(crate) type NotStarted = (Box<AppletError>, Heaps);
 
-/// Closes the heap of what could not be started.
-pub(crate) fn let_go((mut error, region): NotStarted) -> Box<AppletError> {
-    if let (Some(heap), Some(region)) = (&mut error.heap, region) {
-        heap.close = Some(region.close());
+/// Closes the heaps of what could not be started.
+pub(crate) fn let_go((mut error, heaps): NotStarted) -> Box<AppletError> {
+    for (after, heap) in error.heaps.iter_mut().zip(heaps) {
+        after.close = Some(heap.region.close());
     }
     error
 }

@@ -1,14 +1,14 @@
 //! The states of an applet, serving and dead, and the ways between them. How it comes from one to
 //! the other.
 //!
-//! Invariant: a dead applet has a cause, and still has its heap, for the next start.
+//! Invariant: a dead applet has a cause, and still has its heaps, for the next start.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::thread::ThreadId;
 
 use holdfast_jail::End;
-use holdfast_region::Region;
+use holdfast_wasm::Heaps;
 
 use crate::control::Control;
 use crate::error::{AppletError, CallError, Failure, HeapAfterFailure, cannot_read, refused};
@@ -25,25 +25,22 @@ use crate::wasm::Wasm;
 pub(crate) enum State {
     /// It serves.
     Serving(Box<Session>),
-    /// It died of this; its heap is held for the next start.
-    Dead(Arc<AppletError>, Option<Region>),
+    /// It died of this; its heaps are held for the next start.
+    Dead(Arc<AppletError>, Heaps),
 }
 
 impl State {
     /// Starts it, with what cancels its calls; or what it died of before it came to life.
-    pub(crate) fn begin(
-        plan: &Plan,
-        region: Option<Region>,
-    ) -> Result<(State, Arc<Control>), NotStarted> {
-        let sandbox = start(plan, region)?;
+    pub(crate) fn begin(plan: &Plan, heaps: Heaps) -> Result<(State, Arc<Control>), NotStarted> {
+        let sandbox = start(plan, heaps)?;
         let begun =
             Session::begin(sandbox, &plan.limits).map_err(|(sandbox, SessionEnded(failure))| {
                 let metrics = sandbox.metrics();
-                let (mut error, region) = conclude(sandbox, failure, metrics);
+                let (mut error, heaps) = conclude(sandbox, failure, metrics);
                 if let Failure::Ended { end: End::Exited { status } } = error.failure {
                     error.failure = Failure::NotServing { status };
                 }
-                (error, region)
+                (error, heaps)
             });
         begun.map(|session| {
             let control = session.control.clone();
@@ -87,30 +84,27 @@ impl State {
 
     /// Ends what serves, and says what the applet died of, now or before.
     pub(crate) fn die(&mut self, over: SessionEnded) -> CallError {
-        let (error, region) = self.take().end(over);
-        *self = State::Dead(error.clone(), region);
+        let (error, heaps) = self.take().end(over);
+        *self = State::Dead(error.clone(), heaps);
         CallError::Died(error)
     }
 
-    /// Ends what serves: what it died of, now or before, and its heap, at its last consistent
+    /// Ends what serves: what it died of, now or before, and its heaps, each at its last consistent
     /// state.
-    pub(crate) fn end(
-        self,
-        SessionEnded(failure): SessionEnded,
-    ) -> (Arc<AppletError>, Option<Region>) {
+    pub(crate) fn end(self, SessionEnded(failure): SessionEnded) -> (Arc<AppletError>, Heaps) {
         match self {
             State::Serving(session) => {
                 session.control.end();
                 let metrics = session.metrics();
-                let (error, region) = conclude(session.sandbox, failure, metrics);
-                (Arc::from(error), region)
+                let (error, heaps) = conclude(session.sandbox, failure, metrics);
+                (Arc::from(error), heaps)
             }
-            State::Dead(error, region) => (error, region),
+            State::Dead(error, heaps) => (error, heaps),
         }
     }
 
     /// As [`State::end`], but what serves is asked to end first.
-    pub(crate) fn dismiss(mut self) -> (Arc<AppletError>, Option<Region>) {
+    pub(crate) fn dismiss(mut self) -> (Arc<AppletError>, Heaps) {
         if let State::Serving(session) = &mut self {
             session.dismiss();
         }
@@ -128,34 +122,37 @@ impl State {
         };
         std::mem::replace(
             self,
-            State::Dead(Arc::from(refused(failure, SandboxKind::Native, None)), None),
+            State::Dead(
+                Arc::from(refused(failure, SandboxKind::Native, Heaps::none())),
+                Heaps::none(),
+            ),
         )
     }
 }
 
 /// `counted` has what the session counted.
 fn conclude(sandbox: Box<dyn Sandbox>, failure: Option<Failure>, counted: Metrics) -> NotStarted {
-    let Ended { failure: found, mut region, heap_error, stdout, stderr, mut metrics } =
+    let Ended { failure: found, mut heaps, heap_error, stdout, stderr, mut metrics } =
         sandbox.finish(failure.as_ref());
     metrics.take_calls(&counted);
-    let heap = region.as_mut().map(|region| HeapAfterFailure::open(region, heap_error));
-    (
-        Box::new(AppletError { failure: failure.unwrap_or(found), metrics, heap, stdout, stderr }),
-        region,
-    )
+    let after = HeapAfterFailure::open(&mut heaps);
+    let failure = failure.unwrap_or(found);
+    let error = AppletError { failure, metrics, heaps: after, heap_error, stdout, stderr };
+    (Box::new(error), heaps)
 }
 
 /// Starts the sandbox that an applet is for.
-fn start(plan: &Plan, region: Option<Region>) -> Result<Box<dyn Sandbox>, NotStarted> {
+fn start(plan: &Plan, heaps: Heaps) -> Result<Box<dyn Sandbox>, NotStarted> {
     match SandboxKind::of(&plan.path) {
         Ok(SandboxKind::Native) => {
-            Native::start(plan, region, true).map(|native| Box::new(native) as Box<dyn Sandbox>)
+            Native::start(plan, heaps, true).map(|native| Box::new(native) as Box<dyn Sandbox>)
         }
         Ok(SandboxKind::Wasm) => {
-            Wasm::start(plan, region).map(|wasm| Box::new(wasm) as Box<dyn Sandbox>)
+            Wasm::start(plan, heaps).map(|wasm| Box::new(wasm) as Box<dyn Sandbox>)
         }
         Err(source) => {
-            Err((refused(cannot_read(&plan.path, source), SandboxKind::Wasm, None), region))
+            let error = refused(cannot_read(&plan.path, source), SandboxKind::Wasm, Heaps::none());
+            Err((error, heaps))
         }
     }
 }

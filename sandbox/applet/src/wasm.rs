@@ -12,12 +12,13 @@ use holdfast_channel::header::Header;
 use holdfast_channel::layout::{Handle, Layout, RING_BYTES_MIN};
 use holdfast_crossings::Mark;
 use holdfast_jail::End;
-use holdfast_region::{Consistency, Region};
-use holdfast_wasm::{ARENA_BYTES_MAX, BufferArena, Received, SendError, Serving, WasmError};
+use holdfast_region::Consistency;
+use holdfast_wasm::{ARENA_BYTES_MAX, BufferArena, Heaps, Received, SendError, Serving, WasmError};
 
 use crate::buffer::SharedBuffer;
 use crate::control::Control;
 use crate::error::{CallError, Failure, HeapAfterFailure, refused};
+use crate::heap_places;
 use crate::kind::SandboxKind;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
@@ -36,7 +37,7 @@ pub(crate) struct Wasm {
 const WASM_PAGE_BYTES: u64 = 64 << 10;
 
 impl Wasm {
-    pub(crate) fn start(plan: &Plan, region: Option<Region>) -> Result<Wasm, NotStarted> {
+    pub(crate) fn start(plan: &Plan, mut heaps: Heaps) -> Result<Wasm, NotStarted> {
         let ready = plan.for_wasm().and_then(|(program, mut options)| {
             let memory = memory(plan)?;
             options.arena = arena(&memory)?;
@@ -48,11 +49,13 @@ impl Wasm {
         });
         let (program, options, memory) = match ready {
             Ok(ready) => ready,
-            Err(failure) => return Err((refused(failure, SandboxKind::Wasm, None), region)),
+            Err(failure) => {
+                return Err((refused(failure, SandboxKind::Wasm, Heaps::none()), heaps));
+            }
         };
-        let is_atomic =
-            region.as_ref().is_some_and(|region| region.consistency() == Consistency::Atomic);
-        match holdfast_wasm::serve(&program, &options, region) {
+        let is_atomic = heaps.iter().any(|heap| heap.region.consistency() == Consistency::Atomic);
+        heap_places::note(&mut heaps);
+        match holdfast_wasm::serve(&program, &options, heaps) {
             Ok(serving) => {
                 let interrupt = serving.interrupt();
                 let control =
@@ -61,13 +64,11 @@ impl Wasm {
             }
             Err(finished) => {
                 let mut ended = ended(*finished);
-                let mut error = refused(ended.failure, SandboxKind::Wasm, None);
+                let mut error = refused(ended.failure, SandboxKind::Wasm, Heaps::none());
                 error.metrics = ended.metrics;
-                error.heap = ended
-                    .region
-                    .as_mut()
-                    .map(|region| HeapAfterFailure::open(region, ended.heap_error));
-                Err((error, ended.region))
+                error.heaps = HeapAfterFailure::open(&mut ended.heaps);
+                error.heap_error = ended.heap_error;
+                Err((error, ended.heaps))
             }
         }
     }
@@ -82,7 +83,7 @@ fn memory(plan: &Plan) -> Result<Arc<ChannelMemory>, Failure> {
         source: std::io::Error::other(error),
     };
     let layout = Layout::new(RING_BYTES_MIN, arena_bytes).map_err(|error| host(error.into()))?;
-    ChannelMemory::create(layout, None, true).map_err(|error| host(error.into()))
+    ChannelMemory::create(layout, &[], true).map_err(|error| host(error.into()))
 }
 
 fn arena(memory: &ChannelMemory) -> Result<Option<BufferArena>, Failure> {
@@ -105,7 +106,7 @@ fn ended(finished: holdfast_wasm::Finished) -> Ended {
     };
     Ended {
         failure,
-        region: finished.region,
+        heaps: finished.heaps,
         heap_error: finished.heap_error,
         stdout: finished.stdout,
         stderr: finished.stderr,

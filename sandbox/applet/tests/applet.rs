@@ -65,7 +65,7 @@ fn an_outcome_hands_the_heap_back_open() {
     let outcome = scratch.applet(body, scratch.region()).stdio(Stdio::capture(1000)).run().unwrap();
     assert_eq!(outcome.exit_status, 7);
     assert!(outcome.metrics.heap_dirty && outcome.notes.is_empty() && outcome.heap_error.is_none());
-    let report = outcome.region.unwrap().close().unwrap();
+    let report = outcome.heaps.into_first().unwrap().close().unwrap();
     assert!(!report.checkpoint.skipped);
     assert_eq!(scratch.region().backed_bytes(), 4 * MIB);
 }
@@ -77,7 +77,7 @@ fn after_a_trap_the_heap_is_closed_with_a_checkpoint() {
     let error = error(scratch.applet(body, scratch.region()).run());
     assert_eq!(error.kind(), FailureKind::Trap);
     assert!(error.to_string().contains("`main`"), "{error}");
-    let heap = error.heap.unwrap();
+    let heap = error.heaps.into_iter().next().unwrap();
     // Bytes that are no heap are left as they are.
     assert!(matches!(heap.recovery, Some(Ok(Recovery::NoHeap))), "{:?}", heap.recovery);
     assert!(!heap.close.unwrap().unwrap().checkpoint.skipped);
@@ -92,7 +92,7 @@ fn a_time_limit_ends_the_run_and_frees_the_heap() {
     let applet = scratch.applet("(loop $forever (br $forever))", scratch.region());
     let error = error(applet.timeout(Duration::from_millis(100)).run());
     assert_eq!(error.kind(), FailureKind::TimeLimit);
-    assert!(error.heap.unwrap().close.unwrap().is_ok());
+    assert!(error.heaps[0].close.as_ref().unwrap().is_ok());
     drop(scratch.region());
 }
 
@@ -135,7 +135,7 @@ fn trap_rolls_back_the_open_transaction() {
     let mut region = scratch.region();
     leave_a_transaction_open(&mut region);
     let error = error(scratch.applet("unreachable", region).run());
-    let heap = error.heap.unwrap();
+    let heap = error.heaps.into_iter().next().unwrap();
     assert!(matches!(heap.recovery, Some(Ok(Recovery::RolledBack))), "{:?}", heap.recovery);
     heap.close.unwrap().unwrap();
     let mut region = scratch.region();
@@ -158,10 +158,11 @@ fn files_that_cannot_be_run_are_told_apart() {
         assert_eq!(error.kind(), kind);
         assert!(error.to_string().contains(text), "{error}");
         // Nothing was stored: closing had nothing to do beyond the fresh region's first checkpoint.
-        assert!(error.heap.unwrap().close.unwrap().is_ok());
+        assert!(error.heaps[0].close.as_ref().unwrap().is_ok());
     }
     let error = error(Command::new(scratch.file("elf", b"\x7fELF\x02"), Grants::none()).run());
     assert!(
-        matches!(error.failure, Failure::Jail(JailError::NotNative { .. })) && error.heap.is_none()
+        matches!(error.failure, Failure::Jail(JailError::NotNative { .. }))
+            && error.heaps.is_empty()
     );
 }

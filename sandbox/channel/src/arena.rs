@@ -206,7 +206,7 @@ mod tests {
     const ARENA_BYTES: u64 = 1 << 20;
 
     fn channel() -> Arc<ChannelMemory> {
-        ChannelMemory::create(Layout::new(4096, ARENA_BYTES).unwrap(), None, true).unwrap()
+        ChannelMemory::create(Layout::new(4096, ARENA_BYTES).unwrap(), &[], true).unwrap()
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //!   only place that touches it. [`Shared`] is a range of it.
 //! - [`boot`]: where everything is: the record in the first page, which the applet reads once.
 //!   [`Layout`]: the same as offsets that were checked.
+//! - [`heaps`]: the table behind it of the heaps that were granted.
 //! - [`note`]: what a program promises in its file, before it runs.
 //! - [`header`]: the 48 bytes before each payload. [`protocol`]: kinds, statuses and typed
 //!   messages; [`hello`]: the names of exports.
@@ -38,6 +39,7 @@ pub mod boot;
 mod endpoint;
 mod error;
 pub mod header;
+pub mod heaps;
 pub mod hello;
 #[cfg(feature = "std")]
 mod host;

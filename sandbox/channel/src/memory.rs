@@ -18,9 +18,10 @@ use zerocopy::IntoBytes;
 
 use crate::Side;
 use crate::arena::{self, ArenaBuffer, BufferError};
-use crate::boot::{Boot, BootRegion};
+use crate::boot::Boot;
 use crate::endpoint::Endpoint;
 use crate::error::BootError;
+use crate::heaps::{HeapEntry, HeapTable, TABLE_OFFSET};
 use crate::host::{Bell, HostWait};
 use crate::layout::{Handle, Layout, PAGE_BYTES};
 use crate::shared::Shared;
@@ -71,16 +72,16 @@ impl std::error::Error for MemoryError {
 }
 
 impl ChannelMemory {
-    /// A new channel, for one applet: the file, mapped, with its boot record.
+    /// A new channel, for one applet with these heaps: the file, mapped, with its boot record.
     ///
     /// # Errors
     /// When the kernel refuses memory, a descriptor or address space.
     pub fn create(
         layout: Layout,
-        region: Option<BootRegion>,
+        heaps: &[HeapEntry],
         serve: bool,
     ) -> Result<Arc<ChannelMemory>, MemoryError> {
-        let boot = Boot::new(&layout, region, serve);
+        let boot = Boot::new(&layout, heaps.first().map(HeapEntry::region), serve);
         let memory = SharedMemory::create("holdfast-channel", layout.total_bytes())
             .map_err(MemoryError::System)?;
         memory.back(0..layout.arena_offset()).map_err(MemoryError::System)?;
@@ -93,6 +94,8 @@ impl ChannelMemory {
         };
         // It is as large as its layout says, so there is room.
         made.shared().write(0, boot.as_bytes()).ok_or_else(too_short)?;
+        let table = HeapTable::new(heaps);
+        made.shared().write(TABLE_OFFSET as usize, table.as_bytes()).ok_or_else(too_short)?;
         Ok(Arc::new(made))
     }
 
@@ -236,6 +239,7 @@ fn whole(memory: &SharedMemory) -> Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::boot::BootRegion;
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::MetadataExt;
 
@@ -243,7 +247,8 @@ mod tests {
     fn an_applet_finds_the_layout_that_the_host_made() {
         let layout = Layout::new(8192, 1 << 20).unwrap();
         let region = BootRegion { address: 7 << 40, limit_bytes: 1 << 30, ..BootRegion::default() };
-        let host = ChannelMemory::create(layout, Some(region), true).unwrap();
+        let host = ChannelMemory::create(layout, &[HeapEntry::new("heap", &region).unwrap()], true)
+            .unwrap();
         let applet = ChannelMemory::open(host.descriptor().unwrap()).unwrap();
         assert_eq!((applet.layout(), applet.boot()), (&layout, host.boot()));
         assert_eq!(applet.boot().region(), Some(region));
@@ -262,7 +267,7 @@ mod tests {
     /// The control page and the rings are allocated before the file is shared; the arena is not.
     #[test]
     fn control_page_and_rings_are_preallocated() {
-        let host = ChannelMemory::create(Layout::default(), None, true).unwrap();
+        let host = ChannelMemory::create(Layout::default(), &[], true).unwrap();
         let file = std::fs::File::from(host.descriptor().unwrap());
         assert_eq!(file.metadata().unwrap().blocks() * 512, host.layout().arena_offset());
     }

@@ -192,13 +192,17 @@ pub enum AppletMessage {
         /// A code of the applet's choice; never 0.
         code: i32,
     },
-    /// Back more of the region.
+    /// Back more of a heap's region.
     Grow {
+        /// Which heap, in the order of the grants.
+        heap: u32,
         /// So many more, or a few more than that.
         at_least_bytes: u64,
     },
-    /// Make the heap durable.
+    /// Make a heap durable.
     Commit {
+        /// Which heap, in the order of the grants.
+        heap: u32,
         /// 0 for `process`, 1 for `system`, 2 for `power`.
         level: u32,
     },
@@ -223,11 +227,17 @@ impl AppletMessage {
                 return Err("reported a failure without a code");
             }
             MessageKind::Failure => AppletMessage::Failure { call, code: header.status },
-            MessageKind::Grow => AppletMessage::Grow { at_least_bytes: header.a },
+            MessageKind::Grow => {
+                AppletMessage::Grow { heap: header.index, at_least_bytes: header.a }
+            }
             MessageKind::Commit if header.index > 2 => {
                 return Err("asked for a durability level that there is not");
             }
-            MessageKind::Commit => AppletMessage::Commit { level: header.index },
+            // No heap has so high a number, so a field that is too large names none.
+            MessageKind::Commit => AppletMessage::Commit {
+                heap: u32::try_from(header.a).unwrap_or(u32::MAX),
+                level: header.index,
+            },
             MessageKind::Seal => AppletMessage::Seal,
             _ => return Err(WRONG_WAY),
         })
@@ -247,11 +257,11 @@ impl From<AppletMessage> for Header {
             AppletMessage::Failure { call, code } => {
                 Header { call, status: code, ..Header::new(MessageKind::Failure) }
             }
-            AppletMessage::Grow { at_least_bytes } => {
-                Header { a: at_least_bytes, ..Header::new(MessageKind::Grow) }
+            AppletMessage::Grow { heap, at_least_bytes } => {
+                Header { index: heap, a: at_least_bytes, ..Header::new(MessageKind::Grow) }
             }
-            AppletMessage::Commit { level } => {
-                Header { index: level, ..Header::new(MessageKind::Commit) }
+            AppletMessage::Commit { heap, level } => {
+                Header { index: level, a: heap.into(), ..Header::new(MessageKind::Commit) }
             }
             AppletMessage::Seal => Header::new(MessageKind::Seal),
         }
@@ -283,8 +293,10 @@ mod tests {
             AppletMessage::Result { call: 1 },
             AppletMessage::Chunk { call: 1, part },
             AppletMessage::Failure { call: 1, code: -3 },
-            AppletMessage::Grow { at_least_bytes: 1 << 30 },
-            AppletMessage::Commit { level: 2 },
+            AppletMessage::Grow { heap: 0, at_least_bytes: 1 << 30 },
+            AppletMessage::Grow { heap: 3, at_least_bytes: 1 << 16 },
+            AppletMessage::Commit { heap: 0, level: 2 },
+            AppletMessage::Commit { heap: 15, level: 0 },
             AppletMessage::Seal,
         ] {
             let header = Header::from(message);

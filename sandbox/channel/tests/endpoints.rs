@@ -33,7 +33,7 @@ struct Pair {
 }
 
 fn pair() -> Pair {
-    let memory = ChannelMemory::create(Layout::new(RING_BYTES, 0).unwrap(), None, true).unwrap();
+    let memory = ChannelMemory::create(Layout::new(RING_BYTES, 0).unwrap(), &[], true).unwrap();
     let (host, bell) = memory.host().unwrap();
     let other = ChannelMemory::open(memory.descriptor().unwrap()).unwrap();
     let (applet, _) = other.applet().unwrap();

@@ -80,7 +80,7 @@ struct Applet {
 impl Applet {
     fn start(role: &str, ring_bytes: u32) -> Applet {
         let layout = Layout::new(ring_bytes, 4 << 20).unwrap();
-        let memory = ChannelMemory::create(layout, None, true).unwrap();
+        let memory = ChannelMemory::create(layout, &[], true).unwrap();
         let (host, bell) = memory.host().unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "a_child_plays_its_role", "--nocapture"])

@@ -280,7 +280,7 @@ fn racing_peer_stores_give_typed_results_only() {
             break;
         }
         let layout = Layout::new(RING_BYTES, 0).unwrap();
-        let memory = ChannelMemory::create(layout, None, true).unwrap();
+        let memory = ChannelMemory::create(layout, &[], true).unwrap();
         let (mut endpoint, _bell) = memory.host().unwrap();
         let mapped = SharedMemory::open(memory.descriptor().unwrap()).unwrap();
         // SAFETY: `mapped` outlives the attacker, and is touched through this value alone.

@@ -17,7 +17,7 @@ const RING_BYTES: u32 = 4096;
 const LIMIT_BYTES: u64 = 1 << 20;
 
 fn pair() -> (Endpoint<HostWait>, Endpoint<HostWait>, Bell) {
-    let memory = ChannelMemory::create(Layout::new(RING_BYTES, 0).unwrap(), None, true).unwrap();
+    let memory = ChannelMemory::create(Layout::new(RING_BYTES, 0).unwrap(), &[], true).unwrap();
     let (host, bell) = memory.host().unwrap();
     let other = ChannelMemory::open(memory.descriptor().unwrap()).unwrap();
     let (applet, _) = other.applet().unwrap();

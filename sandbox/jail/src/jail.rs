@@ -60,6 +60,7 @@ pub struct Jail {
     strict: bool,
     descriptors: BTreeMap<RawFd, OwnedFd>,
     wrong_descriptor: Option<RawFd>,
+    region_count: u32,
     region_data_offset: u64,
     stdin: Option<OwnedFd>,
     stdio: JailStdio,
@@ -84,6 +85,7 @@ impl Jail {
             strict: false,
             descriptors: BTreeMap::new(),
             wrong_descriptor: None,
+            region_count: 0,
             region_data_offset: 0,
             stdin: None,
             stdio: JailStdio::default(),
@@ -149,10 +151,11 @@ impl Jail {
         self
     }
 
-    /// Where the region's data begins in the file of descriptor 4: what lies before cannot be
-    /// mapped. Bytes.
-    pub fn region_data_offset(mut self, bytes: u64) -> Jail {
-        self.region_data_offset = bytes;
+    /// The files of so many regions are at descriptor 4 and those behind it, and their data begins
+    /// at `data_offset` (bytes) in each: what lies before cannot be mapped.
+    pub fn regions(mut self, count: u32, data_offset: u64) -> Jail {
+        self.region_count = count;
+        self.region_data_offset = data_offset;
         self
     }
 

@@ -22,6 +22,7 @@ mod refusals;
 mod rule;
 mod threads;
 
+pub(crate) use base::FIRST_REGION;
 pub use rule::{
     Action, Comparison, Condition, Given, Operand, Question, Rule, RulePhase, Step, Width,
 };

@@ -32,7 +32,7 @@ pub(crate) struct Code {
     pub(crate) ready: InstancePre<StoreState>,
     /// Gone before the code itself, which the others keep.
     _range: CodeRange,
-    _module: Module,
+    pub(crate) module: Module,
 }
 
 /// What loading costs and notes, for the report of a run.
@@ -71,7 +71,7 @@ impl Code {
         let linking = Instant::now();
         let ready = link(program.name(), &loaded.engine, &loaded.module)?;
         metrics.instantiate_time = linking.elapsed();
-        Ok(Code { engine: loaded.engine, ready, _range: range, _module: loaded.module })
+        Ok(Code { engine: loaded.engine, ready, _range: range, module: loaded.module })
     }
 
     /// The same, but a program that this process has loaded before, and remembers, is only looked

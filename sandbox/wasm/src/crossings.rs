@@ -116,6 +116,7 @@ mod tests {
 
     use super::*;
     use crate::heap_link::HeapLink;
+    use crate::heaps::Heaps;
     use crate::limits::Limiter;
     use crate::mailbox::Mailbox;
 
@@ -136,7 +137,7 @@ mod tests {
             theirs.iter(&mut store).map(|(_, name, _)| name.to_owned()).collect();
         let mut ours = Linker::<StoreState>::new(&engine);
         mark(&mut ours).unwrap();
-        let link = HeapLink::new(None, None);
+        let link = HeapLink::new(Heaps::none(), None);
         let state = StoreState {
             wasi: context(),
             limiter: Limiter::new(link.clone(), 0),

@@ -10,6 +10,7 @@ use holdfast_region::RegionError;
 use holdfast_types::AppletLimit;
 use holdfast_types::Remedy::{self, RaiseAppletLimit};
 
+use crate::heaps::HeapsError;
 use crate::layout::MAX_HEAP_LIMIT_BYTES;
 
 /// Why an applet could not be loaded, or how its run failed.
@@ -252,6 +253,46 @@ pub enum WasmError {
         /// Its limit.
         limit_bytes: u64,
     },
+    /// The pointers of two heaps refer to the same addresses of a linear memory.
+    #[error(
+        "the heaps {first:?} and {second:?} cannot be granted to one WebAssembly applet: the pointers of both refer to \
+         {base:#x} of its memory; make one of them anew in a run that has both, or give it the portable layout"
+    )]
+    HeapsOverlap {
+        /// The name of the one that was granted first.
+        first: String,
+        /// The name of the other.
+        second: String,
+        /// The linear offset.
+        base: u64,
+    },
+    /// A heap has more room than there is where its pointers refer to.
+    #[error(
+        "the pointers of the heap {name:?} refer to {base:#x} of a WebAssembly memory, where there is no room for its \
+         limit of {limit_bytes} bytes; {}",
+        Remedy::LowerLimit { heap: name }
+    )]
+    HeapPlace {
+        /// The heap's name.
+        name: String,
+        /// Its limit.
+        limit_bytes: u64,
+        /// The linear offset.
+        base: u64,
+    },
+    /// The other heaps leave no room in a linear memory.
+    #[error(
+        "a WebAssembly applet has no room for the heap {name:?} beside the others that are granted; all of them together \
+         can have {MAX_HEAP_LIMIT_BYTES} bytes (1792 MiB); {}, or grant fewer",
+        Remedy::LowerLimit { heap: name }
+    )]
+    NoRoomForHeap {
+        /// The heap's name.
+        name: String,
+    },
+    /// The heaps cannot be granted together.
+    #[error(transparent)]
+    Heaps(#[from] HeapsError),
     /// The heap failed underneath the applet.
     #[error(transparent)]
     Heap(#[from] RegionError),

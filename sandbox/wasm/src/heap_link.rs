@@ -1,12 +1,12 @@
-//! The tie between one applet's linear memory and its region: who maps it, grows it and takes it
-//! away again.
+//! The tie between one applet's linear memory and its heaps: who maps them, grows them and takes
+//! them away again. A heap is known by its index among the grants.
 //!
 //! The linear memory (owned by the store) and the `holdfast` imports share one [`HeapLink`].
 //!
 //! Invariants:
-//! - The region is mapped only while the linear memory exists: its drop calls [`HeapLink::unmap`]
+//! - The regions are mapped only while the linear memory exists: its drop calls [`HeapLink::unmap`]
 //!   before the address space is given back.
-//! - After attachment every byte below the size is volatile, backed by the region, or under a
+//! - After attachment every byte below the size is volatile, backed by a region, or under a
 //!   guard.
 //! - All calls come from the thread that runs the applet, between its instructions; the lock is
 //!   never held while the applet runs and never taken in a signal handler.
@@ -19,7 +19,8 @@ use holdfast_sys::fault::HoleGuard;
 
 use crate::arena::{BufferArena, MappedArena};
 use crate::error::WasmError;
-use crate::layout::{HEAP_BASE, HeapPart, Layout};
+use crate::heaps::Heaps;
+use crate::layout::{AttachedPart, HEAP_BASE, HeapPart, Layout, PlaceConflict, Placing, place};
 use holdfast_types::RequestStatus;
 
 /// Stops the applet soon; called from a signal handler, so it must be async-signal-safe.
@@ -41,6 +42,7 @@ pub(crate) enum HostFault {
 /// What the applet learns on attachment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attached {
+    pub(crate) base: u64,
     pub(crate) backed_bytes: u64,
     pub(crate) limit_bytes: u64,
     pub(crate) created: bool,
@@ -49,14 +51,17 @@ pub(crate) struct Attached {
 }
 
 struct LinkState {
-    region: Option<Region>,
+    heaps: Heaps,
+    /// The linear offset of each heap.
+    places: Vec<u64>,
     arena: Option<BufferArena>,
     /// While it is mapped.
     mapped_arena: Option<MappedArena>,
     layout: Layout,
     /// Set while the growth of the memory means "attach heap and arena".
     attaching: Option<StopApplet>,
-    guards: Option<Guards>,
+    /// One for each hole of the layout, once it is attached.
+    guards: Vec<HoleGuard>,
     base: usize,
     /// The first failure that the applet saw only as a number.
     error: Option<RegionError>,
@@ -66,23 +71,19 @@ struct LinkState {
     kernel_store: bool,
 }
 
-struct Guards {
-    low: HoleGuard,
-    high: HoleGuard,
-}
-
 /// See the module's documentation.
 pub(crate) struct HeapLink(Mutex<LinkState>);
 
 impl HeapLink {
-    pub(crate) fn new(region: Option<Region>, arena: Option<BufferArena>) -> Arc<Self> {
+    pub(crate) fn new(heaps: Heaps, arena: Option<BufferArena>) -> Arc<Self> {
         Arc::new(HeapLink(Mutex::new(LinkState {
-            region,
+            heaps,
+            places: Vec::new(),
             arena,
             mapped_arena: None,
-            layout: Layout { size_bytes: 0, heap: None },
+            layout: Layout { size_bytes: 0, attached: None },
             attaching: None,
-            guards: None,
+            guards: Vec::new(),
             base: 0,
             error: None,
             kernel_hole: None,
@@ -90,17 +91,60 @@ impl HeapLink {
         })))
     }
 
+    /// Chooses where each heap lies. `is_first_low`: see [`place`].
+    ///
+    /// # Errors
+    /// Heaps that one linear memory has no room for, or not where they must lie.
+    pub(crate) fn place_heaps(&self, is_first_low: bool) -> Result<(), WasmError> {
+        let mut inner = self.lock();
+        let name = |index: usize| {
+            inner
+                .heaps
+                .iter()
+                .nth(index)
+                .map(|heap| heap.region.name().to_string())
+                .unwrap_or_default()
+        };
+        let wanted: Vec<_> = inner
+            .heaps
+            .iter()
+            .map(|heap| Placing {
+                limit_bytes: heap.region.limit_bytes(),
+                base: heap.base,
+                // Addresses are given out one after the other, in units of 1 GiB.
+                number: heap.region.address() >> 30,
+            })
+            .collect();
+        let places = place(&wanted, is_first_low).map_err(|conflict| match conflict {
+            PlaceConflict::Overlap { earlier, later } => WasmError::HeapsOverlap {
+                first: name(earlier),
+                second: name(later),
+                base: wanted.get(later).and_then(|heap| heap.base).unwrap_or_default(),
+            },
+            PlaceConflict::Short { index, base } => WasmError::HeapPlace {
+                name: name(index),
+                limit_bytes: wanted.get(index).map_or(0, |heap| heap.limit_bytes),
+                base,
+            },
+            PlaceConflict::NoGap { index } => WasmError::NoRoomForHeap { name: name(index) },
+        })?;
+        inner.places = places;
+        Ok(())
+    }
+
     fn lock(&self) -> MutexGuard<'_, LinkState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn layout(&self) -> Layout {
-        self.lock().layout
+        self.lock().layout.clone()
     }
 
-    /// Whether a heap was granted, attached or not.
-    pub(crate) fn has_region(&self) -> bool {
-        self.lock().region.is_some()
+    /// The index of the heap that the applet knows by this name; the first one without a name.
+    pub(crate) fn find(&self, name: Option<&str>) -> Option<usize> {
+        let inner = self.lock();
+        let is_it = |heap: &str| name.is_none_or(|name| name == heap);
+        inner.heaps.iter().position(|heap| is_it(heap.name.as_str()))
     }
 
     /// Bytes of the arena, attached or not.
@@ -108,33 +152,43 @@ impl HeapLink {
         self.lock().arena.as_ref().map_or(0, |arena| arena.bytes())
     }
 
-    /// Whether heap and arena, whichever there are, are attached.
+    /// Whether heaps and arena, whichever there are, are attached.
     pub(crate) fn is_attached(&self) -> bool {
-        self.lock().layout.heap.is_some()
+        self.lock().layout.attached.is_some()
     }
 
     /// Where the volatile memory must end at the latest, and where the attached part is going to.
     pub(crate) fn attachment(&self) -> std::ops::Range<u64> {
         let inner = self.lock();
         let arena_bytes = inner.arena.as_ref().map_or(0, |arena| arena.bytes());
-        HEAP_BASE - arena_bytes..HEAP_BASE + inner.region.as_ref().map_or(0, Region::limit_bytes)
+        let ends = inner
+            .heaps
+            .iter()
+            .zip(&inner.places)
+            .map(|(heap, base)| base + heap.region.limit_bytes());
+        HEAP_BASE - arena_bytes..ends.max().unwrap_or(HEAP_BASE)
     }
 
-    /// The name and the limit of the granted heap.
-    pub(crate) fn name_and_limit(&self) -> Option<(String, u64)> {
-        self.lock().region.as_ref().map(|region| (region.name().to_string(), region.limit_bytes()))
-    }
-
-    /// Bytes that the heap has, and whether it was stored to.
-    pub(crate) fn backed_and_dirty(&self) -> Option<(u64, bool)> {
-        self.lock().region.as_ref().map(|region| (region.backed_bytes(), region.is_dirty()))
-    }
-
-    pub(crate) fn attached(&self) -> Option<Attached> {
+    /// The names and the limits of the granted heaps.
+    pub(crate) fn names_and_limits(&self) -> Vec<(String, u64)> {
         let inner = self.lock();
-        let (heap, region) = (inner.layout.heap?, inner.region.as_ref()?);
+        let heaps = inner.heaps.iter();
+        heaps.map(|heap| (heap.region.name().to_string(), heap.region.limit_bytes())).collect()
+    }
+
+    /// Bytes that the heaps have, and whether one was stored to.
+    pub(crate) fn backed_and_dirty(&self) -> (u64, bool) {
+        let inner = self.lock();
+        (inner.heaps.backed_bytes(), inner.heaps.is_dirty())
+    }
+
+    pub(crate) fn attached(&self, index: usize) -> Option<Attached> {
+        let mut inner = self.lock();
+        let part = *inner.layout.attached.as_ref()?.heap(index)?;
+        let region = &inner.heaps.at(index)?.region;
         Some(Attached {
-            backed_bytes: heap.backed_bytes,
+            base: part.base,
+            backed_bytes: part.backed_bytes,
             limit_bytes: region.growth_limit_bytes(),
             read_only: region.is_read_only(),
             atomic: region.consistency() == Consistency::Atomic,
@@ -142,34 +196,34 @@ impl HeapLink {
         })
     }
 
-    /// The next growth of the memory attaches the heap.
+    /// The next growth of the memory attaches heaps and arena.
     pub(crate) fn begin_attach(&self, stop: StopApplet) {
         self.lock().attaching = Some(stop);
     }
 
-    /// The growth is over; says whether the heap is attached now.
+    /// The growth is over; says whether they are attached now.
     pub(crate) fn end_attach(&self) -> bool {
         let mut inner = self.lock();
         inner.attaching = None;
-        inner.layout.heap.is_some()
+        inner.layout.attached.is_some()
     }
 
     pub(crate) fn is_attaching(&self) -> bool {
         self.lock().attaching.is_some()
     }
 
-    /// Grows the region and moves the guard behind it.
-    pub(crate) fn grow(&self, at_least_bytes: u64) -> Result<u64, RequestStatus> {
+    /// Grows a heap and moves the guard behind it.
+    pub(crate) fn grow(&self, index: usize, at_least_bytes: u64) -> Result<u64, RequestStatus> {
         let mut inner = self.lock();
-        let LinkState { region, layout, guards, base, error, .. } = &mut *inner;
-        let (Some(region), Some(heap)) = (region.as_mut(), layout.heap.as_mut()) else {
+        let LinkState { heaps, layout, guards, base, error, .. } = &mut *inner;
+        let (Some(heap), Some(part)) = (heaps.at(index), layout.attached.as_mut()) else {
             return Err(RequestStatus::NotGranted);
         };
-        let outcome = region.grow(at_least_bytes);
+        let outcome = heap.region.grow(at_least_bytes);
         // Also after a failure: an error part-way may have backed some of it.
-        heap.backed_bytes = region.backed_bytes();
-        if let Some(guards) = guards {
-            guard_hole(&guards.high, *base, &heap.high_hole());
+        part.set_backed(index, heap.region.backed_bytes());
+        for (guard, hole) in guards.iter().zip(part.holes()) {
+            guard_hole(guard, *base, &hole);
         }
         outcome.map_err(|failure| {
             let code = RequestStatus::from(&failure);
@@ -180,42 +234,45 @@ impl HeapLink {
         })
     }
 
-    /// Makes what was stored so far count, where it does not at once (mode `atomic`).
-    pub(crate) fn publish(&self) -> RequestStatus {
-        self.with_attached(|region| region.publish().map(drop))
+    /// Makes what was stored to a heap so far count, where it does not at once (mode `atomic`).
+    pub(crate) fn publish(&self, index: usize) -> RequestStatus {
+        self.with_attached(index, |region| region.publish().map(drop))
     }
 
     /// The same, and copies the image to the store, now.
-    pub(crate) fn checkpoint(&self) -> RequestStatus {
-        self.with_attached(|region| region.publish().and_then(|_| region.checkpoint()).map(drop))
+    pub(crate) fn checkpoint(&self, index: usize) -> RequestStatus {
+        self.with_attached(index, |region| {
+            region.publish().and_then(|_| region.checkpoint()).map(drop)
+        })
     }
 
-    /// Publishes what was stored, after a call or at the end of a run that was not stopped.
+    /// Publishes what was stored to all heaps, one after the other, after a call or at the end of a
+    /// run that was not stopped.
     pub(crate) fn publish_at_end(&self) -> Result<(), RegionError> {
         let mut inner = self.lock();
-        match &mut *inner {
-            LinkState { region: Some(region), layout: Layout { heap: Some(_), .. }, .. } => {
-                region.publish().map(drop)
-            }
-            _ => Ok(()),
+        if inner.layout.attached.is_some() {
+            inner.heaps.iter_mut().try_for_each(|heap| heap.region.publish().map(drop))?;
         }
+        Ok(())
     }
 
-    /// Undoes what was stored since the last publication, if the mode is `atomic`.
+    /// Undoes what was stored since the last publication, in the heaps whose mode is `atomic`.
     pub(crate) fn roll_back(&self) -> Result<(), RegionError> {
-        match &mut *self.lock() {
-            LinkState { region: Some(region), layout: Layout { heap: Some(_), .. }, .. }
-                if region.consistency() == Consistency::Atomic =>
-            {
-                region.rollback().map(drop)
-            }
-            _ => Ok(()),
+        let mut inner = self.lock();
+        if inner.layout.attached.is_some() {
+            let mut atomic = inner
+                .heaps
+                .iter_mut()
+                .filter(|heap| heap.region.consistency() == Consistency::Atomic);
+            atomic.try_for_each(|heap| heap.region.rollback().map(drop))?;
         }
+        Ok(())
     }
 
-    /// The same, for an applet that asks for it because it lets go of what it knows of its heap.
-    pub(crate) fn roll_back_for_applet(&self) -> RequestStatus {
-        self.with_attached(|region| match region.consistency() {
+    /// The same in one heap, for an applet that asks for it because it lets go of what it knows of
+    /// that.
+    pub(crate) fn roll_back_for_applet(&self, index: usize) -> RequestStatus {
+        self.with_attached(index, |region| match region.consistency() {
             Consistency::Atomic => region.rollback().map(drop),
             _ => Ok(()),
         })
@@ -223,15 +280,16 @@ impl HeapLink {
 
     fn with_attached(
         &self,
+        index: usize,
         work: impl FnOnce(&mut Region) -> Result<(), RegionError>,
     ) -> RequestStatus {
         let mut inner = self.lock();
-        let LinkState { region: Some(region), layout: Layout { heap: Some(_), .. }, error, .. } =
-            &mut *inner
+        let LinkState { heaps, layout: Layout { attached: Some(_), .. }, error, .. } = &mut *inner
         else {
             return RequestStatus::NotGranted;
         };
-        match work(region) {
+        let Some(heap) = heaps.at(index) else { return RequestStatus::NotGranted };
+        match work(&mut heap.region) {
             Ok(()) => RequestStatus::Ok,
             Err(failure) => {
                 let code = RequestStatus::from(&failure);
@@ -246,14 +304,14 @@ impl HeapLink {
     /// be; a hole, and a heap that may only be read, is reported.
     pub(crate) fn prepare_kernel_write(&self, range: &std::ops::Range<u64>) {
         let mut inner = self.lock();
-        let LinkState { region, layout, error, kernel_hole, kernel_store, .. } = &mut *inner;
-        if let Some(region) = region
-            && let Some(part) = layout.heap_part_of(range)
-        {
-            let bytes = part.start - HEAP_BASE..part.end - HEAP_BASE;
-            if region.is_read_only() {
+        let LinkState { heaps, layout, error, kernel_hole, kernel_store, .. } = &mut *inner;
+        for (part, found) in layout.heap_parts_of(range) {
+            let Some(heap) = heaps.at(part.index) else { continue };
+            if heap.region.is_read_only() {
                 *kernel_store = true;
-            } else if let Err(failure) = region.make_range_writable(bytes) {
+            } else if let Err(failure) =
+                heap.region.make_range_writable(found.start - part.base..found.end - part.base)
+            {
                 error.get_or_insert(failure);
             }
         }
@@ -265,27 +323,26 @@ impl HeapLink {
     /// Whether the applet must be stopped for something that happened in host code.
     pub(crate) fn host_fault(&self) -> Option<HostFault> {
         let inner = self.lock();
-        let heap = inner.layout.heap?;
+        let part = inner.layout.attached.as_ref()?;
         if inner.mapped_arena.as_ref().is_some_and(MappedArena::is_lost) {
             return Some(HostFault::ArenaLost);
         }
-        if inner.region.as_ref().is_some_and(Region::lost_backing) {
+        if inner.heaps.iter().any(|heap| heap.region.lost_backing()) {
             return Some(HostFault::BackingLost);
         }
-        if inner.kernel_store || inner.region.as_ref().is_some_and(Region::refused_store) {
+        if inner.kernel_store || inner.heaps.iter().any(|heap| heap.region.refused_store()) {
             return Some(HostFault::ReadOnly);
         }
-        let guards = inner.guards.as_ref()?;
-        let low = guards.low.touched().then(|| heap.low_hole().start);
-        let high = guards.high.touched().then(|| heap.high_hole().start);
-        low.or(high)
-            .or(inner.kernel_hole)
-            .map(|address| HostFault::Hole(inner.layout.describe(address)))
+        let mut holes = inner.guards.iter().zip(part.holes());
+        let touched = holes.find(|(guard, _)| guard.touched()).map(|(_, hole)| hole.start);
+        touched.or(inner.kernel_hole).map(|address| HostFault::Hole(inner.layout.describe(address)))
     }
 
     /// The error for a region whose image was cut off under the applet.
     pub(crate) fn backing_lost(&self) -> WasmError {
-        match self.lock().region.as_mut().map(Region::checkpoint) {
+        let mut inner = self.lock();
+        let mut lost = inner.heaps.iter_mut().filter(|heap| heap.region.lost_backing());
+        match lost.next().map(|heap| heap.region.checkpoint()) {
             Some(Err(error)) => WasmError::Heap(error),
             _ => WasmError::Host {
                 step: "keep the heap",
@@ -299,9 +356,9 @@ impl HeapLink {
         self.lock().error.take()
     }
 
-    /// Gives the region back to the caller of the run.
-    pub(crate) fn take_region(&self) -> Option<Region> {
-        self.lock().region.take()
+    /// Gives the heaps back to the caller of the run.
+    pub(crate) fn take_heaps(&self) -> Heaps {
+        std::mem::take(&mut self.lock().heaps)
     }
 
     // --- called by the linear memory
@@ -310,14 +367,15 @@ impl HeapLink {
     pub(crate) fn memory_created(&self, base: *mut u8, size_bytes: u64) {
         let mut inner = self.lock();
         inner.base = base as usize;
-        inner.layout = Layout { size_bytes, heap: None };
+        inner.layout = Layout { size_bytes, attached: None };
     }
 
     pub(crate) fn memory_grown(&self, size_bytes: u64) {
         self.lock().layout.size_bytes = size_bytes;
     }
 
-    /// Maps region and arena at their places in the memory and guards the holes around them.
+    /// Maps heaps and arena at their places in the memory and guards the holes around them. All of
+    /// them, or none.
     ///
     /// # Safety
     /// `base` must start a reservation of a whole linear memory, inaccessible from the current size
@@ -326,7 +384,8 @@ impl HeapLink {
     pub(crate) unsafe fn map(&self, base: *mut u8, new_size_bytes: u64) -> std::io::Result<()> {
         let mut inner = self.lock();
         let LinkState {
-            region,
+            heaps,
+            places,
             arena,
             mapped_arena,
             layout,
@@ -338,65 +397,88 @@ impl HeapLink {
         else {
             return Err(std::io::Error::other("no heap is being attached"));
         };
-        let heap = HeapPart {
+        let mut parts: Vec<_> = heaps
+            .iter()
+            .zip(places.iter())
+            .enumerate()
+            .map(|(index, (heap, base))| HeapPart {
+                index,
+                base: *base,
+                backed_bytes: heap.region.backed_bytes(),
+                limit_bytes: heap.region.limit_bytes(),
+                read_only: heap.region.is_read_only(),
+            })
+            .collect();
+        parts.sort_unstable_by_key(|part| part.base);
+        let attached = AttachedPart {
             volatile_low_bytes: layout.size_bytes,
             arena_bytes: arena.as_ref().map_or(0, |arena| arena.bytes()),
-            backed_bytes: region.as_ref().map_or(0, Region::backed_bytes),
-            limit_bytes: region.as_ref().map_or(0, Region::limit_bytes),
-            read_only: region.as_ref().is_some_and(Region::is_read_only),
+            heaps: parts.into(),
         };
-        if layout.heap.is_some()
-            || layout.size_bytes > heap.arena_range().start
-            || new_size_bytes != heap.end()
+        if layout.attached.is_some()
+            || attached.heaps.len() != heaps.len()
+            || layout.size_bytes > attached.arena_range().start
+            || new_size_bytes != attached.end()
         {
             return Err(std::io::Error::other("the memory cannot take the heap"));
         }
-        // SAFETY: `stop` is async-signal-safe (the type's contract).
-        let new_guards = unsafe {
-            Guards { low: HoleGuard::new(stop.clone())?, high: HoleGuard::new(stop.clone())? }
-        };
+        let mut new_guards = Vec::new();
+        for _ in attached.holes() {
+            // SAFETY: `stop` is async-signal-safe (the type's contract).
+            new_guards.push(unsafe { HoleGuard::new(stop.clone())? });
+        }
         let mapped = match arena {
             // SAFETY: the range lies in the reservation, which is inaccessible there as the
             // volatile part ends below; no other thread knows of it yet.
             Some(arena) => Some(unsafe { MappedArena::map(base, arena, stop.clone())? }),
             None => None,
         };
-        if let Some(region) = region {
+        let failed = attached.heaps.iter().find_map(|part| {
+            let region = &mut heaps.at(part.index)?.region;
             region.set_lost_notify(stop.clone());
-            // SAFETY: the reservation covers HEAP_BASE + limit (new_size_bytes fits a linear
-            // memory), is inaccessible there as the volatile part ends below, and outlives the
-            // mapping (our contract).
-            if let Err(failure) = unsafe { region.map_into(base.wrapping_add(HEAP_BASE as usize)) }
-            {
-                if let Some(mapped) = mapped {
-                    // SAFETY: it was mapped above; the memory does not reach that far yet.
-                    unsafe { mapped.unmap(base)? };
-                }
-                let text = failure.to_string();
-                error.get_or_insert(failure);
-                return Err(std::io::Error::other(text));
+            // SAFETY: the reservation covers the place up to its limit (new_size_bytes, which is at
+            // least that, fits a linear memory) and no other heap's (they do not overlap: the
+            // layout's invariant), is inaccessible there as the volatile part ends below, and
+            // outlives the mapping (our contract).
+            unsafe { region.map_into(base.wrapping_add(part.base as usize)) }.err()
+        });
+        if let Some(failure) = failed {
+            unmap_all(heaps, error);
+            if let Some(mapped) = mapped {
+                // SAFETY: it was mapped above; the memory does not reach that far yet.
+                unsafe { mapped.unmap(base)? };
             }
+            let text = failure.to_string();
+            *error = Some(failure);
+            return Err(std::io::Error::other(text));
         }
         *mapped_arena = mapped;
-        guard_hole(&new_guards.low, base as usize, &heap.low_hole());
-        guard_hole(&new_guards.high, base as usize, &heap.high_hole());
-        *guards = Some(new_guards);
-        *layout = Layout { size_bytes: new_size_bytes, heap: Some(heap) };
+        for (guard, hole) in new_guards.iter().zip(attached.holes()) {
+            guard_hole(guard, base as usize, &hole);
+        }
+        *guards = new_guards;
+        *layout = Layout { size_bytes: new_size_bytes, attached: Some(attached) };
         Ok(())
     }
 
-    /// Takes the region and the guards out of the memory, which is about to go.
+    /// Takes the heaps and the guards out of the memory, which is about to go.
     pub(crate) fn unmap(&self) {
         let mut inner = self.lock();
-        let LinkState { region, mapped_arena, layout, guards, error, base, .. } = &mut *inner;
-        *guards = None;
+        let LinkState { heaps, mapped_arena, layout, guards, error, base, .. } = &mut *inner;
+        guards.clear();
         // What it watched goes with the address space.
         *mapped_arena = None;
         *base = 0;
-        if layout.heap.take().is_some()
-            && let Some(region) = region
-            && let Err(failure) = region.unmap()
-        {
+        if layout.attached.take().is_some() {
+            unmap_all(heaps, error);
+        }
+    }
+}
+
+/// Unmaps all heaps that are mapped, and notes the first failure.
+fn unmap_all(heaps: &mut Heaps, error: &mut Option<RegionError>) {
+    for heap in heaps.iter_mut().filter(|heap| heap.region.mapping().is_some()) {
+        if let Err(failure) = heap.region.unmap() {
             error.get_or_insert(failure);
         }
     }

@@ -9,6 +9,7 @@ use wasmtime::Store;
 use crate::code::Code;
 use crate::error::WasmError;
 use crate::heap_link::HeapLink;
+use crate::imports;
 use crate::layout::MAX_HEAP_LIMIT_BYTES;
 use crate::limits::Limiter;
 use crate::mailbox::Mailbox;
@@ -18,14 +19,23 @@ use crate::state::StoreState;
 use crate::stdio::Captured;
 use crate::wasi;
 
-/// Refuses a heap that no linear memory has room for.
-pub(crate) fn check_heap_fits(link: &HeapLink) -> Result<(), WasmError> {
-    match link.name_and_limit() {
-        Some((name, limit_bytes)) if limit_bytes > MAX_HEAP_LIMIT_BYTES => {
-            Err(WasmError::HeapTooLarge { name, limit_bytes })
-        }
-        _ => Ok(()),
+/// Refuses heaps that no linear memory has room for.
+pub(crate) fn check_heaps_fit(link: &HeapLink) -> Result<(), WasmError> {
+    let mut heaps = link.names_and_limits().into_iter();
+    match heaps.find(|(_, limit_bytes)| *limit_bytes > MAX_HEAP_LIMIT_BYTES) {
+        Some((name, limit_bytes)) => Err(WasmError::HeapTooLarge { name, limit_bytes }),
+        None => Ok(()),
     }
+}
+
+/// Chooses where the heaps lie. A program that attaches one by the oldest import may rely on where
+/// that always put a new one.
+pub(crate) fn place_heaps(link: &HeapLink, code: &Code) -> Result<(), WasmError> {
+    let is_first_low = code
+        .module
+        .imports()
+        .any(|import| (import.module(), import.name()) == (imports::MODULE, imports::ATTACH));
+    link.place_heaps(is_first_low)
 }
 
 /// A store for one applet, and the pipes behind its captured streams.

@@ -1,8 +1,9 @@
 //! The WebAssembly sandbox: runs an untrusted program whose heap is a persistent region.
 //!
-//! [`run`] takes a [`Program`], what it may use ([`RunOptions`]), and the region that becomes its
-//! heap; it returns how the program ended and the region. The program sees its heap inside of its
-//! linear memory, from [`HEAP_BASE`] on, and reads and writes it with ordinary loads and stores.
+//! [`run`] takes a [`Program`], what it may use ([`RunOptions`]), and the regions that become its
+//! heaps ([`Heaps`]); it returns how the program ended and the regions. The program sees its heaps
+//! inside of its linear memory, from [`HEAP_BASE`] on, and reads and writes them with ordinary loads
+//! and stores.
 //!
 //! Invariants:
 //! - Nothing outside of its linear memory is reachable for a program but what [`RunOptions`]
@@ -29,6 +30,7 @@ mod execution;
 mod explain;
 mod grant;
 mod heap_link;
+mod heaps;
 mod imports;
 mod launch;
 mod layout;
@@ -52,6 +54,7 @@ pub use compiler::{CompilerCommand, run_compiler, set_compiler_command, try_comp
 pub use control::Interrupt;
 pub use error::{Frame, MemoryLimitHit, TrapCause, TrapReport, WasmError};
 pub use grant::{DirGrant, GrantError};
+pub use heaps::{GrantedHeap, HeapRequest, HeapRequestError, Heaps, HeapsError};
 pub use holdfast_channel::Header;
 pub use holdfast_types::PathAccess;
 pub use imports::MODULE as IMPORT_MODULE;

@@ -8,13 +8,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use holdfast_region::{Region, RegionError};
+use holdfast_region::RegionError;
 
 use crate::arena::BufferArena;
 use crate::code::{Code, LoadReport};
 use crate::error::WasmError;
 use crate::grant::DirGrant;
 use crate::heap_link::HeapLink;
+use crate::heaps::Heaps;
 use crate::limits::WasmLimits;
 use crate::metrics::WasmMetrics;
 use crate::program::Program;
@@ -53,8 +54,8 @@ pub struct Finished {
     pub functions: Option<Vec<String>>,
     /// What it cost.
     pub metrics: WasmMetrics,
-    /// The region that was given to the run, unmapped.
-    pub region: Option<Region>,
+    /// The heaps that were given to the run, unmapped.
+    pub heaps: Heaps,
     /// A failure of the heap that the applet got only as a number.
     pub heap_error: Option<RegionError>,
     /// Why compiled code is not kept, when it was to be.
@@ -66,25 +67,23 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// Takes the region back from an applet that is gone.
+    /// Takes the heaps back from an applet that is gone.
     pub(crate) fn new(
         end: Result<i32, WasmError>,
         report: LoadReport,
         captured: &Captured,
         link: &HeapLink,
     ) -> Finished {
-        let region = link.take_region();
+        let heaps = link.take_heaps();
         let mut metrics = report.metrics;
-        if let Some(region) = &region {
-            metrics.heap_backed_bytes = region.backed_bytes();
-            metrics.heap_dirty = region.is_dirty();
-        }
+        metrics.heap_backed_bytes = heaps.backed_bytes();
+        metrics.heap_dirty = heaps.is_dirty();
         Finished {
             end,
             functions: None,
             metrics,
             heap_error: link.take_error(),
-            region,
+            heaps,
             cache_note: report.cache_note,
             stdout: captured.stdout(),
             stderr: captured.stderr(),
@@ -92,19 +91,19 @@ impl Finished {
     }
 }
 
-/// Runs an applet to its end on this thread, with `region` as its heap.
+/// Runs an applet to its end on this thread, with these heaps.
 ///
 /// A time limit covers compiling, the applet's own work and its waiting for streams and clocks. It
 /// cannot reach into the kernel: a granted directory on a file system that does not answer, or with
 /// a pipe in it, can delay the end.
 ///
-/// If the region's mode is `atomic`, a run that comes to its own end (returns, or exits with
+/// Where the mode of a heap is `atomic`, a run that comes to its own end (returns, or exits with
 /// whatever status) publishes what it stored; one that is stopped does not.
-pub fn run(program: &Program, options: &RunOptions, region: Option<Region>) -> Finished {
+pub fn run(program: &Program, options: &RunOptions, heaps: impl Into<Heaps>) -> Finished {
     let load: Load = |program, limits, cache_dir, report| {
         Code::load(program, limits, cache_dir, report).map(Arc::new)
     };
-    match Serving::start(program, options, region, load) {
+    match Serving::start(program, options, heaps.into(), load) {
         Ok(serving) => serving.run_to_end(options.limits.timeout),
         Err(finished) => *finished,
     }

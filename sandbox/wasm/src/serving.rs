@@ -6,8 +6,8 @@
 //! and a `Serving` may move between threads.
 //!
 //! Invariants:
-//! - Whatever happens, the store is dropped and the region unmapped before the region goes back to
-//!   the caller, who recovers and closes it.
+//! - Whatever happens, the store is dropped and the heaps unmapped before they go back to the
+//!   caller, who recovers and closes them.
 //! - An applet that has ended, for whatever reason, never runs again.
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,6 @@ use holdfast_channel::Header;
 use holdfast_channel::hello::Names;
 use holdfast_channel::protocol::{HostMessage, MessageKind};
 use holdfast_crossings::{Applet, AppletKind, Mark};
-use holdfast_region::Region;
 use holdfast_sys::special_bits::Surrendered;
 use holdfast_types::PathAccess;
 use tokio::runtime::{Handle, Runtime};
@@ -30,6 +29,7 @@ use crate::control::{Interrupt, RunControl};
 use crate::error::WasmError;
 use crate::execution::{self, Done, Execution, ExecutionTerms};
 use crate::heap_link::HeapLink;
+use crate::heaps::Heaps;
 use crate::limits::WasmLimits;
 use crate::mailbox::{AppletEvent, Mailbox, Message, PAYLOAD_BYTES_MAX};
 use crate::metrics::{Clocks, WasmMetrics};
@@ -88,8 +88,8 @@ pub enum SendError {
     Ended,
 }
 
-/// An applet that serves. Dropping it ends the applet, and its region is left as if this process
-/// had died; to have the region back call [`Serving::finish`].
+/// An applet that serves. Dropping it ends the applet, and its heaps are left as if this process
+/// had died; to have them back call [`Serving::finish`].
 pub struct Serving {
     /// `None` once it has ended.
     execution: Option<Execution>,
@@ -116,7 +116,7 @@ pub struct Serving {
     crossings: Applet,
 }
 
-/// Starts an applet that is going to be called, with `region` as its heap. Nothing of it runs
+/// Starts an applet that is going to be called, with these heaps. Nothing of it runs
 /// before the first [`Serving::receive`]. Code is shared with all applets of the same program in
 /// this process, and is found at once when the program was served before.
 ///
@@ -124,13 +124,13 @@ pub struct Serving {
 /// the deadline that [`Serving::receive`] is given. Fuel is given anew with each call.
 ///
 /// # Errors
-/// Why it cannot be started; the region is in there.
+/// Why it cannot be started; the heaps are in there.
 pub fn serve(
     program: &Program,
     options: &RunOptions,
-    region: Option<Region>,
+    heaps: impl Into<Heaps>,
 ) -> Result<Serving, Box<Finished>> {
-    Serving::start(program, options, region, Code::shared)
+    Serving::start(program, options, heaps.into(), Code::shared)
 }
 
 /// How the code of a program is come by: of its own, or shared.
@@ -141,15 +141,17 @@ impl Serving {
     pub(crate) fn start(
         program: &Program,
         options: &RunOptions,
-        region: Option<Region>,
+        heaps: Heaps,
         load: Load,
     ) -> Result<Serving, Box<Finished>> {
         let starting = Instant::now();
         let crossings = Applet::begin(AppletKind::Wasm, program.name());
-        let link = HeapLink::new(region, options.arena.clone());
+        let checked = heaps.check().map_err(WasmError::Heaps);
+        let link = HeapLink::new(heaps, options.arena.clone());
         let mut report = LoadReport::default();
-        let started = launch::check_heap_fits(&link).and_then(|()| {
+        let started = checked.and_then(|()| launch::check_heaps_fit(&link)).and_then(|()| {
             let code = load(program, &options.limits, options.cache_dir.as_deref(), &mut report)?;
+            launch::place_heaps(&link, &code)?;
             let (store, captured) =
                 launch::new_store(program, options, &code, &link, crossings.mark())?;
             Ok(((store, captured), code))
@@ -292,9 +294,7 @@ impl Serving {
         metrics.peak_volatile_bytes = progress.peak_volatile_bytes;
         metrics.fuel_used =
             self.fuel.zip(progress.fuel_left).map(|(fuel, left)| fuel.saturating_sub(left));
-        if let Some((backed_bytes, is_dirty)) = self.link.backed_and_dirty() {
-            (metrics.heap_backed_bytes, metrics.heap_dirty) = (backed_bytes, is_dirty);
-        }
+        (metrics.heap_backed_bytes, metrics.heap_dirty) = self.link.backed_and_dirty();
         metrics
     }
 
@@ -323,7 +323,7 @@ impl Serving {
         self.link.roll_back().map_err(WasmError::Heap)
     }
 
-    /// Ends the applet, if it has not ended, and gives the region back. An applet that is ended
+    /// Ends the applet, if it has not ended, and gives the heaps back. An applet that is ended
     /// here is [`WasmError::Interrupted`]; to let it come to its own end, send it `End` and receive
     /// until it has ended.
     pub fn finish(mut self) -> Finished {

@@ -26,7 +26,7 @@ fn atomic_region(scratch: &Scratch) -> Region {
 fn run_atomic(scratch: &Scratch, body: &str) -> Finished {
     let body = format!("(call $attach_heap) {body}");
     let finished = run(&body, Some(atomic_region(scratch)));
-    finished.region.is_some().then_some(()).unwrap();
+    finished.heaps.first().is_some().then_some(()).unwrap();
     finished
 }
 
@@ -46,11 +46,11 @@ fn number(region: &Region) -> u32 {
 fn voluntary_end_publishes_whatever_the_status() {
     let scratch = Scratch::new();
     let returned = run_atomic(&scratch, &stores(1));
-    assert_eq!((status(&returned), number(returned.region.as_ref().unwrap())), (0, 1));
+    assert_eq!((status(&returned), number(returned.heaps.first().unwrap())), (0, 1));
     assert!(returned.metrics.heap_dirty);
-    returned.region.unwrap().close().unwrap();
+    returned.heaps.into_first().unwrap().close().unwrap();
     let exited = run_atomic(&scratch, &format!("{} (call $exit (i32.const 3))", stores(2)));
-    assert_eq!((status(&exited), number(exited.region.as_ref().unwrap())), (3, 2));
+    assert_eq!((status(&exited), number(exited.heaps.first().unwrap())), (3, 2));
 }
 
 /// Guarantee: heap/atomic-trap
@@ -58,15 +58,15 @@ fn voluntary_end_publishes_whatever_the_status() {
 fn a_trap_undoes_everything_since_the_last_commit() {
     let scratch = Scratch::new();
     let first = run_atomic(&scratch, &stores(1));
-    first.region.unwrap().close().unwrap();
+    first.heaps.into_first().unwrap().close().unwrap();
     let trapped = run_atomic(&scratch, &format!("{} unreachable", stores(2)));
     assert!(matches!(trapped.end, Err(WasmError::Trap(_))));
-    assert_eq!(number(trapped.region.as_ref().unwrap()), 1);
-    trapped.region.unwrap().close().unwrap();
+    assert_eq!(number(trapped.heaps.first().unwrap()), 1);
+    trapped.heaps.into_first().unwrap().close().unwrap();
     let body =
         format!("{} (drop (call $commit (i32.const 0))) {} unreachable", stores(3), stores(4));
     let committed = run_atomic(&scratch, &body);
-    assert_eq!(number(committed.region.as_ref().unwrap()), 3);
+    assert_eq!(number(committed.heaps.first().unwrap()), 3);
 }
 
 /// In atomic mode, a run stopped at its time limit changes nothing in the heap.
@@ -78,7 +78,7 @@ fn run_stopped_at_time_limit_publishes_nothing() {
     let body = format!("(call $attach_heap) {} (loop $for_ever (br $for_ever))", stores(5));
     let finished = holdfast_wasm::run(&program(&body), &options, Some(atomic_region(&scratch)));
     assert!(matches!(finished.end, Err(WasmError::TimeLimit { .. })));
-    assert_eq!(number(finished.region.as_ref().unwrap()), 0);
+    assert_eq!(number(finished.heaps.first().unwrap()), 0);
 }
 
 /// After host code touched a hole on behalf of the applet, nothing is published.
@@ -94,7 +94,7 @@ fn touched_hole_prevents_any_publish() {
         );
         let finished = run_atomic(&scratch, &body);
         assert!(matches!(finished.end, Err(WasmError::HostAccess { .. })), "{:?}", finished.end);
-        assert_eq!(number(finished.region.as_ref().unwrap()), 0, "{last}");
+        assert_eq!(number(finished.heaps.first().unwrap()), 0, "{last}");
     }
 }
 
@@ -118,11 +118,11 @@ fn kernel_writes_and_growth_publish_atomically() {
         bytes != [0; 16]
     };
     let trapped = run_atomic(&scratch, &body("unreachable"));
-    let region = trapped.region.unwrap();
+    let region = trapped.heaps.into_first().unwrap();
     assert_eq!((number(&region), random(&region), region.backed_bytes()), (0, false, 8 * MIB));
     region.close().unwrap();
     let finished = run_atomic(&scratch, &body(""));
-    let region = finished.region.unwrap();
+    let region = finished.heaps.into_first().unwrap();
     assert_eq!((number(&region), random(&region)), (6, true));
 }
 
@@ -133,6 +133,6 @@ fn power_level_commit_publishes_and_checkpoints() {
     let body = format!("{} (call $exit (call $commit (i32.const 2)))", stores(7));
     let finished = run_atomic(&scratch, &body);
     assert_eq!(status(&finished), 0);
-    assert!(!finished.region.as_ref().unwrap().is_dirty());
-    assert_eq!(number(finished.region.as_ref().unwrap()), 7);
+    assert!(!finished.heaps.first().unwrap().is_dirty());
+    assert_eq!(number(finished.heaps.first().unwrap()), 7);
 }

@@ -18,7 +18,7 @@ fn data_is_there_in_the_next_run_of_another_program() {
     let first = run(store, Some(scratch.region("data", 16 * MIB)));
     assert_eq!(status(&first), 0);
     assert!(first.metrics.heap_dirty);
-    first.region.unwrap().close().unwrap();
+    first.heaps.into_first().unwrap().close().unwrap();
 
     let second = run(LOAD_AND_STORE, Some(scratch.region("data", 16 * MIB)));
     assert_eq!(status(&second), 42);
@@ -32,14 +32,15 @@ fn a_run_that_only_reads_leaves_the_heap_clean() {
         "(call $attach_heap) (i64.store (i32.const 0x80000040) (i64.const 7))",
         Some(scratch.region("c", MIB)),
     )
-    .region
+    .heaps
+    .into_first()
     .unwrap()
     .close()
     .unwrap();
     let reading = run(LOAD_AND_STORE, Some(scratch.region("c", MIB)));
     assert_eq!(status(&reading), 7);
     assert!(!reading.metrics.heap_dirty);
-    assert!(reading.region.unwrap().close().unwrap().checkpoint.skipped);
+    assert!(reading.heaps.into_first().unwrap().close().unwrap().checkpoint.skipped);
 }
 
 /// Attaching reports the address and size of the heap and whether it is new.
@@ -54,7 +55,7 @@ fn attachment_reports_address_size_and_newness() {
       (call $exit (i32.add (i32.const 10) (i32.load (i32.const 1048))))";
     let created = run(body, Some(scratch.region("n", 16 * MIB)));
     assert_eq!(status(&created), 11, "created in this run");
-    created.region.unwrap().close().unwrap();
+    created.heaps.into_first().unwrap().close().unwrap();
     let opened = run(body, Some(scratch.region("n", 16 * MIB)));
     assert_eq!(status(&opened), 10, "opened");
 }
@@ -198,7 +199,7 @@ fn oversized_heap_is_refused_before_the_run() {
         "{}",
         error_text(&finished)
     );
-    assert!(finished.region.is_some());
+    assert!(finished.heaps.first().is_some());
 
     let largest = run(
         "(call $attach_heap) (call $exit_unless (i32.eq (memory.grow (i32.const 1)) (i32.const 61440)) (i32.const 1))",
@@ -223,7 +224,7 @@ fn data_segments_stay_volatile_next_to_a_heap() {
             Some(scratch.region("segments", MIB)),
         );
         assert_eq!(status(&finished), i32::from(b'e'));
-        finished.region.unwrap().close().unwrap();
+        finished.heaps.into_first().unwrap().close().unwrap();
     }
 }
 
@@ -285,7 +286,7 @@ fn many_applets_run_with_their_own_heaps() {
                     let region = scratch.region(&format!("heap-{thread}"), 8 * MIB);
                     let finished = holdfast_wasm::run(count_up, &options(), Some(region));
                     assert_eq!(status(&finished), round);
-                    finished.region.unwrap().close().unwrap();
+                    finished.heaps.into_first().unwrap().close().unwrap();
                 }
             });
         }

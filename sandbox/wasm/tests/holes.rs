@@ -29,7 +29,7 @@ fn filling_a_hole_stops_only_the_applet() {
         let finished = run(&body, Some(scratch.region("fill", 64 * MIB)));
         is_host_access(&finished);
         let mut bytes = vec![1; 4096];
-        finished.region.unwrap().read_at(0, &mut bytes).unwrap();
+        finished.heaps.into_first().unwrap().read_at(0, &mut bytes).unwrap();
         assert!(bytes.iter().all(|&byte| byte == 0));
     }
 }
@@ -109,7 +109,7 @@ fn clean_heap(scratch: &Scratch) {
         Some(scratch.region("h", MIB)),
     );
     assert_eq!(status(&finished), 0);
-    finished.region.unwrap().close().unwrap();
+    finished.heaps.into_first().unwrap().close().unwrap();
 }
 
 #[test]

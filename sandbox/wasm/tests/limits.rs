@@ -53,7 +53,7 @@ fn endless_stores_stop_and_keep_their_data() {
         holdfast_wasm::run(&program(body), &with_timeout(), Some(scratch.region("loop", MIB)));
     is_time_limit(&finished, started, false);
     let mut value = [0; 8];
-    finished.region.unwrap().read_at(0, &mut value).unwrap();
+    finished.heaps.into_first().unwrap().read_at(0, &mut value).unwrap();
     assert_eq!(u64::from_le_bytes(value), 9);
 }
 

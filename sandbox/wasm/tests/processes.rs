@@ -75,7 +75,7 @@ fn stores_before_a_kill_are_in_the_next_run() {
         let body = "(call $attach_heap) (call $exit (i32.load (i32.const 0x80000000)))";
         let finished = run(body, Some(region));
         assert_eq!(status(&finished), round);
-        finished.region.unwrap().close().unwrap();
+        finished.heaps.into_first().unwrap().close().unwrap();
     }
 }
 
@@ -249,7 +249,7 @@ fn child_whose_applet_opens_files_without_end() {
     let finished = holdfast_wasm::run(&program(body), &options, Some(region));
     assert_eq!(status(&finished), 0);
     let mut count = [0; 4];
-    finished.region.unwrap().read_at(0, &mut count).unwrap();
+    finished.heaps.into_first().unwrap().read_at(0, &mut count).unwrap();
     println!("\nopened {}", u32::from_le_bytes(count));
 }
 

@@ -24,7 +24,7 @@ fn filled() -> Scratch {
     let body = "(call $attach_heap) (i32.store (i32.const 0x80000100) (i32.const 42))";
     let finished = run(body, Some(scratch.region("words", 64 * MIB)));
     assert_eq!(status(&finished), 0);
-    finished.region.unwrap().close().unwrap();
+    finished.heaps.into_first().unwrap().close().unwrap();
     scratch
 }
 
@@ -35,7 +35,7 @@ fn image(scratch: &Scratch) -> Vec<u8> {
 fn run_reading(scratch: &Scratch, body: &str) -> Finished {
     let before = image(scratch);
     let finished = run(body, Some(read_only(scratch)));
-    let region = finished.region.as_ref().unwrap();
+    let region = finished.heaps.first().unwrap();
     assert!(!region.is_dirty() && !finished.metrics.heap_dirty);
     assert!(image(scratch) == before, "a store reached the image");
     finished
@@ -56,7 +56,7 @@ fn read_only_applet_reads_and_knows_it() {
       (call $exit (i32.load (i32.const 0x80000100)))";
     let finished = run_reading(&scratch, body);
     assert_eq!(status(&finished), 42);
-    assert!(finished.region.unwrap().close().unwrap().checkpoint.skipped);
+    assert!(finished.heaps.into_first().unwrap().close().unwrap().checkpoint.skipped);
 }
 
 /// A store to a read-only heap traps with the cause and the remedy.

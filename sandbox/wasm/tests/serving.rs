@@ -228,7 +228,7 @@ fn message_in_a_heap_obeys_its_bounds_and_access() {
     assert_eq!(status(&finished), 0);
     assert!(matches!(received, Received::Message { payload, .. } if payload == b"abcd"));
     let mut stored = [0; 4];
-    let region = finished.region.unwrap();
+    let region = finished.heaps.into_first().unwrap();
     region.read_at(0x1000, &mut stored).unwrap();
     assert_eq!((&stored, region.is_dirty()), (b"abcd", true));
     region.close().unwrap();
@@ -240,7 +240,7 @@ fn message_in_a_heap_obeys_its_bounds_and_access() {
         let (_, finished) = run(&heap(header, payload), scratch.region("r", 8 * MIB));
         let text = error_text(&finished);
         assert!(text.contains("a host function refused") && text.contains(what), "{text}");
-        finished.region.unwrap().close().unwrap();
+        finished.heaps.into_first().unwrap().close().unwrap();
     }
 }
 
@@ -411,7 +411,7 @@ fn unstartable_applet_returns_the_region() {
     let finished =
         holdfast_wasm::serve(&program, &options(), Some(scratch.region("kept", MIB))).unwrap_err();
     assert!(error_text(&finished).contains("receive(header: i32"), "{}", error_text(&finished));
-    finished.region.unwrap().close().unwrap();
+    finished.heaps.into_first().unwrap().close().unwrap();
 }
 
 #[test]

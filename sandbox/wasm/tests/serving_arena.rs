@@ -207,7 +207,7 @@ fn heap_and_arena_are_there_together_in_either_order() {
         let mut bytes = [1; 4];
         file.read_exact_at(&mut bytes, OFFSET).unwrap();
         assert_eq!(bytes, [0; 4]);
-        serving.finish().region.unwrap().close().unwrap();
+        serving.finish().heaps.into_first().unwrap().close().unwrap();
     }
 }
 

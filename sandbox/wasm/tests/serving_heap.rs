@@ -53,7 +53,7 @@ fn next(serving: &mut Serving, index: u32) -> u32 {
 
 /// Both numbers, as the heap has them after the applet's end.
 fn numbers(finished: Finished) -> [u32; 2] {
-    let region = finished.region.unwrap();
+    let region = finished.heaps.into_first().unwrap();
     let numbers = [0x40, 0x20_0040].map(|offset| {
         let mut word = [0; 4];
         region.read_at(offset, &mut word).unwrap();

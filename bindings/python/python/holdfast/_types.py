@@ -110,6 +110,10 @@ class HeapGrant:
     quota: Size = dataclasses.field(default="8MiB", kw_only=True)
     #: Whether the applet's stores count only together, when a call returns, instead of at once.
     atomic: bool = dataclasses.field(default=False, kw_only=True)
+    #: Whether the applet may only read it, whatever the key allows: any number of applets share it then.
+    read_only: bool = dataclasses.field(default=False, kw_only=True)
+    #: The name by which the applet knows it; by default its own.
+    alias: str | None = dataclasses.field(default=None, kw_only=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

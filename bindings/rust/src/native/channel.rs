@@ -3,11 +3,12 @@
 //! Invariants: what arrives while an answer is waited for (a call that is cancelled, the end) is
 //! kept; after a message that does not belong where it comes, the channel is of no use any more.
 
-use super::boot::Booted;
+use super::boot::{Booted, MappedHeaps};
 use super::wait::FutexWait;
 use crate::buffer::Buffer;
 use crate::region::{AttachError, Granted};
 use crate::transport::TransportError;
+use holdfast_channel::heaps::HEAPS_MAX;
 use holdfast_channel::protocol::{AppletMessage, HostMessage, MESSAGE_BYTES_MAX};
 use holdfast_channel::{ChannelError, Deadline, Endpoint, Handle, Header, Layout};
 use holdfast_types::RequestStatus;
@@ -15,7 +16,7 @@ use holdfast_types::RequestStatus;
 /// The applet's end of the channel.
 pub(super) struct Channel {
     endpoint: Endpoint<FutexWait>,
-    region: Result<Option<Granted>, AttachError>,
+    heaps: MappedHeaps,
     /// First byte of the mapping.
     base: *mut u8,
     layout: Layout,
@@ -32,12 +33,13 @@ unsafe impl Send for Channel {}
 
 impl Channel {
     pub(super) fn new(booted: Booted) -> Channel {
-        let Booted { endpoint, region, base, layout, serves } = booted;
-        Channel { endpoint, region, base, layout, serves, cancelled: None, ended: false }
+        let Booted { endpoint, heaps, base, layout, serves } = booted;
+        Channel { endpoint, heaps, base, layout, serves, cancelled: None, ended: false }
     }
 
-    pub(super) fn region(&self) -> Result<Option<Granted>, AttachError> {
-        self.region
+    /// The heap of a name; the first one without a name.
+    pub(super) fn heap(&self, name: Option<&str>) -> Result<Granted, AttachError> {
+        self.heaps.find(name)
     }
 
     pub(super) fn buffer(&self, part: Handle) -> Option<*mut u8> {
@@ -82,12 +84,12 @@ impl Channel {
         self.cancelled == Some(call) || self.ended
     }
 
-    pub(super) fn grow(&mut self, at_least_bytes: u64) -> Result<u64, RequestStatus> {
-        let limit_bytes = self.region.ok().flatten().map_or(0, |granted| granted.limit_bytes);
+    pub(super) fn grow(&mut self, heap: u32, at_least_bytes: u64) -> Result<u64, RequestStatus> {
+        let limit_bytes = self.heaps.at(heap).map_or(0, |granted| granted.limit_bytes);
         if at_least_bytes > limit_bytes {
             return Err(RequestStatus::LimitReached);
         }
-        let backed = self.ask(AppletMessage::Grow { at_least_bytes })?;
+        let backed = self.ask(AppletMessage::Grow { heap, at_least_bytes })?;
         // More than was mapped is not there, whatever the host says.
         if (at_least_bytes..=limit_bytes).contains(&backed) {
             Ok(backed)
@@ -96,23 +98,27 @@ impl Channel {
         }
     }
 
-    pub(super) fn commit(&mut self, level: u32) -> Result<(), RequestStatus> {
-        match self.region {
+    pub(super) fn commit(&mut self, heap: u32, level: u32) -> Result<(), RequestStatus> {
+        match self.heaps.at(heap) {
             // What is stored to a shared mapping survives the process by itself.
-            Ok(Some(granted)) if level == 0 && !granted.is_atomic => Ok(()),
-            Ok(Some(_)) => self.ask(AppletMessage::Commit { level }).map(drop),
-            _ => Err(RequestStatus::NotGranted),
+            Some(granted) if level == 0 && !granted.is_atomic => Ok(()),
+            Some(_) => self.ask(AppletMessage::Commit { heap, level }).map(drop),
+            None => Err(RequestStatus::NotGranted),
         }
     }
 
     /// The program ends by itself: in the mode `atomic` that makes its stores count. One that is
     /// called has its calls for that; ending in the middle of one does not complete it.
     pub(super) fn end(&mut self) {
-        if let (false, Ok(Some(Granted { is_atomic: true, is_read_only: false, .. }))) =
-            (self.serves, self.region)
-        {
-            // No one is left to tell.
-            let _ = self.commit(0);
+        if self.serves {
+            return;
+        }
+        for heap in 0..HEAPS_MAX as u32 {
+            let is_due = |granted: &Granted| granted.is_atomic && !granted.is_read_only;
+            if self.heaps.at(heap).is_some_and(is_due) {
+                // No one is left to tell.
+                let _ = self.commit(heap, 0);
+            }
         }
     }
 

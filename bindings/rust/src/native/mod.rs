@@ -1,6 +1,6 @@
-//! The native applet: a process of its own that shares two files with its host, the channel and, if
-//! a heap was granted, the region's image. It finds them at fixed descriptors, maps them once, and
-//! leaves them open.
+//! The native applet: a process of its own that shares files with its host: the channel and, for each
+//! heap that was granted, the region's image. It finds them at fixed descriptors, maps them once,
+//! and leaves them open.
 //!
 //! - `boot`: the first look at the descriptors, and the mappings. `channel`: messages over them.
 //! - `wait`: spinning and sleeping. `lock`: for threads. `memory`: anonymous mappings for `buffer`.
@@ -67,21 +67,34 @@ fn with_channel<R>(work: impl FnOnce(&mut Channel) -> R) -> Result<R, Refused> {
     })
 }
 
-/// The region, which was mapped with the channel.
-pub(crate) fn attach() -> Result<Granted, AttachError> {
-    match with_channel(|channel| channel.region()) {
-        Ok(Ok(Some(granted))) => Ok(granted),
-        Ok(Ok(None)) => Err(AttachError::NotGranted),
-        Ok(Err(error)) => Err(error),
+/// The region of this name, which was mapped with the channel; the first one without a name.
+pub(crate) fn attach(name: Option<&str>) -> Result<Granted, AttachError> {
+    match with_channel(|channel| channel.heap(name)) {
+        Ok(found) => found,
         Err(Refused::NoHost) => Err(AttachError::NoHost),
         Err(Refused::Boot(error)) => Err(AttachError::Boot(error)),
         Err(Refused::Map(code)) => Err(AttachError::Host(code)),
     }
 }
 
-/// Has the host back at least that many bytes; how many there are, or a code.
-pub(crate) fn grow(at_least_bytes: u64) -> Result<u64, RequestStatus> {
-    with_channel(|channel| channel.grow(at_least_bytes)).unwrap_or(Err(RequestStatus::Failed))
+/// A number that no other thread of this process has while this one runs; not 0.
+pub(crate) fn thread_mark() -> u64 {
+    let mark: u64;
+    // SAFETY: on x86-64 Linux the word at fs:0 is the address of the thread's own control block
+    // (the ABI of thread-local storage); it is read and nothing else.
+    unsafe {
+        core::arch::asm!(
+            "mov {}, fs:[0]",
+            out(reg) mark,
+            options(nostack, pure, readonly, preserves_flags)
+        );
+    }
+    mark
+}
+
+/// Has the host back at least that many bytes of a heap; how many there are, or a code.
+pub(crate) fn grow(heap: u32, at_least_bytes: u64) -> Result<u64, RequestStatus> {
+    with_channel(|channel| channel.grow(heap, at_least_bytes)).unwrap_or(Err(RequestStatus::Failed))
 }
 
 extern "C" fn at_exit() {
@@ -105,9 +118,9 @@ static AT_EXIT: extern "C" fn() = at_exit;
 #[unsafe(link_section = ".note.holdfast")]
 static PROMISES: ProgramNote = ProgramNote::new(KEEPS_ORDER);
 
-/// Makes everything durable at a level, or a code.
-pub(crate) fn commit(level: u32) -> Result<(), RequestStatus> {
-    with_channel(|channel| channel.commit(level)).unwrap_or(Err(RequestStatus::Failed))
+/// Makes everything in a heap durable at a level, or a code.
+pub(crate) fn commit(heap: u32, level: u32) -> Result<(), RequestStatus> {
+    with_channel(|channel| channel.commit(heap, level)).unwrap_or(Err(RequestStatus::Failed))
 }
 
 /// The pages that are this process's own copies are gone; what the file has is seen again.

@@ -3,7 +3,7 @@
 
 use holdfast_channel::Header;
 
-/// What `attach` tells. Sizes in bytes.
+/// What `heap_open` tells. Sizes in bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RegionInfo {
@@ -20,14 +20,15 @@ pub(crate) struct RegionInfo {
 
 #[link(wasm_import_module = "holdfast")]
 unsafe extern "C" {
-    /// Maps the region into linear memory; 0 or an error code.
-    pub(crate) fn attach(out: *mut RegionInfo) -> i32;
-    /// Backs at least that many bytes; the new size or a negative error code.
-    pub(crate) fn grow(at_least_bytes: i64) -> i64;
-    /// Makes everything so far durable at a level; 0 or an error code.
-    pub(crate) fn commit(level: i32) -> i32;
-    /// Undoes what was stored and not published; 0 or an error code.
-    pub(crate) fn rollback() -> i32;
+    /// Maps the heaps into linear memory, if that was not done, and tells where the one of this
+    /// name is (without a byte: the first); its index, or a negative error code.
+    pub(crate) fn heap_open(name: *const u8, name_bytes: u32, out: *mut RegionInfo) -> i32;
+    /// Backs at least that many bytes of a heap; the new size or a negative error code.
+    pub(crate) fn heap_grow(heap: i32, at_least_bytes: i64) -> i64;
+    /// Makes everything so far in a heap durable at a level; 0 or an error code.
+    pub(crate) fn heap_commit(heap: i32, level: i32) -> i32;
+    /// Undoes what was stored to a heap and not published; 0 or an error code.
+    pub(crate) fn heap_rollback(heap: i32) -> i32;
     /// Waits for the host's next message; the bytes of its payload, or a negative code. A payload
     /// that is larger than `capacity` is kept, and its size returned, negated.
     pub(crate) fn receive(header: *mut Header, payload: *mut u8, capacity: u32) -> i32;

@@ -11,23 +11,27 @@ use crate::buffer::Buffer;
 use crate::region::{AttachError, Granted};
 use crate::serve::ServeError;
 use crate::transport::{Transport, TransportError};
+use holdfast_channel::heaps::HEAPS_MAX;
 use holdfast_channel::protocol::AppletMessage;
 use holdfast_channel::{Handle, Header};
 use holdfast_types::RequestStatus;
 
 pub use lock::Lock;
 
-/// Has the host map the granted region.
-pub(crate) fn attach() -> Result<Granted, AttachError> {
+/// Has the host map the granted regions, and says where the one of this name is; the first one
+/// without a name.
+pub(crate) fn attach(name: Option<&str>) -> Result<Granted, AttachError> {
+    let name = name.unwrap_or_default();
     let mut info = imports::RegionInfo::default();
-    // SAFETY: a pair of C calls that initialises malloc (see the header of `region`); `info` is a
-    // live record of the layout that the import writes.
-    let code = unsafe {
+    // SAFETY: a pair of C calls that initialises malloc (see the header of `region`); the name is
+    // live with its length; `info` is a live record of the layout that the import writes.
+    let answer = unsafe {
         imports::free(black_box(imports::malloc(1)));
-        imports::attach(&mut info)
+        imports::heap_open(name.as_ptr(), name.len() as u32, &mut info)
     };
-    match status_of(code) {
-        RequestStatus::Ok => Ok(Granted {
+    match u32::try_from(answer) {
+        Ok(index) if (index as usize) < HEAPS_MAX => Ok(Granted {
+            index,
             address: info.base,
             backed_bytes: info.backed,
             limit_bytes: info.limit,
@@ -37,10 +41,18 @@ pub(crate) fn attach() -> Result<Granted, AttachError> {
             // WebAssembly has no instruction for that.
             is_ordered: false,
         }),
-        RequestStatus::NotGranted => Err(AttachError::NotGranted),
-        RequestStatus::MemoryShape => Err(AttachError::MemoryShape),
-        status => Err(AttachError::Host(status.number())),
+        Ok(_) => Err(AttachError::Host(RequestStatus::Failed.number())),
+        Err(_) => Err(match status_of(answer.wrapping_neg()) {
+            RequestStatus::NotGranted => AttachError::NotGranted,
+            RequestStatus::MemoryShape => AttachError::MemoryShape,
+            status => AttachError::Host(status.number()),
+        }),
     }
+}
+
+/// There is one thread.
+pub(crate) fn thread_mark() -> u64 {
+    1
 }
 
 /// What an import's number says; one of a later host is a failure.
@@ -49,17 +61,17 @@ fn status_of(number: i32) -> RequestStatus {
 }
 
 /// Backs at least that many bytes; how many there are then.
-pub(crate) fn grow(at_least_bytes: u64) -> Result<u64, RequestStatus> {
+pub(crate) fn grow(heap: u32, at_least_bytes: u64) -> Result<u64, RequestStatus> {
     // SAFETY: no pointers are passed.
-    let backed = unsafe { imports::grow(at_least_bytes as i64) };
+    let backed = unsafe { imports::heap_grow(heap as i32, at_least_bytes as i64) };
     u64::try_from(backed)
         .map_err(|_| i32::try_from(backed.wrapping_neg()).map_or(RequestStatus::Failed, status_of))
 }
 
 /// Makes everything durable at a level.
-pub(crate) fn commit(level: u32) -> Result<(), RequestStatus> {
+pub(crate) fn commit(heap: u32, level: u32) -> Result<(), RequestStatus> {
     // SAFETY: no pointers are passed.
-    match status_of(unsafe { imports::commit(level as i32) }) {
+    match status_of(unsafe { imports::heap_commit(heap as i32, level as i32) }) {
         RequestStatus::Ok => Ok(()),
         status => Err(status),
     }
@@ -67,10 +79,10 @@ pub(crate) fn commit(level: u32) -> Result<(), RequestStatus> {
 
 /// Undoes what is not published. The host has done so before; but what was stored since then, by a
 /// handle that did not know, is to go as well.
-pub(crate) fn drop_private_pages(_: &Granted) {
+pub(crate) fn drop_private_pages(granted: &Granted) {
     // SAFETY: no pointers are passed, and the caller has the heap on the region, closed. What fails
     // here fails again when the heap is opened.
-    let _ = unsafe { imports::rollback() };
+    let _ = unsafe { imports::heap_rollback(granted.index as i32) };
 }
 
 /// A sandbox has no loader.

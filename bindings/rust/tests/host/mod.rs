@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use holdfast_channel::boot::BootRegion;
 use holdfast_channel::header::FORGET;
+use holdfast_channel::heaps::HeapEntry;
 use holdfast_channel::hello::Names;
 use holdfast_channel::protocol::{AppletMessage, HostMessage};
 use holdfast_channel::{
@@ -102,16 +103,14 @@ pub(crate) struct Host {
     pub(crate) forget: bool,
 }
 
-/// Descriptors with the two numbers must be free when a program is started: std opens some on
-/// the way.
-fn occupy() {
-    loop {
-        let file = File::open("/dev/null").unwrap();
-        if file.as_raw_fd() > REGION_FD {
-            return;
-        }
-        std::mem::forget(file);
-    }
+/// A descriptor of the same file with a number that no program is given: other tests open and close
+/// files at the same time, so a low one may be free.
+fn above(descriptor: &OwnedFd) -> OwnedFd {
+    // SAFETY: a system call on a number.
+    let copy = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_DUPFD_CLOEXEC, REGION_FD + 1) };
+    assert!(copy > REGION_FD);
+    // SAFETY: it was made just now, and is nobody else's.
+    unsafe { OwnedFd::from_raw_fd(copy) }
 }
 
 fn install(command: &mut Command, descriptors: Vec<(OwnedFd, RawFd)>) {
@@ -131,14 +130,14 @@ fn install(command: &mut Command, descriptors: Vec<(OwnedFd, RawFd)>) {
 impl Host {
     /// Starts a program; it need not serve.
     pub(crate) fn start(mut command: Command, layout: Layout, image: Option<Image>) -> Host {
-        occupy();
-        let region = image.as_ref().map(|image| image.region);
-        let memory = ChannelMemory::create(layout, region, true).unwrap();
-        let mut descriptors = vec![(memory.descriptor().unwrap(), CHANNEL_FD)];
+        let entry = |image: &Image| HeapEntry::new("heap", &image.region).unwrap();
+        let heaps: Vec<_> = image.iter().map(entry).collect();
+        let memory = ChannelMemory::create(layout, &heaps, true).unwrap();
+        let mut descriptors = vec![(above(&memory.descriptor().unwrap()), CHANNEL_FD)];
         if let Some(image) = &image {
-            descriptors.push((image.file.try_clone().unwrap().into(), REGION_FD));
+            let file: OwnedFd = image.file.try_clone().unwrap().into();
+            descriptors.push((above(&file), REGION_FD));
         }
-        assert!(descriptors.iter().all(|(descriptor, _)| descriptor.as_raw_fd() > REGION_FD));
         install(&mut command, descriptors);
         let (endpoint, bell) = memory.host().unwrap();
         let mut child = command.stdin(Stdio::null()).spawn().unwrap();
@@ -247,7 +246,7 @@ impl Host {
 
     fn serve_request(&mut self, header: &Header) -> Result<(), ChannelError> {
         match AppletMessage::parse(header).unwrap() {
-            AppletMessage::Grow { at_least_bytes } => {
+            AppletMessage::Grow { heap: 0, at_least_bytes } => {
                 self.grown += 1;
                 let image = self.image.as_mut().unwrap();
                 let wanted =
@@ -261,7 +260,7 @@ impl Host {
                 };
                 self.send(reply.into(), &[])?;
             }
-            AppletMessage::Commit { level } => {
+            AppletMessage::Commit { heap: 0, level } => {
                 self.commits.push(level);
                 let status =
                     if level == 1 { RequestStatus::Unsupported } else { RequestStatus::Ok };

@@ -1,6 +1,6 @@
-//! The requests of a native applet about its heap, and the publication of its stores.
+//! The requests of a native applet about its heaps, and the publication of its stores.
 //!
-//! Invariant: requests about the heap are answered here and nowhere else; they are checked against
+//! Invariant: requests about heaps are answered here and nowhere else; they are checked against
 //! what was lent.
 #![forbid(unsafe_code)]
 
@@ -9,10 +9,10 @@ use std::time::Instant;
 use holdfast_channel::header::Header;
 use holdfast_channel::layout::PAGE_BYTES;
 use holdfast_channel::protocol::{AppletMessage, HostMessage};
-use holdfast_region::RegionError;
+use holdfast_region::{Consistency, RegionError};
 use holdfast_types::{Durability, RequestStatus};
 
-use super::{LentRegion, Native};
+use super::{Loan, Native};
 use crate::sandbox::{Sandbox, Stop, Unpublished};
 
 impl Native {
@@ -23,16 +23,16 @@ impl Native {
         deadline: Option<Instant>,
     ) -> Result<bool, Stop> {
         let (status, value) = match message {
-            AppletMessage::Grow { at_least_bytes } => {
+            AppletMessage::Grow { heap, at_least_bytes } => {
                 let _crossing = self.crossings.mark().cross("grow");
-                match self.grow(*at_least_bytes) {
+                match self.grow(*heap as usize, *at_least_bytes) {
                     Ok(backed_bytes) => (RequestStatus::Ok, backed_bytes),
                     Err(status) => (status, 0),
                 }
             }
-            AppletMessage::Commit { level } => {
+            AppletMessage::Commit { heap, level } => {
                 let _crossing = self.crossings.mark().cross("commit");
-                (self.commit(*level), 0)
+                (self.commit(*heap as usize, *level), 0)
             }
             _ => return Ok(false),
         };
@@ -42,23 +42,23 @@ impl Native {
         Ok(true)
     }
 
-    fn grow(&mut self, at_least_bytes: u64) -> Result<u64, RequestStatus> {
-        let Some(region) = &mut self.region else { return Err(RequestStatus::NotGranted) };
-        region.grow(at_least_bytes).map_err(|error| {
+    fn grow(&mut self, index: usize, at_least_bytes: u64) -> Result<u64, RequestStatus> {
+        let Some(heap) = self.heaps.at(index) else { return Err(RequestStatus::NotGranted) };
+        heap.region.grow(at_least_bytes).map_err(|error| {
             let status = RequestStatus::from(&error);
             self.heap_error = Some(error);
             status
         })
     }
 
-    fn commit(&mut self, level: u32) -> RequestStatus {
+    fn commit(&mut self, index: usize, level: u32) -> RequestStatus {
         let Some(durability) = Durability::from_number(level) else {
             return RequestStatus::Unsupported;
         };
-        let published = self.publish_changes();
-        let Some(region) = &mut self.region else { return RequestStatus::NotGranted };
+        let published = self.publish_one(index);
+        let Some(heap) = self.heaps.at(index) else { return RequestStatus::NotGranted };
         let committed = match published {
-            Ok(()) => region.commit(durability).map(drop),
+            Ok(()) => heap.region.commit(durability).map(drop),
             Err(Unpublished::RolledBack(error)) => Err(error),
             // The region refuses everything from here on, so the call cannot count either.
             Err(Unpublished::Ended(_)) => return RequestStatus::Failed,
@@ -72,12 +72,38 @@ impl Native {
         }
     }
 
-    /// In the mode `atomic`, publishes what the applet has stored. Where that fails, nothing that
-    /// was copied for it stays: a later publication must not count it in.
+    /// In the mode `atomic`, publishes what the applet has stored, heap by heap. Where that fails,
+    /// nothing that was copied for that heap or a later one stays: a later publication must not
+    /// count it in.
     pub(super) fn publish_changes(&mut self) -> Result<(), Unpublished> {
-        let Some(lent) = self.lent.filter(|lent| lent.is_private) else { return Ok(()) };
-        let copied = self.copy_changes(lent);
-        let Some(region) = &mut self.region else { return Ok(()) };
+        for index in 0..self.loans.len() {
+            if let Err(unpublished) = self.publish_one(index) {
+                return Err(self.give_up_from(index + 1, unpublished));
+            }
+        }
+        Ok(())
+    }
+
+    /// The stores to the heaps from `index` on, which were not copied, do not count: the applet
+    /// drops its own copies of their pages with the next call.
+    fn give_up_from(&mut self, index: usize, unpublished: Unpublished) -> Unpublished {
+        for heap in self.heaps.iter_mut().skip(index) {
+            if heap.region.consistency() == Consistency::Atomic
+                && let Err(error) = heap.region.rollback()
+            {
+                return Unpublished::Ended(error.into());
+            }
+        }
+        unpublished
+    }
+
+    fn publish_one(&mut self, index: usize) -> Result<(), Unpublished> {
+        let Some(loan) = self.loans.get(index).copied().filter(|loan| loan.is_private) else {
+            return Ok(());
+        };
+        let copied = self.copy_changes(index, loan);
+        let Some(heap) = self.heaps.at(index) else { return Ok(()) };
+        let region = &mut heap.region;
         copied.and_then(|()| region.publish().map(drop)).map_err(|error| match region.rollback() {
             Ok(_) => Unpublished::RolledBack(error),
             Err(error) => Unpublished::Ended(error.into()),
@@ -85,20 +111,21 @@ impl Native {
     }
 
     /// Takes the pages over that the applet changed in its private mapping.
-    fn copy_changes(&mut self, lent: LentRegion) -> Result<(), RegionError> {
-        let Some(region) = &mut self.region else { return Ok(()) };
+    fn copy_changes(&mut self, index: usize, loan: Loan) -> Result<(), RegionError> {
+        let Some(heap) = self.heaps.at(index) else { return Ok(()) };
+        let region = &mut heap.region;
         let name = region.name().to_string();
         let io = |source| RegionError::Io {
             step: "read the applet's stores to",
             path: (&name).into(),
             source,
         };
-        let range = lent.address..lent.address + region.backed_bytes();
+        let range = loan.address..loan.address + region.backed_bytes();
         let pages = self.jailed.changed_pages(range).map_err(io)?;
         let (mut stored, mut known) = (vec![0; PAGE_BYTES as usize], vec![0; PAGE_BYTES as usize]);
         for run in pages {
             for address in run.step_by(PAGE_BYTES as usize) {
-                let offset = address - lent.address;
+                let offset = address - loan.address;
                 self.jailed.read_memory(address, &mut stored).map_err(io)?;
                 region.read_at(offset, &mut known)?;
                 if stored != known {

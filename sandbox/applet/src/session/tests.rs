@@ -8,6 +8,7 @@ use holdfast_crossings::Mark;
 use crate::buffer::SharedBuffer;
 use crate::kind::SandboxKind;
 use crate::sandbox::Ended;
+use holdfast_wasm::Heaps;
 
 /// Serves one function. In its call it stops in the middle of a message, and then the call is
 /// cancelled.
@@ -96,7 +97,7 @@ impl Sandbox for Stalling {
     fn finish(self: Box<Self>, _: Option<&Failure>) -> Ended {
         Ended {
             failure: Failure::Busy,
-            region: None,
+            heaps: Heaps::none(),
             heap_error: None,
             stdout: Vec::new(),
             stderr: Vec::new(),

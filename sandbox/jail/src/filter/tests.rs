@@ -6,9 +6,10 @@ use crate::policy::{Group, Step};
 
 const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
 const GIVEN: Given = Given {
-    first_free_descriptor: 5,
+    first_free_descriptor: 6,
+    last_region_descriptor: 5,
     region_data_offset: 0x1_0000_2000,
-    program_descriptor: 5,
+    program_descriptor: 6,
     own_process: 1,
 };
 

@@ -26,7 +26,7 @@ use crate::jail::choice::Chosen;
 use crate::jail::{Jail, JailStdio};
 use crate::layers::Layer;
 use crate::machine::{IPC, Machine, NOBODY};
-use crate::policy::{Given, Policy};
+use crate::policy::{FIRST_REGION, Given, Policy};
 use crate::program::ElfProgram;
 use crate::resources;
 use crate::root;
@@ -105,6 +105,7 @@ pub(crate) fn prepare(
     };
     let given = Given {
         first_free_descriptor: installed.len() as u32,
+        last_region_descriptor: FIRST_REGION + jail.region_count - 1,
         region_data_offset: jail.region_data_offset,
         program_descriptor: installed.len() as u32,
         // In a process name space of its own it is the first; elsewhere the supervisor alone knows.

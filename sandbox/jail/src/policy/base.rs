@@ -4,7 +4,7 @@
 //! The start is Table 1 of "Cornell Untrusted Binary Applets", call by call, in today's names:
 //! `brk`, `mincore`, `mmap`, `munmap`, `mprotect`, `memcntl` (`madvise`, `msync`), `exit`, `wait`,
 //! `fstat`, `nice` (`setpriority`), `getrlimit`, `getpid`. Its `msgsys` and `shmsys` are the futex
-//! and the mappings of descriptors 3 and 4.
+//! and the mappings of descriptors 3, 4 and those of further regions.
 //!
 //! Invariant: no rule here lets a program reach a file, a process or a device that it was not
 //! given, or change the size of a file.
@@ -20,7 +20,21 @@ use super::rule::{
 };
 
 const CHANNEL: u64 = 3;
-const REGION: u64 = 4;
+/// The descriptor of the first region; further ones have those behind it.
+pub(crate) const FIRST_REGION: u32 = 4;
+/// Descriptor 4 and those of further regions behind it.
+const FROM_THE_FIRST_REGION: Condition = Condition {
+    argument: 4,
+    width: Width::Word,
+    comparison: Comparison::AtLeast,
+    operand: Operand::Value(FIRST_REGION as u64),
+};
+const TO_THE_LAST_REGION: Condition = Condition {
+    argument: 4,
+    width: Width::Word,
+    comparison: Comparison::AtMost,
+    operand: Operand::LastRegionDescriptor,
+};
 const PRIVATE_MEMORY: Condition = bits(3, MAP_TYPES, (MAP_PRIVATE | MAP_ANONYMOUS) as u64);
 const PAST_THE_REGIONS_HEADER: Condition = Condition {
     argument: 5,
@@ -57,21 +71,39 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         libc::SYS_mmap,
-        &[NOT_EXECUTABLE, SHARED_FILE, is(4, REGION), PAST_THE_REGIONS_HEADER],
+        &[
+            NOT_EXECUTABLE,
+            SHARED_FILE,
+            FROM_THE_FIRST_REGION,
+            TO_THE_LAST_REGION,
+            PAST_THE_REGIONS_HEADER,
+        ],
         Allow,
-        "the region's data, never its header",
+        "a region's data, never its header",
     ),
     rule(
         libc::SYS_mmap,
-        &[NOT_EXECUTABLE, SYNCHRONOUS_FILE, is(4, REGION), PAST_THE_REGIONS_HEADER],
+        &[
+            NOT_EXECUTABLE,
+            SYNCHRONOUS_FILE,
+            FROM_THE_FIRST_REGION,
+            TO_THE_LAST_REGION,
+            PAST_THE_REGIONS_HEADER,
+        ],
         Allow,
         "the same, where it is memory that survives a reset",
     ),
     rule(
         libc::SYS_mmap,
-        &[NOT_EXECUTABLE, PRIVATE_FILE, is(4, REGION), PAST_THE_REGIONS_HEADER],
+        &[
+            NOT_EXECUTABLE,
+            PRIVATE_FILE,
+            FROM_THE_FIRST_REGION,
+            TO_THE_LAST_REGION,
+            PAST_THE_REGIONS_HEADER,
+        ],
         Allow,
-        "the region's data in atomic mode",
+        "a region's data in atomic mode",
     ),
     rule(libc::SYS_mprotect, &[NOT_EXECUTABLE], Allow, "only its own memory"),
     rule(

@@ -104,7 +104,9 @@ pub enum Operand {
     Value(u64),
     /// The lowest descriptor that was not given to the program.
     FirstFreeDescriptor,
-    /// Where the data of the region begins in the file of descriptor 4.
+    /// The last descriptor of a region's file; the first is 4. Less than that where there is none.
+    LastRegionDescriptor,
+    /// Where the data of a region begins in its file.
     RegionDataOffset,
     /// The descriptor of the program's file, before it runs.
     ProgramDescriptor,
@@ -145,6 +147,8 @@ pub struct Rule {
 pub struct Given {
     /// See [`Operand::FirstFreeDescriptor`].
     pub first_free_descriptor: u32,
+    /// See [`Operand::LastRegionDescriptor`].
+    pub last_region_descriptor: u32,
     /// See [`Operand::RegionDataOffset`].
     pub region_data_offset: u64,
     /// See [`Operand::ProgramDescriptor`].
@@ -166,6 +170,7 @@ impl Operand {
         match self {
             Operand::Value(value) => value,
             Operand::FirstFreeDescriptor => given.first_free_descriptor.into(),
+            Operand::LastRegionDescriptor => given.last_region_descriptor.into(),
             Operand::RegionDataOffset => given.region_data_offset,
             Operand::ProgramDescriptor => given.program_descriptor.into(),
             Operand::OwnProcess => given.own_process.into(),

@@ -5,9 +5,10 @@ use super::modes::{CREATING_FLAGS, MODE_CALLS, Mode, SPECIAL_BITS};
 use super::*;
 
 const GIVEN: Given = Given {
-    first_free_descriptor: 5,
+    first_free_descriptor: 6,
+    last_region_descriptor: 5,
     region_data_offset: 8192,
-    program_descriptor: 5,
+    program_descriptor: 6,
     own_process: 1,
 };
 
@@ -113,7 +114,7 @@ fn what_was_given_gets_no_second_number() {
                 "{}",
                 name(call)
             );
-            let own = action(Step::Loader, call, [5, command, 0, 0, 0, 0]);
+            let own = action(Step::Loader, call, [6, command, 0, 0, 0, 0]);
             assert_eq!(own, Some(Action::Allow), "{}", name(call));
         }
     }
@@ -135,6 +136,13 @@ fn the_regions_header_cannot_be_mapped_shared() {
             action(Step::Final, libc::SYS_mmap, mapped(flags, 4, 8192)),
             Some(Action::Allow)
         );
+        // A second region is one as well; what comes behind the last one is none.
+        assert_eq!(
+            action(Step::Final, libc::SYS_mmap, mapped(flags, 5, 8192)),
+            Some(Action::Allow)
+        );
+        assert_eq!(action(Step::Final, libc::SYS_mmap, mapped(flags, 6, 8192)), None);
+        assert_eq!(action(Step::Final, libc::SYS_mmap, mapped(flags, 5, 4096)), None);
         assert_eq!(action(Step::Final, libc::SYS_mmap, mapped(flags, 4, 4096)), None);
         assert_eq!(action(Step::Loader, libc::SYS_mmap, mapped(flags, 4, 0)), None);
     }

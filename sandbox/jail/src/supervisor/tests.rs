@@ -26,6 +26,7 @@ fn charge(seconds: &str, limits: JailLimits) -> Charge {
         policy: Policy::default(),
         given: Given {
             first_free_descriptor: 3,
+            last_region_descriptor: 3,
             region_data_offset: 0,
             program_descriptor: 3,
             own_process: pid,

@@ -204,7 +204,7 @@ fn private_changed_pages_are_found_and_read() {
         let jailed = jail(&["map the region"])
             .layers(layers)
             .descriptor(4, memory_file(32 << 12))
-            .region_data_offset(8192)
+            .regions(1, 8192)
             .spawn()
             .unwrap();
         let started = std::time::Instant::now();

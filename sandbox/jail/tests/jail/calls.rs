@@ -12,6 +12,7 @@ use crate::victims::{end, jail};
 /// What stands for operands in a jail without descriptors.
 const GIVEN: Given = Given {
     first_free_descriptor: 3,
+    last_region_descriptor: 3,
     region_data_offset: 0,
     program_descriptor: 3,
     own_process: Given::UNKNOWN_PROCESS,

@@ -508,7 +508,7 @@ fn the_regions_header_cannot_be_mapped_in_any_way() {
             file
         };
         let jail = jail(&words).descriptor(3, file()).descriptor(4, file());
-        end(jail.region_data_offset(HEADER_BYTES).layers(Layers::none()))
+        end(jail.regions(1, HEADER_BYTES).layers(Layers::none()))
     };
     use libc::{MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, PROT_EXEC, PROT_READ, PROT_WRITE};
     let data = map(PROT_READ | PROT_WRITE, MAP_SHARED, 4, HEADER_BYTES);

@@ -1,0 +1,71 @@
+"""Applets with several heaps."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import holdfast
+import pytest
+from conftest import Start, program
+
+Places = dict[str, Any]
+
+
+def look(applet: holdfast.Applet, name: str) -> int:
+    """How many entries the ledger in a heap has."""
+    return int(struct.unpack("<Q", applet.call("look", name.encode()))[0])
+
+
+def test_each_heap_has_its_name(start: Start) -> None:
+    heaps = ["dict", holdfast.HeapGrant("notes", alias="diary", limit="8MiB")]
+    applet = start("ledgers", heap=heaps)
+    applet.call("add", b"dict diary")
+    applet.call("add", b"diary")
+    assert (look(applet, "dict"), look(applet, "diary")) == (1, 2)
+    with pytest.raises(holdfast.CallError):
+        applet.call("add", b"notes")
+    applet.close()
+    applet = start("ledgers", heap=("diary=notes", "dict:ro"))
+    assert (look(applet, "dict"), look(applet, "diary")) == (1, 2)
+    with pytest.raises(holdfast.CallError, match="may only be read"):
+        applet.call("add", b"dict")
+
+
+def test_readers_share_a_heap(start: Start) -> None:
+    start("ledgers", heap="dict").call("add", b"dict")
+    # The one above has it still, to write.
+    with pytest.raises(holdfast.HeapHeld):
+        start("ledgers", heap=["dict:ro"])
+
+
+def test_any_number_reads(start: Start, kind: str, places: Places) -> None:
+    with holdfast.Applet(program("ledgers", kind), heap="dict", **places) as maker:
+        maker.call("add", b"dict")
+    readers = [start("ledgers", heap=[holdfast.HeapGrant("dict", read_only=True), f"own-{n}"]) for n in range(3)]
+    for number, reader in enumerate(readers):
+        reader.call("add", f"own-{number}".encode())
+        assert (look(reader, "dict"), look(reader, f"own-{number}")) == (1, 1)
+
+
+def test_impossible_grants_leave_nothing(start: Start, places: Places) -> None:
+    for heap, error, words in [
+        (["new", "dict:ro"], holdfast.HeapNotFound, "dict"),
+        (["new", "new=other"], holdfast.AppletError, "under the name"),
+        (["new", "dict:rw"], ValueError, "write dict:ro"),
+        (["new", 7], TypeError, "HeapGrant"),
+    ]:
+        with pytest.raises(error, match=words):
+            start("ledgers", heap=heap)
+    with pytest.raises(holdfast.HeapNotFound):
+        holdfast.Heap("new", create=False, **places)
+
+
+def test_death_names_the_heap_that_was_rolled_back(start: Start) -> None:
+    applet = start("ledgers", heap=["a", "b"])
+    applet.call("add", b"a b")
+    with pytest.raises(holdfast.AppletError) as raised:
+        applet.call("add_and_crash", b"a b")
+    assert raised.value.heap == "a" and raised.value.heap_recovery == "rolled-back"
+    applet.respawn()
+    assert (look(applet, "a"), look(applet, "b")) == (1, 2)
