@@ -53,6 +53,7 @@ impl HeapCallError {
             Self::Heap(HeapError::TransactionState { expected_open: true }) => Code::NoTransaction,
             Self::Heap(HeapError::TransactionState { expected_open: false }) => Code::InTransaction,
             Self::Heap(HeapError::TransactionAborted) => Code::Aborted,
+            Self::Heap(HeapError::OtherHeap) => Code::OtherHeap,
             Self::Heap(HeapError::LayoutMismatch { .. }) => Code::Layout,
             Self::Heap(HeapError::Alignment { .. }) => Code::Alignment,
             Self::Heap(_) => Code::Failed,

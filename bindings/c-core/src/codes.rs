@@ -50,11 +50,12 @@ pub enum Code {
     BadSelector = 38,
     BadChange = 39,
     NoFile = 40,
+    OtherHeap = 41,
 }
 
 impl Code {
     /// Every code, in the order of its number.
-    pub const ALL: [Code; 40] = [
+    pub const ALL: [Code; 41] = [
         Code::NotGranted,
         Code::LimitReached,
         Code::NoRoom,
@@ -95,6 +96,7 @@ impl Code {
         Code::BadSelector,
         Code::BadChange,
         Code::NoFile,
+        Code::OtherHeap,
     ];
 
     /// The number that C sees.
@@ -116,6 +118,9 @@ impl Code {
             }
             Code::NoRoom => {
                 c"the pool is full; remove heaps that are not needed, or set HOLDFAST_POOL to a larger tmpfs"
+            }
+            Code::OtherHeap => {
+                c"a transaction is open in another heap, and two heaps do not commit together; commit or abort it first"
             }
             Code::Unsupported => c"this is not offered here; holdfast.h says what is",
             Code::Failed => c"the host or the library failed; run `holdfast doctor`",

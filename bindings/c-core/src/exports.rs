@@ -12,8 +12,33 @@ use core::ptr::{NonNull, null_mut};
 
 use crate::call_error::HeapCallError;
 use crate::calls::Calls;
+#[allow(unused_imports, reason = "for the documentation")]
+use crate::codes::Code;
 use holdfast_heap::{Backing, Heap, HeapError, Root};
 use holdfast_types::Durability;
+
+/// `nv_heap *`: the number of a heap, from 1 on, in the form of a pointer that leads nowhere. Any
+/// value is safe to pass; a library knows its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct HeapHandle(*mut c_void);
+
+impl HeapHandle {
+    /// No heap: what the opening of one returns that fails.
+    pub const NONE: HeapHandle = HeapHandle(null_mut());
+
+    /// The handle of the heap with this index.
+    #[must_use]
+    pub fn of(index: usize) -> HeapHandle {
+        HeapHandle(core::ptr::without_provenance_mut(index + 1))
+    }
+
+    /// The index in it; it may be that of no heap.
+    #[must_use]
+    pub fn index(self) -> Option<usize> {
+        self.0.addr().checked_sub(1)
+    }
+}
 
 /// What a C library adds: where the heap comes from, and where the last error is kept.
 pub trait Library {
@@ -27,6 +52,26 @@ pub trait Library {
     /// # Errors
     /// The code of why there is no heap, or of what `work` returned; never 0.
     fn with<R>(
+        work: impl FnOnce(&mut Calls<Self::Backing>) -> Result<R, Self::Error>,
+    ) -> Result<R, c_int>;
+
+    /// The same for calls that need no name of a heap: where none was opened or named, the one of
+    /// the application.
+    ///
+    /// # Errors
+    /// As for [`Library::with`].
+    fn with_application<R>(
+        work: impl FnOnce(&mut Calls<Self::Backing>) -> Result<R, Self::Error>,
+    ) -> Result<R, c_int> {
+        Self::with(work)
+    }
+
+    /// The same with the heap of a handle.
+    ///
+    /// # Errors
+    /// As there; [`Code::NotGranted`] for what is no handle of an open heap.
+    fn with_in<R>(
+        heap: HeapHandle,
         work: impl FnOnce(&mut Calls<Self::Backing>) -> Result<R, Self::Error>,
     ) -> Result<R, c_int>;
 
@@ -112,53 +157,53 @@ pub unsafe fn optional_text<'a>(name: *const c_char) -> Result<Option<&'a str>, 
 macro_rules! export_calls {
     ($library:ty) => {
         $crate::export_calls! { @each $library;
-            fn nvmalloc(name: *const c_char, size: usize) -> *mut c_void =
+            fn nvmalloc | nv_malloc_in by with(name: *const c_char, size: usize) -> *mut c_void =
                 pointer(), |calls| calls.allocate($crate::optional_text(name)?, size as u64);
-            fn nvread(name: *const c_char, size: *mut usize) -> *mut c_void =
+            fn nvread | nv_read_in by with(name: *const c_char, size: *mut usize) -> *mut c_void =
                 found(size), |calls| calls.read($crate::text(name)?);
-            fn nvmalloc_typed(name: *const c_char, size: usize, layout: u64) -> *mut c_void =
+            fn nvmalloc_typed | nv_malloc_typed_in by with(name: *const c_char, size: usize, layout: u64) -> *mut c_void =
                 pointer(), |calls| calls.allocate_typed($crate::text(name)?, size as u64, layout);
-            fn nvread_typed(name: *const c_char, layout: u64, size: *mut usize) -> *mut c_void =
+            fn nvread_typed | nv_read_typed_in by with(name: *const c_char, layout: u64, size: *mut usize) -> *mut c_void =
                 found(size), |calls| calls.read_typed($crate::text(name)?, layout);
-            fn nvaligned_alloc(alignment: usize, size: usize) -> *mut c_void =
+            fn nvaligned_alloc | nv_aligned_alloc_in by with(alignment: usize, size: usize) -> *mut c_void =
                 pointer(), |calls| calls.allocate_aligned(alignment as u64, size as u64);
-            fn nvrealloc(object: *mut c_void, size: usize) -> *mut c_void =
+            fn nvrealloc | nv_realloc_in by with(object: *mut c_void, size: usize) -> *mut c_void =
                 pointer(), |calls| {
                     let object = core::ptr::NonNull::new(object.cast());
                     calls.reallocate(object, size as u64)
                 };
-            fn nvname(name: *const c_char, object: *mut c_void, size: usize, layout: u64) -> c_int =
+            fn nvname | nv_name_in by with(name: *const c_char, object: *mut c_void, size: usize, layout: u64) -> c_int =
                 status(), |calls| {
                     let object = core::ptr::NonNull::new(object.cast());
                     calls.name($crate::text(name)?, object, size as u64, layout)
                 };
-            fn nvremove(name: *const c_char) -> c_int =
+            fn nvremove | nv_remove_in by with(name: *const c_char) -> c_int =
                 status(), |calls| calls.remove($crate::text(name)?);
-            fn nvmmap(name: *const c_char, size: usize) -> *mut c_void =
+            fn nvmmap | nv_mmap_in by with(name: *const c_char, size: usize) -> *mut c_void =
                 pointer(), |calls| calls.map($crate::text(name)?, size as u64);
-            fn nvunmmap(start: *mut c_void) -> c_int =
+            fn nvunmmap | nv_unmmap_in by with(start: *mut c_void) -> c_int =
                 status(), |calls| calls.unmap(core::ptr::NonNull::new(start.cast()));
-            fn qnvmalloc(uid: u64, magic: u64, size: usize) -> *mut c_void = pointer(), |calls| {
+            fn qnvmalloc | qnv_malloc_in by with_application(uid: u64, magic: u64, size: usize) -> *mut c_void = pointer(), |calls| {
                 <$library as $crate::Library>::check_user(uid)?;
                 calls.allocate_numbered(uid, magic, size as u64)
             };
-            fn qnvretrieve(uid: u64, magic: u64, size: *mut usize) -> *mut c_void =
+            fn qnvretrieve | qnv_retrieve_in by with_application(uid: u64, magic: u64, size: *mut usize) -> *mut c_void =
                 found(size), |calls| {
                     <$library as $crate::Library>::check_user(uid)?;
                     calls.read_numbered(uid, magic)
                 };
-            fn qnvfree(uid: u64, magic: u64) -> c_int = status(), |calls| {
+            fn qnvfree | qnv_free_in by with_application(uid: u64, magic: u64) -> c_int = status(), |calls| {
                 <$library as $crate::Library>::check_user(uid)?;
                 calls.remove_numbered(uid, magic)
             };
-            fn nv_tx_begin() -> c_int = status(), |calls| calls.begin();
-            fn nv_tx_add(start: *const c_void, size: usize) -> c_int =
+            fn nv_tx_begin | nv_tx_begin_in by with() -> c_int = status(), |calls| calls.begin();
+            fn nv_tx_add | nv_tx_add_in by with(start: *const c_void, size: usize) -> c_int =
                 status(), |calls| calls.add(start.cast(), size as u64);
-            fn nv_persist(start: *const c_void, size: usize) -> c_int =
+            fn nv_persist | nv_persist_in by with(start: *const c_void, size: usize) -> c_int =
                 status(), |calls| calls.persist(start.cast(), size as u64);
-            fn nv_tx_commit() -> c_int = status(), |calls| calls.commit();
-            fn nv_tx_abort() -> c_int = status(), |calls| calls.abort();
-            fn nv_commit(level: c_int) -> c_int = status(), |calls| {
+            fn nv_tx_commit | nv_tx_commit_in by with() -> c_int = status(), |calls| calls.commit();
+            fn nv_tx_abort | nv_tx_abort_in by with() -> c_int = status(), |calls| calls.abort();
+            fn nv_commit | nv_commit_in by with(level: c_int) -> c_int = status(), |calls| {
                 let level = calls.level(level)?;
                 <$library as $crate::Library>::make_durable(calls.heap(), level)
             };
@@ -171,6 +216,15 @@ macro_rules! export_calls {
             $crate::status(<$library as $crate::Library>::with(|calls| Ok(calls.free(object)?)))
         }
 
+        /// See `holdfast.h`. As free(3) has it, NULL needs no heap.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn nv_free_in(heap: $crate::HeapHandle, object: *mut c_void) -> c_int {
+            let Some(object) = core::ptr::NonNull::new(object.cast()) else { return 0 };
+            let freed =
+                <$library as $crate::Library>::with_in(heap, |calls| Ok(calls.free(object)?));
+            $crate::status(freed)
+        }
+
         /// See `holdfast.h`. Never null: the caller prints the answer.
         #[unsafe(no_mangle)]
         pub extern "C" fn nv_strerror(error: c_int) -> *const c_char {
@@ -180,10 +234,28 @@ macro_rules! export_calls {
         }
     };
     (@each $library:ty; $(
-        fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty =
+        fn $name:ident | $name_in:ident by $with:ident($($argument:ident: $kind:ty),*) -> $result:ty =
             $answer:ident($($size:ident)?), |$calls:ident| $work:expr;
     )*) => {
         $(
+            /// See `holdfast.h`.
+            ///
+            /// # Safety
+            /// Pointers are as the header demands; the heap is any value.
+            #[allow(unused_unsafe, reason = "one form for functions with and without a contract")]
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name_in(
+                heap: $crate::HeapHandle $(, $argument: $kind)*
+            ) -> $result {
+                // SAFETY: the header's contract says what names and places of sizes are.
+                unsafe {
+                    $crate::$answer(
+                        <$library as $crate::Library>::with_in(heap, |$calls| Ok($work?))
+                        $(, $size)?
+                    )
+                }
+            }
+
             /// See `holdfast.h`.
             ///
             /// # Safety
@@ -194,7 +266,7 @@ macro_rules! export_calls {
                 // SAFETY: the header's contract says what names and places of sizes are.
                 unsafe {
                     $crate::$answer(
-                        <$library as $crate::Library>::with(|$calls| Ok($work?)) $(, $size)?
+                        <$library as $crate::Library>::$with(|$calls| Ok($work?)) $(, $size)?
                     )
                 }
             }

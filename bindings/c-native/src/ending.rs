@@ -24,6 +24,8 @@ use holdfast_sys::mapping::{Prot, protect};
 
 use crate::session;
 
+/// Heaps that are open, so that the last one to be closed is known.
+static OPEN_HEAPS: AtomicU32 = AtomicU32::new(0);
 /// The process that has a heap open, 0 if none.
 static OPENER: AtomicU32 = AtomicU32::new(0);
 /// The opener, in a child that was forked from it.
@@ -39,6 +41,7 @@ pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| MARK.store(mark().unwrap_or(null_mut()), Ordering::Release));
     set_mark();
+    OPEN_HEAPS.fetch_add(1, Ordering::Relaxed);
     OPENER.store(std::process::id(), Ordering::Release);
 }
 
@@ -74,7 +77,9 @@ fn is_marked() -> bool {
 
 /// The heap is closed.
 pub(crate) fn forget() {
-    OPENER.store(0, Ordering::Release);
+    if OPEN_HEAPS.fetch_sub(1, Ordering::Relaxed) == 1 {
+        OPENER.store(0, Ordering::Release);
+    }
 }
 
 /// The process that has the heap, if this one was forked from it.

@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use holdfast_c_core::export_calls;
+use holdfast_c_core::{HeapHandle, export_calls, optional_text};
 use holdfast_heap::HeapError;
 use holdfast_region::Consistency;
 
@@ -46,6 +46,28 @@ unsafe fn open(name: *const c_char, limit_bytes: u64, mode: Consistency) -> c_in
         },
     };
     session::open(name, limit_bytes, mode).err().unwrap_or(0)
+}
+
+/// See `holdfast.h`.
+///
+/// # Safety
+/// As for [`nv_open`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nv_heap_open(name: *const c_char) -> HeapHandle {
+    // SAFETY: the same contract.
+    match unsafe { optional_text(name) } {
+        Ok(name) => session::open_other(name).unwrap_or(HeapHandle::NONE),
+        Err(error) => {
+            note(&Failure::Call(error));
+            HeapHandle::NONE
+        }
+    }
+}
+
+/// See `holdfast.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn nv_heap_close(heap: HeapHandle) -> c_int {
+    session::close_other(heap).err().unwrap_or(0)
 }
 
 /// See `holdfast.h`.

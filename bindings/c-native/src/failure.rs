@@ -43,6 +43,22 @@ pub(crate) enum Failure {
     /// It was not said which heap.
     #[error("no heap is open; call nv_open, or set HOLDFAST_HEAP to a name")]
     NotGranted,
+    /// A handle that is none, or of a heap that was closed.
+    #[error(
+        "the handle is of no open heap; pass what nv_heap_open returned, and look whether that was NULL"
+    )]
+    NoSuchHandle,
+    /// Too many heaps were opened by name.
+    #[error("{limit} heaps were opened by nv_heap_open; open fewer in one process")]
+    TooManyHandles {
+        /// How many one process can open.
+        limit: usize,
+    },
+    /// The program's file is not known.
+    #[error(
+        "the program's own name is not known ({0}), after which its heap would be named; call nv_open with a name"
+    )]
+    NoProgramName(std::io::Error),
     /// The process is ending.
     #[error("the program is ending and its heap is closed; use the heap before exit")]
     Ending,
@@ -185,7 +201,12 @@ impl Failure {
             Failure::NoFile { .. } => Code::NoFile,
             Failure::NoMemory | Failure::Parser => Code::Failed,
             Failure::Name(_) | Failure::NoText => Code::BadName,
-            Failure::NotGranted | Failure::Ending | Failure::LetGo => Code::NotGranted,
+            Failure::NotGranted
+            | Failure::Ending
+            | Failure::LetGo
+            | Failure::NoSuchHandle
+            | Failure::NoProgramName(_) => Code::NotGranted,
+            Failure::TooManyHandles { .. } => Code::Unsupported,
             Failure::IsOpen { .. } => Code::IsOpen,
             Failure::Forked { .. } => Code::Forked,
         }

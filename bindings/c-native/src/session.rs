@@ -1,12 +1,13 @@
-//! The heap of this process: which one, opening and closing it, and one caller at a time.
+//! The heaps of this process: which ones, opening and closing them, and one caller at a time.
 //!
 //! Invariants:
-//! - At most one heap is open. Everything happens under one lock, the opening included.
+//! - Functions without a handle work in one heap, that of `nv_open`; `nv_heap_open` opens others
+//!   beside it. Everything happens under one lock, the opening included.
 //! - A panic under the lock poisons it: from then on every call fails, and nothing is closed in an
 //!   unknown state. The next process finds what a kill would have left.
 //! - A forked child of the process that opened the heap never gets to it.
 
-use std::ffi::c_int;
+use std::ffi::{OsString, c_int};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -14,13 +15,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
-use holdfast_c_core::{Calls, Library};
+use holdfast_c_core::{Calls, HeapHandle, Library};
 use holdfast_dom::Documents;
 use holdfast_heap::Heap;
 use holdfast_keeper_client::NativeBacking;
 use holdfast_native_heap::{OpenHeapError, open_heap_on, parse_size, roll_back_on};
 use holdfast_region::{
-    Consistency, Durability, Medium, NameSpace, OwnerKey, Places, Region, RegionError, RegionName,
+    Consistency, Durability, Medium, NAME_BYTES_MAX, NameSpace, OwnerKey, Places, Region,
+    RegionError, RegionName,
 };
 use holdfast_sys::file::effective_user;
 
@@ -36,6 +38,8 @@ const SIZE_VARIABLE: &str = "HOLDFAST_HEAP_SIZE";
 const BACKING_VARIABLE: &str = "HOLDFAST_HEAP_BACKING";
 /// `direct` or `atomic`.
 const MODE_VARIABLE: &str = "HOLDFAST_HEAP_MODE";
+/// How the name of a heap begins that belongs to a program.
+const APPLICATION_PREFIX: &str = "app.";
 /// As `holdfast run` has it.
 const LIMIT_BYTES_DEFAULT: u64 = 64 << 20;
 /// The key that `holdfast` uses by default.
@@ -61,7 +65,18 @@ struct Session {
     ground: Ground,
 }
 
-static STATE: Mutex<State> = Mutex::new(State::Closed);
+/// All heaps of this process: the one that functions without a handle mean, and those that
+/// `nv_heap_open` opened.
+struct Sessions {
+    first: State,
+    /// By the index in their handles less 1; one that was closed leaves its place free, and no
+    /// other heap gets its handle.
+    others: Vec<Option<Box<Session>>>,
+}
+
+static STATE: Mutex<Sessions> = Mutex::new(Sessions { first: State::Closed, others: Vec::new() });
+/// Heaps that `nv_heap_open` opens in one process, all together.
+const OTHERS_MAX: usize = 1 << 16;
 /// The number of the open session, 0 while there is none.
 static CURRENT: AtomicU64 = AtomicU64::new(0);
 
@@ -124,7 +139,6 @@ impl Session {
     }
 
     fn open_from_environment() -> Result<Box<Session>, Failure> {
-        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let name = variable(NAME_VARIABLE).ok_or(Failure::NotGranted)?;
         let limit_bytes = match variable(SIZE_VARIABLE) {
             Some(size) => parse_size(&size.to_string_lossy())?,
@@ -196,6 +210,21 @@ impl Session {
     }
 }
 
+/// A variable of the environment that says something.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The heap of a program that names none: `app.` and the name of its file, in the alphabet of names.
+fn application_heap() -> Result<String, Failure> {
+    let file = std::env::current_exe().map_err(Failure::NoProgramName)?;
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let in_alphabet: String = name.chars().map(|c| if is_allowed(c) { c } else { '-' }).collect();
+    let name = format!("{APPLICATION_PREFIX}{in_alphabet}");
+    Ok(name.chars().take(NAME_BYTES_MAX).collect())
+}
+
 impl State {
     /// A heap was opened.
     fn put(&mut self, session: Box<Session>) {
@@ -232,8 +261,47 @@ impl State {
     }
 }
 
-/// Runs `work` under the lock; whatever happens is noted for this thread and has a code.
+impl Sessions {
+    /// The open heap of a handle.
+    fn session(&mut self, heap: HeapHandle) -> Result<&mut Session, Failure> {
+        match heap.index() {
+            None => Err(Failure::NoSuchHandle),
+            Some(0) => match &mut self.first {
+                State::Open(session) => Ok(session),
+                _ => Err(Failure::NoSuchHandle),
+            },
+            Some(index) => {
+                let session = self.others.get_mut(index - 1).and_then(Option::as_deref_mut);
+                session.ok_or(Failure::NoSuchHandle)
+            }
+        }
+    }
+
+    /// The handle of the heap of this name, if it is open.
+    fn find(&self, name: &str) -> Option<HeapHandle> {
+        if matches!(&self.first, State::Open(session) if session.name == name) {
+            return Some(HeapHandle::of(0));
+        }
+        let is_it = |other: &Option<Box<Session>>| other.as_ref().is_some_and(|s| s.name == name);
+        self.others.iter().position(is_it).map(|index| HeapHandle::of(index + 1))
+    }
+
+    /// Everything that is open, taken out for the end of the process.
+    fn take_all(&mut self) -> Vec<Box<Session>> {
+        let others = self.others.drain(..).flatten();
+        let mut all: Vec<_> = others.collect();
+        all.extend(self.first.take(State::Ended));
+        all
+    }
+}
+
+/// Runs `work` with the heap of the functions without a handle; as [`locked_all`].
 fn locked<R>(work: impl FnOnce(&mut State) -> Result<R, Failure>) -> Result<R, c_int> {
+    locked_all(|all| work(&mut all.first))
+}
+
+/// Runs `work` under the lock; whatever happens is noted for this thread and has a code.
+fn locked_all<R>(work: impl FnOnce(&mut Sessions) -> Result<R, Failure>) -> Result<R, c_int> {
     if let Some(opener) = ending::forked_from() {
         return Err(note(&Failure::Forked { opener }));
     }
@@ -285,6 +353,41 @@ pub(crate) fn close() -> Result<(), c_int> {
     })
 }
 
+/// `nv_heap_open`: the heap of this name, opened beside those that are open, or the one that is open
+/// already. Without a name the one of the functions without a handle.
+pub(crate) fn open_other(name: Option<&str>) -> Result<HeapHandle, c_int> {
+    locked_all(|all| {
+        let Some(name) = name else { return all.first.session().map(|_| HeapHandle::of(0)) };
+        if let State::Ended = all.first {
+            return Err(Failure::Ending);
+        }
+        if let Some(open) = all.find(name) {
+            return Ok(open);
+        }
+        if all.others.len() >= OTHERS_MAX {
+            return Err(Failure::TooManyHandles { limit: OTHERS_MAX });
+        }
+        let session = Session::open(name, 0, Consistency::Direct)?;
+        all.others.push(Some(session));
+        Ok(HeapHandle::of(all.others.len()))
+    })
+}
+
+/// `nv_heap_close`.
+pub(crate) fn close_other(heap: HeapHandle) -> Result<(), c_int> {
+    if heap == HeapHandle::of(0) {
+        return close();
+    }
+    locked_all(|all| {
+        all.session(heap)?.prepare_close()?;
+        let place = heap.index().and_then(|index| all.others.get_mut(index - 1));
+        let Some(session) = place.and_then(Option::take) else { return Ok(()) };
+        let closed = session.close();
+        ending::forget();
+        closed
+    })
+}
+
 /// `nv_set_limit`.
 pub(crate) fn set_limit(limit_bytes: u64) -> Result<(), c_int> {
     locked(|state| state.session()?.ground.set_limit(limit_bytes))
@@ -325,14 +428,9 @@ pub(crate) fn end() {
     let closed = catch_unwind(|| {
         for _ in 0..PATIENCE_MS {
             match STATE.try_lock() {
-                Ok(mut state) => {
-                    return match state.take(State::Ended) {
-                        Some(mut session) if ending::is_alone() => {
-                            session.prepare_close().and_then(|()| session.close())
-                        }
-                        Some(session) => session.leave(),
-                        None => Ok(()),
-                    };
+                Ok(mut all) => {
+                    let ended: Vec<_> = all.take_all().into_iter().map(end_session).collect();
+                    return ended.into_iter().collect();
                 }
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
                 Err(TryLockError::Poisoned(_)) => break,
@@ -351,6 +449,13 @@ pub(crate) fn end() {
     }
 }
 
+fn end_session(mut session: Box<Session>) -> Result<(), Failure> {
+    match ending::is_alone() {
+        true => session.prepare_close().and_then(|()| session.close()),
+        false => session.leave(),
+    }
+}
+
 /// The C library of native programs.
 pub(crate) struct Native;
 
@@ -362,6 +467,24 @@ impl Library for Native {
         work: impl FnOnce(&mut Calls<NativeBacking>) -> Result<R, Failure>,
     ) -> Result<R, c_int> {
         locked(|state| work(&mut state.session()?.calls))
+    }
+
+    fn with_application<R>(
+        work: impl FnOnce(&mut Calls<NativeBacking>) -> Result<R, Failure>,
+    ) -> Result<R, c_int> {
+        locked(|state| {
+            if matches!(state, State::Closed) && variable(NAME_VARIABLE).is_none() {
+                state.put(Session::open(&application_heap()?, 0, Consistency::Direct)?);
+            }
+            work(&mut state.session()?.calls)
+        })
+    }
+
+    fn with_in<R>(
+        heap: HeapHandle,
+        work: impl FnOnce(&mut Calls<NativeBacking>) -> Result<R, Failure>,
+    ) -> Result<R, c_int> {
+        locked_all(|all| work(&mut all.session(heap)?.calls))
     }
 
     fn check_user(uid: u64) -> Result<(), Failure> {

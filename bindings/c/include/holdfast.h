@@ -99,7 +99,8 @@ enum nv_error {
     NV_DOC_LIMIT = 37,      /* the page or the selector is more than a limit allows (holdfast_document.h) */
     NV_BAD_SELECTOR = 38,   /* a selector that is none; nv_message says where (holdfast_document.h) */
     NV_BAD_CHANGE = 39,     /* a change that no tree can have (holdfast_document.h) */
-    NV_NO_FILE = 40         /* the page's file cannot be read; nv_message says why (holdfast_document.h) */
+    NV_NO_FILE = 40,        /* the page's file cannot be read; nv_message says why (holdfast_document.h) */
+    NV_OTHER_HEAP = 41      /* a transaction is open in another heap: two heaps do not commit together */
 };
 
 /* Durability levels, named after the failure that they survive. */
@@ -173,7 +174,9 @@ int nvunmmap(void *start);
 /* Objects that are known by a user's id and a magic number instead of a name: the root "qnv/UID/MAGIC", both in
  * decimal. As nvmalloc, nvread and nvremove with that name. In a native program the uid must be that of the program
  * (geteuid): others are NV_DENIED, as their objects are in heaps of their own, which the keeper (with
- * HOLDFAST_KEEPER) or the modes of their files (without) keep from this user. In an applet it is any number. */
+ * HOLDFAST_KEEPER) or the modes of their files (without) keep from this user. In an applet it is any number. These three
+ * need no heap to be named: in a native program that has opened none, and whose environment names none, they open one of
+ * the program's own, `app.` and the name of its file, which is the heap of all functions from then on. */
 void *qnvmalloc(uint64_t uid, uint64_t magic, size_t size);
 void *qnvretrieve(uint64_t uid, uint64_t magic, size_t *size);
 int qnvfree(uint64_t uid, uint64_t magic);
@@ -214,6 +217,45 @@ int nv_set_limit(uint64_t limit_bytes);
  * an applet, it is NV_UNSUPPORTED: nv_tx_abort undoes a transaction. These refusals change nothing. Where the system
  * fails (NV_FAILED and the like), the heap is closed, its pointers are invalid, and nv_open finds the last commit. */
 int nv_rollback(void);
+
+/* Several heaps.
+ *
+ * nv_heap_open: the heap of this name, beside those that are open. In an applet a heap that its host granted under this name
+ * (`holdfast run --heap dict:ro --heap notes`, or NAME=HEAP for another name in the applet; NULL: the first one), in a native
+ * program any heap of the user's, made with room for 64 MiB if there is none (NULL: the one of nv_open, or of the
+ * environment). The same handle while the heap is open. NULL when it fails. */
+typedef struct nv_heap nv_heap;
+nv_heap *nv_heap_open(const char *name);
+
+/* As nv_close, of one heap: a native program lets it go, and the handle is of no heap from then on; in an applet an open
+ * transaction is rolled back, and the heap stays. */
+int nv_heap_close(nv_heap *heap);
+
+/* The functions above in the heap of a handle; those without a handle work in the heap of nv_open, in an applet in the one
+ * that was granted first. A handle that is none is NV_NOT_GRANTED. Each heap has its own transactions, and a transaction
+ * belongs to one heap: a thread that has one open is refused one in another heap (NV_OTHER_HEAP), because the two would not
+ * commit together; a range of another heap is NV_BAD_RANGE for nv_tx_add_in. What is allocated or freed in another heap
+ * meanwhile is an operation of its own. In the mode `atomic` each heap counts for itself, too. */
+void *nv_malloc_in(nv_heap *heap, const char *name, size_t size);
+void *nv_read_in(nv_heap *heap, const char *name, size_t *size);
+void *nv_malloc_typed_in(nv_heap *heap, const char *name, size_t size, uint64_t layout);
+void *nv_read_typed_in(nv_heap *heap, const char *name, uint64_t layout, size_t *size);
+void *nv_aligned_alloc_in(nv_heap *heap, size_t alignment, size_t size);
+void *nv_realloc_in(nv_heap *heap, void *object, size_t size);
+int nv_name_in(nv_heap *heap, const char *name, void *object, size_t size, uint64_t layout);
+int nv_free_in(nv_heap *heap, void *object);
+int nv_remove_in(nv_heap *heap, const char *name);
+void *nv_mmap_in(nv_heap *heap, const char *name, size_t size);
+int nv_unmmap_in(nv_heap *heap, void *start);
+void *qnv_malloc_in(nv_heap *heap, uint64_t uid, uint64_t magic, size_t size);
+void *qnv_retrieve_in(nv_heap *heap, uint64_t uid, uint64_t magic, size_t *size);
+int qnv_free_in(nv_heap *heap, uint64_t uid, uint64_t magic);
+int nv_tx_begin_in(nv_heap *heap);
+int nv_tx_add_in(nv_heap *heap, const void *start, size_t size);
+int nv_tx_commit_in(nv_heap *heap);
+int nv_tx_abort_in(nv_heap *heap);
+int nv_persist_in(nv_heap *heap, const void *start, size_t size);
+int nv_commit_in(nv_heap *heap, int level);
 
 /* The error of this thread's last call that failed; what to do about an error; and the whole story of that last
  * call (names, sizes, who holds the heap), valid until the thread's next call that fails. */

@@ -85,8 +85,29 @@ inline void rollback() { check(nv_rollback()); }
 /* See nv_close. */
 inline void close() { check(nv_close()); }
 
-/* Allocates from the open heap. Stateless: all are equal, and a container's size does not change by it. */
-template <class T> struct allocator {
+/* Names a heap as a type, for allocator: a handle would be of no use in the next run, and a container keeps nothing else.
+ *     inline constexpr char notes_name[] = "notes";
+ *     using notes = holdfast::named_heap<notes_name>;
+ *     using names = std::vector<int, holdfast::allocator<int, notes>>; */
+template <const char *Name> class named_heap {
+public:
+    /* The handle of nv_heap_open: opened when it is first asked for, and to be kept open. Throws error. */
+    static nv_heap *handle() {
+        static nv_heap *const heap = opened();
+        return heap;
+    }
+
+private:
+    static nv_heap *opened() {
+        nv_heap *heap = nv_heap_open(Name);
+        if (!heap) throw error();
+        return heap;
+    }
+};
+
+/* Allocates from the open heap, or from the one that Heap names (named_heap). Stateless: all are equal, and a container's
+ * size does not change by it. A container, and what it holds, belongs into the heap that its allocator names. */
+template <class T, class Heap = void> struct allocator {
     static_assert(alignof(T) <= 2 << 20, "objects in the heap are aligned to 2 MiB at most");
 
     using value_type = T;
@@ -94,21 +115,37 @@ template <class T> struct allocator {
     using propagate_on_container_move_assignment = std::true_type;
 
     allocator() noexcept = default;
-    template <class U> allocator(const allocator<U> &) noexcept {}
+    template <class U> allocator(const allocator<U, Heap> &) noexcept {}
+    template <class U> struct rebind { using other = allocator<U, Heap>; };
 
     [[nodiscard]] T *allocate(std::size_t count) {
         if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();
-        void *object = alignof(T) <= 16 ? nvmalloc(nullptr, count * sizeof(T))
-                                        : nvaligned_alloc(alignof(T), count * sizeof(T));
+        void *object = allocate_bytes(count * sizeof(T));
         if (!object) throw std::bad_alloc();
         return static_cast<T *>(object);
     }
 
     /* Inside a transaction the memory is free when that commits. */
-    void deallocate(T *object, std::size_t) noexcept { nvfree(object); }
+    void deallocate(T *object, std::size_t) noexcept {
+        if constexpr (std::is_void_v<Heap>) {
+            nvfree(object);
+        } else {
+            nv_free_in(Heap::handle(), object);
+        }
+    }
 
-    template <class U> bool operator==(const allocator<U> &) const noexcept { return true; }
-    template <class U> bool operator!=(const allocator<U> &) const noexcept { return false; }
+    template <class U> bool operator==(const allocator<U, Heap> &) const noexcept { return true; }
+    template <class U> bool operator!=(const allocator<U, Heap> &) const noexcept { return false; }
+
+private:
+    static void *allocate_bytes(std::size_t size) {
+        if constexpr (std::is_void_v<Heap>) {
+            return alignof(T) <= 16 ? nvmalloc(nullptr, size) : nvaligned_alloc(alignof(T), size);
+        } else {
+            nv_heap *heap = Heap::handle();
+            return alignof(T) <= 16 ? nv_malloc_in(heap, nullptr, size) : nv_aligned_alloc_in(heap, alignof(T), size);
+        }
+    }
 };
 
 /* A string whose characters are in the heap, and its hash for unordered containers. */
@@ -119,23 +156,30 @@ struct string_hash {
 };
 
 /* A transaction, rolled back at the end of its scope unless it was committed. It belongs to the heap that was open when
- * it began: when that is closed, it is over, and the object leaves every other heap alone. */
+ * it began, or to that of the handle: when that is closed, it is over, and the object leaves every other heap alone.
+ * While it is open, this thread is refused one in another heap (error with the code NV_OTHER_HEAP). */
 class transaction {
 public:
     transaction() {
         check(nv_tx_begin());
         session_ = nv_session();
     }
+    explicit transaction(nv_heap *heap) : heap_(heap) { check(nv_tx_begin_in(heap)); }
     transaction(const transaction &) = delete;
     transaction &operator=(const transaction &) = delete;
     ~transaction() {
-        if (open_ && nv_session() == session_) nv_tx_abort();
+        if (!open_) return;
+        if (heap_) {
+            nv_tx_abort_in(heap_);
+        } else if (nv_session() == session_) {
+            nv_tx_abort();
+        }
     }
 
     /* Announces bytes that are about to change. */
     void add(const void *start, std::size_t size) {
         check_session();
-        check(nv_tx_add(start, size));
+        check(heap_ ? nv_tx_add_in(heap_, start, size) : nv_tx_add(start, size));
     }
     template <class T> void add(const T &object) { add(&object, sizeof(T)); }
 
@@ -143,17 +187,18 @@ public:
     void commit() {
         open_ = false;
         check_session();
-        check(nv_tx_commit());
+        check(heap_ ? nv_tx_commit_in(heap_) : nv_tx_commit());
     }
 
 private:
     void check_session() const {
-        if (nv_session() != session_)
+        if (!heap_ && nv_session() != session_)
             throw error(NV_NO_TRANSACTION, "the heap of this transaction was closed, which rolled it back; begin another");
     }
 
     bool open_ = true;
-    std::uint64_t session_;
+    nv_heap *heap_ = nullptr;
+    std::uint64_t session_ = 0;
 };
 
 namespace detail {
@@ -161,40 +206,48 @@ namespace detail {
 /* An object that nobody can find yet; freed unless it was published. */
 class unpublished {
 public:
-    unpublished(std::size_t align, std::size_t size) : object_(nvaligned_alloc(align, size)) {
+    unpublished(nv_heap *heap, std::size_t align, std::size_t size)
+        : heap_(heap), object_(heap ? nv_aligned_alloc_in(heap, align, size) : nvaligned_alloc(align, size)) {
         if (!object_) throw error();
     }
     unpublished(const unpublished &) = delete;
     unpublished &operator=(const unpublished &) = delete;
     ~unpublished() {
-        if (object_) nvfree(object_);
+        if (object_ && heap_) {
+            nv_free_in(heap_, object_);
+        } else if (object_) {
+            nvfree(object_);
+        }
     }
     void *get() const noexcept { return object_; }
     void published() noexcept { object_ = nullptr; }
 
 private:
+    nv_heap *heap_;
     void *object_;
 };
 
-template <class T> T *found(const char *name, std::uint64_t layout) {
+template <class T> T *found(nv_heap *heap, const char *name, std::uint64_t layout) {
     std::size_t size = 0;
-    void *root = nvread_typed(name, layout, &size);
+    void *root = heap ? nv_read_typed_in(heap, name, layout, &size) : nvread_typed(name, layout, &size);
     if (!root && nv_errno() != NV_NO_SUCH_ROOT) throw error();
     if (root && size != sizeof(T)) throw error(NV_TOO_SMALL, "the root of that name has another size, so another type");
     return static_cast<T *>(root);
 }
 
-template <class T, class... Arguments> T &root(const char *name, std::uint64_t layout, Arguments &&...arguments) {
+template <class T, class... Arguments>
+T &root(nv_heap *heap, const char *name, std::uint64_t layout, Arguments &&...arguments) {
     static_assert(alignof(T) <= 2 << 20, "objects in the heap are aligned to 2 MiB at most");
     static_assert(!std::is_polymorphic_v<T>, "a virtual function lies elsewhere in every run");
-    if (T *there = found<T>(name, layout)) return *there;
-    unpublished making(alignof(T), sizeof(T));
+    if (T *there = found<T>(heap, name, layout)) return *there;
+    unpublished making(heap, alignof(T), sizeof(T));
     T *object = ::new (making.get()) T(std::forward<Arguments>(arguments)...);
-    if (nvname(name, object, sizeof(T), layout) != NV_OK) {
+    int named = heap ? nv_name_in(heap, name, object, sizeof(T), layout) : nvname(name, object, sizeof(T), layout);
+    if (named != NV_OK) {
         error failed;
         if constexpr (std::is_destructible_v<T>) object->~T();
         if (failed.code() == NV_NAME_TAKEN)
-            if (T *there = found<T>(name, layout)) return *there;
+            if (T *there = found<T>(heap, name, layout)) return *there;
         throw failed;
     }
     making.published();
@@ -233,13 +286,24 @@ template <class T> struct layout {
  * nobody reaches; `holdfast heap leaks` shows it). Of several threads that make it at once, one wins, and the others
  * get what that one made. Its destructor never runs; nvremove ends its life. */
 template <class T, class... Arguments> T &root(const char *name, Arguments &&...arguments) {
-    return detail::root<T>(name, 0, std::forward<Arguments>(arguments)...);
+    return detail::root<T>(nullptr, name, 0, std::forward<Arguments>(arguments)...);
+}
+
+/* The same in the heap of a handle. */
+template <class T, class... Arguments> T &root_in(nv_heap *heap, const char *name, Arguments &&...arguments) {
+    if (!heap) throw error(NV_NOT_GRANTED, "the handle is of no heap; see what nv_heap_open returned");
+    return detail::root<T>(heap, name, 0, std::forward<Arguments>(arguments)...);
 }
 
 /* The same for a root that carries its type's layout: one that was made with another layout, or with none, is an
  * error with the code NV_LAYOUT, and its bytes are never taken for a T. */
 template <class T, class... Arguments> T &typed_root(const char *name, Arguments &&...arguments) {
-    return detail::root<T>(name, layout<T>::value, std::forward<Arguments>(arguments)...);
+    return detail::root<T>(nullptr, name, layout<T>::value, std::forward<Arguments>(arguments)...);
+}
+
+template <class T, class... Arguments> T &typed_root_in(nv_heap *heap, const char *name, Arguments &&...arguments) {
+    if (!heap) throw error(NV_NOT_GRANTED, "the handle is of no heap; see what nv_heap_open returned");
+    return detail::root<T>(heap, name, layout<T>::value, std::forward<Arguments>(arguments)...);
 }
 
 } // namespace holdfast
