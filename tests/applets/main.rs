@@ -16,6 +16,7 @@ mod interruptions;
 mod pools;
 mod resets;
 mod runs;
+mod several_heaps;
 
 use std::path::PathBuf;
 use std::sync::Arc;

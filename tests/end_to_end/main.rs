@@ -22,6 +22,7 @@ mod rights;
 mod roots;
 mod rubbish;
 mod scarce;
+mod several_heaps;
 mod sqlite;
 mod streams;
 mod terminals;
