@@ -236,7 +236,8 @@ fn readers_share_a_heap_and_cannot_change_it() {
             assert_eq!(ask(reader, "change_error", "dict").unwrap(), READ_ONLY);
         }
         let error = death(readers[0].call("store_to", b"dict"));
-        assert!(error.to_string().contains("\"dict\"") || error.to_string().contains("only read"));
+        let told = error.to_string();
+        assert!(told.contains("\"dict\"") || told.contains("only read"), "{told}");
         readers[0].respawn().unwrap();
         for reader in readers {
             assert_eq!(ask(&reader, "look", "dict").unwrap(), 1);

@@ -20,7 +20,8 @@ pub struct Reaped {
     pub status: Status,
     /// CPU time that it used, in user mode and in the kernel.
     pub cpu_time: Duration,
-    /// The most memory that it had at once: bytes.
+    /// The most memory that it had at once: bytes. Not less than [`inherited_peak_bytes`] was when
+    /// it was started, whatever it used itself.
     pub peak_memory_bytes: u64,
 }
 
@@ -55,6 +56,19 @@ pub fn reap(pid: u32, wait: bool) -> io::Result<Option<Reaped>> {
     let cpu_time = duration(usage.ru_utime) + duration(usage.ru_stime);
     let peak_memory_bytes = u64::try_from(usage.ru_maxrss).unwrap_or(0) << 10;
     Ok(Some(Reaped { status, cpu_time, peak_memory_bytes }))
+}
+
+/// The most memory that this process had at once so far: bytes. The kernel counts it in for every
+/// child that it starts, as the child begins with its memory; 0 if it does not say.
+#[must_use]
+pub fn inherited_peak_bytes() -> u64 {
+    // SAFETY: all zero is a value of this plain C structure.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is live and of the type that the call fills in.
+    if unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) } != 0 {
+        return 0;
+    }
+    u64::try_from(usage.ru_maxrss).unwrap_or(0) << 10
 }
 
 fn duration(time: libc::timeval) -> Duration {

@@ -136,7 +136,8 @@ pub enum KillReason {
 pub struct Usage {
     /// CPU time of all its threads.
     pub cpu_time: Duration,
-    /// The most memory that it had at once, shared mappings included: bytes.
+    /// The most memory that it had at once, shared mappings included: bytes. Once it has ended, no
+    /// less than this process had when it started it: the kernel counts that in.
     pub peak_memory_bytes: u64,
     /// Time since the start.
     pub wall_time: Duration,

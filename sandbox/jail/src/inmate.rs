@@ -40,6 +40,8 @@ pub(crate) struct Inmate {
     pub(crate) given: Given,
     pub(crate) limits: JailLimits,
     pub(crate) started: Instant,
+    /// Up to there the kernel cannot tell its memory from that of this process.
+    inherited_peak_bytes: u64,
     /// Bytes of each stream that are kept.
     pub(crate) kept_bytes: usize,
     pub(crate) on_end: Vec<Arc<dyn Fn() + Send + Sync>>,
@@ -118,6 +120,7 @@ impl Inmate {
             given,
             limits,
             started,
+            inherited_peak_bytes: child::inherited_peak_bytes(),
             kept_bytes,
             on_end,
             crossings,
@@ -319,7 +322,8 @@ impl Inmate {
                 End::Limit(LimitHit::FileSize { limit_bytes: file_size_bytes })
             }
             Status::Signal(libc::SIGSEGV | libc::SIGBUS | libc::SIGABRT | libc::SIGKILL)
-                if is_nearly_all(reaped.peak_memory_bytes, limit_bytes) =>
+                if reaped.peak_memory_bytes > self.inherited_peak_bytes
+                    && is_nearly_all(reaped.peak_memory_bytes, limit_bytes) =>
             {
                 End::Limit(LimitHit::AddressSpace { limit_bytes })
             }

@@ -98,6 +98,22 @@ fn exhausted_address_space_is_not_an_abort() {
     }
 }
 
+/// The memory of a large host does not count as that of a program that crashes: the kernel says of
+/// each child that it had at least as much as its parent.
+///
+/// Guarantee: sandbox/limits-are-named
+#[test]
+fn crash_under_a_large_host_is_a_crash() {
+    // Enough for a static program, and less than any program of tests has.
+    let limit_bytes = 4 << 20;
+    assert!(holdfast_sys::child::inherited_peak_bytes() > limit_bytes);
+    let few = limits(|limits| limits.address_space_bytes = limit_bytes);
+    for layers in [Layers::none(), Layers::default()] {
+        let found = end(jail(&["crashes"]).layers(layers).limits(few.clone()));
+        assert_eq!(found, End::Signal { signal: libc::SIGSEGV, name: "SIGSEGV" });
+    }
+}
+
 /// The control group of a program counts the memory in use and is removed afterwards.
 ///
 /// Guarantee: sandbox/limits-are-named
