@@ -26,6 +26,11 @@ pub struct AppletArgs {
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_heap_limit, requires = "heaps")]
     pub heap_size: u64,
 
+    /// Make so much room in each heap before the applet starts, so that it need not ask for it bit
+    /// by bit; what it leaves unused stays with the heap
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "heaps")]
+    pub reserve: Option<u64>,
+
     /// Where a new heap lies: in the pool, or on the disk of the home, for heaps larger than the
     /// pool (an existing one stays where it is)
     #[arg(long, value_name = "memory|file", default_value_t, value_parser = parse_medium, requires = "heaps")]

@@ -133,6 +133,14 @@ fn open_heap(
         None if heap.is_read_only => Granted::open_to_read(names, name, key)?,
         None => Granted::open(names, name, key, args.heap_size)?,
     };
+    if let Some(bytes) = args.reserve.filter(|_| !region.is_read_only())
+        && let Err(error) = region.grow(region.backed_bytes().saturating_add(bytes))
+    {
+        // It holds what is to be removed.
+        drop(region);
+        granted.forget_if_made_now();
+        return Err(host(error));
+    }
     // An applet that may only read has nothing to publish.
     if args.atomic && !region.is_read_only() {
         region.set_consistency(Consistency::Atomic).map_err(host)?;

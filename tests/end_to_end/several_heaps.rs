@@ -51,6 +51,22 @@ fn heaps_are_granted_by_name() {
     );
 }
 
+/// Room is made before the applet starts; more than the limit is refused, and no new heap stays.
+///
+/// Guarantee: heap/reserve
+#[test]
+fn room_is_reserved_before_the_start() {
+    let scratch = scratch();
+    let options = ["--heap", "dict", "--reserve", "20MiB"];
+    succeed(&mut call(&scratch, "add", "dict", &options));
+    let shown = succeed(scratch.holdfast().args(["heap", "show", "dict"]));
+    assert!(shown.contains("24.0 MiB"), "{shown}");
+    let much = ["--heap", "new", "--reserve", "65MiB"];
+    let told = tell(&mut call(&scratch, "add", "new", &much));
+    assert!(told.status == 125 && told.err.contains("limit"), "{told:?}");
+    assert!(!heaps(&scratch).contains("new"));
+}
+
 /// What cannot be granted is refused with what to write, and leaves no heap behind.
 ///
 /// Guarantee: applets/several-heaps

@@ -248,6 +248,14 @@ impl<B: Backing> Calls<B> {
         self.remove(Name::numbered(uid, magic).text())
     }
 
+    /// Makes room for so many bytes of objects, in one growth.
+    ///
+    /// # Errors
+    /// Those of [`Heap::reserve`].
+    pub fn reserve(&mut self, bytes: u64) -> Result<()> {
+        Ok(self.heap.reserve(bytes).map(drop)?)
+    }
+
     /// Begins a transaction, or goes one level deeper.
     ///
     /// # Errors

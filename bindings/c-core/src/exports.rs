@@ -196,6 +196,8 @@ macro_rules! export_calls {
                 <$library as $crate::Library>::check_user(uid)?;
                 calls.remove_numbered(uid, magic)
             };
+            fn nv_reserve | nv_reserve_in by with(size: u64) -> c_int =
+                status(), |calls| calls.reserve(size);
             fn nv_tx_begin | nv_tx_begin_in by with() -> c_int = status(), |calls| calls.begin();
             fn nv_tx_add | nv_tx_add_in by with(start: *const c_void, size: usize) -> c_int =
                 status(), |calls| calls.add(start.cast(), size as u64);

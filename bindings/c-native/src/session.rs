@@ -34,6 +34,8 @@ use crate::ground::Ground;
 /// The user's choice of heap, where the program makes none.
 const NAME_VARIABLE: &str = "HOLDFAST_HEAP";
 const SIZE_VARIABLE: &str = "HOLDFAST_HEAP_SIZE";
+/// Room that the heap is to have from its opening on, beyond what is in use.
+const RESERVE_VARIABLE: &str = "HOLDFAST_RESERVE";
 /// `memory` or `file`, for a new heap.
 const BACKING_VARIABLE: &str = "HOLDFAST_HEAP_BACKING";
 /// `direct` or `atomic`.
@@ -152,7 +154,19 @@ impl Session {
             Some("atomic") => Consistency::Atomic,
             Some(other) => return Err(Failure::BadMode { mode: other.to_owned() }),
         };
-        Session::open(&name.to_string_lossy(), limit_bytes, mode)
+        let reserved = match variable(RESERVE_VARIABLE) {
+            Some(size) => parse_size(&size.to_string_lossy())?,
+            None => 0,
+        };
+        let mut session = Session::open(&name.to_string_lossy(), limit_bytes, mode)?;
+        if reserved > 0
+            && let Err(error) = session.calls.reserve(reserved)
+        {
+            let closed = session.close();
+            ending::forget();
+            return Err(closed.err().unwrap_or_else(|| error.into()));
+        }
+        Ok(session)
     }
 
     /// Whether [`Session::roll_back`] is possible now.

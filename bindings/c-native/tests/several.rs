@@ -55,6 +55,32 @@ fn numbered_objects_need_no_name() {
     assert_sound(&bench, &["heap"]);
 }
 
+/// `nv_reserve` and `HOLDFAST_RESERVE` make room, or say why there is none; a heap that cannot have
+/// what was asked for is closed again.
+///
+/// Guarantee: heap/reserve
+#[test]
+fn room_is_reserved_or_refused() {
+    let Some(bench) = bench() else { return };
+    let program = bench.compile("several.c", Linking::Shared);
+    for (reserve, words) in [
+        ("8MiB", ""),
+        ("1TiB", "the heap's limit of 67108864 bytes is reached"),
+        ("much", "HOLDFAST"),
+    ] {
+        let mut command = bench.command(&program);
+        command.arg("reserve").env("HOLDFAST_HEAP", "heap").env("HOLDFAST_RESERVE", reserve);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        match words {
+            "" => assert_eq!(succeeded(&output), ""),
+            "HOLDFAST" => assert!(!output.status.success(), "{said}"),
+            words => assert!(!output.status.success() && said.contains(words), "{said}"),
+        }
+    }
+    assert_sound(&bench, &["words", "heap"]);
+}
+
 /// Containers in two heaps: each allocates in its own, and a transaction of one is refused while one
 /// of the other is open.
 ///

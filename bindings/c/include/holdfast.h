@@ -14,7 +14,8 @@
  *
  * Which heap: an applet gets the one that `holdfast run APPLET --heap NAME` grants. A native program names it
  * with nv_open, or its user does with HOLDFAST_HEAP=NAME (and HOLDFAST_HEAP_SIZE=64MiB, and
- * HOLDFAST_HEAP_BACKING=file for a new heap that is larger than the pool) in the environment.
+ * HOLDFAST_HEAP_BACKING=file for a new heap that is larger than the pool, HOLDFAST_RESERVE=16MiB as nv_reserve) in the
+ * environment.
  * Every other function opens the heap at its first use (not after nv_close: then only nv_open does). The two kinds of programs keep pointers of different
  * sizes, so neither opens a heap that the other made.
  *
@@ -153,6 +154,11 @@ void *nvaligned_alloc(size_t alignment, size_t size);
  * NULL it is nvmalloc(NULL, size). A root is refused, as by nvfree. On failure the object is as it was. */
 void *nvrealloc(void *object, size_t size);
 
+/* Makes room for size bytes of objects at once, before they are allocated: growing then costs one request to the host instead
+ * of many. A hint: nothing is allocated by it, what was reserved and not used stays with the heap, and a heap grows without
+ * it as well. Beyond the limit it is NV_LIMIT_REACHED, and nothing changes. */
+int nv_reserve(uint64_t size);
+
 /* Gives an anonymous object a name, in one step: it is a root of size bytes from then on. So a root can be made ready
  * before anybody finds it. The layout is 0, or a number that the root carries. One name per object: NV_NAME_TAKEN. */
 int nvname(const char *name, void *object, size_t size, uint64_t layout);
@@ -250,6 +256,7 @@ int nv_unmmap_in(nv_heap *heap, void *start);
 void *qnv_malloc_in(nv_heap *heap, uint64_t uid, uint64_t magic, size_t size);
 void *qnv_retrieve_in(nv_heap *heap, uint64_t uid, uint64_t magic, size_t *size);
 int qnv_free_in(nv_heap *heap, uint64_t uid, uint64_t magic);
+int nv_reserve_in(nv_heap *heap, uint64_t size);
 int nv_tx_begin_in(nv_heap *heap);
 int nv_tx_add_in(nv_heap *heap, const void *start, size_t size);
 int nv_tx_commit_in(nv_heap *heap);

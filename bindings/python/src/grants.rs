@@ -32,6 +32,8 @@ pub(crate) struct HeapSpec {
     /// Its name in the applet, if not its own.
     pub(crate) alias: Option<String>,
     pub(crate) is_read_only: bool,
+    /// Room that is made before the applet starts.
+    pub(crate) reserved_bytes: u64,
     pub(crate) limit_bytes: u64,
     pub(crate) key: String,
     pub(crate) compartment: Option<String>,
@@ -74,6 +76,7 @@ impl HeapSpec {
         Ok(HeapSpec {
             alias: grant.getattr("alias")?.extract()?,
             is_read_only: grant.getattr("read_only")?.extract()?,
+            reserved_bytes: grant.getattr("reserve")?.extract::<Size>()?.0,
             name: grant.getattr("name")?.extract()?,
             limit_bytes: grant.getattr("limit")?.extract::<Size>()?.0,
             key: grant.getattr("key")?.extract()?,
@@ -112,6 +115,9 @@ impl HeapSpec {
                 }
             }
         };
+        if self.reserved_bytes > 0 && !region.is_read_only() {
+            region.grow(region.backed_bytes().saturating_add(self.reserved_bytes))?;
+        }
         // One that may only be read has nothing to publish.
         if self.is_atomic && !region.is_read_only() {
             region.set_consistency(Consistency::Atomic)?;

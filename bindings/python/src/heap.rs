@@ -110,6 +110,7 @@ impl Heap {
             name: name.to_owned(),
             alias: None,
             is_read_only: false,
+            reserved_bytes: 0,
             limit_bytes: limit.map_or(64 << 20, |size| size.0),
             key: key.to_owned(),
             compartment: None,

@@ -39,6 +39,14 @@ def test_readers_share_a_heap(start: Start) -> None:
         start("ledgers", heap=["dict:ro"])
 
 
+def test_room_is_made_before_the_start(start: Start) -> None:
+    with start("ledgers", heap=holdfast.HeapGrant("dict", reserve="20MiB")) as applet:
+        applet.call("add", b"dict")
+        assert 20 << 20 <= applet.metrics().heap_backed_bytes < 32 << 20
+    with pytest.raises(holdfast.HeapError):
+        start("ledgers", heap=holdfast.HeapGrant("dict", reserve="1TiB"))
+
+
 def test_any_number_reads(start: Start, kind: str, places: Places) -> None:
     with holdfast.Applet(program("ledgers", kind), heap="dict", **places) as maker:
         maker.call("add", b"dict")

@@ -77,6 +77,14 @@ impl HostRegion {
     }
 }
 
+/// The most that is asked for beyond what is needed.
+const AHEAD_BYTES_MAX: u64 = 16 << 20;
+
+/// How far to grow where `needed` bytes are: twice what there is, or [`AHEAD_BYTES_MAX`] more.
+fn generous(backed_bytes: u64, needed: u64) -> u64 {
+    needed.max(backed_bytes.saturating_add(backed_bytes.min(AHEAD_BYTES_MAX)))
+}
+
 // SAFETY: the region is mapped at a fixed address, backed as the host says, never shrinks, and is
 // this program's alone; `attach` hands out one value per program.
 unsafe impl Backing for HostRegion {
@@ -109,7 +117,15 @@ unsafe impl Backing for HostRegion {
     }
 
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
-        match platform::grow(self.granted.index, bytes) {
+        // A request costs more than what is asked for: so for much at a time, where there is room.
+        let generous = generous(self.granted.backed_bytes, bytes).min(self.granted.limit_bytes);
+        let grown = match platform::grow(self.granted.index, generous) {
+            Err(RequestStatus::LimitReached | RequestStatus::NoRoom) if generous > bytes => {
+                platform::grow(self.granted.index, bytes)
+            }
+            grown => grown,
+        };
+        match grown {
             Ok(backed) => {
                 self.granted.backed_bytes = backed;
                 Ok(backed)

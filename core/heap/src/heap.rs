@@ -17,6 +17,7 @@ mod log;
 mod order;
 mod recent;
 mod recovery;
+mod reserve;
 mod resize;
 mod roots;
 #[cfg(feature = "std")]

@@ -65,6 +65,15 @@ static void threads(void) {
     MUST(waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* Room that is made before it is needed; too much changes nothing. */
+static void reserve(void) {
+    nv_heap *words = nv_heap_open("words");
+    MUST(words && nv_reserve_in(words, 16 << 20) == 0 && nv_reserve_in(words, 1ull << 40) == NV_LIMIT_REACHED);
+    for (int i = 0; i < 100; i++) MUST(nv_malloc_in(words, NULL, 100 << 10));
+    MUST(nv_reserve_in(NULL, 1) == NV_NOT_GRANTED);
+    MUST(nv_open(NULL, 0) == 0 && nv_reserve(1 << 20) == 0 && nv_close() == 0);
+}
+
 /* Objects by number, in a program that names no heap. */
 static void numbered(void) {
     uint64_t uid = geteuid();
@@ -88,6 +97,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "threads")) threads();
     else if (!strcmp(what, "numbered")) numbered();
     else if (!strcmp(what, "unnamed")) unnamed();
+    else if (!strcmp(what, "reserve")) reserve();
     else return 2;
     return 0;
 }

@@ -163,7 +163,7 @@ impl<B: Backing> Heap<B> {
         Ok(segment)
     }
 
-    fn limit_reached(&self, wanted_bytes: u64) -> HeapError {
+    pub(crate) fn limit_reached(&self, wanted_bytes: u64) -> HeapError {
         let limit_bytes = self.backing.limit_bytes();
         HeapError::OutOfMemory { wanted_bytes, cause: GrowError::LimitReached { limit_bytes } }
     }

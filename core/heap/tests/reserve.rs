@@ -1,0 +1,54 @@
+//! Room that is made before it is needed.
+
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod common;
+
+use common::{assert_sound, open};
+use holdfast_heap::{Backing, GrowError, HeapError};
+use holdfast_testkit::TestMemory;
+
+const MIB: u64 = 1 << 20;
+
+/// What was reserved is used without another growth, and not before it is needed.
+///
+/// Guarantee: heap/reserve
+#[test]
+fn reserved_room_needs_no_growth() {
+    for bytes in [1, 100 << 10, 4 * MIB, 60 * MIB] {
+        let mut heap = open(TestMemory::new(128 * MIB));
+        let first = heap.alloc(1000).unwrap();
+        let before = heap.usage();
+        let backed = heap.reserve(bytes).unwrap();
+        assert_eq!(backed, heap.backing().backed_bytes());
+        assert_eq!(heap.usage().chunk_bytes, before.chunk_bytes);
+        let mut taken = 0;
+        while taken + 4096 <= bytes {
+            heap.alloc(4096).unwrap();
+            taken += 4096;
+        }
+        assert_eq!(heap.backing().backed_bytes(), backed, "{bytes}");
+        heap.free(first).unwrap();
+        assert_sound(heap.backing().bytes(), "after it");
+        // The room is there already.
+        assert!(heap.reserve(1).unwrap() >= backed);
+    }
+}
+
+/// More than the limit is refused, and the heap goes on as if nothing had been asked.
+///
+/// Guarantee: heap/reserve
+#[test]
+fn reserving_too_much_changes_nothing() {
+    let mut heap = open(TestMemory::new(16 * MIB));
+    let backed = heap.backing().backed_bytes();
+    for bytes in [17 * MIB, 1 << 40, u64::MAX] {
+        let refused = heap.reserve(bytes);
+        let cause = GrowError::LimitReached { limit_bytes: 16 * MIB };
+        assert_eq!(refused, Err(HeapError::OutOfMemory { wanted_bytes: bytes, cause }));
+        assert_eq!(heap.backing().backed_bytes(), backed);
+    }
+    heap.reserve(8 * MIB).unwrap();
+    heap.alloc(7 * MIB).unwrap();
+    assert_sound(heap.backing().bytes(), "after it");
+}
