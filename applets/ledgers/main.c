@@ -243,6 +243,28 @@ static int make_bulk(holdfast_call *call, void *context) {
     return 0;
 }
 
+static uint64_t number(const holdfast_call *call) {
+    size_t size;
+    const void *input = holdfast_input(call, &size);
+    uint64_t value = 0;
+    memcpy(&value, input, size < sizeof value ? size : sizeof value);
+    return value;
+}
+
+/* Takes so many MiB of the first heap, in small objects. */
+static int take(holdfast_call *call, void *context) {
+    (void)context;
+    for (uint64_t left = number(call) << 20; left >= 32 << 10; left -= 32 << 10) {
+        if (!nvmalloc(NULL, 32 << 10)) return failed(call);
+    }
+    return 0;
+}
+
+/* The same, and says so beforehand. */
+static int reserve_and_take(holdfast_call *call, void *context) {
+    return nv_reserve((number(call) << 20) / 16 * 17) ? failed(call) : take(call, context);
+}
+
 /* For tests that kill it: adds to both heaps in turn, and says on its output which entry counts from now on. */
 static int run(const char *first, const char *second) {
     nv_heap *heaps[] = {nv_heap_open(first), nv_heap_open(second)};
@@ -266,7 +288,7 @@ int main(int argc, char **argv) {
         {"begin_in_both", begin_in_both}, {"add_range_of_other", add_range_of_other}, {"free_of_other", free_of_other},
         {"add_and_crash", add_and_crash}, {"add_and_fail", add_and_fail}, {"fill", fill}, {"change_error", change_error},
         {"store_to", store_to}, {"bad_handle", bad_handle}, {"commit", commit}, {"read_all", read_all},
-        {"make_bulk", make_bulk},
+        {"make_bulk", make_bulk}, {"take", take}, {"reserve_and_take", reserve_and_take},
     };
     for (size_t at = 0; at < sizeof functions / sizeof *functions; at++) {
         if (holdfast_export(functions[at].name, functions[at].function, NULL)) return 1;

@@ -10,6 +10,7 @@ mod compile;
 #[allow(unsafe_code, reason = "a word in shared memory is what is slept on")]
 mod futex;
 mod heap_access;
+mod heaps;
 #[allow(unsafe_code, reason = "calls functions of C libraries that it loads")]
 mod libraries;
 mod md5;
@@ -31,13 +32,14 @@ pub const PEER: &str = "other-side";
 /// A part of the suite.
 type Section = (&'static str, fn(usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 6] = [
+const SECTIONS: [Section; 7] = [
     ("channel", channel::run),
     ("call", call::run),
     ("spawn", spawn::run),
     ("compile", compile::run),
     ("md5", md5::run),
     ("heap_access", heap_access::run),
+    ("heaps", heaps::run),
 ];
 
 /// Runs the suite, or the section with the name `only`; `progress` gets the name of each step.
@@ -61,6 +63,8 @@ pub fn play(role: &str) -> io::Result<()> {
         futex::ROLE_SLEEP => futex::serve(false),
         socket::ROLE => socket::serve(),
         heap_access::ROLE => heap_access::serve(),
+        heaps::ROLE_PLAIN => heaps::grow(false),
+        heaps::ROLE_HINT => heaps::grow(true),
         other => Err(io::Error::other(format!("there is no role {other}"))),
     }
 }
@@ -74,7 +78,7 @@ mod tests {
     fn missing_section_error_lists_the_sections() {
         let complaint = run(1, Some("calls"), &mut |_| {}).unwrap_err().to_string();
         assert!(
-            complaint.contains("channel, call, spawn, compile, md5, heap_access"),
+            complaint.contains("channel, call, spawn, compile, md5, heap_access, heaps"),
             "{complaint}"
         );
     }

@@ -9,7 +9,7 @@ use holdfast_applet::{
     Applet, CallError, Command, Failure, Grants, HeapsError, Limits, Recovery, SandboxKind, Stdio,
 };
 use holdfast_region::{Consistency, OwnerKey, Region, RegionName};
-use holdfast_testkit::Programs;
+use holdfast_testkit::{Programs, proportional_bytes};
 
 use crate::{Home, MIB, death};
 
@@ -359,30 +359,6 @@ fn kills_leave_two_ledgers_whole() {
         }
         assert!(known[0] > 0 && known[1] > 0, "{known:?}");
     });
-}
-
-/// Bytes of memory that this process and its children have, each page shared out among those that
-/// map it.
-fn proportional_bytes() -> u64 {
-    let own = std::process::id();
-    let status = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
-    let parent_of = |pid: u32| -> Option<u32> {
-        let stat = status(pid)?;
-        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-    };
-    let is_ours = |pid: u32| {
-        std::iter::successors(Some(pid), |pid| parent_of(*pid)).take(16).any(|pid| pid == own)
-    };
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| is_ours(*pid))
-        .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok())
-        .filter_map(|rollup| {
-            let line = rollup.lines().find(|line| line.starts_with("Pss:"))?.to_owned();
-            line.split_whitespace().nth(1)?.parse::<u64>().ok()
-        })
-        .sum::<u64>()
-        << 10
 }
 
 /// Eight applets that have read all of a dictionary of 1 GiB have it once together: the seven others

@@ -78,7 +78,7 @@ impl HostRegion {
 }
 
 /// The most that is asked for beyond what is needed.
-const AHEAD_BYTES_MAX: u64 = 16 << 20;
+const AHEAD_BYTES_MAX: u64 = 32 << 20;
 
 /// How far to grow where `needed` bytes are: twice what there is, or [`AHEAD_BYTES_MAX`] more.
 fn generous(backed_bytes: u64, needed: u64) -> u64 {

@@ -25,6 +25,8 @@ mod memory;
 #[cfg(not(target_family = "wasm"))]
 mod programs;
 #[cfg(not(target_family = "wasm"))]
+mod proportional;
+#[cfg(not(target_family = "wasm"))]
 mod scratch;
 #[cfg(not(target_family = "wasm"))]
 pub mod sealed;
@@ -38,6 +40,8 @@ pub use heaps::{Soundness, heap_soundness};
 pub use memory::TestMemory;
 #[cfg(not(target_family = "wasm"))]
 pub use programs::{Programs, applet_file, native_applet, target_directory};
+#[cfg(not(target_family = "wasm"))]
+pub use proportional::proportional_bytes;
 #[cfg(not(target_family = "wasm"))]
 pub use scratch::Scratch;
 #[cfg(not(target_family = "wasm"))]
