@@ -13,10 +13,16 @@ mod checkpoint;
 mod content;
 pub(crate) mod ground;
 pub(crate) mod kv;
+#[allow(unsafe_code, reason = "calls the C library, and reads and writes the objects of that")]
+pub(crate) mod larson;
 #[allow(unsafe_code, reason = "lays a heap over a mapped region, as a host does")]
 pub(crate) mod live;
 #[allow(unsafe_code, reason = "a data structure of plain pointers is what is measured")]
 pub(crate) mod map;
+#[allow(unsafe_code, reason = "maps of plain pointers are what is measured")]
+pub(crate) mod maps;
+#[allow(unsafe_code, reason = "calls the C library")]
+mod native;
 #[allow(unsafe_code, reason = "fills the objects that it allocates")]
 pub(crate) mod opening;
 #[cfg(feature = "peers")]
@@ -34,6 +40,7 @@ use std::io;
 use crate::race::{Side, Times, race};
 use crate::report::{Goal, Outcome};
 use crate::section;
+use crate::stats::Series;
 
 use alloc::{Glibc, Ring};
 use checkpoint::{CHECKPOINT, KILLED_SESSION, SEQUENTIAL, SHORT_SESSION};
@@ -47,6 +54,7 @@ const GLIBC: &str = "glibc";
 const MIMALLOC: &str = "mimalloc";
 const PMDK: &str = "PMDK";
 const METALL: &str = "Metall";
+const RALLOC: &str = "Ralloc";
 const LMDB: &str = "LMDB";
 const REDB: &str = "redb";
 
@@ -62,7 +70,7 @@ const BATCH_MAIN: usize = 100;
 /// A part of the suite, which measures keys that begin with its name.
 type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 9] = [
+const SECTIONS: [Section; 11] = [
     ("alloc", allocations),
     ("tx", transactions),
     ("root", roots),
@@ -72,6 +80,8 @@ const SECTIONS: [Section; 9] = [
     ("checkpoint", checkpoints),
     ("atomic", atomic_commits),
     ("kv", key_values),
+    ("capi", c_library),
+    ("map", example_maps),
 ];
 
 /// Runs the suite, or the section with the name `only`; `progress` gets the name of each step.
@@ -113,6 +123,189 @@ fn allocations(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Resul
     outcome.add("alloc_free_64_threads_2_vs_1", times.ratio(threads::ONE, threads::TWO), "x", None);
     outcome.add("alloc_free_64_threads_1_ns", times.of(threads::ONE).cloned(), "ns", None);
     Ok(())
+}
+
+fn c_library(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let ralloc = ralloc(ground, &mut outcome.missing)?;
+    let Some([one, two]) = larson::run(ground, runs, &ralloc)? else {
+        outcome.missing.push(NO_C_LIBRARY.to_owned());
+        return Ok(());
+    };
+    let throughput = |times: &Times, ours, theirs| times.ratio(theirs, ours);
+    let goal = || Some(Goal::AtLeast(0.8));
+    for (times, keys) in [(&one, LARSON_KEYS[0]), (&two, LARSON_KEYS[1])] {
+        let [vs_ralloc, zeroed_vs_ralloc, zeroed_vs_calloc, vs_glibc, ns] = keys;
+        let ralloc = larson::RALLOC;
+        outcome.add(vs_ralloc, throughput(times, larson::UNINIT, ralloc), "x", goal());
+        outcome.add(zeroed_vs_ralloc, throughput(times, larson::ZEROED, ralloc), "x", goal());
+        let calloc = throughput(times, larson::ZEROED, larson::RALLOC_ZEROED);
+        outcome.add(zeroed_vs_calloc, calloc, "x", None);
+        outcome.add(vs_glibc, throughput(times, larson::UNINIT, larson::GLIBC), "x", None);
+        outcome.add(ns, times.of(larson::UNINIT).cloned(), "ns", None);
+    }
+    Ok(())
+}
+
+const NO_C_LIBRARY: &str =
+    "the C library: HOLDFAST_C_LIBRARY=DIRECTORY names where it is installed";
+
+/// Inserts into the example maps: how many, and the keys against PMDK (B-tree, crit-bit tree, hash
+/// map, the least of these) and against LMDB, and nanoseconds.
+const MAPS: [(u64, [[&str; 4]; 3]); 2] = [
+    (
+        100_000,
+        [
+            [
+                "btree_insert_100k_vs_pmdk",
+                "ctree_insert_100k_vs_pmdk",
+                "hashmap_insert_100k_vs_pmdk",
+                "map_insert_100k_vs_pmdk_min",
+            ],
+            [
+                "btree_insert_100k_vs_lmdb",
+                "ctree_insert_100k_vs_lmdb",
+                "hashmap_insert_100k_vs_lmdb",
+                "map_insert_100k_vs_lmdb_min",
+            ],
+            ["btree_insert_100k_ns", "ctree_insert_100k_ns", "hashmap_insert_100k_ns", ""],
+        ],
+    ),
+    (
+        1_000_000,
+        [
+            [
+                "btree_insert_1m_vs_pmdk",
+                "ctree_insert_1m_vs_pmdk",
+                "hashmap_insert_1m_vs_pmdk",
+                "map_insert_1m_vs_pmdk_min",
+            ],
+            [
+                "btree_insert_1m_vs_lmdb",
+                "ctree_insert_1m_vs_lmdb",
+                "hashmap_insert_1m_vs_lmdb",
+                "map_insert_1m_vs_lmdb_min",
+            ],
+            ["btree_insert_1m_ns", "ctree_insert_1m_ns", "hashmap_insert_1m_ns", ""],
+        ],
+    ),
+];
+/// Room for a million pairs in any of the maps.
+const MAPS_BYTES: u64 = 512 << 20;
+
+fn example_maps(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let Some(first) = native::Native::open(ground, MAPS_BYTES)? else {
+        outcome.missing.push(NO_C_LIBRARY.to_owned());
+        return Ok(());
+    };
+    drop(first);
+    let ours = |kind, count| {
+        let native = native::Native::open(ground, MAPS_BYTES)?;
+        let native = native.ok_or_else(|| io::Error::other("the C library is gone"))?;
+        native.reserve(MAPS_BYTES / 4 * 3)?;
+        maps::insert_all(&native, kind, count)
+    };
+    let mut sides: Vec<(&'static str, maps::Insert<'_>)> = vec![(maps::HOLDFAST, Box::new(ours))];
+    sides.extend(map_peers(ground, &mut outcome.missing)?);
+    for (count, [vs_pmdk, vs_lmdb, ns]) in MAPS {
+        let mut least: [Option<Series>; 2] = [None, None];
+        let runs = if count > 100_000 { fewer(runs) } else { runs };
+        for (index, kind) in maps::KINDS.into_iter().enumerate() {
+            let times = maps::run(runs, kind, count, &sides)?;
+            let ratios = [maps::PMDK, maps::LMDB].map(|peer| times.ratio(peer, maps::HOLDFAST));
+            for (least, ratio) in least.iter_mut().zip(&ratios) {
+                let is_less = |ratio: &&Series| {
+                    least.as_ref().is_none_or(|least| ratio.median() < least.median())
+                };
+                if let Some(less) = ratio.as_ref().filter(is_less) {
+                    *least = Some(less.clone());
+                }
+            }
+            let [pmdk, lmdb] = ratios;
+            outcome.add(vs_pmdk[index], pmdk, "x", None);
+            outcome.add(vs_lmdb[index], lmdb, "x", None);
+            outcome.add(ns[index], times.of(maps::HOLDFAST).cloned(), "ns", None);
+        }
+        let [pmdk, lmdb] = least;
+        let goal = if count > 100_000 { 5.0 } else { 8.0 };
+        outcome.add(vs_pmdk[3], pmdk, "x", Some(Goal::AtLeast(goal)));
+        outcome.add(vs_lmdb[3], lmdb, "x", Some(Goal::AtLeast(2.0)));
+    }
+    Ok(())
+}
+
+#[cfg(feature = "peers")]
+fn map_peers<'a>(
+    ground: &'a Ground,
+    missing: &mut Vec<String>,
+) -> io::Result<Vec<(&'static str, maps::Insert<'a>)>> {
+    let lmdb = |_, count| {
+        peers::lmdb::Lmdb::new(&ground.in_memory("maps-lmdb")?, kv::Sync::No)?.insert_pairs(count)
+    };
+    let mut sides: Vec<(&'static str, maps::Insert<'a>)> = vec![(maps::LMDB, Box::new(lmdb))];
+    let pool =
+        || peers::pmdk::Pmdk::with_bytes(&ground.in_memory("maps-pmdk")?, MAPS_BYTES as usize);
+    if pool()?.is_some() {
+        let pmdk = move |kind, count| {
+            let pmdk = pool()?.ok_or_else(|| io::Error::other("libpmemobj is gone"))?;
+            maps::insert_all(&pmdk, kind, count)
+        };
+        sides.push((maps::PMDK, Box::new(pmdk)));
+    } else {
+        missing.push(format!("{PMDK}: `apt-get install {}` brings it", peers::pmdk::PACKAGE));
+    }
+    Ok(sides)
+}
+
+#[cfg(not(feature = "peers"))]
+fn map_peers<'a>(
+    _ground: &'a Ground,
+    missing: &mut Vec<String>,
+) -> io::Result<Vec<(&'static str, maps::Insert<'a>)>> {
+    missing.extend([PMDK, LMDB].map(not_built));
+    Ok(Vec::new())
+}
+
+/// With one thread, and with two.
+const LARSON_KEYS: [[&str; 5]; 2] = [
+    [
+        "capi_larson_vs_ralloc",
+        "capi_larson_zeroed_vs_ralloc",
+        "capi_larson_zeroed_vs_ralloc_calloc",
+        "capi_larson_vs_glibc",
+        "capi_larson_ns",
+    ],
+    [
+        "capi_larson_2_threads_vs_ralloc",
+        "capi_larson_2_threads_zeroed_vs_ralloc",
+        "capi_larson_2_threads_zeroed_vs_ralloc_calloc",
+        "capi_larson_2_threads_vs_glibc",
+        "capi_larson_2_threads_ns",
+    ],
+];
+
+#[cfg(feature = "peers")]
+fn ralloc(
+    ground: &Ground,
+    missing: &mut Vec<String>,
+) -> io::Result<Vec<(&'static str, larson::Functions)>> {
+    match peers::ralloc::functions(&ground.in_memory("ralloc")?)? {
+        Some([malloc, calloc]) => {
+            Ok(vec![(larson::RALLOC, malloc), (larson::RALLOC_ZEROED, calloc)])
+        }
+        None => {
+            missing.push(format!("{RALLOC}: {}", peers::ralloc::REMEDY));
+            Ok(Vec::new())
+        }
+    }
+}
+
+#[cfg(not(feature = "peers"))]
+fn ralloc(
+    _ground: &Ground,
+    missing: &mut Vec<String>,
+) -> io::Result<Vec<(&'static str, larson::Functions)>> {
+    missing.push(not_built(RALLOC));
+    Ok(Vec::new())
 }
 
 fn transactions(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {

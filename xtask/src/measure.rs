@@ -51,7 +51,12 @@ pub(crate) struct Arguments {
 pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let mut program = match arguments.suite {
         Suite::Slice => built(workspace, BENCH)?,
-        Suite::Heap => with_c(workspace, "peers", "build-essential libpmemobj1")?,
+        Suite::Heap => {
+            c_library::install(workspace, &workspace.c_library())?;
+            let mut command = with_c(workspace, "peers", "build-essential libpmemobj1")?;
+            command.env("HOLDFAST_C_LIBRARY", workspace.c_library());
+            command
+        }
         Suite::Applet => with_applets(workspace)?,
         Suite::Persistency => with_c(workspace, "sqlite", "build-essential")?,
         Suite::Pages => with_pages(workspace)?,

@@ -19,15 +19,12 @@ struct Tag {
     disguised: usize,
 }
 
-/// `bytes` at a multiple of `align`, a power of two.
+/// `bytes` at a multiple of `align`, a power of two above [`ALIGN_MIN`].
 pub(crate) fn allocate<B: Backing>(
     heap: &mut Heap<B>,
     bytes: usize,
     align: usize,
 ) -> Option<NonNull<u8>> {
-    if align <= ALIGN_MIN {
-        return heap.alloc(bytes as u64).ok();
-    }
     // Large objects start with a chunk.
     let wanted =
         if align <= CHUNK_BYTES as usize && bytes.checked_add(align)? > CHUNK_BYTES as usize / 2 {

@@ -2,7 +2,7 @@
 //!
 //! One reserved range, cut into blocks whose sizes are powers of two; a freed block goes to the
 //! list of its size. Nothing here is fast, and nothing has to be: a program makes a few dozen such
-//! allocations.
+//! allocations, and some for each slab that its threads claim.
 //!
 //! Invariants: before each pointer that was handed out lie 16 bytes that say where its block starts
 //! and how large it is; a block is in a list only while it is free; no other allocator is called.
@@ -10,7 +10,7 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Address space; memory is used from the start on.
 const RANGE_BYTES: usize = 1 << 30;
@@ -27,7 +27,8 @@ struct Tag {
 
 /// A small allocator over anonymous memory: free lists by powers of two.
 pub(crate) struct Arena {
-    busy: AtomicBool,
+    /// The thread that is inside, or 0.
+    owner: AtomicUsize,
     /// Start of the range, 0 before the first use.
     start: AtomicUsize,
     free: UnsafeCell<Free>,
@@ -46,28 +47,32 @@ unsafe impl Sync for Arena {}
 impl Arena {
     pub(crate) const fn new() -> Arena {
         Arena {
-            busy: AtomicBool::new(false),
+            owner: AtomicUsize::new(0),
             start: AtomicUsize::new(0),
             free: UnsafeCell::new(Free { next: 0, lists: [0; usize::BITS as usize] }),
         }
     }
 
     /// Waits until no other thread is inside. Also called before a fork, so that no child inherits
-    /// a half-done list.
-    pub(crate) fn enter(&self) {
-        while self
-            .busy
-            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
-            // SAFETY: no preconditions.
-            unsafe { libc::sched_yield() };
+    /// a half-done list. `false` when this thread is inside further up, where a signal handler has
+    /// interrupted it.
+    #[must_use]
+    pub(crate) fn enter(&self) -> bool {
+        // SAFETY: no preconditions; never 0 (it is the address of the thread's control block).
+        let us = unsafe { libc::pthread_self() } as usize;
+        loop {
+            match self.owner.compare_exchange_weak(0, us, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(owner) if owner == us => return false,
+                // SAFETY: no preconditions.
+                Err(_) => unsafe { libc::sched_yield() },
+            };
         }
     }
 
     /// Lets others in again.
     pub(crate) fn leave(&self) {
-        self.busy.store(false, Ordering::Release);
+        self.owner.store(0, Ordering::Release);
     }
 
     /// Whether the pointer was handed out here.
@@ -82,7 +87,9 @@ impl Arena {
         let block_bytes =
             bytes.checked_add(slack)?.checked_next_power_of_two()?.max(1 << BLOCK_BITS_MIN);
         let bits = block_bytes.trailing_zeros();
-        self.enter();
+        if !self.enter() {
+            return None;
+        }
         // SAFETY: inside, so alone.
         let block = unsafe { self.block(bits) };
         self.leave();
@@ -133,7 +140,10 @@ impl Arena {
     /// Gives back what [`Arena::allocate`] returned.
     pub(crate) fn free(&self, pointer: NonNull<u8>) {
         let tag = Arena::tag(pointer);
-        self.enter();
+        if !self.enter() {
+            // The block stays allocated; that is all.
+            return;
+        }
         // SAFETY: inside, so alone; the block is the caller's and becomes free.
         unsafe {
             let list = &mut (*self.free.get()).lists[tag.bits];

@@ -9,15 +9,22 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 
-use crate::OWN;
 use crate::aligned::{self, ALIGN_MIN};
-use crate::preloaded::{is_in_heap, locked};
+use crate::preloaded::{is_in_heap, is_open, locked};
+use crate::{OWN, own};
 
 fn allocate(bytes: usize, align: usize) -> Option<NonNull<u8>> {
     if bytes > isize::MAX as usize {
         return None;
     }
+    if align <= ALIGN_MIN
+        && is_open()
+        && let Some(object) = own::allocate(bytes)
+    {
+        return Some(object);
+    }
     match locked() {
+        Some(mut locked) if align <= ALIGN_MIN => own::allocate_in(locked.heap()?, bytes),
         Some(mut locked) => aligned::allocate(locked.heap()?, bytes, align),
         None => OWN.allocate(bytes, align),
     }
@@ -62,10 +69,13 @@ pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
 pub unsafe extern "C" fn free(pointer: *mut c_void) {
     let Some(pointer) = NonNull::new(pointer.cast::<u8>()) else { return };
     if is_in_heap(pointer) {
+        if own::free(pointer) {
+            return;
+        }
         // In use further up: a signal handler frees. The object stays allocated; that is all.
         let Some(mut locked) = locked() else { return };
         let Some(heap) = locked.heap() else { return };
-        if heap.free(pointer).is_err()
+        if own::free_in(heap, pointer).is_err()
             && let Some((object, _)) = aligned::object_of(heap, pointer)
         {
             let _ = heap.free(object);

@@ -10,8 +10,8 @@
 //! whomever, puts the copy into its place.
 //!
 //! Invariants:
-//! - From before the fork to after it the lock is held and the arena is entered, so neither is
-//!   half-changed in the child.
+//! - From before the fork to after it the lock is held and the arena is entered, and no thread has
+//!   slabs of its own, so nothing of these is half-changed in the child.
 //! - The handlers are installed before those of the program, so they run last before the fork and
 //!   first after it: the program's own handlers may allocate.
 //! - The child never has the region itself: it can neither change, grow nor close it.
@@ -34,9 +34,9 @@ use holdfast_native_heap::RegionBacking;
 use holdfast_sys::fault::{ask_first, ask_no_more};
 use holdfast_sys::mapping::{Prot, map_anon_fixed, share_with_children};
 
-use crate::OWN;
 use crate::lock::{Guard, lock};
 use crate::preloaded::{NO_HEAP_STATUS, give_up, is_in_heap, range, with_guard};
+use crate::{OWN, own};
 
 /// A private heap grows in steps of this.
 const GROWTH_STEP_BYTES: u64 = 4 << 20;
@@ -115,7 +115,7 @@ pub(crate) fn install_handlers() {
 extern "C" fn before() {
     let here = 0_u8;
     let on_heap = !IS_PRIVATE.load(Ordering::Relaxed) && is_in_heap(NonNull::from(&here));
-    let Some(guard) = (!on_heap).then(lock).flatten() else {
+    let Some(guard) = (!on_heap && !own::is_inside()).then(lock).flatten() else {
         if !IS_PRIVATE.load(Ordering::Relaxed) {
             let (base, end) = range();
             show(base, end - base, false);
@@ -124,6 +124,9 @@ extern "C" fn before() {
         return;
     };
     let mut locked = with_guard(guard);
+    if let Some(heap) = locked.heap() {
+        heap.take_back_slabs();
+    }
     if let Some(heap) = locked.heap()
         && heap.backing().private_bytes.get().is_none()
     {
@@ -136,7 +139,8 @@ extern "C" fn before() {
         SIGNALS.prepare();
         show(base.addr(), bytes, false);
     }
-    OWN.enter();
+    // Inside further up it is this thread that is, as with the lock, which it would not have got.
+    let _ = OWN.enter();
     KEPT.store(true, Ordering::Relaxed);
     locked.into_guard().keep();
 }
@@ -198,6 +202,7 @@ extern "C" fn in_child() {
         return;
     };
     OWN.leave();
+    own::register();
     let mut locked = with_guard(guard);
     if let Some(heap) = locked.heap()
         && heap.backing().private_bytes.get().is_none()

@@ -3,6 +3,7 @@
 //! programs.
 //!
 //! - `exports`: what the program calls instead of its C library.
+//! - `own`: what each thread has of the heap for itself.
 //! - `preloaded`: the heap, from the library's constructor on.
 //! - `opening`: which region that is. `fork`: why a forked child gets a copy.
 //! - `aligned`: alignments above 16.
@@ -26,6 +27,7 @@ mod exports;
 mod fork;
 mod lock;
 mod opening;
+mod own;
 mod preloaded;
 
 /// What this library itself allocates, in Rust.

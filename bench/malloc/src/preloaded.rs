@@ -4,6 +4,7 @@
 //! heap; from then on it is touched only under the lock.
 
 use std::cell::UnsafeCell;
+use std::ffi::c_void;
 use std::io::Write;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use holdfast_heap::{Backing, Heap};
 
 use crate::fork::{ForkBacking, install_handlers};
 use crate::lock::{Guard, lock};
-use crate::opening;
+use crate::{opening, own};
 
 /// What `sysexits.h` calls EX_OSERR.
 pub(crate) const NO_HEAP_STATUS: i32 = 71;
@@ -39,10 +40,15 @@ impl Locked {
 
 /// The heap, or nothing when there is none yet, or when this thread is using it further up.
 pub(crate) fn locked() -> Option<Locked> {
-    if RANGE[1].load(Ordering::Acquire) == 0 {
+    if !is_open() || own::is_inside() {
         return None;
     }
     lock().map(Locked)
+}
+
+/// Whether there is a heap.
+pub(crate) fn is_open() -> bool {
+    RANGE[1].load(Ordering::Acquire) != 0
 }
 
 /// The heap, for a guard that was taken at another time.
@@ -78,6 +84,17 @@ pub(crate) fn give_up(reason: &dyn std::fmt::Display) -> ! {
     unsafe { libc::_exit(NO_HEAP_STATUS) }
 }
 
+/// What the C library calls at the end of a thread that has slabs.
+unsafe extern "C" fn end_thread(slabs: *mut c_void) {
+    // SAFETY: the C library hands over what it keeps for the thread.
+    let slabs = unsafe { own::end_thread(slabs) };
+    if let Some(mut locked) = locked()
+        && let Some(heap) = locked.heap()
+    {
+        slabs.give_back(heap);
+    }
+}
+
 extern "C" fn start() {
     let heap = opening::open().unwrap_or_else(|error| give_up(&error));
     let base = heap.backing().base().addr();
@@ -85,6 +102,8 @@ extern "C" fn start() {
     // SAFETY: nothing looks at it before the range is stored.
     unsafe { *HEAP.0.get() = Some(heap) };
     install_handlers();
+    own::register();
+    own::watch_threads(end_thread);
     RANGE[0].store(base, Ordering::Relaxed);
     RANGE[1].store(end, Ordering::Release);
 }

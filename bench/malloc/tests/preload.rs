@@ -153,6 +153,28 @@ fn fork_leaves_locks_and_memory_of_the_parent() {
     nothing_is_left(&bench);
 }
 
+/// Threads have slabs of their own: others free in them, they end, the process forks, and a signal
+/// handler that allocates interrupts them.
+///
+/// Guarantee: programs/malloc
+#[test]
+fn slabs_of_threads_stand_ends_forks_and_signals() {
+    if !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    let program = compile(&bench, "threads");
+    both(&bench, program.to_str().unwrap(), &[]);
+    let mut interrupted = bench.command(&program);
+    let interrupted = with_shim(interrupted.arg("interrupted")).output().unwrap();
+    assert_eq!(succeeded(&interrupted), "");
+    let mut named = bench.unbounded(&program);
+    named.env("HOLDFAST_MALLOC_HEAP", "named");
+    assert_eq!(succeeded(&with_shim(&mut named).output().unwrap()), "");
+    let soundness = holdfast_testkit::heap_soundness(&bench.names(), "named").unwrap();
+    assert!(matches!(soundness, holdfast_testkit::Soundness::Sound { .. }), "{soundness:?}");
+}
+
 /// A named heap stays and is sound; a heap in use is left alone.
 #[test]
 fn named_heap_stays_sound_and_is_not_used_twice() {

@@ -7,6 +7,7 @@ pub(crate) mod lmdb;
 pub(super) mod metall;
 pub(super) mod mimalloc;
 pub(crate) mod pmdk;
+pub(super) mod ralloc;
 pub(super) mod redb;
 
 /// A function of a library.

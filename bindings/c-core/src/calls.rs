@@ -23,6 +23,15 @@ const SLACK_BYTES: u64 = PAGE_BYTES - 16;
 const NAME_BYTES_MAX: usize = 255;
 const RANGE_PREFIX: &str = "nvmap/";
 
+/// What a new object holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Every byte is zero.
+    Zeroes,
+    /// Whatever was there: bytes of objects of this heap that were freed.
+    Any,
+}
+
 /// A heap and what C may do with it.
 pub struct Calls<B: Backing> {
     heap: Heap<B>,
@@ -74,6 +83,42 @@ impl<B: Backing> Calls<B> {
             None => self.heap.alloc_zeroed(bytes),
         };
         allocated.map_err(|error| asked_for(error, bytes))
+    }
+
+    /// An anonymous object.
+    ///
+    /// # Errors
+    /// Those of [`Heap::alloc`].
+    pub fn allocate_anonymous(&mut self, bytes: u64, content: Content) -> Result<NonNull<u8>> {
+        self.allocate_by(bytes, |heap| match content {
+            Content::Zeroes => heap.alloc_zeroed(bytes),
+            Content::Any => heap.alloc(bytes),
+        })
+    }
+
+    /// An anonymous object of `bytes` bytes, allocated by `alloc` from this heap.
+    ///
+    /// # Errors
+    /// Those of `alloc`.
+    pub fn allocate_by(
+        &mut self,
+        bytes: u64,
+        alloc: impl FnOnce(&mut Heap<B>) -> core::result::Result<NonNull<u8>, HeapError>,
+    ) -> Result<NonNull<u8>> {
+        alloc(&mut self.heap).map_err(|error| asked_for(error, bytes))
+    }
+
+    /// Frees an anonymous object by `free`, from this heap.
+    ///
+    /// # Errors
+    /// [`HeapCallError::IsRoot`], those of `free`.
+    pub fn free_by(
+        &mut self,
+        object: NonNull<u8>,
+        free: impl FnOnce(&mut Heap<B>) -> core::result::Result<(), HeapError>,
+    ) -> Result<()> {
+        self.check_anonymous(object)?;
+        Ok(free(&mut self.heap)?)
     }
 
     /// A zeroed object at an alignment.
@@ -164,8 +209,7 @@ impl<B: Backing> Calls<B> {
     /// # Errors
     /// [`HeapError::NotAllocated`], [`HeapCallError::IsRoot`].
     pub fn free(&mut self, object: NonNull<u8>) -> Result<()> {
-        self.check_anonymous(object)?;
-        Ok(self.heap.free(object)?)
+        self.free_by(object, |heap| heap.free(object))
     }
 
     /// Removes a root with its object.

@@ -5,13 +5,14 @@
 //! that is linked, which takes that library's lock ([`Library::with`]) and calls [`Calls`].
 //!
 //! Invariants: a function does its work inside [`Library::with`], which keeps the heap to one
-//! caller at a time and notes what fails; results are written only after success.
+//! caller at a time and notes what fails; results are written only after success. `nvmalloc` and
+//! `nvfree` may do without, by what a thread has of the heap for itself; they never fail there.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{NonNull, null_mut};
 
 use crate::call_error::HeapCallError;
-use crate::calls::Calls;
+use crate::calls::{Calls, Content};
 #[allow(unused_imports, reason = "for the documentation")]
 use crate::codes::Code;
 use holdfast_heap::{Backing, Heap, HeapError, Root};
@@ -75,6 +76,46 @@ pub trait Library {
         work: impl FnOnce(&mut Calls<Self::Backing>) -> Result<R, Self::Error>,
     ) -> Result<R, c_int>;
 
+    /// An anonymous object in the heap of [`Library::with`], if the calling thread gets one without
+    /// having the heap for that; never in a transaction.
+    #[inline]
+    fn allocate_quickly(bytes: u64, content: Content) -> Option<NonNull<u8>> {
+        let _ = (bytes, content);
+        None
+    }
+
+    /// As [`Library::allocate_quickly`], with the heap: what makes the next ones quick.
+    ///
+    /// # Errors
+    /// Those of [`Calls::allocate_anonymous`].
+    fn allocate_anonymous(
+        calls: &mut Calls<Self::Backing>,
+        bytes: u64,
+        content: Content,
+    ) -> Result<NonNull<u8>, HeapCallError> {
+        calls.allocate_anonymous(bytes, content)
+    }
+
+    /// Frees an anonymous object of the heap of [`Library::with`], if the calling thread can
+    /// without having the heap for that; `false`, and nothing done, otherwise. Any pointer may be
+    /// asked for.
+    #[inline]
+    fn free_quickly(object: NonNull<u8>) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// As [`Library::free_quickly`], with the heap.
+    ///
+    /// # Errors
+    /// Those of [`Calls::free`].
+    fn free_anonymous(
+        calls: &mut Calls<Self::Backing>,
+        object: NonNull<u8>,
+    ) -> Result<(), HeapCallError> {
+        calls.free(object)
+    }
+
     /// Whether objects may be known by this user's number.
     ///
     /// # Errors
@@ -96,6 +137,14 @@ pub trait Library {
 #[must_use]
 pub fn status(result: Result<(), c_int>) -> c_int {
     result.err().unwrap_or(0)
+}
+
+/// Whether an object is not one of the latest roots that the program knows by name.
+#[doc(hidden)]
+#[inline]
+#[must_use]
+pub fn is_no_known_root(object: NonNull<u8>) -> bool {
+    !crate::known_roots::may_be(object)
 }
 
 /// The object; NULL after a failure.
@@ -157,22 +206,36 @@ pub unsafe fn optional_text<'a>(name: *const c_char) -> Result<Option<&'a str>, 
 macro_rules! export_calls {
     ($library:ty) => {
         $crate::export_calls! { @each $library;
-            fn nvmalloc | nv_malloc_in by with(name: *const c_char, size: usize) -> *mut c_void =
-                pointer(), |calls| calls.allocate($crate::optional_text(name)?, size as u64);
             fn nvread | nv_read_in by with(name: *const c_char, size: *mut usize) -> *mut c_void =
                 found(size), |calls| calls.read($crate::text(name)?);
-            fn nvmalloc_typed | nv_malloc_typed_in by with(name: *const c_char, size: usize, layout: u64) -> *mut c_void =
+            fn nvmalloc_typed | nv_malloc_typed_in by with(
+                name: *const c_char,
+                size: usize,
+                layout: u64
+            ) -> *mut c_void =
                 pointer(), |calls| calls.allocate_typed($crate::text(name)?, size as u64, layout);
-            fn nvread_typed | nv_read_typed_in by with(name: *const c_char, layout: u64, size: *mut usize) -> *mut c_void =
+            fn nvread_typed | nv_read_typed_in by with(
+                name: *const c_char,
+                layout: u64,
+                size: *mut usize
+            ) -> *mut c_void =
                 found(size), |calls| calls.read_typed($crate::text(name)?, layout);
-            fn nvaligned_alloc | nv_aligned_alloc_in by with(alignment: usize, size: usize) -> *mut c_void =
+            fn nvaligned_alloc | nv_aligned_alloc_in by with(
+                alignment: usize,
+                size: usize
+            ) -> *mut c_void =
                 pointer(), |calls| calls.allocate_aligned(alignment as u64, size as u64);
             fn nvrealloc | nv_realloc_in by with(object: *mut c_void, size: usize) -> *mut c_void =
                 pointer(), |calls| {
                     let object = core::ptr::NonNull::new(object.cast());
                     calls.reallocate(object, size as u64)
                 };
-            fn nvname | nv_name_in by with(name: *const c_char, object: *mut c_void, size: usize, layout: u64) -> c_int =
+            fn nvname | nv_name_in by with(
+                name: *const c_char,
+                object: *mut c_void,
+                size: usize,
+                layout: u64
+            ) -> c_int =
                 status(), |calls| {
                     let object = core::ptr::NonNull::new(object.cast());
                     calls.name($crate::text(name)?, object, size as u64, layout)
@@ -183,16 +246,27 @@ macro_rules! export_calls {
                 pointer(), |calls| calls.map($crate::text(name)?, size as u64);
             fn nvunmmap | nv_unmmap_in by with(start: *mut c_void) -> c_int =
                 status(), |calls| calls.unmap(core::ptr::NonNull::new(start.cast()));
-            fn qnvmalloc | qnv_malloc_in by with_application(uid: u64, magic: u64, size: usize) -> *mut c_void = pointer(), |calls| {
+            fn qnvmalloc | qnv_malloc_in by with_application(
+                uid: u64,
+                magic: u64,
+                size: usize
+            ) -> *mut c_void = pointer(), |calls| {
                 <$library as $crate::Library>::check_user(uid)?;
                 calls.allocate_numbered(uid, magic, size as u64)
             };
-            fn qnvretrieve | qnv_retrieve_in by with_application(uid: u64, magic: u64, size: *mut usize) -> *mut c_void =
+            fn qnvretrieve | qnv_retrieve_in by with_application(
+                uid: u64,
+                magic: u64,
+                size: *mut usize
+            ) -> *mut c_void =
                 found(size), |calls| {
                     <$library as $crate::Library>::check_user(uid)?;
                     calls.read_numbered(uid, magic)
                 };
-            fn qnvfree | qnv_free_in by with_application(uid: u64, magic: u64) -> c_int = status(), |calls| {
+            fn qnvfree | qnv_free_in by with_application(
+                uid: u64,
+                magic: u64
+            ) -> c_int = status(), |calls| {
                 <$library as $crate::Library>::check_user(uid)?;
                 calls.remove_numbered(uid, magic)
             };
@@ -211,11 +285,86 @@ macro_rules! export_calls {
             };
         }
 
+        /// See `holdfast.h`.
+        ///
+        /// # Safety
+        /// The name is as the header demands.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn nvmalloc(name: *const c_char, size: usize) -> *mut c_void {
+            if name.is_null()
+                && let Some(object) = <$library as $crate::Library>::allocate_quickly(
+                    size as u64,
+                    $crate::Content::Zeroes,
+                )
+            {
+                return object.as_ptr().cast();
+            }
+            $crate::pointer(<$library as $crate::Library>::with(|calls| {
+                // SAFETY: NULL or a C string by the contract.
+                Ok(match unsafe { $crate::optional_text(name) }? {
+                    None => <$library as $crate::Library>::allocate_anonymous(
+                        calls,
+                        size as u64,
+                        $crate::Content::Zeroes,
+                    )?,
+                    name => calls.allocate(name, size as u64)?,
+                })
+            }))
+        }
+
+        /// See `holdfast.h`.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn nvmalloc_uninit(size: usize) -> *mut c_void {
+            let content = $crate::Content::Any;
+            if let Some(object) =
+                <$library as $crate::Library>::allocate_quickly(size as u64, content)
+            {
+                return object.as_ptr().cast();
+            }
+            $crate::pointer(<$library as $crate::Library>::with(|calls| {
+                Ok(<$library as $crate::Library>::allocate_anonymous(calls, size as u64, content)?)
+            }))
+        }
+
+        /// See `holdfast.h`.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn nv_malloc_uninit_in(
+            heap: $crate::HeapHandle,
+            size: usize
+        ) -> *mut c_void {
+            $crate::pointer(<$library as $crate::Library>::with_in(heap, |calls| {
+                Ok(calls.allocate_anonymous(size as u64, $crate::Content::Any)?)
+            }))
+        }
+
+        /// See `holdfast.h`.
+        ///
+        /// # Safety
+        /// The name is as the header demands; the heap is any value.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn nv_malloc_in(
+            heap: $crate::HeapHandle,
+            name: *const c_char,
+            size: usize
+        ) -> *mut c_void {
+            $crate::pointer(<$library as $crate::Library>::with_in(heap, |calls| {
+                // SAFETY: NULL or a C string by the contract.
+                Ok(calls.allocate(unsafe { $crate::optional_text(name) }?, size as u64)?)
+            }))
+        }
+
         /// See `holdfast.h`. As free(3) has it, NULL needs no heap.
         #[unsafe(no_mangle)]
         pub extern "C" fn nvfree(object: *mut c_void) -> c_int {
             let Some(object) = core::ptr::NonNull::new(object.cast()) else { return 0 };
-            $crate::status(<$library as $crate::Library>::with(|calls| Ok(calls.free(object)?)))
+            if $crate::is_no_known_root(object)
+                && <$library as $crate::Library>::free_quickly(object)
+            {
+                return 0;
+            }
+            $crate::status(<$library as $crate::Library>::with(|calls| {
+                Ok(<$library as $crate::Library>::free_anonymous(calls, object)?)
+            }))
         }
 
         /// See `holdfast.h`. As free(3) has it, NULL needs no heap.
@@ -236,7 +385,9 @@ macro_rules! export_calls {
         }
     };
     (@each $library:ty; $(
-        fn $name:ident | $name_in:ident by $with:ident($($argument:ident: $kind:ty),*) -> $result:ty =
+        fn $name:ident | $name_in:ident by $with:ident(
+            $($argument:ident: $kind:ty),*
+        ) -> $result:ty =
             $answer:ident($($size:ident)?), |$calls:ident| $work:expr;
     )*) => {
         $(

@@ -21,7 +21,7 @@ mod exports;
 mod known_roots;
 
 pub use call_error::HeapCallError;
-pub use calls::{Calls, PAGE_BYTES};
+pub use calls::{Calls, Content, PAGE_BYTES};
 pub use codes::{Code, text_of};
 pub use exports::*;
 pub use holdfast_types::Durability;

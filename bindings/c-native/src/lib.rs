@@ -2,7 +2,8 @@
 //! `bindings/c/include/holdfast.h` over a region that is mapped at its own address. `cargo xtask
 //! c-library` builds and installs it.
 //!
-//! - `session`: which heap, opening and closing it, one caller at a time.
+//! - `session`: which heap, opening and closing it, one caller at a time. `quick`: small objects
+//!   without waiting for that.
 //! - `failure`: why a call failed, and the last failure of each thread.
 //! - `ending`: the end of the process, and what a forked child may not do.
 //! - `exports`: what C sees. `documents`: HTML documents in the heap (`holdfast_document.h`);
@@ -18,4 +19,5 @@ mod ending;
 mod exports;
 mod failure;
 mod ground;
+mod quick;
 mod session;

@@ -5,19 +5,22 @@
 //!   beside it. Everything happens under one lock, the opening included.
 //! - A panic under the lock poisons it: from then on every call fails, and nothing is closed in an
 //!   unknown state. The next process finds what a kill would have left.
+//! - Small anonymous objects are the exception to the one lock: each thread has slabs of its own
+//!   for them (`quick`). Closing the heap takes these back, under the lock.
 //! - A forked child of the process that opened the heap never gets to it.
 
 use std::ffi::{OsString, c_int};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
-use holdfast_c_core::{Calls, HeapHandle, Library};
+use holdfast_c_core::{Calls, Content, HeapCallError, HeapHandle, Library};
 use holdfast_dom::Documents;
-use holdfast_heap::Heap;
+use holdfast_heap::{Heap, ThreadSlabs};
 use holdfast_keeper_client::NativeBacking;
 use holdfast_native_heap::{OpenHeapError, open_heap_on, parse_size, roll_back_on};
 use holdfast_region::{
@@ -30,6 +33,7 @@ use crate::documents::{self, Lent};
 use crate::ending;
 use crate::failure::{Failure, note};
 use crate::ground::Ground;
+use crate::quick;
 
 /// The user's choice of heap, where the program makes none.
 const NAME_VARIABLE: &str = "HOLDFAST_HEAP";
@@ -229,7 +233,8 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The heap of a program that names none: `app.` and the name of its file, in the alphabet of names.
+/// The heap of a program that names none: `app.` and the name of its file, in the alphabet of
+/// names.
 fn application_heap() -> Result<String, Failure> {
     let file = std::env::current_exe().map_err(Failure::NoProgramName)?;
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -259,6 +264,15 @@ impl State {
                 None
             }
             State::Closed | State::LetGo => None,
+        }
+    }
+
+    /// Whether threads may allocate and free without the lock: what they do in an open transaction
+    /// belongs to that.
+    fn allows_quick(&mut self) -> bool {
+        match self {
+            State::Open(session) => !session.calls.heap().in_transaction(),
+            _ => false,
         }
     }
 
@@ -319,10 +333,31 @@ fn locked_all<R>(work: impl FnOnce(&mut Sessions) -> Result<R, Failure>) -> Resu
     if let Some(opener) = ending::forked_from() {
         return Err(note(&Failure::Forked { opener }));
     }
-    let all = || work(&mut *STATE.lock().map_err(|_| Failure::Panicked)?);
+    let all = || {
+        let mut all = STATE.lock().map_err(|_| Failure::Panicked)?;
+        let result = work(&mut all);
+        quick::allow(all.first.allows_quick());
+        result
+    };
     // Unwind safe: the state is under the lock, which a panic poisons.
-    let result = catch_unwind(AssertUnwindSafe(all)).unwrap_or(Err(Failure::Panicked));
+    let result = catch_unwind(AssertUnwindSafe(all)).unwrap_or_else(|_| {
+        quick::allow(false);
+        Err(Failure::Panicked)
+    });
     result.map_err(|failure| note(&failure))
+}
+
+/// Gives the slabs of a thread that ends back, if the heap that they are of is open. Notes nothing.
+fn give_back(slabs: Box<ThreadSlabs>) {
+    if ending::forked_from().is_some() {
+        return;
+    }
+    if let Ok(mut all) = STATE.lock()
+        && let State::Open(session) = &mut all.first
+        && slabs.are_of(session.calls.heap())
+    {
+        slabs.give_back(session.calls.heap());
+    }
 }
 
 /// `nv_session`.
@@ -367,8 +402,8 @@ pub(crate) fn close() -> Result<(), c_int> {
     })
 }
 
-/// `nv_heap_open`: the heap of this name, opened beside those that are open, or the one that is open
-/// already. Without a name the one of the functions without a handle.
+/// `nv_heap_open`: the heap of this name, opened beside those that are open, or the one that is
+/// open already. Without a name the one of the functions without a handle.
 pub(crate) fn open_other(name: Option<&str>) -> Result<HeapHandle, c_int> {
     locked_all(|all| {
         let Some(name) = name else { return all.first.session().map(|_| HeapHandle::of(0)) };
@@ -443,6 +478,7 @@ pub(crate) fn end() {
         for _ in 0..PATIENCE_MS {
             match STATE.try_lock() {
                 Ok(mut all) => {
+                    quick::allow(false);
                     let ended: Vec<_> = all.take_all().into_iter().map(end_session).collect();
                     return ended.into_iter().collect();
                 }
@@ -481,6 +517,31 @@ impl Library for Native {
         work: impl FnOnce(&mut Calls<NativeBacking>) -> Result<R, Failure>,
     ) -> Result<R, c_int> {
         locked(|state| work(&mut state.session()?.calls))
+    }
+
+    #[inline]
+    fn allocate_quickly(bytes: u64, content: Content) -> Option<NonNull<u8>> {
+        if ending::forked_from().is_some() { None } else { quick::allocate(bytes, content) }
+    }
+
+    fn allocate_anonymous(
+        calls: &mut Calls<NativeBacking>,
+        bytes: u64,
+        content: Content,
+    ) -> Result<NonNull<u8>, HeapCallError> {
+        quick::allocate_in(calls, bytes, content, give_back)
+    }
+
+    #[inline]
+    fn free_quickly(object: NonNull<u8>) -> bool {
+        ending::forked_from().is_none() && quick::free(object)
+    }
+
+    fn free_anonymous(
+        calls: &mut Calls<NativeBacking>,
+        object: NonNull<u8>,
+    ) -> Result<(), HeapCallError> {
+        quick::free_in(calls, object, give_back)
     }
 
     fn with_application<R>(

@@ -81,8 +81,8 @@ fn room_is_reserved_or_refused() {
     assert_sound(&bench, &["words", "heap"]);
 }
 
-/// Containers in two heaps: each allocates in its own, and a transaction of one is refused while one
-/// of the other is open.
+/// Containers in two heaps: each allocates in its own, and a transaction of one is refused while
+/// one of the other is open.
 ///
 /// Guarantee: programs/several-heaps
 #[test]

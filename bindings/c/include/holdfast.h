@@ -32,7 +32,8 @@
  * fail; nv_message says what happened and what to do.
  *
  * Threads (native programs and native applets; an applet in WebAssembly has one): every function may be called from any thread, one lock keeps
- * them apart. There is one transaction at a time, and it is the process's: what any thread allocates, frees or
+ * them apart (nvmalloc and nvfree of anonymous objects of up to 1 KiB do without in a native program: each thread has
+ * room of its own, which goes back when it ends). There is one transaction at a time, and it is the process's: what any thread allocates, frees or
  * adds while it is open belongs to it. A program whose threads use transactions needs a lock of its own
  * around each.
  *
@@ -138,6 +139,10 @@ void *nvmalloc(const char *name, size_t size);
 
 /* The root of this name, or NULL. If size is not NULL, it receives the size that was asked for. */
 void *nvread(const char *name, size_t *size);
+/* As nvmalloc(NULL, size), but the bytes are whatever was there, those of freed objects of this heap: for what is filled
+ * at once, as with malloc(3). A program that gives its roots pointer maps fills it before it links it. */
+void *nvmalloc_uninit(size_t size);
+
 
 /* The same with a layout: a number of the program's choice but 0, such as a hash over the fields' names, types and
  * places, which the root carries. nvread_typed returns the root only with the layout that it was made with; else it is
@@ -245,6 +250,7 @@ int nv_heap_close(nv_heap *heap);
 void *nv_malloc_in(nv_heap *heap, const char *name, size_t size);
 void *nv_read_in(nv_heap *heap, const char *name, size_t *size);
 void *nv_malloc_typed_in(nv_heap *heap, const char *name, size_t size, uint64_t layout);
+void *nv_malloc_uninit_in(nv_heap *heap, size_t size);
 void *nv_read_typed_in(nv_heap *heap, const char *name, uint64_t layout, size_t *size);
 void *nv_aligned_alloc_in(nv_heap *heap, size_t alignment, size_t size);
 void *nv_realloc_in(nv_heap *heap, void *object, size_t size);

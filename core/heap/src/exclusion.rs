@@ -7,10 +7,14 @@
 //! answer is right without an order between the marks.
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// For each of `N` heaps the mark of the thread that has a transaction open in it.
-pub struct OpenTransactions<const N: usize>([AtomicU64; N]);
+pub struct OpenTransactions<const N: usize> {
+    marks: [AtomicU64; N],
+    /// No mark was ever written from this one on: a program with one heap looks at one.
+    used: AtomicUsize,
+}
 
 /// No thread has it.
 const NONE: u64 = 0;
@@ -20,17 +24,23 @@ impl<const N: usize> OpenTransactions<N> {
     #[must_use]
     #[allow(clippy::new_without_default, reason = "it is for statics")]
     pub const fn new() -> OpenTransactions<N> {
-        OpenTransactions([const { AtomicU64::new(NONE) }; N])
+        OpenTransactions { marks: [const { AtomicU64::new(NONE) }; N], used: AtomicUsize::new(0) }
     }
 
     /// Notes that the thread with this mark (not 0) begins a transaction in a heap; refused while
     /// it has one in another heap.
     pub fn enter(&self, heap: usize, thread: u64) -> bool {
-        let mut others = self.0.iter().enumerate().filter(|(other, _)| *other != heap);
+        // What this thread has written of either it finds again.
+        let used = self.used.load(Ordering::Relaxed);
+        let mut others =
+            self.marks.iter().take(used).enumerate().filter(|(place, _)| *place != heap);
         if others.any(|(_, open)| open.load(Ordering::Relaxed) == thread) {
             return false;
         }
-        if let Some(open) = self.0.get(heap) {
+        if let Some(open) = self.marks.get(heap) {
+            if used <= heap {
+                self.used.fetch_max(heap + 1, Ordering::Relaxed);
+            }
             open.store(thread, Ordering::Relaxed);
         }
         true
@@ -38,7 +48,7 @@ impl<const N: usize> OpenTransactions<N> {
 
     /// The transaction in a heap is over, if one was open.
     pub fn leave(&self, heap: usize) {
-        if let Some(open) = self.0.get(heap) {
+        if let Some(open) = self.marks.get(heap) {
             open.store(NONE, Ordering::Relaxed);
         }
     }

@@ -1,7 +1,7 @@
 //! The heap itself: opening, allocating, freeing. The modules inside are its parts, and nothing
 //! else sees its fields: `chunks` and `slabs` are the allocator, `recent` its short way; `log`,
 //! `transaction`, `recovery` and `order` make changes whole; `superblock`, `roots` and
-//! `typed_roots` say what is where; `shared` lends it to threads.
+//! `typed_roots` say what is where; `thread_slabs` and `shared` lend it to threads.
 //!
 //! Invariants:
 //! - Opening a heap that is in order writes nothing, so a session that only reads leaves the region
@@ -24,12 +24,16 @@ mod roots;
 mod shared;
 mod slabs;
 mod superblock;
+#[cfg(feature = "std")]
+mod thread_slabs;
 mod transaction;
 mod typed_roots;
 
 pub use roots::{Root, Roots};
 #[cfg(feature = "std")]
 pub use shared::{Handle, SharedHeap};
+#[cfg(feature = "std")]
+pub use thread_slabs::{ThreadBarrier, ThreadSlabs};
 pub use transaction::Transaction;
 
 use core::ptr::NonNull;
@@ -97,11 +101,13 @@ pub struct Heap<B: Backing> {
     read_only: bool,
     /// Slabs from which threads allocate on their own. Volatile.
     #[cfg(feature = "std")]
-    claimed: std::collections::BTreeSet<u64>,
-    /// For the threads: slots that a commit has freed in their slabs could be freed again.
-    /// Volatile.
+    claims: std::collections::BTreeMap<u64, thread_slabs::Claim>,
+    /// What these threads share. Volatile.
     #[cfg(feature = "std")]
-    settling: Option<std::sync::Arc<core::sync::atomic::AtomicBool>>,
+    threads: Option<std::sync::Arc<thread_slabs::Threads>>,
+    /// Whether it is a `SharedHeap`'s. Volatile.
+    #[cfg(feature = "std")]
+    is_shared: bool,
 }
 
 // SAFETY: the raw pointers in `memory` and `cursors` point into the backing, which moves along.
@@ -157,9 +163,11 @@ impl<B: Backing> Heap<B> {
             opened: Opened::Clean,
             read_only,
             #[cfg(feature = "std")]
-            claimed: std::collections::BTreeSet::new(),
+            claims: std::collections::BTreeMap::new(),
             #[cfg(feature = "std")]
-            settling: None,
+            threads: None,
+            #[cfg(feature = "std")]
+            is_shared: false,
         };
         match memory.load(SUPER_MAGIC) {
             MAGIC => {
@@ -198,6 +206,8 @@ impl<B: Backing> Heap<B> {
     /// Gives the backing back; an open transaction is rolled back.
     pub fn close(mut self) -> B {
         self.abort_all();
+        #[cfg(feature = "std")]
+        self.take_back_slabs();
         self.backing
     }
 
@@ -215,7 +225,7 @@ impl<B: Backing> Heap<B> {
     /// Whether several threads allocate in it (`SharedHeap`).
     #[cfg(feature = "std")]
     pub(crate) fn is_shared(&self) -> bool {
-        self.settling.is_some()
+        self.is_shared
     }
 
     pub(crate) fn remap(&mut self, backed_bytes: u64) {
@@ -321,7 +331,8 @@ impl<B: Backing> Heap<B> {
     }
 
     /// Frees an object; in an open transaction, when it commits. The object of a root is freed by
-    /// [`Heap::remove_root`]: nothing here knows that it has a name, which would lead to a free place then.
+    /// [`Heap::remove_root`]: nothing here knows that it has a name, which would lead to a free
+    /// place then.
     ///
     /// # Errors
     /// [`HeapError::NotAllocated`] when the pointer is not the start of an allocated object;

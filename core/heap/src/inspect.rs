@@ -56,8 +56,8 @@ pub fn bytes_of(copy: &[u64]) -> &[u8] {
 }
 
 /// The kind of pointers in the heap that begins with these bytes, for a host that places it before
-/// a program opens it; `None` if no heap begins so. Of the bytes, which may be anybody's, nothing
-/// but the mark of a heap is checked: opening it checks the rest.
+/// a program opens it; `None` if the bytes do not begin with the mark of a heap. Nothing else is
+/// checked here: opening the heap checks the rest.
 #[must_use]
 pub fn pointers_of(head: &[u8]) -> Option<Pointers> {
     let word = |offset: u64| {

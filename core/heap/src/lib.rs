@@ -13,7 +13,8 @@
 //! - [`Owned`]: what roots hold as bytes, for safe code.
 //! - `roots`: names for objects, the paper's `nvmalloc(name, size)` and `nvread(name)` (Kannan et
 //!   al., "NVM Heaps for Accelerating Browser-based Applications").
-//! - `SharedHeap` (feature `std`): the heap for several threads of a host.
+//! - `ThreadSlabs` (feature `std`): what one thread allocates from without a lock; `SharedHeap`: the
+//!   heap for several threads of a host.
 //! - `survey` (feature `std`): size classes, a map of chunks, objects and leaks, for tools.
 //! - `mend` (feature `std`): mends damaged tables in a copy, for tools.
 //! - [`check`](mod@check): verifies the bytes of a heap from outside, in safe code.
@@ -72,7 +73,7 @@ pub use check::{CheckReport, Finding, check};
 pub use error::{GrowError, HeapError, OpenError};
 pub use exclusion::OpenTransactions;
 #[cfg(feature = "std")]
-pub use heap::{Handle, SharedHeap};
+pub use heap::{Handle, SharedHeap, ThreadBarrier, ThreadSlabs};
 pub use heap::{Heap, OpenOptions, Opened, Pointers, Root, Roots, Transaction, Usage};
 pub use inspect::{HEAD_BYTES, Inspection, bytes_of, inspect, pointers_of};
 #[cfg(feature = "std")]

@@ -12,8 +12,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use common::{TestMemory, assert_sound, at, open, share};
-use holdfast_heap::{Backing, Handle, HeapError, SharedHeap, crash_points};
+use common::{TestMemory, assert_sound, at, open, share, share_with_barrier};
+use holdfast_heap::{Backing, Handle, Heap, HeapError, SharedHeap, crash_points};
 
 const LIMIT: u64 = 8 << 20;
 const BYTES: u64 = 2048;
@@ -25,6 +25,7 @@ const ANSWER: Duration = Duration::from_secs(20);
 const NO_ANSWER: Duration = Duration::from_millis(30);
 
 type Commit = fn(&mut Handle<TestMemory>, NonNull<u8>);
+type Share = fn(Heap<TestMemory>) -> SharedHeap<TestMemory>;
 
 /// An address that is sent between threads.
 struct Place(NonNull<u8>);
@@ -47,8 +48,8 @@ fn meanwhile(handle: &mut Handle<TestMemory>, own: Option<Place>, given: &Sender
 /// Kills the process at this step of the commit, after the other thread did what it could. `None`
 /// when the commit has no such step; else how many objects the other thread was given before the
 /// kill.
-fn kill_at(step: u64, commit: Commit, frees: bool) -> Option<usize> {
-    let shared: SharedHeap<TestMemory> = share(open(TestMemory::new(LIMIT)));
+fn kill_at(step: u64, commit: Commit, frees: bool, share: Share) -> Option<usize> {
+    let shared = share(open(TestMemory::new(LIMIT)));
     let (mut one, mut other) = (shared.handle(), shared.handle());
     let objects: Vec<_> = (0..SLOTS).map(|_| other.alloc(BYTES).unwrap()).collect();
     let own = frees.then_some(Place(objects[6]));
@@ -94,7 +95,16 @@ fn kill_at(step: u64, commit: Commit, frees: bool) -> Option<usize> {
 
 fn enumerate(commit: Commit) {
     for frees in [false, true] {
-        let outcomes: Vec<_> = (0..).map_while(|step| kill_at(step, commit, frees)).collect();
+        let outcomes = |share| -> Vec<usize> {
+            (0..).map_while(|step| kill_at(step, commit, frees, share)).collect()
+        };
+        let private = outcomes(share_with_barrier);
+        // The commit has made its slab common: then the free waits, too.
+        assert!(
+            private.len() > 5 && private.iter().all(|given| *given <= usize::from(frees)),
+            "{private:?}"
+        );
+        let outcomes = outcomes(share);
         // It waits with a full slab; what it frees itself it may take at once.
         assert!(
             outcomes.len() > 5 && outcomes.iter().all(|given| *given == usize::from(frees)),

@@ -17,10 +17,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Dice, OPTIONS, TestMemory, assert_sound, open, share};
-use holdfast_heap::{Backing, GrowError, Handle, Heap, HeapError, check};
+use common::{Dice, OPTIONS, TestMemory, assert_sound, open, share, share_with_barrier};
+use holdfast_heap::{Backing, GrowError, Handle, Heap, HeapError, SharedHeap, check};
 
 const THREADS: usize = 4;
+/// Slabs that are common from the start, and such as become so when another thread frees there.
+const SHARES: [fn(Heap<TestMemory>) -> SharedHeap<TestMemory>; 2] = [share, share_with_barrier];
 
 /// An object as the thread remembers it; sendable, because the threads pass objects on.
 #[derive(Clone, Copy)]
@@ -101,7 +103,12 @@ fn work(
 /// Guarantee: heap/threads
 #[test]
 fn four_threads_never_share_an_object_and_lose_none() {
-    let shared = share(open(TestMemory::new(256 << 20)));
+    for share in SHARES {
+        four_threads(share(open(TestMemory::new(256 << 20))));
+    }
+}
+
+fn four_threads(shared: SharedHeap<TestMemory>) {
     let passed_on = Mutex::new(Vec::new());
     let mut objects: Vec<Object> = thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS as u64)
@@ -129,8 +136,13 @@ fn four_threads_never_share_an_object_and_lose_none() {
 /// Guarantee: heap/threads
 #[test]
 fn no_bit_is_lost_that_two_threads_change_in_one_word() {
+    for share in SHARES {
+        two_threads(share(open(TestMemory::new(16 << 20))));
+    }
+}
+
+fn two_threads(shared: SharedHeap<TestMemory>) {
     const OBJECTS: usize = 1_000_000;
-    let shared = share(open(TestMemory::new(16 << 20)));
     // A short ring without a lock: objects are freed in the very moment in which their neighbours
     // are allocated.
     let ring: [AtomicUsize; 32] = Default::default();
@@ -253,7 +265,7 @@ fn child(path: &Path, until: Instant) {
         let root = root.unwrap_or_else(|| heap.create_root(&name, LINKS as u64 * 8).unwrap());
         roots.push(root.as_ptr() as usize);
     }
-    let shared = share(heap);
+    let shared = share_with_barrier(heap);
     thread::scope(|scope| {
         for (thread, links) in roots.into_iter().enumerate() {
             let mut handle = shared.handle();

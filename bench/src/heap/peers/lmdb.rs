@@ -3,11 +3,13 @@
 
 use std::io::{self, Error};
 use std::path::Path;
+use std::time::Instant;
 
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions};
 
 use crate::heap::kv::{KeyValue, Pair, Sync};
+use crate::heap::maps::pair;
 use crate::pool::pages::{PAGE_BYTES, PAGES, Pages};
 
 const MAP_BYTES: usize = 1 << 30;
@@ -46,6 +48,27 @@ impl Lmdb {
         }
         transaction.commit().map_err(Error::other)?;
         Ok(lmdb)
+    }
+}
+
+impl Lmdb {
+    /// Inserts the pairs of the example maps, a transaction for each; returns nanoseconds for one.
+    pub(crate) fn insert_pairs(&mut self, count: u64) -> io::Result<f64> {
+        let started = Instant::now();
+        for (key, value) in (0..count).map(pair) {
+            let mut transaction = self.env.write_txn().map_err(Error::other)?;
+            self.table
+                .put(&mut transaction, &key.to_be_bytes(), &value.to_le_bytes())
+                .map_err(Error::other)?;
+            transaction.commit().map_err(Error::other)?;
+        }
+        let taken_ns = started.elapsed().as_secs_f64() * 1e9;
+        for (key, value) in (0..count).map(pair) {
+            if self.get(&key.to_be_bytes())?.as_deref() != Some(&value.to_le_bytes()) {
+                return Err(Error::other("a pair is gone"));
+            }
+        }
+        Ok(taken_ns / count as f64)
     }
 }
 

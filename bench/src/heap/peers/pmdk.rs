@@ -20,6 +20,7 @@ use libloading::Library;
 
 use super::symbol;
 use crate::heap::alloc::{Allocator, OBJECT_BYTES};
+use crate::heap::maps::Transactional;
 use crate::heap::update::{Transactions, Words};
 
 const LIBRARY: &str = "libpmemobj.so.1";
@@ -47,6 +48,9 @@ type AddRange = unsafe extern "C" fn(*const c_void, usize) -> c_int;
 type Persist = unsafe extern "C" fn(Pool, *const c_void, usize);
 type Commit = unsafe extern "C" fn();
 type End = unsafe extern "C" fn() -> c_int;
+type AllocInside = unsafe extern "C" fn(usize, u64) -> Oid;
+type FreeInside = unsafe extern "C" fn(Oid) -> c_int;
+type IdentityOf = unsafe extern "C" fn(*const c_void) -> Oid;
 
 struct Functions {
     alloc: Alloc,
@@ -56,6 +60,9 @@ struct Functions {
     add_range: AddRange,
     commit: Commit,
     end: End,
+    alloc_inside: AllocInside,
+    free_inside: FreeInside,
+    identity_of: IdentityOf,
 }
 
 /// An open pool.
@@ -73,6 +80,11 @@ struct Opened {
 impl Pmdk {
     /// Makes a pool in a directory; `None` when the library is not there.
     pub(crate) fn new(directory: &Path) -> io::Result<Option<Pmdk>> {
+        Pmdk::with_bytes(directory, POOL_BYTES)
+    }
+
+    /// As [`Pmdk::new`], a pool of so many bytes.
+    pub(crate) fn with_bytes(directory: &Path, bytes: usize) -> io::Result<Option<Pmdk>> {
         if std::env::var_os(FORCE).is_none() {
             // SAFETY: the suite starts no thread that reads the environment.
             unsafe { std::env::set_var(FORCE, "1") };
@@ -89,13 +101,16 @@ impl Pmdk {
                 add_range: *symbol::<AddRange>(&library, "pmemobj_tx_add_range_direct")?,
                 commit: *symbol::<Commit>(&library, "pmemobj_tx_commit")?,
                 end: *symbol::<End>(&library, "pmemobj_tx_end")?,
+                alloc_inside: *symbol::<AllocInside>(&library, "pmemobj_tx_zalloc")?,
+                free_inside: *symbol::<FreeInside>(&library, "pmemobj_tx_free")?,
+                identity_of: *symbol::<IdentityOf>(&library, "pmemobj_oid")?,
             };
             let create = *symbol::<Create>(&library, "pmemobj_create")?;
             (functions, create, *symbol::<Close>(&library, "pmemobj_close")?)
         };
         let path = CString::new(directory.join("pool").as_os_str().as_bytes())?;
         // SAFETY: two strings that end, a size, a mode.
-        let pool = unsafe { create(path.as_ptr(), c"bench".as_ptr(), POOL_BYTES, 0o600) };
+        let pool = unsafe { create(path.as_ptr(), c"bench".as_ptr(), bytes, 0o600) };
         if pool.is_null() {
             return Err(Error::other(format!("PMDK makes no pool: {}", Error::last_os_error())));
         }
@@ -162,6 +177,42 @@ impl Drop for Opened {
     fn drop(&mut self) {
         // SAFETY: open until now, and nothing holds the value any more.
         unsafe { (self.close)(self.pool) };
+    }
+}
+
+/// A failed call leaves its transaction aborted and open; the measurement ends then.
+impl Transactional for Pmdk {
+    fn begin(&self) -> bool {
+        const END_OF_PARAMETERS: c_int = 0;
+        let Opened { functions, pool, .. } = &*self.0;
+        // SAFETY: the pool is open and no transaction is; without a place to jump to, errors are
+        // returned.
+        unsafe { (functions.begin)(*pool, std::ptr::null_mut(), END_OF_PARAMETERS) == 0 }
+    }
+
+    fn add(&self, start: *const u8, bytes: usize) -> bool {
+        // SAFETY: a transaction is open; a range of the pool, or the call refuses.
+        unsafe { (self.0.functions.add_range)(start.cast(), bytes) == 0 }
+    }
+
+    fn alloc(&self, bytes: usize) -> *mut u8 {
+        // SAFETY: a transaction is open.
+        let object = unsafe { (self.0.functions.alloc_inside)(bytes, 0) };
+        if object.offset == 0 { std::ptr::null_mut() } else { self.direct(object) }
+    }
+
+    fn free(&self, object: *mut u8) -> bool {
+        let functions = &self.0.functions;
+        // SAFETY: a transaction is open; an object of the pool.
+        unsafe { (functions.free_inside)((functions.identity_of)(object.cast())) == 0 }
+    }
+
+    fn commit(&self) -> bool {
+        // SAFETY: the transaction is open, and ends here.
+        unsafe {
+            (self.0.functions.commit)();
+            (self.0.functions.end)() == 0
+        }
     }
 }
 

@@ -427,8 +427,8 @@ impl<B: Backing> Heap<B> {
     /// [`Heap::finish`] has emptied the log, because until then a recovery frees it again.
     fn set_settling(&self, settling: bool) {
         #[cfg(feature = "std")]
-        if let Some(flag) = &self.settling {
-            flag.store(settling, core::sync::atomic::Ordering::Release);
+        if let Some(threads) = &self.threads {
+            threads.set_settling(settling);
         }
         #[cfg(not(feature = "std"))]
         let _ = settling;

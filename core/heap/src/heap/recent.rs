@@ -49,11 +49,13 @@ struct Known {
     /// Of the class, see [`CLASS_RECIPROCAL`] and [`CLASS_SLOTS`]; here, so that they need not wait
     /// for it.
     reciprocal: u32,
-    slots: u32,
+    slots: u16,
+    /// Of a thread's slab: no other thread clears bits there.
+    is_private: bool,
 }
 
 impl Known {
-    const NONE: Known = Known { chunk_and_class: 0, reciprocal: 0, slots: 0 };
+    const NONE: Known = Known { chunk_and_class: 0, reciprocal: 0, slots: 0, is_private: false };
 
     /// The class of the slab in `chunk`, if this is the entry of that; any multiple of a chunk may
     /// be asked for.
@@ -83,12 +85,52 @@ impl KnownSlabs {
         (slot < u64::from(known.slots)).then_some((class, slot))
     }
 
+    /// As [`KnownSlabs::slot_at`], in a thread's slab, with whether that is private.
+    #[cfg(feature = "std")]
+    #[inline(always)]
+    pub(crate) fn claimed_slot_at(&self, offset: u64) -> Option<(usize, u64, bool)> {
+        let (class, slot) = self.slot_at(offset)?;
+        Some((class, slot, self.entries[Self::index(offset)].is_private))
+    }
+
     pub(crate) fn insert(&mut self, chunk: u64, class: usize) {
         self.entries[Self::index(chunk)] = Known {
             chunk_and_class: chunk + class as u64 + 1,
             reciprocal: CLASS_RECIPROCAL[class],
-            slots: CLASS_SLOTS[class],
+            // At most 4,096.
+            slots: CLASS_SLOTS[class] as u16,
+            is_private: false,
         };
+    }
+
+    /// As [`KnownSlabs::insert`], of a thread's slab, if there is a place for it.
+    #[cfg(feature = "std")]
+    pub(crate) fn insert_claimed(&mut self, chunk: u64, class: usize, is_private: bool) {
+        if self.has_place(chunk) {
+            self.insert(chunk, class);
+            self.entries[Self::index(chunk)].is_private = is_private;
+        }
+    }
+
+    /// Whether no slab is known in the place of this one.
+    #[cfg(feature = "std")]
+    pub(crate) fn has_place(&self, chunk: u64) -> bool {
+        self.entries[Self::index(chunk)].chunk_and_class == 0
+    }
+
+    /// Whether this slab is known and no other thread clears bits there.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(crate) fn is_private(&self, chunk: u64) -> bool {
+        let entry = self.entries[Self::index(chunk)];
+        entry.is_private && entry.class_of(chunk).is_some()
+    }
+
+    /// Others clear bits in this slab from now on.
+    #[cfg(feature = "std")]
+    pub(crate) fn set_common(&mut self, chunk: u64) {
+        let entry = &mut self.entries[Self::index(chunk)];
+        entry.is_private &= entry.class_of(chunk).is_none();
     }
 
     pub(crate) fn remove(&mut self, chunk: u64) {

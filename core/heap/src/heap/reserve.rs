@@ -15,8 +15,9 @@ impl<B: Backing> Heap<B> {
     /// many bytes are backed.
     ///
     /// # Errors
-    /// [`HeapError::OutOfMemory`] beyond the limit, or when there is no room; [`HeapError::ReadOnly`].
-    /// Nothing has changed then, and the heap grows as it would have without.
+    /// [`HeapError::OutOfMemory`] beyond the limit, or when there is no room;
+    /// [`HeapError::ReadOnly`]. Nothing has changed then, and the heap grows as it would have
+    /// without.
     pub fn reserve(&mut self, bytes: u64) -> Result<u64, HeapError> {
         self.check_writable()?;
         let segments = bytes.div_ceil(USABLE_BYTES);

@@ -170,7 +170,13 @@ impl<B: Backing> Heap<B> {
             }
             self.cursors[class].scanned_to = 0;
         }
-        let run = self.find_run(1, 1)?;
+        let run = match self.find_run(1, 1) {
+            Ok(run) => run,
+            // Threads may have room that they do not need.
+            Err(error) => {
+                return if self.take_back_slabs() { self.refill(class) } else { Err(error) };
+            }
+        };
         self.memory.zero(run.descriptor() + DESC_SLOTS, words_of(class) * 8);
         self.describe_run(run, HeadKind::Slab, class as u8, 0);
         self.publish_run(run);
@@ -267,6 +273,7 @@ impl<B: Backing> Heap<B> {
         let SlotPlace { class, chunk, word, bit } = place;
         #[cfg(feature = "std")]
         if self.is_claimed(chunk) {
+            self.make_common(chunk);
             self.memory.clear_bits(place.word_offset(), bit);
             return;
         }
@@ -312,33 +319,41 @@ impl<B: Backing> Heap<B> {
     }
 
     /// Whether a thread allocates from this slab on its own.
+    #[cfg(not(feature = "std"))]
     #[inline]
-    fn is_claimed(&self, chunk: u64) -> bool {
-        #[cfg(feature = "std")]
-        return self.claimed.contains(&chunk);
-        #[cfg(not(feature = "std"))]
-        {
-            let _ = chunk;
-            false
-        }
+    fn is_claimed(&self, _chunk: u64) -> bool {
+        false
     }
 
-    /// Takes a slab with room out of the heap's own use, for one thread; returns its offset.
+    #[cfg(not(feature = "std"))]
+    fn take_back_slabs(&mut self) -> bool {
+        false
+    }
+
+    /// A slab with room, which the heap does not use from now on: it is about to be claimed.
     #[cfg(feature = "std")]
-    pub(crate) fn claim_slab(&mut self, class: usize) -> Result<u64, HeapError> {
+    pub(crate) fn pick_slab(&mut self, class: usize) -> Result<u64, HeapError> {
         if self.cursors[class].free() == 0 {
             self.refill(class)?;
         }
-        let chunk = core::mem::take(&mut self.cursors[class].chunk);
-        self.forget_slab(class, chunk);
-        self.claimed.insert(chunk);
-        Ok(chunk)
+        Ok(core::mem::take(&mut self.cursors[class].chunk))
     }
 
-    /// Takes a slab back that was claimed.
+    /// The class of the object that is allocated at `offset`, if it is a slot.
     #[cfg(feature = "std")]
-    pub(crate) fn give_back_slab(&mut self, class: usize, chunk: u64) {
-        self.claimed.remove(&chunk);
+    pub(crate) fn slot_class(&self, offset: u64) -> Option<usize> {
+        self.slot_place(offset).map(|place| place.class)
+    }
+
+    /// Whether a slab is unused, by any thread and by the heap itself.
+    #[cfg(feature = "std")]
+    pub(crate) fn may_be_claimed(&self, class: usize, chunk: u64) -> bool {
+        !self.is_claimed(chunk) && self.cursors[class].chunk != chunk
+    }
+
+    /// Uses a slab again that was claimed.
+    #[cfg(feature = "std")]
+    pub(crate) fn return_slab(&mut self, class: usize, chunk: u64) {
         if self.slab_is_empty(class, chunk) {
             self.release_slab(class, chunk);
         } else {
@@ -346,7 +361,7 @@ impl<B: Backing> Heap<B> {
         }
     }
 
-    fn slab_is_empty(&self, class: usize, chunk: u64) -> bool {
+    pub(crate) fn slab_is_empty(&self, class: usize, chunk: u64) -> bool {
         let bitmap = descriptor_of(chunk) + DESC_SLOTS;
         (0..words_of(class))
             .all(|word| self.memory.load(bitmap + word * 8) & slot_mask(class, word) == 0)

@@ -90,3 +90,20 @@ pub fn share<B: holdfast_heap::Backing + Send>(heap: Heap<B>) -> holdfast_heap::
     // SAFETY: no closure here exchanges the heap.
     unsafe { holdfast_heap::SharedHeap::new(heap) }
 }
+
+/// As [`share`], with threads that change their own slabs with plain stores.
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+pub fn share_with_barrier<B: holdfast_heap::Backing + Send>(
+    heap: Heap<B>,
+) -> holdfast_heap::SharedHeap<B> {
+    // SAFETY: no closure here exchanges the heap.
+    unsafe { holdfast_heap::SharedHeap::with_barrier(heap, Some(thread_barrier())) }
+}
+
+/// The kernel's barrier over the threads of this process.
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+pub fn thread_barrier() -> holdfast_heap::ThreadBarrier {
+    use rustix::thread::{MembarrierCommand, membarrier};
+    membarrier(MembarrierCommand::RegisterPrivateExpedited).unwrap();
+    || membarrier(MembarrierCommand::PrivateExpedited).unwrap()
+}

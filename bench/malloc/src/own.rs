@@ -1,0 +1,158 @@
+//! What each thread has of the heap for itself: slabs, from which small objects come without the
+//! lock.
+//!
+//! Invariants:
+//! - A thread that is interrupted in here by a signal handler counts as one that is using the heap:
+//!   the handler gets neither the slabs nor the lock.
+//! - Before a fork the heap has all slabs back, so none of them is half-changed in the child, where
+//!   the threads that had them do not exist.
+//! - A thread that ends gives its slabs back, and has none any more.
+//! - Where the kernel has no barrier over the threads of a process, everything goes by the lock.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
+
+use holdfast_heap::{Backing, Heap, HeapError, ThreadSlabs};
+
+/// Larger objects are so few in a slab that a thread of its own would keep much for little.
+const BYTES_MAX: usize = 1024;
+
+/// Whether the kernel has the barrier, and this process is registered for it.
+static HAS_BARRIER: AtomicBool = AtomicBool::new(false);
+/// By its value the C library tells of the end of a thread.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    // Neither needs to be dropped, so they cost no registration, and no allocation.
+    static SLABS: Cell<*mut ThreadSlabs> = const { Cell::new(null_mut()) };
+    static STATE: Cell<State> = const { Cell::new(State::Outside) };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Outside,
+    /// In one of the functions that need no lock.
+    Inside,
+    /// The thread is ending.
+    Ended,
+}
+
+/// Called once, before there is a heap, and in forked children.
+pub(crate) fn register() {
+    let has = membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0
+        && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
+    HAS_BARRIER.store(has, Ordering::Relaxed);
+}
+
+/// Called once, before there is a heap. `end` gets what [`end_thread`] takes, at the end of a
+/// thread that had slabs.
+pub(crate) fn watch_threads(end: unsafe extern "C" fn(*mut c_void)) {
+    let mut key = 0;
+    // SAFETY: a place for the key, and a function of this library, which is never unloaded.
+    match unsafe { libc::pthread_key_create(&raw mut key, Some(end)) } {
+        0 => KEY.store(key, Ordering::Relaxed),
+        // Slabs that no ending thread gave back would be lost to the others.
+        _ => HAS_BARRIER.store(false, Ordering::Relaxed),
+    }
+}
+
+fn membarrier(command: libc::c_int) -> libc::c_long {
+    // SAFETY: no memory of ours is handed over.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
+}
+
+fn barrier() {
+    if membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0 {
+        // It worked when the process was registered. Without it two threads could have one object.
+        std::process::abort();
+    }
+}
+
+/// Whether a signal handler has interrupted this thread in its slabs.
+pub(crate) fn is_inside() -> bool {
+    STATE.get() == State::Inside
+}
+
+/// Runs `work` with this thread's slabs, if it has some that it is not using further up.
+#[inline(always)]
+fn inside<R>(work: impl FnOnce(&mut ThreadSlabs) -> R) -> Option<R> {
+    let slabs = SLABS.get();
+    if slabs.is_null() || STATE.get() != State::Outside {
+        return None;
+    }
+    STATE.set(State::Inside);
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: of the box of this thread; a signal handler that comes now is kept away by the state.
+    let done = work(unsafe { &mut *slabs });
+    compiler_fence(Ordering::SeqCst);
+    STATE.set(State::Outside);
+    Some(done)
+}
+
+/// An object of a slab of this thread.
+#[inline]
+pub(crate) fn allocate(bytes: usize) -> Option<NonNull<u8>> {
+    if bytes > BYTES_MAX { None } else { inside(|slabs| slabs.alloc(bytes as u64)).flatten() }
+}
+
+/// Frees an object in a slab of this thread; `false` when it is not, or is none.
+#[inline]
+pub(crate) fn free(object: NonNull<u8>) -> bool {
+    inside(|slabs| slabs.free(object)).unwrap_or(false)
+}
+
+/// An object, under the lock; what this thread claims for it makes its next ones quick.
+pub(crate) fn allocate_in<B: Backing>(heap: &mut Heap<B>, bytes: usize) -> Option<NonNull<u8>> {
+    let slabs = if bytes > BYTES_MAX { None } else { slabs_of(heap) };
+    match slabs {
+        Some(slabs) => slabs.alloc_in(heap, bytes as u64),
+        None => heap.alloc(bytes as u64),
+    }
+    .ok()
+}
+
+/// Frees an object, under the lock.
+pub(crate) fn free_in<B: Backing>(
+    heap: &mut Heap<B>,
+    object: NonNull<u8>,
+) -> Result<(), HeapError> {
+    let is_small = heap.usable_bytes(object)? <= BYTES_MAX as u64;
+    match is_small.then(|| slabs_of(heap)).flatten() {
+        Some(slabs) => slabs.free_in(heap, object),
+        None => heap.free(object),
+    }
+}
+
+/// This thread's slabs, which it has from now on. The caller has the lock.
+fn slabs_of<'a, B: Backing>(heap: &mut Heap<B>) -> Option<&'a mut ThreadSlabs> {
+    if STATE.get() != State::Outside || !HAS_BARRIER.load(Ordering::Relaxed) {
+        return None;
+    }
+    if SLABS.get().is_null() {
+        // SAFETY: the one heap of this process, which is never closed.
+        let slabs = Box::into_raw(Box::new(unsafe { heap.thread_slabs(Some(barrier)) }));
+        // SAFETY: a key of ours. What the C library allocates for it comes from the arena, because
+        // this thread has the lock.
+        if unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed), slabs.cast()) } != 0 {
+            // SAFETY: the box from above.
+            drop(unsafe { Box::from_raw(slabs) });
+            return None;
+        }
+        SLABS.set(slabs);
+    }
+    // SAFETY: the box of this thread, which is outside of it; it stays until the thread ends.
+    unsafe { SLABS.get().as_mut() }
+}
+
+/// The slabs of the calling thread, which is ending and has none any more.
+///
+/// # Safety
+/// `slabs` is what the C library keeps for the thread.
+pub(crate) unsafe fn end_thread(slabs: *mut c_void) -> Box<ThreadSlabs> {
+    STATE.set(State::Ended);
+    SLABS.set(null_mut());
+    // SAFETY: the box that `slabs_of` has handed over.
+    unsafe { Box::from_raw(slabs.cast()) }
+}

@@ -1,0 +1,658 @@
+//! The slabs that one thread has claimed: [`ThreadSlabs`], from which it allocates and in which it
+//! frees without the lock of the heap.
+//!
+//! A claimed slab is private or common. In a private one its owner changes the bitmap with plain
+//! stores. When somebody else has to clear a bit there, the slab becomes common for as long as it
+//! is claimed, and from then on all sides use atomic operations, which cost several times as much.
+//!
+//! Invariants:
+//! - Claims are volatile. On media a claimed slab is one like any other, and a slot that was not
+//!   handed out is free: one bit per object stays the one truth, so a kill of all threads at any
+//!   instruction leaves every object allocated or not, and nothing has to be rebuilt at the next
+//!   open.
+//! - Only the owner of a claimed slab sets bits in it, so what it once saw free is free until it
+//!   takes it. Others clear bits there while they have the heap.
+//! - The owner touches its slabs between [`Door::enter`] and [`Door::leave`]. Who has the heap
+//!   closes the door before it makes a slab common or takes it back ([`Door::close`]): after that
+//!   the owner is not inside, and does not come in again before it has had the heap and seen what
+//!   changed. This is Dekker's algorithm, asymmetric: the owner pays plain stores, the one that
+//!   closes the door has all threads of the process pass a memory barrier. Without such a barrier
+//!   every claimed slab is common from the start, and none is taken back from a thread that goes
+//!   on.
+//! - In a common slab bits are cleared with `Release`, and free ones are looked for with `Acquire`,
+//!   so that what the old owner of an object did with it happens before what the new one does.
+//! - What a commit frees in a claimed slab is not taken before the commit has emptied its log: a
+//!   recovery would free it again. Meanwhile `settling` is set; it is looked at after a word of a
+//!   bitmap, and bits of that word that this thread has not cleared itself count only if it was
+//!   clear. A private slab is made common before, so its owner waits for the heap instead.
+//! - While it is claimed, no slab is entered, released or remembered by the heap itself.
+//!
+//! What it must not do: touch anything but bitmap words of its own slabs without the heap.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
+use std::sync::Arc;
+use std::vec::Vec;
+
+use crate::backing::Backing;
+use crate::classes::{CLASS_BYTES, CLASSES, SMALL_BYTES_MAX, class_of, slot_mask, words_of};
+use crate::error::HeapError;
+use crate::heap::Heap;
+use crate::heap::recent::KnownSlabs;
+use crate::layout::*;
+use crate::memory::Memory;
+
+/// Has every other thread of the process pass a full memory barrier before it returns
+/// (`MEMBARRIER_CMD_PRIVATE_EXPEDITED` on Linux). It always succeeds: who hands one over has made
+/// sure that the kernel has it.
+pub type ThreadBarrier = fn();
+
+/// Slabs of one class that a thread keeps; beyond that it gives the first one back.
+const SLABS_MAX: usize = 32;
+
+/// A thread's slabs. Dropping the value does not give them back: [`ThreadSlabs::give_back`] does,
+/// or the heap takes them when it is closed.
+pub struct ThreadSlabs {
+    /// Covers what was backed when the thread last claimed a slab; its own slabs lie inside.
+    memory: Memory,
+    door: Arc<Door>,
+    /// Where each class allocates next.
+    current: [Current; CLASSES],
+    /// All slabs of each class, the ones claimed first in front.
+    slabs: [Vec<u64>; CLASSES],
+    /// The same slabs by chunk, as far as there is a place for each; in the others the heap frees
+    /// for us.
+    own: KnownSlabs,
+    threads: Arc<Threads>,
+}
+
+// SAFETY: the pointers in `memory` and `current` lead into the backing, which may be used from any
+// thread and lives for as long as the contract of `Heap::thread_slabs` says; the value itself is
+// used by one thread at a time.
+unsafe impl Send for ThreadSlabs {}
+
+/// What the threads of a heap share, and nothing of another one.
+#[derive(Debug, Default)]
+pub(crate) struct Threads {
+    /// Slots that a commit has freed in claimed slabs could be freed again.
+    settling: AtomicBool,
+    barrier: Option<ThreadBarrier>,
+}
+
+/// What the heap knows of a claimed slab.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    door: Arc<Door>,
+    class: usize,
+    is_private: bool,
+}
+
+/// Between a thread and those that have the heap. In a cache line of its own, because its thread
+/// stores there at each operation.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Door {
+    /// The thread is between two stores to one of its slabs.
+    is_inside: AtomicBool,
+    state: AtomicU32,
+}
+
+/// States of a [`Door`]; changed only by those that have the heap.
+const OPEN: u32 = 0;
+/// Slabs have become common.
+const CLOSED: u32 = 1;
+/// All slabs were taken back.
+const GONE: u32 = 2;
+
+/// Where a class allocates next: all that an allocation looks at, in one cache line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Current {
+    /// Slots that are free in the word of the bitmap where the next one is taken.
+    free: u64,
+    /// That word, and its first slot, as addresses.
+    word_at: *mut u64,
+    slots_at: *mut u8,
+    /// Bytes of a slot.
+    bytes: usize,
+    /// The slab's offset, or 0.
+    chunk: u64,
+    is_private: bool,
+}
+
+impl Door {
+    /// The thread begins to work in its slabs; `false` when it has to have the heap for that.
+    #[inline(always)]
+    fn enter(&self) -> bool {
+        self.is_inside.store(true, Ordering::Relaxed);
+        // The processor may let the load overtake the store; the barrier in `close` is for that.
+        compiler_fence(Ordering::SeqCst);
+        if self.state.load(Ordering::Acquire) == OPEN {
+            return true;
+        }
+        self.leave();
+        false
+    }
+
+    #[inline(always)]
+    fn leave(&self) {
+        self.is_inside.store(false, Ordering::Release);
+    }
+
+    /// Keeps the thread out until it has had the heap. The caller has it.
+    fn close(&self, state: u32, barrier: ThreadBarrier) {
+        if self.state.load(Ordering::Relaxed) == OPEN {
+            self.state.store(state, Ordering::SeqCst);
+            barrier();
+            // From here on the thread sees the door closed, or is seen inside.
+            let mut turns = 0_u32;
+            while self.is_inside.load(Ordering::Acquire) {
+                turns += 1;
+                // It may have been interrupted there.
+                if turns.is_multiple_of(100) {
+                    std::thread::yield_now()
+                } else {
+                    core::hint::spin_loop()
+                }
+            }
+        } else {
+            self.state.store(state, Ordering::Relaxed);
+        }
+    }
+}
+
+impl ThreadSlabs {
+    /// Allocates as [`Heap::alloc`] does outside of a transaction, if one of the slabs has room;
+    /// else [`ThreadSlabs::alloc_in`] finds some.
+    #[inline]
+    pub fn alloc(&mut self, bytes: u64) -> Option<NonNull<u8>> {
+        if bytes > SMALL_BYTES_MAX {
+            return None;
+        }
+        let class = class_of(bytes);
+        if self.current[class].free == 0 && !self.find_free(class) {
+            return None;
+        }
+        if !self.door.enter() {
+            return None;
+        }
+        let pointer = self.take(class);
+        self.door.leave();
+        NonNull::new(pointer)
+    }
+
+    /// As [`ThreadSlabs::alloc`], with every byte zero.
+    #[inline]
+    pub fn alloc_zeroed(&mut self, bytes: u64) -> Option<NonNull<u8>> {
+        let pointer = self.alloc(bytes)?;
+        if self.memory.is_ordered() {
+            self.memory.zero(self.memory.offset_of(pointer.as_ptr())?, bytes);
+        } else {
+            // SAFETY: just allocated with that many bytes, and no other code knows it.
+            unsafe { pointer.as_ptr().write_bytes(0, bytes as usize) };
+        }
+        Some(pointer)
+    }
+
+    /// Takes a slot that is free in the current word; inside, or with the heap.
+    #[inline(always)]
+    fn take(&mut self, class: usize) -> *mut u8 {
+        let current = &mut self.current[class];
+        let index = current.free.trailing_zeros();
+        let bit = current.free & current.free.wrapping_neg();
+        current.free &= !bit;
+        if current.is_private {
+            // SAFETY: with free slots, `word_at` is a word of the bitmap of a claimed slab, inside
+            // the heap and aligned.
+            unsafe {
+                Memory::store_word(current.word_at, Memory::load_word(current.word_at) | bit)
+            };
+        } else if let Some(at) = self.memory.offset_of(current.word_at.cast()) {
+            self.memory.set_bits(at, bit);
+        }
+        current.slots_at.wrapping_add(index as usize * current.bytes)
+    }
+
+    /// Allocates as [`Heap::alloc`] does, in a transaction if one is open.
+    ///
+    /// # Errors
+    /// As [`Heap::alloc`].
+    pub fn alloc_in<B: Backing>(
+        &mut self,
+        heap: &mut Heap<B>,
+        bytes: u64,
+    ) -> Result<NonNull<u8>, HeapError> {
+        if bytes > SMALL_BYTES_MAX || heap.in_transaction() {
+            return heap.alloc(bytes);
+        }
+        self.catch_up(heap);
+        let class = class_of(bytes);
+        if !self.find_free_in(class) {
+            self.claim(heap, class)?;
+        }
+        NonNull::new(self.take(class)).ok_or(HeapError::OutsideHeap)
+    }
+
+    /// Allocates as [`Heap::alloc_zeroed`] does, in a transaction if one is open.
+    ///
+    /// # Errors
+    /// As [`Heap::alloc_zeroed`].
+    pub fn alloc_zeroed_in<B: Backing>(
+        &mut self,
+        heap: &mut Heap<B>,
+        bytes: u64,
+    ) -> Result<NonNull<u8>, HeapError> {
+        if bytes > SMALL_BYTES_MAX || heap.in_transaction() {
+            return heap.alloc_zeroed(bytes);
+        }
+        let pointer = self.alloc_in(heap, bytes)?;
+        let offset = heap.offset_of(pointer).ok_or(HeapError::OutsideHeap)?;
+        self.memory.zero(offset, bytes);
+        Ok(pointer)
+    }
+
+    /// Frees as [`Heap::free`] does outside of a transaction, if the object lies in one of the
+    /// slabs. `false`, and nothing done, when it does not, or is no object, or leaves a slab empty
+    /// that is not needed: [`ThreadSlabs::free_in`] does it then. Any pointer may be asked for.
+    #[inline]
+    pub fn free(&mut self, pointer: NonNull<u8>) -> bool {
+        // Of a pointer outside of the heap this is an offset that no known slab has.
+        let offset =
+            (pointer.as_ptr() as usize as u64).wrapping_sub(self.memory.at(0) as usize as u64);
+        let Some((class, slot, is_private)) = self.own.claimed_slot_at(offset) else {
+            return false;
+        };
+        if !self.door.enter() {
+            return false;
+        }
+        let freed = self.clear(class, offset & !(CHUNK_BYTES - 1), slot, is_private, false);
+        self.door.leave();
+        freed
+    }
+
+    /// Clears a slot's bit and makes its word the one where the class allocates next; inside, or
+    /// with the heap. `false`, and nothing done, if the bit is clear, or is the last one of its
+    /// word in a slab that may be given back, unless `last` is allowed.
+    #[inline(always)]
+    fn clear(&mut self, class: usize, chunk: u64, slot: u64, is_private: bool, last: bool) -> bool {
+        let (word, bit) = (slot / 64, 1 << (slot % 64));
+        let memory = self.memory;
+        let current = &mut self.current[class];
+        let at = word_offset(chunk, word);
+        let word_at = memory.at(at).cast();
+        let mask = slot_mask(class, word);
+        let may_leave_empty = || last || self.slabs[class].len() < 2;
+        let free = if is_private {
+            // SAFETY: a claimed slab lies inside the heap, and so does its descriptor.
+            let before = unsafe { Memory::load_word(word_at) };
+            let left = before & !bit;
+            if before & bit == 0 || (left & mask == 0 && !may_leave_empty()) {
+                return false;
+            }
+            // SAFETY: as above.
+            unsafe { Memory::store_word(word_at, left) };
+            !left & mask
+        } else {
+            if memory.load(at) & !bit & mask == 0 && !may_leave_empty() {
+                return false;
+            }
+            let before = memory.clear_bits(at, bit);
+            if before & bit == 0 {
+                return false;
+            }
+            // What was freed last is taken first; what is free in the word before is found again
+            // by a look at it.
+            match self.threads.settling.load(Ordering::Acquire) {
+                false => !(before & !bit) & mask,
+                true if current.word_at == word_at => current.free | bit,
+                true => bit,
+            }
+        };
+        (current.chunk, current.is_private) = (chunk, is_private);
+        current.point_at(&memory, word, free);
+        true
+    }
+
+    /// Frees as [`Heap::free`] does, in a transaction if one is open.
+    ///
+    /// # Errors
+    /// As [`Heap::free`].
+    pub fn free_in<B: Backing>(
+        &mut self,
+        heap: &mut Heap<B>,
+        pointer: NonNull<u8>,
+    ) -> Result<(), HeapError> {
+        heap.check_writable()?;
+        if heap.in_transaction() {
+            return heap.free(pointer);
+        }
+        self.catch_up(heap);
+        let offset = heap.offset_of(pointer).ok_or(HeapError::NotAllocated)?;
+        let chunk = offset & !(CHUNK_BYTES - 1);
+        let own = match self.own.claimed_slot_at(offset) {
+            Some(own) => Some(own),
+            None if self.adopt(heap, offset, chunk) => self.own.claimed_slot_at(offset),
+            None => None,
+        };
+        let Some((class, slot, is_private)) = own else { return heap.free(pointer) };
+        if !self.clear(class, chunk, slot, is_private, true) {
+            return Err(HeapError::NotAllocated);
+        }
+        // One empty slab may be needed again soon.
+        if self.slabs[class].len() > 1 && heap.slab_is_empty(class, chunk) {
+            self.give_back_slab(heap, class, chunk);
+        }
+        Ok(())
+    }
+
+    /// Claims the slab of an object that is about to be freed, if no thread has it: the one that
+    /// works with objects of one that has ended takes its slabs over.
+    fn adopt<B: Backing>(&mut self, heap: &mut Heap<B>, offset: u64, chunk: u64) -> bool {
+        let Some(class) = heap.slot_class(offset) else { return false };
+        if self.slabs[class].len() >= SLABS_MAX
+            || !self.own.has_place(chunk)
+            || !heap.may_be_claimed(class, chunk)
+        {
+            return false;
+        }
+        self.take_over(heap, class, chunk);
+        true
+    }
+
+    /// Learns what those did that had the heap.
+    fn catch_up<B: Backing>(&mut self, heap: &mut Heap<B>) {
+        let is_of_this_heap =
+            heap.threads.as_ref().is_some_and(|of| Arc::ptr_eq(of, &self.threads));
+        debug_assert!(is_of_this_heap, "the contract of `Heap::thread_slabs`");
+        match self.door.state.load(Ordering::Relaxed) {
+            OPEN => {}
+            CLOSED => {
+                for (class, slabs) in self.slabs.iter().enumerate() {
+                    for chunk in slabs {
+                        if !heap.is_private(*chunk) {
+                            self.own.set_common(*chunk);
+                            let current = &mut self.current[class];
+                            if current.chunk == *chunk {
+                                // Bits that others have cleared are not among these, nor are they
+                                // taken.
+                                current.is_private = false;
+                            }
+                        }
+                    }
+                }
+                self.door.state.store(OPEN, Ordering::Relaxed);
+            }
+            _ => self.forget_all(),
+        }
+        self.memory = heap.memory;
+    }
+
+    /// The heap has taken everything back.
+    fn forget_all(&mut self) {
+        self.door = Arc::new(Door::default());
+        self.current = NOWHERE;
+        self.slabs.iter_mut().for_each(Vec::clear);
+        self.own = KnownSlabs::new();
+    }
+
+    /// Looks for room in the slab where the class allocates.
+    #[cold]
+    fn find_free(&mut self, class: usize) -> bool {
+        if !self.door.enter() {
+            return false;
+        }
+        let found = self.current[class].find_free(&self.memory, class)
+            && (self.current[class].is_private || !self.threads.settling.load(Ordering::Acquire));
+        if !found {
+            self.current[class].free = 0;
+        }
+        self.door.leave();
+        found
+    }
+
+    /// Looks for room in all slabs of the class, with the heap: no commit is under way.
+    fn find_free_in(&mut self, class: usize) -> bool {
+        let mut current = self.current[class];
+        if current.free != 0 || current.find_free(&self.memory, class) {
+            self.current[class] = current;
+            return true;
+        }
+        // What was claimed last is most likely in the caches.
+        for chunk in self.slabs[class].iter().rev() {
+            let is_private = self.own.is_private(*chunk);
+            (current.chunk, current.is_private) = (*chunk, is_private);
+            if current.find_free(&self.memory, class) {
+                self.current[class] = current;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Claims a slab with room.
+    fn claim<B: Backing>(&mut self, heap: &mut Heap<B>, class: usize) -> Result<(), HeapError> {
+        let chunk = heap.pick_slab(class)?;
+        // To make room for it the heap may have taken the others back.
+        self.catch_up(heap);
+        if let (true, Some(first)) =
+            (self.slabs[class].len() >= SLABS_MAX, self.slabs[class].first())
+        {
+            self.give_back_slab(heap, class, *first);
+        }
+        self.take_over(heap, class, chunk);
+        // The heap picks only slabs with room, and only their owner takes from them.
+        self.current[class]
+            .find_free(&self.memory, class)
+            .then_some(())
+            .ok_or(HeapError::OutsideHeap)
+    }
+
+    fn take_over<B: Backing>(&mut self, heap: &mut Heap<B>, class: usize, chunk: u64) {
+        // Plain stores are not written back.
+        let is_private = self.threads.barrier.is_some()
+            && !self.memory.is_ordered()
+            && self.own.has_place(chunk);
+        heap.claim_slab(class, chunk, Claim { door: Arc::clone(&self.door), class, is_private });
+        self.memory = heap.memory;
+        self.slabs[class].push(chunk);
+        self.own.insert_claimed(chunk, class, is_private);
+        let current = &mut self.current[class];
+        (current.chunk, current.is_private, current.free) = (chunk, is_private, 0);
+    }
+
+    fn give_back_slab<B: Backing>(&mut self, heap: &mut Heap<B>, class: usize, chunk: u64) {
+        self.slabs[class].retain(|own| *own != chunk);
+        self.own.remove(chunk);
+        if self.current[class].chunk == chunk {
+            self.current[class] = NOWHERE[class];
+        }
+        heap.give_back_slab(class, chunk);
+    }
+
+    /// Gives all slabs back, when the thread ends.
+    pub fn give_back<B: Backing>(mut self, heap: &mut Heap<B>) {
+        self.catch_up(heap);
+        for (class, slabs) in self.slabs.iter().enumerate() {
+            for chunk in slabs {
+                heap.give_back_slab(class, *chunk);
+            }
+        }
+    }
+
+    /// Whether these are slabs of this heap.
+    pub fn are_of<B: Backing>(&self, heap: &Heap<B>) -> bool {
+        heap.threads.as_ref().is_some_and(|threads| Arc::ptr_eq(threads, &self.threads))
+    }
+}
+
+/// Where the classes allocate of a thread that has no slabs.
+const NOWHERE: [Current; CLASSES] = {
+    let null = core::ptr::null_mut();
+    let slots_at = core::ptr::null_mut();
+    let new = Current { free: 0, word_at: null, slots_at, bytes: 0, chunk: 0, is_private: false };
+    let mut all = [new; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        all[class].bytes = CLASS_BYTES[class] as usize;
+        class += 1;
+    }
+    all
+};
+
+impl Current {
+    /// The next slots are taken from this word of the slab.
+    #[inline(always)]
+    fn point_at(&mut self, memory: &Memory, word: u64, free: u64) {
+        self.free = free;
+        self.word_at = memory.at(word_offset(self.chunk, word)).cast();
+        self.slots_at = memory.at(self.chunk).wrapping_add(word as usize * 64 * self.bytes);
+    }
+
+    /// Finds slots that look free: in a common slab, what a commit is about to free may be among
+    /// them.
+    fn find_free(&mut self, memory: &Memory, class: usize) -> bool {
+        if self.chunk == 0 {
+            return false;
+        }
+        for word in 0..words_of(class) {
+            let taken = memory.load_acquire(word_offset(self.chunk, word));
+            let free = !taken & slot_mask(class, word);
+            if free != 0 {
+                self.point_at(memory, word, free);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Threads {
+    pub(crate) fn set_settling(&self, settling: bool) {
+        self.settling.store(settling, Ordering::Release);
+    }
+}
+
+impl<B: Backing> Heap<B> {
+    /// The slabs of one more thread: none yet. With a barrier they are changed with plain stores,
+    /// and the heap can take them back; the first caller says whether there is one.
+    ///
+    /// # Safety
+    /// The value is not used after the heap was dropped in another way than by [`Heap::close`], and
+    /// its functions that take a heap get this one.
+    pub unsafe fn thread_slabs(&mut self, barrier: Option<ThreadBarrier>) -> ThreadSlabs {
+        let new = || Arc::new(Threads { settling: AtomicBool::new(false), barrier });
+        let threads = Arc::clone(self.threads.get_or_insert_with(new));
+        ThreadSlabs {
+            memory: self.memory,
+            door: Arc::new(Door::default()),
+            current: NOWHERE,
+            slabs: [const { Vec::new() }; CLASSES],
+            own: KnownSlabs::new(),
+            threads,
+        }
+    }
+
+    /// Takes all slabs back that threads have claimed; `false` when there is nothing to take. A
+    /// thread that goes on claims new ones.
+    pub fn take_back_slabs(&mut self) -> bool {
+        let Some(barrier) = self.threads.as_ref().and_then(|threads| threads.barrier) else {
+            return false;
+        };
+        let taken = core::mem::take(&mut self.claims);
+        for (chunk, claim) in &taken {
+            claim.door.close(GONE, barrier);
+            self.return_slab(claim.class, *chunk);
+        }
+        !taken.is_empty()
+    }
+
+    /// Whether a thread allocates from this slab on its own.
+    #[inline]
+    pub(crate) fn is_claimed(&self, chunk: u64) -> bool {
+        self.claims.contains_key(&chunk)
+    }
+
+    /// Before somebody else than its owner clears a bit in a claimed slab.
+    pub(crate) fn make_common(&mut self, chunk: u64) {
+        let barrier = self.threads.as_ref().and_then(|threads| threads.barrier);
+        if let (Some(claim), Some(barrier)) = (self.claims.get_mut(&chunk), barrier)
+            && core::mem::take(&mut claim.is_private)
+        {
+            claim.door.close(CLOSED, barrier);
+        }
+    }
+
+    fn is_private(&self, chunk: u64) -> bool {
+        self.claims.get(&chunk).is_some_and(|claim| claim.is_private)
+    }
+
+    /// Takes a slab that is picked, or unused, out of the heap's own use.
+    fn claim_slab(&mut self, class: usize, chunk: u64, claim: Claim) {
+        self.forget_slab(class, chunk);
+        self.claims.insert(chunk, claim);
+    }
+
+    /// Takes a slab back that was claimed.
+    fn give_back_slab(&mut self, class: usize, chunk: u64) {
+        if self.claims.remove(&chunk).is_some() {
+            self.return_slab(class, chunk);
+        }
+    }
+}
+
+fn word_offset(chunk: u64, word: u64) -> u64 {
+    descriptor_of(chunk) + DESC_SLOTS + word * 8
+}
+
+#[cfg(all(test, not(target_family = "wasm")))]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicU64;
+    use std::sync::Mutex;
+    use std::thread;
+
+    use rustix::thread::{MembarrierCommand, membarrier};
+
+    /// A thread that is inside and one that has closed the door never change a word at the same
+    /// time: with plain loads and stores, no change of either is lost.
+    ///
+    /// Guarantee: heap/threads
+    #[test]
+    fn closed_door_keeps_its_thread_out() {
+        const VISITS: u64 = 50_000;
+        membarrier(MembarrierCommand::RegisterPrivateExpedited).unwrap();
+        let barrier: ThreadBarrier = || membarrier(MembarrierCommand::PrivateExpedited).unwrap();
+        let (door, heap, word) = (Door::default(), Mutex::new(()), AtomicU64::new(0));
+        let is_over = AtomicBool::new(false);
+        let change = || word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let entered = thread::scope(|scope| {
+            let owner = scope.spawn(|| {
+                let mut entered = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    if door.enter() {
+                        change();
+                        door.leave();
+                        entered += 1;
+                    } else {
+                        let _heap = heap.lock().unwrap();
+                        door.state.store(OPEN, Ordering::Relaxed);
+                    }
+                }
+                entered
+            });
+            for _ in 0..VISITS {
+                // The thread has been let in again.
+                while door.state.load(Ordering::Relaxed) != OPEN {
+                    thread::yield_now();
+                }
+                let _heap = heap.lock().unwrap();
+                door.close(CLOSED, barrier);
+                (0..10).for_each(|_| change());
+            }
+            is_over.store(true, Ordering::Relaxed);
+            owner.join().unwrap()
+        });
+        assert!(entered > 0);
+        assert_eq!(word.load(Ordering::Relaxed), entered + 10 * VISITS);
+    }
+}
