@@ -357,6 +357,72 @@ static int stop_in_a_part(holdfast_call *call, void *context) {
 #endif
 }
 
+/* Calls a function of the host: a name, a NUL, and what it is passed. Its failure becomes this one's. */
+static int ask_host(holdfast_call *call, void *context) {
+    (void)context;
+    size_t size;
+    const char *input = holdfast_input(call, &size);
+    size_t length = strnlen(input, size);
+    char name[256] = {0};
+    memcpy(name, input, length < sizeof name ? length : sizeof name - 1);
+    int function = holdfast_import(name);
+    if (function < 0) {
+        holdfast_fail(call, nv_strerror(-function));
+        return -function;
+    }
+    holdfast_result result = {0};
+    const char *passed = length < size ? input + length + 1 : "";
+    int error = holdfast_call_host(function, passed, length < size ? size - length - 1 : 0, &result);
+    if (!error) error = holdfast_reply(call, result.bytes, result.size) ? nv_errno() : 0;
+    if (!error) return holdfast_result_free(&result), 0;
+    char words[600];
+    snprintf(words, sizeof words, "%d: %.*s", result.code, (int)(result.size < 500 ? result.size : 500), (const char *)result.bytes);
+    holdfast_result_free(&result);
+    holdfast_fail(call, words);
+    return error;
+}
+
+/* Calls the function `echo` of the host so often, with 8 bytes. */
+static int ask_host_often(holdfast_call *call, void *context) {
+    (void)context;
+    holdfast_result result = {0};
+    int function = holdfast_import("echo");
+    for (uint64_t left = number(call); left > 0; left--) {
+        if (holdfast_call_host(function, &left, sizeof left, &result)) return holdfast_fail(call, nv_message());
+        if (result.size != sizeof left || memcmp(result.bytes, &left, sizeof left)) return holdfast_fail(call, "the answer is wrong");
+    }
+    holdfast_result_free(&result);
+    return 0;
+}
+
+/* Calls the function `peek` of the host while a transaction is open, which is then committed. */
+static int ask_host_in_transaction(holdfast_call *call, void *context) {
+    (void)context;
+    uint64_t *value = counter();
+    holdfast_result result = {0};
+    int function = holdfast_import("peek");
+    if (!value || function < 0 || nv_tx_begin() || nv_tx_add(value, sizeof *value)) return holdfast_fail(call, nv_message());
+    ++*value;
+    int error = holdfast_call_host(function, value, sizeof *value, &result);
+    holdfast_result_free(&result);
+    if (error || nv_tx_commit()) return holdfast_fail(call, nv_message());
+    return reply_number(call, *value);
+}
+
+/* Calls a function by a number that none has, and with pointers to nothing. */
+static int ask_host_wrongly(holdfast_call *call, void *context) {
+    (void)context;
+    holdfast_result result = {0};
+    const int numbers[] = {-1, 1000, 2147483647, -2147483647 - 1};
+    for (size_t at = 0; at < sizeof numbers / sizeof *numbers; at++) {
+        if (holdfast_call_host(numbers[at], NULL, 0, &result) != NV_NO_FUNCTION) return holdfast_fail(call, "it was called");
+    }
+    if (holdfast_import(NULL) != -NV_BAD_NAME || holdfast_import("") != -NV_NO_FUNCTION) return holdfast_fail(call, "it was found");
+    holdfast_result_free(&result);
+    holdfast_result_free(&result);
+    return 0;
+}
+
 static int write_output(holdfast_call *call, void *context) {
     (void)context;
     size_t size;
@@ -382,6 +448,12 @@ static int run(const char *what, uint64_t value) {
     if (!strncmp(what, "--store", 7)) *found = value;
     if (!strcmp(what, "--store-and-abort")) abort();
     if (!strcmp(what, "--spin")) for (;;) {}
+    if (!strcmp(what, "--ask")) {
+        holdfast_result result = {0};
+        int error = holdfast_call_host(holdfast_import("double"), "run", 3, &result);
+        printf("%d %.*s\n", error, (int)result.size, (const char *)result.bytes);
+        holdfast_result_free(&result);
+    }
     return 0;
 }
 
@@ -399,7 +471,9 @@ int main(int argc, char **argv) {
         {"transactions", transactions}, {"commit", commit}, {"increment", increment},
         {"write_output", write_output}, {"read_file", read_file}, {"write_file", write_file},
         {"store_in_order", store_in_order}, {"stop_in_a_part", stop_in_a_part},
-        {"ask_without_end", ask_without_end},
+        {"ask_without_end", ask_without_end}, {"ask_host", ask_host},
+        {"ask_host_in_transaction", ask_host_in_transaction}, {"ask_host_wrongly", ask_host_wrongly},
+        {"ask_host_often", ask_host_often},
     };
     for (size_t at = 0; at < sizeof functions / sizeof *functions; at++) {
         if (holdfast_export(functions[at].name, functions[at].function, NULL)) return 1;

@@ -11,6 +11,7 @@ mod compile;
 mod futex;
 mod heap_access;
 mod heaps;
+mod host_functions;
 #[allow(unsafe_code, reason = "calls functions of C libraries that it loads")]
 mod libraries;
 mod md5;
@@ -32,7 +33,7 @@ pub const PEER: &str = "other-side";
 /// A part of the suite.
 type Section = (&'static str, fn(usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 7] = [
+const SECTIONS: [Section; 8] = [
     ("channel", channel::run),
     ("call", call::run),
     ("spawn", spawn::run),
@@ -40,6 +41,7 @@ const SECTIONS: [Section; 7] = [
     ("md5", md5::run),
     ("heap_access", heap_access::run),
     ("heaps", heaps::run),
+    ("host_functions", host_functions::run),
 ];
 
 /// Runs the suite, or the section with the name `only`; `progress` gets the name of each step.
@@ -78,7 +80,8 @@ mod tests {
     fn missing_section_error_lists_the_sections() {
         let complaint = run(1, Some("calls"), &mut |_| {}).unwrap_err().to_string();
         assert!(
-            complaint.contains("channel, call, spawn, compile, md5, heap_access, heaps"),
+            complaint
+                .contains("channel, call, spawn, compile, md5, heap_access, heaps, host_functions"),
             "{complaint}"
         );
     }

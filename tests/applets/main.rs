@@ -12,6 +12,7 @@ mod calls;
 mod deaths;
 mod forks;
 mod heaps;
+mod host_functions;
 mod interruptions;
 mod pools;
 mod resets;

@@ -361,8 +361,8 @@ fn kills_leave_two_ledgers_whole() {
     });
 }
 
-/// Eight applets that have read all of a dictionary of 1 GiB have it once together: the seven others
-/// cost less than a tenth of it.
+/// Eight applets that have read all of a dictionary of 1 GiB have it once together: the seven
+/// others cost less than a tenth of it.
 ///
 /// Guarantee: applets/shared-readers
 #[test]

@@ -43,7 +43,7 @@ pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
 }
 
 /// Microseconds for a call with 8 bytes of input and of result.
-fn calls_us(applet: &Applet) -> io::Result<f64> {
+pub(crate) fn calls_us(applet: &Applet) -> io::Result<f64> {
     echo(applet, 0)?;
     let started = Instant::now();
     for number in 0..CALLS {

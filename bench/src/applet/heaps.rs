@@ -1,9 +1,9 @@
 //! Section `heaps`: what a heap that grows asks its host for, and what many readers of one heap
 //! cost.
 //!
-//! Both are counts, not times: a second run has the same. What crosses the sandbox is counted by the
-//! host's own record ([`holdfast_crossings`]), in a process of its own, because a process either
-//! keeps one from its start on or never.
+//! Both are counts, not times: a second run has the same. What crosses the sandbox is counted by
+//! the host's own record ([`holdfast_crossings`]), in a process of its own, because a process
+//! either keeps one from its start on or never.
 
 use std::fs::File;
 use std::io::{self, Error, Seek};
@@ -55,8 +55,8 @@ pub(crate) fn run(_: usize, outcome: &mut Outcome) -> io::Result<()> {
     Ok(())
 }
 
-/// How often an applet in WebAssembly crosses its sandbox in a call in which its heap grows, the call
-/// itself and the opening of the heap included.
+/// How often an applet in WebAssembly crosses its sandbox in a call in which its heap grows, the
+/// call itself and the opening of the heap included.
 fn crossings(role: &str) -> io::Result<f64> {
     let record: OwnedFd = memfd_create("holdfast-bench", MemfdFlags::CLOEXEC)?;
     let mut file = File::from(record.try_clone()?);

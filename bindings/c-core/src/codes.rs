@@ -51,11 +51,13 @@ pub enum Code {
     BadChange = 39,
     NoFile = 40,
     OtherHeap = 41,
+    NoFunction = 42,
+    HostFunction = 43,
 }
 
 impl Code {
     /// Every code, in the order of its number.
-    pub const ALL: [Code; 41] = [
+    pub const ALL: [Code; 43] = [
         Code::NotGranted,
         Code::LimitReached,
         Code::NoRoom,
@@ -97,6 +99,8 @@ impl Code {
         Code::BadChange,
         Code::NoFile,
         Code::OtherHeap,
+        Code::NoFunction,
+        Code::HostFunction,
     ];
 
     /// The number that C sees.
@@ -121,6 +125,12 @@ impl Code {
             }
             Code::OtherHeap => {
                 c"a transaction is open in another heap, and two heaps do not commit together; commit or abort it first"
+            }
+            Code::NoFunction => {
+                c"the host lets this program call no function of this name; it grants functions by name"
+            }
+            Code::HostFunction => {
+                c"the host function failed; the result has its code and its words"
             }
             Code::Unsupported => c"this is not offered here; holdfast.h says what is",
             Code::Failed => c"the host or the library failed; run `holdfast doctor`",

@@ -102,7 +102,9 @@ enum nv_error {
     NV_BAD_SELECTOR = 38,   /* a selector that is none; nv_message says where (holdfast_document.h) */
     NV_BAD_CHANGE = 39,     /* a change that no tree can have (holdfast_document.h) */
     NV_NO_FILE = 40,        /* the page's file cannot be read; nv_message says why (holdfast_document.h) */
-    NV_OTHER_HEAP = 41      /* a transaction is open in another heap: two heaps do not commit together */
+    NV_OTHER_HEAP = 41,     /* a transaction is open in another heap: two heaps do not commit together */
+    NV_NO_FUNCTION = 42,    /* the host lets this program call no function of this name (holdfast_import) */
+    NV_HOST_FUNCTION = 43   /* a function of the host failed, panicked or took too long (holdfast_call_host) */
 };
 
 /* Durability levels, named after the failure that they survive. */

@@ -96,6 +96,38 @@ int holdfast_cancelled(holdfast_call *call);
 /* For programs that do not serve: ends the time of the dynamic loader (see above). In WebAssembly nothing to do. */
 int holdfast_seal(void);
 
+/* What the host lets the applet call, and only that: functions by name, bytes in and bytes out. They are there at any
+ * time, also for a program that does not serve.
+ *
+ *     int price = holdfast_import("fetch_price");
+ *     holdfast_result result = {0};
+ *     if (price < 0 || holdfast_call_host(price, "tea", 3, &result)) fputs(nv_message(), stderr);
+ *     else printf("%.*s\n", (int)result.size, (const char *)result.bytes);
+ *     holdfast_result_free(&result);
+ */
+
+/* What a function of the host returned. Zero it before its first use; it can be used for call after call. */
+typedef struct holdfast_result {
+    const void *bytes; /* size bytes, until the next call with this result; NULL for none */
+    size_t size;
+    size_t reserved;   /* the library's */
+    int code;          /* 0, or the function's own code: then the bytes are its words, as UTF-8 without a NUL */
+} holdfast_result;
+
+/* The number of the function of this name, which stays the same while the program runs; or, below 0, a negated error:
+ * -NV_NO_FUNCTION when the host lets the applet call none of this name, -NV_NO_HOST, -NV_BAD_NAME. */
+int holdfast_import(const char *name);
+
+/* Calls a function of the host with size bytes (64 MiB at most, as what comes back) and waits until it has returned.
+ * Other threads that need the host wait, too. NV_HOST_FUNCTION when it failed (code and words are in the result), panicked or
+ * took too long (only words); NV_TOO_LARGE when input or result are longer than the host allows (words); NV_NO_FUNCTION for a
+ * number that no function has; NV_NO_MEMORY, and then the function has run all the same. A transaction may be open
+ * meanwhile: the host cannot see into the heap, nor call the applet. */
+int holdfast_call_host(int function, const void *bytes, size_t size, holdfast_result *result);
+
+/* Gives the result's memory back, and empties it. */
+void holdfast_result_free(holdfast_result *result);
+
 #ifdef __cplusplus
 }
 #endif

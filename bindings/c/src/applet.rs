@@ -9,7 +9,8 @@ use core::fmt;
 
 use holdfast_c_core::Code;
 use holdfast_guest::{
-    Call, ExportError, Failure, ReplyError, ServeError, export, seal, serve_keeping,
+    Call, ExportError, Failure, HostCallError, HostFunction, HostResult, ReplyError, ServeError,
+    export, seal, serve_keeping,
 };
 
 use crate::heap::{ServedHeap, code_of};
@@ -202,4 +203,87 @@ pub unsafe extern "C" fn holdfast_buffer(call: *const Call<'_>, size: *mut usize
 pub unsafe extern "C" fn holdfast_cancelled(call: *mut Call<'_>) -> c_int {
     // SAFETY: per the contract.
     c_int::from(unsafe { &*call }.is_cancelled())
+}
+
+/// `holdfast_result`.
+#[repr(C)]
+pub struct RawResult {
+    bytes: *mut u8,
+    size: usize,
+    reserved: usize,
+    code: c_int,
+}
+
+impl RawResult {
+    /// Takes the result out; what stays is empty.
+    fn take(&mut self) -> HostResult {
+        let parts = (self.bytes, self.size, self.reserved);
+        (self.bytes, self.size, self.reserved, self.code) = (core::ptr::null_mut(), 0, 0, 0);
+        // SAFETY: per the header it is zero, or what `put` has stored; and it is zero from now on.
+        unsafe { HostResult::from_parts(parts) }
+    }
+
+    fn put(&mut self, result: HostResult, code: c_int) {
+        (self.bytes, self.size, self.reserved) = result.into_parts();
+        self.code = code;
+    }
+}
+
+fn host_code(error: HostCallError) -> Code {
+    match error {
+        HostCallError::NoHost => Code::NoHost,
+        HostCallError::NotGranted => Code::NoFunction,
+        HostCallError::TooLarge { .. } => Code::TooLarge,
+        HostCallError::NoMemory => Code::NoMemory,
+        HostCallError::Failed { .. } | HostCallError::NotRun { .. } => Code::HostFunction,
+        _ => Code::Failed,
+    }
+}
+
+/// See `holdfast_applet.h`.
+///
+/// # Safety
+/// `name` must be NULL or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn holdfast_import(name: *const c_char) -> c_int {
+    // SAFETY: not NULL where it is looked at, so a C string by the contract.
+    let name = if name.is_null() { None } else { unsafe { CStr::from_ptr(name) }.to_str().ok() };
+    let found = name.ok_or(Code::BadName).and_then(|name| {
+        let function = HostFunction::import(name).map_err(host_code)?;
+        c_int::try_from(function.number()).map_err(|_| Code::NoFunction)
+    });
+    found.unwrap_or_else(|code| -note(code.number()))
+}
+
+/// See `holdfast_applet.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn holdfast_call_host(
+    function: c_int,
+    bytes: *const c_void,
+    size: usize,
+    result: *mut RawResult,
+) -> c_int {
+    // SAFETY: per the contract.
+    let (input, raw) = unsafe { (slice(bytes, size), &mut *result) };
+    let mut result = raw.take();
+    let called = match u32::try_from(function) {
+        Ok(number) => HostFunction::from_number(number).call_into(input, &mut result),
+        Err(_) => Err(HostCallError::NotGranted),
+    };
+    let code = if let Err(HostCallError::Failed { code, .. }) = called { code } else { 0 };
+    raw.put(result, code);
+    status(called, host_code)
+}
+
+/// See `holdfast_applet.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn holdfast_result_free(result: *mut RawResult) {
+    // SAFETY: per the contract.
+    drop(unsafe { &mut *result }.take());
 }

@@ -70,10 +70,14 @@ impl Applet {
     }
 }
 
+        if pass.is_in_host_function() {
+            return Err(raise(py, Class::CallError, CallError::Busy, ()));
+        }
 #[pymethods]
 impl Applet {
     #[new]
-    #[pyo3(signature = (path, *, args=Vec::new(), env=None, dirs=Vec::new(), heap=None, limits=None, strict=false,
+    #[pyo3(signature = (path, *, args=Vec::new(), env=None, dirs=Vec::new(), heap=None, app=None, functions=None,
+                        limits=None, strict=false,
                         output="discard".to_owned(), home=None, pool=None, **named))]
     #[allow(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
@@ -308,6 +312,9 @@ impl Applet {
         fields.set_item("stdout", PyBytes::new(py, &closed.stdout))?;
         fields.set_item("stderr", PyBytes::new(py, &closed.stderr))?;
         py.import("holdfast._types")?.getattr("Closed")?.call((), Some(&fields)).map(Some)
+        if inner.gate.enter_to_end().is_some_and(|pass| pass.is_in_host_function()) {
+            return Err(raise(py, Class::CallError, CallError::Busy, ()));
+        }
     }
 
     /// Whether it was closed.

@@ -10,6 +10,7 @@ use holdfast_applet::{
     AppletError, CallError, CloseError, End, Failure, FailureKind, KillReason, Recovery, Violation,
     WasmError,
 };
+use holdfast_identity::{IdentityError, OwnershipError};
 use holdfast_region::{ErrorKind, RegionError};
 use holdfast_types::{AppletLimit, HowTo, Remedy};
 use pyo3::exceptions::PyValueError;
@@ -162,6 +163,12 @@ pub(crate) fn applet_error(py: Python<'_>, error: &AppletError) -> PyErr {
     let (class, special) = match &error.failure {
         Failure::Heap(cause) | Failure::Wasm(WasmError::Heap(cause)) => {
             return region_error(py, cause);
+        }
+        Failure::Identity(IdentityError::Ownership(OwnershipError::Region(cause))) => {
+            return region_error(py, cause);
+        }
+        Failure::Identity(IdentityError::Ownership(refused)) => {
+            return raise(py, Class::HeapDenied, refused, ());
         }
         Failure::IgnoredCancel { .. } | Failure::Wasm(WasmError::Interrupted { .. }) => {
             return cancelled(py, error, false);

@@ -22,6 +22,7 @@ use crate::convert::Size;
 /// What stands in the name of a compartment for a number of which no other applet has the
 /// compartment.
 const NUMBER: &str = "{}";
+use crate::functions::Functions;
 /// Compartments that a pool tries before it gives up.
 const NUMBERS_MAX: u32 = 4096;
 

@@ -93,6 +93,10 @@ impl Inner {
         error: &CallError,
         known: Option<&Arc<AppletError>>,
     ) -> PyErr {
+        // One that came in a host function.
+        if let Err(raised) = py.check_signals() {
+            return raised;
+        }
         match error {
             CallError::Cancelled => cancelled(py, error, lock(&self.death).is_none()),
             error => call_error(py, error, known),

@@ -47,7 +47,8 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (path, *, size=2, reuse=false, args=Vec::new(), env=None, dirs=Vec::new(), heap=None, limits=None,
+    #[pyo3(signature = (path, *, size=2, reuse=false, args=Vec::new(), env=None, dirs=Vec::new(), heap=None, app=None,
+                        functions=None, limits=None,
                         strict=false, output="discard".to_owned(), home=None, pool=None, **named))]
     #[allow(clippy::too_many_arguments, reason = "Python names them")]
     fn new(

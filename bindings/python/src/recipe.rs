@@ -11,6 +11,7 @@ use pyo3::types::PyDict;
 
 use crate::error::{applet_error, region_error};
 use crate::grants::{Given, HeapSpec, directory, places};
+use crate::functions::Functions;
 use crate::limits;
 
 /// Bytes of each of an applet's captured outputs.
@@ -66,7 +67,10 @@ impl Recipe {
             Err(error) => return Err(region_error(py, &error.into())),
         };
         let limits = limits::read(py, options.limits, options.named.as_ref())?;
-        let given = Given::new(&path, options.args, env, dirs, heaps, places)?;
+        let app = options.app.as_deref().map(GivenName::parse).transpose();
+        let app = app.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let functions = Functions::read(options.functions.as_ref())?;
+        let given = Given::new(&path, options.args, env, dirs, heaps, app, functions, places)?;
         Ok(Recipe { path, given, limits, is_strict: options.strict, stdio })
     }
 

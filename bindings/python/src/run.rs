@@ -29,7 +29,8 @@ use crate::recipe::{Options, Recipe};
 /// and for a program that only serves calls. Signals (Ctrl-C) are handled when the run is over:
 /// give it a `timeout`.
 #[pyfunction]
-#[pyo3(signature = (path, *, input=None, timeout=None, args=Vec::new(), env=None, dirs=Vec::new(), heap=None, limits=None,
+#[pyo3(signature = (path, *, input=None, timeout=None, args=Vec::new(), env=None, dirs=Vec::new(), heap=None, app=None,
+                        functions=None, limits=None,
                     strict=false, output="capture".to_owned(), home=None, pool=None, **named))]
 #[allow(clippy::too_many_arguments, reason = "Python names them")]
 pub(crate) fn run<'py>(

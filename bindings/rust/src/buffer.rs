@@ -33,7 +33,7 @@ pub fn keep<T>(value: T) -> Result<&'static mut T, T> {
     match memory::allocate(size_of::<T>() + align_of::<T>()) {
         Some(start) => {
             // SAFETY: the memory is new, has room for the value from its first aligned byte on, is
-            // nobody else's and is never given back.
+            // not shared and is never given back.
             unsafe {
                 let place = start.add(start.align_offset(align_of::<T>())).cast::<T>();
                 place.write(value);
@@ -75,6 +75,23 @@ impl<T: Copy> Buffer<T> {
 
     pub(crate) fn clear(&mut self) {
         self.len = 0;
+    }
+
+    /// Where its memory is, how many elements are in it and how many bytes are allocated.
+    pub(crate) fn into_parts(self) -> (*mut T, usize, usize) {
+        let this = core::mem::ManuallyDrop::new(self);
+        (this.start.as_ptr(), this.len, this.bytes)
+    }
+
+    /// A buffer of parts that [`Buffer::into_parts`] gave.
+    ///
+    /// # Safety
+    /// No other buffer was made of them.
+    pub(crate) unsafe fn from_parts((start, len, bytes): (*mut T, usize, usize)) -> Buffer<T> {
+        match NonNull::new(start) {
+            Some(start) => Buffer { start, len, bytes },
+            None => Buffer::new(),
+        }
     }
 
     /// Gives back what is more than a buffer keeps, content included.

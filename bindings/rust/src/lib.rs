@@ -51,15 +51,16 @@
 //! and `malloc` memory do not persist.
 //!
 //! A tour:
-//! - `region`: the granted heaps. `exports`, `call`, `failure`: what the host may call. `serve`: the
-//!   loop. `keeper`: who has the heap meanwhile. `transport`: messages, as a trait.
+//! - `region`: the granted heaps. `exports`, `call`, `failure`: what the host may call. `serve`:
+//!   the loop. `keeper`: who has the heap meanwhile. `transport`: messages, as a trait.
+//! - `host`: what the host lets the program call.
 //! - `native` and `wasm`: one of them is the `platform`, with the same functions; all that differs
 //!   is there.
 //! - `buffer`: memory of the library's own, so that it needs no allocator.
 //!
-//! Invariants: one [`Heap`] for each granted heap; `no_std`, no allocation of the program's, no `errno`, so
-//! that it can be linked into programs of any language; no message and no system call but to
-//! attach, to grow, to commit, to serve and to wait.
+//! Invariants: one [`Heap`] for each granted heap; `no_std`, no allocation of the program's, no
+//! `errno`, so that it can be linked into programs of any language; no message and no system call
+//! but to attach, to grow, to commit, to serve and to wait.
 
 #![no_std]
 #![deny(unsafe_code)]
@@ -74,6 +75,8 @@ mod call;
 #[allow(unsafe_code, reason = "keeps closures without an allocator")]
 mod exports;
 mod failure;
+#[allow(unsafe_code, reason = "takes memory back from code in C")]
+mod host;
 mod keeper;
 #[allow(unsafe_code, reason = "the region is memory at an address that the host names")]
 mod region;
@@ -96,6 +99,7 @@ pub use exports::{ExportError, export};
 pub use failure::Failure;
 pub use holdfast_channel::heaps::HEAPS_MAX;
 pub use holdfast_types::Durability;
+pub use host::{HostCallError, HostFunction, HostResult, HostResultParts, Words};
 pub use keeper::HeapKeeper;
 pub use platform::Lock;
 pub use region::{

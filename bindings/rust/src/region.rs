@@ -117,7 +117,7 @@ unsafe impl Backing for HostRegion {
     }
 
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
-        // A request costs more than what is asked for: so for much at a time, where there is room.
+        // Each request crosses the sandbox, so this asks for more than is needed where it can.
         let generous = generous(self.granted.backed_bytes, bytes).min(self.granted.limit_bytes);
         let grown = match platform::grow(self.granted.index, generous) {
             Err(RequestStatus::LimitReached | RequestStatus::NoRoom) if generous > bytes => {
@@ -225,8 +225,9 @@ pub(crate) fn is_attached() -> bool {
     ATTACHED.load(Ordering::Relaxed) != 0
 }
 
-/// Maps the heap that was granted first into this program and opens it: formats a new one, rolls back what a
-/// killed run left open, and otherwise costs the same few microseconds whatever the heap's size.
+/// Maps the heap that was granted first into this program and opens it: formats a new one, rolls
+/// back what a killed run left open, and otherwise costs the same few microseconds whatever the
+/// heap's size.
 ///
 /// # Errors
 /// When the host granted none, cannot map it here, or its bytes are not a heap for this program.

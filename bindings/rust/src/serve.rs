@@ -166,7 +166,7 @@ fn serve_over(
             // It came too late for its call.
             HostMessage::Cancel { .. } => {}
             HostMessage::End => return Ok(()),
-            HostMessage::Reply { .. } => {
+            HostMessage::Reply { .. } | HostMessage::Return { .. } => {
                 return Err(TransportError::Protocol { what: "answers what was not asked" }.into());
             }
         }

@@ -86,6 +86,13 @@ impl Applet {
         })
     }
 
+    /// Whether this thread is in a host function that the applet called: until that has returned,
+    /// calls of the applet on this thread are [`CallError::Busy`].
+    #[must_use]
+    pub fn is_in_host_function(&self) -> bool {
+        self.plan.functions.is_running_here()
+    }
+
     /// The file that it runs.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -288,10 +295,14 @@ impl Applet {
 
     /// # Errors
     /// `Forked`: in a copy of the host that was forked off in the middle of a call the lock would
-    /// never be free.
+    /// never be free. `Busy`: this thread is in a host function that the applet called, and would
+    /// wait for itself.
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State>, CallError> {
         if !self.is_ours() {
             return Err(CallError::Forked { owner: self.owner });
+        }
+        if self.is_in_host_function() {
+            return Err(CallError::Busy);
         }
         // A panic leaves a state of which every method says what it is.
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))

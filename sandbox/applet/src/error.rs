@@ -10,7 +10,7 @@ use holdfast_jail::{End, JailError, KillReason, LimitHit};
 use holdfast_region::{CloseReport, RegionError};
 use holdfast_sys::shortage;
 use holdfast_types::{AppletLimit, Remedy};
-use holdfast_wasm::{Heaps, HeapsError, WasmError};
+use holdfast_wasm::{Heaps, HeapsError, HostFunctionsError, WasmError};
 
 use crate::heap_recovery::{Recovery, RecoveryError, recover};
 use crate::kind::SandboxKind;
@@ -118,8 +118,11 @@ pub enum Failure {
         /// The process that has it.
         owner: u32,
     },
-    /// It was to be started anew by the thread that has a stream of its results.
-    #[error("this thread has a stream of the applet open; use it up or drop it first")]
+    /// It was to be started anew by the thread that has a stream of its results, or is in a host
+    /// function that it called.
+    #[error(
+        "this thread has a stream of the applet open, or is in a host function that the applet called; end that first"
+    )]
     Busy,
     /// The heaps cannot be granted together.
     #[error(transparent)]
@@ -134,6 +137,9 @@ pub enum Failure {
         step: &'static str,
         /// The kernel's answer.
         source: io::Error,
+    /// The host functions cannot be granted so.
+    #[error(transparent)]
+    HostFunctions(#[from] HostFunctionsError),
     },
 }
 
@@ -298,6 +304,7 @@ impl fmt::Display for AppletError {
         write!(formatter, "{}", self.failure)?;
         if self.metrics.network_refusals > 0 {
             write!(formatter, "; it had asked for the network, which no applet has")?;
+        | WasmError::HostFunctions(_)
         }
         let is_fault =
             matches!(self.failure, Failure::Ended { end: End::Signal { name: "SIGSEGV", .. } });
@@ -397,8 +404,11 @@ pub enum CallError {
     /// The call was cancelled, and the applet gave up in time.
     #[error("the call was cancelled")]
     Cancelled,
-    /// This thread has a stream of the applet open, and would wait for itself.
-    #[error("this thread has a stream of the applet open; use it up or drop it first")]
+    /// This thread has a stream of the applet open, or is in a host function that the applet called:
+    /// it would wait for itself.
+    #[error(
+        "this thread has a stream of the applet open, or is in a host function that the applet called; end that first"
+    )]
     Busy,
     /// A buffer of another applet, or one that has been freed.
     #[error(

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use holdfast_region::{NameSpace, OwnerKey, Region, RegionError, RegionName};
-use holdfast_wasm::{DirGrant, GrantedHeap, Heaps, Stdio};
+use holdfast_wasm::{DirGrant, GrantedHeap, Heaps, HostFunction, HostFunctions, Stdio};
 
 use crate::limits::Limits;
 use crate::plan::Plan;
@@ -16,6 +16,7 @@ pub struct Grants {
     env: Vec<(String, String)>,
     dirs: Vec<DirGrant>,
     heaps: Heaps,
+    functions: HostFunctions,
     cache_dir: Option<PathBuf>,
 }
 
@@ -79,6 +80,22 @@ impl Grants {
     }
 
     /// A directory.
+    /// A function of the host, which the applet may call by this name: up to 64 bytes, each name
+    /// once. It gets bytes, and returns bytes or a failure, at most 64 MiB; [`HostFunction`] has its
+    /// limits.
+    ///
+    /// It may use anything but the applet itself: calling that is [`crate::CallError::Busy`], and
+    /// its heaps are held. So whatever the applet has open in a transaction nothing else sees.
+    #[must_use]
+    pub fn function(
+        mut self,
+        name: impl Into<String>,
+        function: impl Into<HostFunction>,
+    ) -> Grants {
+        self.functions.push(name, function);
+        self
+    }
+
     #[must_use]
     pub fn dir(mut self, grant: DirGrant) -> Grants {
         self.dirs.push(grant);

@@ -97,7 +97,7 @@ pub use holdfast_jail::{End, Jail, JailError, KillReason, Layers, LimitHit, Viol
 pub use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName};
 pub use holdfast_wasm::{
     CompileIn, CompilerCommand, DirGrant, Frame, GrantError, GrantedHeap, HeapRequest,
-    HeapRequestError, Heaps, HeapsError, Input, MAX_HEAP_LIMIT_BYTES, MemoryLimitHit, Output,
-    PathAccess, Stdio, TrapCause, TrapReport, WasmError, run_compiler, set_compiler_command,
-    try_compiler,
+    HeapRequestError, Heaps, HeapsError, HostCall, HostFunction, HostFunctionError,
+    HostFunctionsError, Input, MAX_HEAP_LIMIT_BYTES, MemoryLimitHit, Output, PathAccess, Stdio,
+    TrapCause, TrapReport, WasmError, run_compiler, set_compiler_command, try_compiler,
 };

@@ -8,6 +8,7 @@
 //!   no other.
 #![forbid(unsafe_code)]
 
+mod functions;
 mod heap;
 
 use std::path::Path;
@@ -25,7 +26,7 @@ use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait, no
 use holdfast_crossings::{Applet, AppletKind, Mark};
 use holdfast_jail::{End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant, Weakness};
 use holdfast_region::{Lent, Region, RegionError};
-use holdfast_wasm::{GrantedHeap, Heaps, Output};
+use holdfast_wasm::{GrantedHeap, Heaps, HostFunctions, Output};
 
 use crate::buffer::SharedBuffer;
 use crate::control::Control;
@@ -46,6 +47,7 @@ pub(crate) struct Native {
     memory: Arc<ChannelMemory>,
     jailed: Jailed,
     heaps: Heaps,
+    functions: HostFunctions,
     /// The loan of each.
     loans: Vec<Loan>,
     control: Arc<Control>,
@@ -81,6 +83,7 @@ impl Native {
                     memory,
                     jailed,
                     heaps,
+                    functions: plan.functions.clone(),
                     loans,
                     control,
                     message_bytes: plan.limits.result_bytes.max(HELLO_BYTES_MAX) as u64,
@@ -126,6 +129,7 @@ type Begun = (Arc<ChannelMemory>, Endpoint<HostWait>, Bell, Jailed, Vec<Loan>);
 fn begin(plan: &Plan, heaps: &mut Heaps, serve: bool, crossings: Mark) -> Result<Begun, Failure> {
     let host = |step| move |source| Failure::Host { step, source };
     heaps.check()?;
+    plan.functions.check()?;
     let lent =
         heaps.iter_mut().map(|heap| lend(plan, &mut heap.region)).collect::<Result<Vec<_>, _>>()?;
     let entries = heaps
@@ -163,6 +167,9 @@ fn begin(plan: &Plan, heaps: &mut Heaps, serve: bool, crossings: Mark) -> Result
         .crossings(crossings)
         .descriptor(CHANNEL_FD, memory.descriptor().map_err(host("hand the channel over"))?)
         .on_end(Arc::new(move || gone.peer_is_gone()));
+    if let Some(is_that) = plan.for_jail() {
+        jail = jail.examined(is_that);
+    }
     if let Some(source) =
         input::standard(&plan.stdio.stdin).map_err(host("connect the standard input"))?
     {
@@ -285,7 +292,9 @@ impl Sandbox for Native {
             if message == AppletMessage::Seal {
                 self.messages += 1;
                 self.seal().map_err(|_| Stop::Ended)?;
-            } else if !self.serve_heap(&message, deadline)? {
+            } else if !self.serve_heap(&message, deadline)?
+                && !self.serve_functions(&message, payload, deadline)?
+            {
                 return Ok(header);
             }
             // One that asks and asks must stop in time all the same, and its host be heard.

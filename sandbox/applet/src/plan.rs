@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use holdfast_region::RegionError;
-use holdfast_wasm::{Heaps, Program, RunOptions, Stdio};
+use holdfast_wasm::{Heaps, HostFunctions, Program, RunOptions, Stdio};
 
 use crate::error::Failure;
 use crate::limits::Limits;
@@ -24,6 +24,7 @@ pub(crate) struct Plan {
     pub(crate) is_strict: bool,
 }
 
+    pub(crate) functions: HostFunctions,
 impl Plan {
     /// As the WebAssembly sandbox wants it.
     pub(crate) fn for_wasm(&self) -> Result<(Program, RunOptions), Failure> {

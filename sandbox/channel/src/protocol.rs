@@ -2,9 +2,9 @@
 //! applets exchange them over rings, wasm applets through imports; the numbers are the same and
 //! never change their meaning.
 //!
-//! Host to applet: `Call`, `Cancel`, `Reply` (to `Grow` and `Commit`), `End`. Applet to host:
-//! `Hello` (once, names of exports), `Result`, `Chunk` (any number before the result), `Failure`,
-//! `Grow`, `Commit`, `Seal`. One call at a time.
+//! Host to applet: `Call`, `Cancel`, `Reply` (to `Grow`, `Commit` and `Import`), `Return` (to
+//! `Invoke`), `End`. Applet to host: `Hello` (once, names of exports), `Result`, `Chunk` (any number
+//! before the result), `Failure`, `Grow`, `Commit`, `Seal`, `Import`, `Invoke`. One call at a time.
 //!
 //! What it must not do: touch shared memory, or judge whether a message comes at the right moment.
 
@@ -31,10 +31,12 @@ pub enum MessageKind {
     Call = 1,
     /// Host: the call's result is not wanted any more.
     Cancel = 2,
-    /// Host: answer to `Grow` or `Commit`.
+    /// Host: answer to `Grow`, `Commit` or `Import`.
     Reply = 3,
     /// Host: return from serving.
     End = 4,
+    /// Host: a host function is done; the payload is its result, or its words about a failure.
+    Return = 5,
     /// Applet: ready; the payload is [`hello`](crate::hello).
     Hello = 16,
     /// Applet: the call is done; the payload is its result.
@@ -49,15 +51,20 @@ pub enum MessageKind {
     Commit = 21,
     /// Applet: what loads programs is done; close the filter.
     Seal = 22,
+    /// Applet: the number of the host function of a name; the payload is the name.
+    Import = 23,
+    /// Applet: run a host function; the payload is its input.
+    Invoke = 24,
 }
 
 impl MessageKind {
     /// All kinds.
-    pub const ALL: [MessageKind; 11] = [
+    pub const ALL: [MessageKind; 14] = [
         MessageKind::Call,
         MessageKind::Cancel,
         MessageKind::Reply,
         MessageKind::End,
+        MessageKind::Return,
         MessageKind::Hello,
         MessageKind::Result,
         MessageKind::Chunk,
@@ -65,6 +72,8 @@ impl MessageKind {
         MessageKind::Grow,
         MessageKind::Commit,
         MessageKind::Seal,
+        MessageKind::Import,
+        MessageKind::Invoke,
     ];
 
     /// The kind with a number.
@@ -77,16 +86,20 @@ impl MessageKind {
     #[must_use]
     pub const fn sender(self) -> Side {
         match self {
-            MessageKind::Call | MessageKind::Cancel | MessageKind::Reply | MessageKind::End => {
-                Side::Host
-            }
+            MessageKind::Call
+            | MessageKind::Cancel
+            | MessageKind::Reply
+            | MessageKind::End
+            | MessageKind::Return => Side::Host,
             MessageKind::Hello
             | MessageKind::Result
             | MessageKind::Chunk
             | MessageKind::Failure
             | MessageKind::Grow
             | MessageKind::Commit
-            | MessageKind::Seal => Side::Applet,
+            | MessageKind::Seal
+            | MessageKind::Import
+            | MessageKind::Invoke => Side::Applet,
         }
     }
 }
@@ -110,15 +123,22 @@ pub enum HostMessage {
         /// The number of the call.
         call: u64,
     },
-    /// Answer to `Grow` and `Commit`.
+    /// Answer to `Grow`, `Commit` and `Import`.
     Reply {
         /// What it came to; one of a later version is read as a failure.
         status: RequestStatus,
-        /// What was asked for: the bytes that are backed now; or 0.
+        /// What was asked for: the bytes that are backed now, the number of a function; or 0.
         value: u64,
     },
     /// Return from serving.
     End,
+    /// Answer to `Invoke`.
+    Return {
+        /// Whether the function was run.
+        status: RequestStatus,
+        /// What the function says of itself: 0, or its code of a failure.
+        code: i32,
+    },
 }
 
 impl HostMessage {
@@ -141,6 +161,10 @@ impl HostMessage {
                 HostMessage::Reply { status, value: header.a }
             }
             MessageKind::End => HostMessage::End,
+            MessageKind::Return => HostMessage::Return {
+                status: RequestStatus::from_number(header.status).unwrap_or(RequestStatus::Failed),
+                code: header.index as i32,
+            },
             _ => return Err(WRONG_WAY),
         })
     }
@@ -158,6 +182,11 @@ impl From<HostMessage> for Header {
                 Header { status: status.number(), a: value, ..Header::new(MessageKind::Reply) }
             }
             HostMessage::End => Header::new(MessageKind::End),
+            HostMessage::Return { status, code } => Header {
+                status: status.number(),
+                index: code as u32,
+                ..Header::new(MessageKind::Return)
+            },
         }
     }
 }
@@ -208,6 +237,13 @@ pub enum AppletMessage {
     },
     /// Close the filter.
     Seal,
+    /// Which number has the host function of the name that is the payload.
+    Import,
+    /// Run a host function.
+    Invoke {
+        /// Its number.
+        function: u32,
+    },
 }
 
 impl AppletMessage {
@@ -239,6 +275,8 @@ impl AppletMessage {
                 level: header.index,
             },
             MessageKind::Seal => AppletMessage::Seal,
+            MessageKind::Import => AppletMessage::Import,
+            MessageKind::Invoke => AppletMessage::Invoke { function: header.index },
             _ => return Err(WRONG_WAY),
         })
     }
@@ -264,6 +302,10 @@ impl From<AppletMessage> for Header {
                 Header { index: level, a: heap.into(), ..Header::new(MessageKind::Commit) }
             }
             AppletMessage::Seal => Header::new(MessageKind::Seal),
+            AppletMessage::Import => Header::new(MessageKind::Import),
+            AppletMessage::Invoke { function } => {
+                Header { index: function, ..Header::new(MessageKind::Invoke) }
+            }
         }
     }
 }
@@ -283,6 +325,7 @@ mod tests {
             HostMessage::Cancel { call: 8 },
             HostMessage::Reply { status: RequestStatus::NoRoom, value: 1 << 20 },
             HostMessage::End,
+            HostMessage::Return { status: RequestStatus::Ok, code: -7 },
         ] {
             let header = Header::from(message);
             assert_eq!(HostMessage::parse(&header), Ok(message));
@@ -298,6 +341,8 @@ mod tests {
             AppletMessage::Commit { heap: 0, level: 2 },
             AppletMessage::Commit { heap: 15, level: 0 },
             AppletMessage::Seal,
+            AppletMessage::Import,
+            AppletMessage::Invoke { function: 1023 },
         ] {
             let header = Header::from(message);
             assert_eq!(AppletMessage::parse(&header), Ok(message));
@@ -315,7 +360,7 @@ mod tests {
         }
         assert_eq!(
             MessageKind::ALL.map(|kind| kind as u16),
-            [1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22]
+            [1, 2, 3, 4, 5, 16, 17, 18, 19, 20, 21, 22, 23, 24]
         );
     }
 

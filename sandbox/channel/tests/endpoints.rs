@@ -497,7 +497,8 @@ fn an_interrupt_returns_once_and_the_channel_goes_on() {
 /// channel.
 #[test]
 fn unknown_or_misdirected_kind_breaks_the_channel() {
-    for kind in [0, 15, 23, u16::MAX, MessageKind::Call as u16, MessageKind::End as u16] {
+    let hosts = [MessageKind::Call, MessageKind::End, MessageKind::Return].map(|kind| kind as u16);
+    for kind in [0, 6, 15, 25, u16::MAX].into_iter().chain(hosts) {
         let Pair { mut host, mut applet, .. } = pair();
         applet.send(&Header { kind, ..Header::default() }, &[], Deadline::NOW).unwrap();
         let broken = host.receive(&mut Vec::new(), 0, Deadline::NEVER).unwrap_err();

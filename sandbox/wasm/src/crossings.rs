@@ -117,6 +117,7 @@ mod tests {
     use super::*;
     use crate::heap_link::HeapLink;
     use crate::heaps::Heaps;
+    use crate::host_functions::HostFunctions;
     use crate::limits::Limiter;
     use crate::mailbox::Mailbox;
 
@@ -144,6 +145,9 @@ mod tests {
             link,
             open_descriptors: 0,
             mailbox: Mailbox::new(),
+            functions: HostFunctions::none(),
+            host_input: Vec::new(),
+            host_result: Vec::new(),
             fuel: None,
             crossings: holdfast_crossings::Mark::default(),
         };

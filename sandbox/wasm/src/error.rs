@@ -11,6 +11,7 @@ use holdfast_types::AppletLimit;
 use holdfast_types::Remedy::{self, RaiseAppletLimit};
 
 use crate::heaps::HeapsError;
+use crate::host_functions::HostFunctionsError;
 use crate::layout::MAX_HEAP_LIMIT_BYTES;
 
 /// Why an applet could not be loaded, or how its run failed.
@@ -293,6 +294,9 @@ pub enum WasmError {
     /// The heaps cannot be granted together.
     #[error(transparent)]
     Heaps(#[from] HeapsError),
+    /// The host functions cannot be granted so.
+    #[error(transparent)]
+    HostFunctions(#[from] HostFunctionsError),
     /// The heap failed underneath the applet.
     #[error(transparent)]
     Heap(#[from] RegionError),

@@ -1,5 +1,6 @@
 //! The imports of module `holdfast` with which an applet reaches its heaps (those with which it
-//! serves are in [`crate::messages`]). Allocation itself needs none of them.
+//! serves are in [`crate::messages`], those of host functions in [`crate::host_imports`]). Allocation
+//! itself needs none of them.
 //!
 //! `heap_open`, `heap_grow`, `heap_commit` and `heap_rollback` are for any heap; `attach`, `grow`,
 //! `commit` and `rollback`, which are older, for the one that was granted first.
@@ -24,7 +25,8 @@ pub const MODULE: &str = "holdfast";
 pub(crate) const OFFER: &str = "heap_open(name: i32, name_bytes: i32, out: i32) -> i32, heap_grow(heap: i32, at_least_bytes: i64) -> \
      i64, heap_commit(heap: i32, level: i32) -> i32, heap_rollback(heap: i32) -> i32, the same of the first heap as \
      attach(out: i32) -> i32, grow(at_least_bytes: i64) -> i64, commit(level: i32) -> i32, rollback() -> i32, receive(header: i32, payload: i32, capacity: i32) -> i32, \
-     send(header: i32, payload: i32) -> i32 and arena() -> i64";
+     send(header: i32, payload: i32) -> i32, arena() -> i64, host_import(name: i32, name_bytes: i32) -> i32, host_call(function: i32, \
+     input: i32, input_bytes: i32, output: i32, capacity: i32, record: i32) -> i32 and host_result(output: i32, bytes: i32) -> i32";
 
 /// The oldest import: a program that has it may rely on where it put a new heap.
 pub(crate) const ATTACH: &str = "attach";
@@ -33,7 +35,8 @@ const FIRST: usize = 0;
 /// Longest name of a heap, in bytes.
 const NAME_BYTES_MAX: u32 = holdfast_channel::heaps::HEAP_NAME_BYTES_MAX as u32;
 
-/// Size of what `attach` and `heap_open` write: base, backed, limit and flags, each a little-endian u64.
+/// Size of what `attach` and `heap_open` write: base, backed, limit and flags, each a little-endian
+/// u64.
 const ATTACH_RECORD_BYTES: u64 = 32;
 /// Flag in the attach record: this run created the region.
 const FLAG_CREATED: u64 = 1;

@@ -56,6 +56,9 @@ pub(crate) fn new_store(
         link: link.clone(),
         open_descriptors: 0,
         mailbox: Mailbox::new(),
+        functions: options.functions.clone(),
+        host_input: Vec::new(),
+        host_result: Vec::new(),
         fuel,
         crossings,
     };

@@ -31,6 +31,8 @@ mod explain;
 mod grant;
 mod heap_link;
 mod heaps;
+mod host_functions;
+mod host_imports;
 mod imports;
 mod launch;
 mod layout;
@@ -57,6 +59,10 @@ pub use grant::{DirGrant, GrantError};
 pub use heaps::{GrantedHeap, HeapRequest, HeapRequestError, Heaps, HeapsError};
 pub use holdfast_channel::Header;
 pub use holdfast_types::PathAccess;
+pub use host_functions::{
+    HOST_FUNCTION_NAME_BYTES_MAX, HOST_FUNCTIONS_MAX, HostCall, HostFunction, HostFunctionError,
+    HostFunctions, HostFunctionsError, Returned,
+};
 pub use imports::MODULE as IMPORT_MODULE;
 pub use layout::{HEAP_BASE, MAX_HEAP_LIMIT_BYTES};
 pub use limits::{

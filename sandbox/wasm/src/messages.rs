@@ -87,7 +87,7 @@ impl Places {
 
 /// A range of the applet's memory, all of which exists: volatile, or backed by the region. Without
 /// a byte, anywhere.
-fn place(
+pub(crate) fn place(
     import: &str,
     what: &str,
     caller: &Caller<'_, StoreState>,

@@ -16,6 +16,7 @@ use crate::error::WasmError;
 use crate::grant::DirGrant;
 use crate::heap_link::HeapLink;
 use crate::heaps::Heaps;
+use crate::host_functions::HostFunctions;
 use crate::limits::WasmLimits;
 use crate::metrics::WasmMetrics;
 use crate::program::Program;
@@ -41,6 +42,8 @@ pub struct RunOptions {
     /// heap's place and takes so much from what the applet's own memory can grow to before a heap
     /// or a buffer is used.
     pub arena: Option<BufferArena>,
+    /// The functions of the host that it may call.
+    pub functions: HostFunctions,
     /// Where compiled applets are kept; `None` compiles anew.
     pub cache_dir: Option<PathBuf>,
 }

@@ -147,6 +147,7 @@ impl Serving {
         let starting = Instant::now();
         let crossings = Applet::begin(AppletKind::Wasm, program.name());
         let checked = heaps.check().map_err(WasmError::Heaps);
+        let checked = checked.and_then(|()| Ok(options.functions.check()?));
         let link = HeapLink::new(heaps, options.arena.clone());
         let mut report = LoadReport::default();
         let started = checked.and_then(|()| launch::check_heaps_fit(&link)).and_then(|()| {

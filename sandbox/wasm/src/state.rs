@@ -8,6 +8,7 @@ use holdfast_crossings::Mark;
 use wasmtime_wasi::p1::WasiP1Ctx;
 
 use crate::heap_link::HeapLink;
+use crate::host_functions::HostFunctions;
 use crate::limits::Limiter;
 use crate::mailbox::Mailbox;
 
@@ -18,6 +19,12 @@ pub(crate) struct StoreState {
     /// Of those that the applet opened; see [`crate::descriptors`].
     pub(crate) open_descriptors: u32,
     pub(crate) mailbox: Arc<Mailbox>,
+    /// What the applet may call.
+    pub(crate) functions: HostFunctions,
+    /// Memory for what it passes to them.
+    pub(crate) host_input: Vec<u8>,
+    /// The result of the last one, if there was no room for it.
+    pub(crate) host_result: Vec<u8>,
     /// What the applet gets for each call.
     pub(crate) fuel: Option<u64>,
     /// What crosses is marked with it, if a tracer wants that.

@@ -6,6 +6,7 @@
 use super::boot::{Booted, MappedHeaps};
 use super::wait::FutexWait;
 use crate::buffer::Buffer;
+use crate::host::HostCallError;
 use crate::region::{AttachError, Granted};
 use crate::transport::TransportError;
 use holdfast_channel::heaps::HEAPS_MAX;
@@ -122,10 +123,53 @@ impl Channel {
         }
     }
 
+    /// The number of a host function.
+    pub(super) fn host_import(&mut self, name: &str) -> Result<u32, HostCallError> {
+        match self.ask_with(AppletMessage::Import, name.as_bytes()) {
+            Ok(index) => u32::try_from(index).map_err(|_| HostCallError::NotGranted),
+            Err(RequestStatus::NotGranted) => Err(HostCallError::NotGranted),
+            Err(status) => Err(HostCallError::Host(status.number())),
+        }
+    }
+
+    /// Runs a host function and takes what it returns.
+    pub(super) fn host_call(
+        &mut self,
+        function: u32,
+        input: &[u8],
+        payload: &mut Buffer<u8>,
+    ) -> Result<(RequestStatus, i32), HostCallError> {
+        let lost = |_| HostCallError::Host(RequestStatus::Failed.number());
+        let never = Deadline::NEVER;
+        let request = Header::from(AppletMessage::Invoke { function });
+        self.endpoint.send(&request, input, never).map_err(lost)?;
+        loop {
+            let header = self.endpoint.peek(never).map_err(lost)?;
+            if let Ok(HostMessage::Return { status, code }) = HostMessage::parse(&header) {
+                return match self.endpoint.receive(payload, MESSAGE_BYTES_MAX, never) {
+                    Ok(_) => Ok((status, code)),
+                    // The message is there still.
+                    Err(ChannelError::TooLarge { .. } | ChannelError::NoRoom { .. }) => {
+                        self.endpoint.discard(never).map_err(lost)?;
+                        Err(HostCallError::NoMemory)
+                    }
+                    Err(error) => Err(lost(error)),
+                };
+            }
+            if !self.take_control(&header) {
+                return Err(HostCallError::Host(RequestStatus::Failed.number()));
+            }
+        }
+    }
+
     /// Sends a request and waits for its answer: what was granted, or a code.
     fn ask(&mut self, request: AppletMessage) -> Result<u64, RequestStatus> {
+        self.ask_with(request, &[])
+    }
+
+    fn ask_with(&mut self, request: AppletMessage, payload: &[u8]) -> Result<u64, RequestStatus> {
         let failed = |_| RequestStatus::Failed;
-        self.endpoint.send(&Header::from(request), &[], Deadline::NEVER).map_err(failed)?;
+        self.endpoint.send(&Header::from(request), payload, Deadline::NEVER).map_err(failed)?;
         loop {
             let header = self.endpoint.peek(Deadline::NEVER).map_err(failed)?;
             if let Ok(HostMessage::Reply { status, value }) = HostMessage::parse(&header) {

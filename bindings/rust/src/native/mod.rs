@@ -1,6 +1,6 @@
-//! The native applet: a process of its own that shares files with its host: the channel and, for each
-//! heap that was granted, the region's image. It finds them at fixed descriptors, maps them once,
-//! and leaves them open.
+//! The native applet: a process of its own that shares files with its host: the channel and, for
+//! each heap that was granted, the region's image. It finds them at fixed descriptors, maps them
+//! once, and leaves them open.
 //!
 //! - `boot`: the first look at the descriptors, and the mappings. `channel`: messages over them.
 //! - `wait`: spinning and sleeping. `lock`: for threads. `memory`: anonymous mappings for `buffer`.
@@ -25,6 +25,7 @@ use core::ffi::c_void;
 use rustix::mm::{Advice, madvise};
 
 use crate::buffer::Buffer;
+use crate::host::HostCallError;
 use crate::region::{AttachError, Granted};
 use crate::serve::ServeError;
 use crate::transport::{Transport, TransportError};
@@ -129,6 +130,29 @@ pub(crate) fn drop_private_pages(granted: &Granted) {
     // SAFETY: the range is the region's private mapping, made by `boot`, and the caller has the
     // heap on it, closed: nothing refers to what is not in the file.
     let _ = unsafe { madvise(start, granted.limit_bytes as usize, Advice::LinuxDontNeed) };
+}
+
+/// The number of the host function of this name.
+pub(crate) fn host_import(name: &str) -> Result<u32, HostCallError> {
+    host(|channel| channel.host_import(name))
+}
+
+/// Runs a host function: whether it ran, its code, and in `payload` what it returned.
+pub(crate) fn host_call(
+    function: u32,
+    input: &[u8],
+    payload: &mut Buffer<u8>,
+) -> Result<(RequestStatus, i32), HostCallError> {
+    host(|channel| channel.host_call(function, input, payload))
+}
+
+fn host<R>(
+    work: impl FnOnce(&mut Channel) -> Result<R, HostCallError>,
+) -> Result<R, HostCallError> {
+    with_channel(work).unwrap_or_else(|refused| match refused {
+        Refused::NoHost => Err(HostCallError::NoHost),
+        _ => Err(HostCallError::Host(RequestStatus::Failed.number())),
+    })
 }
 
 pub(crate) fn seal() -> Result<(), ServeError> {

@@ -18,6 +18,16 @@ pub(crate) struct RegionInfo {
     pub(crate) flags: u64,
 }
 
+/// What `host_call` tells.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Returned {
+    /// 0, or the function's own code.
+    pub(crate) code: i32,
+    /// Bytes of what it returned.
+    pub(crate) bytes: u32,
+}
+
 #[link(wasm_import_module = "holdfast")]
 unsafe extern "C" {
     /// Maps the heaps into linear memory, if that was not done, and tells where the one of this
@@ -34,6 +44,20 @@ unsafe extern "C" {
     pub(crate) fn receive(header: *mut Header, payload: *mut u8, capacity: u32) -> i32;
     /// Sends a message; 0 or an error code.
     pub(crate) fn send(header: *const Header, payload: *const u8) -> i32;
+    /// The number of the host function of this name, or a negative error code.
+    pub(crate) fn host_import(name: *const u8, name_bytes: u32) -> i32;
+    /// Runs a host function; 0 or an error code. What it returns is written if there is room for
+    /// it, and else kept for `host_result`.
+    pub(crate) fn host_call(
+        function: i32,
+        input: *const u8,
+        input_bytes: u32,
+        output: *mut u8,
+        capacity: u32,
+        returned: *mut Returned,
+    ) -> i32;
+    /// Writes the payload that `host_call` had no room for, all of its bytes; 0 or an error code.
+    pub(crate) fn host_result(output: *mut u8, bytes: u32) -> i32;
 }
 
 unsafe extern "C" {

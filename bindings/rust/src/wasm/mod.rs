@@ -8,6 +8,7 @@ pub(crate) mod memory;
 use core::hint::black_box;
 
 use crate::buffer::Buffer;
+use crate::host::HostCallError;
 use crate::region::{AttachError, Granted};
 use crate::serve::ServeError;
 use crate::transport::{Transport, TransportError};
@@ -83,6 +84,48 @@ pub(crate) fn drop_private_pages(granted: &Granted) {
     // SAFETY: no pointers are passed, and the caller has the heap on the region, closed. What fails
     // here fails again when the heap is opened.
     let _ = unsafe { imports::heap_rollback(granted.index as i32) };
+}
+
+/// The number of the host function of this name.
+pub(crate) fn host_import(name: &str) -> Result<u32, HostCallError> {
+    // SAFETY: the name is live with its length.
+    let answer = unsafe { imports::host_import(name.as_ptr(), name.len() as u32) };
+    u32::try_from(answer).map_err(|_| match status_of(answer.wrapping_neg()) {
+        RequestStatus::NotGranted => HostCallError::NotGranted,
+        status => HostCallError::Host(status.number()),
+    })
+}
+
+/// Runs a host function: whether it ran, its code, and in `payload` what it returned.
+pub(crate) fn host_call(
+    function: u32,
+    input: &[u8],
+    payload: &mut Buffer<u8>,
+) -> Result<(RequestStatus, i32), HostCallError> {
+    let no_memory = |_| HostCallError::NoMemory;
+    let mut returned = imports::Returned::default();
+    let into = payload.resize(FIRST_BYTES).map_err(no_memory)?;
+    // SAFETY: all are live and have the passed sizes.
+    let answer = unsafe {
+        imports::host_call(
+            function as i32,
+            input.as_ptr(),
+            input.len() as u32,
+            into.as_mut_ptr(),
+            FIRST_BYTES as u32,
+            &mut returned,
+        )
+    };
+    let bytes = returned.bytes as usize;
+    let into = payload.resize(bytes).map_err(no_memory)?;
+    if bytes > FIRST_BYTES {
+        // SAFETY: the buffer has that many bytes.
+        let taken = unsafe { imports::host_result(into.as_mut_ptr(), bytes as u32) };
+        if status_of(taken) != RequestStatus::Ok {
+            return Err(HostCallError::Host(status_of(taken).number()));
+        }
+    }
+    Ok((status_of(answer), returned.code))
 }
 
 /// A sandbox has no loader.

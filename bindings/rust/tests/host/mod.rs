@@ -109,7 +109,7 @@ fn above(descriptor: &OwnedFd) -> OwnedFd {
     // SAFETY: a system call on a number.
     let copy = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_DUPFD_CLOEXEC, REGION_FD + 1) };
     assert!(copy > REGION_FD);
-    // SAFETY: it was made just now, and is nobody else's.
+    // SAFETY: the call above made it, and no other value owns it.
     unsafe { OwnedFd::from_raw_fd(copy) }
 }
 

@@ -1,0 +1,104 @@
+"""Functions in Python that applets call."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+import holdfast
+import pytest
+from conftest import Start, program
+
+Places = dict[str, Any]
+
+
+def ask(applet: holdfast.Applet, name: str, data: bytes = b"") -> bytes:
+    """What the applet got from the function."""
+    return applet.call("ask_host", name.encode() + b"\0" + data)
+
+
+def test_functions_take_and_return_bytes(start: Start) -> None:
+    calls: list[bytes] = []
+
+    def keep(data: bytes) -> None:
+        calls.append(data)
+
+    functions = {"double": lambda data: data * 2, "keep": keep, "view": lambda data: memoryview(bytearray(data))}
+    applet = start("trial", functions=functions)
+    for size in (0, 1, 5000, 1 << 20):
+        assert ask(applet, "double", b"x" * size) == b"x" * (2 * size)
+    assert ask(applet, "keep", b"this") == b"" and calls == [b"this"]
+    assert ask(applet, "view", b"that") == b"that"
+    with pytest.raises(holdfast.CallFailed, match="calls? no function of this name"):
+        ask(applet, "other")
+
+
+def test_what_a_function_raises_is_told_the_applet(start: Start) -> None:
+    def fail(data: bytes) -> bytes:
+        raise ValueError(f"not {data.decode()}")
+
+    applet = start("trial", functions={"fail": fail, "text": lambda _: "no bytes", "double": lambda data: data * 2})
+    with pytest.raises(holdfast.CallFailed, match="1: ValueError: not today"):
+        ask(applet, "fail", b"today")
+    with pytest.raises(holdfast.CallFailed, match="return bytes"):
+        ask(applet, "text")
+    assert ask(applet, "double", b"on") == b"onon"
+
+
+def test_a_function_cannot_call_its_applet_back(start: Start) -> None:
+    applets: list[holdfast.Applet] = []
+    applets.append(start("trial", functions={"back": lambda data: applets[0].call("echo", data)}))
+    with pytest.raises(holdfast.CallFailed, match="in a host function"):
+        ask(applets[0], "back")
+    assert applets[0].call("echo", b"on") == b"on"
+    applets.append(start("trial", functions={"close": lambda _: applets[1].close()}))
+    with pytest.raises(holdfast.CallFailed, match="in a host function"):
+        ask(applets[1], "close")
+    assert applets[1].call("echo", b"on") == b"on"
+
+
+def test_other_threads_run_while_a_function_waits(start: Start) -> None:
+    reached, go_on = threading.Event(), threading.Event()
+
+    def wait(data: bytes) -> bytes:
+        reached.set()
+        assert go_on.wait(20)
+        return data
+
+    applet, other = start("trial", functions={"wait": wait}), start("trial")
+    results: list[bytes] = []
+    thread = threading.Thread(target=lambda: results.append(ask(applet, "wait", b"done")))
+    thread.start()
+    assert reached.wait(20)
+    assert other.call("echo", b"meanwhile") == b"meanwhile"
+    go_on.set()
+    thread.join(20)
+    assert results == [b"done"]
+
+
+def test_a_signal_in_a_function_ends_the_call(start: Start) -> None:
+    def interrupted(data: bytes) -> bytes:
+        signal.raise_signal(signal.SIGINT)
+        return data
+
+    applet = start("trial", functions={"interrupted": interrupted})
+    with pytest.raises(KeyboardInterrupt):
+        ask(applet, "interrupted")
+    assert applet.call("echo", b"on") == b"on"
+
+
+def test_what_is_no_function_is_refused(places: Places) -> None:
+    cases: list[tuple[Any, type[Exception]]] = [
+        ({"a": 1}, TypeError),
+        ({1: print}, TypeError),
+        ({"": print}, holdfast.AppletError),
+    ]
+    for functions, error in cases:
+        with pytest.raises(error):
+            holdfast.Applet(program("trial", "wasm"), functions=functions, **places)
+    with pytest.raises(TypeError):
+        holdfast.run(program("trial", "wasm"), args=["--ask"], functions=print, **places)  # type: ignore[arg-type]
+    double = {"double": lambda data: data * 2}
+    done = holdfast.run(program("trial", "wasm"), args=["--ask"], heap="own", output="capture", functions=double, **places)
+    assert done.stdout == b"0 runrun\n"
