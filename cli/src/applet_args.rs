@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use holdfast_applet::{DirGrant, HeapRequest, HeapRequestError};
+use holdfast_identity::GivenName;
 use holdfast_region::{Medium, MediumError, RegionName};
 
 use holdfast_command::size::{parse_heap_limit, parse_size};
@@ -41,13 +42,18 @@ pub struct AppletArgs {
     #[arg(long, requires = "heaps")]
     pub atomic: bool,
 
-    /// Name of the key that opens the heap: the owner's, or one that was granted something; made
-    /// with a new heap
-    #[arg(long, value_name = "KEY", default_value = "default", requires = "heaps")]
-    pub key: String,
+    /// What this applet is called: its heaps are those of this name, whatever its code (an applet
+    /// that its publisher signed keeps its own)
+    #[arg(long, value_name = "NAME", value_parser = GivenName::parse, conflicts_with = "key")]
+    pub app: Option<GivenName>,
+
+    /// Name of the key that opens the heaps, instead of the one that follows from who the applet
+    /// is: the owner's, or one that was granted something; made with a new heap
+    #[arg(long, value_name = "KEY", requires = "heaps")]
+    pub key: Option<String>,
 
     /// Give the applet the private compartment that this worker has in the heap, instead of the
-    /// heap itself
+    /// heap itself; whoever the applet is, without --key it is one of the key `default`
     #[arg(long, value_name = "WORKER", requires = "heaps", value_parser = RegionName::parse)]
     pub compartment: Option<RegionName>,
 

@@ -12,6 +12,10 @@ use crate::grant_args::{
     GRANT_HELP, GrantArgs, GrantsArgs, KEYS_HELP, KeysArgs, REVOKE_HELP, RevokeArgs,
 };
 use crate::heap_args::*;
+use crate::identity_args::{
+    ADOPT_HELP, AdoptArgs, IDENTITY_HELP, IdentityArgs, OwnerArgs, PublisherCommand, SIGN_HELP,
+    SignArgs,
+};
 use crate::products::PRODUCTS;
 
 /// Exit codes, as every help text shows them; `holdfast_command::exit` has them as numbers.
@@ -55,6 +59,15 @@ pub enum Command {
     Run(RunArgs),
     /// Call a function of an applet that serves, and print its result
     Call(CallArgs),
+    /// Sign an applet's file as a version of a publisher's application
+    #[command(after_help = SIGN_HELP)]
+    Sign(SignArgs),
+    /// Say who an applet is, and which key its heaps belong to
+    #[command(after_help = IDENTITY_HELP)]
+    Identity(IdentityArgs),
+    /// Make a publisher's key; list, add and remove the publishers that are known here
+    #[command(subcommand)]
+    Publisher(PublisherCommand),
     /// List, inspect, check, copy, restore and remove heaps
     #[command(subcommand)]
     Heap(HeapCommand),
@@ -72,6 +85,7 @@ Examples:
   holdfast run guestbook.wasm --heap guests -- add \"Ada was here\"
   holdfast run spellcheck.wasm --heap words --dir /usr/share/dict:ro -- --dict /usr/share/dict
   holdfast run server.wasm --timeout 2s --memory 32MiB --env LANG --report end.json
+  holdfast run ./draft.wasm --heap notes --app notes               # unsigned, and its heap outlives its next version
   holdfast run guestbook.wasm --heap guests --key reader -- list   # after: holdfast heap grant guests --to reader
   holdfast run worker.wasm --heap jobs --compartment worker-3
   holdfast run speller.wasm --heap dict=english:ro --heap notes    # the first one is the heap of code that names none
@@ -79,6 +93,9 @@ Examples:
 
 The applet gets its arguments, standard input, output and error, clocks and random numbers; files and \
 environment variables only as granted. Without --heap it has no persistent memory.
+
+A heap belongs to the applet that made it: to the publisher's application if the file is signed (`holdfast sign`), else \
+to the name after --app, else to the program with these very bytes. Another applet is refused.
 
 The heap is checkpointed to the store when the applet ends, if it changed. A program that is killed loses \
 nothing that it had stored; a transaction that it left open is rolled back at the next run.";
@@ -211,9 +228,10 @@ pub enum HeapCommand {
     /// List what no heap needs (files of killed programs, copies that repairs kept), and remove it
     #[command(after_help = TIDY_HELP)]
     Tidy(TidyArgs),
-    /// Make the pool of a home that is gone this home's, with all that is in it
+    /// Hand a heap over to an applet; without a name, make the pool of a home that is gone this
+    /// home's, with all that is in it
     #[command(after_help = ADOPT_HELP)]
-    Adopt,
+    Adopt(AdoptArgs),
     /// Say what of a damaged file is intact, and make a heap of it
     #[command(after_help = SALVAGE_HELP)]
     Salvage(SalvageArgs),
@@ -267,9 +285,8 @@ pub struct RmArgs {
     /// Remove only this snapshot; the heap stays
     #[arg(long, value_name = "TAG", value_parser = RegionName::parse, conflicts_with = "image")]
     pub snapshot: Option<RegionName>,
-    /// Name of the owner key
-    #[arg(long, value_name = "KEY", default_value = "default")]
-    pub key: String,
+    #[command(flatten)]
+    pub owner: OwnerArgs,
 }
 
 #[derive(Debug, Args)]
@@ -280,9 +297,8 @@ pub struct BackingArgs {
     /// Where to
     #[arg(value_name = "memory|file", value_parser = parse_medium)]
     pub medium: Medium,
-    /// Name of the owner key
-    #[arg(long, value_name = "KEY", default_value = "default")]
-    pub key: String,
+    #[command(flatten)]
+    pub owner: OwnerArgs,
 }
 
 #[derive(Debug, Args)]
@@ -290,9 +306,8 @@ pub struct CheckpointArgs {
     /// The heaps, or compartments (HEAP+WORKER)
     #[arg(value_parser = RegionName::parse_any, required = true)]
     pub names: Vec<RegionName>,
-    /// Name of the owner key
-    #[arg(long, value_name = "KEY", default_value = "default")]
-    pub key: String,
+    #[command(flatten)]
+    pub owner: OwnerArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -3,6 +3,8 @@
 use clap::Args;
 use holdfast_region::RegionName;
 
+use crate::identity_args::OwnerArgs;
+
 use holdfast_command::size::parse_size;
 
 pub const GRANT_HELP: &str = "\
@@ -24,7 +26,8 @@ pub const KEYS_HELP: &str = "\
 Example:
   holdfast heap keys --json
 
-Keys are files in HOME/keys. A key is made by the first `run` with it on a new heap, by `cp`, `import` and `salvage --to`, \
+Keys are files in HOME/keys. Each applet has one of its own, named after who it is; `default` is the one of those that \
+name none. A key is made by the first `run` with it on a new heap, by `cp`, `import` and `salvage --to`, \
 and by `grant --to`; all other commands refuse a name that they do not know. Without the file of its owner's key a heap \
 can only be looked at, exported and copied (`holdfast heap cp` makes a heap that belongs to your key): keep copies of it.";
 
@@ -53,9 +56,8 @@ pub struct GrantArgs {
     /// How large this key may let the heap grow; without it, up to the heap's limit
     #[arg(long, value_name = "SIZE", requires = "rw", value_parser = parse_quota)]
     pub quota: Option<u64>,
-    /// Name of the owner key
-    #[arg(long, value_name = "KEY", default_value = "default")]
-    pub key: String,
+    #[command(flatten)]
+    pub owner: OwnerArgs,
 }
 
 #[derive(Debug, Args)]
@@ -69,9 +71,8 @@ pub struct RevokeArgs {
     /// Revoke every grant
     #[arg(long, conflicts_with = "from")]
     pub all: bool,
-    /// Name of the owner key
-    #[arg(long, value_name = "KEY", default_value = "default")]
-    pub key: String,
+    #[command(flatten)]
+    pub owner: OwnerArgs,
 }
 
 #[derive(Debug, Args)]
@@ -79,9 +80,8 @@ pub struct GrantsArgs {
     /// The heap
     #[arg(value_parser = RegionName::parse)]
     pub name: RegionName,
-    /// Name of the owner key
-    #[arg(long, value_name = "KEY", default_value = "default")]
-    pub key: String,
+    #[command(flatten)]
+    pub owner: OwnerArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

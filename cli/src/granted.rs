@@ -3,14 +3,16 @@
 use std::path::{Component, Path, PathBuf};
 
 use holdfast_applet::{Command, Grants, HeapRequest, Limits, MAX_HEAP_LIMIT_BYTES, SandboxKind};
+use holdfast_identity::{AppletFile, KeySource, LEGACY_KEY, key_for};
 use holdfast_region::{
     Consistency, KeyError, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName,
 };
 
 use crate::applet_args::AppletArgs;
+use crate::identity::{Applet, meet};
 use holdfast_command::exit::{Failure, NO_APPLET, USAGE, host, usage};
-use holdfast_command::keys::key_for_new;
-use holdfast_command::output::{say, with_progress};
+use holdfast_command::keys::{DEFAULT_KEY, key_for_new};
+use holdfast_command::output::{say, shown, with_progress};
 use holdfast_command::size::show_size;
 
 /// The command for an applet, without arguments and streams, and its heaps.
@@ -62,15 +64,18 @@ pub fn prepare(
         }
         grants = grants.dir(grant);
     }
-    let heaps = if args.heaps.is_empty() {
-        Vec::new()
-    } else {
+    let (mut heaps, mut examined) = (Vec::new(), None);
+    if !args.heaps.is_empty() {
         let names = NameSpace::new(places?).with_medium(args.backing);
-        let (with_heaps, heaps) = grant_heaps(grants, &names, &args, is_native)?;
-        grants = with_heaps;
-        heaps
-    };
-    Ok((Command::new(args.applet, grants).strict(args.strict), limits, heaps))
+        let chosen = ChosenKey::of(&args, names.places())?;
+        (grants, heaps) = grant_heaps(grants, &names, &args, &chosen, is_native)?;
+        examined = chosen.into_file();
+    }
+    let mut command = Command::new(args.applet, grants).strict(args.strict);
+    if let Some(file) = examined {
+        command = command.examined(file);
+    }
+    Ok((command, limits, heaps))
 }
 
 /// Opens the heaps; those that were made for a run that has no chance are removed again.
@@ -78,6 +83,7 @@ fn grant_heaps(
     mut grants: Grants,
     names: &NameSpace,
     args: &AppletArgs,
+    chosen: &ChosenKey,
     is_native: bool,
 ) -> Result<(Grants, Vec<Granted>), Failure> {
     if args.compartment.is_some() && args.heaps.len() > 1 {
@@ -85,7 +91,7 @@ fn grant_heaps(
     }
     let mut granted: Vec<Granted> = Vec::new();
     for heap in &args.heaps {
-        match open_heap(names, heap, args, is_native) {
+        match open_heap(names, heap, args, chosen, is_native) {
             Ok((opened, region)) => {
                 let alias = heap.alias.clone().unwrap_or_else(|| region.name().clone());
                 grants = grants.heap_as(alias, region);
@@ -106,6 +112,7 @@ fn open_heap(
     names: &NameSpace,
     heap: &HeapRequest,
     args: &AppletArgs,
+    chosen: &ChosenKey,
     is_native: bool,
 ) -> Result<(Granted, Region), Failure> {
     let name = &heap.heap;
@@ -124,7 +131,7 @@ fn open_heap(
             "there is no heap {name} to read; leave out `:ro` to make it, or check the name (`holdfast heap ls`)"
         )));
     }
-    let key = key(names, &args.key, name)?;
+    let key = chosen.key(names, name, &args.applet)?;
     let (names, name) = (names.clone(), name.clone());
     let (granted, mut region) = match &args.compartment {
         Some(worker) => {
@@ -253,8 +260,51 @@ impl Granted {
     }
 }
 
-/// The key of the run. Only with a new heap one is made; a user that mistypes the name of a key
-/// gets none.
+/// How the key of each heap is chosen.
+enum ChosenKey {
+    /// The user named it.
+    Named(String),
+    /// It follows from who the applet is.
+    Own(Box<Applet>),
+}
+
+impl ChosenKey {
+    /// Compartments are the host's: it tells the workers apart, whichever applets they run.
+    fn of(args: &AppletArgs, places: &Places) -> Result<ChosenKey, Failure> {
+        match &args.key {
+            Some(key) => Ok(ChosenKey::Named(key.clone())),
+            None if args.compartment.is_some() => Ok(ChosenKey::Named(DEFAULT_KEY.to_owned())),
+            None => Ok(ChosenKey::Own(Box::new(meet(&args.applet, args.app.as_ref(), places)?))),
+        }
+    }
+
+    fn key(&self, names: &NameSpace, heap: &RegionName, path: &Path) -> Result<OwnerKey, Failure> {
+        let applet = match self {
+            ChosenKey::Named(key_name) => return key(names, key_name, heap),
+            ChosenKey::Own(applet) => applet,
+        };
+        let found = key_for(names, heap, &applet.identity).map_err(host)?;
+        if found.source() == KeySource::Legacy {
+            say(format_args!(
+                "heap {heap} is one of the key `{LEGACY_KEY}`, which every applet may use; `holdfast heap adopt {heap} --by \
+                 {}` hands it over to this one alone",
+                shown(path)
+            ));
+        }
+        Ok(found.key().clone())
+    }
+
+    /// What may be started with these keys.
+    fn into_file(self) -> Option<AppletFile> {
+        match self {
+            ChosenKey::Named(_) => None,
+            ChosenKey::Own(applet) => Some(applet.file),
+        }
+    }
+}
+
+/// The key that the user named. Only with a new heap one is made; a user that mistypes the name of
+/// a key gets none.
 fn key(names: &NameSpace, key_name: &str, heap: &RegionName) -> Result<OwnerKey, Failure> {
     let key = if is_new(names, heap) {
         key_for_new(names, key_name)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use holdfast_region::RegionName;
 
+use crate::identity_args::OwnerArgs;
 use holdfast_command::size::parse_heap_limit;
 use holdfast_command::time::parse_age;
 
@@ -93,14 +94,6 @@ Examples:
 What is listed: files that a program was building in pool or store when it was killed, and the copies that `heap repair` \
 keeps in STORE/damaged. No heap needs any of it. Snapshots are no leftovers: `holdfast heap rm --snapshot`.";
 
-pub const ADOPT_HELP: &str = "\
-Example:
-  HOLDFAST_POOL=/dev/shm/words holdfast heap adopt
-
-A pool belongs to one home, and no other home may use it. If that home was removed while images were in its pool, this \
-makes them the present home's. It is refused while the other home is there, and when both have a heap of one name. Heaps \
-keep their owner's key: put its file back, or copy them (`holdfast heap cp`, which needs none to read).";
-
 pub const STATS_HELP: &str = "\
 Example:
   holdfast heap stats words --json";
@@ -164,9 +157,8 @@ pub struct RepairArgs {
     /// Also do what loses something; it is listed
     #[arg(long)]
     pub accept_loss: bool,
-    /// Name of the owner key
-    #[arg(long, value_name = "KEY", default_value = "default")]
-    pub key: String,
+    #[command(flatten)]
+    pub owner: OwnerArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -195,9 +187,8 @@ pub struct SnapshotArgs {
     /// The snapshot's tag: letters, digits, '.', '_', '-'
     #[arg(value_parser = RegionName::parse)]
     pub tag: RegionName,
-    /// Name of the owner key
-    #[arg(long, value_name = "KEY", default_value = "default")]
-    pub key: String,
+    #[command(flatten)]
+    pub owner: OwnerArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -224,9 +215,8 @@ pub struct RestoreArgs {
     /// Do not keep the present state as a snapshot
     #[arg(long)]
     pub discard: bool,
-    /// Name of the owner key
-    #[arg(long, value_name = "KEY", default_value = "default")]
-    pub key: String,
+    #[command(flatten)]
+    pub owner: OwnerArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -297,9 +287,8 @@ pub struct LimitArgs {
     /// How large the heap may get: 1MiB to 1TiB, rounded up to 64KiB
     #[arg(value_parser = parse_heap_limit)]
     pub size: u64,
-    /// Name of the owner key
-    #[arg(long, value_name = "KEY", default_value = "default")]
-    pub key: String,
+    #[command(flatten)]
+    pub owner: OwnerArgs,
 }
 
 #[derive(Debug, Args)]

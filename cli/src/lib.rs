@@ -22,7 +22,10 @@ mod grant_args;
 mod granted;
 mod heap;
 mod heap_args;
+mod identity;
+mod identity_args;
 mod products;
+mod publisher;
 mod run;
 
 use std::ffi::{OsStr, OsString};
@@ -76,6 +79,9 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         Command::Run(options) => run::run(options),
         Command::Call(options) => call::run(options),
+        Command::Sign(options) => identity::sign_applet(&options),
+        Command::Identity(options) => identity::show(&options),
+        Command::Publisher(command) => publisher::run(&command),
         Command::Heap(HeapCommand::Ls(options)) => heap::ls::run(&options),
         Command::Heap(HeapCommand::Show(options)) => heap::show::run(&options),
         Command::Heap(HeapCommand::Check(options)) => heap::check::run(&options),
@@ -100,7 +106,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Map(options)) => heap::map::run(&options),
         Command::Heap(HeapCommand::Tidy(options)) => heap::tidy::run(&options),
         Command::Heap(HeapCommand::Salvage(options)) => heap::salvage::run(&options),
-        Command::Heap(HeapCommand::Adopt) => heap::adopt::run(),
+        Command::Heap(HeapCommand::Adopt(options)) => heap::adopt::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => completions::run(&options),
     }

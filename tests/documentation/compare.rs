@@ -16,6 +16,7 @@ impl Rules {
     pub(crate) fn new() -> Rules {
         let rules = [
             (r"\b[0-9a-f]{64}\b", "SUM"),
+            (r"\b[0-9a-f]{16}\b", "SUM"),
             (r"0x[0-9a-f]{7,16}\b", "ADDRESS"),
             (r"\b20[0-9]{2}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?)?", "DATE"),
             (r"\b1[0-9]{9}\b", "TIME"),

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use holdfast_testkit::Scratch;
 
-use crate::guestbook::with_two_entries;
+use crate::guestbook::{key_file, with_two_entries};
 use crate::{scratch, succeed, tell, victim};
 
 fn heap(scratch: &Scratch, arguments: &[&str]) -> Command {
@@ -83,7 +83,11 @@ fn heap_grants_read_then_write_then_nothing() {
 #[test]
 fn mistyped_key_gives_near_names_and_creates_none() {
     let scratch = with_two_entries();
-    let key_files = || std::fs::read_dir(scratch.home().join("keys")).unwrap().count();
+    let key_files = || {
+        let files = std::fs::read_dir(scratch.home().join("keys")).unwrap();
+        let names = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".key")).count()
+    };
     succeed(&mut heap(&scratch, &["grant", "book", "--to", "reader"]));
     let commands: [&[&str]; 8] = [
         &["rm", "book"],
@@ -116,9 +120,10 @@ fn mistyped_key_gives_near_names_and_creates_none() {
     let listed = succeed(&mut heap(&scratch, &["keys"]));
     let rows: Vec<Vec<_>> =
         listed.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
+    let own = key_file(&scratch);
     assert_eq!(
         rows.iter().map(|row| [row[0], row[2]]).collect::<Vec<_>>(),
-        [["default", "book"], ["reader", "-"], ["writer", "new"]]
+        [[own.file_stem().unwrap().to_str().unwrap(), "book"], ["reader", "-"], ["writer", "new"]]
     );
     let listed: serde_json::Value =
         serde_json::from_str(&succeed(&mut heap(&scratch, &["keys", "--json"]))).unwrap();
@@ -132,7 +137,7 @@ fn mistyped_key_gives_near_names_and_creates_none() {
 #[test]
 fn heap_with_a_lost_key_is_copied_to_another() {
     let scratch = with_two_entries();
-    std::fs::remove_file(scratch.home().join("keys/default.key")).unwrap();
+    std::fs::remove_file(key_file(&scratch)).unwrap();
     let told = tell(&mut heap(&scratch, &["rm", "book"]));
     assert!(told.status == 3 && told.err.contains("heap cp"), "{}", told.err);
     succeed(&mut heap(&scratch, &["cp", "book", "mine", "--key", "me"]));

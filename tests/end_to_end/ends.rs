@@ -1,12 +1,13 @@
 //! Every way in which an applet can end badly: the documented exit code, a message that says what
 //! to do, and a heap that is as it was.
 
-use crate::guestbook::{assert_both_entries, with_two_entries};
+use crate::guestbook::{assert_both_entries, hand_over, with_two_entries};
 use crate::{scratch, succeed, tell, victim};
 
 /// Runs a victim on the heap of the guest book; its end, and the words that the message must have.
 fn assert_end(name: &str, options: &[&str], status: i32, words: &[&str]) {
     let scratch = with_two_entries();
+    hand_over(&scratch, name);
     let base = std::fs::read(scratch.base("book")).unwrap();
     let mut command = scratch.holdfast();
     let told = tell(command.arg("run").arg(victim(name)).args(["--heap", "book"]).args(options));
@@ -84,6 +85,7 @@ fn heap_too_large_for_any_applet_is_not_created() {
         assert_eq!(succeed(scratch.holdfast().args(["heap", "ls", "--json"])).trim(), "[]");
     }
     let scratch = with_two_entries();
+    hand_over(&scratch, "loops_for_ever");
     succeed(scratch.holdfast().args(["heap", "limit", "book", "2GiB"]));
     let told =
         tell(scratch.holdfast().args(["run", "--heap", "book"]).arg(victim("loops_for_ever")));

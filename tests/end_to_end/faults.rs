@@ -6,7 +6,7 @@ use std::process::Command;
 
 use holdfast_testkit::Scratch;
 
-use crate::guestbook::{assert_both_entries, with_two_entries};
+use crate::guestbook::{assert_both_entries, hand_over, with_two_entries};
 use crate::{succeed, tell, victim};
 
 /// Where the applet's data starts in an image.
@@ -118,6 +118,7 @@ fn heap_in_use_names_its_holder_until_killed() {
         command.arg("run").arg(&applet).args(["--heap", "book", "--", "list"]);
         command
     };
+    hand_over(&scratch, "loops_for_ever");
     let mut holder = scratch.holdfast();
     holder.arg("run").arg(victim("loops_for_ever")).args(["--heap", "book"]);
     let mut holder = holder.spawn().unwrap();

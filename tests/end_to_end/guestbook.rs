@@ -1,8 +1,10 @@
 //! An applet in C: entries that one run wrote are there in the next.
 
+use std::path::PathBuf;
+
 use holdfast_testkit::Scratch;
 
-use crate::{scratch, succeed, tell};
+use crate::{scratch, succeed, tell, victim};
 
 /// A guest book with two entries, in the heap `book`.
 pub(crate) fn with_two_entries() -> Scratch {
@@ -18,6 +20,21 @@ fn guestbook(scratch: &Scratch, arguments: &[&str]) -> std::process::Command {
     command.arg("run").arg(scratch.programs().applet("guestbook").unwrap());
     command.args(["--heap", "book", "--"]).args(arguments);
     command
+}
+
+/// Lets a victim use the heap as well.
+pub(crate) fn hand_over(scratch: &Scratch, name: &str) {
+    let mut adopt = scratch.holdfast();
+    succeed(adopt.args(["heap", "adopt", "book", "--by"]).arg(victim(name)));
+}
+
+/// The file of the key that owns it.
+pub(crate) fn key_file(scratch: &Scratch) -> PathBuf {
+    let keys = succeed(scratch.holdfast().args(["heap", "keys", "--json"]));
+    let keys: serde_json::Value = serde_json::from_str(&keys).unwrap();
+    let owns = |key: &&serde_json::Value| key["owns"].as_array().unwrap().contains(&"book".into());
+    let key = keys.as_array().unwrap().iter().find(owns).unwrap();
+    scratch.home().join("keys").join(format!("{}.key", key["name"].as_str().unwrap()))
 }
 
 /// Both entries are there, in their order, and the heap is sound.

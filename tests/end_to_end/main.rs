@@ -11,6 +11,7 @@ mod access;
 mod ends;
 mod faults;
 mod guestbook;
+mod identities;
 mod keeper;
 mod main_job;
 mod model;

@@ -44,6 +44,9 @@ fn all() -> Vec<Remedy<'static>> {
         Remedy::PutOnDisk,
         Remedy::LeavePool { pool: &"/dev/shm/old" },
         Remedy::AdoptPool,
+        Remedy::HandOver { heap: HEAP },
+        Remedy::AddPublisher { publisher: &"Acme" },
+        Remedy::RemovePublisher { name: "Acme" },
         Remedy::OpenCompartment,
         Remedy::ExamineMachine,
     ];

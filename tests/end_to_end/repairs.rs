@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use holdfast_testkit::Scratch;
 
-use crate::guestbook::{assert_both_entries, with_two_entries};
+use crate::guestbook::{assert_both_entries, key_file, with_two_entries};
 use crate::{Finished, succeed, tell};
 
 /// Where the applet's data starts in an image.
@@ -177,7 +177,7 @@ fn check_says_where_a_repair_would_lose_something() {
     let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!(json[0]["repair"], "loses");
     // Without the owner's key nothing can be planned.
-    fs::remove_file(scratch.home().join("keys/default.key")).unwrap();
+    fs::remove_file(key_file(&scratch)).unwrap();
     let told = tell(scratch.holdfast().args(["heap", "check", "book"]));
     assert!(told.out.contains("--key KEY"), "{}", told.out);
 }

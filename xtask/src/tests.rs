@@ -125,10 +125,11 @@ fn in_machine(workspace: &Workspace) -> Result<Outcome> {
 }
 
 /// What cargo runs a test program with, as a line of its configuration: an array, since it splits a
-/// text at blanks.
+/// text at blanks. All test programs are one applet, whose heap they use one after the other.
 fn runner(holdfast: &str) -> String {
-    let timeout = format!("{APPLET_TIMEOUT_S}s");
-    let words = [holdfast, "run", "--heap", "tests", "--heap-size", "1GiB", "--timeout", &timeout];
+    let options =
+        format!("run --heap tests --app tests --heap-size 1GiB --timeout {APPLET_TIMEOUT_S}s");
+    let words: Vec<_> = [holdfast].into_iter().chain(options.split(' ')).collect();
     // Quoted strings are the same in TOML.
     format!("target.{}.runner={}", applets::TARGET, serde_json::json!(words))
 }

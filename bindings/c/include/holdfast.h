@@ -139,12 +139,12 @@ uint64_t nv_session(void);
  * appear together or not at all. With a NULL name: an anonymous child, to be linked from something. */
 void *nvmalloc(const char *name, size_t size);
 
-/* The root of this name, or NULL. If size is not NULL, it receives the size that was asked for. */
-void *nvread(const char *name, size_t *size);
 /* As nvmalloc(NULL, size), but the bytes are whatever was there, those of freed objects of this heap: for what is filled
  * at once, as with malloc(3). A program that gives its roots pointer maps fills it before it links it. */
 void *nvmalloc_uninit(size_t size);
 
+/* The root of this name, or NULL. If size is not NULL, it receives the size that was asked for. */
+void *nvread(const char *name, size_t *size);
 
 /* The same with a layout: a number of the program's choice but 0, such as a hash over the fields' names, types and
  * places, which the root carries. nvread_typed returns the root only with the layout that it was made with; else it is
@@ -250,9 +250,9 @@ int nv_heap_close(nv_heap *heap);
  * commit together; a range of another heap is NV_BAD_RANGE for nv_tx_add_in. What is allocated or freed in another heap
  * meanwhile is an operation of its own. In the mode `atomic` each heap counts for itself, too. */
 void *nv_malloc_in(nv_heap *heap, const char *name, size_t size);
+void *nv_malloc_uninit_in(nv_heap *heap, size_t size);
 void *nv_read_in(nv_heap *heap, const char *name, size_t *size);
 void *nv_malloc_typed_in(nv_heap *heap, const char *name, size_t size, uint64_t layout);
-void *nv_malloc_uninit_in(nv_heap *heap, size_t size);
 void *nv_read_typed_in(nv_heap *heap, const char *name, uint64_t layout, size_t *size);
 void *nv_aligned_alloc_in(nv_heap *heap, size_t alignment, size_t size);
 void *nv_realloc_in(nv_heap *heap, void *object, size_t size);

@@ -29,12 +29,16 @@ use crate::stream::Stream;
 ///
 /// It may use what it is given here and nothing else. `heap` is a text `[NAME=]HEAP[:ro]` (a heap,
 /// under another name in the applet, for reading only), a `HeapGrant`, or a list of these, of which
-/// the first is the heap of an applet that names none; `dirs` are paths, texts `HOST[::GUEST][:ro]` or `DirGrant`s; `env` is all of its
-/// environment. `limits` is a `Limits`, and each of its fields can be given by name as well
-/// (`call_timeout=2.0`). With `strict`, a native applet is refused where this machine lacks a layer
-/// of the sandbox. `output` is what becomes of its standard output and error: `"discard"`,
-/// `"inherit"`, `"capture"`. `home` and `pool` are the directories of heaps, by default those of
-/// the environment.
+/// the first is the heap of an applet that names none. A heap belongs to the applet that made it:
+/// to its publisher's application if its file is signed, else to the name `app`, else to the program
+/// with these very bytes; a `HeapGrant` may name a key instead. `functions` are what
+/// the applet may call of this program, by name: each takes bytes and returns bytes or None; what
+/// it raises is a failure with its words for the applet. `dirs` are paths, texts `HOST[::GUEST][:ro]`
+/// or `DirGrant`s; `env` is all of its environment. `limits` is a `Limits`, and each of its fields
+/// can be given by name as well (`call_timeout=2.0`). With `strict`, a native applet is refused
+/// where this machine lacks a layer of the sandbox. `output` is what becomes of its standard output
+/// and error: `"discard"`, `"inherit"`, `"capture"`. `home` and `pool` are the directories of
+/// heaps, by default those of the environment.
 ///
 /// Any thread may call it; calls come one after the other, and the interpreter is free meanwhile.
 /// An applet that crashes, hangs or breaks its rules takes nothing with it: the call raises, the
@@ -66,13 +70,13 @@ impl Applet {
         }
         let closed = || raise(py, Class::Closed, "the applet is closed; start another one", ());
         let pass = inner.gate.enter().ok_or_else(closed)?;
+        if pass.is_in_host_function() {
+            return Err(raise(py, Class::CallError, CallError::Busy, ()));
+        }
         Ok((inner, pass))
     }
 }
 
-        if pass.is_in_host_function() {
-            return Err(raise(py, Class::CallError, CallError::Busy, ()));
-        }
 #[pymethods]
 impl Applet {
     #[new]
@@ -87,6 +91,8 @@ impl Applet {
         env: Option<Bound<'_, PyDict>>,
         dirs: Vec<Bound<'_, PyAny>>,
         heap: Option<Bound<'_, PyAny>>,
+        app: Option<String>,
+        functions: Option<Bound<'_, PyDict>>,
         limits: Option<Bound<'_, PyAny>>,
         strict: bool,
         output: String,
@@ -94,7 +100,20 @@ impl Applet {
         pool: Option<PathBuf>,
         named: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Applet> {
-        let options = Options { args, env, dirs, heap, limits, named, strict, output, home, pool };
+        let options = Options {
+            args,
+            env,
+            dirs,
+            heap,
+            app,
+            functions,
+            limits,
+            named,
+            strict,
+            output,
+            home,
+            pool,
+        };
         let recipe = Recipe::read(py, path, options)?;
         let applet = recipe.start(py, Command::spawn)?;
         Ok(Applet::of(Inner::new(recipe.path, recipe.limits.grace, Held::Own(applet))))
@@ -293,6 +312,9 @@ impl Applet {
     /// a pool's.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let inner = self.inner(py)?;
+        if inner.gate.enter_to_end().is_some_and(|pass| pass.is_in_host_function()) {
+            return Err(raise(py, Class::CallError, CallError::Busy, ()));
+        }
         let stream = lock(&inner.stream).upgrade();
         let closed = py.detach(|| {
             if let Some(stream) = stream {
@@ -312,9 +334,6 @@ impl Applet {
         fields.set_item("stdout", PyBytes::new(py, &closed.stdout))?;
         fields.set_item("stderr", PyBytes::new(py, &closed.stderr))?;
         py.import("holdfast._types")?.getattr("Closed")?.call((), Some(&fields)).map(Some)
-        if inner.gate.enter_to_end().is_some_and(|pass| pass.is_in_host_function()) {
-            return Err(raise(py, Class::CallError, CallError::Busy, ()));
-        }
     }
 
     /// Whether it was closed.

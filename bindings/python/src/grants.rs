@@ -10,19 +10,23 @@ use std::path::{Path, PathBuf};
 use holdfast_applet::{
     DirGrant, Grants, HeapRequest, HeapRequestError, MAX_HEAP_LIMIT_BYTES, PathAccess, SandboxKind,
 };
+use holdfast_identity::{
+    AppletFile, GivenName, Identity, IdentityError, LEGACY_KEY, Publishers, Trust,
+    implicit_owner_key, key_for,
+};
 use holdfast_region::{
-    Consistency, NameSpace, Opened, OwnerKey, PlaceError, Places, Region, RegionError, RegionName,
+    Consistency, NameSpace, OwnerKey, PlaceError, Places, Region, RegionError, RegionName,
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::convert::Size;
+use crate::functions::Functions;
 
 /// What stands in the name of a compartment for a number of which no other applet has the
 /// compartment.
 const NUMBER: &str = "{}";
-use crate::functions::Functions;
 /// Compartments that a pool tries before it gives up.
 const NUMBERS_MAX: u32 = 4096;
 
@@ -36,7 +40,8 @@ pub(crate) struct HeapSpec {
     /// Room that is made before the applet starts.
     pub(crate) reserved_bytes: u64,
     pub(crate) limit_bytes: u64,
-    pub(crate) key: String,
+    /// The key that the caller named.
+    pub(crate) key: Option<String>,
     pub(crate) compartment: Option<String>,
     pub(crate) quota_bytes: u64,
     pub(crate) is_atomic: bool,
@@ -96,20 +101,43 @@ impl HeapSpec {
         self.is_read_only || self.compartment.as_ref().is_some_and(|worker| worker.contains(NUMBER))
     }
 
-    /// Opens the region, and makes it if there is none.
-    pub(crate) fn open(&self, names: &NameSpace) -> Result<Region, RegionError> {
-        let name = RegionName::parse(&self.name)?;
-        let key = self.key_for(names, &name)?;
-        let mut region = match &self.compartment {
-            None => self.open_whole(names, &name, &key)?,
-            Some(worker) if !worker.contains(NUMBER) => {
-                self.open_part(names, &name, &key, worker)?
+    /// Opens the region for an applet, and makes it if there is none.
+    fn open_for(
+        &self,
+        names: &NameSpace,
+        identity: Option<&Identity>,
+    ) -> Result<Region, IdentityError> {
+        let name = RegionName::parse(&self.name).map_err(RegionError::from)?;
+        let key = match identity {
+            Some(identity) if self.is_the_applets() => {
+                key_for(names, &name, identity)?.key().clone()
             }
+            _ => self.key_here(names, &name)?,
+        };
+        Ok(self.open_with(names, &name, &key)?)
+    }
+
+    /// Opens the region for this program, and makes it if there is none.
+    pub(crate) fn open_here(&self, names: &NameSpace) -> Result<Region, RegionError> {
+        let name = RegionName::parse(&self.name)?;
+        let key = self.key_here(names, &name)?;
+        self.open_with(names, &name, &key)
+    }
+
+    fn open_with(
+        &self,
+        names: &NameSpace,
+        name: &RegionName,
+        key: &OwnerKey,
+    ) -> Result<Region, RegionError> {
+        let mut region = match &self.compartment {
+            None => self.open_whole(names, name, key)?,
+            Some(worker) if !worker.contains(NUMBER) => self.open_part(names, name, key, worker)?,
             Some(worker) => {
                 let mut number = 0;
                 loop {
                     let worker = worker.replace(NUMBER, &number.to_string());
-                    match self.open_part(names, &name, &key, &worker) {
+                    match self.open_part(names, name, key, &worker) {
                         Err(RegionError::Held { .. }) if number < NUMBERS_MAX => number += 1,
                         other => break other?,
                     }
@@ -135,8 +163,8 @@ impl HeapSpec {
         let name = RegionName::parse(&self.name)?;
         names.summary(&name)?;
         match read_only {
-            true => names.open_read_only(&name, &self.key_for(names, &name)?),
-            false => self.open(names),
+            true => names.open_read_only(&name, &self.key_here(names, &name)?),
+            false => self.open_here(names),
         }
     }
 
@@ -177,12 +205,26 @@ impl HeapSpec {
         }
     }
 
-    /// Only with a new heap a key is made; a caller that mistypes the name of a key gets none.
-    fn key_for(&self, names: &NameSpace, name: &RegionName) -> Result<OwnerKey, RegionError> {
+    /// Whether its key follows from who the applet is. Compartments are the host's, which tells
+    /// the workers apart.
+    fn is_the_applets(&self) -> bool {
+        self.key.is_none() && self.compartment.is_none()
+    }
+
+    /// The key that the caller named, or the one that owns the heap, if no caller has to name it.
+    /// Only with a new heap one is made; a caller that mistypes the name of a key gets none.
+    fn key_here(&self, names: &NameSpace, name: &RegionName) -> Result<OwnerKey, RegionError> {
         let is_new = matches!(names.summary(name), Err(RegionError::NotFound { .. }));
+        if self.key.is_none()
+            && !is_new
+            && let Some((_, key)) = implicit_owner_key(names, name)?
+        {
+            return Ok(key);
+        }
+        let key = self.key.as_deref().unwrap_or(LEGACY_KEY);
         Ok(match is_new {
-            true => OwnerKey::load_or_create(names.places(), &self.key)?,
-            false => OwnerKey::load_existing(names.places(), &self.key)?,
+            true => OwnerKey::load_or_create(names.places(), key)?,
+            false => OwnerKey::load_existing(names.places(), key)?,
         })
     }
 
@@ -190,7 +232,7 @@ impl HeapSpec {
     pub(crate) fn forget(&self, names: &NameSpace) {
         let remove = || {
             let name = RegionName::parse(&self.name)?;
-            names.remove(&name, &self.key_for(names, &name)?)
+            names.remove(&name, &self.key_here(names, &name)?)
         };
         // The reason why it was for nothing says more.
         let _: Result<(), RegionError> = remove();
@@ -204,17 +246,34 @@ pub(crate) struct Given {
     env: Vec<(String, String)>,
     dirs: Vec<DirGrant>,
     heaps: Vec<HeapSpec>,
+    /// What the host calls the applet.
+    app: Option<GivenName>,
+    functions: Functions,
     places: Option<Places>,
+}
+
+/// What is granted for one start.
+pub(crate) struct Opened {
+    pub(crate) grants: Grants,
+    /// Which of the heaps were made now.
+    pub(crate) made_now: Vec<HeapSpec>,
+    /// What must be started, where heaps were opened for who it is.
+    pub(crate) examined: Option<AppletFile>,
+    /// What the user should be told.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Given {
     /// Checks it, as far as that is possible before something starts.
+    #[allow(clippy::too_many_arguments, reason = "each is a thing of its own")]
     pub(crate) fn new(
         path: &Path,
         args: Vec<String>,
         env: Vec<(String, String)>,
         dirs: Vec<DirGrant>,
         heaps: Vec<HeapSpec>,
+        app: Option<GivenName>,
+        functions: Functions,
         places: Option<Places>,
     ) -> PyResult<Given> {
         if let Some(grant) = dirs.iter().find(|grant| !grant.host.is_dir()) {
@@ -236,12 +295,12 @@ impl Given {
                 MAX_HEAP_LIMIT_BYTES >> 20
             )));
         }
-        Ok(Given { args, env, dirs, heaps, places })
+        Ok(Given { args, env, dirs, heaps, app, functions, places })
     }
 
-    /// The grants, with the heaps opened, and which of them were made now. Where one cannot be
-    /// opened, none stays that was made.
-    pub(crate) fn grants(&self) -> Result<(Grants, Vec<HeapSpec>), RegionError> {
+    /// The grants, with the heaps opened for the applet at this path. Where one cannot be opened,
+    /// none stays that was made.
+    pub(crate) fn open(&self, path: &Path) -> Result<Opened, IdentityError> {
         let mut grants = Grants::none();
         for argument in &self.args {
             grants = grants.arg(argument);
@@ -252,28 +311,54 @@ impl Given {
         for grant in &self.dirs {
             grants = grants.dir(grant.clone());
         }
-        let Some(places) = &self.places else { return Ok((grants, Vec::new())) };
-        grants = grants.cache_dir(places.cache());
+        grants = self.functions.grant(grants);
+        let mut opened = Opened { grants, made_now: Vec::new(), examined: None, notes: Vec::new() };
+        let Some(places) = &self.places else { return Ok(opened) };
+        opened.grants = opened.grants.cache_dir(places.cache());
         let names = NameSpace::new(places.clone());
-        let mut made_now: Vec<HeapSpec> = Vec::new();
+        let identity = self.identify(path, places, &mut opened)?;
         for heap in &self.heaps {
-            let opened = heap.alias().and_then(|alias| Ok((alias, heap.open(&names)?)));
-            let (alias, region) = match opened {
-                Ok(opened) => opened,
+            let alias = heap.alias().map_err(IdentityError::from);
+            let region =
+                alias.and_then(|alias| Ok((alias, heap.open_for(&names, identity.as_ref())?)));
+            let (alias, region) = match region {
+                Ok(found) => found,
                 Err(error) => {
                     // They hold what is to be removed.
-                    drop(grants);
-                    self.forget_heaps(&made_now);
+                    drop(opened.grants);
+                    self.forget_heaps(&opened.made_now);
                     return Err(error);
                 }
             };
-            if region.opened() == Opened::Created && heap.compartment.is_none() {
-                made_now.push(heap.clone());
+            if region.opened() == holdfast_region::Opened::Created && heap.compartment.is_none() {
+                opened.made_now.push(heap.clone());
             }
             let name = alias.unwrap_or_else(|| region.name().clone());
-            grants = grants.heap_as(name, region);
+            opened.grants = opened.grants.heap_as(name, region);
         }
-        Ok((grants, made_now))
+        Ok(opened)
+    }
+
+    /// Who the applet is, if a heap is opened for that.
+    fn identify(
+        &self,
+        path: &Path,
+        places: &Places,
+        opened: &mut Opened,
+    ) -> Result<Option<Identity>, IdentityError> {
+        if !self.heaps.iter().any(HeapSpec::is_the_applets) {
+            return Ok(None);
+        }
+        let (file, identity, trust) =
+            Publishers::of(places).identify_path(path, self.app.as_ref())?;
+        if trust == Trust::FirstUse {
+            opened.notes.push(format!(
+                "this is the first applet of its publisher here: {identity}; the key is recorded, and another one under \
+                 that name will be refused"
+            ));
+        }
+        opened.examined = Some(file);
+        Ok(Some(identity))
     }
 
     /// Whether several applets at once can be given it.
@@ -281,7 +366,7 @@ impl Given {
         self.heaps.iter().all(HeapSpec::is_for_many)
     }
 
-    /// Undoes what [`Given::grants`] made, once it is closed.
+    /// Undoes what [`Given::open`] made, once it is closed.
     pub(crate) fn forget_heaps(&self, made_now: &[HeapSpec]) {
         if let Some(places) = &self.places {
             made_now.iter().for_each(|heap| heap.forget(&NameSpace::new(places.clone())));

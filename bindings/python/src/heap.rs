@@ -85,7 +85,8 @@ impl Heap {
 #[pymethods]
 impl Heap {
     /// Opens the heap `name`, or makes it with this limit (bytes, or a text such as `"64MiB"`) and
-    /// for this key.
+    /// for this key. Without a key, one that there is opens with its applet's own, and a new one
+    /// gets the key `default`, with which every applet may be granted it.
     ///
     /// With `create=False` only one that there is. With `read_only=True` one that there is, for
     /// reading: any number of processes at a time, while none has it to write.
@@ -93,13 +94,13 @@ impl Heap {
     /// `home` and `pool` are the directories of heaps; by default those of the environment
     /// (`HOLDFAST_HOME`, `HOLDFAST_POOL`), as for the command `holdfast`.
     #[new]
-    #[pyo3(signature = (name, *, limit=None, key="default", atomic=false, create=true, read_only=false, home=None, pool=None))]
+    #[pyo3(signature = (name, *, limit=None, key=None, atomic=false, create=true, read_only=false, home=None, pool=None))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
         name: &str,
         limit: Option<Size>,
-        key: &str,
+        key: Option<String>,
         atomic: bool,
         create: bool,
         read_only: bool,
@@ -112,7 +113,7 @@ impl Heap {
             is_read_only: false,
             reserved_bytes: 0,
             limit_bytes: limit.map_or(64 << 20, |size| size.0),
-            key: key.to_owned(),
+            key,
             compartment: None,
             quota_bytes: 0,
             is_atomic: atomic,
@@ -121,7 +122,9 @@ impl Heap {
             let places = places(home, pool).map_err(holdfast_region::RegionError::from)?;
             let names = NameSpace::new(places);
             let makes = create && !read_only;
-            Core::open(if makes { spec.open(&names)? } else { spec.open_there(&names, read_only)? })
+            let region =
+                if makes { spec.open_here(&names)? } else { spec.open_there(&names, read_only)? };
+            Core::open(region)
         });
         let core = opened.map_err(|refused| match &refused {
             Refusal::Open(holdfast_native_heap::OpenHeapError::Region(error)) => {

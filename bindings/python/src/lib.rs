@@ -25,6 +25,7 @@ mod convert;
 mod document;
 mod editions;
 mod error;
+mod functions;
 mod gate;
 mod grants;
 mod heap;

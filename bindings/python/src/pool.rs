@@ -60,6 +60,8 @@ impl Pool {
         env: Option<Bound<'_, PyDict>>,
         dirs: Vec<Bound<'_, PyAny>>,
         heap: Option<Bound<'_, PyAny>>,
+        app: Option<String>,
+        functions: Option<Bound<'_, PyDict>>,
         limits: Option<Bound<'_, PyAny>>,
         strict: bool,
         output: String,
@@ -67,7 +69,20 @@ impl Pool {
         pool: Option<PathBuf>,
         named: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Pool> {
-        let options = Options { args, env, dirs, heap, limits, named, strict, output, home, pool };
+        let options = Options {
+            args,
+            env,
+            dirs,
+            heap,
+            app,
+            functions,
+            limits,
+            named,
+            strict,
+            output,
+            home,
+            pool,
+        };
         let recipe = Recipe::read(py, path, options)?;
         if !recipe.given.is_for_many() {
             return Err(PyValueError::new_err(
@@ -76,7 +91,7 @@ impl Pool {
             ));
         }
         let (path, grace) = (recipe.path.clone(), recipe.limits.grace);
-        let source = move || Ok(recipe.command()?.0);
+        let source = move || Ok(recipe.command(&mut Vec::new())?.0);
         let pool = py.detach(|| holdfast_applet::Pool::new(size, reuse, source));
         let pool = pool.map_err(|error| applet_error(py, &error))?;
         Ok(Pool { pool: Mutex::new(Some(Arc::new(pool))), path, grace, maker: Maker::new() })

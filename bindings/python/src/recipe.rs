@@ -1,17 +1,18 @@
 //! The program, grants and limits with which an applet is started.
 #![forbid(unsafe_code)]
 
+use std::ffi::CString;
 use std::path::PathBuf;
 
 use holdfast_applet::{AppletError, Command, Failure, FailureKind, Input, Limits, Stdio};
-use holdfast_region::RegionError;
-use pyo3::exceptions::PyValueError;
+use holdfast_identity::GivenName;
+use pyo3::exceptions::{PyUserWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::{applet_error, region_error};
-use crate::grants::{Given, HeapSpec, directory, places};
 use crate::functions::Functions;
+use crate::grants::{Given, HeapSpec, directory, places};
 use crate::limits;
 
 /// Bytes of each of an applet's captured outputs.
@@ -33,6 +34,8 @@ pub(crate) struct Options<'py> {
     pub(crate) env: Option<Bound<'py, PyDict>>,
     pub(crate) dirs: Vec<Bound<'py, PyAny>>,
     pub(crate) heap: Option<Bound<'py, PyAny>>,
+    pub(crate) app: Option<String>,
+    pub(crate) functions: Option<Bound<'py, PyDict>>,
     pub(crate) limits: Option<Bound<'py, PyAny>>,
     pub(crate) named: Option<Bound<'py, PyDict>>,
     pub(crate) strict: bool,
@@ -85,29 +88,38 @@ impl Recipe {
         py: Python<'_>,
         begin: impl FnOnce(Command) -> Result<T, Box<AppletError>> + Send,
     ) -> PyResult<T> {
+        let mut notes = Vec::new();
         let started = py.detach(|| {
-            let (command, made_now) = self.command().map_err(Err)?;
-            begin(command).map_err(|error| {
-                if !error.metrics.heap_dirty || never_ran(&error) {
+            let (command, made_now) = self.command(&mut notes)?;
+            begin(command).inspect_err(|error| {
+                if !error.metrics.heap_dirty || never_ran(error) {
                     self.given.forget_heaps(&made_now);
                 }
-                Ok(error)
             })
         });
-        started.map_err(|error: Result<Box<AppletError>, RegionError>| match error {
-            Ok(error) => applet_error(py, &error),
-            Err(error) => region_error(py, &error),
-        })
+        for note in notes {
+            let note = CString::new(note).unwrap_or_default();
+            PyErr::warn(py, &py.get_type::<PyUserWarning>(), &note, 1)?;
+        }
+        started.map_err(|error| applet_error(py, &error))
     }
 
-    /// The command, and which of its heaps were made now.
-    pub(crate) fn command(&self) -> Result<(Command, Vec<HeapSpec>), RegionError> {
-        let (grants, made_now) = self.given.grants()?;
-        let command = Command::new(&self.path, grants)
+    /// The command, and which of its heaps were made now. What the user should be told is added to
+    /// the notes.
+    pub(crate) fn command(
+        &self,
+        notes: &mut Vec<String>,
+    ) -> Result<(Command, Vec<HeapSpec>), Box<AppletError>> {
+        let mut opened = self.given.open(&self.path)?;
+        notes.append(&mut opened.notes);
+        let mut command = Command::new(&self.path, opened.grants)
             .limits(self.limits.clone())
             .strict(self.is_strict)
             .stdio(self.stdio.clone());
-        Ok((command, made_now))
+        if let Some(file) = opened.examined {
+            command = command.examined(file);
+        }
+        Ok((command, opened.made_now))
     }
 }
 

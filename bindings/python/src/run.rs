@@ -42,6 +42,8 @@ pub(crate) fn run<'py>(
     env: Option<Bound<'py, PyDict>>,
     dirs: Vec<Bound<'py, PyAny>>,
     heap: Option<Bound<'py, PyAny>>,
+    app: Option<String>,
+    functions: Option<Bound<'py, PyDict>>,
     limits: Option<Bound<'py, PyAny>>,
     strict: bool,
     output: String,
@@ -49,7 +51,20 @@ pub(crate) fn run<'py>(
     pool: Option<PathBuf>,
     named: Option<Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let options = Options { args, env, dirs, heap, limits, named, strict, output, home, pool };
+    let options = Options {
+        args,
+        env,
+        dirs,
+        heap,
+        app,
+        functions,
+        limits,
+        named,
+        strict,
+        output,
+        home,
+        pool,
+    };
     let mut recipe = Recipe::read(py, path, options)?;
     recipe.limits.timeout = timeout.map(|timeout| timeout.0);
     if input.is_some() {

@@ -55,7 +55,7 @@ def test_all_that_is_public_is_exported_and_documented() -> None:
 
 def test_limits_and_grants_are_values() -> None:
     assert holdfast.Limits(fuel=1) == holdfast.Limits(fuel=1)
-    assert holdfast.HeapGrant("a").key == "default"
+    assert holdfast.HeapGrant("a").key is None
     with pytest.raises(AttributeError):
         holdfast.Limits().fuel = 1  # type: ignore[misc]
 

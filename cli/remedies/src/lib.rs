@@ -60,6 +60,11 @@ pub fn command(remedy: &Remedy<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
              --image NAME`)"
         ),
         Remedy::AdoptPool => f.write_str(" (`holdfast heap adopt`)"),
+        Remedy::HandOver { heap } => write!(f, " (`holdfast heap adopt {heap} --by APPLET`)"),
+        Remedy::AddPublisher { publisher } => {
+            write!(f, " (`holdfast publisher add {publisher}`)")
+        }
+        Remedy::RemovePublisher { name } => write!(f, " (`holdfast publisher rm {name}`)"),
         Remedy::OpenCompartment => {
             f.write_str(" (`holdfast run --heap PARENT --compartment WORKER`)")
         }

@@ -1,12 +1,13 @@
 //! `holdfast heap backing`.
 
 use crate::args::BackingArgs;
+use crate::identity::owner_key;
 use holdfast_command::exit::Failure;
 use holdfast_command::output::{print, with_progress};
 
 pub fn run(args: &BackingArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key, Some(&args.name))?;
+    let key = owner_key(&names, &args.owner, &args.name)?;
     with_progress(&format!("moving {}", args.name), || {
         names.set_medium(&args.name, &key, args.medium)
     })?;

@@ -4,6 +4,7 @@ use holdfast_region::{CheckpointReport, RegionName};
 use serde::Serialize;
 
 use crate::args::CheckpointArgs;
+use crate::identity::owner_key;
 use holdfast_command::exit::Failure;
 use holdfast_command::output::{print, print_json, say, with_progress};
 use holdfast_command::size::show_size;
@@ -18,10 +19,10 @@ struct Written {
 
 pub fn run(args: &CheckpointArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key, args.names.first())?;
     let (mut written, mut worst) = (Vec::new(), 0);
     for name in &args.names {
         let done = with_progress(&format!("writing {name} to the store"), || {
+            let key = owner_key(&names, &args.owner, name)?;
             let mut region = names.open(name, &key)?;
             let report = region.checkpoint()?;
             region.close()?;

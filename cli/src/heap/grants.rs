@@ -5,13 +5,14 @@ use holdfast_region::{
 };
 
 use crate::grant_args::{GrantArgs, GrantsArgs, RevokeArgs};
+use crate::identity::owner_key;
 use holdfast_command::exit::Failure;
 use holdfast_command::output::{print, print_json, print_table};
 use holdfast_command::size::show_size;
 
 pub fn grant(args: &GrantArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let owner = super::key(&names, &args.key, Some(&args.name))?;
+    let owner = owner_key(&names, &args.owner, &args.name)?;
     // Before a key is made: there must be something to grant, and it must be ours to grant.
     names.grants(&args.name, &owner)?;
     let (key, label) = grantee(&names, &args.to)?;
@@ -32,7 +33,7 @@ fn grantee(names: &NameSpace, text: &str) -> Result<(KeyFingerprint, Option<Regi
 
 pub fn revoke(args: &RevokeArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let owner = super::key(&names, &args.key, Some(&args.name))?;
+    let owner = owner_key(&names, &args.owner, &args.name)?;
     let Some(from) = &args.from else {
         names.revoke_all(&args.name, &owner)?;
         print(&format!("{}: only its owner may use it from the next opening on\n", args.name))?;
@@ -58,7 +59,7 @@ pub fn revoke(args: &RevokeArgs) -> Result<u8, Failure> {
 
 pub fn list(args: &GrantsArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let owner = super::key(&names, &args.key, Some(&args.name))?;
+    let owner = owner_key(&names, &args.owner, &args.name)?;
     let grants = names.grants(&args.name, &owner)?;
     if args.json {
         print_json(&grants)?;

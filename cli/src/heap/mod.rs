@@ -20,7 +20,7 @@ pub mod stats;
 pub mod tidy;
 pub mod transfer;
 
-use holdfast_command::keys::{key, key_for_new, name_space};
+use holdfast_command::keys::{key_for_new, name_space};
 use holdfast_heap::{Finding, Inspection, OpenError, bytes_of, inspect};
 use holdfast_region::{RegionName, RegionReader};
 pub use root_name::RootName;

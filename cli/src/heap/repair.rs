@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::{name_space, words_of};
 use crate::heap_args::RepairArgs;
+use crate::identity::owner_key;
 use holdfast_command::exit::{BAD_FILE, DENIED, Failure};
 use holdfast_command::output::{print, print_json, shown, with_progress};
 
@@ -43,7 +44,7 @@ struct Row {
 
 pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     let names = name_space()?;
-    let key = super::key(&names, &args.key, Some(&args.name))?;
+    let key = owner_key(&names, &args.owner, &args.name)?;
     let name = &args.name;
     let repaired = with_progress(&format!("repairing {name}"), || {
         let Plan { examination, mended, mut repaired } =

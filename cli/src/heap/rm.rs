@@ -4,6 +4,7 @@ use holdfast_region::{NameSpace, RegionName};
 use holdfast_sys::counted::counted;
 
 use crate::args::RmArgs;
+use crate::identity::owner_key;
 use holdfast_command::exit::{BAD_FILE, Failure};
 use holdfast_command::output::{print, say, shown};
 use holdfast_command::size::show_size;
@@ -13,8 +14,8 @@ pub fn run(args: &RmArgs) -> Result<u8, Failure> {
     if args.damaged {
         return remove_damaged(&names, &args.names);
     }
-    let key = super::key(&names, &args.key, args.names.first())?;
     for name in &args.names {
+        let key = owner_key(&names, &args.owner, name)?;
         if let Some(tag) = &args.snapshot {
             names.remove_snapshot(name, &key, tag)?;
             print(&format!("{name}: snapshot {tag} removed\n"))?;

@@ -1,5 +1,6 @@
 //! `holdfast heap show`.
 
+use holdfast_identity::{Owner, owner_of};
 use holdfast_region::{FileSummary, Medium, RegionError, RegionState, RegionSummary};
 use serde::Serialize;
 
@@ -15,6 +16,8 @@ use holdfast_command::time::show_time;
 struct HeapDetails {
     #[serde(flatten)]
     summary: RegionSummary,
+    /// Whose it is, in words.
+    belongs_to: Option<String>,
     /// The private regions of its applet's workers.
     compartments: Vec<RegionSummary>,
     /// Allocated objects; absent when the content cannot be looked at now.
@@ -32,8 +35,10 @@ pub fn run(args: &ShowArgs) -> Result<u8, Failure> {
     let names = name_space()?;
     let summary = names.summary(&args.name)?;
     let compartments = names.compartments(&args.name)?;
+    let owner = owner_of(&names, &args.name).ok().filter(|owner| *owner != Owner::Unreadable);
     let mut shown = HeapDetails {
         summary,
+        belongs_to: owner.map(|owner| owner.to_string()),
         compartments,
         objects: None,
         object_bytes: None,
@@ -86,6 +91,7 @@ fn text(shown: &HeapDetails) -> String {
             ("backing", backing(summary.medium).to_owned()),
         ]);
     }
+    lines.extend(shown.belongs_to.clone().map(|owner| ("owner", owner)));
     lines.extend([
         ("image", file(summary.image.as_ref())),
         ("checkpoint", file(summary.base.as_ref())),

@@ -3,6 +3,7 @@
 use holdfast_region::SnapshotSummary;
 
 use crate::heap_args::{RestoreArgs, SnapshotArgs, SnapshotsArgs};
+use crate::identity::owner_key;
 use holdfast_command::exit::Failure;
 use holdfast_command::output::{print, print_json, print_table, with_progress};
 use holdfast_command::size::show_size;
@@ -10,7 +11,7 @@ use holdfast_command::time::show_time;
 
 pub fn take(args: &SnapshotArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key, Some(&args.name))?;
+    let key = owner_key(&names, &args.owner, &args.name)?;
     let what = format!("taking a snapshot of {}", args.name);
     let taken = with_progress(&what, || names.snapshot(&args.name, &key, &args.tag))?;
     if args.json {
@@ -50,7 +51,7 @@ fn row(snapshot: &SnapshotSummary) -> Vec<String> {
 
 pub fn restore(args: &RestoreArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key, None)?;
+    let key = owner_key(&names, &args.owner, &args.name)?;
     let what = format!("restoring {}", args.name);
     let restored =
         with_progress(&what, || names.restore(&args.name, &key, &args.tag, args.discard))?;

@@ -9,6 +9,7 @@ use holdfast_sys::file::private_options;
 use serde::Serialize;
 
 use crate::heap_args::{CpArgs, ExportArgs, ImportArgs, LimitArgs};
+use crate::identity::owner_key;
 use holdfast_command::exit::{Failure, NOT_FOUND, OTHER, USAGE};
 use holdfast_command::output::{print, print_json, say, with_progress};
 use holdfast_command::size::show_size;
@@ -119,7 +120,7 @@ fn temporary_beside(path: &Path) -> PathBuf {
 
 pub fn limit(args: &LimitArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key, Some(&args.name))?;
+    let key = owner_key(&names, &args.owner, &args.name)?;
     let limit_bytes = names.set_limit(&args.name, &key, args.size)?;
     print(&format!("{}: may grow to {}\n", args.name, show_size(limit_bytes)))?;
     Ok(0)

@@ -124,6 +124,21 @@ pub enum Remedy<'a> {
     },
     /// `Places::adopt_from_env`.
     AdoptPool,
+    /// `holdfast_identity::hand_over`.
+    HandOver {
+        /// The heap's name.
+        heap: &'a str,
+    },
+    /// `holdfast_identity::Publishers::add`.
+    AddPublisher {
+        /// The publisher: name and public key.
+        publisher: &'a dyn fmt::Display,
+    },
+    /// `holdfast_identity::Publishers::remove`.
+    RemovePublisher {
+        /// The publisher's name.
+        name: &'a str,
+    },
     /// `NameSpace::open_compartment`.
     OpenCompartment,
     /// The machine's own report of what it offers.
@@ -230,6 +245,9 @@ impl Remedy<'_> {
                 "make a checkpoint of each heap in the old pool and drop its image there"
             }
             Self::AdoptPool => "adopt the pool, which makes it this home's",
+            Self::HandOver { .. } => "have this one handed over to the applet",
+            Self::AddPublisher { .. } => "add this one to those you know",
+            Self::RemovePublisher { .. } => "remove the publisher from those you know",
             Self::OpenCompartment => "open it through its parent",
             Self::ExamineMachine => "examine what this machine offers",
             Self::RaiseAppletLimit(_) => "raise the limit",

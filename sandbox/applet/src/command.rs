@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_identity::AppletFile;
 use holdfast_wasm::{Heaps, Stdio};
 
 use crate::applet::Applet;
@@ -28,6 +30,13 @@ impl Command {
     pub fn new(path: impl Into<PathBuf>, grants: Grants) -> Command {
         let (plan, heaps) = grants.into_plan(path.into());
         Command { plan, heaps }
+    }
+
+    /// Starts the applet only if its file is still the one that was examined, whose identity opened
+    /// its heaps: see [`AppletFile::is_unchanged`].
+    pub fn examined(mut self, file: AppletFile) -> Command {
+        self.plan.examined = Some(Arc::new(file));
+        self
     }
 
     /// Connects the standard streams; without this the applet reads nothing and its output is

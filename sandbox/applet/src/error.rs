@@ -1,11 +1,12 @@
 //! The errors of a run or a call, and the state of the heap after them.
 #![forbid(unsafe_code)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
+use holdfast_identity::{IdentityError, SignatureError};
 use holdfast_jail::{End, JailError, KillReason, LimitHit};
 use holdfast_region::{CloseReport, RegionError};
 use holdfast_sys::shortage;
@@ -51,6 +52,15 @@ pub enum Failure {
         /// How the process ended.
         end: End,
     },
+    /// The file is not the one that was examined for the applet's identity.
+    #[error("{} was replaced or changed after it was examined; start it again", path.display())]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Who it is cannot be told, or its heap is another applet's.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// A limit that this kind of applet cannot be held to.
     #[error("a {kind} applet cannot be given the limit `{limit}`; {instead}")]
     LimitNotOffered {
@@ -127,6 +137,9 @@ pub enum Failure {
     /// The heaps cannot be granted together.
     #[error(transparent)]
     Heaps(#[from] HeapsError),
+    /// The host functions cannot be granted so.
+    #[error(transparent)]
+    HostFunctions(#[from] HostFunctionsError),
     /// The heap failed on the trusted side.
     #[error("the heap failed: {0}")]
     Heap(#[from] RegionError),
@@ -137,9 +150,6 @@ pub enum Failure {
         step: &'static str,
         /// The kernel's answer.
         source: io::Error,
-    /// The host functions cannot be granted so.
-    #[error(transparent)]
-    HostFunctions(#[from] HostFunctionsError),
     },
 }
 
@@ -223,9 +233,12 @@ impl Failure {
         match self {
             Failure::Wasm(error) => wasm_kind(error),
             Failure::Jail(error) => jail_kind(error),
-            Failure::LimitNotOffered { .. } | Failure::NotServing { .. } | Failure::Heaps(_) => {
-                FailureKind::CannotLoad
-            }
+            Failure::Identity(error) => identity_kind(error),
+            Failure::LimitNotOffered { .. }
+            | Failure::NotServing { .. }
+            | Failure::Replaced { .. }
+            | Failure::HostFunctions(_)
+            | Failure::Heaps(_) => FailureKind::CannotLoad,
             Failure::Ended { end } => match end {
                 End::Violation(_) => FailureKind::PolicyViolation,
                 End::Killed(KillReason::Deadline { .. })
@@ -243,6 +256,18 @@ impl Failure {
                 FailureKind::Host
             }
         }
+    }
+}
+
+fn identity_kind(error: &IdentityError) -> FailureKind {
+    match error {
+        IdentityError::File { source: SignatureError::Io(source), .. }
+            if source.kind() == io::ErrorKind::NotFound =>
+        {
+            FailureKind::NotFound
+        }
+        IdentityError::File { .. } | IdentityError::Trust(_) => FailureKind::CannotLoad,
+        _ => FailureKind::Host,
     }
 }
 
@@ -279,6 +304,7 @@ fn wasm_kind(error: &WasmError) -> FailureKind {
         | WasmError::MemoryLimit { .. }
         | WasmError::TableLimit { .. }
         | WasmError::Heaps(_)
+        | WasmError::HostFunctions(_)
         | WasmError::HeapsOverlap { .. }
         | WasmError::HeapPlace { .. }
         | WasmError::NoRoomForHeap { .. } => FailureKind::CannotLoad,
@@ -304,7 +330,6 @@ impl fmt::Display for AppletError {
         write!(formatter, "{}", self.failure)?;
         if self.metrics.network_refusals > 0 {
             write!(formatter, "; it had asked for the network, which no applet has")?;
-        | WasmError::HostFunctions(_)
         }
         let is_fault =
             matches!(self.failure, Failure::Ended { end: End::Signal { name: "SIGSEGV", .. } });
@@ -335,6 +360,13 @@ impl fmt::Display for AppletError {
 /// A heap that cannot be opened, for a host that makes commands for a [`crate::Pool`].
 impl From<RegionError> for Box<AppletError> {
     fn from(error: RegionError) -> Self {
+        refused(error.into(), SandboxKind::Native, Heaps::none())
+    }
+}
+
+/// An applet that its heaps are not opened for, for the same hosts.
+impl From<IdentityError> for Box<AppletError> {
+    fn from(error: IdentityError) -> Self {
         refused(error.into(), SandboxKind::Native, Heaps::none())
     }
 }

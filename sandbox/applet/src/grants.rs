@@ -29,9 +29,24 @@ impl Grants {
 
     /// The plan to run a program with all of this but the heaps, and the heaps.
     pub(crate) fn into_plan(self, path: PathBuf) -> (Plan, Heaps) {
-        let Grants { args, env, dirs, heaps, cache_dir } = self;
+        let Grants { args, env, dirs, heaps, functions, cache_dir } = self;
+        let functions = functions.for_another();
         let (stdio, limits) = (Stdio::default(), Limits::default());
-        (Plan { path, args, env, dirs, cache_dir, stdio, limits, is_strict: false }, heaps)
+        (
+            Plan {
+                path,
+                examined: None,
+                args,
+                env,
+                dirs,
+                functions,
+                cache_dir,
+                stdio,
+                limits,
+                is_strict: false,
+            },
+            heaps,
+        )
     }
 
     /// A heap, under its own name; one more, if there are some. What an applet does without naming
@@ -65,21 +80,6 @@ impl Grants {
         Ok(self.heap(names.open_compartment(parent, worker, owner, quota_bytes)?))
     }
 
-    /// One argument more; the program's name is there already.
-    #[must_use]
-    pub fn arg(mut self, argument: impl Into<String>) -> Grants {
-        self.args.push(argument.into());
-        self
-    }
-
-    /// An environment variable; the applet sees no others.
-    #[must_use]
-    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Grants {
-        self.env.push((name.into(), value.into()));
-        self
-    }
-
-    /// A directory.
     /// A function of the host, which the applet may call by this name: up to 64 bytes, each name
     /// once. It gets bytes, and returns bytes or a failure, at most 64 MiB; [`HostFunction`] has its
     /// limits.
@@ -96,6 +96,21 @@ impl Grants {
         self
     }
 
+    /// One argument more; the program's name is there already.
+    #[must_use]
+    pub fn arg(mut self, argument: impl Into<String>) -> Grants {
+        self.args.push(argument.into());
+        self
+    }
+
+    /// An environment variable; the applet sees no others.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Grants {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// A directory.
     #[must_use]
     pub fn dir(mut self, grant: DirGrant) -> Grants {
         self.dirs.push(grant);

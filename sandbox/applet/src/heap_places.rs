@@ -1,8 +1,8 @@
 //! Where the pointers of a heap refer to in a WebAssembly memory.
 //!
-//! Invariant: what is read here is the heap's word, which nobody trusts: the sandbox checks that
-//! there is such a place, and the applet's library, when it opens the heap, that it is the right
-//! one.
+//! Invariant: the offset comes from the heap's own bytes, which are untrusted. The sandbox checks
+//! that the memory has such a place, and the applet's library checks the offset when it opens the
+//! heap.
 #![forbid(unsafe_code)]
 
 use holdfast_heap::{HEAD_BYTES, pointers_of};

@@ -1,8 +1,8 @@
 //! One API to run untrusted applets, native and WebAssembly, against persistent heaps.
 //!
 //! - [`Command`]: what runs, what it may use, which regions are its heaps. [`Command::run`] runs it
-//!   to its end and returns an [`Outcome`] (with the heaps, still open) or an [`AppletError`]; after
-//!   a failure each heap was rolled back to its last consistent state and closed.
+//!   to its end and returns an [`Outcome`] (with the heaps, still open) or an [`AppletError`];
+//!   after a failure each heap was rolled back to its last consistent state and closed.
 //! - [`Applet`]: a command that was started to be called. [`Applet::call`] returns bytes or a
 //!   [`CallError`]; an applet that dies takes nothing with it, and [`Applet::respawn`] goes on with
 //!   the heap as of its last commit.

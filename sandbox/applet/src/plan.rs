@@ -2,12 +2,16 @@
 
 #![forbid(unsafe_code)]
 
+use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use holdfast_identity::AppletFile;
+use holdfast_jail::Examined;
 use holdfast_region::RegionError;
 use holdfast_wasm::{Heaps, HostFunctions, Program, RunOptions, Stdio};
 
-use crate::error::Failure;
+use crate::error::{Failure, cannot_read};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 
@@ -15,16 +19,18 @@ use crate::metrics::Metrics;
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) path: PathBuf,
+    /// What the file was when the host looked who the applet is.
+    pub(crate) examined: Option<Arc<AppletFile>>,
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) dirs: Vec<holdfast_wasm::DirGrant>,
+    pub(crate) functions: HostFunctions,
     pub(crate) cache_dir: Option<PathBuf>,
     pub(crate) stdio: Stdio,
     pub(crate) limits: Limits,
     pub(crate) is_strict: bool,
 }
 
-    pub(crate) functions: HostFunctions,
 impl Plan {
     /// As the WebAssembly sandbox wants it.
     pub(crate) fn for_wasm(&self) -> Result<(Program, RunOptions), Failure> {
@@ -35,7 +41,30 @@ impl Plan {
         options.stdio = self.stdio.clone();
         options.limits = self.limits.for_wasm()?;
         options.cache_dir = self.cache_dir.clone();
-        Ok((Program::open(&self.path)?, options))
+        options.functions = self.functions.clone();
+        let program = Program::open(&self.path)?;
+        match &self.examined {
+            Some(examined) if !self.is_same(&program, examined)? => {
+                Err(Failure::Replaced { path: self.path.clone() })
+            }
+            _ => Ok((program, options)),
+        }
+    }
+
+    fn is_same(&self, program: &Program, examined: &AppletFile) -> Result<bool, Failure> {
+        match program.file() {
+            // From here on the program itself notices a change.
+            Some(file) => {
+                examined.is_unchanged(file).map_err(|source| cannot_read(&self.path, source))
+            }
+            None => Ok(program.sha256()? == examined.hash().to_bytes()),
+        }
+    }
+
+    /// The same question, as the sandbox of native programs asks it.
+    pub(crate) fn for_jail(&self) -> Option<Examined> {
+        let examined = self.examined.clone()?;
+        Some(Arc::new(move |file: &File| examined.is_unchanged(file)))
     }
 }
 

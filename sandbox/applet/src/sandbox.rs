@@ -94,8 +94,8 @@ pub(crate) trait Sandbox: Send {
     /// The applet has started up: from now on it needs no more than to compute.
     fn seal(&mut self) -> Result<(), Failure>;
 
-    /// In the mode `atomic`: makes count what the applet has stored, heap by heap. The applet must be
-    /// waiting for a call.
+    /// In the mode `atomic`: makes count what the applet has stored, heap by heap. The applet must
+    /// be waiting for a call.
     fn publish(&mut self) -> Result<(), Unpublished>;
 
     /// In the mode `atomic`: undoes what the applet has stored. It is told to forget it with the

@@ -1,6 +1,7 @@
 //! A run through the public API: from a file to an outcome, with the heap in order in every case.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use holdfast_applet::{
     recover,
 };
 use holdfast_heap::{Fixed, Heap, OpenOptions, Opened};
+use holdfast_identity::AppletFile;
 use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName};
 use tempfile::TempDir;
 
@@ -55,6 +57,38 @@ fn error(result: Result<Outcome, Box<AppletError>>) -> Box<AppletError> {
     match result {
         Ok(outcome) => panic!("ended with {}", outcome.exit_status),
         Err(error) => error,
+    }
+}
+
+/// Neither sandbox starts another file than the one that was examined.
+///
+/// Guarantee: applets/identities
+#[test]
+fn replaced_program_does_not_start() {
+    let scratch = Scratch::new();
+    let module = |status: u32| {
+        let text = format!(
+            r#"(module (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+                 (memory (export "memory") 1)
+                 (func (export "_start") (call $exit (i32.const {status}))))"#
+        );
+        scratch.file(&format!("{status}.wat"), text.as_bytes())
+    };
+    let program = |from: &str| {
+        let path = scratch.0.path().join(Path::new(from).file_name().unwrap());
+        std::fs::copy(from, &path).unwrap();
+        path
+    };
+    for [path, other] in [[module(0), module(1)], [program("/bin/true"), program("/bin/false")]] {
+        let examined = AppletFile::of_file(&File::open(&path).unwrap()).unwrap();
+        let command = || Command::new(&path, Grants::none()).examined(examined.clone());
+        assert_eq!(command().run().unwrap().exit_status, 0);
+        std::fs::rename(other, &path).unwrap();
+        let error = error(command().run());
+        assert_eq!(error.kind(), FailureKind::CannotLoad);
+        assert!(error.to_string().contains("was replaced or changed"), "{error}");
+        assert!(command().spawn().is_err());
+        assert_eq!(Command::new(&path, Grants::none()).run().unwrap().exit_status, 1);
     }
 }
 

@@ -33,6 +33,12 @@ pub enum JailError {
         /// What it is instead.
         what: &'static str,
     },
+    /// The file is not the one that the host examined.
+    #[error("{} was replaced or changed after it was examined; start it again", path.display())]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+    },
     /// Strict confinement was asked for, and the machine lacks a layer.
     #[error("{0}; or allow weaker confinement by not asking for `strict`")]
     Weaker(Weakness),

@@ -10,6 +10,8 @@ pub(crate) mod setup;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::File;
+use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,10 +50,14 @@ pub struct PathGrant {
     pub access: PathAccess,
 }
 
+/// Tells whether an open file is the one that was examined.
+pub type Examined = Arc<dyn Fn(&File) -> io::Result<bool> + Send + Sync>;
+
 /// A program to be started in a jail.
 #[must_use = "nothing runs until `spawn`"]
 pub struct Jail {
     program: PathBuf,
+    examined: Option<Examined>,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     limits: JailLimits,
@@ -77,6 +83,7 @@ impl Jail {
     pub fn new(program: impl Into<PathBuf>) -> Jail {
         Jail {
             program: program.into(),
+            examined: None,
             args: Vec::new(),
             env: Vec::new(),
             limits: JailLimits::default(),
@@ -175,6 +182,13 @@ impl Jail {
     /// A directory or file that it may use; may be called several times.
     pub fn path(mut self, grant: PathGrant) -> Jail {
         self.paths.push(grant);
+        self
+    }
+
+    /// Asks, when the program's file is open, whether it is the one that was examined before, and
+    /// refuses to run any other.
+    pub fn examined(mut self, is_that: Examined) -> Jail {
+        self.examined = Some(is_that);
         self
     }
 

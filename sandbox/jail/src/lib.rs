@@ -46,7 +46,7 @@ mod supervisor;
 pub use end::{End, KillReason, LimitHit, Usage, Violation, signal_name};
 pub use error::JailError;
 pub use holdfast_types::PathAccess;
-pub use jail::{Jail, JailStdio, PathGrant};
+pub use jail::{Examined, Jail, JailStdio, PathGrant};
 pub use jailed::Jailed;
 pub use layers::{Layer, Layers, Weakness};
 pub use limits::JailLimits;

@@ -21,7 +21,7 @@ use crate::limits::WasmLimits;
 use crate::metrics::WasmMetrics;
 use crate::program::{Identity, Program};
 use crate::state::StoreState;
-use crate::{engine, explain, imports, messages, wasi};
+use crate::{engine, explain, host_imports, imports, messages, wasi};
 
 /// How many programs are remembered; the one that was not started for longest is forgotten.
 const PROGRAMS_MAX: usize = 32;
@@ -107,6 +107,7 @@ fn link(
     wasi::add_to_linker(&mut linker)
         .and_then(|()| imports::add_to_linker(&mut linker))
         .and_then(|()| messages::add_to_linker(&mut linker))
+        .and_then(|()| host_imports::add_to_linker(&mut linker))
         .map_err(|error| WasmError::host("set up the imports", format!("{error:#}")))?;
     let ready =
         linker.instantiate_pre(module).map_err(|error| explain::link_error(applet, &error))?;

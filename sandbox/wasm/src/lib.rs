@@ -2,8 +2,8 @@
 //!
 //! [`run`] takes a [`Program`], what it may use ([`RunOptions`]), and the regions that become its
 //! heaps ([`Heaps`]); it returns how the program ended and the regions. The program sees its heaps
-//! inside of its linear memory, from [`HEAP_BASE`] on, and reads and writes them with ordinary loads
-//! and stores.
+//! inside of its linear memory, from [`HEAP_BASE`] on, and reads and writes them with ordinary
+//! loads and stores.
 //!
 //! Invariants:
 //! - Nothing outside of its linear memory is reachable for a program but what [`RunOptions`]

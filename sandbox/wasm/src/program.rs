@@ -164,8 +164,19 @@ impl Program {
         &self.name
     }
 
+    /// The file, of a program that is read only when it is loaded.
+    pub fn file(&self) -> Option<&File> {
+        match &self.code {
+            ProgramBytes::File { file, .. } => Some(file),
+            ProgramBytes::Bytes(_) | ProgramBytes::Copied(_) => None,
+        }
+    }
+
     /// The SHA-256 of what it holds now.
-    pub(crate) fn sha256(&self) -> Result<[u8; 32], WasmError> {
+    ///
+    /// # Errors
+    /// [`WasmError::CannotRead`].
+    pub fn sha256(&self) -> Result<[u8; 32], WasmError> {
         match (&self.code, self.identity()) {
             (_, Identity::Sha256(sha256)) => Ok(sha256),
             (ProgramBytes::File { path, file, .. }, _) => {

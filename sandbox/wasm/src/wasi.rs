@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use holdfast_types::PathAccess;
-use wasmtime::{AsContextMut, Caller, Extern, Linker, bail};
+use wasmtime::{AsContextMut, Caller, Extern, Linker, Memory, bail};
 use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as preview1, WasiSnapshotPreview1};
 use wasmtime_wasi::p1::{self, WasiP1Ctx};
 use wasmtime_wasi::{FsPerms, I32Exit, WasiCtxBuilder};
@@ -148,8 +148,13 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
 pub(crate) fn memory_and_state<'a>(
     caller: &'a mut Caller<'_, StoreState>,
 ) -> wasmtime::Result<(&'a mut [u8], &'a mut StoreState)> {
+    Ok(exported_memory(caller)?.data_and_store_mut(caller))
+}
+
+/// The applet's memory, to be looked up once.
+pub(crate) fn exported_memory(caller: &mut Caller<'_, StoreState>) -> wasmtime::Result<Memory> {
     match caller.get_export("memory") {
-        Some(Extern::Memory(memory)) => Ok(memory.data_and_store_mut(caller)),
+        Some(Extern::Memory(memory)) => Ok(memory),
         _ => bail!("the applet exports no memory named `memory`"),
     }
 }

@@ -1,7 +1,7 @@
 //! The memory of this process and of those that it started, each page shared out among the
 //! processes that map it.
 
-/// Descendants that are told from strangers at most so many steps away.
+/// The longest line of parents that is followed.
 const GENERATIONS_MAX: usize = 16;
 
 /// Proportional set size of this process and its descendants, in bytes. Reads `/proc`; what ends

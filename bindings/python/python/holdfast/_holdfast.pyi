@@ -1,5 +1,5 @@
 # Types of the native half; what everything does is said by the docstrings there (help(holdfast.Applet)).
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +37,8 @@ def run(
     env: dict[str, str] | None = None,
     dirs: Sequence[str | PathLike[str] | DirGrant] = ...,
     heap: str | HeapGrant | Sequence[str | HeapGrant] | None = None,
+    app: str | None = None,
+    functions: Mapping[str, Callable[[bytes], BytesLike | None]] | None = None,
     limits: Limits | None = None,
     strict: bool = False,
     output: Literal["discard", "inherit", "capture"] = ...,
@@ -55,6 +57,8 @@ class Applet:
         env: dict[str, str] | None = None,
         dirs: Sequence[str | PathLike[str] | DirGrant] = ...,
         heap: str | HeapGrant | Sequence[str | HeapGrant] | None = None,
+        app: str | None = None,
+        functions: Mapping[str, Callable[[bytes], BytesLike | None]] | None = None,
         limits: Limits | None = None,
         strict: bool = False,
         output: Literal["discard", "inherit", "capture"] = ...,
@@ -135,6 +139,8 @@ class Pool:
         env: dict[str, str] | None = None,
         dirs: Sequence[str | PathLike[str] | DirGrant] = ...,
         heap: str | HeapGrant | Sequence[str | HeapGrant] | None = None,
+        app: str | None = None,
+        functions: Mapping[str, Callable[[bytes], BytesLike | None]] | None = None,
         limits: Limits | None = None,
         strict: bool = False,
         output: Literal["discard", "inherit", "capture"] = ...,
@@ -164,7 +170,7 @@ class Heap:
         name: str,
         *,
         limit: Size | None = None,
-        key: str = "default",
+        key: str | None = None,
         atomic: bool = False,
         create: bool = True,
         read_only: bool = False,

@@ -101,8 +101,8 @@ class HeapGrant:
     name: str
     #: How large a new one may ever get; an existing one keeps its limit.
     limit: Size = dataclasses.field(default="64MiB", kw_only=True)
-    #: The name of the key that opens it: the owner's, or one that was granted something.
-    key: str = dataclasses.field(default="default", kw_only=True)
+    #: The name of the key that opens it, instead of the applet's own: the owner's, or one that was granted something.
+    key: str | None = dataclasses.field(default=None, kw_only=True)
     #: Give the applet the private compartment of this worker instead of the heap itself. `{}` in the name becomes the lowest
     #: number of which no other applet has the compartment.
     compartment: str | None = dataclasses.field(default=None, kw_only=True)

@@ -33,7 +33,7 @@ use crate::media::image::{FileFault, Image};
 use crate::media::journal::continued_checkpoint;
 use crate::media::redo;
 use crate::name::RegionName;
-use crate::names::key::{OwnerKey, check_key};
+use crate::names::key::{KeyFingerprint, OwnerKey, check_key};
 use crate::names::namespace::NameSpace;
 use crate::names::places::{current_image_path, redo_paths};
 use crate::names::quotas::{is_workers_key, parent_only};
@@ -55,6 +55,8 @@ pub struct SnapshotSummary {
     pub limit_bytes: u64,
     /// How many checkpoints the region had.
     pub checkpoint_count: u64,
+    /// The key that owned the region; `None` when the header cannot be read.
+    pub owner: Option<KeyFingerprint>,
     /// What the file takes on the disk; blocks shared with other files count.
     pub allocated_bytes: u64,
     /// What is wrong with its header, if something is. Its data is verified when it is used.
@@ -170,6 +172,9 @@ impl NameSpace {
             backed_bytes: number(|header| header.backed_bytes),
             limit_bytes: number(|header| header.limit_bytes),
             checkpoint_count: number(|header| header.checkpoint_count),
+            owner: header
+                .as_ref()
+                .map(|header| KeyFingerprint::from_bytes(header.owner_fingerprint)),
             tag,
             path,
             damaged,

@@ -50,6 +50,12 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     let supervisor = Supervisor::get()
         .map_err(|source| JailError::Host { what: "start the supervisor", source })?;
     let program = ElfProgram::open(&jail.program)?;
+    if let Some(is_that) = &jail.examined
+        && !is_that(&program.file)
+            .map_err(|source| JailError::Program { path: jail.program.clone(), source })?
+    {
+        return Err(JailError::Replaced { path: jail.program });
+    }
     let chosen = choose(&jail, machine, &program)?;
     let mut policy = jail.policy;
     if jail.paths.is_empty() {

@@ -1,0 +1,110 @@
+//! Small text files of this user: read with a limit, replaced whole.
+//!
+//! Invariants: nothing longer than the caller's limit is read; a symbolic link or another user's
+//! file is not read at all; a crash leaves the old file or the new one.
+
+use std::fs::Metadata;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use holdfast_region::Storage;
+use holdfast_sys::file::{effective_user, private_options};
+use holdfast_sys::lock::{FileLock, LockOutcome};
+
+/// Bits that let others write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// How long other processes may have a file's lock, of which each needs it for a moment.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The lock under which a file changes; `None` when others had it all the time.
+pub(crate) fn lock(path: &Path) -> io::Result<Option<FileLock>> {
+    let started = Instant::now();
+    loop {
+        match FileLock::acquire_briefly(path, PATIENCE)? {
+            LockOutcome::Acquired(held) => return Ok(Some(held)),
+            LockOutcome::Held(_) if started.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+            LockOutcome::Held(_) => return Ok(None),
+        }
+    }
+}
+
+/// Why a file was not read.
+#[derive(Debug)]
+pub(crate) enum ReadFault {
+    /// It is longer than allowed, no text, or no regular file.
+    NotText,
+    /// Other users own it or may write to it.
+    NotPrivate {
+        mode: u32,
+    },
+    Io(io::Error),
+}
+
+/// The text of a file; `None` when there is none.
+pub(crate) fn read(path: &Path, max_bytes: u64) -> Result<Option<String>, ReadFault> {
+    match path.symlink_metadata() {
+        Ok(found) => check(&found)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(ReadFault::Io(error)),
+    }
+    // Another file may have come to the path meanwhile: what counts is the one that was opened.
+    let file = match private_options().read(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(ReadFault::Io(error)),
+    };
+    check(&file.metadata().map_err(ReadFault::Io)?)?;
+    let mut bytes = Vec::new();
+    file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(ReadFault::Io)?;
+    if bytes.len() as u64 > max_bytes {
+        return Err(ReadFault::NotText);
+    }
+    String::from_utf8(bytes).map(Some).map_err(|_| ReadFault::NotText)
+}
+
+fn check(found: &Metadata) -> Result<(), ReadFault> {
+    if !found.is_file() {
+        return Err(ReadFault::NotText);
+    }
+    let mode = found.permissions().mode() & 0o7777;
+    if found.uid() != effective_user() || mode & OTHERS_WRITE != 0 {
+        return Err(ReadFault::NotPrivate { mode });
+    }
+    Ok(())
+}
+
+/// The step that failed, as a verb, and where.
+pub(crate) type StepError = (&'static str, PathBuf, io::Error);
+
+/// Replaces a file, durably. The caller holds the lock under which the file changes.
+pub(crate) fn replace(storage: &dyn Storage, path: &Path, text: &str) -> Result<(), StepError> {
+    let temporary = path.with_added_extension("tmp");
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let at = |step: &'static str, path: &Path| {
+        let path = path.to_owned();
+        move |error| (step, path, error)
+    };
+    // A writer that died left it.
+    match storage.remove(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(at("remove", &temporary)(error));
+        }
+        _ => {}
+    }
+    let written = (|| {
+        let file = storage.create(&temporary).map_err(at("create", &temporary))?;
+        storage.write_at(&file, text.as_bytes(), 0).map_err(at("write", &temporary))?;
+        storage.sync(&file).map_err(at("make durable", &temporary))?;
+        storage.rename(&temporary, path).map_err(at("rename", &temporary))
+    })();
+    if written.is_err() {
+        // One that stays is removed by the next change.
+        let _ = storage.remove(&temporary);
+    }
+    written?;
+    storage.sync_directory(directory).map_err(at("make durable", directory))
+}

@@ -1,0 +1,166 @@
+//! Who an applet is, at the command line: signatures, names, refusals, heaps that change hands.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use holdfast_testkit::Scratch;
+
+use crate::{Finished, scratch, succeed, tell};
+
+/// A copy of the guest book, which differs from others in a custom section.
+fn copy(scratch: &Scratch, name: &str, version: u8) -> PathBuf {
+    let mut bytes = fs::read(scratch.programs().applet("guestbook").unwrap()).unwrap();
+    bytes.extend([0, 9, 7]);
+    bytes.extend(b"version");
+    bytes.push(version);
+    let path = scratch.files().join(name);
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn add(scratch: &Scratch, applet: &Path, options: &[&str]) -> Finished {
+    let mut run = scratch.holdfast();
+    run.arg("run").arg(applet).args(["--heap", "book"]).args(options);
+    tell(run.args(["--", "add", "an entry"]).env("LC_ALL", "C"))
+}
+
+/// Makes a publisher's key; its file.
+fn publisher(scratch: &Scratch, name: &str, file: &str) -> PathBuf {
+    let path = scratch.files().join(file);
+    succeed(scratch.holdfast().args(["publisher", "new", name, "--file"]).arg(&path));
+    path
+}
+
+fn sign(scratch: &Scratch, applet: &Path, key: &Path) {
+    let mut sign = scratch.holdfast();
+    sign.arg("sign").arg(applet).arg("--with").arg(key).args(["--app", "guestbook"]);
+    succeed(&mut sign);
+}
+
+/// An unrelated applet is refused in words, and an upgrade of the publisher is not.
+///
+/// Guarantee: applets/identities
+#[test]
+fn upgrade_opens_its_heap_and_an_unrelated_applet_is_refused() {
+    let scratch = scratch();
+    let acme = publisher(&scratch, "Acme Ltd", "acme.key");
+    let (first, second) = (copy(&scratch, "1.wasm", 1), copy(&scratch, "2.wasm", 2));
+    sign(&scratch, &first, &acme);
+    let told = add(&scratch, &first, &[]);
+    assert_eq!(told.status, 0, "{}", told.err);
+    assert!(told.err.contains("first applet of publisher `Acme Ltd`"), "{}", told.err);
+    let refused = add(&scratch, &second, &[]);
+    assert_eq!(refused.status, 125, "{}", refused.err);
+    for words in [
+        "belongs to application `guestbook` of publisher `Acme Ltd`",
+        "this applet is the unsigned program",
+        "holdfast heap adopt book --by APPLET",
+    ] {
+        assert!(refused.err.contains(words), "{words}: {}", refused.err);
+    }
+    sign(&scratch, &second, &acme);
+    let told = add(&scratch, &second, &[]);
+    assert_eq!((told.status, told.err.as_str()), (0, ""));
+    let shown = succeed(scratch.holdfast().args(["heap", "show", "book"]));
+    assert!(shown.contains("owner       application `guestbook` of publisher `Acme"), "{shown}");
+    // Whoever the applets are, the user's own commands work.
+    for command in [&["limit", "book", "80MiB"][..], &["snapshot", "book", "now"], &["rm", "book"]]
+    {
+        succeed(scratch.holdfast().arg("heap").args(command));
+    }
+    succeed(scratch.holdfast().args(["heap", "restore", "book", "now"]));
+}
+
+/// Two publishers with one name: the second is refused until the user decides.
+///
+/// Guarantee: applets/identities
+#[test]
+fn second_publisher_of_a_name_is_refused() {
+    let scratch = scratch();
+    let (one, two) = (copy(&scratch, "1.wasm", 1), copy(&scratch, "2.wasm", 2));
+    sign(&scratch, &one, &publisher(&scratch, "Acme Ltd", "1.key"));
+    sign(&scratch, &two, &publisher(&scratch, "Acme Ltd", "2.key"));
+    assert_eq!(add(&scratch, &one, &[]).status, 0);
+    let refused = add(&scratch, &two, &[]);
+    assert_eq!(refused.status, 125, "{}", refused.err);
+    assert!(refused.err.contains("holdfast publisher rm Acme Ltd"), "{}", refused.err);
+    succeed(scratch.holdfast().args(["publisher", "rm", "Acme", "Ltd"]));
+    // Known again, and still another one than the heap's.
+    let other = add(&scratch, &two, &[]);
+    assert!(other.status == 125 && other.err.contains("belongs to application"), "{}", other.err);
+    let listed = succeed(scratch.holdfast().args(["publisher", "ls", "--json"]));
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let key = listed[0]["key"].as_str().unwrap().to_owned();
+    let again = tell(scratch.holdfast().args(["publisher", "add", "ed25519", &key, "Acme", "Ltd"]));
+    assert_eq!((again.status, again.out.as_str()), (0, "Acme Ltd: known already\n"));
+    let similar = copy(&scratch, "3.wasm", 3);
+    sign(&scratch, &similar, &publisher(&scratch, "ACME-LTD", "3.key"));
+    let refused = add(&scratch, &similar, &[]);
+    assert!(refused.err.contains("looks like `Acme Ltd`"), "{}", refused.err);
+    assert!(refused.err.contains("holdfast publisher add ed25519 "), "{}", refused.err);
+}
+
+/// A forged identity is no identity: the applet does not start.
+///
+/// Guarantee: applets/identities
+#[test]
+fn applet_with_a_forged_signature_does_not_start() {
+    let scratch = scratch();
+    let applet = copy(&scratch, "1.wasm", 1);
+    let bare = fs::read(&applet).unwrap();
+    sign(&scratch, &applet, &publisher(&scratch, "Acme Ltd", "acme.key"));
+    let signature = fs::read(&applet).unwrap()[bare.len()..].to_vec();
+    assert_eq!(add(&scratch, &applet, &[]).status, 0);
+    let other = copy(&scratch, "2.wasm", 2);
+    let mut forged = fs::read(&other).unwrap();
+    forged.extend(signature);
+    fs::write(&other, forged).unwrap();
+    let told = add(&scratch, &other, &[]);
+    assert_eq!(told.status, 126, "{}", told.err);
+    assert!(told.err.contains("forged"), "{}", told.err);
+    let shown = tell(scratch.holdfast().arg("identity").arg(&other));
+    assert_eq!(shown.status, 5, "{}", shown.err);
+}
+
+/// A name from the host outlives the code, and an explicit key goes before everything.
+///
+/// Guarantee: applets/identities
+#[test]
+fn named_applet_keeps_its_heap_when_its_code_changes() {
+    let scratch = scratch();
+    let (one, two) = (copy(&scratch, "1.wasm", 1), copy(&scratch, "2.wasm", 2));
+    assert_eq!(add(&scratch, &one, &["--app", "https://example.org"]).status, 0);
+    assert_eq!(add(&scratch, &two, &["--app", "https://example.org"]).status, 0);
+    let refused = add(&scratch, &two, &["--app", "https://example.com"]);
+    assert!(refused.err.contains("names `https://example.org`"), "{}", refused.err);
+    assert_eq!(add(&scratch, &two, &["--app", "x", "--key", "y"]).status, 2);
+    let words = succeed(scratch.holdfast().arg("identity").arg(&one).args(["--app", "notes"]));
+    assert!(
+        words.starts_with("the applet that its host names `notes`\nkey: named-notes-"),
+        "{words}"
+    );
+    // A grant to a named key is used as it is named.
+    succeed(scratch.holdfast().args(["heap", "grant", "book", "--to", "reader", "--rw"]));
+    assert_eq!(add(&scratch, &one, &["--key", "reader"]).status, 0);
+}
+
+/// Heaps of the time when all applets had one key open with a note, until they are handed over.
+///
+/// Guarantee: applets/identities
+#[test]
+fn heap_of_the_old_default_key_opens_until_it_is_handed_over() {
+    let scratch = scratch();
+    let (one, two) = (copy(&scratch, "1.wasm", 1), copy(&scratch, "2.wasm", 2));
+    assert_eq!(add(&scratch, &one, &["--key", "default"]).status, 0);
+    for applet in [&one, &two] {
+        let told = add(&scratch, applet, &[]);
+        assert_eq!(told.status, 0, "{}", told.err);
+        assert!(told.err.contains("holdfast heap adopt book --by "), "{}", told.err);
+    }
+    let mut adopt = scratch.holdfast();
+    let said = succeed(adopt.args(["heap", "adopt", "book", "--by"]).arg(&two));
+    assert!(said.starts_with("book: handed over to the unsigned program"), "{said}");
+    assert_eq!((add(&scratch, &two, &[]).status, add(&scratch, &one, &[]).status), (0, 125));
+    let told = tell(scratch.holdfast().args(["heap", "adopt", "missing", "--by"]).arg(&two));
+    assert_eq!(told.status, 3, "{}", told.err);
+}
