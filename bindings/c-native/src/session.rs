@@ -352,11 +352,21 @@ fn give_back(slabs: Box<ThreadSlabs>) {
     if ending::forked_from().is_some() {
         return;
     }
-    if let Ok(mut all) = STATE.lock()
-        && let State::Open(session) = &mut all.first
-        && slabs.are_of(session.calls.heap())
-    {
-        slabs.give_back(session.calls.heap());
+    // A thread that is inside a call may be this one, in a handler that ends the process, or may
+    // wait for a disk: the heap knows these slabs, and takes them back when it needs them.
+    for _ in 0..PATIENCE_MS {
+        match STATE.try_lock() {
+            Ok(mut all) => {
+                if let State::Open(session) = &mut all.first
+                    && slabs.are_of(session.calls.heap())
+                {
+                    slabs.give_back(session.calls.heap());
+                }
+                return;
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            Err(TryLockError::Poisoned(_)) => return,
+        }
     }
 }
 
@@ -439,7 +449,12 @@ pub(crate) fn close_other(heap: HeapHandle) -> Result<(), c_int> {
 
 /// `nv_set_limit`.
 pub(crate) fn set_limit(limit_bytes: u64) -> Result<(), c_int> {
-    locked(|state| state.session()?.ground.set_limit(limit_bytes))
+    locked(|state| {
+        let session = state.session()?;
+        // Threads that allocate on their own must not store meanwhile.
+        session.calls.heap().take_back_slabs();
+        session.ground.set_limit(limit_bytes)
+    })
 }
 
 /// `nv_rollback`.
@@ -464,8 +479,10 @@ pub(crate) fn with_documents<K, R>(
 ) -> Result<R, c_int> {
     locked(|state| {
         let known = first(())?;
-        // No threads of ours allocate in it.
-        let documents = Documents::lent(state.session()?.calls.heap());
+        let session = state.session()?;
+        // No thread allocates in it on its own while its bytes are lent.
+        session.calls.heap().take_back_slabs();
+        let documents = Documents::lent(session.calls.heap());
         work(&mut documents.ok_or(Failure::Panicked)?, known)
     })
 }
@@ -568,6 +585,8 @@ impl Library for Native {
     }
 
     fn make_durable(heap: &mut Heap<NativeBacking>, level: Durability) -> Result<(), Failure> {
+        // Threads that allocate on their own must not store meanwhile: a publication drops pages.
+        heap.take_back_slabs();
         Ground::commit(heap.backing(), level)
     }
 }

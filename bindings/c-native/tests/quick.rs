@@ -78,6 +78,21 @@ fn closed_heap_has_its_slabs_back() {
     assert_eq!(objects(&bench), ONE_ROOT);
 }
 
+/// What threads allocate while another one commits in the mode `atomic` stays allocated, once: a
+/// publication drops pages, and with them what is stored at that moment.
+///
+/// Guarantee: programs/threads
+#[test]
+fn commits_lose_no_allocation_of_another_thread() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.compile("quick.c", Linking::Shared);
+    assert_eq!(bench.run(&program, "commits"), "");
+    assert_eq!(objects(&bench), 0);
+}
+
 /// A kill of four threads with slabs of their own loses no linked object, and leaves one that is not
 /// linked for each thread at most.
 ///

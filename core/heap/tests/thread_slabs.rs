@@ -126,6 +126,24 @@ fn full_heap_takes_back_what_threads_do_not_use() {
     assert!(idle.alloc(16).is_ok() && busy.alloc(100).is_ok());
 }
 
+/// Empty slabs that a thread keeps are room for large objects as well.
+///
+/// Guarantee: heap/threads
+#[test]
+fn full_heap_takes_empty_slabs_back_for_large_objects() {
+    let large = |heap: &mut dyn FnMut(u64) -> bool| (0..).take_while(|_| heap(100_000)).count();
+    let mut fresh = share(open(TestMemory::new(4 << 20))).handle();
+    let expected = large(&mut |bytes| fresh.alloc(bytes).is_ok());
+    let shared = share_with_barrier(open(TestMemory::new(4 << 20)));
+    let mut idle = shared.handle();
+    let objects: Vec<_> = (1..20).map(|class| idle.alloc(class * 16).unwrap()).collect();
+    objects.into_iter().for_each(|object| idle.free(object).unwrap());
+    let mut busy = shared.handle();
+    let found = large(&mut |bytes| busy.alloc(bytes).is_ok());
+    // The chunk in which the heap allocates next may be left.
+    assert!(found + 1 >= expected, "{found} objects fit, where {expected} do");
+}
+
 /// A closed heap has its slabs back, the empty ones as free chunks, and what a thread still thinks
 /// to have of it is of no use.
 ///

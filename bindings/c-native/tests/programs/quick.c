@@ -4,6 +4,7 @@
  *     forks     a child of a thread that has slabs of its own is refused all the same
  *     joins     what a thread allocates and frees in an open transaction belongs to that
  *     closes    a thread goes on after another one has closed and opened the heap
+ *     commits   threads allocate, and store nothing, while another one commits in the mode atomic
  *     dies      four threads allocate, link and free until a fifth one kills the process
  *     counts    prints how many objects are linked
  */
@@ -144,6 +145,44 @@ static void closes(void) {
     MUST(pthread_join(thread, NULL) == 0);
 }
 
+enum { ROUNDS = 60, COMMITS = 3, KEPT = 20000 };
+
+static int is_committing;
+
+/* Objects of a thread until the commits are over; each is freed once, which it is not when two were one. */
+static void *allocate_meanwhile(void *unused) {
+    unsigned char **kept = calloc(KEPT, sizeof *kept);
+    int count = 0;
+    MUST(kept);
+    while (__atomic_load_n(&is_committing, __ATOMIC_ACQUIRE) && count < KEPT) {
+        kept[count] = nvmalloc(NULL, size_of(count));
+        MUST(kept[count]);
+        for (size_t at = 0; at < size_of(count); at++) MUST(kept[count][at] == 0);
+        count++;
+    }
+    while (__atomic_load_n(&is_committing, __ATOMIC_ACQUIRE)) usleep(1000);
+    for (int at = 0; at < count; at++) MUST(nvfree(kept[at]) == 0);
+    free(kept);
+    return unused;
+}
+
+/* The first commit after an opening drops the pages that it publishes. */
+static void commits(void) {
+    pthread_t threads[THREADS];
+    for (int round = 0; round < ROUNDS; round++) {
+        MUST(nv_open_atomic("heap", 0) == 0);
+        __atomic_store_n(&is_committing, 1, __ATOMIC_RELEASE);
+        for (int i = 0; i < THREADS; i++) MUST(pthread_create(&threads[i], NULL, allocate_meanwhile, NULL) == 0);
+        for (int commit = 0; commit < COMMITS; commit++) {
+            usleep(1000);
+            MUST(nv_commit(NV_PROCESS) == 0);
+        }
+        __atomic_store_n(&is_committing, 0, __ATOMIC_RELEASE);
+        for (int i = 0; i < THREADS; i++) MUST(pthread_join(threads[i], NULL) == 0);
+        MUST(nv_close() == 0);
+    }
+}
+
 /* Each object holds its own address; links are stored after and cleared before. */
 static uint64_t *links(void) {
     uint64_t *all = nvread("links", NULL);
@@ -208,7 +247,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } commands[] = {{"ends", ends}, {"forks", forks}, {"joins", joins}, {"closes", closes}, {"dies", dies}, {"counts", counts}};
+    } commands[] = {{"ends", ends}, {"forks", forks}, {"joins", joins}, {"closes", closes}, {"commits", commits}, {"dies", dies}, {"counts", counts}};
     alarm(60);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         if (argc == 2 && !strcmp(argv[1], commands[i].name)) {

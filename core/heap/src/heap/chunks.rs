@@ -68,9 +68,17 @@ impl<B: Backing> Heap<B> {
     }
 
     /// Finds room for a run of `chunks` from a chunk on whose number is a multiple of `step`,
-    /// growing the heap if there is none. A run with its step fits into a segment; nothing is
-    /// published yet.
+    /// growing the heap if there is none, or else taking back what threads keep and do not use. A
+    /// run with its step fits into a segment; nothing is published yet.
     pub(crate) fn find_run(&mut self, chunks: u64, step: u64) -> Result<Run, HeapError> {
+        match self.find_unclaimed_run(chunks, step) {
+            Err(_) if self.take_back_slabs() => self.find_unclaimed_run(chunks, step),
+            found => found,
+        }
+    }
+
+    /// As [`Heap::find_run`], without what threads keep.
+    pub(crate) fn find_unclaimed_run(&mut self, chunks: u64, step: u64) -> Result<Run, HeapError> {
         if let Some(run) = self.free_run(chunks, step) {
             return Ok(run);
         }
@@ -203,6 +211,17 @@ impl<B: Backing> Heap<B> {
     /// Finds or makes `span` whole free segments in a row; returns the first and whether all are
     /// new (then they are counted only by [`Heap::publish_spanning`]).
     pub(crate) fn find_segments(
+        &mut self,
+        span: u64,
+        wanted_bytes: u64,
+    ) -> Result<(u64, bool), HeapError> {
+        match self.find_unclaimed_segments(span, wanted_bytes) {
+            Err(_) if self.take_back_slabs() => self.find_unclaimed_segments(span, wanted_bytes),
+            found => found,
+        }
+    }
+
+    fn find_unclaimed_segments(
         &mut self,
         span: u64,
         wanted_bytes: u64,

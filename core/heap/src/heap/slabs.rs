@@ -170,7 +170,7 @@ impl<B: Backing> Heap<B> {
             }
             self.cursors[class].scanned_to = 0;
         }
-        let run = match self.find_run(1, 1) {
+        let run = match self.find_unclaimed_run(1, 1) {
             Ok(run) => run,
             // Threads may have room that they do not need.
             Err(error) => {
@@ -326,7 +326,7 @@ impl<B: Backing> Heap<B> {
     }
 
     #[cfg(not(feature = "std"))]
-    fn take_back_slabs(&mut self) -> bool {
+    pub(crate) fn take_back_slabs(&mut self) -> bool {
         false
     }
 

@@ -147,9 +147,12 @@ impl Door {
             // From here on the thread sees the door closed, or is seen inside.
             let mut turns = 0_u32;
             while self.is_inside.load(Ordering::Acquire) {
-                turns += 1;
-                // It may have been interrupted there.
-                if turns.is_multiple_of(100) {
+                turns = turns.saturating_add(1);
+                // It may have been interrupted there, by this thread even, whose priority may be
+                // higher.
+                if turns > LONG_TURNS {
+                    std::thread::sleep(LONG_PAUSE);
+                } else if turns.is_multiple_of(100) {
                     std::thread::yield_now()
                 } else {
                     core::hint::spin_loop()
@@ -161,11 +164,25 @@ impl Door {
     }
 }
 
+/// After so many looks the thread inside is waited for asleep.
+const LONG_TURNS: u32 = 10_000;
+const LONG_PAUSE: std::time::Duration = std::time::Duration::from_micros(50);
+
 impl ThreadSlabs {
     /// Allocates as [`Heap::alloc`] does outside of a transaction, if one of the slabs has room;
     /// else [`ThreadSlabs::alloc_in`] finds some.
     #[inline]
     pub fn alloc(&mut self, bytes: u64) -> Option<NonNull<u8>> {
+        self.alloc_prepared(bytes, |_, _| ())
+    }
+
+    /// Allocates, and prepares the bytes before the heap can be closed.
+    #[inline(always)]
+    fn alloc_prepared(
+        &mut self,
+        bytes: u64,
+        prepare: impl FnOnce(&Memory, *mut u8),
+    ) -> Option<NonNull<u8>> {
         if bytes > SMALL_BYTES_MAX {
             return None;
         }
@@ -177,6 +194,7 @@ impl ThreadSlabs {
             return None;
         }
         let pointer = self.take(class);
+        prepare(&self.memory, pointer);
         self.door.leave();
         NonNull::new(pointer)
     }
@@ -184,14 +202,16 @@ impl ThreadSlabs {
     /// As [`ThreadSlabs::alloc`], with every byte zero.
     #[inline]
     pub fn alloc_zeroed(&mut self, bytes: u64) -> Option<NonNull<u8>> {
-        let pointer = self.alloc(bytes)?;
-        if self.memory.is_ordered() {
-            self.memory.zero(self.memory.offset_of(pointer.as_ptr())?, bytes);
-        } else {
-            // SAFETY: just allocated with that many bytes, and no other code knows it.
-            unsafe { pointer.as_ptr().write_bytes(0, bytes as usize) };
-        }
-        Some(pointer)
+        self.alloc_prepared(bytes, |memory, pointer| {
+            if memory.is_ordered() {
+                if let Some(offset) = memory.offset_of(pointer) {
+                    memory.zero(offset, bytes);
+                }
+            } else {
+                // SAFETY: just allocated with that many bytes, and no other code knows it.
+                unsafe { pointer.write_bytes(0, bytes as usize) };
+            }
+        })
     }
 
     /// Takes a slot that is free in the current word; inside, or with the heap.
