@@ -125,6 +125,51 @@ fn faults_of_functions_are_errors_of_the_call() {
     });
 }
 
+/// A function may be a future: it uses the runtime of the thread that called the applet, and is
+/// dropped when its time is over.
+///
+/// Guarantee: applets/host-functions
+#[test]
+fn asynchronous_functions_use_the_callers_runtime() {
+    struct Dropped(Arc<AtomicUsize>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    with_each(|_, path| {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let guards = dropped.clone();
+        let wait = HostFunction::asynchronous(|input| async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Ok(input)
+        });
+        let hang = HostFunction::asynchronous(move |_| {
+            let guard = Dropped(guards.clone());
+            async move {
+                let _guard = guard;
+                tokio::time::sleep(Duration::from_secs(3600)).await;
+                Ok(Vec::new())
+            }
+        });
+        let fail = HostFunction::asynchronous(async |_| Err(HostFunctionError::new(7, "no")));
+        let grants = Grants::none()
+            .function("wait", wait)
+            .function("hang", hang.timeout(Duration::from_millis(50)))
+            .function("fail", fail);
+        let applet = start(&path, grants);
+        let calls = move || {
+            assert_eq!(ask(&applet, "wait", b"ab").unwrap(), b"ab");
+            assert!(refused(&applet, "hang", b"").1.contains("did not return within 50ms"));
+            assert!(refused(&applet, "fail", b"").1.contains("7: no"));
+            assert_eq!(ask(&applet, "wait", b"on").unwrap(), b"on");
+        };
+        runtime.block_on(async { tokio::task::spawn_blocking(calls).await.unwrap() });
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+    });
+}
+
 /// A call's time is also that of the functions which it calls.
 ///
 /// Guarantee: applets/host-functions
@@ -173,6 +218,78 @@ fn function_cannot_call_back_into_its_applet() {
         }
         assert_eq!(*seen.lock().unwrap(), [([true, true], true, 0); 2]);
         assert_eq!(applet.call("echo", b"on").unwrap(), b"on");
+    });
+}
+
+/// Nor can it by the way of another applet, whatever threads are on it: that would wait for itself.
+///
+/// Guarantee: applets/host-functions
+#[test]
+fn function_cannot_come_back_by_another_applet() {
+    with_each(|_, path| {
+        let first: Arc<OnceLock<Applet>> = Arc::default();
+        let inner = first.clone();
+        let back = HostFunction::new(move |_, input| {
+            let is_busy = matches!(inner.get().unwrap().call("echo", input), Err(CallError::Busy));
+            Ok(vec![u8::from(is_busy)])
+        });
+        let grants = Grants::none()
+            .function("back", back.clone())
+            .function("aside", back.timeout(Duration::from_secs(20)));
+        let second = start(&path, grants);
+        let around = move |_: &HostCall<'_>, name: &[u8]| {
+            ask(&second, str::from_utf8(name).unwrap(), b"x")
+                .map_err(|error| HostFunctionError::new(1, error.to_string()))
+        };
+        assert!(first.set(start(&path, Grants::none().function("around", around))).is_ok());
+        let applet = first.get().unwrap();
+        for name in ["back", "aside"] {
+            assert_eq!(ask(applet, "around", name.as_bytes()).unwrap(), [1], "{name}");
+        }
+    });
+}
+
+/// A function has the stack and the asynchronous runtime of the thread that called the applet, and
+/// not what the applet has left of its own.
+///
+/// Guarantee: applets/host-functions
+#[test]
+fn function_runs_on_its_callers_stack() {
+    fn recurse(depth: usize) -> usize {
+        let frame = std::hint::black_box([1_u8; 4096]);
+        if depth == 0 { frame.len() } else { recurse(depth - 1) + usize::from(frame[depth % 4096]) }
+    }
+    with_each(|_, path| {
+        let deep = |_: &HostCall<'_>, _: &[u8]| {
+            let is_outside = tokio::runtime::Handle::try_current().is_err();
+            Ok(vec![u8::from(recurse(1500) > 4096), u8::from(is_outside)])
+        };
+        let applet = start(&path, Grants::none().function("deep", deep));
+        let call = move || ask(&applet, "deep", b"").unwrap();
+        let thread = std::thread::Builder::new().stack_size(32 << 20).spawn(call).unwrap();
+        assert_eq!(thread.join().unwrap(), [1, 1]);
+    });
+}
+
+/// The limit of results is none of what an applet passes to its host's functions.
+///
+/// Guarantee: applets/host-functions
+#[test]
+fn inputs_of_functions_have_their_own_limit() {
+    with_each(|_, path| {
+        let mut limits = Limits::default();
+        limits.result_bytes = 64 << 10;
+        let count = |_: &HostCall<'_>, input: &[u8]| Ok(input.len().to_le_bytes().to_vec());
+        let grants = Grants::none()
+            .function("count", count)
+            .function("small", HostFunction::new(count).input_bytes_max(1 << 20));
+        let applet = Applet::spawn(&path, limits, grants).unwrap();
+        for bytes in [300_000, 5 << 20] {
+            let counted = ask(&applet, "count", &vec![7; bytes]).unwrap();
+            assert_eq!(counted, bytes.to_le_bytes());
+        }
+        assert_eq!(refused(&applet, "small", &[7; 2 << 20]).0, TOO_LARGE);
+        assert_eq!(ask(&applet, "count", b"on").unwrap(), 2_usize.to_le_bytes());
     });
 }
 

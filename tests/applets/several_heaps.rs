@@ -317,6 +317,49 @@ fn a_damaged_heap_is_refused_alone() {
     });
 }
 
+/// A heap whose image is removed or cut off while an applet uses it costs that heap what the store
+/// does not have, and the other one nothing.
+///
+/// Guarantee: applets/several-heaps
+#[test]
+fn a_heap_that_goes_in_the_middle_goes_alone() {
+    with_each(|_, path| {
+        for is_removed in [true, false] {
+            let home = Home::new();
+            let both = || Grants::none().heap(home.heap("a")).heap(home.heap("b"));
+            let applet = start(&path, both());
+            applet.call("add", b"a b").unwrap();
+            applet.close().unwrap();
+            let applet = start(&path, both());
+            applet.call("add", b"a b").unwrap();
+            let image = home.0.path().join("pool").join("b.image");
+            if is_removed {
+                std::fs::remove_file(&image).unwrap();
+            } else {
+                std::fs::File::options().write(true).open(&image).unwrap().set_len(0).unwrap();
+            }
+            // The applet may die of it, and the host must not.
+            let added = applet.call("add", b"b");
+            assert!(is_removed || added.is_err(), "a heap without bytes was written to");
+            applet.call("add", b"a").or_else(|_| applet.respawn().map(|()| Vec::new())).ok();
+            let closed = applet.close().map(drop);
+            let applet = start(&path, Grants::none().heap(home.heap("a")));
+            let found = ask(&applet, "look", "a").unwrap();
+            assert!((2..=3).contains(&found), "{found}: {closed:?}");
+            applet.call("add", b"a").unwrap();
+            applet.close().unwrap();
+            let Ok(region) = home.names().open_or_create(&name("b"), &key(), 8 * MIB) else {
+                assert!(!is_removed, "a lost image is one that the store replaces");
+                continue;
+            };
+            let applet = start(&path, Grants::none().heap(region));
+            let found = ask(&applet, "look", "b").unwrap();
+            assert!((1..=3).contains(&found), "{found}: {closed:?}");
+            applet.close().unwrap();
+        }
+    });
+}
+
 /// Kills at random while two heaps are in use: each ledger has what was said to count, and at most
 /// the entry that was on its way.
 ///

@@ -13,7 +13,8 @@ use core::ptr::NonNull;
 
 use holdfast_channel::header::FORGET;
 use holdfast_channel::protocol::{AppletMessage, HostMessage, PROTOCOL_VERSION};
-use holdfast_channel::{BootError, Handle};
+use holdfast_channel::{BootError, Handle, Header};
+use holdfast_types::RequestStatus;
 
 use crate::buffer::Buffer;
 use crate::call::{Call, CallBuffer, Outcome};
@@ -127,25 +128,31 @@ fn serve_over(
     exports: &Lock<Exports>,
     keeper: &mut dyn HeapKeeper,
 ) -> Result<(), ServeError> {
-    exports.with(|exports| {
-        let (count, names) = exports.tell().ok_or(ServeError::Again)?;
-        let hello = AppletMessage::Hello { version: PROTOCOL_VERSION, count: count as u64 };
-        transport.send(hello, names).map_err(ServeError::from)
-    })?;
     let mut input = Buffer::new();
     let mut outcome = Outcome::new();
+    let count = exports.with(|exports| {
+        let (count, names) = exports.tell().ok_or(ServeError::Again)?;
+        let no_room = |_| TransportError::Host(RequestStatus::NoRoom.number());
+        outcome.result.resize(names.len()).map_err(no_room)?.copy_from_slice(names);
+        Ok::<_, ServeError>(count)
+    })?;
+    let hello = AppletMessage::Hello { version: PROTOCOL_VERSION, count: count as u64 };
+    let mut next = transport.exchange(hello, outcome.result.as_slice(), &mut input);
     loop {
-        input.rest();
-        let header = match transport.receive(&mut input) {
+        let header = match next {
             Ok(header) => header,
             Err(TransportError::Refused { call, bytes }) => {
                 let why = Failure::new(CODE_NOT_RUN, TransportError::Refused { call, bytes });
-                fail(transport, call, CODE_NOT_RUN, why.text_bytes())?;
+                let failure = AppletMessage::Failure { call, code: CODE_NOT_RUN };
+                input.rest();
+                next = transport.exchange(failure, cut(why.text_bytes()), &mut input);
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
-        match HostMessage::parse(&header).map_err(|what| TransportError::Protocol { what })? {
+        next = match HostMessage::parse(&header)
+            .map_err(|what| TransportError::Protocol { what })?
+        {
             HostMessage::Call { call: number, index, buffer, .. } => {
                 if header.flags & FORGET != 0 {
                     keeper.forget().map_err(ServeError::Heap)?;
@@ -156,20 +163,24 @@ fn serve_over(
                 let function = function.ok_or(unknown)?;
                 outcome.rest();
                 let buffer = shared_buffer(transport, buffer)?;
-                let input = input.as_slice();
-                let mut call = Call::new(number, input, buffer, &mut outcome, keeper, transport);
+                let bytes = input.as_slice();
+                let mut call = Call::new(number, bytes, buffer, &mut outcome, keeper, transport);
                 let unwinding = AbortOnUnwind;
                 let result = function.run(&mut call);
                 core::mem::forget(unwinding);
-                answer(transport, number, result, &outcome, keeper)?;
+                input.rest();
+                answer(transport, number, result, &outcome, keeper, &mut input)
             }
             // It came too late for its call.
-            HostMessage::Cancel { .. } => {}
+            HostMessage::Cancel { .. } => {
+                input.rest();
+                transport.receive(&mut input)
+            }
             HostMessage::End => return Ok(()),
             HostMessage::Reply { .. } | HostMessage::Return { .. } => {
                 return Err(TransportError::Protocol { what: "answers what was not asked" }.into());
             }
-        }
+        };
     }
 }
 
@@ -187,15 +198,20 @@ fn shared_buffer<'a>(
     Ok(Some(unsafe { CallBuffer::new(start, part.bytes as usize) }))
 }
 
+/// Sends what came of a call, and waits for the next message.
 fn answer(
     transport: &dyn Transport,
     call: u64,
     result: Result<(), Failure>,
     outcome: &Outcome,
     keeper: &mut dyn HeapKeeper,
-) -> Result<(), TransportError> {
+    next: &mut Buffer<u8>,
+) -> Result<Header, TransportError> {
     let failure = match result {
-        Ok(()) => return transport.send(AppletMessage::Result { call }, outcome.result.as_slice()),
+        Ok(()) => {
+            let done = AppletMessage::Result { call };
+            return transport.exchange(done, outcome.result.as_slice(), next);
+        }
         Err(failure) => failure,
     };
     keeper.roll_back();
@@ -203,16 +219,12 @@ fn answer(
         [] => outcome.text.as_slice(),
         text => text,
     };
-    fail(transport, call, failure.code(), text)
+    transport.exchange(AppletMessage::Failure { call, code: failure.code() }, cut(text), next)
 }
 
-fn fail(
-    transport: &dyn Transport,
-    call: u64,
-    code: i32,
-    text: &[u8],
-) -> Result<(), TransportError> {
-    transport.send(AppletMessage::Failure { call, code }, &text[..text.len().min(TEXT_BYTES_MAX)])
+/// What is told of a failure.
+fn cut(text: &[u8]) -> &[u8] {
+    &text[..text.len().min(TEXT_BYTES_MAX)]
 }
 
 /// Ends the process when it is dropped, which only unwinding does: a panic inside of a panic is the

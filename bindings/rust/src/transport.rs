@@ -16,6 +16,18 @@ pub(crate) trait Transport {
     /// Sends a message; waits while there is no room for it. From any thread.
     fn send(&self, message: AppletMessage, payload: &[u8]) -> Result<(), TransportError>;
 
+    /// Sends a message and waits for the next one. No other thread speaks to the host in between: with
+    /// the answer to a call the host stops to listen until it calls again.
+    fn exchange(
+        &self,
+        message: AppletMessage,
+        payload: &[u8],
+        next: &mut Buffer<u8>,
+    ) -> Result<Header, TransportError> {
+        self.send(message, payload)?;
+        self.receive(next)
+    }
+
     /// Whether the host has cancelled that call, as far as its messages have arrived. From any
     /// thread.
     fn is_cancelled(&self, call: u64) -> bool;

@@ -10,11 +10,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use holdfast_region::CloseReport;
 use holdfast_sys::own_pid;
-use holdfast_wasm::Heaps;
+use holdfast_wasm::{Heaps, call_chain};
 
 use crate::buffer::SharedBuffer;
 use crate::call::{Call, Response};
@@ -181,7 +180,7 @@ impl Applet {
         let mut state = self.turn()?;
         self.begin_call(&mut state, call, true, true)?;
         if let State::Serving(session) = &mut *state {
-            session.streamer = Some(thread::current().id());
+            session.streamer = Some(call_chain());
         }
         Ok(Stream::new(self))
     }
@@ -315,7 +314,7 @@ impl Applet {
     fn turn(&self) -> Result<MutexGuard<'_, State>, CallError> {
         let mut state = self.lock()?;
         while let Some(streamer) = state.streamer() {
-            if streamer == thread::current().id() {
+            if streamer == call_chain() {
                 return Err(CallError::Busy);
             }
             state = self.stream_over.wait(state).unwrap_or_else(PoisonError::into_inner);

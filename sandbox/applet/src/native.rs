@@ -20,7 +20,7 @@ use holdfast_channel::header::Header;
 use holdfast_channel::heaps::{HeapEntry, heap_fd};
 use holdfast_channel::hello::{HELLO_BYTES_MAX, Names};
 use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
-use holdfast_channel::protocol::{AppletMessage, HostMessage, MessageKind};
+use holdfast_channel::protocol::{AppletMessage, HostMessage, MESSAGE_BYTES_MAX, MessageKind};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait, note};
 use holdfast_crossings::{Applet, AppletKind, Mark};
@@ -277,15 +277,22 @@ impl Sandbox for Native {
         let look = self.look_every.and_then(|time| Instant::now().checked_add(time));
         let until = self.deadline(deadline);
         let turn = self.deadline(look);
+        let mut limit_bytes = self.message_bytes;
         loop {
             // What has come of a message stays here until the rest follows.
-            let header =
-                match self.endpoint.receive_by(&mut self.begun, self.message_bytes, until, turn) {
-                    Err(ChannelError::TooLarge { .. }) => {
+            let header = match self.endpoint.receive_by(&mut self.begun, limit_bytes, until, turn) {
+                // The limit is that of results; a host function has one of its own.
+                Err(ChannelError::TooLarge { bytes, .. }) => {
+                    let header = self.endpoint.peek(until).map_err(stop)?;
+                    if header.kind() != Some(MessageKind::Invoke) || bytes > MESSAGE_BYTES_MAX {
                         return Err(Stop::TooLarge(self.endpoint.discard(until).map_err(stop)?));
                     }
-                    received => received.map_err(stop)?.ok_or(Stop::Nudged)?,
-                };
+                    limit_bytes = bytes;
+                    continue;
+                }
+                received => received.map_err(stop)?.ok_or(Stop::Nudged)?,
+            };
+            limit_bytes = self.message_bytes;
             *payload = std::mem::take(&mut self.begun);
             let message =
                 AppletMessage::parse(&header).map_err(|what| Stop::Broken(format!("it {what}")))?;

@@ -15,7 +15,6 @@ mod pending;
 mod tests;
 
 use std::sync::Arc;
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use holdfast_channel::header::{FORGET, Header};
@@ -69,8 +68,8 @@ pub(crate) struct Session {
     functions: Vec<String>,
     grace: Duration,
     result_bytes: usize,
-    /// The thread that has the result of the call under way as a stream.
-    pub(crate) streamer: Option<ThreadId>,
+    /// The chain of calls (`call_chain`) that has the result of the call under way as a stream.
+    pub(crate) streamer: Option<u64>,
     pending: Option<Pending>,
     calls: u64,
     /// The next call begins with the last commit.

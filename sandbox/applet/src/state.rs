@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 use holdfast_jail::End;
 use holdfast_wasm::Heaps;
@@ -75,7 +74,7 @@ impl State {
     }
 
     /// The thread that has a stream of its results.
-    pub(crate) fn streamer(&self) -> Option<ThreadId> {
+    pub(crate) fn streamer(&self) -> Option<u64> {
         match self {
             State::Serving(session) => session.streamer,
             State::Dead(..) => None,

@@ -2,14 +2,19 @@
 //! its name, `host_call` runs it, `host_result` hands out a result that had no room.
 //!
 //! The applet is not trusted: what it points to is checked before it is touched, and its input is
-//! copied before the function sees it. While a function runs, nothing of the applet does.
+//! copied before the function sees it. While a function runs, nothing of the applet does: the
+//! applet is suspended, and the host runs the function on its own thread and stack, outside of
+//! what surrounds the applet's code (its runtime for timers, its lesser rights).
 #![forbid(unsafe_code)]
+
+use std::future::poll_fn;
+use std::ops::Range;
 
 use wasmtime::{Caller, Linker, bail};
 
 use crate::host_functions::{HOST_FUNCTION_NAME_BYTES_MAX, Returned};
 use crate::imports::{MODULE, go_on};
-use crate::mailbox::PAYLOAD_BYTES_MAX;
+use crate::mailbox::{Invocation, PAYLOAD_BYTES_MAX};
 use crate::messages::place;
 use crate::state::StoreState;
 use crate::wasi::{exported_memory, memory_and_state};
@@ -36,57 +41,31 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
             Ok(found.map_or(-RequestStatus::NotGranted.import_number(), |index| index as i32))
         },
     )?;
-    linker.func_wrap(
+    linker.func_wrap_async(
         MODULE,
         "host_call",
         |mut caller: Caller<'_, StoreState>,
-         function: i32,
-         input: i32,
-         input_bytes: i32,
-         output: i32,
-         capacity: i32,
-         record: i32|
-         -> wasmtime::Result<i32> {
-            let _crossing = caller.data().crossings.cross("host_call");
-            go_on(&caller)?;
-            if input_bytes as u32 as usize > PAYLOAD_BYTES_MAX {
-                return Ok(RequestStatus::TooLarge.import_number());
-            }
-            let input = place("host_call", "input", &caller, input, input_bytes as u32)?;
-            let output = place("host_call", "output", &caller, output, capacity as u32)?;
-            let record = place("host_call", "record", &caller, record, RECORD_BYTES)?;
-            let exported = exported_memory(&mut caller)?;
-            let (memory, state) = exported.data_and_store_mut(&mut caller);
-            let Some(bytes) = memory.get(input) else { bail!("the memory has shrunk") };
-            let copy = &mut state.host_input;
-            copy.clear();
-            if copy.try_reserve(bytes.len()).is_err() {
-                return Ok(RequestStatus::NoRoom.import_number());
-            }
-            copy.extend_from_slice(bytes);
-            // The host's own access may have found that the image is gone.
-            go_on(&caller)?;
-            let state = caller.data_mut();
-            let Returned { status, code, payload } =
-                state.functions.invoke(function as u32, &state.host_input);
-            if state.host_input.capacity() > KEPT_BYTES {
-                state.host_input = Vec::new();
-            }
-            // Whatever the function did, the applet must not outlive a fault on its behalf.
-            go_on(&caller)?;
-            let (memory, state) = exported.data_and_store_mut(&mut caller);
-            let Some(target) = memory.get_mut(record) else { bail!("the memory has shrunk") };
-            target[..4].copy_from_slice(&code.to_le_bytes());
-            target[4..].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-            let Some(target) = memory.get_mut(output) else { bail!("the memory has shrunk") };
-            match target.get_mut(..payload.len()) {
-                Some(target) => {
-                    target.copy_from_slice(&payload);
-                    state.host_result = Vec::new();
+         (function, input, input_bytes, output, capacity, record): (
+            i32,
+            i32,
+            i32,
+            i32,
+            i32,
+            i32,
+        )| {
+            Box::new(async move {
+                let _crossing = caller.data().crossings.cross("host_call");
+                go_on(&caller)?;
+                if input_bytes as u32 as usize > PAYLOAD_BYTES_MAX {
+                    return Ok(RequestStatus::TooLarge.import_number());
                 }
-                None => state.host_result = payload,
-            }
-            Ok(status.import_number())
+                let places = Places {
+                    input: place("host_call", "input", &caller, input, input_bytes as u32)?,
+                    output: place("host_call", "output", &caller, output, capacity as u32)?,
+                    record: place("host_call", "record", &caller, record, RECORD_BYTES)?,
+                };
+                host_call(&mut caller, function as u32, places).await
+            })
         },
     )?;
     linker.func_wrap(
@@ -107,6 +86,52 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
         },
     )?;
     Ok(())
+}
+
+/// Where in its memory an applet has what `host_call` reads and writes; all exist.
+struct Places {
+    input: Range<usize>,
+    output: Range<usize>,
+    record: Range<usize>,
+}
+
+async fn host_call(
+    caller: &mut Caller<'_, StoreState>,
+    function: u32,
+    places: Places,
+) -> wasmtime::Result<i32> {
+    let exported = exported_memory(caller)?;
+    let (memory, state) = exported.data_and_store_mut(&mut *caller);
+    let Some(bytes) = memory.get(places.input) else { bail!("the memory has shrunk") };
+    let mut input = std::mem::take(&mut state.host_input);
+    input.clear();
+    if input.try_reserve(bytes.len()).is_err() {
+        return Ok(RequestStatus::NoRoom.import_number());
+    }
+    input.extend_from_slice(bytes);
+    let mailbox = state.mailbox.clone();
+    // The host's own access may have found that the image is gone.
+    go_on(caller)?;
+    mailbox.invoke(Invocation { function, input });
+    let (Returned { status, code, payload }, input) = poll_fn(|_| mailbox.poll_returned()).await;
+    if input.capacity() <= KEPT_BYTES {
+        caller.data_mut().host_input = input;
+    }
+    // Whatever the function did, the applet must not outlive a fault on its behalf.
+    go_on(caller)?;
+    let (memory, state) = exported.data_and_store_mut(&mut *caller);
+    let Some(target) = memory.get_mut(places.record) else { bail!("the memory has shrunk") };
+    target[..4].copy_from_slice(&code.to_le_bytes());
+    target[4..].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    let Some(target) = memory.get_mut(places.output) else { bail!("the memory has shrunk") };
+    match target.get_mut(..payload.len()) {
+        Some(target) => {
+            target.copy_from_slice(&payload);
+            state.host_result = Vec::new();
+        }
+        None => state.host_result = payload,
+    }
+    Ok(status.import_number())
 }
 
 /// What is kept of memory for inputs from call to call.

@@ -61,7 +61,7 @@ pub use holdfast_channel::Header;
 pub use holdfast_types::PathAccess;
 pub use host_functions::{
     HOST_FUNCTION_NAME_BYTES_MAX, HOST_FUNCTIONS_MAX, HostCall, HostFunction, HostFunctionError,
-    HostFunctions, HostFunctionsError, Returned,
+    HostFunctions, HostFunctionsError, Returned, call_chain,
 };
 pub use imports::MODULE as IMPORT_MODULE;
 pub use layout::{HEAP_BASE, MAX_HEAP_LIMIT_BYTES};

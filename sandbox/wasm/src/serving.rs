@@ -30,8 +30,9 @@ use crate::error::WasmError;
 use crate::execution::{self, Done, Execution, ExecutionTerms};
 use crate::heap_link::HeapLink;
 use crate::heaps::Heaps;
+use crate::host_functions::HostFunctions;
 use crate::limits::WasmLimits;
-use crate::mailbox::{AppletEvent, Mailbox, Message, PAYLOAD_BYTES_MAX};
+use crate::mailbox::{AppletEvent, Invocation, Mailbox, Message, PAYLOAD_BYTES_MAX};
 use crate::metrics::{Clocks, WasmMetrics};
 use crate::program::Program;
 use crate::run::{Finished, RunOptions};
@@ -94,6 +95,7 @@ pub struct Serving {
     /// `None` once it has ended.
     execution: Option<Execution>,
     runtime: Option<Runtime>,
+    functions: HostFunctions,
     mailbox: Arc<Mailbox>,
     control: Arc<RunControl>,
     link: Arc<HeapLink>,
@@ -181,6 +183,7 @@ impl Serving {
             execution: Some(execution::begin(&code, store, control.clone())),
             runtime: Some(runtime),
             mailbox,
+            functions: options.functions.clone(),
             control,
             link,
             _code: code,
@@ -252,7 +255,7 @@ impl Serving {
             Ok(Event::Suspended(AppletEvent::Sent(Message { header, payload }))) => {
                 Received::Message { header, payload }
             }
-            Ok(Event::Suspended(AppletEvent::Waiting)) => Received::Look,
+            Ok(Event::Suspended(AppletEvent::Waiting | AppletEvent::Invoked(_))) => Received::Look,
             Ok(Event::Suspended(AppletEvent::Idle)) => Received::Idle,
             Ok(Event::Done(done)) => {
                 self.conclude(&done, deadline);
@@ -365,8 +368,25 @@ impl Serving {
         }
     }
 
-    /// Polls the execution until there is something for the host.
+    /// Lets the applet go on until there is something for the host; runs the host functions that it
+    /// calls meanwhile, on this thread and its stack.
     fn go_on(&mut self) -> Result<Event, WasmError> {
+        let clocks = Clocks::start();
+        let event = loop {
+            match self.poll_here()? {
+                Event::Suspended(AppletEvent::Invoked(Invocation { function, input })) => {
+                    let returned = self.functions.invoke(function, &input);
+                    self.mailbox.give_back(returned, input);
+                }
+                event => break event,
+            }
+        };
+        self.report.metrics.add(clocks.elapsed());
+        Ok(event)
+    }
+
+    /// Polls the execution until it is suspended for more than a clock or a stream.
+    fn poll_here(&mut self) -> Result<Event, WasmError> {
         let (Some(execution), Some(runtime)) = (&mut self.execution, &self.runtime) else {
             return Ok(Event::Suspended(AppletEvent::Idle));
         };
@@ -380,7 +400,6 @@ impl Serving {
         };
         // Nearly always this is all there is to it. Timers and streams need the runtime around
         // them.
-        let clocks = Clocks::start();
         let writes_files = self.writes_files;
         let event = {
             let _rights = Surrendered::begin(writes_files);
@@ -388,7 +407,6 @@ impl Serving {
             let _turn = crossings.turn();
             poll(&mut Context::from_waker(Waker::noop()))
         };
-        self.report.metrics.add(clocks.elapsed());
         if let Some(event) = event {
             return Ok(event);
         }
@@ -402,14 +420,14 @@ impl Serving {
             }));
             (event, clocks.elapsed())
         };
-        let (event, elapsed) = if Handle::try_current().is_ok() {
-            // A runtime cannot wait inside of another one on the same thread.
-            std::thread::scope(|scope| scope.spawn(wait).join())
-                .map_err(|_| WasmError::host("run the applet", "its thread panicked"))?
-        } else {
-            wait()
-        };
-        self.report.metrics.add(elapsed);
+        if Handle::try_current().is_err() {
+            return Ok(wait().0);
+        }
+        // A runtime cannot wait inside of another one on the same thread.
+        let (event, (_, cpu_time)) = std::thread::scope(|scope| scope.spawn(wait).join())
+            .map_err(|_| WasmError::host("run the applet", "its thread panicked"))?;
+        // Its wall time is this thread's.
+        self.report.metrics.add((Duration::ZERO, cpu_time));
         Ok(event)
     }
 

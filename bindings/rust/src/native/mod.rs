@@ -183,6 +183,19 @@ impl Transport for Rings {
         with_channel(|channel| channel.send(message, payload)).unwrap_or(Err(GONE))
     }
 
+    fn exchange(
+        &self,
+        message: AppletMessage,
+        payload: &[u8],
+        next: &mut Buffer<u8>,
+    ) -> Result<Header, TransportError> {
+        let both = |channel: &mut Channel| {
+            channel.send(message, payload)?;
+            channel.receive(next)
+        };
+        with_channel(both).unwrap_or(Err(GONE))
+    }
+
     fn is_cancelled(&self, call: u64) -> bool {
         with_channel(|channel| channel.is_cancelled(call)).unwrap_or(true)
     }
