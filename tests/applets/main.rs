@@ -14,6 +14,10 @@ mod forks;
 mod heaps;
 mod host_functions;
 mod interruptions;
+#[allow(dead_code, reason = "as a program it has a main function")]
+#[path = "../../sandbox/applet/examples/plugin_host.rs"]
+mod plugin_host;
+mod plugins;
 mod pools;
 mod resets;
 mod runs;

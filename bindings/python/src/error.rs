@@ -46,6 +46,7 @@ pub(crate) enum Class {
     HeapHeld,
     HeapNoRoom,
     HeapNotFound,
+    HostFunctionError,
     NoBuffer,
     PolicyViolation,
     ResultTooLarge,
@@ -96,6 +97,17 @@ impl<F: FnOnce(&Bound<'_, PyDict>) -> PyResult<()>> Fields for F {
     }
 }
 
+impl Class {
+    /// The class itself.
+    pub(crate) fn python(self, py: Python<'_>) -> PyResult<Bound<'_, PyType>> {
+        static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+        let module = MODULE
+            .get_or_try_init(py, || py.import("holdfast._errors").map(Bound::unbind))?
+            .bind(py);
+        Ok(module.getattr(format!("{self:?}"))?.cast_into::<PyType>()?)
+    }
+}
+
 /// An exception of the class; whatever fails on the way is the exception instead.
 pub(crate) fn raise(
     py: Python<'_>,
@@ -104,11 +116,7 @@ pub(crate) fn raise(
     fields: impl Fields,
 ) -> PyErr {
     let make = || {
-        static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-        let module = MODULE
-            .get_or_try_init(py, || py.import("holdfast._errors").map(Bound::unbind))?
-            .bind(py);
-        let class = module.getattr(format!("{class:?}"))?.cast_into::<PyType>()?;
+        let class = class.python(py)?;
         let named = PyDict::new(py);
         fields.put(&named)?;
         Ok(PyErr::from_value(class.call((text.to_string(),), Some(&named))?))

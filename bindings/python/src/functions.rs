@@ -6,43 +6,102 @@
 
 use std::sync::Arc;
 
-use holdfast_applet::{Grants, HostFunctionError};
+use std::time::Duration;
+
+use holdfast_applet::{Grants, HostCall, HostFunction, HostFunctionError};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+
+use crate::convert::{Seconds, Size};
+use crate::error::Class;
 
 /// The code of a function that raised.
 const CODE_RAISED: i32 = 1;
 
 /// Functions by name.
 #[derive(Clone, Default)]
-pub(crate) struct Functions(Vec<(String, Arc<Py<PyAny>>)>);
+pub(crate) struct Functions(Vec<(String, Function)>);
+
+/// A function, and what bounds it.
+#[derive(Clone)]
+struct Function {
+    callable: Arc<Py<PyAny>>,
+    timeout: Option<Duration>,
+    input_bytes_max: Option<usize>,
+    result_bytes_max: Option<usize>,
+}
+
+impl Function {
+    fn read(name: &Bound<'_, PyAny>, given: &Bound<'_, PyAny>) -> PyResult<Function> {
+        let py = given.py();
+        let types = py.import("holdfast._types")?;
+        let is_bounded = given.is_instance(&types.getattr("HostFunction")?)?;
+        let callable = if is_bounded { given.getattr("function")? } else { given.clone() };
+        let inspect = py.import("inspect")?;
+        if !callable.is_callable() {
+            return Err(PyTypeError::new_err(format!(
+                "functions[{}] cannot be called; give a function that takes bytes and returns bytes",
+                name.repr()?
+            )));
+        }
+        if inspect.call_method1("iscoroutinefunction", (&callable,))?.is_truthy()? {
+            return Err(PyTypeError::new_err(format!(
+                "functions[{}] is a coroutine function, which needs a loop; start the applet with \
+                 AsyncApplet",
+                name.repr()?
+            )));
+        }
+        let mut function = Function {
+            callable: Arc::new(callable.unbind()),
+            timeout: None,
+            input_bytes_max: None,
+            result_bytes_max: None,
+        };
+        if is_bounded {
+            let size = |field: &str| -> PyResult<Option<usize>> {
+                let size: Option<Size> = given.getattr(field)?.extract()?;
+                Ok(size.map(|size| usize::try_from(size.0).unwrap_or(usize::MAX)))
+            };
+            let timeout: Option<Seconds> = given.getattr("timeout")?.extract()?;
+            function.timeout = timeout.map(|timeout| timeout.0);
+            function.input_bytes_max = size("input_bytes_max")?;
+            function.result_bytes_max = size("result_bytes_max")?;
+        }
+        Ok(function)
+    }
+
+    fn host_function(&self) -> HostFunction {
+        let callable = self.callable.clone();
+        let mut function = HostFunction::new(move |_: &HostCall<'_>, input: &[u8]| {
+            Python::attach(|py| call(py, &callable, input).map_err(|error| failure(py, &error)))
+        });
+        if let Some(timeout) = self.timeout {
+            function = function.timeout(timeout);
+        }
+        if let Some(bytes) = self.input_bytes_max {
+            function = function.input_bytes_max(bytes);
+        }
+        if let Some(bytes) = self.result_bytes_max {
+            function = function.result_bytes_max(bytes);
+        }
+        function
+    }
+}
 
 impl Functions {
     pub(crate) fn read(functions: Option<&Bound<'_, PyDict>>) -> PyResult<Functions> {
         let mut read = Vec::new();
-        for (name, function) in functions.into_iter().flatten() {
-            if !function.is_callable() {
-                return Err(PyTypeError::new_err(format!(
-                    "functions[{}] cannot be called; give a function that takes bytes and returns bytes",
-                    name.repr()?
-                )));
-            }
-            read.push((name.extract()?, Arc::new(function.unbind())));
+        for (name, given) in functions.into_iter().flatten() {
+            read.push((name.extract()?, Function::read(&name, &given)?));
         }
         Ok(Functions(read))
     }
 
     pub(crate) fn grant(&self, mut grants: Grants) -> Grants {
         for (name, function) in &self.0 {
-            let function = function.clone();
-            grants =
-                grants.function(name, move |_: &holdfast_applet::HostCall<'_>, input: &[u8]| {
-                    Python::attach(|py| {
-                        call(py, &function, input).map_err(|error| failure(py, &error))
-                    })
-                });
+            grants = grants.function(name, function.host_function());
         }
         grants
     }
@@ -65,6 +124,12 @@ fn call(py: Python<'_>, function: &Py<PyAny>, input: &[u8]) -> PyResult<Vec<u8>>
 }
 
 fn failure(py: Python<'_>, error: &PyErr) -> HostFunctionError {
+    let own = Class::HostFunctionError.python(py);
+    if own.is_ok_and(|own| error.is_instance(py, &own)) {
+        let value = error.value(py);
+        let code = value.getattr("code").and_then(|code| code.extract());
+        return HostFunctionError::new(code.unwrap_or(CODE_RAISED), value.to_string());
+    }
     let words = error.to_string();
     // Last, as whatever runs next in the interpreter is interrupted.
     if error.is_instance_of::<PyKeyboardInterrupt>(py) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from typing import Any
@@ -88,6 +89,77 @@ def test_a_signal_in_a_function_ends_the_call(start: Start) -> None:
     assert applet.call("echo", b"on") == b"on"
 
 
+def test_functions_have_codes_and_bounds(start: Start) -> None:
+    def fail(data: bytes) -> None:
+        raise holdfast.HostFunctionError("not today", code=-7)
+
+    hung = threading.Event()
+    functions = {
+        "fail": fail,
+        "hang": holdfast.HostFunction(lambda _: hung.wait(20) or None, timeout=0.05),
+        "small": holdfast.HostFunction(lambda data: data * 2, input_bytes_max=8, result_bytes_max="12B"),
+    }
+    applet = start("trial", functions=functions)
+    for name, data, words in [
+        ("fail", b"", "-7: not today"),
+        ("hang", b"", "did not return within 50ms"),
+        ("small", b"123456789", "takes 8 bytes"),
+        ("small", b"1234567", "has 14 bytes, more than 12"),
+    ]:
+        with pytest.raises(holdfast.CallFailed, match=words):
+            ask(applet, name, data)
+        assert ask(applet, "small", b"on") == b"onon"
+    hung.set()
+
+
+def test_coroutine_functions_run_in_the_loop(kind: str, places: Places) -> None:
+    async def work() -> None:
+        loop, seen = asyncio.get_running_loop(), []
+        reached, ended = asyncio.Event(), asyncio.Event()
+
+        async def double(data: bytes) -> bytes:
+            await asyncio.sleep(0.01)
+            seen.append(asyncio.get_running_loop())
+            return data * 2
+
+        async def back(data: bytes) -> bytes:
+            return await applet.call("echo", data)
+
+        async def hang(_: bytes) -> None:
+            reached.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        functions = {
+            "double": double,
+            "back": back,
+            "hang": hang,
+            "late": holdfast.HostFunction(hang, timeout=0.05),
+            "plain": lambda data: data[::-1],
+        }
+        async with holdfast.AsyncApplet(program("trial", kind), functions=functions, **places) as applet:
+            assert await applet.call("ask_host", b"double\0ab") == b"abab"
+            assert await applet.call("ask_host", b"plain\0ab") == b"ba"
+            with pytest.raises(holdfast.CallFailed, match="waits for this host function"):
+                await applet.call("ask_host", b"back\0ab")
+            with pytest.raises(holdfast.CallFailed, match="did not return within 0.05 s"):
+                await applet.call("ask_host", b"late\0")
+            assert ended.is_set()
+            reached.clear()
+            ended.clear()
+            task = asyncio.create_task(applet.call("ask_host", b"hang\0"))
+            await reached.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert ended.is_set()
+        assert seen == [loop]
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
 def test_what_is_no_function_is_refused(places: Places) -> None:
     cases: list[tuple[Any, type[Exception]]] = [
         ({"a": 1}, TypeError),
@@ -97,6 +169,14 @@ def test_what_is_no_function_is_refused(places: Places) -> None:
     for functions, error in cases:
         with pytest.raises(error):
             holdfast.Applet(program("trial", "wasm"), functions=functions, **places)
+
+    async def coroutine(data: bytes) -> bytes:
+        return data
+
+    with pytest.raises(TypeError, match="AsyncApplet"):
+        holdfast.Applet(program("trial", "wasm"), functions={"a": coroutine}, **places)
+    with pytest.raises(ValueError):
+        holdfast.Applet(program("trial", "wasm"), functions={"a": holdfast.HostFunction(print, timeout=-1)}, **places)
     with pytest.raises(TypeError):
         holdfast.run(program("trial", "wasm"), args=["--ask"], functions=print, **places)  # type: ignore[arg-type]
     double = {"double": lambda data: data * 2}

@@ -41,6 +41,7 @@ from ._errors import (
     HeapNoRoom,
     HeapNotFound,
     HoldfastError,
+    HostFunctionError,
     NoBuffer,
     PolicyViolation,
     ResultTooLarge,
@@ -53,7 +54,7 @@ from ._errors import (
 from ._holdfast import VERSION as __version__
 from ._holdfast import Applet, Buffer, Heap, Pool, Stream, Transaction, run
 from ._nodes import Comment, Element, Text
-from ._types import CallMetrics, DirGrant, HeapGrant, Limits, Metrics, Outcome
+from ._types import CallMetrics, DirGrant, HeapGrant, HostFunction, Limits, Metrics, Outcome
 
 __all__ = [
     "Applet",
@@ -90,6 +91,8 @@ __all__ = [
     "HeapNoRoom",
     "HeapNotFound",
     "HoldfastError",
+    "HostFunction",
+    "HostFunctionError",
     "Limits",
     "Metrics",
     "NoBuffer",

@@ -2,23 +2,29 @@
 
 Each `AsyncApplet` has one thread for the calls that block; tasks that call it wait for each other without any.
 
-Invariant: a cancelled task cancels its own call and no other, and does not go on before that call has ended: so the next
-task finds an applet that waits for it, or one that is gone.
+Invariants: a cancelled task cancels its own call and no other, and does not go on before that call has ended: so the next
+task finds an applet that waits for it, or one that is gone. A coroutine that an applet calls runs in the loop that started the
+applet, ends with the call, and never waits for the applet that waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
+import inspect
 import os
-from collections.abc import AsyncGenerator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from ._errors import CallError, Closed
+from ._errors import CallError, Closed, HostFunctionError
 from ._holdfast import Applet, Buffer, Stream
+from ._types import HostFunction
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -37,13 +43,22 @@ _CANCEL_PAUSE_SECONDS = 0.001
 _ROUNDS_TO_CLOSE = 4
 
 
+#: The applets that wait for the coroutine of theirs in which this is asked.
+_WAITING: ContextVar[tuple[AsyncApplet, ...]] = ContextVar("holdfast_waiting", default=())
+
+
 class AsyncApplet:
     """An `Applet` for asyncio: `applet = await AsyncApplet.start(path, ...)`, or `async with AsyncApplet(path, ...) as applet:`.
 
-    Options are those of `Applet`. Calls come one after the other; cancelling a task cancels its call.
+    Options are those of `Applet`; `functions` may be coroutine functions, too, which run in the loop that starts the applet.
+    Calls come one after the other; cancelling a task cancels its call, and the coroutine that this is in.
     """
 
     def __init__(self, path: str | os.PathLike[str], **options: Unpack[AppletOptions]) -> None:
+        self._coroutines: set[Future[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        if functions := options.get("functions"):
+            options["functions"] = self._in_loop(functions)
         self._start: Callable[[], Applet] = functools.partial(Applet, path, **options)
         self._path = Path(path)
         self._applet: Applet | None = None
@@ -62,6 +77,7 @@ class AsyncApplet:
             if self._is_closed:
                 raise Closed("the applet is closed; start another one")
             if self._applet is None:
+                self._loop = asyncio.get_running_loop()
                 self._applet = await self._run(self._start)
         return self
 
@@ -167,12 +183,54 @@ class AsyncApplet:
         except asyncio.CancelledError:
             # Nobody else may have the applet before this call has ended.
             while not future.cancel() and not future.done():
+                for coroutine in tuple(self._coroutines):
+                    coroutine.cancel()
                 if self._applet is not None:
                     self._applet.cancel()
                 await _pause()
             if not future.cancelled():
                 future.exception()
             raise
+
+
+    def _in_loop(self, functions: Mapping[str, Any]) -> dict[str, Any]:
+        """The functions as the applet's thread calls them."""
+        called = {}
+        for name, given in functions.items():
+            function = given if isinstance(given, HostFunction) else HostFunction(given)
+            if inspect.iscoroutinefunction(function.function):
+                run = functools.partial(self._run_coroutine, name, function.function, function.timeout)
+                called[name] = dataclasses.replace(function, function=run, timeout=None)
+            else:
+                called[name] = given
+        return called
+
+    def _run_coroutine(
+        self, name: str, function: Callable[[bytes], Awaitable[Any]], timeout: Time | None, data: bytes
+    ) -> BytesLike | None:
+        """Has the loop run a coroutine function; on the applet's thread, which waits for it."""
+        assert self._loop is not None, "the applet was started in a loop"
+        future = asyncio.run_coroutine_threadsafe(self._coroutine(name, function, timeout, data), self._loop)
+        self._coroutines.add(future)
+        try:
+            return future.result()
+        finally:
+            self._coroutines.discard(future)
+
+    async def _coroutine(
+        self, name: str, function: Callable[[bytes], Awaitable[Any]], timeout: Time | None, data: bytes
+    ) -> BytesLike | None:
+        _WAITING.set((*_WAITING.get(), self))
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await function(data)
+        except TimeoutError as error:
+            # It may be one of the function's own.
+            if not limit.expired():
+                raise
+            raise HostFunctionError(f"the host function {name!r} did not return within {seconds} s") from error
 
 
 class _Turn:
@@ -183,6 +241,8 @@ class _Turn:
 
     async def __aenter__(self) -> None:
         applet = self._applet
+        if applet in _WAITING.get():
+            raise CallError("the applet waits for this host function; call it when that has returned")
         for _ in range(_ROUNDS_TO_CLOSE):
             if applet._owner is None or applet._owner is not asyncio.current_task():
                 break

@@ -183,6 +183,18 @@ class PolicyViolation(AppletError):
         self.reason = reason
 
 
+class HostFunctionError(HoldfastError):
+    """For functions that an applet calls (`functions=`): raise it for a failure with a code of your choice, which the applet
+    gets with the words."""
+
+    #: For the applet; 0, which stands for success, becomes 1.
+    code: int
+
+    def __init__(self, message: str = "", *, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class CallError(HoldfastError):
     """A call without a result. Unless the class says otherwise, the applet serves on."""
 

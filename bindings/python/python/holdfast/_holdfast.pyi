@@ -1,5 +1,5 @@
 # Types of the native half; what everything does is said by the docstrings there (help(holdfast.Applet)).
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +13,7 @@ from ._types import (
     Closed,
     DirGrant,
     HeapGrant,
+    HostFunctions,
     LimitOptions,
     Limits,
     Metrics,
@@ -38,7 +39,7 @@ def run(
     dirs: Sequence[str | PathLike[str] | DirGrant] = ...,
     heap: str | HeapGrant | Sequence[str | HeapGrant] | None = None,
     app: str | None = None,
-    functions: Mapping[str, Callable[[bytes], BytesLike | None]] | None = None,
+    functions: HostFunctions | None = None,
     limits: Limits | None = None,
     strict: bool = False,
     output: Literal["discard", "inherit", "capture"] = ...,
@@ -58,7 +59,7 @@ class Applet:
         dirs: Sequence[str | PathLike[str] | DirGrant] = ...,
         heap: str | HeapGrant | Sequence[str | HeapGrant] | None = None,
         app: str | None = None,
-        functions: Mapping[str, Callable[[bytes], BytesLike | None]] | None = None,
+        functions: HostFunctions | None = None,
         limits: Limits | None = None,
         strict: bool = False,
         output: Literal["discard", "inherit", "capture"] = ...,
@@ -140,7 +141,7 @@ class Pool:
         dirs: Sequence[str | PathLike[str] | DirGrant] = ...,
         heap: str | HeapGrant | Sequence[str | HeapGrant] | None = None,
         app: str | None = None,
-        functions: Mapping[str, Callable[[bytes], BytesLike | None]] | None = None,
+        functions: HostFunctions | None = None,
         limits: Limits | None = None,
         strict: bool = False,
         output: Literal["discard", "inherit", "capture"] = ...,

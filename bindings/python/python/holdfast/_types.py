@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer as BytesLike
 
 #: A number of bytes, or a text with a unit: `"64MiB"`, `"512KiB"`, `"1GiB"`.
 Size = int | str
 #: Seconds, or a `timedelta`.
 Time = float | timedelta
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostFunction:
+    """A function that an applet may call, and what bounds it."""
+
+    #: Takes bytes and returns bytes or None; for `AsyncApplet` also a coroutine function, which runs in the loop.
+    function: Callable[[bytes], BytesLike | Awaitable[BytesLike | None] | None]
+    #: The applet gets a failure after this time. A function that blocks goes on in a thread of its own, and its result is
+    #: dropped; a coroutine is cancelled. By default there is no limit but the time of the applet's call.
+    timeout: Time | None = dataclasses.field(default=None, kw_only=True)
+    #: A longer input is refused: 64 MiB, which is the most.
+    input_bytes_max: Size | None = dataclasses.field(default=None, kw_only=True)
+    #: A longer result is refused: 64 MiB, which is the most.
+    result_bytes_max: Size | None = dataclasses.field(default=None, kw_only=True)
+
+
+#: Functions by the names by which an applet calls them.
+HostFunctions = Mapping[str, Callable[[bytes], Any] | HostFunction]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +95,9 @@ class AppletOptions(LimitOptions, total=False):
     args: Sequence[str]
     env: dict[str, str] | None
     dirs: Sequence[str | os.PathLike[str] | DirGrant]
-    heap: str | HeapGrant | None
+    heap: str | HeapGrant | Sequence[str | HeapGrant] | None
+    app: str | None
+    functions: HostFunctions | None
     limits: Limits | None
     strict: bool
     output: Literal["discard", "inherit", "capture"]
