@@ -47,7 +47,8 @@ class AllowedServer:
         name = address.hostname or ""
         self.is_suffix = name.startswith("*.")
         self.name = name.removeprefix("*.")
-        if not self.name or "*" in self.name or address.path or address.username is not None:
+        is_name = bool(self.name) and not any(letter in "* /@" for letter in self.name)
+        if not is_name or address.path or address.username is not None:
             raise ValueError(f"{text!r} is no server; write NAME, *.NAME or NAME:PORT")
 
     def allows(self, name: str, port: int) -> bool:

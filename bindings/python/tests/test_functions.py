@@ -94,9 +94,13 @@ def test_functions_have_codes_and_bounds(start: Start) -> None:
         raise holdfast.HostFunctionError("not today", code=-7)
 
     hung = threading.Event()
+
+    def hang(_: bytes) -> None:
+        hung.wait(20)
+
     functions = {
         "fail": fail,
-        "hang": holdfast.HostFunction(lambda _: hung.wait(20) or None, timeout=0.05),
+        "hang": holdfast.HostFunction(hang, timeout=0.05),
         "small": holdfast.HostFunction(lambda data: data * 2, input_bytes_max=8, result_bytes_max="12B"),
     }
     applet = start("trial", functions=functions)
@@ -132,7 +136,7 @@ def test_coroutine_functions_run_in_the_loop(kind: str, places: Places) -> None:
             finally:
                 ended.set()
 
-        functions = {
+        functions: dict[str, Any] = {
             "double": double,
             "back": back,
             "hang": hang,

@@ -213,7 +213,8 @@ class AsyncApplet:
         future = asyncio.run_coroutine_threadsafe(self._coroutine(name, function, timeout, data), self._loop)
         self._coroutines.add(future)
         try:
-            return future.result()
+            result: BytesLike | None = future.result()
+            return result
         finally:
             self._coroutines.discard(future)
 
@@ -225,7 +226,8 @@ class AsyncApplet:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                return await function(data)
+                result: BytesLike | None = await function(data)
+                return result
         except TimeoutError as error:
             # It may be one of the function's own.
             if not limit.expired():
