@@ -6,3 +6,4 @@ pub(crate) mod address;
 pub(crate) mod dirty;
 pub(crate) mod memory;
 pub(crate) mod private;
+pub(crate) mod private_copy;

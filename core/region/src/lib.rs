@@ -58,6 +58,7 @@ pub use holdfast_types::Durability;
 pub use image::address::{AddressWindow, address_window, claim_addresses, reserve_addresses};
 pub use image::dirty::DirtySource;
 pub use image::memory::Consistency;
+pub use image::private_copy::PrivateCopy;
 pub use media::format::{LIMIT_BYTES_MAX, LIMIT_BYTES_MIN};
 pub use media::medium::{Medium, MediumError};
 pub use media::pool_kind::{PoolKind, Survives};

@@ -4,6 +4,7 @@
 //! through which every change passes, and plain access to file contents. Nothing here knows what a
 //! checkpoint is, who may use a region, or that regions have names beside their files.
 
+pub(crate) mod allotment;
 pub(crate) mod files;
 pub(crate) mod format;
 pub(crate) mod image;
@@ -13,6 +14,7 @@ pub(crate) mod medium;
 pub(crate) mod pending;
 pub(crate) mod pool_kind;
 pub(crate) mod redo;
+pub(crate) mod rest;
 pub(crate) mod sharing;
 pub(crate) mod sparse;
 pub(crate) mod storage;

@@ -3,6 +3,7 @@
 //! Uses the floors below ([`crate::media`], [`crate::store`], [`crate::image`]).
 
 pub(crate) mod access;
+pub(crate) mod addresses;
 pub(crate) mod compartments;
 pub(crate) mod eviction;
 pub(crate) mod granting;

@@ -277,3 +277,111 @@ fn rewritten_pointers_count_only_after_relocation() {
     let region = home.names().open(&named("heap"), &key()).unwrap();
     assert_eq!((text(&region), region.address()), (b"newer".to_vec(), address));
 }
+
+/// A range of addresses that a region has.
+fn range(region: &Region) -> std::ops::Range<u64> {
+    region.address()..region.address() + region.limit_bytes()
+}
+
+fn assert_apart(ranges: &[std::ops::Range<u64>]) {
+    for (index, one) in ranges.iter().enumerate() {
+        for other in &ranges[index + 1..] {
+            assert!(one.end <= other.start || other.end <= one.start, "{one:x?} and {other:x?}");
+        }
+    }
+}
+
+/// New heaps get addresses of their own, whatever has become of the note of free ones.
+///
+/// Guarantee: heap/new-addresses
+#[test]
+fn note_of_free_addresses_may_be_lost_or_damaged() {
+    let home = Home::in_memory();
+    let note = home.pool().join(".addresses");
+    let mut ranges = Vec::new();
+    for number in 0..12 {
+        let limit_bytes = if number % 2 == 0 { MIB } else { 3 << 30 };
+        let region =
+            home.names().create(&named(&format!("r{number}")), &key(), limit_bytes).unwrap();
+        ranges.push(range(&region));
+        region.close().unwrap();
+        assert_apart(&ranges);
+        match number {
+            2 => std::fs::remove_file(&note).unwrap(),
+            5 => std::fs::write(&note, b"half a note").unwrap(),
+            7 => {
+                // What it was some heaps ago, with one byte changed.
+                let mut bytes = std::fs::read(&note).unwrap();
+                bytes[3] ^= 1;
+                std::fs::write(&note, bytes).unwrap();
+            }
+            // A pool that is gone, as after a boot.
+            9 => std::fs::remove_dir_all(home.pool()).unwrap(),
+            _ => {}
+        }
+    }
+}
+
+/// A new heap makes way for one that was imported, for a limit that was raised, and for a heap that
+/// moved.
+///
+/// Guarantee: heap/new-addresses
+#[test]
+fn new_heap_makes_way_for_ranges_that_were_not_chosen() {
+    let (home, other) = (Home::in_memory(), Home::in_memory());
+    let names = home.names();
+    let first = names.create(&named("first"), &key(), MIB).unwrap();
+    let next = first.address() + (1 << 30);
+    let mut ranges = vec![range(&first)];
+    first.close().unwrap();
+    // A stream of a heap that lies where the next new one would.
+    other.names().create(&named("far"), &key(), 5 << 30).unwrap().close().unwrap();
+    let mut stream = Vec::new();
+    other.names().open_read(&named("far")).unwrap().export(&mut stream).unwrap();
+    stream[32..40].copy_from_slice(&next.to_le_bytes());
+    let checksum = xxhash_rust::xxh3::xxh3_64(&stream[..248]);
+    stream[248..256].copy_from_slice(&checksum.to_le_bytes());
+    names.import(&named("far"), &key(), &mut &stream[..]).unwrap();
+    ranges.push(next..next + (5 << 30));
+    let second = names.create(&named("second"), &key(), MIB).unwrap();
+    ranges.push(range(&second));
+    assert_apart(&ranges);
+    second.close().unwrap();
+    names.set_limit(&named("second"), &key(), 7 << 30).unwrap();
+    ranges.last_mut().unwrap().end = ranges.last().unwrap().start + (7 << 30);
+    let mut third = names.create(&named("third"), &key(), MIB).unwrap();
+    ranges.push(range(&third));
+    assert_apart(&ranges);
+    third.set_limit(2 << 30).unwrap();
+    ranges.last_mut().unwrap().end = range(&third).end;
+    drop(third);
+    ranges.push(range(&names.create(&named("fourth"), &key(), MIB).unwrap()));
+    assert_apart(&ranges);
+}
+
+/// A home that takes over a pool does not believe what is free there.
+///
+/// Guarantee: heap/new-addresses
+#[test]
+fn note_of_another_home_is_forgotten() {
+    let (home, other) = (Home::in_memory(), Home::in_memory());
+    let first = other.names().create(&named("first"), &key(), MIB).unwrap();
+    let taken = range(&first);
+    first.close().unwrap();
+    // The other home's heap comes here, and then its own home, which has made none since, is gone.
+    let names = home.names();
+    names.create(&named("own"), &key(), MIB).unwrap().close().unwrap();
+    std::fs::rename(other.base("first"), home.base("first")).unwrap();
+    std::fs::remove_file(other.image("first")).unwrap();
+    std::fs::remove_dir_all(other.path()).unwrap();
+    let note = other.pool().join(".addresses");
+    // All of the window is free, it says.
+    let mut bytes = [taken.start.to_le_bytes(), (taken.start + (1 << 40)).to_le_bytes()].concat();
+    bytes.extend(xxhash_rust::xxh3::xxh3_64(&bytes).to_le_bytes());
+    std::fs::write(&note, bytes).unwrap();
+    std::fs::remove_dir_all(home.pool()).unwrap();
+    let places = Places::at(home.path(), other.pool()).unwrap();
+    assert!(!note.exists(), "the note was believed");
+    let region = NameSpace::new(places).create(&named("second"), &key(), MIB).unwrap();
+    assert_apart(&[taken, range(&region)]);
+}

@@ -188,6 +188,24 @@ pub fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
     }
 }
 
+/// Gives the memory or the blocks of a range of a file back; the range reads as zeros then, and the
+/// file keeps its length.
+///
+/// # Errors
+/// What `fallocate(FALLOC_FL_PUNCH_HOLE)` reports, where the file system cannot.
+pub fn give_back(file: &File, range: Range<u64>) -> io::Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    loop {
+        match rustix::fs::fallocate(file, flags, range.start, range.end - range.start) {
+            Err(Errno::INTR) => {}
+            other => return other.map_err(Into::into),
+        }
+    }
+}
+
 /// Makes `to` share all blocks of `from`, copy on write (`FICLONE`).
 ///
 /// # Errors

@@ -60,6 +60,7 @@ pub struct FileLock {
     file: File,
     path: PathBuf,
     mode: LockMode,
+    is_left: bool,
 }
 
 impl FileLock {
@@ -98,7 +99,8 @@ impl FileLock {
                 private_options().read(true).write(true).create(true).truncate(false).open(path)?;
             if try_lock(&file, mode)? {
                 if path_names_file(path, &file)? {
-                    let lock = FileLock { file, path: path.to_owned(), mode };
+                    let is_left = mode == LockMode::Exclusive && has_record(&file);
+                    let lock = FileLock { file, path: path.to_owned(), mode, is_left };
                     if mode == LockMode::Exclusive && lock.write_record(is_brief).is_err() {
                         // What an earlier holder left must not name it.
                         let _ = lock.file.set_len(0);
@@ -130,6 +132,13 @@ impl FileLock {
             }
             std::thread::sleep(PAUSE);
         }
+    }
+
+    /// Whether an earlier holder died with the lock, so that what it was doing is half done. One
+    /// that could not write its record leaves no trace.
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        self.is_left
     }
 
     /// Removes the lock's file. The lock stays held until it is dropped; a process that waits for
@@ -212,6 +221,11 @@ pub fn unlock(file: &File) -> io::Result<()> {
     Ok(rustix::fs::flock(file, FlockOperation::Unlock)?)
 }
 
+/// Whether a lock file has a record, of whomever. A holder that goes in order takes its own back.
+fn has_record(file: &File) -> bool {
+    !matches!(file.read_at(&mut [0], 0), Ok(0))
+}
+
 /// The process in the record, and whether it holds the lock for a moment only.
 fn read_record(file: &File) -> Option<(ProcessId, bool)> {
     let mut record = [0; RECORD_BYTES];
@@ -257,6 +271,20 @@ mod tests {
         drop(first);
         assert_eq!(recorded_holder(&path), None);
         acquired(FileLock::acquire(&path, LockMode::Exclusive, PATIENT).unwrap());
+    }
+
+    /// A lock whose holder died is told from one that was given back.
+    #[test]
+    fn lock_of_a_dead_holder_is_told_from_one_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let acquire = || acquired(FileLock::acquire(&path, LockMode::Exclusive, PATIENT).unwrap());
+        assert!(!acquire().is_left(), "it was never held");
+        assert!(!acquire().is_left(), "it was given back");
+        // As a process leaves it that was killed.
+        std::fs::write(&path, "1 1").unwrap();
+        assert!(acquire().is_left());
+        assert!(!acquire().is_left());
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::media::format::{
     DATA_OFFSET, FORMAT_VERSION, GROWTH_HINT_BYTES_MAX, Header, HeaderFault, LIMIT_BYTES_MAX,
     LIMIT_UNIT_BYTES, MAGIC, SLOTS_BYTES, choose, limit_for,
 };
+use crate::media::image::BuildError;
 use crate::media::journal::{ReadFault, Sizes, apply, open_journal, whole_records};
 use crate::media::redo;
 use crate::media::sparse::buffer;
@@ -332,6 +333,7 @@ impl NameSpace {
         let (names, origin) = match &damaged.header {
             Some(header) => {
                 let (address, limit_bytes) = (header.address, header.limit_bytes);
+                self.note_origin(address, limit_bytes)?;
                 (None, Origin { address, limit_bytes, backed_bytes })
             }
             None => {
@@ -347,8 +349,8 @@ impl NameSpace {
                 (Some(names), Origin { address, limit_bytes, backed_bytes })
             }
         };
-        let made = self.make(name, key, &origin, |file| {
-            self.write_data(file, &damaged.bytes, 0)?;
+        let made = self.make(name, key, &origin, |data| {
+            data.write(&damaged.bytes, 0).map_err(BuildError::write)?;
             Ok(None)
         });
         drop(names);

@@ -93,6 +93,7 @@ impl NameSpace {
         let (mut image, _, _) = self.open_locked(name, key)?.ok_or_else(|| self.not_found(name))?;
         let store = self.places().store();
         let header = next_base_header(store, &image.header);
+        remove_temporaries(self.storage(), store, name)?;
         let (_, header) = write_base(self.storage(), &image.file, header, store)?;
         self.remove_file(&journal_path(store, name))?;
         let written = image.change_header(self.storage(), |image| {

@@ -13,21 +13,18 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdfast_sys::lock::LockMode;
 use serde::Serialize;
-use xxhash_rust::xxh3::xxh3_64;
 
-use crate::care::settle::checksum_of;
 use crate::error::stream::StreamError;
 use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::files::{base_path, journal_path, lock_path};
-use crate::media::format::{DATA_OFFSET, FileState, Header};
+use crate::media::format::{FileState, Header};
 use crate::media::image::BuildError;
-use crate::media::sparse::{self, PAGE_BYTES, is_zero};
+use crate::media::sparse::{AreaSum, PAGE_BYTES, SummedWriter, is_zero};
 use crate::name::RegionName;
 use crate::names::key::OwnerKey;
 use crate::names::namespace::NameSpace;
@@ -35,6 +32,9 @@ use crate::names::reader::RegionReader;
 use crate::store::stream::{
     BLOCK_BYTES_MAX, Part, StreamHeader, StreamReader, write_end, write_header, write_pages,
 };
+
+/// Smaller regions are summed while they are written: a thread would take longer.
+const BESIDE_BYTES_MIN: u64 = 16 << 20;
 
 /// What was exported, imported or copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -69,18 +69,53 @@ impl RegionReader {
             created_unix_s: summary.created_unix_s,
             name: summary.name.to_string(),
         };
-        let data = self.bytes();
-        let mut bytes = 0;
         let failed = || RegionError::io("write the stream of", summary.name.as_str());
         write_header(out, &header).map_err(failed())?;
-        for (offset, run) in runs(data) {
-            write_pages(out, offset, run).map_err(failed())?;
-            bytes += run.len() as u64;
-        }
-        let data_checksum = xxh3_64(data);
+        let (bytes, data_checksum) = std::thread::scope(|scope| {
+            let is_large = header.backed_bytes >= BESIDE_BYTES_MIN;
+            // Each byte is summed twice: with its block, and with all others.
+            let beside = is_large
+                .then(|| std::thread::Builder::new().spawn_scoped(scope, || self.data_checksum()))
+                .and_then(io::Result::ok);
+            let (mut bytes, mut sum) = (0, AreaSum::new());
+            for (offset, run) in self.runs() {
+                if beside.is_none() {
+                    // While it is in the cache. Runs are in order.
+                    let _ = sum.add(run, offset);
+                }
+                write_pages(out, offset, run)?;
+                bytes += run.len() as u64;
+            }
+            let summed = || sum.finish(header.backed_bytes);
+            let joined = beside.map(|beside| beside.join());
+            match joined {
+                None => Ok((bytes, summed())),
+                Some(Ok(checksum)) => Ok((bytes, checksum)),
+                Some(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        })
+        .map_err(failed())?;
         self.check_whole()?;
         write_end(out, data_checksum).map_err(failed())?;
         Ok(TransferReport { backed_bytes: header.backed_bytes, bytes })
+    }
+
+    fn data_checksum(&self) -> u64 {
+        let mut sum = AreaSum::new();
+        for (offset, run) in self.runs() {
+            // Runs are in order.
+            let _ = sum.add(run, offset);
+        }
+        sum.finish(self.bytes().len() as u64)
+    }
+
+    /// The runs of pages that are not zero. Holes of the file are not looked at: a load would put
+    /// memory there.
+    fn runs(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.extents().flat_map(|extent| {
+            let start = extent.start as u64;
+            runs(&self.bytes()[extent]).map(move |(offset, run)| (start + offset, run))
+        })
     }
 
     fn check_whole(&self) -> Result<()> {
@@ -133,11 +168,14 @@ impl NameSpace {
         let (mut stream, header) = StreamReader::new(input)?;
         let StreamHeader { address, limit_bytes, backed_bytes, .. } = header;
         self.check_room(backed_bytes)?;
-        self.make(name, key, &Origin { address, limit_bytes, backed_bytes }, |file| {
+        self.note_origin(address, limit_bytes)?;
+        self.make(name, key, &Origin { address, limit_bytes, backed_bytes }, |data| {
             let source = |error: StreamError| BuildError::Source(error.into());
             let expected = loop {
                 match stream.part().map_err(source)? {
-                    Part::Pages { offset, bytes } => self.write_data(file, bytes, offset)?,
+                    Part::Pages { offset, bytes } => {
+                        data.write(bytes, offset).map_err(BuildError::write)?;
+                    }
                     Part::End { data_checksum } => break data_checksum,
                 }
             };
@@ -164,11 +202,20 @@ impl NameSpace {
             limit_bytes: summary.limit_bytes,
             backed_bytes: reader.bytes().len() as u64,
         };
-        self.make(to, key, &origin, |file| {
-            self.write_data(file, reader.bytes(), 0)?;
+        self.note_origin(origin.address, origin.limit_bytes)?;
+        self.make(to, key, &origin, |data| {
+            for (offset, run) in reader.runs() {
+                data.write(run, offset).map_err(BuildError::write)?;
+            }
             reader.check_whole().map_err(BuildError::Source)?;
             Ok(None)
         })
+    }
+
+    /// No new region is to get the addresses of one that is about to come.
+    pub(crate) fn note_origin(&self, address: u64, limit_bytes: u64) -> Result<()> {
+        let _names = self.lock_names()?;
+        self.note_range(&(address..address.saturating_add(limit_bytes)))
     }
 
     /// Whether an image of this size could be made, on one medium or the other.
@@ -192,18 +239,6 @@ impl NameSpace {
         }
     }
 
-    /// Writes data to a new file, but for pages that are all zero, which are holes there.
-    pub(crate) fn write_data(
-        &self,
-        file: &File,
-        bytes: &[u8],
-        offset: u64,
-    ) -> std::result::Result<(), BuildError> {
-        let written =
-            sparse::write_pages(bytes, DATA_OFFSET + offset, Some((self.storage(), file)));
-        written.map(drop).map_err(|source| BuildError::Target { step: "write", source })
-    }
-
     /// Makes a base file under a new name. `fill` writes its data, and says which checksum it must
     /// have if it knows.
     pub(crate) fn make(
@@ -211,7 +246,7 @@ impl NameSpace {
         name: &RegionName,
         key: &OwnerKey,
         origin: &Origin,
-        fill: impl FnOnce(&File) -> std::result::Result<Option<u64>, BuildError>,
+        fill: impl FnOnce(&mut SummedWriter<'_>) -> std::result::Result<Option<u64>, BuildError>,
     ) -> Result<TransferReport> {
         let lock = self.lock(name, LockMode::Exclusive)?;
         let made = self.make_locked(name, key, origin, fill);
@@ -228,7 +263,7 @@ impl NameSpace {
         name: &RegionName,
         key: &OwnerKey,
         origin: &Origin,
-        fill: impl FnOnce(&File) -> std::result::Result<Option<u64>, BuildError>,
+        fill: impl FnOnce(&mut SummedWriter<'_>) -> std::result::Result<Option<u64>, BuildError>,
     ) -> Result<TransferReport> {
         self.check_free(name)?;
         let header = Header {
@@ -259,8 +294,9 @@ impl NameSpace {
         let store = self.places().store();
         let mut pages = 0;
         let built = self.build_in_store(store, header, |file, header| {
-            let expected = fill(file)?;
-            let found = checksum_of(file, origin.backed_bytes)?;
+            let mut data = SummedWriter::new(self.storage(), file);
+            let expected = fill(&mut data)?;
+            let found = data.finish(origin.backed_bytes);
             if expected.is_some_and(|expected| expected != found.checksum) {
                 let what = "its data does not match the checksum at its end";
                 return Err(BuildError::Source(StreamError::Damaged { offset: 0, what }.into()));

@@ -130,6 +130,15 @@ pub(crate) fn choose_address(
         .ok_or(RegionError::AddressesExhausted { limit_bytes })
 }
 
+/// An address in a range that no region of its home has, for a region of `limit_bytes`; none where
+/// this process has something else there.
+pub(crate) fn choose_between(free: &Range<u64>, limit_bytes: u64) -> Option<u64> {
+    let mut here = WINDOW.occupied().unwrap_or_default();
+    here.sort_unstable_by_key(|range| range.start);
+    let address = free_from(&here, limit_bytes, free.start)?;
+    (address + limit_bytes <= free.end).then_some(address)
+}
+
 /// The first free address from `start` on, or else from the beginning of the window on.
 fn first_free(mut taken: Vec<Range<u64>>, limit_bytes: u64, start: u64) -> Option<u64> {
     taken.sort_unstable_by_key(|range| range.start);

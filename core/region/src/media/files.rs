@@ -16,6 +16,11 @@ pub(crate) fn names_lock_path(pool: &Path) -> PathBuf {
     pool.join(".names.lock")
 }
 
+/// Where it is remembered which addresses no region has. No region can have this name either.
+pub(crate) fn addresses_path(pool: &Path) -> PathBuf {
+    pool.join(".addresses")
+}
+
 /// The lock of the process that makes room in a full pool. No region can have this name either.
 pub(crate) fn room_lock_path(pool: &Path) -> PathBuf {
     pool.join(".room.lock")

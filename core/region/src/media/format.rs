@@ -21,6 +21,10 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 pub(crate) const SLOT_BYTES: usize = 4096;
 /// Bytes of both slots.
 pub(crate) const SLOTS_BYTES: usize = 2 * SLOT_BYTES;
+/// Where an image has the word that says how its limit is shared out (see `media::allotment`).
+pub(crate) const ALLOTMENT_OFFSET: u64 = 8192;
+/// The page that the word has to itself.
+pub(crate) const ALLOTMENT_BYTES: u64 = 4096;
 /// Where the data area starts: a multiple of the huge page size, so that it can be mapped by huge
 /// pages.
 pub(crate) const DATA_OFFSET: u64 = 2 << 20;

@@ -24,6 +24,7 @@ use crate::media::format::{
     DATA_OFFSET, FORMAT_VERSION, FileState, Header, HeaderFault, LIMIT_UNIT_BYTES, MAGIC,
     SLOT_BYTES, SLOTS_BYTES, choose,
 };
+use crate::media::rest::is_marked;
 use crate::media::storage::Storage;
 use crate::name::RegionName;
 
@@ -41,6 +42,8 @@ pub(crate) struct Image {
     pub(crate) slot_damaged: bool,
     /// It outlives the boot, so its headers are synced.
     pub(crate) outlives_boot: bool,
+    /// Parts of its data area are not allocated (see `media::rest`).
+    pub(crate) is_at_rest: bool,
 }
 
 /// Why a file is no usable image or base.
@@ -99,8 +102,11 @@ impl Image {
             Ok(file) => file,
             Err(error) => return Err(open_fault(error, path)),
         };
-        let mut slots = [0; SLOTS_BYTES];
-        let found_bytes = read_up_to(&file, &mut slots).map_err(io_fault("read"))?;
+        let mut head = [0; SLOTS_BYTES + 8];
+        let found_bytes = read_up_to(&file, &mut head).map_err(io_fault("read"))?;
+        let Some(slots) = head.first_chunk::<SLOTS_BYTES>() else {
+            return Err(FileFault::Damaged);
+        };
         // The length is taken after the header: a file that grows meanwhile can only be longer than
         // it says.
         let found = file.metadata().map_err(io_fault("examine"))?;
@@ -119,7 +125,7 @@ impl Image {
                 FileFault::Foreign
             });
         }
-        let chosen = choose(&slots).map_err(|fault| match fault {
+        let chosen = choose(slots).map_err(|fault| match fault {
             HeaderFault::Foreign => FileFault::Foreign,
             HeaderFault::Damaged => FileFault::Damaged,
             HeaderFault::Newer { version, flags } => FileFault::Newer { version, flags },
@@ -135,7 +141,8 @@ impl Image {
             });
         }
         let (slot, slot_damaged) = (chosen.slot, chosen.other_damaged);
-        Ok(Image { file, path, header, slot, slot_damaged, outlives_boot: false })
+        let is_at_rest = is_marked(&head);
+        Ok(Image { file, path, header, slot, slot_damaged, outlives_boot: false, is_at_rest })
     }
 
     /// Builds a new file: allocates the data area (or leaves it a hole), lets `fill` write it and
@@ -149,7 +156,15 @@ impl Image {
         fill: impl FnOnce(&File, &mut Header) -> Result<(), BuildError>,
     ) -> Result<Image, BuildError> {
         let step = |step| move |source| BuildError::Target { step, source };
-        let file = storage.create(&path).map_err(step("create"))?;
+        let file = match storage.create(&path) {
+            // A process that had our number was killed while it built this.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                storage.remove(&path).map_err(step("remove"))?;
+                storage.create(&path)
+            }
+            created => created,
+        };
+        let file = file.map_err(step("create"))?;
         let built = (|| {
             let end = header.file_bytes();
             storage.set_len(&file, end).map_err(step("extend"))?;
@@ -170,9 +185,7 @@ impl Image {
             Ok(())
         })();
         match built {
-            Ok(()) => {
-                Ok(Image { file, path, header, slot: 1, slot_damaged: false, outlives_boot: false })
-            }
+            Ok(()) => Ok(Image { slot: 1, ..Image::unnamed(file, path, header) }),
             Err(error) => {
                 // A temporary file that stays is removed by the next one who builds under this
                 // name.
@@ -191,7 +204,8 @@ impl Image {
 
     /// A file without a name of its own, known to hold what the header says.
     pub(crate) fn unnamed(file: File, path: PathBuf, header: Header) -> Image {
-        Image { file, path, header, slot: 0, slot_damaged: false, outlives_boot: false }
+        let (slot_damaged, outlives_boot, is_at_rest) = (false, false, false);
+        Image { file, path, header, slot: 0, slot_damaged, outlives_boot, is_at_rest }
     }
 
     /// Gives a built file its final name.
@@ -269,6 +283,13 @@ pub(crate) enum BuildError {
     Target { step: &'static str, source: io::Error },
     /// What it is made from could not be read.
     Source(RegionError),
+}
+
+impl BuildError {
+    /// A write to the new file failed.
+    pub(crate) fn write(source: io::Error) -> BuildError {
+        BuildError::Target { step: "write", source }
+    }
 }
 
 pub(crate) fn open_fault(error: io::Error, path: PathBuf) -> FileFault {

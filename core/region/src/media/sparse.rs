@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::mpsc;
 
 use holdfast_sys::file::next_data;
 use holdfast_sys::zeroed::zeroed;
@@ -23,6 +24,11 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 /// So much is handed to the disk at once, while the next is still summed.
 const WRITE_OUT_BYTES: u64 = 1 << 20;
+
+/// Of smaller areas reading and summing is quicker than a thread.
+const BESIDE_BYTES_MIN: u64 = 16 << 20;
+/// So many chunks are read before they are summed.
+const CHUNKS_AHEAD: usize = 3;
 
 static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
 
@@ -56,6 +62,9 @@ pub(crate) fn sum_and_copy(
     data_bytes: u64,
     target: Option<(&dyn Storage, &File)>,
 ) -> Result<DataSum, CopyError> {
+    if target.is_none() && data_bytes >= BESIDE_BYTES_MIN {
+        return sum_beside_reading(source, data_bytes);
+    }
     let (mut pages, mut begun) = (0, DATA_OFFSET);
     let checksum = sum_each(source, data_bytes, |bytes, position| {
         pages += write_pages(bytes, position, target).map_err(CopyError::Write)?;
@@ -78,31 +87,169 @@ pub(crate) fn sum_each<E: From<CopyError>>(
     data_bytes: u64,
     mut visit: impl FnMut(&[u8], u64) -> Result<(), E>,
 ) -> Result<u64, E> {
+    let mut sum = AreaSum::new();
+    read_each::<E>(source, data_bytes, chunk()?, |piece| {
+        piece.add_to(&mut sum);
+        visit(piece.bytes(), piece.position)?;
+        Ok(piece.buffer)
+    })?;
+    Ok(sum.finish(data_bytes))
+}
+
+/// As [`sum_and_copy`] without a target: one thread reads while another one sums, which takes as
+/// long as the slower of the two where there are two processors.
+fn sum_beside_reading(source: &File, data_bytes: u64) -> Result<DataSum, CopyError> {
+    let (full, pieces) = mpsc::sync_channel::<Piece>(CHUNKS_AHEAD);
+    let (done, free) = mpsc::sync_channel(CHUNKS_AHEAD);
+    let first = chunk()?;
+    for _ in 0..CHUNKS_AHEAD {
+        let _ = done.send(chunk()?);
+    }
+    std::thread::scope(|scope| {
+        let read = move || {
+            read_each::<CopyError>(source, data_bytes, first, |piece| {
+                // The other side goes on until this one ends.
+                let gone = || CopyError::Read(io::ErrorKind::BrokenPipe.into());
+                full.send(piece).map_err(|_| gone())?;
+                free.recv().map_err(|_| gone())
+            })
+        };
+        let reader =
+            std::thread::Builder::new().spawn_scoped(scope, read).map_err(CopyError::Read)?;
+        let (mut sum, mut pages) = (AreaSum::new(), 0);
+        for piece in pieces {
+            piece.add_to(&mut sum);
+            pages += write_pages(piece.bytes(), piece.position, None).map_err(CopyError::Read)?;
+            let _ = done.send(piece.buffer);
+        }
+        match reader.join() {
+            Ok(read) => read?,
+            Err(_) => return Err(CopyError::Read(io::ErrorKind::BrokenPipe.into())),
+        }
+        Ok(DataSum { checksum: sum.finish(data_bytes), pages })
+    })
+}
+
+/// A part of a file that is no hole.
+struct Piece {
+    buffer: Vec<u8>,
+    len: usize,
+    /// Where it is in the file.
+    position: u64,
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.len]
+    }
+
+    fn add_to(&self, sum: &mut AreaSum) {
+        // Pieces are read in order.
+        let _ = sum.add(self.bytes(), self.position - DATA_OFFSET);
+    }
+}
+
+fn chunk() -> Result<Vec<u8>, CopyError> {
+    buffer(CHUNK_BYTES as u64).map_err(CopyError::Read)
+}
+
+/// Reads what is no hole, in whole pages and in order. `visit` gets each piece, and returns a
+/// buffer for the next one.
+fn read_each<E: From<CopyError>>(
+    source: &File,
+    data_bytes: u64,
+    mut buffer: Vec<u8>,
+    mut visit: impl FnMut(Piece) -> Result<Vec<u8>, E>,
+) -> Result<(), E> {
     let end = DATA_OFFSET + data_bytes;
-    let mut chunk = buffer(CHUNK_BYTES as u64).map_err(CopyError::Read)?;
-    let mut sum = Xxh3::new();
     let mut position = DATA_OFFSET;
     while position < end {
         let data = next_data(source, position).map_err(CopyError::Read)?.unwrap_or(end..end);
         // Extents need not be page-aligned; a page that is partly data is data.
         let data_start = (data.start / PAGE_BYTES * PAGE_BYTES).clamp(position, end);
         let data_end = data.end.next_multiple_of(PAGE_BYTES).clamp(data_start, end);
-        add_zeros(&mut sum, data_start - position);
         position = data_start;
         while position < data_end {
-            let wanted = (data_end - position).min(CHUNK_BYTES as u64) as usize;
-            let bytes = &mut chunk[..wanted];
-            source.read_exact_at(bytes, position).map_err(CopyError::Read)?;
-            sum.update(bytes);
-            visit(bytes, position)?;
-            position += wanted as u64;
+            let len = (data_end - position).min(CHUNK_BYTES as u64) as usize;
+            source.read_exact_at(&mut buffer[..len], position).map_err(CopyError::Read)?;
+            buffer = visit(Piece { buffer, len, position })?;
+            position += len as u64;
         }
     }
     // A source that was cut off meanwhile looks like one that ends in a hole.
     if source.metadata().map_err(CopyError::Read)?.len() < end {
         return Err(CopyError::Read(io::ErrorKind::UnexpectedEof.into()).into());
     }
-    Ok(sum.digest())
+    Ok(())
+}
+
+/// Writes the data area of a new file in order, and sums it as it is written: each piece is in the
+/// cache for both. What is left out is a hole.
+pub(crate) struct SummedWriter<'a> {
+    target: (&'a dyn Storage, &'a File),
+    sum: AreaSum,
+    pages: u64,
+    /// So far the data were handed to the disk.
+    begun: u64,
+}
+
+impl<'a> SummedWriter<'a> {
+    pub(crate) fn new(storage: &'a dyn Storage, file: &'a File) -> SummedWriter<'a> {
+        SummedWriter { target: (storage, file), sum: AreaSum::new(), pages: 0, begun: 0 }
+    }
+
+    /// Writes bytes at an offset in the data that is not before the end of what was written;
+    /// offset and length are whole pages.
+    pub(crate) fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        for (piece, offset) in bytes.chunks(CHUNK_BYTES).zip((offset..).step_by(CHUNK_BYTES)) {
+            if !self.sum.add(piece, offset) {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            self.pages += write_pages(piece, DATA_OFFSET + offset, Some(self.target))?;
+        }
+        let end = self.sum.end;
+        if end - self.begun >= WRITE_OUT_BYTES {
+            let (storage, file) = self.target;
+            storage.begin_write_out(file, DATA_OFFSET + self.begun..DATA_OFFSET + end);
+            self.begun = end;
+        }
+        Ok(())
+    }
+
+    /// What a data area of this length holds, which ends in a hole.
+    pub(crate) fn finish(self, data_bytes: u64) -> DataSum {
+        DataSum { checksum: self.sum.finish(data_bytes), pages: self.pages }
+    }
+}
+
+/// The sum of a data area whose pieces come in order; what is left out is zero.
+pub(crate) struct AreaSum {
+    sum: Xxh3,
+    /// So far it was summed.
+    end: u64,
+}
+
+impl AreaSum {
+    pub(crate) fn new() -> AreaSum {
+        AreaSum { sum: Xxh3::new(), end: 0 }
+    }
+
+    /// Adds the bytes at an offset; false, with nothing added, where that is before what was
+    /// summed.
+    #[must_use]
+    pub(crate) fn add(&mut self, bytes: &[u8], offset: u64) -> bool {
+        let Some(zeros) = offset.checked_sub(self.end) else { return false };
+        add_zeros(&mut self.sum, zeros);
+        self.sum.update(bytes);
+        self.end = offset + bytes.len() as u64;
+        true
+    }
+
+    /// The sum of an area of this length.
+    pub(crate) fn finish(mut self, data_bytes: u64) -> u64 {
+        add_zeros(&mut self.sum, data_bytes.saturating_sub(self.end));
+        self.sum.digest()
+    }
 }
 
 fn add_zeros(sum: &mut Xxh3, mut count: u64) {
@@ -185,6 +332,43 @@ mod tests {
         assert!(copied == expected);
         assert!(target.metadata().unwrap().blocks() * 512 <= 80 * 4096);
         assert_eq!(sum_and_copy(&target, DATA_BYTES, None).unwrap(), found);
+    }
+
+    /// What is written piece by piece is summed as the whole is, and its zeros are holes.
+    #[test]
+    fn written_pieces_are_summed_as_the_whole() {
+        let (source, expected) =
+            sparse_file(&[(4096, b"first"), (1 << 20, &[7; 300 << 10]), (6 << 20, b"last")]);
+        let found = sum_and_copy(&source, DATA_BYTES, None).unwrap();
+        let target = tempfile::tempfile().unwrap();
+        target.set_len(DATA_OFFSET + DATA_BYTES).unwrap();
+        let mut writer = SummedWriter::new(&KernelStorage, &target);
+        for range in [4096..12_288, 1 << 20..3 << 20, 6 << 20..(6 << 20) + 4096] {
+            writer.write(&expected[range.clone()], range.start as u64).unwrap();
+        }
+        assert!(writer.write(&[1; 4096], 4096).is_err(), "it goes one way");
+        assert_eq!(writer.finish(DATA_BYTES), found);
+        assert_eq!(sum_and_copy(&target, DATA_BYTES, None).unwrap(), found);
+        assert!(target.metadata().unwrap().blocks() * 512 <= 80 * 4096);
+    }
+
+    /// A large area is summed as a small one is, and one that is cut off is noticed.
+    #[test]
+    fn reading_beside_summing_gives_the_same_sum() {
+        let data_bytes = 4 * BESIDE_BYTES_MIN;
+        let (source, _) = sparse_file(&[(4096, b"first"), (1 << 20, &[7; 3 << 20])]);
+        source.set_len(DATA_OFFSET + data_bytes).unwrap();
+        source.write_all_at(b"last", DATA_OFFSET + data_bytes - 4).unwrap();
+        let mut pages = 0;
+        let checksum = sum_each::<CopyError>(&source, data_bytes, |bytes, position| {
+            pages += write_pages(bytes, position, None).map_err(CopyError::Read)?;
+            Ok(())
+        });
+        let expected = DataSum { checksum: checksum.unwrap(), pages };
+        assert_eq!(sum_and_copy(&source, data_bytes, None).unwrap(), expected);
+        assert_eq!(expected.pages, 1 + 768 + 1);
+        source.set_len(DATA_OFFSET + BESIDE_BYTES_MIN).unwrap();
+        assert!(matches!(sum_and_copy(&source, data_bytes, None), Err(CopyError::Read(_))));
     }
 
     #[test]

@@ -27,6 +27,17 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// # Errors
     /// `StorageFull` when there is no room.
     fn allocate(&self, file: &File, range: Range<u64>) -> io::Result<()>;
+    /// Whether [`Storage::give_back`] does anything.
+    fn can_give_back(&self) -> bool {
+        false
+    }
+    /// Gives back what a range of a file takes; it reads as zeros then.
+    ///
+    /// # Errors
+    /// What the kernel reports, and `Unsupported` where [`Storage::can_give_back`] says so.
+    fn give_back(&self, _file: &File, _range: Range<u64>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Sets the length of a file; what is added is a hole.
     ///
     /// # Errors
@@ -109,6 +120,14 @@ impl Storage for KernelStorage {
 
     fn allocate(&self, file: &File, range: Range<u64>) -> io::Result<()> {
         holdfast_sys::file::allocate(file, range)
+    }
+
+    fn can_give_back(&self) -> bool {
+        true
+    }
+
+    fn give_back(&self, file: &File, range: Range<u64>) -> io::Result<()> {
+        holdfast_sys::file::give_back(file, range)
     }
 
     fn set_len(&self, file: &File, len_bytes: u64) -> io::Result<()> {

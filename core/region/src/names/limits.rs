@@ -60,7 +60,11 @@ impl NameSpace {
             let name = name.to_string();
             return Err(LimitError::Blocked { name, asked_bytes, possible_bytes, behind }.into());
         }
-        Ok(())
+        if limit_bytes < current_bytes {
+            // What it gives up may be free; a copy can have it still.
+            return self.forget_stretch();
+        }
+        self.note_range(&(header.address..header.address + limit_bytes))
     }
 
     /// The first of some limits that a region of this size and address may have, or the smallest

@@ -5,9 +5,11 @@
 //! - A process that changes a region's files holds its lock, from before the first look to after
 //!   the last step.
 //! - Locks are taken in one order: the region's, then the one of all names. The latter is held only
-//!   while an address is chosen and the new image gets its name, while a region grows or is removed
-//!   (which compartments it has must not change) or gets another limit, while a restored base gets
-//!   its name, and while an access table is replaced. Its holder waits for no region's lock.
+//!   while an address is chosen and the new image gets its name, while an imported region takes its
+//!   address, while a region is removed (which compartments it has must not change) or gets another
+//!   limit, while one grows whose image does not say what its compartments have, while a restored
+//!   base gets its name, and while an access table is replaced. Its holder waits for no region's
+//!   lock.
 //! - Ownership and every check come before the first byte is written.
 //! - An image, if there is one, is newer than the base. The base is used only where there is no
 //!   image; a damaged image is never passed over in silence. An image that outlived a boot and was
@@ -24,10 +26,9 @@ use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, try_lock};
 
 use crate::error::room::RoomReport;
 use crate::error::{FileRemedy, RegionError, Result};
-use crate::image::address::choose_address;
 use crate::media::files::{
-    base_path, image_path, lock_path, names_in, names_lock_path, redo_path, remove_temporaries,
-    rescue_path,
+    addresses_path, base_path, image_path, lock_path, names_in, names_lock_path, redo_path,
+    remove_temporaries, rescue_path,
 };
 use crate::media::format::{FileState, Header};
 use crate::media::image::{FileFault, Image};
@@ -244,23 +245,6 @@ impl NameSpace {
         }
     }
 
-    pub(crate) fn free_address(&self, limit_bytes: u64) -> Result<u64> {
-        let mut taken = Vec::new();
-        for name in self.names()? {
-            let image = Image::open(current_image_path(&self.places, &name), &name, false);
-            // A file that cannot be opened gives no address, and cannot be mapped either.
-            let store = self.places.store();
-            for header in [image, open_base(store, &name), open_rescue(store, &name)]
-                .into_iter()
-                .flatten()
-                .map(|file| file.header)
-            {
-                taken.push(header.address..header.address + header.limit_bytes);
-            }
-        }
-        choose_address(self.places.home(), taken, limit_bytes)
-    }
-
     /// All names that have an image, a base or a rescue copy, in order.
     pub(crate) fn names(&self) -> Result<Vec<RegionName>> {
         let mut names = names_in(self.places.pool(), "image")?;
@@ -360,6 +344,7 @@ impl NameSpace {
             }
             if names_in(&directory, "image").is_ok_and(|names| names.is_empty()) {
                 let _ = self.remove_file(&names_lock_path(&directory));
+                let _ = self.remove_file(&addresses_path(&directory));
                 let _ = std::fs::remove_dir(&directory);
             }
         }

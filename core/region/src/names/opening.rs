@@ -10,14 +10,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use holdfast_sys::lock::{FileLock, LockMode, try_lock};
 
 use crate::error::{RegionError, Result};
+use crate::media::allotment::Shares;
 use crate::media::files::{base_path, image_path, remove_temporaries, temporary_path};
 use crate::media::format::{
-    DATA_OFFSET, FileState, GROWTH_STEP_BYTES, Header, LIMIT_BYTES_MAX, limit_for,
+    ALLOTMENT_OFFSET, DATA_OFFSET, FileState, GROWTH_STEP_BYTES, Header, LIMIT_BYTES_MAX, limit_for,
 };
 use crate::media::image::{Backing, BuildError, Image};
 use crate::media::medium::Medium;
-use crate::media::redo;
 use crate::media::storage::is_full;
+use crate::media::{redo, rest};
 use crate::name::RegionName;
 use crate::names::access::Access;
 use crate::names::key::OwnerKey;
@@ -141,8 +142,9 @@ impl NameSpace {
             self.admit_writer(&image.header, key)?;
             self.drop_void(image)?;
         }
-        if let Some(image) = found {
+        if let Some(mut image) = found {
             let access = self.admit_writer(&image.header, key)?;
+            self.wake(&mut image)?;
             self.finish_publication(&image)?;
             self.remove_stale_images(name)?;
             let (image, opened) = self.open_warm(image)?;
@@ -216,6 +218,11 @@ impl NameSpace {
         if let Some(image) =
             self.image(name, LockMode::Shared)?.filter(|image| !self.is_void(image))
         {
+            if image.is_at_rest {
+                // A load in a hole wants memory as a store does, and a descriptor for reading
+                // cannot allocate it.
+                self.wake_for_reading(&image.reopened_for_writing()?)?;
+            }
             let opened = self.how_opened(&image);
             return Ok(Some((image, opened)));
         }
@@ -247,6 +254,41 @@ impl NameSpace {
         match self.image(name, LockMode::Exclusive)? {
             Some(image) if !self.is_void(&image) => self.finish_publication(&image),
             _ => Ok(()),
+        }
+    }
+
+    /// Allocates what an image gave back when it was closed, before it is mapped.
+    fn wake(&self, image: &mut Image) -> Result<()> {
+        if !image.is_at_rest {
+            return Ok(());
+        }
+        let (path, medium) = (image.path.clone(), image.header.medium);
+        let needed_bytes = image.header.backed_bytes;
+        self.with_room(|| {
+            let woken = rest::wake(image, self.storage());
+            woken.map_err(|source| self.rest_error(source, &path, medium, needed_bytes))
+        })
+    }
+
+    /// The same for a reader.
+    fn wake_for_reading(&self, image: &Image) -> Result<()> {
+        let Header { medium, backed_bytes, .. } = image.header;
+        self.with_room(|| {
+            let allocated = rest::allocate_again(image, self.storage());
+            allocated.map_err(|source| self.rest_error(source, &image.path, medium, backed_bytes))
+        })
+    }
+
+    fn rest_error(
+        &self,
+        source: std::io::Error,
+        path: &Path,
+        medium: Medium,
+        needed_bytes: u64,
+    ) -> RegionError {
+        match is_full(&source) {
+            true => self.no_room(medium, needed_bytes, Some(source.kind())),
+            false => RegionError::io("allocate", path)(source),
         }
     }
 
@@ -287,6 +329,7 @@ impl NameSpace {
     }
 
     fn open_cold(&self, stored: &Stored) -> Result<Image> {
+        self.note_header(&stored.base.header)?;
         self.build_image(stored.image_header(), |file| stored.copy_to(self.storage(), file))
     }
 
@@ -299,9 +342,17 @@ impl NameSpace {
     ) -> Result<Region> {
         let limit_bytes = limit_for(asked_bytes)
             .ok_or(RegionError::LimitOutOfRange { asked_bytes, max_bytes: LIMIT_BYTES_MAX })?;
+        // Listing what builders left takes the longer the more regions there are. One that was
+        // killed left its record in the lock; one that a reset ended left nothing in memory, so it
+        // is looked for until a first region was made since.
+        if lock.is_left() || !self.knows_free_addresses() {
+            for directory in [self.places().images(self.medium()), self.places().store()] {
+                remove_temporaries(self.storage(), directory, name)?;
+            }
+        }
         let image = self.with_room(|| self.create_image(name, key, limit_bytes))?;
         let path = image.path.clone();
-        let mut region = self.region(image, Opened::Created, lock);
+        let mut region = self.region(image, Opened::Created, lock).without_leftovers();
         if region.medium() == Medium::File {
             // Without a checkpoint nothing would be left of the region, and of where it lies, after
             // a power cut.
@@ -343,7 +394,13 @@ impl NameSpace {
             boot: [0; 16],
             ordered: false,
         };
-        self.build_image_once(header, |_| Ok(()))
+        // It has no compartments: none outlives its region.
+        let shares = Shares { taken_bytes: header.backed_bytes, given_out_bytes: 0 };
+        self.build_image_once(header, |file| {
+            let written =
+                self.storage().write_at(file, &shares.encode().to_le_bytes(), ALLOTMENT_OFFSET);
+            written.map_err(BuildError::write)
+        })
     }
 
     /// Makes an image with its data area allocated and filled by `fill`, locked, under its final
@@ -353,6 +410,8 @@ impl NameSpace {
         header: Header,
         fill: impl Fn(&File) -> std::result::Result<(), BuildError>,
     ) -> Result<Image> {
+        let images = self.places().images(header.medium);
+        remove_temporaries(self.storage(), images, &header.name)?;
         self.with_room(|| self.build_image_once(header.clone(), &fill))
     }
 
@@ -366,7 +425,6 @@ impl NameSpace {
         // It was not stored to: it is what it is made from.
         let header = Header { boot: self.places().boot(), ordered: outlives_boot, ..header };
         let images = self.places().images(header.medium);
-        remove_temporaries(self.storage(), images, &header.name)?;
         let temporary = temporary_path(images, &header.name);
         let (path, needed_bytes) = (image_path(images, &header.name), header.backed_bytes);
         let built = Image::build(
@@ -419,6 +477,7 @@ impl NameSpace {
     /// Builds an image from a copy. It owes the store a checkpoint, and until that is there the
     /// copy stays.
     pub(crate) fn open_rescued(&self, rescue: &Image, stored: Option<&Stored>) -> Result<Image> {
+        self.note_header(&rescue.header)?;
         let base = stored.map_or(&rescue.header, |stored| &stored.base.header);
         let header = Header {
             state: FileState::Open,

@@ -32,7 +32,7 @@ use holdfast_sys::file::{private_options, sync_directory};
 use holdfast_sys::lock::{LockMode, try_lock};
 
 use crate::error::place::PlaceError;
-use crate::media::files::{image_path, names_in};
+use crate::media::files::{addresses_path, image_path, names_in};
 use crate::media::image::Image;
 use crate::media::pool_kind::PoolKind;
 use crate::name::RegionName;
@@ -200,6 +200,7 @@ impl Claim<'_> {
             None => {
                 let known_by_name = self.is_default || self.is_noted();
                 self.check_contents(known_by_name, known_by_name, None)?;
+                self.forget_addresses()?;
                 self.make_durable_before()?;
                 match symlink(target(ours.id, &ours.home), self.root.join(RECORD)) {
                     // It was made by a process that had no patience for the lock.
@@ -214,11 +215,23 @@ impl Claim<'_> {
             }
             Some(record) => {
                 self.refuse_other(&record)?;
+                self.forget_addresses()?;
                 self.make_durable_before()?;
                 self.replace(&ours)?;
                 self.make_durable_after()?;
                 Ok(true)
             }
+        }
+    }
+
+    /// Which addresses are free was remembered for the home that had the pool.
+    fn forget_addresses(&self) -> Result<(), PlaceError> {
+        let path = addresses_path(self.images);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(io_error("remove", &path)(error))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -1,13 +1,19 @@
 //! The quota of a region and its compartments together, and who may change it.
 //!
 //! Invariant: what a region has backed and what its compartments may grow to are together at most
-//! its limit. Both sides change under the lock on the name space.
+//! its limit. What compartments may have changes under the lock on the name space; a parent that
+//! grows holds that, too, or takes its part in the word of its image (see
+//! [`crate::media::allotment`]).
 
 #![forbid(unsafe_code)]
 
+use holdfast_sys::lock::{LockMode, try_lock};
+
 use crate::error::access::AccessError;
-use crate::error::{RegionError, Result};
+use crate::error::{FileRemedy, RegionError, Result};
+use crate::media::allotment::Allotment;
 use crate::media::format::Header;
+use crate::media::image::{FileFault, Image};
 use crate::name::RegionName;
 use crate::names::key::{OwnerKey, check_key};
 use crate::names::namespace::NameSpace;
@@ -49,8 +55,9 @@ impl NameSpace {
         Ok(bytes)
     }
 
-    /// Whether a compartment, new or not, fits below its parent's limit with one of `limit_bytes`.
-    /// The caller holds the lock on the name space.
+    /// Gives a compartment, new or not, a limit of `limit_bytes` below that of its parent, if it
+    /// fits there: a parent that grows meanwhile, in another process, sees it. The caller holds the
+    /// lock on the name space.
     pub(crate) fn check_quota(
         &self,
         parent: &RegionName,
@@ -58,19 +65,40 @@ impl NameSpace {
         limit_bytes: u64,
     ) -> Result<()> {
         let header = self.header_of(parent)?;
-        let backed_bytes = self.backed_bytes_of(&header)?;
-        let given_out_bytes = self.given_out_bytes(parent, Some(compartment))?;
-        let used_bytes = given_out_bytes.saturating_add(backed_bytes);
-        if used_bytes.saturating_add(limit_bytes) <= header.limit_bytes {
-            return Ok(());
+        let others_bytes = self.given_out_bytes(parent, Some(compartment))?;
+        let no_quota_left = |used_bytes| {
+            let (parent, asked_bytes) = (parent.to_string(), limit_bytes);
+            let limit_bytes = header.limit_bytes;
+            AccessError::NoQuotaLeft { parent, limit_bytes, used_bytes, asked_bytes }.into()
+        };
+        let path = current_image_path(self.places(), parent);
+        let image = match Image::open(path.clone(), parent, true) {
+            Ok(image) => Some(image),
+            Err(fault) if fault.is_damage() || matches!(fault, FileFault::Missing) => None,
+            Err(fault) => {
+                let remedy = FileRemedy::RestoreFile { path: path.clone() };
+                return Err(fault.into_error(&path, remedy));
+            }
+        };
+        if let Some(image) = image
+            && Allotment::is_in(&image.file).map_err(RegionError::io("examine", &path))?
+        {
+            let allotment = Allotment::map(&image.file).map_err(RegionError::io("map", &path))?;
+            // One that no process has may say what a process had taken that was killed.
+            let is_held =
+                !try_lock(&image.file, LockMode::Shared).map_err(RegionError::io("lock", &path))?;
+            let backed = (image.header.backed_bytes, is_held);
+            let shares = (others_bytes, limit_bytes);
+            return allotment
+                .give_out(shares, backed, image.header.limit_bytes)
+                .map_err(no_quota_left);
         }
-        Err(AccessError::NoQuotaLeft {
-            parent: parent.to_string(),
-            limit_bytes: header.limit_bytes,
-            used_bytes,
-            asked_bytes: limit_bytes,
+        // Without the word the parent counts, under the lock that is held here.
+        let used_bytes = others_bytes.saturating_add(self.backed_bytes_of(&header)?);
+        match used_bytes.saturating_add(limit_bytes) <= header.limit_bytes {
+            true => Ok(()),
+            false => Err(no_quota_left(used_bytes)),
         }
-        .into())
     }
 
     /// How large a region is whose header in force this is. Without an image, only the journal may

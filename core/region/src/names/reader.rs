@@ -4,16 +4,20 @@
 
 use std::fmt;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
+use holdfast_sys::file::next_data;
 use holdfast_sys::lock::FileLock;
 use holdfast_sys::mapping::Reservation;
 
 use crate::error::{RegionError, Result};
 use crate::image::memory::ReadOnlyData;
+use crate::image::private_copy::PrivateCopy;
 use crate::media::format::DATA_OFFSET;
 use crate::media::image::Image;
-use crate::media::sparse::buffer;
+use crate::media::sparse::{PAGE_BYTES, buffer};
 use crate::names::summary::RegionSummary;
 
 /// A region's data as it was when it was opened, from the image or, without one, from the store.
@@ -54,22 +58,49 @@ impl RegionReader {
         self.data.bytes()
     }
 
+    /// The parts of the data that are no holes of the file, in whole pages and in order.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = Range<usize>> {
+        let end = DATA_OFFSET + self.backed_bytes;
+        let mut position = DATA_OFFSET;
+        std::iter::from_fn(move || {
+            let data = match next_data(&self.file, position) {
+                _ if position >= end => return None,
+                Ok(found) => found?,
+                // Where it cannot be told, everything is data.
+                Err(_) => position..end,
+            };
+            let start = (data.start / PAGE_BYTES * PAGE_BYTES).clamp(position, end);
+            position = data.end.next_multiple_of(PAGE_BYTES).clamp(start, end);
+            Some((start - DATA_OFFSET) as usize..(position - DATA_OFFSET) as usize)
+        })
+        .filter(|extent| !extent.is_empty())
+    }
+
+    /// A copy of the backed data that takes memory for those of its pages that are stored to.
+    ///
+    /// # Errors
+    /// `Io` when there is no address space for it.
+    pub fn private_copy(&self) -> Result<PrivateCopy> {
+        // It fits: it is mapped already.
+        PrivateCopy::map(&self.file, self.backed_bytes as usize)
+            .map_err(RegionError::io("map", self.path()))
+    }
+
+    fn path(&self) -> PathBuf {
+        let file = self.summary.image.as_ref().or(self.summary.base.as_ref());
+        file.map(|file| file.path.clone()).unwrap_or_default()
+    }
+
     /// A copy of the backed data.
     ///
     /// # Errors
     /// `NoMemory`, `Io`.
     pub fn read_all(&self) -> Result<Vec<u8>> {
-        let path = self
-            .summary
-            .image
-            .as_ref()
-            .or(self.summary.base.as_ref())
-            .map(|file| file.path.clone());
         let read = buffer(self.backed_bytes).and_then(|mut bytes| {
             self.file.read_exact_at(&mut bytes, DATA_OFFSET)?;
             Ok(bytes)
         });
-        read.map_err(RegionError::read_whole(path.unwrap_or_default(), self.backed_bytes))
+        read.map_err(RegionError::read_whole(self.path(), self.backed_bytes))
     }
 
     /// Whether the file was cut off while it was being read, or its disk failed: what

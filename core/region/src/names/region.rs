@@ -34,6 +34,7 @@ use crate::image::address::address_window;
 use crate::image::dirty::{DirtySource, Tracking};
 use crate::image::memory::Consistency;
 use crate::image::memory::{MappedData, Notify};
+use crate::media::allotment::Allotment;
 use crate::media::files::redo_path;
 use crate::media::format::{DATA_OFFSET, GROWTH_STEP_BYTES};
 use crate::media::image::Image;
@@ -142,6 +143,15 @@ struct Relocating {
     _names: FileLock,
 }
 
+/// The word in the image that says how the limit is shared out.
+enum AllotmentSlot {
+    /// It was not asked for yet.
+    Unmapped,
+    Mapped(Allotment),
+    /// It cannot be had: each growth counts.
+    None,
+}
+
 /// An open region. See the module for its invariants.
 pub struct Region {
     // Fields drop in this order: no mapping may be left when the lock goes.
@@ -163,11 +173,14 @@ pub struct Region {
     /// Every store of the next or present mapping or loan is ordered (see
     /// [`Region::promise_order`]).
     order_promised: bool,
+    /// A writer that died may have left files that it was building in the store.
+    has_leftovers: bool,
     /// Locked by each thread that appends, which need not be the one that has the region.
     journal: Arc<Mutex<JournalSlot>>,
     /// The backing was found lost by a mapping that is gone.
     lost: bool,
     growth_hint_bytes: u64,
+    allotment: AllotmentSlot,
     /// The name space that it belongs to.
     names: NameSpace,
     lock: FileLock,
@@ -199,12 +212,20 @@ impl Region {
                 _ => Unwritten::default(),
             },
             order_promised: false,
+            has_leftovers: opened != Opened::Warm || lock.is_left(),
             journal: Arc::new(Mutex::new(JournalSlot::Unread)),
             lost: false,
             growth_hint_bytes: GROWTH_STEP_BYTES,
+            allotment: AllotmentSlot::Unmapped,
             names,
             lock,
         }
+    }
+
+    /// For a region that was made just now, once what an earlier one may have left was removed.
+    pub(crate) fn without_leftovers(mut self) -> Region {
+        self.has_leftovers = false;
+        self
     }
 
     /// For a caller that may use it with this access.

@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 
 use crate::error::{FileRemedy, RegionError, Result};
-use crate::media::files::{base_path, remove_temporaries, temporary_path};
+use crate::media::files::{base_path, temporary_path};
 use crate::media::format::{FileState, Header};
 use crate::media::image::{Backing, BuildError, FileFault, Image};
 use crate::media::sparse::{CopyError, DataSum, PAGE_BYTES, sum_and_copy};
@@ -20,14 +20,13 @@ use crate::name::RegionName;
 
 /// Writes a checkpoint of an image, with the number that the header has, and returns its header. On
 /// failure the earlier base is in place, or, when only the directory could not be made durable, the
-/// new one.
+/// new one. The caller has removed what earlier writers left.
 pub(crate) fn write_base(
     storage: &dyn Storage,
     image: &File,
     header: Header,
     store: &Path,
 ) -> Result<(DataSum, Header)> {
-    remove_temporaries(storage, store, &header.name)?;
     let temporary = temporary_path(store, &header.name);
     let header = Header { state: FileState::Clean, continued: true, journal_sequence: 0, ..header }
         .for_store();

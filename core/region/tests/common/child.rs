@@ -105,7 +105,9 @@ pub(crate) fn play() {
         }
         // Uses heaps in a pool that has no room for a single byte more.
         ["crowded", name] => {
-            let mut region = names().create(&named(name), &key(), 4 * MIB).unwrap();
+            // More than what a region gives back when it is closed.
+            let mut region = names().create(&named(name), &key(), 5 * MIB).unwrap();
+            region.grow(5 * MIB).unwrap();
             store(&mut region, 0, b"before");
             region.close().unwrap();
             let pool = places().pool().to_owned();

@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::error::{RegionError, Result};
 use crate::media::format::{DATA_OFFSET, FileState};
 use crate::media::medium::Medium;
+use crate::media::rest;
 use crate::names::region::commit::Written;
 use crate::names::region::{CheckpointReport, Opened, Region};
 use crate::store::journal_slot::JournalSlot;
@@ -74,16 +75,35 @@ impl Region {
                 header.journal_sequence = durable_sequence;
             })
             .map_err(RegionError::io("write the header of", &self.image.path))?;
+        // With the record in the lock goes what tells the next session to look for them.
+        let _ = self.remove_leftovers();
         // Older than the last commit, or the same. One that stays does not count, and is removed by
         // the next session.
         let _ = self.names.remove_rescue(self.name());
+        // Costs memory only if it fails.
+        if self.may_rest() {
+            let _ = rest::lay_to_rest(&mut self.image, self.names.storage());
+        }
         Ok(CloseReport { checkpoint: committed.into() })
+    }
+
+    /// Whether the image is in memory that a reset takes.
+    fn may_rest(&self) -> bool {
+        self.medium() == Medium::Memory
+            && self.names.places().pool_is_volatile_memory()
+            && !self.image.outlives_boot
     }
 
     /// Makes the next sessions' page faults few. Done when a session has paid for a checkpoint or a
     /// cold open anyway; a kernel that refuses costs speed only.
     fn gather_huge_pages(&self) {
-        if self.medium() == Medium::Memory && self.names.places().pool_is_volatile_memory() {
+        // In huge pages nothing would be unused.
+        let will_rest =
+            self.may_rest() && rest::has_unused(&self.image, self.names.storage()).unwrap_or(false);
+        if self.medium() == Medium::Memory
+            && self.names.places().pool_is_volatile_memory()
+            && !will_rest
+        {
             let _ = gather_huge_pages(
                 &self.image.file,
                 DATA_OFFSET,

@@ -222,11 +222,8 @@ impl Region {
         if !matches!(*slot, JournalSlot::Unread) {
             return;
         }
-        if self.debt.is_unknown() {
-            // What a session that died left half-made. That it stays changes nothing.
-            let _ =
-                remove_temporaries(self.names.storage(), self.names.places().store(), self.name());
-        }
+        // That it stays changes nothing.
+        let _ = self.remove_leftovers();
         let unnoticed = self.debt.bytes().is_none_or(|bytes| bytes >= self.backed_bytes());
         let (store, image) = (self.names.places().store(), &self.image.header);
         let Some(stored) = adoptable(store, image) else {
@@ -341,11 +338,23 @@ impl Region {
         *JournalSlot::lock(&self.journal) = JournalSlot::Broken;
     }
 
+    /// Removes what a session that died left half-made in the store. That means to list all that is
+    /// there, so it is done once, and only after such a session.
+    pub(crate) fn remove_leftovers(&mut self) -> Result<()> {
+        if self.has_leftovers {
+            let store = self.names.places().store();
+            remove_temporaries(self.names.storage(), store, self.name())?;
+            self.has_leftovers = false;
+        }
+        Ok(())
+    }
+
     /// Copies the image to a new base file, whose checkpoint makes the journal stale.
     fn make_base(&mut self) -> Result<CommitReport> {
         self.owe_base();
         self.take_stores()?;
         let store = self.names.places().store().to_owned();
+        self.remove_leftovers()?;
         let header = next_base_header(&store, &self.image.header);
         let (written, header) =
             match write_base(self.names.storage(), &self.image.file, header, &store) {
