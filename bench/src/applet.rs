@@ -24,6 +24,7 @@ mod started;
 
 use std::io;
 
+use crate::heap::growth;
 use crate::report::Outcome;
 use crate::section;
 
@@ -65,6 +66,7 @@ pub fn play(role: &str) -> io::Result<()> {
         futex::ROLE_SLEEP => futex::serve(false),
         socket::ROLE => socket::serve(),
         heap_access::ROLE => heap_access::serve(),
+        growth::ROLE => growth::grow(),
         heaps::ROLE_PLAIN => heaps::grow(false),
         heaps::ROLE_HINT => heaps::grow(true),
         other => Err(io::Error::other(format!("there is no role {other}"))),

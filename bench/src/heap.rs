@@ -12,6 +12,9 @@ mod checkpoint;
 #[allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
 mod content;
 pub(crate) mod ground;
+pub(crate) mod growth;
+#[allow(unsafe_code, reason = "lays a heap over a mapped region, and fills its root")]
+mod homes;
 pub(crate) mod kv;
 #[allow(unsafe_code, reason = "calls the C library, and reads and writes the objects of that")]
 pub(crate) mod larson;
@@ -32,6 +35,8 @@ pub(crate) mod peers;
 pub(crate) mod raw;
 #[allow(unsafe_code, reason = "lays a heap over a mapped region, and reads and writes its objects")]
 mod threads;
+#[allow(unsafe_code, reason = "fills the objects that it allocates")]
+mod transfer;
 #[allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
 pub(crate) mod update;
 
@@ -70,7 +75,7 @@ const BATCH_MAIN: usize = 100;
 /// A part of the suite, which measures keys that begin with its name.
 type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 11] = [
+const SECTIONS: [Section; 14] = [
     ("alloc", allocations),
     ("tx", transactions),
     ("root", roots),
@@ -82,6 +87,9 @@ const SECTIONS: [Section; 11] = [
     ("kv", key_values),
     ("capi", c_library),
     ("map", example_maps),
+    ("growth", growths),
+    ("homes", many_heaps),
+    ("transfer", transfers),
 ];
 
 /// Runs the suite, or the section with the name `only`; `progress` gets the name of each step.
@@ -306,6 +314,62 @@ fn ralloc(
 ) -> io::Result<Vec<(&'static str, larson::Functions)>> {
     missing.push(not_built(RALLOC));
     Ok(Vec::new())
+}
+
+fn growths(_: &Ground, _: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let growth::Calls { first, later } = growth::host_calls()?;
+    let counted = |calls: usize| Some(Series::from_iter([calls as f64]));
+    outcome.add("growth_host_calls", counted(later), "calls", Some(Goal::AtMost(5.0)));
+    outcome.add("growth_first_host_calls", counted(first), "calls", None);
+    Ok(())
+}
+
+/// How many heaps a home has when one more is made, and the key.
+const CREATIONS: [(u64, &str, Option<f64>); 4] = [
+    (1, "create_heap_1st_ms", None),
+    (100, "create_heap_100th_ms", None),
+    (1_000, "create_heap_1000th_ms", None),
+    (10_000, "create_heap_10000th_ms", Some(2.0)),
+];
+
+fn many_heaps(ground: &Ground, _: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let points = CREATIONS.map(|(point, ..)| point);
+    let curve = homes::create_ms(ground, &points)?;
+    for ((_, key, goal_ms), times) in CREATIONS.into_iter().zip(curve) {
+        outcome.add(key, Some(times), "ms", goal_ms.map(Goal::AtMost));
+    }
+    let [pool_kib, store_kib] = homes::idle_kib(ground)?.map(|kib| Series::from_iter([kib]));
+    outcome.add("idle_heap_pool_kib", Some(pool_kib), "KiB", Some(Goal::AtMost(64.0)));
+    outcome.add("idle_heap_store_kib", Some(store_kib), "KiB", Some(Goal::AtMost(16.0)));
+    Ok(())
+}
+
+/// Sizes of heaps that are imported, in bytes; the last one's result stands for all.
+const IMPORTS: [(u64, &str, Option<f64>); 3] = [
+    (4 << 20, "import_4mib_vs_cp", None),
+    (32 << 20, "import_32mib_vs_cp", None),
+    (256 << 20, "import_vs_cp", Some(0.5)),
+];
+/// Sizes of heaps that are exported and checked, in bytes.
+const READINGS: [(u64, [&str; 2], Option<f64>); 2] = [
+    (64 << 20, ["export_64mib_vs_read", "check_64mib_vs_read"], None),
+    (2 << 30, ["export_vs_read", "check_vs_read"], Some(1.2)),
+];
+
+fn transfers(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    for (bytes, key, goal) in IMPORTS {
+        let times = transfer::imports(ground, fewer(runs), bytes)?;
+        let throughput = times.ratio(transfer::CP, transfer::IMPORT);
+        outcome.add(key, throughput, "x", goal.map(Goal::AtLeast));
+    }
+    for (bytes, [export, check], goal) in READINGS {
+        let times = transfer::readings(ground, fewer(runs), bytes)?;
+        for (key, side) in [(export, transfer::EXPORT), (check, transfer::CHECK)] {
+            let ratio = times.ratio(side, transfer::READ);
+            outcome.add(key, ratio, "x", goal.map(Goal::AtMost));
+        }
+    }
+    Ok(())
 }
 
 fn transactions(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {

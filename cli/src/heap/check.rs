@@ -95,7 +95,7 @@ fn check(names: &NameSpace, name: &RegionName) -> Result<Checked, Failure> {
         error: None,
         repair: None,
     };
-    if reader.lost_backing() {
+    if reader.lost_backing() || look.lost_backing() {
         return Err(Failure::new(
             BAD_FILE,
             format!(

@@ -22,7 +22,7 @@ pub mod transfer;
 
 use holdfast_command::keys::{key_for_new, name_space};
 use holdfast_heap::{Finding, Inspection, OpenError, bytes_of, inspect};
-use holdfast_region::{RegionName, RegionReader};
+use holdfast_region::{PrivateCopy, RegionName, RegionReader};
 pub use root_name::RootName;
 use serde::Serialize;
 
@@ -57,19 +57,44 @@ pub struct Look {
     roots: Vec<RootRow>,
     /// How many there are.
     root_count: u64,
-    copy: Vec<u64>,
+    copy: Copied,
+}
+
+/// The bytes of a heap, for a look into them that may change them.
+enum Copied {
+    /// A copy of all of them.
+    Words(Vec<u64>),
+    /// A copy of the pages that were changed.
+    Mapped(PrivateCopy),
+}
+
+impl Copied {
+    fn words_mut(&mut self) -> &mut [u64] {
+        match self {
+            Copied::Words(words) => words,
+            Copied::Mapped(copy) => copy.words_mut(),
+        }
+    }
 }
 
 impl Look {
     /// The bytes as the next program will find them: an open transaction is rolled back.
     pub fn bytes(&self) -> &[u8] {
-        bytes_of(&self.copy)
+        match &self.copy {
+            Copied::Words(words) => bytes_of(words),
+            Copied::Mapped(copy) => bytes_of(copy.words()),
+        }
+    }
+
+    /// Whether a part of what was looked at was not there.
+    pub fn lost_backing(&self) -> bool {
+        matches!(&self.copy, Copied::Mapped(copy) if copy.lost_backing())
     }
 }
 
 /// Looks into a copy of a region's data, so that the heap itself is not touched.
 pub fn look(reader: &RegionReader) -> Result<Look, Failure> {
-    look_at(reader.bytes())
+    Ok(look_into(Copied::Mapped(reader.private_copy()?)))
 }
 
 /// A copy of a heap's bytes, in words. A header can claim more than there is memory: that is an
@@ -91,19 +116,22 @@ pub fn words_of(bytes: &[u8]) -> Result<Vec<u64>, Failure> {
 /// # Errors
 /// When there is no memory for the copy.
 pub fn look_at(bytes: &[u8]) -> Result<Look, Failure> {
-    let mut copy = words_of(bytes)?;
+    Ok(look_into(Copied::Words(words_of(bytes)?)))
+}
+
+fn look_into(mut copy: Copied) -> Look {
     let (mut findings, mut roots, mut root_count) = (Vec::new(), Vec::new(), 0);
     let mut keep = |finding| {
         if findings.len() < FINDINGS_KEPT_MAX {
             findings.push(finding);
         }
     };
-    let inspection = inspect(&mut copy, &mut keep, &mut |name, bytes| {
+    let inspection = inspect(copy.words_mut(), &mut keep, &mut |name, bytes| {
         root_count += 1;
         if roots.len() < ROOTS_KEPT_MAX {
             roots.push(RootRow { name: name.into(), bytes });
         }
     });
     roots.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(Look { inspection, findings, roots, root_count, copy })
+    Look { inspection, findings, roots, root_count, copy }
 }
