@@ -293,7 +293,7 @@ fn assert_apart(ranges: &[std::ops::Range<u64>]) {
 
 /// New heaps get addresses of their own, whatever has become of the note of free ones.
 ///
-/// Guarantee: heap/new-addresses
+/// Guarantee: heap/fixed-address
 #[test]
 fn note_of_free_addresses_may_be_lost_or_damaged() {
     let home = Home::in_memory();
@@ -325,7 +325,7 @@ fn note_of_free_addresses_may_be_lost_or_damaged() {
 /// A new heap makes way for one that was imported, for a limit that was raised, and for a heap that
 /// moved.
 ///
-/// Guarantee: heap/new-addresses
+/// Guarantee: heap/fixed-address
 #[test]
 fn new_heap_makes_way_for_ranges_that_were_not_chosen() {
     let (home, other) = (Home::in_memory(), Home::in_memory());
@@ -361,7 +361,7 @@ fn new_heap_makes_way_for_ranges_that_were_not_chosen() {
 
 /// A home that takes over a pool does not believe what is free there.
 ///
-/// Guarantee: heap/new-addresses
+/// Guarantee: heap/fixed-address
 #[test]
 fn note_of_another_home_is_forgotten() {
     let (home, other) = (Home::in_memory(), Home::in_memory());

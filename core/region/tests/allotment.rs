@@ -53,7 +53,7 @@ fn refused(grown: Result<u64>) {
 
 /// A region grows while another process has the lock on the name space, new and opened again.
 ///
-/// Guarantee: heap/growth
+/// Guarantee: heap/compartments
 #[test]
 fn growth_waits_for_no_other_process() {
     let home = Home::new();

@@ -105,7 +105,7 @@ fn is_whole(region: &mut Region) {
 
 /// A closed region keeps what was stored, gives the rest back, and has all of it when it is open.
 ///
-/// Guarantee: heap/idle
+/// Guarantee: heap/room
 #[test]
 fn closed_region_takes_only_what_was_stored() {
     let home = Home::new();
@@ -132,7 +132,7 @@ fn closed_region_takes_only_what_was_stored() {
 
 /// A region that grew beyond its first part keeps its memory.
 ///
-/// Guarantee: heap/idle
+/// Guarantee: heap/room
 #[test]
 fn larger_region_keeps_its_memory() {
     let home = Home::new();
@@ -144,7 +144,7 @@ fn larger_region_keeps_its_memory() {
 
 /// A closed region that finds no room to be opened in is an error, and whole when there is some.
 ///
-/// Guarantee: heap/idle
+/// Guarantee: heap/room
 #[test]
 fn closed_region_without_room_is_an_error_and_whole_later() {
     let home = Home::new();
@@ -166,7 +166,7 @@ fn closed_region_without_room_is_an_error_and_whole_later() {
 /// A death at any step of giving back, and of allocating again, leaves a region whose every page is
 /// there when it is mapped.
 ///
-/// Guarantee: heap/idle
+/// Guarantee: heap/room
 #[test]
 fn death_at_any_step_leaves_no_hole_under_a_mapping() {
     let mut deaths = [0; 2];
