@@ -31,6 +31,7 @@ pub(crate) mod opening;
 #[cfg(feature = "peers")]
 #[allow(unsafe_code, reason = "the peers are libraries in C, or map files")]
 pub(crate) mod peers;
+mod preload;
 #[allow(unsafe_code, reason = "stores to a mapped region")]
 pub(crate) mod raw;
 #[allow(unsafe_code, reason = "lays a heap over a mapped region, and reads and writes its objects")]
@@ -75,7 +76,7 @@ const BATCH_MAIN: usize = 100;
 /// A part of the suite, which measures keys that begin with its name.
 type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 14] = [
+const SECTIONS: [Section; 15] = [
     ("alloc", allocations),
     ("tx", transactions),
     ("root", roots),
@@ -90,6 +91,7 @@ const SECTIONS: [Section; 14] = [
     ("growth", growths),
     ("homes", many_heaps),
     ("transfer", transfers),
+    ("preload", preloaded),
 ];
 
 /// Runs the suite, or the section with the name `only`; `progress` gets the name of each step.
@@ -157,6 +159,14 @@ fn c_library(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<
 const NO_C_LIBRARY: &str =
     "the C library: HOLDFAST_C_LIBRARY=DIRECTORY names where it is installed";
 
+fn preloaded(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let Some(library) = native::installed("libholdfast-malloc.so") else {
+        outcome.missing.push(NO_C_LIBRARY.to_owned());
+        return Ok(());
+    };
+    preload::run(ground, fewer(runs), &library, outcome)
+}
+
 /// Inserts into the example maps: how many, and the keys against PMDK (B-tree, crit-bit tree, hash
 /// map, the least of these) and against LMDB, and nanoseconds.
 const MAPS: [(u64, [[&str; 4]; 3]); 2] = [
@@ -214,6 +224,7 @@ fn example_maps(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Resu
     };
     let mut sides: Vec<(&'static str, maps::Insert<'_>)> = vec![(maps::HOLDFAST, Box::new(ours))];
     sides.extend(map_peers(ground, &mut outcome.missing)?);
+    let mut least_vs_lmdb: Option<Series> = None;
     for (count, [vs_pmdk, vs_lmdb, ns]) in MAPS {
         let mut least: [Option<Series>; 2] = [None, None];
         let runs = if count > 100_000 { fewer(runs) } else { runs };
@@ -236,8 +247,13 @@ fn example_maps(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Resu
         let [pmdk, lmdb] = least;
         let goal = if count > 100_000 { 5.0 } else { 8.0 };
         outcome.add(vs_pmdk[3], pmdk, "x", Some(Goal::AtLeast(goal)));
-        outcome.add(vs_lmdb[3], lmdb, "x", Some(Goal::AtLeast(2.0)));
+        outcome.add(vs_lmdb[3], lmdb.clone(), "x", Some(Goal::AtLeast(2.0)));
+        if let Some(lmdb) = lmdb {
+            let is_less = least_vs_lmdb.as_ref().is_none_or(|least| lmdb.median() < least.median());
+            least_vs_lmdb = if is_less { Some(lmdb) } else { least_vs_lmdb };
+        }
     }
+    outcome.add("map_insert_vs_lmdb_min", least_vs_lmdb, "x", Some(Goal::AtLeast(2.0)));
     Ok(())
 }
 
@@ -395,8 +411,84 @@ fn space(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> 
         content::space_overhead(ground, fewer(runs))?;
     outcome.add("space_overhead_pct", Some(fresh_pct), "%", Some(Goal::AtMost(15.0)));
     outcome.add("space_overhead_churned_pct", Some(churned_pct), "%", None);
+    for (min, max, objects, [fresh, churned], goal) in SPACE_CURVE {
+        let content::Overhead { fresh_pct, churned_pct } =
+            content::space_overhead_between(ground, fewer(runs), min..=max, objects)?;
+        outcome.add(fresh, Some(fresh_pct), "%", goal);
+        outcome.add(churned, Some(churned_pct), "%", None);
+    }
     Ok(())
 }
+
+type SpaceKeys = [&'static str; 2];
+
+/// Sizes from and to, how many objects at most, and the keys when they are new and when as many
+/// were replaced.
+const SPACE_CURVE: [(u64, u64, usize, SpaceKeys, Option<Goal>); 9] = [
+    (
+        200,
+        65_000,
+        1_000_000,
+        ["space_overhead_to_64k_pct", "space_overhead_to_64k_churned_pct"],
+        Some(Goal::AtMost(15.0)),
+    ),
+    (
+        200,
+        65_000,
+        1000,
+        ["space_overhead_to_64k_1k_objects_pct", "space_overhead_to_64k_1k_objects_churned_pct"],
+        None,
+    ),
+    (
+        200,
+        1000,
+        1_000_000,
+        ["space_overhead_200_to_1k_pct", "space_overhead_200_to_1k_churned_pct"],
+        None,
+    ),
+    (
+        1000,
+        4000,
+        1_000_000,
+        ["space_overhead_1k_to_4k_pct", "space_overhead_1k_to_4k_churned_pct"],
+        None,
+    ),
+    (
+        4000,
+        8000,
+        1_000_000,
+        ["space_overhead_4k_to_8k_pct", "space_overhead_4k_to_8k_churned_pct"],
+        None,
+    ),
+    (
+        8000,
+        16_000,
+        1_000_000,
+        ["space_overhead_8k_to_16k_pct", "space_overhead_8k_to_16k_churned_pct"],
+        None,
+    ),
+    (
+        16_000,
+        32_000,
+        1_000_000,
+        ["space_overhead_16k_to_32k_pct", "space_overhead_16k_to_32k_churned_pct"],
+        None,
+    ),
+    (
+        32_000,
+        65_000,
+        1_000_000,
+        ["space_overhead_32k_to_64k_pct", "space_overhead_32k_to_64k_churned_pct"],
+        None,
+    ),
+    (
+        65_000,
+        260_000,
+        1_000_000,
+        ["space_overhead_64k_to_256k_pct", "space_overhead_64k_to_256k_churned_pct"],
+        None,
+    ),
+];
 
 fn warm_opens(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let warm_ms = opening::warm(ground, runs * OPENS_PER_RUN)?;

@@ -1,4 +1,4 @@
-//! Alignments above 16, which the heap does not know: a larger object, and a pointer into it.
+//! Alignments that the heap does not offer: a larger object, and a pointer into it.
 //!
 //! Invariants: before a pointer that is not the start of its object lie 16 bytes that name the
 //! start, and the same disguised; both must agree and name an allocated object that holds the
@@ -6,7 +6,6 @@
 
 use std::ptr::NonNull;
 
-use holdfast_heap::layout::CHUNK_BYTES;
 use holdfast_heap::{Backing, Heap};
 
 /// What the heap itself aligns to.
@@ -25,13 +24,10 @@ pub(crate) fn allocate<B: Backing>(
     bytes: usize,
     align: usize,
 ) -> Option<NonNull<u8>> {
-    // Large objects start with a chunk.
-    let wanted =
-        if align <= CHUNK_BYTES as usize && bytes.checked_add(align)? > CHUNK_BYTES as usize / 2 {
-            bytes.max(CHUNK_BYTES as usize / 2 + 1)
-        } else {
-            bytes.checked_add(align)?
-        };
+    if let Ok(object) = heap.alloc_aligned(bytes as u64, align as u64) {
+        return Some(object);
+    }
+    let wanted = bytes.checked_add(align)?;
     let object = heap.alloc(wanted as u64).ok()?;
     let start = object.addr().get();
     let address = start.next_multiple_of(align);

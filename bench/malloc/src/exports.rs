@@ -10,19 +10,24 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 
 use crate::aligned::{self, ALIGN_MIN};
-use crate::preloaded::{is_in_heap, is_open, locked};
+use crate::preloaded::{is_in_heap, locked};
 use crate::{OWN, own};
 
 fn allocate(bytes: usize, align: usize) -> Option<NonNull<u8>> {
-    if bytes > isize::MAX as usize {
-        return None;
-    }
+    // A thread has slabs only where there is a heap.
     if align <= ALIGN_MIN
-        && is_open()
         && let Some(object) = own::allocate(bytes)
     {
         return Some(object);
     }
+    if bytes > isize::MAX as usize {
+        return None;
+    }
+    allocate_slowly(bytes, align)
+}
+
+#[cold]
+fn allocate_slowly(bytes: usize, align: usize) -> Option<NonNull<u8>> {
     match locked() {
         Some(mut locked) if align <= ALIGN_MIN => own::allocate_in(locked.heap()?, bytes),
         Some(mut locked) => aligned::allocate(locked.heap()?, bytes, align),
@@ -49,6 +54,9 @@ fn answer(allocated: Option<NonNull<u8>>) -> *mut c_void {
 /// Bytes that may be used at a pointer; `None` when it is not ours.
 fn usable_bytes(pointer: NonNull<u8>) -> Option<usize> {
     if is_in_heap(pointer) {
+        if let Some(bytes) = own::usable_bytes(pointer) {
+            return Some(bytes);
+        }
         let mut locked = locked()?;
         return aligned::object_of(locked.heap()?, pointer).map(|(_, bytes)| bytes);
     }
@@ -68,10 +76,15 @@ pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(pointer: *mut c_void) {
     let Some(pointer) = NonNull::new(pointer.cast::<u8>()) else { return };
+    // It may be asked for any pointer.
+    if !own::free(pointer) {
+        free_slowly(pointer);
+    }
+}
+
+#[cold]
+fn free_slowly(pointer: NonNull<u8>) {
     if is_in_heap(pointer) {
-        if own::free(pointer) {
-            return;
-        }
         // In use further up: a signal handler frees. The object stays allocated; that is all.
         let Some(mut locked) = locked() else { return };
         let Some(heap) = locked.heap() else { return };

@@ -1,9 +1,15 @@
 //! The heap when the program forks.
 //!
 //! A fork gives the child a copy of the parent's memory, but a region is shared memory, and the two
-//! would write into each other's heap. So the parent copies it beforehand, and the child puts the
-//! copy in the region's place: private memory from then on, of which later forks copy nothing. The
-//! price is a copy of the whole heap.
+//! would write into each other's heap. A scratch heap, whose file nobody else finds, becomes private
+//! memory for both: before the first fork its pages are mapped anew, privately, so that from then on
+//! the file stays as it is and the kernel copies what either changes, as it does everywhere else.
+//! What both have changed stays in the file, too, where nobody looks at it any more.
+//!
+//! A named heap must stay what its program does. So the parent copies it before each fork, and the
+//! child puts the copy in the region's place: private memory from then on, of which later forks copy
+//! nothing. The price is a copy of the whole heap. So it is with a scratch heap whose file cannot be
+//! mapped, because the program has closed it.
 //!
 //! The C library writes into the child's memory (it resets the locks of every `FILE`) before any
 //! handler runs there. So the region itself is kept out of the child, where its first touch, by
@@ -14,7 +20,8 @@
 //!   slabs of its own, so nothing of these is half-changed in the child.
 //! - The handlers are installed before those of the program, so they run last before the fork and
 //!   first after it: the program's own handlers may allocate.
-//! - The child never has the region itself: it can neither change, grow nor close it.
+//! - The child never has the region itself: it can neither change, grow nor close it. Nor does the
+//!   parent, once its heap is private.
 //! - A fork from a signal handler that interrupted this very allocator has a heap that nothing can
 //!   copy, and one on a stack that lies in the heap cannot be copied under its own feet; the child
 //!   ends with a message or a SIGSEGV at its first touch, and the parent goes on.
@@ -24,15 +31,17 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::unix::fs::MetadataExt;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 use holdfast_heap::{Backing, GrowError};
 use holdfast_native_heap::RegionBacking;
 use holdfast_sys::fault::{ask_first, ask_no_more};
-use holdfast_sys::mapping::{Prot, map_anon_fixed, share_with_children};
+use holdfast_sys::mapping::{Prot, map_anon_fixed, map_private_fixed, share_with_children};
 
 use crate::lock::{Guard, lock};
 use crate::preloaded::{NO_HEAP_STATUS, give_up, is_in_heap, range, with_guard};
@@ -41,17 +50,73 @@ use crate::{OWN, own};
 /// A private heap grows in steps of this.
 const GROWTH_STEP_BYTES: u64 = 4 << 20;
 
-/// A region's memory, or in a forked child private memory in its place.
+/// A region's memory, or after a fork private memory in its place.
 pub(crate) struct ForkBacking {
     region: RegionBacking,
+    /// What may become private of a scratch heap.
+    image: Option<Image>,
     /// How much there is, once it is private.
     private_bytes: Cell<Option<u64>>,
 }
 
+/// The file of a heap, which has no name any more.
+struct Image {
+    file: File,
+    device: u64,
+    inode: u64,
+    /// Where in it the heap's first byte is.
+    offset: u64,
+}
+
 impl ForkBacking {
-    pub(crate) fn new(region: RegionBacking) -> ForkBacking {
-        ForkBacking { region, private_bytes: Cell::new(None) }
+    /// `file` is that of a scratch heap's image.
+    pub(crate) fn new(region: RegionBacking, file: Option<File>) -> ForkBacking {
+        let image = file.and_then(|file| Image::new(file, region.base()));
+        ForkBacking { region, image, private_bytes: Cell::new(None) }
     }
+
+    /// Makes the heap private memory of this process, with what it holds; `false`, and nothing done,
+    /// where that is not possible.
+    fn make_private(&self) -> bool {
+        let bytes = self.region.backed_bytes();
+        let Some(image) = self.image.as_ref().filter(|image| image.is_open()) else { return false };
+        // SAFETY: the heap's own range, with the same bytes in it; threads that are storing there
+        // do so before or after, and nothing else looks at the file. After a failure for want of
+        // memory the range may be empty, where the program ends with its next access.
+        let mapped = unsafe {
+            map_private_fixed(self.base(), bytes as usize, &image.file, image.offset, Prot::ReadWrite)
+        };
+        if mapped.is_ok() {
+            self.private_bytes.set(Some(bytes));
+        }
+        mapped.is_ok()
+    }
+}
+
+impl Image {
+    fn new(file: File, base: *const u8) -> Option<Image> {
+        let found = file.metadata().ok()?;
+        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+        let offset = maps.lines().find_map(|line| offset_at(line, base.addr()))?;
+        Some(Image { file, device: found.dev(), inode: found.ino(), offset })
+    }
+
+    /// Whether the descriptor still is of the file: programs close descriptors that they have not
+    /// opened.
+    fn is_open(&self) -> bool {
+        let found = self.file.metadata();
+        found.is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode))
+    }
+}
+
+/// The offset in its file of an address, if a line of `/proc/self/maps` is about it.
+fn offset_at(line: &str, address: usize) -> Option<u64> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
+    let (start, end, offset) = (number(start)?, number(end)?, number(fields.nth(1)?)?);
+    let address = address as u64;
+    (start..end).contains(&address).then(|| offset + (address - start))
 }
 
 // SAFETY: while shared, that of the region. Afterwards the same addresses, of which as many bytes
@@ -126,6 +191,12 @@ extern "C" fn before() {
     let mut locked = with_guard(guard);
     if let Some(heap) = locked.heap() {
         heap.take_back_slabs();
+    }
+    if let Some(heap) = locked.heap()
+        && heap.backing().private_bytes.get().is_none()
+        && heap.backing().make_private()
+    {
+        IS_PRIVATE.store(true, Ordering::Relaxed);
     }
     if let Some(heap) = locked.heap()
         && heap.backing().private_bytes.get().is_none()

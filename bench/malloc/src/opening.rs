@@ -4,6 +4,7 @@
 //! nothing is left whether it ends, is killed or execs.
 
 use std::ffi::OsString;
+use std::fs::File;
 
 use holdfast_heap::Heap;
 use holdfast_native_heap::{OpenHeapError, SizeError, open_heap_on, parse_size};
@@ -49,19 +50,19 @@ pub(crate) fn open() -> Result<Heap<ForkBacking>, OpeningError> {
         None => LIMIT_BYTES_DEFAULT,
     };
     let names = NameSpace::new(places);
-    let mut region = match variable(NAME_VARIABLE) {
+    let (mut region, file) = match variable(NAME_VARIABLE) {
         Some(name) => {
             let name = RegionName::parse(&name.to_string_lossy())?;
             match names.open_or_create(&name, &key, limit_bytes) {
                 // A program's children inherit the variable.
                 Err(error) if error.kind() == ErrorKind::Held => scratch(&names, &key, limit_bytes),
-                other => Ok(other?),
+                other => Ok((other?, None)),
             }
         }
         None => scratch(&names, &key, limit_bytes),
     }?;
     region.set_growth_hint(GROWTH_HINT_BYTES);
-    let (heap, _region) = open_heap_on(region, ForkBacking::new)?;
+    let (heap, _region) = open_heap_on(region, |region| ForkBacking::new(region, file))?;
     Ok(heap)
 }
 
@@ -69,13 +70,21 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-fn scratch(names: &NameSpace, key: &OwnerKey, limit_bytes: u64) -> Result<Region, OpeningError> {
+/// A heap for this program alone, and its image's file.
+fn scratch(
+    names: &NameSpace,
+    key: &OwnerKey,
+    limit_bytes: u64,
+) -> Result<(Region, Option<File>), OpeningError> {
     let name = format!("malloc-{}-{}", std::process::id(), uuid::Uuid::new_v4().simple());
     let region = names.create(&RegionName::parse(&name)?, key, limit_bytes)?;
+    let path_of = |suffix| names.places().pool().join(format!("{name}.{suffix}"));
+    // Without it a fork costs more; that is all.
+    let file = File::open(path_of("image")).ok();
     for suffix in ["image", "lock"] {
-        let path = names.places().pool().join(format!("{name}.{suffix}"));
+        let path = path_of(suffix);
         std::fs::remove_file(&path)
             .map_err(|source| OpeningError::Remove { path: path.display().to_string(), source })?;
     }
-    Ok(region)
+    Ok((region, file))
 }

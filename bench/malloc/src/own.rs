@@ -2,8 +2,8 @@
 //! lock.
 //!
 //! Invariants:
-//! - A thread that is interrupted in here by a signal handler counts as one that is using the heap:
-//!   the handler gets neither the slabs nor the lock.
+//! - A thread that is interrupted in here by a signal handler, with the lock or without, counts as
+//!   one that is using the heap: the handler gets neither the slabs nor the lock.
 //! - Before a fork the heap has all slabs back, so none of them is half-changed in the child, where
 //!   the threads that had them do not exist.
 //! - A thread that ends gives its slabs back, and has none any more.
@@ -24,16 +24,23 @@ static HAS_BARRIER: AtomicBool = AtomicBool::new(false);
 /// By its value the C library tells of the end of a thread.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
+/// What there is of a thread.
+struct Own {
+    slabs: Cell<*mut ThreadSlabs>,
+    state: Cell<State>,
+}
+
 thread_local! {
-    // Neither needs to be dropped, so they cost no registration, and no allocation.
-    static SLABS: Cell<*mut ThreadSlabs> = const { Cell::new(null_mut()) };
-    static STATE: Cell<State> = const { Cell::new(State::Outside) };
+    // One variable, because each that is looked at costs a call. It needs not be dropped, so it
+    // costs no registration, and no allocation.
+    static OWN: Own =
+        const { Own { slabs: Cell::new(null_mut()), state: Cell::new(State::Outside) } };
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Outside,
-    /// In one of the functions that need no lock.
+    /// In the slabs.
     Inside,
     /// The thread is ending.
     Ended,
@@ -72,23 +79,35 @@ fn barrier() {
 
 /// Whether a signal handler has interrupted this thread in its slabs.
 pub(crate) fn is_inside() -> bool {
-    STATE.get() == State::Inside
+    OWN.with(|own| own.state.get() == State::Inside)
 }
 
 /// Runs `work` with this thread's slabs, if it has some that it is not using further up.
 #[inline(always)]
 fn inside<R>(work: impl FnOnce(&mut ThreadSlabs) -> R) -> Option<R> {
-    let slabs = SLABS.get();
-    if slabs.is_null() || STATE.get() != State::Outside {
-        return None;
+    // Only its address is taken in there, so that the rest is compiled into the caller.
+    let own = OWN.with(|own| std::ptr::from_ref(own));
+    // SAFETY: this thread's own, which needs no drop, and is there as long as the thread.
+    unsafe { &*own }.inside(work)
+}
+
+impl Own {
+    /// See [`inside`].
+    #[inline(always)]
+    fn inside<R>(&self, work: impl FnOnce(&mut ThreadSlabs) -> R) -> Option<R> {
+        let slabs = self.slabs.get();
+        if slabs.is_null() || self.state.get() != State::Outside {
+            return None;
+        }
+        self.state.set(State::Inside);
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: of the box of this thread; a signal handler that comes now is kept away by the
+        // state.
+        let done = work(unsafe { &mut *slabs });
+        compiler_fence(Ordering::SeqCst);
+        self.state.set(State::Outside);
+        Some(done)
     }
-    STATE.set(State::Inside);
-    compiler_fence(Ordering::SeqCst);
-    // SAFETY: of the box of this thread; a signal handler that comes now is kept away by the state.
-    let done = work(unsafe { &mut *slabs });
-    compiler_fence(Ordering::SeqCst);
-    STATE.set(State::Outside);
-    Some(done)
 }
 
 /// An object of a slab of this thread.
@@ -103,12 +122,18 @@ pub(crate) fn free(object: NonNull<u8>) -> bool {
     inside(|slabs| slabs.free(object)).unwrap_or(false)
 }
 
+/// Bytes of an object in a slab of this thread.
+#[inline]
+pub(crate) fn usable_bytes(object: NonNull<u8>) -> Option<usize> {
+    inside(|slabs| slabs.usable_bytes(object)).flatten().map(|bytes| bytes as usize)
+}
+
 /// An object, under the lock; what this thread claims for it makes its next ones quick.
 pub(crate) fn allocate_in<B: Backing>(heap: &mut Heap<B>, bytes: usize) -> Option<NonNull<u8>> {
-    let slabs = if bytes > BYTES_MAX { None } else { slabs_of(heap) };
-    match slabs {
-        Some(slabs) => slabs.alloc_in(heap, bytes as u64),
-        None => heap.alloc(bytes as u64),
+    let bytes = bytes as u64;
+    match bytes <= BYTES_MAX as u64 && has_slabs(heap) {
+        true => inside(|slabs| slabs.alloc_in(heap, bytes))?,
+        false => heap.alloc(bytes),
     }
     .ok()
 }
@@ -119,18 +144,25 @@ pub(crate) fn free_in<B: Backing>(
     object: NonNull<u8>,
 ) -> Result<(), HeapError> {
     let is_small = heap.usable_bytes(object)? <= BYTES_MAX as u64;
-    match is_small.then(|| slabs_of(heap)).flatten() {
-        Some(slabs) => slabs.free_in(heap, object),
-        None => heap.free(object),
+    match is_small && has_slabs(heap) {
+        true => inside(|slabs| slabs.free_in(heap, object)).unwrap_or(Ok(())),
+        false => heap.free(object),
     }
 }
 
-/// This thread's slabs, which it has from now on. The caller has the lock.
-fn slabs_of<'a, B: Backing>(heap: &mut Heap<B>) -> Option<&'a mut ThreadSlabs> {
-    if STATE.get() != State::Outside || !HAS_BARRIER.load(Ordering::Relaxed) {
-        return None;
-    }
-    if SLABS.get().is_null() {
+/// Whether this thread has slabs, which it gets if it has none. The caller has the lock.
+fn has_slabs<B: Backing>(heap: &mut Heap<B>) -> bool {
+    OWN.with(|own| own.has_slabs(heap))
+}
+
+impl Own {
+    fn has_slabs<B: Backing>(&self, heap: &mut Heap<B>) -> bool {
+        if self.state.get() != State::Outside || !HAS_BARRIER.load(Ordering::Relaxed) {
+            return false;
+        }
+        if !self.slabs.get().is_null() {
+            return true;
+        }
         // SAFETY: the one heap of this process, which is never closed.
         let slabs = Box::into_raw(Box::new(unsafe { heap.thread_slabs(Some(barrier)) }));
         // SAFETY: a key of ours. What the C library allocates for it comes from the arena, because
@@ -138,12 +170,11 @@ fn slabs_of<'a, B: Backing>(heap: &mut Heap<B>) -> Option<&'a mut ThreadSlabs> {
         if unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed), slabs.cast()) } != 0 {
             // SAFETY: the box from above.
             drop(unsafe { Box::from_raw(slabs) });
-            return None;
+            return false;
         }
-        SLABS.set(slabs);
+        self.slabs.set(slabs);
+        true
     }
-    // SAFETY: the box of this thread, which is outside of it; it stays until the thread ends.
-    unsafe { SLABS.get().as_mut() }
 }
 
 /// The slabs of the calling thread, which is ending and has none any more.
@@ -151,8 +182,10 @@ fn slabs_of<'a, B: Backing>(heap: &mut Heap<B>) -> Option<&'a mut ThreadSlabs> {
 /// # Safety
 /// `slabs` is what the C library keeps for the thread.
 pub(crate) unsafe fn end_thread(slabs: *mut c_void) -> Box<ThreadSlabs> {
-    STATE.set(State::Ended);
-    SLABS.set(null_mut());
+    OWN.with(|own| {
+        own.state.set(State::Ended);
+        own.slabs.set(null_mut());
+    });
     // SAFETY: the box that `slabs_of` has handed over.
     unsafe { Box::from_raw(slabs.cast()) }
 }

@@ -2,6 +2,7 @@
 
 use std::hint::black_box;
 use std::io;
+use std::ops::RangeInclusive;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -17,6 +18,8 @@ const LOOKUPS: usize = 100_000;
 const ROOTS_LIMIT_BYTES: u64 = 256 << 20;
 
 const OBJECTS: usize = 1_000_000;
+/// Of the curves, where there are fewer objects because they are larger.
+const CURVE_BYTES: u64 = 400 << 20;
 const SPACE_LIMIT_BYTES: u64 = 4 << 30;
 /// Of ten objects so many have sizes in this range: most are small, most bytes are in the others.
 const SIZES: [(usize, u64, u64); 4] = [(4, 16, 64), (3, 65, 256), (2, 257, 1024), (1, 1025, 4096)];
@@ -57,7 +60,7 @@ pub(crate) fn root_lookup_ns(ground: &Ground, rounds: usize) -> io::Result<Serie
 /// What is taken beyond what was asked for.
 #[derive(Default)]
 pub(crate) struct Overhead {
-    /// Percent of the requested bytes, with 1,000,000 objects allocated one after the other.
+    /// Percent of the requested bytes, with all objects allocated one after the other.
     pub(crate) fresh_pct: Series,
     /// The same after each of as many random ones was replaced by one of another size.
     pub(crate) churned_pct: Series,
@@ -65,19 +68,41 @@ pub(crate) struct Overhead {
 
 /// Backed bytes against requested bytes: all that the heap takes from the pool is counted.
 pub(crate) fn space_overhead(ground: &Ground, rounds: usize) -> io::Result<Overhead> {
+    overhead_of(ground, rounds, OBJECTS, size)
+}
+
+/// As [`space_overhead`], of objects whose sizes all are equally likely; so many of them, or what
+/// fits into a heap of the curves.
+pub(crate) fn space_overhead_between(
+    ground: &Ground,
+    rounds: usize,
+    sizes: RangeInclusive<u64>,
+    objects: usize,
+) -> io::Result<Overhead> {
+    let mean = (sizes.start() + sizes.end()) / 2;
+    let objects = objects.min((CURVE_BYTES / mean) as usize);
+    overhead_of(ground, rounds, objects, |random| random.random_range(sizes.clone()))
+}
+
+fn overhead_of(
+    ground: &Ground,
+    rounds: usize,
+    count: usize,
+    mut size: impl FnMut(&mut SmallRng) -> u64,
+) -> io::Result<Overhead> {
     let home = ground.home(Store::Memory)?;
     let mut overhead = Overhead::default();
     for seed in 0..rounds as u64 {
         let mut live = LiveHeap::create(&home, SPACE_LIMIT_BYTES)?;
         let mut random = SmallRng::seed_from_u64(seed);
-        let mut objects = Vec::with_capacity(OBJECTS);
-        for _ in 0..OBJECTS {
+        let mut objects = Vec::with_capacity(count);
+        for _ in 0..count {
             let bytes = size(&mut random);
             objects.push((live.heap.alloc(bytes).map_err(heap_error)?, bytes));
         }
         overhead.fresh_pct.push(percent(&live, &objects));
-        for _ in 0..OBJECTS {
-            let place = &mut objects[random.random_range(0..OBJECTS)];
+        for _ in 0..count {
+            let place = &mut objects[random.random_range(0..count)];
             live.heap.free(place.0).map_err(heap_error)?;
             let bytes = size(&mut random);
             *place = (live.heap.alloc(bytes).map_err(heap_error)?, bytes);

@@ -21,6 +21,11 @@ type Add = unsafe extern "C" fn(*const c_void, usize) -> c_int;
 type Alloc = unsafe extern "C" fn(*const c_char, usize) -> *mut c_void;
 type Free = unsafe extern "C" fn(*mut c_void) -> c_int;
 
+/// A library that is installed where the environment says; `None` when it says nothing.
+pub(crate) fn installed(library: &str) -> Option<PathBuf> {
+    Some(PathBuf::from(std::env::var_os(C_LIBRARY)?).join("lib").join(library))
+}
+
 /// The open heap. Closed when it is dropped.
 pub(crate) struct Native {
     begin: Act,
@@ -36,7 +41,7 @@ pub(crate) struct Native {
 impl Native {
     /// A new heap; `None` when nothing says where the library is installed.
     pub(crate) fn open(ground: &Ground, limit_bytes: u64) -> io::Result<Option<Native>> {
-        let Some(prefix) = std::env::var_os(C_LIBRARY).map(PathBuf::from) else { return Ok(None) };
+        let Some(path) = installed("libholdfast.so") else { return Ok(None) };
         let (home, pool) = (ground.in_memory("c-home")?, ground.in_memory("c-pool")?);
         // SAFETY: the suite has one thread while it sets up its sides.
         unsafe {
@@ -44,7 +49,7 @@ impl Native {
             std::env::set_var("HOLDFAST_POOL", pool);
         }
         // SAFETY: ours; loading it runs nothing.
-        let library = unsafe { Library::new(prefix.join("lib/libholdfast.so")) };
+        let library = unsafe { Library::new(path) };
         let library = library.map_err(Error::other)?;
         // SAFETY: the types are those of `holdfast.h`.
         let native = unsafe {

@@ -8,6 +8,7 @@
 
 use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_mask};
 use crate::layout::*;
+use crate::wide::{WIDE_CLASSES, WIDE_SLABS_VERSION, wide_index, wide_slab_around};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// One contradiction.
@@ -244,7 +245,10 @@ impl Checker<'_> {
             );
             self.report.chunks += u64::from(!absent) * u64::from(head.span);
             match head.kind {
-                HeadKind::Slab => self.slab(descriptor, head),
+                HeadKind::Slab => match wide_index(head) {
+                    Some(index) => self.wide_slab(descriptor, head, index, chunk, used),
+                    None => self.slab(descriptor, head),
+                },
                 HeadKind::Run | HeadKind::Log => self.run(descriptor, head, chunk, used),
                 HeadKind::Absent => {}
                 HeadKind::Segment | HeadKind::Inside => {
@@ -278,14 +282,37 @@ impl Checker<'_> {
         }
     }
 
-    fn run(&mut self, descriptor: u64, head: Head, chunk: u64, used: u64) {
+    /// A slab of several chunks, whose bitmap is one word.
+    fn wide_slab(&mut self, descriptor: u64, head: Head, index: usize, chunk: u64, used: u64) {
+        self.expect(
+            self.version() >= WIDE_SLABS_VERSION,
+            descriptor,
+            "a slab spans chunks in a version that has no such slabs",
+        );
+        if !self.chunks_of_run(descriptor, head, chunk, used) {
+            return;
+        }
+        let (at, class) = (descriptor + DESC_SLOTS, WIDE_CLASSES[index]);
+        let bits = self.load(at);
+        self.expect(
+            bits & !class.mask() == 0,
+            at,
+            "a slot that does not exist counts as allocated",
+        );
+        let objects = u64::from((bits & class.mask()).count_ones());
+        self.report.objects += objects;
+        self.report.object_bytes += objects * u64::from(class.slot_bytes);
+    }
+
+    /// Looks at the chunks of a run or of a wide slab; `false` when it leaves its segment.
+    fn chunks_of_run(&mut self, descriptor: u64, head: Head, chunk: u64, used: u64) -> bool {
         let span = u64::from(head.span);
         if !self.expect(
             (1..=SEGMENT_CHUNKS - chunk).contains(&span),
             descriptor,
             "a run leaves its segment",
         ) {
-            return;
+            return false;
         }
         let mask = (u64::MAX >> (64 - span)) << chunk;
         self.expect(used & mask == mask, descriptor, "a part of a run counts as free");
@@ -298,6 +325,14 @@ impl Checker<'_> {
                 "a chunk inside a run is described as something else",
             );
         }
+        true
+    }
+
+    fn run(&mut self, descriptor: u64, head: Head, chunk: u64, used: u64) {
+        if !self.chunks_of_run(descriptor, head, chunk, used) {
+            return;
+        }
+        let span = u64::from(head.span);
         let bytes = self.load(descriptor + DESC_RUN_BYTES);
         self.expect(bytes <= span * CHUNK_BYTES, descriptor, "an object is larger than its run");
         if head.kind == HeadKind::Run {
@@ -471,6 +506,17 @@ impl Checker<'_> {
                     && slot < u64::from(CLASS_SLOTS[class])
                     && word >> (slot % 64) & 1 == 1;
                 taken.then_some(bytes)
+            }
+            HeadKind::Slab | HeadKind::Inside => {
+                let (slab, index) = wide_slab_around(|at| self.load(at), offset)?;
+                let first = slab / CHUNK_BYTES % SEGMENT_CHUNKS;
+                let class = WIDE_CLASSES[index];
+                let slot = class.slot_at(offset - slab)?;
+                let word = self.load(descriptor_of(slab) + DESC_SLOTS);
+                let taken = slot * u64::from(class.slot_bytes) == offset - slab
+                    && used >> first & 1 == 1
+                    && word >> slot & 1 == 1;
+                taken.then_some(class.slot_bytes.into())
             }
             _ => None,
         }

@@ -13,8 +13,11 @@ pub const CLASS_BYTES: [u32; 37] = [
 ];
 /// Number of classes.
 pub const CLASSES: usize = CLASS_BYTES.len();
-/// Larger objects get a run of chunks.
-pub const SMALL_BYTES_MAX: u64 = CLASS_BYTES[CLASSES - 1] as u64;
+/// The largest object in a slot of one of these classes.
+pub const NARROW_BYTES_MAX: u64 = CLASS_BYTES[CLASSES - 1] as u64;
+/// Above this an object may fit better into a slot of a slab of several chunks, see
+/// [`wide`](crate::wide).
+pub const SMALL_BYTES_MAX: u64 = 8192;
 
 const fn slots(class: usize) -> u32 {
     CHUNK_BYTES as u32 / CLASS_BYTES[class]
@@ -47,8 +50,8 @@ pub const CLASS_RECIPROCAL: [u32; CLASSES] = {
 };
 
 /// Class by 16-byte step.
-const BY_STEP: [u8; SMALL_BYTES_MAX as usize / 16 + 1] = {
-    let mut table = [0; SMALL_BYTES_MAX as usize / 16 + 1];
+const BY_STEP: [u8; NARROW_BYTES_MAX as usize / 16 + 1] = {
+    let mut table = [0; NARROW_BYTES_MAX as usize / 16 + 1];
     let mut step = 0;
     let mut class = 0;
     while step < table.len() {
@@ -61,7 +64,7 @@ const BY_STEP: [u8; SMALL_BYTES_MAX as usize / 16 + 1] = {
     table
 };
 
-/// The smallest class that holds `bytes` (at most [`SMALL_BYTES_MAX`]).
+/// The smallest class that holds `bytes` (at most [`NARROW_BYTES_MAX`]).
 #[inline]
 pub const fn class_of(bytes: u64) -> usize {
     BY_STEP[bytes.div_ceil(16) as usize] as usize
@@ -84,11 +87,13 @@ pub(crate) const fn slot_starting_at(reciprocal: u32, within: u64) -> Option<u64
 }
 
 /// Words of the bitmap of a slab of the class.
+#[inline]
 pub(crate) fn words_of(class: usize) -> u64 {
     u64::from(CLASS_SLOTS[class]).div_ceil(64)
 }
 
 /// The bits of a word that stand for slots.
+#[inline]
 pub(crate) fn slot_mask(class: usize, word: u64) -> u64 {
     let left = u64::from(CLASS_SLOTS[class]).saturating_sub(word * 64);
     if left >= 64 { u64::MAX } else { (1 << left) - 1 }
@@ -101,7 +106,7 @@ mod tests {
     /// Every small size gets a slot that holds it and loses little.
     #[test]
     fn every_small_size_gets_a_tight_slot() {
-        for bytes in 1..=SMALL_BYTES_MAX {
+        for bytes in 1..=NARROW_BYTES_MAX {
             let slot = u64::from(CLASS_BYTES[class_of(bytes)]);
             assert!(slot >= bytes, "{bytes} in {slot}");
             let smaller =

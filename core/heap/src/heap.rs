@@ -1,5 +1,5 @@
 //! The heap itself: opening, allocating, freeing. The modules inside are its parts, and nothing
-//! else sees its fields: `chunks` and `slabs` are the allocator, `recent` its short way; `log`,
+//! else sees its fields: `chunks`, `slabs` and `wide` are the allocator, `recent` its short way; `log`,
 //! `transaction`, `recovery` and `order` make changes whole; `superblock`, `roots` and
 //! `typed_roots` say what is where; `thread_slabs` and `shared` lend it to threads.
 //!
@@ -28,6 +28,7 @@ mod superblock;
 mod thread_slabs;
 mod transaction;
 mod typed_roots;
+mod wide;
 
 pub use roots::{Root, Roots};
 #[cfg(feature = "std")]
@@ -45,6 +46,7 @@ use crate::heap::chunks::Run;
 use crate::heap::log::Log;
 use crate::heap::recent::KnownSlabs;
 use crate::heap::slabs::{Cursor, SlotPlace, cursors};
+use crate::heap::wide::{WidePlace, WideRooms};
 use crate::layout::*;
 use crate::memory::Memory;
 
@@ -94,6 +96,7 @@ pub struct Heap<B: Backing> {
     memory: Memory,
     cursors: [Cursor; CLASSES],
     known: KnownSlabs,
+    wide: WideRooms,
     log: Log,
     /// Segments before this one have no free chunk. Volatile.
     rover: u64,
@@ -116,6 +119,7 @@ unsafe impl<B: Backing + Send> Send for Heap<B> {}
 /// Where an allocated object lies.
 pub(crate) enum Place {
     Slot(SlotPlace),
+    Wide(WidePlace),
     Run(Run),
     Spanning { first: u64, span: u64, start: u64 },
 }
@@ -124,6 +128,7 @@ impl Place {
     pub(crate) fn usable_bytes(&self) -> u64 {
         match self {
             Place::Slot(slot) => slot.usable_bytes(),
+            Place::Wide(slot) => slot.usable_bytes(),
             Place::Run(run) => run.chunks * CHUNK_BYTES,
             Place::Spanning { span, start, .. } => span * SEGMENT_BYTES - start,
         }
@@ -158,6 +163,7 @@ impl<B: Backing> Heap<B> {
             memory,
             cursors: cursors(),
             known: KnownSlabs::new(),
+            wide: WideRooms::new(),
             log: Log::new(),
             rover: 0,
             opened: Opened::Clean,
@@ -244,7 +250,7 @@ impl<B: Backing> Heap<B> {
     #[inline]
     pub fn alloc(&mut self, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         if bytes > SMALL_BYTES_MAX {
-            return self.alloc_large(bytes, CHUNK_BYTES);
+            return self.alloc_medium(bytes);
         }
         let class = class_of(bytes);
         if !self.log.open()
@@ -358,6 +364,7 @@ impl<B: Backing> Heap<B> {
                     self.memory.drain();
                 }
             }
+            Place::Wide(slot) => self.release_wide(slot),
             Place::Run(run) => self.release_run(run),
             // Unmaking it takes many stores: as a transaction of its own it is all or nothing.
             Place::Spanning { .. } => {
@@ -374,6 +381,7 @@ impl<B: Backing> Heap<B> {
     pub(crate) fn free_if_allocated(&mut self, offset: u64) {
         match self.place(offset) {
             Some(Place::Slot(slot)) => self.release_slot(slot),
+            Some(Place::Wide(slot)) => self.release_wide(slot),
             Some(Place::Run(run)) => self.release_run(run),
             Some(Place::Spanning { first, span, .. }) => self.release_spanning(first, span),
             None => {}
@@ -399,7 +407,8 @@ impl<B: Backing> Heap<B> {
         if let Some(run) = self.run_at(offset, HeadKind::Run) {
             return Some(Place::Run(run));
         }
-        self.slot_place(offset).map(Place::Slot)
+        let narrow = self.slot_place(offset).map(Place::Slot);
+        narrow.or_else(|| self.wide_place(offset).map(Place::Wide))
     }
 
     /// Bytes that the object at `pointer` may use: what was asked for or a little more.

@@ -15,8 +15,10 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Format version of the heap's bytes. 2 adds types of roots and objects of whole segments that
-/// start at an alignment; a heap of version 1 stays one until it needs either.
-pub const FORMAT_VERSION: u32 = 2;
+/// start at an alignment, 4 adds slabs of several chunks; a heap of an older version stays one
+/// until it needs what that does not have. No heap has version 3, which one flipped bit would make
+/// one of the versions before.
+pub const FORMAT_VERSION: u32 = 4;
 
 /// The unit of slabs and runs, and the page size of WebAssembly: 64 KiB.
 pub const CHUNK_BYTES: u64 = 1 << 16;
@@ -156,10 +158,10 @@ pub enum HeadKind {
 pub struct Head {
     /// What is described.
     pub kind: HeadKind,
-    /// Size class of a slab; of an object of whole segments that starts at more than one chunk, the
+    /// Size class of a slab, those of several chunks after the others; of an object of whole segments that starts at more than one chunk, the
     /// binary logarithm of where it starts; else 0.
     pub class: u8,
-    /// Chunks of a run, segments of a segment, else 1.
+    /// Chunks of a run or of a slab, segments of a segment, else 1.
     pub span: u32,
 }
 
@@ -211,6 +213,7 @@ impl Head {
 
 /// Offset of the descriptor of the chunk that holds `offset`, in a segment that is not spanned
 /// over.
+#[inline]
 pub const fn descriptor_of(offset: u64) -> u64 {
     (offset & !(SEGMENT_BYTES - 1)) + ((offset / CHUNK_BYTES) % SEGMENT_CHUNKS) * DESCRIPTOR_BYTES
 }

@@ -67,6 +67,7 @@ mod relocate;
 pub mod survey;
 #[allow(unsafe_code)]
 pub mod types;
+pub mod wide;
 
 pub use backing::{Backing, Fixed};
 pub use check::{CheckReport, Finding, check};

@@ -25,6 +25,7 @@ use crate::error::OpenError;
 use crate::evidence::{chunk_may_be_free, chunk_was_never_used, nothing_from_segment};
 use crate::inspect::{bytes_of, inspect};
 use crate::layout::*;
+use crate::wide::{WIDE_CLASSES, wide_index, wide_slab_around};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// For all of it. What is not mended by then is left.
@@ -271,6 +272,9 @@ impl Mender<'_> {
     /// Where the bit of the slot is that holds `offset`.
     fn slot_word(&self, offset: u64) -> Option<u64> {
         let head = Head::decode(self.load(descriptor_of(offset) + DESC_HEAD))?;
+        if let Some((slab, _)) = wide_slab_around(|at| self.load(at), offset) {
+            return Some(descriptor_of(slab) + DESC_SLOTS);
+        }
         let class = usize::from(head.class);
         if head.kind != HeadKind::Slab || class >= CLASSES {
             return None;
@@ -321,7 +325,12 @@ impl Mender<'_> {
             }
             "a slot that does not exist counts as allocated" => {
                 let descriptor = offset & !(DESCRIPTOR_BYTES - 1);
-                let class = usize::from(Head::decode(self.load(descriptor + DESC_HEAD))?.class);
+                let head = Head::decode(self.load(descriptor + DESC_HEAD))?;
+                if let Some(index) = wide_index(head) {
+                    self.store(offset, self.load(offset) & WIDE_CLASSES[index].mask());
+                    return Some("no longer counted");
+                }
+                let class = usize::from(head.class);
                 let word = (offset - descriptor - DESC_SLOTS) / 8;
                 if class >= CLASSES || word >= u64::from(CLASS_SLOTS[class]).div_ceil(64) {
                     return None;

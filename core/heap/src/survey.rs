@@ -15,6 +15,7 @@ use std::vec::Vec;
 use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_at, slot_mask};
 use crate::layout::*;
 use crate::types::RootType;
+use crate::wide::{WIDE_CLASSES, wide_index};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Slots of one size class in the whole heap.
@@ -38,7 +39,7 @@ pub enum ChunkKind {
     Free,
     /// A segment's table.
     Table,
-    /// Small objects of one size class.
+    /// Objects of one size class, in a slab of one or a few chunks.
     Slab,
     /// A part of a large object.
     Large,
@@ -98,6 +99,17 @@ pub struct Leaks {
     pub leaked_bytes: u64,
 }
 
+/// Size classes of narrow and of wide slabs.
+pub const ALL_CLASSES: usize = CLASSES + WIDE_CLASSES.len();
+
+fn slot_bytes_of(class: usize) -> u32 {
+    CLASS_BYTES.get(class).copied().unwrap_or_else(|| WIDE_CLASSES[class - CLASSES].slot_bytes)
+}
+
+fn slots_of(class: usize) -> u64 {
+    CLASS_SLOTS.get(class).copied().unwrap_or_else(|| WIDE_CLASSES[class - CLASSES].slots).into()
+}
+
 /// A heap's bytes, with what each chunk is.
 #[derive(Debug)]
 pub struct Survey<'a> {
@@ -109,8 +121,8 @@ pub struct Survey<'a> {
 struct Chunk {
     kind: ChunkKind,
     class: u8,
-    /// Large objects and the log: where their first byte is, their end, and how many bytes were
-    /// asked for.
+    /// Slabs, large objects and the log: where their first byte is and their end; and how many
+    /// bytes were asked for.
     start: u64,
     end: u64,
     asked: u64,
@@ -194,6 +206,7 @@ impl<'a> Survey<'a> {
             let start = segment + chunk * CHUNK_BYTES;
             let (kind, span) = match head.kind {
                 HeadKind::Slab if usize::from(head.class) < CLASSES => (ChunkKind::Slab, 1),
+                HeadKind::Slab if wide_index(head).is_some() => (ChunkKind::Slab, span),
                 HeadKind::Run => (ChunkKind::Large, span),
                 HeadKind::Log => (ChunkKind::Log, span),
                 HeadKind::Absent => (ChunkKind::Absent, 1),
@@ -210,21 +223,27 @@ impl<'a> Survey<'a> {
     }
 
     /// Free slots and used ones of every size class, ascending.
-    pub fn classes(&self) -> [ClassUse; CLASSES] {
-        let mut classes = [ClassUse::default(); CLASSES];
+    pub fn classes(&self) -> [ClassUse; ALL_CLASSES] {
+        let mut classes = [ClassUse::default(); ALL_CLASSES];
         for (class, entry) in classes.iter_mut().enumerate() {
-            entry.class_bytes = CLASS_BYTES[class];
+            entry.class_bytes = slot_bytes_of(class);
         }
-        for (index, chunk) in
-            self.chunks.iter().enumerate().filter(|(_, chunk)| chunk.kind == ChunkKind::Slab)
-        {
+        for (_, chunk) in self.slabs() {
             let class = usize::from(chunk.class);
             let entry = &mut classes[class];
-            entry.slabs += 1;
-            entry.slots += u64::from(CLASS_SLOTS[class]);
-            entry.used += self.slots_used(index as u64, class);
+            entry.slabs += (chunk.end - chunk.start) / CHUNK_BYTES;
+            entry.slots += slots_of(class);
+            entry.used += self.slots_used(chunk.start / CHUNK_BYTES, class);
         }
+        classes.sort_unstable_by_key(|entry| entry.class_bytes);
         classes
+    }
+
+    /// The first chunk of every slab.
+    fn slabs(&self) -> impl Iterator<Item = (u64, &Chunk)> + '_ {
+        let chunks = self.chunks.iter().enumerate();
+        let chunks = chunks.map(|(index, chunk)| (index as u64 * CHUNK_BYTES, chunk));
+        chunks.filter(|(offset, chunk)| chunk.kind == ChunkKind::Slab && chunk.start == *offset)
     }
 
     /// Every chunk in its order.
@@ -234,8 +253,7 @@ impl<'a> Survey<'a> {
             let (class_bytes, used_bytes) = match chunk.kind {
                 ChunkKind::Slab => {
                     let class = usize::from(chunk.class);
-                    let bytes = CLASS_BYTES[class];
-                    (bytes, self.slots_used(index as u64, class) * u64::from(bytes))
+                    (slot_bytes_of(class), self.slot_bytes_used(chunk, offset))
                 }
                 ChunkKind::Large | ChunkKind::Log if offset >= chunk.start => {
                     (0, (chunk.start + chunk.asked).saturating_sub(offset).min(CHUNK_BYTES))
@@ -251,16 +269,13 @@ impl<'a> Survey<'a> {
     pub fn objects(&self) -> impl Iterator<Item = ObjectView> + '_ {
         self.chunks.iter().enumerate().flat_map(move |(index, chunk)| {
             let offset = index as u64 * CHUNK_BYTES;
-            let slots = if chunk.kind == ChunkKind::Slab {
-                CLASS_SLOTS[usize::from(chunk.class)]
-            } else {
-                0
-            };
+            let is_slab = chunk.kind == ChunkKind::Slab && chunk.start == offset;
+            let slots = if is_slab { slots_of(usize::from(chunk.class)) } else { 0 };
             let first =
                 chunk.kind == ChunkKind::Large && chunk.start == offset && chunk.end > chunk.start;
             let large = first.then_some(ObjectView { offset, bytes: chunk.end - chunk.start });
-            let small = (0..u64::from(slots)).filter_map(move |slot| {
-                let bytes = u64::from(CLASS_BYTES[usize::from(chunk.class)]);
+            let small = (0..slots).filter_map(move |slot| {
+                let bytes = u64::from(slot_bytes_of(usize::from(chunk.class)));
                 self.object_at(offset + slot * bytes)
                     .filter(|object| object.offset == offset + slot * bytes)
             });
@@ -278,11 +293,13 @@ impl<'a> Survey<'a> {
             }
             ChunkKind::Slab => {
                 let class = usize::from(chunk.class);
-                let slot = slot_at(class, offset % CHUNK_BYTES);
-                let word = self.slot_word(index, slot / 64);
-                let taken = slot < u64::from(CLASS_SLOTS[class]) && word >> (slot % 64) & 1 == 1;
-                let bytes = u64::from(CLASS_BYTES[class]);
-                taken.then_some(ObjectView { offset: index * CHUNK_BYTES + slot * bytes, bytes })
+                let bytes = u64::from(slot_bytes_of(class));
+                let slot = match CLASS_BYTES.get(class) {
+                    Some(_) => slot_at(class, offset % CHUNK_BYTES),
+                    None => (offset - chunk.start) / bytes,
+                };
+                let taken = slot < slots_of(class) && self.is_taken(chunk.start, slot);
+                taken.then_some(ObjectView { offset: chunk.start + slot * bytes, bytes })
             }
             _ => None,
         }
@@ -292,7 +309,30 @@ impl<'a> Survey<'a> {
         self.load(descriptor_of(chunk * CHUNK_BYTES) + DESC_SLOTS + word * 8)
     }
 
+    fn is_taken(&self, slab: u64, slot: u64) -> bool {
+        self.slot_word(slab / CHUNK_BYTES, slot / 64) >> (slot % 64) & 1 == 1
+    }
+
+    /// Bytes of the chunk at `offset`, of a slab, that lie in slots that hold an object.
+    fn slot_bytes_used(&self, slab: &Chunk, offset: u64) -> u64 {
+        let class = usize::from(slab.class);
+        let bytes = u64::from(slot_bytes_of(class));
+        if class < CLASSES {
+            return self.slots_used(offset / CHUNK_BYTES, class) * bytes;
+        }
+        let overlap = |slot: u64| {
+            let start = (slab.start + slot * bytes).max(offset);
+            let end = (slab.start + (slot + 1) * bytes).min(offset + CHUNK_BYTES);
+            end.saturating_sub(start)
+        };
+        let taken = (0..slots_of(class)).filter(|slot| self.is_taken(slab.start, *slot));
+        taken.map(overlap).sum()
+    }
+
     fn slots_used(&self, chunk: u64, class: usize) -> u64 {
+        if let Some(wide) = class.checked_sub(CLASSES) {
+            return (self.slot_word(chunk, 0) & WIDE_CLASSES[wide].mask()).count_ones().into();
+        }
         let words = u64::from(CLASS_SLOTS[class]).div_ceil(64);
         let used = |word| (self.slot_word(chunk, word) & slot_mask(class, word)).count_ones();
         (0..words).map(|word| u64::from(used(word))).sum()

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 
 use common::crashes::{LARGE, SMALL, enumerate, enumerate_from};
 use common::kill::{Left, killed_at};
-use common::{TestMemory, assert_sound, open, version_1};
+use common::{TestMemory, assert_sound, open, version_1, version_2};
 use holdfast_heap::{
     Backing, Fixed, Heap, HeapError, OpenError, OpenOptions, RootType, inspect, typed,
 };
@@ -397,4 +397,68 @@ fn a_heap_of_version_1_is_raised_in_one_step() {
         heap.adopt_root::<Old>("counter").unwrap();
     }
     assert!(enumerate_from(&prepared, operate, typed_roots) > 10);
+}
+
+/// Objects of wide slabs, and the slabs themselves, appear and vanish whole, whatever the moment.
+///
+/// Guarantee: heap/kill-any-instruction
+/// Guarantee: heap/transactions
+#[test]
+fn objects_of_wide_slabs_appear_and_vanish_at_once() {
+    fn prepare(heap: &mut Heap<TestMemory>) {
+        // Of more than one segment.
+        heap.create_root("huge", 5 << 20).unwrap();
+        heap.create_root("goes", 50_000).unwrap();
+        heap.create_root("stays", 50_000).unwrap();
+        heap.create_root("alone", 56_000).unwrap();
+    }
+    fn names(heap: &Heap<TestMemory>) -> Vec<u8> {
+        let usable = |root: &holdfast_heap::Root| heap.usable_bytes(root.pointer).unwrap();
+        let mut roots: Vec<_> =
+            heap.roots().map(|(name, root)| format!("{name} {}", usable(&root))).collect();
+        roots.sort();
+        roots.concat().into_bytes()
+    }
+    // A slot, a slab's last slot, and a new slab.
+    enumerate(LARGE, prepare, |heap| heap.remove_root("goes").unwrap(), names);
+    enumerate(LARGE, prepare, |heap| heap.remove_root("alone").unwrap(), names);
+    enumerate(LARGE, prepare, |heap| _ = heap.create_root("new", 40_000).unwrap(), names);
+    fn transaction(heap: &mut Heap<TestMemory>) {
+        heap.begin().unwrap();
+        heap.create_root("first", 20_000).unwrap();
+        heap.create_root("second", 50_000).unwrap();
+        heap.remove_root("alone").unwrap();
+        heap.remove_root("goes").unwrap();
+        heap.commit().unwrap();
+    }
+    enumerate(LARGE, prepare, transaction, names);
+    fn aborted(heap: &mut Heap<TestMemory>) {
+        heap.begin().unwrap();
+        heap.create_root("first", 20_000).unwrap();
+        heap.remove_root("alone").unwrap();
+        heap.abort().unwrap();
+    }
+    enumerate(LARGE, prepare, aborted, names);
+    // Without a transaction: no more than a soundness that nothing is lost by.
+    fn anonymous(heap: &mut Heap<TestMemory>) {
+        let objects = [30_000, 30_000, 45_000].map(|bytes| heap.alloc(bytes).unwrap());
+        objects.into_iter().for_each(|object| heap.free(object).unwrap());
+    }
+    assert!(enumerate(LARGE, prepare, anonymous, names) > 20);
+}
+
+/// A heap of an older version becomes a newer one with its first wide slab, whatever the moment.
+///
+/// Guarantee: heap/old-formats
+#[test]
+fn step_to_wide_slabs_stands_a_kill() {
+    let mut heap = open(version_2());
+    heap.free(heap.root("huge").map(|_| heap.alloc(64).unwrap()).unwrap()).unwrap();
+    assert_eq!(heap.format_version(), 2);
+    let tried = enumerate_from(
+        &heap.close(),
+        |heap| _ = heap.create_root("new", 40_000).unwrap(),
+        all_roots,
+    );
+    assert!(tried > 20);
 }

@@ -122,8 +122,64 @@ static void with_a_handler(void) {
     MUST(sigaction(SIGSEGV, NULL, &now) == 0 && now.sa_handler == on_fault);
 }
 
+/* What either changes the other does not see, and the child of a large program costs no copy of its heap. */
+enum { PIECES = 4096, PIECE_BYTES = 16000 };
+
+static size_t private_kib(void) {
+    FILE *rollup = fopen("/proc/self/smaps_rollup", "r");
+    char line[200];
+    size_t kib = 0, all = 0;
+    MUST(rollup);
+    while (fgets(line, sizeof line, rollup)) {
+        if (sscanf(line, "Private_Dirty: %zu", &kib) == 1) all += kib;
+    }
+    fclose(rollup);
+    return all;
+}
+
+static void without_a_copy(void) {
+    static unsigned char *pieces[PIECES];
+    int go[2];
+    char byte = 0;
+    for (int i = 0; i < PIECES; i++) {
+        MUST((pieces[i] = malloc(PIECE_BYTES)));
+        memset(pieces[i], i, PIECE_BYTES);
+    }
+    for (int round = 0; round < 3; round++) {
+        MUST(pipe(go) == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            MUST(read(go[0], &byte, 1) == 1);
+            /* The parent is done with whatever it had for us. */
+            MUST(private_kib() < PIECES * (PIECE_BYTES / 1024) / 4);
+            for (int i = 0; i < PIECES; i++) {
+                unsigned char now = (unsigned char)(i + round * (i % 16 == 0));
+                MUST(pieces[i][0] == now && pieces[i][PIECE_BYTES - 1] == (unsigned char)i);
+                if (i % 16 == 0) memset(pieces[i], 0xEE, PIECE_BYTES);
+            }
+            for (int i = 1; i < PIECES; i += 2) free(pieces[i]);
+            void *again = malloc(40000);
+            MUST(again);
+            memset(again, 0xEE, 40000);
+            _exit(0);
+        }
+        for (int i = 0; i < PIECES; i += 16) pieces[i][0]++;
+        MUST(write(go[1], &byte, 1) == 1);
+        int status = -1;
+        MUST(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+        for (int i = 0; i < PIECES; i++) {
+            MUST(pieces[i][0] == (unsigned char)(i + (round + 1) * (i % 16 == 0)));
+            MUST(pieces[i][PIECE_BYTES - 1] == (unsigned char)i);
+        }
+        close(go[0]);
+        close(go[1]);
+    }
+    for (int i = 0; i < PIECES; i++) free(pieces[i]);
+}
+
 int main(void) {
-    alarm(10);
+    alarm(30);
+    without_a_copy();
     with_a_locked_file();
     from_a_stack_in_the_heap();
     while_deaf_to_faults();

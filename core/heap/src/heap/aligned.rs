@@ -8,7 +8,7 @@
 use core::ptr::NonNull;
 
 use crate::backing::Backing;
-use crate::classes::{CLASS_BYTES, SMALL_BYTES_MAX};
+use crate::classes::{CLASS_BYTES, NARROW_BYTES_MAX};
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::{ALIGN_BYTES_MAX, CHUNK_BYTES};
@@ -37,9 +37,10 @@ impl<B: Backing> Heap<B> {
         if !(self.backing.base() as usize as u64).is_multiple_of(align_bytes) {
             return Err(HeapError::Alignment { align_bytes });
         }
-        if bytes <= SMALL_BYTES_MAX && align_bytes <= SMALL_BYTES_MAX {
+        if bytes <= NARROW_BYTES_MAX && align_bytes <= NARROW_BYTES_MAX {
             let fitting = |slot: &u64| *slot >= bytes && slot.is_multiple_of(align_bytes);
             if let Some(slot_bytes) = CLASS_BYTES.into_iter().map(u64::from).find(fitting) {
+                // No other class is tighter for that.
                 return self.alloc(slot_bytes);
             }
         }

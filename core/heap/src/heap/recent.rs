@@ -71,6 +71,7 @@ impl KnownSlabs {
         KnownSlabs { entries: [Known::NONE; KNOWN] }
     }
 
+    #[inline]
     const fn index(offset: u64) -> usize {
         (offset / CHUNK_BYTES) as usize % KNOWN
     }

@@ -15,7 +15,7 @@
 use core::ptr::NonNull;
 
 use crate::backing::Backing;
-use crate::classes::{SMALL_BYTES_MAX, class_of};
+use crate::classes::{NARROW_BYTES_MAX, class_of};
 use crate::error::HeapError;
 use crate::heap::chunks::Run;
 use crate::heap::{Heap, Place};
@@ -51,11 +51,11 @@ impl<B: Backing> Heap<B> {
         let place = self.place(offset).ok_or(HeapError::NotAllocated)?;
         let usable = place.usable_bytes();
         let in_place = match place {
-            Place::Run(run) if bytes > SMALL_BYTES_MAX => self.resize_run(run, bytes)?,
+            Place::Run(run) if bytes > NARROW_BYTES_MAX => self.resize_run(run, bytes)?,
             Place::Spanning { first, span, start } => {
                 self.resize_spanning(first, span, start, bytes)?
             }
-            Place::Run(_) | Place::Slot(_) => false,
+            Place::Run(_) | Place::Slot(_) | Place::Wide(_) => false,
         };
         if in_place {
             return Ok(pointer);
@@ -65,7 +65,7 @@ impl<B: Backing> Heap<B> {
         }
         let saves = match place {
             Place::Slot(_) => class_of(bytes) != class_of(usable) && bytes <= usable / 2,
-            Place::Run(_) | Place::Spanning { .. } => bytes <= usable / 2,
+            Place::Wide(_) | Place::Run(_) | Place::Spanning { .. } => bytes <= usable / 2,
         };
         if saves {
             // Without room to move to, the object keeps more than it needs.

@@ -14,6 +14,7 @@ use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_at, slot_mask, word
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::heap::recent::{EarlierSlots, Latest};
+use crate::heap::wide::WideRooms;
 use crate::layout::*;
 use crate::memory::Memory;
 
@@ -107,6 +108,7 @@ impl<B: Backing> Heap<B> {
     /// segments stay what they are).
     pub(super) fn forget_slabs_elsewhere(&mut self) {
         self.cursors.iter_mut().for_each(Cursor::forget_elsewhere);
+        self.wide = WideRooms::new();
     }
 
     /// Picks a free slot of the class; it is not taken before [`Heap::take_slot`].

@@ -190,6 +190,21 @@ impl ThreadSlabs {
         if self.current[class].free == 0 && !self.find_free(class) {
             return None;
         }
+        if !self.current[class].is_private {
+            return self.alloc_common(class);
+        }
+        if !self.door.enter() {
+            return None;
+        }
+        let pointer = self.current[class].take_private();
+        self.door.leave();
+        NonNull::new(pointer)
+    }
+
+    /// As [`ThreadSlabs::alloc`], from a slab that has become common. Apart, so that it takes no
+    /// registers from what is done most.
+    #[inline(never)]
+    fn alloc_common(&mut self, class: usize) -> Option<NonNull<u8>> {
         if !self.door.enter() {
             return None;
         }
@@ -215,22 +230,16 @@ impl ThreadSlabs {
     }
 
     /// Takes a slot that is free in the current word; inside, or with the heap.
-    #[inline(always)]
     fn take(&mut self, class: usize) -> *mut u8 {
         let current = &mut self.current[class];
-        let index = current.free.trailing_zeros();
-        let bit = current.free & current.free.wrapping_neg();
-        current.free &= !bit;
         if current.is_private {
-            // SAFETY: with free slots, `word_at` is a word of the bitmap of a claimed slab, inside
-            // the heap and aligned.
-            unsafe {
-                Memory::store_word(current.word_at, Memory::load_word(current.word_at) | bit)
-            };
-        } else if let Some(at) = self.memory.offset_of(current.word_at.cast()) {
+            return current.take_private();
+        }
+        let (index, bit) = current.pick();
+        if let Some(at) = self.memory.offset_of(current.word_at.cast()) {
             self.memory.set_bits(at, bit);
         }
-        current.slots_at.wrapping_add(index as usize * current.bytes)
+        current.slot(index)
     }
 
     /// Allocates as [`Heap::alloc`] does, in a transaction if one is open.
@@ -271,6 +280,18 @@ impl ThreadSlabs {
         Ok(pointer)
     }
 
+    /// Bytes that the object at `pointer` may use, if it lies in one of the slabs and is allocated.
+    /// Any pointer may be asked for.
+    #[inline]
+    pub fn usable_bytes(&self, pointer: NonNull<u8>) -> Option<u64> {
+        let offset =
+            (pointer.as_ptr() as usize as u64).wrapping_sub(self.memory.at(0) as usize as u64);
+        let (class, slot, _) = self.own.claimed_slot_at(offset)?;
+        let word = self.memory.load(word_offset(offset & !(CHUNK_BYTES - 1), slot / 64));
+        // Whatever others do, the caller's own object is not freed meanwhile.
+        (word >> (slot % 64) & 1 == 1).then(|| u64::from(CLASS_BYTES[class]))
+    }
+
     /// Frees as [`Heap::free`] does outside of a transaction, if the object lies in one of the
     /// slabs. `false`, and nothing done, when it does not, or is no object, or leaves a slab empty
     /// that is not needed: [`ThreadSlabs::free_in`] does it then. Any pointer may be asked for.
@@ -282,53 +303,81 @@ impl ThreadSlabs {
         let Some((class, slot, is_private)) = self.own.claimed_slot_at(offset) else {
             return false;
         };
+        let chunk = offset & !(CHUNK_BYTES - 1);
+        if !is_private {
+            return self.free_common(class, chunk, slot);
+        }
         if !self.door.enter() {
             return false;
         }
-        let freed = self.clear(class, offset & !(CHUNK_BYTES - 1), slot, is_private, false);
+        let freed = self.clear_private(class, chunk, slot, false);
         self.door.leave();
         freed
+    }
+
+    /// As [`ThreadSlabs::free`], in a slab that has become common. Apart, so that it takes no
+    /// registers from what is done most.
+    #[inline(never)]
+    fn free_common(&mut self, class: usize, chunk: u64, slot: u64) -> bool {
+        if !self.door.enter() {
+            return false;
+        }
+        let freed = self.clear(class, chunk, slot, false, false);
+        self.door.leave();
+        freed
+    }
+
+    /// As [`ThreadSlabs::clear`], in a private slab.
+    #[inline(always)]
+    fn clear_private(&mut self, class: usize, chunk: u64, slot: u64, last: bool) -> bool {
+        let (word, bit) = (slot / 64, 1 << (slot % 64));
+        let word_at: *mut u64 = self.memory.at(word_offset(chunk, word)).cast();
+        // SAFETY: a claimed slab lies inside the heap, and so does its descriptor.
+        let before = unsafe { Memory::load_word(word_at) };
+        let left = before & !bit;
+        if before & bit == 0 || (left == 0 && !last && self.slabs[class].len() > 1) {
+            return false;
+        }
+        // SAFETY: as above.
+        unsafe { Memory::store_word(word_at, left) };
+        let slots_at = self.memory.at(chunk);
+        let current = &mut self.current[class];
+        (current.chunk, current.is_private) = (chunk, true);
+        current.free = !left & slot_mask(class, word);
+        current.word_at = word_at;
+        current.slots_at = slots_at.wrapping_add(word as usize * 64 * current.bytes);
+        true
     }
 
     /// Clears a slot's bit and makes its word the one where the class allocates next; inside, or
     /// with the heap. `false`, and nothing done, if the bit is clear, or is the last one of its
     /// word in a slab that may be given back, unless `last` is allowed.
-    #[inline(always)]
     fn clear(&mut self, class: usize, chunk: u64, slot: u64, is_private: bool, last: bool) -> bool {
+        if is_private {
+            return self.clear_private(class, chunk, slot, last);
+        }
         let (word, bit) = (slot / 64, 1 << (slot % 64));
         let memory = self.memory;
         let current = &mut self.current[class];
         let at = word_offset(chunk, word);
         let word_at = memory.at(at).cast();
         let mask = slot_mask(class, word);
-        let may_leave_empty = || last || self.slabs[class].len() < 2;
-        let free = if is_private {
-            // SAFETY: a claimed slab lies inside the heap, and so does its descriptor.
-            let before = unsafe { Memory::load_word(word_at) };
-            let left = before & !bit;
-            if before & bit == 0 || (left & mask == 0 && !may_leave_empty()) {
-                return false;
-            }
-            // SAFETY: as above.
-            unsafe { Memory::store_word(word_at, left) };
-            !left & mask
-        } else {
-            if memory.load(at) & !bit & mask == 0 && !may_leave_empty() {
-                return false;
-            }
-            let before = memory.clear_bits(at, bit);
-            if before & bit == 0 {
-                return false;
-            }
-            // What was freed last is taken first; what is free in the word before is found again
-            // by a look at it.
-            match self.threads.settling.load(Ordering::Acquire) {
-                false => !(before & !bit) & mask,
-                true if current.word_at == word_at => current.free | bit,
-                true => bit,
-            }
+        let may_leave_empty = last || self.slabs[class].len() < 2;
+        if memory.load(at) & !bit & mask == 0 && !may_leave_empty {
+            return false;
+        }
+        let before = memory.clear_bits(at, bit);
+        if before & bit == 0 {
+            return false;
+        }
+        // What was freed last is taken first; what is free in the word before is found again by a
+        // look at it.
+        let free = match self.threads.settling.load(Ordering::Acquire) {
+            false => !(before & !bit) & mask,
+            true if current.word_at == word_at => current.free | bit,
+            true => bit,
         };
-        (current.chunk, current.is_private) = (chunk, is_private);
+        (current.chunk, current.is_private) = (chunk, false);
         current.point_at(&memory, word, free);
         true
     }
@@ -520,6 +569,30 @@ const NOWHERE: [Current; CLASSES] = {
 };
 
 impl Current {
+    /// The lowest free slot, which is not free any more, by number and bit.
+    #[inline(always)]
+    fn pick(&mut self) -> (u32, u64) {
+        let index = self.free.trailing_zeros();
+        let bit = self.free & self.free.wrapping_neg();
+        self.free &= !bit;
+        (index, bit)
+    }
+
+    #[inline(always)]
+    fn slot(&self, index: u32) -> *mut u8 {
+        self.slots_at.wrapping_add(index as usize * self.bytes)
+    }
+
+    /// As [`ThreadSlabs::take`], of a private slab.
+    #[inline(always)]
+    fn take_private(&mut self) -> *mut u8 {
+        let (index, bit) = self.pick();
+        // SAFETY: with free slots, `word_at` is a word of the bitmap of a claimed slab, inside the
+        // heap and aligned.
+        unsafe { Memory::store_word(self.word_at, Memory::load_word(self.word_at) | bit) };
+        self.slot(index)
+    }
+
     /// The next slots are taken from this word of the slab.
     #[inline(always)]
     fn point_at(&mut self, memory: &Memory, word: u64, free: u64) {
@@ -620,6 +693,7 @@ impl<B: Backing> Heap<B> {
     }
 }
 
+#[inline]
 fn word_offset(chunk: u64, word: u64) -> u64 {
     descriptor_of(chunk) + DESC_SLOTS + word * 8
 }

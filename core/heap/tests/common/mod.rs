@@ -44,10 +44,20 @@ pub fn at_base<B: holdfast_heap::Backing>(heap: &Heap<B>, offset: u64) -> NonNul
 
 /// The heap of format version 1 that an older program left behind, with a transaction open.
 pub fn version_1() -> TestMemory {
-    let text = include_str!("../golden/version-1.txt");
+    golden(include_str!("../golden/version-1.txt"))
+}
+
+/// The same of format version 2, with objects of whole segments.
+pub fn version_2() -> TestMemory {
+    golden(include_str!("../golden/version-2.txt"))
+}
+
+fn golden(text: &str) -> TestMemory {
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
     let number = |digits: &str| usize::from_str_radix(digits, 16).unwrap();
-    let mut memory = TestMemory::new(number(lines.next().unwrap()) as u64);
+    let bytes = number(lines.next().unwrap()) as u64;
+    let mut memory = TestMemory::new(bytes);
+    holdfast_heap::Backing::grow(&mut memory, bytes).unwrap();
     for line in lines {
         let (at, word) = line.split_once(' ').unwrap();
         for (index, byte) in memory.bytes_mut()[number(at)..][..8].iter_mut().enumerate() {
