@@ -27,6 +27,7 @@ fn allocate(bytes: usize, align: usize) -> Option<NonNull<u8>> {
 }
 
 #[cold]
+#[inline(never)]
 fn allocate_slowly(bytes: usize, align: usize) -> Option<NonNull<u8>> {
     match locked() {
         Some(mut locked) if align <= ALIGN_MIN => own::allocate_in(locked.heap()?, bytes),
@@ -66,6 +67,15 @@ fn usable_bytes(pointer: NonNull<u8>) -> Option<usize> {
 /// See malloc(3).
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
+    match own::allocate(bytes) {
+        Some(object) => object.as_ptr().cast(),
+        None => malloc_slowly(bytes),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn malloc_slowly(bytes: usize) -> *mut c_void {
     answer(allocate(bytes, ALIGN_MIN))
 }
 
@@ -83,6 +93,7 @@ pub unsafe extern "C" fn free(pointer: *mut c_void) {
 }
 
 #[cold]
+#[inline(never)]
 fn free_slowly(pointer: NonNull<u8>) {
     if is_in_heap(pointer) {
         // In use further up: a signal handler frees. The object stays allocated; that is all.

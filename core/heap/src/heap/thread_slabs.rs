@@ -58,6 +58,8 @@ pub struct ThreadSlabs {
     door: Arc<Door>,
     /// Where each class allocates next.
     current: [Current; CLASSES],
+    /// Where each class has room besides: a hint, which is looked at again before it is used.
+    spots: [Spots; CLASSES],
     /// All slabs of each class, the ones claimed first in front.
     slabs: [Vec<u64>; CLASSES],
     /// The same slabs by chunk, as far as there is a place for each; in the others the heap frees
@@ -103,6 +105,34 @@ const OPEN: u32 = 0;
 const CLOSED: u32 = 1;
 /// All slabs were taken back.
 const GONE: u32 = 2;
+
+/// Words of bitmaps in which slots were freed lately, as the offset of the slab + the number of the
+/// word.
+#[derive(Clone, Copy)]
+struct Spots {
+    count: usize,
+    words: [u64; SPOTS],
+}
+
+const SPOTS: usize = 7;
+
+impl Spots {
+    const NONE: Spots = Spots { count: 0, words: [0; SPOTS] };
+
+    #[inline(always)]
+    fn push(&mut self, spot: u64) {
+        // What finds no place is found by a look at all words.
+        if let Some(place) = self.words.get_mut(self.count) {
+            *place = spot;
+            self.count += 1;
+        }
+    }
+
+    fn pop(&mut self) -> Option<u64> {
+        self.count = self.count.checked_sub(1)?;
+        self.words.get(self.count).copied()
+    }
+}
 
 /// Where a class allocates next: all that an allocation looks at, in one cache line.
 #[derive(Clone, Copy)]
@@ -256,7 +286,8 @@ impl ThreadSlabs {
         }
         self.catch_up(heap);
         let class = class_of(bytes);
-        if !self.find_free_in(class) {
+        // No commit is under way.
+        if !self.look_for_free(class, |_| true) {
             self.claim(heap, class)?;
         }
         NonNull::new(self.take(class)).ok_or(HeapError::OutsideHeap)
@@ -342,6 +373,14 @@ impl ThreadSlabs {
         unsafe { Memory::store_word(word_at, left) };
         let slots_at = self.memory.at(chunk);
         let current = &mut self.current[class];
+        if current.word_at == word_at {
+            current.free |= bit;
+            return true;
+        }
+        if current.free != 0 {
+            self.spots[class].push(chunk + word);
+            return true;
+        }
         (current.chunk, current.is_private) = (chunk, true);
         current.free = !left & slot_mask(class, word);
         current.word_at = word_at;
@@ -460,29 +499,40 @@ impl ThreadSlabs {
     fn forget_all(&mut self) {
         self.door = Arc::new(Door::default());
         self.current = NOWHERE;
+        self.spots = [Spots::NONE; CLASSES];
         self.slabs.iter_mut().for_each(Vec::clear);
         self.own = KnownSlabs::new();
     }
 
-    /// Looks for room in the slab where the class allocates.
+    /// Looks for room in the slabs of the class.
     #[cold]
+    #[inline(never)]
     fn find_free(&mut self, class: usize) -> bool {
         if !self.door.enter() {
             return false;
         }
-        let found = self.current[class].find_free(&self.memory, class)
-            && (self.current[class].is_private || !self.threads.settling.load(Ordering::Acquire));
-        if !found {
-            self.current[class].free = 0;
-        }
+        // While a commit is under way, what looks free in a common slab may be what it frees.
+        let found = self.look_for_free(class, |threads| !threads.settling.load(Ordering::Acquire));
         self.door.leave();
         found
     }
 
-    /// Looks for room in all slabs of the class, with the heap: no commit is under way.
-    fn find_free_in(&mut self, class: usize) -> bool {
+    /// Looks for room in all slabs of the class; inside, or with the heap. In a common slab it
+    /// counts only if `is_settled` says so afterwards.
+    fn look_for_free(&mut self, class: usize, is_settled: impl Fn(&Threads) -> bool) -> bool {
         let mut current = self.current[class];
-        if current.free != 0 || current.find_free(&self.memory, class) {
+        let counts = |current: &Current| current.is_private || is_settled(&self.threads);
+        while current.free == 0
+            && let Some(spot) = self.spots[class].pop()
+        {
+            // It may be another's by now, or have become common.
+            let chunk = spot & !(CHUNK_BYTES - 1);
+            if self.own.is_private(chunk) && self.slabs[class].contains(&chunk) {
+                (current.chunk, current.is_private) = (chunk, true);
+                current.look_at(&self.memory, class, spot - chunk);
+            }
+        }
+        if current.free != 0 || current.find_free(&self.memory, class) && counts(&current) {
             self.current[class] = current;
             return true;
         }
@@ -490,11 +540,12 @@ impl ThreadSlabs {
         for chunk in self.slabs[class].iter().rev() {
             let is_private = self.own.is_private(*chunk);
             (current.chunk, current.is_private) = (*chunk, is_private);
-            if current.find_free(&self.memory, class) {
+            if current.find_free(&self.memory, class) && counts(&current) {
                 self.current[class] = current;
                 return true;
             }
         }
+        self.current[class].free = 0;
         false
     }
 
@@ -607,15 +658,18 @@ impl Current {
         if self.chunk == 0 {
             return false;
         }
-        for word in 0..words_of(class) {
-            let taken = memory.load_acquire(word_offset(self.chunk, word));
-            let free = !taken & slot_mask(class, word);
-            if free != 0 {
-                self.point_at(memory, word, free);
-                return true;
-            }
+        (0..words_of(class)).any(|word| self.look_at(memory, class, word))
+    }
+
+    /// Finds what looks free in a word of its slab.
+    #[inline]
+    fn look_at(&mut self, memory: &Memory, class: usize, word: u64) -> bool {
+        let taken = memory.load_acquire(word_offset(self.chunk, word));
+        let free = !taken & slot_mask(class, word);
+        if free != 0 {
+            self.point_at(memory, word, free);
         }
-        false
+        free != 0
     }
 }
 
@@ -639,6 +693,7 @@ impl<B: Backing> Heap<B> {
             memory: self.memory,
             door: Arc::new(Door::default()),
             current: NOWHERE,
+            spots: [Spots::NONE; CLASSES],
             slabs: [const { Vec::new() }; CLASSES],
             own: KnownSlabs::new(),
             threads,
