@@ -84,7 +84,13 @@ impl ForkBacking {
         // do so before or after, and nothing else looks at the file. After a failure for want of
         // memory the range may be empty, where the program ends with its next access.
         let mapped = unsafe {
-            map_private_fixed(self.base(), bytes as usize, &image.file, image.offset, Prot::ReadWrite)
+            map_private_fixed(
+                self.base(),
+                bytes as usize,
+                &image.file,
+                image.offset,
+                Prot::ReadWrite,
+            )
         };
         if mapped.is_ok() {
             self.private_bytes.set(Some(bytes));

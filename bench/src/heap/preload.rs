@@ -97,9 +97,7 @@ pub(crate) fn run(
     }
     match Command::new(SERVER).arg("--version").output() {
         Ok(_) => redis(ground, &preloads, runs, outcome)?,
-        Err(_) => outcome
-            .missing
-            .push(format!("{SERVER}: `apt-get install {SERVER}` brings it")),
+        Err(_) => outcome.missing.push(format!("{SERVER}: `apt-get install {SERVER}` brings it")),
     }
     Ok(())
 }
@@ -338,8 +336,11 @@ impl Server {
         let server = Process::new(self.child.id() as i32).map_err(Error::other)?;
         let mut bytes = image_bytes(server.pid)?;
         let tasks = server.tasks().map_err(Error::other)?.flatten();
-        let children: Vec<i32> =
-            tasks.filter_map(|task| task.children().ok()).flatten().map(|child| child as i32).collect();
+        let children: Vec<i32> = tasks
+            .filter_map(|task| task.children().ok())
+            .flatten()
+            .map(|child| child as i32)
+            .collect();
         for pid in children.into_iter().chain([server.pid]) {
             // A child may end meanwhile.
             bytes += fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))

@@ -107,11 +107,14 @@ mod tests {
 
     /// Whatever an object between 8 KiB and 64 KiB takes of chunks is at most a fifth more than it
     /// asked for.
+    ///
+    /// Guarantee: heap/space
     #[test]
     fn objects_between_small_and_large_lose_little() {
-        let narrow = CLASS_BYTES.iter().zip(CLASS_SLOTS).map(|(bytes, slots)| {
-            (u64::from(*bytes), CHUNK_BYTES as f64 / f64::from(slots))
-        });
+        let narrow = CLASS_BYTES
+            .iter()
+            .zip(CLASS_SLOTS)
+            .map(|(bytes, slots)| (u64::from(*bytes), CHUNK_BYTES as f64 / f64::from(slots)));
         let wide = WIDE_CLASSES.iter().map(|class| {
             let taken = f64::from(class.chunks) * CHUNK_BYTES as f64 / f64::from(class.slots);
             (u64::from(class.slot_bytes), taken)

@@ -143,9 +143,8 @@ fn wide_slabs_are_surveyed() {
         used += 3 * u64::from(class.slot_bytes);
     }
     let of_slabs = survey.chunks().filter(|chunk| chunk.kind == ChunkKind::Slab);
-    let (chunks, of_chunks) = of_slabs.fold((0, 0), |(chunks, bytes), chunk| {
-        (chunks + 1, bytes + u64::from(chunk.used_bytes))
-    });
+    let (chunks, of_chunks) = of_slabs
+        .fold((0, 0), |(chunks, bytes), chunk| (chunks + 1, bytes + u64::from(chunk.used_bytes)));
     assert_eq!((chunks, of_chunks), (slabs, used));
 }
 
@@ -205,7 +204,10 @@ fn flipped_bits_of_wide_slabs_are_found_and_mended() {
                 copy[(place / 8) as usize] ^= 1 << bit;
                 if findings(&copy).is_empty() {
                     // Another slot counts as allocated: nothing says that it is not.
-                    assert_eq!((place - descriptor, objects(&copy)), (DESC_SLOTS, objects(&good) + 1));
+                    assert_eq!(
+                        (place - descriptor, objects(&copy)),
+                        (DESC_SLOTS, objects(&good) + 1)
+                    );
                     continue;
                 }
                 found += 1;

@@ -221,12 +221,13 @@ impl ThreadSlabs {
             return None;
         }
         if !self.current[class].is_private {
-            return self.alloc_common(class);
+            return self.alloc_common(class, prepare);
         }
         if !self.door.enter() {
             return None;
         }
         let pointer = self.current[class].take_private();
+        prepare(&self.memory, pointer);
         self.door.leave();
         NonNull::new(pointer)
     }
@@ -234,7 +235,11 @@ impl ThreadSlabs {
     /// As [`ThreadSlabs::alloc`], from a slab that has become common. Apart, so that it takes no
     /// registers from what is done most.
     #[inline(never)]
-    fn alloc_common(&mut self, class: usize) -> Option<NonNull<u8>> {
+    fn alloc_common(
+        &mut self,
+        class: usize,
+        prepare: impl FnOnce(&Memory, *mut u8),
+    ) -> Option<NonNull<u8>> {
         if !self.door.enter() {
             return None;
         }
