@@ -54,12 +54,17 @@ pub struct AppletArgs {
 
     /// Give the applet the private compartment that this worker has in the heap, instead of the
     /// heap itself; whoever the applet is, without --key it is one of the key `default`
-    #[arg(long, value_name = "WORKER", requires = "heaps", value_parser = RegionName::parse)]
+    #[arg(long, value_name = "WORKER", requires = "heaps", group = "parts", value_parser = RegionName::parse)]
     pub compartment: Option<RegionName>,
+
+    /// Give the applet so many private compartments of its first heap, besides the heap itself:
+    /// `thread-1` and so on, one for each thread that enters it (1 for WebAssembly)
+    #[arg(long, value_name = "NUMBER", requires = "heaps", group = "parts", value_parser = clap::value_parser!(u32).range(1..=15))]
+    pub compartments: Option<u32>,
 
     /// How large a new compartment may ever get: at least 1MiB; counts against the limit of the
     /// heap
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_heap_limit, requires = "compartment")]
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_heap_limit, requires = "parts")]
     pub quota: u64,
 
     /// Grant a directory, optionally under another path, optionally read-only

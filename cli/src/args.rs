@@ -88,6 +88,7 @@ Examples:
   holdfast run ./draft.wasm --heap notes --app notes               # unsigned, and its heap outlives its next version
   holdfast run guestbook.wasm --heap guests --key reader -- list   # after: holdfast heap grant guests --to reader
   holdfast run worker.wasm --heap jobs --compartment worker-3
+  holdfast run pool --heap jobs --compartments 4
   holdfast run speller.wasm --heap dict=english:ro --heap notes    # the first one is the heap of code that names none
   holdfast run ./native-tool --strict --cpu-time 5s -- --fast   # ELF: its own process, no network, no files
 

@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_applet::{Jail, Layers};
+use holdfast_pkeys::Key;
 use holdfast_region::{AddressWindow, NameSpace, PlaceError, Places, PoolKind, Survives};
 use holdfast_sys::counted::counted;
 use holdfast_sys::dirty::{self, DirtyMethod};
@@ -313,8 +314,29 @@ fn features() -> Vec<Finding> {
         feature("sealed memory files", probe::memfd_sealing(), native),
     ];
     features.extend(layers());
+    features.push(protection_keys());
     features.push(compiler());
     features
+}
+
+/// Tries it out: the kernel may be without them where the processor has them.
+fn protection_keys() -> Finding {
+    let what = "protection keys";
+    match Key::allocate() {
+        Ok(_) => Finding::new(
+            what,
+            Grade::Ok,
+            "usable: the compartment of a thread is closed to the other threads of its program",
+            "",
+        ),
+        Err(error) => Finding::new(
+            what,
+            Grade::Note,
+            format!("none: {error}"),
+            "a thread's compartment has its own objects, quota and transactions, but nothing keeps a stray pointer of another \
+             thread out; what must be apart for certain runs as several applets",
+        ),
+    }
 }
 
 /// The layers of the sandbox for native applets, as a program of the system would get them.

@@ -2,7 +2,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use holdfast_applet::{Command, Grants, HeapRequest, Limits, MAX_HEAP_LIMIT_BYTES, SandboxKind};
+use holdfast_applet::{
+    Command, Grants, HeapRequest, Limits, MAX_HEAP_LIMIT_BYTES, SandboxKind, thread_name,
+};
 use holdfast_identity::{AppletFile, KeySource, LEGACY_KEY, key_for};
 use holdfast_region::{
     Consistency, KeyError, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName,
@@ -89,6 +91,19 @@ fn grant_heaps(
     if args.compartment.is_some() && args.heaps.len() > 1 {
         return Err(usage("--compartment is about one heap; grant one heap with it"));
     }
+    let compartments = args.compartments.unwrap_or_default();
+    if compartments > 0 && args.atomic {
+        return Err(usage(
+            "--atomic publishes the stores of all threads together, so they cannot have a compartment each; leave out \
+             --atomic, or --compartments",
+        ));
+    }
+    if compartments > 1 && !is_native {
+        return Err(usage(
+            "a WebAssembly applet has one thread, and so one compartment: --compartments 1; start several applets, each with \
+             --compartment WORKER",
+        ));
+    }
     let mut granted: Vec<Granted> = Vec::new();
     for heap in &args.heaps {
         match open_heap(names, heap, args, chosen, is_native) {
@@ -100,7 +115,24 @@ fn grant_heaps(
             Err(failure) => {
                 // They hold what is to be removed.
                 drop(grants);
-                granted.into_iter().for_each(Granted::forget_if_made_now);
+                Granted::forget_all_made_now(granted);
+                return Err(failure);
+            }
+        }
+    }
+    for number in 1..=compartments {
+        let opened = match granted.first() {
+            Some(parent) => parent.thread_compartment(number, args, is_native),
+            None => break,
+        };
+        match opened {
+            Ok((opened, region)) => {
+                grants = grants.heap(region);
+                granted.push(opened);
+            }
+            Err(failure) => {
+                drop(grants);
+                Granted::forget_all_made_now(granted);
                 return Err(failure);
             }
         }
@@ -240,6 +272,28 @@ impl Granted {
         Ok(Granted::with(names, name, key, region.map_err(host)?))
     }
 
+    /// The compartment of a thread of the applet, below this heap.
+    fn thread_compartment(
+        &self,
+        number: u32,
+        args: &AppletArgs,
+        is_native: bool,
+    ) -> Result<(Granted, Region), Failure> {
+        let worker = thread_name(number).map_err(host)?;
+        let name = self.name.compartment(&worker).map_err(usage)?;
+        if !is_native {
+            check_size(&self.names, &name, "--quota", args.quota)?;
+        }
+        let open = || self.names.open_compartment(&self.name, &worker, &self.key, args.quota);
+        let region = with_progress(&format!("opening {name}"), open).map_err(host)?;
+        Ok(Granted::with(self.names.clone(), name, self.key.clone(), region))
+    }
+
+    /// Compartments before the heap that they are of.
+    pub fn forget_all_made_now(granted: Vec<Granted>) {
+        granted.into_iter().rev().for_each(Granted::forget_if_made_now);
+    }
+
     fn with(
         names: NameSpace,
         name: RegionName,
@@ -251,7 +305,7 @@ impl Granted {
     }
 
     /// A program that was never started leaves no empty heap behind.
-    pub fn forget_if_made_now(self) {
+    fn forget_if_made_now(self) {
         if self.made_now
             && let Err(error) = self.names.remove(&self.name, &self.key)
         {

@@ -157,7 +157,7 @@ pub fn explain(error: &AppletError, heaps: Vec<Granted>) -> Failure {
     // One that ran to its end instead of serving has run: what it stored stays.
     let has_run = matches!(error.failure, AppletFailure::NotServing { .. });
     if matches!(code, NO_APPLET | NOT_LOADABLE) && !has_run {
-        heaps.into_iter().for_each(Granted::forget_if_made_now);
+        Granted::forget_all_made_now(heaps);
     }
     Failure::new(code, in_words_of_the_command(&error.to_string()))
 }

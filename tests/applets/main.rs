@@ -9,6 +9,7 @@
 )]
 
 mod calls;
+mod compartments;
 mod deaths;
 mod forks;
 mod heaps;

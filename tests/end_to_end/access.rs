@@ -214,3 +214,36 @@ fn worker_compartments_go_with_their_heap() {
     succeed(&mut heap(&scratch, &["rm", "--compartments", "jobs"]));
     assert_eq!(succeed(&mut heap(&scratch, &["ls"])).lines().count(), 1);
 }
+
+/// Threads of an applet have compartments besides the heap, which are listed below it; a run that
+/// has no chance leaves none behind.
+///
+/// Guarantee: applets/compartments
+#[test]
+fn threads_have_compartments_besides_the_heap() {
+    let scratch = scratch();
+    let names = |scratch: &Scratch| -> Vec<String> {
+        let listed = succeed(&mut heap(scratch, &["ls"]));
+        listed.lines().skip(1).filter_map(|row| row.split(' ').next().map(str::to_owned)).collect()
+    };
+    for (options, status, words) in [
+        (vec!["--heap", "jobs", "--compartments", "2"], 2, "one thread"),
+        (vec!["--heap", "jobs", "--compartments", "1", "--atomic"], 2, "--atomic"),
+        (vec!["--heap", "jobs", "--compartments", "1", "--compartment", "w"], 2, "cannot be used"),
+        (vec!["--compartments", "1"], 2, "--heap"),
+        (vec!["--heap", "jobs", "--compartments", "16"], 2, "1..=15"),
+    ] {
+        let refused = tell(&mut guestbook(&scratch, &options, &["list"]));
+        assert!(refused.status == status && refused.err.contains(words), "{}", refused.err);
+        assert!(names(&scratch).is_empty());
+    }
+    let too_large =
+        ["--heap", "jobs", "--heap-size", "16MiB", "--compartments", "1", "--quota", "32MiB"];
+    assert_ne!(tell(&mut guestbook(&scratch, &too_large, &["list"])).status, 0);
+    assert!(names(&scratch).is_empty());
+    let options = ["--heap", "jobs", "--compartments", "1", "--quota", "4MiB"];
+    succeed(&mut guestbook(&scratch, &options, &["add", "to the heap"]));
+    assert_eq!(names(&scratch), ["jobs", "jobs+thread-1"]);
+    let list = succeed(&mut guestbook(&scratch, &["--heap", "jobs"], &["list"]));
+    assert!(list.contains("to the heap"), "{list}");
+}

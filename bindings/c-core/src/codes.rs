@@ -150,12 +150,15 @@ impl Code {
             Code::BadRange => c"the range is not inside the heap, or no range that nvmmap returned",
             Code::NoTransaction => c"no transaction is open; call nv_tx_begin first",
             Code::InTransaction => c"a transaction is open; commit or abort it first",
-            Code::Held => c"another process has the heap; wait for it to end (nv_message says which it is)",
+            Code::Held => {
+                c"another process has the heap (wait for it to end; nv_message says which it is), or another thread the \
+                  compartment (wait until it leaves)"
+            }
             Code::Forked => {
                 c"the heap belongs to the process that this one was forked from; open it after the fork, or exec"
             }
             Code::TooSmall => c"the range of that name is smaller; ask for its size, or nvremove it first",
-            Code::IsOpen => c"a heap is open; nv_close it first",
+            Code::IsOpen => c"a heap is open; nv_close it first (a compartment: nv_compartment_leave)",
             Code::BadFile => {
                 c"a file of the heap is damaged or foreign (nv_message says which); run `holdfast heap check`"
             }

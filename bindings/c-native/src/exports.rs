@@ -9,6 +9,7 @@ use holdfast_c_core::{HeapHandle, export_calls, optional_text};
 use holdfast_heap::HeapError;
 use holdfast_region::Consistency;
 
+use crate::compartment;
 use crate::failure::{Failure, last_code, last_text, note};
 use crate::session::{self, Native};
 
@@ -68,6 +69,25 @@ pub unsafe extern "C" fn nv_heap_open(name: *const c_char) -> HeapHandle {
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_heap_close(heap: HeapHandle) -> c_int {
     session::close_other(heap).err().unwrap_or(0)
+}
+
+/// See `holdfast.h`.
+///
+/// # Safety
+/// As for [`nv_open`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nv_compartment_enter(name: *const c_char) -> c_int {
+    // SAFETY: the same contract.
+    match unsafe { optional_text(name) } {
+        Ok(name) => compartment::enter(name).err().unwrap_or(0),
+        Err(error) => note(&Failure::Call(error)),
+    }
+}
+
+/// See `holdfast.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn nv_compartment_leave() -> c_int {
+    compartment::leave().err().unwrap_or(0)
 }
 
 /// See `holdfast.h`.

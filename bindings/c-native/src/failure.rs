@@ -48,6 +48,42 @@ pub(crate) enum Failure {
         "the handle is of no open heap; pass what nv_heap_open returned, and look whether that was NULL"
     )]
     NoSuchHandle,
+    /// Another thread has the compartment.
+    #[error(
+        "another thread of this process has the compartment {name}; wait until it leaves, or enter another one"
+    )]
+    HeldByThread {
+        /// Its name.
+        name: String,
+    },
+    /// A compartment of another heap than the open one.
+    #[error(
+        "the compartment is of another heap; threads of this program have compartments of {parent:?}, the heap of nv_open"
+    )]
+    NotItsCompartment {
+        /// The heap that is open.
+        parent: String,
+    },
+    /// Entering one, or opening a heap, from within a compartment.
+    #[error("this thread is in a compartment; nv_compartment_leave it first")]
+    IsInCompartment,
+    /// What is about the heap of the whole process, from within a compartment.
+    #[error(
+        "this thread is in a compartment, and this is about the heap of all threads; nv_compartment_leave first"
+    )]
+    InCompartment,
+    /// Leaving where none was entered.
+    #[error("this thread is in no compartment; nv_compartment_enter one first")]
+    OutsideCompartments,
+    /// Entering with an open transaction.
+    #[error("this thread has a transaction open; commit or abort it first")]
+    InTransaction,
+    /// A keeper lends heaps only.
+    #[error("a heap that a keeper lends has no compartments; unset HOLDFAST_KEEPER")]
+    ServedCompartment,
+    /// HOLDFAST_COMPARTMENT_QUOTA is nonsense.
+    #[error("HOLDFAST_COMPARTMENT_QUOTA: {0}")]
+    Quota(SizeError),
     /// Too many heaps were opened by name.
     #[error("{limit} heaps were opened by nv_heap_open; open fewer in one process")]
     TooManyHandles {
@@ -171,6 +207,11 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// Whether another thread or process has it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.code() == Code::Held
+    }
+
     pub(crate) fn code(&self) -> Code {
         match self {
             Failure::Call(error) => error.code(),
@@ -206,8 +247,14 @@ impl Failure {
             | Failure::LetGo
             | Failure::NoSuchHandle
             | Failure::NoProgramName(_) => Code::NotGranted,
-            Failure::TooManyHandles { .. } => Code::Unsupported,
-            Failure::IsOpen { .. } => Code::IsOpen,
+            Failure::TooManyHandles { .. }
+            | Failure::InCompartment
+            | Failure::ServedCompartment => Code::Unsupported,
+            Failure::IsOpen { .. } | Failure::IsInCompartment => Code::IsOpen,
+            Failure::HeldByThread { .. } => Code::Held,
+            Failure::NotItsCompartment { .. } | Failure::OutsideCompartments => Code::NotGranted,
+            Failure::InTransaction => Code::InTransaction,
+            Failure::Quota(_) => Code::Failed,
             Failure::Forked { .. } => Code::Forked,
         }
     }

@@ -56,6 +56,14 @@ fn take() -> Option<Box<ThreadSlabs>> {
     (!slabs.is_null()).then(|| unsafe { Box::from_raw(slabs) })
 }
 
+/// The thread's slabs go back to the heap now, as at its end.
+pub(crate) fn give_back_now() {
+    let give_back = OWNER.try_with(|owner| owner.0.get()).ok().flatten();
+    if let (Some(slabs), Some(give_back)) = (take(), give_back) {
+        give_back(slabs);
+    }
+}
+
 /// What the holder of the lock found after each call.
 pub(crate) fn allow(allowed: bool) {
     if ALLOWED.load(Ordering::Relaxed) != allowed {

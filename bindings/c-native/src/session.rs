@@ -5,6 +5,7 @@
 //!   beside it. Everything happens under one lock, the opening included.
 //! - A panic under the lock poisons it: from then on every call fails, and nothing is closed in an
 //!   unknown state. The next process finds what a kill would have left.
+//! - A thread in a compartment works in that instead (`compartment`), without the lock.
 //! - Small anonymous objects are the exception to the one lock: each thread has slabs of its own
 //!   for them (`quick`). Closing the heap takes these back, under the lock.
 //! - A forked child of the process that opened the heap never gets to it.
@@ -29,6 +30,7 @@ use holdfast_region::{
 };
 use holdfast_sys::file::effective_user;
 
+use crate::compartment;
 use crate::documents::{self, Lent};
 use crate::ending;
 use crate::failure::{Failure, note};
@@ -65,7 +67,7 @@ enum State {
     Ended,
 }
 
-struct Session {
+pub(crate) struct Session {
     name: String,
     calls: Calls<NativeBacking>,
     ground: Ground,
@@ -94,31 +96,45 @@ impl Session {
             .inspect_err(|_| ending::forget())
     }
 
+    /// The compartment of a worker, below a heap of this user's.
+    pub(crate) fn open_compartment(
+        parent: &RegionName,
+        worker: &RegionName,
+        quota_bytes: u64,
+    ) -> Result<Box<Session>, Failure> {
+        ending::watch();
+        let open = || {
+            let (names, key) = own_names()?;
+            let region = names.open_compartment(parent, worker, &key, quota_bytes)?;
+            Session::over(region, Consistency::Direct)
+        };
+        open().map(Box::new).inspect_err(|_| ending::forget())
+    }
+
     fn open_watched(name: &str, limit_bytes: u64, mode: Consistency) -> Result<Session, Failure> {
         let name = RegionName::parse(name)?;
         if let Some(socket) = Ground::keeper() {
             return Session::open_served(&name, limit_bytes, mode, &socket);
         }
-        let places = Places::from_env()?;
-        holdfast_keeper_client::use_for_room();
-        let key = OwnerKey::load_or_create(&places, KEY_NAME)?;
+        let (names, key) = own_names()?;
         let limit_bytes = if limit_bytes == 0 { LIMIT_BYTES_DEFAULT } else { limit_bytes };
-        let medium = match std::env::var_os(BACKING_VARIABLE).filter(|value| !value.is_empty()) {
-            Some(medium) => medium.to_string_lossy().parse()?,
-            None => Medium::default(),
-        };
-        let names = NameSpace::new(places).with_medium(medium);
         // Asked first: other readers would keep a writer out. Any caller may make a heap
         // that is not there yet.
         let reads_only = names.access(&name, &key).is_ok_and(|access| !access.may_write());
-        let mut region = match reads_only {
+        let region = match reads_only {
             true => names.open_read_only(&name, &key)?,
             false => names.open_or_create(&name, &key, limit_bytes)?,
         };
+        Session::over(region, mode)
+    }
+
+    /// The heap in a region of this user's.
+    fn over(mut region: Region, mode: Consistency) -> Result<Session, Failure> {
+        let name = region.name().to_string();
         region.set_consistency(mode)?;
         let (heap, region) = open_heap_on(region, NativeBacking::Own)?;
         region.hide_from_children().map_err(Failure::CannotHide)?;
-        Ok(Session { name: name.to_string(), calls: Calls::new(heap), ground: Ground::Own(region) })
+        Ok(Session { name, calls: Calls::new(heap), ground: Ground::Own(region) })
     }
 
     /// From the keeper: neither home nor key of this user is looked at.
@@ -191,7 +207,7 @@ impl Session {
         Ok(Box::new(Session { name, calls, ground }))
     }
 
-    fn close(self: Box<Session>) -> Result<(), Failure> {
+    pub(crate) fn close(self: Box<Session>) -> Result<(), Failure> {
         drop(self.calls.close());
         self.ground.close()
     }
@@ -228,8 +244,20 @@ impl Session {
     }
 }
 
+/// The name space of this user, and the key that opens its heaps.
+fn own_names() -> Result<(NameSpace, OwnerKey), Failure> {
+    let places = Places::from_env()?;
+    holdfast_keeper_client::use_for_room();
+    let key = OwnerKey::load_or_create(&places, KEY_NAME)?;
+    let medium = match variable(BACKING_VARIABLE) {
+        Some(medium) => medium.to_string_lossy().parse()?,
+        None => Medium::default(),
+    };
+    Ok((NameSpace::new(places).with_medium(medium), key))
+}
+
 /// A variable of the environment that says something.
-fn variable(name: &str) -> Option<OsString> {
+pub(crate) fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
@@ -247,8 +275,7 @@ fn application_heap() -> Result<String, Failure> {
 impl State {
     /// A heap was opened.
     fn put(&mut self, session: Box<Session>) {
-        static OPENED: AtomicU64 = AtomicU64::new(0);
-        CURRENT.store(OPENED.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Release);
+        CURRENT.store(next_number(), Ordering::Release);
         *self = State::Open(session);
     }
 
@@ -323,6 +350,42 @@ impl Sessions {
     }
 }
 
+/// The number of a session that is about to begin.
+pub(crate) fn next_number() -> u64 {
+    static OPENED: AtomicU64 = AtomicU64::new(0);
+    OPENED.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// Runs `work` with the session of the functions without a handle: that of the compartment that
+/// the calling thread has entered, or the process's.
+fn current_session<R>(
+    first: impl FnOnce(&mut State) -> Result<(), Failure>,
+    work: impl FnOnce(&mut Session) -> Result<R, Failure>,
+) -> Result<R, c_int> {
+    if compartment::is_entered() {
+        return compartment::with_entered(work);
+    }
+    locked(|state| {
+        first(state)?;
+        work(state.session()?)
+    })
+}
+
+/// The name of the heap in which the threads of this process have their compartments, if `check`
+/// allows that.
+pub(crate) fn compartments_parent(
+    check: impl FnOnce() -> Result<(), Failure>,
+) -> Result<RegionName, c_int> {
+    locked(|state| {
+        check()?;
+        let session = state.session()?;
+        match &session.ground {
+            Ground::Own(_) => Ok(RegionName::parse(&session.name)?),
+            Ground::Served(_) => Err(Failure::ServedCompartment),
+        }
+    })
+}
+
 /// Runs `work` with the heap of the functions without a handle; as [`locked_all`].
 fn locked<R>(work: impl FnOnce(&mut State) -> Result<R, Failure>) -> Result<R, c_int> {
     locked_all(|all| work(&mut all.first))
@@ -372,7 +435,10 @@ fn give_back(slabs: Box<ThreadSlabs>) {
 
 /// `nv_session`.
 pub(crate) fn current() -> u64 {
-    if ending::forked_from().is_some() { 0 } else { CURRENT.load(Ordering::Acquire) }
+    if ending::forked_from().is_some() {
+        return 0;
+    }
+    compartment::number().unwrap_or_else(|| CURRENT.load(Ordering::Acquire))
 }
 
 /// Whether some thread is inside a call, or was when this process was forked off.
@@ -384,6 +450,7 @@ pub(crate) fn is_busy() -> bool {
 pub(crate) fn open(name: Option<&str>, limit_bytes: u64, mode: Consistency) -> Result<(), c_int> {
     locked(|state| {
         match state {
+            _ if compartment::is_entered() => return Err(Failure::IsInCompartment),
             State::Closed | State::LetGo => {}
             State::Open(session) => return Err(Failure::IsOpen { name: session.name.clone() }),
             State::Ended => return Err(Failure::Ending),
@@ -399,6 +466,7 @@ pub(crate) fn open(name: Option<&str>, limit_bytes: u64, mode: Consistency) -> R
 /// `nv_close`; nothing is open: nothing to do.
 pub(crate) fn close() -> Result<(), c_int> {
     locked(|state| {
+        compartment::check_outside()?;
         if let State::Closed = state {
             return Ok(());
         }
@@ -449,17 +517,18 @@ pub(crate) fn close_other(heap: HeapHandle) -> Result<(), c_int> {
 
 /// `nv_set_limit`.
 pub(crate) fn set_limit(limit_bytes: u64) -> Result<(), c_int> {
-    locked(|state| {
-        let session = state.session()?;
+    let set = |session: &mut Session| {
         // Threads that allocate on their own must not store meanwhile.
         session.calls.heap().take_back_slabs();
         session.ground.set_limit(limit_bytes)
-    })
+    };
+    current_session(|_| Ok(()), set)
 }
 
 /// `nv_rollback`.
 pub(crate) fn roll_back_to_commit() -> Result<(), c_int> {
     locked(|state| {
+        compartment::check_outside()?;
         state.session()?.check_rollback()?;
         let current = CURRENT.load(Ordering::Acquire);
         let Some(session) = state.take(State::Closed) else { return Ok(()) };
@@ -477,13 +546,21 @@ pub(crate) fn with_documents<K, R>(
     first: impl FnOnce(()) -> Result<K, Failure>,
     work: impl FnOnce(&mut Lent<'_>, K) -> Result<R, Failure>,
 ) -> Result<R, c_int> {
-    locked(|state| {
-        let known = first(())?;
-        let session = state.session()?;
+    let known = std::cell::Cell::new(None);
+    let ask_first = || first(()).map(|found| known.set(Some(found)));
+    let work = |session: &mut Session| {
+        let known = known.take().ok_or(Failure::Panicked)?;
         // No thread allocates in it on its own while its bytes are lent.
         session.calls.heap().take_back_slabs();
         let documents = Documents::lent(session.calls.heap());
         work(&mut documents.ok_or(Failure::Panicked)?, known)
+    };
+    if compartment::is_entered() {
+        return compartment::with_entered(|session| ask_first().and_then(|()| work(session)));
+    }
+    locked(|state| {
+        ask_first()?;
+        work(state.session()?)
     })
 }
 
@@ -533,7 +610,7 @@ impl Library for Native {
     fn with<R>(
         work: impl FnOnce(&mut Calls<NativeBacking>) -> Result<R, Failure>,
     ) -> Result<R, c_int> {
-        locked(|state| work(&mut state.session()?.calls))
+        current_session(|_| Ok(()), |session| work(&mut session.calls))
     }
 
     #[inline]
@@ -546,6 +623,10 @@ impl Library for Native {
         bytes: u64,
         content: Content,
     ) -> Result<NonNull<u8>, HeapCallError> {
+        // One thread is in a compartment, and its heap is quick by itself.
+        if compartment::is_entered() {
+            return calls.allocate_anonymous(bytes, content);
+        }
         quick::allocate_in(calls, bytes, content, give_back)
     }
 
@@ -558,18 +639,22 @@ impl Library for Native {
         calls: &mut Calls<NativeBacking>,
         object: NonNull<u8>,
     ) -> Result<(), HeapCallError> {
+        if compartment::is_entered() {
+            return calls.free(object);
+        }
         quick::free_in(calls, object, give_back)
     }
 
     fn with_application<R>(
         work: impl FnOnce(&mut Calls<NativeBacking>) -> Result<R, Failure>,
     ) -> Result<R, c_int> {
-        locked(|state| {
+        let open_application = |state: &mut State| {
             if matches!(state, State::Closed) && variable(NAME_VARIABLE).is_none() {
                 state.put(Session::open(&application_heap()?, 0, Consistency::Direct)?);
             }
-            work(&mut state.session()?.calls)
-        })
+            Ok(())
+        };
+        current_session(open_application, |session| work(&mut session.calls))
     }
 
     fn with_in<R>(

@@ -76,10 +76,10 @@ enum nv_error {
     NV_BAD_RANGE = 12,      /* not inside the heap; no range that nvmmap returned */
     NV_NO_TRANSACTION = 13, /* no transaction is open */
     NV_IN_TRANSACTION = 14, /* not possible while a transaction is open */
-    NV_HELD = 15,           /* another process has the heap */
+    NV_HELD = 15,           /* another process has the heap, or another thread the compartment */
     NV_FORKED = 16,         /* the heap is the parent's */
     NV_TOO_SMALL = 17,      /* the range of that name is smaller than asked for */
-    NV_IS_OPEN = 18,        /* a heap is open already */
+    NV_IS_OPEN = 18,        /* a heap is open already, or this thread is in a compartment */
     NV_BAD_FILE = 19,       /* a file of the heap is damaged, foreign or newer */
     NV_READ_ONLY = 20,      /* the run's key may only read the heap: nvread works, what would change it does not */
     NV_DENIED = 21,         /* the heap belongs to another key, which granted this one nothing; or to another user */
@@ -271,6 +271,39 @@ int nv_tx_commit_in(nv_heap *heap);
 int nv_tx_abort_in(nv_heap *heap);
 int nv_persist_in(nv_heap *heap, const void *start, size_t size);
 int nv_commit_in(nv_heap *heap, int level);
+
+/* Compartments: a heap for one thread.
+ *
+ * nv_compartment_enter: the calling thread has the compartment of this name for itself until it leaves, or ends. What it does
+ * without a handle meanwhile (allocating, reading roots, transactions, nv_reserve, nv_commit) is done there, without waiting
+ * for other threads; handles go on meaning their heaps, so nv_heap_open(NULL) before is the way to what threads share. With
+ * a NULL name: the first compartment that no thread has.
+ *
+ * In an applet its host grants them (`holdfast run APPLET --heap jobs --compartments 4`: thread-1 to thread-4; in Python
+ * HeapGrant("jobs", compartments=4); in Rust Grants::compartments), each with its quota. The name is the whole one
+ * (jobs+thread-1) or the thread's. An applet in WebAssembly has one thread, and one compartment. In a native program they
+ * are compartments of the heap of nv_open, made when they are first entered, with a quota of HOLDFAST_COMPARTMENT_QUOTA
+ * (8MiB), which nv_set_limit in the compartment cannot change (`holdfast heap limit HEAP+NAME SIZE` does).
+ *
+ * Compartments are never merged: an object of one is NV_NOT_ALLOCATED for nvfree and nvname in another, a range of one
+ * NV_BAD_RANGE. One that is full is NV_LIMIT_REACHED and leaves the others as they are. What is in one is found by the next
+ * thread that enters it, in this run or another.
+ *
+ * Refused: NV_NOT_GRANTED, there is none of that name; NV_HELD, another thread has it, or another process; NV_IS_OPEN, this
+ * thread is in one already; NV_IN_TRANSACTION, it has a transaction open; NV_UNSUPPORTED, the compartment is in the mode
+ * `atomic`, or a keeper's. In one, nv_open is NV_IS_OPEN, and nv_close and nv_rollback are NV_UNSUPPORTED, but for nv_close
+ * in an applet.
+ *
+ * What it is worth: threads share an address space. Where the processor has protection keys (`holdfast doctor` says so), a
+ * compartment can be neither read nor written by a thread that has not entered it: a stray access is a SIGSEGV, in an
+ * applet with a sentence on standard error. (A thread that is made inside of a compartment begins with its maker's rights;
+ * signal handlers have none. The 15 keys are the process's: what finds none is not closed.) That stops mistakes, not malice:
+ * any code may write the processor's register. Without keys a pointer reaches everywhere, and a compartment is a
+ * heap of one's own and nothing more. Applets that must not trust each other are processes of their own. */
+int nv_compartment_enter(const char *name);
+
+/* Leaves it; an open transaction is rolled back. NV_NOT_GRANTED where the thread is in none. */
+int nv_compartment_leave(void);
 
 /* The error of this thread's last call that failed; what to do about an error; and the whole story of that last
  * call (names, sizes, who holds the heap), valid until the thread's next call that fails. */

@@ -85,6 +85,18 @@ inline void rollback() { check(nv_rollback()); }
 /* See nv_close. */
 inline void close() { check(nv_close()); }
 
+/* A compartment that the calling thread enters, and leaves at the end of the scope; see nv_compartment_enter. What this
+ * thread allocates without a handle meanwhile, by allocator<T>, root and transaction too, is in the compartment: a
+ * container belongs into the one where it was made. */
+class compartment {
+public:
+    /* The one of this name; without a name the first that no thread has. Throws error. */
+    explicit compartment(const char *name = nullptr) { check(nv_compartment_enter(name)); }
+    compartment(const compartment &) = delete;
+    compartment &operator=(const compartment &) = delete;
+    ~compartment() { nv_compartment_leave(); }
+};
+
 /* Names a heap as a type, for allocator: a handle would be of no use in the next run, and a container keeps nothing else.
  *     inline constexpr char notes_name[] = "notes";
  *     using notes = holdfast::named_heap<notes_name>;

@@ -1,8 +1,8 @@
 //! The functions of `holdfast.h` over the heaps that the host granted. Every `unsafe` here leans on
 //! the contract in the header: pointers are NULL where it allows that and valid otherwise.
 //!
-//! Invariant: one caller at a time, by a lock (in WebAssembly there is one thread, and the lock is
-//! none).
+//! Invariant: one caller at a time in each heap: by a lock (in WebAssembly there is one thread, and
+//! the lock is none), or because the calling thread has the heap as its compartment.
 
 #![allow(unreachable_pub, reason = "exported by symbol name")]
 
@@ -12,74 +12,29 @@ use holdfast_c_core::{
     Calls, Code, HeapCallError, HeapHandle, Library, export_calls, optional_text,
 };
 use holdfast_guest::{
-    AttachError, CommitError, Durability, HEAPS_MAX, Heap, HeapKeeper, HostRegion, Lock, OpenError,
-    attach, attach_named, forget, index_of, keep, reopen,
+    AttachError, CommitError, Durability, Heap, HeapKeeper, HostRegion, OpenError, index_of,
 };
 
 use crate::last_error;
-
-/// What there is of one heap.
-struct Slot {
-    calls: Option<Calls<HostRegion>>,
-    /// Why it is not there.
-    failed: Option<Code>,
-}
-
-struct State {
-    /// The heap of the functions that name none.
-    first: Slot,
-    /// The others, by their index less 1, once they were asked for. In memory that is taken then:
-    /// most applets have one heap.
-    others: [Option<&'static mut Slot>; HEAPS_MAX - 1],
-    /// How often `nv_close` was called.
-    closed: u64,
-}
-
-static STATE: Lock<State> = Lock::new(State {
-    first: Slot { calls: None, failed: None },
-    others: [const { None }; HEAPS_MAX - 1],
-    closed: 0,
-});
-
-impl State {
-    /// All that were opened.
-    fn slots(&mut self) -> impl Iterator<Item = &mut Slot> {
-        let others = self.others.iter_mut().flatten().map(|slot| &mut **slot);
-        core::iter::once(&mut self.first).chain(others)
-    }
-
-    /// The slot of an opened heap.
-    fn slot(&mut self, heap: HeapHandle) -> Option<&mut Slot> {
-        match heap.index()? {
-            0 => Some(&mut self.first),
-            index => self.others.get_mut(index - 1)?.as_deref_mut(),
-        }
-    }
-}
-
-impl Slot {
-    fn work<R>(
-        &mut self,
-        work: impl FnOnce(&mut Calls<HostRegion>) -> Result<R, Failed>,
-    ) -> Result<R, Failed> {
-        match &mut self.calls {
-            Some(calls) => work(calls),
-            None => Err(Failed(self.failed.unwrap_or(Code::Failed))),
-        }
-    }
-
-    fn abort_all(&mut self) {
-        while self.calls.as_mut().is_some_and(|calls| calls.abort().is_ok()) {}
-    }
-}
+use crate::slots::{self, Slot};
 
 /// An error is its code: texts that are put together would make every applet larger.
-struct Failed(Code);
+pub(crate) struct Failed(pub(crate) Code);
 
 impl From<HeapCallError> for Failed {
     fn from(error: HeapCallError) -> Self {
         Failed(error.code())
     }
+}
+
+/// Notes a failure for this thread.
+fn noted(Failed(code): Failed) -> c_int {
+    last_error::note(code.number())
+}
+
+/// 0, or the noted code.
+fn status(result: Result<(), Failed>) -> c_int {
+    result.err().map_or(0, noted)
 }
 
 /// The C library of applets.
@@ -90,22 +45,14 @@ impl Library for Applet {
     type Error = Failed;
 
     fn with<R>(work: impl FnOnce(&mut Calls<HostRegion>) -> Result<R, Failed>) -> Result<R, c_int> {
-        let result = STATE.with(|state| {
-            attach_first(&mut state.first);
-            state.first.work(work)
-        });
-        result.map_err(|Failed(code)| last_error::note(code.number()))
+        slots::with_current(|slot| slot.work(work)).map_err(noted)
     }
 
     fn with_in<R>(
         heap: HeapHandle,
         work: impl FnOnce(&mut Calls<HostRegion>) -> Result<R, Failed>,
     ) -> Result<R, c_int> {
-        let result = STATE.with(|state| match state.slot(heap) {
-            Some(slot) => slot.work(work),
-            None => Err(Failed(Code::NotGranted)),
-        });
-        result.map_err(|Failed(code)| last_error::note(code.number()))
+        slots::with_handle(heap, |slot| slot.work(work)).map_err(noted)
     }
 
     fn make_durable(heap: &mut Heap, level: Durability) -> Result<(), Failed> {
@@ -119,6 +66,10 @@ impl Library for Applet {
 pub(crate) fn code_of(error: AttachError) -> Code {
     match error {
         AttachError::NotGranted => Code::NotGranted,
+        AttachError::Held => Code::Held,
+        AttachError::InCompartment => Code::IsOpen,
+        AttachError::InTransaction => Code::InTransaction,
+        AttachError::AtomicCompartment => Code::Unsupported,
         AttachError::NoHost => Code::NoHost,
         AttachError::MemoryShape => Code::MemoryShape,
         // A run that may write has to come first.
@@ -160,11 +111,10 @@ pub unsafe extern "C" fn nv_heap_open(name: *const c_char) -> HeapHandle {
 /// back here.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_heap_close(heap: HeapHandle) -> c_int {
-    let closed = STATE.with(|state| state.slot(heap).map(Slot::abort_all));
-    match closed {
-        Some(()) => 0,
-        None => last_error::note(Code::NotGranted.number()),
-    }
+    status(slots::with_handle(heap, |slot| {
+        slot.abort_all();
+        Ok(())
+    }))
 }
 
 /// See `holdfast.h`. The mode is the host's choice.
@@ -195,17 +145,14 @@ pub extern "C" fn nv_rollback() -> c_int {
 /// back here.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_close() -> c_int {
-    STATE.with(|state| {
-        state.slots().for_each(Slot::abort_all);
-        state.closed += 1;
-    });
+    slots::close();
     0
 }
 
 /// See `holdfast.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_session() -> u64 {
-    STATE.with(|state| if state.first.calls.is_some() { state.closed + 1 } else { 0 })
+    slots::session()
 }
 
 /// See `holdfast.h`.
@@ -225,16 +172,14 @@ pub(crate) struct ServedHeap;
 
 impl HeapKeeper for ServedHeap {
     fn roll_back(&mut self) {
-        STATE.with(|state| state.slots().for_each(Slot::abort_all));
+        let _: Result<(), Failed> = slots::each(|slot| {
+            slot.abort_all();
+            Ok(())
+        });
     }
 
     fn forget(&mut self) -> Result<(), AttachError> {
-        STATE.with(|state| {
-            state.slots().try_for_each(|slot| match let_go(slot) {
-                Some(region) => take_up(slot, region),
-                None => Ok(()),
-            })
-        })
+        slots::each(Slot::reopen)
     }
 }
 
@@ -244,56 +189,23 @@ fn open_named(name: Option<&str>) -> Result<HeapHandle, Failed> {
         None => 0,
         Some(name) => index_of(name).map_err(|error| Failed(code_of(error)))?,
     };
-    STATE.with(|state| {
-        if index == 0 {
-            attach_first(&mut state.first);
-            state.first.work(|_| Ok(()))?;
-        } else if let Some(place) = state.others.get_mut(index - 1) {
-            attach_other(place, name.unwrap_or_default())?;
-        }
-        Ok(HeapHandle::of(index))
-    })
+    slots::open(index, name)?;
+    Ok(HeapHandle::of(index))
 }
 
-// Each on a stack frame of its own: a heap is large, and the stack of an applet is not.
-
-fn attach_first(slot: &mut Slot) {
-    if slot.calls.is_none() && slot.failed.is_none() {
-        attach_once(slot, None);
-    }
+/// See `holdfast.h`.
+///
+/// # Safety
+/// `name` must be NULL or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nv_compartment_enter(name: *const c_char) -> c_int {
+    // SAFETY: the same contract.
+    let name = unsafe { optional_text(name) }.map_err(Failed::from);
+    status(name.and_then(slots::enter))
 }
 
-#[inline(never)]
-fn attach_other(place: &mut Option<&'static mut Slot>, name: &str) -> Result<(), Failed> {
-    if place.is_none() {
-        let empty = Slot { calls: None, failed: None };
-        *place = Some(keep(empty).map_err(|_| Failed(Code::NoMemory))?);
-    }
-    let Some(slot) = place else { return Err(Failed(Code::Failed)) };
-    if slot.calls.is_none() && slot.failed.is_none() {
-        attach_once(slot, Some(name));
-    }
-    slot.work(|_| Ok(()))
-}
-
-#[inline(never)]
-fn attach_once(slot: &mut Slot, name: Option<&str>) {
-    match name.map_or_else(attach, attach_named) {
-        Ok(heap) => slot.calls = Some(Calls::new(heap)),
-        Err(error) => slot.failed = Some(code_of(error)),
-    }
-}
-
-#[inline(never)]
-fn let_go(slot: &mut Slot) -> Option<HostRegion> {
-    let calls = slot.calls.take()?;
-    // Until it is taken up again nothing opens it: it was attached.
-    slot.failed = Some(Code::NotAHeap);
-    Some(forget(calls.into_heap()))
-}
-
-#[inline(never)]
-fn take_up(slot: &mut Slot, region: HostRegion) -> Result<(), AttachError> {
-    slot.calls = Some(Calls::new(reopen(region)?));
-    Ok(())
+/// See `holdfast.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn nv_compartment_leave() -> c_int {
+    status(slots::leave())
 }

@@ -4,7 +4,7 @@
 //! `cargo xtask c-library` installs it).
 //!
 //! - `heap`: the functions of `holdfast.h`. `applet`: those of `holdfast_applet.h`. `last_error`:
-//!   `nv_errno`.
+//!   `nv_errno`. `slots`: what there is of each heap. `thread`: what a thread has of its own.
 //!
 //! Invariants: attaches once, at first use; a nested transaction is part of the outermost; no panic
 //! (there is no caller to catch it: it would be a trap of the applet). No standard library, and of
@@ -16,6 +16,8 @@
 mod applet;
 mod heap;
 mod last_error;
+mod slots;
+mod thread;
 
 /// Ends the program in the way that shows where: a trap in WebAssembly, SIGILL natively.
 #[panic_handler]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_applet::{
     DirGrant, Grants, HeapRequest, HeapRequestError, MAX_HEAP_LIMIT_BYTES, PathAccess, SandboxKind,
+    thread_name,
 };
 use holdfast_identity::{
     AppletFile, GivenName, Identity, IdentityError, LEGACY_KEY, Publishers, Trust,
@@ -27,6 +28,8 @@ use crate::functions::Functions;
 /// What stands in the name of a compartment for a number of which no other applet has the
 /// compartment.
 const NUMBER: &str = "{}";
+/// Compartments of one applet's threads: one heap fewer than it can have.
+const COMPARTMENTS_MAX: u32 = 15;
 /// Compartments that a pool tries before it gives up.
 const NUMBERS_MAX: u32 = 4096;
 
@@ -43,6 +46,8 @@ pub(crate) struct HeapSpec {
     /// The key that the caller named.
     pub(crate) key: Option<String>,
     pub(crate) compartment: Option<String>,
+    /// Compartments for the applet's threads, besides the heap.
+    pub(crate) compartments: u32,
     pub(crate) quota_bytes: u64,
     pub(crate) is_atomic: bool,
 }
@@ -87,6 +92,7 @@ impl HeapSpec {
             limit_bytes: grant.getattr("limit")?.extract::<Size>()?.0,
             key: grant.getattr("key")?.extract()?,
             compartment: grant.getattr("compartment")?.extract()?,
+            compartments: grant.getattr("compartments")?.extract()?,
             quota_bytes: grant.getattr("quota")?.extract::<Size>()?.0,
             is_atomic: grant.getattr("atomic")?.extract()?,
         })
@@ -108,12 +114,7 @@ impl HeapSpec {
         identity: Option<&Identity>,
     ) -> Result<Region, IdentityError> {
         let name = RegionName::parse(&self.name).map_err(RegionError::from)?;
-        let key = match identity {
-            Some(identity) if self.is_the_applets() => {
-                key_for(names, &name, identity)?.key().clone()
-            }
-            _ => self.key_here(names, &name)?,
-        };
+        let key = self.key_for(names, &name, identity)?;
         Ok(self.open_with(names, &name, &key)?)
     }
 
@@ -205,6 +206,39 @@ impl HeapSpec {
         }
     }
 
+    /// The compartments of the applet's threads, in a heap that is open.
+    fn open_parts(
+        &self,
+        names: &NameSpace,
+        identity: Option<&Identity>,
+    ) -> Result<Vec<Region>, IdentityError> {
+        let name = RegionName::parse(&self.name).map_err(RegionError::from)?;
+        let mut parts = Vec::new();
+        if self.compartments > 0 {
+            let key = self.key_for(names, &name, identity)?;
+            for number in 1..=self.compartments {
+                let worker = thread_name(number).map_err(RegionError::from)?;
+                parts.push(names.open_compartment(&name, &worker, &key, self.quota_bytes)?);
+            }
+        }
+        Ok(parts)
+    }
+
+    /// The key with which it is opened for an applet.
+    fn key_for(
+        &self,
+        names: &NameSpace,
+        name: &RegionName,
+        identity: Option<&Identity>,
+    ) -> Result<OwnerKey, IdentityError> {
+        match identity {
+            Some(identity) if self.is_the_applets() => {
+                Ok(key_for(names, name, identity)?.key().clone())
+            }
+            _ => Ok(self.key_here(names, name)?),
+        }
+    }
+
     /// Whether its key follows from who the applet is. Compartments are the host's, which tells
     /// the workers apart.
     fn is_the_applets(&self) -> bool {
@@ -228,11 +262,32 @@ impl HeapSpec {
         })
     }
 
+    /// Whether an applet can have its compartments.
+    fn check_parts(&self, is_native: bool) -> PyResult<()> {
+        let wrong = match self.compartments {
+            0 => return Ok(()),
+            _ if self.compartment.is_some() => {
+                "compartment gives the applet one instead of the heap, compartments some besides it; choose one of both"
+            }
+            _ if self.is_read_only || self.is_atomic => {
+                "threads have compartments of a heap that may be written to, in the mode direct; leave out read_only and \
+                 atomic, or compartments"
+            }
+            1 => return Ok(()),
+            _ if !is_native => {
+                "a WebAssembly applet has one thread, and so one compartment; start several applets"
+            }
+            count if count > COMPARTMENTS_MAX => "an applet can have 15 compartments; grant fewer",
+            _ => return Ok(()),
+        };
+        Err(PyValueError::new_err(wrong))
+    }
+
     /// Removes a heap that was made for nothing.
     pub(crate) fn forget(&self, names: &NameSpace) {
         let remove = || {
             let name = RegionName::parse(&self.name)?;
-            names.remove(&name, &self.key_here(names, &name)?)
+            names.remove_with_compartments(&name, &self.key_here(names, &name)?)
         };
         // The reason why it was for nothing says more.
         let _: Result<(), RegionError> = remove();
@@ -282,6 +337,9 @@ impl Given {
                 "cannot grant {path}: there is no such directory"
             )));
         }
+        for heap in &heaps {
+            heap.check_parts(matches!(SandboxKind::of(path), Ok(SandboxKind::Native)))?;
+        }
         // With a compartment it never sees the heap itself.
         let limits = heaps.iter().map(|heap| match heap.compartment {
             Some(_) => heap.quota_bytes,
@@ -319,9 +377,20 @@ impl Given {
         let identity = self.identify(path, places, &mut opened)?;
         for heap in &self.heaps {
             let alias = heap.alias().map_err(IdentityError::from);
-            let region =
-                alias.and_then(|alias| Ok((alias, heap.open_for(&names, identity.as_ref())?)));
-            let (alias, region) = match region {
+            let region = alias.and_then(|alias| {
+                let region = heap.open_for(&names, identity.as_ref())?;
+                match heap.open_parts(&names, identity.as_ref()) {
+                    Ok(parts) => Ok((alias, region, parts)),
+                    Err(error) => {
+                        if region.opened() == holdfast_region::Opened::Created {
+                            drop(region);
+                            heap.forget(&names);
+                        }
+                        Err(error)
+                    }
+                }
+            });
+            let (alias, region, parts) = match region {
                 Ok(found) => found,
                 Err(error) => {
                     // They hold what is to be removed.
@@ -335,6 +404,9 @@ impl Given {
             }
             let name = alias.unwrap_or_else(|| region.name().clone());
             opened.grants = opened.grants.heap_as(name, region);
+            for part in parts {
+                opened.grants = opened.grants.heap(part);
+            }
         }
         Ok(opened)
     }

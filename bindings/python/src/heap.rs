@@ -115,6 +115,7 @@ impl Heap {
             limit_bytes: limit.map_or(64 << 20, |size| size.0),
             key,
             compartment: None,
+            compartments: 0,
             quota_bytes: 0,
             is_atomic: atomic,
         };

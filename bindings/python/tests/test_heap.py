@@ -425,6 +425,21 @@ def test_atomic_grants_undo_failed_calls(start: Start) -> None:
     assert applet.call("look") == number(5)
 
 
+def test_threads_have_compartments_besides_the_heap(start: Start, kind: str) -> None:
+    count = 1 if kind == "wasm" else 3
+    applet = start(heap=holdfast.HeapGrant("shared", compartments=count, quota="4MiB"))
+    assert applet.call("count") == number(1)
+    applet.close()
+    assert start(heap="shared").call("count") == number(2)
+    if kind == "wasm":
+        with pytest.raises(ValueError, match="one thread"):
+            start(heap=holdfast.HeapGrant("more", compartments=2))
+    wrongs: list[dict[str, Any]] = [{"compartment": "w"}, {"read_only": True}, {"atomic": True}]
+    for wrong in wrongs:
+        with pytest.raises(ValueError, match="compartments"):
+            start(heap=holdfast.HeapGrant("more", compartments=1, **wrong))
+
+
 def test_compartments_are_apart(start: Start) -> None:
     one = start(heap=holdfast.HeapGrant("words", compartment="one"))
     two = start(heap=holdfast.HeapGrant("words", compartment="two"))

@@ -46,6 +46,8 @@
 //! A host may grant several heaps: [`attach_named`] opens one by its name in the program, and
 //! [`attach`] the first.
 //!
+//! A thread may have a heap for itself: [`Compartment`].
+//!
 //! Pointers into a heap are ordinary addresses and stay valid from run to run: the heap lies at the
 //! same address in every run (in WebAssembly from [`HEAP_BASE`] on). The program's stack, statics
 //! and `malloc` memory do not persist.
@@ -53,12 +55,13 @@
 //! A tour:
 //! - `region`: the granted heaps. `exports`, `call`, `failure`: what the host may call. `serve`:
 //!   the loop. `keeper`: who has the heap meanwhile. `transport`: messages, as a trait.
+//! - `compartment`: heaps that one thread has for itself.
 //! - `host`: what the host lets the program call.
 //! - `native` and `wasm`: one of them is the `platform`, with the same functions; all that differs
 //!   is there.
 //! - `buffer`: memory of the library's own, so that it needs no allocator.
 //!
-//! Invariants: one [`Heap`] for each granted heap; `no_std`, no allocation of the program's, no
+//! Invariants: one [`Heap`] for each granted heap at a time; `no_std`, no allocation of the program's, no
 //! `errno`, so that it can be linked into programs of any language; no message and no system call
 //! but to attach, to grow, to commit, to serve and to wait.
 
@@ -72,6 +75,7 @@ extern crate std;
 mod buffer;
 #[allow(unsafe_code, reason = "copies from and to memory that the host shares")]
 mod call;
+mod compartment;
 #[allow(unsafe_code, reason = "keeps closures without an allocator")]
 mod exports;
 mod failure;
@@ -95,6 +99,7 @@ mod platform;
 
 pub use buffer::keep;
 pub use call::{Call, CallBuffer, ReplyError};
+pub use compartment::{Compartment, CompartmentHold};
 pub use exports::{ExportError, export};
 pub use failure::Failure;
 pub use holdfast_channel::heaps::HEAPS_MAX;

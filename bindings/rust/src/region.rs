@@ -7,7 +7,7 @@
 //! see the region there.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use holdfast_channel::BootError;
 use holdfast_channel::heaps::HEAPS_MAX;
@@ -38,6 +38,8 @@ pub(crate) struct Granted {
     pub(crate) is_atomic: bool,
     /// It survives a reset of the machine, if the heap keeps the order of its stores.
     pub(crate) is_ordered: bool,
+    /// A thread may have it for itself.
+    pub(crate) is_compartment: bool,
 }
 
 /// The region that the host mapped into this program's memory, or had it map.
@@ -128,6 +130,9 @@ unsafe impl Backing for HostRegion {
         match grown {
             Ok(backed) => {
                 self.granted.backed_bytes = backed;
+                if let Some(known) = BACKED.get(self.index()) {
+                    known.fetch_max(backed, Ordering::Relaxed);
+                }
                 Ok(backed)
             }
             Err(RequestStatus::LimitReached) => {
@@ -149,6 +154,19 @@ impl Drop for HostRegion {
 /// Of the granted heaps.
 static TRANSACTIONS: OpenTransactions<HEAPS_MAX> = OpenTransactions::new();
 
+/// What this run has grown each heap to, for the next to open it; 0: nothing.
+static BACKED: [AtomicU64; HEAPS_MAX] = [const { AtomicU64::new(0) }; HEAPS_MAX];
+
+/// Whether the calling thread has a transaction open, in whichever heap.
+pub(crate) fn is_in_transaction() -> bool {
+    TRANSACTIONS.has(platform::thread_mark())
+}
+
+/// The thread that had a transaction open in a heap has ended.
+pub(crate) fn end_transaction(index: u32) {
+    TRANSACTIONS.leave(index as usize);
+}
+
 /// Why there is no heap.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -159,6 +177,15 @@ pub enum AttachError {
     NoHost,
     /// This program has attached already.
     AlreadyAttached,
+    /// Another thread has entered the compartment; or each, where any would do.
+    Held,
+    /// This thread has entered a compartment already.
+    InCompartment,
+    /// This thread has a transaction open.
+    InTransaction,
+    /// The compartment is in the mode `atomic`, in which the host publishes what all threads have
+    /// stored together.
+    AtomicCompartment,
     /// There is no room for the region at its address: in WebAssembly the module's memory has a
     /// declared maximum, or 2 GiB in use already; natively something else is there.
     MemoryShape,
@@ -184,6 +211,15 @@ impl fmt::Display for AttachError {
             ),
             Self::NoHost => f.write_str(NO_HOST),
             Self::AlreadyAttached => f.write_str("this heap is attached already; pass the value on that attach returned"),
+            Self::Held => f.write_str(
+                "another thread has entered the compartment; wait until it leaves, or have the host grant one for each thread",
+            ),
+            Self::InCompartment => f.write_str("this thread has entered a compartment; leave it first"),
+            Self::InTransaction => f.write_str("this thread has a transaction open; commit or abort it first"),
+            Self::AtomicCompartment => f.write_str(
+                "the compartment is in the mode atomic, in which threads cannot have one each; have the host grant it in the \
+                 mode direct",
+            ),
             Self::MemoryShape if cfg!(target_family = "wasm") => f.write_str(
                 "the module's memory has no room for the heap at 2 GiB; link it without a maximum memory size \
                  and attach before allocating that much",
@@ -225,6 +261,11 @@ pub(crate) fn is_attached() -> bool {
     ATTACHED.load(Ordering::Relaxed) != 0
 }
 
+/// Whether the heap with this index was.
+pub(crate) fn is_attached_at(index: usize) -> bool {
+    ATTACHED.load(Ordering::Relaxed) >> index & 1 == 1
+}
+
 /// Maps the heap that was granted first into this program and opens it: formats a new one, rolls
 /// back what a killed run left open, and otherwise costs the same few microseconds whatever the
 /// heap's size.
@@ -237,7 +278,8 @@ pub fn attach() -> Result<Heap, AttachError> {
 
 /// The same with the heap that the program's host has granted under this name. Each is a heap of
 /// its own, with its own transactions: a thread that has one open in one heap is refused one in
-/// another ([`HeapError::OtherHeap`](crate::HeapError::OtherHeap)).
+/// another ([`HeapError::OtherHeap`](crate::HeapError::OtherHeap)). A compartment that was not
+/// granted first is entered instead ([`Compartment`](crate::Compartment)).
 ///
 /// # Errors
 /// As for [`attach`]; [`AttachError::NotGranted`] if there is none of that name.
@@ -261,10 +303,21 @@ pub fn index_of(name: &str) -> Result<usize, AttachError> {
 
 fn attach_granted(name: Option<&str>) -> Result<Heap, AttachError> {
     let granted = platform::attach(name)?;
+    // Any thread may come here.
+    if granted.is_compartment && granted.index != 0 {
+        return Err(AttachError::NotGranted);
+    }
     let bit = 1 << granted.index;
     if ATTACHED.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
         return Err(AttachError::AlreadyAttached);
     }
+    open(HostRegion { granted })
+}
+
+/// Opens a heap that is the caller's alone.
+pub(crate) fn open_granted(mut granted: Granted) -> Result<Heap, AttachError> {
+    let grown = BACKED.get(granted.index as usize).map_or(0, |known| known.load(Ordering::Relaxed));
+    granted.backed_bytes = granted.backed_bytes.max(grown);
     open(HostRegion { granted })
 }
 

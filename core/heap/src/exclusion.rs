@@ -46,6 +46,12 @@ impl<const N: usize> OpenTransactions<N> {
         true
     }
 
+    /// Whether the thread with this mark has a transaction open, in whichever heap.
+    pub fn has(&self, thread: u64) -> bool {
+        let used = self.used.load(Ordering::Relaxed);
+        self.marks.iter().take(used).any(|open| open.load(Ordering::Relaxed) == thread)
+    }
+
     /// The transaction in a heap is over, if one was open.
     pub fn leave(&self, heap: usize) {
         if let Some(open) = self.marks.get(heap) {
@@ -65,6 +71,7 @@ mod tests {
         assert!(open.enter(0, 7), "the same heap again");
         assert!(!open.enter(1, 7));
         assert!(open.enter(1, 8), "another thread");
+        assert!(open.has(7) && open.has(8) && !open.has(9));
         assert!(!open.enter(2, 8) && !open.enter(2, 7) && open.enter(2, 9));
         open.leave(0);
         assert!(!open.enter(1 + 1, 8));

@@ -49,6 +49,12 @@ impl TransactionPlace {
     }
 }
 
+/// Whether the calling thread has a transaction open, in whichever heap of this process.
+#[must_use]
+pub fn is_thread_in_transaction() -> bool {
+    MARK.try_with(|mark| TRANSACTIONS.has(from_ref(mark).addr() as u64)).unwrap_or(false)
+}
+
 impl Drop for TransactionPlace {
     fn drop(&mut self) {
         self.leave();

@@ -28,7 +28,7 @@ use holdfast_region::{
 
 use backing::hide;
 pub use backing::{RegionBacking, grow_error};
-pub use exclusion::TransactionPlace;
+pub use exclusion::{TransactionPlace, is_thread_in_transaction};
 pub use holdfast_types::size::{SizeError, parse as parse_size};
 pub use moving::{MovedHeap, open_typed_heap};
 pub use rollback::{roll_back, roll_back_on};

@@ -198,6 +198,10 @@ pub struct HeapAfterFailure {
     pub name: String,
     /// Whether the applet may only read it: a store ends a native one by `SIGSEGV`.
     pub is_read_only: bool,
+    /// Whether it is a compartment beside the heap that was granted first: where the processor has
+    /// protection keys, a native applet's thread that touches it without having entered it ends the
+    /// applet by `SIGSEGV`.
+    pub is_compartment: bool,
     /// Whether unfinished changes were rolled back; `None` when the run had changed nothing.
     pub recovery: Option<Result<Recovery, RecoveryError>>,
     /// The checkpoint that closing made; `None` while the heap is still open, for another start.
@@ -207,11 +211,12 @@ pub struct HeapAfterFailure {
 impl HeapAfterFailure {
     /// Rolls each back and leaves the regions open.
     pub(crate) fn open(heaps: &mut Heaps) -> Vec<HeapAfterFailure> {
-        let after = heaps.iter_mut().map(|heap| {
+        let after = heaps.iter_mut().enumerate().map(|(index, heap)| {
+            let is_compartment = index > 0 && heap.is_compartment();
             let region = &mut heap.region;
             let recovery = region.is_dirty().then(|| recover(region));
             let (name, is_read_only) = (region.name().to_string(), region.is_read_only());
-            HeapAfterFailure { name, is_read_only, recovery, close: None }
+            HeapAfterFailure { name, is_read_only, is_compartment, recovery, close: None }
         });
         after.collect()
     }
@@ -340,6 +345,14 @@ impl fmt::Display for AppletError {
                     "; it may only read the heap {:?}, and a store there ends it so; {}",
                     heap.name,
                     Remedy::GrantWriting { heap: Some(&heap.name) }
+                )?;
+            }
+            if heap.is_compartment && is_fault && holdfast_pkeys::is_offered() {
+                write!(
+                    formatter,
+                    "; a thread that touches the compartment {:?} without having entered it ends it so (its standard error \
+                     says whether it was that)",
+                    heap.name
                 )?;
             }
             if let Some(Err(error)) = &heap.recovery {

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use holdfast_region::{NameSpace, OwnerKey, Region, RegionError, RegionName};
+use holdfast_region::{NameError, NameSpace, OwnerKey, Region, RegionError, RegionName};
 use holdfast_wasm::{DirGrant, GrantedHeap, Heaps, HostFunction, HostFunctions, Stdio};
 
 use crate::limits::Limits;
@@ -18,6 +18,14 @@ pub struct Grants {
     heaps: Heaps,
     functions: HostFunctions,
     cache_dir: Option<PathBuf>,
+}
+
+/// The name of the compartment of a thread, by its number from 1 on: that of a worker.
+///
+/// # Errors
+/// Those of all names; one of this form has none.
+pub fn thread_name(number: u32) -> Result<RegionName, NameError> {
+    RegionName::parse(&format!("thread-{number}"))
 }
 
 impl Grants {
@@ -78,6 +86,28 @@ impl Grants {
         quota_bytes: u64,
     ) -> Result<Grants, RegionError> {
         Ok(self.heap(names.open_compartment(parent, worker, owner, quota_bytes)?))
+    }
+
+    /// Private compartments of the region `parent` for the threads of one applet, `thread-1` to
+    /// `thread-COUNT`, each made with its own quota if there is none. The applet has them besides
+    /// the heap that was granted first, which is what threads use that have entered none
+    /// (`nv_compartment_enter`). An applet in WebAssembly has one thread.
+    ///
+    /// # Errors
+    /// Those of [`NameSpace::open_compartment`].
+    pub fn compartments(
+        mut self,
+        names: &NameSpace,
+        parent: &RegionName,
+        owner: &OwnerKey,
+        count: u32,
+        quota_bytes: u64,
+    ) -> Result<Grants, RegionError> {
+        for number in 1..=count {
+            let worker = thread_name(number)?;
+            self = self.compartment(names, parent, &worker, owner, quota_bytes)?;
+        }
+        Ok(self)
     }
 
     /// A function of the host, which the applet may call by this name: up to 64 bytes, each name

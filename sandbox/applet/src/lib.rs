@@ -84,7 +84,7 @@ pub use buffer::{Part, SharedBuffer};
 pub use call::{Call, Response};
 pub use command::Command;
 pub use error::{AppletError, CallError, CloseError, Failure, FailureKind, HeapAfterFailure};
-pub use grants::Grants;
+pub use grants::{Grants, thread_name};
 pub use heap_recovery::{Recovery, RecoveryError, recover};
 pub use kind::SandboxKind;
 pub use limits::Limits;

@@ -210,7 +210,8 @@ fn keeps_order(path: &Path) -> bool {
 
 /// What the applet is told of a heap.
 fn heap_entry(heap: &GrantedHeap, lent: &Lent) -> Result<HeapEntry, Failure> {
-    HeapEntry::new(heap.name.as_str(), &boot_region(lent)).ok_or_else(|| Failure::Host {
+    let region = BootRegion { is_compartment: heap.is_compartment(), ..boot_region(lent) };
+    HeapEntry::new(heap.name.as_str(), &region).ok_or_else(|| Failure::Host {
         step: "name the heap",
         source: std::io::ErrorKind::InvalidInput.into(),
     })
@@ -232,6 +233,7 @@ fn boot_region(lent: &Lent) -> BootRegion {
         is_atomic: lent.is_private,
         is_ordered: lent.is_ordered,
         is_synchronous: lent.is_synchronous,
+        is_compartment: false,
     }
 }
 

@@ -36,6 +36,8 @@ pub const SERVE: u32 = 1 << 4;
 pub const REGION_ORDERED: u32 = 1 << 5;
 /// Then the region must be mapped with `MAP_SYNC`, or not at all.
 pub const REGION_SYNCHRONOUS: u32 = 1 << 6;
+/// The region is a compartment, which a thread of the applet may have for itself.
+pub const REGION_COMPARTMENT: u32 = 1 << 7;
 
 /// The record. All offsets are from the start of the shared file, all sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -94,6 +96,8 @@ pub struct BootRegion {
     pub is_ordered: bool,
     /// And to be mapped with `MAP_SYNC`.
     pub is_synchronous: bool,
+    /// A thread may have it for itself.
+    pub is_compartment: bool,
 }
 
 impl Boot {
@@ -109,6 +113,7 @@ impl Boot {
                 (region.is_atomic, REGION_ATOMIC),
                 (region.is_ordered, REGION_ORDERED),
                 (region.is_synchronous, REGION_SYNCHRONOUS),
+                (region.is_compartment, REGION_COMPARTMENT),
             ];
             flags |=
                 set.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag);
@@ -184,6 +189,7 @@ impl Boot {
             is_atomic: has(REGION_ATOMIC),
             is_ordered: has(REGION_ORDERED),
             is_synchronous: has(REGION_SYNCHRONOUS),
+            is_compartment: has(REGION_COMPARTMENT),
         })
     }
 
@@ -209,6 +215,7 @@ mod tests {
             is_atomic: true,
             is_ordered: true,
             is_synchronous: true,
+            is_compartment: false,
         }
     }
 

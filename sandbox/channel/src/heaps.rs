@@ -10,8 +10,8 @@
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::boot::{
-    BootRegion, REGION_ATOMIC, REGION_FD, REGION_NEW, REGION_ORDERED, REGION_READ_ONLY,
-    REGION_SYNCHRONOUS,
+    BootRegion, REGION_ATOMIC, REGION_COMPARTMENT, REGION_FD, REGION_NEW, REGION_ORDERED,
+    REGION_READ_ONLY, REGION_SYNCHRONOUS,
 };
 use crate::layout::PAGE_BYTES;
 
@@ -62,6 +62,7 @@ impl HeapEntry {
             (region.is_atomic, REGION_ATOMIC),
             (region.is_ordered, REGION_ORDERED),
             (region.is_synchronous, REGION_SYNCHRONOUS),
+            (region.is_compartment, REGION_COMPARTMENT),
         ];
         entry.flags =
             flags.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag);
@@ -93,8 +94,18 @@ impl HeapEntry {
             is_atomic: has(REGION_ATOMIC),
             is_ordered: has(REGION_ORDERED),
             is_synchronous: has(REGION_SYNCHRONOUS),
+            is_compartment: has(REGION_COMPARTMENT),
         }
     }
+}
+
+/// Whether a compartment of this name is the one that is asked for: by all of its name, or by that
+/// of its worker, which stands behind the `+`. Any is, where none is named.
+#[must_use]
+pub fn is_compartment_of(name: &str, wanted: Option<&str>) -> bool {
+    wanted.is_none_or(|wanted| {
+        name == wanted || name.split_once('+').is_some_and(|(_, worker)| worker == wanted)
+    })
 }
 
 impl HeapTable {
@@ -149,6 +160,7 @@ mod tests {
             is_atomic: number.is_multiple_of(5),
             is_ordered: number.is_multiple_of(7),
             is_synchronous: !number.is_multiple_of(2),
+            is_compartment: number.is_multiple_of(3),
         }
     }
 
@@ -173,6 +185,21 @@ mod tests {
             assert_eq!((heap.name(), heap.region()), (name, region(at as u64 + 1)));
         }
         assert_eq!((heap_fd(0), heap_fd(2)), (REGION_FD, REGION_FD + 2));
+    }
+
+    #[test]
+    fn compartments_are_known_by_either_name() {
+        for (name, wanted, is_it) in [
+            ("words+worker-7", None, true),
+            ("words+worker-7", Some("worker-7"), true),
+            ("words+worker-7", Some("words+worker-7"), true),
+            ("render", Some("render"), true),
+            ("words+worker-7", Some("words"), false),
+            ("words+worker-7", Some("worker"), false),
+            ("words+worker-7", Some(""), false),
+        ] {
+            assert_eq!(is_compartment_of(name, wanted), is_it, "{name}, {wanted:?}");
+        }
     }
 
     #[test]

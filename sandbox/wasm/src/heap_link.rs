@@ -14,12 +14,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use holdfast_channel::heaps::is_compartment_of;
 use holdfast_region::{Consistency, Opened, Region, RegionError};
 use holdfast_sys::fault::HoleGuard;
 
 use crate::arena::{BufferArena, MappedArena};
 use crate::error::WasmError;
-use crate::heaps::Heaps;
+use crate::heaps::{GrantedHeap, Heaps};
 use crate::layout::{AttachedPart, HEAP_BASE, HeapPart, Layout, PlaceConflict, Placing, place};
 use holdfast_types::RequestStatus;
 
@@ -48,6 +49,7 @@ pub(crate) struct Attached {
     pub(crate) created: bool,
     pub(crate) read_only: bool,
     pub(crate) atomic: bool,
+    pub(crate) compartment: bool,
 }
 
 struct LinkState {
@@ -147,6 +149,16 @@ impl HeapLink {
         inner.heaps.iter().position(|heap| is_it(heap.name.as_str()))
     }
 
+    /// The index of the compartment of this name, or of this worker; of the one that there is,
+    /// without a name.
+    pub(crate) fn find_compartment(&self, name: Option<&str>) -> Option<usize> {
+        let inner = self.lock();
+        let is_it = |heap: &GrantedHeap| {
+            heap.is_compartment() && is_compartment_of(heap.name.as_str(), name)
+        };
+        inner.heaps.iter().position(is_it)
+    }
+
     /// Bytes of the arena, attached or not.
     pub(crate) fn arena_bytes(&self) -> u64 {
         self.lock().arena.as_ref().map_or(0, |arena| arena.bytes())
@@ -185,8 +197,11 @@ impl HeapLink {
     pub(crate) fn attached(&self, index: usize) -> Option<Attached> {
         let mut inner = self.lock();
         let part = *inner.layout.attached.as_ref()?.heap(index)?;
-        let region = &inner.heaps.at(index)?.region;
+        let heap = inner.heaps.at(index)?;
+        let compartment = heap.is_compartment();
+        let region = &heap.region;
         Some(Attached {
+            compartment,
             base: part.base,
             backed_bytes: part.backed_bytes,
             limit_bytes: region.growth_limit_bytes(),

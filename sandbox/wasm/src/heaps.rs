@@ -18,6 +18,14 @@ pub struct GrantedHeap {
     pub base: Option<u64>,
 }
 
+impl GrantedHeap {
+    /// Whether it is a compartment, which one thread of the applet may have for itself.
+    #[must_use]
+    pub fn is_compartment(&self) -> bool {
+        self.region.name().parent_and_worker().is_some()
+    }
+}
+
 /// The heaps of one applet, in the order of their grants. The first one is what an applet has that
 /// names none.
 #[derive(Default)]
@@ -30,6 +38,15 @@ pub enum HeapsError {
     /// There are too many.
     #[error("{count} heaps were granted, and an applet can have {HEAPS_MAX}; grant fewer")]
     TooMany {
+        /// How many there are.
+        count: usize,
+    },
+    /// There are more compartments than threads.
+    #[error(
+        "{count} compartments were granted to a WebAssembly applet, which has one thread, and so one compartment; grant \
+         one to each of several applets"
+    )]
+    Compartments {
         /// How many there are.
         count: usize,
     },
@@ -202,6 +219,20 @@ impl Heaps {
             }
         }
         Ok(())
+    }
+}
+
+impl Heaps {
+    /// As [`Heaps::check`], for an applet with one thread.
+    ///
+    /// # Errors
+    /// [`HeapsError`].
+    pub(crate) fn check_for_one_thread(&self) -> Result<(), HeapsError> {
+        let count = self.0.iter().filter(|heap| heap.is_compartment()).count();
+        if count > 1 {
+            return Err(HeapsError::Compartments { count });
+        }
+        self.check()
     }
 }
 

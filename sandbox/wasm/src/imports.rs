@@ -3,7 +3,8 @@
 //! itself needs none of them.
 //!
 //! `heap_open`, `heap_grow`, `heap_commit` and `heap_rollback` are for any heap; `attach`, `grow`,
-//! `commit` and `rollback`, which are older, for the one that was granted first.
+//! `commit` and `rollback`, which are older, for the one that was granted first. `heap_open` finds
+//! a compartment by its worker, too: by a name that begins with `+`, as that of no heap does.
 //!
 //! The applet is not trusted: every argument is checked, and nothing is believed about the heap's
 //! content.
@@ -32,8 +33,8 @@ pub(crate) const OFFER: &str = "heap_open(name: i32, name_bytes: i32, out: i32) 
 pub(crate) const ATTACH: &str = "attach";
 /// The heap of the imports that name none.
 const FIRST: usize = 0;
-/// Longest name of a heap, in bytes.
-const NAME_BYTES_MAX: u32 = holdfast_channel::heaps::HEAP_NAME_BYTES_MAX as u32;
+/// Longest name of a heap, in bytes, with a sign before it.
+const NAME_BYTES_MAX: u32 = holdfast_channel::heaps::HEAP_NAME_BYTES_MAX as u32 + 1;
 
 /// Size of what `attach` and `heap_open` write: base, backed, limit and flags, each a little-endian
 /// u64.
@@ -44,6 +45,10 @@ const FLAG_CREATED: u64 = 1;
 const FLAG_READ_ONLY: u64 = 2;
 /// Flag in the attach record: stores count when they are published.
 const FLAG_ATOMIC: u64 = 4;
+/// Flag in the attach record: it is a compartment.
+const FLAG_COMPARTMENT: u64 = 8;
+/// Before the name of a compartment or of its worker; alone, for the compartment that there is.
+const COMPARTMENT_SIGN: char = '+';
 
 /// Adds the module to a linker.
 pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
@@ -169,7 +174,11 @@ fn find(
     }
     let name = memory.data(&caller).get(range.start as usize..range.end as usize);
     let name = name.ok_or(RequestStatus::BadRange)?;
-    let index = core::str::from_utf8(name).ok().and_then(|name| link.find(Some(name)));
+    let name = core::str::from_utf8(name).ok();
+    let index = name.and_then(|name| match name.strip_prefix(COMPARTMENT_SIGN) {
+        Some(worker) => link.find_compartment((!worker.is_empty()).then_some(worker)),
+        None => link.find(Some(name)),
+    });
     index.map(Some).ok_or(RequestStatus::NotGranted)
 }
 
@@ -193,7 +202,9 @@ fn open(caller: &mut Caller<'_, StoreState>, index: Option<usize>, out: u64) -> 
     let Some(attached) = link.attached(index) else { return RequestStatus::Failed };
     let created = if attached.created { FLAG_CREATED } else { 0 };
     let read_only = if attached.read_only { FLAG_READ_ONLY } else { 0 };
-    let flags = created | read_only | if attached.atomic { FLAG_ATOMIC } else { 0 };
+    let atomic = if attached.atomic { FLAG_ATOMIC } else { 0 };
+    let compartment = if attached.compartment { FLAG_COMPARTMENT } else { 0 };
+    let flags = created | read_only | atomic | compartment;
     let Some(target) = memory.data_mut(caller).get_mut(record.start as usize..record.end as usize)
     else {
         return RequestStatus::BadRange;

@@ -148,7 +148,7 @@ impl Serving {
     ) -> Result<Serving, Box<Finished>> {
         let starting = Instant::now();
         let crossings = Applet::begin(AppletKind::Wasm, program.name());
-        let checked = heaps.check().map_err(WasmError::Heaps);
+        let checked = heaps.check_for_one_thread().map_err(WasmError::Heaps);
         let checked = checked.and_then(|()| Ok(options.functions.check()?));
         let link = HeapLink::new(heaps, options.arena.clone());
         let mut report = LoadReport::default();

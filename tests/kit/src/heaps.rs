@@ -27,7 +27,7 @@ pub enum Soundness {
 /// # Errors
 /// When it cannot be read, or contradicts itself; the text has the contradictions.
 pub fn heap_soundness(names: &NameSpace, heap: &str) -> io::Result<Soundness> {
-    let name = RegionName::parse(heap).map_err(io::Error::other)?;
+    let name = RegionName::parse_any(heap).map_err(io::Error::other)?;
     let reader = match names.open_read(&name) {
         Ok(reader) => reader,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Soundness::Missing),

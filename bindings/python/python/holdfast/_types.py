@@ -130,6 +130,9 @@ class HeapGrant:
     #: Give the applet the private compartment of this worker instead of the heap itself. `{}` in the name becomes the lowest
     #: number of which no other applet has the compartment.
     compartment: str | None = dataclasses.field(default=None, kw_only=True)
+    #: Give the applet so many private compartments of the heap besides the heap itself, "thread-1" and so on: one for each
+    #: of its threads that enters it. A WebAssembly applet has one thread.
+    compartments: int = dataclasses.field(default=0, kw_only=True)
     #: How large a new compartment may ever get.
     quota: Size = dataclasses.field(default="8MiB", kw_only=True)
     #: Whether the applet's stores count only together, when a call returns, instead of at once.

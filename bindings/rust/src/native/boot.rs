@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use super::compartments;
 use super::wait::FutexWait;
 use crate::region::{AttachError, Granted};
 use holdfast_channel::boot::BootRegion;
@@ -69,6 +70,8 @@ impl MappedHeaps {
         for (index, (slot, heap)) in mapped.iter_mut().zip(table.heaps()).enumerate() {
             *slot = map(index, &heap.region());
         }
+        // SAFETY: the caller boots, once, and no thread has a compartment yet.
+        unsafe { compartments::publish(&table, &mapped) };
         MappedHeaps { table, mapped }
     }
 
@@ -198,6 +201,7 @@ fn map_region(
         is_atomic: region.is_atomic,
         // What is stored to a private mapping the host publishes, in its own order.
         is_ordered: region.is_ordered && !region.is_atomic,
+        is_compartment: region.is_compartment,
     })
 }
 

@@ -3,6 +3,8 @@
 //! once, and leaves them open.
 //!
 //! - `boot`: the first look at the descriptors, and the mappings. `channel`: messages over them.
+//! - `compartments`: heaps that threads have for themselves, and protection keys. `system`: system
+//!   calls, threads.
 //! - `wait`: spinning and sleeping. `lock`: for threads. `memory`: anonymous mappings for `buffer`.
 //!
 //! Invariants:
@@ -16,8 +18,10 @@
 
 mod boot;
 mod channel;
+pub(crate) mod compartments;
 mod lock;
 pub(crate) mod memory;
+mod system;
 mod wait;
 
 use core::ffi::c_void;
@@ -68,14 +72,31 @@ fn with_channel<R>(work: impl FnOnce(&mut Channel) -> R) -> Result<R, Refused> {
     })
 }
 
+/// Threads of the program run beside each other.
+pub(crate) const HAS_THREADS: bool = true;
+
+/// Looks at the descriptors, unless that was done.
+pub(crate) fn boot() -> Result<(), AttachError> {
+    // A thread that waits for the host keeps the channel.
+    if compartments::is_known() {
+        return Ok(());
+    }
+    with_channel(|_| ()).map_err(AttachError::from)
+}
+
+impl From<Refused> for AttachError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NoHost => AttachError::NoHost,
+            Refused::Boot(error) => AttachError::Boot(error),
+            Refused::Map(code) => AttachError::Host(code),
+        }
+    }
+}
+
 /// The region of this name, which was mapped with the channel; the first one without a name.
 pub(crate) fn attach(name: Option<&str>) -> Result<Granted, AttachError> {
-    match with_channel(|channel| channel.heap(name)) {
-        Ok(found) => found,
-        Err(Refused::NoHost) => Err(AttachError::NoHost),
-        Err(Refused::Boot(error)) => Err(AttachError::Boot(error)),
-        Err(Refused::Map(code)) => Err(AttachError::Host(code)),
-    }
+    with_channel(|channel| channel.heap(name))?
 }
 
 /// A number that no other thread of this process has while this one runs; not 0.

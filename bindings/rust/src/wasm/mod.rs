@@ -1,6 +1,7 @@
 //! The applet in the sandbox: everything is an import of the module `holdfast`, and there is one
 //! thread.
 
+pub(crate) mod compartments;
 mod imports;
 mod lock;
 pub(crate) mod memory;
@@ -41,6 +42,7 @@ pub(crate) fn attach(name: Option<&str>) -> Result<Granted, AttachError> {
             is_atomic: info.flags & 4 == 4,
             // WebAssembly has no instruction for that.
             is_ordered: false,
+            is_compartment: info.flags & 8 == 8,
         }),
         Ok(_) => Err(AttachError::Host(RequestStatus::Failed.number())),
         Err(_) => Err(match status_of(answer.wrapping_neg()) {
@@ -49,6 +51,14 @@ pub(crate) fn attach(name: Option<&str>) -> Result<Granted, AttachError> {
             status => AttachError::Host(status.number()),
         }),
     }
+}
+
+/// There is one thread.
+pub(crate) const HAS_THREADS: bool = false;
+
+/// There is nothing to look at.
+pub(crate) fn boot() -> Result<(), AttachError> {
+    Ok(())
 }
 
 /// There is one thread.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use holdfast_channel::boot::BootRegion;
 use holdfast_channel::header::FORGET;
-use holdfast_channel::heaps::HeapEntry;
+use holdfast_channel::heaps::{HeapEntry, heap_fd};
 use holdfast_channel::hello::Names;
 use holdfast_channel::protocol::{AppletMessage, HostMessage};
 use holdfast_channel::{
@@ -31,6 +31,8 @@ pub(crate) const ADDRESS: u64 = 0x2000_0000_0000;
 /// Where a region's bytes begin in its file.
 const DATA_OFFSET: u64 = 8192;
 const STEP_BYTES: u64 = 4 << 20;
+/// Behind the descriptors of all heaps that a test grants.
+const FREE_FD: RawFd = REGION_FD + 4;
 
 /// A region as a file in memory.
 pub(crate) struct Image {
@@ -51,6 +53,14 @@ impl Image {
             ..BootRegion::default()
         };
         Image { file, region }
+    }
+
+    /// The compartment of the thread with this number, from 1 on.
+    pub(crate) fn compartment(number: u32) -> (String, Image) {
+        let mut image = Image::new(STEP_BYTES);
+        image.region.address = ADDRESS + (u64::from(number) << 36);
+        image.region.is_compartment = true;
+        (format!("heap+thread-{number}"), image)
     }
 
     /// The heap's bytes.
@@ -107,8 +117,8 @@ pub(crate) struct Host {
 /// files at the same time, so a low one may be free.
 fn above(descriptor: &OwnedFd) -> OwnedFd {
     // SAFETY: a system call on a number.
-    let copy = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_DUPFD_CLOEXEC, REGION_FD + 1) };
-    assert!(copy > REGION_FD);
+    let copy = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FREE_FD) };
+    assert!(copy >= FREE_FD);
     // SAFETY: the call above made it, and no other value owns it.
     unsafe { OwnedFd::from_raw_fd(copy) }
 }
@@ -129,14 +139,29 @@ fn install(command: &mut Command, descriptors: Vec<(OwnedFd, RawFd)>) {
 
 impl Host {
     /// Starts a program; it need not serve.
-    pub(crate) fn start(mut command: Command, layout: Layout, image: Option<Image>) -> Host {
+    pub(crate) fn start(command: Command, layout: Layout, image: Option<Image>) -> Host {
+        Host::start_with(command, layout, image, &[])
+    }
+
+    /// The same, with more heaps under their names.
+    pub(crate) fn start_with(
+        mut command: Command,
+        layout: Layout,
+        image: Option<Image>,
+        more: &[(String, Image)],
+    ) -> Host {
         let entry = |image: &Image| HeapEntry::new("heap", &image.region).unwrap();
-        let heaps: Vec<_> = image.iter().map(entry).collect();
+        let mut heaps: Vec<_> = image.iter().map(entry).collect();
+        heaps.extend(more.iter().map(|(name, image)| HeapEntry::new(name, &image.region).unwrap()));
         let memory = ChannelMemory::create(layout, &heaps, true).unwrap();
         let mut descriptors = vec![(above(&memory.descriptor().unwrap()), CHANNEL_FD)];
         if let Some(image) = &image {
             let file: OwnedFd = image.file.try_clone().unwrap().into();
             descriptors.push((above(&file), REGION_FD));
+        }
+        for (index, (_, image)) in more.iter().enumerate() {
+            let file: OwnedFd = image.file.try_clone().unwrap().into();
+            descriptors.push((above(&file), heap_fd(index + 1)));
         }
         install(&mut command, descriptors);
         let (endpoint, bell) = memory.host().unwrap();

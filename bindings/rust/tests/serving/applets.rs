@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_channel::{CHANNEL_FD, REGION_FD};
 use holdfast_guest::{
-    AttachError, Call, Durability, Failure, GrowError, Heap, HeapError, attach, commit, export,
-    seal, serve, serve_heap,
+    AttachError, Call, Compartment, Durability, Failure, GrowError, Heap, HeapError, attach,
+    attach_named, commit, export, seal, serve, serve_heap,
 };
 
 pub(crate) fn run(kind: &str) {
@@ -15,6 +15,7 @@ pub(crate) fn run(kind: &str) {
         "heap" => heap(),
         "loader" => loader(),
         "alone" => alone(),
+        "compartments" => compartments(),
         "taken" => taken(),
         "synchronous" => synchronous(),
         other => panic!("there is no applet {other}"),
@@ -240,6 +241,59 @@ fn synchronous() {
 }
 
 /// No host has started it.
+/// Threads enter compartments, and are refused what others have.
+fn compartments() {
+    let mut shared = attach().unwrap();
+    shared.create_root("shared", 8).unwrap();
+    assert_eq!(attach_named("heap+thread-1").err(), Some(AttachError::NotGranted));
+    assert_eq!(Compartment::enter("thread-3").err(), Some(AttachError::NotGranted));
+    assert_eq!(Compartment::enter("heap").err(), Some(AttachError::NotGranted));
+    let mut one = Compartment::enter("thread-1").unwrap();
+    assert!(one.root("shared").is_none());
+    let own = one.create_root("own", 8).unwrap();
+    assert_eq!(shared.free(own), Err(HeapError::NotAllocated));
+    assert_eq!(Compartment::enter_any().err(), Some(AttachError::InCompartment));
+    std::thread::spawn(|| {
+        assert_eq!(Compartment::enter("heap+thread-1").err(), Some(AttachError::Held));
+        let two = Compartment::enter_any().unwrap();
+        assert_eq!((two.root("own").is_none(), two.backing().index()), (true, 2));
+        std::thread::spawn(|| assert_eq!(Compartment::enter_any().err(), Some(AttachError::Held)))
+            .join()
+            .unwrap();
+    })
+    .join()
+    .unwrap();
+    one.begin().unwrap();
+    assert_eq!(shared.begin(), Err(HeapError::OtherHeap));
+    one.create_root("lost", 8).unwrap();
+    one.leave();
+    shared.begin().unwrap();
+    assert_eq!(Compartment::enter("thread-1").err(), Some(AttachError::InTransaction));
+    shared.abort().unwrap();
+    // A thread that ends without leaving has left.
+    std::thread::spawn(|| {
+        let mut one = Compartment::enter("thread-1").unwrap();
+        assert!(one.root("lost").is_none());
+        one.begin().unwrap();
+        one.create_root("open", 8).unwrap();
+        std::mem::forget(one);
+    })
+    .join()
+    .unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let mut again = loop {
+        match Compartment::enter("thread-1") {
+            Err(AttachError::Held) if std::time::Instant::now() < until => {}
+            entered => break entered.unwrap(),
+        }
+    };
+    assert_eq!(again.root("own").unwrap().pointer, own);
+    assert!(again.root("open").is_none());
+    again.begin().unwrap();
+    again.commit().unwrap();
+    assert_eq!(again.is_closed_by_key(), holdfast_pkeys::is_offered());
+}
+
 fn alone() {
     assert_eq!(attach().err(), Some(AttachError::NoHost));
     for text in [

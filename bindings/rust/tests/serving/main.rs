@@ -335,6 +335,23 @@ fn program_that_does_not_serve_uses_its_heap() {
     host.image.take().unwrap().assert_sound();
 }
 
+/// Threads of an applet in Rust have compartments, by guards.
+///
+/// Guarantee: applets/compartments
+/// Guarantee: applets/compartments-end
+#[test]
+fn threads_enter_compartments() {
+    let parts = [Image::compartment(1), Image::compartment(2)];
+    let image = Some(Image::new(32 << 20));
+    let mut host = Host::start_with(applet("compartments"), Layout::default(), image, &parts);
+    assert_eq!(host.listen(), Err(ChannelError::PeerGone));
+    assert!(host.wait().success());
+    host.image.take().unwrap().assert_sound();
+    for (_, part) in &parts {
+        part.assert_sound();
+    }
+}
+
 /// A program that no host started prints that it must be run by one.
 ///
 /// Guarantee: applets/run-or-call

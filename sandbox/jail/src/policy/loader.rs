@@ -10,12 +10,16 @@ use libc::{ENOENT, ENOSYS, O_ACCMODE, O_APPEND, O_CREAT, O_TRUNC, PROT_EXEC, PRO
 
 use super::rule::Action::{Allow, Ask, Errno};
 use super::rule::{
-    Comparison, Condition, Operand, PRIVATE_FILE, Question, Rule, RulePhase, SHARED_FILE, Width,
-    bits, during, is, own_descriptor, plain, rule,
+    Comparison, Condition, NOT_EXECUTABLE, Operand, PRIVATE_FILE, Question, Rule, RulePhase,
+    SHARED_FILE, Width, at_most, bits, during, is, is_double, own_descriptor, plain, rule,
 };
 
 /// The bit that `O_TMPFILE` has besides `O_DIRECTORY`.
 const TMPFILE: u64 = 0o20_000_000;
+/// The rights that a new key takes from the thread that makes it.
+const DISABLE_ACCESS_AND_STORES: u64 = 3;
+/// Keys are 1 to 15; key 0 is that of all memory.
+const LAST_KEY: u64 = 15;
 const FOR_READING: Condition =
     bits(2, (O_ACCMODE | O_CREAT | O_TRUNC | O_APPEND) as u64 | TMPFILE, 0);
 const EXECUTABLE_NOT_WRITABLE: Condition =
@@ -69,6 +73,20 @@ pub(super) const RULES: &[Rule] = &[
         &[EXECUTABLE_NOT_WRITABLE],
         Allow,
         "code that had to be relocated",
+    ),
+    during(
+        RulePhase::Loader,
+        libc::SYS_pkey_alloc,
+        &[is_double(0, 0), at_most(1, DISABLE_ACCESS_AND_STORES)],
+        Allow,
+        "keys for its compartments; afterwards there are none to be had",
+    ),
+    during(
+        RulePhase::Loader,
+        libc::SYS_pkey_mprotect,
+        &[NOT_EXECUTABLE, at_most(3, LAST_KEY)],
+        Allow,
+        "its compartments under keys, as mprotect of its own memory",
     ),
     during(RulePhase::Loader, libc::SYS_newfstatat, &[], Allow, "which library is which"),
     during(RulePhase::Loader, libc::SYS_stat, &[], Allow, "which library is which"),

@@ -195,5 +195,9 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_get_mempolicy, Errno(EPERM), NUMA),
     plain(libc::SYS_set_mempolicy, Errno(EPERM), NUMA),
     plain(libc::SYS_mbind, Errno(EPERM), NUMA),
-    plain(libc::SYS_pkey_alloc, Errno(ENOSYS), "as a processor without protection keys"),
+    plain(
+        libc::SYS_pkey_alloc,
+        Errno(ENOSYS),
+        "as a processor without protection keys; before it is sealed there may be some",
+    ),
 ];

@@ -122,6 +122,33 @@ fn what_was_given_gets_no_second_number() {
     assert_eq!(action(Step::Final, libc::SYS_dup, [0; 6]), Some(Action::Errno(libc::EMFILE)));
 }
 
+/// Keys are made and given to memory before the jail is sealed, with arguments that mean nothing
+/// but that.
+///
+/// Guarantee: applets/protection-keys
+#[test]
+fn protection_keys_are_made_before_the_seal() {
+    let alloc = |step, flags: u64, rights: u64| {
+        action(step, libc::SYS_pkey_alloc, [flags, rights, 0, 0, 0, 0])
+    };
+    let none = Some(Action::Errno(libc::ENOSYS));
+    assert_eq!(alloc(Step::Loader, 0, 1), Some(Action::Allow));
+    assert_eq!(alloc(Step::Final, 0, 1), none);
+    assert_eq!(alloc(Step::Loader, 1, 1), none);
+    assert_eq!(alloc(Step::Loader, 1 << 32, 1), none);
+    assert_eq!(alloc(Step::Loader, 0, 4), none);
+    let protect = |step, protection: i32, key: i32| {
+        let arguments = [0x1000, 4096, protection as u64, key as u64, 0, 0];
+        action(step, libc::SYS_pkey_mprotect, arguments)
+    };
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    assert_eq!(protect(Step::Loader, both, 15), Some(Action::Allow));
+    assert_eq!(protect(Step::Final, both, 15), None);
+    assert_eq!(protect(Step::Loader, both, 16), None);
+    assert_eq!(protect(Step::Loader, both, -1), None);
+    assert_eq!(protect(Step::Loader, both | libc::PROT_EXEC, 1), None);
+}
+
 /// Guarantee: heap/persist
 /// Guarantee: heap/reset-ordered
 /// Guarantee: sandbox/descriptors
