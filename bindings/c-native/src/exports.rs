@@ -9,7 +9,6 @@ use holdfast_c_core::{HeapHandle, export_calls, optional_text};
 use holdfast_heap::HeapError;
 use holdfast_region::Consistency;
 
-use crate::compartment;
 use crate::failure::{Failure, last_code, last_text, note};
 use crate::session::{self, Native};
 
@@ -79,7 +78,7 @@ pub extern "C" fn nv_heap_close(heap: HeapHandle) -> c_int {
 pub unsafe extern "C" fn nv_compartment_enter(name: *const c_char) -> c_int {
     // SAFETY: the same contract.
     match unsafe { optional_text(name) } {
-        Ok(name) => compartment::enter(name).err().unwrap_or(0),
+        Ok(name) => session::enter_compartment(name).err().unwrap_or(0),
         Err(error) => note(&Failure::Call(error)),
     }
 }
@@ -87,7 +86,7 @@ pub unsafe extern "C" fn nv_compartment_enter(name: *const c_char) -> c_int {
 /// See `holdfast.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_compartment_leave() -> c_int {
-    compartment::leave().err().unwrap_or(0)
+    session::leave_compartment().err().unwrap_or(0)
 }
 
 /// See `holdfast.h`.

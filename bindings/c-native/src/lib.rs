@@ -4,7 +4,6 @@
 //!
 //! - `session`: which heap, opening and closing it, one caller at a time. `quick`: small objects
 //!   without waiting for that.
-//! - `compartment`: a heap for one thread.
 //! - `failure`: why a call failed, and the last failure of each thread.
 //! - `ending`: the end of the process, and what a forked child may not do.
 //! - `exports`: what C sees. `documents`: HTML documents in the heap (`holdfast_document.h`);
@@ -13,7 +12,6 @@
 //! Invariants: no panic crosses the boundary, it becomes `NV_FAILED`, and the heap's handle is not
 //! used again; a forked child changes nothing.
 
-mod compartment;
 mod document_edits;
 mod document_reads;
 mod documents;

@@ -5,32 +5,38 @@
 //!   beside it. Everything happens under one lock, the opening included.
 //! - A panic under the lock poisons it: from then on every call fails, and nothing is closed in an
 //!   unknown state. The next process finds what a kill would have left.
-//! - A thread in a compartment works in that instead (`compartment`), without the lock.
+//! - A thread in a compartment works in that instead, without the lock: the session there is the
+//!   thread's own value, and no other thread gets to it. The region's lock keeps other processes
+//!   out, and a list of names other threads. A thread that ends leaves, by the end of its own
+//!   storage; a stay in which a call panicked is left as a kill would leave it.
 //! - Small anonymous objects are the exception to the one lock: each thread has slabs of its own
 //!   for them (`quick`). Closing the heap takes these back, under the lock.
 //! - A forked child of the process that opened the heap never gets to it.
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::ffi::{OsString, c_int};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
 use holdfast_c_core::{Calls, Content, HeapCallError, HeapHandle, Library};
 use holdfast_dom::Documents;
 use holdfast_heap::{Heap, ThreadSlabs};
 use holdfast_keeper_client::NativeBacking;
-use holdfast_native_heap::{OpenHeapError, open_heap_on, parse_size, roll_back_on};
+use holdfast_native_heap::{
+    OpenHeapError, is_thread_in_transaction, open_heap_on, parse_size, roll_back_on,
+};
 use holdfast_region::{
     Consistency, Durability, Medium, NAME_BYTES_MAX, NameSpace, OwnerKey, Places, Region,
     RegionError, RegionName,
 };
 use holdfast_sys::file::effective_user;
 
-use crate::compartment;
 use crate::documents::{self, Lent};
 use crate::ending;
 use crate::failure::{Failure, note};
@@ -52,6 +58,12 @@ const APPLICATION_PREFIX: &str = "app.";
 const LIMIT_BYTES_DEFAULT: u64 = 64 << 20;
 /// The key that `holdfast` uses by default.
 const KEY_NAME: &str = "default";
+/// The quota of a new compartment.
+const QUOTA_VARIABLE: &str = "HOLDFAST_COMPARTMENT_QUOTA";
+/// As `holdfast run` has it.
+const QUOTA_BYTES_DEFAULT: u64 = 8 << 20;
+/// Compartments that are tried for a thread that names none.
+const NUMBERS_MAX: u32 = 4096;
 /// How long the end of the process waits for a thread that is inside a call, in pauses of a
 /// millisecond.
 const PATIENCE_MS: u32 = 500;
@@ -67,7 +79,7 @@ enum State {
     Ended,
 }
 
-pub(crate) struct Session {
+struct Session {
     name: String,
     calls: Calls<NativeBacking>,
     ground: Ground,
@@ -97,7 +109,7 @@ impl Session {
     }
 
     /// The compartment of a worker, below a heap of this user's.
-    pub(crate) fn open_compartment(
+    fn open_compartment(
         parent: &RegionName,
         worker: &RegionName,
         quota_bytes: u64,
@@ -207,7 +219,7 @@ impl Session {
         Ok(Box::new(Session { name, calls, ground }))
     }
 
-    pub(crate) fn close(self: Box<Session>) -> Result<(), Failure> {
+    fn close(self: Box<Session>) -> Result<(), Failure> {
         drop(self.calls.close());
         self.ground.close()
     }
@@ -257,7 +269,7 @@ fn own_names() -> Result<(NameSpace, OwnerKey), Failure> {
 }
 
 /// A variable of the environment that says something.
-pub(crate) fn variable(name: &str) -> Option<OsString> {
+fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
@@ -351,7 +363,7 @@ impl Sessions {
 }
 
 /// The number of a session that is about to begin.
-pub(crate) fn next_number() -> u64 {
+fn next_number() -> u64 {
     static OPENED: AtomicU64 = AtomicU64::new(0);
     OPENED.fetch_add(1, Ordering::Relaxed) + 1
 }
@@ -362,8 +374,8 @@ fn current_session<R>(
     first: impl FnOnce(&mut State) -> Result<(), Failure>,
     work: impl FnOnce(&mut Session) -> Result<R, Failure>,
 ) -> Result<R, c_int> {
-    if compartment::is_entered() {
-        return compartment::with_entered(work);
+    if is_in_compartment() {
+        return with_stay(work);
     }
     locked(|state| {
         first(state)?;
@@ -373,9 +385,7 @@ fn current_session<R>(
 
 /// The name of the heap in which the threads of this process have their compartments, if `check`
 /// allows that.
-pub(crate) fn compartments_parent(
-    check: impl FnOnce() -> Result<(), Failure>,
-) -> Result<RegionName, c_int> {
+fn compartments_parent(check: impl FnOnce() -> Result<(), Failure>) -> Result<RegionName, c_int> {
     locked(|state| {
         check()?;
         let session = state.session()?;
@@ -438,7 +448,7 @@ pub(crate) fn current() -> u64 {
     if ending::forked_from().is_some() {
         return 0;
     }
-    compartment::number().unwrap_or_else(|| CURRENT.load(Ordering::Acquire))
+    stay_number().unwrap_or_else(|| CURRENT.load(Ordering::Acquire))
 }
 
 /// Whether some thread is inside a call, or was when this process was forked off.
@@ -450,7 +460,7 @@ pub(crate) fn is_busy() -> bool {
 pub(crate) fn open(name: Option<&str>, limit_bytes: u64, mode: Consistency) -> Result<(), c_int> {
     locked(|state| {
         match state {
-            _ if compartment::is_entered() => return Err(Failure::IsInCompartment),
+            _ if is_in_compartment() => return Err(Failure::IsInCompartment),
             State::Closed | State::LetGo => {}
             State::Open(session) => return Err(Failure::IsOpen { name: session.name.clone() }),
             State::Ended => return Err(Failure::Ending),
@@ -466,7 +476,7 @@ pub(crate) fn open(name: Option<&str>, limit_bytes: u64, mode: Consistency) -> R
 /// `nv_close`; nothing is open: nothing to do.
 pub(crate) fn close() -> Result<(), c_int> {
     locked(|state| {
-        compartment::check_outside()?;
+        check_outside()?;
         if let State::Closed = state {
             return Ok(());
         }
@@ -528,7 +538,7 @@ pub(crate) fn set_limit(limit_bytes: u64) -> Result<(), c_int> {
 /// `nv_rollback`.
 pub(crate) fn roll_back_to_commit() -> Result<(), c_int> {
     locked(|state| {
-        compartment::check_outside()?;
+        check_outside()?;
         state.session()?.check_rollback()?;
         let current = CURRENT.load(Ordering::Acquire);
         let Some(session) = state.take(State::Closed) else { return Ok(()) };
@@ -555,8 +565,8 @@ pub(crate) fn with_documents<K, R>(
         let documents = Documents::lent(session.calls.heap());
         work(&mut documents.ok_or(Failure::Panicked)?, known)
     };
-    if compartment::is_entered() {
-        return compartment::with_entered(|session| ask_first().and_then(|()| work(session)));
+    if is_in_compartment() {
+        return with_stay(|session| ask_first().and_then(|()| work(session)));
     }
     locked(|state| {
         ask_first()?;
@@ -600,6 +610,183 @@ fn end_session(mut session: Box<Session>) -> Result<(), Failure> {
     }
 }
 
+// --- compartments
+// -------------------------------------------------------------------------------------------------
+
+/// The names of the compartments that threads of this process have, `HEAP+WORKER`.
+static TAKEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+thread_local! {
+    /// The number of the calling thread's session, 0 outside of compartments. Without a
+    /// destructor, so that it can be asked for to the very end of a thread.
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+    static STAY: RefCell<Option<Stay>> = const { RefCell::new(None) };
+}
+
+/// A name on the list of those that are taken.
+struct TakenName(String);
+
+impl TakenName {
+    fn take(name: &RegionName) -> Result<TakenName, Failure> {
+        let is_new = taken(|names| names.insert(name.to_string()));
+        match is_new {
+            true => Ok(TakenName(name.to_string())),
+            false => Err(Failure::HeldByThread { name: name.to_string() }),
+        }
+    }
+}
+
+impl Drop for TakenName {
+    fn drop(&mut self) {
+        taken(|names| names.remove(&self.0));
+    }
+}
+
+fn taken<R>(work: impl FnOnce(&mut BTreeSet<String>) -> R) -> R {
+    // Nothing panics under it.
+    work(&mut TAKEN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+struct Stay {
+    /// Taken out to be closed.
+    session: Option<Box<Session>>,
+    /// After the session: whoever gets the name finds the region closed.
+    name: Option<TakenName>,
+}
+
+impl Stay {
+    fn close(mut self) -> Result<(), Failure> {
+        let closed = self.session.take().map_or(Ok(()), |session| session.close());
+        ending::forget();
+        closed
+    }
+
+    /// Leaves everything as a kill would.
+    fn abandon(mut self) {
+        std::mem::forget(self.session.take());
+        std::mem::forget(self.name.take());
+    }
+}
+
+impl Drop for Stay {
+    /// The thread ends.
+    fn drop(&mut self) {
+        NUMBER.set(0);
+        if ending::forked_from().is_some() {
+            std::mem::forget(self.session.take());
+            std::mem::forget(self.name.take());
+        } else if let Some(session) = self.session.take() {
+            // No one is left to hear of a failure; the region is as after a kill then.
+            let _ = catch_unwind(AssertUnwindSafe(|| session.close()));
+            ending::forget();
+        }
+    }
+}
+
+/// Whether the calling thread is in a compartment.
+#[inline]
+fn is_in_compartment() -> bool {
+    NUMBER.get() != 0
+}
+
+/// The number of the calling thread's session, if it is in a compartment.
+fn stay_number() -> Option<u64> {
+    Some(NUMBER.get()).filter(|number| *number != 0)
+}
+
+/// Refuses what is not possible in a compartment.
+fn check_outside() -> Result<(), Failure> {
+    if is_in_compartment() { Err(Failure::InCompartment) } else { Ok(()) }
+}
+
+/// Runs `work` with the session of the compartment that the calling thread has entered; whatever
+/// happens is noted for this thread and has a code. The thread must be in one.
+fn with_stay<R>(work: impl FnOnce(&mut Session) -> Result<R, Failure>) -> Result<R, c_int> {
+    if let Some(opener) = ending::forked_from() {
+        return Err(note(&Failure::Forked { opener }));
+    }
+    let in_stay = || {
+        STAY.with_borrow_mut(|stay| {
+            let session = stay.as_mut().and_then(|stay| stay.session.as_deref_mut());
+            work(session.ok_or(Failure::Ending)?)
+        })
+    };
+    // Unwind safe: what a panic leaves is abandoned.
+    let result = catch_unwind(AssertUnwindSafe(in_stay)).unwrap_or_else(|_| {
+        if let Some(stay) = leave_stay() {
+            stay.abandon();
+        }
+        Err(Failure::Panicked)
+    });
+    result.map_err(|failure| note(&failure))
+}
+
+fn leave_stay() -> Option<Stay> {
+    NUMBER.set(0);
+    STAY.try_with(|stay| stay.try_borrow_mut().ok().and_then(|mut stay| stay.take())).ok()?
+}
+
+/// `nv_compartment_enter`.
+pub(crate) fn enter_compartment(name: Option<&str>) -> Result<(), c_int> {
+    let parent = compartments_parent(|| {
+        if is_in_compartment() {
+            return Err(Failure::IsInCompartment);
+        }
+        if is_thread_in_transaction() { Err(Failure::InTransaction) } else { Ok(()) }
+    })?;
+    // Unwind safe: nothing is shared that a panic could leave half done.
+    let opened = catch_unwind(AssertUnwindSafe(|| open_stay(&parent, name)));
+    let stay = opened.unwrap_or(Err(Failure::Panicked)).map_err(|failure| note(&failure))?;
+    // What this thread has of the heap outside is for its threads meanwhile.
+    quick::give_back_now();
+    NUMBER.set(next_number());
+    STAY.set(Some(stay));
+    Ok(())
+}
+
+fn open_stay(parent: &RegionName, name: Option<&str>) -> Result<Stay, Failure> {
+    let quota_bytes = match variable(QUOTA_VARIABLE) {
+        Some(size) => parse_size(&size.to_string_lossy()).map_err(Failure::Quota)?,
+        None => QUOTA_BYTES_DEFAULT,
+    };
+    if let Some(name) = name {
+        let worker = match RegionName::parse_any(name)?.parent_and_worker() {
+            Some((of, worker)) if of == *parent => worker,
+            Some(_) => return Err(Failure::NotItsCompartment { parent: parent.to_string() }),
+            None => RegionName::parse(name)?,
+        };
+        return open_worker(parent, &worker, quota_bytes);
+    }
+    for number in 1..=NUMBERS_MAX {
+        let worker = RegionName::parse(&format!("thread-{number}"))?;
+        match open_worker(parent, &worker, quota_bytes) {
+            Err(failure) if failure.is_held() => {}
+            opened => return opened,
+        }
+    }
+    Err(Failure::HeldByThread { name: parent.to_string() })
+}
+
+fn open_worker(
+    parent: &RegionName,
+    worker: &RegionName,
+    quota_bytes: u64,
+) -> Result<Stay, Failure> {
+    let name = TakenName::take(&parent.compartment(worker).map_err(RegionError::from)?)?;
+    let session = Session::open_compartment(parent, worker, quota_bytes)?;
+    Ok(Stay { session: Some(session), name: Some(name) })
+}
+
+/// `nv_compartment_leave`.
+pub(crate) fn leave_compartment() -> Result<(), c_int> {
+    if let Some(opener) = ending::forked_from() {
+        return Err(note(&Failure::Forked { opener }));
+    }
+    let Some(stay) = leave_stay() else { return Err(note(&Failure::OutsideCompartments)) };
+    let closed = catch_unwind(AssertUnwindSafe(|| stay.close()));
+    closed.unwrap_or(Err(Failure::Panicked)).map_err(|failure| note(&failure))
+}
+
 /// The C library of native programs.
 pub(crate) struct Native;
 
@@ -624,7 +811,7 @@ impl Library for Native {
         content: Content,
     ) -> Result<NonNull<u8>, HeapCallError> {
         // One thread is in a compartment, and its heap is quick by itself.
-        if compartment::is_entered() {
+        if is_in_compartment() {
             return calls.allocate_anonymous(bytes, content);
         }
         quick::allocate_in(calls, bytes, content, give_back)
@@ -639,7 +826,7 @@ impl Library for Native {
         calls: &mut Calls<NativeBacking>,
         object: NonNull<u8>,
     ) -> Result<(), HeapCallError> {
-        if compartment::is_entered() {
+        if is_in_compartment() {
             return calls.free(object);
         }
         quick::free_in(calls, object, give_back)

@@ -57,7 +57,7 @@ impl Image {
 
     /// The compartment of the thread with this number, from 1 on.
     pub(crate) fn compartment(number: u32) -> (String, Image) {
-        let mut image = Image::new(STEP_BYTES);
+        let mut image = Image::new(4 * STEP_BYTES);
         image.region.address = ADDRESS + (u64::from(number) << 36);
         image.region.is_compartment = true;
         (format!("heap+thread-{number}"), image)
@@ -101,6 +101,8 @@ pub(crate) struct Host {
     pub(crate) memory: Arc<ChannelMemory>,
     pub(crate) endpoint: Endpoint<HostWait>,
     pub(crate) image: Option<Image>,
+    /// The files of further heaps.
+    more: Vec<File>,
     pub(crate) names: Vec<String>,
     calls: u64,
     /// How the applet's requests were answered.
@@ -180,6 +182,7 @@ impl Host {
             memory,
             endpoint,
             image,
+            more: more.iter().map(|(_, image)| image.file.try_clone().unwrap()).collect(),
             names: Vec::new(),
             calls: 0,
             grown: 0,
@@ -284,6 +287,11 @@ impl Host {
                     HostMessage::Reply { status: RequestStatus::Ok, value: wanted }
                 };
                 self.send(reply.into(), &[])?;
+            }
+            AppletMessage::Grow { heap, at_least_bytes } => {
+                let value = at_least_bytes.next_multiple_of(STEP_BYTES);
+                self.more[heap as usize - 1].set_len(DATA_OFFSET + value).unwrap();
+                self.send(HostMessage::Reply { status: RequestStatus::Ok, value }.into(), &[])?;
             }
             AppletMessage::Commit { heap: 0, level } => {
                 self.commits.push(level);

@@ -251,6 +251,7 @@ fn compartments() {
     let mut one = Compartment::enter("thread-1").unwrap();
     assert!(one.root("shared").is_none());
     let own = one.create_root("own", 8).unwrap();
+    let large = one.create_root("large", 6 << 20).unwrap();
     assert_eq!(shared.free(own), Err(HeapError::NotAllocated));
     assert_eq!(Compartment::enter_any().err(), Some(AttachError::InCompartment));
     std::thread::spawn(|| {
@@ -288,6 +289,9 @@ fn compartments() {
         }
     };
     assert_eq!(again.root("own").unwrap().pointer, own);
+    // It has grown since the program began.
+    assert_eq!(again.root("large").unwrap().pointer, large);
+    again.remove_root("large").unwrap();
     assert!(again.root("open").is_none());
     again.begin().unwrap();
     again.commit().unwrap();
