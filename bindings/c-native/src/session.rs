@@ -556,7 +556,7 @@ pub(crate) fn with_documents<K, R>(
     first: impl FnOnce(()) -> Result<K, Failure>,
     work: impl FnOnce(&mut Lent<'_>, K) -> Result<R, Failure>,
 ) -> Result<R, c_int> {
-    let known = std::cell::Cell::new(None);
+    let known = Cell::new(None);
     let ask_first = || first(()).map(|found| known.set(Some(found)));
     let work = |session: &mut Session| {
         let known = known.take().ok_or(Failure::Panicked)?;

@@ -294,12 +294,13 @@ int nv_commit_in(nv_heap *heap, int level);
  * `atomic`, or a keeper's. In one, nv_open is NV_IS_OPEN, and nv_close and nv_rollback are NV_UNSUPPORTED, but for nv_close
  * in an applet.
  *
- * What it is worth: threads share an address space. Where the processor has protection keys (`holdfast doctor` says so), a
- * compartment can be neither read nor written by a thread that has not entered it: a stray access is a SIGSEGV, in an
- * applet with a sentence on standard error. (A thread that is made inside of a compartment begins with its maker's rights;
- * signal handlers have none. The 15 keys are the process's: what finds none is not closed.) That stops mistakes, not malice:
- * any code may write the processor's register. Without keys a pointer reaches everywhere, and a compartment is a
- * heap of one's own and nothing more. Applets that must not trust each other are processes of their own. */
+ * What it is worth: threads share an address space. Where the processor has protection keys (`holdfast doctor` says so),
+ * an applet's compartment beside the heap that was granted first can be neither read nor written by a thread that has not
+ * entered it: a stray access is a SIGSEGV, with a sentence on standard error. (A thread that is made inside of a compartment
+ * begins with its maker's rights; signal handlers have none. The 15 keys are the process's: what finds none is not closed.)
+ * That stops mistakes, not malice: any code may write the processor's register. Without keys, and in a native program
+ * without a sandbox, a pointer reaches everywhere, and a compartment is a heap of one's own and nothing more. Applets
+ * that must not trust each other are processes of their own. */
 int nv_compartment_enter(const char *name);
 
 /* Leaves it; an open transaction is rolled back. NV_NOT_GRANTED where the thread is in none. */
