@@ -151,25 +151,15 @@ const SA_ONSTACK: u64 = 0x0800_0000;
 const DEFAULT: usize = 0;
 const IGNORE: usize = 1;
 
-core::arch::global_asm!(
-    ".pushsection .text.holdfast_signal_return,\"ax\",@progbits",
-    ".type holdfast_signal_return, @function",
-    "holdfast_signal_return:",
-    "mov eax, 15",
-    "syscall",
-    "ud2",
-    ".size holdfast_signal_return, . - holdfast_signal_return",
-    ".popsection",
-);
-
-unsafe extern "C" {
-    /// Where a handler returns to: the system call `rt_sigreturn`.
-    fn holdfast_signal_return();
+/// Where a handler returns to: the system call `rt_sigreturn`.
+#[unsafe(naked)]
+unsafe extern "C" fn signal_return() {
+    core::arch::naked_asm!("mov eax, 15", "syscall", "ud2")
 }
 
 /// Has an access that a key forbids say what it was, before it ends the process.
 fn watch(before: &SignalAction) {
-    let restorer: unsafe extern "C" fn() = holdfast_signal_return;
+    let restorer: unsafe extern "C" fn() = signal_return;
     let handler: unsafe extern "C" fn(i32, *mut u8, *mut u8) = on_fault;
     let action = SignalAction {
         handler: handler as usize,
