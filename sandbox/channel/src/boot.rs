@@ -19,7 +19,7 @@ pub const REGION_FD: i32 = 4;
 /// The first bytes of the file.
 pub const MAGIC: [u8; 8] = *b"HFCHAN01";
 /// The version of the layout and of the rings.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A heap was granted: the fields of the region mean something, and [`REGION_FD`] is open.
 pub const REGION_GRANTED: u32 = 1;
@@ -55,9 +55,9 @@ pub struct Boot {
     pub ring_bytes: u32,
     /// 0.
     pub reserved: u32,
-    /// Control page of the ring that the host writes to.
+    /// Control pages of the ring that the host writes to.
     pub host_ring_offset: u64,
-    /// Control page of the ring that the applet writes to.
+    /// Control pages of the ring that the applet writes to.
     pub applet_ring_offset: u64,
     /// Arena of the shared buffers.
     pub arena_offset: u64,
@@ -236,7 +236,7 @@ mod tests {
         let boot = Boot::new(&Layout::default(), Some(region()), true);
         let bytes = boot.as_bytes();
         assert_eq!(&bytes[..8], b"HFCHAN01");
-        assert_eq!(bytes[8..16], [1, 0, 0, 0, 0b111_1011, 0, 0, 0]);
+        assert_eq!(bytes[8..16], [2, 0, 0, 0, 0b111_1011, 0, 0, 0]);
         assert_eq!(bytes[24..32], [0, 0, 4, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[32..40], 4096_u64.to_le_bytes());
         assert_eq!(bytes[64..72], (1_u64 << 40).to_le_bytes());
@@ -250,8 +250,10 @@ mod tests {
         let boot = Boot::new(&layout, None, true);
         assert_eq!(Boot::parse(&[]), Err(BootError::NotAChannel));
         assert_eq!(Boot::parse(&[0; 4096]), Err(BootError::NotAChannel));
-        let newer = Boot { version: 2, ..boot };
-        assert_eq!(Boot::parse(newer.as_bytes()), Err(BootError::Version { found: 2 }));
+        for version in [0, 1, 3, u32::MAX] {
+            let other = Boot { version, ..boot };
+            assert_eq!(Boot::parse(other.as_bytes()), Err(BootError::Version { found: version }));
+        }
         let total = layout.total_bytes();
         assert!(boot.layout(total - 1).is_err());
         for wrong in [

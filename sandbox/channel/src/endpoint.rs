@@ -17,7 +17,7 @@ use core::time::Duration;
 use crate::Side;
 use crate::error::ChannelError;
 use crate::header::{Header, MORE};
-use crate::layout::{CONTROL_BYTES, Layout};
+use crate::layout::Layout;
 use crate::protocol::{UNKNOWN_KIND, WRONG_WAY};
 use crate::ring::{Consumer, Producer, Record};
 use crate::shared::Shared;
@@ -77,7 +77,7 @@ impl<W: Wait> Endpoint<W> {
     #[must_use]
     pub fn over(memory: Shared, layout: &Layout, side: Side, wait: W) -> Option<Endpoint<W>> {
         let ring_bytes = layout.ring_bytes();
-        let ring = |offset| memory.part(offset, CONTROL_BYTES + u64::from(ring_bytes));
+        let ring = |offset| memory.part(offset, layout.ring_total_bytes());
         let (host, applet) = (ring(layout.host_ring_offset())?, ring(layout.applet_ring_offset())?);
         let (out, into) = match side {
             Side::Host => (host, applet),

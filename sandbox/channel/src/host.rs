@@ -72,15 +72,13 @@ impl HostWait {
             Side::Host => (applet, host),
             Side::Applet => (host, applet),
         };
-        // With one processor the peer does nothing while we spin.
-        let alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
         let waiting = Arc::new(Waiting {
             from,
             to,
             is_gone: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
-            spin_ns_max: AtomicU64::new(if alone { 0 } else { SPIN_NS_MAX }),
+            spin_ns_max: AtomicU64::new(SPIN_NS_MAX),
             naps: side == Side::Host,
             _memory: memory,
         });
@@ -137,7 +135,7 @@ impl Bell {
     /// The peer's process has ended: waits end at once, when what it has sent before is received.
     pub fn peer_is_gone(&self) {
         self.waiting.is_gone.store(true, Ordering::SeqCst);
-        self.ring();
+        self.ring(|| false);
     }
 
     /// Whether that was said.
@@ -149,14 +147,17 @@ impl Bell {
     /// Makes the wait in progress, or else the next receive, return
     /// [`Interrupted`](crate::ChannelError::Interrupted), once.
     pub fn interrupt(&self) {
-        self.waiting.interrupted.store(true, Ordering::SeqCst);
-        self.ring();
+        let interrupted = &self.waiting.interrupted;
+        interrupted.store(true, Ordering::SeqCst);
+        // Who has heard it may go on waiting: in the middle of a message it is told afterwards.
+        self.ring(|| !interrupted.load(Ordering::SeqCst));
     }
 
-    fn ring(&self) {
+    /// Rings until the sleeper is awake, or has heard what there is to say.
+    fn ring(&self, has_heard: impl Fn() -> bool) {
         let words = [self.waiting.from.half(DATA_WORD), self.waiting.to.half(ROOM_WORD)];
         for _ in 0..RINGS_MAX {
-            if !self.waiting.sleeping.load(Ordering::SeqCst) {
+            if has_heard() || !self.waiting.sleeping.load(Ordering::SeqCst) {
                 return;
             }
             for word in words.into_iter().flatten() {

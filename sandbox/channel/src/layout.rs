@@ -12,8 +12,9 @@ use core::ops::Range;
 /// Everything begins at a multiple of it, whatever the machine's pages are: those of all platforms
 /// are multiples or equal.
 pub const PAGE_BYTES: u64 = 4096;
-/// The page before the data of a ring, with its positions and futex words.
-pub const CONTROL_BYTES: u64 = PAGE_BYTES;
+/// What comes before the data of a ring: a page with what the consumer says and with the words of
+/// sleepers, and a page with the lines with which records begin.
+pub const CONTROL_BYTES: u64 = 2 * PAGE_BYTES;
 /// The smallest ring.
 pub const RING_BYTES_MIN: u32 = 4096;
 /// The largest ring.
@@ -88,22 +89,28 @@ impl Layout {
         self.ring_bytes
     }
 
-    /// Control page of the ring that the host writes to; its data follows.
+    /// Control pages of the ring that the host writes to; its data follows.
     #[must_use]
     pub const fn host_ring_offset(&self) -> u64 {
         PAGE_BYTES
     }
 
-    /// Control page of the ring that the applet writes to.
+    /// Control pages of the ring that the applet writes to.
     #[must_use]
     pub const fn applet_ring_offset(&self) -> u64 {
-        self.host_ring_offset() + CONTROL_BYTES + self.ring_bytes as u64
+        self.host_ring_offset() + self.ring_total_bytes()
+    }
+
+    /// Bytes of each ring, control pages included.
+    #[must_use]
+    pub const fn ring_total_bytes(&self) -> u64 {
+        CONTROL_BYTES + self.ring_bytes as u64
     }
 
     /// First byte of the arena.
     #[must_use]
     pub const fn arena_offset(&self) -> u64 {
-        self.applet_ring_offset() + CONTROL_BYTES + self.ring_bytes as u64
+        self.applet_ring_offset() + self.ring_total_bytes()
     }
 
     /// Bytes of the arena.

@@ -9,8 +9,9 @@
 //!   [`Layout`]: the same as offsets that were checked.
 //! - [`heaps`]: the table behind it of the heaps that were granted.
 //! - [`note`]: what a program promises in its file, before it runs.
-//! - [`header`]: the 48 bytes before each payload. [`protocol`]: kinds, statuses and typed
-//!   messages; [`hello`]: the names of exports.
+//! - [`header`]: what is said besides a payload. [`protocol`]: kinds, statuses and typed messages;
+//!   [`hello`]: the names of exports.
+//! - [`line`]: header and first bytes of a payload in one line of the processor's caches.
 //! - [`ring`]: one direction: [`Producer`] and [`Consumer`]. [`wait`]: spinning, then sleeping, as
 //!   a trait that both sides implement for their platform.
 //! - [`Endpoint`]: send and receive whole messages, with deadlines. What it receives goes to a
@@ -44,6 +45,7 @@ pub mod hello;
 #[cfg(feature = "std")]
 mod host;
 pub mod layout;
+pub mod line;
 #[cfg(feature = "std")]
 #[allow(unsafe_code, reason = "owns the mapping that ranges of shared memory lead to")]
 mod memory;

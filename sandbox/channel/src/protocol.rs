@@ -79,7 +79,7 @@ impl MessageKind {
     /// The kind with a number.
     #[must_use]
     pub fn from_number(number: u16) -> Option<MessageKind> {
-        MessageKind::ALL.into_iter().find(|kind| *kind as u16 == number)
+        BY_NUMBER.get(usize::from(number)).copied().flatten()
     }
 
     /// The sender.
@@ -103,6 +103,17 @@ impl MessageKind {
         }
     }
 }
+
+/// Kinds at the place of their number: each message asks for one.
+const BY_NUMBER: [Option<MessageKind>; 32] = {
+    let mut kinds = [None; 32];
+    let mut at = 0;
+    while at < MessageKind::ALL.len() {
+        kinds[MessageKind::ALL[at] as usize] = Some(MessageKind::ALL[at]);
+        at += 1;
+    }
+    kinds
+};
 
 /// What a host says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,43 +1,60 @@
-//! One direction: a ring of bytes with one producer and one consumer, in shared memory.
+//! One direction: a ring with one producer and one consumer, in shared memory.
 //!
-//! A control page, then the data. Two lines of 128 bytes in the control page hold what one side
-//! writes and the other reads: the producer's position and the word on which a consumer without
-//! data sleeps; the consumer's position and the word on which a producer without room sleeps.
-//! Positions only grow, in steps of 64; a position's place in the data is its remainder.
+//! A record begins with a line of the processor's caches, which has its header and the first bytes
+//! of its payload ([`line`](crate::line)); what does not fit there is in the data, which both sides
+//! use in order. The line's first word has a stamp, the number of the record: a consumer looks at
+//! the one line that comes next, and a producer writes to it once. So a short message is one line
+//! that goes from one processor to the other, and each 64 bytes beyond are one more.
+//!
+//! Everything else stays where it is while messages go to and fro. What the consumer has taken it
+//! says now and then, on a line of its own, at which the producer looks when it knows of no more
+//! room. The words on which a side sleeps are on lines of their own, too: they change when a side
+//! goes to sleep or is woken.
 //!
 //! Invariants:
-//! - Each side keeps its own position in private memory and only tells it the other; so nothing
+//! - Each side counts records and bytes in private memory and only tells them the other; so nothing
 //!   that the other side writes can move it.
-//! - The other side's position is one load, which must not go back, must be a multiple of 64, and
-//!   must keep the two positions at most a ring apart; whatever breaks this is
-//!   [`ChannelError::PeerBroke`].
-//! - A header is copied once, and what was checked in the copy is what is used: lengths are never
+//! - What the other side tells is one load, which is checked: a stamp is that of the record that
+//!   comes next or of the one that was there before; what was taken does not go back, and is not
+//!   more than was sent. Whatever breaks this is [`ChannelError::PeerBroke`].
+//! - A line is copied once, and what was checked in the copy is what is used: lengths are never
 //!   loaded again.
+//! - What the consumer keeps to itself is less than a quarter of the lines and an eighth of the
+//!   data, and a record needs one line and at most an eighth: a producer without room has a
+//!   consumer that is going to give some back.
 //!
 //! What it must not do: wait. [`wait`](crate::wait) does that, on the words that are named here.
 
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicU32, Ordering, fence};
-
-use zerocopy::{FromBytes, IntoBytes};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::error::ChannelError;
-use crate::header::{
-    FORGET, HEADER_BYTES, Header, MORE, RECORD_ALIGN, piece_bytes_max, record_bytes,
-};
-use crate::layout::CONTROL_BYTES;
+use crate::header::{FORGET, Header, MORE, piece_bytes_max};
+use crate::layout::{CONTROL_BYTES, PAGE_BYTES};
+use crate::line::{LINE_BYTES, LINE_WORDS, Line, MEANINGLESS_FLAGS};
 use crate::protocol::MessageKind;
 use crate::shared::Shared;
 
-/// Producer's line of the control page: its position.
-pub const PRODUCER_POSITION: usize = 0;
-/// The same line: set by a consumer that sleeps until there is data.
-pub const DATA_WORD: usize = 8;
-/// Consumer's line: its position.
-pub const CONSUMER_POSITION: usize = 128;
-/// The same line: set by a producer that sleeps until there is room.
-pub const ROOM_WORD: usize = 136;
+/// The consumer's line of the control page: how many records it has taken.
+pub const TAKEN_RECORDS: usize = 0;
+/// The same line: how many bytes of the data.
+pub const TAKEN_BYTES: usize = 8;
+/// A line of its own: set by a consumer that sleeps until there is a record.
+pub const DATA_WORD: usize = 128;
+/// A line of its own: set by a producer that sleeps until there is room.
+pub const ROOM_WORD: usize = 256;
+/// Where the lines begin.
+pub const LINES_OFFSET: usize = PAGE_BYTES as usize;
+/// How many there are: so many records are in a ring at most.
+pub const LINES: u64 = 64;
+
+/// What a record takes in the data is a multiple of it.
+pub const DATA_ALIGN: u64 = LINE_BYTES as u64;
+/// A consumer gives lines back when there are so many.
+const LINES_GIVEN_BACK: u64 = LINES / 4;
+
+const _: () = assert!(LINES_OFFSET as u64 + LINES * LINE_BYTES as u64 <= CONTROL_BYTES);
 
 /// A word says that a side sleeps on it.
 pub(crate) const SLEEPING: u32 = 1;
@@ -52,22 +69,43 @@ struct Ring {
     ring_bytes: u32,
 }
 
+/// How far a side is: in records, and in bytes of the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Position {
+    records: u64,
+    bytes: u64,
+}
+
+impl Position {
+    /// Behind a record that has so many bytes in the data.
+    fn after(self, bytes: usize) -> Position {
+        let bytes = (bytes as u64).next_multiple_of(DATA_ALIGN);
+        Position { records: self.records + 1, bytes: self.bytes + bytes }
+    }
+
+    /// The stamp of the record that begins here.
+    fn stamp(self) -> u32 {
+        (self.records + 1) as u32
+    }
+
+    /// The stamp that was in its line before.
+    fn stamp_before(self) -> u32 {
+        if self.records < LINES { 0 } else { self.stamp().wrapping_sub(LINES as u32) }
+    }
+
+    /// Where the line of the record is.
+    fn line_offset(self) -> usize {
+        LINES_OFFSET + (self.records % LINES) as usize * LINE_BYTES
+    }
+}
+
 impl Ring {
     fn new(ring: Shared, ring_bytes: u32) -> Option<Ring> {
-        let is_ring = ring_bytes.is_power_of_two() && ring_bytes >= 4 * HEADER_BYTES;
+        let least = DATA_ALIGN as u32 * crate::header::PIECES_OF_RING;
+        let is_ring = ring_bytes.is_power_of_two() && ring_bytes >= least;
         let control = ring.part(0, CONTROL_BYTES).filter(|_| is_ring)?;
         let data = ring.part(CONTROL_BYTES, u64::from(ring_bytes))?;
         Some(Ring { control, data, ring_bytes })
-    }
-
-    /// One load of the other side's position.
-    fn position(&self, at: usize) -> Result<u64, ChannelError> {
-        Ok(self.control.word(at).ok_or(OUTSIDE)?.load(Ordering::Acquire))
-    }
-
-    fn publish(&self, at: usize, position: u64) -> Result<(), ChannelError> {
-        self.control.word(at).ok_or(OUTSIDE)?.store(position, Ordering::Release);
-        Ok(())
     }
 
     fn futex(&self, at: usize) -> Result<&AtomicU32, ChannelError> {
@@ -78,14 +116,19 @@ impl Ring {
     /// it.
     fn sleeper(&self, at: usize) -> Result<Option<&AtomicU32>, ChannelError> {
         let word = self.futex(at)?;
-        // Between the store of a position and this load; the other half is in `wait`. The position
-        // is on its way meanwhile.
+        // Between the store of a stamp or a position and this load; the other half is in `wait`.
+        // The line is on its way meanwhile.
         fence(Ordering::SeqCst);
         if word.load(Ordering::Relaxed) == AWAKE {
             return Ok(None);
         }
         word.store(AWAKE, Ordering::Relaxed);
         Ok(Some(word))
+    }
+
+    /// The line of the record at a position.
+    fn line(&self, position: Position) -> Result<&[AtomicU64; LINE_WORDS], ChannelError> {
+        self.control.line(position.line_offset()).ok_or(OUTSIDE)
     }
 
     /// Where a position is in the data, and how many of `bytes` bytes lie there before the ring
@@ -113,17 +156,18 @@ impl Ring {
 pub struct Producer {
     ring: Ring,
     /// Where the next record goes: ours, never loaded.
-    head: u64,
-    /// Where the consumer was when we looked last.
-    tail: u64,
+    next: Position,
+    /// What the consumer had taken when we looked last.
+    taken: Position,
 }
 
 impl Producer {
-    /// The producer of an unused ring, which begins with its control page; `None` if the sizes do
+    /// The producer of an unused ring, which begins with its control pages; `None` if the sizes do
     /// not fit.
     #[must_use]
     pub fn new(ring: Shared, ring_bytes: u32) -> Option<Producer> {
-        Some(Producer { ring: Ring::new(ring, ring_bytes)?, head: 0, tail: 0 })
+        let (next, taken) = Default::default();
+        Some(Producer { ring: Ring::new(ring, ring_bytes)?, next, taken })
     }
 
     /// The most that one record carries.
@@ -137,26 +181,34 @@ impl Producer {
     /// [`Endpoint`](crate::Endpoint) sets lengths and flags.
     ///
     /// # Errors
-    /// `PeerBroke` when the consumer's position is impossible, `TooLarge` for a piece that never
-    /// fits.
+    /// `PeerBroke` when the consumer claims to have taken what cannot be, `TooLarge` for a piece
+    /// that never fits.
     pub fn push(&mut self, header: &Header, piece: &[u8]) -> Result<bool, ChannelError> {
-        let most = u64::from(self.piece_bytes_max());
-        let Some(piece_bytes) =
-            u32::try_from(piece.len()).ok().filter(|bytes| u64::from(*bytes) <= most)
-        else {
-            return Err(ChannelError::TooLarge { bytes: piece.len() as u64, limit_bytes: most });
-        };
-        let record = record_bytes(piece_bytes);
-        if self.room() < record {
+        let most = self.piece_bytes_max();
+        if piece.len() > most as usize {
+            let limit_bytes = u64::from(most);
+            return Err(ChannelError::TooLarge { bytes: piece.len() as u64, limit_bytes });
+        }
+        let line = Line::new(header, self.next.stamp(), piece);
+        let (inline, rest) = piece.split_at(line.inline_bytes(piece.len()));
+        let after = self.next.after(rest.len());
+        if !self.has_room_until(after) {
             self.look()?;
-            if self.room() < record {
+            if !self.has_room_until(after) {
                 return Ok(false);
             }
         }
-        self.ring.write(self.head, header.as_bytes())?;
-        self.ring.write(self.head + u64::from(HEADER_BYTES), piece)?;
-        self.head += record;
-        self.ring.publish(PRODUCER_POSITION, self.head)?;
+        if !rest.is_empty() {
+            self.ring.write(self.next.bytes, rest)?;
+        }
+        let [stamped, places @ ..] = self.ring.line(self.next)?;
+        let (first, words) = line.words(inline.len());
+        for (place, word) in places.iter().zip(words) {
+            place.store(word.to_le(), Ordering::Relaxed);
+        }
+        // The record is complete.
+        stamped.store(first.to_le(), Ordering::Release);
+        self.next = after;
         Ok(true)
     }
 
@@ -173,18 +225,25 @@ impl Producer {
         self.ring.futex(ROOM_WORD)
     }
 
-    fn room(&self) -> u64 {
-        u64::from(self.ring.ring_bytes) - (self.head - self.tail)
+    /// Whether there is room for everything before a position.
+    fn has_room_until(&self, end: Position) -> bool {
+        end.records - self.taken.records <= LINES
+            && end.bytes - self.taken.bytes <= u64::from(self.ring.ring_bytes)
     }
 
     fn look(&mut self) -> Result<(), ChannelError> {
-        let tail = self.ring.position(CONSUMER_POSITION)?;
-        if !(self.tail..=self.head).contains(&tail) || !tail.is_multiple_of(RECORD_ALIGN) {
+        let load = |at| Ok(self.ring.control.word(at).ok_or(OUTSIDE)?.load(Ordering::Acquire));
+        // Each of the two is what was true at some time, and only grows.
+        let taken = Position { records: load(TAKEN_RECORDS)?, bytes: load(TAKEN_BYTES)? };
+        let is_right = (self.taken.records..=self.next.records).contains(&taken.records)
+            && (self.taken.bytes..=self.next.bytes).contains(&taken.bytes)
+            && taken.bytes.is_multiple_of(DATA_ALIGN);
+        if !is_right {
             return Err(ChannelError::PeerBroke {
                 what: "claims to have read what was never sent",
             });
         }
-        self.tail = tail;
+        self.taken = taken;
         Ok(())
     }
 }
@@ -203,34 +262,46 @@ pub struct Record {
 pub struct Consumer {
     ring: Ring,
     /// Where the next record is: ours, never loaded.
-    tail: u64,
-    /// Where the producer was when we looked last.
-    head: u64,
+    next: Position,
+    /// What of that the producer was told.
+    told: Position,
+    /// It was told since it was asked whether it sleeps.
+    has_told: bool,
+    /// The record that comes next.
     current: Option<Record>,
+    /// Its line.
+    line: Line,
 }
 
 impl Consumer {
-    /// The consumer of an unused ring, which begins with its control page; `None` if the sizes do
+    /// The consumer of an unused ring, which begins with its control pages; `None` if the sizes do
     /// not fit.
     #[must_use]
     pub fn new(ring: Shared, ring_bytes: u32) -> Option<Consumer> {
-        Some(Consumer { ring: Ring::new(ring, ring_bytes)?, tail: 0, head: 0, current: None })
+        let (next, told) = Default::default();
+        let (ring, line) = (Ring::new(ring, ring_bytes)?, Line::default());
+        Some(Consumer { ring, next, told, has_told: false, current: None, line })
     }
 
-    /// The next record, if there is one. Its header is copied at the first call; until the payload
-    /// is taken later calls return that copy.
+    /// The next record, if there is one. Its line is copied at the first call; until the payload is
+    /// taken later calls return what the copy says.
     ///
     /// # Errors
-    /// `PeerBroke` when position or header are impossible.
+    /// `PeerBroke` when stamp or header are impossible.
+    #[inline]
     pub fn poll(&mut self) -> Result<Option<Record>, ChannelError> {
         if self.current.is_none() {
-            if self.head == self.tail {
-                self.look()?;
-            }
-            if self.head == self.tail {
+            let line = self.ring.line(self.next)?;
+            let first = u64::from_le(line[0].load(Ordering::Acquire));
+            let stamp = first as u32;
+            if stamp == self.next.stamp_before() {
                 return Ok(None);
             }
-            self.current = Some(self.copy_header()?);
+            if stamp != self.next.stamp() {
+                return Err(ChannelError::PeerBroke { what: "stamped a record out of turn" });
+            }
+            let (record, line) = copy_line(line, first, self.ring.ring_bytes)?;
+            (self.current, self.line) = (Some(record), line);
         }
         Ok(self.current)
     }
@@ -242,11 +313,15 @@ impl Consumer {
     /// `NoRoom` when there is no such record, or the memory is not of its size; the record stays
     /// then.
     pub fn take(&mut self, into: &mut [u8]) -> Result<(), ChannelError> {
-        let piece_bytes = self.current.map_or(0, |record| record.piece_bytes);
-        if self.current.is_none() || into.len() != piece_bytes as usize {
-            return Err(ChannelError::NoRoom { needed_bytes: u64::from(piece_bytes) });
+        let needed_bytes = self.current.map_or(0, |record| u64::from(record.piece_bytes));
+        if self.current.is_none() || into.len() as u64 != needed_bytes {
+            return Err(ChannelError::NoRoom { needed_bytes });
         }
-        self.ring.read(self.tail + u64::from(HEADER_BYTES), into)?;
+        let (inline, rest) = into.split_at_mut(self.line.inline_bytes(into.len()));
+        self.line.copy_payload(inline);
+        if !rest.is_empty() {
+            self.ring.read(self.next.bytes, rest)?;
+        }
         self.skip()
     }
 
@@ -255,60 +330,67 @@ impl Consumer {
     /// # Errors
     /// None in practice.
     pub fn skip(&mut self) -> Result<(), ChannelError> {
-        if let Some(record) = self.current.take() {
-            self.tail += record_bytes(record.piece_bytes);
-            self.ring.publish(CONSUMER_POSITION, self.tail)?;
+        let Some(record) = self.current.take() else { return Ok(()) };
+        let piece_bytes = record.piece_bytes as usize;
+        self.next = self.next.after(piece_bytes - self.line.inline_bytes(piece_bytes));
+        // Not for each: the producer's processor then has the line, and this one has to fetch it.
+        let given_back = u64::from(piece_bytes_max(self.ring.ring_bytes));
+        if self.next.records - self.told.records >= LINES_GIVEN_BACK
+            || self.next.bytes - self.told.bytes >= given_back
+        {
+            let tell = |at, value| {
+                self.ring.control.word(at).ok_or(OUTSIDE)?.store(value, Ordering::Release);
+                Ok(())
+            };
+            tell(TAKEN_RECORDS, self.next.records)?;
+            tell(TAKEN_BYTES, self.next.bytes)?;
+            self.told = self.next;
+            self.has_told = true;
         }
         Ok(())
     }
 
-    /// The word on which the producer sleeps, if it does. Ask after a record is taken, and wake it.
+    /// The word on which the producer sleeps, if it does and was given room since the last time.
+    /// Ask after a record is taken, and wake it.
     ///
     /// # Errors
     /// None in practice.
-    pub fn sleeping_producer(&self) -> Result<Option<&AtomicU32>, ChannelError> {
-        self.ring.sleeper(ROOM_WORD)
+    pub fn sleeping_producer(&mut self) -> Result<Option<&AtomicU32>, ChannelError> {
+        if core::mem::take(&mut self.has_told) { self.ring.sleeper(ROOM_WORD) } else { Ok(None) }
     }
 
-    /// The word on which this consumer sleeps until there is data.
+    /// The word on which this consumer sleeps until there is a record.
     pub(crate) fn futex(&self) -> Result<&AtomicU32, ChannelError> {
         self.ring.futex(DATA_WORD)
     }
+}
 
-    fn look(&mut self) -> Result<(), ChannelError> {
-        let head = self.ring.position(PRODUCER_POSITION)?;
-        let most = self.tail + u64::from(self.ring.ring_bytes);
-        if !(self.head..=most).contains(&head) || !head.is_multiple_of(RECORD_ALIGN) {
-            return Err(ChannelError::PeerBroke {
-                what: "claims to have sent more than fits in the ring",
-            });
-        }
-        self.head = head;
-        Ok(())
+/// The one copy of a line, and all checks of what this module uses of it. The word that had the
+/// stamp is not loaded again.
+#[inline]
+fn copy_line(
+    line: &[AtomicU64; LINE_WORDS],
+    first: u64,
+    ring_bytes: u32,
+) -> Result<(Record, Line), ChannelError> {
+    let broke = |what| Err(ChannelError::PeerBroke { what });
+    let mut words = [first; LINE_WORDS];
+    for (word, place) in words.iter_mut().zip(line).skip(1) {
+        *word = u64::from_le(place.load(Ordering::Relaxed));
     }
-
-    /// The one copy of a header, and all checks of what this module uses of it.
-    fn copy_header(&self) -> Result<Record, ChannelError> {
-        let broke = |what| Err(ChannelError::PeerBroke { what });
-        // Not 0, and positions are multiples of more than a header.
-        let available = self.head - self.tail;
-        let mut bytes = [0; HEADER_BYTES as usize];
-        self.ring.read(self.tail, &mut bytes)?;
-        let Ok(header) = Header::read_from_bytes(&bytes) else { return Err(OUTSIDE) };
-        let known = if header.kind() == Some(MessageKind::Call) { MORE | FORGET } else { MORE };
-        if header.flags & !known != 0 {
-            return broke("set flags in a header that mean nothing");
-        }
-        let most = piece_bytes_max(self.ring.ring_bytes);
-        if header.has_more() != (header.payload_bytes > most) {
-            return broke("split a message at the wrong place");
-        }
-        let piece_bytes = header.payload_bytes.min(most);
-        if record_bytes(piece_bytes) > available {
-            return broke("announced more bytes in a header than it sent");
-        }
-        Ok(Record { header, piece_bytes })
+    let (header, line) = match Line::read(words) {
+        Ok(read) => read,
+        Err(what) => return broke(what),
+    };
+    let is_call = header.kind == MessageKind::Call as u16;
+    if header.flags & !(if is_call { MORE | FORGET } else { MORE }) != 0 {
+        return broke(MEANINGLESS_FLAGS);
     }
+    let most = piece_bytes_max(ring_bytes);
+    if header.has_more() != (header.payload_bytes > most) {
+        return broke("split a message at the wrong place");
+    }
+    Ok((Record { header, piece_bytes: header.payload_bytes.min(most) }, line))
 }
 
 /// A place outside of memory whose bounds were checked when the ring was made.

@@ -1,16 +1,22 @@
 //! Memory that another process may write to at any time: the only place that touches it.
 //!
 //! Invariants:
-//! - Every access is an atomic one, of a word or, for payloads, of each word and byte of the range.
+//! - Every access is an atomic one, of a word or, for payloads, of each word and byte of the range;
+//!   long payloads an instruction of the processor copies, which the compiler knows nothing of.
 //!   What is loaded is some value that a side stored there; two loads of the same place may
 //!   differ, so no code above relies on that.
 //! - Every access is checked against the range, whatever computed the place.
 //! - No reference to plain bytes of the range is ever made.
 
+use crate::line::LINE_WORDS;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const WORD_BYTES: usize = size_of::<u64>();
+
+/// From here on it pays to have the processor copy: an instruction that begins slowly, and then
+/// moves a line at a time.
+const COPIED_AT_ONCE: usize = 1024;
 
 /// A range of shared memory. Copies lead to the same memory.
 #[derive(Debug, Clone, Copy)]
@@ -75,11 +81,25 @@ impl Shared {
         is_inside.then(|| unsafe { AtomicU32::from_ptr(self.base.add(at).cast().as_ptr()) })
     }
 
+    /// The line of words at a multiple of 8.
+    #[inline]
+    pub(crate) fn line(&self, at: usize) -> Option<&[AtomicU64; LINE_WORDS]> {
+        let bytes = LINE_WORDS * WORD_BYTES;
+        let is_inside = at.is_multiple_of(WORD_BYTES) && at.checked_add(bytes)? <= self.bytes;
+        // SAFETY: as for `word`, for each of them.
+        is_inside.then(|| unsafe { self.base.add(at).cast().as_ref() })
+    }
+
     /// Copies bytes out; whatever else happens to them, they are read once. `None`, and nothing
     /// copied, when the range has not that many.
     #[must_use]
     pub fn read(&self, at: usize, into: &mut [u8]) -> Option<()> {
         let (head, words) = self.split(at, into.len())?;
+        if into.len() >= COPIED_AT_ONCE && MOVES_BYTES {
+            // SAFETY: inside (checked by `split`), and private memory of that length.
+            unsafe { move_bytes(self.base.add(at).as_ptr(), into.as_mut_ptr(), into.len()) };
+            return Some(());
+        }
         let (head_into, rest) = into.split_at_mut(head);
         let (words_into, tail_into) = rest.as_chunks_mut::<WORD_BYTES>();
         self.read_bytes(at, head_into);
@@ -98,6 +118,11 @@ impl Shared {
     #[must_use]
     pub fn write(&self, at: usize, from: &[u8]) -> Option<()> {
         let (head, words) = self.split(at, from.len())?;
+        if from.len() >= COPIED_AT_ONCE && MOVES_BYTES {
+            // SAFETY: as in `read`.
+            unsafe { move_bytes(from.as_ptr(), self.base.add(at).as_ptr(), from.len()) };
+            return Some(());
+        }
         let (head_from, rest) = from.split_at(head);
         let (words_from, tail_from) = rest.as_chunks::<WORD_BYTES>();
         self.write_bytes(at, head_from);
@@ -140,6 +165,32 @@ impl Shared {
     }
 }
 
+/// Whether [`move_bytes`] is there.
+const MOVES_BYTES: bool = cfg!(all(target_arch = "x86_64", not(miri)));
+
+/// Copies bytes by one instruction of the processor, each once. Stores that follow it in the
+/// program are seen after it, and loads before it were made before.
+///
+/// # Safety
+/// Both ranges are mapped for that, and do not overlap.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn move_bytes(from: *const u8, into: *mut u8, bytes: usize) {
+    // SAFETY: the caller's contract; the direction flag is clear between functions. What another
+    // process stores meanwhile the instruction reads or not: no code of this language races.
+    unsafe {
+        core::arch::asm!(
+            "rep movsb",
+            inout("rcx") bytes => _,
+            inout("rsi") from => _,
+            inout("rdi") into => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+unsafe fn move_bytes(_: *const u8, _: *mut u8, _: usize) {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +222,27 @@ mod tests {
         }
     }
 
+    /// The same for payloads that the processor copies at once.
+    #[test]
+    fn long_copies_stay_within_their_range() {
+        for at in [0, 1, 7, 8, 63] {
+            for bytes in [COPIED_AT_ONCE - 1, COPIED_AT_ONCE, COPIED_AT_ONCE + 1, 3000] {
+                let mut memory = vec![u64::from_ne_bytes([0xee; 8]); 512];
+                let shared = shared(&mut memory);
+                let from: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
+                shared.write(at, &from).unwrap();
+                let mut into = vec![0; bytes];
+                shared.read(at, &mut into).unwrap();
+                assert_eq!(into, from);
+                let mut all = vec![0; 4096];
+                shared.read(0, &mut all).unwrap();
+                assert!(all[..at].iter().chain(&all[at + bytes..]).all(|byte| *byte == 0xee));
+                assert!(shared.write(4096 - bytes + 1, &from).is_none());
+                assert!(shared.read(4096 - bytes + 1, &mut into).is_none());
+            }
+        }
+    }
+
     #[test]
     fn what_is_not_inside_is_not_touched() {
         let mut memory = [0; 8];
@@ -182,6 +254,7 @@ mod tests {
                 && shared.word(4).is_none()
                 && shared.word(usize::MAX - 7).is_none()
         );
+        assert!(shared.line(0).is_some() && shared.line(8).is_none() && shared.line(4).is_none());
         assert!(shared.half(64).is_none() && shared.half(2).is_none() && shared.half(60).is_some());
         assert!(shared.part(8, 57).is_none() && shared.part(4, 8).is_none());
         assert!(shared.part(u64::MAX - 7, 8).is_none());

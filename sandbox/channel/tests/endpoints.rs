@@ -73,7 +73,9 @@ fn messages_of_every_size_arrive_in_both_directions() {
                 applet.send(&AppletMessage::Result { call }.into(), &payload, soon).unwrap();
             }
         });
-        let sizes = (0..40).chain(1990..2010).chain([4095, 4096, 4097, 100_000, 1_000_003]);
+        let around = |bytes: usize| bytes - 3..bytes + 3;
+        let sizes = (0..130).chain(around(512)).chain(around(560)).chain(around(1024));
+        let sizes = sizes.chain([4095, 4096, 4097, 100_000, 1_000_003]);
         for (call, bytes) in sizes.enumerate() {
             let call = call as u64;
             let message =
@@ -398,8 +400,8 @@ fn withdrawn_interrupt_spares_later_messages() {
     let Pair { mut host, mut applet, bell, memory } = pair();
     host.waiter().set_spin_ns_max(0);
     let (_mapped, shared) = hostile(&memory);
-    let ring =
-        shared.part(memory.layout().applet_ring_offset(), 4096 + u64::from(RING_BYTES)).unwrap();
+    let layout = memory.layout();
+    let ring = shared.part(layout.applet_ring_offset(), layout.ring_total_bytes()).unwrap();
     let mut slow = holdfast_channel::Producer::new(ring, RING_BYTES).unwrap();
     let most = slow.piece_bytes_max();
     let late = host.deadline_in(LONG);
@@ -454,8 +456,8 @@ fn withdrawn_interrupt_spares_later_messages() {
 fn interrupt_ends_the_wait_for_a_stalled_peer() {
     let Pair { mut host, bell, memory, .. } = pair();
     let (_mapped, shared) = hostile(&memory);
-    let ring =
-        shared.part(memory.layout().applet_ring_offset(), 4096 + u64::from(RING_BYTES)).unwrap();
+    let layout = memory.layout();
+    let ring = shared.part(layout.applet_ring_offset(), layout.ring_total_bytes()).unwrap();
     let mut half = holdfast_channel::Producer::new(ring, RING_BYTES).unwrap();
     let most = half.piece_bytes_max();
     let header =

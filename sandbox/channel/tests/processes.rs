@@ -29,6 +29,9 @@ fn a_child_plays_its_role() {
     if role == "ignore" {
         return thread::sleep(LONG);
     }
+    if role == "echo asleep" {
+        applet.waiter().set_spin_ns_max(0);
+    }
     let mut input = Vec::new();
     loop {
         let header = applet.receive(&mut input, MESSAGE_BYTES_MAX, end).unwrap();
@@ -38,7 +41,7 @@ fn a_child_plays_its_role() {
         };
         let done = Header::from(AppletMessage::Result { call });
         match role.as_str() {
-            "echo" => applet.send(&done, &input, end).unwrap(),
+            "echo" | "echo asleep" => applet.send(&done, &input, end).unwrap(),
             "slow" => {
                 thread::sleep(Duration::from_millis(2));
                 applet.send(&done, &input, end).unwrap();
@@ -120,11 +123,11 @@ impl Drop for Applet {
     }
 }
 
-/// Another process answers calls whether or not the waiter spins.
+/// Another process answers calls whether or not the two sides spin.
 #[test]
 fn calls_work_with_and_without_spinning() {
-    for spins in [true, false] {
-        let mut applet = Applet::start("echo", 256 << 10);
+    for (role, spins) in [("echo", true), ("echo", false), ("echo asleep", false)] {
+        let mut applet = Applet::start(role, 256 << 10);
         if !spins {
             applet.host.waiter().set_spin_ns_max(0);
         }

@@ -11,9 +11,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast_channel::header::{Header, record_bytes};
+use holdfast_channel::header::Header;
+use holdfast_channel::layout::CONTROL_BYTES;
+use holdfast_channel::line::LINE_BYTES;
 use holdfast_channel::protocol::{HostMessage, MessageKind};
-use holdfast_channel::ring::{CONSUMER_POSITION, DATA_WORD, PRODUCER_POSITION, ROOM_WORD};
+use holdfast_channel::ring::{
+    DATA_ALIGN, DATA_WORD, LINES, LINES_OFFSET, ROOM_WORD, TAKEN_BYTES, TAKEN_RECORDS,
+};
 use holdfast_channel::wait::Deadline;
 use holdfast_channel::{
     ChannelError, ChannelMemory, Endpoint, HostWait, Layout, Producer, Shared, Side,
@@ -24,7 +28,11 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 const RACES_DEFAULT: u64 = 10_000;
-const RING_BYTES: u32 = 4096;
+const RING_BYTES: u32 = 8192;
+/// Where in a line the payload begins: each header here has one field more than fits before.
+const PAYLOAD_AT: usize = 24;
+/// Victims are chosen among so many: what the host has taken it tells late.
+const VICTIMS: usize = 20;
 const LIMIT_BYTES: u64 = 500;
 const RESULTS_PER_ATTACK: u64 = 20;
 /// For each result of the host; far more than any deadline here.
@@ -69,17 +77,26 @@ struct Attacker<'a> {
     layout: Layout,
     stop: &'a AtomicBool,
     random: SmallRng,
-    /// Where the next record goes.
-    position: u64,
-    /// What is in the ring: where it begins, and the bytes of its payload.
-    records: VecDeque<(u64, u64)>,
+    /// How many records were sent, and how many bytes of the data they have.
+    sent: u64,
+    sent_bytes: u64,
+    /// What is in the ring.
+    records: VecDeque<Victim>,
+}
+
+/// A record: its number, the bytes of its payload, and where in the data these go on.
+#[derive(Clone, Copy)]
+struct Victim {
+    number: u64,
+    bytes: u64,
+    data_at: u64,
 }
 
 impl Attacker<'_> {
     fn run(&mut self, attack: Attack) {
         let layout = self.layout;
         let ring =
-            self.memory.part(layout.applet_ring_offset(), 4096 + u64::from(RING_BYTES)).unwrap();
+            self.memory.part(layout.applet_ring_offset(), layout.ring_total_bytes()).unwrap();
         let mut producer = Producer::new(ring, RING_BYTES).unwrap();
         let started = Instant::now();
         while !self.stop.load(Ordering::Relaxed) && started.elapsed() < HANG {
@@ -91,40 +108,42 @@ impl Attacker<'_> {
             let header =
                 Header { payload_bytes: bytes as u32, call: bytes, status: 1, ..Header::new(kind) };
             if producer.push(&header, &payload) == Ok(true) {
-                self.records.push_back((self.position, bytes));
-                self.position += record_bytes(bytes as u32);
+                self.records.push_back(self.next(bytes));
+                self.sent += 1;
+                let beyond = bytes.saturating_sub((LINE_BYTES - PAYLOAD_AT) as u64);
+                self.sent_bytes += beyond.next_multiple_of(DATA_ALIGN);
             }
             for _ in 0..self.random.random_range(0..64) {
-                let (start, bytes) = self.victim();
-                self.attack(attack, start, bytes);
+                let victim = self.victim();
+                self.attack(attack, victim);
             }
         }
     }
 
-    /// The record that the host is about to take, or any other one.
-    fn victim(&mut self) -> (u64, u64) {
-        let mut consumed = [0; 8];
-        let line = self.layout.applet_ring_offset() as usize + CONSUMER_POSITION;
-        self.memory.read(line, &mut consumed).unwrap();
-        let consumed = u64::from_le_bytes(consumed);
-        while self
-            .records
-            .front()
-            .is_some_and(|(start, _)| *start < consumed && self.records.len() > 1)
+    fn next(&self, bytes: u64) -> Victim {
+        Victim { number: self.sent, bytes, data_at: self.sent_bytes }
+    }
+
+    /// The record that the host is about to take, or one near it.
+    fn victim(&mut self) -> Victim {
+        let mut taken = [0; 8];
+        let at = self.layout.applet_ring_offset() as usize + TAKEN_RECORDS;
+        self.memory.read(at, &mut taken).unwrap();
+        let taken = u64::from_le_bytes(taken);
+        while self.records.len() > 1
+            && self.records.front().is_some_and(|victim| victim.number < taken)
         {
             self.records.pop_front();
         }
-        let index = if self.random.random_range(0..4) == 0 {
-            self.random.random_range(0..self.records.len().max(1) as u64)
-        } else {
-            0
-        };
-        self.records.get(index as usize).copied().unwrap_or((self.position, 0))
+        let near = self.records.len().clamp(1, VICTIMS);
+        let index = self.random.random_range(0..near as u64) as usize;
+        self.records.get(index).copied().unwrap_or(self.next(0))
     }
 
-    fn attack(&mut self, attack: Attack, start: u64, bytes: u64) {
-        let data = self.layout.applet_ring_offset() + 4096;
-        let place = |position: u64| (data + position % u64::from(RING_BYTES)) as usize;
+    fn attack(&mut self, attack: Attack, victim: Victim) {
+        let ring = self.layout.applet_ring_offset() as usize;
+        let line = ring + LINES_OFFSET + (victim.number % LINES) as usize * LINE_BYTES;
+        let bytes = victim.bytes;
         let kinds = [
             Attack::Payloads,
             Attack::Lengths,
@@ -136,9 +155,18 @@ impl Attacker<'_> {
             Attack::Payloads => {
                 let words = bytes.div_ceil(8);
                 if words > 0 {
-                    let word = start + 48 + 8 * self.random.random_range(0..words);
+                    let word = 8 * self.random.random_range(0..words);
                     let value = self.random.random();
-                    self.store(place(word), value);
+                    let in_line = (LINE_BYTES - PAYLOAD_AT) as u64;
+                    let place = match word.checked_sub(in_line) {
+                        None => line + PAYLOAD_AT + word as usize,
+                        Some(beyond) => {
+                            let data = ring + CONTROL_BYTES as usize;
+                            let at = (victim.data_at + beyond) % u64::from(RING_BYTES);
+                            data + at as usize
+                        }
+                    };
+                    self.store(place, value);
                 }
             }
             // The length goes to and fro between two that can be.
@@ -148,26 +176,23 @@ impl Attacker<'_> {
                 } else {
                     self.random.random_range(0..=bytes)
                 };
-                self.memory.write(place(start), &(length as u32).to_le_bytes()).unwrap();
+                self.memory.write(line + 4, &(length as u32).to_le_bytes()).unwrap();
             }
             Attack::Headers => {
-                let word = self.random.random_range(0..6);
-                let value = boundary(&mut self.random, bytes | (MessageKind::Result as u64) << 32);
-                self.store(place(start + 8 * word), value);
+                let word = self.random.random_range(0..8);
+                let near = [victim.number + 1 | bytes << 32, MessageKind::Result as u64];
+                let value = boundary(&mut self.random, near[word as usize % 2]);
+                self.store(line + 8 * word as usize, value);
             }
             Attack::Positions => {
-                let rings = [self.layout.host_ring_offset(), self.layout.applet_ring_offset()];
-                let lines = [PRODUCER_POSITION, CONSUMER_POSITION];
-                let at = rings[self.random.random_range(0..2) as usize] as usize
-                    + lines[self.random.random_range(0..2) as usize];
-                let value = boundary(&mut self.random, self.position);
+                let host_ring = self.layout.host_ring_offset() as usize;
+                let next = ring + LINES_OFFSET + (self.sent % LINES) as usize * LINE_BYTES;
+                let places = [host_ring + TAKEN_RECORDS, host_ring + TAKEN_BYTES, line, next];
+                let at = places[self.random.random_range(0..4) as usize];
+                let value = boundary(&mut self.random, self.sent);
                 self.store(at, value);
                 if self.random.random_range(0..2) == 0 {
-                    let position = self.position;
-                    self.store(
-                        self.layout.applet_ring_offset() as usize + PRODUCER_POSITION,
-                        position,
-                    );
+                    self.store(next, 0);
                 }
             }
             Attack::Futexes => {
@@ -180,7 +205,7 @@ impl Attacker<'_> {
             }
             Attack::Everything => {
                 let kind = kinds[self.random.random_range(0..5) as usize];
-                self.attack(kind, start, bytes);
+                self.attack(kind, victim);
             }
         }
     }
@@ -294,7 +319,8 @@ fn racing_peer_stores_give_typed_results_only() {
             layout,
             stop: &stop,
             random,
-            position: 0,
+            sent: 0,
+            sent_bytes: 0,
             records: VecDeque::new(),
         };
         std::thread::scope(|scope| {

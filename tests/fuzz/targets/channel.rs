@@ -14,13 +14,18 @@ use std::sync::atomic::AtomicU32;
 use holdfast_channel::header::{Header, MORE};
 use holdfast_channel::hello::Names;
 use holdfast_channel::protocol::{AppletMessage, HostMessage, MessageKind};
-use holdfast_channel::ring::{CONSUMER_POSITION, DATA_WORD, PRODUCER_POSITION, ROOM_WORD};
+use holdfast_channel::line::LINE_BYTES;
+use holdfast_channel::ring::{
+    DATA_WORD, LINES, LINES_OFFSET, ROOM_WORD, TAKEN_BYTES, TAKEN_RECORDS,
+};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Boot, ChannelError, Endpoint, Handle, Layout, Producer, Shared, Side};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
 const RING_BYTES: u32 = 4096;
+/// The most that a record of it carries.
+const PIECE_BYTES: usize = 512;
 const ARENA_BYTES: u64 = 1 << 20;
 const LIMIT_BYTES: u64 = 10_000;
 const WAIT_NS: u64 = 1_000_000;
@@ -58,8 +63,15 @@ enum Store {
     },
     Position {
         ring: bool,
-        line: bool,
+        in_bytes: bool,
         value: u32,
+    },
+    /// The first word of a line: a stamp, and a length.
+    Stamp {
+        ring: bool,
+        line: u8,
+        stamp: u8,
+        payload_bytes: u16,
     },
     Futex {
         ring: bool,
@@ -109,7 +121,7 @@ impl Applet {
         match store {
             Store::Honest { kind, bytes, index, a, text } => {
                 let mut payload = text;
-                payload.resize(usize::from(bytes % 2000).max(payload.len()).min(2000), 1);
+                payload.resize(usize::from(bytes).max(payload.len()).min(PIECE_BYTES), 1);
                 let header = Header {
                     payload_bytes: payload.len() as u32,
                     kind: kind_of(kind),
@@ -121,18 +133,24 @@ impl Applet {
             }
             Store::Record { payload_bytes, kind, flags, call, piece } => {
                 let flags = u16::from(flags) & (MORE | 2);
+                let piece = usize::from(piece).min(PIECE_BYTES);
                 let (kind, call) = (kind_of(kind), u64::from(call % 4));
                 let header = Header { payload_bytes, kind, flags, call, ..Header::default() };
                 let _ =
-                    self.producer.borrow_mut().push(&header, &vec![2; usize::from(piece % 2001)]);
+                    self.producer.borrow_mut().push(&header, &vec![2; piece]);
             }
             Store::Word { at, value } => {
-                let at = 4096 + usize::from(at & !7) % (2 * (4096 + RING_BYTES as usize));
-                self.write(at, &value.to_le_bytes());
+                let rings = 2 * self.layout.ring_total_bytes() as usize;
+                self.write(4096 + usize::from(at & !7) % rings, &value.to_le_bytes());
             }
-            Store::Position { ring, line, value } => {
-                let line = if line { PRODUCER_POSITION } else { CONSUMER_POSITION };
-                self.write(self.ring(ring) + line, &u64::from(value % 32_768).to_le_bytes());
+            Store::Position { ring, in_bytes, value } => {
+                let at = if in_bytes { TAKEN_BYTES } else { TAKEN_RECORDS };
+                self.write(self.ring(ring) + at, &u64::from(value % 32_768).to_le_bytes());
+            }
+            Store::Stamp { ring, line, stamp, payload_bytes } => {
+                let at = LINES_OFFSET + (u64::from(line) % LINES) as usize * LINE_BYTES;
+                let word = u64::from(stamp) | u64::from(payload_bytes) << 32;
+                self.write(self.ring(ring) + at, &word.to_le_bytes());
             }
             Store::Futex { ring, line, value } => {
                 let line = if line { DATA_WORD } else { ROOM_WORD };
@@ -190,7 +208,7 @@ fuzz_target!(|input: Input| {
     // these values alone.
     let shared = unsafe { Shared::new(base, layout.arena_offset() as usize) };
     let ring =
-        shared.part(layout.applet_ring_offset(), 4096 + u64::from(RING_BYTES)).expect("a ring");
+        shared.part(layout.applet_ring_offset(), layout.ring_total_bytes()).expect("a ring");
     let applet = Applet {
         memory: shared,
         layout,

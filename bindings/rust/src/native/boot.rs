@@ -12,7 +12,6 @@ use rustix::fd::BorrowedFd;
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
-use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::compartments;
 use super::wait::FutexWait;
@@ -117,11 +116,10 @@ pub(super) fn boot() -> Result<Booted, Refused> {
     // SAFETY: the host has installed them, as the record says, and no other code in this program
     // knows them.
     let heaps = unsafe { MappedHeaps::map(boot.region(), table) };
-    let wait = FutexWait { spins: has_processors() };
     let start = NonNull::new(base.cast::<u8>()).ok_or(Refused::Map(Errno::NOMEM.raw_os_error()))?;
     // SAFETY: the file is mapped as the layout says, for as long as the process lives, and only the
     // endpoint uses the rings.
-    let endpoint = unsafe { Endpoint::new(start, &layout, Side::Applet, wait) };
+    let endpoint = unsafe { Endpoint::new(start, &layout, Side::Applet, FutexWait) };
     let endpoint = endpoint.ok_or(Refused::Boot(BootError::Layout { what: "rings" }))?;
     Ok(Booted { endpoint, heaps, base: base.cast(), layout, serves: boot.wants_serving() })
 }
@@ -203,10 +201,4 @@ fn map_region(
         is_ordered: region.is_ordered && !region.is_atomic,
         is_compartment: region.is_compartment,
     })
-}
-
-/// Whether this program may run on more than one processor. Where the system does not say, there
-/// are more.
-fn has_processors() -> bool {
-    sched_getaffinity(None).map_or(true, |set: CpuSet| set.count() > 1)
 }

@@ -11,10 +11,7 @@ use rustix::thread::futex;
 
 /// Spins for a while, then sleeps on a futex.
 #[derive(Debug)]
-pub(super) struct FutexWait {
-    /// Whether the host has a processor of its own to answer on.
-    pub(super) spins: bool,
-}
+pub(super) struct FutexWait;
 
 /// Of the time stamp, for a nanosecond; processors have 1 to 5.
 const TICKS_PER_NS: u64 = 2;
@@ -33,9 +30,5 @@ impl Wait for FutexWait {
 
     fn wake(&self, word: &AtomicU32) {
         let _ = futex::wake(word, futex::Flags::empty(), 1);
-    }
-
-    fn spin_ns_max(&self) -> u64 {
-        if self.spins { holdfast_channel::wait::SPIN_NS_MAX } else { 0 }
     }
 }
