@@ -272,3 +272,44 @@ fn patience_without_an_end_is_no_panic() {
         }
     });
 }
+
+/// A native applet of another release is refused before it starts, with both versions, whether its
+/// file says its version or is older than that.
+///
+/// Guarantee: applets/channel-version
+#[test]
+fn applet_of_another_version_is_refused_with_both() {
+    let ours = holdfast_channel::boot::VERSION;
+    with_each(|kind, path| {
+        let mut program = std::fs::read(&path).unwrap();
+        // Owner and content have so many bytes, then the kind and the owner.
+        let note = [&9_u32.to_le_bytes()[..], &[8, 0, 0, 0, 1, 0, 0, 0], b"Holdfast\0"].concat();
+        let notes = program.windows(note.len()).filter(|bytes| *bytes == &note[..]).count();
+        assert_eq!(notes, usize::from(kind == SandboxKind::Native));
+        let Some(at) = program.windows(note.len()).position(|bytes| bytes == note) else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let start = |program: &[u8]| {
+            let file = folder.path().join("applet");
+            let _ = std::fs::remove_file(&file);
+            std::fs::write(&file, program).unwrap();
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(&file, mode).unwrap();
+            Command::new(file, Grants::none()).spawn()
+        };
+        drop(start(&program).unwrap());
+        let is_refused = |program: &[u8], version: u32| {
+            let error = start(program).err().unwrap();
+            assert!(
+                matches!(error.failure, Failure::ChannelVersion { applet, host, .. }
+                    if (applet, host) == (version, ours)),
+                "{error}"
+            );
+            assert_eq!(error.kind(), FailureKind::CannotLoad);
+        };
+        program[at + 28..at + 32].copy_from_slice(&(ours + 1).to_le_bytes());
+        is_refused(&program, ours + 1);
+        // As notes were before they had a version.
+        program[at + 4] = 4;
+        is_refused(&program, 1);
+    });
+}

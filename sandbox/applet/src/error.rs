@@ -85,6 +85,19 @@ pub enum Failure {
         /// Its exit status.
         status: i32,
     },
+    /// It was built with the library of another release.
+    #[error(
+        "{} was built for version {applet} of the channel, and this host has version {host}; build both from the same \
+         release", path.display()
+    )]
+    ChannelVersion {
+        /// The applet's file.
+        path: PathBuf,
+        /// Its version.
+        applet: u32,
+        /// The host's.
+        host: u32,
+    },
     /// It did not serve in time.
     #[error(
         "the applet did not serve within {limit:?}; {} if it needs longer",
@@ -241,6 +254,7 @@ impl Failure {
             Failure::Identity(error) => identity_kind(error),
             Failure::LimitNotOffered { .. }
             | Failure::NotServing { .. }
+            | Failure::ChannelVersion { .. }
             | Failure::Replaced { .. }
             | Failure::HostFunctions(_)
             | Failure::Heaps(_) => FailureKind::CannotLoad,

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_channel::boot::{BootRegion, CHANNEL_FD};
+use holdfast_channel::boot::{BootRegion, CHANNEL_FD, VERSION};
 use holdfast_channel::header::Header;
 use holdfast_channel::heaps::{HeapEntry, heap_fd};
 use holdfast_channel::hello::{HELLO_BYTES_MAX, Names};
@@ -24,7 +24,9 @@ use holdfast_channel::protocol::{AppletMessage, HostMessage, MESSAGE_BYTES_MAX, 
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait, note};
 use holdfast_crossings::{Applet, AppletKind, Mark};
-use holdfast_jail::{End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant, Weakness};
+use holdfast_jail::{
+    ElfNote, End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant, Weakness,
+};
 use holdfast_region::{Lent, Region, RegionError};
 use holdfast_wasm::{GrantedHeap, Heaps, HostFunctions, Output};
 
@@ -130,6 +132,7 @@ fn begin(plan: &Plan, heaps: &mut Heaps, serve: bool, crossings: Mark) -> Result
     let host = |step| move |source| Failure::Host { step, source };
     heaps.check()?;
     plan.functions.check()?;
+    check_version(&plan.path)?;
     let lent =
         heaps.iter_mut().map(|heap| lend(plan, &mut heap.region)).collect::<Result<Vec<_>, _>>()?;
     let entries = heaps
@@ -206,6 +209,19 @@ fn lend(plan: &Plan, region: &mut Region) -> Result<Lent, Failure> {
 fn keeps_order(path: &Path) -> bool {
     let notes = holdfast_jail::notes(path).unwrap_or_default();
     notes.iter().any(|note| note::keeps_order(&note.owner, note.kind, &note.content))
+}
+
+/// Whether the program, if its file says so, was built for this channel. What it says falsely it
+/// finds out from the boot page.
+fn check_version(path: &Path) -> Result<(), Failure> {
+    let notes = holdfast_jail::notes(path).unwrap_or_default();
+    let version = |note: &ElfNote| note::channel_version(&note.owner, note.kind, &note.content);
+    match notes.iter().find_map(version) {
+        Some(applet) if applet != VERSION => {
+            Err(Failure::ChannelVersion { path: path.to_owned(), applet, host: VERSION })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What the applet is told of a heap.
