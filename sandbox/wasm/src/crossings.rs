@@ -148,6 +148,7 @@ mod tests {
             functions: HostFunctions::none(),
             host_input: Vec::new(),
             host_result: Vec::new(),
+            memory: None,
             fuel: None,
             crossings: holdfast_crossings::Mark::default(),
         };

@@ -12,6 +12,8 @@
 //!   never held while the applet runs and never taken in a signal handler.
 #![deny(unsafe_code)]
 
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_channel::heaps::is_compartment_of;
@@ -74,11 +76,16 @@ struct LinkState {
 }
 
 /// See the module's documentation.
-pub(crate) struct HeapLink(Mutex<LinkState>);
+pub(crate) struct HeapLink {
+    state: Mutex<LinkState>,
+    /// Whether the memory has heaps and arena: without them there is nothing that host code could
+    /// fault on, and each import asks.
+    is_attached: AtomicBool,
+}
 
 impl HeapLink {
     pub(crate) fn new(heaps: Heaps, arena: Option<BufferArena>) -> Arc<Self> {
-        Arc::new(HeapLink(Mutex::new(LinkState {
+        let state = LinkState {
             heaps,
             places: Vec::new(),
             arena,
@@ -90,7 +97,8 @@ impl HeapLink {
             error: None,
             kernel_hole: None,
             kernel_store: false,
-        })))
+        };
+        Arc::new(HeapLink { state: Mutex::new(state), is_attached: AtomicBool::new(false) })
     }
 
     /// Chooses where each heap lies. `is_first_low`: see [`place`].
@@ -135,7 +143,7 @@ impl HeapLink {
     }
 
     fn lock(&self) -> MutexGuard<'_, LinkState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -159,6 +167,14 @@ impl HeapLink {
         inner.heaps.iter().position(is_it)
     }
 
+    /// The first of some ranges that is not all memory that exists, and what lies where it leaves
+    /// that.
+    pub(crate) fn first_absent(&self, ranges: &[Range<u64>]) -> Option<(usize, &'static str)> {
+        let layout = &self.lock().layout;
+        let index = ranges.iter().position(|range| !layout.is_present(range))?;
+        Some((index, layout.describe(layout.first_absent(&ranges[index]))))
+    }
+
     /// Bytes of the arena, attached or not.
     pub(crate) fn arena_bytes(&self) -> u64 {
         self.lock().arena.as_ref().map_or(0, |arena| arena.bytes())
@@ -170,7 +186,7 @@ impl HeapLink {
     }
 
     /// Where the volatile memory must end at the latest, and where the attached part is going to.
-    pub(crate) fn attachment(&self) -> std::ops::Range<u64> {
+    pub(crate) fn attachment(&self) -> Range<u64> {
         let inner = self.lock();
         let arena_bytes = inner.arena.as_ref().map_or(0, |arena| arena.bytes());
         let ends = inner
@@ -317,7 +333,7 @@ impl HeapLink {
     /// Before the kernel itself writes to the applet's memory at `range`: such a write neither
     /// faults nor traps, it fails, so the pages are made writable first, dirty as the region may
     /// be; a hole, and a heap that may only be read, is reported.
-    pub(crate) fn prepare_kernel_write(&self, range: &std::ops::Range<u64>) {
+    pub(crate) fn prepare_kernel_write(&self, range: &Range<u64>) {
         let mut inner = self.lock();
         let LinkState { heaps, layout, error, kernel_hole, kernel_store, .. } = &mut *inner;
         for (part, found) in layout.heap_parts_of(range) {
@@ -337,6 +353,10 @@ impl HeapLink {
 
     /// Whether the applet must be stopped for something that happened in host code.
     pub(crate) fn host_fault(&self) -> Option<HostFault> {
+        // The thread that asks is the one that attached them.
+        if !self.is_attached.load(Ordering::Relaxed) {
+            return None;
+        }
         let inner = self.lock();
         let part = inner.layout.attached.as_ref()?;
         if inner.mapped_arena.as_ref().is_some_and(MappedArena::is_lost) {
@@ -383,6 +403,7 @@ impl HeapLink {
         let mut inner = self.lock();
         inner.base = base as usize;
         inner.layout = Layout { size_bytes, attached: None };
+        self.is_attached.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn memory_grown(&self, size_bytes: u64) {
@@ -473,6 +494,7 @@ impl HeapLink {
         }
         *guards = new_guards;
         *layout = Layout { size_bytes: new_size_bytes, attached: Some(attached) };
+        self.is_attached.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -484,6 +506,7 @@ impl HeapLink {
         // What it watched goes with the address space.
         *mapped_arena = None;
         *base = 0;
+        self.is_attached.store(false, Ordering::Relaxed);
         if layout.attached.take().is_some() {
             unmap_all(heaps, error);
         }
@@ -500,7 +523,7 @@ fn unmap_all(heaps: &mut Heaps, error: &mut Option<RegionError>) {
 }
 
 #[allow(unsafe_code, reason = "the guard needs to know that the hole is ours")]
-fn guard_hole(guard: &HoleGuard, base: usize, hole: &std::ops::Range<u64>) {
+fn guard_hole(guard: &HoleGuard, base: usize, hole: &Range<u64>) {
     let address = |offset: u64| std::ptr::without_provenance_mut(base + offset as usize);
     // SAFETY: the hole is inaccessible address space of the linear memory's reservation,
     // page-aligned (all sizes are multiples of a wasm page), and the applet's thread is here, not

@@ -15,7 +15,7 @@ use wasmtime::{Caller, Linker, bail};
 use crate::host_functions::{HOST_FUNCTION_NAME_BYTES_MAX, Returned};
 use crate::imports::{MODULE, go_on};
 use crate::mailbox::{Invocation, PAYLOAD_BYTES_MAX};
-use crate::messages::place;
+use crate::messages::{place, places};
 use crate::state::StoreState;
 use crate::wasi::{exported_memory, memory_and_state};
 use holdfast_types::RequestStatus;
@@ -59,11 +59,13 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
                 if input_bytes as u32 as usize > PAYLOAD_BYTES_MAX {
                     return Ok(RequestStatus::TooLarge.import_number());
                 }
-                let places = Places {
-                    input: place("host_call", "input", &caller, input, input_bytes as u32)?,
-                    output: place("host_call", "output", &caller, output, capacity as u32)?,
-                    record: place("host_call", "record", &caller, record, RECORD_BYTES)?,
-                };
+                let parts = [
+                    ("input", input, input_bytes as u32),
+                    ("output", output, capacity as u32),
+                    ("record", record, RECORD_BYTES),
+                ];
+                let [input, output, record] = places("host_call", &caller, parts)?;
+                let places = Places { input, output, record };
                 host_call(&mut caller, function as u32, places).await
             })
         },

@@ -59,6 +59,7 @@ pub(crate) fn new_store(
         functions: options.functions.clone(),
         host_input: Vec::new(),
         host_result: Vec::new(),
+        memory: None,
         fuel,
         crossings,
     };

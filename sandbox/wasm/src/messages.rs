@@ -78,10 +78,9 @@ impl Places {
         payload_bytes: u32,
     ) -> wasmtime::Result<Places> {
         go_on(caller)?;
-        Ok(Places {
-            header: place(import, "header", caller, header, HEADER_BYTES)?,
-            payload: place(import, "payload", caller, payload, payload_bytes)?,
-        })
+        let parts = [("header", header, HEADER_BYTES), ("payload", payload, payload_bytes)];
+        let [header, payload] = places(import, caller, parts)?;
+        Ok(Places { header, payload })
     }
 }
 
@@ -94,18 +93,26 @@ pub(crate) fn place(
     start: i32,
     bytes: u32,
 ) -> wasmtime::Result<Range<usize>> {
-    if bytes == 0 {
+    let [range] = places(import, caller, [(what, start, bytes)])?;
+    Ok(range)
+}
+
+/// Several ranges: what each is, where it begins, its bytes.
+pub(crate) fn places<const N: usize>(
+    import: &str,
+    caller: &Caller<'_, StoreState>,
+    parts: [(&str, i32, u32); N],
+) -> wasmtime::Result<[Range<usize>; N]> {
+    let ranges = parts.map(|(_, start, bytes)| {
         // Languages have pointers to nothing that lead anywhere.
-        return Ok(0..0);
-    }
-    let start = u64::from(start as u32);
-    let range = start..start + u64::from(bytes);
-    let layout = caller.data().link.layout();
-    if !layout.is_present(&range) {
-        let place = layout.describe(layout.first_absent(&range));
+        let start = if bytes == 0 { 0 } else { u64::from(start as u32) };
+        start..start + u64::from(bytes)
+    });
+    if let Some((index, place)) = caller.data().link.first_absent(&ranges) {
+        let ((what, _, bytes), start) = (parts[index], ranges[index].start);
         bail!("the {what} for holdfast.{import} ({bytes} bytes at {start:#x}) lies {place}");
     }
-    Ok(range.start as usize..range.end as usize)
+    Ok(ranges.map(|range| range.start as usize..range.end as usize))
 }
 
 /// What the host may see of the applet while it is suspended.

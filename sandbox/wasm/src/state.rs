@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use holdfast_crossings::Mark;
+use wasmtime::Memory;
 use wasmtime_wasi::p1::WasiP1Ctx;
 
 use crate::heap_link::HeapLink;
@@ -25,6 +26,8 @@ pub(crate) struct StoreState {
     pub(crate) host_input: Vec<u8>,
     /// The result of the last one, if there was no room for it.
     pub(crate) host_result: Vec<u8>,
+    /// The memory that the applet exports, once it was looked up: a store has one applet.
+    pub(crate) memory: Option<Memory>,
     /// What the applet gets for each call.
     pub(crate) fuel: Option<u64>,
     /// What crosses is marked with it, if a tracer wants that.

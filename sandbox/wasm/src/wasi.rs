@@ -153,8 +153,14 @@ pub(crate) fn memory_and_state<'a>(
 
 /// The applet's memory, to be looked up once.
 pub(crate) fn exported_memory(caller: &mut Caller<'_, StoreState>) -> wasmtime::Result<Memory> {
+    if let Some(memory) = caller.data().memory {
+        return Ok(memory);
+    }
     match caller.get_export("memory") {
-        Some(Extern::Memory(memory)) => Ok(memory),
+        Some(Extern::Memory(memory)) => {
+            caller.data_mut().memory = Some(memory);
+            Ok(memory)
+        }
         _ => bail!("the applet exports no memory named `memory`"),
     }
 }
