@@ -15,8 +15,11 @@ mod host_functions;
 #[allow(unsafe_code, reason = "calls functions of C libraries that it loads")]
 mod libraries;
 mod md5;
+#[allow(unsafe_code, reason = "copies into and out of memory that another process has")]
+mod memcpy;
 mod other_side;
 mod processors;
+mod sizes;
 mod socket;
 #[allow(unsafe_code, reason = "a start by fork takes a closure for the child")]
 mod spawn;
@@ -34,9 +37,10 @@ pub const PEER: &str = "other-side";
 /// A part of the suite.
 type Section = (&'static str, fn(usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 8] = [
+const SECTIONS: [Section; 9] = [
     ("channel", channel::run),
     ("call", call::run),
+    ("sizes", sizes::run),
     ("spawn", spawn::run),
     ("compile", compile::run),
     ("md5", md5::run),
@@ -60,8 +64,9 @@ pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> i
 /// When there is no such role, or the measuring side breaks off.
 pub fn play(role: &str) -> io::Result<()> {
     match role {
-        channel::ROLE_SPIN => channel::serve(true),
+        channel::ROLE => channel::serve(true),
         channel::ROLE_SLEEP => channel::serve(false),
+        memcpy::ROLE => memcpy::serve(),
         futex::ROLE_SPIN => futex::serve(true),
         futex::ROLE_SLEEP => futex::serve(false),
         socket::ROLE => socket::serve(),
@@ -82,8 +87,9 @@ mod tests {
     fn missing_section_error_lists_the_sections() {
         let complaint = run(1, Some("calls"), &mut |_| {}).unwrap_err().to_string();
         assert!(
-            complaint
-                .contains("channel, call, spawn, compile, md5, heap_access, heaps, host_functions"),
+            complaint.contains(
+                "channel, call, sizes, spawn, compile, md5, heap_access, heaps, host_functions"
+            ),
             "{complaint}"
         );
     }

@@ -721,7 +721,7 @@ mod tests {
             return println!("not run: no tmpfs");
         }
         for section in ["alloc", "tx"] {
-            let Outcome { measurements, missing } = run(1, Some(section), &mut |_| {}).unwrap();
+            let Outcome { measurements, missing, .. } = run(1, Some(section), &mut |_| {}).unwrap();
             assert!(measurements.iter().all(|found| found.key.starts_with(section)));
             let against_pmdk = measurements.iter().any(|found| found.key.ends_with("_vs_pmdk"));
             assert_ne!(against_pmdk, missing.iter().any(|peer| peer.starts_with(PMDK)));

@@ -127,6 +127,9 @@ fn run(arguments: &Arguments) -> io::Result<Outcome> {
 
 fn print(outcome: &Outcome, json: bool) -> io::Result<()> {
     let mut text = report::table(&outcome.measurements);
+    for note in &outcome.notes {
+        text += &format!("note: {note}\n");
+    }
     for peer in &outcome.missing {
         text += &format!("missing: {peer}\n");
     }

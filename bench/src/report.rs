@@ -54,9 +54,18 @@ pub struct Outcome {
     pub measurements: Vec<Measurement>,
     /// Peers that are not there, and how to get them.
     pub missing: Vec<String>,
+    /// What else must be known to read the measurements.
+    pub notes: Vec<String>,
 }
 
 impl Outcome {
+    /// Adds a note, once.
+    pub(crate) fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
     /// Adds a measurement, if its sides took part.
     pub(crate) fn add(
         &mut self,

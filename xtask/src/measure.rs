@@ -22,7 +22,7 @@ const BENCH: &str = "holdfast-bench";
 /// The applet that the measurements run.
 const APPLET: &str = "spellcheck";
 /// Those of the suite `applet`.
-const APPLETS: [&str; 4] = ["echo", "ledgers", "md5", "table"];
+const APPLETS: [&str; 5] = ["echo", "ledgers", "md5", "table", "trial"];
 
 /// A suite of `holdfast-bench`.
 #[derive(Clone, Copy, ValueEnum)]

@@ -1,25 +1,27 @@
-//! Section `channel`: calls to another process, and data in shared buffers, beside a bare futex and
-//! a socket.
+//! Section `channel`: calls to another process, and data in shared buffers, beside a bare word, a
+//! bare futex, a socket and a bare copy.
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_channel::protocol::{AppletMessage, HostMessage};
 use holdfast_channel::wait::Deadline;
 use holdfast_channel::{
-    ArenaBuffer, ChannelError, ChannelMemory, Endpoint, Handle, Header, HostWait, Layout, SliceSink,
+    ArenaBuffer, ChannelError, ChannelMemory, Endpoint, Handle, Header, HostWait, Layout,
+    MESSAGE_BYTES_MAX, SliceSink,
 };
 
 use super::futex::PingPong;
+use super::memcpy;
 use super::other_side::{OtherSide, descriptor};
-use super::processors::Placement;
+use super::processors::{Pair, Placement};
 use super::socket::Socket;
-use crate::race::{Side, race};
+use crate::race::{Side, bursts, race};
 use crate::report::{Goal, Outcome};
 
-/// Serves calls, spinning as long as the channel allows.
-pub(crate) const ROLE_SPIN: &str = "channel";
+/// Serves calls as every channel does: whether it spins, it measures.
+pub(crate) const ROLE: &str = "channel";
 /// Serves calls, sleeping until each.
 pub(crate) const ROLE_SLEEP: &str = "channel-asleep";
 
@@ -29,32 +31,18 @@ const FUTEX: &str = "futex";
 const WORD: &str = "word";
 const SOCKET: &str = "socket";
 const BUFFER: &str = "buffer";
+const MEMCPY: &str = "memcpy";
+const USUAL: &str = "channel, as it is";
 
 /// A round trip takes less than a microsecond, or some.
 const SPIN_TRIPS: u32 = 20_000;
 const SLEEP_TRIPS: u32 = 1_000;
 /// Rounds of sleeping sides for each run: what else the machine does falls into some of them.
 const SLEEP_SLICES: usize = 4;
-/// Where sleeping sides run, the keys of that, and whether the goals are for it.
-const PLACEMENTS: [(Placement, [&str; 3], bool); 3] = [
-    (
-        Placement::Together,
-        ["call_sleep_us", "call_sleep_vs_futex", "call_sleep_vs_seqpacket"],
-        true,
-    ),
-    (
-        Placement::Apart,
-        ["call_sleep_apart_us", "call_sleep_apart_vs_futex", "call_sleep_apart_vs_seqpacket"],
-        false,
-    ),
-    (
-        Placement::Free,
-        ["call_sleep_free_us", "call_sleep_free_vs_futex", "call_sleep_free_vs_seqpacket"],
-        false,
-    ),
-];
-const PIECE_BYTES: usize = 1 << 20;
-const PIECES: usize = 100;
+/// What a call may take of what a word takes that goes to and fro.
+pub(crate) const VS_WORD: Goal = Goal::AtMost(3.0);
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
+const PIECES: u32 = 100;
 /// No answer takes that long.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// The only exports: the answer to a call is its input; or the last byte of its buffer, when all of
@@ -63,43 +51,81 @@ const ECHO: u32 = 0;
 const READ: u32 = 1;
 
 pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    let mut spinning = Caller::start(ROLE_SPIN)?;
+    let mut channel = Caller::start(ROLE)?;
     let mut socket = Socket::start()?;
-    let sides = vec![
-        Side::new(SPINNING, || spinning.round_trip_us(Placement::Apart, SPIN_TRIPS)),
-        // It spins as long as it is there, and so is there only now.
-        Side::new(WORD, || PingPong::start(true)?.round_trip_us(Placement::Apart, SPIN_TRIPS)),
-        Side::new(SOCKET, || socket.round_trip_us(Placement::Apart, SLEEP_TRIPS)),
-    ];
-    let times = race(runs, sides)?;
-    outcome.add("call_spin_us", times.of(SPINNING).cloned(), "us", Some(Goal::AtMost(0.5)));
-    outcome.add("call_spin_vs_word", times.ratio(SPINNING, WORD), "x", None);
-    outcome.add("call_spin_vs_seqpacket", times.ratio(SOCKET, SPINNING), "x", None);
-    asleep(runs, outcome)?;
-    let mut writer = Writer::start()?;
-    let times = race(runs, vec![Side::new(BUFFER, || writer.gigabytes_per_s())])?;
-    outcome.add("throughput_gbps", times.of(BUFFER).cloned(), "GB/s", None);
+    let pairs = Pair::all()?;
+    if pairs.is_empty() {
+        outcome.note("there is one processor, so no side can spin for another one".to_owned());
+    }
+    for (index, pair) in pairs.iter().enumerate() {
+        outcome.note(format!("call_spin_{}_us is between {pair}", pair.relation.name()));
+        let place = Placement::On(*pair);
+        let sides = vec![
+            Side::new(SPINNING, || channel.round_trip_us(place, SPIN_TRIPS)),
+            // It spins as long as it is there, and so is there only now.
+            Side::new(WORD, || PingPong::start(true)?.round_trip_us(place, SPIN_TRIPS)),
+            Side::new(SOCKET, || socket.round_trip_us(place, SLEEP_TRIPS)),
+        ];
+        let times = race(runs, sides)?;
+        let (us, vs_word) = (times.of(SPINNING), times.ratio(SPINNING, WORD));
+        let key = |what| format!("call_spin_{}_{what}", pair.relation.name());
+        outcome.add(key("us"), us.cloned(), "us", None);
+        outcome.add(key("vs_word"), vs_word.clone(), "x", Some(VS_WORD));
+        // The farthest is what a user may get.
+        if index + 1 == pairs.len() {
+            outcome.add("call_spin_us", us.cloned(), "us", None);
+            outcome.add("call_spin_vs_word", vs_word, "x", Some(VS_WORD));
+            let vs_seqpacket = times.ratio(SOCKET, SPINNING);
+            outcome.add("call_spin_vs_seqpacket", vs_seqpacket, "x", None);
+        }
+    }
+    asleep(runs, outcome, &mut channel)?;
+    if let Some(pair) = pairs.last() {
+        let place = Placement::On(*pair);
+        let (mut ours, mut bare) = (Writer::start()?, memcpy::Writer::start()?);
+        let sides = vec![
+            Side::new(BUFFER, || ours.gigabytes_per_s(place)),
+            Side::new(MEMCPY, || bare.gigabytes_per_s(place, PIECES)),
+        ];
+        let speeds = race(runs, sides)?;
+        outcome.add("throughput_gbps", speeds.of(BUFFER).cloned(), "GB/s", None);
+        let vs_memcpy = speeds.ratio(BUFFER, MEMCPY);
+        outcome.add("throughput_vs_memcpy", vs_memcpy, "x", Some(Goal::AtLeast(0.8)));
+    }
     Ok(())
 }
 
-/// Sides that sleep until each message. Where they run decides more than what they do, so each
-/// placement is a race of its own.
-fn asleep(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+/// Sides that sleep until each message, and the channel as it is, which finds out. Where they run
+/// decides more than what they do, so each placement is a race of its own.
+fn asleep(runs: usize, outcome: &mut Outcome, usual: &mut Caller) -> io::Result<()> {
     let mut channel = Caller::start(ROLE_SLEEP)?;
     channel.host.waiter().set_spin_ns_max(0);
     let mut futex = PingPong::start(false)?;
     let mut socket = Socket::start()?;
-    for (placement, [call_us, vs_futex, vs_seqpacket], has_goals) in PLACEMENTS {
+    let apart = Placement::apart()?;
+    for (place, name, has_goals) in [
+        (Placement::Together, "", true),
+        (apart, "_apart", false),
+        (Placement::Free, "_free", false),
+    ] {
         let sides = vec![
-            Side::new(SLEEPING, || channel.round_trip_us(placement, SLEEP_TRIPS)),
-            Side::new(FUTEX, || futex.round_trip_us(placement, SLEEP_TRIPS)),
-            Side::new(SOCKET, || socket.round_trip_us(placement, SLEEP_TRIPS)),
+            Side::new(SLEEPING, || channel.round_trip_us(place, SLEEP_TRIPS)),
+            Side::new(FUTEX, || futex.round_trip_us(place, SLEEP_TRIPS)),
+            Side::new(SOCKET, || socket.round_trip_us(place, SLEEP_TRIPS)),
+            Side::new(USUAL, || usual.round_trip_us(place, SLEEP_TRIPS)),
         ];
         let times = race(runs * SLEEP_SLICES, sides)?;
         let goal = |goal| has_goals.then_some(goal);
-        outcome.add(call_us, times.of(SLEEPING).cloned(), "us", None);
-        outcome.add(vs_futex, times.ratio(SLEEPING, FUTEX), "x", goal(Goal::AtMost(1.5)));
-        outcome.add(vs_seqpacket, times.ratio(SOCKET, SLEEPING), "x", goal(Goal::AtLeast(1.5)));
+        let key = |what: &str| format!("call_sleep{name}_{what}");
+        outcome.add(key("us"), times.of(SLEEPING).cloned(), "us", None);
+        let vs_futex = times.ratio(SLEEPING, FUTEX);
+        outcome.add(key("vs_futex"), vs_futex, "x", goal(Goal::AtMost(1.5)));
+        let vs_seqpacket = times.ratio(SOCKET, SLEEPING);
+        outcome.add(key("vs_seqpacket"), vs_seqpacket, "x", goal(Goal::AtLeast(1.5)));
+        let key = |what: &str| format!("call_default{name}_{what}");
+        outcome.add(key("us"), times.of(USUAL).cloned(), "us", None);
+        let vs_sleep = times.ratio(USUAL, SLEEPING);
+        outcome.add(key("vs_sleep"), vs_sleep, "x", Some(Goal::AtMost(1.1)));
     }
     Ok(())
 }
@@ -129,6 +155,27 @@ impl Caller {
         self.host.send(&message.into(), input, Deadline::NEVER).map_err(failed)
     }
 
+    /// Microseconds for a call whose input and result have so many bytes.
+    pub(crate) fn round_trip_of_us(
+        &mut self,
+        placement: Placement,
+        trips: u32,
+        input: &[u8],
+    ) -> io::Result<f64> {
+        let _kept = placement.hold(self.other.pid())?;
+        let deadline = self.host.deadline_in(ANSWER_TIME);
+        let limit_bytes = input.len() as u64;
+        let mut answer = Vec::new();
+        bursts(trips, || {
+            self.begin(ECHO, Handle::default(), input)?;
+            self.host.receive(&mut answer, limit_bytes, deadline).map_err(failed)?;
+            if answer != input {
+                return Err(io::Error::other("the channel's answer is wrong"));
+            }
+            Ok(())
+        })
+    }
+
     fn finish(&mut self, deadline: Deadline) -> io::Result<[u8; 8]> {
         let mut answer = [0; 8];
         self.host.receive(&mut SliceSink::new(&mut answer), 8, deadline).map_err(failed)?;
@@ -139,15 +186,16 @@ impl Caller {
     pub(crate) fn round_trip_us(&mut self, placement: Placement, trips: u32) -> io::Result<f64> {
         let _kept = placement.hold(self.other.pid())?;
         let deadline = self.host.deadline_in(ANSWER_TIME);
-        let started = Instant::now();
-        for trip in 0..trips {
-            let input = u64::from(trip).to_le_bytes();
+        let mut trip = 0_u64;
+        bursts(trips, || {
+            trip += 1;
+            let input = trip.to_le_bytes();
             self.begin(ECHO, Handle::default(), &input)?;
             if self.finish(deadline)? != input {
                 return Err(io::Error::other("the channel's answer is wrong"));
             }
-        }
-        Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(trips))
+            Ok(())
+        })
     }
 }
 
@@ -160,32 +208,38 @@ struct Writer {
 
 impl Writer {
     fn start() -> io::Result<Writer> {
-        let caller = Caller::start(ROLE_SPIN)?;
+        let caller = Caller::start(ROLE)?;
         let buffer = || caller.memory.buffer(PIECE_BYTES as u64).map_err(io::Error::other);
         let buffers = [buffer()?, buffer()?];
         Ok(Writer { caller, buffers, source: vec![7; PIECE_BYTES] })
     }
 
-    fn gigabytes_per_s(&mut self) -> io::Result<f64> {
-        let _kept = Placement::Apart.hold(self.caller.other.pid())?;
+    /// Gigabytes a second, of a burst of pieces in the middle.
+    fn gigabytes_per_s(&mut self, place: Placement) -> io::Result<f64> {
+        let _kept = place.hold(self.caller.other.pid())?;
         let deadline = self.caller.host.deadline_in(ANSWER_TIME);
-        let started = Instant::now();
-        for piece in 0..=PIECES {
-            let last = (piece % 251) as u8;
-            if piece < PIECES {
-                self.source[PIECE_BYTES - 1] = last;
-                self.buffers[piece % 2].copy_in(0, &self.source).map_err(io::Error::other)?;
+        let last_of = |piece: usize| (piece % 251) as u8;
+        let mut piece = 0;
+        let us = bursts(PIECES, || {
+            self.source[PIECE_BYTES - 1] = last_of(piece);
+            self.buffers[piece % 2].copy_in(0, &self.source).map_err(io::Error::other)?;
+            if piece > 0 {
+                self.read(piece - 1, deadline)?;
             }
-            if piece > 0 && self.caller.finish(deadline)?[0] != ((piece - 1) % 251) as u8 {
-                return Err(io::Error::other(
-                    "the other side has read something else than was written",
-                ));
-            }
-            if piece < PIECES {
-                self.caller.begin(READ, self.buffers[piece % 2].handle(), &[])?;
-            }
+            self.caller.begin(READ, self.buffers[piece % 2].handle(), &[])?;
+            piece += 1;
+            Ok(())
+        })?;
+        self.read(piece - 1, deadline)?;
+        Ok(PIECE_BYTES as f64 / 1e3 / us)
+    }
+
+    /// The other side has read a piece.
+    fn read(&mut self, piece: usize, deadline: Deadline) -> io::Result<()> {
+        if self.caller.finish(deadline)?[0] == (piece % 251) as u8 {
+            return Ok(());
         }
-        Ok((PIECES * PIECE_BYTES) as f64 / 1e9 / started.elapsed().as_secs_f64())
+        Err(io::Error::other("the other side has read something else than was written"))
     }
 }
 
@@ -197,10 +251,10 @@ pub(crate) fn serve(spins: bool) -> io::Result<()> {
         applet.waiter().set_spin_ns_max(0);
     }
     let mut piece = vec![0; PIECE_BYTES];
-    let mut input = [0; 8];
+    let mut input = Vec::new();
     loop {
-        let mut sink = SliceSink::new(&mut input);
-        let header = applet.receive(&mut sink, 8, Deadline::NEVER).map_err(failed)?;
+        let header =
+            applet.receive(&mut input, MESSAGE_BYTES_MAX, Deadline::NEVER).map_err(failed)?;
         let HostMessage::Call { call, index, buffer, .. } =
             HostMessage::parse(&header).map_err(io::Error::other)?
         else {
@@ -209,7 +263,7 @@ pub(crate) fn serve(spins: bool) -> io::Result<()> {
         if index == READ {
             let shared = memory.given(buffer).ok_or(io::ErrorKind::InvalidInput)?;
             shared.copy_out(0, &mut piece).map_err(io::Error::other)?;
-            input = [piece[PIECE_BYTES - 1]; 8];
+            input = vec![piece[PIECE_BYTES - 1]; 8];
         }
         let done = Header::from(AppletMessage::Result { call });
         applet.send(&done, &input, Deadline::NEVER).map_err(failed)?;

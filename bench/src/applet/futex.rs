@@ -3,13 +3,13 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
 
 use holdfast_sys::futex;
 use holdfast_sys::shared_memory::SharedMemory;
 
 use super::other_side::{OtherSide, descriptor};
 use super::processors::Placement;
+use crate::race::bursts;
 
 pub(crate) const ROLE_SLEEP: &str = "futex";
 pub(crate) const ROLE_SPIN: &str = "word";
@@ -80,11 +80,7 @@ impl PingPong {
         let _kept = placement.hold(self.other.pid())?;
         // The other side may not have begun yet.
         self.trip()?;
-        let started = Instant::now();
-        for _ in 0..trips {
-            self.trip()?;
-        }
-        Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(trips))
+        bursts(trips, || self.trip())
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::other_side::{OtherSide, descriptor};
 use super::processors::Placement;
+use crate::race::bursts;
 
 pub(crate) const ROLE: &str = "socket";
 
@@ -27,16 +27,17 @@ impl Socket {
     /// Microseconds for a round trip.
     pub(crate) fn round_trip_us(&mut self, placement: Placement, trips: u32) -> io::Result<f64> {
         let _kept = placement.hold(self.other.pid())?;
-        let started = Instant::now();
-        for trip in 0..trips {
-            let message = u64::from(trip).to_le_bytes();
+        let mut trip = 0_u64;
+        bursts(trips, || {
+            trip += 1;
+            let message = trip.to_le_bytes();
             rustix::io::write(&self.socket, &message)?;
             let mut answer = [0; 8];
             if rustix::io::read(&self.socket, &mut answer)? != 8 || answer != message {
                 return Err(io::Error::other("the socket's answer is wrong"));
             }
-        }
-        Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(trips))
+            Ok(())
+        })
     }
 }
 

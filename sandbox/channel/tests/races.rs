@@ -180,7 +180,8 @@ impl Attacker<'_> {
             }
             Attack::Headers => {
                 let word = self.random.random_range(0..8);
-                let near = [victim.number + 1 | bytes << 32, MessageKind::Result as u64];
+                let first = (victim.number + 1) | (bytes << 32);
+                let near = [first, MessageKind::Result as u64];
                 let value = boundary(&mut self.random, near[word as usize % 2]);
                 self.store(line + 8 * word as usize, value);
             }
