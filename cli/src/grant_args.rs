@@ -12,15 +12,20 @@ Examples:
   holdfast heap grant words --to reader                 # may read: holdfast run APPLET --heap words --key reader
   holdfast heap grant words --to editor --rw --quota 16MiB
 
-A grant to the same key replaces the one before. It counts from the next opening of the heap on. Keys belong to the \
+  holdfast heap grant words --every-applet              # a heap of the key `default` that was closed to applets
+
+A grant to the same key replaces the one before. It counts from the next opening of the heap on. A heap of the key \
+`default` is open to every applet until one of them gets a grant; only --every-applet opens it again. Keys belong to the \
 user who runs applets: they keep applets apart, and protect no file from that user.";
 
 pub const REVOKE_HELP: &str = "\
 Examples:
   holdfast heap revoke words --from editor
   holdfast heap revoke words --all                      # also when the access table is damaged
+  holdfast heap revoke words --every-applet             # a heap of the key `default`: only to those with a grant
 
-A program that has the heap open keeps it until it ends; its next start is refused.";
+A program that has the heap open keeps it until it ends; its next start is refused. An applet that loses its grant does not \
+get a heap of the key `default` back as one of all applets: this closes the heap to all that have no grant.";
 
 pub const KEYS_HELP: &str = "\
 Example:
@@ -45,8 +50,11 @@ pub struct GrantArgs {
     pub name: RegionName,
     /// The key that may use the heap: its name (made if there is none), or its fingerprint (64
     /// hexadecimal digits)
-    #[arg(long, value_name = "KEY")]
-    pub to: String,
+    #[arg(long, value_name = "KEY", required_unless_present = "every_applet")]
+    pub to: Option<String>,
+    /// Open a heap of the key `default` to every applet
+    #[arg(long, conflicts_with_all = ["to", "ro", "rw", "quota"])]
+    pub every_applet: bool,
     /// Let it read (this is the default)
     #[arg(long)]
     pub ro: bool,
@@ -66,11 +74,14 @@ pub struct RevokeArgs {
     #[arg(value_parser = RegionName::parse)]
     pub name: RegionName,
     /// The key, by its name or its fingerprint
-    #[arg(long, value_name = "KEY", required_unless_present = "all")]
+    #[arg(long, value_name = "KEY", required_unless_present_any = ["all", "every_applet"])]
     pub from: Option<String>,
     /// Revoke every grant
     #[arg(long, conflicts_with = "from")]
     pub all: bool,
+    /// Close a heap of the key `default` to applets without a grant
+    #[arg(long, conflicts_with_all = ["from", "all"])]
+    pub every_applet: bool,
     #[command(flatten)]
     pub owner: OwnerArgs,
 }

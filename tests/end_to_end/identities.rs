@@ -164,3 +164,64 @@ fn heap_of_the_old_default_key_opens_until_it_is_handed_over() {
     let told = tell(scratch.holdfast().args(["heap", "adopt", "missing", "--by"]).arg(&two));
     assert_eq!(told.status, 3, "{}", told.err);
 }
+
+/// What an applet had by a hand-over is not open to all when it is taken back, nor when the heap
+/// was removed and restored; only the explicit command opens it.
+///
+/// Guarantee: applets/closed-heaps
+#[test]
+fn revoked_hand_over_leaves_the_heap_closed() {
+    let scratch = scratch();
+    let (one, two) = (copy(&scratch, "1.wasm", 1), copy(&scratch, "2.wasm", 2));
+    assert_eq!(add(&scratch, &one, &["--key", "default"]).status, 0);
+    let heap = |arguments: &[&str]| succeed(scratch.holdfast().arg("heap").args(arguments));
+    let own = succeed(scratch.holdfast().arg("identity").arg(&one).arg("--json"));
+    let own: serde_json::Value = serde_json::from_str(&own).unwrap();
+    let own = own["key"].as_str().unwrap();
+    let statuses = || [add(&scratch, &one, &[]).status, add(&scratch, &two, &[]).status];
+    let adopt = || {
+        let mut adopt = scratch.holdfast();
+        succeed(adopt.args(["heap", "adopt", "book", "--by"]).arg(&one));
+        assert_eq!(statuses(), [0, 125]);
+    };
+    adopt();
+    let said = heap(&["revoke", "book", "--from", own]);
+    assert!(said.contains("may do nothing from the next opening on"), "{said}");
+    assert_eq!(statuses(), [125, 125]);
+    adopt();
+    heap(&["snapshot", "book", "now"]);
+    heap(&["rm", "book"]);
+    heap(&["restore", "book", "now"]);
+    assert_eq!(statuses(), [125, 125]);
+    adopt();
+    let refused = tell(scratch.holdfast().args(["heap", "grant", "book", "--every-applet"]));
+    assert!(refused.status == 8 && refused.err.contains("revoke book --all"), "{}", refused.err);
+    heap(&["revoke", "book", "--all"]);
+    assert_eq!(statuses(), [125, 125]);
+    heap(&["grant", "book", "--every-applet"]);
+    assert_eq!(statuses(), [0, 0]);
+    // A grant for reading closes it as well, and says so.
+    let said = heap(&["grant", "book", "--to", own]);
+    assert!(said.ends_with("applets without a grant may no longer use it\n"), "{said}");
+    assert_eq!(add(&scratch, &two, &[]).status, 125);
+    heap(&["revoke", "book", "--from", own]);
+    assert_eq!(statuses(), [125, 125]);
+    heap(&["grant", "book", "--every-applet"]);
+    heap(&["revoke", "book", "--every-applet"]);
+    assert_eq!(statuses(), [125, 125]);
+}
+
+/// A grant to a key that is no applet's closes nothing, and taking it back says what stays.
+///
+/// Guarantee: applets/closed-heaps
+#[test]
+fn revoked_key_tells_that_applets_still_may() {
+    let scratch = scratch();
+    let one = copy(&scratch, "1.wasm", 1);
+    assert_eq!(add(&scratch, &one, &["--key", "default"]).status, 0);
+    succeed(scratch.holdfast().args(["heap", "grant", "book", "--to", "reader"]));
+    let told = tell(scratch.holdfast().args(["heap", "revoke", "book", "--from", "reader"]));
+    assert_eq!(told.status, 0, "{}", told.err);
+    assert!(told.err.contains("holdfast heap revoke book --every-applet"), "{}", told.err);
+    assert_eq!(add(&scratch, &one, &[]).status, 0);
+}

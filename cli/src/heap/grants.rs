@@ -1,13 +1,14 @@
 //! `holdfast heap grant`, `revoke` and `grants`: what other keys may do with a heap.
 
+use holdfast_identity::LEGACY_KEY;
 use holdfast_region::{
     AccessError, Grant, KeyFingerprint, NameSpace, OwnerKey, RegionError, RegionName, Rights,
 };
 
 use crate::grant_args::{GrantArgs, GrantsArgs, RevokeArgs};
-use crate::identity::owner_key;
+use crate::identity::{owner_key, ownership_failure};
 use holdfast_command::exit::Failure;
-use holdfast_command::output::{print, print_json, print_table};
+use holdfast_command::output::{print, print_json, print_table, say};
 use holdfast_command::size::show_size;
 
 pub fn grant(args: &GrantArgs) -> Result<u8, Failure> {
@@ -15,10 +16,20 @@ pub fn grant(args: &GrantArgs) -> Result<u8, Failure> {
     let owner = owner_key(&names, &args.owner, &args.name)?;
     // Before a key is made: there must be something to grant, and it must be ours to grant.
     names.grants(&args.name, &owner)?;
-    let (key, label) = grantee(&names, &args.to)?;
+    let Some(to) = &args.to else {
+        holdfast_identity::open_to_all(&names, &args.name, &owner).map_err(ownership_failure)?;
+        print(&format!("{}: every applet may use it\n", args.name))?;
+        return Ok(0);
+    };
+    let (key, label) = grantee(&names, to)?;
     let rights = if args.rw { Rights::Write { quota_bytes: args.quota } } else { Rights::Read };
-    names.grant(&args.name, &owner, Grant::new(key, label, rights))?;
-    print(&format!("{}: {} may {}\n", args.name, args.to, in_words(rights)))?;
+    let grant = Grant::new(key, label, rights);
+    let closes = holdfast_identity::grant(&names, &args.name, &owner, grant);
+    let others = match closes.map_err(ownership_failure)? {
+        true => "; applets without a grant may no longer use it",
+        false => "",
+    };
+    print(&format!("{}: {to} may {}{others}\n", args.name, in_words(rights)))?;
     Ok(0)
 }
 
@@ -34,8 +45,16 @@ fn grantee(names: &NameSpace, text: &str) -> Result<(KeyFingerprint, Option<Regi
 pub fn revoke(args: &RevokeArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
     let owner = owner_key(&names, &args.owner, &args.name)?;
+    if args.every_applet {
+        holdfast_identity::close(&names, &args.name, &owner).map_err(ownership_failure)?;
+        print(&format!(
+            "{}: no applet without a grant may use it from the next opening on\n",
+            args.name
+        ))?;
+        return Ok(0);
+    }
     let Some(from) = &args.from else {
-        names.revoke_all(&args.name, &owner)?;
+        holdfast_identity::revoke_all(&names, &args.name, &owner).map_err(ownership_failure)?;
         print(&format!("{}: only its owner may use it from the next opening on\n", args.name))?;
         return Ok(0);
     };
@@ -49,11 +68,19 @@ pub fn revoke(args: &RevokeArgs) -> Result<u8, Failure> {
         keys.contains(&grant.key)
             || grant.label.as_ref().is_some_and(|label| label.as_str() == from)
     };
-    if names.revoke(&args.name, &owner, is_meant)? == 0 {
+    let revoked = holdfast_identity::revoke(&names, &args.name, &owner, is_meant);
+    if revoked.map_err(ownership_failure)? == 0 {
         let (name, key) = (args.name.to_string(), from.clone());
         return Err(RegionError::from(AccessError::NoSuchGrant { name, key }).into());
     }
     print(&format!("{}: {from} may do nothing from the next opening on\n", args.name))?;
+    if holdfast_identity::is_open_to_all(&names, &args.name).is_ok_and(|is_open| is_open) {
+        say(format_args!(
+            "every applet may still use {0} with the key `{LEGACY_KEY}`; `holdfast heap revoke {0} --every-applet` ends \
+             that",
+            args.name
+        ));
+    }
     Ok(0)
 }
 

@@ -16,12 +16,15 @@
 //! let names = NameSpace::new(Places::from_env()?);
 //! let file = std::fs::File::open("notes.wasm")?;
 //! let applet = AppletFile::of_file(&file)?;
-//! let (identity, trust) = Publishers::of(names.places()).identify(&applet, None)?;
-//! if trust == Trust::FirstUse {
-//!     eprintln!("this is the first use of {identity}");
-//! }
+//! let publishers = Publishers::of(names.places());
+//! let (identity, _) = publishers.identify(&applet, None)?;
 //! let heap = RegionName::parse("notes")?;
 //! let applet_key = key_for(&names, &heap, &identity)?;
+//! if let Some(signature) = applet.signature()
+//!     && publishers.meet(signature)? == Trust::FirstUse
+//! {
+//!     eprintln!("this is the first use of {identity}");
+//! }
 //! let region = names.open_or_create(&heap, applet_key.key(), 64 << 20)?;
 //! # region.close()?;
 //! # Ok(())
@@ -54,14 +57,18 @@
 //! # Trust on first use
 //!
 //! A signature proves that the same publisher made two files, not who that is. [`Publishers`]
-//! records the key of a publisher's name when it is first seen. Another key under that name, or
-//! under one that looks like it, is refused until the user removes the record.
+//! records the key of a publisher's name when an applet of it first gets the key of a heap. Another
+//! key under that name, or under one that looks like it, is refused until the user removes the
+//! record.
 //!
 //! # Keys
 //!
 //! [`key_for`] chooses the owner key of an applet for a heap. An unrelated applet is refused with
 //! both identities in words. Heaps of the key [`LEGACY_KEY`], which all applets shared once, still
-//! open for every applet, until [`hand_over`] gives them to one.
+//! open for every applet, until [`hand_over`] gives them to one, or [`grant`] grants one something.
+//! From then on they are closed to all others: [`revoke`], a removal and a restore change nothing of
+//! that, [`open_to_all`] does. A host whose users grant and revoke uses these functions, and not
+//! those of the name space.
 //!
 //! This crate must not know what an applet does, or how it is run.
 
@@ -69,6 +76,7 @@
 
 mod applet_file;
 mod block;
+mod closed;
 mod container;
 mod error;
 mod identity;
@@ -88,8 +96,9 @@ pub use names::{
     ApplicationName, GIVEN_NAME_BYTES_MAX, GivenName, NAME_BYTES_MAX, NameError, PublisherName,
 };
 pub use ownership::{
-    AppletKey, HandOverReport, KeySource, LEGACY_KEY, Owner, OwnershipError, hand_over,
-    implicit_owner_key, key_for, owner_of,
+    AppletKey, HandOverReport, KeySource, LEGACY_KEY, Owner, OwnershipError, close, grant,
+    hand_over, implicit_owner_key, is_open_to_all, key_for, open_to_all, owner_of, revoke,
+    revoke_all,
 };
 pub use publisher::{PublicKey, Publisher, PublisherKey, PublisherKeyError, PublisherTextError};
 pub use signing::{SignError, sign};

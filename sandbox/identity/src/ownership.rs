@@ -3,8 +3,9 @@
 //! Invariants:
 //! - The access table and the headers decide, never a record in words.
 //! - A refusal makes no key and no record.
-//! - A heap of [`LEGACY_KEY`] opens for every applet until it is handed over, and from then on for
-//!   those that it was handed over to.
+//! - A heap of [`LEGACY_KEY`] opens for every applet until its owner grants it to an applet, or takes
+//!   a grant to one back, and from then on for those that it is granted to. Only [`open_to_all`]
+//!   undoes that, not the loss of the access table.
 
 use std::fmt;
 use std::io;
@@ -16,6 +17,7 @@ use holdfast_region::{
 
 use holdfast_types::Remedy;
 
+use crate::closed;
 use crate::identity::{Identity, is_key_name};
 use crate::record;
 use crate::text_file::StepError;
@@ -53,6 +55,28 @@ pub enum OwnershipError {
         /// The name of one.
         first: RegionName,
     },
+    /// Only a heap of [`LEGACY_KEY`] can be every applet's.
+    #[error("heap `{heap}` belongs to {owner}, and only one of the key `{LEGACY_KEY}` can be open to every applet; {}",
+        Remedy::HandOver { heap: heap.as_str() }
+    )]
+    NotDefault {
+        /// Name of the heap.
+        heap: RegionName,
+        /// Whose it is.
+        owner: Box<Owner>,
+    },
+    /// Applets have grants of their own on the heap, which would count before what all may do.
+    #[error(
+        "heap `{heap}` has grants to applets (`{first}` has one), which would keep what they say; {}, then open it to \
+         every applet",
+        Remedy::RevokeAll { heap: heap.as_str() }
+    )]
+    HasGrants {
+        /// Name of the heap.
+        heap: RegionName,
+        /// What one of these keys is called, or its fingerprint.
+        first: String,
+    },
     /// A key cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -60,7 +84,8 @@ pub enum OwnershipError {
     /// full or damaged access table, and an applet that owns the heap already.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// The words for a new key could not be recorded.
+    /// The words for a new key, or that a heap is no longer every applet's, could not be recorded or
+    /// looked at.
     #[error("cannot {step} {}: {source}", path.display())]
     Record {
         /// The step, as a verb.
@@ -163,13 +188,13 @@ pub fn key_for(
     identity: &Identity,
 ) -> Result<AppletKey, OwnershipError> {
     let own_name = identity.key_name();
-    match names.summary(heap) {
+    let uuid = match names.summary(heap) {
         Err(RegionError::NotFound { .. }) => {
             let key = own_key(names, identity)?;
             return Ok(AppletKey { key, name: own_name, source: KeySource::New });
         }
-        other => drop(other?),
-    }
+        other => other?.uuid,
+    };
     if let Some(key) = OwnerKey::load(names.places(), &own_name)?
         && access(names, heap, &key)?.is_some()
     {
@@ -179,7 +204,7 @@ pub fn key_for(
     }
     if let Some(key) = OwnerKey::load(names.places(), LEGACY_KEY)?
         && let Some(access) = access(names, heap, &key)?
-        && !(access == Access::Owner && was_handed_over(names, heap, &key)?)
+        && !(access == Access::Owner && is_closed(names, heap, &uuid, &key)?)
     {
         return Ok(AppletKey { key, name: LEGACY_KEY.to_owned(), source: KeySource::Legacy });
     }
@@ -279,15 +304,16 @@ impl HandOverReport {
 /// applet uses it without asking, and may let it grow up to its limit. A heap of [`LEGACY_KEY`] no
 /// longer opens for other applets.
 ///
-/// It is a grant in the heap's access table, given by the owner key `from`, so it takes effect
-/// whole or not at all, also while a program has the heap, and the owner can revoke it. Other
-/// grants stay. The header keeps the owner key: what only an owner may do (limits, grants, removal)
-/// is done with `from` as before, and an applet that `from` is the own key of may still use the
-/// heap.
+/// It is a grant in the heap's access table, given by the owner key `from`, also while a program
+/// has the heap, and the owner can revoke it. A heap of [`LEGACY_KEY`] is closed to all others
+/// before: if the machine stops in between, it opens for no applet, until it is handed over again.
+/// Other grants stay. The header keeps the owner key: what only an owner may do (limits, grants,
+/// removal) is done with `from` as before, and an applet that `from` is the own key of may still
+/// use the heap.
 ///
 /// # Errors
 /// `HasCompartments`; `Region` as described there; `Key`; `Record`. Nothing was granted then,
-/// except after an `Io` while the table was made durable.
+/// except after an `Io` while the table was made durable; a heap of [`LEGACY_KEY`] may be closed.
 pub fn hand_over(
     names: &NameSpace,
     heap: &RegionName,
@@ -304,9 +330,122 @@ pub fn hand_over(
     let key = own_key(names, to)?;
     let (key_name, granted) = (to.key_name(), fingerprint(&key));
     let label = RegionName::parse(&key_name).ok();
-    names.grant(heap, from, Grant::new(granted, label, Rights::Write { quota_bytes: None }))?;
+    grant(names, heap, from, Grant::new(granted, label, Rights::Write { quota_bytes: None }))?;
     let other_grants = grants.into_iter().filter(|grant| grant.key != granted).collect();
     Ok(HandOverReport { key_name, other_grants })
+}
+
+/// Grants as [`NameSpace::grant`] does. A heap of [`LEGACY_KEY`] of which an applet's own key is
+/// granted something is closed to all other applets first. Returns whether that was done now.
+///
+/// # Errors
+/// `Region` as described there; `Key`; `Record`.
+pub fn grant(
+    names: &NameSpace,
+    heap: &RegionName,
+    owner: &OwnerKey,
+    grant: Grant,
+) -> Result<bool, OwnershipError> {
+    // What will be refused closes nothing.
+    if grant.key == fingerprint(owner) {
+        names.grant(heap, owner, grant)?;
+        return Ok(false);
+    }
+    let closes = to_an_applet(names, std::slice::from_ref(&grant))?.is_some()
+        && close(names, heap, owner)?;
+    names.grant(heap, owner, grant)?;
+    Ok(closes)
+}
+
+/// Takes grants back as [`NameSpace::revoke`] does, and returns how many these were. What an applet
+/// loses it does not get back as one of all: a heap of [`LEGACY_KEY`] is closed first.
+///
+/// # Errors
+/// `Region` as described there; `Key`; `Record`.
+pub fn revoke(
+    names: &NameSpace,
+    heap: &RegionName,
+    owner: &OwnerKey,
+    matches: impl Fn(&Grant) -> bool,
+) -> Result<usize, OwnershipError> {
+    let mut lost = names.grants(heap, owner)?;
+    lost.retain(|grant| matches(grant));
+    if to_an_applet(names, &lost)?.is_some() {
+        close(names, heap, owner)?;
+    }
+    Ok(names.revoke(heap, owner, matches)?)
+}
+
+/// Takes all grants back as [`NameSpace::revoke_all`] does, also when the table is damaged. A heap
+/// of [`LEGACY_KEY`] is closed first: then no applet may use it.
+///
+/// # Errors
+/// `Region` as described there; `Key`; `Record`.
+pub fn revoke_all(
+    names: &NameSpace,
+    heap: &RegionName,
+    owner: &OwnerKey,
+) -> Result<(), OwnershipError> {
+    close(names, heap, owner)?;
+    Ok(names.revoke_all(heap, owner)?)
+}
+
+/// Closes a heap of [`LEGACY_KEY`] to all applets that it is not granted to, from the next opening
+/// on, durably: the mark stays when grants are revoked, and when the heap is removed and restored.
+/// Returns whether it was open to all; heaps of other keys never are.
+///
+/// # Errors
+/// `Region` (`NotFound`, `NotOwner`); `Key`; `Record`.
+pub fn close(
+    names: &NameSpace,
+    heap: &RegionName,
+    owner: &OwnerKey,
+) -> Result<bool, OwnershipError> {
+    let uuid = uuid_of_owned(names, heap, owner)?;
+    if !is_legacy(names, owner)? || closed::has_mark(names.places(), &uuid)? {
+        return Ok(false);
+    }
+    // A table that cannot be used closes nothing.
+    let was_closed = has_applet_grants(names, heap, owner).unwrap_or(false);
+    closed::mark(names.places(), &uuid, heap)?;
+    Ok(!was_closed)
+}
+
+/// Opens a heap of [`LEGACY_KEY`] to every applet again.
+///
+/// # Errors
+/// `NotDefault`; `HasGrants`; `Region` (`NotFound`, `NotOwner`, `Access`); `Key`; `Record`.
+pub fn open_to_all(
+    names: &NameSpace,
+    heap: &RegionName,
+    owner: &OwnerKey,
+) -> Result<(), OwnershipError> {
+    let uuid = uuid_of_owned(names, heap, owner)?;
+    if !is_legacy(names, owner)? {
+        let owner = Box::new(owner_of(names, heap)?);
+        return Err(OwnershipError::NotDefault { heap: heap.clone(), owner });
+    }
+    if let Some(grant) = to_an_applet(names, &names.grants(heap, owner)?)? {
+        let label = grant.label.as_ref().map(RegionName::to_string);
+        let first = label.unwrap_or_else(|| grant.key.to_string());
+        return Err(OwnershipError::HasGrants { heap: heap.clone(), first });
+    }
+    Ok(closed::unmark(names.places(), &uuid)?)
+}
+
+/// Whether every applet may use a heap, being one of [`LEGACY_KEY`] that is not closed. A heap of
+/// which the access table closes it, and no mark yet, gets one.
+///
+/// # Errors
+/// `Region` (`NotFound`, `Access`); `Key`; `Record`.
+pub fn is_open_to_all(names: &NameSpace, heap: &RegionName) -> Result<bool, OwnershipError> {
+    let uuid = names.summary(heap)?.uuid;
+    match OwnerKey::load(names.places(), LEGACY_KEY)? {
+        Some(key) if access(names, heap, &key)? == Some(Access::Owner) => {
+            Ok(!is_closed(names, heap, &uuid, &key)?)
+        }
+        _ => Ok(false),
+    }
 }
 
 /// An applet's own key, made if there is none, with its words.
@@ -330,17 +469,79 @@ fn access(
     }
 }
 
-/// Whether the owner gave an applet the right to write: then the heap is no longer everyone's.
-fn was_handed_over(
+/// Whether a heap of [`LEGACY_KEY`], which is `owner`, is no longer every applet's.
+fn is_closed(
+    names: &NameSpace,
+    heap: &RegionName,
+    uuid: &str,
+    owner: &OwnerKey,
+) -> Result<bool, OwnershipError> {
+    // Nothing can be said of a heap without a header.
+    if uuid.is_empty() || closed::has_mark(names.places(), uuid)? {
+        return Ok(true);
+    }
+    let is_closed = has_applet_grants(names, heap, owner)?;
+    if is_closed {
+        // What a host granted without us outlives its table from now on; in a home that cannot be
+        // written no table changes.
+        let _ = closed::mark(names.places(), uuid, heap);
+    }
+    Ok(is_closed)
+}
+
+fn has_applet_grants(
     names: &NameSpace,
     heap: &RegionName,
     owner: &OwnerKey,
-) -> Result<bool, RegionError> {
-    let grants = names.grants(heap, owner)?;
-    Ok(grants.iter().any(|grant| {
-        let label = grant.label.as_ref().map_or("", RegionName::as_str);
-        matches!(grant.rights, Rights::Write { .. }) && is_key_name(label)
-    }))
+) -> Result<bool, OwnershipError> {
+    Ok(to_an_applet(names, &names.grants(heap, owner)?)?.is_some())
+}
+
+/// The first grant to an applet's own key, by what the owner calls it, or by the key itself.
+fn to_an_applet<'a>(
+    names: &NameSpace,
+    grants: &'a [Grant],
+) -> Result<Option<&'a Grant>, OwnershipError> {
+    let has_name = |grant: &&Grant| {
+        grant.label.as_ref().is_some_and(|label| is_key_name(label.as_str()))
+    };
+    if grants.is_empty() {
+        return Ok(None);
+    }
+    if let Some(named) = grants.iter().find(has_name) {
+        return Ok(Some(named));
+    }
+    let places = names.places();
+    let applets = OwnerKey::names(places)?.into_iter().filter(|name| is_key_name(name.as_str()));
+    // One bad file does not hide the others.
+    let keys = applets.filter_map(|name| OwnerKey::load(places, name.as_str()).ok().flatten());
+    let keys: Vec<_> = keys.map(|key| fingerprint(&key)).collect();
+    Ok(grants.iter().find(|grant| keys.contains(&grant.key)))
+}
+
+/// The UUID of a heap that this key owns.
+fn uuid_of_owned(
+    names: &NameSpace,
+    heap: &RegionName,
+    owner: &OwnerKey,
+) -> Result<String, OwnershipError> {
+    let summary = names.summary(heap)?;
+    if names.access(heap, owner)? != Access::Owner {
+        return Err(RegionError::NotOwner { name: heap.to_string() }.into());
+    }
+    match summary.uuid.is_empty() {
+        false => Ok(summary.uuid),
+        // Its header was being changed all the time.
+        true => Err(OwnershipError::Record {
+            step: "read the header of",
+            path: summary.image.or(summary.base).map_or_else(PathBuf::new, |file| file.path),
+            source: io::ErrorKind::InvalidData.into(),
+        }),
+    }
+}
+
+fn is_legacy(names: &NameSpace, key: &OwnerKey) -> Result<bool, OwnershipError> {
+    Ok(OwnerKey::load(names.places(), LEGACY_KEY)?.as_ref() == Some(key))
 }
 
 fn fingerprint(key: &OwnerKey) -> KeyFingerprint {

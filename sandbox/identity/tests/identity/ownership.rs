@@ -5,7 +5,8 @@ use std::path::Path;
 
 use holdfast_identity::{
     AppletFile, GivenName, Identity, KeySource, LEGACY_KEY, Owner, OwnershipError, PublisherKey,
-    Publishers, hand_over, implicit_owner_key, key_for, owner_of,
+    Publishers, close, grant, hand_over, implicit_owner_key, is_open_to_all, key_for, open_to_all,
+    owner_of, revoke, revoke_all,
 };
 use holdfast_region::{Grant, KeyFingerprint, NameSpace, OwnerKey, Places, RegionName, Rights};
 
@@ -57,6 +58,11 @@ fn source(names: &NameSpace, name: &str, identity: &Identity) -> Option<KeySourc
         Err(OwnershipError::Refused { .. }) => None,
         Err(error) => panic!("{error}"),
     }
+}
+
+/// The same without opening it, which a key for reading alone cannot.
+fn source_to_read(names: &NameSpace, name: &str, identity: &Identity) -> Option<KeySource> {
+    key_for(names, &heap(name), identity).ok().map(|key| key.source())
 }
 
 /// Guarantee: applets/identities
@@ -117,9 +123,152 @@ fn legacy_heap_opens_for_all_until_it_is_handed_over() {
     assert_eq!(source(&names, "notes", &two), None);
     let message = key_for(&names, &heap("notes"), &two).unwrap_err().to_string();
     assert!(message.contains("whoever uses the key `default`"), "{message}");
-    // The owner still is, and may take it back.
-    names.revoke_all(&heap("notes"), &legacy).unwrap();
+    // The owner still is, and may take it back: then it is nobody's.
+    revoke_all(&names, &heap("notes"), &legacy).unwrap();
+    for applet in [&one, &two] {
+        assert_eq!(source(&names, "notes", applet), None);
+    }
+    assert!(!is_open_to_all(&names, &heap("notes")).unwrap());
+    open_to_all(&names, &heap("notes"), &legacy).unwrap();
     assert_eq!(source(&names, "notes", &two), Some(KeySource::Legacy));
+}
+
+/// What an applet loses it does not get back as one of all, whatever was granted, and however it is
+/// taken back.
+///
+/// Guarantee: applets/closed-heaps
+#[test]
+fn revoked_grant_does_not_open_a_legacy_heap() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (scratch, names) = (scratch.path(), name_space(scratch.path()));
+    let (one, two) = (unsigned(&names, scratch, 1), unsigned(&names, scratch, 2));
+    let key = OwnerKey::load_or_create(names.places(), &one.key_name()).unwrap();
+    let key = KeyFingerprint::from_bytes(key.fingerprint());
+    let label = RegionName::parse(&one.key_name()).ok();
+    let grants = [
+        Grant::new(key, label.clone(), Rights::Read),
+        Grant::new(key, label, Rights::Write { quota_bytes: None }),
+        // One that was granted by the fingerprint alone.
+        Grant::new(key, None, Rights::Write { quota_bytes: None }),
+    ];
+    for (number, granted) in grants.into_iter().enumerate() {
+        let name = format!("notes{number}");
+        let legacy = create_legacy(&names, &name);
+        assert!(grant(&names, &heap(&name), &legacy, granted).unwrap(), "{name}");
+        assert_eq!(source_to_read(&names, &name, &one), Some(KeySource::Identity), "{name}");
+        assert_eq!(source(&names, &name, &two), None, "{name}");
+        assert_eq!(revoke(&names, &heap(&name), &legacy, |grant| grant.key == key).unwrap(), 1);
+        for applet in [&one, &two] {
+            assert_eq!(source(&names, &name, applet), None, "{name}");
+        }
+    }
+    // A table that was granted without us, as before there were marks.
+    let legacy = create_legacy(&names, "old");
+    let granted = Grant::new(key, RegionName::parse(&one.key_name()).ok(), Rights::Read);
+    names.grant(&heap("old"), &legacy, granted).unwrap();
+    assert_eq!(source(&names, "old", &two), None);
+    names.revoke_all(&heap("old"), &legacy).unwrap();
+    assert_eq!(source(&names, "old", &two), None, "the refusal left a mark");
+    // Grants to other keys close nothing.
+    let legacy = create_legacy(&names, "shared");
+    let reader = OwnerKey::load_or_create(names.places(), "reader").unwrap();
+    let reader = KeyFingerprint::from_bytes(reader.fingerprint());
+    let granted = Grant::new(reader, None, Rights::Read);
+    assert!(!grant(&names, &heap("shared"), &legacy, granted).unwrap());
+    assert_eq!(revoke(&names, &heap("shared"), &legacy, |grant| grant.key == reader).unwrap(), 1);
+    assert_eq!(source(&names, "shared", &two), Some(KeySource::Legacy));
+}
+
+/// A heap that was handed over comes back closed after its removal, without table or grants.
+///
+/// Guarantee: applets/closed-heaps
+#[test]
+fn restored_heap_is_closed_as_it_was() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (scratch, names) = (scratch.path(), name_space(scratch.path()));
+    let (one, two) = (unsigned(&names, scratch, 1), unsigned(&names, scratch, 2));
+    let legacy = create_legacy(&names, "notes");
+    names.snapshot(&heap("notes"), &legacy, &heap("tag")).unwrap();
+    hand_over(&names, &heap("notes"), &legacy, &one).unwrap();
+    names.remove(&heap("notes"), &legacy).unwrap();
+    names.restore(&heap("notes"), &legacy, &heap("tag"), false).unwrap();
+    for applet in [&one, &two] {
+        assert_eq!(source(&names, "notes", applet), None);
+    }
+    // A removal that a crash interrupted has taken the table alone.
+    std::fs::remove_file(names.places().store().join("notes.grants")).unwrap_or_default();
+    assert_eq!(source(&names, "notes", &two), None);
+    hand_over(&names, &heap("notes"), &legacy, &one).unwrap();
+    assert_eq!(source(&names, "notes", &one), Some(KeySource::Identity));
+    std::fs::remove_file(names.places().store().join("notes.grants")).unwrap();
+    assert_eq!(source(&names, "notes", &one), None);
+    // Another heap of the name is another heap.
+    names.remove(&heap("notes"), &legacy).unwrap();
+    create_legacy(&names, "notes");
+    assert_eq!(source(&names, "notes", &two), Some(KeySource::Legacy));
+}
+
+/// A mark that a crash cut off, or that cannot be read, closes the heap as well.
+///
+/// Guarantee: applets/closed-heaps
+#[test]
+fn any_entry_in_the_place_of_a_mark_closes_the_heap() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (scratch, names) = (scratch.path(), name_space(scratch.path()));
+    let one = unsigned(&names, scratch, 1);
+    for (number, make) in [
+        |path: &Path| std::fs::write(path, "").unwrap(),
+        |path: &Path| std::os::unix::fs::symlink("nowhere", path).unwrap(),
+        |path: &Path| std::fs::create_dir(path).unwrap(),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("notes{number}");
+        create_legacy(&names, &name);
+        let uuid = names.summary(&heap(&name)).unwrap().uuid;
+        make(&names.places().keys().join(format!("{uuid}.closed")));
+        assert_eq!(source(&names, &name, &one), None, "{name}");
+    }
+}
+
+/// The mark, as it is documented.
+#[test]
+fn mark_has_the_uuid_in_its_name_and_the_heap_in_words() {
+    let scratch = tempfile::tempdir().unwrap();
+    let names = name_space(scratch.path());
+    let legacy = create_legacy(&names, "notes");
+    let uuid = names.summary(&heap("notes")).unwrap().uuid;
+    let path = names.places().keys().join(format!("{uuid}.closed"));
+    assert!(close(&names, &heap("notes"), &legacy).unwrap());
+    assert!(!close(&names, &heap("notes"), &legacy).unwrap(), "it was closed already");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "holdfast closed heap 1\nheap notes\n");
+    open_to_all(&names, &heap("notes"), &legacy).unwrap();
+    assert!(!path.exists());
+}
+
+/// Only a heap of `default` without grants to applets is opened to all, and only by its owner.
+///
+/// Guarantee: applets/closed-heaps
+#[test]
+fn opening_to_all_is_the_owner_s_and_of_legacy_heaps_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (scratch, names) = (scratch.path(), name_space(scratch.path()));
+    let one = unsigned(&names, scratch, 1);
+    create(&names, "own", &one);
+    let (_, owner) = implicit_owner_key(&names, &heap("own")).unwrap().unwrap();
+    let error = open_to_all(&names, &heap("own"), &owner).unwrap_err();
+    assert!(matches!(error, OwnershipError::NotDefault { .. }), "{error}");
+    assert!(!close(&names, &heap("own"), &owner).unwrap(), "it never was open");
+    let legacy = create_legacy(&names, "notes");
+    let stranger = OwnerKey::from_bytes([9; 32]);
+    assert!(open_to_all(&names, &heap("notes"), &stranger).is_err());
+    assert!(close(&names, &heap("notes"), &stranger).is_err());
+    assert!(is_open_to_all(&names, &heap("notes")).unwrap(), "a stranger closed it");
+    hand_over(&names, &heap("notes"), &legacy, &one).unwrap();
+    let error = open_to_all(&names, &heap("notes"), &legacy).unwrap_err();
+    assert!(matches!(error, OwnershipError::HasGrants { .. }), "{error}");
+    assert!(!is_open_to_all(&names, &heap("notes")).unwrap());
 }
 
 #[test]
