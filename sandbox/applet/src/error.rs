@@ -52,12 +52,6 @@ pub enum Failure {
         /// How the process ended.
         end: End,
     },
-    /// The file is not the one that was examined for the applet's identity.
-    #[error("{} was replaced or changed after it was examined; start it again", path.display())]
-    Replaced {
-        /// The file.
-        path: PathBuf,
-    },
     /// Who it is cannot be told, or its heap is another applet's.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -255,7 +249,6 @@ impl Failure {
             Failure::LimitNotOffered { .. }
             | Failure::NotServing { .. }
             | Failure::ChannelVersion { .. }
-            | Failure::Replaced { .. }
             | Failure::HostFunctions(_)
             | Failure::Heaps(_) => FailureKind::CannotLoad,
             Failure::Ended { end } => match end {
@@ -311,6 +304,7 @@ fn wasm_kind(error: &WasmError) -> FailureKind {
             FailureKind::NotFound
         }
         WasmError::CannotRead { .. }
+        | WasmError::Replaced { .. }
         | WasmError::NotWasm { .. }
         | WasmError::Invalid { .. }
         | WasmError::TooComplex { .. }

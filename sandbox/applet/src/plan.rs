@@ -11,7 +11,7 @@ use holdfast_jail::Examined;
 use holdfast_region::RegionError;
 use holdfast_wasm::{Heaps, HostFunctions, Program, RunOptions, Stdio};
 
-use crate::error::{Failure, cannot_read};
+use crate::error::Failure;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 
@@ -43,25 +43,14 @@ impl Plan {
         options.cache_dir = self.cache_dir.clone();
         options.functions = self.functions.clone();
         let program = Program::open(&self.path)?;
-        match &self.examined {
-            Some(examined) if !self.is_same(&program, examined)? => {
-                Err(Failure::Replaced { path: self.path.clone() })
-            }
-            _ => Ok((program, options)),
-        }
+        let program = match &self.examined {
+            Some(examined) => program.expecting(examined.hash().to_bytes()),
+            None => program,
+        };
+        Ok((program, options))
     }
 
-    fn is_same(&self, program: &Program, examined: &AppletFile) -> Result<bool, Failure> {
-        match program.file() {
-            // From here on the program itself notices a change.
-            Some(file) => {
-                examined.is_unchanged(file).map_err(|source| cannot_read(&self.path, source))
-            }
-            None => Ok(program.sha256()? == examined.hash().to_bytes()),
-        }
-    }
-
-    /// The same question, as the sandbox of native programs asks it.
+    /// How the sandbox of native programs asks whether a file is the one that was examined.
     pub(crate) fn for_jail(&self) -> Option<Examined> {
         let examined = self.examined.clone()?;
         Some(Arc::new(move |file: &File| examined.is_unchanged(file)))

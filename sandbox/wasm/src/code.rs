@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! - Code is shared under the identity of the program that it was made from: the SHA-256 of its
-//!   bytes, or the stamp of its file, looked at again after the file was read.
+//!   bytes, or the stamp of its file, looked at again after the file was read. It keeps the SHA-256
+//!   of these bytes, which a program that expects another one does not get.
 //! - What is remembered is bounded; code that is forgotten stays for as long as an applet runs on
 //!   it.
 #![forbid(unsafe_code)]
@@ -33,6 +34,8 @@ pub(crate) struct Code {
     /// Gone before the code itself, which the others keep.
     _range: CodeRange,
     pub(crate) module: Module,
+    /// Of the program that it was made from.
+    sha256: [u8; 32],
 }
 
 /// What loading costs and notes, for the report of a run.
@@ -71,7 +74,8 @@ impl Code {
         let linking = Instant::now();
         let ready = link(program.name(), &loaded.engine, &loaded.module)?;
         metrics.instantiate_time = linking.elapsed();
-        Ok(Code { engine: loaded.engine, ready, _range: range, module: loaded.module })
+        let (engine, module, sha256) = (loaded.engine, loaded.module, loaded.sha256);
+        Ok(Code { engine, ready, _range: range, module, sha256 })
     }
 
     /// The same, but a program that this process has loaded before, and remembers, is only looked
@@ -88,6 +92,7 @@ impl Code {
         // well.
         let mut known = lock(&place);
         if let Some(code) = &*known {
+            program.check(code.sha256)?;
             return Ok(code.clone());
         }
         let code = Arc::new(Code::load(program, limits, cache_dir, report)?);

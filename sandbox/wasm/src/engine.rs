@@ -29,6 +29,8 @@ const BACKTRACE_FRAMES_MAX: usize = 64;
 pub(crate) struct Loaded {
     pub(crate) engine: Engine,
     pub(crate) module: Module,
+    /// Of the program that the module was made from.
+    pub(crate) sha256: [u8; 32],
     /// Whether the module was compiled now, rather than found in the cache.
     pub(crate) compiled: bool,
 }
@@ -74,16 +76,16 @@ pub(crate) fn load(
     // [`CompileIn::ThisProcess`] compiles in it.
     let engine = create(count_fuel, true)?;
     *engine_time = started.elapsed();
-    let entry = match cache {
-        Some(cache) => Some(cache.entry(&engine, program.sha256()?)),
-        None => None,
-    };
-    if let (Some(cache), Some(entry)) = (cache, &entry)
-        && let Some(module) = entry.load(cache, &engine)
-    {
-        return Ok(Loaded { engine, module, compiled: false });
+    if let Some(cache) = cache {
+        let sha256 = program.sha256()?;
+        program.check(sha256)?;
+        if let Some(module) = cache.entry(&engine, sha256).load(cache, &engine) {
+            return Ok(Loaded { engine, module, sha256, compiled: false });
+        }
     }
     let source = program.source()?;
+    // Nothing can change it any more.
+    program.check(source.sha256)?;
     if source.is_text && source.bytes > limits.text_bytes {
         let (applet, limit_bytes) = (program.name().to_owned(), limits.text_bytes);
         return Err(WasmError::TextTooLarge { applet, bytes: source.bytes, limit_bytes });
@@ -117,5 +119,5 @@ pub(crate) fn load(
             module
         }
     };
-    Ok(Loaded { engine, module, compiled: true })
+    Ok(Loaded { engine, module, sha256: source.sha256, compiled: true })
 }

@@ -26,6 +26,12 @@ pub enum WasmError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// What was read is not what the host expects.
+    #[error("{} was replaced or changed after it was examined; start it again", path.display())]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file is something else.
     #[error(
         "{applet} is neither WebAssembly nor a native program (it starts with {}); give a .wasm, .wat or ELF file, and \

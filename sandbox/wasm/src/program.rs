@@ -31,6 +31,8 @@ pub struct Program {
     name: String,
     code: ProgramBytes,
     sha256: OnceLock<[u8; 32]>,
+    /// What its bytes must have.
+    expected: Option<[u8; 32]>,
 }
 
 /// What tells the code of one program from that of any other in this boot.
@@ -135,7 +137,25 @@ impl Program {
     }
 
     fn new(name: String, code: ProgramBytes) -> Program {
-        Program { name, code, sha256: OnceLock::new() }
+        Program { name, code, sha256: OnceLock::new(), expected: None }
+    }
+
+    /// Loads it only if what is compiled has this SHA-256: what the host learned of these bytes is
+    /// true of no others. A file may change at any moment before.
+    #[must_use]
+    pub fn expecting(mut self, sha256: [u8; 32]) -> Program {
+        self.expected = Some(sha256);
+        self
+    }
+
+    /// Asked of the bytes from which the code that is going to run was made.
+    pub(crate) fn check(&self, sha256: [u8; 32]) -> Result<(), WasmError> {
+        match self.expected {
+            Some(expected) if expected != sha256 => {
+                Err(WasmError::Replaced { path: PathBuf::from(&self.name) })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Taken once for each program.
@@ -162,14 +182,6 @@ impl Program {
     /// The name in messages.
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// The file, of a program that is read only when it is loaded.
-    pub fn file(&self) -> Option<&File> {
-        match &self.code {
-            ProgramBytes::File { file, .. } => Some(file),
-            ProgramBytes::Bytes(_) | ProgramBytes::Copied(_) => None,
-        }
     }
 
     /// The SHA-256 of what it holds now.

@@ -402,6 +402,56 @@ fn a_file_that_was_changed_is_served_as_it_is_now() {
     }
 }
 
+/// What runs has the SHA-256 that is expected, whenever the file changes, whether its code is
+/// compiled, in the cache, or known to this process.
+///
+/// Guarantee: applets/identities
+#[test]
+fn file_that_changed_after_it_was_opened_does_not_run() {
+    let scratch = Scratch::new();
+    let binary = |status: u32| {
+        wat::parse_str(format!(
+            r#"(module (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+               (memory (export "memory") 1) (func (export "_start") (call $exit (i32.const {status}))))"#
+        ))
+        .unwrap()
+    };
+    let sum = |status| Program::from_bytes("x", binary(status)).unwrap().sha256().unwrap();
+    let rest = || std::thread::sleep(std::time::Duration::from_millis(150));
+    let is_refused = |finished: holdfast_wasm::Finished| {
+        let error = finished.end.unwrap_err();
+        assert!(matches!(error, WasmError::Replaced { .. }), "{error}");
+    };
+    let mut cached = options();
+    cached.cache_dir = Some(scratch.home().join("cache"));
+    for (number, options) in [options(), cached].into_iter().enumerate() {
+        let path = scratch.home().join(format!("applet{number}.wasm"));
+        for expected in [2, 1] {
+            // Both are in the cache from here on.
+            std::fs::write(&path, binary(expected)).unwrap();
+            rest();
+            let program = Program::open(&path).unwrap().expecting(sum(expected));
+            assert_eq!(holdfast_wasm::run(&program, &options, None).end.unwrap(), expected as i32);
+        }
+        for is_served in [false, true] {
+            std::fs::write(&path, binary(1)).unwrap();
+            rest();
+            let program = Program::open(&path).unwrap().expecting(sum(1));
+            std::fs::write(&path, binary(2)).unwrap();
+            match is_served {
+                true => is_refused(*holdfast_wasm::serve(&program, &options, None).unwrap_err()),
+                false => is_refused(holdfast_wasm::run(&program, &options, None)),
+            }
+        }
+        // The file is at rest, and its code known.
+        rest();
+        let serving = start(&Program::open(&path).unwrap(), &options, None);
+        let program = Program::open(&path).unwrap().expecting(sum(1));
+        is_refused(*holdfast_wasm::serve(&program, &options, None).unwrap_err());
+        drop(serving);
+    }
+}
+
 /// An applet that cannot be started gives the region back to the caller.
 #[test]
 fn unstartable_applet_returns_the_region() {
