@@ -132,12 +132,13 @@ fn native_applets_promise_store_order() {
         applets.push(programs.native_applet(name).unwrap());
     }
     for path in applets {
-        let promises = notes(&path).unwrap().into_iter().filter(|note| note.owner == b"Holdfast");
+        let promises =
+            notes(&path, None).unwrap().into_iter().filter(|note| note.owner == b"Holdfast");
         let promises: Vec<_> = promises.map(|note| (note.kind, note.content)).collect();
         assert_eq!(promises, [(1, vec![1, 0, 0, 0])], "{}", path.display());
     }
     // What is no applet promises nothing.
-    assert!(notes(programs.holdfast()).unwrap().iter().all(|note| note.owner != b"Holdfast"));
+    assert!(notes(programs.holdfast(), None).unwrap().iter().all(|note| note.owner != b"Holdfast"));
 }
 
 /// A native applet's commit at level system writes nothing to disk where its pool survives a reset.

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -21,6 +22,27 @@ pub fn create(label: &str) -> io::Result<File> {
         Err(Errno::INVAL) => Ok(rustix::fs::memfd_create(label, flags)?.into()),
         made => Ok(made?.into()),
     }
+}
+
+/// The same for a program that is going to be executed.
+///
+/// # Errors
+/// As [`create`]; `EACCES` where the machine runs no files in memory (`vm.memfd_noexec`).
+pub fn create_program(label: &str) -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Kernels before 6.3 run all of them.
+    match rustix::fs::memfd_create(label, flags | MemfdFlags::EXEC) {
+        Err(Errno::INVAL) => Ok(rustix::fs::memfd_create(label, flags)?.into()),
+        made => Ok(made?.into()),
+    }
+}
+
+/// The same file through a descriptor for reading alone.
+///
+/// # Errors
+/// What `open` reports, as where `/proc` is missing.
+pub fn for_reading(file: File) -> io::Result<File> {
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// How large a file may become that this process writes, files in memory included: a write past it

@@ -11,7 +11,6 @@
 mod functions;
 mod heap;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +24,7 @@ use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait, note};
 use holdfast_crossings::{Applet, AppletKind, Mark};
 use holdfast_jail::{
-    ElfNote, End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant, Weakness,
+    ElfNote, End, Jail, JailError, JailStdio, Jailed, KillReason, LimitHit, PathGrant, Weakness,
 };
 use holdfast_region::{Lent, Region, RegionError};
 use holdfast_wasm::{GrantedHeap, Heaps, HostFunctions, Output};
@@ -132,7 +131,7 @@ fn begin(plan: &Plan, heaps: &mut Heaps, serve: bool, crossings: Mark) -> Result
     let host = |step| move |source| Failure::Host { step, source };
     heaps.check()?;
     plan.functions.check()?;
-    check_version(&plan.path)?;
+    check_version(plan)?;
     let lent =
         heaps.iter_mut().map(|heap| lend(plan, &mut heap.region)).collect::<Result<Vec<_>, _>>()?;
     let entries = heaps
@@ -198,27 +197,35 @@ fn begin(plan: &Plan, heaps: &mut Heaps, serve: bool, crossings: Mark) -> Result
 
 /// Lends the region as the program's file says that it stores.
 fn lend(plan: &Plan, region: &mut Region) -> Result<Lent, Failure> {
-    if region.needs_order() && keeps_order(&plan.path) {
+    if region.needs_order() && keeps_order(plan)? {
         region.promise_order()?;
     }
     Ok(region.lend()?)
 }
 
+/// What the program's file says of itself. Another file may not speak for the one that was examined;
+/// one that cannot be read says nothing, and its start says why.
+fn notes(plan: &Plan) -> Result<Vec<ElfNote>, Failure> {
+    match holdfast_jail::notes(&plan.path, plan.for_jail().as_ref()) {
+        Err(replaced @ JailError::Replaced { .. }) => Err(replaced.into()),
+        other => Ok(other.unwrap_or_default()),
+    }
+}
+
 /// Whether the program promises to keep the order of its heap's stores. It is its own heap's
-/// consistency that a lie costs. A file that cannot be read promises nothing; why, its start says.
-fn keeps_order(path: &Path) -> bool {
-    let notes = holdfast_jail::notes(path).unwrap_or_default();
-    notes.iter().any(|note| note::keeps_order(&note.owner, note.kind, &note.content))
+/// consistency that a lie costs.
+fn keeps_order(plan: &Plan) -> Result<bool, Failure> {
+    let keeps = |note: &ElfNote| note::keeps_order(&note.owner, note.kind, &note.content);
+    Ok(notes(plan)?.iter().any(keeps))
 }
 
 /// Whether the program, if its file says so, was built for this channel. What it says falsely it
 /// finds out from the boot page.
-fn check_version(path: &Path) -> Result<(), Failure> {
-    let notes = holdfast_jail::notes(path).unwrap_or_default();
+fn check_version(plan: &Plan) -> Result<(), Failure> {
     let version = |note: &ElfNote| note::channel_version(&note.owner, note.kind, &note.content);
-    match notes.iter().find_map(version) {
+    match notes(plan)?.iter().find_map(version) {
         Some(applet) if applet != VERSION => {
-            Err(Failure::ChannelVersion { path: path.to_owned(), applet, host: VERSION })
+            Err(Failure::ChannelVersion { path: plan.path.clone(), applet, host: VERSION })
         }
         _ => Ok(()),
     }

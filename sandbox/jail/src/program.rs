@@ -7,12 +7,16 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::ErrorKind::PermissionDenied;
+use std::io::{self, ErrorKind::PermissionDenied};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use holdfast_sys::file::effective_user;
+use holdfast_sys::memory_file;
+
 use crate::error::JailError;
+use crate::jail::Examined;
 
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
@@ -37,6 +41,15 @@ const NOTES_BYTES_MAX: u64 = 64 << 10;
 const NOTES_MAX: usize = 256;
 const NOTE_HEAD_BYTES: usize = 12;
 
+/// Bits that let others write.
+const OTHERS_WRITE: u32 = 0o022;
+/// The superuser, who needs no file to do as he likes.
+const SUPERUSER: u32 = 0;
+/// Bytes copied at once.
+const COPY_PIECE_BYTES: usize = 256 << 10;
+/// More than a program has; one that others may write to is copied into memory.
+const COPY_BYTES_MAX: u64 = 1 << 30;
+
 const BROKEN: &str = "an ELF file with a broken header";
 
 /// An entry of the table of segments.
@@ -55,19 +68,45 @@ pub(crate) struct ElfProgram {
     pub(crate) is_dynamic: bool,
     /// Everybody may run it.
     pub(crate) for_everybody: bool,
+    /// The file is a copy in memory that nothing can change.
+    pub(crate) is_sealed: bool,
 }
 
 impl ElfProgram {
-    pub(crate) fn open(path: &Path) -> Result<ElfProgram, JailError> {
+    /// Opens the program at a path; with `examined`, only the one that was examined. Of a file that
+    /// others may write to it is a copy that is opened, since they could change it after any look.
+    pub(crate) fn open(path: &Path, examined: Option<&Examined>) -> Result<ElfProgram, JailError> {
+        let program = ElfProgram::open_any(path, examined.is_some())?;
+        program.check(examined)?;
+        Ok(program)
+    }
+
+    /// Asks whether it is still the one that was examined.
+    pub(crate) fn check(&self, examined: Option<&Examined>) -> Result<(), JailError> {
+        let path = || self.path.clone();
+        match examined.map(|is_that| is_that(&self.file)) {
+            None | Some(Ok(true)) => Ok(()),
+            Some(Ok(false)) => Err(JailError::Replaced { path: path() }),
+            Some(Err(source)) => Err(JailError::Program { path: path(), source }),
+        }
+    }
+
+    fn open_any(path: &Path, is_examined: bool) -> Result<ElfProgram, JailError> {
         let cannot = |source| JailError::Program { path: path.to_owned(), source };
         let not = |what| JailError::NotNative { path: path.to_owned(), what };
         // Does not wait for a process that may be at the other end of a pipe; of a file it means
         // nothing.
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-        let file = File::options().read(true).custom_flags(flags).open(path).map_err(cannot)?;
+        let mut file = File::options().read(true).custom_flags(flags).open(path).map_err(cannot)?;
         let metadata = file.metadata().map_err(cannot)?;
         if !metadata.is_file() {
             return Err(not("not a file"));
+        }
+        let is_others = metadata.mode() & OTHERS_WRITE != 0
+            || ![effective_user(), SUPERUSER].contains(&metadata.uid());
+        let is_sealed = is_examined && is_others;
+        if is_sealed {
+            file = sealed_copy(&file).map_err(cannot)?;
         }
         let mut header = [0; HEADER_BYTES];
         if file.read_exact_at(&mut header, 0).is_err() || !header.starts_with(b"\x7fELF") {
@@ -95,7 +134,7 @@ impl ElfProgram {
             }
         }
         if metadata.mode() & 0o111 == 0 {
-            return Err(cannot(std::io::Error::new(PermissionDenied, "it is not executable")));
+            return Err(cannot(io::Error::new(PermissionDenied, "it is not executable")));
         }
         let for_everybody = metadata.mode() & 0o005 == 0o005;
         Ok(ElfProgram {
@@ -103,6 +142,7 @@ impl ElfProgram {
             path: path.to_owned(),
             is_dynamic: interpreter.is_some(),
             for_everybody,
+            is_sealed,
         })
     }
 
@@ -120,6 +160,45 @@ impl ElfProgram {
         });
         read.collect()
     }
+}
+
+/// A copy of a program's file that nothing can change, not even through a mapping that somebody has
+/// of the file.
+fn sealed_copy(file: &File) -> io::Result<File> {
+    let error = |text: &'static str| io::Error::new(PermissionDenied, text);
+    let copy = memory_file::create_program("holdfast program").map_err(|source| {
+        match source.kind() {
+            PermissionDenied => error(
+                "others may write to it, and this machine runs no copies in memory (vm.memfd_noexec); \
+                 make it a file of yours that only you can write to",
+            ),
+            _ => source,
+        }
+    })?;
+    let room_bytes = memory_file::size_limit_bytes().unwrap_or(COPY_BYTES_MAX).min(COPY_BYTES_MAX);
+    if file.metadata()?.len() > room_bytes {
+        return Err(error(
+            "others may write to it, and it is too large to be copied; make it a file of yours that only \
+             you can write to",
+        ));
+    }
+    let mut at = 0;
+    let mut piece = vec![0; COPY_PIECE_BYTES];
+    loop {
+        let wanted = (room_bytes - at).min(COPY_PIECE_BYTES as u64) as usize;
+        match file.read_at(&mut piece[..wanted], at) {
+            Ok(0) => break,
+            Ok(more) => {
+                copy.write_all_at(&piece[..more], at)?;
+                at += more as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    memory_file::seal(&copy)?;
+    // No file runs while a descriptor is open for writing it.
+    memory_file::for_reading(copy)
 }
 
 /// The entries of one kind in the table of a program's segments.
@@ -182,15 +261,19 @@ pub struct ElfNote {
     pub content: Vec<u8>,
 }
 
-/// The notes of a program's file, in its order. What is broken ends them.
+/// The notes of a program's file, in its order. What is broken ends them. With `examined`, they are
+/// those of the file that was examined.
 ///
 /// # Errors
-/// Those of a file that is no native program.
-pub fn notes(path: &Path) -> Result<Vec<ElfNote>, JailError> {
+/// Those of a file that is no native program; `Replaced`.
+pub fn notes(path: &Path, examined: Option<&Examined>) -> Result<Vec<ElfNote>, JailError> {
     let mut found = Vec::new();
-    for (bytes, alignment) in ElfProgram::open(path)?.note_segments() {
+    let program = ElfProgram::open_any(path, examined.is_some())?;
+    for (bytes, alignment) in program.note_segments() {
         parse_notes(&bytes, alignment, &mut found);
     }
+    // What was read before counts only then.
+    program.check(examined)?;
     Ok(found)
 }
 
@@ -225,7 +308,7 @@ mod tests {
 
     #[test]
     fn this_test_is_a_dynamic_program() {
-        let program = ElfProgram::open(&std::env::current_exe().unwrap()).unwrap();
+        let program = ElfProgram::open(&std::env::current_exe().unwrap(), None).unwrap();
         assert!(program.is_dynamic);
     }
 
@@ -235,7 +318,7 @@ mod tests {
         let refused = |name: &str, bytes: &[u8]| {
             let path = directory.path().join(name);
             std::fs::write(&path, bytes).unwrap();
-            matches!(ElfProgram::open(&path), Err(JailError::NotNative { .. }))
+            matches!(ElfProgram::open(&path, None), Err(JailError::NotNative { .. }))
         };
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert!(refused("script", b"#!/bin/sh\n"));
@@ -244,8 +327,11 @@ mod tests {
         let mut other_machine = own[..4096].to_vec();
         other_machine[18] = 183;
         assert!(refused("aarch64", &other_machine));
-        assert!(matches!(ElfProgram::open(directory.path()), Err(JailError::NotNative { .. })));
-        let missing = ElfProgram::open(&directory.path().join("missing"));
+        assert!(matches!(
+            ElfProgram::open(directory.path(), None),
+            Err(JailError::NotNative { .. })
+        ));
+        let missing = ElfProgram::open(&directory.path().join("missing"), None);
         assert!(matches!(missing, Err(JailError::Program { .. })));
     }
 
@@ -256,7 +342,7 @@ mod tests {
         let path = directory.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
         let (tell, told) = std::sync::mpsc::channel();
-        std::thread::spawn(move || tell.send(ElfProgram::open(&path).map(drop)));
+        std::thread::spawn(move || tell.send(ElfProgram::open(&path, None).map(drop)));
         let opened =
             told.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits for a writer");
         assert!(matches!(opened, Err(JailError::NotNative { .. })), "{opened:?}");
@@ -271,7 +357,7 @@ mod tests {
         bytes[at..at + 12].copy_from_slice(b"/root/.ssh/x");
         let path = directory.path().join("reads");
         std::fs::write(&path, bytes).unwrap();
-        assert!(matches!(ElfProgram::open(&path), Err(JailError::NotNative { .. })));
+        assert!(matches!(ElfProgram::open(&path, None), Err(JailError::NotNative { .. })));
     }
 
     fn note(owner: &[u8], kind: u32, content: &[u8], alignment: usize) -> Vec<u8> {
@@ -327,10 +413,10 @@ mod tests {
 
     #[test]
     fn linked_programs_have_notes() {
-        let own = notes(&std::env::current_exe().unwrap()).unwrap();
+        let own = notes(&std::env::current_exe().unwrap(), None).unwrap();
         assert!(own.iter().any(|note| note.owner == b"GNU"), "{own:?}");
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), b"no program").unwrap();
-        assert!(matches!(notes(file.path()), Err(JailError::NotNative { .. })));
+        assert!(matches!(notes(file.path(), None), Err(JailError::NotNative { .. })));
     }
 }

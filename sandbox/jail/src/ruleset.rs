@@ -32,7 +32,10 @@ pub(crate) fn build(program: &ElfProgram, grants: &[PathGrant]) -> io::Result<Op
         .map_err(other)?;
     let mut ruleset = handled;
     let run = AccessFs::Execute | AccessFs::ReadFile;
-    ruleset = ruleset.add_rule(PathBeneath::new(&program.file, run)).map_err(other)?;
+    // Landlock knows no files in memory: it lets them run, and refuses a rule about one.
+    if !program.is_sealed {
+        ruleset = ruleset.add_rule(PathBeneath::new(&program.file, run)).map_err(other)?;
+    }
     if program.is_dynamic {
         for directory in LIBRARY_DIRECTORIES {
             ruleset = add(ruleset, Path::new(directory), run | AccessFs::ReadDir, true)?;

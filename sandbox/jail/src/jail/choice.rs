@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn old_landlock_is_used_unless_strict() {
         let path = std::env::current_exe().unwrap();
-        let program = ElfProgram::open(&path).unwrap();
+        let program = ElfProgram::open(&path, None).unwrap();
         let mut machine = Machine::look();
         machine.landlock = Ok(3);
         let jail = || Jail::new(&path).layers(Layers::none().with(Layer::Landlock));

@@ -49,13 +49,10 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     let machine = Machine::get();
     let supervisor = Supervisor::get()
         .map_err(|source| JailError::Host { what: "start the supervisor", source })?;
-    let program = ElfProgram::open(&jail.program)?;
-    if let Some(is_that) = &jail.examined
-        && !is_that(&program.file)
-            .map_err(|source| JailError::Program { path: jail.program.clone(), source })?
-    {
-        return Err(JailError::Replaced { path: jail.program });
-    }
+    let program = ElfProgram::open(&jail.program, jail.examined.as_ref())?;
+    // The set-up takes milliseconds, in which a file can change and a sealed copy cannot.
+    let examined = jail.examined.clone().filter(|_| !program.is_sealed);
+    let is_still_that = || program.check(examined.as_ref());
     let chosen = choose(&jail, machine, &program)?;
     let mut policy = jail.policy;
     if jail.paths.is_empty() {
@@ -95,7 +92,8 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
         child.let_go(2);
     }
     // A child that failed has ended, and much fails then; what it says came first.
-    let listener = listener(&mut child, jail.crossings).map_err(|seen| failure(&child, seen))?;
+    let listener = listener(&mut child, jail.crossings, is_still_that)
+        .map_err(|seen| failure(&child, seen))?;
     let (pid, pidfd) = (child.pid(), child.pidfd().clone());
     let mut given = prepared.given;
     if given.own_process == Given::UNKNOWN_PROCESS {
@@ -143,7 +141,7 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
 
 /// What this machine lacks of a jail's layers.
 pub(crate) fn missing(jail: &Jail) -> Result<Vec<Weakness>, JailError> {
-    let program = ElfProgram::open(&jail.program)?;
+    let program = ElfProgram::open(&jail.program, None)?;
     Ok(choose(jail, Machine::get(), &program)?.weaker)
 }
 
@@ -170,8 +168,13 @@ fn meet(child: &mut Child, number: u32) -> Result<(), JailError> {
     Err(failure(child, seen))
 }
 
-/// Takes the filter's listener from the child, lets the program start, and sees that it has.
-fn listener(child: &mut Child, crossings: Mark) -> Result<OwnedFd, JailError> {
+/// Takes the filter's listener from the child, lets the program start if it is still the one that
+/// is meant, and sees that it has.
+fn listener(
+    child: &mut Child,
+    crossings: Mark,
+    is_still_that: impl FnOnce() -> Result<(), JailError>,
+) -> Result<OwnedFd, JailError> {
     let number = match child.wait(SET_UP_TIME) {
         Progress::Announced(number) => number,
         Progress::Gone => return Err(JailError::Died { step: child.position() }),
@@ -206,6 +209,8 @@ fn listener(child: &mut Child, crossings: Mark) -> Result<OwnedFd, JailError> {
         if i64::from(asked.number) != libc::SYS_execveat {
             return Err(JailError::Died { step: "exec" });
         }
+        // From here on only the kernel is in between.
+        is_still_that()?;
         crossings.runs_as(child.pid());
         seccomp::carry_out(listener.as_fd(), asked.id).map_err(step("exec"))?;
         break;
