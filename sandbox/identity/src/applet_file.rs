@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use holdfast_sys::file::FileStamp;
@@ -113,8 +114,12 @@ impl AppletFile {
         }
         let stamp = FileStamp::of_settled(file)?;
         let program = read(file, found.len(), stamp)?;
-        // One that grew meanwhile would run with more than was hashed.
-        match file.metadata()?.len() == found.len() {
+        // One that grew meanwhile would run with more than was hashed; and what was looked at first
+        // must still be there at the end.
+        let now = file.metadata()?;
+        let is_same = now.len() == found.len()
+            && (now.ctime(), now.ctime_nsec()) == (found.ctime(), found.ctime_nsec());
+        match is_same {
             true => Ok(program),
             false => Err(SignatureError::Changed),
         }
@@ -140,7 +145,7 @@ impl AppletFile {
             return Ok(true);
         }
         let len_bytes = file.metadata()?.len();
-        match hash_of(file, len_bytes, len_bytes) {
+        match hash_of(file, len_bytes, &[]) {
             Ok((_, whole)) => Ok(whole == self.hash.to_bytes()),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
             Err(error) => Err(error),
@@ -171,7 +176,8 @@ fn read<S: Source + ?Sized>(
 ) -> Result<AppletFile, SignatureError> {
     let located = locate(source, len_bytes)?;
     let content_bytes = located.as_ref().map_or(len_bytes, |located| located.content_bytes);
-    let (sha256, whole) = hash_of(source, content_bytes, len_bytes)?;
+    let tail = located.as_ref().map_or(&[][..], |located| &located.tail);
+    let (sha256, whole) = hash_of(source, content_bytes, tail)?;
     let hash = CodeHash::from_bytes(whole);
     let Some(located) = located else { return Ok(AppletFile { hash, signature: None, stamp }) };
     let (block, content) = (located.block, Content { len_bytes: content_bytes, sha256 });
@@ -186,25 +192,17 @@ fn read<S: Source + ?Sized>(
     Ok(AppletFile { hash, signature, stamp })
 }
 
-/// SHA-256 of the first `content_bytes` and of all of them, in one pass.
-pub(crate) fn hash_of<S: Source + ?Sized>(
+/// SHA-256 of the first `content_bytes` of a source, and of these with a tail that was read before.
+fn hash_of<S: Source + ?Sized>(
     source: &S,
     content_bytes: u64,
-    len_bytes: u64,
+    tail: &[u8],
 ) -> io::Result<([u8; 32], [u8; 32])> {
     let mut hasher = Sha256::new();
-    let mut content = None;
-    let mut piece = vec![0; PIECE_BYTES.min(usize::try_from(len_bytes).unwrap_or(PIECE_BYTES))];
+    let mut piece = vec![0; PIECE_BYTES.min(usize::try_from(content_bytes).unwrap_or(PIECE_BYTES))];
     let mut at = 0;
-    loop {
-        if at == content_bytes {
-            content = Some(hasher.clone());
-        }
-        if at == len_bytes {
-            break;
-        }
-        let end = if at < content_bytes { content_bytes } else { len_bytes };
-        let wanted = (end - at).min(piece.len() as u64) as usize;
+    while at < content_bytes {
+        let wanted = (content_bytes - at).min(piece.len() as u64) as usize;
         match source.read_at(&mut piece[..wanted], at) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(more) => {
@@ -215,6 +213,83 @@ pub(crate) fn hash_of<S: Source + ?Sized>(
             Err(error) => return Err(error),
         }
     }
-    let whole = hasher.finalize().into();
-    Ok((content.map_or(whole, |content| content.finalize().into()), whole))
+    let content = hasher.clone().finalize().into();
+    Ok((content, hasher.chain_update(tail).finalize().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::block::Block;
+    use crate::container::section_of;
+    use crate::names::PublisherName;
+    use crate::publisher::PublisherKey;
+
+    /// A file of which the signature is another one each time that it is read.
+    struct Flickering<'a> {
+        files: [&'a [u8]; 2],
+        content_bytes: u64,
+        tail_reads: Cell<usize>,
+    }
+
+    impl Source for Flickering<'_> {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            if offset + buffer.len() as u64 <= self.content_bytes {
+                return self.files[0].read_at(buffer, offset);
+            }
+            let reads = self.tail_reads.replace(self.tail_reads.get() + 1);
+            self.files[reads.min(1)].read_at(buffer, offset)
+        }
+    }
+
+    /// The hash is of the signature that was verified, not of one that is there later.
+    #[test]
+    fn hash_and_signature_are_of_the_same_bytes() {
+        let content = b"\0asm\x01\0\0\0".to_vec();
+        let signed = |application: &str| {
+            let key = PublisherKey::from_bytes([1; 32], PublisherName::parse("Acme").unwrap());
+            let application = ApplicationName::parse(application).unwrap();
+            let sha256 = Sha256::digest(&content).into();
+            let len_bytes = content.len() as u64;
+            let block = Block::sign(&key, &application, &Content { len_bytes, sha256 });
+            [content.clone(), section_of(&block)].concat()
+        };
+        let (one, two) = (signed("one"), signed("two"));
+        assert_eq!(one.len(), two.len());
+        let files = [one.as_slice(), two.as_slice()];
+        // However often the file is read before its tail is.
+        for first_reads in 0..4 {
+            let content_bytes = content.len() as u64;
+            let source = Flickering { files, content_bytes, tail_reads: Cell::new(0) };
+            let source = Delayed { source, left: Cell::new(first_reads) };
+            let found = match read(&source, one.len() as u64, None) {
+                Ok(found) => found,
+                Err(SignatureError::Fault(_)) => continue,
+                Err(error) => panic!("{error}"),
+            };
+            let application = found.signature().unwrap().application().as_str();
+            let meant = if application == "one" { &one } else { &two };
+            assert_eq!(found.hash().to_bytes(), <[u8; 32]>::from(Sha256::digest(meant)));
+        }
+    }
+
+    /// Shows the first of the two files for some reads more.
+    struct Delayed<'a> {
+        source: Flickering<'a>,
+        left: Cell<usize>,
+    }
+
+    impl Source for Delayed<'_> {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            match self.left.get() {
+                0 => self.source.read_at(buffer, offset),
+                left => {
+                    self.left.set(left - 1);
+                    self.source.files[0].read_at(buffer, offset)
+                }
+            }
+        }
+    }
 }

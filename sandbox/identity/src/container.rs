@@ -15,7 +15,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use crate::block::{
-    BLOCK_BYTES_MAX, Block, BlockFault, END_BYTES, HEAD_MARK, VERSION, claimed_bytes, has_end_mark,
+    BLOCK_BYTES_MAX, Block, BlockFault, END_BYTES, END_MARK, HEAD_MARK, VERSION, claimed_bytes,
+    has_end_mark,
 };
 
 /// Name of the custom section.
@@ -195,6 +196,8 @@ fn format_of<S: Source + ?Sized>(window: &mut Window<'_, S>) -> io::Result<Forma
 pub(crate) struct Located {
     pub(crate) block: Block,
     pub(crate) content_bytes: u64,
+    /// What follows them, as it was read for the block.
+    pub(crate) tail: Vec<u8>,
 }
 
 /// Finds the signature of a file of this length; `None` when there is not a trace of one. It is
@@ -250,7 +253,7 @@ fn in_module<S: Source + ?Sized>(
     {
         return Err(damaged("its section has another form"));
     }
-    Ok(Some(Located { block, content_bytes: section.start }))
+    Ok(Some(Located { block, content_bytes: section.start, tail: canonical }))
 }
 
 /// The custom section that holds a block.
@@ -347,8 +350,9 @@ fn in_program<S: Source + ?Sized>(
     // A cut may have left less than the mark.
     let starts_there = !behind.is_empty() && HEAD_MARK.starts_with(behind);
     if !has_end_mark(tail) {
-        return match starts_there {
-            true => Err(damaged("its last mark is missing")),
+        // Also behind what a tool added to the program before it was signed, or after.
+        return match starts_there || find_mark(window, program_end..len_bytes)?.is_some() {
+            true => Err(damaged("it is not whole, or not at the end of the file")),
             false => Ok(None),
         };
     }
@@ -356,11 +360,34 @@ fn in_program<S: Source + ?Sized>(
     let content_bytes = len_bytes - bytes.len() as u64;
     let before = content_bytes.saturating_sub(END_BYTES as u64);
     let before = window.get(before, (content_bytes - before) as usize)?;
-    if has_end_mark(before) || (starts_there && content_bytes != program_end) {
+    if has_end_mark(before)
+        || (starts_there && content_bytes != program_end)
+        || find_mark(window, program_end..content_bytes)?.is_some()
+    {
         return Err(SignatureFault::Several.into());
     }
     let block = Block::decode(bytes).map_err(SignatureFault::from)?;
-    Ok(Some(Located { block, content_bytes }))
+    Ok(Some(Located { block, content_bytes, tail: bytes.to_vec() }))
+}
+
+/// The first mark of a signature, of its start or its end, that lies within a part of the file.
+fn find_mark<S: Source + ?Sized>(
+    window: &mut Window<'_, S>,
+    part: Range<u64>,
+) -> io::Result<Option<u64>> {
+    let mark_bytes = HEAD_MARK.len();
+    let mut start = part.start;
+    while start + mark_bytes as u64 <= part.end {
+        let count = (part.end - start).min(WINDOW_BYTES as u64) as usize;
+        let bytes = window.get(start, count)?;
+        let is_mark = |bytes: &[u8]| bytes == HEAD_MARK || bytes == END_MARK;
+        if let Some(at) = bytes.windows(mark_bytes).position(is_mark) {
+            return Ok(Some(start + at as u64));
+        }
+        // One may lie across two pieces.
+        start += (count - (mark_bytes - 1)) as u64;
+    }
+    Ok(None)
 }
 
 /// Where the last thing ends that an ELF file's tables name and that is in the file.
@@ -439,8 +466,17 @@ pub(crate) fn own_parts<S: Source + ?Sized>(
                 }
                 end -= block.len() as u64;
             }
-            // What is left of a damaged one.
+            // What is left of a damaged one, and what a tool added behind it.
             let program_end = program_end(&mut window)?;
+            if let Some(at) = find_mark(&mut window, program_end.min(end)..end)? {
+                if window.get(at, HEAD_MARK.len())? != HEAD_MARK {
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "a signature without a beginning is in it",
+                    ));
+                }
+                end = at;
+            }
             let behind = window.get(program_end, HEAD_MARK.len())?;
             if !behind.is_empty() && HEAD_MARK.starts_with(behind) {
                 end = end.min(program_end);

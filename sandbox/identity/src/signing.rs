@@ -44,8 +44,10 @@ pub enum SignError {
         /// What it is.
         found: &'static str,
     },
-    /// The module's last section is cut off.
-    #[error("the module {} is cut off, so it would not run; build it again", path.display())]
+    /// The module's last section is cut off, or a part of another signature is in the program.
+    #[error(
+        "{} is cut off, or a part of another signature is in it; build it again", path.display()
+    )]
     CutOff {
         /// The file.
         path: PathBuf,

@@ -182,6 +182,48 @@ fn second_signature_and_one_elsewhere_are_refused() {
     assert!(fault(&behind).is_some());
 }
 
+/// A signature behind bytes that no table of the program names is found, whichever of its ends is
+/// damaged and whatever was added.
+///
+/// Guarantee: applets/identities
+#[test]
+fn damaged_signature_behind_an_overlay_is_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("program");
+    let (bare, _) = programs();
+    // One is larger than what is read at once, and the marks lie across two pieces.
+    for overlay_bytes in [1, 100, (64 << 10) - 3, (128 << 10) + 7] {
+        let content = [&bare[..], &vec![b'x'; overlay_bytes]].concat();
+        assert!(AppletFile::of_bytes(&content).unwrap().signature().is_none());
+        std::fs::write(&path, &content).unwrap();
+        sign(&path, &publisher(1, "Acme"), &application("notes")).unwrap();
+        let signed = std::fs::read(&path).unwrap();
+        assert!(applet_file(&path).unwrap().signature().is_some());
+        let mut no_end = signed.clone();
+        *no_end.last_mut().unwrap() ^= 1;
+        let mut no_start = signed.clone();
+        no_start[content.len()] ^= 1;
+        let twice = [&signed[..], b"x", &signed[content.len()..]].concat();
+        let longer = [&signed[..], b"x"].concat();
+        for damaged in [no_end, no_start, twice, longer] {
+            assert!(fault(&damaged).is_some(), "{overlay_bytes} bytes of overlay");
+        }
+        // Signing again makes it good, and keeps the overlay.
+        std::fs::write(&path, [&signed[..], b"x"].concat()).unwrap();
+        sign(&path, &publisher(2, "Other"), &application("notes")).unwrap();
+        let again = std::fs::read(&path).unwrap();
+        assert_eq!(again[..content.len()], content);
+        assert!(applet_file(&path).unwrap().signature().is_some());
+        // Of one without a beginning nothing tells where the program ends.
+        let mut no_start = signed[..signed.len()].to_vec();
+        no_start[content.len()] ^= 1;
+        no_start.push(b'x');
+        std::fs::write(&path, &no_start).unwrap();
+        assert!(sign(&path, &publisher(2, "Other"), &application("notes")).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), no_start);
+    }
+}
+
 /// Guarantee: applets/identities
 #[test]
 fn signature_of_another_file_is_forged() {
