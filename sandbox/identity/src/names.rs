@@ -161,16 +161,21 @@ name! {
 
 impl PublisherName {
     /// What all names have in common that a person may take for this one: without case and
-    /// separators, and with one form for the letters and digits that look alike.
+    /// separators, and with one form for the letters and digits that look alike: 0 and o; 1, i and
+    /// l; 2 and z; 5 and s; 8 and b; 9, g and q; rn and m; vv and w; cl and d.
     #[must_use]
     pub fn skeleton(&self) -> String {
         let letters = self.0.chars().filter(char::is_ascii_alphanumeric);
         let folded = letters.map(|letter| match letter.to_ascii_lowercase() {
             '0' => 'o',
             '1' | 'i' => 'l',
+            '2' => 'z',
+            '5' => 's',
+            '8' => 'b',
+            '9' | 'q' => 'g',
             other => other,
         });
-        folded.collect::<String>().replace("rn", "m").replace("vv", "w")
+        folded.collect::<String>().replace("rn", "m").replace("vv", "w").replace("cl", "d")
     }
 }
 
@@ -227,6 +232,15 @@ mod tests {
         }
         assert_eq!(skeleton("Paypa1"), skeleton("PayPaI"));
         assert_eq!(skeleton("G00gle"), skeleton("Google"));
+        for [one, other] in [
+            ["Zenbase", "2en8a5e"],
+            ["Gigaq", "9i9ag"],
+            ["Delta Force", "cleIta-F0rce"],
+            ["Vivid Modern", "Vivid-Moclern"],
+            ["Swift Corner", "Svvift Comer"],
+        ] {
+            assert_eq!(skeleton(one), skeleton(other), "{one}, {other}");
+        }
         assert_ne!(skeleton("Acme Ltd"), skeleton("Acme Inc"));
     }
 }
