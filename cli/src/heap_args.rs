@@ -41,7 +41,8 @@ pub const CP_HELP: &str = "\
 Example:
   holdfast heap cp words words-try
 
-The copy has the data of now, an identity of its own and belongs to your key. It keeps the address, because data \
+The copy has the data of now, an identity of its own, and belongs to the key that the heap belongs to, or to the applet that \
+a heap of the key `default` was handed over to (--key: to another one). It has no grants. It keeps the address, because data \
 may hold pointers: both heaps can be used, but not mapped at that address by one process at once (only native \
 programs map there).";
 
@@ -171,9 +172,9 @@ pub struct SalvageArgs {
     /// Make a heap of this name from it
     #[arg(long, value_name = "NAME", value_parser = RegionName::parse)]
     pub to: Option<RegionName>,
-    /// Name of the key that will own the heap
-    #[arg(long, value_name = "KEY", default_value = "default")]
-    pub key: String,
+    /// Name of the key that will own the heap; without it `default`, which every applet may use
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -246,9 +247,9 @@ pub struct CpArgs {
     /// The name of the copy
     #[arg(value_parser = RegionName::parse)]
     pub to: RegionName,
-    /// Name of the key that will own the copy
-    #[arg(long, value_name = "KEY", default_value = "default")]
-    pub key: String,
+    /// Name of the key that will own the copy; without it, the heap's own
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -271,9 +272,9 @@ pub struct ImportArgs {
     /// The name of the new heap
     #[arg(value_parser = RegionName::parse)]
     pub name: RegionName,
-    /// Name of the key that will own the heap
-    #[arg(long, value_name = "KEY", default_value = "default")]
-    pub key: String,
+    /// Name of the key that will own the heap; without it `default`, which every applet may use
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -9,9 +9,11 @@ use holdfast_region::{
 use holdfast_sys::counted::counted;
 use serde::Serialize;
 
+use super::transfer::tell_if_open_to_all;
 use super::{ROOTS_KEPT_MAX, RootName, look_at, name_space};
 use crate::heap_args::SalvageArgs;
 use holdfast_command::exit::{BAD_FILE, FOUND, Failure, NOT_FOUND};
+use holdfast_command::keys::DEFAULT_KEY;
 use holdfast_command::output::{print, print_json, shown, with_progress};
 use holdfast_command::size::show_size;
 
@@ -70,8 +72,11 @@ pub fn run(args: &SalvageArgs) -> Result<u8, Failure> {
     let usable = salvaged.error.is_none() && salvaged.findings == 0;
     if let Some(name) = args.to.as_ref().filter(|_| usable) {
         let names = name_space()?;
-        let key = super::key_for_new(&names, &args.key)?;
+        let key = super::key_for_new(&names, args.key.as_deref().unwrap_or(DEFAULT_KEY))?;
         with_progress(&format!("making {name}"), || names.salvage(&damaged, name, &key))?;
+        if args.key.is_none() {
+            tell_if_open_to_all(&names, name);
+        }
         salvaged.made = Some(name.to_string());
     }
     if args.json {

@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
-use holdfast_region::TransferReport;
+use holdfast_identity::{LEGACY_KEY, Owner, implicit_owner_key, is_open_to_all, owner_of};
+use holdfast_region::{NameSpace, OwnerKey, RegionName, Rights, TransferReport};
 use holdfast_sys::file::private_options;
 use serde::Serialize;
 
 use crate::heap_args::{CpArgs, ExportArgs, ImportArgs, LimitArgs};
-use crate::identity::owner_key;
-use holdfast_command::exit::{Failure, NOT_FOUND, OTHER, USAGE};
+use crate::identity::{owner_key, ownership_failure};
+use holdfast_command::exit::{Failure, NOT_FOUND, OTHER, USAGE, usage};
 use holdfast_command::output::{print, print_json, say, with_progress};
 use holdfast_command::size::show_size;
 
@@ -27,15 +28,62 @@ struct TransferResult<'a> {
 
 pub fn cp(args: &CpArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key_for_new(&names, &args.key)?;
+    let key = match &args.key {
+        Some(key) => super::key_for_new(&names, key)?,
+        None => key_of_copy(&names, &args.from)?,
+    };
     let what = format!("copying {}", args.from);
     let report = with_progress(&what, || names.copy(&args.from, &args.to, &key))?;
+    if args.key.is_none() {
+        tell_if_open_to_all(&names, &args.to);
+    }
     tell(args.json, args.to.as_str(), report, "copied")
+}
+
+/// The key of a copy for which the user names none: it is open to no applet that the heap itself is
+/// closed to.
+fn key_of_copy(names: &NameSpace, from: &RegionName) -> Result<OwnerKey, Failure> {
+    let default = || Ok(super::key_for_new(names, LEGACY_KEY)?);
+    let (key_name, key) = match implicit_owner_key(names, from) {
+        Ok(Some(found)) => found,
+        Ok(None) => {
+            return match owner_of(names, from).map_err(ownership_failure)? {
+                Owner::Key { name } => Ok(super::key_for_new(names, name.as_str())?),
+                // Nobody here has the key: whoever makes the copy owns it.
+                _ => default(),
+            };
+        }
+        // What is wrong with the heap the copying says.
+        Err(_) => return default(),
+    };
+    if key_name.as_str() != LEGACY_KEY || is_open_to_all(names, from).map_err(ownership_failure)? {
+        return Ok(key);
+    }
+    let grants = names.grants(from, &key)?;
+    let writers = grants.iter().filter(|grant| matches!(grant.rights, Rights::Write { .. }));
+    match writers.map(|grant| grant.label.as_ref()).collect::<Vec<_>>()[..] {
+        [Some(label)] => Ok(holdfast_command::keys::key(names, label.as_str(), None)?),
+        _ => Err(usage(format!(
+            "heap {from} is closed to applets without a grant, and a copy has no grants; name the key that is to own the \
+             copy with --key (`holdfast heap grants {from}` lists who may use the heap)"
+        ))),
+    }
+}
+
+/// Says that every applet may use a heap whose key the user did not name.
+pub fn tell_if_open_to_all(names: &NameSpace, heap: &RegionName) {
+    // It was made now: what cannot be asked about it its next use says.
+    if is_open_to_all(names, heap).is_ok_and(|is_open| is_open) {
+        say(format_args!(
+            "every applet may use {heap}, which belongs to the key `{LEGACY_KEY}`; `holdfast heap adopt {heap} --by APPLET` \
+             hands it over to one, `holdfast heap revoke {heap} --every-applet` closes it to all"
+        ));
+    }
 }
 
 pub fn import(args: &ImportArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key_for_new(&names, &args.key)?;
+    let key = super::key_for_new(&names, args.key.as_deref().unwrap_or(LEGACY_KEY))?;
     let mut input: Box<dyn Read> = if args.file == Path::new("-") {
         Box::new(io::stdin().lock())
     } else {
@@ -50,6 +98,9 @@ pub fn import(args: &ImportArgs) -> Result<u8, Failure> {
     };
     let what = format!("importing {}", args.name);
     let report = with_progress(&what, || names.import(&args.name, &key, &mut input))?;
+    if args.key.is_none() {
+        tell_if_open_to_all(&names, &args.name);
+    }
     tell(args.json, args.name.as_str(), report, "imported")
 }
 
