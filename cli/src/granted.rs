@@ -5,16 +5,16 @@ use std::path::{Component, Path, PathBuf};
 use holdfast_applet::{
     Command, Grants, HeapRequest, Limits, MAX_HEAP_LIMIT_BYTES, SandboxKind, thread_name,
 };
-use holdfast_identity::{AppletFile, KeySource, LEGACY_KEY, key_for};
+use holdfast_identity::{AppletFile, Identity, KeySource, LEGACY_KEY, key_for};
 use holdfast_region::{
     Consistency, KeyError, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName,
 };
 
 use crate::applet_args::AppletArgs;
-use crate::identity::{Applet, meet};
+use crate::identity::{Applet, examine};
 use holdfast_command::exit::{Failure, NO_APPLET, USAGE, host, usage};
 use holdfast_command::keys::{DEFAULT_KEY, key_for_new};
-use holdfast_command::output::{say, shown, with_progress};
+use holdfast_command::output::{quoted, say, with_progress};
 use holdfast_command::size::show_size;
 
 /// The command for an applet, without arguments and streams, and its heaps.
@@ -70,7 +70,11 @@ pub fn prepare(
     if !args.heaps.is_empty() {
         let names = NameSpace::new(places?).with_medium(args.backing);
         let chosen = ChosenKey::of(&args, names.places())?;
-        (grants, heaps) = grant_heaps(grants, &names, &args, &chosen, is_native)?;
+        for heap in &args.heaps {
+            check_heap(&names, heap, &args, is_native)?;
+        }
+        let keys = chosen.keys(&names, &args)?;
+        (grants, heaps) = grant_heaps(grants, &names, &args, is_native, keys)?;
         examined = chosen.into_file();
     }
     let mut command = Command::new(args.applet, grants).strict(args.strict);
@@ -85,28 +89,13 @@ fn grant_heaps(
     mut grants: Grants,
     names: &NameSpace,
     args: &AppletArgs,
-    chosen: &ChosenKey,
     is_native: bool,
+    keys: Vec<OwnerKey>,
 ) -> Result<(Grants, Vec<Granted>), Failure> {
-    if args.compartment.is_some() && args.heaps.len() > 1 {
-        return Err(usage("--compartment is about one heap; grant one heap with it"));
-    }
     let compartments = args.compartments.unwrap_or_default();
-    if compartments > 0 && args.atomic {
-        return Err(usage(
-            "--atomic publishes the stores of all threads together, so they cannot have a compartment each; leave out \
-             --atomic, or --compartments",
-        ));
-    }
-    if compartments > 1 && !is_native {
-        return Err(usage(
-            "a WebAssembly applet has one thread, and so one compartment: --compartments 1; start several applets, each with \
-             --compartment WORKER",
-        ));
-    }
     let mut granted: Vec<Granted> = Vec::new();
-    for heap in &args.heaps {
-        match open_heap(names, heap, args, chosen, is_native) {
+    for (heap, key) in args.heaps.iter().zip(keys) {
+        match open_heap(names, heap, args, key) {
             Ok((opened, region)) => {
                 let alias = heap.alias.clone().unwrap_or_else(|| region.name().clone());
                 grants = grants.heap_as(alias, region);
@@ -140,13 +129,29 @@ fn grant_heaps(
     Ok((grants, granted))
 }
 
-fn open_heap(
+/// What is wrong with a heap before its key is looked for: nothing is made then.
+fn check_heap(
     names: &NameSpace,
     heap: &HeapRequest,
     args: &AppletArgs,
-    chosen: &ChosenKey,
     is_native: bool,
-) -> Result<(Granted, Region), Failure> {
+) -> Result<(), Failure> {
+    if args.compartment.is_some() && args.heaps.len() > 1 {
+        return Err(usage("--compartment is about one heap; grant one heap with it"));
+    }
+    let compartments = args.compartments.unwrap_or_default();
+    if compartments > 0 && args.atomic {
+        return Err(usage(
+            "--atomic publishes the stores of all threads together, so they cannot have a compartment each; leave out \
+             --atomic, or --compartments",
+        ));
+    }
+    if compartments > 1 && !is_native {
+        return Err(usage(
+            "a WebAssembly applet has one thread, and so one compartment: --compartments 1; start several applets, each with \
+             --compartment WORKER",
+        ));
+    }
     let name = &heap.heap;
     // Only there the heap has to fit into an address space of 4 GiB.
     if !is_native {
@@ -163,8 +168,16 @@ fn open_heap(
             "there is no heap {name} to read; leave out `:ro` to make it, or check the name (`holdfast heap ls`)"
         )));
     }
-    let key = chosen.key(names, name, &args.applet)?;
-    let (names, name) = (names.clone(), name.clone());
+    Ok(())
+}
+
+fn open_heap(
+    names: &NameSpace,
+    heap: &HeapRequest,
+    args: &AppletArgs,
+    key: OwnerKey,
+) -> Result<(Granted, Region), Failure> {
+    let (names, name) = (names.clone(), heap.heap.clone());
     let (granted, mut region) = match &args.compartment {
         Some(worker) => {
             Granted::compartment(names, &name, worker, key, args.heap_size, args.quota)?
@@ -316,8 +329,8 @@ impl Granted {
 
 /// How the key of each heap is chosen.
 enum ChosenKey {
-    /// The user named it.
-    Named(String),
+    /// The user named it; what may be started, if that is a file.
+    Named(String, Option<Box<AppletFile>>),
     /// It follows from who the applet is.
     Own(Box<Applet>),
 }
@@ -325,36 +338,61 @@ enum ChosenKey {
 impl ChosenKey {
     /// Compartments are the host's: it tells the workers apart, whichever applets they run.
     fn of(args: &AppletArgs, places: &Places) -> Result<ChosenKey, Failure> {
-        match &args.key {
-            Some(key) => Ok(ChosenKey::Named(key.clone())),
-            None if args.compartment.is_some() => Ok(ChosenKey::Named(DEFAULT_KEY.to_owned())),
-            None => Ok(ChosenKey::Own(Box::new(meet(&args.applet, args.app.as_ref(), places)?))),
-        }
+        let named = match &args.key {
+            Some(key) => key.as_str(),
+            None if args.compartment.is_some() => DEFAULT_KEY,
+            None => {
+                let applet = Applet::identify(&args.applet, args.app.as_ref(), places)?;
+                return Ok(ChosenKey::Own(Box::new(applet)));
+            }
+        };
+        Ok(ChosenKey::Named(named.to_owned(), examine(&args.applet)?.map(Box::new)))
     }
 
-    fn key(&self, names: &NameSpace, heap: &RegionName, path: &Path) -> Result<OwnerKey, Failure> {
+    /// The key of each heap, in their order. Only an applet that may use all of them makes its
+    /// publisher known.
+    fn keys(&self, names: &NameSpace, args: &AppletArgs) -> Result<Vec<OwnerKey>, Failure> {
         let applet = match self {
-            ChosenKey::Named(key_name) => return key(names, key_name, heap),
+            ChosenKey::Named(key_name, _) => {
+                return args.heaps.iter().map(|heap| key(names, key_name, &heap.heap)).collect();
+            }
             ChosenKey::Own(applet) => applet,
         };
-        let found = key_for(names, heap, &applet.identity).map_err(host)?;
-        if found.source() == KeySource::Legacy {
-            say(format_args!(
-                "heap {heap} is one of the key `{LEGACY_KEY}`, which every applet may use; `holdfast heap adopt {heap} --by \
-                 {}` hands it over to this one alone",
-                shown(path)
-            ));
+        let found: Vec<_> = args
+            .heaps
+            .iter()
+            .map(|heap| key_for(names, &heap.heap, &applet.identity).map_err(host))
+            .collect::<Result<_, _>>()?;
+        applet.meet(names.places())?;
+        for (heap, found) in args.heaps.iter().zip(&found) {
+            if found.source() == KeySource::Legacy {
+                say(format_args!(
+                    "heap {0} is one of the key `{LEGACY_KEY}`, which every applet may use; `{1}` hands it over to this \
+                     one alone",
+                    heap.heap,
+                    adopting(&heap.heap, applet, &args.applet)
+                ));
+            }
         }
-        Ok(found.key().clone())
+        Ok(found.iter().map(|found| found.key().clone()).collect())
     }
 
     /// What may be started with these keys.
     fn into_file(self) -> Option<AppletFile> {
         match self {
-            ChosenKey::Named(_) => None,
+            ChosenKey::Named(_, file) => file.map(|file| *file),
             ChosenKey::Own(applet) => Some(applet.file),
         }
     }
+}
+
+/// The command that hands a heap over to this applet, under the name that it has here.
+fn adopting(heap: &RegionName, applet: &Applet, path: &Path) -> String {
+    let mut command = format!("holdfast heap adopt {heap} --by {}", quoted(path));
+    if let Identity::Named(name) = &applet.identity {
+        command.push_str(&format!(" --app {}", quoted(Path::new(name.as_str()))));
+    }
+    command
 }
 
 /// The key that the user named. Only with a new heap one is made; a user that mistypes the name of

@@ -26,14 +26,28 @@ pub struct Applet {
     pub file: AppletFile,
 }
 
-/// Finds out who an applet is that is going to run. A publisher that is met first is told.
-pub fn meet(path: &Path, given: Option<&GivenName>, places: &Places) -> Result<Applet, Failure> {
-    let (file, identity, trust) =
-        Publishers::of(places).identify_path(path, given).map_err(|error| match error {
+impl Applet {
+    /// Who an applet is that is going to run. Nothing is recorded.
+    pub fn identify(
+        path: &Path,
+        given: Option<&GivenName>,
+        places: &Places,
+    ) -> Result<Applet, Failure> {
+        let found = Publishers::of(places).identify_path(path, given);
+        let (file, identity, _) = found.map_err(|error| match error {
             IdentityError::File { path, source } => unreadable(&path, source),
             error => Failure::new(HOST_FAILED, error),
         })?;
-    if let (Trust::FirstUse, Some(signature)) = (trust, file.signature()) {
+        Ok(Applet { identity, file })
+    }
+
+    /// Records its publisher, if that is met first, and says so: when the applet has its keys.
+    pub fn meet(&self, places: &Places) -> Result<(), Failure> {
+        let Some(signature) = self.file.signature() else { return Ok(()) };
+        let trust = Publishers::of(places).meet(signature);
+        if trust.map_err(|error| Failure::new(HOST_FAILED, error))? != Trust::FirstUse {
+            return Ok(());
+        }
         let publisher = signature.publisher();
         say(format_args!(
             "this is the first applet of publisher `{}` here; its key is recorded, and another one under that name will \
@@ -41,8 +55,18 @@ pub fn meet(path: &Path, given: Option<&GivenName>, places: &Places) -> Result<A
             publisher.name(),
             publisher.key()
         ));
+        Ok(())
     }
-    Ok(Applet { identity, file })
+}
+
+/// Reads an applet's file whose key the user named: a signature that is not good does not start.
+/// `None` for what is no file that can be read, of which the start says more.
+pub fn examine(path: &Path) -> Result<Option<AppletFile>, Failure> {
+    match AppletFile::of_path(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(SignatureError::Io(_)) => Ok(None),
+        Err(error) => Err(unreadable(path, error)),
+    }
 }
 
 /// An applet's file that tells nothing, with the exit codes of `run`.
@@ -145,9 +169,10 @@ pub fn ownership_failure(error: OwnershipError) -> Failure {
     match error {
         OwnershipError::Key(error) => error.into(),
         OwnershipError::Region(error) => error.into(),
-        OwnershipError::Refused { .. } | OwnershipError::HasCompartments { .. } => {
-            Failure::new(DENIED, error)
-        }
+        OwnershipError::Refused { .. }
+        | OwnershipError::HasCompartments { .. }
+        | OwnershipError::HasGrants { .. }
+        | OwnershipError::NotDefault { .. } => Failure::new(DENIED, error),
         _ => Failure::new(OTHER, error),
     }
 }

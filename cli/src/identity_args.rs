@@ -29,7 +29,8 @@ Examples:
   HOLDFAST_POOL=/dev/shm/words holdfast heap adopt
 
 With a name: hands the heap over to the applet, which may use it from its next start on as if it had made it. Whose it was \
-may use it as before; `holdfast heap revoke` takes it back. A heap of the key `default` no longer opens for other applets.
+may use it as before; `holdfast heap revoke` takes it back. A heap of the key `default` no longer opens for other applets, \
+also when it was taken back (`holdfast heap grant NAME --every-applet` opens it to all).
 
 Without a name: a pool belongs to one home, and no other home may use it. If that home was removed while images were in \
 its pool, this makes them the present home's. It is refused while the other home is there, and when both have a heap of \

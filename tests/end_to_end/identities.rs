@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use holdfast_testkit::Scratch;
 
@@ -85,9 +86,13 @@ fn second_publisher_of_a_name_is_refused() {
     assert_eq!(refused.status, 125, "{}", refused.err);
     assert!(refused.err.contains("holdfast publisher rm Acme Ltd"), "{}", refused.err);
     succeed(scratch.holdfast().args(["publisher", "rm", "Acme", "Ltd"]));
-    // Known again, and still another one than the heap's.
+    // Still another one than the heap's, and known from its own heap on.
     let other = add(&scratch, &two, &[]);
     assert!(other.status == 125 && other.err.contains("belongs to application"), "{}", other.err);
+    let mut own = scratch.holdfast();
+    own.arg("run").arg(&two).args(["--heap", "own", "--", "add", "an entry"]);
+    let told = tell(own.env("LC_ALL", "C"));
+    assert!(told.status == 0 && told.err.contains("first applet of"), "{}", told.err);
     let listed = succeed(scratch.holdfast().args(["publisher", "ls", "--json"]));
     let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
     let key = listed[0]["key"].as_str().unwrap().to_owned();
@@ -224,4 +229,131 @@ fn revoked_key_tells_that_applets_still_may() {
     assert_eq!(told.status, 0, "{}", told.err);
     assert!(told.err.contains("holdfast heap revoke book --every-applet"), "{}", told.err);
     assert_eq!(add(&scratch, &one, &[]).status, 0);
+}
+
+/// An applet that is refused its heap does not take its publisher's name.
+///
+/// Guarantee: applets/identities
+#[test]
+fn refused_applet_records_no_publisher() {
+    let scratch = scratch();
+    let (one, two) = (copy(&scratch, "1.wasm", 1), copy(&scratch, "2.wasm", 2));
+    assert_eq!(add(&scratch, &one, &[]).status, 0);
+    sign(&scratch, &two, &publisher(&scratch, "Acme Ltd", "1.key"));
+    // One of its two heaps would be new.
+    let refused = add(&scratch, &two, &["--heap", "other"]);
+    assert_eq!(refused.status, 125, "{}", refused.err);
+    let refused = add(&scratch, &two, &["--heap", "missing:ro"]);
+    assert_eq!(refused.status, 125, "{}", refused.err);
+    assert_eq!(succeed(scratch.holdfast().args(["publisher", "ls", "--json"])).trim(), "[]");
+    assert_eq!(tell(scratch.holdfast().args(["heap", "show", "other"])).status, 3);
+}
+
+/// What the note advises hands the heap to the applet that ran, under the name that it had, from a
+/// directory with any name.
+///
+/// Guarantee: applets/identities
+#[test]
+fn advised_command_hands_the_heap_to_this_applet() {
+    let scratch = scratch();
+    let directory = scratch.files().join("it's; a 'test'");
+    fs::create_dir(&directory).unwrap();
+    let one = copy(&scratch, "it's; a 'test'/1.wasm", 1);
+    assert_eq!(add(&scratch, &one, &["--key", "default"]).status, 0);
+    let options = ["--app", "https://example.org/[a]~b"];
+    let told = add(&scratch, &one, &options);
+    let (start, end) =
+        (told.err.find("`holdfast heap adopt").unwrap(), told.err.rfind('`').unwrap());
+    let command = &told.err[start + 1..end];
+    let program = scratch.programs().holdfast().to_str().unwrap();
+    let mut shell = Command::new("/bin/sh");
+    shell.env("HOLDFAST_HOME", scratch.home()).env("HOLDFAST_POOL", scratch.pool());
+    succeed(shell.arg("-c").arg(command.replacen("holdfast", program, 1)));
+    let told = add(&scratch, &one, &options);
+    assert_eq!((told.status, told.err.as_str()), (0, ""));
+    assert_eq!(add(&scratch, &one, &[]).status, 125);
+}
+
+/// A signature that is not good gets no heap, under whatever key.
+///
+/// Guarantee: applets/identities
+#[test]
+fn forged_signature_gets_no_heap_of_a_named_key() {
+    let scratch = scratch();
+    let one = copy(&scratch, "1.wasm", 1);
+    sign(&scratch, &one, &publisher(&scratch, "Acme Ltd", "acme.key"));
+    for options in [&["--key", "mine"][..], &["--compartment", "worker"]] {
+        let told = add(&scratch, &one, options);
+        assert_eq!(told.status, 0, "{}", told.err);
+        succeed(scratch.holdfast().args(["heap", "rm", "book", "--compartments"]).args(
+            match options[0] {
+                "--key" => options,
+                _ => &[],
+            },
+        ));
+    }
+    let mut forged = fs::read(&one).unwrap();
+    let len = forged.len();
+    forged[len - 100] ^= 1;
+    fs::write(&one, forged).unwrap();
+    for options in [&["--key", "mine"][..], &["--compartment", "worker"], &[]] {
+        let told = add(&scratch, &one, options);
+        assert_eq!(told.status, 126, "{options:?}: {}", told.err);
+        assert_eq!(tell(scratch.holdfast().args(["heap", "show", "book"])).status, 3);
+    }
+}
+
+/// A copy is open to no applet that the heap was closed to, and what every applet may use is told.
+///
+/// Guarantee: applets/closed-heaps
+#[test]
+fn copy_of_a_private_heap_is_private() {
+    let scratch = scratch();
+    let (one, two) = (copy(&scratch, "1.wasm", 1), copy(&scratch, "2.wasm", 2));
+    let heap = |arguments: &[&str]| {
+        let told = tell(scratch.holdfast().arg("heap").args(arguments));
+        assert_eq!(told.status, 0, "{}", told.err);
+        told.err
+    };
+    let run = |applet: &Path, name: &str| {
+        let mut run = scratch.holdfast();
+        run.arg("run").arg(applet).args(["--heap", name, "--", "add", "an entry"]);
+        tell(run.env("LC_ALL", "C")).status
+    };
+    assert_eq!(run(&one, "book"), 0);
+    assert_eq!(heap(&["cp", "book", "copy"]), "");
+    assert_eq!([run(&one, "copy"), run(&two, "copy")], [0, 125]);
+    // One that was handed over: the copy is that applet's.
+    let mut add = scratch.holdfast();
+    add.arg("run").arg(&one).args(["--heap", "old", "--key", "default", "--", "add", "an entry"]);
+    succeed(&mut add);
+    let noted = heap(&["cp", "old", "everyones"]);
+    assert!(noted.contains("every applet may use everyones"), "{noted}");
+    assert_eq!([run(&one, "everyones"), run(&two, "everyones")], [0, 0]);
+    succeed(scratch.holdfast().args(["heap", "adopt", "old", "--by"]).arg(&two));
+    assert_eq!(heap(&["cp", "old", "its"]), "");
+    assert_eq!([run(&one, "its"), run(&two, "its")], [125, 0]);
+    heap(&["revoke", "old", "--all"]);
+    let refused = tell(scratch.holdfast().args(["heap", "cp", "old", "nobodys"]));
+    assert!(refused.status == 2 && refused.err.contains("--key"), "{}", refused.err);
+    assert_eq!(heap(&["cp", "old", "mine", "--key", "default"]), "");
+    // A key that a user named stays the key.
+    let mut add = scratch.holdfast();
+    add.arg("run").arg(&one).args(["--heap", "named", "--key", "alice", "--", "add", "an entry"]);
+    succeed(&mut add);
+    assert_eq!(heap(&["cp", "named", "named-copy"]), "");
+    assert_eq!(run(&one, "named-copy"), 125);
+    // What comes from elsewhere says whose it is.
+    let file = scratch.files().join("book.holdfast");
+    let file = file.to_str().unwrap();
+    heap(&["export", "book", file]);
+    let noted = heap(&["import", file, "imported"]);
+    assert!(noted.contains("every applet may use imported"), "{noted}");
+    assert_eq!(heap(&["import", file, "private", "--key", "alice"]), "");
+    let shown = succeed(scratch.holdfast().args(["heap", "show", "book", "--json"]));
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let image = shown["image"]["path"].as_str().unwrap().to_owned();
+    let noted = heap(&["salvage", &image, "--to", "saved"]);
+    assert!(noted.contains("every applet may use saved"), "{noted}");
+    assert_eq!([run(&one, "saved"), run(&two, "saved")], [0, 0]);
 }

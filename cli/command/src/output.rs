@@ -23,6 +23,20 @@ pub fn shown(path: &Path) -> String {
     Shown(&path.display().to_string()).to_string()
 }
 
+/// A path as a word of a shell's command line, within a line of text.
+pub fn quoted(path: &Path) -> String {
+    let text = shown(path);
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+,:@%=".contains(letter);
+    if text.starts_with('-') {
+        // It would be an option.
+        quoted(&Path::new(".").join(path))
+    } else if !text.is_empty() && text.chars().all(is_plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
 /// Rows under a header, columns aligned; numbers and sizes (the columns named) to the right.
 pub fn aligned(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();

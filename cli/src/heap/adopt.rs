@@ -6,7 +6,7 @@ use holdfast_identity::{GivenName, hand_over};
 use holdfast_region::{NameSpace, Places, RegionName, RegionState};
 use holdfast_sys::counted::counted;
 
-use crate::identity::{Applet, meet, owner_key, ownership_failure};
+use crate::identity::{Applet, owner_key, ownership_failure};
 use crate::identity_args::{AdoptArgs, OwnerArgs};
 use holdfast_command::exit::Failure;
 use holdfast_command::output::print;
@@ -26,8 +26,10 @@ fn adopt_heap(
 ) -> Result<u8, Failure> {
     let names = super::name_space()?;
     let key = owner_key(&names, owner, heap)?;
-    let Applet { identity, .. } = meet(applet, given, names.places())?;
-    let report = hand_over(&names, heap, &key, &identity).map_err(ownership_failure)?;
+    let applet = Applet::identify(applet, given, names.places())?;
+    let identity = &applet.identity;
+    let report = hand_over(&names, heap, &key, identity).map_err(ownership_failure)?;
+    applet.meet(names.places())?;
     let others = match report.other_grants().len() {
         0 => String::new(),
         count => {

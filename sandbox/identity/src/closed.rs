@@ -57,6 +57,5 @@ pub(crate) fn unmark(places: &Places, uuid: &str) -> Result<(), StepError> {
 }
 
 fn sync_keys(places: &Places) -> Result<(), StepError> {
-    sync_directory(places.keys())
-        .map_err(|error| ("make durable", places.keys().to_owned(), error))
+    sync_directory(places.keys()).map_err(|error| ("make durable", places.keys().to_owned(), error))
 }

@@ -351,8 +351,8 @@ pub fn grant(
         names.grant(heap, owner, grant)?;
         return Ok(false);
     }
-    let closes = to_an_applet(names, std::slice::from_ref(&grant))?.is_some()
-        && close(names, heap, owner)?;
+    let closes =
+        to_an_applet(names, std::slice::from_ref(&grant))?.is_some() && close(names, heap, owner)?;
     names.grant(heap, owner, grant)?;
     Ok(closes)
 }
@@ -502,9 +502,8 @@ fn to_an_applet<'a>(
     names: &NameSpace,
     grants: &'a [Grant],
 ) -> Result<Option<&'a Grant>, OwnershipError> {
-    let has_name = |grant: &&Grant| {
-        grant.label.as_ref().is_some_and(|label| is_key_name(label.as_str()))
-    };
+    let has_name =
+        |grant: &&Grant| grant.label.as_ref().is_some_and(|label| is_key_name(label.as_str()));
     if grants.is_empty() {
         return Ok(None);
     }

@@ -42,7 +42,7 @@ const FILE_BYTES_MAX: u64 = 64 + 160 * PUBLISHERS_MAX as u64;
 pub enum Trust {
     /// It has no signature.
     NotSigned,
-    /// Its publisher was recorded now. The user should be told.
+    /// Its publisher is not known: [`Publishers::meet`] records it. The user should be told.
     FirstUse,
     /// Its publisher has the key that is recorded for its name.
     Known,
@@ -163,7 +163,9 @@ impl Publishers {
         Publishers { path: home.join(FILE), lock: home.join(LOCK), storage }
     }
 
-    /// Who an applet is, as [`Identity::of`] has it. A publisher that is met first is recorded.
+    /// Who an applet is, as [`Identity::of`] has it, and what is known of its publisher. Nothing is
+    /// recorded: an applet that is refused its heap does not take a publisher's name. The host calls
+    /// [`Publishers::meet`] when the applet has its keys, and before it opens a heap or starts.
     ///
     /// # Errors
     /// [`TrustError`] about the publisher of a signed program. It must not run as an unsigned one.
@@ -173,7 +175,8 @@ impl Publishers {
         given: Option<&GivenName>,
     ) -> Result<(Identity, Trust), TrustError> {
         let trust = match file.signature() {
-            Some(signature) => self.meet(signature)?,
+            Some(signature) if self.is_known(signature.publisher())? => Trust::Known,
+            Some(_) => Trust::FirstUse,
             None => Trust::NotSigned,
         };
         Ok((Identity::of(file, given), trust))
@@ -203,7 +206,8 @@ impl Publishers {
         is_known(&self.list()?, publisher)
     }
 
-    /// Compares a signature's publisher with those known, and records one that is new.
+    /// Compares a signature's publisher with those known, and records one that is new; `FirstUse`
+    /// is said to the caller that recorded it.
     ///
     /// # Errors
     /// [`TrustError`]. Where the record cannot be written, a new publisher is refused.

@@ -166,6 +166,10 @@ fn signature_precedes_given_name_precedes_code() {
     let identify = |file, given| publishers(home).identify(file, given).unwrap();
     let (identity, trust) = identify(&signed, Some(&given));
     assert_eq!(trust, Trust::FirstUse);
+    // To be identified records nothing: the applet may be refused its heap.
+    assert_eq!(publishers(home).list().unwrap(), []);
+    publishers(home).meet(signed.signature().unwrap()).unwrap();
+    assert_eq!(identify(&signed, None).1, Trust::Known);
     assert_eq!(
         identity.to_string().split(" (").next(),
         Some("application `notes` of publisher `Acme`")
