@@ -12,8 +12,8 @@ use holdfast_applet::{
     thread_name,
 };
 use holdfast_identity::{
-    AppletFile, GivenName, Identity, IdentityError, LEGACY_KEY, Publishers, Trust,
-    implicit_owner_key, key_for,
+    AppletFile, GivenName, Identity, IdentityError, KeySource, LEGACY_KEY, Publishers,
+    SignatureError, Trust, implicit_owner_key, key_for,
 };
 use holdfast_region::{
     Consistency, NameSpace, OwnerKey, PlaceError, Places, Region, RegionError, RegionName,
@@ -107,15 +107,30 @@ impl HeapSpec {
         self.is_read_only || self.compartment.as_ref().is_some_and(|worker| worker.contains(NUMBER))
     }
 
-    /// Opens the region for an applet, and makes it if there is none.
-    fn open_for(
+    /// The key with which the region is opened for an applet, and whether it is that of all
+    /// applets.
+    fn key_for(
         &self,
         names: &NameSpace,
         identity: Option<&Identity>,
-    ) -> Result<Region, IdentityError> {
+    ) -> Result<(OwnerKey, bool), IdentityError> {
         let name = RegionName::parse(&self.name).map_err(RegionError::from)?;
-        let key = self.key_for(names, &name, identity)?;
-        Ok(self.open_with(names, &name, &key)?)
+        match identity {
+            Some(identity) if self.is_the_applets() => {
+                let found = key_for(names, &name, identity)?;
+                Ok((found.key().clone(), found.source() == KeySource::Legacy))
+            }
+            // That of another applet opens nothing here that no caller named.
+            _ => {
+                let key_name = self.key.as_deref().unwrap_or(LEGACY_KEY);
+                Ok((key_of_caller(names, &name, key_name)?, false))
+            }
+        }
+    }
+
+    /// Opens the region for an applet, and makes it if there is none.
+    fn open_for(&self, names: &NameSpace, key: &OwnerKey) -> Result<Region, RegionError> {
+        self.open_with(names, &RegionName::parse(&self.name)?, key)
     }
 
     /// Opens the region for this program, and makes it if there is none.
@@ -207,36 +222,13 @@ impl HeapSpec {
     }
 
     /// The compartments of the applet's threads, in a heap that is open.
-    fn open_parts(
-        &self,
-        names: &NameSpace,
-        identity: Option<&Identity>,
-    ) -> Result<Vec<Region>, IdentityError> {
-        let name = RegionName::parse(&self.name).map_err(RegionError::from)?;
-        let mut parts = Vec::new();
-        if self.compartments > 0 {
-            let key = self.key_for(names, &name, identity)?;
-            for number in 1..=self.compartments {
-                let worker = thread_name(number).map_err(RegionError::from)?;
-                parts.push(names.open_compartment(&name, &worker, &key, self.quota_bytes)?);
-            }
-        }
-        Ok(parts)
-    }
-
-    /// The key with which it is opened for an applet.
-    fn key_for(
-        &self,
-        names: &NameSpace,
-        name: &RegionName,
-        identity: Option<&Identity>,
-    ) -> Result<OwnerKey, IdentityError> {
-        match identity {
-            Some(identity) if self.is_the_applets() => {
-                Ok(key_for(names, name, identity)?.key().clone())
-            }
-            _ => Ok(self.key_here(names, name)?),
-        }
+    fn open_parts(&self, names: &NameSpace, key: &OwnerKey) -> Result<Vec<Region>, RegionError> {
+        let name = RegionName::parse(&self.name)?;
+        (1..=self.compartments)
+            .map(|number| {
+                names.open_compartment(&name, &thread_name(number)?, key, self.quota_bytes)
+            })
+            .collect()
     }
 
     /// Whether its key follows from who the applet is. Compartments are the host's, which tells
@@ -248,18 +240,13 @@ impl HeapSpec {
     /// The key that the caller named, or the one that owns the heap, if no caller has to name it.
     /// Only with a new heap one is made; a caller that mistypes the name of a key gets none.
     fn key_here(&self, names: &NameSpace, name: &RegionName) -> Result<OwnerKey, RegionError> {
-        let is_new = matches!(names.summary(name), Err(RegionError::NotFound { .. }));
         if self.key.is_none()
-            && !is_new
+            && names.summary(name).is_ok()
             && let Some((_, key)) = implicit_owner_key(names, name)?
         {
             return Ok(key);
         }
-        let key = self.key.as_deref().unwrap_or(LEGACY_KEY);
-        Ok(match is_new {
-            true => OwnerKey::load_or_create(names.places(), key)?,
-            false => OwnerKey::load_existing(names.places(), key)?,
-        })
+        key_of_caller(names, name, self.key.as_deref().unwrap_or(LEGACY_KEY))
     }
 
     /// Whether an applet can have its compartments.
@@ -294,6 +281,18 @@ impl HeapSpec {
     }
 }
 
+/// The key of a name, made only with a new heap.
+fn key_of_caller(
+    names: &NameSpace,
+    heap: &RegionName,
+    key_name: &str,
+) -> Result<OwnerKey, RegionError> {
+    Ok(match names.summary(heap) {
+        Err(RegionError::NotFound { .. }) => OwnerKey::load_or_create(names.places(), key_name)?,
+        _ => OwnerKey::load_existing(names.places(), key_name)?,
+    })
+}
+
 /// All that an applet is given, to be given again for each of a pool's.
 #[derive(Clone)]
 pub(crate) struct Given {
@@ -312,10 +311,8 @@ pub(crate) struct Opened {
     pub(crate) grants: Grants,
     /// Which of the heaps were made now.
     pub(crate) made_now: Vec<HeapSpec>,
-    /// What must be started, where heaps were opened for who it is.
+    /// What must be started, where heaps are granted.
     pub(crate) examined: Option<AppletFile>,
-    /// What the user should be told.
-    pub(crate) notes: Vec<String>,
 }
 
 impl Given {
@@ -357,8 +354,12 @@ impl Given {
     }
 
     /// The grants, with the heaps opened for the applet at this path. Where one cannot be opened,
-    /// none stays that was made.
-    pub(crate) fn open(&self, path: &Path) -> Result<Opened, IdentityError> {
+    /// none stays that was made. What the user should be told is added to the notes, also then.
+    pub(crate) fn open(
+        &self,
+        path: &Path,
+        notes: &mut Vec<String>,
+    ) -> Result<Opened, IdentityError> {
         let mut grants = Grants::none();
         for argument in &self.args {
             grants = grants.arg(argument);
@@ -370,16 +371,34 @@ impl Given {
             grants = grants.dir(grant.clone());
         }
         grants = self.functions.grant(grants);
-        let mut opened = Opened { grants, made_now: Vec::new(), examined: None, notes: Vec::new() };
+        let mut opened = Opened { grants, made_now: Vec::new(), examined: None };
         let Some(places) = &self.places else { return Ok(opened) };
         opened.grants = opened.grants.cache_dir(places.cache());
         let names = NameSpace::new(places.clone());
         let identity = self.identify(path, places, &mut opened)?;
-        for heap in &self.heaps {
-            let alias = heap.alias().map_err(IdentityError::from);
-            let region = alias.and_then(|alias| {
-                let region = heap.open_for(&names, identity.as_ref())?;
-                match heap.open_parts(&names, identity.as_ref()) {
+        let keys = self.heaps.iter().map(|heap| heap.key_for(&names, identity.as_ref()));
+        let keys: Vec<_> = keys.collect::<Result<_, _>>()?;
+        // Only one that may use all of its heaps makes its publisher known.
+        if let (Some(identity), Some(file)) = (&identity, &opened.examined)
+            && let Some(signature) = file.signature()
+            && Publishers::of(places).meet(signature)? == Trust::FirstUse
+        {
+            notes.push(format!(
+                "this is the first applet of its publisher here: {identity}; the key is recorded, and another one under \
+                 that name will be refused"
+            ));
+        }
+        for (heap, (key, is_of_all)) in self.heaps.iter().zip(keys) {
+            if is_of_all {
+                notes.push(format!(
+                    "heap {0} is one of the key `{LEGACY_KEY}`, which every applet may use; `holdfast heap adopt {0} --by \
+                     APPLET` hands it over to one alone",
+                    heap.name
+                ));
+            }
+            let region = heap.alias().and_then(|alias| {
+                let region = heap.open_for(&names, &key)?;
+                match heap.open_parts(&names, &key) {
                     Ok(parts) => Ok((alias, region, parts)),
                     Err(error) => {
                         if region.opened() == holdfast_region::Opened::Created {
@@ -390,7 +409,7 @@ impl Given {
                     }
                 }
             });
-            let (alias, region, parts) = match region {
+            let (alias, region, parts) = match region.map_err(IdentityError::from) {
                 Ok(found) => found,
                 Err(error) => {
                     // They hold what is to be removed.
@@ -411,24 +430,29 @@ impl Given {
         Ok(opened)
     }
 
-    /// Who the applet is, if a heap is opened for that.
+    /// Who the applet is, if a heap is opened for that. With any heap its file is examined: one with
+    /// a signature that is not good gets none.
     fn identify(
         &self,
         path: &Path,
         places: &Places,
         opened: &mut Opened,
     ) -> Result<Option<Identity>, IdentityError> {
-        if !self.heaps.iter().any(HeapSpec::is_the_applets) {
+        if self.heaps.is_empty() {
             return Ok(None);
         }
-        let (file, identity, trust) =
-            Publishers::of(places).identify_path(path, self.app.as_ref())?;
-        if trust == Trust::FirstUse {
-            opened.notes.push(format!(
-                "this is the first applet of its publisher here: {identity}; the key is recorded, and another one under \
-                 that name will be refused"
-            ));
+        if !self.heaps.iter().any(HeapSpec::is_the_applets) {
+            opened.examined = match AppletFile::of_path(path) {
+                Ok(file) => Some(file),
+                // Its start says more.
+                Err(SignatureError::Io(_)) => None,
+                Err(source) => {
+                    return Err(IdentityError::File { path: path.to_owned(), source });
+                }
+            };
+            return Ok(None);
         }
+        let (file, identity, _) = Publishers::of(places).identify_path(path, self.app.as_ref())?;
         opened.examined = Some(file);
         Ok(Some(identity))
     }

@@ -14,7 +14,7 @@ use crate::applet::Applet;
 use crate::error::{Class, applet_error, raise};
 use crate::inner::{Held, Inner};
 use crate::process::Maker;
-use crate::recipe::{Options, Recipe};
+use crate::recipe::{Options, Recipe, warn};
 
 /// Keeps `size` applets ready: `with pool.take() as applet:`. Options are those of `Applet`.
 ///
@@ -28,6 +28,27 @@ pub(crate) struct Pool {
     path: PathBuf,
     grace: Duration,
     maker: Maker,
+    notes: Notes,
+}
+
+/// What the user should be told of the starts so far, in the background or not.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    /// Adds what was not said before.
+    fn add(&self, notes: Vec<String>) {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for note in notes {
+            if !waiting.contains(&note) {
+                waiting.push(note);
+            }
+        }
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Pool {
@@ -91,10 +112,23 @@ impl Pool {
             ));
         }
         let (path, grace) = (recipe.path.clone(), recipe.limits.grace);
-        let source = move || Ok(recipe.command(&mut Vec::new())?.0);
+        let notes = Notes::default();
+        let noted = notes.clone();
+        let source = move || {
+            let mut notes = Vec::new();
+            let command = recipe.command(&mut notes);
+            noted.add(notes);
+            Ok(command?.0)
+        };
         let pool = py.detach(|| holdfast_applet::Pool::new(size, reuse, source));
+        let warned = warn(py, notes.take());
         let pool = pool.map_err(|error| applet_error(py, &error))?;
-        Ok(Pool { pool: Mutex::new(Some(Arc::new(pool))), path, grace, maker: Maker::new() })
+        if let Err(warning) = warned {
+            py.detach(|| drop(pool));
+            return Err(warning);
+        }
+        let pool = Mutex::new(Some(Arc::new(pool)));
+        Ok(Pool { pool, path, grace, maker: Maker::new(), notes })
     }
 
     /// An applet that serves: a warm one, or, when there is none, one that is started now. Close it
@@ -106,7 +140,10 @@ impl Pool {
             drop(pool);
             taken.map(|applet| Inner::new(self.path.clone(), self.grace, Held::Pooled(applet)))
         });
-        taken.map(Applet::of).map_err(|error| applet_error(py, &error))
+        // Of starts in the background, too.
+        let warned = warn(py, self.notes.take());
+        let taken = taken.map_err(|error| applet_error(py, &error))?;
+        warned.map(|()| Applet::of(taken))
     }
 
     /// How many are ready now.

@@ -89,29 +89,35 @@ impl Recipe {
         begin: impl FnOnce(Command) -> Result<T, Box<AppletError>> + Send,
     ) -> PyResult<T> {
         let mut notes = Vec::new();
+        let opened = py.detach(|| self.command(&mut notes));
+        // Before it starts: a caller for whom a warning is an error has no applet that ran.
+        let warned = warn(py, notes);
+        let (command, made_now) = opened.map_err(|error| applet_error(py, &error))?;
+        if let Err(warning) = warned {
+            py.detach(|| {
+                // It holds what is to be removed.
+                drop(command);
+                self.given.forget_heaps(&made_now);
+            });
+            return Err(warning);
+        }
         let started = py.detach(|| {
-            let (command, made_now) = self.command(&mut notes)?;
             begin(command).inspect_err(|error| {
                 if !error.metrics.heap_dirty || never_ran(error) {
                     self.given.forget_heaps(&made_now);
                 }
             })
         });
-        for note in notes {
-            let note = CString::new(note).unwrap_or_default();
-            PyErr::warn(py, &py.get_type::<PyUserWarning>(), &note, 1)?;
-        }
         started.map_err(|error| applet_error(py, &error))
     }
 
     /// The command, and which of its heaps were made now. What the user should be told is added to
-    /// the notes.
+    /// the notes, also when there is no command.
     pub(crate) fn command(
         &self,
         notes: &mut Vec<String>,
     ) -> Result<(Command, Vec<HeapSpec>), Box<AppletError>> {
-        let mut opened = self.given.open(&self.path)?;
-        notes.append(&mut opened.notes);
+        let opened = self.given.open(&self.path, notes)?;
         let mut command = Command::new(&self.path, opened.grants)
             .limits(self.limits.clone())
             .strict(self.is_strict)
@@ -121,6 +127,17 @@ impl Recipe {
         }
         Ok((command, opened.made_now))
     }
+}
+
+/// Gives notes as warnings. All of them are given; the first one that the caller makes an error of is
+/// returned.
+pub(crate) fn warn(py: Python<'_>, notes: Vec<String>) -> PyResult<()> {
+    let mut first = Ok(());
+    for note in notes {
+        let note = CString::new(note).unwrap_or_default();
+        first = first.and(PyErr::warn(py, &py.get_type::<PyUserWarning>(), &note, 1));
+    }
+    first
 }
 
 /// Whether nothing of the program ran, so that nothing is in heaps that were made for it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,58 @@ def test_a_forged_signature_does_not_start(tmp_path: Path, places: Places) -> No
         file.write(b"\0\x15\x12holdfast.signatureno")
     with pytest.raises(holdfast.AppletError, match="signature"):
         holdfast.Applet(path, heap="book", **places)
+
+
+NOTE = "heap book is one of the key `default`, which every applet may use; `holdfast heap adopt book --by"
+
+
+def test_a_heap_of_all_applets_is_told(tmp_path: Path, kind: str, places: Places) -> None:
+    with holdfast.Heap("book", **places):
+        pass
+    one = version(tmp_path, kind, 1)
+    with pytest.warns(UserWarning, match=NOTE), holdfast.Applet(one, heap="book", **places):
+        pass
+    with pytest.warns(UserWarning, match=NOTE), holdfast.Pool(one, size=1, heap="book:ro", **places):
+        pass
+    # Also when nothing starts.
+    with pytest.warns(UserWarning, match=NOTE), pytest.raises(holdfast.HeapNotFound):
+        holdfast.Applet(one, heap=["book", "missing:ro"], **places)
+
+
+def test_a_warning_that_is_an_error_starts_nothing(tmp_path: Path, kind: str, places: Places) -> None:
+    with holdfast.Heap("book", **places):
+        pass
+    one = version(tmp_path, kind, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match=NOTE):
+            holdfast.Applet(one, heap=["book", "fresh"], **places)
+        with pytest.raises(UserWarning, match=NOTE):
+            holdfast.Pool(one, size=1, heap="book:ro", **places)
+    assert not (places["pool"] / "fresh.image").exists()
+    with holdfast.Applet(one, heap="book", **places) as applet:
+        applet.call("add", b"book")
+
+
+def test_compartments_take_no_applet_s_key(tmp_path: Path, kind: str, places: Places) -> None:
+    one, two = version(tmp_path, kind, 1), version(tmp_path, kind, 2)
+    with holdfast.Heap("other", **places):
+        pass
+    with holdfast.Applet(one, heap="book", **places) as applet:
+        applet.call("add", b"book")
+    worker = holdfast.HeapGrant("book", compartment="worker")
+    for path in (one, two):
+        with pytest.raises(holdfast.HeapDenied):
+            holdfast.Applet(path, heap=worker, **places)
+    worker = holdfast.HeapGrant("other", compartment="worker")
+    with holdfast.Applet(two, heap=worker, **places) as applet:
+        applet.call("add", b"other")
+
+
+def test_a_forged_signature_gets_no_heap_of_a_named_key(tmp_path: Path, places: Places) -> None:
+    path = version(tmp_path, "wasm", 1)
+    with path.open("ab") as file:
+        file.write(b"\0\x15\x12holdfast.signatureno")
+    for grant in (holdfast.HeapGrant("book", key="mine"), holdfast.HeapGrant("book", compartment="worker")):
+        with pytest.raises(holdfast.AppletError, match="signature"):
+            holdfast.Applet(path, heap=grant, **places)
