@@ -34,6 +34,8 @@ pub(crate) mod peers;
 mod preload;
 #[allow(unsafe_code, reason = "stores to a mapped region")]
 pub(crate) mod raw;
+#[allow(unsafe_code, reason = "structures of pointers and of references are what is measured")]
+mod reference;
 #[allow(unsafe_code, reason = "lays a heap over a mapped region, and reads and writes its objects")]
 mod threads;
 #[allow(unsafe_code, reason = "fills the objects that it allocates")]
@@ -76,7 +78,7 @@ const BATCH_MAIN: usize = 100;
 /// A part of the suite, which measures keys that begin with its name.
 type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 15] = [
+const SECTIONS: [Section; 16] = [
     ("alloc", allocations),
     ("tx", transactions),
     ("root", roots),
@@ -92,6 +94,7 @@ const SECTIONS: [Section; 15] = [
     ("homes", many_heaps),
     ("transfer", transfers),
     ("preload", preloaded),
+    ("ref", references),
 ];
 
 /// Runs the suite, or the section with the name `only`; `progress` gets the name of each step.
@@ -133,6 +136,25 @@ fn allocations(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Resul
     outcome.add("alloc_free_64_threads_2_vs_1", times.ratio(threads::ONE, threads::TWO), "x", None);
     outcome.add("alloc_free_64_threads_1_ns", times.of(threads::ONE).cloned(), "ns", None);
     Ok(())
+}
+
+/// Nodes of lists: one that is larger than the caches, and one that fits into the nearest.
+const LISTS: [(&str, usize, Option<Goal>); 2] = [
+    ("ref_vs_pointer_list", 1_000_000, Some(Goal::AtMost(1.10))),
+    ("ref_vs_pointer_list_near", 1_000, None),
+];
+
+fn references(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let home = ground.home(Store::Memory)?;
+    let ratio = |times: &Times| times.ratio(reference::REFERENCE, reference::POINTER);
+    let mut live = LiveHeap::create(&home, 2 * SMALL_LIMIT_BYTES)?;
+    let times = reference::tables(&mut live.heap, runs)?;
+    outcome.add("ref_vs_pointer_hash", ratio(&times), "x", Some(Goal::AtMost(1.05)));
+    for (key, nodes, goal) in LISTS {
+        let times = reference::lists(&mut live.heap, runs, nodes)?;
+        outcome.add(key, ratio(&times), "x", goal);
+    }
+    live.close().map(drop)
 }
 
 fn c_library(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {

@@ -20,6 +20,7 @@ mod interruptions;
 mod plugin_host;
 mod plugins;
 mod pools;
+mod portable;
 mod resets;
 mod runs;
 mod several_heaps;

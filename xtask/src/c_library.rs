@@ -4,6 +4,7 @@
 //! ```text
 //! include/holdfast.h  include/holdfast.hpp  include/holdfast_document.h
 //! include/holdfast_applet.h  include/holdfast_applet.hpp
+//! include/holdfast_portable.h  include/holdfast_types.h
 //! lib/libholdfast.so -> libholdfast.so.0  lib/libholdfast.a  lib/libholdfast-malloc.so
 //! lib/libholdfast_applet.a
 //! lib/pkgconfig/holdfast.pc  lib/pkgconfig/holdfast-applet.pc
@@ -26,10 +27,12 @@ use crate::workspace::Workspace;
 const PACKAGES: [&str; 2] = ["holdfast-native", "holdfast-malloc"];
 /// Its number is that of the soname in `bindings/c-native/build.rs`.
 const SHARED: &str = "libholdfast.so.0";
-const HEADERS: [&str; 5] = [
+const HEADERS: [&str; 7] = [
     "holdfast.h",
     "holdfast.hpp",
     "holdfast_document.h",
+    "holdfast_portable.h",
+    "holdfast_types.h",
     "holdfast_applet.h",
     "holdfast_applet.hpp",
 ];

@@ -2,15 +2,17 @@
 //! above this file is the same for both.
 //!
 //! Invariants:
-//! - An [`Address`] is the 4-byte pointer that tables hold. In an applet it *is* the pointer; in
-//!   native tests it counts from the heap's base, so both make the same bytes.
-//! - [`Place`] turns addresses into pointers; it is a plain addition (of zero, in an applet).
+//! - An [`Address`] is the 4-byte place that tables hold. In a portable heap it counts bytes from the
+//!   heap's first one, so applets of every kind read the same tables; in a heap of earlier versions,
+//!   which WebAssembly alone has, it is the pointer. It counts bytes, as
+//!   words are stored without padding.
+//! - [`Place`] turns addresses into pointers; it is a plain addition.
 
 use core::ptr::NonNull;
 
-use holdfast_heap::{Backing, Heap, HeapError};
+use holdfast_heap::{Backing, GrowError, Heap, HeapError};
 
-/// A pointer as tables hold it: 4 bytes, 0 for none.
+/// A place as tables hold it: 4 bytes, 0 for none.
 pub type Address = u32;
 
 /// What turns an [`Address`] into a pointer of this program.
@@ -81,9 +83,9 @@ pub unsafe trait Arena {
 }
 
 impl<B: Backing> HeapArena<B> {
-    /// Takes a heap whose pointers are 4 bytes.
+    /// Takes a heap that is portable, or whose pointers are 4 bytes.
     pub fn new(heap: Heap<B>) -> Self {
-        // The size of a heap with 4-byte pointers and its base fit into 4 GiB; `pointers` says so.
+        // Addresses count from where pointers of the heap do: in a portable one, from its first byte.
         let origin =
             heap.backing().base().expose_provenance().wrapping_sub(heap.pointers().base as usize);
         HeapArena { heap, place: Place { origin } }
@@ -99,8 +101,19 @@ impl<B: Backing> HeapArena<B> {
         self.heap
     }
 
-    fn address(&self, pointer: NonNull<u8>) -> Address {
-        pointer.as_ptr().addr().wrapping_sub(self.place.origin) as Address
+    /// The address of an object; `None` beyond 4 GiB, which natively a heap may have.
+    fn address(&self, pointer: NonNull<u8>) -> Option<Address> {
+        Address::try_from(pointer.as_ptr().addr().wrapping_sub(self.place.origin)).ok()
+    }
+
+    /// The address of a new object, which is given back if it has none.
+    fn address_of_new(&mut self, pointer: NonNull<u8>, bytes: u32) -> Result<Address, HeapError> {
+        if let Some(address) = self.address(pointer) {
+            return Ok(address);
+        }
+        self.heap.free(pointer)?;
+        let cause = GrowError::LimitReached { limit_bytes: 1 << 32 };
+        Err(HeapError::OutOfMemory { wanted_bytes: u64::from(bytes), cause })
     }
 
     fn pointer(&self, address: Address) -> Result<NonNull<u8>, HeapError> {
@@ -125,7 +138,8 @@ unsafe impl<B: Backing> Arena for HeapArena<B> {
     }
 
     fn alloc_zeroed(&mut self, bytes: u32) -> Result<Address, HeapError> {
-        self.heap.alloc_zeroed(u64::from(bytes)).map(|pointer| self.address(pointer))
+        let pointer = self.heap.alloc_zeroed(u64::from(bytes))?;
+        self.address_of_new(pointer, bytes)
     }
 
     fn free(&mut self, address: Address, _bytes: u32) -> Result<(), HeapError> {
@@ -152,11 +166,18 @@ unsafe impl<B: Backing> Arena for HeapArena<B> {
     }
 
     fn root(&self, name: &str) -> Option<(Address, u32)> {
-        self.heap.root(name).map(|root| (self.address(root.pointer), root.bytes as u32))
+        let root = self.heap.root(name)?;
+        Some((self.address(root.pointer)?, u32::try_from(root.bytes).ok()?))
     }
 
     fn create_root(&mut self, name: &str, bytes: u32) -> Result<Address, HeapError> {
-        self.heap.create_root(name, u64::from(bytes)).map(|pointer| self.address(pointer))
+        let pointer = self.heap.create_root(name, u64::from(bytes))?;
+        if let Some(address) = self.address(pointer) {
+            return Ok(address);
+        }
+        self.heap.remove_root(name)?;
+        let cause = GrowError::LimitReached { limit_bytes: 1 << 32 };
+        Err(HeapError::OutOfMemory { wanted_bytes: u64::from(bytes), cause })
     }
 
     fn remove_root(&mut self, name: &str) -> Result<(), HeapError> {
@@ -182,7 +203,7 @@ pub struct VolatileArena {
 
 #[cfg(target_family = "wasm")]
 fn layout(bytes: u32) -> Result<core::alloc::Layout, HeapError> {
-    let cause = holdfast_heap::GrowError::Failed;
+    let cause = GrowError::Failed;
     core::alloc::Layout::from_size_align(bytes.max(1) as usize, 16)
         .map_err(|_| HeapError::OutOfMemory { wanted_bytes: u64::from(bytes), cause })
 }
@@ -202,7 +223,7 @@ unsafe impl Arena for VolatileArena {
         // SAFETY: the layout is not empty.
         let pointer = unsafe { std::alloc::alloc_zeroed(layout(bytes)?) };
         if pointer.is_null() {
-            let cause = holdfast_heap::GrowError::Failed;
+            let cause = GrowError::Failed;
             return Err(HeapError::OutOfMemory { wanted_bytes: u64::from(bytes), cause });
         }
         Ok(pointer.expose_provenance() as Address)

@@ -6,7 +6,7 @@
 //! word   = prefix u32 (length in the low byte, letters above), then the bytes in UTF-8, not padded
 //! ```
 //!
-//! Pointers are plain 4-byte addresses. Changing anything here, or [`hash`], or [`letters`],
+//! Places are 4 bytes: [`Address`]. Changing anything here, or [`hash`], or [`letters`],
 //! changes the layout: raise [`LAYOUT_VERSION`], and old tables are refused. (Two has a summary
 //! beside the tables, which a program that knows only one would not keep up to date; three has
 //! another hash, and the summary's list.)

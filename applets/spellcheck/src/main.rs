@@ -3,38 +3,40 @@
 
 #![forbid(unsafe_code)]
 
+use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
 
+use holdfast_guest::{AttachError, Heap, OpenError, attach, attach_portable};
+use holdfast_spellcheck::arena::HeapArena;
 #[cfg(target_family = "wasm")]
+use holdfast_spellcheck::arena::VolatileArena;
+use holdfast_spellcheck::command::{self, STATUS_ERROR};
+use holdfast_spellcheck::options::Options;
+
 fn main() -> ExitCode {
-    use std::io::Write;
-
-    use holdfast_spellcheck::command::STATUS_ERROR;
-
     ExitCode::from(run().unwrap_or_else(|message| {
         // Where standard error is closed there is no one to tell.
-        let _ = std::io::stderr().write_all(["spellcheck: ", &message, "\n"].concat().as_bytes());
+        let _ = stderr().write_all(["spellcheck: ", &message, "\n"].concat().as_bytes());
         STATUS_ERROR
     }))
 }
 
-#[cfg(target_family = "wasm")]
 fn run() -> Result<u8, String> {
-    use std::io::{stderr, stdout};
-
-    use holdfast_spellcheck::arena::{HeapArena, VolatileArena};
-    use holdfast_spellcheck::command;
-    use holdfast_spellcheck::options::Options;
-
     let options = Options::parse(std::env::args().skip(1)).map_err(|error| error.to_string())?;
     let (mut out, mut notes) = (stdout().lock(), stderr().lock());
     let status = match command::run_without_tables(&options, &mut out) {
         Ok(Some(status)) => Ok(status),
+        #[cfg(target_family = "wasm")]
         Ok(None) if options.volatile => {
             command::run(&mut VolatileArena::default(), &options, &mut out, &mut notes)
         }
+        // Ordinary memory has no addresses of 4 bytes there.
+        #[cfg(not(target_family = "wasm"))]
+        Ok(None) if options.volatile => {
+            return Err("--volatile is for the applet in WebAssembly; grant a heap".to_owned());
+        }
         Ok(None) => {
-            let heap = holdfast_guest::attach()
+            let heap = attached()
                 .map_err(|error| format!("{error} (or keep none: --volatile --dict DIR)"))?;
             command::run(&mut HeapArena::new(heap), &options, &mut out, &mut notes)
         }
@@ -43,11 +45,10 @@ fn run() -> Result<u8, String> {
     status.map_err(|error| error.to_string())
 }
 
-/// Built natively only so that the workspace builds as a whole: there is no heap to attach to.
-#[cfg(not(target_family = "wasm"))]
-fn main() -> ExitCode {
-    eprintln!(
-        "spellcheck is an applet; build it with --target wasm32-wasip1 and start it with `holdfast run`"
-    );
-    ExitCode::from(holdfast_spellcheck::command::STATUS_ERROR)
+/// The heap: a portable one, or one that an earlier version made.
+fn attached() -> Result<Heap, AttachError> {
+    match attach_portable() {
+        Err(AttachError::Open(OpenError::NotPortable { .. })) => attach(),
+        attached => attached,
+    }
 }

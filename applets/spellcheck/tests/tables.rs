@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{Dying, TestMemory, attach, detach, run};
+use common::{Dying, TestMemory, attach, attach_portable, detach, run};
 use holdfast_spellcheck::arena::{Arena, HeapArena};
 use tempfile::TempDir;
 
@@ -44,6 +44,39 @@ fn counts(dir: &TempDir, content: &str) -> String {
     let file = dir.path().join(format!("counts.{number}"));
     fs::write(&file, content).unwrap();
     file.to_str().unwrap().to_owned()
+}
+
+/// Tables of a portable heap are the same at another address, where they are read and added to; and
+/// they find what those of a heap with pointers find.
+///
+/// Guarantee: programs/portable
+#[test]
+fn portable_tables_are_read_at_any_address() {
+    let dir = dictionaries(20_000);
+    let mut arena = attach_portable(TestMemory::new(LIMIT_BYTES));
+    assert_eq!(run(&mut arena, &["--dict", path(dir.path())]).status, Ok(0));
+    let before = detach(arena);
+    let copy = before.copy();
+    let bytes = before.bytes().to_vec();
+    // The first copy must not be what is read.
+    drop(before);
+    let mut arena = attach_portable(copy);
+    let mut plain = attach(TestMemory::new(LIMIT_BYTES));
+    assert_eq!(run(&mut plain, &["--dict", path(dir.path())]).status, Ok(0));
+    let file = text(&dir, "Once more, ad hoc, onse.");
+    let (said, expected) = (run(&mut arena, &[&file]), run(&mut plain, &[&file]));
+    assert_eq!((&said.status, &said.out), (&expected.status, &expected.out));
+    assert!(said.out.contains("onse"), "{}", said.out);
+    let memory = detach(arena);
+    assert!(memory.bytes() == bytes, "reading wrote something");
+    // Another dictionary beside it, at the new place.
+    let more = tempfile::tempdir().unwrap();
+    fs::write(more.path().join("more"), "onse\n").unwrap();
+    let mut arena = attach_portable(memory);
+    assert_eq!(run(&mut arena, &["--dict", path(more.path())]).status, Ok(0));
+    let said = run(&mut arena, &[&file]);
+    assert!(!said.out.contains("onse"), "{}", said.out);
+    detach(arena);
 }
 
 /// A heap built once needs no dictionary and is not written to.

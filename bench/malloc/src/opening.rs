@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs::File;
 
 use holdfast_heap::Heap;
-use holdfast_native_heap::{OpenHeapError, SizeError, open_heap_on, parse_size};
+use holdfast_native_heap::{HeapOptions, OpenHeapError, SizeError, open_heap_on, parse_size};
 use holdfast_region::{ErrorKind, KeyError, NameError, NameSpace, OwnerKey, PlaceError, Places};
 use holdfast_region::{Region, RegionError, RegionName};
 
@@ -62,7 +62,8 @@ pub(crate) fn open() -> Result<Heap<ForkBacking>, OpeningError> {
         None => scratch(&names, &key, limit_bytes),
     }?;
     region.set_growth_hint(GROWTH_HINT_BYTES);
-    let (heap, _region) = open_heap_on(region, |region| ForkBacking::new(region, file))?;
+    let open = |region| ForkBacking::new(region, file);
+    let (heap, _region) = open_heap_on(region, HeapOptions::default(), open)?;
     Ok(heap)
 }
 

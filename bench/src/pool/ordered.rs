@@ -35,7 +35,8 @@ impl Ordered {
         let region =
             home.names.create(&name("ordered")?, &home.key, LIMIT_BYTES).map_err(Error::other)?;
         let (mut heap, region) =
-            open_heap_with(region, HeapOptions { ordered: true }).map_err(Error::other)?;
+            open_heap_with(region, HeapOptions { ordered: true, ..HeapOptions::default() })
+                .map_err(Error::other)?;
         let pages = heap.create_root("pages", (PAGES * PAGE_BYTES) as u64).map_err(heap_error)?;
         region.commit(Durability::Power).map_err(Error::other)?;
         Ok(Ordered { heap, region, pages, durability })

@@ -41,12 +41,14 @@ impl HeapCallError {
     pub fn code(&self) -> Code {
         match self {
             Self::Heap(HeapError::OutOfMemory {
-                cause: GrowError::LimitReached { .. }, ..
+                cause: GrowError::LimitReached { .. } | GrowError::OutOfReach,
+                ..
             }) => Code::LimitReached,
             Self::Heap(HeapError::OutOfMemory { cause: GrowError::NoRoom, .. }) => Code::NoRoom,
             Self::Heap(HeapError::ReadOnly) => Code::ReadOnly,
             Self::Heap(HeapError::NotAllocated) => Code::NotAllocated,
-            Self::Heap(HeapError::OutsideHeap) | Self::NotARange => Code::BadRange,
+            Self::Heap(HeapError::OutsideHeap | HeapError::BadReference { .. })
+            | Self::NotARange => Code::BadRange,
             Self::Heap(HeapError::NameTaken) => Code::NameTaken,
             Self::Heap(HeapError::NoSuchRoot) => Code::NoSuchRoot,
             Self::Heap(HeapError::BadName) => Code::BadName,
@@ -54,7 +56,7 @@ impl HeapCallError {
             Self::Heap(HeapError::TransactionState { expected_open: false }) => Code::InTransaction,
             Self::Heap(HeapError::TransactionAborted) => Code::Aborted,
             Self::Heap(HeapError::OtherHeap) => Code::OtherHeap,
-            Self::Heap(HeapError::LayoutMismatch { .. }) => Code::Layout,
+            Self::Heap(HeapError::LayoutMismatch { .. } | HeapError::NotPortable) => Code::Layout,
             Self::Heap(HeapError::Alignment { .. }) => Code::Alignment,
             Self::Heap(_) => Code::Failed,
             Self::TooSmall { .. } => Code::TooSmall,

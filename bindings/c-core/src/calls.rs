@@ -292,6 +292,15 @@ impl<B: Backing> Calls<B> {
         self.remove(Name::numbered(uid, magic).text())
     }
 
+    /// The heap's first byte, from which references count.
+    ///
+    /// # Errors
+    /// [`HeapError::OutsideHeap`] for a heap at the address 0, which there is not.
+    pub fn base(&self) -> Result<NonNull<u8>> {
+        let base = self.heap.base().and_then(|base| NonNull::new(base.as_ptr()));
+        Ok(base.ok_or(HeapError::OutsideHeap)?)
+    }
+
     /// Makes room for so many bytes of objects, in one growth.
     ///
     /// # Errors

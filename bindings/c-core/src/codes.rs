@@ -3,6 +3,7 @@
 
 use core::ffi::{CStr, c_int};
 
+use holdfast_heap::OpenError;
 use holdfast_types::RequestStatus;
 
 /// Why a call failed; the numbers of `enum nv_error`.
@@ -53,11 +54,13 @@ pub enum Code {
     OtherHeap = 41,
     NoFunction = 42,
     HostFunction = 43,
+    Portable = 44,
+    NotPortable = 45,
 }
 
 impl Code {
     /// Every code, in the order of its number.
-    pub const ALL: [Code; 43] = [
+    pub const ALL: [Code; 45] = [
         Code::NotGranted,
         Code::LimitReached,
         Code::NoRoom,
@@ -101,6 +104,8 @@ impl Code {
         Code::OtherHeap,
         Code::NoFunction,
         Code::HostFunction,
+        Code::Portable,
+        Code::NotPortable,
     ];
 
     /// The number that C sees.
@@ -132,6 +137,14 @@ impl Code {
             Code::HostFunction => {
                 c"the host function failed; the result has its code and its words"
             }
+            Code::Portable => {
+                c"the heap is portable, it holds references, and this program would store pointers in it; call nv_portable(1) \
+                  before it is opened, and keep nv_ref in the place of pointers (holdfast_portable.h), or use another heap"
+            }
+            Code::NotPortable => {
+                c"the heap holds pointers, and this program would store references in it (nv_portable); use another heap, or \
+                  copy its data into a new one with the kind of program that made it"
+            }
             Code::Unsupported => c"this is not offered here; holdfast.h says what is",
             Code::Failed => c"the host or the library failed; run `holdfast doctor`",
             Code::NotAllocated => c"the pointer is not the start of an allocated object (freed twice?)",
@@ -141,8 +154,8 @@ impl Code {
             }
             Code::NotAHeap => {
                 c"the region's bytes are no heap for this program: what is native cannot use a heap that WebAssembly made, nor \
-                  WebAssembly one of a native program or applet (`holdfast heap show` says whose it is); else run \
-                  `holdfast heap check`"
+                  WebAssembly one of a native program or applet (`holdfast heap show` says whose it is; nv_portable makes heaps \
+                  for both); else run `holdfast heap check`"
             }
             Code::NameTaken => c"a root of that name exists; nvread it, or nvremove it first",
             Code::NoSuchRoot => c"no root has that name; nvmalloc it first",
@@ -209,6 +222,17 @@ impl Code {
             Code::BadSelector => c"that is no selector (nv_message says why, and at which character)",
             Code::BadChange => c"no tree can be so (nv_message says why); nothing was changed",
             Code::NoFile => c"the page cannot be read (nv_message says why); check the path",
+        }
+    }
+}
+
+impl From<&OpenError> for Code {
+    /// Why a region is no heap for this program.
+    fn from(error: &OpenError) -> Code {
+        match error {
+            OpenError::Portable => Code::Portable,
+            OpenError::NotPortable { .. } => Code::NotPortable,
+            _ => Code::NotAHeap,
         }
     }
 }

@@ -270,6 +270,8 @@ macro_rules! export_calls {
                 <$library as $crate::Library>::check_user(uid)?;
                 calls.remove_numbered(uid, magic)
             };
+            fn nv_base | nv_base_in by with() -> *mut c_void =
+                pointer(), |calls| calls.base();
             fn nv_reserve | nv_reserve_in by with(size: u64) -> c_int =
                 status(), |calls| calls.reserve(size);
             fn nv_tx_begin | nv_tx_begin_in by with() -> c_int = status(), |calls| calls.begin();

@@ -11,8 +11,28 @@ use holdfast_region::Consistency;
 
 use crate::failure::{Failure, last_code, last_text, note};
 use crate::session::{self, Native};
+use crate::types::{self, TypeInC};
 
 export_calls!(Native);
+
+/// See `holdfast_types.h`.
+///
+/// # Safety
+/// `described` must be NULL or what `NV_TYPE` has made, which stays.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nv_register_type(described: *const TypeInC) -> c_int {
+    // SAFETY: the same contract.
+    match unsafe { types::register(described) } {
+        Ok(()) => 0,
+        Err(failure) => note(&failure),
+    }
+}
+
+/// See `holdfast.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn nv_portable(is_portable: c_int) {
+    session::set_portable(is_portable != 0);
+}
 
 /// See `holdfast.h`.
 ///

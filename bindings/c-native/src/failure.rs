@@ -190,6 +190,12 @@ pub(crate) enum Failure {
         /// The underlying error.
         source: std::io::Error,
     },
+    /// What `nv_register_type` got is no type.
+    #[error("{what}; pass what NV_TYPE describes")]
+    BadType {
+        /// What is wrong.
+        what: String,
+    },
     /// No memory for an array.
     #[error("the program's memory is used up; free some, and try again")]
     NoMemory,
@@ -217,6 +223,7 @@ impl Failure {
             Failure::Call(error) => error.code(),
             Failure::Open(error) => match &**error {
                 OpenHeapError::Region(error) => code_of_region(error),
+                OpenHeapError::Heap(error) => Code::from(error),
                 _ => Code::NotAHeap,
             },
             // Another user's home or pool.
@@ -231,6 +238,7 @@ impl Failure {
             Failure::Served(error) => match &**error {
                 OpenServedError::Region(error) => code_of_region(error),
                 OpenServedError::Map(_) => Code::MemoryShape,
+                OpenServedError::Heap(error) => Code::from(error),
                 _ => Code::NotAHeap,
             },
             Failure::ServedMode | Failure::ServedBacking | Failure::ServedLimit => {
@@ -241,6 +249,7 @@ impl Failure {
             Failure::Stale => Code::Stale,
             Failure::NoFile { .. } => Code::NoFile,
             Failure::NoMemory | Failure::Parser => Code::Failed,
+            Failure::BadType { .. } => Code::Layout,
             Failure::Name(_) | Failure::NoText => Code::BadName,
             Failure::NotGranted
             | Failure::Ending

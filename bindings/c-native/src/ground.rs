@@ -32,9 +32,10 @@ impl Ground {
         socket: &Path,
         name: &str,
         limit_bytes: u64,
+        portable: bool,
     ) -> Result<(Heap<NativeBacking>, ServedRegion), Failure> {
         let borrowed = Borrower::new(socket).open(name, limit_bytes, None)?;
-        Ok(open_served_heap(borrowed, NativeBacking::Served)?)
+        Ok(open_served_heap(borrowed, portable, NativeBacking::Served)?)
     }
 
     pub(crate) fn consistency(&self) -> Consistency {

@@ -6,6 +6,7 @@
 //!   without waiting for that.
 //! - `failure`: why a call failed, and the last failure of each thread.
 //! - `ending`: the end of the process, and what a forked child may not do.
+//! - `types`: where the pointers of types in C are.
 //! - `exports`: what C sees. `documents`: HTML documents in the heap (`holdfast_document.h`);
 //!   `document_reads` and `document_edits`: what C sees of them.
 //!
@@ -21,3 +22,4 @@ mod failure;
 mod ground;
 mod quick;
 mod session;
+mod types;

@@ -20,7 +20,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -29,7 +29,8 @@ use holdfast_dom::Documents;
 use holdfast_heap::{Heap, ThreadSlabs};
 use holdfast_keeper_client::NativeBacking;
 use holdfast_native_heap::{
-    OpenHeapError, is_thread_in_transaction, open_heap_on, parse_size, roll_back_on,
+    HeapOptions, OpenHeapError, is_thread_in_transaction, open_heap_on, open_typed_heap_on,
+    parse_size, roll_back_on,
 };
 use holdfast_region::{
     Consistency, Durability, Medium, NAME_BYTES_MAX, NameSpace, OwnerKey, Places, Region,
@@ -97,6 +98,8 @@ struct Sessions {
 static STATE: Mutex<Sessions> = Mutex::new(Sessions { first: State::Closed, others: Vec::new() });
 /// Heaps that `nv_heap_open` opens in one process, all together.
 const OTHERS_MAX: usize = 1 << 16;
+/// Whether the heaps that are opened from now on are portable ones.
+static PORTABLE: AtomicBool = AtomicBool::new(false);
 /// The number of the open session, 0 while there is none.
 static CURRENT: AtomicU64 = AtomicU64::new(0);
 
@@ -144,7 +147,16 @@ impl Session {
     fn over(mut region: Region, mode: Consistency) -> Result<Session, Failure> {
         let name = region.name().to_string();
         region.set_consistency(mode)?;
-        let (heap, region) = open_heap_on(region, NativeBacking::Own)?;
+        let options =
+            HeapOptions { portable: PORTABLE.load(Ordering::Relaxed), ..HeapOptions::default() };
+        let (heap, region) = if crate::types::is_empty() {
+            open_heap_on(region, options, NativeBacking::Own)?
+        } else {
+            let types = crate::types::all();
+            let (heap, region, _) =
+                open_typed_heap_on(region, options, &types, NativeBacking::Own)?;
+            (heap, region)
+        };
         region.hide_from_children().map_err(Failure::CannotHide)?;
         Ok(Session { name, calls: Calls::new(heap), ground: Ground::Own(region) })
     }
@@ -163,7 +175,8 @@ impl Session {
             return Err(Failure::ServedBacking);
         }
         let limit_bytes = if limit_bytes == 0 { LIMIT_BYTES_DEFAULT } else { limit_bytes };
-        let (heap, region) = Ground::borrow(socket, name.as_str(), limit_bytes)?;
+        let portable = PORTABLE.load(Ordering::Relaxed);
+        let (heap, region) = Ground::borrow(socket, name.as_str(), limit_bytes, portable)?;
         region.hide_from_children().map_err(Failure::CannotHide)?;
         Ok(Session {
             name: name.to_string(),
@@ -454,6 +467,11 @@ pub(crate) fn current() -> u64 {
 /// Whether some thread is inside a call, or was when this process was forked off.
 pub(crate) fn is_busy() -> bool {
     matches!(STATE.try_lock(), Err(TryLockError::WouldBlock))
+}
+
+/// `nv_portable`.
+pub(crate) fn set_portable(portable: bool) {
+    PORTABLE.store(portable, Ordering::Relaxed);
 }
 
 /// `nv_open`; without a name, as the environment says.

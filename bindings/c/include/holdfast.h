@@ -17,7 +17,7 @@
  * HOLDFAST_HEAP_BACKING=file for a new heap that is larger than the pool, HOLDFAST_RESERVE=16MiB as nv_reserve) in the
  * environment.
  * Every other function opens the heap at its first use (not after nv_close: then only nv_open does). The two kinds of programs keep pointers of different
- * sizes, so neither opens a heap that the other made.
+ * sizes, so neither opens a heap that the other made, unless it is a portable one (nv_portable).
  *
  * Served heaps (native programs): with HOLDFAST_KEEPER=SOCKET in the environment the heap comes from the keeper that serves
  * there (holdfast keeper run --serve), in a name space of this user's that no other user gets to, with the keeper's quotas;
@@ -104,7 +104,9 @@ enum nv_error {
     NV_NO_FILE = 40,        /* the page's file cannot be read; nv_message says why (holdfast_document.h) */
     NV_OTHER_HEAP = 41,     /* a transaction is open in another heap: two heaps do not commit together */
     NV_NO_FUNCTION = 42,    /* the host lets this program call no function of this name (holdfast_import) */
-    NV_HOST_FUNCTION = 43   /* a function of the host failed, panicked or took too long (holdfast_call_host) */
+    NV_HOST_FUNCTION = 43,  /* a function of the host failed, panicked or took too long (holdfast_call_host) */
+    NV_PORTABLE_HEAP = 44,  /* the heap is portable, and this program would store pointers (nv_portable) */
+    NV_NOT_PORTABLE = 45    /* the heap holds pointers, and this program would store references (nv_portable) */
 };
 
 /* Durability levels, named after the failure that they survive. */
@@ -231,6 +233,19 @@ int nv_set_limit(uint64_t limit_bytes);
  * fails (NV_FAILED and the like), the heap is closed, its pointers are invalid, and nv_open finds the last commit. */
 int nv_rollback(void);
 
+/* Portable heaps: for native applets, applets in WebAssembly, native programs and Python alike. Such a heap holds references
+ * (NV_REF of holdfast_portable.h: 4 bytes that count from the heap's first byte) where others hold pointers, in types that
+ * lie in memory the same way everywhere (NV_PORTABLE). It ends at 32 GiB, where references end.
+ *
+ * nv_portable(1), before a heap is opened: the program stores no pointers in the heaps that it opens from now on. New ones
+ * become portable, portable ones open, and one that holds pointers is NV_NOT_PORTABLE. Without it, or after nv_portable(0), a
+ * portable heap is NV_PORTABLE_HEAP. What a heap is never changes. Heaps that are open stay as they are.
+ *
+ * nv_base: the first byte of the open heap, from which references count. It stays where it is for as long as the heap is
+ * open; in another run it is elsewhere. */
+void nv_portable(int is_portable);
+void *nv_base(void);
+
 /* Several heaps.
  *
  * nv_heap_open: the heap of this name, beside those that are open. In an applet a heap that its host granted under this name
@@ -265,6 +280,7 @@ void *qnv_malloc_in(nv_heap *heap, uint64_t uid, uint64_t magic, size_t size);
 void *qnv_retrieve_in(nv_heap *heap, uint64_t uid, uint64_t magic, size_t *size);
 int qnv_free_in(nv_heap *heap, uint64_t uid, uint64_t magic);
 int nv_reserve_in(nv_heap *heap, uint64_t size);
+void *nv_base_in(nv_heap *heap);
 int nv_tx_begin_in(nv_heap *heap);
 int nv_tx_add_in(nv_heap *heap, const void *start, size_t size);
 int nv_tx_commit_in(nv_heap *heap);

@@ -266,6 +266,15 @@ T &root(nv_heap *heap, const char *name, std::uint64_t layout, Arguments &&...ar
     return *object;
 }
 
+/* FNV-1a, 64 bits. */
+constexpr std::uint64_t hash_text(std::uint64_t hash, std::string_view text) {
+    for (char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+    return hash;
+}
+
+/* What HOLDFAST_PORTABLE says of a type. */
+template <class T> struct shape;
+
 template <class T> constexpr std::string_view spelling() {
 #if defined(__GNUC__)
     return __PRETTY_FUNCTION__;
@@ -274,11 +283,20 @@ template <class T> constexpr std::string_view spelling() {
 #endif
 }
 
+/* That of a portable type; else one of what the compiler knows. */
+template <class T> constexpr std::uint64_t layout_of(decltype(shape<T>::at(0)) *) {
+    return shape<T>::at(3);
+}
+template <class T> constexpr std::uint64_t layout_of(...) {
+    std::uint64_t hash = hash_text((0xcbf29ce484222325 ^ sizeof(T)) * 0x100000001b3 ^ alignof(T), spelling<T>());
+    return hash ? hash : 1;
+}
+
 } // namespace detail
 
 /* The hash of a description of a type: FNV-1a, 64 bits, never 0. */
 constexpr std::uint64_t layout_hash(std::string_view description, std::uint64_t hash = 0xcbf29ce484222325) {
-    for (char byte : description) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+    hash = detail::hash_text(hash, description);
     return hash ? hash : 1;
 }
 
@@ -289,8 +307,7 @@ constexpr std::uint64_t layout_hash(std::string_view description, std::uint64_t 
  *         static constexpr std::uint64_t value = holdfast::layout_hash("state 1: long count, string name");
  *     }; */
 template <class T> struct layout {
-    static constexpr std::uint64_t value = layout_hash(
-        detail::spelling<T>(), (0xcbf29ce484222325 ^ sizeof(T)) * 0x100000001b3 ^ alignof(T));
+    static constexpr std::uint64_t value = detail::layout_of<T>(nullptr);
 };
 
 /* The root of this name. If there is none, it is constructed from the arguments and gets its name when it is ready,
@@ -318,6 +335,185 @@ template <class T, class... Arguments> T &typed_root_in(nv_heap *heap, const cha
     return detail::root<T>(heap, name, layout<T>::value, std::forward<Arguments>(arguments)...);
 }
 
+/* Portable heaps, which native programs, applets and other languages share: see nv_portable in holdfast.h. The program says
+ * so before it opens its heap, keeps ref in the place of pointers, and describes its types:
+ *     struct node { holdfast::ref<node> next; std::uint32_t flags; std::uint64_t key; };
+ *     HOLDFAST_PORTABLE(node, 1, next, flags, key)
+ *     holdfast::portable();
+ *     auto &first = holdfast::typed_root<node>("first");
+ *     for (node *n = &first; n; n = n->next.at(holdfast::base())) sum += n->key;
+ * Containers hold pointers, and are none for such a heap. */
+inline void portable(bool is_portable = true) { nv_portable(is_portable); }
+
+/* The first byte of the open heap, from which references count: see nv_base. */
+inline void *base() {
+    void *first = nv_base();
+    if (!first) throw error();
+    return first;
+}
+inline void *base(nv_heap *heap) {
+    void *first = nv_base_in(heap);
+    if (!first) throw error();
+    return first;
+}
+
+/* A reference to a T, or to the first of several, or (all zeroes) to nothing. 4 bytes on every target. */
+template <class T> struct ref {
+    std::uint32_t units;
+
+    /* Where it leads in the heap that begins at base: as good as the bytes that it was read from. */
+    T *at(void *base) const noexcept {
+        return units ? reinterpret_cast<T *>(static_cast<char *>(base) + std::size_t(units) * 8) : nullptr;
+    }
+    /* The reference to what target leads to (null: to nothing). Throws error for what is not in that heap, or not aligned
+     * to 8, as every object is. */
+    static ref to(void *base, const T *target) {
+        if (!target) return ref{0};
+        std::uint64_t offset = reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(base);
+        if (offset % 8 != 0 || offset >> 35 != 0 || offset == 0)
+            throw error(NV_BAD_RANGE, "a reference leads to an object of its own heap; pass one of it");
+        return ref{static_cast<std::uint32_t>(offset / 8)};
+    }
+    explicit operator bool() const noexcept { return units != 0; }
+    bool operator==(const ref &other) const noexcept { return units == other.units; }
+    bool operator!=(const ref &other) const noexcept { return units != other.units; }
+};
+
+namespace detail {
+
+constexpr std::uint64_t hash_word(std::uint64_t hash, std::uint64_t word) {
+    for (int byte = 0; byte < 8; byte++) hash = (hash ^ (word >> (8 * byte) & 0xff)) * 0x100000001b3;
+    return hash;
+}
+constexpr std::uint64_t hash_start(std::string_view kind, std::uint64_t size, std::uint64_t align) {
+    return hash_word(hash_word(hash_text(0xcbf29ce484222325, kind), size), align);
+}
+constexpr std::uint64_t hash_field(std::uint64_t hash, std::string_view name, std::uint64_t offset, std::uint64_t layout) {
+    return hash_word(hash_word(hash_word(hash_text(hash, name), name.size()), offset), layout);
+}
+
+/* The number of a type with what references lead to, so many of them deep. Only portable types have one. */
+template <> struct shape<char> {
+    static constexpr std::uint64_t at(unsigned) { return hash_start("u8", 1, 1); }
+};
+#define HOLDFAST_VALUE_(type, kind)                                                                                    \
+    template <> struct shape<type> {                                                                                   \
+        static_assert(alignof(type) == sizeof(type), "portable types need a target that aligns integers to their size");\
+        static constexpr std::uint64_t at(unsigned) { return hash_start(kind, sizeof(type), alignof(type)); }          \
+    };
+HOLDFAST_VALUE_(std::uint8_t, "u8")
+HOLDFAST_VALUE_(std::int8_t, "i8")
+HOLDFAST_VALUE_(std::uint16_t, "u16")
+HOLDFAST_VALUE_(std::int16_t, "i16")
+HOLDFAST_VALUE_(std::uint32_t, "u32")
+HOLDFAST_VALUE_(std::int32_t, "i32")
+HOLDFAST_VALUE_(std::uint64_t, "u64")
+HOLDFAST_VALUE_(std::int64_t, "i64")
+HOLDFAST_VALUE_(float, "f32")
+HOLDFAST_VALUE_(double, "f64")
+#undef HOLDFAST_VALUE_
+template <class T> struct shape<ref<T>> {
+    static constexpr std::uint64_t at(unsigned depth) {
+        std::uint64_t hash = hash_start("ref", 4, 4);
+        return depth == 0 ? hash : hash_field(hash, "to", 0, shape<T>::at(depth - 1));
+    }
+};
+template <class T, std::size_t Length> struct shape<T[Length]> {
+    static constexpr std::uint64_t at(unsigned depth) {
+        return hash_field(hash_start("array", sizeof(T) * Length, alignof(T)), "", Length, shape<T>::at(depth));
+    }
+};
+
+/* The hash of a struct, field by field. `Later`: computed where it is asked for, when the targets of references are described. */
+template <class Later> class struct_shape {
+public:
+    constexpr struct_shape(std::uint64_t size, std::uint64_t align, std::uint32_t version, unsigned depth)
+        : hash_(hash_word(hash_start("portable", size, align), version)), depth_(depth) {}
+    template <class Field> constexpr struct_shape field(std::string_view name, std::uint64_t offset) const {
+        struct_shape next = *this;
+        next.hash_ = hash_field(hash_, name, offset, shape<Field>::at(depth_));
+        return next;
+    }
+    constexpr std::uint64_t hash() const { return hash_; }
+
+private:
+    std::uint64_t hash_;
+    unsigned depth_;
+};
+
+/* Whether each field follows the one before it without a gap. */
+class struct_fields {
+public:
+    template <class Field> constexpr struct_fields field(std::string_view, std::uint64_t offset) const {
+        struct_fields next;
+        next.is_whole_ = is_whole_ && offset == end_;
+        next.end_ = end_ + sizeof(Field);
+        return next;
+    }
+    constexpr bool fill(std::uint64_t size) const { return is_whole_ && end_ == size; }
+
+private:
+    std::uint64_t end_ = 0;
+    bool is_whole_ = true;
+};
+
+} // namespace detail
+
 } // namespace holdfast
+
+/* Describes a struct at the top level: its version, to be raised when its meaning changes, and its fields in their order,
+ * at most 32: integers of explicit width, float, double, ref, arrays of these, and structs that are described before. It
+ * gives holdfast::layout its value, the number that C, Rust and Python compute as well. It does not compile where a field is
+ * missing or differs between targets, or where bytes have no name. */
+#define HOLDFAST_PORTABLE(type, version, ...)                                                                          \
+    static_assert(std::is_standard_layout_v<type> && std::is_trivially_copyable_v<type>,                               \
+                  "a portable struct is plain data");                                                                  \
+    static_assert((holdfast::detail::struct_fields() HOLDFAST_EACH_(type, __VA_ARGS__)).fill(sizeof(type)),            \
+                  "describe every field in its order, and give the bytes between and behind them a name");             \
+    template <> struct holdfast::detail::shape<type> {                                                                 \
+        template <class Later = void> static constexpr std::uint64_t at(unsigned depth) {                              \
+            return (struct_shape<Later>(sizeof(type), alignof(type), version, depth) HOLDFAST_EACH_(type, __VA_ARGS__)).hash();\
+        }                                                                                                              \
+    };
+#define HOLDFAST_FIELD_(type, name) .template field<decltype(type::name)>(#name, offsetof(type, name))
+#define HOLDFAST_EACH_(type, ...)                                                                                      \
+    HOLDFAST_CHOOSE_(__VA_ARGS__, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12,  \
+                     11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)                                                             \
+    (type, __VA_ARGS__)
+#define HOLDFAST_CHOOSE_(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, aa, ab, ac, ad, \
+                         ae, af, count, ...)                                                                           \
+    HOLDFAST_EACH_##count##_
+#define HOLDFAST_EACH_1_(type, name) HOLDFAST_FIELD_(type, name)
+#define HOLDFAST_EACH_2_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_1_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_3_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_2_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_4_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_3_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_5_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_4_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_6_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_5_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_7_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_6_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_8_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_7_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_9_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_8_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_10_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_9_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_11_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_10_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_12_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_11_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_13_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_12_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_14_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_13_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_15_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_14_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_16_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_15_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_17_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_16_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_18_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_17_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_19_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_18_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_20_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_19_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_21_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_20_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_22_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_21_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_23_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_22_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_24_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_23_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_25_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_24_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_26_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_25_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_27_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_26_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_28_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_27_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_29_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_28_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_30_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_29_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_31_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_30_(type, __VA_ARGS__)
+#define HOLDFAST_EACH_32_(type, name, ...) HOLDFAST_FIELD_(type, name) HOLDFAST_EACH_31_(type, __VA_ARGS__)
 
 #endif

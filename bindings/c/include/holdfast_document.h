@@ -16,6 +16,9 @@
  *     }
  *     nv_doc_free(links);
  *
+ * Documents hold no pointers: a heap that holdfast page or Python has made for them is a portable one, which a program opens
+ * after nv_portable(1).
+ *
  * A document is a root of the heap, of the name that it was parsed under, beside whatever else the heap holds. What
  * holdfast.h says of heaps, errors, threads, forks and transactions holds here: these functions open the heap at their first use,
  * may be called from any thread, and fail with a code that nv_errno and a text that nv_message tells. (Applets have no

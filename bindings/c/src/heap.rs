@@ -7,6 +7,7 @@
 #![allow(unreachable_pub, reason = "exported by symbol name")]
 
 use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_c_core::{
     Calls, Code, HeapCallError, HeapHandle, Library, export_calls, optional_text,
@@ -17,6 +18,14 @@ use holdfast_guest::{
 
 use crate::last_error;
 use crate::slots::{self, Slot};
+
+/// Whether the heaps that are opened from now on are portable ones.
+static PORTABLE: AtomicBool = AtomicBool::new(false);
+
+/// What `nv_portable` was told last.
+pub(crate) fn is_portable() -> bool {
+    PORTABLE.load(Ordering::Relaxed)
+}
 
 /// An error is its code: texts that are put together would make every applet larger.
 pub(crate) struct Failed(pub(crate) Code);
@@ -74,12 +83,24 @@ pub(crate) fn code_of(error: AttachError) -> Code {
         AttachError::MemoryShape => Code::MemoryShape,
         // A run that may write has to come first.
         AttachError::Open(OpenError::Unfinished) => Code::ReadOnly,
-        AttachError::Open(_) => Code::NotAHeap,
+        AttachError::Open(error) => Code::from(&error),
         _ => Code::Failed,
     }
 }
 
 export_calls!(Applet);
+
+/// See `holdfast_types.h`. An applet's heap lies at its own place in every run.
+#[unsafe(no_mangle)]
+pub extern "C" fn nv_register_type(_described: *const c_void) -> c_int {
+    0
+}
+
+/// See `holdfast.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn nv_portable(is_portable: c_int) {
+    PORTABLE.store(is_portable != 0, Ordering::Relaxed);
+}
 
 /// See `holdfast.h`. An applet has the heap that its host granted, so it can name none.
 #[unsafe(no_mangle)]

@@ -13,11 +13,10 @@ use core::ptr::NonNull;
 
 use holdfast_c_core::{Calls, Code, HeapHandle};
 use holdfast_guest::{
-    AttachError, CompartmentHold, HEAPS_MAX, HostRegion, Lock, attach, attach_named, forget, keep,
-    reopen,
+    AttachError, CompartmentHold, HEAPS_MAX, HostRegion, Lock, attach_with, forget, keep, reopen,
 };
 
-use crate::heap::{Failed, code_of};
+use crate::heap::{Failed, code_of, is_portable};
 use crate::thread;
 
 /// What there is of one heap.
@@ -300,7 +299,7 @@ impl Slot {
 
 #[inline(never)]
 fn attach_once(slot: &mut Slot, name: Option<&str>) {
-    match name.map_or_else(attach, attach_named) {
+    match attach_with(name, is_portable()) {
         Ok(heap) => slot.calls = Some(Calls::new(heap)),
         Err(error) => slot.failed = Some(code_of(error)),
     }
@@ -308,7 +307,7 @@ fn attach_once(slot: &mut Slot, name: Option<&str>) {
 
 #[inline(never)]
 fn open_once(slot: &mut Slot, hold: &CompartmentHold) {
-    match hold.open() {
+    match hold.open_with(is_portable()) {
         Ok(heap) => slot.calls = Some(Calls::new(heap)),
         Err(error) => slot.failed = Some(code_of(error)),
     }

@@ -91,10 +91,14 @@ impl Heap {
     /// With `create=False` only one that there is. With `read_only=True` one that there is, for
     /// reading: any number of processes at a time, while none has it to write.
     ///
+    /// With `portable=True` a new heap is a portable one: it holds references and no pointers, in
+    /// types that `Portable` describes, and serves native applets, applets in WebAssembly and
+    /// native programs as well. One that holds pointers is refused then (`HeapError`).
+    ///
     /// `home` and `pool` are the directories of heaps; by default those of the environment
     /// (`HOLDFAST_HOME`, `HOLDFAST_POOL`), as for the command `holdfast`.
     #[new]
-    #[pyo3(signature = (name, *, limit=None, key=None, atomic=false, create=true, read_only=false, home=None, pool=None))]
+    #[pyo3(signature = (name, *, limit=None, key=None, atomic=false, create=true, read_only=false, portable=false, home=None, pool=None))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
@@ -104,6 +108,7 @@ impl Heap {
         atomic: bool,
         create: bool,
         read_only: bool,
+        portable: bool,
         home: Option<PathBuf>,
         pool: Option<PathBuf>,
     ) -> PyResult<Heap> {
@@ -125,7 +130,7 @@ impl Heap {
             let makes = create && !read_only;
             let region =
                 if makes { spec.open_here(&names)? } else { spec.open_there(&names, read_only)? };
-            Core::open(region)
+            Core::open(region, portable)
         });
         let core = opened.map_err(|refused| match &refused {
             Refusal::Open(holdfast_native_heap::OpenHeapError::Region(error)) => {
@@ -170,6 +175,53 @@ impl Heap {
         self.work_alone(py, |core| core.with(|open| Ok(open.is_read_only())))
     }
 
+    /// Whether it holds references and no pointers.
+    #[getter]
+    fn portable(&self, py: Python<'_>) -> PyResult<bool> {
+        self.work_alone(py, |core| core.with(|open| Ok(open.heap.is_portable())))
+    }
+
+    /// Makes a root that carries a layout; for `Portable`.
+    fn _create(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        size: u64,
+        layout: u64,
+    ) -> PyResult<Py<PyMemoryView>> {
+        let found = self.work(py, |core| core.create(name, size, Some(layout)))?;
+        self.view(py, found).map(Bound::unbind)
+    }
+
+    /// The layout that a root carries; for `Portable`.
+    fn _layout(&self, py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
+        self.work_alone(py, |core| core.layout(name))
+    }
+
+    /// Makes an anonymous object of zero bytes; for `Portable`.
+    fn _allocate(&self, py: Python<'_>, size: u64) -> PyResult<Py<PyMemoryView>> {
+        let found = self.work(py, |core| core.allocate(size))?;
+        self.view(py, found).map(Bound::unbind)
+    }
+
+    /// So many bytes of the object at an offset from the heap's first byte; for `Portable`.
+    fn _object(&self, py: Python<'_>, offset: u64, size: u64) -> PyResult<Py<PyMemoryView>> {
+        let found = self.work_alone(py, |core| core.object(offset, size))?;
+        self.view(py, found).map(Bound::unbind)
+    }
+
+    /// Frees the anonymous object at an offset; for `Portable`.
+    fn _free(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
+        self.work(py, |core| core.free(offset))
+    }
+
+    /// Where a view begins, from the heap's first byte; for `Portable`.
+    fn _offset(&self, py: Python<'_>, view: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let input = Input::of(Some(view))?;
+        let (start, _) = input.place();
+        self.work_alone(py, |core| core.offset_of(start))
+    }
+
     /// Makes a root of so many zero bytes and returns it. Name and memory appear together or not at
     /// all.
     ///
@@ -180,7 +232,7 @@ impl Heap {
         name: &str,
         size: Size,
     ) -> PyResult<Bound<'py, PyMemoryView>> {
-        let found = self.work(py, |core| core.create(name, size.0))?;
+        let found = self.work(py, |core| core.create(name, size.0, None))?;
         self.view(py, found)
     }
 

@@ -14,8 +14,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
 use holdfast_dom::Documents;
-use holdfast_heap::{Heap, HeapError, Owned, Root};
-use holdfast_native_heap::{HeapRegion, RegionBacking, open_data_heap, roll_back};
+use holdfast_heap::{Heap, HeapError, Owned, Ref, Root, RootType};
+use holdfast_native_heap::{
+    HeapOptions, HeapRegion, RegionBacking, open_data_heap_with, open_heap_with, roll_back,
+};
 use holdfast_region::{Consistency, Durability, Region};
 use pyo3::prelude::*;
 
@@ -79,10 +81,15 @@ impl Drop for MyTurn<'_> {
 }
 
 impl Core {
-    /// Maps the region and opens the heap in it; closes it if that fails.
-    pub(crate) fn open(region: Region) -> Result<Core, Refusal> {
+    /// Maps the region and opens the heap in it; closes it if that fails. `portable`: no other heap
+    /// than a portable one.
+    pub(crate) fn open(region: Region, portable: bool) -> Result<Core, Refusal> {
         let name = region.name().to_string();
-        let (heap, region) = open_data_heap(region)?;
+        let options = HeapOptions { portable, ..HeapOptions::default() };
+        let (heap, region) = match portable {
+            true => open_heap_with(region, options)?,
+            false => open_data_heap_with(region, options)?,
+        };
         // A forked child that stores there would be a second writer.
         region.hide_from_children().map_err(|source| holdfast_region::RegionError::Io {
             step: "keep from children",
@@ -185,18 +192,84 @@ impl Core {
         self.with(|open| open.heap.root(name).map(|root| self.count(open, root)).transpose())
     }
 
-    /// Makes a root, with its view counted.
-    pub(crate) fn create(&self, name: &str, bytes: u64) -> Result<Found, Refusal> {
+    /// Makes a root, with its view counted; one of a portable type carries its layout.
+    pub(crate) fn create(
+        &self,
+        name: &str,
+        bytes: u64,
+        layout: Option<u64>,
+    ) -> Result<Found, Refusal> {
         self.with(|open| {
             self.check_undone()?;
             let refused = |error| Refusal::Call(error, Some(name.to_owned()));
-            let pointer = open.heap.create_root(name, bytes).map_err(refused)?;
-            let found = self.count(open, Root { pointer, bytes })?;
-            if open.heap.in_transaction() {
-                open.made.push(found.offset);
-            }
-            Ok(found)
+            let created = match layout {
+                Some(layout) => {
+                    open.heap.create_root_of(name, bytes, RootType { layout, version: 0 })
+                }
+                None => open.heap.create_root(name, bytes),
+            };
+            let pointer = created.map_err(refused)?;
+            self.count_new(open, Root { pointer, bytes })
         })
+    }
+
+    /// The layout that a root carries; `None` without one, and without the root.
+    pub(crate) fn layout(&self, name: &str) -> Result<Option<u64>, Refusal> {
+        self.with(|open| Ok(open.heap.root_type(name).map(|root_type| root_type.layout)))
+    }
+
+    /// Makes an anonymous object of zeroes, with its view counted.
+    pub(crate) fn allocate(&self, bytes: u64) -> Result<Found, Refusal> {
+        self.with(|open| {
+            self.check_undone()?;
+            let pointer = open.heap.alloc_zeroed(bytes)?;
+            self.count_new(open, Root { pointer, bytes })
+        })
+    }
+
+    /// The first bytes of the object that a reference leads to, with its view counted.
+    pub(crate) fn object(&self, offset: u64, bytes: u64) -> Result<Found, Refusal> {
+        self.with(|open| {
+            let bad = HeapError::BadReference { offset };
+            let object = open.heap.target(Ref::<u8>::at(offset).ok_or(bad)?)?;
+            if open.heap.usable_bytes(object)? < bytes {
+                return Err(bad.into());
+            }
+            self.count(open, Root { pointer: object, bytes })
+        })
+    }
+
+    /// Frees an anonymous object that has no views.
+    pub(crate) fn free(&self, offset: u64) -> Result<(), Refusal> {
+        self.with(|open| {
+            let bad = HeapError::BadReference { offset };
+            let object = open.heap.target(Ref::<u8>::at(offset).ok_or(bad)?)?;
+            if open.heap.roots().any(|(_, root)| root.pointer == object) {
+                return Err(HeapError::NameTaken.into());
+            }
+            let count = lock(&self.views).counts.get(&offset).copied();
+            if let Some(count) = count {
+                return Err(Refusal::Views { what: "cannot free the object".to_owned(), count });
+            }
+            self.check_undone()?;
+            Ok(open.heap.free(object)?)
+        })
+    }
+
+    /// The offset of what a view shows from the heap's first byte.
+    pub(crate) fn offset_of(&self, start: *const u8) -> Result<u64, Refusal> {
+        self.with(|open| {
+            let start = std::ptr::NonNull::new(start.cast_mut()).ok_or(HeapError::OutsideHeap)?;
+            Ok(open.heap.offset_of(start).ok_or(HeapError::OutsideHeap)?)
+        })
+    }
+
+    fn count_new(&self, open: &mut Open, root: Root) -> Result<Found, Refusal> {
+        let found = self.count(open, root)?;
+        if open.heap.in_transaction() {
+            open.made.push(found.offset);
+        }
+        Ok(found)
     }
 
     /// Removes a root that has no views.

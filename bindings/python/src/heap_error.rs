@@ -99,7 +99,9 @@ impl Refusal {
                 let class = match error {
                     OpenError::TooSmall { .. } => Class::HeapNoRoom,
                     OpenError::Unfinished => Class::HeapDenied,
-                    OpenError::PointerMismatch { .. } => Class::HeapError,
+                    OpenError::PointerMismatch { .. }
+                    | OpenError::Portable
+                    | OpenError::NotPortable { .. } => Class::HeapError,
                     _ => Class::HeapDamaged,
                 };
                 raise(py, class, error, ())

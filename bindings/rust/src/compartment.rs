@@ -87,7 +87,16 @@ impl CompartmentHold {
     /// # Errors
     /// When the region's bytes are not a heap for this program.
     pub fn open(&self) -> Result<Heap, AttachError> {
-        region::open_granted(self.granted)
+        self.open_with(false)
+    }
+
+    /// As [`CompartmentHold::open`], of a heap that is portable or is not, for libraries that know
+    /// by a value which it is.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with(&self, portable: bool) -> Result<Heap, AttachError> {
+        region::open_granted(self.granted, portable)
     }
 
     /// Gives it up, where the value was forgotten.

@@ -43,6 +43,9 @@
 //! }
 //! ```
 //!
+//! A heap for programs of every kind, native and WebAssembly, holds no pointers but [`Ref`]s, in
+//! types that [`portable!`] declares: [`attach_portable`].
+//!
 //! A host may grant several heaps: [`attach_named`] opens one by its name in the program, and
 //! [`attach`] the first.
 //!
@@ -108,13 +111,15 @@ pub use host::{HostCallError, HostFunction, HostResult, HostResultParts, Words};
 pub use keeper::HeapKeeper;
 pub use platform::Lock;
 pub use region::{
-    AttachError, CommitError, Heap, HostRegion, attach, attach_named, commit, forget, index_of,
-    reopen,
+    AttachError, CommitError, Heap, HostRegion, attach, attach_named, attach_portable,
+    attach_portable_named, attach_with, commit, forget, index_of, reopen,
 };
 pub use serve::{CODE_NOT_RUN, ServeError, seal, serve, serve_heap, serve_heaps, serve_keeping};
 pub use transport::TransportError;
 
-pub use holdfast_heap::{GrowError, HeapError, OpenError, Opened, Root, Transaction};
+pub use holdfast_heap::{
+    GrowError, HeapBase, HeapError, OpenError, Opened, Portable, Ref, Root, Transaction, portable,
+};
 
 /// From where on heaps lie in the linear memory of an applet in WebAssembly: 2 GiB.
 pub const HEAP_BASE: u64 = 0x8000_0000;

@@ -1,6 +1,6 @@
 //! The granted regions as the backings of heaps, and the way to get them.
 //!
-//! Invariants: each granted heap is attached once. One thread has a transaction in one heap at a
+//! Invariants: each granted heap is attached once at a time. One thread has a transaction in one heap at a
 //! time, as two heaps do not commit together. In WebAssembly `malloc` is initialised before the
 //! regions appear. Older C libraries
 //! take everything up to the end of linear memory for `malloc` at its first use; they must never
@@ -46,6 +46,8 @@ pub(crate) struct Granted {
 #[derive(Debug)]
 pub struct HostRegion {
     granted: Granted,
+    /// The program stores references in it and no pointers.
+    portable: bool,
 }
 
 impl HostRegion {
@@ -145,9 +147,11 @@ unsafe impl Backing for HostRegion {
 }
 
 impl Drop for HostRegion {
-    /// A heap that is let go of in the middle of a transaction ends it, as a kill would.
+    /// A heap that is let go of in the middle of a transaction ends it, as a kill would, and may be
+    /// attached again.
     fn drop(&mut self) {
         TRANSACTIONS.leave(self.granted.index as usize);
+        ATTACHED.fetch_and(!(1 << self.granted.index), Ordering::Relaxed);
     }
 }
 
@@ -251,7 +255,7 @@ impl From<OpenError> for AttachError {
     }
 }
 
-/// One bit for each heap that was attached.
+/// One bit for each heap that is attached.
 static ATTACHED: AtomicU32 = AtomicU32::new(0);
 
 const _: () = assert!(HEAPS_MAX <= u32::BITS as usize);
@@ -273,7 +277,26 @@ pub(crate) fn is_attached_at(index: usize) -> bool {
 /// # Errors
 /// When the host granted none, cannot map it here, or its bytes are not a heap for this program.
 pub fn attach() -> Result<Heap, AttachError> {
-    attach_granted(None)
+    attach_with(None, false)
+}
+
+/// As [`attach`], for a program that stores references ([`Ref`](crate::Ref)) in the heap and no
+/// pointers: a new heap becomes a portable one, which native applets, applets in WebAssembly and
+/// native programs open that say the same. In WebAssembly it lies wherever there is room.
+///
+/// # Errors
+/// As for [`attach`]; [`OpenError::NotPortable`] for a heap with pointers. One that is portable is
+/// refused by [`attach`] with [`OpenError::Portable`].
+pub fn attach_portable() -> Result<Heap, AttachError> {
+    attach_with(None, true)
+}
+
+/// The same with the heap that the program's host has granted under this name.
+///
+/// # Errors
+/// As for [`attach_portable`] and [`attach_named`].
+pub fn attach_portable_named(name: &str) -> Result<Heap, AttachError> {
+    attach_with(Some(name), true)
 }
 
 /// The same with the heap that the program's host has granted under this name. Each is a heap of
@@ -284,10 +307,7 @@ pub fn attach() -> Result<Heap, AttachError> {
 /// # Errors
 /// As for [`attach`]; [`AttachError::NotGranted`] if there is none of that name.
 pub fn attach_named(name: &str) -> Result<Heap, AttachError> {
-    if name.is_empty() {
-        return Err(AttachError::NotGranted);
-    }
-    attach_granted(Some(name))
+    attach_with(Some(name), false)
 }
 
 /// Which of the granted heaps the host calls so, in the order of the grants.
@@ -301,7 +321,15 @@ pub fn index_of(name: &str) -> Result<usize, AttachError> {
     platform::attach(Some(name)).map(|granted| granted.index as usize)
 }
 
-fn attach_granted(name: Option<&str>) -> Result<Heap, AttachError> {
+/// [`attach`] and [`attach_portable`], of the heap of this name or of the first one, for libraries
+/// that know by a value which it is.
+///
+/// # Errors
+/// As for these.
+pub fn attach_with(name: Option<&str>, portable: bool) -> Result<Heap, AttachError> {
+    if name.is_some_and(str::is_empty) {
+        return Err(AttachError::NotGranted);
+    }
     let granted = platform::attach(name)?;
     // Any thread may come here.
     if granted.is_compartment && granted.index != 0 {
@@ -311,18 +339,22 @@ fn attach_granted(name: Option<&str>) -> Result<Heap, AttachError> {
     if ATTACHED.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
         return Err(AttachError::AlreadyAttached);
     }
-    open(HostRegion { granted })
+    // The region of one that is refused is dropped there: it can be attached as one of another kind.
+    open(HostRegion { granted, portable })
 }
 
 /// Opens a heap that is the caller's alone.
-pub(crate) fn open_granted(mut granted: Granted) -> Result<Heap, AttachError> {
+pub(crate) fn open_granted(mut granted: Granted, portable: bool) -> Result<Heap, AttachError> {
     let grown = BACKED.get(granted.index as usize).map_or(0, |known| known.load(Ordering::Relaxed));
     granted.backed_bytes = granted.backed_bytes.max(grown);
-    open(HostRegion { granted })
+    open(HostRegion { granted, portable })
 }
 
 fn open(region: HostRegion) -> Result<Heap, AttachError> {
-    let pointers = Pointers { base: region.granted.address, bytes: size_of::<usize>() as u32 };
+    let pointers = match region.portable {
+        true => Pointers::PORTABLE,
+        false => Pointers { base: region.granted.address, bytes: size_of::<usize>() as u32 },
+    };
     let options = OpenOptions { pointers: Some(pointers), format_if_empty: true };
     Ok(holdfast_heap::Heap::open(region, options)?)
 }

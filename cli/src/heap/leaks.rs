@@ -25,7 +25,8 @@ const PLACES_SHOWN_MAX: usize = 3;
 #[derive(Serialize)]
 struct Found {
     name: RegionName,
-    /// Bytes of a pointer in this heap: 4 in WebAssembly, 8 in native programs.
+    /// Bytes of a pointer in this heap: 4 in WebAssembly, 8 in native programs, 0 in a portable
+    /// heap.
     pointer_bytes: u32,
     reached_objects: u64,
     reached_bytes: u64,

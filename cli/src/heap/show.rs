@@ -100,10 +100,12 @@ fn text(shown: &HeapDetails) -> String {
         lines.push(("objects", format!("{objects} in {}", show_size(bytes))));
     }
     if let Some(bytes) = shown.pointer_bytes {
-        lines.push((
-            "pointers",
-            format!("{bytes} bytes ({})", if bytes == 4 { "WebAssembly" } else { "native" }),
-        ));
+        let pointers = match bytes {
+            0 => "none (portable: references, for programs of every kind)".to_owned(),
+            4 => "4 bytes (WebAssembly)".to_owned(),
+            bytes => format!("{bytes} bytes (native)"),
+        };
+        lines.push(("pointers", pointers));
     }
     let mut text: String =
         lines.iter().map(|(label, value)| format!("{label:<11} {value}\n")).collect();

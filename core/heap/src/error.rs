@@ -47,6 +47,13 @@ pub enum OpenError {
         /// What this program would use.
         wanted: (u64, u32),
     },
+    /// The heap is portable: it holds references, and this program would store pointers.
+    Portable,
+    /// The heap holds pointers, and this program would store references.
+    NotPortable {
+        /// Bytes of its pointers.
+        pointer_bytes: u32,
+    },
     /// The last program left a transaction open, and this one may not store to roll it back.
     Unfinished,
     /// The stores shall survive a reset in order, and this processor has no instruction for that.
@@ -88,6 +95,15 @@ impl fmt::Display for OpenError {
                  open it with the kind of applet that made it",
                 stored.1, stored.0, wanted.1, wanted.0
             ),
+            Self::Portable => f.write_str(
+                "the heap is portable, it holds references, and this program would store pointers in it; open it as a \
+                 portable one (in Rust attach_portable, in C nv_portable, in Python portable=True), or use another heap",
+            ),
+            Self::NotPortable { pointer_bytes } => write!(
+                f,
+                "the heap holds pointers of {pointer_bytes} bytes, and this program would store references in it; use \
+                 another heap, or copy its data into a new one with the kind of program that made it"
+            ),
             Self::Unfinished => f.write_str(
                 "the heap's last program was killed in a transaction, which this one may not roll back; run one that may \
                  write to the heap first",
@@ -121,6 +137,8 @@ pub enum GrowError {
         /// The limit.
         limit_bytes: u64,
     },
+    /// References reach no further ([`REF_REACH_BYTES`](crate::REF_REACH_BYTES)).
+    OutOfReach,
     /// The pool has no room.
     NoRoom,
     /// The system refused for another reason.
@@ -157,6 +175,13 @@ pub enum HeapError {
         /// What the program wants.
         wanted: RootType,
     },
+    /// The heap is portable, and the type of the root is not.
+    NotPortable,
+    /// A reference does not lead to an allocated object that has room for a value of its type.
+    BadReference {
+        /// Where it leads, from the start of the heap.
+        offset: u64,
+    },
     /// Objects are aligned to powers of two up to 2 MiB, and no further than the heap's first byte.
     Alignment {
         /// The alignment that was asked for.
@@ -182,6 +207,11 @@ impl fmt::Display for HeapError {
                 "no room for {wanted_bytes} bytes: the heap's limit of {limit_bytes} bytes is reached; \
                  free something, or {}",
                 Remedy::RaiseLimit { heap: None }
+            ),
+            Self::OutOfMemory { wanted_bytes, cause: GrowError::OutOfReach } => write!(
+                f,
+                "no room for {wanted_bytes} bytes: a portable heap ends at 32 GiB, where references end; free something, \
+                 or keep a part of the data in another heap"
             ),
             Self::OutOfMemory { wanted_bytes, cause: GrowError::NoRoom } => write!(
                 f,
@@ -216,6 +246,15 @@ impl fmt::Display for HeapError {
                 "the root has no type, or is too small for layout {:#018x} version {} that this program wants; \
                  adopt it (`adopt_root`) if it is known to be of that type, or read it without a type",
                 wanted.layout, wanted.version
+            ),
+            Self::NotPortable => f.write_str(
+                "the heap is portable, and the type of this root is not: it may lie in memory otherwise in another program; \
+                 declare it with `portable!`",
+            ),
+            Self::BadReference { offset } => write!(
+                f,
+                "the reference to {offset:#x} leads to no object of its type; check what stored it, and whether the object \
+                 was freed"
             ),
             Self::Alignment { align_bytes } => write!(
                 f,

@@ -17,6 +17,7 @@ mod log;
 mod order;
 mod recent;
 mod recovery;
+mod references;
 mod reserve;
 mod resize;
 mod roots;
@@ -49,14 +50,27 @@ use crate::heap::slabs::{Cursor, SlotPlace, cursors};
 use crate::heap::wide::{WidePlace, WideRooms};
 use crate::layout::*;
 use crate::memory::Memory;
+#[allow(unused_imports, reason = "for the documentation")]
+use crate::reference::Ref;
 
 /// What kind of pointers the applet keeps in the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointers {
     /// The applet's address of the heap's first byte.
     pub base: u64,
-    /// Bytes of one pointer: 4 in WebAssembly, 8 natively.
+    /// Bytes of one pointer: 4 in WebAssembly, 8 natively; 0 in a portable heap, which holds none.
     pub bytes: u32,
+}
+
+impl Pointers {
+    /// None, but references ([`Ref`]): what a portable heap holds, wherever it lies.
+    pub const PORTABLE: Pointers = Pointers { base: 0, bytes: 0 };
+
+    /// Whether it is a portable heap that holds them.
+    #[must_use]
+    pub const fn is_portable(self) -> bool {
+        self.bytes == 0
+    }
 }
 
 /// How to open a heap.

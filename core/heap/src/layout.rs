@@ -59,7 +59,8 @@ pub const TABLE_CHUNK_BIT: u64 = 1;
 pub const SUPER_MAGIC: u64 = 64;
 /// `u32`: [`FORMAT_VERSION`].
 pub const SUPER_VERSION: u64 = 72;
-/// `u32`: bytes of a pointer in the applet's data (4 in WebAssembly, 8 natively).
+/// `u32`: bytes of a pointer in the applet's data (4 in WebAssembly, 8 natively; 0 in a portable
+/// heap, which holds references).
 pub const SUPER_POINTER_BYTES: u64 = 76;
 /// `u64`: the address of offset 0 in the applet's pointers.
 pub const SUPER_POINTER_BASE: u64 = 80;

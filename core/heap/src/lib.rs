@@ -13,6 +13,8 @@
 //! - [`Owned`]: what roots hold as bytes, for safe code.
 //! - `roots`: names for objects, the paper's `nvmalloc(name, size)` and `nvread(name)` (Kannan et
 //!   al., "NVM Heaps for Accelerating Browser-based Applications").
+//! - [`Ref`] and [`Portable`]: references and types that mean the same to every program: what a
+//!   portable heap holds in the place of pointers.
 //! - `ThreadSlabs` (feature `std`): what one thread allocates from without a lock; `SharedHeap`: the
 //!   heap for several threads of a host.
 //! - `survey` (feature `std`): size classes, a map of chunks, objects and leaks, for tools.
@@ -58,8 +60,12 @@ pub mod mend;
 mod owned;
 #[allow(unsafe_code)]
 mod pointer_map;
+#[allow(unsafe_code)]
+pub mod portable;
 #[cfg(feature = "crash-points")]
 pub mod recorder;
+#[allow(unsafe_code)]
+mod reference;
 #[cfg(feature = "std")]
 #[allow(unsafe_code)]
 mod relocate;
@@ -81,6 +87,8 @@ pub use inspect::{HEAD_BYTES, Inspection, bytes_of, inspect, pointers_of};
 pub use mend::mend;
 pub use owned::{Changes, Object, Owned};
 pub use pointer_map::{Described, Link, PointerMap, Run};
+pub use portable::Portable;
+pub use reference::{HeapBase, REF_REACH_BYTES, REF_UNIT_BYTES, Ref};
 #[cfg(feature = "std")]
 pub use relocate::{Relocated, RelocationError, relocate};
 #[cfg(feature = "std")]

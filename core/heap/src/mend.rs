@@ -466,7 +466,7 @@ impl Mender<'_> {
             words[0] == MAGIC
                 && words[3] == LANE_OFFSET
                 && (1..=FORMAT_VERSION).contains(&(words[1] as u32))
-                && matches!(pointer_bytes, 4 | 8)
+                && matches!(pointer_bytes, 0 | 4 | 8)
         };
         let mut right: Vec<(Vec<u64>, u64)> = Vec::new();
         let mut note = |words: Vec<u64>, sum: u64| {

@@ -40,7 +40,7 @@ pub struct Relocated {
 pub enum RelocationError {
     /// It holds no pointers of 8 bytes.
     NotNative {
-        /// Bytes of its pointers.
+        /// Bytes of its pointers; 0 of a portable heap.
         pointer_bytes: u32,
     },
     /// Its metadata contradicts itself, or a transaction is open.
@@ -95,6 +95,10 @@ impl fmt::Display for RelocationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotNative { pointer_bytes } => {
+                if *pointer_bytes == 0 {
+                    return f
+                        .write_str("it is portable, which needs no relocation; open it as such");
+                }
                 write!(
                     f,
                     "its pointers have {pointer_bytes} bytes, so it is an applet's, which needs no relocation"
@@ -177,6 +181,8 @@ fn identity(map: &PointerMap) -> Identity {
         PointerMap::Unknown => (1, 0, 0, 0),
         PointerMap::Link(of) => (2, of as usize, 0, 0),
         PointerMap::Run(of) => (3, of as usize, 0, 0),
+        PointerMap::Listed(index) => (6, index, 0, 0),
+        PointerMap::ListedRun(index) => (7, index, 0, 0),
         PointerMap::Fields(fields) => (4, fields.as_ptr() as usize, fields.len(), 0),
         PointerMap::Elements { bytes, length, of } => {
             (5, core::ptr::from_ref(of) as usize, length, bytes)
@@ -204,6 +210,8 @@ fn maps_alike(
         | (PointerMap::Run(one), PointerMap::Run(other)) => {
             !compared.insert((one as usize, other as usize)) || alike(&one(), &other(), compared)
         }
+        (PointerMap::Listed(one), PointerMap::Listed(other))
+        | (PointerMap::ListedRun(one), PointerMap::ListedRun(other)) => one == other,
         (PointerMap::Fields(one), PointerMap::Fields(other)) => {
             let mut pairs = one.iter().zip(other);
             one.len() == other.len()
@@ -221,6 +229,7 @@ fn maps_alike(
 
 struct Plan<'a> {
     survey: Survey<'a>,
+    types: &'a [Described],
     base: u64,
     /// Offsets of pointers.
     places: BTreeSet<u64>,
@@ -232,7 +241,10 @@ struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     /// Where the pointers are that have to be rewritten, and how many objects there are.
-    fn make(bytes: &'a [u8], types: &[Described]) -> Result<(BTreeSet<u64>, u64), RelocationError> {
+    fn make(
+        bytes: &'a [u8],
+        types: &'a [Described],
+    ) -> Result<(BTreeSet<u64>, u64), RelocationError> {
         let findings = check(bytes, &mut |_| {}).findings;
         let survey = Survey::new(bytes).filter(|_| findings == 0);
         let survey = survey.ok_or(RelocationError::Damaged { findings })?;
@@ -243,8 +255,8 @@ impl<'a> Plan<'a> {
         let base = survey.load(SUPER_POINTER_BASE);
         let reached = survey.root_objects().collect();
         let (places, seen, queue) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
-        let mut plan = Plan { survey, base, places, reached, seen, queue };
-        plan.push_roots(types)?;
+        let mut plan = Plan { survey, types, base, places, reached, seen, queue };
+        plan.push_roots()?;
         while let Some((offset, described)) = plan.queue.pop() {
             plan.visit(offset, &described.map)?;
         }
@@ -252,7 +264,8 @@ impl<'a> Plan<'a> {
         Ok((plan.places, plan.reached.len() as u64))
     }
 
-    fn push_roots(&mut self, types: &[Described]) -> Result<(), RelocationError> {
+    fn push_roots(&mut self) -> Result<(), RelocationError> {
+        let types = self.types;
         let roots: Vec<_> = self.survey.roots().collect();
         for root in roots {
             let name = || root.name.to_string();
@@ -307,8 +320,13 @@ impl<'a> Plan<'a> {
         match *map {
             PointerMap::Plain => Ok(()),
             PointerMap::Unknown => Err(RelocationError::UnknownPointer { offset }),
-            PointerMap::Link(of) => self.follow(offset, 1, of),
-            PointerMap::Run(of) => self.follow(offset, self.survey.load(offset + 8), of),
+            PointerMap::Link(of) => self.follow(offset, 1, of()),
+            PointerMap::Run(of) => self.follow(offset, self.survey.load(offset + 8), of()),
+            PointerMap::Listed(index) => self.follow(offset, 1, self.listed(offset, index)?),
+            PointerMap::ListedRun(index) => {
+                let length = self.survey.load(offset + 8);
+                self.follow(offset, length, self.listed(offset, index)?)
+            }
             PointerMap::Fields(fields) => {
                 fields.iter().try_for_each(|(at, map)| self.visit(offset + *at as u64, map))
             }
@@ -318,12 +336,12 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn follow(
-        &mut self,
-        place: u64,
-        length: u64,
-        of: fn() -> Described,
-    ) -> Result<(), RelocationError> {
+    /// The type of this number, to which a pointer at `offset` leads.
+    fn listed(&self, offset: u64, index: usize) -> Result<Described, RelocationError> {
+        self.types.get(index).copied().ok_or(RelocationError::UnknownPointer { offset })
+    }
+
+    fn follow(&mut self, place: u64, length: u64, of: Described) -> Result<(), RelocationError> {
         let pointer = self.survey.load(place);
         if pointer == 0 {
             return Ok(());
@@ -332,7 +350,7 @@ impl<'a> Plan<'a> {
             return Err(RelocationError::BadPointer { offset: place, pointer });
         }
         self.places.insert(place);
-        self.reach(place, pointer, length, of())
+        self.reach(place, pointer, length, of)
     }
 
     fn check_all_reached(&self) -> Result<(), RelocationError> {

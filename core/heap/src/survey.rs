@@ -14,6 +14,7 @@ use std::vec::Vec;
 
 use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_at, slot_mask};
 use crate::layout::*;
+use crate::reference::REF_UNIT_BYTES;
 use crate::types::RootType;
 use crate::wide::{WIDE_CLASSES, wide_index};
 use xxhash_rust::xxh3::xxh3_64;
@@ -415,7 +416,11 @@ impl<'a> Survey<'a> {
             }
         }
         let base = self.load(SUPER_POINTER_BASE);
-        let wide = self.load(SUPER_VERSION) >> 32 == 8;
+        let (wide, unit_bytes) = match self.load(SUPER_VERSION) >> 32 {
+            // References of a portable heap.
+            0 => (false, REF_UNIT_BYTES),
+            bytes => (bytes == 8, 1),
+        };
         while let Some(object) = queue.pop() {
             let end = (object.offset + object.bytes).min(self.len());
             let content = self.bytes.get(object.offset as usize..end as usize).unwrap_or(&[]);
@@ -434,7 +439,7 @@ impl<'a> Survey<'a> {
                     .as_chunks::<4>()
                     .0
                     .iter()
-                    .for_each(|word| follow(u32::from_le_bytes(*word).into()));
+                    .for_each(|word| follow(u64::from(u32::from_le_bytes(*word)) * unit_bytes));
             }
         }
         let mut leaks = Leaks::default();

@@ -58,6 +58,8 @@ pub unsafe trait Typed: Copy {
     /// Where its pointers are; without that a heap that holds such a value is never moved. It must
     /// name every pointer.
     const POINTERS: PointerMap = PointerMap::Unknown;
+    /// Whether it is [`Portable`](crate::Portable): a portable heap has roots of no other types.
+    const IS_PORTABLE: bool = false;
 }
 
 /// FNV-1a, 64 bits: short, and computed by the compiler.
@@ -70,7 +72,7 @@ const fn hash_bytes(mut hash: u64, bytes: &[u8]) -> u64 {
     hash
 }
 
-const fn hash_word(hash: u64, word: u64) -> u64 {
+pub(crate) const fn hash_word(hash: u64, word: u64) -> u64 {
     hash_bytes(hash, &word.to_le_bytes())
 }
 
@@ -90,16 +92,19 @@ pub const fn layout_field(hash: u64, name: &str, offset: usize, layout: u64) -> 
 }
 
 macro_rules! plain {
-    ($($type:ty)*) => {$(
+    ($is_portable:literal: $($type:ty)*) => {$(
         // SAFETY: any bytes are a value of it, and its layout is the machine's.
         unsafe impl Typed for $type {
             const LAYOUT: u64 = layout_start(stringify!($type), size_of::<$type>(), align_of::<$type>());
             const POINTERS: PointerMap = PointerMap::Plain;
+            const IS_PORTABLE: bool = $is_portable;
         }
     )*};
 }
 
-plain!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
+plain!(true: u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+// Of the machine's width, or aligned as the compiler likes.
+plain!(false: usize isize u128 i128);
 
 // SAFETY: elements follow each other without a gap.
 unsafe impl<T: Typed, const LENGTH: usize> Typed for [T; LENGTH] {
@@ -117,6 +122,7 @@ unsafe impl<T: Typed, const LENGTH: usize> Typed for [T; LENGTH] {
     );
     const POINTERS: PointerMap =
         PointerMap::Elements { bytes: size_of::<T>(), length: LENGTH, of: &T::POINTERS };
+    const IS_PORTABLE: bool = T::IS_PORTABLE;
 }
 
 macro_rules! pointer {

@@ -30,7 +30,7 @@ use backing::hide;
 pub use backing::{RegionBacking, grow_error};
 pub use exclusion::{TransactionPlace, is_thread_in_transaction};
 pub use holdfast_types::size::{SizeError, parse as parse_size};
-pub use moving::{MovedHeap, open_typed_heap};
+pub use moving::{MovedHeap, open_typed_heap, open_typed_heap_on};
 pub use rollback::{roll_back, roll_back_on};
 
 /// Why a region did not become a heap.
@@ -66,6 +66,8 @@ struct Shared {
     hidden: AtomicBool,
     /// Whether the heap keeps an order of its stores that survives a reset of the machine.
     ordered: bool,
+    /// Whether the heap holds references and no pointers.
+    portable: bool,
 }
 
 /// How a heap is opened on its region.
@@ -76,6 +78,10 @@ pub struct HeapOptions {
     /// it is done anyway): each transaction is in memory when it has committed. Costs some 0.5 us a
     /// transaction, and brings nothing where the pool's memory does not survive a reset.
     pub ordered: bool,
+    /// The program stores references in it and no pointers: a new heap becomes a portable one,
+    /// which any program opens that says the same, and which lies elsewhere where its address is
+    /// taken. A heap with pointers is refused.
+    pub portable: bool,
 }
 
 impl HeapRegion {
@@ -89,6 +95,7 @@ impl HeapRegion {
             limit_bytes,
             hidden: AtomicBool::new(false),
             ordered,
+            portable: options.portable,
         }))
     }
 
@@ -173,35 +180,31 @@ impl HeapRegion {
 /// # Errors
 /// [`OpenHeapError`]; the region is closed then, and its data is as it was.
 pub fn open_heap(region: Region) -> Result<(Heap<RegionBacking>, HeapRegion), OpenHeapError> {
-    open_heap_on(region, |backing| backing)
+    open_heap_on(region, HeapOptions::default(), |backing| backing)
 }
 
 /// As [`open_heap`], with options.
 ///
 /// # Errors
-/// As [`open_heap`]; [`OpenError::NoOrder`] where the processor cannot keep an order.
+/// As [`open_heap`]; [`OpenError::NoOrder`] where the processor cannot keep an order;
+/// [`OpenError::NotPortable`].
 pub fn open_heap_with(
     region: Region,
     options: HeapOptions,
 ) -> Result<(Heap<RegionBacking>, HeapRegion), OpenHeapError> {
-    open_shared(HeapRegion::new(region, options), |backing| backing)
+    open_heap_on(region, options, |backing| backing)
 }
 
-/// As [`open_heap`], on a backing that is made from the region's.
+/// As [`open_heap_with`], on a backing that is made from the region's.
 ///
 /// # Errors
-/// As [`open_heap`].
+/// As [`open_heap_with`].
 pub fn open_heap_on<B: Backing>(
     region: Region,
+    options: HeapOptions,
     wrap: impl FnOnce(RegionBacking) -> B,
 ) -> Result<(Heap<B>, HeapRegion), OpenHeapError> {
-    open_shared(HeapRegion::new(region, HeapOptions::default()), wrap)
-}
-
-fn open_shared<B: Backing>(
-    mut shared: HeapRegion,
-    wrap: impl FnOnce(RegionBacking) -> B,
-) -> Result<(Heap<B>, HeapRegion), OpenHeapError> {
+    let mut shared = HeapRegion::new(region, options);
     let opened = try_open(&mut shared, wrap);
     match opened {
         Ok(heap) => Ok((heap, shared)),
@@ -220,23 +223,43 @@ fn try_open<B: Backing>(
     if shared.is_ordered() {
         shared.with(Region::promise_order)?;
     }
-    let base = shared.with(Region::map_native)?;
+    let base = match shared.with(Region::map_native) {
+        // No pointer leads to its own address.
+        Err(RegionError::AddressTaken { .. }) if shared.0.portable => {
+            shared.with(Region::map_anywhere)?
+        }
+        mapped => mapped?,
+    };
     let pointers = pointers_of(shared);
     let backing = wrap(RegionBacking::new(base, shared.clone()));
     Ok(Heap::open(backing, OpenOptions { pointers: Some(pointers), format_if_empty: true })?)
 }
 
 /// As [`open_heap`], for a program that keeps no pointers in the heap and follows none: a heap with
-/// pointers of any kind is as good as another, be it an applet's. A new one becomes that of a
-/// native program. A region that is open for reading is mapped at another address where its own is
-/// taken, such as by another reader in this process.
+/// pointers of any kind is as good as another, be it an applet's. A new one becomes a portable
+/// one, for programs of every kind. A region whose address is taken, such as by another reader in
+/// this process, is mapped at another one.
 ///
 /// # Errors
-/// As [`open_heap`], but never for pointers of another kind.
+/// As [`open_heap`], but never for pointers of another kind, nor for an address that is taken.
 pub fn open_data_heap(region: Region) -> Result<(Heap<RegionBacking>, HeapRegion), OpenHeapError> {
-    let mut shared = HeapRegion::new(region, HeapOptions::default());
+    open_data_heap_with(region, HeapOptions { portable: true, ..HeapOptions::default() })
+}
+
+/// As [`open_data_heap`], where a new heap becomes what the options say. One that is to hold
+/// pointers is open for writing at its own address only.
+///
+/// # Errors
+/// As [`open_data_heap`]; `AddressTaken`.
+pub fn open_data_heap_with(
+    region: Region,
+    options: HeapOptions,
+) -> Result<(Heap<RegionBacking>, HeapRegion), OpenHeapError> {
+    let mut shared = HeapRegion::new(region, options);
     let opened = match try_open(&mut shared, |backing| backing) {
-        Err(OpenHeapError::Heap(OpenError::PointerMismatch { .. })) => reopen_data_heap(&shared),
+        Err(OpenHeapError::Heap(
+            OpenError::PointerMismatch { .. } | OpenError::Portable | OpenError::NotPortable { .. },
+        )) => reopen_data_heap(&shared),
         Err(OpenHeapError::Region(RegionError::AddressTaken { .. }))
             if shared.with(|region| region.is_read_only()) =>
         {
@@ -264,6 +287,9 @@ fn reopen_data_heap(shared: &HeapRegion) -> Result<Heap<RegionBacking>, OpenHeap
 
 /// The pointers that a program keeps in a heap on this region.
 fn pointers_of(region: &HeapRegion) -> Pointers {
+    if region.0.portable {
+        return Pointers::PORTABLE;
+    }
     Pointers { base: region.with(|region| region.address()), bytes: size_of::<usize>() as u32 }
 }
 
@@ -338,7 +364,7 @@ mod tests {
     #[test]
     fn heap_is_ordered_only_on_request_and_outside_atomic() {
         let (_directory, names, key, name) = scratch();
-        let ordered = HeapOptions { ordered: true };
+        let ordered = HeapOptions { ordered: true, ..HeapOptions::default() };
         let (mut heap, region) =
             open_heap_with(names.create(&name, &key, 64 << 20).unwrap(), ordered).unwrap();
         assert!(heap.is_ordered());

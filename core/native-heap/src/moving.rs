@@ -7,7 +7,7 @@
 //! - A heap whose relocation was killed before its last step is recognised by the address in its
 //!   superblock, and is relocated again.
 
-use holdfast_heap::{Described, Heap, OpenError, OpenOptions, Relocated, relocate};
+use holdfast_heap::{Backing, Described, Heap, OpenError, OpenOptions, Relocated, relocate};
 use holdfast_region::{Region, RegionError};
 
 use crate::{HeapOptions, HeapRegion, OpenHeapError, RegionBacking, try_open};
@@ -32,10 +32,24 @@ pub fn open_typed_heap(
     region: Region,
     types: &[Described],
 ) -> Result<(Heap<RegionBacking>, HeapRegion, Option<MovedHeap>), OpenHeapError> {
-    let mut shared = HeapRegion::new(region, HeapOptions::default());
-    let opened = match try_open(&mut shared, |backing| backing) {
+    open_typed_heap_on(region, HeapOptions::default(), types, |backing| backing)
+}
+
+/// As [`open_typed_heap`], with options, on a backing that is made from the region's.
+///
+/// # Errors
+/// As [`open_typed_heap`] and [`open_heap_with`](crate::open_heap_with).
+#[allow(clippy::type_complexity, reason = "three things, one of which is seldom there")]
+pub fn open_typed_heap_on<B: Backing>(
+    region: Region,
+    options: HeapOptions,
+    types: &[Described],
+    wrap: impl Fn(RegionBacking) -> B,
+) -> Result<(Heap<B>, HeapRegion, Option<MovedHeap>), OpenHeapError> {
+    let mut shared = HeapRegion::new(region, options);
+    let opened = match try_open(&mut shared, &wrap) {
         Err(taken) if is_elsewhere(&taken) => move_away(&mut shared, types, taken)
-            .and_then(|moved| Ok((try_open(&mut shared, |backing| backing)?, Some(moved)))),
+            .and_then(|moved| Ok((try_open(&mut shared, &wrap)?, Some(moved)))),
         opened => opened.map(|heap| (heap, None)),
     };
     match opened {

@@ -6,7 +6,7 @@
 use holdfast_heap::{Backing, Heap, OpenOptions};
 use holdfast_region::Region;
 
-use crate::{HeapRegion, OpenHeapError, RegionBacking, pointers_of};
+use crate::{HeapRegion, OpenHeapError, RegionBacking};
 
 /// Undoes everything that was stored since the last commit, an open transaction included, and opens
 /// the heap anew. Pointers to what the last commit had stay valid; those to what was allocated
@@ -29,10 +29,12 @@ pub fn roll_back_on<B: Backing>(
     heap: Heap<B>,
     region: &HeapRegion,
 ) -> Result<Heap<B>, OpenHeapError> {
+    // Also of a heap whose pointers its user does not follow.
+    let pointers = heap.pointers();
     // Ends an open transaction; what that stores is undone with the rest.
     let backing = heap.close();
     region.with(Region::rollback)?;
     // A heap that was never committed is formatted anew.
-    let options = OpenOptions { pointers: Some(pointers_of(region)), format_if_empty: true };
+    let options = OpenOptions { pointers: Some(pointers), format_if_empty: true };
     Ok(Heap::open(backing, options)?)
 }

@@ -152,12 +152,14 @@ unsafe impl Backing for ServedBacking {
 }
 
 /// Maps what was lent at its address and opens the heap in it, on a backing that is made from the
-/// region's; formats it if it is new.
+/// region's; formats it if it is new. `portable`: the program stores references in it and no
+/// pointers.
 ///
 /// # Errors
 /// [`OpenServedError`]; the region is given back then, and its data is as it was.
 pub fn open_served_heap<B: Backing>(
     borrowed: Borrowed,
+    portable: bool,
     wrap: impl FnOnce(ServedBacking) -> B,
 ) -> Result<(Heap<B>, ServedRegion), OpenServedError> {
     let (address, backed_bytes, limit_bytes) =
@@ -173,7 +175,10 @@ pub fn open_served_heap<B: Backing>(
     };
     let region = ServedRegion(Arc::new(shared));
     map_part(&region, 0..backed_bytes).map_err(OpenServedError::Map)?;
-    let pointers = Pointers { base: address, bytes: size_of::<usize>() as u32 };
+    let pointers = match portable {
+        true => Pointers::PORTABLE,
+        false => Pointers { base: address, bytes: size_of::<usize>() as u32 },
+    };
     let place = TransactionPlace::take();
     let backing = ServedBacking { base, backed_bytes, region: region.clone(), place };
     let heap =

@@ -18,6 +18,12 @@ pub fn attach(memory: TestMemory) -> HeapArena<TestMemory> {
     HeapArena::new(Heap::open(memory, OpenOptions { pointers, format_if_empty: true }).unwrap())
 }
 
+/// Attaches a portable heap, as an applet does today.
+pub fn attach_portable(memory: TestMemory) -> HeapArena<TestMemory> {
+    let pointers = Some(Pointers::PORTABLE);
+    HeapArena::new(Heap::open(memory, OpenOptions { pointers, format_if_empty: true }).unwrap())
+}
+
 /// Closes a heap and checks its bytes.
 pub fn detach(arena: HeapArena<TestMemory>) -> TestMemory {
     let memory = arena.into_heap().close();

@@ -10,6 +10,7 @@
 - `Pool`: applets that are started before they are needed.
 - `Buffer`: memory that host and applet share, for large data without a copy.
 - `Heap`: persistent memory by name, for an applet (`heap=`) or for Python itself.
+- `Portable`: a type whose values lie in memory the same way for programs of every kind, in a heap for all of them.
 - `Document`: an HTML page, parsed once into a heap, and from then on read, searched and changed where it lies.
 - `HoldfastError`: the root of all exceptions.
 """
@@ -42,6 +43,7 @@ from ._errors import (
     HeapNotFound,
     HoldfastError,
     HostFunctionError,
+    LayoutMismatch,
     NoBuffer,
     PolicyViolation,
     ResultTooLarge,
@@ -54,6 +56,7 @@ from ._errors import (
 from ._holdfast import VERSION as __version__
 from ._holdfast import Applet, Buffer, Heap, Pool, Stream, Transaction, run
 from ._nodes import Comment, Element, Text
+from ._portable import Portable, array, f32, f64, i8, i16, i32, i64, ref, u8, u16, u32, u64
 from ._types import CallMetrics, DirGrant, HeapGrant, HostFunction, Limits, Metrics, Outcome
 
 __all__ = [
@@ -93,12 +96,14 @@ __all__ = [
     "HoldfastError",
     "HostFunction",
     "HostFunctionError",
+    "LayoutMismatch",
     "Limits",
     "Metrics",
     "NoBuffer",
     "Outcome",
     "PolicyViolation",
     "Pool",
+    "Portable",
     "ResultTooLarge",
     "RootExists",
     "RootNotFound",
@@ -109,5 +114,17 @@ __all__ = [
     "TransactionError",
     "UnknownFunction",
     "__version__",
+    "array",
+    "f32",
+    "f64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "ref",
     "run",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
 ]

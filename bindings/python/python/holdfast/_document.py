@@ -9,7 +9,7 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from ._errors import DocumentError
+from ._errors import DocumentError, HeapNotFound
 from ._holdfast import Heap, _Document
 from ._nodes import ELEMENT, ROOT, Element, Text
 from ._types import Size
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 
 #: How large a heap is that is made for documents. It takes room as it is filled.
 LIMIT: Size = "1GiB"
+
+
+def _heap_for(
+    name: str, *, limit: Size, key: str, home: str | os.PathLike[str] | None, pool: str | os.PathLike[str] | None
+) -> Heap:
+    """The heap of this name, whatever it holds; a new one is portable, as documents hold no pointers."""
+    try:
+        return Heap(name, key=key, create=False, home=home, pool=pool)
+    except HeapNotFound:
+        return Heap(name, limit=limit, key=key, portable=True, home=home, pool=pool)
 
 
 class Document(Element):
@@ -129,7 +139,7 @@ class Document(Element):
         )
         if heap is None or name is None:
             return cls._of(native, None, False, name)
-        opened = Heap(heap, limit=limit, key=key, home=home, pool=pool) if isinstance(heap, str) else heap
+        opened = _heap_for(heap, limit=limit, key=key, home=home, pool=pool) if isinstance(heap, str) else heap
         try:
             return cls._of(native.keep(opened, name), opened, opened is not heap, name)
         except BaseException:

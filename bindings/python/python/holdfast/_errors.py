@@ -289,6 +289,20 @@ class RootExists(HeapError, ValueError):
     """The heap has a root of that name already."""
 
 
+class LayoutMismatch(HeapError):
+    """The root was made with another layout than the type has, or with none."""
+
+    #: What the root carries; None for none.
+    stored: int | None
+    #: That of the type.
+    wanted: int
+
+    def __init__(self, message: str = "", *, stored: int | None = None, wanted: int = 0) -> None:
+        super().__init__(message)
+        self.stored = stored
+        self.wanted = wanted
+
+
 class TransactionError(HeapError):
     """Not possible inside, or outside, of a transaction; or an inner one failed, and so did the outer one."""
 

@@ -160,7 +160,7 @@ impl<B: Backing> Heap<B> {
     fn add_segment(&mut self, chunks: u64, step: u64) -> Result<u64, HeapError> {
         let segment = self.segments();
         let start = segment * SEGMENT_BYTES;
-        let limit = self.backing.limit_bytes() & !(CHUNK_BYTES - 1);
+        let limit = self.limit_bytes() & !(CHUNK_BYTES - 1);
         let end = (start + SEGMENT_BYTES).min(limit);
         if end < start + (step + chunks) * CHUNK_BYTES {
             return Err(self.limit_reached(chunks * CHUNK_BYTES));
@@ -172,8 +172,7 @@ impl<B: Backing> Heap<B> {
     }
 
     pub(crate) fn limit_reached(&self, wanted_bytes: u64) -> HeapError {
-        let limit_bytes = self.backing.limit_bytes();
-        HeapError::OutOfMemory { wanted_bytes, cause: GrowError::LimitReached { limit_bytes } }
+        HeapError::OutOfMemory { wanted_bytes, cause: self.limit_cause() }
     }
 
     /// Makes the backing reach `end`.
@@ -254,7 +253,7 @@ impl<B: Backing> Heap<B> {
     fn back_segments(&mut self, more: u64, wanted_bytes: u64) -> Result<(), HeapError> {
         let end = more.checked_add(self.segments()).and_then(|all| all.checked_mul(SEGMENT_BYTES));
         match end {
-            Some(end) if end <= self.backing.limit_bytes() => self.back(end, wanted_bytes),
+            Some(end) if end <= self.limit_bytes() => self.back(end, wanted_bytes),
             _ => Err(self.limit_reached(wanted_bytes)),
         }
     }

@@ -21,7 +21,7 @@ impl<B: Backing> Heap<B> {
     pub fn reserve(&mut self, bytes: u64) -> Result<u64, HeapError> {
         self.check_writable()?;
         let segments = bytes.div_ceil(USABLE_BYTES);
-        let limit_bytes = self.backing().limit_bytes() & !(CHUNK_BYTES - 1);
+        let limit_bytes = self.limit_bytes() & !(CHUNK_BYTES - 1);
         let end =
             self.segments().checked_add(segments).and_then(|all| all.checked_mul(SEGMENT_BYTES));
         // The last segment of a heap may be shorter than the others.

@@ -73,6 +73,12 @@ impl<B: Backing> Heap<B> {
         if let Some(wanted) = wanted
             && wanted != stored
         {
+            if stored.is_portable() {
+                return Err(OpenError::Portable);
+            }
+            if wanted.is_portable() {
+                return Err(OpenError::NotPortable { pointer_bytes: stored.bytes });
+            }
             return Err(OpenError::PointerMismatch {
                 stored: (stored.base, stored.bytes),
                 wanted: (wanted.base, wanted.bytes),

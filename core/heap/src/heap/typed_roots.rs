@@ -27,8 +27,10 @@ impl<B: Backing> Heap<B> {
     /// Makes a named object of zeroes that carries the type of `T`, as [`Heap::create_root`] does.
     ///
     /// # Errors
-    /// As [`Heap::create_root`], and [`HeapError::Alignment`] for a `T` that the heap cannot align.
+    /// As [`Heap::create_root`], and [`HeapError::Alignment`] for a `T` that the heap cannot align;
+    /// [`HeapError::NotPortable`] in a portable heap for a `T` that is not.
     pub fn create_root_typed<T: Typed>(&mut self, name: &str) -> Result<NonNull<T>, HeapError> {
+        self.check_portable::<T>()?;
         self.create(name, size_of::<T>() as u64, align_of::<T>() as u64, Some(RootType::of::<T>()))
             .map(NonNull::cast)
     }
@@ -98,6 +100,7 @@ impl<B: Backing> Heap<B> {
     /// [`HeapError::NoSuchRoot`]; [`HeapError::LayoutMismatch`] when it has a type already, or is
     /// too small for a `T`; as [`Heap::create_root`] when there is no room for the type.
     pub fn adopt_root<T: Typed>(&mut self, name: &str) -> Result<NonNull<T>, HeapError> {
+        self.check_portable::<T>()?;
         let (slot, entry) = self.find(name).ok_or(HeapError::NoSuchRoot)?;
         let root = self.root_of(entry).ok_or(HeapError::NoSuchRoot)?;
         let (stored, wanted) = (self.type_of(entry), RootType::of::<T>());
@@ -123,6 +126,7 @@ impl<B: Backing> Heap<B> {
         name: &str,
         migrate: impl FnOnce(&mut Transaction<'_, B>, Old) -> Result<New, E>,
     ) -> Result<NonNull<New>, E> {
+        self.check_portable::<New>()?;
         let (_, entry) = self.find(name).ok_or(HeapError::NoSuchRoot)?;
         let (stored, wanted) = (self.type_of(entry), RootType::of::<New>());
         if stored.is_some_and(RootType::is_of::<New>) {
@@ -148,6 +152,13 @@ impl<B: Backing> Heap<B> {
             tx.free(old.pointer)?;
             Ok(pointer.cast())
         })
+    }
+
+    fn check_portable<T: Typed>(&self) -> Result<(), HeapError> {
+        match self.is_portable() && !T::IS_PORTABLE {
+            true => Err(HeapError::NotPortable),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn type_of(&self, entry: u64) -> Option<RootType> {

@@ -52,7 +52,8 @@ pub fn version_2() -> TestMemory {
     golden(include_str!("../golden/version-2.txt"))
 }
 
-fn golden(text: &str) -> TestMemory {
+/// The heap of a golden file: its length, then every word that is not zero.
+pub fn golden(text: &str) -> TestMemory {
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
     let number = |digits: &str| usize::from_str_radix(digits, 16).unwrap();
     let bytes = number(lines.next().unwrap()) as u64;

@@ -43,15 +43,11 @@ impl Region {
 
     /// As [`Region::map_native`], at any free address, for a program that follows no pointers in
     /// the region: a region that is open for reading may be mapped any number of times in one
-    /// process.
+    /// process, and one that is a copy of another beside that.
     ///
     /// # Errors
-    /// As [`Region::map_native`], whose address a region that is open for writing gets; but never
-    /// `AddressTaken` for reading.
+    /// As [`Region::map_native`]; but never `AddressTaken`.
     pub fn map_anywhere(&mut self) -> Result<NonNull<u8>> {
-        if !self.is_read_only() {
-            return self.map_native();
-        }
         self.check_mappable()?;
         self.expect_stores()?;
         let limit_bytes = self.limit_bytes();

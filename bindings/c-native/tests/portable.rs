@@ -1,0 +1,135 @@
+//! Native C and C++ programs with portable heaps, and with described types in heaps with pointers.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::process::Command;
+
+use common::{Bench, Linking, has, prefix, succeeded};
+use holdfast_region::{OwnerKey, RegionName};
+use holdfast_testkit::{Soundness, heap_soundness};
+
+const MEMORY_SHAPE: i32 = 7;
+const NOT_A_HEAP: i32 = 8;
+const LAYOUT: i32 = 23;
+const PORTABLE_HEAP: i32 = 44;
+const NOT_PORTABLE: i32 = 45;
+
+fn bench() -> Option<Bench> {
+    (has("pkg-config") && has("cc") && has("g++")).then(Bench::new)
+}
+
+fn copy(bench: &Bench, from: &str, to: &str) {
+    let names = bench.names();
+    let key = OwnerKey::load_or_create(names.places(), "default").unwrap();
+    let name = |text: &str| RegionName::parse(text).unwrap();
+    let _ = names.remove(&name(to), &key);
+    names.copy(&name(from), &name(to), &key).unwrap();
+}
+
+/// A C program keeps a portable heap, refuses a heap of the other kind with what to do, and a type
+/// that differs in one field; and what it dies in is rolled back.
+///
+/// Guarantee: programs/portable
+/// Guarantee: programs/portable-types
+#[test]
+fn c_program_keeps_a_portable_heap() {
+    let Some(bench) = bench() else { return };
+    let program = bench.compile("portable.c", Linking::Static);
+    let run = |arguments: &[&str]| {
+        let output = bench.command(&program).args(arguments).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    for expected in 1..=150 {
+        assert_eq!(run(&["book", "add"]), (Some(0), format!("{expected}\n")));
+        if expected % 50 == 0 {
+            assert_ne!(run(&["book", "crash"]).0, Some(0));
+        }
+    }
+    assert_eq!(run(&["book", "look"]), (Some(0), "150\n".to_owned()));
+    assert_eq!(run(&["book", "other"]), (Some(0), format!("{}\n", LAYOUT * 1001)));
+    let (status, told) = run(&["book", "plain"]);
+    assert_eq!(status, Some(PORTABLE_HEAP), "{told}");
+    assert!(told.contains("open it as a portable one"), "{told}");
+    assert_eq!(run(&["pointers", "plain"]).0, Some(0));
+    let (status, told) = run(&["pointers", "add"]);
+    assert_eq!(status, Some(NOT_PORTABLE), "{told}");
+    let soundness = heap_soundness(&bench.names(), "book").unwrap();
+    assert!(matches!(soundness, Soundness::Sound { .. }), "{soundness:?}");
+}
+
+/// C++ computes the layouts that Rust and C do, and reads what they wrote.
+///
+/// Guarantee: programs/portable-types
+#[test]
+fn cpp_program_reads_the_heap_of_a_c_program() {
+    let Some(bench) = bench() else { return };
+    let program = bench.compile("portable.c", Linking::Static);
+    for _ in 0..3 {
+        succeeded(&bench.command(&program).args(["book", "add"]).output().unwrap());
+    }
+    let other = bench.compile("portable.cpp", Linking::Static);
+    assert_eq!(succeeded(&bench.command(&other).output().unwrap()), "3 6\n");
+    let output = bench.command(&program).args(["book", "look"]).output().unwrap();
+    assert_eq!(succeeded(&output), "4\n");
+}
+
+/// What differs between targets, has no name, or is missing in the description of a portable type
+/// does not compile.
+///
+/// Guarantee: programs/portable-types
+#[test]
+fn unportable_types_do_not_compile() {
+    let Some(bench) = bench() else { return };
+    let cases = [
+        ("struct n { uint32_t a, b; }; NV_PORTABLE(n, 1, (value, a), (value, b));", true),
+        ("struct n { uint8_t a; uint64_t b; }; NV_PORTABLE(n, 1, (value, a), (value, b));", false),
+        ("struct n { uint32_t a, b; }; NV_PORTABLE(n, 1, (value, a));", false),
+        ("struct n { uint32_t a, b; }; NV_PORTABLE(n, 1, (value, b), (value, a));", false),
+        ("struct n { void *a; }; NV_PORTABLE(n, 1, (value, a));", false),
+        ("struct n { uint32_t *a; }; NV_PORTABLE(n, 1, (values, a));", false),
+        ("struct n { long long a; }; NV_PORTABLE(n, 1, (value, a));", false),
+        ("struct m; struct n { NV_REF(struct m) a; }; NV_PORTABLE(n, 1, (ref, a, n));", false),
+    ];
+    for (number, (text, compiles)) in cases.into_iter().enumerate() {
+        let source = bench.path(&format!("case-{number}.c"));
+        let text = format!("#include <holdfast_portable.h>\n{text}\n");
+        std::fs::write(&source, &text).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=gnu11", "-fsyntax-only", "-I"]).arg(prefix().join("include"));
+        let output = compiler.arg(&source).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), compiles, "{text}: {told}");
+    }
+}
+
+/// A heap whose C types are described moves, with every pointer, when its address is taken; without
+/// a description it is refused and stays as it was.
+///
+/// Guarantee: heap/relocation
+#[test]
+fn heap_of_described_c_types_moves() {
+    let Some(bench) = bench() else { return };
+    let program = bench.compile("types.c", Linking::Static);
+    let run = |command: &str| {
+        let output = bench.command(&program).arg(command).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(run("build"), (Some(0), String::new()));
+    copy(&bench, "first", "second");
+    let (status, told) = run("unregistered");
+    assert_eq!(status, Some(MEMORY_SHAPE), "{told}");
+    assert_eq!(run("verify"), (Some(0), String::new()));
+    // From now on it has an address of its own.
+    assert_eq!(run("verify"), (Some(0), String::new()));
+    assert_eq!(run("untyped"), (Some(0), String::new()));
+    copy(&bench, "first", "second");
+    let (status, told) = run("verify");
+    assert_eq!(status, Some(NOT_A_HEAP), "{told}");
+    assert!(told.contains("\"untyped\" has no type"), "{told}");
+    for heap in ["first", "second"] {
+        let soundness = heap_soundness(&bench.names(), heap).unwrap();
+        assert!(matches!(soundness, Soundness::Sound { .. }), "{heap}: {soundness:?}");
+    }
+}

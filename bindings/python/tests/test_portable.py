@@ -1,0 +1,215 @@
+"""Portable heaps: types that lie in memory the same way everywhere, and one heap for programs of every kind."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from typing import Any
+
+import holdfast
+import pytest
+from conftest import Start
+
+Places = dict[str, Any]
+
+
+class Entry(holdfast.Portable):
+    """As applets/portable has it."""
+
+    version = 1
+    fields = {
+        "older": holdfast.ref("Entry"),
+        "below": holdfast.ref("Entry"),
+        "number": holdfast.u64,
+        "by": holdfast.array(holdfast.u8, 8),
+    }
+
+
+class Ledger(holdfast.Portable):
+    version = 1
+    fields = {
+        "newest": holdfast.ref(Entry),
+        "count": holdfast.u32,
+        "sum": holdfast.u64,
+        "shelves": holdfast.array(holdfast.ref(Entry), 8),
+    }
+
+
+class SignedLedger(holdfast.Portable):
+    version = 1
+    fields = {**Ledger.fields, "count": holdfast.i32}
+
+
+class Node(holdfast.Portable):
+    version = 1
+    fields = {"next": holdfast.ref("Node"), "flags": holdfast.u32, "key": holdfast.u64}
+
+
+class First(holdfast.Portable):
+    version = 1
+    fields = {"second": holdfast.ref("Second"), "text": holdfast.array(holdfast.u8, 4)}
+
+
+class Second(holdfast.Portable):
+    version = 1
+    fields = {"third": holdfast.ref("Third"), "count": holdfast.u32}
+
+
+class Third(holdfast.Portable):
+    version = 1
+    fields = {"first": holdfast.ref(First), "node": holdfast.ref(Node)}
+
+
+class Whole(holdfast.Portable):
+    version = 1
+    fields = {"first": holdfast.array(First, 2), "at": holdfast.f64}
+
+
+def add(heap: holdfast.Heap) -> None:
+    """What `ledger.c` does."""
+    ledger = Ledger.open(heap, "ledger") or Ledger.create(heap, "ledger")
+    with heap.transaction() as tx:
+        tx.add(ledger.view)
+        entry = Entry.new(heap)
+        ledger.count += 1
+        ledger.sum += ledger.count
+        entry.older, entry.number, entry.by = ledger.newest, ledger.count, b"python"
+        entry.below = ledger.shelves[ledger.count % 8]
+        ledger.newest = ledger.shelves[ledger.count % 8] = entry
+
+
+def entries(heap: holdfast.Heap) -> list[int]:
+    """The numbers of the entries, the newest first."""
+    ledger = Ledger.open(heap, "ledger")
+    assert ledger is not None
+    found, entry = [], ledger.newest
+    while entry is not None:
+        found.append(entry.number)
+        entry = entry.older
+    assert (len(found), sum(found)) == (ledger.count, ledger.sum)
+    return found
+
+
+def look(applet: holdfast.Applet) -> int:
+    return int(struct.unpack("<Q", applet.call("look", b"book"))[0])
+
+
+def test_layouts_are_those_of_other_languages() -> None:
+    """Guarantee: programs/portable-types"""
+    # The numbers that holdfast-heap pins.
+    assert Node.layout() == 0xE85007852806A773
+    assert First.layout() == 0xF19C71EE76EEAAAD
+    assert Whole.layout() == 0xCCDACFF2969FF358
+    assert (Node.size(), Whole.size()) == (16, 24)
+    assert Ledger.layout() != SignedLedger.layout()
+
+
+def test_python_and_applets_change_one_heap_in_turn(start: Start, places: Places) -> None:
+    """Guarantee: applets/portable"""
+    for count in range(1, 12, 3):
+        with holdfast.Heap("book", portable=True, **places) as heap:
+            assert heap.portable
+            add(heap)
+            assert entries(heap) == list(range(count, 0, -1))
+        with start("portable", heap="book") as applet:
+            assert look(applet) == count
+            applet.call("add", b"book")
+            assert look(applet) == count + 1
+            with pytest.raises(holdfast.AppletCrashed):
+                applet.call("add_and_crash", b"book")
+        # A process that is killed in the middle of a transaction.
+        script = (
+            "import os, holdfast, test_portable as t\n"
+            f"heap = holdfast.Heap('book', portable=True, home={str(places['home'])!r}, pool={str(places['pool'])!r})\n"
+            "t.add(heap)\n"
+            "tx = heap.transaction(); tx.__enter__()\n"
+            "ledger = t.Ledger.open(heap, 'ledger'); tx.add(ledger.view); ledger.count = 99; ledger.newest = None\n"
+            "os.kill(os.getpid(), 9)\n"
+        )
+        killed = subprocess.run([sys.executable, "-c", script], cwd=__file__.rsplit("/", 1)[0], check=False)
+        assert killed.returncode == -9
+        with start("portable", heap="book") as applet:
+            assert look(applet) == count + 2
+
+
+def test_other_heaps_and_other_types_are_refused(places: Places) -> None:
+    """Guarantee: programs/portable-types"""
+    with holdfast.Heap("plain", **places) as heap:
+        assert not heap.portable
+        heap.create("root", 8)
+    with pytest.raises(holdfast.HeapError, match="another heap"):
+        holdfast.Heap("plain", portable=True, **places)
+    with holdfast.Heap("book", portable=True, **places) as heap:
+        add(heap)
+        with pytest.raises(holdfast.LayoutMismatch, match="SignedLedger has") as refused:
+            SignedLedger.open(heap, "ledger")
+        assert (refused.value.stored, refused.value.wanted) == (Ledger.layout(), SignedLedger.layout())
+        heap.create("untyped", 96).release()
+        with pytest.raises(holdfast.LayoutMismatch, match="no layout"):
+            Ledger.open(heap, "untyped")
+        assert Ledger.open(heap, "nothing") is None
+    # Whatever it is, it is data for who asks for no kind.
+    with holdfast.Heap("book", **places) as heap:
+        assert heap.portable and entries(heap) == [1]
+
+
+def test_fields_are_read_and_stored_in_place(places: Places) -> None:
+    with holdfast.Heap("book", portable=True, **places) as heap:
+        whole = Whole.create(heap, "whole")
+        whole.at = 0.5
+        whole.first[1].text = b"abc"
+        assert bytes(heap["whole"]) == bytes(12) + b"abc\0" + struct.pack("<d", 0.5)
+        whole.first[0] = whole.first[1]
+        assert bytes(whole.first[0].text) == b"abc\0" and len(whole.first) == 2
+        node = Node.new(heap)
+        node.next = node
+        assert node.next == node and node.next.offset == node.offset
+        for wrong in (-1, 1 << 32, "x", 1.5):
+            with pytest.raises(ValueError):
+                node.flags = wrong
+        with pytest.raises(TypeError, match="leads to a Node"):
+            node.next = whole
+        with pytest.raises(ValueError, match="3 were given"):
+            whole.first = [1, 2, 3]
+        with pytest.raises(IndexError):
+            whole.first[2]
+        with pytest.raises(TypeError, match="lie in heaps"):
+            Node()
+
+
+def test_freed_and_hostile_references_are_errors(places: Places) -> None:
+    """Guarantee: programs/portable-types"""
+    with holdfast.Heap("book", portable=True, **places) as heap:
+        node, other = Node.new(heap), Node.new(heap)
+        node.next = other
+        seen = node.next
+        with pytest.raises(BufferError, match="still exported"):
+            other.free()
+        assert seen is not None and other.key == 0
+        other.view.release()
+        seen.free()
+        with pytest.raises(holdfast.HeapError, match="leads to no object"):
+            _ = node.next
+        for offset in (8, 65536, 1 << 34):
+            with pytest.raises(holdfast.HeapError):
+                Node.at(heap, offset)
+        root = Ledger.create(heap, "ledger")
+        with pytest.raises(holdfast.RootExists):
+            root.free()
+        assert "ledger" in heap
+
+
+def test_unportable_types_are_refused() -> None:
+    """Guarantee: programs/portable-types"""
+    for fields, words in [
+        ({"small": holdfast.u8, "large": holdfast.u64}, r"7 bytes before 'large'.*array\(u8, 7\)"),
+        ({"large": holdfast.u64, "small": holdfast.u8}, "7 bytes at the end"),
+        ({"number": int}, "no portable kind"),
+        ({}, "has no fields"),
+        ({"view": holdfast.u8}, "another name"),
+    ]:
+        with pytest.raises(TypeError, match=words):
+            type("Wrong", (holdfast.Portable,), {"fields": fields})
+    with pytest.raises(TypeError, match="no Portable"):
+        type("Lost", (holdfast.Portable,), {"fields": {"to": holdfast.ref("Nowhere")}, "__module__": __name__}).layout()
