@@ -79,7 +79,7 @@ pub(crate) fn idle_kib(ground: &Ground) -> io::Result<[f64; 2]> {
     let root = heap.create_root("root", ROOT_BYTES).map_err(heap_error)?;
     // SAFETY: a new object of that size, of which nothing else knows.
     unsafe { root.write_bytes(0xA5, ROOT_BYTES as usize) };
-    drop(heap.close());
+    let _ = heap.close();
     region.close().map_err(Error::other)?;
     let after = allocated_kib(&home)?;
     Ok([after[0] - before[0], after[1] - before[1]])

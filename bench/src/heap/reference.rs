@@ -7,7 +7,7 @@
 
 use std::hint::black_box;
 use std::io::{self, Error};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 
 use holdfast_heap::{Backing, Heap, HeapBase, Ref};
 use rand::rngs::SmallRng;
@@ -33,7 +33,6 @@ const MOVED: u64 = 4;
 /// A kind of links between the objects of a heap.
 trait Links: Copy {
     type Link<T>: Copy;
-    fn none<T>(self) -> Self::Link<T>;
     fn link<T>(self, target: NonNull<T>) -> Option<Self::Link<T>>;
     fn target<T>(self, link: Self::Link<T>) -> Option<NonNull<T>>;
 }
@@ -43,9 +42,6 @@ struct Pointers;
 
 impl Links for Pointers {
     type Link<T> = *mut T;
-    fn none<T>(self) -> *mut T {
-        null_mut()
-    }
     fn link<T>(self, target: NonNull<T>) -> Option<*mut T> {
         Some(target.as_ptr())
     }
@@ -60,9 +56,6 @@ struct References(HeapBase);
 
 impl Links for References {
     type Link<T> = Ref<T>;
-    fn none<T>(self) -> Ref<T> {
-        Ref::null()
-    }
     fn link<T>(self, target: NonNull<T>) -> Option<Ref<T>> {
         self.0.reference(target)
     }
@@ -204,7 +197,7 @@ impl<L: Links> Table<L> {
                 while let Some(entry) = links.target(link.read()) {
                     if (*entry.as_ptr()).key == key {
                         sum = sum.wrapping_add((*entry.as_ptr()).value);
-                        if turn as u64 % MOVED == 0 {
+                        if (turn as u64).is_multiple_of(MOVED) {
                             move_to_front::<L>(bucket::<L>(buckets, key), link, entry);
                         }
                         break;

@@ -205,8 +205,8 @@ mod tests {
         // The way to the difference is three references long from `FirstOfOther`.
         assert_eq!(First::SHAPE_2, FirstOfOther::SHAPE_2);
         assert_eq!(<[Node; 3] as Portable>::SHAPE_3, <[Node; 3]>::LAYOUT);
-        assert!(Whole::IS_PORTABLE && <[Node; 2]>::IS_PORTABLE);
-        assert!(!usize::IS_PORTABLE && !<*mut u8>::IS_PORTABLE);
+        const { assert!(Whole::IS_PORTABLE && <[Node; 2]>::IS_PORTABLE) };
+        const { assert!(!usize::IS_PORTABLE && !<*mut u8>::IS_PORTABLE) };
     }
 
     /// Roots on media carry these numbers, and other languages compute them.

@@ -23,7 +23,7 @@ pub struct WideClass {
 }
 
 const fn divided(chunks: u32, slots: u32) -> WideClass {
-    WideClass { slot_bytes: chunks * CHUNK_BYTES as u32 / slots & !15, chunks, slots }
+    WideClass { slot_bytes: (chunks * CHUNK_BYTES as u32 / slots) & !15, chunks, slots }
 }
 
 /// All of them, ascending; what lies between two of them loses about an eighth at most.

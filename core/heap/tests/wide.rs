@@ -178,7 +178,7 @@ fn findings(words: &[u64]) -> Vec<Finding> {
 /// Every flipped bit of the tables of wide slabs that matters is found, and mended without a loss.
 ///
 /// Guarantee: heap/check
-/// Guarantee: heap/mend
+/// Guarantee: heap/repair
 #[test]
 fn flipped_bits_of_wide_slabs_are_found_and_mended() {
     let mut heap = open(TestMemory::new(16 << 20));

@@ -162,7 +162,7 @@ fn killed_growth_keeps_nothing_from_compartments() {
     let home = Home::new();
     let names = home.names();
     names.create(&named("words"), &key(), 16 * MIB).unwrap().close().unwrap();
-    set_word(&home, KNOWN | 16 * MIB / UNIT_BYTES);
+    set_word(&home, KNOWN | (16 * MIB / UNIT_BYTES));
     compartment(&names, "a", 12 * MIB).unwrap().close().unwrap();
     let mut parent = names.open(&named("words"), &key()).unwrap();
     refused(parent.grow(5 * MIB));

@@ -224,7 +224,7 @@ fn closed_region_survives_restart_in_every_pool() {
 
 /// Publications are whole or undone over every kind of pool.
 ///
-/// Guarantee: heap/reset-atomic
+/// Guarantee: heap/reset-unordered
 #[test]
 fn publications_are_whole_or_undone_in_every_pool() {
     over_each(|backend| {

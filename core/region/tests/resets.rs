@@ -210,7 +210,7 @@ fn look_for_number(names: &NameSpace, promised: Promised, context: &str) -> Opti
 /// After a reset in any step the mode atomic is at a publication and at none before the last
 /// commit.
 ///
-/// Guarantee: heap/reset-atomic
+/// Guarantee: heap/reset-unordered
 #[test]
 fn atomic_mode_is_at_a_publication_after_any_reset() {
     in_every_step(Home::in_memory, live_atomic, |_, names, promised, context| {

@@ -13,8 +13,8 @@ use std::sync::atomic::AtomicU32;
 
 use holdfast_channel::header::{Header, MORE};
 use holdfast_channel::hello::Names;
-use holdfast_channel::protocol::{AppletMessage, HostMessage, MessageKind};
 use holdfast_channel::line::LINE_BYTES;
+use holdfast_channel::protocol::{AppletMessage, HostMessage, MessageKind};
 use holdfast_channel::ring::{
     DATA_WORD, LINES, LINES_OFFSET, ROOM_WORD, TAKEN_BYTES, TAKEN_RECORDS,
 };
@@ -136,8 +136,7 @@ impl Applet {
                 let piece = usize::from(piece).min(PIECE_BYTES);
                 let (kind, call) = (kind_of(kind), u64::from(call % 4));
                 let header = Header { payload_bytes, kind, flags, call, ..Header::default() };
-                let _ =
-                    self.producer.borrow_mut().push(&header, &vec![2; piece]);
+                let _ = self.producer.borrow_mut().push(&header, &vec![2; piece]);
             }
             Store::Word { at, value } => {
                 let rings = 2 * self.layout.ring_total_bytes() as usize;
@@ -207,8 +206,7 @@ fuzz_target!(|input: Input| {
     // SAFETY: the memory lives longer than everything here, is aligned, and is touched through
     // these values alone.
     let shared = unsafe { Shared::new(base, layout.arena_offset() as usize) };
-    let ring =
-        shared.part(layout.applet_ring_offset(), layout.ring_total_bytes()).expect("a ring");
+    let ring = shared.part(layout.applet_ring_offset(), layout.ring_total_bytes()).expect("a ring");
     let applet = Applet {
         memory: shared,
         layout,
