@@ -77,6 +77,14 @@ impl Heap {
         RootMemory::view(py, self.core(py)?, found)
     }
 
+    /// Takes the memory from the values of portable types, so that a variable that holds one keeps
+    /// no heap open.
+    fn release_values(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        py.import("holdfast._portable")?.call_method1("_release", (slf,))?;
+        Ok(())
+    }
+
     fn let_go(&self) -> Option<Arc<Core>> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -331,14 +339,18 @@ impl Heap {
     }
 
     /// Closes the heap; what was stored counts. Refused (`BufferError`) while memoryviews of roots
-    /// are alive. Closing twice does nothing.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.maker.check(py)?;
-        if self.closed() {
+    /// are alive; values of portable types lose their memory instead. Closing twice does nothing.
+    fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (heap, py) = (slf.get(), slf.py());
+        heap.maker.check(py)?;
+        if heap.closed() {
             return Ok(());
         }
-        self.work(py, |core| core.close(true))?;
-        drop(self.let_go());
+        if heap.portable(py)? {
+            Self::release_values(slf)?;
+        }
+        heap.work(py, |core| core.close(true))?;
+        drop(heap.let_go());
         Ok(())
     }
 
@@ -352,22 +364,24 @@ impl Heap {
     /// that the exception is the one that is seen.
     #[pyo3(signature = (kind, _value, _traceback, /))]
     fn __exit__(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Self>,
         kind: &Bound<'_, PyAny>,
         _value: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         if kind.is_none() {
-            return self.close(py);
+            return Self::close(slf);
         }
-        self.maker.check(py)?;
-        if let Some(core) = self.let_go() {
+        let (heap, py) = (slf.get(), slf.py());
+        heap.maker.check(py)?;
+        if let Some(core) = heap.let_go() {
+            // Where that fails they keep it open, as other views do.
+            let _ = Self::release_values(slf);
             let turn = core.my_turn(py)?;
             // With views it is left to the last of them.
             let _ = py.detach(|| core.close(false));
             drop(turn);
-            self.maker.let_go(core);
+            heap.maker.let_go(core);
         }
         Ok(())
     }

@@ -87,9 +87,9 @@ def test_a_heap_of_all_applets_is_told(tmp_path: Path, kind: str, places: Places
 
 
 def test_a_warning_that_is_an_error_starts_nothing(tmp_path: Path, kind: str, places: Places) -> None:
-    with holdfast.Heap("book", **places):
-        pass
     one = version(tmp_path, kind, 1)
+    with holdfast.Applet(one, heap=holdfast.HeapGrant("book", key="default"), **places) as applet:
+        applet.call("add", b"book")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match=NOTE):
@@ -113,7 +113,7 @@ def test_compartments_take_no_applet_s_key(tmp_path: Path, kind: str, places: Pl
             holdfast.Applet(path, heap=worker, **places)
     worker = holdfast.HeapGrant("other", compartment="worker")
     with holdfast.Applet(two, heap=worker, **places) as applet:
-        applet.call("add", b"other")
+        applet.call("add", b"other+worker")
 
 
 def test_a_forged_signature_gets_no_heap_of_a_named_key(tmp_path: Path, places: Places) -> None:

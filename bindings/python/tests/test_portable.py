@@ -157,7 +157,7 @@ def test_other_heaps_and_other_types_are_refused(places: Places) -> None:
 def test_fields_are_read_and_stored_in_place(places: Places) -> None:
     with holdfast.Heap("book", portable=True, **places) as heap:
         whole = Whole.create(heap, "whole")
-        whole.at = 0.5
+        whole.at = 0.5  # type: ignore[assignment, method-assign]  # the field hides the method
         whole.first[1].text = b"abc"
         assert bytes(heap["whole"]) == bytes(12) + b"abc\0" + struct.pack("<d", 0.5)
         whole.first[0] = whole.first[1]
@@ -176,6 +176,31 @@ def test_fields_are_read_and_stored_in_place(places: Places) -> None:
             whole.first[2]
         with pytest.raises(TypeError, match="lie in heaps"):
             Node()
+
+
+def test_values_lose_their_memory_when_the_heap_closes(places: Places) -> None:
+    with holdfast.Heap("book", portable=True, **places) as heap:
+        ledger = Ledger.create(heap, "ledger")
+        ledger.count = 1
+        shelves, view = ledger.shelves, ledger.view[:4]
+        with pytest.raises(BufferError, match="still exported"):
+            heap.close()
+        view.release()
+    assert heap.closed
+    for use in (lambda: ledger.count, lambda: shelves[0], lambda: Ledger.open(heap, "ledger")):
+        with pytest.raises((ValueError, holdfast.Closed)):
+            use()
+    with pytest.raises(RuntimeError, match="seen"), holdfast.Heap("book", portable=True, **places) as heap:
+        held = Ledger.open(heap, "ledger")
+        raise RuntimeError("seen")
+    with holdfast.Heap("book", portable=True, **places) as heap:
+        assert held is not None and entries_count(heap) == 1
+
+
+def entries_count(heap: holdfast.Heap) -> int:
+    ledger = Ledger.open(heap, "ledger")
+    assert ledger is not None
+    return int(ledger.count)
 
 
 def test_freed_and_hostile_references_are_errors(places: Places) -> None:
@@ -212,4 +237,5 @@ def test_unportable_types_are_refused() -> None:
         with pytest.raises(TypeError, match=words):
             type("Wrong", (holdfast.Portable,), {"fields": fields})
     with pytest.raises(TypeError, match="no Portable"):
-        type("Lost", (holdfast.Portable,), {"fields": {"to": holdfast.ref("Nowhere")}, "__module__": __name__}).layout()
+        lost: Any = type("Lost", (holdfast.Portable,), {"fields": {"to": holdfast.ref("Nowhere")}, "__module__": __name__})
+        lost.layout()

@@ -18,10 +18,12 @@ for the same version and fields; a root carries it, and opens only as what it is
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import sys
+import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ._errors import LayoutMismatch
 from ._holdfast import Heap
@@ -31,6 +33,18 @@ _REACH_BYTES = _UNIT_BYTES << 32
 #: So many references deep, what they lead to is part of a layout.
 _DEPTH = 3
 _MASK = (1 << 64) - 1
+#: The values of each open heap that are alive.
+_VALUES: weakref.WeakKeyDictionary[Heap, dict[int, weakref.ref[Portable]]] = weakref.WeakKeyDictionary()
+
+
+def _release(heap: Heap) -> None:
+    """Takes the memory from the values of a heap that closes; each use of one is a `ValueError` from then on."""
+    for value in list(_VALUES.pop(heap, {}).values()):
+        found = value()
+        # One that is seen elsewhere, such as by an array, keeps the heap open.
+        with contextlib.suppress(BufferError):
+            if found is not None:
+                found.view.release()
 
 
 def _text(hash: int, text: bytes) -> int:
@@ -58,14 +72,14 @@ class _Kind:
     size: int
     align: int
 
-    def shape(self, depth: int, where: type[Portable]) -> int:
+    def _shape(self, depth: int, where: type[Portable]) -> int:
         """The hash of its layout, with what references lead to, so many of them deep."""
         raise NotImplementedError
 
-    def get(self, owner: Portable, offset: int) -> Any:
+    def _get(self, owner: Portable, offset: int) -> Any:
         raise NotImplementedError
 
-    def set(self, owner: Portable, offset: int, value: Any) -> None:
+    def _set(self, owner: Portable, offset: int, value: Any) -> None:
         raise NotImplementedError
 
 
@@ -77,13 +91,13 @@ class _Value(_Kind):
         self.packed = struct.Struct("<" + code)
         self.size = self.align = self.packed.size
 
-    def shape(self, depth: int, where: type[Portable]) -> int:
+    def _shape(self, depth: int, where: type[Portable]) -> int:
         return _start(self.name, self.size, self.align)
 
-    def get(self, owner: Portable, offset: int) -> Any:
+    def _get(self, owner: Portable, offset: int) -> Any:
         return self.packed.unpack_from(owner.view, offset)[0]
 
-    def set(self, owner: Portable, offset: int, value: Any) -> None:
+    def _set(self, owner: Portable, offset: int, value: Any) -> None:
         try:
             self.packed.pack_into(owner.view, offset, value)
         except struct.error as error:
@@ -106,7 +120,7 @@ class ref(_Kind):  # noqa: N801 (it reads as a type, beside u32 and f64)
     def __init__(self, to: type[Portable] | str) -> None:
         self.to = to
 
-    def target(self, where: type[Portable]) -> type[Portable]:
+    def _target(self, where: type[Portable]) -> type[Portable]:
         """The type that it leads to."""
         if not isinstance(self.to, str):
             return self.to
@@ -115,19 +129,19 @@ class ref(_Kind):  # noqa: N801 (it reads as a type, beside u32 and f64)
             raise TypeError(f"{where.__name__} refers to {self.to}, which is no Portable of {where.__module__}; pass the class")
         return found
 
-    def shape(self, depth: int, where: type[Portable]) -> int:
+    def _shape(self, depth: int, where: type[Portable]) -> int:
         hash = _start("ref", 4, 4)
-        return hash if depth == 0 else _field(hash, "to", 0, self.target(where)._shape(depth - 1))
+        return hash if depth == 0 else _field(hash, "to", 0, self._target(where)._shape(depth - 1))
 
-    def get(self, owner: Portable, offset: int) -> Portable | None:
-        units = u32.get(owner, offset)
-        return self.target(type(owner))._at(owner.heap, units * _UNIT_BYTES) if units else None
+    def _get(self, owner: Portable, offset: int) -> Portable | None:
+        units = u32._get(owner, offset)
+        return self._target(type(owner))._at(owner.heap, units * _UNIT_BYTES) if units else None
 
-    def set(self, owner: Portable, offset: int, value: Portable | None) -> None:
+    def _set(self, owner: Portable, offset: int, value: Portable | None) -> None:
         if value is None:
-            u32.set(owner, offset, 0)
+            u32._set(owner, offset, 0)
             return
-        target = self.target(type(owner))
+        target = self._target(type(owner))
         if not isinstance(value, target):
             raise TypeError(f"the reference leads to a {target.__name__}, and not to a {type(value).__name__}")
         if value.heap is not owner.heap:
@@ -135,7 +149,7 @@ class ref(_Kind):  # noqa: N801 (it reads as a type, beside u32 and f64)
         place = value._place()
         if place % _UNIT_BYTES or place >= _REACH_BYTES:
             raise ValueError("a reference leads to a value that is aligned to 8 and within 32 GiB")
-        u32.set(owner, offset, place // _UNIT_BYTES)
+        u32._set(owner, offset, place // _UNIT_BYTES)
 
     def __repr__(self) -> str:
         return f"holdfast.ref({self.to if isinstance(self.to, str) else self.to.__name__})"
@@ -151,16 +165,16 @@ class array(_Kind):  # noqa: N801
         self.length = length
         self.size, self.align = self.of.size * length, self.of.align
 
-    def shape(self, depth: int, where: type[Portable]) -> int:
-        return _field(_start("array", self.size, self.align), "", self.length, self.of.shape(depth, where))
+    def _shape(self, depth: int, where: type[Portable]) -> int:
+        return _field(_start("array", self.size, self.align), "", self.length, self.of._shape(depth, where))
 
-    def get(self, owner: Portable, offset: int) -> memoryview | Elements:
+    def _get(self, owner: Portable, offset: int) -> memoryview | Elements:
         """Of bytes a `memoryview`, of anything else a sequence that stores in place."""
         if self.of is u8:
             return owner.view[offset : offset + self.size]
         return Elements(owner, self, offset)
 
-    def set(self, owner: Portable, offset: int, value: Any) -> None:
+    def _set(self, owner: Portable, offset: int, value: Any) -> None:
         if self.of is u8 and isinstance(value, bytes | bytearray | memoryview):
             if len(value) > self.length:
                 raise ValueError(f"{len(value)} bytes do not fit into {self.length}")
@@ -170,7 +184,7 @@ class array(_Kind):  # noqa: N801
         if len(values) != self.length:
             raise ValueError(f"the array has {self.length} elements, and {len(values)} were given")
         for index, element in enumerate(values):
-            self.of.set(owner, offset + index * self.of.size, element)
+            self.of._set(owner, offset + index * self.of.size, element)
 
     def __repr__(self) -> str:
         return f"holdfast.array({self.of!r}, {self.length})"
@@ -194,10 +208,10 @@ class Elements(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
-        return self._kind.of.get(self._owner, self._place(index))
+        return self._kind.of._get(self._owner, self._place(index))
 
     def __setitem__(self, index: int, value: Any) -> None:
-        self._kind.of.set(self._owner, self._place(index), value)
+        self._kind.of._set(self._owner, self._place(index), value)
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
@@ -213,13 +227,13 @@ class _Inner(_Kind):
         self.of = of
         self.size, self.align = of._size, of._align
 
-    def shape(self, depth: int, where: type[Portable]) -> int:
+    def _shape(self, depth: int, where: type[Portable]) -> int:
         return self.of._shape(depth)
 
-    def get(self, owner: Portable, offset: int) -> Portable:
+    def _get(self, owner: Portable, offset: int) -> Portable:
         return self.of._of(owner.heap, owner.view[offset : offset + self.size])
 
-    def set(self, owner: Portable, offset: int, value: Any) -> None:
+    def _set(self, owner: Portable, offset: int, value: Any) -> None:
         if not isinstance(value, self.of):
             raise TypeError(f"the field is a {self.of.__name__}, and no {type(value).__name__}")
         owner.view[offset : offset + self.size] = bytes(value.view)
@@ -243,10 +257,10 @@ class _FieldOf:
         self.kind, self.offset = kind, offset
 
     def __get__(self, owner: Portable | None, _type: Any = None) -> Any:
-        return self if owner is None else self.kind.get(owner, self.offset)
+        return self if owner is None else self.kind._get(owner, self.offset)
 
     def __set__(self, owner: Portable, value: Any) -> None:
-        self.kind.set(owner, self.offset, value)
+        self.kind._set(owner, self.offset, value)
 
 
 class Portable:
@@ -264,10 +278,15 @@ class Portable:
     _size: ClassVar[int] = 0
     _align: ClassVar[int] = 1
 
-    #: The heap that it lies in.
+    #: The heap that it lies in. Values are of no use once it is closed.
     heap: Heap
     #: Its bytes.
     view: memoryview
+
+    if TYPE_CHECKING:
+        # The fields.
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -296,13 +315,15 @@ class Portable:
     def _of(cls, heap: Heap, view: memoryview) -> Self:
         value = object.__new__(cls)
         value.heap, value.view = heap, view
+        values, number = _VALUES.setdefault(heap, {}), id(value)
+        values[number] = weakref.ref(value, lambda _: values.pop(number, None))
         return value
 
     @classmethod
     def _shape(cls, depth: int) -> int:
         hash = _word(_start("portable", cls._size, cls._align), cls.version)
         for name, offset, kind in cls._kinds:
-            hash = _field(hash, name, offset, kind.shape(depth, cls))
+            hash = _field(hash, name, offset, kind._shape(depth, cls))
         return hash
 
     @classmethod
