@@ -103,7 +103,7 @@ fn check(names: &NameSpace, name: &RegionName) -> Result<Checked, Failure> {
             ),
         ));
     }
-    match look.inspection {
+    match &look.inspection {
         Ok(inspection) => {
             checked.sound = inspection.report.is_sound();
             checked.finding_count = inspection.report.findings;
@@ -115,7 +115,8 @@ fn check(names: &NameSpace, name: &RegionName) -> Result<Checked, Failure> {
         Err(OpenError::Empty) => checked.sound = true,
         Err(error) => checked.error = Some(error.to_string()),
     }
-    drop(reader);
+    // Its mapping has the region's lock for as long as it lives, and a plan needs that.
+    drop((look, reader));
     checked.lost_redundancy = names.lost_redundancy(name)?;
     checked.repair = (!checked.sound).then(|| Outlook::of(names, name));
     Ok(checked)
