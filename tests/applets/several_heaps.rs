@@ -8,7 +8,9 @@ use std::time::Duration;
 use holdfast_applet::{
     Applet, CallError, Command, Failure, Grants, HeapsError, Limits, Recovery, SandboxKind, Stdio,
 };
-use holdfast_region::{Consistency, OwnerKey, Region, RegionName};
+use holdfast_region::{
+    Consistency, Grant, KeyFingerprint, OwnerKey, Region, RegionError, RegionName, Rights,
+};
 use holdfast_testkit::{Programs, proportional_bytes};
 
 use crate::{Home, MIB, death};
@@ -312,6 +314,43 @@ fn a_damaged_heap_is_refused_alone() {
         let error = ask(&applet, "open_error", "a").unwrap();
         assert_eq!(error, 8, "NV_NOT_A_HEAP");
         applet.call("add", b"b").unwrap();
+        assert_eq!(ask(&applet, "look", "b").unwrap(), 2);
+        applet.close().unwrap();
+    });
+}
+
+/// A heap that is revoked while an applet uses it is that applet's until its end, and nobody's
+/// afterwards but its owner's; the other one is as ever.
+///
+/// Guarantee: applets/several-heaps
+/// Guarantee: heap/grants
+#[test]
+fn a_heap_that_is_revoked_goes_alone() {
+    with_each(|_, path| {
+        let home = Home::new();
+        let guest = OwnerKey::from_bytes([6; 32]);
+        for heap in ["a", "b"] {
+            drop(home.heap(heap));
+            let fingerprint = KeyFingerprint::from_bytes(guest.fingerprint());
+            let grant = Grant::new(fingerprint, None, Rights::Write { quota_bytes: None });
+            home.names().grant(&name(heap), &key(), grant).unwrap();
+        }
+        let open = |heap: &str| home.names().open_or_create(&name(heap), &guest, 8 * MIB);
+        let grants = Grants::none().heap(open("a").unwrap()).heap(open("b").unwrap());
+        let applet = start(&path, grants);
+        applet.call("add", b"a b").unwrap();
+        assert_eq!(home.names().revoke(&name("b"), &key(), |_| true).unwrap(), 1);
+        applet.call("add", b"b a").unwrap();
+        applet.respawn().unwrap();
+        assert_eq!(ask(&applet, "look", "b").unwrap(), 2);
+        applet.close().unwrap();
+        assert!(matches!(open("b"), Err(RegionError::NotOwner { .. })));
+        let applet = start(&path, Grants::none().heap(open("a").unwrap()));
+        applet.call("add", b"a").unwrap();
+        assert_eq!(ask(&applet, "look", "a").unwrap(), 3);
+        assert_eq!(ask(&applet, "open_error", "b").unwrap(), NOT_GRANTED);
+        applet.close().unwrap();
+        let applet = start(&path, Grants::none().heap(home.heap("b")));
         assert_eq!(ask(&applet, "look", "b").unwrap(), 2);
         applet.close().unwrap();
     });
