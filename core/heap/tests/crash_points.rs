@@ -444,7 +444,8 @@ fn objects_of_wide_slabs_appear_and_vanish_at_once() {
         let objects = [30_000, 30_000, 45_000].map(|bytes| heap.alloc(bytes).unwrap());
         objects.into_iter().for_each(|object| heap.free(object).unwrap());
     }
-    assert!(enumerate(LARGE, prepare, anonymous, names) > 20);
+    // Each of the six stores at least once, and dies before that and before the recovery's.
+    assert!(enumerate(LARGE, prepare, anonymous, names) > 12);
 }
 
 /// A heap of an older version becomes a newer one with its first wide slab, whatever the moment.

@@ -212,8 +212,8 @@ static void errors(void) {
     MUST(nv_rollback() == NV_UNSUPPORTED && strstr(nv_message(), "nv_tx_abort") && strstr(nv_message(), "atomic"));
     MUST(nvmalloc("undone", 10) && nv_tx_abort() == 0 && !nvread("undone", NULL));
     MUST(nvmalloc("kept", 10) && nv_rollback() == NV_UNSUPPORTED && nvread("kept", NULL));
-    for (int error = 0; error <= NV_HOST_FUNCTION; error++) MUST(nv_strerror(error));
-    MUST(strstr(nv_strerror(-1), "nv_errno") && strstr(nv_strerror(NV_HOST_FUNCTION + 1), "nv_errno") && nv_strerror(999));
+    for (int error = 0; error <= NV_NOT_PORTABLE; error++) MUST(nv_strerror(error));
+    MUST(strstr(nv_strerror(-1), "nv_errno") && strstr(nv_strerror(NV_NOT_PORTABLE + 1), "nv_errno") && nv_strerror(999));
     MUST(nv_close() == 0 && !nvread("x", NULL) && nv_errno() == NV_NOT_GRANTED);
     MUST(nv_open("errors", 0) == 0 && nvmalloc("again", 1));
     MUST(nv_close() == 0 && nv_open("others", 0) == 0 && !nvread("again", NULL));
