@@ -28,7 +28,8 @@ const VERSION_MIN: (u32, u32) = (3, 11);
 
 /// `cargo xtask python`: the tests alone.
 pub(crate) fn python(workspace: &Workspace) -> Result<()> {
-    let names = ["echo", "guestbook", "ledgers", "notes", "plugin", "plugin-rust", "trial"];
+    let names =
+        ["echo", "guestbook", "ledgers", "notes", "plugin", "plugin-rust", "portable", "trial"];
     crate::applets::build(workspace, &names.map(str::to_owned))?;
     // It needs libraries of the system; without it its tests are named as not run.
     if let Err(reason) = crate::applets::build(workspace, &["video".to_owned()]) {
