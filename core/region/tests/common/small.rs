@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_region::{FileView, Storage};
@@ -22,6 +23,9 @@ pub(crate) struct SmallPool {
     pub(crate) is_store_full: AtomicBool,
     /// What the pool refuses is told as a quota, and statfs knows nothing of it.
     pub(crate) is_quota: AtomicBool,
+    /// One step at a time, as in a file system: what another thread takes for a moment and gives
+    /// back is nobody else's.
+    turn: Mutex<()>,
 }
 
 impl SmallPool {
@@ -33,6 +37,7 @@ impl SmallPool {
             faulty,
             is_store_full: AtomicBool::new(false),
             is_quota: AtomicBool::new(false),
+            turn: Mutex::new(()),
         }
     }
 
@@ -56,6 +61,7 @@ impl SmallPool {
                 step()
             };
         }
+        let _turn = self.turn.lock().unwrap();
         let (len_before, used_before) = (file.metadata()?.len(), self.used_bytes());
         step()?;
         if self.used_bytes() <= self.bytes.max(used_before) {
