@@ -2,10 +2,10 @@
 //! above this file is the same for both.
 //!
 //! Invariants:
-//! - An [`Address`] is the 4-byte place that tables hold. In a portable heap it counts bytes from the
-//!   heap's first one, so applets of every kind read the same tables; in a heap of earlier versions,
-//!   which WebAssembly alone has, it is the pointer. It counts bytes, as
-//!   words are stored without padding.
+//! - An [`Address`] is the 4-byte place that tables hold. In a portable heap it counts bytes from
+//!   the heap's first one, so applets of every kind read the same tables; in a heap of earlier
+//!   versions, which WebAssembly alone has, it is the pointer. It counts bytes, as words are stored
+//!   without padding.
 //! - [`Place`] turns addresses into pointers; it is a plain addition.
 
 use core::ptr::NonNull;
@@ -85,7 +85,8 @@ pub unsafe trait Arena {
 impl<B: Backing> HeapArena<B> {
     /// Takes a heap that is portable, or whose pointers are 4 bytes.
     pub fn new(heap: Heap<B>) -> Self {
-        // Addresses count from where pointers of the heap do: in a portable one, from its first byte.
+        // Addresses count from where pointers of the heap do: in a portable one, from its first
+        // byte.
         let origin =
             heap.backing().base().expose_provenance().wrapping_sub(heap.pointers().base as usize);
         HeapArena { heap, place: Place { origin } }

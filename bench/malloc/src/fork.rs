@@ -1,15 +1,16 @@
 //! The heap when the program forks.
 //!
 //! A fork gives the child a copy of the parent's memory, but a region is shared memory, and the two
-//! would write into each other's heap. A scratch heap, whose file nobody else finds, becomes private
-//! memory for both: before the first fork its pages are mapped anew, privately, so that from then on
-//! the file stays as it is and the kernel copies what either changes, as it does everywhere else.
-//! What both have changed stays in the file, too, where nobody looks at it any more.
+//! would write into each other's heap. No other program can open the file of a scratch heap, so
+//! that heap becomes private memory of both: before the first fork the allocator maps its pages
+//! again with MAP_PRIVATE. From then on the file stays as it is, and the kernel copies each page
+//! that parent or child changes. The file keeps the pages of that moment, and no process reads
+//! those that changed.
 //!
 //! A named heap must stay what its program does. So the parent copies it before each fork, and the
-//! child puts the copy in the region's place: private memory from then on, of which later forks copy
-//! nothing. The price is a copy of the whole heap. So it is with a scratch heap whose file cannot be
-//! mapped, because the program has closed it.
+//! child puts the copy in the region's place: private memory from then on, of which later forks
+//! copy nothing. The price is a copy of the whole heap. So it is with a scratch heap whose file
+//! cannot be mapped, because the program has closed it.
 //!
 //! The C library writes into the child's memory (it resets the locks of every `FILE`) before any
 //! handler runs there. So the region itself is kept out of the child, where its first touch, by
@@ -75,8 +76,8 @@ impl ForkBacking {
         ForkBacking { region, image, private_bytes: Cell::new(None) }
     }
 
-    /// Makes the heap private memory of this process, with what it holds; `false`, and nothing done,
-    /// where that is not possible.
+    /// Makes the heap private memory of this process, with what it holds; `false`, and nothing
+    /// done, where that is not possible.
     fn make_private(&self) -> bool {
         let bytes = self.region.backed_bytes();
         let Some(image) = self.image.as_ref().filter(|image| image.is_open()) else { return false };

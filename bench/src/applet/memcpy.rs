@@ -86,7 +86,8 @@ pub(crate) fn serve() -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
     for read in 0.. {
         copies.wait(WRITTEN, read + 1);
-        // SAFETY: the other side writes to the other buffer until it is told that this was read.
+        // SAFETY: the other process writes to the other buffer until `READ` says that this one was
+        // read.
         unsafe { copy_nonoverlapping(copies.buffer(read), piece.as_mut_ptr(), PIECE_BYTES) };
         std::hint::black_box(&piece);
         copies.word(READ).store(read + 1, Ordering::Release);

@@ -1,5 +1,5 @@
 //! Section `sizes`: calls with more and more bytes of input and of result, of the bare channel with
-//! each side on a processor of its own, and of whole calls with nothing set by anybody.
+//! each side on a processor of its own, and of whole calls where the scheduler places both sides.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! What a growth of a heap asks the kernel for: system calls of a process that grows a heap, counted
-//! by the tracer of this project (`ptrace`), which sees each.
+//! What a growth of a heap asks the kernel for: system calls of a process that grows a heap,
+//! counted by the tracer of this project (`ptrace`), which sees each.
 //!
 //! The other side says with a call of its own, [`MARK`], where a growth begins and ends.
 

@@ -2,9 +2,9 @@
 //! same programs over volatile allocators.
 //!
 //! `larson` and `cfrac` are those of github.com/daanx/mimalloc-bench, whose folder `bench` is named
-//! by `MIMALLOC_BENCH_SOURCE` and compiled then; they get what that suite gives them. `redis-server`
-//! is the system's. A program that allocates by itself (Debian's redis brings jemalloc) gets glibc's
-//! allocator by glibc before all other libraries.
+//! by `MIMALLOC_BENCH_SOURCE` and compiled then; they get what that suite gives them.
+//! `redis-server` is the system's. A program that allocates by itself (Debian's redis brings
+//! jemalloc) gets glibc's allocator by glibc before all other libraries.
 //!
 //! Invariants: each program runs alone, and its output must be what the program says when all is
 //! well; a scratch heap leaves nothing.
@@ -45,8 +45,8 @@ const NUMBER: &str = "17545186520507317056371138836327483792789528";
 /// Redis's data: so many keys with values of so many bytes.
 const KEYS: usize = 200_000;
 const VALUE_BYTES: usize = 1000;
-/// While the child writes, every tenth of them is set anew.
-const SET_ANEW: usize = KEYS / 10;
+/// So many of them get a new value while the child writes.
+const CHANGED_KEYS: usize = KEYS / 10;
 /// Makes the child take some two seconds.
 const KEY_DELAY_US: usize = 10;
 const SERVER: &str = "redis-server";
@@ -311,11 +311,11 @@ impl Server {
         let begin = Instant::now();
         let mut number = 0;
         while self.is_saving()? {
-            for _ in 0..SET_ANEW / 100 {
+            for _ in 0..CHANGED_KEYS / 100 {
                 // Everywhere, and each once.
                 let key = number * 7919 % KEYS;
                 number += 1;
-                if number <= SET_ANEW {
+                if number <= CHANGED_KEYS {
                     self.ask(&format!("SET key:{key} {value}"))?;
                 }
             }
@@ -324,7 +324,7 @@ impl Server {
                 return Err(Error::other("redis does not end saving"));
             }
         }
-        if number < SET_ANEW {
+        if number < CHANGED_KEYS {
             return Err(Error::other("redis saved before all values were set"));
         }
         Ok(peak_bytes)

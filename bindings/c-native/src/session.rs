@@ -668,7 +668,7 @@ fn taken<R>(work: impl FnOnce(&mut BTreeSet<String>) -> R) -> R {
 struct Stay {
     /// Taken out to be closed.
     session: Option<Box<Session>>,
-    /// After the session: whoever gets the name finds the region closed.
+    /// Dropped after the session, so that the next thread with this name finds the region closed.
     name: Option<TakenName>,
 }
 

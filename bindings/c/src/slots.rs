@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - A slot is used under the lock, or by the one thread whose compartment it is. The two exclude
-//!   each other: the lock has the slot ([`Place::Here`]), or a thread has it ([`Place::Taken`]), and
-//!   it changes hands under the lock.
+//!   each other: the lock has the slot ([`Place::Here`]), or a thread has it ([`Place::Taken`]),
+//!   and it changes hands under the lock.
 //! - What lies in a compartment that was not granted first is touched by the thread that has
 //!   entered it and by no other: the processor may forbid it.
 //! - A slot that was made stays, so a pointer to it is good for as long as the process lives.
@@ -32,9 +32,9 @@ const EMPTY: Slot = Slot { calls: None, failed: None, is_compartment: false };
 
 /// Where a slot is.
 enum Place {
-    /// Nobody has asked for the heap.
+    /// The program has not opened the heap yet.
     Unused,
-    /// With whoever has the lock.
+    /// Used by the thread that holds the lock.
     Here(&'static mut Slot),
     /// With the thread that has entered the compartment, or that had when it ended.
     Taken(NonNull<Slot>),
@@ -167,7 +167,7 @@ pub(crate) fn open(index: usize, name: Option<&str>) -> Result<(), Failed> {
         }
         state.make(index)?;
         let slot = state.here(index)?;
-        // Whoever would use it by a handle has not entered it.
+        // A thread that asks by a handle has not entered the compartment.
         if slot.is_compartment {
             return Err(Failed(Code::NotGranted));
         }

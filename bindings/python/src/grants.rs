@@ -430,8 +430,8 @@ impl Given {
         Ok(opened)
     }
 
-    /// Who the applet is, if a heap is opened for that. With any heap its file is examined: one with
-    /// a signature that is not good gets none.
+    /// Who the applet is, if a heap is opened for that. With any heap its file is examined: one
+    /// with a signature that is not good gets none.
     fn identify(
         &self,
         path: &Path,

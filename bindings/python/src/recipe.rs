@@ -129,8 +129,8 @@ impl Recipe {
     }
 }
 
-/// Gives notes as warnings. All of them are given; the first one that the caller makes an error of is
-/// returned.
+/// Gives notes as warnings. All of them are given; the first one that the caller makes an error of
+/// is returned.
 pub(crate) fn warn(py: Python<'_>, notes: Vec<String>) -> PyResult<()> {
     let mut first = Ok(());
     for note in notes {

@@ -64,9 +64,9 @@
 //!   is there.
 //! - `buffer`: memory of the library's own, so that it needs no allocator.
 //!
-//! Invariants: one [`Heap`] for each granted heap at a time; `no_std`, no allocation of the program's, no
-//! `errno`, so that it can be linked into programs of any language; no message and no system call
-//! but to attach, to grow, to commit, to serve and to wait.
+//! Invariants: one [`Heap`] for each granted heap at a time; `no_std`, no allocation of the
+//! program's, no `errno`, so that it can be linked into programs of any language; no message and no
+//! system call but to attach, to grow, to commit, to serve and to wait.
 
 #![no_std]
 #![deny(unsafe_code)]

@@ -1,10 +1,9 @@
 //! The granted regions as the backings of heaps, and the way to get them.
 //!
-//! Invariants: each granted heap is attached once at a time. One thread has a transaction in one heap at a
-//! time, as two heaps do not commit together. In WebAssembly `malloc` is initialised before the
-//! regions appear. Older C libraries
-//! take everything up to the end of linear memory for `malloc` at its first use; they must never
-//! see the region there.
+//! Invariants: each granted heap is attached once at a time. One thread has a transaction in one
+//! heap at a time, as two heaps do not commit together. In WebAssembly `malloc` is initialised
+//! before the regions appear. Older C libraries take everything up to the end of linear memory for
+//! `malloc` at its first use; they must never see the region there.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -339,7 +338,8 @@ pub fn attach_with(name: Option<&str>, portable: bool) -> Result<Heap, AttachErr
     if ATTACHED.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
         return Err(AttachError::AlreadyAttached);
     }
-    // The region of one that is refused is dropped there: it can be attached as one of another kind.
+    // The region of one that is refused is dropped there: it can be attached as one of another
+    // kind.
     open(HostRegion { granted, portable })
 }
 

@@ -1,6 +1,6 @@
 //! The heap itself: opening, allocating, freeing. The modules inside are its parts, and nothing
-//! else sees its fields: `chunks`, `slabs` and `wide` are the allocator, `recent` its short way; `log`,
-//! `transaction`, `recovery` and `order` make changes whole; `superblock`, `roots` and
+//! else sees its fields: `chunks`, `slabs` and `wide` are the allocator, `recent` its short way;
+//! `log`, `transaction`, `recovery` and `order` make changes whole; `superblock`, `roots` and
 //! `typed_roots` say what is where; `thread_slabs` and `shared` lend it to threads.
 //!
 //! Invariants:

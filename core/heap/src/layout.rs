@@ -159,8 +159,9 @@ pub enum HeadKind {
 pub struct Head {
     /// What is described.
     pub kind: HeadKind,
-    /// Size class of a slab, those of several chunks after the others; of an object of whole segments that starts at more than one chunk, the
-    /// binary logarithm of where it starts; else 0.
+    /// Size class of a slab, those of several chunks after the others; of an object of whole
+    /// segments that starts at more than one chunk, the binary logarithm of where it starts; else
+    /// 0.
     pub class: u8,
     /// Chunks of a run or of a slab, segments of a segment, else 1.
     pub span: u32,

@@ -36,8 +36,8 @@ pub enum PointerMap {
         /// The map of each.
         of: &'static PointerMap,
     },
-    /// As [`PointerMap::Link`], to the type of this number among those that the relocation is given:
-    /// for types that are described while the program runs.
+    /// As [`PointerMap::Link`], to the type of this number among those that the relocation is
+    /// given: for types that are described while the program runs.
     Listed(usize),
     /// As [`PointerMap::Run`], likewise.
     ListedRun(usize),

@@ -2,10 +2,10 @@
 //! that a heap made by one program is read and changed by any other.
 //!
 //! Invariants:
-//! - No pointers, no integers of the machine's width, no bytes without a name: what a compiler could
-//!   lay out in another way does not compile.
-//! - The hash over such a type is computed by C, C++ and Python as it is here; a root carries it. It
-//!   is stored on media, so the way it is computed is part of the format.
+//! - No pointers, no integers of the machine's width, no bytes without a name: what a compiler
+//!   could lay out in another way does not compile.
+//! - The hash over such a type is computed by C, C++ and Python as it is here; a root carries it.
+//!   It is stored on media, so the way it is computed is part of the format.
 //! - What a reference leads to is part of the hash, three references deep. There, types that refer
 //!   to each other in a circle end.
 

@@ -4,7 +4,8 @@
 //! Invariants:
 //! - A reference counts units of 8 bytes from the heap's first byte, and 0 leads nowhere: there the
 //!   superblock lies. So a heap of 32 GiB is reached, and any place in it that is aligned to 8.
-//! - Nothing here looks at memory: what a reference leads to is believed by whoever follows it.
+//! - Nothing here looks at memory: what a reference leads to is believed by the code that follows
+//!   it.
 //!
 //! Why units of 8 bytes: processors add a scaled index while they load, so following a reference is
 //! one instruction, as following a pointer is. Units of 16 reach twice as far and cost one more.

@@ -2,8 +2,8 @@
 //! seventh, so that little of a chunk is lost. Part of the format, from version
 //! [`WIDE_SLABS_VERSION`] on: a slab stores its class, and spans its chunks as a run does.
 //!
-//! Invariants: a class has fewer slots than a word has bits, so the first word of a slab's bitmap is
-//! all of it; the numbers of these classes follow those of [`CLASSES`](crate::classes::CLASSES).
+//! Invariants: a class has fewer slots than a word has bits, so the first word of a slab's bitmap
+//! is all of it; the numbers of these classes follow those of [`CLASSES`](crate::classes::CLASSES).
 
 use crate::classes::CLASSES;
 use crate::layout::*;
@@ -83,8 +83,8 @@ pub(crate) fn wide_head(index: usize) -> Head {
     Head { kind: HeadKind::Slab, class: (CLASSES + index) as u8, span }
 }
 
-/// The wide slab that `offset` lies in, as the descriptors tell that `load` reads: the offset of its
-/// first chunk, and the index of its class. Whether its chunks are in use the caller asks.
+/// The wide slab that `offset` lies in, as the descriptors tell that `load` reads: the offset of
+/// its first chunk, and the index of its class. Whether its chunks are in use the caller asks.
 pub(crate) fn wide_slab_around(load: impl Fn(u64) -> u64, offset: u64) -> Option<(u64, usize)> {
     let chunk = offset & !(CHUNK_BYTES - 1);
     let before = (chunk / CHUNK_BYTES % SEGMENT_CHUNKS).min(CHUNKS_MAX);

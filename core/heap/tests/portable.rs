@@ -153,7 +153,8 @@ fn stale_and_hostile_references_are_errors() {
     assert_eq!(refused, Err(HeapError::OutsideHeap));
 }
 
-/// Objects that references lead to are no leaks, others are; and a portable heap is never relocated.
+/// Objects that references lead to are no leaks, others are; and a portable heap is never
+/// relocated.
 ///
 /// Guarantee: heap/survey
 #[test]
@@ -170,7 +171,8 @@ fn references_are_followed_by_the_search_for_leaks() {
     assert!(refused.to_string().contains("needs no relocation"), "{refused}");
 }
 
-/// A portable heap that an earlier build made is the same one today, roots, types, references and all.
+/// A portable heap that an earlier build made is the same one today, roots, types, references and
+/// all.
 ///
 /// Guarantee: heap/old-formats
 #[test]

@@ -203,8 +203,8 @@ fn lend(plan: &Plan, region: &mut Region) -> Result<Lent, Failure> {
     Ok(region.lend()?)
 }
 
-/// What the program's file says of itself. Another file may not speak for the one that was examined;
-/// one that cannot be read says nothing, and its start says why.
+/// What the program's file says of itself. Another file may not speak for the one that was
+/// examined; one that cannot be read says nothing, and its start says why.
 fn notes(plan: &Plan) -> Result<Vec<ElfNote>, Failure> {
     match holdfast_jail::notes(&plan.path, plan.for_jail().as_ref()) {
         Err(replaced @ JailError::Replaced { .. }) => Err(replaced.into()),

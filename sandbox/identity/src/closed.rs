@@ -1,4 +1,5 @@
-//! Which heaps of [`crate::LEGACY_KEY`] are no longer every applet's: `UUID.closed` beside the keys.
+//! Which heaps of [`crate::LEGACY_KEY`] are no longer every applet's: `UUID.closed` beside the
+//! keys.
 //!
 //! Invariants:
 //! - A mark is bound to its heap by the heap's UUID, so it outlives the access table, and the heap

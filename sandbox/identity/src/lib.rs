@@ -66,8 +66,8 @@
 //! [`key_for`] chooses the owner key of an applet for a heap. An unrelated applet is refused with
 //! both identities in words. Heaps of the key [`LEGACY_KEY`], which all applets shared once, still
 //! open for every applet, until [`hand_over`] gives them to one, or [`grant`] grants one something.
-//! From then on they are closed to all others: [`revoke`], a removal and a restore change nothing of
-//! that, [`open_to_all`] does. A host whose users grant and revoke uses these functions, and not
+//! From then on they are closed to all others: [`revoke`], a removal and a restore change nothing
+//! of that, [`open_to_all`] does. A host whose users grant and revoke uses these functions, and not
 //! those of the name space.
 //!
 //! This crate must not know what an applet does, or how it is run.

@@ -3,9 +3,9 @@
 //! Invariants:
 //! - The access table and the headers decide, never a record in words.
 //! - A refusal makes no key and no record.
-//! - A heap of [`LEGACY_KEY`] opens for every applet until its owner grants it to an applet, or takes
-//!   a grant to one back, and from then on for those that it is granted to. Only [`open_to_all`]
-//!   undoes that, not the loss of the access table.
+//! - A heap of [`LEGACY_KEY`] opens for every applet until its owner grants it to an applet, or
+//!   takes a grant to one back, and from then on for those that it is granted to. Only
+//!   [`open_to_all`] undoes that, not the loss of the access table.
 
 use std::fmt;
 use std::io;
@@ -84,8 +84,8 @@ pub enum OwnershipError {
     /// full or damaged access table, and an applet that owns the heap already.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// The words for a new key, or that a heap is no longer every applet's, could not be recorded or
-    /// looked at.
+    /// The words for a new key, or that a heap is no longer every applet's, could not be recorded
+    /// or looked at.
     #[error("cannot {step} {}: {source}", path.display())]
     Record {
         /// The step, as a verb.

@@ -164,8 +164,9 @@ impl Publishers {
     }
 
     /// Who an applet is, as [`Identity::of`] has it, and what is known of its publisher. Nothing is
-    /// recorded: an applet that is refused its heap does not take a publisher's name. The host calls
-    /// [`Publishers::meet`] when the applet has its keys, and before it opens a heap or starts.
+    /// recorded: an applet that is refused its heap does not take a publisher's name. The host
+    /// calls [`Publishers::meet`] when the applet has its keys, and before it opens a heap or
+    /// starts.
     ///
     /// # Errors
     /// [`TrustError`] about the publisher of a signed program. It must not run as an unsigned one.

@@ -185,9 +185,9 @@ impl Jail {
         self
     }
 
-    /// Asks, when the program's file is open and again before it runs, whether it is the one that was
-    /// examined before (of a file that others may write to, of a sealed copy, which then runs), and
-    /// refuses to run any other.
+    /// Asks, when the program's file is open and again before it runs, whether it is the one that
+    /// was examined before (of a file that others may write to, of a sealed copy, which then runs),
+    /// and refuses to run any other.
     pub fn examined(mut self, is_that: Examined) -> Jail {
         self.examined = Some(is_that);
         self

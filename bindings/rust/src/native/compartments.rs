@@ -94,8 +94,8 @@ unsafe fn close(granted: &Granted) -> Option<Key> {
     closed.ok().map(|()| key)
 }
 
-/// The compartment of this name, or of this worker; without a name the first one that is free. Where
-/// the only one is not free, that one.
+/// The compartment of this name, or of this worker; without a name the first one that is free.
+/// Where the only one is not free, that one.
 pub(crate) fn find(
     name: Option<&str>,
     is_free: &mut dyn FnMut(u32) -> bool,

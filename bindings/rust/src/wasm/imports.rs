@@ -31,7 +31,8 @@ pub(crate) struct Returned {
 #[link(wasm_import_module = "holdfast")]
 unsafe extern "C" {
     /// Maps the heaps into linear memory, if that was not done, and tells where the one of this
-    /// name is (without a byte: the first; with a `+` before it: the compartment); its index, or a negative error code.
+    /// name is (without a byte: the first; with a `+` before it: the compartment); its index, or a
+    /// negative error code.
     pub(crate) fn heap_open(name: *const u8, name_bytes: u32, out: *mut RegionInfo) -> i32;
     /// Backs at least that many bytes of a heap; the new size or a negative error code.
     pub(crate) fn heap_grow(heap: i32, at_least_bytes: i64) -> i64;

@@ -4,7 +4,8 @@
 //! Invariants:
 //! - Nothing that is stored here reaches the file: the mapping is private, and the descriptor is
 //!   open for reading only.
-//! - The reader that it is made from keeps writers away while both live.
+//! - The mapping keeps the file open, and with it the lock of the reader that it was made from:
+//!   writers stay away until both are dropped.
 //! - A page that is cut off is replaced by scratch memory, and [`PrivateCopy::lost_backing`] says
 //!   so.
 

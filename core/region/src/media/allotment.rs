@@ -12,7 +12,7 @@
 //!   decided by counting.
 //! - What the region takes is in the word before it is allocated.
 //! - A word of zeros (a hole, an image of an earlier version, one that was built anew) is not
-//!   known: whoever grows counts, under the lock on the name space.
+//!   known: a process that grows the region counts, under the lock on the name space.
 //! - Where the image is cut off, the word is not known.
 //!
 //! What it must not do: decide anything about bytes. An image whose word is lost is whole.
@@ -278,7 +278,7 @@ mod tests {
     }
 
     /// A region that grows and processes that make compartments never share out more than there
-    /// is, whoever is faster.
+    /// is, whichever process is faster.
     ///
     /// Guarantee: heap/compartments
     #[test]

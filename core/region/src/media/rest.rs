@@ -7,7 +7,8 @@
 //!
 //! Invariants:
 //! - Before the first hole there is a mark in the image, in the word of [`Allotment`]; it goes when
-//!   a writer has filled the last one. A kill anywhere leaves an image that is marked, or has no holes.
+//!   a writer has filled the last one. A kill anywhere leaves an image that is marked, or has no
+//!   holes.
 //! - Only images that the last writer closed are marked, and only in memory that a reset takes.
 //! - Nothing that was written is given back: contents are the same.
 
