@@ -195,3 +195,40 @@ fn slabs_of_threads_leave_transactions_alone() {
     slabs.give_back(&mut heap);
     drop(heap.close());
 }
+
+/// A thread whose slab was taken back and is one of another class by now does not say how large an
+/// object there is: the heap does.
+///
+/// Guarantee: heap/threads
+#[test]
+fn taken_back_slab_tells_no_old_size() {
+    let mut heap = open(TestMemory::new(4 << 20));
+    // SAFETY: they are not used after the heap was closed, and get no other one.
+    let mut slabs = unsafe { heap.thread_slabs(Some(thread_barrier())) };
+    let objects: Vec<_> = (0..SLOTS).map(|_| slabs.alloc_in(&mut heap, BYTES).unwrap()).collect();
+    let slab = slab_of(objects[0]);
+    assert_eq!(slabs.usable_bytes(objects[0]), Some(BYTES));
+    assert!(heap.take_back_slabs());
+    objects.into_iter().for_each(|object| heap.free(object).unwrap());
+    let other = std::iter::from_fn(|| heap.alloc(2048).ok()).find(|other| slab_of(*other) == slab);
+    let other = other.unwrap();
+    assert_eq!((slabs.usable_bytes(other), heap.usable_bytes(other)), (None, Ok(2048)));
+    drop(heap.close());
+}
+
+/// What one thread frees of large slots another one can allocate: no thread claims their slabs.
+///
+/// Guarantee: heap/threads
+#[test]
+fn slabs_of_large_slots_are_claimed_by_no_thread() {
+    let mut heap = open(TestMemory::new(16 << 20));
+    // SAFETY: as above.
+    let mut slabs = unsafe { heap.thread_slabs(Some(thread_barrier())) };
+    let objects: Vec<_> = (0..40).map(|_| heap.alloc(16_000).unwrap()).collect();
+    let used = heap.usage().chunk_bytes;
+    objects.into_iter().step_by(2).for_each(|object| slabs.free_in(&mut heap, object).unwrap());
+    assert!((0..20).all(|_| heap.alloc(16_000).is_ok()));
+    assert_eq!(heap.usage().chunk_bytes, used);
+    slabs.give_back(&mut heap);
+    drop(heap.close());
+}

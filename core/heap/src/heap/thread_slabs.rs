@@ -317,13 +317,18 @@ impl ThreadSlabs {
     }
 
     /// Bytes that the object at `pointer` may use, if it lies in one of the slabs and is allocated.
-    /// Any pointer may be asked for.
+    /// Any pointer may be asked for. None where the heap has taken the slabs back: it knows then.
     #[inline]
     pub fn usable_bytes(&self, pointer: NonNull<u8>) -> Option<u64> {
         let offset =
             (pointer.as_ptr() as usize as u64).wrapping_sub(self.memory.at(0) as usize as u64);
         let (class, slot, _) = self.own.claimed_slot_at(offset)?;
+        // A slab that was taken back may be one of another class by now.
+        if !self.door.enter() {
+            return None;
+        }
         let word = self.memory.load(word_offset(offset & !(CHUNK_BYTES - 1), slot / 64));
+        self.door.leave();
         // Whatever others do, the caller's own object is not freed meanwhile.
         (word >> (slot % 64) & 1 == 1).then(|| u64::from(CLASS_BYTES[class]))
     }
@@ -462,7 +467,9 @@ impl ThreadSlabs {
     /// works with objects of one that has ended takes its slabs over.
     fn adopt<B: Backing>(&mut self, heap: &mut Heap<B>, offset: u64, chunk: u64) -> bool {
         let Some(class) = heap.slot_class(offset) else { return false };
-        if self.slabs[class].len() >= SLABS_MAX
+        // A thread allocates nothing larger from its slabs, so that the room would be nobody's.
+        if u64::from(CLASS_BYTES[class]) > SMALL_BYTES_MAX
+            || self.slabs[class].len() >= SLABS_MAX
             || !self.own.has_place(chunk)
             || !heap.may_be_claimed(class, chunk)
         {
