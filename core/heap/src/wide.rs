@@ -40,8 +40,6 @@ pub const WIDE_CLASSES: [WideClass; 11] = [
     divided(3, 4),
     divided(6, 7),
 ];
-/// The largest object in a slot of one.
-pub const WIDE_BYTES_MAX: u64 = WIDE_CLASSES[WIDE_CLASSES.len() - 1].slot_bytes as u64;
 /// Chunks of the widest slab.
 const CHUNKS_MAX: u64 = 6;
 

@@ -4,7 +4,8 @@
 //! - As in `slabs`, a bit of the slab's bitmap is the one truth about a slot, and everything that
 //!   [`WideRooms`] holds is volatile: a slab with a free slot is remembered, missed, or behind
 //!   `scanned_to`.
-//! - A wide slab is published and released as a run is, and released as soon as it is empty.
+//! - A wide slab is published and released as a run is, and released as soon as it is empty. A kill
+//!   may leave an empty one, which the next allocation of its class finds.
 //! - A heap of one segment has none: one object in a slab of six chunks would be a waste there.
 //!
 //! What it must not do: fail where one chunk would do. Without room for a slab there is none, and
@@ -203,7 +204,8 @@ impl<B: Backing> Heap<B> {
 
     fn add_wide_slab(&mut self, index: usize) -> Option<u64> {
         let head = wide_head(index);
-        let run = self.find_run(u64::from(head.span), 1).ok()?;
+        // Threads keep their slabs: the caller can do with less room.
+        let run = self.find_unclaimed_run(u64::from(head.span), 1).ok()?;
         self.raise_format();
         self.memory.store(bitmap_of(run.offset()), 0);
         self.describe_run(run, head.kind, head.class, 0);
