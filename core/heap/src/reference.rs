@@ -67,7 +67,8 @@ impl<T> Ref<T> {
         if self.units == 0 {
             return None;
         }
-        let pointer = base.0.as_ptr().wrapping_add(self.units as usize * REF_UNIT_BYTES as usize);
+        // In WebAssembly a damaged reference may lead further than there are addresses.
+        let pointer = base.0.as_ptr().wrapping_add(usize::try_from(self.offset()).ok()?);
         // A second look, at what was added up, would cost as much as the addition.
         #[cfg(target_pointer_width = "64")]
         // SAFETY: a heap is a mapping of this program, in the lower half of the addresses, so that
