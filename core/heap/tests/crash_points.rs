@@ -410,7 +410,10 @@ fn objects_of_wide_slabs_appear_and_vanish_at_once() {
         heap.create_root("huge", 5 << 20).unwrap();
         heap.create_root("goes", 50_000).unwrap();
         heap.create_root("stays", 50_000).unwrap();
-        heap.create_root("alone", 56_000).unwrap();
+        let alone = heap.create_root("alone", 45_000).unwrap();
+        // Of another class, so in a slab of its own.
+        let others = heap.root("goes").unwrap().pointer.as_ptr() as usize;
+        assert!((alone.as_ptr() as usize).abs_diff(others) >= 3 << 16);
     }
     fn names(heap: &Heap<TestMemory>) -> Vec<u8> {
         let usable = |root: &holdfast_heap::Root| heap.usable_bytes(root.pointer).unwrap();
@@ -425,7 +428,7 @@ fn objects_of_wide_slabs_appear_and_vanish_at_once() {
     enumerate(LARGE, prepare, |heap| _ = heap.create_root("new", 40_000).unwrap(), names);
     fn transaction(heap: &mut Heap<TestMemory>) {
         heap.begin().unwrap();
-        heap.create_root("first", 20_000).unwrap();
+        heap.create_root("first", 40_000).unwrap();
         heap.create_root("second", 50_000).unwrap();
         heap.remove_root("alone").unwrap();
         heap.remove_root("goes").unwrap();
@@ -434,14 +437,14 @@ fn objects_of_wide_slabs_appear_and_vanish_at_once() {
     enumerate(LARGE, prepare, transaction, names);
     fn aborted(heap: &mut Heap<TestMemory>) {
         heap.begin().unwrap();
-        heap.create_root("first", 20_000).unwrap();
+        heap.create_root("first", 40_000).unwrap();
         heap.remove_root("alone").unwrap();
         heap.abort().unwrap();
     }
     enumerate(LARGE, prepare, aborted, names);
     // Without a transaction: no more than a soundness that nothing is lost by.
     fn anonymous(heap: &mut Heap<TestMemory>) {
-        let objects = [30_000, 30_000, 45_000].map(|bytes| heap.alloc(bytes).unwrap());
+        let objects = [40_000, 40_000, 45_000].map(|bytes| heap.alloc(bytes).unwrap());
         objects.into_iter().for_each(|object| heap.free(object).unwrap());
     }
     // Each of the six stores at least once, and dies before that and before the recovery's.

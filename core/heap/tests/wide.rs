@@ -184,7 +184,7 @@ fn flipped_bits_of_wide_slabs_are_found_and_mended() {
     let mut heap = open(TestMemory::new(16 << 20));
     heap.alloc(HUGE).unwrap();
     let mut slabs = Vec::new();
-    for (index, bytes) in [40_000, 50_000, 56_000].into_iter().enumerate() {
+    for (index, bytes) in [40_000, 45_000, 50_000].into_iter().enumerate() {
         let object = heap.create_root(&format!("root {index}"), bytes).unwrap();
         slabs.push(heap.offset_of(object).unwrap() & !(CHUNK_BYTES - 1));
     }
