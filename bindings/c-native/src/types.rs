@@ -2,8 +2,8 @@
 //! are, so that a heap of them can be moved when its address is taken.
 //!
 //! Invariants:
-//! - A type is known once, by its layout, which is a hash over its name and all that is said of it;
-//!   one that two files describe is one type.
+//! - A type is known once, by its layout, which is a hash over its name and all that is said of it,
+//!   as `nv_type_layout` computes it; one that two files describe is one type.
 //! - Maps are never freed: a relocation refers to them for good. There are no more than
 //!   [`TYPES_MAX`].
 
@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use holdfast_heap::types::{layout_field, layout_start};
 use holdfast_heap::{Described, PointerMap, RootType};
 
 use crate::failure::Failure;
@@ -38,7 +39,6 @@ pub struct LinkInC {
 pub struct TypeInC {
     name: *const c_char,
     links: *const LinkInC,
-    layout: u64,
     bytes: u64,
     align_bytes: u64,
     count: u64,
@@ -48,6 +48,8 @@ pub struct TypeInC {
 const LINK: u32 = 0;
 const RUN: u32 = 1;
 const BYTES: u32 = 2;
+/// So many pointers deep, what they lead to is part of a layout.
+const DEPTH: u32 = 3;
 
 static TYPES: Mutex<Vec<Described>> = Mutex::new(Vec::new());
 
@@ -81,12 +83,14 @@ pub(crate) unsafe fn register(described: *const TypeInC) -> Result<(), Failure> 
     while let Some(described) = waiting.pop() {
         // SAFETY: per the contract.
         let Some(it) = (unsafe { described.as_ref() }) else { return bad("a type is NULL") };
-        if indices.contains_key(&it.layout) {
+        // SAFETY: per the contract.
+        let layout = unsafe { layout_of(it, DEPTH)? };
+        if indices.contains_key(&layout) {
             continue;
         }
-        let found = next.iter().position(|other| other.root_type.layout == it.layout);
+        let found = next.iter().position(|other| other.root_type.layout == layout);
         let index = found.unwrap_or(next.len());
-        indices.insert(it.layout, index);
+        indices.insert(layout, index);
         if found.is_some() {
             continue;
         }
@@ -95,7 +99,7 @@ pub(crate) unsafe fn register(described: *const TypeInC) -> Result<(), Failure> 
         if next.len() >= TYPES_MAX {
             return bad(&format!("a program describes {TYPES_MAX} types at most"));
         }
-        let root_type = RootType { layout: it.layout, version: 0 };
+        let root_type = RootType { layout, version: 0 };
         let (bytes, align_bytes, map) = (it.bytes, it.align_bytes, PointerMap::Unknown);
         next.push(Described { root_type, outline: root_type, bytes, align_bytes, map });
         waiting.extend(links.iter().filter(|link| link.kind != BYTES).map(|link| link.to));
@@ -105,8 +109,10 @@ pub(crate) unsafe fn register(described: *const TypeInC) -> Result<(), Failure> 
     while let Some(described) = seen.pop() {
         // SAFETY: per the contract; none is NULL, or the first pass had ended.
         let Some(it) = (unsafe { described.as_ref() }) else { continue };
-        let Some(index) = indices.get(&it.layout).copied() else { continue };
-        if index < known.len() || !done.insert(it.layout) {
+        // SAFETY: per the contract.
+        let layout = unsafe { layout_of(it, DEPTH)? };
+        let Some(index) = indices.get(&layout).copied() else { continue };
+        if index < known.len() || !done.insert(layout) {
             continue;
         }
         // SAFETY: per the contract.
@@ -114,8 +120,11 @@ pub(crate) unsafe fn register(described: *const TypeInC) -> Result<(), Failure> 
         let mut fields = Vec::with_capacity(links.len());
         for link in links {
             // SAFETY: per the contract.
-            let to = unsafe { link.to.as_ref() };
-            let to = to.and_then(|to| indices.get(&to.layout)).copied();
+            let to = match unsafe { link.to.as_ref() } {
+                // SAFETY: per the contract.
+                Some(to) => indices.get(&unsafe { layout_of(to, DEPTH)? }).copied(),
+                None => None,
+            };
             let map = match (link.kind, to) {
                 (BYTES, _) => PointerMap::Link(Described::of::<u8>),
                 (LINK, Some(to)) => PointerMap::Listed(to),
@@ -129,6 +138,34 @@ pub(crate) unsafe fn register(described: *const TypeInC) -> Result<(), Failure> 
     }
     *known = next;
     Ok(())
+}
+
+/// The layout of a type: `nv_type_hash_` of the header.
+///
+/// # Safety
+/// As for [`register`].
+unsafe fn layout_of(it: &TypeInC, depth: u32) -> Result<u64, Failure> {
+    // SAFETY: per the contract.
+    let links = unsafe { links_of(it)? };
+    // SAFETY: per the contract.
+    let name = |place: *const c_char| match unsafe { place.as_ref() } {
+        // SAFETY: per the contract.
+        Some(_) => Ok(unsafe { CStr::from_ptr(place) }.to_string_lossy()),
+        None => bad("a type or a pointer has no name"),
+    };
+    let hash = layout_start("c", it.bytes as usize, it.align_bytes as usize);
+    let mut hash = layout_field(hash, &name(it.name)?, it.count as usize, 0);
+    for link in links {
+        // SAFETY: per the contract.
+        let target = match unsafe { link.to.as_ref() } {
+            // SAFETY: per the contract.
+            Some(to) if depth > 0 => unsafe { layout_of(to, depth - 1)? },
+            _ => 0,
+        };
+        let place = link.offset as usize * 4 + link.kind as usize;
+        hash = layout_field(hash, &name(link.name)?, place, target);
+    }
+    Ok(hash.max(1))
 }
 
 /// The pointers of a type, each of which lies in it.

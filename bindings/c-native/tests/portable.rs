@@ -91,17 +91,79 @@ fn unportable_types_do_not_compile() {
         ("struct n { uint32_t *a; }; NV_PORTABLE(n, 1, (values, a));", false),
         ("struct n { long long a; }; NV_PORTABLE(n, 1, (value, a));", false),
         ("struct m; struct n { NV_REF(struct m) a; }; NV_PORTABLE(n, 1, (ref, a, n));", false),
+        (&inner("struct b x; ", "(object, x, b)"), true),
+        (&inner("struct a x; ", "(object, x, b)"), false),
+        (&inner("struct b *x; ", "(object, x, b)"), false),
+        (&inner("struct b x[2]; ", "(object, x, b)"), false),
+        (&inner("struct b x[2]; ", "(objects, x, b)"), true),
+        (&inner("struct a x[2]; ", "(objects, x, b)"), false),
+        (&inner("struct b *x; ", "(objects, x, b)"), false),
+        (&refer("struct n *to"), true),
+        (&refer("const struct n *to"), true),
+        (&refer("void *to"), true),
+        (&refer("struct m *to"), false),
+        (&refer("long to"), false),
     ];
     for (number, (text, compiles)) in cases.into_iter().enumerate() {
-        let source = bench.path(&format!("case-{number}.c"));
-        let text = format!("#include <holdfast_portable.h>\n{text}\n");
-        std::fs::write(&source, &text).unwrap();
-        let mut compiler = Command::new("cc");
-        compiler.args(["-std=gnu11", "-fsyntax-only", "-I"]).arg(prefix().join("include"));
-        let output = compiler.arg(&source).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.success(), compiles, "{text}: {told}");
+        compiles_or_not(&bench, "cc", number, "holdfast_portable.h", text, compiles);
     }
+    let described = [
+        ("struct n { char *a; }; NV_TYPE(n, (bytes, a));", true),
+        ("struct n { char a[8]; }; NV_TYPE(n, (bytes, a));", false),
+        ("struct n { uint64_t a; }; NV_TYPE(n, (bytes, a));", false),
+        ("struct n { struct n *a; }; NV_TYPE(n, (link, a, n));", true),
+        ("struct m; struct n { struct m *a; }; NV_TYPE(n, (link, a, n));", false),
+    ];
+    for (number, (text, compiles)) in described.into_iter().enumerate() {
+        compiles_or_not(&bench, "cc", 100 + number, "holdfast_types.h", text, compiles);
+    }
+    let in_cpp = [
+        ("struct n { std::uint32_t a, b; }; HOLDFAST_PORTABLE(n, 1, a, b)", true),
+        ("struct m; struct n { holdfast::ref<m> a; }; HOLDFAST_PORTABLE(n, 1, a)", true),
+        ("struct n { float a[4]; }; HOLDFAST_PORTABLE(n, 1, a)", true),
+        ("struct n { void *a; }; HOLDFAST_PORTABLE(n, 1, a)", false),
+        ("struct n { bool a; }; HOLDFAST_PORTABLE(n, 1, a)", false),
+        ("struct m { int a; }; struct n { m a; }; HOLDFAST_PORTABLE(n, 1, a)", false),
+        ("struct n { std::uint32_t a, b; }; HOLDFAST_PORTABLE(n, 1, a)", false),
+    ];
+    for (number, (text, compiles)) in in_cpp.into_iter().enumerate() {
+        compiles_or_not(&bench, "g++", 200 + number, "holdfast.hpp", text, compiles);
+    }
+}
+
+/// A struct with a part that may be of the wrong type.
+fn inner(field: &str, description: &str) -> String {
+    format!(
+        "struct a {{ uint32_t v; }}; struct b {{ uint32_t v; }}; NV_PORTABLE(a, 1, (value, v)); \
+         NV_PORTABLE(b, 1, (value, v)); struct n {{ {field}}}; NV_PORTABLE(n, 1, {description});"
+    )
+}
+
+/// A function that stores a reference to what it gets.
+fn refer(to: &str) -> String {
+    format!(
+        "struct m; struct n; typedef NV_REF(struct n) n_ref; \
+         void f(void *base, n_ref *ref, {to}) {{ nv_refer(base, *ref, to); }}"
+    )
+}
+
+fn compiles_or_not(
+    bench: &Bench,
+    compiler: &str,
+    number: usize,
+    header: &str,
+    text: &str,
+    compiles: bool,
+) {
+    let (ending, standard) =
+        if compiler == "cc" { ("c", "-std=gnu11") } else { ("cpp", "-std=c++17") };
+    let source = bench.path(&format!("case-{number}.{ending}"));
+    std::fs::write(&source, format!("#include <{header}>\n{text}\n")).unwrap();
+    let mut command = Command::new(compiler);
+    command.args([standard, "-fsyntax-only", "-I"]).arg(prefix().join("include"));
+    let output = command.arg(&source).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.success(), compiles, "{text}: {told}");
 }
 
 /// A heap whose C types are described moves, with every pointer, when its address is taken; without

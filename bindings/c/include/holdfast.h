@@ -307,8 +307,8 @@ int nv_commit_in(nv_heap *heap, int level);
  *
  * Refused: NV_NOT_GRANTED, there is none of that name; NV_HELD, another thread has it, or another process; NV_IS_OPEN, this
  * thread is in one already; NV_IN_TRANSACTION, it has a transaction open; NV_UNSUPPORTED, the compartment is in the mode
- * `atomic`, or a keeper's. In one, nv_open is NV_IS_OPEN, and nv_close and nv_rollback are NV_UNSUPPORTED, but for nv_close
- * in an applet.
+ * `atomic`, or a keeper's. In one, nv_open is NV_IS_OPEN, and nv_close and nv_rollback are NV_UNSUPPORTED; in an applet
+ * nv_open and nv_close do in one what they do elsewhere.
  *
  * What it is worth: threads share an address space. Where the processor has protection keys (`holdfast doctor` says so),
  * an applet's compartment beside the heap that was granted first can be neither read nor written by a thread that has not

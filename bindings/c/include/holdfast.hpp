@@ -365,8 +365,9 @@ template <class T> struct ref {
     T *at(void *base) const noexcept {
         return units ? reinterpret_cast<T *>(static_cast<char *>(base) + std::size_t(units) * 8) : nullptr;
     }
-    /* The reference to what target leads to (null: to nothing). Throws error for what is not in that heap, or not aligned
-     * to 8, as every object is. */
+    /* The reference to what target leads to (null: to nothing), which must lie in that heap. Throws error for what is not
+     * aligned to 8, as every object is, or lies further than references reach; an object of another heap within 32 GiB behind
+     * this one is not noticed. */
     static ref to(void *base, const T *target) {
         if (!target) return ref{0};
         std::uint64_t offset = reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(base);
@@ -441,10 +442,16 @@ private:
     unsigned depth_;
 };
 
+template <class T, class = void> struct has_shape : std::false_type {};
+template <class T> struct has_shape<T, std::void_t<decltype(sizeof(shape<T>))>> : std::true_type {};
+
 /* Whether each field follows the one before it without a gap. */
 class struct_fields {
 public:
     template <class Field> constexpr struct_fields field(std::string_view, std::uint64_t offset) const {
+        static_assert(has_shape<std::remove_all_extents_t<Field>>::value,
+                      "a field is an integer of explicit width, a float, a double, a holdfast::ref, a struct that was "
+                      "described before, or an array of these");
         struct_fields next;
         next.is_whole_ = is_whole_ && offset == end_;
         next.end_ = end_ + sizeof(Field);

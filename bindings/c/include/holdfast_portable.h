@@ -19,8 +19,9 @@
  *     void *base = nv_base();
  *     for (struct node *n = first; n; n = nv_at(base, n->next)) sum += n->key;
  *
- * NV_PORTABLE describes every field, in order, and does not compile if one is missing, if it is a long, a pointer or
- * another type that differs between targets, or if there are bytes between the fields or behind them that have no name. The
+ * NV_PORTABLE describes every field, in order, and does not compile if one is missing, if it is a pointer or another type
+ * that has no explicit width (a long compiles where it is int64_t, and not for WebAssembly), or if there are bytes between the
+ * fields or behind them that have no name. The
  * number nv_layout is the same in Rust (portable!), C++ (HOLDFAST_PORTABLE) and Python (holdfast.Portable) for the same
  * version and fields; a root of another number is NV_LAYOUT.
  */
@@ -43,10 +44,17 @@
  * reference is as good as the bytes that it was read from. */
 #define nv_at(base, ref) ((__typeof__((ref).to_[0]))nv_pointer_at_((base), (ref).units))
 
-/* Stores a reference to what pointer leads to (NULL: to nothing), which has the reference's type. The pointer leads into
- * that heap, and is aligned to 8, as every object is; the program stops otherwise. Announce the place of the reference with
- * nv_tx_add before, as that of any change. */
-#define nv_refer(base, ref, pointer) ((void)((ref).units = nv_units_of_((base), (1 ? (pointer) : (ref).to_[0]))))
+/* Stores a reference to what pointer leads to (NULL: to nothing), which has the reference's type, or is a void *. The pointer
+ * must lead into that heap. One that is not aligned to 8, as every object is, or lies further than references reach stops the
+ * program; one into another heap that lies within 32 GiB behind this one is not noticed. Announce the place of the reference
+ * with nv_tx_add before, as that of any change. */
+#define nv_refer(base, ref, pointer)                                                                                   \
+    ((void)sizeof(char[NV_LEADS_TO_(pointer, (ref).to_[0]) ? 1 : -1]),                                                 \
+     (void)((ref).units = nv_units_of_((base), (pointer))))
+#define NV_LEADS_TO_(pointer, target)                                                                                  \
+    (__builtin_types_compatible_p(__typeof__(pointer), __typeof__(target)) ||                                          \
+     __builtin_types_compatible_p(__typeof__(pointer), const __typeof__(*(target)) *) ||                               \
+     __builtin_types_compatible_p(__typeof__(pointer), void *))
 
 static inline void *nv_pointer_at_(void *base, uint32_t units) {
     return units ? (char *)base + (size_t)units * 8 : NULL;
@@ -99,7 +107,7 @@ struct nv_layout_ {
 _Static_assert(_Alignof(uint64_t) == 8 && _Alignof(double) == 8 && _Alignof(uint32_t) == 4,
                "portable types need a target that aligns integers to their size");
 
-/* Only these types are values: a long or a pointer has no entry here and does not compile. */
+/* Only these types are values: a pointer, a bool or a long long has no entry here and does not compile. */
 #define NV_KIND_(value)                                                                                                \
     _Generic((value), char: "u8", uint8_t: "u8", int8_t: "i8", uint16_t: "u16", int16_t: "i16", uint32_t: "u32",       \
              int32_t: "i32", uint64_t: "u64", int64_t: "i64", float: "f32", double: "f64")
@@ -125,10 +133,12 @@ _Static_assert(_Alignof(uint64_t) == 8 && _Alignof(double) == 8 && _Alignof(uint
     NV_REF_KIND_(NV_FIELD_OF_(name, field)[0], target), &nv_layout_of_##target,                                        \
         NV_PLACE_(name, field, NV_FIELD_OF_(name, field)[0]), NV_LENGTH_(name, field)
 #define NV_ENTRY_object_(name, field, inner, ...)                                                                      \
-    NULL, &nv_layout_of_##inner, NV_PLACE_(name, field, *(1 ? &NV_FIELD_OF_(name, field) : (struct inner *)0)), 0
+    NULL, NV_INNER_(NV_FIELD_OF_(name, field), inner), NV_PLACE_(name, field, NV_FIELD_OF_(name, field)), 0
 #define NV_ENTRY_objects_(name, field, inner, ...)                                                                     \
-    NULL, &nv_layout_of_##inner, NV_PLACE_(name, field, *(1 ? NV_FIELD_OF_(name, field) : (struct inner *)0)),         \
+    NULL, NV_INNER_(NV_FIELD_OF_(name, field)[0], inner), NV_PLACE_(name, field, NV_FIELD_OF_(name, field)[0]),        \
         NV_LENGTH_(name, field)
+/* A struct itself: a pointer to one, or an array of them, does not compile. */
+#define NV_INNER_(element, inner) _Generic(&(element), struct inner *: &nv_layout_of_##inner)
 #define NV_REF_KIND_(ref, target) _Generic((ref).to_[0], struct target *: "ref")
 #define NV_PLACE_(name, field, element)                                                                                \
     offsetof(struct name, field), sizeof(element), _Alignof(__typeof__(element))

@@ -32,7 +32,7 @@ struct nv_link_ {
 struct nv_type_ {
     const char *name;
     const struct nv_link_ *links;
-    uint64_t layout, size, align, count;
+    uint64_t size, align, count;
 };
 
 /* Makes a type known, and those that its pointers lead to, for the heaps that are opened from now on. NV_LAYOUT for what
@@ -49,19 +49,19 @@ int nv_register_type(const struct nv_type_ *type);
  *     (bytes, FIELD)            to an object that holds no pointers, such as a text
  * TARGET is described by NV_TYPE, too, and announced by NV_TYPE_LATER(TARGET) where that comes further down. A pointer that is
  * not named stays as it was when a heap moves. NV_PLAIN_TYPE(name) describes one without pointers. At most 32 pointers. */
-#define NV_TYPE_LATER(name) static struct nv_type_ nv_type_of_##name
+#define NV_TYPE_LATER(name) static const struct nv_type_ nv_type_of_##name
 #define NV_TYPE(name, ...)                                                                                             \
     NV_TYPE_LATER(name);                                                                                               \
     static const struct nv_link_ nv_links_of_##name[] = {NV_EACH_(NV_LINK_, name, __VA_ARGS__)};                       \
-    static struct nv_type_ nv_type_of_##name = {                                                                       \
-        #name, nv_links_of_##name, 0, sizeof(struct name), _Alignof(struct name),                                      \
+    static const struct nv_type_ nv_type_of_##name = {                                                                 \
+        #name, nv_links_of_##name, sizeof(struct name), _Alignof(struct name),                                         \
         sizeof nv_links_of_##name / sizeof nv_links_of_##name[0]}
 #define NV_PLAIN_TYPE(name)                                                                                            \
-    static struct nv_type_ nv_type_of_##name = {#name, NULL, 0, sizeof(struct name), _Alignof(struct name), 0}
+    static const struct nv_type_ nv_type_of_##name = {#name, NULL, sizeof(struct name), _Alignof(struct name), 0}
 
 /* The type for nv_register_type, and its number for roots (nvmalloc_typed, nvread_typed). */
-#define NV_TYPE_OF(name) nv_described_(&nv_type_of_##name)
-#define nv_type_layout(name) (nv_described_(&nv_type_of_##name)->layout)
+#define NV_TYPE_OF(name) (&nv_type_of_##name)
+#define nv_type_layout(name) nv_type_hash_(&nv_type_of_##name, 3)
 
 #define NV_LINK_(name, tuple) NV_WITH_(NV_LINK_X_, name, NV_BARE_ tuple)
 #define NV_LINK_X_(name, kind, field, ...) {#field, NV_LINK_##kind##_(name, field, __VA_ARGS__)},
@@ -70,9 +70,15 @@ int nv_register_type(const struct nv_type_ *type);
 #define NV_LINK_run_(name, field, target, ...)                                                                         \
     NV_TARGET_(NV_FIELD_OF_(name, field), target), offsetof(struct name, field), 1, sizeof NV_FIELD_OF_(name, field)
 #define NV_LINK_bytes_(name, field, ...)                                                                               \
-    NULL, offsetof(struct name, field), 2, sizeof(1 ? NV_FIELD_OF_(name, field) : (void *)0)
+    NULL, offsetof(struct name, field), 2,                                                                             \
+        sizeof NV_FIELD_OF_(name, field) + 0 * sizeof(char[NV_IS_POINTER_(NV_FIELD_OF_(name, field)) ? 1 : -1])
+/* An array becomes another type where it is used. Class 5 are pointers. */
+#define NV_IS_POINTER_(field)                                                                                          \
+    (__builtin_classify_type(field) == 5 &&                                                                            \
+     __builtin_types_compatible_p(__typeof__(field), __typeof__(1 ? (field) : (field))))
 #define NV_TARGET_(field, target) _Generic((field), struct target *: &nv_type_of_##target)
 
+/* nv_register_type computes the same. */
 static inline uint64_t nv_type_hash_(const struct nv_type_ *type, unsigned depth) {
     uint64_t hash = nv_hash_start_("c", type->size, type->align);
     hash = nv_hash_field_(hash, type->name, type->count, 0);
@@ -82,16 +88,6 @@ static inline uint64_t nv_type_hash_(const struct nv_type_ *type, unsigned depth
         hash = nv_hash_field_(hash, link->name, link->offset * 4 + link->kind, target);
     }
     return hash ? hash : 1;
-}
-
-/* Numbers a type and all that it leads to, once. */
-static inline const struct nv_type_ *nv_described_(struct nv_type_ *type) {
-    if (type->layout == 0) {
-        type->layout = nv_type_hash_(type, 3);
-        for (uint64_t at = 0; at < type->count; at++)
-            if (type->links[at].to) nv_described_((struct nv_type_ *)type->links[at].to);
-    }
-    return type;
 }
 
 #endif
