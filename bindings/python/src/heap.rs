@@ -78,11 +78,14 @@ impl Heap {
     }
 
     /// Takes the memory from the values of portable types, so that a variable that holds one keeps
-    /// no heap open.
-    fn release_values(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
-        py.import("holdfast._portable")?.call_method1("_release", (slf,))?;
-        Ok(())
+    /// no heap open; what [`Heap::restore_values`] needs to give it back.
+    fn release_values<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("holdfast._portable")?.call_method1("_release", (slf,))
+    }
+
+    fn restore_values(slf: &Bound<'_, Self>, released: &Bound<'_, PyAny>) -> PyResult<()> {
+        let module = slf.py().import("holdfast._portable")?;
+        module.call_method1("_restore", (slf, released)).map(drop)
     }
 
     fn let_go(&self) -> Option<Arc<Core>> {
@@ -346,10 +349,21 @@ impl Heap {
         if heap.closed() {
             return Ok(());
         }
-        if heap.portable(py)? {
-            Self::release_values(slf)?;
+        let core = heap.core(py)?;
+        // Until it is closed: no value loses its memory in the middle of another thread's
+        // transaction.
+        let turn = core.my_turn(py)?;
+        let module = py.import("holdfast._portable")?;
+        let with_values: usize = module.call_method1("_objects", (slf,))?.extract()?;
+        core.check_close(with_values).map_err(|refused| refused.raise(py))?;
+        let released = Self::release_values(slf)?;
+        if let Err(refused) = py.detach(|| core.close(true)) {
+            if !core.is_closed() {
+                Self::restore_values(slf, &released)?;
+            }
+            return Err(refused.raise(py));
         }
-        heap.work(py, |core| core.close(true))?;
+        drop(turn);
         drop(heap.let_go());
         Ok(())
     }
@@ -373,10 +387,13 @@ impl Heap {
             return Self::close(slf);
         }
         let (heap, py) = (slf.get(), slf.py());
-        heap.maker.check(py)?;
-        if let Some(core) = heap.let_go() {
+        if let Ok(core) = heap.core(py) {
+            let _turn = core.my_turn(py)?;
             // Where that fails they keep it open, as other views do.
             let _ = Self::release_values(slf);
+        }
+        heap.maker.check(py)?;
+        if let Some(core) = heap.let_go() {
             let turn = core.my_turn(py)?;
             // With views it is left to the last of them.
             let _ = py.detach(|| core.close(false));

@@ -10,13 +10,15 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, HashSet};
+use std::ptr::NonNull;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
 use holdfast_dom::Documents;
-use holdfast_heap::{Heap, HeapError, Owned, Ref, Root, RootType};
+use holdfast_heap::{Heap, HeapError, OpenError, Owned, Ref, Root, RootType};
 use holdfast_native_heap::{
-    HeapOptions, HeapRegion, RegionBacking, open_data_heap_with, open_heap_with, roll_back,
+    HeapOptions, HeapRegion, OpenHeapError, RegionBacking, open_data_heap_with, open_heap_with,
+    roll_back,
 };
 use holdfast_region::{Consistency, Durability, Region};
 use pyo3::prelude::*;
@@ -43,8 +45,10 @@ pub(crate) struct Core {
 pub(crate) struct Open {
     pub(crate) heap: Heap<RegionBacking>,
     pub(crate) region: HeapRegion,
-    /// Roots that the open transaction has made.
+    /// Objects that the open transaction has made.
     made: Vec<u64>,
+    /// Objects that the open transaction has freed: they count as allocated until it commits.
+    freed: HashSet<u64>,
 }
 
 /// Whose turn it is.
@@ -96,7 +100,7 @@ impl Core {
             path: (&name).into(),
             source,
         })?;
-        let open = Open { heap, region, made: Vec::new() };
+        let open = Open::new(heap, region);
         Ok(Core {
             maker: Maker::new(),
             name,
@@ -204,6 +208,7 @@ impl Core {
             let refused = |error| Refusal::Call(error, Some(name.to_owned()));
             let created = match layout {
                 Some(layout) => {
+                    open.check_portable()?;
                     open.heap.create_root_of(name, bytes, RootType { layout, version: 0 })
                 }
                 None => open.heap.create_root(name, bytes),
@@ -221,6 +226,7 @@ impl Core {
     /// Makes an anonymous object of zeroes, with its view counted.
     pub(crate) fn allocate(&self, bytes: u64) -> Result<Found, Refusal> {
         self.with(|open| {
+            open.check_portable()?;
             self.check_undone()?;
             let pointer = open.heap.alloc_zeroed(bytes)?;
             self.count_new(open, Root { pointer, bytes })
@@ -231,7 +237,7 @@ impl Core {
     pub(crate) fn object(&self, offset: u64, bytes: u64) -> Result<Found, Refusal> {
         self.with(|open| {
             let bad = HeapError::BadReference { offset };
-            let object = open.heap.target(Ref::<u8>::at(offset).ok_or(bad)?)?;
+            let object = open.target(offset)?;
             if open.heap.usable_bytes(object)? < bytes {
                 return Err(bad.into());
             }
@@ -242,8 +248,7 @@ impl Core {
     /// Frees an anonymous object that has no views.
     pub(crate) fn free(&self, offset: u64) -> Result<(), Refusal> {
         self.with(|open| {
-            let bad = HeapError::BadReference { offset };
-            let object = open.heap.target(Ref::<u8>::at(offset).ok_or(bad)?)?;
+            let object = open.target(offset)?;
             if open.heap.roots().any(|(_, root)| root.pointer == object) {
                 return Err(HeapError::NameTaken.into());
             }
@@ -252,14 +257,18 @@ impl Core {
                 return Err(Refusal::Views { what: "cannot free the object".to_owned(), count });
             }
             self.check_undone()?;
-            Ok(open.heap.free(object)?)
+            open.heap.free(object)?;
+            if open.heap.in_transaction() {
+                open.freed.insert(offset);
+            }
+            Ok(())
         })
     }
 
     /// The offset of what a view shows from the heap's first byte.
     pub(crate) fn offset_of(&self, start: *const u8) -> Result<u64, Refusal> {
         self.with(|open| {
-            let start = std::ptr::NonNull::new(start.cast_mut()).ok_or(HeapError::OutsideHeap)?;
+            let start = NonNull::new(start.cast_mut()).ok_or(HeapError::OutsideHeap)?;
             Ok(open.heap.offset_of(start).ok_or(HeapError::OutsideHeap)?)
         })
     }
@@ -314,6 +323,7 @@ impl Core {
             let ended = if commits { open.heap.commit() } else { open.heap.abort() };
             if !open.heap.in_transaction() {
                 lock(&self.editions).end_transaction(!commits || ended.is_err());
+                open.freed.clear();
                 let made = std::mem::take(&mut open.made);
                 if !commits || ended.is_err() {
                     let mut views = lock(&self.views);
@@ -339,8 +349,7 @@ impl Core {
     pub(crate) fn roll_back(&self) -> Result<(), Refusal> {
         self.check_no_views("cannot roll back")?;
         let mut open = lock(&self.open);
-        let Some(Open { heap, region, made }) = open.take() else { return Err(self.closed()) };
-        let there = Open { heap, region, made };
+        let Some(there) = open.take() else { return Err(self.closed()) };
         let is_atomic = there.region.with(|region| region.consistency()) == Consistency::Atomic;
         let refused = match is_atomic {
             true => there.check_outside("going back to the last commit").err(),
@@ -355,8 +364,20 @@ impl Core {
         let Open { heap, region, .. } = there;
         lock(&self.editions).next_of_all();
         // After an error it is closed: its state is not known, and the last commit is what counts.
-        *open = Some(Open { heap: roll_back(heap)?, region, made: Vec::new() });
+        *open = Some(Open::new(roll_back(heap)?, region));
         Ok(())
+    }
+
+    /// Whether the heap can be closed once so many objects that values have are let go; the caller
+    /// has the turn.
+    pub(crate) fn check_close(&self, with_values: usize) -> Result<(), Refusal> {
+        match self.view_count().saturating_sub(with_values) {
+            0 => self.with(|open| open.check_outside("closing the heap")),
+            count => {
+                let what = format!("cannot close the heap {:?}", self.name);
+                Err(Refusal::Views { what, count })
+            }
+        }
     }
 
     /// Closes the heap, in order; `publishes`: what was stored in the mode `atomic` counts.
@@ -427,6 +448,29 @@ impl Core {
 }
 
 impl Open {
+    fn new(heap: Heap<RegionBacking>, region: HeapRegion) -> Open {
+        Open { heap, region, made: Vec::new(), freed: HashSet::new() }
+    }
+
+    /// Where a reference leads: to an object that is there, and stays when the transaction commits.
+    fn target(&self, offset: u64) -> Result<NonNull<u8>, Refusal> {
+        self.check_portable()?;
+        let bad = HeapError::BadReference { offset };
+        if self.freed.contains(&offset) {
+            return Err(bad.into());
+        }
+        Ok(self.heap.target(Ref::<u8>::at(offset).ok_or(bad)?)?)
+    }
+
+    /// Refuses references in a heap that holds pointers.
+    fn check_portable(&self) -> Result<(), Refusal> {
+        if self.heap.is_portable() {
+            return Ok(());
+        }
+        let pointer_bytes = self.heap.pointers().bytes;
+        Err(Refusal::Open(OpenHeapError::Heap(OpenError::NotPortable { pointer_bytes })))
+    }
+
     pub(crate) fn is_read_only(&self) -> bool {
         self.region.with(|region| region.is_read_only())
     }

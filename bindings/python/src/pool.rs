@@ -2,6 +2,7 @@
 //! `holdfast_applet::Pool`, which has the threads and the rules.
 #![forbid(unsafe_code)]
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,23 +32,28 @@ pub(crate) struct Pool {
     notes: Notes,
 }
 
-/// What the user should be told of the starts so far, in the background or not.
+/// What the user should be told of the starts so far, in the background or not: each note once.
 #[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Vec<String>>>);
+struct Notes(Arc<Mutex<NotesSoFar>>);
+
+#[derive(Default)]
+struct NotesSoFar {
+    all: HashSet<String>,
+    waiting: Vec<String>,
+}
 
 impl Notes {
-    /// Adds what was not said before.
     fn add(&self, notes: Vec<String>) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut so_far = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for note in notes {
-            if !waiting.contains(&note) {
-                waiting.push(note);
+            if so_far.all.insert(note.clone()) {
+                so_far.waiting.push(note);
             }
         }
     }
 
     fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).waiting)
     }
 }
 

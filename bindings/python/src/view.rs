@@ -37,6 +37,12 @@ impl RootMemory {
 
 #[pymethods]
 impl RootMemory {
+    /// Where the object lies, from the heap's first byte; for `Portable`.
+    #[getter]
+    fn _offset(&self) -> u64 {
+        self.found.offset
+    }
+
     /// # Safety
     /// The interpreter calls this with a view to fill.
     unsafe fn __getbuffer__(

@@ -5,6 +5,9 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import holdfast
@@ -182,9 +185,20 @@ def test_values_lose_their_memory_when_the_heap_closes(places: Places) -> None:
     with holdfast.Heap("book", portable=True, **places) as heap:
         ledger = Ledger.create(heap, "ledger")
         ledger.count = 1
+        with heap.transaction(), pytest.raises(holdfast.TransactionError):
+            heap.close()
         shelves, view = ledger.shelves, ledger.view[:4]
+        other = heap.create("other", 8)
+        with pytest.raises(BufferError, match="1 memoryview is"):
+            heap.close()
+        other.release()
+        # A part of the value's memory: found only when the value has let go of it.
         with pytest.raises(BufferError, match="still exported"):
             heap.close()
+        # A heap that stays open takes nothing away.
+        ledger.count += 1
+        assert (ledger.count, shelves[0], len(ledger.view)) == (2, None, Ledger.size())
+        ledger.count = 1
         view.release()
     assert heap.closed
     for use in (lambda: ledger.count, lambda: shelves[0], lambda: Ledger.open(heap, "ledger")):
@@ -195,6 +209,67 @@ def test_values_lose_their_memory_when_the_heap_closes(places: Places) -> None:
         raise RuntimeError("seen")
     with holdfast.Heap("book", portable=True, **places) as heap:
         assert held is not None and entries_count(heap) == 1
+
+
+def test_a_closing_heap_waits_for_another_threads_transaction(places: Places) -> None:
+    heap = holdfast.Heap("book", portable=True, **places)
+    ledger = Ledger.create(heap, "ledger")
+    begun = threading.Event()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with heap.transaction() as tx:
+                tx.add(ledger.view)
+                begun.set()
+                for count in range(1, 2001):
+                    ledger.count = count
+                    if count % 500 == 0:
+                        time.sleep(0.01)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert begun.wait(60)
+    heap.close()
+    thread.join(60)
+    assert failures == []
+    with holdfast.Heap("book", portable=True, **places) as heap:
+        found = Ledger.open(heap, "ledger")
+        assert found is not None and found.count == 2000
+
+
+def test_what_a_transaction_frees_is_not_looked_at(places: Places) -> None:
+    """Guarantee: programs/portable-types"""
+    with holdfast.Heap("book", portable=True, **places) as heap:
+        holder, node = Node.create(heap, "holder"), Node.new(heap)
+        holder.next = node
+        offset = node.offset
+        with heap.transaction():
+            node.free()
+            with pytest.raises(holdfast.HeapError, match="leads to no object"):
+                Node.at(heap, offset)
+            with pytest.raises(holdfast.HeapError, match="leads to no object"):
+                _ = holder.next
+        whole = Whole.new(heap)
+        with pytest.raises(ValueError, match="a part of another"):
+            whole.first[0].free()
+        whole.free()
+
+
+def test_references_stay_out_of_heaps_with_pointers(places: Places) -> None:
+    """Guarantee: programs/portable"""
+    with holdfast.Heap("plain", **places) as heap:
+        makers: list[Callable[[], Node]] = [
+            lambda: Node.create(heap, "root"),
+            lambda: Node.new(heap),
+            lambda: Node.at(heap, 65536),
+        ]
+        for make in makers:
+            with pytest.raises(holdfast.HeapError, match="holds pointers of 8 bytes"):
+                make()
+        assert "root" not in heap
 
 
 def entries_count(heap: holdfast.Heap) -> int:

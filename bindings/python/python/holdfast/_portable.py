@@ -37,14 +37,37 @@ _MASK = (1 << 64) - 1
 _VALUES: weakref.WeakKeyDictionary[Heap, dict[int, weakref.ref[Portable]]] = weakref.WeakKeyDictionary()
 
 
-def _release(heap: Heap) -> None:
-    """Takes the memory from the values of a heap that closes; each use of one is a `ValueError` from then on."""
-    for value in list(_VALUES.pop(heap, {}).values()):
+def _values(heap: Heap) -> Iterator[tuple[Portable, Any]]:
+    """The values of a heap that have memory, each with the object that it is a part of."""
+    for value in list(_VALUES.get(heap, {}).values()):
         found = value()
-        # One that is seen elsewhere, such as by an array, keeps the heap open.
+        if found is not None:
+            with contextlib.suppress(ValueError):
+                yield found, found.view.obj
+
+
+def _objects(heap: Heap) -> int:
+    """Of how many objects values have memory."""
+    return len({id(memory) for _, memory in _values(heap)})
+
+
+def _release(heap: Heap) -> list[tuple[Portable, int, int]]:
+    """Takes the memory from the values of a heap that closes; each use of one is a `ValueError` from then on."""
+    released = []
+    for value, memory in _values(heap):
+        # One of which there are other views, such as an array's, keeps the heap open.
         with contextlib.suppress(BufferError):
-            if found is not None:
-                found.view.release()
+            base, start = memory._offset, value._place()
+            value.view.release()
+            released.append((value, base, start - base))
+    return released
+
+
+def _restore(heap: Heap, released: list[tuple[Portable, int, int]]) -> None:
+    """Gives it back, to the values of a heap that could not be closed."""
+    for value, base, start in released:
+        end = start + value._size
+        value.view = heap._object(base, end)[start:end]
 
 
 def _text(hash: int, text: bytes) -> int:
@@ -231,7 +254,9 @@ class _Inner(_Kind):
         return self.of._shape(depth)
 
     def _get(self, owner: Portable, offset: int) -> Portable:
-        return self.of._of(owner.heap, owner.view[offset : offset + self.size])
+        value = self.of._of(owner.heap, owner.view[offset : offset + self.size])
+        value._is_inner = True
+        return value
 
     def _set(self, owner: Portable, offset: int, value: Any) -> None:
         if not isinstance(value, self.of):
@@ -277,6 +302,8 @@ class Portable:
     _kinds: ClassVar[list[tuple[str, int, _Kind]]] = []
     _size: ClassVar[int] = 0
     _align: ClassVar[int] = 1
+    #: Whether it is a part of another value.
+    _is_inner: bool = False
 
     #: The heap that it lies in. Values are of no use once it is closed.
     heap: Heap
@@ -385,8 +412,11 @@ class Portable:
     def free(self) -> None:
         """Frees an object without a name; in a transaction, when that commits. The value is of no use any more.
 
-        Refused (`BufferError`) while other views of it are alive; `RootExists` for a root, which `del heap[name]` removes.
+        Refused (`BufferError`) while other views of it are alive; `RootExists` for a root, which `del heap[name]` removes;
+        `ValueError` for a part of another value.
         """
+        if self._is_inner:
+            raise ValueError("the value is a part of another one; free that")
         offset = self._place()
         self.view.release()
         try:
