@@ -25,6 +25,26 @@ use crate::region::{self, AttachError, Granted, Heap};
 /// The thread that holds each of the granted heaps.
 static HOLDERS: Lock<[Option<Thread>; HEAPS_MAX]> = Lock::new([None; HEAPS_MAX]);
 
+/// Frees what is held by threads that have ended and whose mark the calling thread has now: the
+/// system gives the stack of an ended thread to the next one. Until then the transactions that they
+/// left open look like the calling thread's. Whether there were any.
+pub(crate) fn free_predecessors() -> bool {
+    let this = Thread::current();
+    HOLDERS.with(|holders| evict_predecessors(holders, this))
+}
+
+fn evict_predecessors(holders: &mut [Option<Thread>; HEAPS_MAX], this: Thread) -> bool {
+    let mut were_any = false;
+    for (index, holder) in holders.iter_mut().enumerate() {
+        if holder.is_some_and(|holder| holder.is_succeeded_by(this)) {
+            *holder = None;
+            region::end_transaction(index);
+            were_any = true;
+        }
+    }
+    were_any
+}
+
 /// The calling thread's hold on a compartment; given up when it is dropped. For libraries that keep
 /// the heap themselves: a program wants [`Compartment`].
 pub struct CompartmentHold {
@@ -50,11 +70,12 @@ impl CompartmentHold {
     /// [`crate::attach`].
     pub fn take(name: Option<&str>) -> Result<CompartmentHold, AttachError> {
         platform::boot()?;
-        if region::is_in_transaction() {
-            return Err(AttachError::InTransaction);
-        }
         let this = Thread::current();
         let granted = HOLDERS.with(|holders| {
+            evict_predecessors(holders, this);
+            if region::is_in_transaction() {
+                return Err(AttachError::InTransaction);
+            }
             if holders.contains(&Some(this)) {
                 return Err(AttachError::InCompartment);
             }
@@ -68,7 +89,7 @@ impl CompartmentHold {
             let holder = holders.get_mut(found.index as usize).ok_or(AttachError::NotGranted)?;
             if holder.replace(this).is_some() {
                 // What its holder had open when it ended is rolled back by the next to open it.
-                region::end_transaction(found.index);
+                region::end_transaction(found.index as usize);
             }
             Ok(found)
         })?;

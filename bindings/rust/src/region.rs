@@ -14,7 +14,7 @@ use holdfast_heap::{Backing, GrowError, OpenError, OpenOptions, OpenTransactions
 use holdfast_types::Durability;
 use holdfast_types::RequestStatus;
 
-use crate::platform;
+use crate::{compartment, platform};
 
 /// What to tell a user who starts a native applet by hand.
 pub(crate) const NO_HOST: &str =
@@ -112,7 +112,9 @@ unsafe impl Backing for HostRegion {
     }
 
     fn enter_transaction(&self) -> bool {
-        TRANSACTIONS.enter(self.granted.index as usize, platform::thread_mark())
+        let enter = || TRANSACTIONS.enter(self.index(), platform::thread_mark());
+        // The transaction in the other heap may be that of a thread that has ended.
+        enter() || (compartment::free_predecessors() && enter())
     }
 
     fn leave_transaction(&self) {
@@ -166,8 +168,8 @@ pub(crate) fn is_in_transaction() -> bool {
 }
 
 /// The thread that had a transaction open in a heap has ended.
-pub(crate) fn end_transaction(index: u32) {
-    TRANSACTIONS.leave(index as usize);
+pub(crate) fn end_transaction(index: usize) {
+    TRANSACTIONS.leave(index);
 }
 
 /// Why there is no heap.

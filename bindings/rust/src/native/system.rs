@@ -26,19 +26,19 @@ impl Thread {
         Thread { mark: super::thread_mark(), number }
     }
 
-    /// Whether this thread has ended, as far as the calling one, which is another, can tell.
-    pub(crate) fn has_ended(self) -> bool {
-        // Where its control block lies now is the calling thread's.
-        self.mark == super::thread_mark() || !self.is_there()
+    /// Whether this thread has ended, and the control block of another one lies in its place.
+    pub(crate) fn is_succeeded_by(self, other: Thread) -> bool {
+        self.mark == other.mark && self.number != other.number
     }
 
-    fn is_there(self) -> bool {
+    /// Whether this thread has ended, as far as the system can tell.
+    pub(crate) fn has_ended(self) -> bool {
         // SAFETY: signal 0 is none; it is looked whether it could be sent.
         let answer = unsafe {
             let process = syscall(SYS_GETPID, [0; 4]) as usize;
             syscall(SYS_TGKILL, [process, self.number as usize, 0, 0])
         };
-        answer != -ESRCH
+        answer == -ESRCH
     }
 }
 

@@ -12,6 +12,11 @@ impl Thread {
         Thread
     }
 
+    /// There is no other.
+    pub(crate) fn is_succeeded_by(self, _other: Thread) -> bool {
+        false
+    }
+
     /// It runs.
     pub(crate) fn has_ended(self) -> bool {
         false
