@@ -342,10 +342,11 @@ pub fn attach_with(name: Option<&str>, portable: bool) -> Result<Heap, AttachErr
     }
     // The region of one that is refused is dropped there: it can be attached as one of another
     // kind.
-    open(HostRegion { granted, portable })
+    open_granted(granted, portable)
 }
 
-/// Opens a heap that is the caller's alone.
+/// Opens a heap that is the caller's alone, with all bytes that this run has grown it to: the
+/// platform may know only what was there when the program began.
 pub(crate) fn open_granted(mut granted: Granted, portable: bool) -> Result<Heap, AttachError> {
     let grown = BACKED.get(granted.index as usize).map_or(0, |known| known.load(Ordering::Relaxed));
     granted.backed_bytes = granted.backed_bytes.max(grown);

@@ -204,6 +204,10 @@ fn loader() {
     let large = heap.create_root("large", 20 << 20).unwrap();
     // SAFETY: the root has this many bytes.
     unsafe { large.as_ptr().write_bytes(1, 20 << 20) };
+    drop(heap);
+    // It has grown since the program began.
+    let mut heap = attach().unwrap();
+    assert_eq!(heap.root("large").unwrap().pointer, large);
     let refused = heap.alloc(1 << 40).unwrap_err();
     let limit =
         matches!(refused, HeapError::OutOfMemory { cause: GrowError::LimitReached { .. }, .. });
