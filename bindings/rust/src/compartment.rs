@@ -38,7 +38,7 @@ fn evict_predecessors(holders: &mut [Option<Thread>; HEAPS_MAX], this: Thread) -
     for (index, holder) in holders.iter_mut().enumerate() {
         if holder.is_some_and(|holder| holder.is_succeeded_by(this)) {
             *holder = None;
-            region::end_transaction(index);
+            region::abandon(index);
             were_any = true;
         }
     }
@@ -89,7 +89,7 @@ impl CompartmentHold {
             let holder = holders.get_mut(found.index as usize).ok_or(AttachError::NotGranted)?;
             if holder.replace(this).is_some() {
                 // What its holder had open when it ended is rolled back by the next to open it.
-                region::end_transaction(found.index as usize);
+                region::abandon(found.index as usize);
             }
             Ok(found)
         })?;
@@ -103,10 +103,11 @@ impl CompartmentHold {
         self.granted.index as usize
     }
 
-    /// Opens the heap in it. One heap for each hold: the caller sees to that.
+    /// Opens the heap in it.
     ///
     /// # Errors
-    /// When the region's bytes are not a heap for this program.
+    /// [`AttachError::AlreadyAttached`], while the program has a heap on it;
+    /// [`AttachError::Open`].
     pub fn open(&self) -> Result<Heap, AttachError> {
         self.open_with(false)
     }
@@ -194,9 +195,6 @@ impl Compartment {
 
     #[inline(never)]
     fn over(hold: CompartmentHold) -> Result<Compartment, AttachError> {
-        if region::is_attached_at(hold.index()) {
-            return Err(AttachError::AlreadyAttached);
-        }
         Ok(Compartment { heap: hold.open()?, hold })
     }
 

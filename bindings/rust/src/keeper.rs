@@ -32,7 +32,7 @@ impl HeapKeeper for NoHeapKeeper {
 
     fn forget(&mut self) -> Result<(), AttachError> {
         // What the program has is not reached from here.
-        if crate::region::is_attached() { Err(AttachError::NotKept) } else { Ok(()) }
+        if crate::region::has_revocable() { Err(AttachError::NotKept) } else { Ok(()) }
     }
 }
 

@@ -41,6 +41,13 @@ pub(crate) struct Granted {
     pub(crate) is_compartment: bool,
 }
 
+impl Granted {
+    /// Whether the host may roll it back.
+    fn is_revocable(&self) -> bool {
+        self.is_atomic && !self.is_read_only
+    }
+}
+
 /// The region that the host mapped into this program's memory, or had it map.
 #[derive(Debug)]
 pub struct HostRegion {
@@ -151,8 +158,7 @@ impl Drop for HostRegion {
     /// A heap that is let go of in the middle of a transaction ends it, as a kill would, and may be
     /// attached again.
     fn drop(&mut self) {
-        TRANSACTIONS.leave(self.granted.index as usize);
-        ATTACHED.fetch_and(!(1 << self.granted.index), Ordering::Relaxed);
+        abandon(self.index());
     }
 }
 
@@ -167,9 +173,11 @@ pub(crate) fn is_in_transaction() -> bool {
     TRANSACTIONS.has(platform::thread_mark())
 }
 
-/// The thread that had a transaction open in a heap has ended.
-pub(crate) fn end_transaction(index: usize) {
+/// The thread that held a heap has ended: its transaction is over, and the heap may be attached
+/// again.
+pub(crate) fn abandon(index: usize) {
     TRANSACTIONS.leave(index);
+    detach(index);
 }
 
 /// Why there is no heap.
@@ -259,16 +267,20 @@ impl From<OpenError> for AttachError {
 /// One bit for each heap that is attached.
 static ATTACHED: AtomicU32 = AtomicU32::new(0);
 
+/// One bit for each of them that the host may roll back.
+static REVOCABLE: AtomicU32 = AtomicU32::new(0);
+
 const _: () = assert!(HEAPS_MAX <= u32::BITS as usize);
 
-/// Whether a heap was attached.
-pub(crate) fn is_attached() -> bool {
-    ATTACHED.load(Ordering::Relaxed) != 0
+/// Whether a heap is attached that the host may roll back.
+pub(crate) fn has_revocable() -> bool {
+    REVOCABLE.load(Ordering::Relaxed) != 0
 }
 
-/// Whether the heap with this index was.
-pub(crate) fn is_attached_at(index: usize) -> bool {
-    ATTACHED.load(Ordering::Relaxed) >> index & 1 == 1
+fn detach(index: usize) {
+    REVOCABLE.fetch_and(!(1 << index), Ordering::Relaxed);
+    // The next to attach it sees all that was stored to it.
+    ATTACHED.fetch_and(!(1 << index), Ordering::Release);
 }
 
 /// Maps the heap that was granted first into this program and opens it: formats a new one, rolls
@@ -336,20 +348,23 @@ pub fn attach_with(name: Option<&str>, portable: bool) -> Result<Heap, AttachErr
     if granted.is_compartment && granted.index != 0 {
         return Err(AttachError::NotGranted);
     }
-    let bit = 1 << granted.index;
-    if ATTACHED.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
-        return Err(AttachError::AlreadyAttached);
-    }
-    // The region of one that is refused is dropped there: it can be attached as one of another
-    // kind.
     open_granted(granted, portable)
 }
 
-/// Opens a heap that is the caller's alone, with all bytes that this run has grown it to: the
+/// Opens a granted heap, unless the program has it already, with all bytes that this run has grown it to: the
 /// platform may know only what was there when the program began.
 pub(crate) fn open_granted(mut granted: Granted, portable: bool) -> Result<Heap, AttachError> {
     let grown = BACKED.get(granted.index as usize).map_or(0, |known| known.load(Ordering::Relaxed));
     granted.backed_bytes = granted.backed_bytes.max(grown);
+    let bit = 1 << granted.index;
+    if ATTACHED.fetch_or(bit, Ordering::Acquire) & bit != 0 {
+        return Err(AttachError::AlreadyAttached);
+    }
+    if granted.is_revocable() {
+        REVOCABLE.fetch_or(bit, Ordering::Relaxed);
+    }
+    // The region of one that is refused is dropped there: it can be attached as one of another
+    // kind.
     open(HostRegion { granted, portable })
 }
 
@@ -372,7 +387,7 @@ fn open(region: HostRegion) -> Result<Heap, AttachError> {
 #[inline(never)]
 pub fn forget(heap: Heap) -> HostRegion {
     let region = heap.close();
-    if region.granted.is_atomic && !region.granted.is_read_only {
+    if region.granted.is_revocable() {
         platform::drop_private_pages(&region.granted);
     }
     region

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_channel::{CHANNEL_FD, REGION_FD};
 use holdfast_guest::{
-    AttachError, Call, Compartment, Durability, Failure, GrowError, Heap, HeapError, attach,
-    attach_named, commit, export, seal, serve, serve_heap,
+    AttachError, Call, Compartment, CompartmentHold, Durability, Failure, GrowError, Heap,
+    HeapError, attach, attach_named, commit, export, seal, serve, serve_heap,
 };
 
 pub(crate) fn run(kind: &str) {
@@ -16,6 +16,7 @@ pub(crate) fn run(kind: &str) {
         "loader" => loader(),
         "alone" => alone(),
         "compartments" => compartments(),
+        "first compartment" => first_compartment(),
         "taken" => taken(),
         "synchronous" => synchronous(),
         other => panic!("there is no applet {other}"),
@@ -303,6 +304,22 @@ fn compartments() {
     again.begin().unwrap();
     again.commit().unwrap();
     assert_eq!(again.is_closed_by_key(), holdfast_pkeys::is_offered());
+}
+
+/// The heap that was granted first is a compartment: it is attached or entered, and opened once.
+fn first_compartment() {
+    const TWICE: Option<AttachError> = Some(AttachError::AlreadyAttached);
+    let entered = Compartment::enter_any().unwrap();
+    assert_eq!(attach().err(), TWICE);
+    entered.leave();
+    let heap = attach().unwrap();
+    assert_eq!(Compartment::enter_any().err(), TWICE);
+    drop(heap);
+    let hold = CompartmentHold::take(None).unwrap();
+    let heap = hold.open().unwrap();
+    assert_eq!(hold.open().err(), TWICE);
+    drop(heap);
+    drop(hold.open().unwrap());
 }
 
 /// The kernel may take a moment to end a thread that was joined.

@@ -350,6 +350,18 @@ fn threads_enter_compartments() {
     parts[1].1.assert_sound();
 }
 
+/// A region that is a compartment and the first heap has one `Heap` at a time.
+///
+/// Guarantee: applets/compartments
+#[test]
+fn a_compartment_is_opened_once() {
+    let mut image = Image::new(32 << 20);
+    image.region.is_compartment = true;
+    let mut host = Host::start(applet("first compartment"), Layout::default(), Some(image));
+    assert_eq!(host.listen(), Err(ChannelError::PeerGone));
+    assert!(host.wait().success());
+}
+
 /// A program that no host started prints that it must be run by one.
 ///
 /// Guarantee: applets/run-or-call
