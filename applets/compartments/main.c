@@ -215,6 +215,32 @@ static int fill(holdfast_call *call, void *context) {
     return reply_number(call, (uint64_t)stay.code);
 }
 
+/* Fills slabs of many sizes in the compartment that it is told, and frees every second object. */
+static void *churn_there(void *argument) {
+    stay *stay = argument;
+    stay->code = nv_compartment_enter(stay->name);
+    if (stay->code) return NULL;
+    void *objects[1000];
+    for (size_t at = 0; at < 1000 && !stay->code; at++) {
+        objects[at] = nvmalloc(NULL, 16 + at % 500);
+        if (!objects[at]) stay->code = nv_errno();
+    }
+    for (size_t at = 0; at < 1000 && !stay->code; at += 2) stay->code = nvfree(objects[at]);
+    nv_compartment_leave();
+    return NULL;
+}
+
+/* With a second word it fails then. */
+static int churn(holdfast_call *call, void *context) {
+    (void)context;
+    request request;
+    read_request(call, &request);
+    stay stay = {.name = request.names[0]};
+    on_a_thread(churn_there, &stay);
+    if (request.count > 1) return holdfast_fail(call, stay.code ? nv_strerror(stay.code) : "as told");
+    return reply_number(call, (uint64_t)stay.code);
+}
+
 /* Leaves an object there, and says where. */
 static void *make_there(void *argument) {
     stay *stay = argument;
@@ -375,7 +401,7 @@ int main(int argc, char **argv) {
 #endif
     struct { const char *name; holdfast_function function; } functions[] = {
         {"add", add}, {"look", look}, {"look_outside", look_outside}, {"add_outside", add_outside},
-        {"enter_error", enter_error}, {"misuse", misuse}, {"fill", fill}, {"cross", cross},
+        {"enter_error", enter_error}, {"misuse", misuse}, {"fill", fill}, {"churn", churn}, {"cross", cross},
 #ifndef __wasm__
         {"end_inside", end_inside}, {"transact", transact}, {"stray", stray},
 #endif

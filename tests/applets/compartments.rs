@@ -247,11 +247,19 @@ fn atomic_compartments_are_for_one_thread() {
         assert_eq!(ask(&applet, "enter_error", "thread-1").unwrap(), expected);
         if count == 1 {
             assert_eq!(ask(&applet, "add", "thread-1").unwrap(), 0);
-            let failed = applet.call("look", b"nowhere");
-            assert!(matches!(failed, Err(CallError::Failed { .. })), "{failed:?}");
-            assert_eq!(ask(&applet, "look", "thread-1").unwrap(), 100);
+            // What the applet remembers of a compartment that it has left goes, too.
+            for _ in 0..3 {
+                let failed = applet.call("churn", b"thread-1 fail");
+                let Err(CallError::Failed { message, .. }) = failed else { panic!("{failed:?}") };
+                assert_eq!(message, "as told");
+                assert_eq!(ask(&applet, "look", "thread-1").unwrap(), 100);
+                assert_eq!(ask(&applet, "churn", "thread-1").unwrap(), 0);
+            }
         }
         applet.close().unwrap();
+        if count == 1 {
+            assert_sound(&home, 1);
+        }
     });
 }
 

@@ -17,7 +17,7 @@ use holdfast_guest::{
 };
 
 use crate::last_error;
-use crate::slots::{self, Slot};
+use crate::slots;
 
 /// Whether the heaps that are opened from now on are portable ones.
 static PORTABLE: AtomicBool = AtomicBool::new(false);
@@ -200,7 +200,7 @@ impl HeapKeeper for ServedHeap {
     }
 
     fn forget(&mut self) -> Result<(), AttachError> {
-        slots::each(Slot::reopen)
+        slots::reopen_each()
     }
 }
 

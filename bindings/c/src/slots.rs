@@ -142,7 +142,24 @@ pub(crate) fn with_handle<R>(
 
 /// Runs `work` with each heap that the calling thread may use now, for the end of a call: not with
 /// those of threads that run on.
-pub(crate) fn each<E>(mut work: impl FnMut(&mut Slot) -> Result<(), E>) -> Result<(), E> {
+pub(crate) fn each<E>(work: impl FnMut(&mut Slot) -> Result<(), E>) -> Result<(), E> {
+    // In a compartment that was left nothing is open.
+    each_that(|slot| !slot.is_compartment, work)
+}
+
+/// [`Slot::reopen`] of each heap, after the host has rolled back those in the mode `atomic`. In
+/// WebAssembly such a heap may be a compartment that was left, which no key closes; natively none
+/// is.
+pub(crate) fn reopen_each() -> Result<(), AttachError> {
+    each_that(|slot| !slot.is_compartment || cfg!(target_family = "wasm"), Slot::reopen)
+}
+
+/// Runs `work` with the heap that the calling thread has entered, and with those that the lock has
+/// and that are meant.
+fn each_that<E>(
+    is_meant: fn(&Slot) -> bool,
+    mut work: impl FnMut(&mut Slot) -> Result<(), E>,
+) -> Result<(), E> {
     if let Some((_, slot)) = entered() {
         with_entered(slot, &mut work)?;
     }
@@ -151,8 +168,7 @@ pub(crate) fn each<E>(mut work: impl FnMut(&mut Slot) -> Result<(), E>) -> Resul
             Place::Here(slot) => Some(&mut **slot),
             _ => None,
         });
-        // In a compartment that was left nothing is open.
-        slots.filter(|slot| !slot.is_compartment).try_for_each(work)
+        slots.filter(|slot| is_meant(slot)).try_for_each(work)
     })
 }
 
