@@ -44,13 +44,14 @@ static int reply_number(holdfast_call *call, uint64_t value) {
     return holdfast_reply(call, &value, sizeof value) ? failed(call) : 0;
 }
 
+/* The word `-` is the empty name. */
 static void read_request(const holdfast_call *call, request *request) {
     size_t size;
     const void *input = holdfast_input(call, &size);
     memset(request, 0, sizeof *request);
     memcpy(request->text, input, size < sizeof request->text ? size : sizeof request->text - 1);
     for (char *name = strtok(request->text, " "); name && request->count < NAMES_MAX; name = strtok(NULL, " ")) {
-        request->names[request->count++] = name;
+        request->names[request->count++] = strcmp(name, "-") ? name : "";
     }
 }
 

@@ -115,7 +115,10 @@ fn only_granted_compartments_are_entered() {
     with_each(|path, count| {
         let home = Home::new();
         let applet = start(&path, grants(&home, count));
-        for unknown in ["jobs", "thread-9", "jobs+thread-9", "thread", "+thread-1", "x+thread-1"] {
+        // The last one is the empty name, which is none, and not any.
+        let unknown =
+            ["jobs", "thread-9", "jobs+thread-9", "thread", "+thread-1", "x+thread-1", "-"];
+        for unknown in unknown {
             assert_eq!(ask(&applet, "enter_error", unknown).unwrap(), NOT_GRANTED, "{unknown}");
         }
         assert_eq!(ask(&applet, "enter_error", "thread-1").unwrap(), 0);

@@ -28,6 +28,10 @@ pub(crate) fn find(
     name: Option<&str>,
     is_free: &mut dyn FnMut(u32) -> bool,
 ) -> Result<Granted, AttachError> {
+    // Without a byte it would be no name.
+    if name.is_some_and(str::is_empty) {
+        return Err(AttachError::NotGranted);
+    }
     let name = name.unwrap_or_default().as_bytes();
     // The host takes a name with this sign before it for that of a compartment.
     let mut signed = [b'+'; NAME_BYTES_MAX + 1];

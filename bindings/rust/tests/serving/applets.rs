@@ -253,6 +253,7 @@ fn compartments() {
     assert_eq!(attach_named("heap+thread-1").err(), Some(AttachError::NotGranted));
     assert_eq!(Compartment::enter("thread-3").err(), Some(AttachError::NotGranted));
     assert_eq!(Compartment::enter("heap").err(), Some(AttachError::NotGranted));
+    assert_eq!(Compartment::enter("").err(), Some(AttachError::NotGranted));
     let mut one = Compartment::enter("thread-1").unwrap();
     assert!(one.root("shared").is_none());
     let own = one.create_root("own", 8).unwrap();
