@@ -754,11 +754,16 @@ pub(crate) fn enter_compartment(name: Option<&str>) -> Result<(), c_int> {
     })?;
     // Unwind safe: nothing is shared that a panic could leave half done.
     let opened = catch_unwind(AssertUnwindSafe(|| open_stay(&parent, name)));
-    let stay = opened.unwrap_or(Err(Failure::Panicked)).map_err(|failure| note(&failure))?;
+    let opened = opened.unwrap_or(Err(Failure::Panicked)).map_err(|failure| note(&failure))?;
+    let mut stay = Some(opened);
+    if STAY.try_with(|own| own.replace(stay.take())).is_err() {
+        // A destructor at the thread's end has called: nothing after it would close this.
+        let _ = catch_unwind(AssertUnwindSafe(|| stay.map(Stay::close)));
+        return Err(note(&Failure::Ending));
+    }
     // What this thread has of the heap outside is for its threads meanwhile.
     quick::give_back_now();
     NUMBER.set(next_number());
-    STAY.set(Some(stay));
     Ok(())
 }
 
