@@ -17,7 +17,7 @@ use holdfast_channel::heaps::{HEAPS_MAX, HeapTable, is_compartment_of};
 use holdfast_pkeys::{FORBIDDEN, Key, read_rights, write_rights};
 
 pub(crate) use super::system::Thread;
-use super::system::{SignalAction, say, set_signal_action, signal_action};
+use super::system::{SignalAction, say, send_to_this_thread, set_signal_action, signal_action};
 use crate::region::{AttachError, Granted};
 
 /// What is known of the granted heaps.
@@ -187,10 +187,18 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut u8, context: *mut u8) {
     }
     let default = SignalAction { handler: DEFAULT, flags: 0, restorer: 0, mask: 0 };
     let before = known.before.unwrap_or(default);
-    if index.is_some() || before.handler == DEFAULT || before.handler == IGNORE {
+    // `kill` and its kin say who sends a signal; the kernel, that there was a fault.
+    let was_sent = code <= 0;
+    if was_sent && before.handler == IGNORE {
+        // Nothing was to come of it.
+    } else if index.is_some() || before.handler == DEFAULT || before.handler == IGNORE {
         // The instruction runs again, and the process ends as it should.
         // SAFETY: what every process begins with.
         unsafe { set_signal_action(signal, &default) };
+        if was_sent {
+            // There is no instruction that would: the signal comes when this has returned.
+            send_to_this_thread(signal);
+        }
     } else if before.flags & SA_SIGINFO != 0 {
         // SAFETY: a handler with these flags takes these arguments.
         let handler: unsafe extern "C" fn(i32, *mut u8, *mut u8) =
@@ -202,5 +210,40 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut u8, context: *mut u8) {
         let handler: unsafe extern "C" fn(i32) = unsafe { core::mem::transmute(before.handler) };
         // SAFETY: as above.
         unsafe { handler(signal) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How a child ends that raises SIGSEGV where this was the action before.
+    fn end_of_child(before: usize) -> i32 {
+        let before = SignalAction { handler: before, flags: 0, restorer: 0, mask: 0 };
+        let (table, mapped) = (HeapTable::new(&[]), [Err(AttachError::NotGranted); HEAPS_MAX]);
+        let (keys, before) = ([None; HEAPS_MAX], Some(before));
+        let known = Known { table, mapped, keys, key_bits: 0, before };
+        // SAFETY: the child makes system calls only, and the state that it writes is its own copy.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                (*KNOWN.0.get()).write(known);
+                IS_KNOWN.store(true, Ordering::Release);
+                watch(&before.unwrap());
+                libc::raise(SIGSEGV);
+                libc::_exit(7);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            status
+        }
+    }
+
+    #[test]
+    fn a_sent_signal_does_what_it_did_before() {
+        let status = end_of_child(DEFAULT);
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == SIGSEGV, "{status}");
+        let status = end_of_child(IGNORE);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status}");
     }
 }

@@ -72,6 +72,16 @@ pub(super) unsafe fn set_signal_action(signal: i32, action: &SignalAction) {
     unsafe { syscall(SYS_RT_SIGACTION, [signal as usize, place, 0, SIGSET_BYTES]) };
 }
 
+/// Sends the calling thread a signal. Async-signal-safe.
+pub(super) fn send_to_this_thread(signal: i32) {
+    let thread = Thread::current().number as usize;
+    // SAFETY: the caller wants what the signal does.
+    unsafe {
+        let process = syscall(SYS_GETPID, [0; 4]) as usize;
+        syscall(SYS_TGKILL, [process, thread, signal as usize, 0]);
+    }
+}
+
 /// Writes to standard error, as far as that takes it. Async-signal-safe.
 pub(super) fn say(text: &[u8]) {
     // SAFETY: the kernel reads so many live bytes.
