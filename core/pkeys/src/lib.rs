@@ -25,7 +25,7 @@ extern crate std;
 mod x86;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub use x86::{is_offered, read_rights, write_rights};
+pub use x86::{is_offered, read_rights, system_call, write_rights};
 
 use core::fmt;
 use core::ptr::NonNull;

@@ -70,7 +70,7 @@ pub(crate) fn allocate() -> Result<u8, KeyError> {
         return Err(KeyError::NotOffered);
     }
     // SAFETY: it touches no memory.
-    match unsafe { syscall(SYS_PKEY_ALLOC, [0, DISABLE_ACCESS, 0, 0]) } {
+    match unsafe { system_call(SYS_PKEY_ALLOC, [0, DISABLE_ACCESS, 0, 0]) } {
         Ok(key) => u8::try_from(key).map_err(|_| KeyError::System(EINVAL)),
         Err(ENOSPC) => Err(KeyError::NoneLeft),
         Err(ENOSYS | EINVAL) => Err(KeyError::NotOffered),
@@ -89,12 +89,18 @@ pub(crate) unsafe fn protect(
     let protection = if is_writable { PROT_READ | PROT_WRITE } else { PROT_READ };
     let arguments = [start.as_ptr().expose_provenance(), bytes, protection, usize::from(key)];
     // SAFETY: per the contract.
-    unsafe { syscall(SYS_PKEY_MPROTECT, arguments) }.map(drop).map_err(KeyError::System)
+    unsafe { system_call(SYS_PKEY_MPROTECT, arguments) }.map(drop).map_err(KeyError::System)
 }
 
+/// A system call by its number, for code that is compiled into applets: what the kernel returns, or
+/// the error's code. It leaves `errno` alone and is async-signal-safe.
+///
+/// # Errors
+/// The kernel's.
+///
 /// # Safety
 /// The call must be harmless with these arguments.
-unsafe fn syscall(number: usize, arguments: [usize; 4]) -> Result<usize, i32> {
+pub unsafe fn system_call(number: usize, arguments: [usize; 4]) -> Result<usize, i32> {
     let [first, second, third, fourth] = arguments;
     let answer: isize;
     // SAFETY: the kernel's convention on x86-64; the caller vouches for what it does.

@@ -1,14 +1,15 @@
-//! System calls that no library offers without the standard library, and what a thread is called.
+//! Signals and standard error, for a signal handler too, and what a thread is called.
 //!
-//! Invariant: no `errno`; a code is returned as the kernel has it, negated.
+//! Invariant: no `errno`. What `rustix` does not offer without the standard library is asked of the
+//! kernel by number.
 
-use core::arch::asm;
+use holdfast_pkeys::system_call;
+use rustix::fd::BorrowedFd;
 
-const SYS_WRITE: usize = 1;
 const SYS_RT_SIGACTION: usize = 13;
 const SYS_GETPID: usize = 39;
 const SYS_TGKILL: usize = 234;
-const ESRCH: isize = 3;
+const ESRCH: i32 = 3;
 const SIGSET_BYTES: usize = 8;
 
 /// A thread of this process. One that ended may have given both numbers to another one: its control
@@ -26,6 +27,16 @@ impl Thread {
         Thread { mark: super::thread_mark(), number }
     }
 
+    /// # Safety
+    /// What the signal does must be harmless.
+    unsafe fn send(self, signal: i32) -> Result<(), i32> {
+        // SAFETY: per the contract.
+        unsafe {
+            let process = system_call(SYS_GETPID, [0; 4])?;
+            system_call(SYS_TGKILL, [process, self.number as usize, signal as usize, 0]).map(drop)
+        }
+    }
+
     /// Whether this thread has ended, and the control block of another one lies in its place.
     pub(crate) fn is_succeeded_by(self, other: Thread) -> bool {
         self.mark == other.mark && self.number != other.number
@@ -34,11 +45,7 @@ impl Thread {
     /// Whether this thread has ended, as far as the system can tell.
     pub(crate) fn has_ended(self) -> bool {
         // SAFETY: signal 0 is none; it is looked whether it could be sent.
-        let answer = unsafe {
-            let process = syscall(SYS_GETPID, [0; 4]) as usize;
-            syscall(SYS_TGKILL, [process, self.number as usize, 0, 0])
-        };
-        answer == -ESRCH
+        unsafe { self.send(0) == Err(ESRCH) }
     }
 }
 
@@ -57,8 +64,8 @@ pub(super) fn signal_action(signal: i32) -> Option<SignalAction> {
     let mut action = SignalAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
     let place = (&raw mut action).expose_provenance();
     // SAFETY: the kernel writes one record of this form.
-    let answer = unsafe { syscall(SYS_RT_SIGACTION, [signal as usize, 0, place, SIGSET_BYTES]) };
-    (answer == 0).then_some(action)
+    let told = unsafe { system_call(SYS_RT_SIGACTION, [signal as usize, 0, place, SIGSET_BYTES]) };
+    told.ok().map(|_| action)
 }
 
 /// Says what a signal does from now on.
@@ -69,45 +76,20 @@ pub(super) unsafe fn set_signal_action(signal: i32, action: &SignalAction) {
     let place = core::ptr::from_ref(action).expose_provenance();
     // SAFETY: the kernel reads one record of this form; the caller vouches for what it says. Where
     // it is refused the action stays as it was.
-    unsafe { syscall(SYS_RT_SIGACTION, [signal as usize, place, 0, SIGSET_BYTES]) };
+    let _ = unsafe { system_call(SYS_RT_SIGACTION, [signal as usize, place, 0, SIGSET_BYTES]) };
 }
 
 /// Sends the calling thread a signal. Async-signal-safe.
 pub(super) fn send_to_this_thread(signal: i32) {
-    let thread = Thread::current().number as usize;
     // SAFETY: the caller wants what the signal does.
-    unsafe {
-        let process = syscall(SYS_GETPID, [0; 4]) as usize;
-        syscall(SYS_TGKILL, [process, thread, signal as usize, 0]);
-    }
+    let _ = unsafe { Thread::current().send(signal) };
 }
 
 /// Writes to standard error, as far as that takes it. Async-signal-safe.
 pub(super) fn say(text: &[u8]) {
-    // SAFETY: the kernel reads so many live bytes.
-    unsafe { syscall(SYS_WRITE, [2, text.as_ptr().expose_provenance(), text.len(), 0]) };
-}
-
-/// # Safety
-/// The call must be harmless with these arguments.
-unsafe fn syscall(number: usize, arguments: [usize; 4]) -> isize {
-    let [first, second, third, fourth] = arguments;
-    let answer;
-    // SAFETY: the kernel's convention on x86-64; the caller vouches for what it does.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number as isize => answer,
-            in("rdi") first,
-            in("rsi") second,
-            in("rdx") third,
-            in("r10") fourth,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    answer
+    // SAFETY: if nothing is open there, the kernel says so.
+    let standard_error = unsafe { BorrowedFd::borrow_raw(2) };
+    let _ = rustix::io::write(standard_error, text);
 }
 
 #[cfg(test)]
