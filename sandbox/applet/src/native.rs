@@ -131,9 +131,13 @@ fn begin(plan: &Plan, heaps: &mut Heaps, serve: bool, crossings: Mark) -> Result
     let host = |step| move |source| Failure::Host { step, source };
     heaps.check()?;
     plan.functions.check()?;
-    check_version(plan)?;
-    let lent =
-        heaps.iter_mut().map(|heap| lend(plan, &mut heap.region)).collect::<Result<Vec<_>, _>>()?;
+    let notes = notes(plan)?;
+    check_version(plan, &notes)?;
+    let keeps_order = keeps_order(&notes);
+    let lent = heaps
+        .iter_mut()
+        .map(|heap| lend(&mut heap.region, keeps_order))
+        .collect::<Result<Vec<_>, _>>()?;
     let entries = heaps
         .iter()
         .zip(&lent)
@@ -196,14 +200,15 @@ fn begin(plan: &Plan, heaps: &mut Heaps, serve: bool, crossings: Mark) -> Result
 }
 
 /// Lends the region as the program's file says that it stores.
-fn lend(plan: &Plan, region: &mut Region) -> Result<Lent, Failure> {
-    if region.needs_order() && keeps_order(plan)? {
+fn lend(region: &mut Region, keeps_order: bool) -> Result<Lent, Failure> {
+    if keeps_order && region.needs_order() {
         region.promise_order()?;
     }
     Ok(region.lend()?)
 }
 
-/// What the program's file says of itself. Another file may not speak for the one that was
+/// What the program's file says of itself; read once for each start, as the bytes of an examined
+/// file are copied for that. Another file may not speak for the one that was
 /// examined; one that cannot be read says nothing, and its start says why.
 fn notes(plan: &Plan) -> Result<Vec<ElfNote>, Failure> {
     match holdfast_jail::notes(&plan.path, plan.for_jail().as_ref()) {
@@ -214,16 +219,15 @@ fn notes(plan: &Plan) -> Result<Vec<ElfNote>, Failure> {
 
 /// Whether the program promises to keep the order of its heap's stores. It is its own heap's
 /// consistency that a lie costs.
-fn keeps_order(plan: &Plan) -> Result<bool, Failure> {
-    let keeps = |note: &ElfNote| note::keeps_order(&note.owner, note.kind, &note.content);
-    Ok(notes(plan)?.iter().any(keeps))
+fn keeps_order(notes: &[ElfNote]) -> bool {
+    notes.iter().any(|note| note::keeps_order(&note.owner, note.kind, &note.content))
 }
 
 /// Whether the program, if its file says so, was built for this channel. What it says falsely it
 /// finds out from the boot page.
-fn check_version(plan: &Plan) -> Result<(), Failure> {
+fn check_version(plan: &Plan, notes: &[ElfNote]) -> Result<(), Failure> {
     let version = |note: &ElfNote| note::channel_version(&note.owner, note.kind, &note.content);
-    match notes(plan)?.iter().find_map(version) {
+    match notes.iter().find_map(version) {
         Some(applet) if applet != VERSION => {
             Err(Failure::ChannelVersion { path: plan.path.clone(), applet, host: VERSION })
         }
