@@ -78,8 +78,9 @@ struct LinkState {
 /// See the module's documentation.
 pub(crate) struct HeapLink {
     state: Mutex<LinkState>,
-    /// Whether the memory has heaps and arena: without them there is nothing that host code could
-    /// fault on, and each import asks.
+    /// Whether the layout has heaps and arena, without the lock: each import asks, because without
+    /// them there is nothing that host code could fault on. Stored by
+    /// [`HeapLink::replace_layout`] alone.
     is_attached: AtomicBool,
 }
 
@@ -146,6 +147,13 @@ impl HeapLink {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Gives the memory another layout; what it had.
+    fn replace_layout(&self, layout: &mut Layout, new: Layout) -> Layout {
+        // The thread that asks is the one that attaches.
+        self.is_attached.store(new.attached.is_some(), Ordering::Relaxed);
+        std::mem::replace(layout, new)
+    }
+
     pub(crate) fn layout(&self) -> Layout {
         self.lock().layout.clone()
     }
@@ -182,7 +190,7 @@ impl HeapLink {
 
     /// Whether heaps and arena, whichever there are, are attached.
     pub(crate) fn is_attached(&self) -> bool {
-        self.lock().layout.attached.is_some()
+        self.is_attached.load(Ordering::Relaxed)
     }
 
     /// Where the volatile memory must end at the latest, and where the attached part is going to.
@@ -353,8 +361,7 @@ impl HeapLink {
 
     /// Whether the applet must be stopped for something that happened in host code.
     pub(crate) fn host_fault(&self) -> Option<HostFault> {
-        // The thread that asks is the one that attached them.
-        if !self.is_attached.load(Ordering::Relaxed) {
+        if !self.is_attached() {
             return None;
         }
         let inner = self.lock();
@@ -402,8 +409,7 @@ impl HeapLink {
     pub(crate) fn memory_created(&self, base: *mut u8, size_bytes: u64) {
         let mut inner = self.lock();
         inner.base = base as usize;
-        inner.layout = Layout { size_bytes, attached: None };
-        self.is_attached.store(false, Ordering::Relaxed);
+        self.replace_layout(&mut inner.layout, Layout { size_bytes, attached: None });
     }
 
     pub(crate) fn memory_grown(&self, size_bytes: u64) {
@@ -493,8 +499,8 @@ impl HeapLink {
             guard_hole(guard, base as usize, &hole);
         }
         *guards = new_guards;
-        *layout = Layout { size_bytes: new_size_bytes, attached: Some(attached) };
-        self.is_attached.store(true, Ordering::Relaxed);
+        let new = Layout { size_bytes: new_size_bytes, attached: Some(attached) };
+        self.replace_layout(layout, new);
         Ok(())
     }
 
@@ -506,8 +512,8 @@ impl HeapLink {
         // What it watched goes with the address space.
         *mapped_arena = None;
         *base = 0;
-        self.is_attached.store(false, Ordering::Relaxed);
-        if layout.attached.take().is_some() {
+        let new = Layout { size_bytes: layout.size_bytes, attached: None };
+        if self.replace_layout(layout, new).attached.is_some() {
             unmap_all(heaps, error);
         }
     }
