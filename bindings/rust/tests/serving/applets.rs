@@ -245,7 +245,6 @@ fn synchronous() {
     serve().unwrap();
 }
 
-/// No host has started it.
 /// Threads enter compartments, and are refused what others have.
 fn compartments() {
     let mut shared = attach().unwrap();
@@ -334,6 +333,7 @@ fn enter_when_left(name: &str) -> Compartment {
     }
 }
 
+/// No host has started it.
 fn alone() {
     assert_eq!(attach().err(), Some(AttachError::NoHost));
     for text in [
