@@ -385,3 +385,27 @@ fn note_of_another_home_is_forgotten() {
     let region = NameSpace::new(places).create(&named("second"), &key(), MIB).unwrap();
     assert_apart(&[taken, range(&region)]);
 }
+
+/// A home that comes back to a pool does not believe what was free there: it has made heaps
+/// elsewhere since.
+///
+/// Guarantee: heap/fixed-address
+#[test]
+fn note_of_an_earlier_stay_is_forgotten() {
+    let home = Home::in_memory();
+    let pools = ["first", "second"].map(|name| home.pool().with_file_name(name));
+    let mut ranges = Vec::new();
+    for (number, pool) in [&pools[0], &pools[1], &pools[0]].into_iter().enumerate() {
+        let names = NameSpace::new(Places::at(home.path(), pool).unwrap());
+        let name = named(&format!("r{number}"));
+        let region = names.create(&name, &key(), 3 << 30).unwrap();
+        ranges.push(range(&region));
+        region.close().unwrap();
+        names.evict(&name).unwrap();
+        assert_apart(&ranges);
+    }
+    // The note of the pool that is in use is kept.
+    assert!(pools[0].join(".addresses").exists());
+    drop(Places::at(home.path(), &pools[0]).unwrap());
+    assert!(pools[0].join(".addresses").exists(), "each process looks at all heaps");
+}

@@ -5,6 +5,9 @@
 //! none. Of a pool in persistent memory that is not known: while it is not mounted, every other
 //! pool is refused, as its images are newer than the store.
 //!
+//! A home that comes back to a pool forgets which addresses were free there: regions that it made
+//! elsewhere since are in none of the pool's notes.
+//!
 //! The record is replaced whole, and durable before a pool that outlives the boot, or one after it,
 //! is used: after a reset it is believed.
 //!
@@ -24,6 +27,7 @@ use holdfast_sys::file::private_options;
 use holdfast_sys::lock::{LockMode, try_lock};
 
 use crate::error::place::PlaceError;
+use crate::media::files::addresses_path;
 use crate::media::pool_kind::PoolKind;
 use crate::media::storage::{KernelStorage, Storage};
 
@@ -48,7 +52,7 @@ fn record(boot: &str, pool: &Path) -> Vec<u8> {
 /// # Errors
 /// `OtherPool`, `PoolNotMounted`. A record that cannot be read or written, on a full or a read-only
 /// disk, changes nothing, but for a pool that outlives the boot, of which something must tell:
-/// `Io`.
+/// `Io`. Neither does a pool whose note of free addresses cannot be removed: `Io`.
 pub(crate) fn take_into_use(
     home: &Path,
     boot: &str,
@@ -84,6 +88,9 @@ fn take_into_use_with(
         return Ok(());
     }
     check(home, boot, (pool, kind), &found)?;
+    // Before the record says that the pool is in use: a kill in between leaves the note to be
+    // removed by the next process.
+    forget_addresses(storage, &images_of_boot(pool, kind, boot), kind)?;
     // After a reset a record about what outlives it is believed, so it must be there, and gone when
     // it is not true any more.
     let durable = kind.outlives_boot() || found.starts_with(ANY_BOOT.as_bytes());
@@ -91,6 +98,30 @@ fn take_into_use_with(
         Err(source) if kind.outlives_boot() => Err(PlaceError::Io { step: "write", path, source }),
         _ => Ok(()),
     }
+}
+
+/// Where the images of this boot are in a pool.
+fn images_of_boot(pool: &Path, kind: PoolKind, boot: &str) -> PathBuf {
+    if kind == PoolKind::Disk { pool.join(boot) } else { pool.to_owned() }
+}
+
+/// Which addresses are free was remembered before the home used another pool, or none.
+fn forget_addresses(
+    storage: &dyn Storage,
+    images: &Path,
+    kind: PoolKind,
+) -> Result<(), PlaceError> {
+    let path = addresses_path(images);
+    // A read-only file system refuses to remove even what is not there.
+    if path.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    let removed = match storage.remove(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ if kind.outlives_boot() => storage.sync_directory(images),
+        _ => Ok(()),
+    };
+    removed.map_err(|source| PlaceError::Io { step: "remove", path, source })
 }
 
 /// Half a record would name no pool: it is replaced whole.
