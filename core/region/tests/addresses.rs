@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::io::{self, Read};
 use std::process::Command;
 
 use common::child::{Player, places, role, say};
@@ -291,6 +292,36 @@ fn assert_apart(ranges: &[std::ops::Range<u64>]) {
     }
 }
 
+/// The stream of a heap at an address, with a limit.
+fn stream_at(address: u64, limit_bytes: u64) -> Vec<u8> {
+    let home = Home::in_memory();
+    home.names().create(&named("far"), &key(), limit_bytes).unwrap().close().unwrap();
+    let mut stream = Vec::new();
+    home.names().open_read(&named("far")).unwrap().export(&mut stream).unwrap();
+    stream[32..40].copy_from_slice(&address.to_le_bytes());
+    let checksum = xxhash_rust::xxh3::xxh3_64(&stream[..248]);
+    stream[248..256].copy_from_slice(&checksum.to_le_bytes());
+    stream
+}
+
+/// A stream that lets another process act before its last byte is read.
+struct Paused<'a, F> {
+    stream: &'a [u8],
+    act: Option<F>,
+}
+
+impl<F: FnOnce()> Read for Paused<'_, F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = buffer.len().min(self.stream.len().max(2) - 1);
+        if self.stream.len() == 1
+            && let Some(act) = self.act.take()
+        {
+            act();
+        }
+        self.stream.read(&mut buffer[..bytes])
+    }
+}
+
 /// New heaps get addresses of their own, whatever has become of the note of free ones.
 ///
 /// Guarantee: heap/fixed-address
@@ -328,19 +359,14 @@ fn note_of_free_addresses_may_be_lost_or_damaged() {
 /// Guarantee: heap/fixed-address
 #[test]
 fn new_heap_makes_way_for_ranges_that_were_not_chosen() {
-    let (home, other) = (Home::in_memory(), Home::in_memory());
+    let home = Home::in_memory();
     let names = home.names();
     let first = names.create(&named("first"), &key(), MIB).unwrap();
     let next = first.address() + (1 << 30);
     let mut ranges = vec![range(&first)];
     first.close().unwrap();
     // A stream of a heap that lies where the next new one would.
-    other.names().create(&named("far"), &key(), 5 << 30).unwrap().close().unwrap();
-    let mut stream = Vec::new();
-    other.names().open_read(&named("far")).unwrap().export(&mut stream).unwrap();
-    stream[32..40].copy_from_slice(&next.to_le_bytes());
-    let checksum = xxhash_rust::xxh3::xxh3_64(&stream[..248]);
-    stream[248..256].copy_from_slice(&checksum.to_le_bytes());
+    let stream = stream_at(next, 5 << 30);
     names.import(&named("far"), &key(), &mut &stream[..]).unwrap();
     ranges.push(next..next + (5 << 30));
     let second = names.create(&named("second"), &key(), MIB).unwrap();
@@ -408,4 +434,30 @@ fn note_of_an_earlier_stay_is_forgotten() {
     assert!(pools[0].join(".addresses").exists());
     drop(Places::at(home.path(), &pools[0]).unwrap());
     assert!(pools[0].join(".addresses").exists(), "each process looks at all heaps");
+}
+
+/// A process that looks at all heaps while another one imports a heap does not see it, and all the
+/// same gives its range to no other.
+///
+/// Guarantee: heap/fixed-address
+#[test]
+fn new_heap_makes_way_for_a_slow_import() {
+    let home = Home::in_memory();
+    let names = home.names();
+    let first = names.create(&named("first"), &key(), MIB).unwrap();
+    let far = first.address() + (3 << 30);
+    let mut ranges = vec![range(&first), far..far + (1 << 30)];
+    first.close().unwrap();
+    let stream = stream_at(far, 1 << 30);
+    let act = || {
+        std::fs::remove_file(home.pool().join(".addresses")).unwrap();
+        let second = home.names().create(&named("second"), &key(), MIB).unwrap();
+        ranges.push(range(&second));
+    };
+    let mut paused = Paused { stream: &stream, act: Some(act) };
+    names.import(&named("far"), &key(), &mut paused).unwrap();
+    assert!(paused.act.is_none());
+    let third = names.create(&named("third"), &key(), 8 << 30).unwrap();
+    ranges.push(range(&third));
+    assert_apart(&ranges);
 }

@@ -330,12 +330,8 @@ impl NameSpace {
         key: &OwnerKey,
     ) -> Result<TransferReport> {
         let backed_bytes = damaged.report.data_bytes;
-        let (names, origin) = match &damaged.header {
-            Some(header) => {
-                let (address, limit_bytes) = (header.address, header.limit_bytes);
-                self.note_origin(address, limit_bytes)?;
-                (None, Origin { address, limit_bytes, backed_bytes })
-            }
+        let (address, limit_bytes) = match &damaged.header {
+            Some(header) => (Some(header.address), header.limit_bytes),
             None => {
                 let asked_bytes =
                     backed_bytes.saturating_add(GROWTH_HINT_BYTES_MAX).min(LIMIT_BYTES_MAX);
@@ -343,18 +339,13 @@ impl NameSpace {
                     asked_bytes,
                     max_bytes: LIMIT_BYTES_MAX,
                 })?;
-                // Until the new region has its name, no other process may choose an address.
-                let names = self.lock_names()?;
-                let address = self.free_address(limit_bytes)?;
-                (Some(names), Origin { address, limit_bytes, backed_bytes })
+                (None, limit_bytes)
             }
         };
-        let made = self.make(name, key, &origin, |data| {
+        self.make(name, key, &Origin { address, limit_bytes, backed_bytes }, |data| {
             data.write(&damaged.bytes, 0).map_err(BuildError::write)?;
             Ok(None)
-        });
-        drop(names);
-        made
+        })
     }
 }
 

@@ -16,7 +16,7 @@
 use std::io::{self, Read, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use holdfast_sys::lock::LockMode;
+use holdfast_sys::lock::{FileLock, LockMode};
 use serde::Serialize;
 
 use crate::error::stream::StreamError;
@@ -48,7 +48,8 @@ pub struct TransferReport {
 
 /// What a new region is made of.
 pub(crate) struct Origin {
-    pub(crate) address: u64,
+    /// One that is free where it is not known.
+    pub(crate) address: Option<u64>,
     pub(crate) limit_bytes: u64,
     pub(crate) backed_bytes: u64,
 }
@@ -168,8 +169,8 @@ impl NameSpace {
         let (mut stream, header) = StreamReader::new(input)?;
         let StreamHeader { address, limit_bytes, backed_bytes, .. } = header;
         self.check_room(backed_bytes)?;
-        self.note_origin(address, limit_bytes)?;
-        self.make(name, key, &Origin { address, limit_bytes, backed_bytes }, |data| {
+        let origin = Origin { address: Some(address), limit_bytes, backed_bytes };
+        self.make(name, key, &origin, |data| {
             let source = |error: StreamError| BuildError::Source(error.into());
             let expected = loop {
                 match stream.part().map_err(source)? {
@@ -198,11 +199,10 @@ impl NameSpace {
         let reader = self.open_read(from)?;
         let summary = reader.summary();
         let origin = Origin {
-            address: summary.address,
+            address: Some(summary.address),
             limit_bytes: summary.limit_bytes,
             backed_bytes: reader.bytes().len() as u64,
         };
-        self.note_origin(origin.address, origin.limit_bytes)?;
         self.make(to, key, &origin, |data| {
             for (offset, run) in reader.runs() {
                 data.write(run, offset).map_err(BuildError::write)?;
@@ -210,12 +210,6 @@ impl NameSpace {
             reader.check_whole().map_err(BuildError::Source)?;
             Ok(None)
         })
-    }
-
-    /// No new region is to get the addresses of one that is about to come.
-    pub(crate) fn note_origin(&self, address: u64, limit_bytes: u64) -> Result<()> {
-        let _names = self.lock_names()?;
-        self.note_range(&(address..address.saturating_add(limit_bytes)))
     }
 
     /// Whether an image of this size could be made, on one medium or the other.
@@ -258,6 +252,14 @@ impl NameSpace {
         made
     }
 
+    /// No new region is to get the addresses of one that is about to have its name: while the
+    /// caller has the lock on the name space, no other process chooses one.
+    fn note_origin(&self, address: u64, limit_bytes: u64) -> Result<FileLock> {
+        let names = self.lock_names()?;
+        self.note_range(&(address..address.saturating_add(limit_bytes)))?;
+        Ok(names)
+    }
+
     fn make_locked(
         &self,
         name: &RegionName,
@@ -266,10 +268,18 @@ impl NameSpace {
         fill: impl FnOnce(&mut SummedWriter<'_>) -> std::result::Result<Option<u64>, BuildError>,
     ) -> Result<TransferReport> {
         self.check_free(name)?;
+        // A chosen address is free for as long as no other process may choose one.
+        let (address, choice) = match origin.address {
+            Some(address) => (address, None),
+            None => {
+                let names = self.lock_names()?;
+                (self.free_address(origin.limit_bytes)?, Some(names))
+            }
+        };
         let header = Header {
             sequence: 0,
             uuid: uuid::Uuid::new_v4().into_bytes(),
-            address: origin.address,
+            address,
             limit_bytes: origin.limit_bytes,
             backed_bytes: origin.backed_bytes,
             state: FileState::Clean,
@@ -305,6 +315,9 @@ impl NameSpace {
             pages = found.pages;
             Ok(())
         })?;
+        // A process that looked at all regions while this one was built did not see it.
+        let noted = choice.map_or_else(|| self.note_origin(address, origin.limit_bytes), Ok);
+        let _names = noted.inspect_err(|_| drop(self.remove_file(&built.path)))?;
         self.publish_in_store(built, store, base_path(store, name))?;
         Ok(TransferReport { backed_bytes: origin.backed_bytes, bytes: pages * PAGE_BYTES })
     }

@@ -5,8 +5,8 @@
 //! - A process that changes a region's files holds its lock, from before the first look to after
 //!   the last step.
 //! - Locks are taken in one order: the region's, then the one of all names. The latter is held only
-//!   while an address is chosen and the new image gets its name, while an imported region takes its
-//!   address, while a region is removed (which compartments it has must not change) or gets another
+//!   while an address is chosen and the new image gets its name, while the base of an imported
+//!   region gets its name, while a region is removed (which compartments it has must not change) or gets another
 //!   limit, while one grows whose image does not say what its compartments have, while a restored
 //!   base gets its name, and while an access table is replaced. Its holder waits for no region's
 //!   lock.
