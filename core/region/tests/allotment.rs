@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::faulty::{Fault, FaultyStorage};
-use common::{Home, MIB, key, named, store};
+use common::{Home, MIB, flip, key, named, store};
 use holdfast_region::{AccessError, NameSpace, Region, RegionError, Result};
 use holdfast_sys::lock::{LockMode, try_lock};
 
@@ -167,6 +167,24 @@ fn killed_growth_keeps_nothing_from_compartments() {
     let mut parent = names.open(&named("words"), &key()).unwrap();
     refused(parent.grow(5 * MIB));
     assert_eq!(parent.backed_bytes(), 4 * MIB);
+}
+
+/// How much a parent in use has is not known where its image lost both headers: the store may know
+/// an earlier size.
+///
+/// Guarantee: heap/compartments
+#[test]
+fn damaged_parent_in_use_gives_nothing_out() {
+    let home = Home::new();
+    let names = home.names();
+    names.create(&named("words"), &key(), 16 * MIB).unwrap().close().unwrap();
+    let mut parent = names.open(&named("words"), &key()).unwrap();
+    assert_eq!(parent.grow(16 * MIB).unwrap(), 16 * MIB);
+    for slot in [0, 4096] {
+        flip(&home.image("words"), slot + 100);
+    }
+    let error = compartment(&home.names(), "a", MIB).map(drop).unwrap_err();
+    assert!(matches!(error, RegionError::HeaderDamaged { .. }), "{error}");
 }
 
 /// A growth that finds no room gives back what it had taken.

@@ -47,7 +47,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// How long another process may take to choose an address.
 const NAMES_PATIENCE: Duration = Duration::from_secs(5);
 /// How often a header that is being changed is read again.
-const ATTEMPTS_MAX: u32 = 3;
+pub(crate) const HEADER_ATTEMPTS_MAX: u32 = 3;
 
 /// All regions of one home.
 #[derive(Debug, Clone)]
@@ -400,7 +400,7 @@ impl NameSpace {
         let image = loop {
             match Image::open(current_image_path(&self.places, name), name, false) {
                 // A writer may be changing one slot after the other while we read.
-                Err(fault) if fault.is_damage() && attempts < ATTEMPTS_MAX => attempts += 1,
+                Err(fault) if fault.is_damage() && attempts < HEADER_ATTEMPTS_MAX => attempts += 1,
                 other => break other,
             }
         };

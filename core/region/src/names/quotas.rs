@@ -7,18 +7,30 @@
 
 #![forbid(unsafe_code)]
 
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+
+use holdfast_sys::file::private_options;
 use holdfast_sys::lock::{LockMode, try_lock};
 
 use crate::error::access::AccessError;
 use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::allotment::Allotment;
 use crate::media::format::Header;
-use crate::media::image::{FileFault, Image};
+use crate::media::image::{FileFault, Image, open_fault};
 use crate::name::RegionName;
 use crate::names::key::{OwnerKey, check_key};
-use crate::names::namespace::NameSpace;
+use crate::names::namespace::{HEADER_ATTEMPTS_MAX, NameSpace};
 use crate::names::places::current_image_path;
-use crate::store::stored::Stored;
+use crate::store::stored::{Stored, remedy_for_image};
+
+/// The image of a region that another process may have open.
+struct InUse {
+    image: Image,
+    is_held: bool,
+    /// Keeps writers away while none has it.
+    _lock: File,
+}
 
 impl NameSpace {
     pub(crate) fn compartment_names(&self, parent: &RegionName) -> Result<Vec<RegionName>> {
@@ -64,40 +76,76 @@ impl NameSpace {
         compartment: &RegionName,
         limit_bytes: u64,
     ) -> Result<()> {
-        let header = self.header_of(parent)?;
         let others_bytes = self.given_out_bytes(parent, Some(compartment))?;
+        let found = self.parent_in_use(parent)?;
+        let header = match &found {
+            Some(found) => found.image.header.clone(),
+            None => self.header_of(parent)?,
+        };
         let no_quota_left = |used_bytes| {
             let (parent, asked_bytes) = (parent.to_string(), limit_bytes);
             let limit_bytes = header.limit_bytes;
             AccessError::NoQuotaLeft { parent, limit_bytes, used_bytes, asked_bytes }.into()
         };
-        let path = current_image_path(self.places(), parent);
-        let image = match Image::open(path.clone(), parent, true) {
-            Ok(image) => Some(image),
-            Err(fault) if fault.is_damage() || matches!(fault, FileFault::Missing) => None,
-            Err(fault) => {
-                let remedy = FileRemedy::RestoreFile { path: path.clone() };
-                return Err(fault.into_error(&path, remedy));
-            }
-        };
-        if let Some(image) = image
-            && Allotment::is_in(&image.file).map_err(RegionError::io("examine", &path))?
+        if let Some(InUse { image, is_held, .. }) = &found
+            && Allotment::is_in(&image.file).map_err(RegionError::io("examine", &image.path))?
         {
-            let allotment = Allotment::map(&image.file).map_err(RegionError::io("map", &path))?;
+            let allotment =
+                Allotment::map(&image.file).map_err(RegionError::io("map", &image.path))?;
             // One that no process has may say what a process had taken that was killed.
-            let is_held =
-                !try_lock(&image.file, LockMode::Shared).map_err(RegionError::io("lock", &path))?;
-            let backed = (image.header.backed_bytes, is_held);
+            let backed = (header.backed_bytes, *is_held);
             let shares = (others_bytes, limit_bytes);
-            return allotment
-                .give_out(shares, backed, image.header.limit_bytes)
-                .map_err(no_quota_left);
+            return allotment.give_out(shares, backed, header.limit_bytes).map_err(no_quota_left);
         }
         // Without the word the parent counts, under the lock that is held here.
         let used_bytes = others_bytes.saturating_add(self.backed_bytes_of(&header)?);
         match used_bytes.saturating_add(limit_bytes) <= header.limit_bytes {
             true => Ok(()),
             false => Err(no_quota_left(used_bytes)),
+        }
+    }
+
+    /// The image of a region that another process may have open; `None` where there is none, or
+    /// where it is damaged and no process has it: the store then says how large the region is.
+    fn parent_in_use(&self, parent: &RegionName) -> Result<Option<InUse>> {
+        let path = current_image_path(self.places(), parent);
+        let mut attempts = 1;
+        loop {
+            let lock = match private_options().read(true).open(&path) {
+                Ok(file) => file,
+                Err(error) => match open_fault(error, path.clone()) {
+                    FileFault::Missing => return Ok(None),
+                    fault => {
+                        let remedy = FileRemedy::RestoreFile { path: path.clone() };
+                        return Err(fault.into_error(&path, remedy));
+                    }
+                },
+            };
+            // Before the header is read, which no process changes once it is locked.
+            let is_held =
+                !try_lock(&lock, LockMode::Shared).map_err(RegionError::io("lock", &path))?;
+            let fault = match Image::open(path.clone(), parent, true) {
+                Ok(image) if is_same_file(&lock, &image.file) => {
+                    return Ok(Some(InUse { image, is_held, _lock: lock }));
+                }
+                // Another process made the image anew meanwhile.
+                Ok(_) => continue,
+                Err(FileFault::Missing) => return Ok(None),
+                Err(fault) => fault,
+            };
+            // A writer may be changing one slot after the other while they are read.
+            if fault.is_damage() && is_held && attempts < HEADER_ATTEMPTS_MAX {
+                attempts += 1;
+                continue;
+            }
+            if fault.is_damage() && !is_held {
+                return Ok(None);
+            }
+            let remedy = match fault.is_damage() {
+                true => remedy_for_image(self.places().store(), parent, &path),
+                false => FileRemedy::RestoreFile { path: path.clone() },
+            };
+            return Err(fault.into_error(&path, remedy));
         }
     }
 
@@ -129,6 +177,11 @@ impl NameSpace {
             None => Ok(()),
         }
     }
+}
+
+fn is_same_file(one: &File, other: &File) -> bool {
+    let of = |file: &File| file.metadata().map(|found| (found.dev(), found.ino())).ok();
+    of(one).is_some() && of(one) == of(other)
 }
 
 /// Whether a key that may use the region is but that of a compartment's worker.
