@@ -20,17 +20,18 @@ const WORDS: &str = "words";
 const FAR: usize = 3 * MIB as usize;
 
 /// The kernel's files, with so much room, and the k-th step of giving back or allocating as the
-/// last.
+/// last; counts what was given back.
 #[derive(Debug)]
 struct Limited {
     room_bytes: AtomicU64,
     steps_left: AtomicI64,
+    given_back: AtomicU64,
 }
 
 impl Limited {
     fn new() -> Arc<Limited> {
         let (room_bytes, steps_left) = (u64::MAX.into(), i64::MAX.into());
-        Arc::new(Limited { room_bytes, steps_left })
+        Arc::new(Limited { room_bytes, steps_left, given_back: 0.into() })
     }
 
     fn step(&self) -> io::Result<()> {
@@ -61,6 +62,7 @@ impl Storage for Limited {
     }
     fn give_back(&self, file: &File, range: Range<u64>) -> io::Result<()> {
         self.step()?;
+        self.given_back.fetch_add(1, Ordering::SeqCst);
         KernelStorage.give_back(file, range)
     }
     fn set_len(&self, file: &File, len_bytes: u64) -> io::Result<()> {
@@ -191,4 +193,23 @@ fn death_at_any_step_leaves_no_hole_under_a_mapping() {
         is_whole(&mut region);
     }
     assert!(deaths[0] >= 2 && deaths[1] >= 1, "no step was hit: {deaths:?}");
+}
+
+/// What a killed program left is given back when the region is only brought to the store, and not
+/// when the image is removed anyway.
+///
+/// Guarantee: heap/room
+#[test]
+fn eviction_gives_nothing_back_before_it_removes() {
+    let home = Home::new();
+    let storage = Limited::new();
+    let names = home.names_over(storage.clone());
+    drop(stored(&names));
+    names.checkpoint_unheld(&named(WORDS)).unwrap();
+    assert!(taken_kib(&home) <= 64, "{} KiB", taken_kib(&home));
+    drop(names.open(&named(WORDS), &key()).unwrap());
+    storage.given_back.store(0, Ordering::SeqCst);
+    names.evict(&named(WORDS)).unwrap();
+    assert_eq!(storage.given_back.load(Ordering::SeqCst), 0);
+    is_whole(&mut names.open(&named(WORDS), &key()).unwrap());
 }

@@ -34,11 +34,17 @@ const GIVEN_BACK_BYTES_MIN: u64 = 64 << 10;
 /// Whether an image is small enough, and enough of it was never written, that closing it gives that
 /// back.
 pub(crate) fn has_unused(image: &Image, storage: &dyn Storage) -> io::Result<bool> {
+    Ok(!to_give_back(image, storage)?.is_empty())
+}
+
+/// What closing an image gives back: nothing where that is not worth it.
+fn to_give_back(image: &Image, storage: &dyn Storage) -> io::Result<Vec<Range<u64>>> {
     if !storage.can_give_back() || image.header.backed_bytes > REST_BYTES_MAX {
-        return Ok(false);
+        return Ok(Vec::new());
     }
-    let bytes: u64 = unused(image)?.iter().map(|range| range.end - range.start).sum();
-    Ok(bytes >= GIVEN_BACK_BYTES_MIN)
+    let unused = unused(image)?;
+    let bytes: u64 = unused.iter().map(|range| range.end - range.start).sum();
+    Ok(if bytes >= GIVEN_BACK_BYTES_MIN { unused } else { Vec::new() })
 }
 
 /// Gives back the pages of the data area that were never written, if there are enough of them. The
@@ -47,7 +53,8 @@ pub(crate) fn has_unused(image: &Image, storage: &dyn Storage) -> io::Result<boo
 /// # Errors
 /// What the kernel reports; the image is whole, and some pages may have been given back.
 pub(crate) fn lay_to_rest(image: &mut Image, storage: &dyn Storage) -> io::Result<()> {
-    if !has_unused(image, storage)? {
+    let unused = to_give_back(image, storage)?;
+    if unused.is_empty() {
         return Ok(());
     }
     if !Allotment::is_in(&image.file)? {
@@ -56,7 +63,7 @@ pub(crate) fn lay_to_rest(image: &mut Image, storage: &dyn Storage) -> io::Resul
     }
     Allotment::map(&image.file)?.set_at_rest(true);
     image.is_at_rest = true;
-    unused(image)?.into_iter().try_for_each(|range| storage.give_back(&image.file, range))
+    unused.into_iter().try_for_each(|range| storage.give_back(&image.file, range))
 }
 
 /// Allocates what was given back, and nothing else: a reader changes no byte of a file, so the mark

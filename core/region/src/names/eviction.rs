@@ -75,7 +75,7 @@ impl NameSpace {
         drop(image);
         match self.open_unheld(name)? {
             Some((image, opened)) => {
-                self.region(image, opened, lock).settle_image().map(|closed| closed.checkpoint)
+                self.region(image, opened, lock).close().map(|closed| closed.checkpoint)
             }
             None => Ok(NOTHING),
         }
@@ -113,6 +113,7 @@ impl NameSpace {
         // Looks at the store even where the image says that it has everything: files can be lost.
         let mut region = self.region(image, opened, lock);
         let checkpoint = region.checkpoint()?;
+        // Nothing is given back: the image is about to go.
         region.settle_image()?;
         self.verify_evictable(&region)?;
         // The region, and with it the lock, lives until all is removed.

@@ -36,10 +36,20 @@ impl Region {
     /// As [`Region::checkpoint`]. The region is released all the same; what it holds stays in the
     /// image, and the next open is `WarmAfterCrash`.
     pub fn close(mut self) -> Result<CloseReport> {
-        self.settle_image()
+        let closed = self.settle_image()?;
+        self.lay_to_rest();
+        Ok(closed)
     }
 
-    /// What closing does, with the name still locked afterwards.
+    /// Gives back what the image never used, once it was settled and is to stay in the pool. Costs
+    /// memory only if it fails.
+    pub(crate) fn lay_to_rest(&mut self) {
+        if self.may_rest() {
+            let _ = rest::lay_to_rest(&mut self.image, self.names.storage());
+        }
+    }
+
+    /// What closing does but for giving memory back, with the name still locked afterwards.
     pub(crate) fn settle_image(&mut self) -> Result<CloseReport> {
         self.unmap()?;
         if self.is_read_only() {
@@ -80,16 +90,13 @@ impl Region {
         // Older than the last commit, or the same. One that stays does not count, and is removed by
         // the next session.
         let _ = self.names.remove_rescue(self.name());
-        // Costs memory only if it fails.
-        if self.may_rest() {
-            let _ = rest::lay_to_rest(&mut self.image, self.names.storage());
-        }
         Ok(CloseReport { checkpoint: committed.into() })
     }
 
-    /// Whether the image is in memory that a reset takes.
+    /// Whether the image is in memory that a reset takes, and this process wrote it.
     fn may_rest(&self) -> bool {
-        self.medium() == Medium::Memory
+        !self.is_read_only()
+            && self.medium() == Medium::Memory
             && self.names.places().pool_is_volatile_memory()
             && !self.image.outlives_boot
     }
@@ -98,11 +105,7 @@ impl Region {
     /// cold open anyway; a kernel that refuses costs speed only.
     fn gather_huge_pages(&self) {
         // In huge pages nothing would be unused.
-        let will_rest =
-            self.may_rest() && rest::has_unused(&self.image, self.names.storage()).unwrap_or(false);
-        if self.medium() == Medium::Memory
-            && self.names.places().pool_is_volatile_memory()
-            && !will_rest
+        if self.may_rest() && !rest::has_unused(&self.image, self.names.storage()).unwrap_or(false)
         {
             let _ = gather_huge_pages(
                 &self.image.file,
