@@ -10,7 +10,8 @@
 //! - Where the word is known, compartments may grow to no more than it says. It may say too much,
 //!   after a compartment was removed or a process was killed; then a growth that it refuses is
 //!   decided by counting.
-//! - What the region takes is in the word before it is allocated.
+//! - What the region takes is in the word before it is allocated. What a process had taken that was
+//!   killed before it allocated it, the next writer's open gives back.
 //! - A word of zeros (a hole, an image of an earlier version, one that was built anew) is not
 //!   known: a process that grows the region counts, under the lock on the name space.
 //! - Where the image is cut off, the word is not known.

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use holdfast_sys::lock::{FileLock, LockMode, try_lock};
 
 use crate::error::{RegionError, Result};
-use crate::media::allotment::Shares;
+use crate::media::allotment::{Allotment, Shares};
 use crate::media::files::{base_path, image_path, remove_temporaries, temporary_path};
 use crate::media::format::{
     ALLOTMENT_OFFSET, DATA_OFFSET, FileState, GROWTH_STEP_BYTES, Header, LIMIT_BYTES_MAX, limit_for,
@@ -308,6 +308,14 @@ impl NameSpace {
         } else {
             image.header.backed_bytes
         };
+        if opened != Opened::Warm
+            && Allotment::is_in(&image.file).unwrap_or(false)
+            && let Ok(allotment) = Allotment::map(&image.file)
+        {
+            // A writer that was killed may have taken what it did not come to allocate. Where that
+            // stays taken, compartments are refused until the region grows, no more.
+            allotment.take_no_more_than(backed_bytes);
+        }
         let outlives_boot = image.outlives_boot;
         let written = image.change_header(self.storage(), |header| {
             header.state = FileState::Open;
