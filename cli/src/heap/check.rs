@@ -95,14 +95,6 @@ fn check(names: &NameSpace, name: &RegionName) -> Result<Checked, Failure> {
         error: None,
         repair: None,
     };
-    if reader.lost_backing() || look.lost_backing() {
-        return Err(Failure::new(
-            BAD_FILE,
-            format!(
-                "the image of {name} is shorter than its header says; `holdfast heap show {name}` tells what is left"
-            ),
-        ));
-    }
     match &look.inspection {
         Ok(inspection) => {
             checked.sound = inspection.report.is_sound();

@@ -31,8 +31,9 @@ use holdfast_command::size::show_size;
 
 /// The failure of a command whose region's image was found shorter than its header says.
 pub fn cut_off(name: &RegionName) -> Failure {
-    let message =
-        format!("the image of {name} is cut off; `holdfast heap show {name}` tells what is left");
+    let message = format!(
+        "the image of {name} is shorter than its header says; `holdfast heap show {name}` tells what is left"
+    );
     Failure::new(BAD_FILE, message)
 }
 
@@ -85,16 +86,20 @@ impl Look {
             Copied::Mapped(copy) => bytes_of(copy.words()),
         }
     }
-
-    /// Whether a part of what was looked at was not there.
-    pub fn lost_backing(&self) -> bool {
-        matches!(&self.copy, Copied::Mapped(copy) if copy.lost_backing())
-    }
 }
 
 /// Looks into a copy of a region's data, so that the heap itself is not touched.
+///
+/// # Errors
+/// When the image is shorter than its header says: what was seen is then partly made up of zeros.
+/// When there is no address space for the copy.
 pub fn look(reader: &RegionReader) -> Result<Look, Failure> {
-    Ok(look_into(Copied::Mapped(reader.private_copy()?)))
+    let look = look_into(Copied::Mapped(reader.private_copy()?));
+    let lost = matches!(&look.copy, Copied::Mapped(copy) if copy.lost_backing());
+    if lost || reader.lost_backing() {
+        return Err(cut_off(&reader.summary().name));
+    }
+    Ok(look)
 }
 
 /// A copy of a heap's bytes, in words. A header can claim more than there is memory: that is an
@@ -134,4 +139,33 @@ fn look_into(mut copy: Copied) -> Look {
     });
     roots.sort_by(|a, b| a.name.cmp(&b.name));
     Look { inspection, findings, roots, root_count, copy }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_region::{NameSpace, OwnerKey, Places};
+
+    use super::*;
+
+    /// No command takes zeros for what was cut off.
+    ///
+    /// Guarantee: heap/check
+    #[test]
+    fn look_at_a_cut_off_image_is_an_error() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (home, pool) = (scratch.path().join("home"), scratch.path().join("pool"));
+        let names = NameSpace::new(Places::at(home, pool).unwrap());
+        let name = RegionName::parse("words").unwrap();
+        let region = names.create(&name, &OwnerKey::from_bytes([1; 32]), 8 << 20).unwrap();
+        region.close().unwrap();
+        let reader = names.open_read(&name).unwrap();
+        assert!(look(&reader).is_ok());
+        let image = reader.summary().image.as_ref().unwrap().path.clone();
+        let file = std::fs::OpenOptions::new().write(true).open(image).unwrap();
+        // The first page of the data is there still.
+        file.set_len((2 << 20) + 4096).unwrap();
+        let failure = look(&reader).err().unwrap();
+        assert_eq!(failure.code, BAD_FILE);
+        assert!(failure.message.contains("shorter than its header says"), "{}", failure.message);
+    }
 }

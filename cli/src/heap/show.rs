@@ -47,6 +47,7 @@ pub fn run(args: &ShowArgs) -> Result<u8, Failure> {
         roots: None,
         note: None,
     };
+    let mut code = if shown.summary.damaged.is_some() { BAD_FILE } else { 0 };
     let looked = with_progress(&format!("reading {}", args.name), || {
         names.open_read(&args.name).map(|r| look(&r))
     });
@@ -59,13 +60,16 @@ pub fn run(args: &ShowArgs) -> Result<u8, Failure> {
             shown.roots = Some(roots);
         }
         Ok(Ok(Look { inspection: Err(error), .. })) => shown.note = Some(error.to_string()),
-        Ok(Err(no_memory)) => shown.note = Some(no_memory.message),
+        Ok(Err(failure)) => {
+            // A copy that there is no memory for says nothing about the heap.
+            code = if failure.code == BAD_FILE { BAD_FILE } else { code };
+            shown.note = Some(failure.message);
+        }
         Err(error @ RegionError::Held { .. }) => {
             shown.note = Some(format!("its content is not shown: {error}"))
         }
         Err(error) => shown.note = Some(error.to_string()),
     }
-    let code = if shown.summary.damaged.is_some() { BAD_FILE } else { 0 };
     if args.json {
         print_json(&shown)?;
     } else {
