@@ -1,6 +1,6 @@
 //! `holdfast heap rm`.
 
-use holdfast_identity::is_open_to_all;
+use holdfast_identity::note_closed;
 use holdfast_region::{NameSpace, RegionName};
 use holdfast_sys::counted::counted;
 
@@ -17,9 +17,8 @@ pub fn run(args: &RmArgs) -> Result<u8, Failure> {
     }
     for name in &args.names {
         let key = owner_key(&names, &args.owner, name)?;
-        // One that its access table alone closes to applets is marked so, for its snapshots outlive
-        // that table. What cannot be asked is removed all the same.
-        let _ = is_open_to_all(&names, name);
+        // What cannot be asked is removed all the same.
+        let _ = note_closed(&names, name);
         if let Some(tag) = &args.snapshot {
             names.remove_snapshot(name, &key, tag)?;
             print(&format!("{name}: snapshot {tag} removed\n"))?;

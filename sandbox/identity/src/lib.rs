@@ -97,8 +97,8 @@ pub use names::{
 };
 pub use ownership::{
     AppletKey, HandOverReport, KeySource, LEGACY_KEY, Owner, OwnershipError, close, grant,
-    hand_over, implicit_owner_key, is_open_to_all, key_for, open_to_all, owner_of, revoke,
-    revoke_all,
+    hand_over, implicit_owner_key, is_open_to_all, key_for, note_closed, open_to_all, owner_of,
+    revoke, revoke_all,
 };
 pub use publisher::{PublicKey, Publisher, PublisherKey, PublisherKeyError, PublisherTextError};
 pub use signing::{SignError, sign};

@@ -204,9 +204,13 @@ pub fn key_for(
     }
     if let Some(key) = OwnerKey::load(names.places(), LEGACY_KEY)?
         && let Some(access) = access(names, heap, &key)?
-        && !(access == Access::Owner && is_closed(names, heap, &uuid, &key)?)
     {
-        return Ok(AppletKey { key, name: LEGACY_KEY.to_owned(), source: KeySource::Legacy });
+        if access != Access::Owner || !is_closed(names, heap, &uuid, &key)? {
+            return Ok(AppletKey { key, name: LEGACY_KEY.to_owned(), source: KeySource::Legacy });
+        }
+        // What a host granted without us outlives its table from now on; in a home that cannot be
+        // written no table changes.
+        let _ = note_closed(names, heap);
     }
     Err(OwnershipError::Refused {
         heap: heap.clone(),
@@ -433,8 +437,7 @@ pub fn open_to_all(
     Ok(closed::unmark(names.places(), &uuid)?)
 }
 
-/// Whether every applet may use a heap, being one of [`LEGACY_KEY`] that is not closed. A heap of
-/// which the access table closes it, and no mark yet, gets one.
+/// Whether every applet may use a heap, being one of [`LEGACY_KEY`] that is not closed.
 ///
 /// # Errors
 /// `Region` (`NotFound`, `Access`); `Key`; `Record`.
@@ -445,6 +448,26 @@ pub fn is_open_to_all(names: &NameSpace, heap: &RegionName) -> Result<bool, Owne
             Ok(!is_closed(names, heap, &uuid, &key)?)
         }
         _ => Ok(false),
+    }
+}
+
+/// Marks a heap of [`LEGACY_KEY`] as closed that its access table alone closes: for a caller that is
+/// about to remove that table, with the heap, whose snapshots outlive both. Other heaps, and heaps
+/// that are open to every applet, stay as they are.
+///
+/// # Errors
+/// `Region` (`NotFound`, `Access`); `Key`; `Record`.
+pub fn note_closed(names: &NameSpace, heap: &RegionName) -> Result<(), OwnershipError> {
+    let uuid = names.summary(heap)?.uuid;
+    match OwnerKey::load(names.places(), LEGACY_KEY)? {
+        // Nothing can be said of a heap without a header.
+        Some(key) if !uuid.is_empty() && access(names, heap, &key)? == Some(Access::Owner) => {
+            if has_applet_grants(names, heap, &key)? {
+                closed::mark(names.places(), &uuid, heap)?;
+            }
+            Ok(())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -477,16 +500,9 @@ fn is_closed(
     owner: &OwnerKey,
 ) -> Result<bool, OwnershipError> {
     // Nothing can be said of a heap without a header.
-    if uuid.is_empty() || closed::has_mark(names.places(), uuid)? {
-        return Ok(true);
-    }
-    let is_closed = has_applet_grants(names, heap, owner)?;
-    if is_closed {
-        // What a host granted without us outlives its table from now on; in a home that cannot be
-        // written no table changes.
-        let _ = closed::mark(names.places(), uuid, heap);
-    }
-    Ok(is_closed)
+    Ok(uuid.is_empty()
+        || closed::has_mark(names.places(), uuid)?
+        || has_applet_grants(names, heap, owner)?)
 }
 
 fn has_applet_grants(

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use holdfast_identity::{
     AppletFile, GivenName, Identity, KeySource, LEGACY_KEY, Owner, OwnershipError, PublisherKey,
-    Publishers, close, grant, hand_over, implicit_owner_key, is_open_to_all, key_for, open_to_all,
-    owner_of, revoke, revoke_all,
+    Publishers, close, grant, hand_over, implicit_owner_key, is_open_to_all, key_for, note_closed,
+    open_to_all, owner_of, revoke, revoke_all,
 };
 use holdfast_region::{Grant, KeyFingerprint, NameSpace, OwnerKey, Places, RegionName, Rights};
 
@@ -206,6 +206,34 @@ fn restored_heap_is_closed_as_it_was() {
     names.remove(&heap("notes"), &legacy).unwrap();
     create_legacy(&names, "notes");
     assert_eq!(source(&names, "notes", &two), Some(KeySource::Legacy));
+}
+
+/// A question writes no mark; a caller that removes the heap asks for one, and its snapshot comes
+/// back closed.
+///
+/// Guarantee: applets/closed-heaps
+#[test]
+fn heap_closed_by_its_table_is_marked_before_removal() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (scratch, names) = (scratch.path(), name_space(scratch.path()));
+    let one = unsigned(&names, scratch, 1);
+    let legacy = create_legacy(&names, "notes");
+    names.snapshot(&heap("notes"), &legacy, &heap("tag")).unwrap();
+    let uuid = names.summary(&heap("notes")).unwrap().uuid;
+    let mark = names.places().keys().join(format!("{uuid}.closed"));
+    note_closed(&names, &heap("notes")).unwrap();
+    assert!(is_open_to_all(&names, &heap("notes")).unwrap(), "an open heap was closed");
+    let key = OwnerKey::load_or_create(names.places(), &one.key_name()).unwrap();
+    let key = KeyFingerprint::from_bytes(key.fingerprint());
+    // As a host grants that knows nothing of marks.
+    names.grant(&heap("notes"), &legacy, Grant::new(key, None, Rights::Read)).unwrap();
+    assert!(!is_open_to_all(&names, &heap("notes")).unwrap());
+    assert!(!mark.exists(), "a question wrote a mark");
+    note_closed(&names, &heap("notes")).unwrap();
+    assert!(mark.exists());
+    names.remove(&heap("notes"), &legacy).unwrap();
+    names.restore(&heap("notes"), &legacy, &heap("tag"), false).unwrap();
+    assert!(!is_open_to_all(&names, &heap("notes")).unwrap());
 }
 
 /// A mark that a crash cut off, or that cannot be read, closes the heap as well.
