@@ -71,9 +71,13 @@ impl NameSpace {
     }
 
     /// Opens a region for reading, with a key that may at least read: a [`Region`] that is mapped
-    /// read-only, is never dirty and writes to no file. Any number of readers may have a region at
-    /// once, and no writer besides them: a reader sees the state that the last writer left, and it
-    /// stays as it is.
+    /// read-only, is never dirty and changes no byte of a file. Any number of readers may have a
+    /// region at once, and no writer besides them: a reader sees the state that the last writer
+    /// left, and it stays as it is.
+    ///
+    /// The open finishes a publication that a killed writer had begun, and allocates the pages that
+    /// a closed small image gave back: a load in a hole of a file in memory takes a page, and could
+    /// find none.
     ///
     /// Without an image the data is read from the base file or, where a journal continues it,
     /// copied from both to memory of this process.
@@ -110,8 +114,9 @@ impl NameSpace {
     }
 
     /// Opens a region for reading, from its image or, without one, from the store (whose checksums
-    /// are verified). Writes nothing but an empty lock file; needs no key: who may read the files
-    /// may read.
+    /// are verified). Needs no key: who may read the files may read. Changes no byte of the data;
+    /// makes a lock file, and does what [`NameSpace::open_read_only`] does at its open: for that the
+    /// image must be writable.
     ///
     /// # Errors
     /// As [`NameSpace::open`].
@@ -213,7 +218,8 @@ impl NameSpace {
         Err(RegionError::Held { name: name.to_string(), holder: None })
     }
 
-    /// The region for a reader, who changes no file: its image or, without one, what the store has.
+    /// The region for a reader, which changes no byte of a file: its image or, without one, what
+    /// the store has.
     fn open_shared(&self, name: &RegionName) -> Result<Option<(Image, Opened)>> {
         if let Some(image) =
             self.image(name, LockMode::Shared)?.filter(|image| !self.is_void(image))

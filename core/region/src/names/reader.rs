@@ -1,4 +1,5 @@
-//! A region opened for reading: a view that writes nothing and keeps writers away while it lives.
+//! A region opened for reading: a view that changes no byte and keeps writers away while it lives.
+//! Its open allocates what an image at rest gave back (see [`crate::media::rest`]).
 
 #![forbid(unsafe_code)]
 

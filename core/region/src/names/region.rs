@@ -6,7 +6,8 @@
 //! Invariants:
 //! - While a [`Region`] lives it holds the name's lock, so it is the only writer; one that may only
 //!   be read shares the lock with other readers, so there is no writer.
-//! - A region that may only be read is never dirty, never grows, and writes to no file.
+//! - A region that may only be read is never dirty, never grows, and changes no byte of a
+//!   file; its open allocates what an image at rest gave back.
 //! - The header says `Open` from before the first store can happen until after the last checkpoint
 //!   is durable; a header that says `Clean` means that base and image hold the same data.
 //! - The [`Debt`] is what the store is known to lack besides the stores to the mapping. While it is
