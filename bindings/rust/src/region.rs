@@ -351,8 +351,8 @@ pub fn attach_with(name: Option<&str>, portable: bool) -> Result<Heap, AttachErr
     open_granted(granted, portable)
 }
 
-/// Opens a granted heap, unless the program has it already, with all bytes that this run has grown it to: the
-/// platform may know only what was there when the program began.
+/// Opens a granted heap, unless the program has it already, with all bytes that this run has grown
+/// it to: the platform may know only what was there when the program began.
 pub(crate) fn open_granted(mut granted: Granted, portable: bool) -> Result<Heap, AttachError> {
     let grown = BACKED.get(granted.index as usize).map_or(0, |known| known.load(Ordering::Relaxed));
     granted.backed_bytes = granted.backed_bytes.max(grown);

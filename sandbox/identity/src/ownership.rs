@@ -451,9 +451,9 @@ pub fn is_open_to_all(names: &NameSpace, heap: &RegionName) -> Result<bool, Owne
     }
 }
 
-/// Marks a heap of [`LEGACY_KEY`] as closed that its access table alone closes: for a caller that is
-/// about to remove that table, with the heap, whose snapshots outlive both. Other heaps, and heaps
-/// that are open to every applet, stay as they are.
+/// Marks a heap of [`LEGACY_KEY`] as closed that its access table alone closes: for a caller that
+/// is about to remove that table, with the heap, whose snapshots outlive both. Other heaps, and
+/// heaps that are open to every applet, stay as they are.
 ///
 /// # Errors
 /// `Region` (`NotFound`, `Access`); `Key`; `Record`.

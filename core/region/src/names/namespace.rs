@@ -6,10 +6,10 @@
 //!   the last step.
 //! - Locks are taken in one order: the region's, then the one of all names. The latter is held only
 //!   while an address is chosen and the new image gets its name, while the base of an imported
-//!   region gets its name, while a region is removed (which compartments it has must not change) or gets another
-//!   limit, while one grows whose image does not say what its compartments have, while a restored
-//!   base gets its name, and while an access table is replaced. Its holder waits for no region's
-//!   lock.
+//!   region gets its name, while a region is removed (which compartments it has must not change) or
+//!   gets another limit, while one grows whose image does not say what its compartments have, while
+//!   a restored base gets its name, and while an access table is replaced. Its holder waits for no
+//!   region's lock.
 //! - Ownership and every check come before the first byte is written.
 //! - An image, if there is one, is newer than the base. The base is used only where there is no
 //!   image; a damaged image is never passed over in silence. An image that outlived a boot and was

@@ -52,7 +52,7 @@ fn record(boot: &str, pool: &Path) -> Vec<u8> {
 /// # Errors
 /// `OtherPool`, `PoolNotMounted`. A record that cannot be read or written, on a full or a read-only
 /// disk, changes nothing, but for a pool that outlives the boot, of which something must tell:
-/// `Io`. Neither does a pool whose note of free addresses cannot be removed: `Io`.
+/// `Io`. The note of free addresses cannot be removed: `Io`.
 pub(crate) fn take_into_use(
     home: &Path,
     boot: &str,

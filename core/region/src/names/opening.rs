@@ -115,8 +115,8 @@ impl NameSpace {
 
     /// Opens a region for reading, from its image or, without one, from the store (whose checksums
     /// are verified). Needs no key: who may read the files may read. Changes no byte of the data;
-    /// makes a lock file, and does what [`NameSpace::open_read_only`] does at its open: for that the
-    /// image must be writable.
+    /// makes a lock file, and does what [`NameSpace::open_read_only`] does at its open: for that
+    /// the image must be writable.
     ///
     /// # Errors
     /// As [`NameSpace::open`].
