@@ -66,6 +66,11 @@ fn outside_signal_ends_the_program() {
                     .and_then(|text| text.strip_prefix("process ")?.parse::<i32>().ok());
                 process.is_some()
             });
+            // It says who it is before it waits; a signal in between interrupts no call.
+            until("the workload to wait", || {
+                let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.unwrap()));
+                stat.is_ok_and(|stat| stat.contains(") S "))
+            });
             let process = rustix::process::Pid::from_raw(process.unwrap()).unwrap();
             rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
         });
