@@ -128,8 +128,14 @@ impl NameSpace {
                 Ok(image) if is_same_file(&lock, &image.file) => {
                     return Ok(Some(InUse { image, is_held, _lock: lock }));
                 }
-                // Another process made the image anew meanwhile.
-                Ok(_) => continue,
+                // Another process replaced the image after it was opened here.
+                Ok(_) if attempts < HEADER_ATTEMPTS_MAX => {
+                    attempts += 1;
+                    continue;
+                }
+                Ok(_) => {
+                    return Err(RegionError::Held { name: parent.to_string(), holder: None });
+                }
                 Err(FileFault::Missing) => return Ok(None),
                 Err(fault) => fault,
             };
