@@ -78,13 +78,14 @@ pub(crate) unsafe fn register(described: *const TypeInC) -> Result<(), Failure> 
     let mut known = types();
     let mut next = known.clone();
     let mut indices = HashMap::new();
+    let mut layouts = Layouts::default();
     let mut waiting = vec![described];
     // First each type gets its number, since types lead to each other in circles.
     while let Some(described) = waiting.pop() {
         // SAFETY: per the contract.
         let Some(it) = (unsafe { described.as_ref() }) else { return bad("a type is NULL") };
         // SAFETY: per the contract.
-        let layout = unsafe { layout_of(it, DEPTH)? };
+        let layout = unsafe { layouts.of(it)? };
         if indices.contains_key(&layout) {
             continue;
         }
@@ -110,7 +111,7 @@ pub(crate) unsafe fn register(described: *const TypeInC) -> Result<(), Failure> 
         // SAFETY: per the contract; none is NULL, or the first pass had ended.
         let Some(it) = (unsafe { described.as_ref() }) else { continue };
         // SAFETY: per the contract.
-        let layout = unsafe { layout_of(it, DEPTH)? };
+        let layout = unsafe { layouts.of(it)? };
         let Some(index) = indices.get(&layout).copied() else { continue };
         if index < known.len() || !done.insert(layout) {
             continue;
@@ -122,7 +123,7 @@ pub(crate) unsafe fn register(described: *const TypeInC) -> Result<(), Failure> 
             // SAFETY: per the contract.
             let to = match unsafe { link.to.as_ref() } {
                 // SAFETY: per the contract.
-                Some(to) => indices.get(&unsafe { layout_of(to, DEPTH)? }).copied(),
+                Some(to) => indices.get(&unsafe { layouts.of(to)? }).copied(),
                 None => None,
             };
             let map = match (link.kind, to) {
@@ -138,6 +139,25 @@ pub(crate) unsafe fn register(described: *const TypeInC) -> Result<(), Failure> 
     }
     *known = next;
     Ok(())
+}
+
+/// The layouts of types by their addresses, each computed once: what a type leads to is a part of
+/// its layout, so that a type of many pointers takes the cube of their number.
+#[derive(Default)]
+struct Layouts(HashMap<*const TypeInC, u64>);
+
+impl Layouts {
+    /// # Safety
+    /// As for [`register`].
+    unsafe fn of(&mut self, it: &TypeInC) -> Result<u64, Failure> {
+        if let Some(layout) = self.0.get(&std::ptr::from_ref(it)) {
+            return Ok(*layout);
+        }
+        // SAFETY: per the contract.
+        let layout = unsafe { layout_of(it, DEPTH)? };
+        self.0.insert(it, layout);
+        Ok(layout)
+    }
 }
 
 /// The layout of a type: `nv_type_hash_` of the header.
