@@ -467,7 +467,7 @@ impl ThreadSlabs {
     /// works with objects of one that has ended takes its slabs over.
     fn adopt<B: Backing>(&mut self, heap: &mut Heap<B>, offset: u64, chunk: u64) -> bool {
         let Some(class) = heap.slot_class(offset) else { return false };
-        // A thread allocates nothing larger from its slabs, so that the room would be nobody's.
+        // Threads allocate nothing larger from their slabs: no thread could use the free slots.
         if u64::from(CLASS_BYTES[class]) > SMALL_BYTES_MAX
             || self.slabs[class].len() >= SLABS_MAX
             || !self.own.has_place(chunk)
