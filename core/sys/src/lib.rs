@@ -36,6 +36,7 @@ pub mod shortage;
 pub mod spawn;
 pub mod special_bits;
 pub mod terminal;
+pub mod thread_stack;
 pub mod window;
 pub mod worker;
 pub mod write_out;

@@ -1,10 +1,12 @@
-//! The functions of WASI that are `wasmtime-wasi`'s own, marked: each call of one is reported to
-//! the tracer with its name.
+//! The functions of WASI that are `wasmtime-wasi`'s own, with what this sandbox does around them:
+//! those that may wait find the runtime with their clocks, and each call of one is reported to the
+//! tracer with its name.
 //!
-//! Only in a process that a tracer wants that of ([`holdfast_crossings`]); in any other the
-//! functions are linked as they come. Those that this crate replaces mark themselves.
+//! The latter only in a process that a tracer wants that of ([`holdfast_crossings`]); in any other
+//! the functions that never wait are linked as they come. Those that this crate replaces do both
+//! for themselves.
 //!
-//! Invariant: a marked function does what the other one does. The table below has the parameters of
+//! Invariant: a function here does what the other one does. The tables below have the parameters of
 //! WASI preview 1's witx file; the compiler checks them against the functions, and a test that
 //! there is one for each.
 #![forbid(unsafe_code)]
@@ -14,7 +16,7 @@ use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as preview1, WasiSnapshotPr
 use wiggle::GuestMemory;
 
 use crate::state::StoreState;
-use crate::wasi::{MODULE, memory_and_state};
+use crate::wasi::{MODULE, memory_and_state, within};
 
 /// Links functions that wait.
 macro_rules! waiting {
@@ -29,7 +31,9 @@ macro_rules! waiting {
                     let (memory, state) = memory_and_state(&mut caller)?;
                     state.wasi.set_hostcall_fuel(fuel);
                     let mut memory = GuestMemory::Unshared(memory);
-                    preview1::$name(&mut state.wasi, &mut memory, $($argument),+).await
+                    let runtime = state.runtime.clone();
+                    let call = preview1::$name(&mut state.wasi, &mut memory, $($argument),+);
+                    within(runtime, call).await
                 })
             },
         )?;
@@ -54,12 +58,13 @@ macro_rules! immediate {
     )*};
 }
 
-/// Puts marked functions over those that are there, if this process is to mark.
+/// Puts them over those that are there.
 pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
-    if holdfast_crossings::is_wanted() { mark(linker) } else { Ok(()) }
+    add_waiting(linker)?;
+    if holdfast_crossings::is_wanted() { add_immediate(linker) } else { Ok(()) }
 }
 
-fn mark(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
+fn add_immediate(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
     immediate! { linker:
         args_get(argv: i32, bytes: i32);
         args_sizes_get(count: i32, bytes: i32);
@@ -81,6 +86,10 @@ fn mark(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
         sock_send(fd: i32, data: i32, len: i32, flags: i32, out: i32);
         sock_shutdown(fd: i32, how: i32);
     }
+    Ok(())
+}
+
+fn add_waiting(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
     waiting! { linker:
         fd_advise(fd: i32, offset: i64, len: i64, advice: i32);
         fd_datasync(fd: i32);
@@ -110,6 +119,7 @@ fn mark(linker: &mut Linker<StoreState>) -> wasmtime::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     use wasmtime::{Engine, Store};
     use wasmtime_wasi::p1::{self, WasiP1Ctx};
@@ -137,15 +147,19 @@ mod tests {
         let all: BTreeSet<_> =
             theirs.iter(&mut store).map(|(_, name, _)| name.to_owned()).collect();
         let mut ours = Linker::<StoreState>::new(&engine);
-        mark(&mut ours).unwrap();
+        add_immediate(&mut ours).unwrap();
+        add_waiting(&mut ours).unwrap();
         let link = HeapLink::new(Heaps::none(), None);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let state = StoreState {
             wasi: context(),
+            runtime: runtime.handle().clone(),
             limiter: Limiter::new(link.clone(), 0),
             link,
             open_descriptors: 0,
             mailbox: Mailbox::new(),
             functions: HostFunctions::none(),
+            callers_stack: Arc::default(),
             host_input: Vec::new(),
             host_result: Vec::new(),
             memory: None,

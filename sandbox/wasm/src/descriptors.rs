@@ -13,7 +13,7 @@ use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as preview1, WasiSnapshotPr
 use wiggle::GuestMemory;
 
 use crate::state::StoreState;
-use crate::wasi::{MODULE, memory_and_state};
+use crate::wasi::{MODULE, memory_and_state, within};
 
 /// Files and directories that an applet may have open at once, as most systems have it by default.
 const DESCRIPTORS_MAX: u32 = 1024;
@@ -48,7 +48,8 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
                 }
                 state.wasi.set_hostcall_fuel(fuel);
                 let mut memory = GuestMemory::Unshared(memory);
-                let answer = preview1::path_open(
+                let runtime = state.runtime.clone();
+                let call = preview1::path_open(
                     &mut state.wasi,
                     &mut memory,
                     dir,
@@ -60,8 +61,8 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
                     inherited,
                     fd_flags,
                     out,
-                )
-                .await?;
+                );
+                let answer = within(runtime, call).await?;
                 state.open_descriptors += u32::from(answer == SUCCESS);
                 Ok(answer)
             })
@@ -75,7 +76,9 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
                 let _crossing = caller.data().crossings.cross("fd_close");
                 let (memory, state) = memory_and_state(&mut caller)?;
                 let mut memory = GuestMemory::Unshared(memory);
-                let answer = preview1::fd_close(&mut state.wasi, &mut memory, fd).await?;
+                let runtime = state.runtime.clone();
+                let call = preview1::fd_close(&mut state.wasi, &mut memory, fd);
+                let answer = within(runtime, call).await?;
                 state.closed_if(answer == SUCCESS);
                 Ok(answer)
             })
@@ -89,7 +92,9 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
                 let _crossing = caller.data().crossings.cross("fd_renumber");
                 let (memory, state) = memory_and_state(&mut caller)?;
                 let mut memory = GuestMemory::Unshared(memory);
-                let answer = preview1::fd_renumber(&mut state.wasi, &mut memory, from, to).await?;
+                let runtime = state.runtime.clone();
+                let call = preview1::fd_renumber(&mut state.wasi, &mut memory, from, to);
+                let answer = within(runtime, call).await?;
                 // What was `to` before is closed.
                 state.closed_if(answer == SUCCESS && from != to);
                 Ok(answer)

@@ -20,9 +20,9 @@ use crate::program::Program;
 /// accesses with a constant offset below this.
 const GUARD_BYTES: u64 = 32 << 20;
 /// Stack of the compiled code.
-const WASM_STACK_BYTES: usize = 1 << 20;
+pub(crate) const WASM_STACK_BYTES: usize = 1 << 20;
 /// Stack of compiled code and the host functions that it calls.
-const FIBER_STACK_BYTES: usize = 2 << 20;
+pub(crate) const FIBER_STACK_BYTES: usize = 2 << 20;
 /// Frames in a trap's report.
 const BACKTRACE_FRAMES_MAX: usize = 64;
 

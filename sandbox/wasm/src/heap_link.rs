@@ -13,7 +13,7 @@
 #![deny(unsafe_code)]
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_channel::heaps::is_compartment_of;
@@ -82,6 +82,9 @@ pub(crate) struct HeapLink {
     /// them there is nothing that host code could fault on. Stored by
     /// [`HeapLink::replace_layout`] alone.
     is_attached: AtomicBool,
+    /// Bytes from address 0 on that exist, without the lock: what an applet points to lies there
+    /// nearly always. Stored wherever the layout changes.
+    low_bytes: AtomicU64,
 }
 
 impl HeapLink {
@@ -99,7 +102,11 @@ impl HeapLink {
             kernel_hole: None,
             kernel_store: false,
         };
-        Arc::new(HeapLink { state: Mutex::new(state), is_attached: AtomicBool::new(false) })
+        Arc::new(HeapLink {
+            state: Mutex::new(state),
+            is_attached: AtomicBool::new(false),
+            low_bytes: AtomicU64::new(0),
+        })
     }
 
     /// Chooses where each heap lies. `is_first_low`: see [`place`].
@@ -151,6 +158,7 @@ impl HeapLink {
     fn replace_layout(&self, layout: &mut Layout, new: Layout) -> Layout {
         // The thread that asks is the one that attaches.
         self.is_attached.store(new.attached.is_some(), Ordering::Relaxed);
+        self.low_bytes.store(new.low_bytes(), Ordering::Relaxed);
         std::mem::replace(layout, new)
     }
 
@@ -178,6 +186,10 @@ impl HeapLink {
     /// The first of some ranges that is not all memory that exists, and what lies where it leaves
     /// that.
     pub(crate) fn first_absent(&self, ranges: &[Range<u64>]) -> Option<(usize, &'static str)> {
+        let low_bytes = self.low_bytes.load(Ordering::Relaxed);
+        if ranges.iter().all(|range| range.end <= low_bytes) {
+            return None;
+        }
         let layout = &self.lock().layout;
         let index = ranges.iter().position(|range| !layout.is_present(range))?;
         Some((index, layout.describe(layout.first_absent(&ranges[index]))))
@@ -413,7 +425,9 @@ impl HeapLink {
     }
 
     pub(crate) fn memory_grown(&self, size_bytes: u64) {
-        self.lock().layout.size_bytes = size_bytes;
+        let mut inner = self.lock();
+        inner.layout.size_bytes = size_bytes;
+        self.low_bytes.store(inner.layout.low_bytes(), Ordering::Relaxed);
     }
 
     /// Maps heaps and arena at their places in the memory and guards the holes around them. All of

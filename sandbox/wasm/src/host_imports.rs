@@ -2,19 +2,20 @@
 //! its name, `host_call` runs it, `host_result` hands out a result that had no room.
 //!
 //! The applet is not trusted: what it points to is checked before it is touched, and its input is
-//! copied before the function sees it. While a function runs, nothing of the applet does: the
-//! applet is suspended, and the host runs the function on its own thread and stack, outside of
-//! what surrounds the applet's code (its runtime for timers, its lesser rights).
+//! copied before the function sees it. While a function runs, nothing of the applet does. A
+//! function runs on the thread and stack of the host that called the applet
+//! ([`crate::callers_stack`]), outside of what surrounds the applet's code: its runtime for timers,
+//! its lesser rights.
 #![forbid(unsafe_code)]
 
-use std::future::poll_fn;
 use std::ops::Range;
 
+use holdfast_sys::special_bits::Regained;
 use wasmtime::{Caller, Linker, bail};
 
 use crate::host_functions::{HOST_FUNCTION_NAME_BYTES_MAX, Returned};
 use crate::imports::{MODULE, go_on};
-use crate::mailbox::{Invocation, PAYLOAD_BYTES_MAX};
+use crate::mailbox::PAYLOAD_BYTES_MAX;
 use crate::messages::{place, places};
 use crate::state::StoreState;
 use crate::wasi::{exported_memory, memory_and_state};
@@ -41,33 +42,29 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
             Ok(found.map_or(-RequestStatus::NotGranted.import_number(), |index| index as i32))
         },
     )?;
-    linker.func_wrap_async(
+    linker.func_wrap(
         MODULE,
         "host_call",
         |mut caller: Caller<'_, StoreState>,
-         (function, input, input_bytes, output, capacity, record): (
-            i32,
-            i32,
-            i32,
-            i32,
-            i32,
-            i32,
-        )| {
-            Box::new(async move {
-                let _crossing = caller.data().crossings.cross("host_call");
-                go_on(&caller)?;
-                if input_bytes as u32 as usize > PAYLOAD_BYTES_MAX {
-                    return Ok(RequestStatus::TooLarge.import_number());
-                }
-                let parts = [
-                    ("input", input, input_bytes as u32),
-                    ("output", output, capacity as u32),
-                    ("record", record, RECORD_BYTES),
-                ];
-                let [input, output, record] = places("host_call", &caller, parts)?;
-                let places = Places { input, output, record };
-                host_call(&mut caller, function as u32, places).await
-            })
+         function: i32,
+         input: i32,
+         input_bytes: i32,
+         output: i32,
+         capacity: i32,
+         record: i32|
+         -> wasmtime::Result<i32> {
+            let _crossing = caller.data().crossings.cross("host_call");
+            go_on(&caller)?;
+            if input_bytes as u32 as usize > PAYLOAD_BYTES_MAX {
+                return Ok(RequestStatus::TooLarge.import_number());
+            }
+            let parts = [
+                ("input", input, input_bytes as u32),
+                ("output", output, capacity as u32),
+                ("record", record, RECORD_BYTES),
+            ];
+            let [input, output, record] = places("host_call", &caller, parts)?;
+            host_call(&mut caller, function as u32, &Places { input, output, record })
         },
     )?;
     linker.func_wrap(
@@ -97,35 +94,41 @@ struct Places {
     record: Range<usize>,
 }
 
-async fn host_call(
+fn host_call(
     caller: &mut Caller<'_, StoreState>,
     function: u32,
-    places: Places,
+    places: &Places,
 ) -> wasmtime::Result<i32> {
     let exported = exported_memory(caller)?;
     let (memory, state) = exported.data_and_store_mut(&mut *caller);
-    let Some(bytes) = memory.get(places.input) else { bail!("the memory has shrunk") };
+    let Some(bytes) = memory.get(places.input.clone()) else { bail!("the memory has shrunk") };
     let mut input = std::mem::take(&mut state.host_input);
     input.clear();
     if input.try_reserve(bytes.len()).is_err() {
         return Ok(RequestStatus::NoRoom.import_number());
     }
     input.extend_from_slice(bytes);
-    let mailbox = state.mailbox.clone();
     // The host's own access may have found that the image is gone.
     go_on(caller)?;
-    mailbox.invoke(Invocation { function, input });
-    let (Returned { status, code, payload }, input) = poll_fn(|_| mailbox.poll_returned()).await;
+    let state = caller.data_mut();
+    let Returned { status, code, payload } = state.callers_stack.run(|| {
+        let _rights = Regained::begin();
+        state.functions.invoke(function, &input)
+    });
     if input.capacity() <= KEPT_BYTES {
-        caller.data_mut().host_input = input;
+        state.host_input = input;
     }
     // Whatever the function did, the applet must not outlive a fault on its behalf.
     go_on(caller)?;
     let (memory, state) = exported.data_and_store_mut(&mut *caller);
-    let Some(target) = memory.get_mut(places.record) else { bail!("the memory has shrunk") };
+    let Some(target) = memory.get_mut(places.record.clone()) else {
+        bail!("the memory has shrunk")
+    };
     target[..4].copy_from_slice(&code.to_le_bytes());
     target[4..].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-    let Some(target) = memory.get_mut(places.output) else { bail!("the memory has shrunk") };
+    let Some(target) = memory.get_mut(places.output.clone()) else {
+        bail!("the memory has shrunk")
+    };
     match target.get_mut(..payload.len()) {
         Some(target) => {
             target.copy_from_slice(&payload);

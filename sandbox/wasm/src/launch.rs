@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use holdfast_crossings::Mark;
+use tokio::runtime::Handle;
 use wasmtime::Store;
 
 use crate::code::Code;
@@ -44,7 +45,7 @@ pub(crate) fn new_store(
     options: &RunOptions,
     code: &Code,
     link: &Arc<HeapLink>,
-    crossings: Mark,
+    (runtime, crossings): (Handle, Mark),
 ) -> Result<(Store<StoreState>, Captured), WasmError> {
     let mut arguments = vec![program.name().to_owned()];
     arguments.extend(options.args.iter().cloned());
@@ -52,11 +53,13 @@ pub(crate) fn new_store(
     let fuel = options.limits.fuel;
     let state = StoreState {
         wasi,
+        runtime,
         limiter: Limiter::new(link.clone(), options.limits.memory_bytes),
         link: link.clone(),
         open_descriptors: 0,
         mailbox: Mailbox::new(),
         functions: options.functions.clone(),
+        callers_stack: Arc::default(),
         host_input: Vec::new(),
         host_result: Vec::new(),
         memory: None,

@@ -133,6 +133,11 @@ impl Layout {
         }
     }
 
+    /// How much exists from address 0 on.
+    pub(crate) fn low_bytes(&self) -> u64 {
+        self.attached.as_ref().map_or(self.size_bytes, |part| part.volatile_low_bytes)
+    }
+
     /// Whether all of `range` is memory that exists: volatile, shared, or backed by a heap.
     pub(crate) fn is_present(&self, range: &Range<u64>) -> bool {
         range.is_empty() || self.first_absent(range) >= range.end

@@ -17,6 +17,8 @@
 mod arena;
 #[allow(unsafe_code, reason = "loads compiled code that it wrote itself")]
 mod cache;
+#[allow(unsafe_code, reason = "changes the stack")]
+mod callers_stack;
 mod code;
 mod compiler;
 mod complexity;

@@ -1,6 +1,5 @@
 //! The mailbox between an applet and its host: messages to the applet, the one message of the
-//! applet that the host has not taken yet, the host function that it waits for, and what is known
-//! of the applet while it is suspended.
+//! applet that the host has not taken yet, and what is known of the applet while it is suspended.
 //!
 //! Invariants:
 //! - Bounded both ways: the applet cannot send before the host has taken what it sent last, and the
@@ -15,8 +14,6 @@ use std::time::Duration;
 
 use holdfast_channel::Header;
 use holdfast_channel::protocol::{MESSAGE_BYTES_MAX, MessageKind};
-
-use crate::host_functions::Returned;
 
 /// The longest payload of one message, in either direction.
 pub const PAYLOAD_BYTES_MAX: usize = MESSAGE_BYTES_MAX as usize;
@@ -39,19 +36,10 @@ pub(crate) enum NextMessage {
     Larger(usize),
 }
 
-/// A call of a host function.
-#[derive(Debug)]
-pub(crate) struct Invocation {
-    pub(crate) function: u32,
-    pub(crate) input: Vec<u8>,
-}
-
 /// What the host sees of an applet that is suspended.
 pub(crate) enum AppletEvent {
     /// It sent this.
     Sent(Message),
-    /// It waits for this host function.
-    Invoked(Invocation),
     /// It waits for a message, and there is none.
     Idle,
     /// It waits for something else: a clock, a stream.
@@ -72,9 +60,6 @@ struct MailboxState {
     to_applet: VecDeque<Message>,
     to_applet_bytes: usize,
     from_applet: Option<Message>,
-    invoked: Option<Invocation>,
-    /// What a host function returned, and the memory of its input.
-    returned: Option<(Returned, Vec<u8>)>,
     is_idle: bool,
     progress: Progress,
 }
@@ -113,19 +98,11 @@ impl Mailbox {
     /// Looks at what the applet does after it was suspended, and takes what it sent.
     pub(crate) fn look(&self) -> AppletEvent {
         let mut inner = self.lock();
-        if let Some(invocation) = inner.invoked.take() {
-            return AppletEvent::Invoked(invocation);
-        }
         match inner.from_applet.take() {
             Some(message) => AppletEvent::Sent(message),
             None if inner.is_idle => AppletEvent::Idle,
             None => AppletEvent::Waiting,
         }
-    }
-
-    /// Hands the applet what its host function returned, and the input's memory for the next one.
-    pub(crate) fn give_back(&self, returned: Returned, input: Vec<u8>) {
-        self.lock().returned = Some((returned, input));
     }
 
     pub(crate) fn progress(&self) -> Progress {
@@ -173,15 +150,5 @@ impl Mailbox {
     /// Whether the host has taken what was sent.
     pub(crate) fn poll_taken(&self) -> Poll<()> {
         if self.lock().from_applet.is_none() { Poll::Ready(()) } else { Poll::Pending }
-    }
-
-    /// Has the host run a function, when this applet is suspended.
-    pub(crate) fn invoke(&self, invocation: Invocation) {
-        self.lock().invoked = Some(invocation);
-    }
-
-    /// What the function returned, once it has.
-    pub(crate) fn poll_returned(&self) -> Poll<(Returned, Vec<u8>)> {
-        self.lock().returned.take().map_or(Poll::Pending, Poll::Ready)
     }
 }

@@ -13,7 +13,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use holdfast_channel::Header;
@@ -23,16 +23,17 @@ use holdfast_crossings::{Applet, AppletKind, Mark};
 use holdfast_sys::special_bits::Surrendered;
 use holdfast_types::PathAccess;
 use tokio::runtime::{Handle, Runtime};
+use tokio::sync::Notify;
 
+use crate::callers_stack::CallersStack;
 use crate::code::{Code, LoadReport};
 use crate::control::{Interrupt, RunControl};
 use crate::error::WasmError;
 use crate::execution::{self, Done, Execution, ExecutionTerms};
 use crate::heap_link::HeapLink;
 use crate::heaps::Heaps;
-use crate::host_functions::HostFunctions;
 use crate::limits::WasmLimits;
-use crate::mailbox::{AppletEvent, Invocation, Mailbox, Message, PAYLOAD_BYTES_MAX};
+use crate::mailbox::{AppletEvent, Mailbox, Message, PAYLOAD_BYTES_MAX};
 use crate::metrics::{Clocks, WasmMetrics};
 use crate::program::Program;
 use crate::run::{Finished, RunOptions};
@@ -95,7 +96,7 @@ pub struct Serving {
     /// `None` once it has ended.
     execution: Option<Execution>,
     runtime: Option<Runtime>,
-    functions: HostFunctions,
+    callers_stack: Arc<CallersStack>,
     mailbox: Arc<Mailbox>,
     control: Arc<RunControl>,
     link: Arc<HeapLink>,
@@ -155,11 +156,14 @@ impl Serving {
         let started = checked.and_then(|()| launch::check_heaps_fit(&link)).and_then(|()| {
             let code = load(program, &options.limits, options.cache_dir.as_deref(), &mut report)?;
             launch::place_heaps(&link, &code)?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+            let runtime = runtime.map_err(|error| WasmError::host("start the timer", error))?;
+            let surroundings = (runtime.handle().clone(), crossings.mark());
             let (store, captured) =
-                launch::new_store(program, options, &code, &link, crossings.mark())?;
-            Ok(((store, captured), code))
+                launch::new_store(program, options, &code, &link, surroundings)?;
+            Ok(((store, captured), code, runtime))
         });
-        let ((store, captured), code) = match started {
+        let ((store, captured), code, runtime) = match started {
             Ok(started) => started,
             Err(error) => {
                 return Err(Box::new(Finished::new(
@@ -170,20 +174,14 @@ impl Serving {
                 )));
             }
         };
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                let end = Err(WasmError::host("start the timer", error));
-                return Err(Box::new(Finished::new(end, report, &captured, &link)));
-            }
-        };
-        let mailbox = store.data().mailbox.clone();
+        let (mailbox, callers_stack) =
+            (store.data().mailbox.clone(), store.data().callers_stack.clone());
         let control = RunControl::new(&code.engine);
         Ok(Serving {
             execution: Some(execution::begin(&code, store, control.clone())),
             runtime: Some(runtime),
+            callers_stack,
             mailbox,
-            functions: options.functions.clone(),
             control,
             link,
             _code: code,
@@ -255,7 +253,7 @@ impl Serving {
             Ok(Event::Suspended(AppletEvent::Sent(Message { header, payload }))) => {
                 Received::Message { header, payload }
             }
-            Ok(Event::Suspended(AppletEvent::Waiting | AppletEvent::Invoked(_))) => Received::Look,
+            Ok(Event::Suspended(AppletEvent::Waiting)) => Received::Look,
             Ok(Event::Suspended(AppletEvent::Idle)) => Received::Idle,
             Ok(Event::Done(done)) => {
                 self.conclude(&done, deadline);
@@ -368,67 +366,67 @@ impl Serving {
         }
     }
 
-    /// Lets the applet go on until there is something for the host; runs the host functions that it
-    /// calls meanwhile, on this thread and its stack.
+    /// Lets the applet go on until there is something for the host: until it is suspended for more
+    /// than a clock or a stream.
     fn go_on(&mut self) -> Result<Event, WasmError> {
         let clocks = Clocks::start();
-        let event = loop {
-            match self.poll_here()? {
-                Event::Suspended(AppletEvent::Invoked(Invocation { function, input })) => {
-                    let returned = self.functions.invoke(function, &input);
-                    self.mailbox.give_back(returned, input);
-                }
-                event => break event,
-            }
+        // Nearly always this is all there is to it.
+        let event = match self.poll(Waker::noop()) {
+            Some(event) => event,
+            None => self.go_on_waiting()?,
         };
         self.report.metrics.add(clocks.elapsed());
         Ok(event)
     }
 
-    /// Polls the execution until it is suspended for more than a clock or a stream.
-    fn poll_here(&mut self) -> Result<Event, WasmError> {
-        let (Some(execution), Some(runtime)) = (&mut self.execution, &self.runtime) else {
-            return Ok(Event::Suspended(AppletEvent::Idle));
+    /// The same for an applet that waits for a clock or a stream. What it waits for is driven by
+    /// the runtime, but the applet itself runs outside of that: functions of the host that it calls
+    /// may have a runtime of their own.
+    fn go_on_waiting(&mut self) -> Result<Event, WasmError> {
+        let bell = Arc::new(Bell::default());
+        let waker = Waker::from(bell.clone());
+        loop {
+            self.control.set_waker(&waker);
+            if let Some(event) = self.poll(&waker) {
+                return Ok(event);
+            }
+            let Some(runtime) = &self.runtime else {
+                return Err(WasmError::host("wait for the applet", "its runtime is gone"));
+            };
+            let _rights = Surrendered::begin(self.writes_files);
+            let _turn = self.crossings.mark().turn();
+            let wait = || {
+                runtime.block_on(async {
+                    bell.0.notified().await;
+                    // A turn for timers and streams, however often the applet is woken.
+                    tokio::task::yield_now().await;
+                });
+            };
+            if Handle::try_current().is_err() {
+                wait();
+            } else {
+                // A runtime cannot wait inside of another one on the same thread.
+                std::thread::scope(|scope| scope.spawn(wait).join())
+                    .map_err(|_| WasmError::host("wait for the applet", "a thread panicked"))?;
+            }
+        }
+    }
+
+    /// Polls the execution once; `None` if it waits for a clock or a stream.
+    fn poll(&mut self, waker: &Waker) -> Option<Event> {
+        let Some(execution) = &mut self.execution else {
+            return Some(Event::Suspended(AppletEvent::Idle));
         };
-        let (mailbox, control, crossings) = (&self.mailbox, &self.control, self.crossings.mark());
-        let mut poll = |context: &mut Context<'_>| match execution.as_mut().poll(context) {
+        let _rights = Surrendered::begin(self.writes_files);
+        let _turn = self.crossings.mark().turn();
+        let enter = || execution.as_mut().poll(&mut Context::from_waker(waker));
+        match self.callers_stack.lend(enter) {
             Poll::Ready(done) => Some(Event::Done(Box::new(done))),
-            Poll::Pending => match mailbox.look() {
-                AppletEvent::Waiting if !control.wants_a_look() => None,
+            Poll::Pending => match self.mailbox.look() {
+                AppletEvent::Waiting if !self.control.wants_a_look() => None,
                 seen => Some(Event::Suspended(seen)),
             },
-        };
-        // Nearly always this is all there is to it. Timers and streams need the runtime around
-        // them.
-        let writes_files = self.writes_files;
-        let event = {
-            let _rights = Surrendered::begin(writes_files);
-            let _inside = runtime.enter();
-            let _turn = crossings.turn();
-            poll(&mut Context::from_waker(Waker::noop()))
-        };
-        if let Some(event) = event {
-            return Ok(event);
         }
-        let mut wait = || {
-            let clocks = Clocks::start();
-            let _rights = Surrendered::begin(writes_files);
-            let _turn = crossings.turn();
-            let event = runtime.block_on(std::future::poll_fn(|context| {
-                control.set_waker(context.waker());
-                poll(context).map_or(Poll::Pending, Poll::Ready)
-            }));
-            (event, clocks.elapsed())
-        };
-        if Handle::try_current().is_err() {
-            return Ok(wait().0);
-        }
-        // A runtime cannot wait inside of another one on the same thread.
-        let (event, (_, cpu_time)) = std::thread::scope(|scope| scope.spawn(wait).join())
-            .map_err(|_| WasmError::host("run the applet", "its thread panicked"))?;
-        // Its wall time is this thread's.
-        self.report.metrics.add((Duration::ZERO, cpu_time));
-        Ok(event)
     }
 
     fn fail(&mut self, error: WasmError) -> Received {
@@ -481,6 +479,16 @@ impl std::fmt::Debug for Serving {
 
 /// What a run without calls is marked as: the program's own entry.
 const ENTRY: &str = "_start";
+
+/// Rings when an applet that waits is to be polled again; a ring before the wait is not lost.
+#[derive(Default)]
+struct Bell(Notify);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
 
 enum Event {
     Suspended(AppletEvent),

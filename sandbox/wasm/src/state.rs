@@ -5,9 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use holdfast_crossings::Mark;
+use tokio::runtime::Handle;
 use wasmtime::Memory;
 use wasmtime_wasi::p1::WasiP1Ctx;
 
+use crate::callers_stack::CallersStack;
 use crate::heap_link::HeapLink;
 use crate::host_functions::HostFunctions;
 use crate::limits::Limiter;
@@ -15,6 +17,8 @@ use crate::mailbox::Mailbox;
 
 pub(crate) struct StoreState {
     pub(crate) wasi: WasiP1Ctx,
+    /// Has the clocks and streams of `wasi`.
+    pub(crate) runtime: Handle,
     pub(crate) limiter: Limiter,
     pub(crate) link: Arc<HeapLink>,
     /// Of those that the applet opened; see [`crate::descriptors`].
@@ -22,6 +26,8 @@ pub(crate) struct StoreState {
     pub(crate) mailbox: Arc<Mailbox>,
     /// What the applet may call.
     pub(crate) functions: HostFunctions,
+    /// Where they run, unless the applet must be suspended for them.
+    pub(crate) callers_stack: Arc<CallersStack>,
     /// Memory for what it passes to them.
     pub(crate) host_input: Vec<u8>,
     /// The result of the last one, if there was no room for it.

@@ -9,10 +9,13 @@
 //! - `proc_exit` refuses statuses from 126 on, which ordinary programs use.
 #![forbid(unsafe_code)]
 
+use std::future::poll_fn;
 use std::ops::Range;
+use std::pin::pin;
 use std::time::Duration;
 
 use holdfast_types::PathAccess;
+use tokio::runtime::Handle;
 use wasmtime::{AsContextMut, Caller, Extern, Linker, Memory, bail};
 use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as preview1, WasiSnapshotPreview1};
 use wasmtime_wasi::p1::{self, WasiP1Ctx};
@@ -107,7 +110,9 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
                 }
                 state.wasi.set_hostcall_fuel(fuel);
                 let mut memory = GuestMemory::Unshared(memory);
-                preview1::fd_read(&mut state.wasi, &mut memory, fd, buffers, buffers_len, out).await
+                let (runtime, wasi) = (state.runtime.clone(), &mut state.wasi);
+                let call = preview1::fd_read(wasi, &mut memory, fd, buffers, buffers_len, out);
+                within(runtime, call).await
             })
         },
     )?;
@@ -123,26 +128,32 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
                 if count == 1
                     && let Some(clock) = RelativeClock::read(memory, subscriptions)
                 {
-                    clock.sleep().await;
+                    within(state.runtime.clone(), clock.sleep()).await;
                     return clock.answer(memory, events, out);
                 }
                 state.wasi.set_hostcall_fuel(fuel);
                 let mut memory = GuestMemory::Unshared(memory);
-                preview1::poll_oneoff(
-                    &mut state.wasi,
-                    &mut memory,
-                    subscriptions,
-                    events,
-                    count,
-                    out,
-                )
-                .await
+                let (runtime, wasi) = (state.runtime.clone(), &mut state.wasi);
+                let call =
+                    preview1::poll_oneoff(wasi, &mut memory, subscriptions, events, count, out);
+                within(runtime, call).await
             })
         },
     )?;
     descriptors::add_to_linker(linker)?;
     linker.allow_shadowing(false);
     Ok(())
+}
+
+/// Polls a call inside of the runtime that has the applet's clocks and streams. Nothing else of an
+/// applet is in there: a host function that it calls finds the runtime of its own caller.
+pub(crate) async fn within<F: Future>(runtime: Handle, call: F) -> F::Output {
+    let mut call = pin!(call);
+    poll_fn(|context| {
+        let _inside = runtime.enter();
+        call.as_mut().poll(context)
+    })
+    .await
 }
 
 pub(crate) fn memory_and_state<'a>(
