@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub use first::{Resolve, ask_first, ask_no_more};
-pub use handler::install;
+pub use handler::{install, stand_ins};
 pub(crate) use pages::PageWatch;
 use table::{CODE, Claim, HOLE, READ_WATCH, Scratch, WRITE_WATCH};
 

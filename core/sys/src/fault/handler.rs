@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::pages;
@@ -36,6 +36,8 @@ static BUS_CHAIN: Chain = Chain {
     latest: AtomicPtr::new(std::ptr::null_mut()),
 };
 static INSTALL: Mutex<()> = Mutex::new(());
+/// How often memory was put under an access that must not be there.
+static STAND_INS: AtomicU64 = AtomicU64::new(0);
 
 /// Puts the handler on top of whatever handles SIGSEGV and SIGBUS now. Call it after the creation
 /// of a wasmtime `Engine` (which installs a handler of its own, once per process) and before
@@ -196,10 +198,17 @@ pub(super) fn unlock(slot: &Slot) -> bool {
     unsafe { libc::mprotect(start as *mut _, end - start, libc::PROT_READ | libc::PROT_WRITE) == 0 }
 }
 
+/// How many faults of this process ended with memory that stands in for what is not there. As long
+/// as it is the same, no watch or guard has anything new to say but of first stores.
+pub fn stand_ins() -> u64 {
+    STAND_INS.load(Ordering::Acquire)
+}
+
 /// The file ends before its mapping, or its disk failed or was full: an anonymous page stands in,
 /// so that the thread goes on to where the loss can be reported.
 fn replace_lost_page(slot: &Slot, address: usize) -> bool {
     slot.lost.store(true, Ordering::Release);
+    STAND_INS.fetch_add(1, Ordering::Release);
     // SAFETY: sysconf has no preconditions.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let page = address & !(page_bytes - 1);
@@ -223,6 +232,7 @@ fn replace_lost_page(slot: &Slot, address: usize) -> bool {
 /// megabytes appear throughout the hole, so a large `memory.fill` costs no more than they.
 fn put_scratch(slot: &Slot, address: usize) -> bool {
     slot.touched.store(true, Ordering::Release);
+    STAND_INS.fetch_add(1, Ordering::Release);
     let scratch = slot.scratch.load(Ordering::Acquire);
     if scratch == 0 {
         return false;
