@@ -408,22 +408,24 @@ fn kills_leave_two_ledgers_whole() {
     with_each(|_, path| {
         let home = Home::new();
         let (mut known, mut random) = ([0_u64; 2], 0x9E37_79B9_u64);
-        // Compiling takes longer than a run: the first one, which is not killed, does it.
-        let kept = |grants: Grants| grants.cache_dir(home.0.path().join("cache"));
         let both = || Grants::none().heap(home.heap("a")).heap(home.heap("b"));
-        start(&path, kept(both())).close().unwrap();
-        // A loaded machine may take longer to start an applet than some of them live.
+        // A loaded machine may take longer to compile and start an applet than some of them live.
         for round in 0..40 {
             if round >= 6 && known[0] > 0 && known[1] > 0 {
                 break;
             }
             random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(11);
+            // As long as nothing came of it, they live longer and longer.
+            let longer = if known.contains(&0) { round + 1 } else { 1 };
             let limits = || {
                 let mut limits = Limits::default();
-                limits.timeout = Some(Duration::from_micros(150_000 + (random >> 44) % 150_000));
+                let life = Duration::from_micros(150_000 + (random >> 44) % 150_000);
+                limits.timeout = Some(life * longer);
                 limits
             };
-            let command = Command::new(&path, kept(both()).arg("a").arg("b")).limits(limits());
+            // What was compiled is kept for the next one.
+            let grants = both().cache_dir(home.0.path().join("cache"));
+            let command = Command::new(&path, grants.arg("a").arg("b")).limits(limits());
             let Err(error) = command.stdio(Stdio::capture(8 << 20)).run() else {
                 panic!("it ended by itself")
             };
