@@ -64,7 +64,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<StoreState>) -> wasmtime::Result
                 ("record", record, RECORD_BYTES),
             ];
             let [input, output, record] = places("host_call", &caller, parts)?;
-            host_call(&mut caller, function as u32, &Places { input, output, record })
+            host_call(&mut caller, function as u32, Places { input, output, record })
         },
     )?;
     linker.func_wrap(
@@ -97,11 +97,11 @@ struct Places {
 fn host_call(
     caller: &mut Caller<'_, StoreState>,
     function: u32,
-    places: &Places,
+    places: Places,
 ) -> wasmtime::Result<i32> {
     let exported = exported_memory(caller)?;
     let (memory, state) = exported.data_and_store_mut(&mut *caller);
-    let Some(bytes) = memory.get(places.input.clone()) else { bail!("the memory has shrunk") };
+    let Some(bytes) = memory.get(places.input) else { bail!("the memory has shrunk") };
     let mut input = std::mem::take(&mut state.host_input);
     input.clear();
     if input.try_reserve(bytes.len()).is_err() {
@@ -121,14 +121,10 @@ fn host_call(
     // Whatever the function did, the applet must not outlive a fault on its behalf.
     go_on(caller)?;
     let (memory, state) = exported.data_and_store_mut(&mut *caller);
-    let Some(target) = memory.get_mut(places.record.clone()) else {
-        bail!("the memory has shrunk")
-    };
+    let Some(target) = memory.get_mut(places.record) else { bail!("the memory has shrunk") };
     target[..4].copy_from_slice(&code.to_le_bytes());
     target[4..].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-    let Some(target) = memory.get_mut(places.output.clone()) else {
-        bail!("the memory has shrunk")
-    };
+    let Some(target) = memory.get_mut(places.output) else { bail!("the memory has shrunk") };
     match target.get_mut(..payload.len()) {
         Some(target) => {
             target.copy_from_slice(&payload);

@@ -26,7 +26,7 @@ pub(crate) struct StoreState {
     pub(crate) mailbox: Arc<Mailbox>,
     /// What the applet may call.
     pub(crate) functions: HostFunctions,
-    /// Where they run, unless the applet must be suspended for them.
+    /// Where they run.
     pub(crate) callers_stack: Arc<CallersStack>,
     /// Memory for what it passes to them.
     pub(crate) host_input: Vec<u8>,
