@@ -55,6 +55,8 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> 
             c_library::install(workspace, &workspace.c_library())?;
             let mut command = with_c(workspace, "peers", "build-essential libpmemobj1")?;
             command.env("HOLDFAST_C_LIBRARY", workspace.c_library());
+            // A killed process needs no cache flushes, and we make none at that level either.
+            command.env("PMEM_NO_FLUSH", "1");
             command
         }
         Suite::Applet => with_applets(workspace)?,
