@@ -10,6 +10,7 @@ pub(crate) mod format;
 pub(crate) mod image;
 pub(crate) mod journal;
 pub(crate) mod lines;
+pub(crate) mod long_sum;
 pub(crate) mod medium;
 pub(crate) mod pending;
 pub(crate) mod pool_kind;

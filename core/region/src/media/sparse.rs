@@ -8,13 +8,12 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::mpsc;
 
 use holdfast_sys::file::next_data;
 use holdfast_sys::zeroed::zeroed;
-use xxhash_rust::xxh3::Xxh3;
 
 use crate::media::format::DATA_OFFSET;
+use crate::media::long_sum::LongSum;
 use crate::media::storage::Storage;
 
 /// Unit of what is a hole and what is data.
@@ -24,11 +23,6 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 /// So much is handed to the disk at once, while the next is still summed.
 const WRITE_OUT_BYTES: u64 = 1 << 20;
-
-/// Of smaller areas reading and summing is quicker than a thread.
-const BESIDE_BYTES_MIN: u64 = 16 << 20;
-/// So many chunks are read before they are summed.
-const CHUNKS_AHEAD: usize = 3;
 
 static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
 
@@ -62,9 +56,6 @@ pub(crate) fn sum_and_copy(
     data_bytes: u64,
     target: Option<(&dyn Storage, &File)>,
 ) -> Result<DataSum, CopyError> {
-    if target.is_none() && data_bytes >= BESIDE_BYTES_MIN {
-        return sum_beside_reading(source, data_bytes);
-    }
     let (mut pages, mut begun) = (0, DATA_OFFSET);
     let checksum = sum_each(source, data_bytes, |bytes, position| {
         pages += write_pages(bytes, position, target).map_err(CopyError::Write)?;
@@ -88,79 +79,7 @@ pub(crate) fn sum_each<E: From<CopyError>>(
     mut visit: impl FnMut(&[u8], u64) -> Result<(), E>,
 ) -> Result<u64, E> {
     let mut sum = AreaSum::new();
-    read_each::<E>(source, data_bytes, chunk()?, |piece| {
-        piece.add_to(&mut sum);
-        visit(piece.bytes(), piece.position)?;
-        Ok(piece.buffer)
-    })?;
-    Ok(sum.finish(data_bytes))
-}
-
-/// As [`sum_and_copy`] without a target: one thread reads while another one sums, which takes as
-/// long as the slower of the two where there are two processors.
-fn sum_beside_reading(source: &File, data_bytes: u64) -> Result<DataSum, CopyError> {
-    let (full, pieces) = mpsc::sync_channel::<Piece>(CHUNKS_AHEAD);
-    let (done, free) = mpsc::sync_channel(CHUNKS_AHEAD);
-    let first = chunk()?;
-    for _ in 0..CHUNKS_AHEAD {
-        let _ = done.send(chunk()?);
-    }
-    std::thread::scope(|scope| {
-        let read = move || {
-            read_each::<CopyError>(source, data_bytes, first, |piece| {
-                // The other side goes on until this one ends.
-                let gone = || CopyError::Read(io::ErrorKind::BrokenPipe.into());
-                full.send(piece).map_err(|_| gone())?;
-                free.recv().map_err(|_| gone())
-            })
-        };
-        let reader =
-            std::thread::Builder::new().spawn_scoped(scope, read).map_err(CopyError::Read)?;
-        let (mut sum, mut pages) = (AreaSum::new(), 0);
-        for piece in pieces {
-            piece.add_to(&mut sum);
-            pages += write_pages(piece.bytes(), piece.position, None).map_err(CopyError::Read)?;
-            let _ = done.send(piece.buffer);
-        }
-        match reader.join() {
-            Ok(read) => read?,
-            Err(_) => return Err(CopyError::Read(io::ErrorKind::BrokenPipe.into())),
-        }
-        Ok(DataSum { checksum: sum.finish(data_bytes), pages })
-    })
-}
-
-/// A part of a file that is no hole.
-struct Piece {
-    buffer: Vec<u8>,
-    len: usize,
-    /// Where it is in the file.
-    position: u64,
-}
-
-impl Piece {
-    fn bytes(&self) -> &[u8] {
-        &self.buffer[..self.len]
-    }
-
-    fn add_to(&self, sum: &mut AreaSum) {
-        // Pieces are read in order.
-        let _ = sum.add(self.bytes(), self.position - DATA_OFFSET);
-    }
-}
-
-fn chunk() -> Result<Vec<u8>, CopyError> {
-    buffer(CHUNK_BYTES as u64).map_err(CopyError::Read)
-}
-
-/// Reads what is no hole, in whole pages and in order. `visit` gets each piece, and returns a
-/// buffer for the next one.
-fn read_each<E: From<CopyError>>(
-    source: &File,
-    data_bytes: u64,
-    mut buffer: Vec<u8>,
-    mut visit: impl FnMut(Piece) -> Result<Vec<u8>, E>,
-) -> Result<(), E> {
+    let mut buffer = buffer(CHUNK_BYTES as u64).map_err(CopyError::Read)?;
     let end = DATA_OFFSET + data_bytes;
     let mut position = DATA_OFFSET;
     while position < end {
@@ -171,8 +90,11 @@ fn read_each<E: From<CopyError>>(
         position = data_start;
         while position < data_end {
             let len = (data_end - position).min(CHUNK_BYTES as u64) as usize;
-            source.read_exact_at(&mut buffer[..len], position).map_err(CopyError::Read)?;
-            buffer = visit(Piece { buffer, len, position })?;
+            let bytes = &mut buffer[..len];
+            source.read_exact_at(bytes, position).map_err(CopyError::Read)?;
+            // Pieces are read in order.
+            let _ = sum.add(bytes, position - DATA_OFFSET);
+            visit(bytes, position)?;
             position += len as u64;
         }
     }
@@ -180,7 +102,7 @@ fn read_each<E: From<CopyError>>(
     if source.metadata().map_err(CopyError::Read)?.len() < end {
         return Err(CopyError::Read(io::ErrorKind::UnexpectedEof.into()).into());
     }
-    Ok(())
+    Ok(sum.finish(data_bytes))
 }
 
 /// Writes the data area of a new file in order, and sums it as it is written: each piece is in the
@@ -224,14 +146,14 @@ impl<'a> SummedWriter<'a> {
 
 /// The sum of a data area whose pieces come in order; what is left out is zero.
 pub(crate) struct AreaSum {
-    sum: Xxh3,
+    sum: LongSum,
     /// So far it was summed.
     end: u64,
 }
 
 impl AreaSum {
     pub(crate) fn new() -> AreaSum {
-        AreaSum { sum: Xxh3::new(), end: 0 }
+        AreaSum { sum: LongSum::new(), end: 0 }
     }
 
     /// Adds the bytes at an offset; false, with nothing added, where that is before what was
@@ -252,7 +174,7 @@ impl AreaSum {
     }
 }
 
-fn add_zeros(sum: &mut Xxh3, mut count: u64) {
+fn add_zeros(sum: &mut LongSum, mut count: u64) {
     while count > 0 {
         let step = count.min(CHUNK_BYTES as u64);
         sum.update(&ZEROS[..step as usize]);
@@ -350,25 +272,6 @@ mod tests {
         assert_eq!(writer.finish(DATA_BYTES), found);
         assert_eq!(sum_and_copy(&target, DATA_BYTES, None).unwrap(), found);
         assert!(target.metadata().unwrap().blocks() * 512 <= 80 * 4096);
-    }
-
-    /// A large area is summed as a small one is, and one that is cut off is noticed.
-    #[test]
-    fn reading_beside_summing_gives_the_same_sum() {
-        let data_bytes = 4 * BESIDE_BYTES_MIN;
-        let (source, _) = sparse_file(&[(4096, b"first"), (1 << 20, &[7; 3 << 20])]);
-        source.set_len(DATA_OFFSET + data_bytes).unwrap();
-        source.write_all_at(b"last", DATA_OFFSET + data_bytes - 4).unwrap();
-        let mut pages = 0;
-        let checksum = sum_each::<CopyError>(&source, data_bytes, |bytes, position| {
-            pages += write_pages(bytes, position, None).map_err(CopyError::Read)?;
-            Ok(())
-        });
-        let expected = DataSum { checksum: checksum.unwrap(), pages };
-        assert_eq!(sum_and_copy(&source, data_bytes, None).unwrap(), expected);
-        assert_eq!(expected.pages, 1 + 768 + 1);
-        source.set_len(DATA_OFFSET + BESIDE_BYTES_MIN).unwrap();
-        assert!(matches!(sum_and_copy(&source, data_bytes, None), Err(CopyError::Read(_))));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use holdfast_sys::file::next_data;
 use holdfast_sys::lock::FileLock;
-use holdfast_sys::mapping::Reservation;
+use holdfast_sys::mapping::{HUGE_PAGE_BYTES, Reservation};
 
 use crate::error::{RegionError, Result};
 use crate::image::memory::ReadOnlyData;
@@ -41,7 +41,8 @@ impl RegionReader {
         let backed_bytes = header.backed_bytes;
         let backed = usize::try_from(backed_bytes)
             .map_err(|_| RegionError::AddressesExhausted { limit_bytes: backed_bytes })?;
-        let data = Reservation::anywhere(backed, 1)
+        // An image of huge pages takes one fault for each of them, where it lies as they do.
+        let data = Reservation::anywhere(backed, HUGE_PAGE_BYTES)
             .and_then(|range| ReadOnlyData::map(range, &file, backed))
             .map_err(RegionError::io("map", &path))?;
         Ok(RegionReader { data, file, summary, backed_bytes, lock })

@@ -9,7 +9,7 @@
 
 use std::io::{self, Read, Write};
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -18,6 +18,7 @@ use crate::media::format::{
     ADDRESS_UNIT_BYTES, LIMIT_BYTES_MAX, LIMIT_BYTES_MIN, LIMIT_UNIT_BYTES, WINDOW_END,
     WINDOW_START,
 };
+use crate::media::long_sum::LongSum;
 use crate::media::sparse::PAGE_BYTES;
 
 pub(crate) const MAGIC: [u8; 8] = *b"HOLDFSTX";
@@ -79,7 +80,7 @@ pub(crate) enum Part<'a> {
 }
 
 fn block_checksum(head: &[u8], payload: &[u8]) -> u64 {
-    let mut sum = Xxh3::new();
+    let mut sum = LongSum::new();
     sum.update(head);
     sum.update(payload);
     sum.digest()
