@@ -370,15 +370,27 @@ const CREATIONS: [(u64, &str, Option<f64>); 4] = [
     (10_000, "create_heap_10000th_ms", Some(2.0)),
 ];
 
+/// Objects of an idle heap beside its root, and the key.
+const IDLE_OBJECTS: [(u64, &str); 4] = [
+    (10, "idle_heap_10_objects_store_kib"),
+    (100, "idle_heap_100_objects_store_kib"),
+    (1_000, "idle_heap_1000_objects_store_kib"),
+    (10_000, "idle_heap_10000_objects_store_kib"),
+];
+
 fn many_heaps(ground: &Ground, _: usize, outcome: &mut Outcome) -> io::Result<()> {
     let points = CREATIONS.map(|(point, ..)| point);
     let curve = homes::create_ms(ground, &points)?;
     for ((_, key, goal_ms), times) in CREATIONS.into_iter().zip(curve) {
         outcome.add(key, Some(times), "ms", goal_ms.map(Goal::AtMost));
     }
-    let [pool_kib, store_kib] = homes::idle_kib(ground)?.map(|kib| Series::from_iter([kib]));
+    let [pool_kib, store_kib] = homes::idle_kib(ground, 0)?.map(|kib| Series::from_iter([kib]));
     outcome.add("idle_heap_pool_kib", Some(pool_kib), "KiB", Some(Goal::AtMost(64.0)));
     outcome.add("idle_heap_store_kib", Some(store_kib), "KiB", Some(Goal::AtMost(16.0)));
+    for (objects, key) in IDLE_OBJECTS {
+        let [_, store_kib] = homes::idle_kib(ground, objects)?;
+        outcome.add(key, Some(Series::from_iter([store_kib])), "KiB", None);
+    }
     Ok(())
 }
 

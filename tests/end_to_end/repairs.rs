@@ -63,6 +63,13 @@ fn lost_headers_are_written_anew() {
     }
 }
 
+/// Damages the data of a base file, which is packed: its last bytes are data.
+fn flip_data(base: &mut [u8]) {
+    assert!(base.len() < DATA_OFFSET);
+    let last = base.len() - 1;
+    base[last] ^= 1;
+}
+
 /// A heap that lost a redundant copy is sound, and the check says what is lost.
 ///
 /// Guarantee: heap/check
@@ -80,7 +87,7 @@ fn heap_without_its_second_copy_is_sound() {
             |base| base[4196] ^= 1,
             "one of its two headers is damaged",
         ),
-        (|scratch| scratch.base("book"), |base| base[DATA_OFFSET + 3] ^= 1, "the data of"),
+        (|scratch| scratch.base("book"), |base| flip_data(base), "the data of"),
     ];
     for (path, damage, words) in damages {
         let scratch = with_two_entries();
@@ -108,8 +115,8 @@ fn a_damaged_checkpoint_is_replaced() {
     let damages: [fn(&mut Vec<u8>); 4] = [
         |base| base[100] ^= 1,
         |base| [100, 4196].into_iter().for_each(|at| base[at] ^= 1),
-        |base| base[DATA_OFFSET + 3] ^= 1,
-        |base| base.truncate(DATA_OFFSET + 70_000),
+        |base| flip_data(base),
+        |base| base.truncate(base.len() - 9),
     ];
     for damage in damages {
         let scratch = with_two_entries();

@@ -231,9 +231,9 @@ fn a_damaged_image_is_salvaged_under_a_new_name() {
 #[test]
 fn truncated_file_is_salvaged_with_its_losses() {
     let scratch = with_two_entries();
-    let bytes = fs::read(scratch.base("book")).unwrap();
+    let bytes = fs::read(scratch.image("book")).unwrap();
     // The tables are there, the first slab is not.
-    let file = scratch.write("cut.base", &bytes[..(2 << 20) + (2 << 16)]).unwrap();
+    let file = scratch.write("cut.image", &bytes[..(2 << 20) + (2 << 16)]).unwrap();
     let told = tell(&mut heap(&scratch, &["salvage", file.to_str().unwrap()]));
     assert_eq!(told.status, 1, "{}{}", told.out, told.err);
     assert!(

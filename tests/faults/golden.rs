@@ -1,7 +1,7 @@
 //! Row H12: files that older versions wrote. Each format on media has golden files: an image and a
-//! base file of version 1, a journal of version 1 that continues the base, a redo log of version 1,
-//! with a heap of version 2 in them (one of version 1 is in `core/heap/tests/golden`). They open,
-//! and say what they said.
+//! base file of version 1, a journal of version 1 that continues the base, a packed base file and
+//! its journal, a redo log of version 1, with a heap of version 2 in them (one of version 1 is in
+//! `core/heap/tests/golden`). They open, and say what they said.
 //!
 //! They are text: the length, then every word that is not zero. The last test below makes the next
 //! ones: `HOLDFAST_GOLDEN=$PWD/tests/faults/golden cargo test -p holdfast-tests --test faults
@@ -20,6 +20,8 @@ use crate::home::{Home, key, name};
 const IMAGE: &str = include_str!("golden/image-1.txt");
 const BASE: &str = include_str!("golden/base-1.txt");
 const JOURNAL: &str = include_str!("golden/journal-1.txt");
+const PACKED: &str = include_str!("golden/packed-1.txt");
+const PACKED_JOURNAL: &str = include_str!("golden/packed-journal-1.txt");
 const REDO: &str = include_str!("golden/redo-1.txt");
 
 /// Writes a golden file where it belongs.
@@ -72,6 +74,20 @@ fn files_of_every_version_still_open() {
     assert_eq!(names.open(&name(), &key()).unwrap().opened(), Opened::Warm);
 
     trials.next();
+    let packed_home = Home::new();
+    let packed_names = packed_home.names();
+    lay(PACKED, &packed_home.base());
+    let reader = packed_names.open_read(&name()).unwrap();
+    assert_eq!(roots(reader.bytes()), expected(&["in the base"]));
+    drop(reader);
+    lay(PACKED_JOURNAL, &packed_home.journal());
+    let region = packed_names.open(&name(), &key()).unwrap();
+    assert_eq!((region.opened(), region.backed_bytes()), (Opened::Cold, 1 << 20));
+    region.read_at(0, &mut bytes).unwrap();
+    assert_eq!(roots(&bytes), expected(&["in the base", "in the journal"]));
+    drop(region);
+
+    trials.next();
     lay(IMAGE, &home.image());
     let region = names.open(&name(), &key()).unwrap();
     assert_eq!(region.opened(), Opened::WarmAfterCrash);
@@ -94,9 +110,12 @@ fn files_of_every_version_still_open() {
 #[test]
 fn newer_version_is_refused_and_left_unchanged() {
     let mut trials = Trials::of_all("H12", "newer versions");
-    for (text, file) in
-        [(IMAGE, Home::image as fn(&Home) -> _), (BASE, Home::base), (JOURNAL, Home::journal)]
-    {
+    for (text, file) in [
+        (IMAGE, Home::image as fn(&Home) -> _),
+        (BASE, Home::base),
+        (PACKED, Home::base),
+        (JOURNAL, Home::journal),
+    ] {
         trials.next();
         let home = Home::new();
         let names = home.names();
@@ -152,8 +171,9 @@ fn golden_files_are_made_on_demand() {
     let redo = crate::damage::redo_log(&image[slot..slot + 4096], 1 << 19, b"by redo\0");
     let made = [
         ("image", image),
-        ("base", std::fs::read(home.base()).unwrap()),
-        ("journal", std::fs::read(home.journal()).unwrap()),
+        // Small bases are packed; `base-1.txt` and `journal-1.txt` are of before.
+        ("packed", std::fs::read(home.base()).unwrap()),
+        ("packed-journal", std::fs::read(home.journal()).unwrap()),
         ("redo", redo),
     ];
     assert!(made.iter().all(|(_, bytes)| bytes.iter().any(|byte| *byte != 0)));

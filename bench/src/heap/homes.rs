@@ -22,6 +22,9 @@ const SAMPLES: u64 = 21;
 const HEADERS_BYTES: u64 = 12 << 10;
 /// The root of an idle heap.
 const ROOT_BYTES: u64 = 100;
+/// The objects beside it have at least so much, and less than the other.
+const OBJECT_BYTES_MIN: u64 = 16;
+const OBJECT_BYTES_MAX: u64 = 128;
 
 /// Milliseconds that the *n*-th heap of a home takes, from the call to a region that can be mapped.
 /// Heaps before it are made in the same way, and closed.
@@ -62,8 +65,9 @@ fn create(home: &Home, number: u64) -> io::Result<f64> {
     Ok(taken_ms)
 }
 
-/// KiB that a small heap with one root takes in the pool and in the store once it is closed.
-pub(crate) fn idle_kib(ground: &Ground) -> io::Result<[f64; 2]> {
+/// KiB that a small heap with one root, and so many other objects of noise, takes in the pool and in
+/// the store once it is closed.
+pub(crate) fn idle_kib(ground: &Ground, objects: u64) -> io::Result<[f64; 2]> {
     const NAME: &str = "idle";
     let home = ground.home(Store::Disk)?;
     let before = allocated_kib(&home)?;
@@ -79,6 +83,21 @@ pub(crate) fn idle_kib(ground: &Ground) -> io::Result<[f64; 2]> {
     let root = heap.create_root("root", ROOT_BYTES).map_err(heap_error)?;
     // SAFETY: a new object of that size, of which nothing else knows.
     unsafe { root.write_bytes(0xA5, ROOT_BYTES as usize) };
+    let mut noise = 0x9E37_79B9_7F4A_7C15_u64;
+    for _ in 0..objects {
+        let mut next = || {
+            noise ^= noise << 13;
+            noise ^= noise >> 7;
+            noise ^= noise << 17;
+            noise
+        };
+        let bytes = OBJECT_BYTES_MIN + next() % (OBJECT_BYTES_MAX - OBJECT_BYTES_MIN);
+        let object = heap.alloc(bytes).map_err(heap_error)?;
+        for at in 0..bytes as usize {
+            // SAFETY: a new object of that size, of which nothing else knows.
+            unsafe { object.add(at).write(next() as u8) };
+        }
+    }
     let _ = heap.close();
     region.close().map_err(Error::other)?;
     let after = allocated_kib(&home)?;

@@ -12,6 +12,7 @@ pub(crate) mod journal;
 pub(crate) mod lines;
 pub(crate) mod long_sum;
 pub(crate) mod medium;
+pub(crate) mod packed;
 pub(crate) mod pending;
 pub(crate) mod pool_kind;
 pub(crate) mod redo;

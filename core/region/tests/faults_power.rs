@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use common::noted::Notes;
 use common::power::{Kept, PowerStorage};
-use common::{Home, MIB, key, named, read};
+use common::{Home, MIB, is_packed, key, named, read};
 use holdfast_region::{Durability, NameSpace, Result};
 use holdfast_testkit::Trials;
 use rand::RngExt;
@@ -25,6 +25,7 @@ const CUTS_MAX: usize = 4;
 struct Run {
     states: Vec<Vec<u8>>,
     acknowledged: usize,
+    is_small: bool,
 }
 
 impl Run {
@@ -35,10 +36,20 @@ impl Run {
         for _ in 0..random.random_range(1..COMMITS_MAX) {
             let mut state = self.states.last().unwrap().clone();
             for _ in 0..random.random_range(1..4) {
-                let pages = if random.random_ratio(1, 8) { 200 } else { random.random_range(1..6) };
-                let start = random.random_range(0..(MIB as usize - pages * PAGE));
+                let many = if self.is_small { MIB as usize / PAGE } else { 200 };
+                let pages =
+                    if random.random_ratio(1, 8) { many } else { random.random_range(1..6) };
+                let start = random.random_range(0..=(MIB as usize - pages * PAGE));
                 // Zeros, too: a record has no bytes for pages of them.
-                let bytes = vec![random.random_range(0..4); pages * PAGE];
+                let mut bytes = vec![random.random_range(0..4); pages * PAGE];
+                if self.is_small {
+                    // All pages change, and little is left in them, or in few of them: the base
+                    // that then is due is a packed one.
+                    bytes.chunks_mut(PAGE).for_each(|page| page[40..].fill(0));
+                    if random.random_ratio(1, 2) {
+                        bytes.chunks_mut(PAGE).skip(5).for_each(|page| page.fill(0));
+                    }
+                }
                 notes.store(&mut region, start, &bytes);
                 state[start..start + bytes.len()].copy_from_slice(&bytes);
             }
@@ -74,11 +85,14 @@ impl Run {
 #[test]
 fn power_cuts_lose_no_acknowledged_commit() {
     let mut trials = Trials::of("H2", "power cuts in random sessions and recoveries", SEEDS);
+    let mut packed = 0;
     while let Some(mut trial) = trials.next() {
         let random = &mut trial.random;
         let mut home = Home::new();
         let region = home.names().create(&named("words"), &key(), MIB).unwrap();
-        let mut run = Run { states: vec![read(&region, 0, MIB as usize)], acknowledged: 0 };
+        let is_small = random.random_ratio(1, 2);
+        let states = vec![read(&region, 0, MIB as usize)];
+        let mut run = Run { states, acknowledged: 0, is_small };
         region.close().unwrap();
         for cut in 0..random.random_range(1..=CUTS_MAX) {
             let context = format!("trial {}, seed {:#x}, cut {cut}", trial.number, trial.seed);
@@ -92,9 +106,11 @@ fn power_cuts_lose_no_acknowledged_commit() {
                 _ => Kept::Some(random.random_range(1..u64::MAX)),
             };
             home = storage.after_cut(kept);
+            packed += u64::from(is_packed(&home.base("words")));
             run.recovered(&home, &context);
             // Opened for the look; the next session opens it cold again.
             std::fs::remove_file(home.image("words")).unwrap();
         }
     }
+    assert!(packed > 0, "no packed base was met");
 }

@@ -6,16 +6,21 @@ mod common;
 
 use std::fs;
 
-use common::{DATA_OFFSET, Home, MIB, flip, key, named, read, store, truncate};
+use common::{
+    DATA_OFFSET, FAR, Home, MIB, PACKED_OFFSET, flip, is_packed, key, named, read, store, truncate,
+};
 use holdfast_region::{DamagedFile, ErrorKind, HeaderState, RegionError};
 
-/// A region with "hello" at its start and "x" in its last byte.
+/// A region with "hello" at its start and "x" in its last byte, and too much between them to be
+/// packed.
 fn home() -> Home {
     let home = Home::new();
     let mut region = home.names().create(&named("words"), &key(), 8 * MIB).unwrap();
     store(&mut region, 0, b"hello");
+    store(&mut region, 1 << 16, &[7; 70 << 10]);
     store(&mut region, (4 << 20) - 1, b"x");
     region.close().unwrap();
+    assert!(!is_packed(&home.base("words")));
     home
 }
 
@@ -98,4 +103,59 @@ fn unusable_sources_and_taken_names_are_refused() {
     }
     let newer = DamagedFile::read(&home.image("words")).unwrap_err();
     assert!(matches!(newer, RegionError::NewerFormat { found: 9, .. }), "{newer}");
+}
+
+/// Of a packed base file everything is found, also without its headers, and the file stays.
+///
+/// Guarantee: heap/salvage
+#[test]
+fn packed_base_gives_all_its_data_without_headers() {
+    let home = Home::with_packed_text("words", b"hello");
+    let path = home.base("words");
+    assert!(DamagedFile::read(&path).unwrap().report().is_whole());
+    for slot in [0, 4096] {
+        flip(&path, slot + 100);
+    }
+    let before = fs::read(&path).unwrap();
+    let damaged = DamagedFile::read(&path).unwrap();
+    let report = damaged.report();
+    assert_eq!(
+        (report.header, report.name.clone(), report.data_bytes, report.missing_bytes),
+        (HeaderState::Lost, None, 4 * MIB, 0)
+    );
+    let data = salvaged(&home, &damaged);
+    assert!(data.starts_with(b"hello") && data[FAR..].starts_with(b"hello"));
+    assert!(fs::read(&path).unwrap() == before);
+}
+
+/// Of a packed base file that is damaged or cut off, what is left comes back, and the report says
+/// that something is missing and where.
+///
+/// Guarantee: heap/salvage
+#[test]
+fn damaged_packed_base_gives_what_is_left() {
+    let home = Home::with_packed_text("words", b"hello");
+    let path = home.base("words");
+    let whole = fs::read(&path).unwrap();
+    for position in PACKED_OFFSET..whole.len() as u64 {
+        flip(&path, position);
+        let damaged = DamagedFile::read(&path).unwrap();
+        assert!(!damaged.report().is_whole(), "byte {position}");
+        assert_eq!(damaged.bytes().len() as u64, 4 * MIB);
+        flip(&path, position);
+    }
+    // The head alone is what salvage can do without.
+    flip(&path, PACKED_OFFSET);
+    assert!(DamagedFile::read(&path).unwrap().bytes()[FAR..].starts_with(b"hello"));
+    flip(&path, PACKED_OFFSET);
+    truncate(&path, whole.len() as u64 - 6);
+    let damaged = DamagedFile::read(&path).unwrap();
+    let report = damaged.report();
+    assert_eq!((report.missing_offset, report.checksum_matches), (FAR as u64 + 2, Some(false)));
+    assert!(report.lacks(FAR as u64..FAR as u64 + 5) && !report.lacks(0..8));
+    let data = salvaged(&home, &damaged);
+    assert!(data.starts_with(b"hello") && data[FAR..].starts_with(b"he\0\0"));
+    truncate(&path, PACKED_OFFSET);
+    let report = DamagedFile::read(&path).unwrap().report().clone();
+    assert_eq!((report.missing_offset, report.missing_bytes), (0, 4 * MIB));
 }

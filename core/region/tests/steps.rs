@@ -8,7 +8,7 @@ mod common;
 use std::sync::Arc;
 
 use common::faulty::{Fault, FaultyStorage};
-use common::{DATA_OFFSET, Home, MIB, key, named, read, store};
+use common::{DATA_OFFSET, FAR, Home, MIB, is_packed, key, named, read, store};
 use holdfast_region::{ErrorKind, NameSpace, Opened, Region, RegionError, Result};
 
 const ENOSPC: i32 = 28;
@@ -53,6 +53,15 @@ fn with_hello() -> Home {
     Home::with_text("words", b"hello")
 }
 
+fn with_packed_hello() -> Home {
+    Home::with_packed_text("words", b"hello")
+}
+
+/// Too much to be packed.
+fn with_long_hello() -> Home {
+    Home::with_text("words", &[&b"hello"[..], &[7; (4 << 20) - 5]].concat())
+}
+
 fn open(names: &NameSpace) -> Result<Region> {
     names.open(&named("words"), &key())
 }
@@ -63,6 +72,16 @@ fn open_and_store(names: &NameSpace) -> Region {
     let filler = vec![7; region.backed_bytes() as usize];
     store(&mut region, 0, &filler);
     store(&mut region, 0, b"later");
+    region
+}
+
+/// The same where nearly all of it becomes zeros, so that the new base is a packed one.
+fn open_and_store_little(names: &NameSpace) -> Region {
+    let mut region = open(names).unwrap();
+    let zeros = vec![0; region.backed_bytes() as usize];
+    store(&mut region, 0, &zeros);
+    store(&mut region, 0, b"later");
+    store(&mut region, FAR, b"later");
     region
 }
 
@@ -137,9 +156,22 @@ fn failed_growth_keeps_data_and_may_poison() {
 /// Guarantee: heap/checkpoint
 #[test]
 fn failed_checkpoint_keeps_a_whole_base() {
+    fail_checkpoints(with_hello, open_and_store);
+}
+
+/// The same of bases that are packed.
+///
+/// Guarantee: heap/checkpoint
+#[test]
+fn failed_packed_checkpoint_keeps_a_whole_base() {
+    fail_checkpoints(with_long_hello, open_and_store_little);
+    fail_checkpoints(with_packed_hello, open_and_store);
+}
+
+fn fail_checkpoints(home: fn() -> Home, prepare: fn(&NameSpace) -> Region) {
     in_every_step(
-        with_hello,
-        open_and_store,
+        home,
+        prepare,
         |mut region, _| {
             let Err(error) = region.checkpoint() else { return Ok(()) };
             assert!(region.is_dirty(), "a failed checkpoint made the region clean");
@@ -225,12 +257,47 @@ fn full_store_is_named_and_room_mends_it() {
     assert_eq!(read(&open(&home.names()).unwrap(), 0, 5), b"later");
 }
 
+/// A packed checkpoint, too, is durable before it gets its name; its pages never reach the disk.
+///
+/// Guarantee: heap/checkpoint
+#[test]
+fn packed_checkpoint_is_durable_before_it_is_named() {
+    let home = with_long_hello();
+    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+    let names = home.names_over(storage.clone());
+    let mut region = open_and_store_little(&names);
+    let _ = storage.take_log();
+    region.checkpoint().unwrap();
+    let expected = [
+        // Two pages where they belong, cut off again; the packed part, both headers.
+        &["create", "set_len", "write_at", "write_at", "set_len"][..],
+        &["write_at"; 1 + 2],
+        &["sync", "rename", "sync_directory"],
+        // The header of the image.
+        &["write_at"],
+    ];
+    assert_eq!(storage.take_log(), expected.concat());
+    assert!(is_packed(&home.base("words")));
+}
+
 /// A close that fails in any step loses nothing and the next open knows.
 #[test]
 fn failed_close_loses_nothing_and_is_known_later() {
+    fail_closes(with_hello, open_and_store);
+}
+
+/// The same where the close packs the new base.
+///
+/// Guarantee: heap/checkpoint
+#[test]
+fn failed_packing_close_loses_nothing() {
+    fail_closes(with_long_hello, open_and_store_little);
+}
+
+fn fail_closes(home: fn() -> Home, prepare: fn(&NameSpace) -> Region) {
     in_every_step(
-        with_hello,
-        open_and_store,
+        home,
+        prepare,
         |region, _| region.close().map(drop),
         |home, _, _| {
             let region = open(&home.names()).unwrap();
@@ -264,8 +331,18 @@ fn failed_warm_open_changes_nothing() {
 /// A cold open that fails in any step leaves the base as it was.
 #[test]
 fn failed_cold_open_leaves_the_base() {
+    fail_cold_opens(with_hello);
+}
+
+/// Guarantee: heap/checkpoint
+#[test]
+fn failed_cold_open_leaves_a_packed_base() {
+    fail_cold_opens(with_packed_hello);
+}
+
+fn fail_cold_opens(home: fn() -> Home) {
     in_every_step(
-        with_hello,
+        home,
         |names| std::fs::remove_file(names.places().pool().join("words.image")).unwrap(),
         |(), names| open(names).map(drop),
         |home, _, error| {

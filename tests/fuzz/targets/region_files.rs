@@ -21,6 +21,8 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 const MIB: u64 = 1 << 20;
 const PAGE: usize = 4096;
+/// Where a packed base has its packed part.
+const PACKED_OFFSET: u64 = 2 * PAGE as u64;
 /// No file grows past this, whatever a header claims.
 const FILE_BYTES_MAX: u64 = 32 * MIB;
 /// Regions that claim more are not mapped.
@@ -30,6 +32,8 @@ const MAPPED_BYTES_MAX: u64 = 64 * MIB;
 struct Input {
     /// Files that are there, by bits: image, base, journal, redo log.
     present: u8,
+    /// The base is one that is packed.
+    packed: bool,
     edits: Vec<Edit>,
     /// Files whose checksums are made right again, by bits.
     sealed: u8,
@@ -140,7 +144,8 @@ struct Scene {
     _directory: TempDir,
     names: NameSpace,
     paths: [PathBuf; 4],
-    seeds: [Sketch; 4],
+    /// Those of a region whose base is sparse, and of one whose base is packed.
+    seeds: [[Sketch; 4]; 2],
 }
 
 fn name() -> RegionName {
@@ -172,21 +177,29 @@ impl Scene {
             home.join("store/words.journal"),
             pool.join("words.redo"),
         ];
-        let mut region = names.create(&name(), &key(), MIB).expect("a region");
-        let range = Reservation::anywhere(MIB as usize, 64 << 10).expect("address space");
-        fill(&mut region, &range, 1);
-        region.commit(Durability::Power).expect("a base");
-        for value in 2..5 {
-            fill(&mut region, &range, value);
-            region.commit(Durability::Power).expect("a commit");
-        }
-        let mut seeds = [&paths[0], &paths[1], &paths[0], &paths[0]].map(Sketch::of);
-        region.close().expect("closed");
-        seeds[1] = Sketch::of(&paths[1]);
-        seeds[2] = Sketch::of(&paths[2]);
-        seeds[3] = redo_log(&seeds[0]);
+        let seeds = [PAGE - 1, 100].map(|bytes| seeds(&names, &paths, bytes));
+        assert!(seeds[0][1].length > 2 * MIB && seeds[1][1].length < MIB, "sparse and packed");
         Scene { _directory: directory, names, paths, seeds }
     }
+}
+
+/// The files of a region with so many bytes in each of some pages.
+fn seeds(names: &NameSpace, paths: &[PathBuf; 4], bytes: usize) -> [Sketch; 4] {
+    let mut region = names.create(&name(), &key(), MIB).expect("a region");
+    let range = Reservation::anywhere(MIB as usize, 64 << 10).expect("address space");
+    fill(&mut region, &range, 1, bytes);
+    region.commit(Durability::Power).expect("a base");
+    for value in 2..5 {
+        fill(&mut region, &range, value, 100);
+        region.commit(Durability::Power).expect("a commit");
+    }
+    let mut seeds = [&paths[0], &paths[1], &paths[0], &paths[0]].map(Sketch::of);
+    region.close().expect("closed");
+    seeds[1] = Sketch::of(&paths[1]);
+    seeds[2] = Sketch::of(&paths[2]);
+    seeds[3] = redo_log(&seeds[0]);
+    names.remove(&name(), &key()).expect("removed");
+    seeds
 }
 
 /// A publication of two ranges that was cut off after it counted.
@@ -211,6 +224,15 @@ fn redo_log(image: &Sketch) -> Sketch {
 fn seal(sketch: &mut Sketch, file: usize) {
     match file {
         0 | 1 => {
+            // Head and table of a packed base.
+            if file == 1 && bytes_at(sketch, PACKED_OFFSET, 8) == b"HFPACKED" {
+                let count = word(&bytes_at(sketch, PACKED_OFFSET + 16, 8)) as u32;
+                let table_bytes = count.min(1 << 12) as usize * 8;
+                let mut summed = bytes_at(sketch, PACKED_OFFSET, 24);
+                summed.extend(bytes_at(sketch, PACKED_OFFSET + 32, table_bytes));
+                let sum = xxh3_64(&summed);
+                sketch.store(PACKED_OFFSET + 24, &sum.to_le_bytes());
+            }
             for slot in 0..2 {
                 let sum = xxh3_64(&sketch.page(slot)[..4088]);
                 sketch.page(slot)[4088..].copy_from_slice(&sum.to_le_bytes());
@@ -302,14 +324,14 @@ fn apply(files: &mut [Sketch; 4], edit: &Edit) {
 }
 
 /// Stores to a few pages of a region that may be mapped already; its range must then outlive it.
-fn fill(region: &mut Region, range: &Reservation, value: u8) {
+fn fill(region: &mut Region, range: &Reservation, value: u8, bytes: usize) {
     // SAFETY: the reservation covers the limit and outlives the mapping.
     if region.mapping().is_none() && unsafe { region.map_into(range.base()) }.is_err() {
         return;
     }
     for page in [0, 3, 4, 7] {
         // SAFETY: a region has 64 KiB or more.
-        unsafe { range.base().add(page * PAGE + usize::from(value)).write_bytes(value, 100) };
+        unsafe { range.base().add(page * PAGE + usize::from(value)).write_bytes(value, bytes) };
     }
 }
 
@@ -332,14 +354,14 @@ fn use_it(scene: &Scene, input: &Input) {
     }
     let Ok(range) = Reservation::anywhere(region.limit_bytes() as usize, 64 << 10) else { return };
     if input.atomic && region.set_consistency(Consistency::Atomic).is_ok() {
-        fill(&mut region, &range, 8);
+        fill(&mut region, &range, 8, 100);
         let _ = region.publish();
         region.unmap().expect("unmapped");
         let _ = region.set_consistency(Consistency::Direct);
     }
-    fill(&mut region, &range, 9);
+    fill(&mut region, &range, 9, 100);
     let _ = region.commit(Durability::Power);
-    fill(&mut region, &range, 10);
+    fill(&mut region, &range, 10, 100);
     let bytes = read_all(&region);
     if region.close().is_err() {
         return;
@@ -357,7 +379,7 @@ thread_local! {
 
 fuzz_target!(|input: Input| {
     SCENE.with_borrow(|scene| {
-        let mut files = scene.seeds.clone();
+        let mut files = scene.seeds[usize::from(input.packed)].clone();
         input.edits.iter().take(20).for_each(|edit| apply(&mut files, edit));
         for (index, sketch) in files.iter_mut().enumerate() {
             if input.present & 1 << index == 0 {

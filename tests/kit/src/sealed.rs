@@ -29,7 +29,12 @@ const DATA_OFFSET: u64 = 2 << 20;
 /// Data areas that claim more are not summed: their sum stays wrong.
 const SUMMED_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of a header slot that have a meaning.
-const SLOT_FIELDS: u64 = 304;
+const SLOT_FIELDS: u64 = 312;
+/// Of `flags` in a header slot: the data is packed, and there is no data area.
+const PACKED: u64 = 8;
+/// Where a packed file has its packed part, and where that has its table.
+const PACKED_OFFSET: u64 = 8192;
+const PACKED_TABLE: u64 = PACKED_OFFSET + 32;
 const GRANTS_BYTES_MAX: u64 = 64 << 10;
 
 /// Values on both sides of what a field can hold: of times, sizes, counts, offsets and lengths.
@@ -178,6 +183,10 @@ impl Sketch {
                 self.seal_superblock();
                 self.seal_slots();
             }
+            FileKind::Base if self.is_packed() => {
+                self.seal_packed();
+                self.seal_slots();
+            }
             FileKind::Base | FileKind::Rescue => {
                 self.seal_superblock();
                 self.seal_data();
@@ -226,6 +235,39 @@ impl Sketch {
             self.store(104, &sum);
             self.store(PAGE_BYTES as u64 + 104, &sum);
         }
+    }
+
+    fn is_packed(&self) -> bool {
+        self.word(72) >> 32 & PACKED != 0
+    }
+
+    /// Entries of the table of a packed file: where each belongs in the data, and its bytes.
+    fn packed_runs(&self) -> Vec<(u64, u64)> {
+        let count = (self.word(PACKED_OFFSET + 16) & u64::from(u32::MAX)).min(1 << 16);
+        let entry = |index| self.word(PACKED_TABLE + index * 8);
+        (0..count).map(entry).map(|word| (word & u64::from(u32::MAX), word >> 32)).collect()
+    }
+
+    /// The sum of head and table of a packed file, and that of the data in both slots.
+    fn seal_packed(&mut self) {
+        let (runs, backed_bytes) = (self.packed_runs(), self.word(56));
+        let table_bytes = runs.len() * 8;
+        let summed = [self.load(PACKED_OFFSET, 24), self.load(PACKED_TABLE, table_bytes)].concat();
+        self.store(PACKED_OFFSET + 24, &xxh3_64(&summed).to_le_bytes());
+        if backed_bytes > SUMMED_BYTES_MAX {
+            return;
+        }
+        let mut data = Sketch::of(&[]);
+        let mut at = PACKED_TABLE + table_bytes as u64;
+        for (offset, bytes) in runs {
+            if offset + bytes <= backed_bytes {
+                data.store(offset, &self.load(at, bytes as usize));
+            }
+            at = at.saturating_add(bytes);
+        }
+        let sum = xxh3_64(&data.load(0, backed_bytes as usize)).to_le_bytes();
+        self.store(104, &sum);
+        self.store(PAGE_BYTES as u64 + 104, &sum);
     }
 
     fn seal_journal(&mut self) {
@@ -282,6 +324,10 @@ impl Sketch {
         match (kind, random.random_range(0..4)) {
             (FileKind::Image | FileKind::Base | FileKind::Rescue, 0 | 1) => {
                 random.random_range(0..SLOT_FIELDS)
+            }
+            (FileKind::Base, 2 | 3) if self.is_packed() => {
+                let table_bytes = self.packed_runs().len() as u64 * 8;
+                PACKED_OFFSET + random.random_range(0..32 + table_bytes + 64)
             }
             (FileKind::Image | FileKind::Base | FileKind::Rescue, 2) => {
                 DATA_OFFSET + random.random_range(0..4096)
@@ -354,6 +400,8 @@ impl Sketch {
         for slot in [0, PAGE_BYTES as u64] {
             self.store(slot + 48, &(1_u64 << 40).to_le_bytes());
             self.store(slot + 56, &(1_u64 << 40).to_le_bytes());
+            let flags = self.load(slot + 76, 1)[0] & !(PACKED as u8);
+            self.store(slot + 76, &[flags]);
         }
         self.len_bytes = DATA_OFFSET + (1 << 40);
     }

@@ -23,10 +23,11 @@ use crate::care::transfer::{Origin, TransferReport};
 use crate::error::{FileRemedy, RegionError, Result};
 use crate::media::format::{
     DATA_OFFSET, FORMAT_VERSION, GROWTH_HINT_BYTES_MAX, Header, HeaderFault, LIMIT_BYTES_MAX,
-    LIMIT_UNIT_BYTES, MAGIC, SLOTS_BYTES, choose, limit_for,
+    LIMIT_UNIT_BYTES, MAGIC, PACKED_OFFSET, SLOTS_BYTES, choose, limit_for,
 };
 use crate::media::image::BuildError;
 use crate::media::journal::{ReadFault, Sizes, apply, open_journal, whole_records};
+use crate::media::packed;
 use crate::media::redo;
 use crate::media::sparse::buffer;
 use crate::name::RegionName;
@@ -69,7 +70,7 @@ pub struct DamageReport {
     pub missing_bytes: u64,
     /// Where in the data area they start.
     pub missing_offset: u64,
-    /// Whether the data matches its checksum; images have none.
+    /// Whether the data matches its checksum, and that of its packed form; images have none.
     pub checksum_matches: Option<bool>,
     /// The file beside it that continues it, if there is one.
     pub continuation: Option<ContinuationReport>,
@@ -160,16 +161,9 @@ impl DamagedFile {
             });
         }
         // A larger file can have lost both headers, and still have its data.
-        if found_bytes <= DATA_OFFSET && !MAGIC.starts_with(start) {
-            return Err(RegionError::Foreign {
-                path: path.to_owned(),
-                remedy: FileRemedy::NameAnother,
-            });
-        }
-        if found_bytes <= DATA_OFFSET {
-            let (path, needed_bytes) = (path.to_owned(), DATA_OFFSET + LIMIT_UNIT_BYTES);
-            let remedy = FileRemedy::RestoreFile { path: path.clone() };
-            return Err(RegionError::Truncated { path, needed_bytes, found_bytes, remedy });
+        let is_short = found_bytes <= DATA_OFFSET;
+        if is_short && found_bytes < PACKED_OFFSET {
+            return Err(too_short(path, start, found_bytes));
         }
         let mut slots = [0; SLOTS_BYTES];
         file.read_exact_at(&mut slots, 0).map_err(failed("read"))?;
@@ -187,17 +181,30 @@ impl DamagedFile {
             }
             Err(HeaderFault::Foreign | HeaderFault::Damaged) => (None, HeaderState::Lost),
         };
-        let by_length =
-            (found_bytes - DATA_OFFSET).next_multiple_of(LIMIT_UNIT_BYTES).min(LIMIT_BYTES_MAX);
-        let data_bytes = match (&header, state) {
-            (Some(header), HeaderState::Whole) => header.backed_bytes,
-            // The newer header may have been the lost one: growth shows in the length.
-            (Some(header), _) => by_length.clamp(header.backed_bytes, header.limit_bytes),
-            (None, _) => by_length,
+        let packed = header.as_ref().filter(|header| header.packed_bytes > 0);
+        let mut is_unpacked = true;
+        let (data_bytes, present_bytes, bytes) = if packed.is_some() || is_short {
+            let known_bytes = packed.map(|header| header.backed_bytes);
+            let remains = packed::salvage(&file, known_bytes).map_err(failed("read"))?;
+            let remains = remains.ok_or_else(|| too_short(path, start, found_bytes))?;
+            let (data_bytes, missing_from) = (remains.data_bytes, remains.missing_from);
+            is_unpacked = remains.is_whole;
+            let bytes = remains.into_bytes().map_err(RegionError::read_whole(path, data_bytes))?;
+            (data_bytes, missing_from.unwrap_or(data_bytes), bytes)
+        } else {
+            let by_length =
+                (found_bytes - DATA_OFFSET).next_multiple_of(LIMIT_UNIT_BYTES).min(LIMIT_BYTES_MAX);
+            let data_bytes = match (&header, state) {
+                (Some(header), HeaderState::Whole) => header.backed_bytes,
+                // The newer header may have been the lost one: growth shows in the length.
+                (Some(header), _) => by_length.clamp(header.backed_bytes, header.limit_bytes),
+                (None, _) => by_length,
+            };
+            let present_bytes = data_bytes.min(found_bytes - DATA_OFFSET);
+            let bytes = read_data(&file, data_bytes, present_bytes);
+            let bytes = bytes.map_err(RegionError::read_whole(path, data_bytes))?;
+            (data_bytes, present_bytes, bytes)
         };
-        let present_bytes = data_bytes.min(found_bytes - DATA_OFFSET);
-        let bytes = read_data(&file, data_bytes, present_bytes);
-        let bytes = bytes.map_err(RegionError::read_whole(path, data_bytes))?;
         let expected = header.as_ref().map(|header| header.data_checksum).filter(|sum| *sum != 0);
         let report = DamageReport {
             path: path.to_owned(),
@@ -206,7 +213,7 @@ impl DamagedFile {
             data_bytes,
             missing_bytes: data_bytes - present_bytes,
             missing_offset: present_bytes,
-            checksum_matches: expected.map(|expected| expected == xxh3_64(&bytes)),
+            checksum_matches: expected.map(|expected| is_unpacked && expected == xxh3_64(&bytes)),
             continuation: None,
         };
         let mut damaged = DamagedFile { header, bytes, report };
@@ -292,6 +299,17 @@ impl DamagedFile {
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
+}
+
+/// The error of a file that has no data area, and nothing packed.
+fn too_short(path: &Path, start: &[u8], found_bytes: u64) -> RegionError {
+    let path = path.to_owned();
+    if !MAGIC.starts_with(start) {
+        return RegionError::Foreign { path, remedy: FileRemedy::NameAnother };
+    }
+    let (needed_bytes, remedy) =
+        (DATA_OFFSET + LIMIT_UNIT_BYTES, FileRemedy::RestoreFile { path: path.clone() });
+    RegionError::Truncated { path, needed_bytes, found_bytes, remedy }
 }
 
 /// Whether a process may be writing a file: it changed moments ago, or is gone.

@@ -141,7 +141,7 @@ impl NameSpace {
         let temporary = temporary_path(directory, &header.name);
         let data_bytes = header.backed_bytes;
         let failed = |error| target_error(self.storage(), error, &temporary, directory, data_bytes);
-        let built = Image::build(self.storage(), temporary.clone(), header, Backing::Holes, fill);
+        let built = Image::build(self.storage(), temporary.clone(), header, Backing::Packed, fill);
         let built = built.map_err(failed)?;
         if let Err(source) = self.storage().sync(&built.file) {
             let _ = self.storage().remove(&temporary);
@@ -174,9 +174,11 @@ impl NameSpace {
         base: &Image,
         target: &File,
     ) -> std::result::Result<(), BuildError> {
-        match self.storage().share_blocks(&base.file, target) {
-            Ok(()) => verify_base(base, None),
-            Err(_) => verify_base(base, Some((self.storage(), target))),
+        let is_packed = base.header.packed_bytes > 0;
+        if !is_packed && self.storage().share_blocks(&base.file, target).is_ok() {
+            verify_base(base, None)
+        } else {
+            verify_base(base, Some((self.storage(), target)))
         }
     }
 }

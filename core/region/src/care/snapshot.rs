@@ -37,7 +37,7 @@ use crate::names::key::{KeyFingerprint, OwnerKey, check_key};
 use crate::names::namespace::NameSpace;
 use crate::names::places::{current_image_path, redo_paths};
 use crate::names::quotas::{is_workers_key, parent_only};
-use crate::store::base::{open_base, verify_base};
+use crate::store::base::{open_base, verified_data};
 
 /// A snapshot, described without reading its data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -202,12 +202,10 @@ impl NameSpace {
     /// # Errors
     /// `Missing`, `NotFound`, one of the errors about a bad file, `Io`.
     pub fn open_snapshot(&self, name: &RegionName, tag: &RegionName) -> Result<SnapshotReader> {
-        let Image { file, path, header, .. } = {
-            let snapshot = self.snapshot_file(name, tag)?;
-            verify_base(&snapshot, None)
-                .map_err(|error| self.build_error(error, &snapshot.path, 0))?;
-            snapshot
-        };
+        let snapshot = self.snapshot_file(name, tag)?;
+        let file = verified_data(&snapshot, None)
+            .map_err(|error| self.build_error(error, &snapshot.path, 0))?;
+        let Image { path, header, .. } = snapshot;
         let backed = usize::try_from(header.backed_bytes)
             .map_err(|_| RegionError::AddressesExhausted { limit_bytes: header.backed_bytes })?;
         let data = Reservation::anywhere(backed, 1)

@@ -296,6 +296,7 @@ impl NameSpace {
             medium: self.medium(),
             boot: [0; 16],
             ordered: false,
+            packed_bytes: 0,
         };
         // What a region that had the name may have left could not be applied to this one, but could
         // be in its way.

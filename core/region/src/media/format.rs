@@ -28,6 +28,14 @@ pub(crate) const ALLOTMENT_BYTES: u64 = 4096;
 /// Where the data area starts: a multiple of the huge page size, so that it can be mapped by huge
 /// pages.
 pub(crate) const DATA_OFFSET: u64 = 2 << 20;
+/// Where a packed base file has its packed part (see [`crate::media::packed`]).
+pub(crate) const PACKED_OFFSET: u64 = SLOTS_BYTES as u64;
+/// The shortest packed part: that of an area in which nothing is.
+pub(crate) const PACKED_BYTES_MIN: u64 = 32;
+/// The longest packed part, head and table included.
+pub(crate) const PACKED_BYTES_MAX: u64 = 64 << 10;
+/// The largest area that is packed: its offsets fit into the table.
+pub(crate) const PACKED_DATA_BYTES_MAX: u64 = 1 << 32;
 /// Limits are multiples of this (a page of WebAssembly, and of every Linux).
 pub(crate) const LIMIT_UNIT_BYTES: u64 = 64 << 10;
 /// The smallest limit of a region, in bytes; smaller wishes are rounded up to it.
@@ -54,10 +62,12 @@ const FLAG_CONTINUED: u32 = 1;
 const FLAG_ON_DISK: u32 = 2;
 /// Stores to this image reach memory in an order that a reset may cut off anywhere.
 const FLAG_ORDERED: u32 = 4;
+/// The data is packed behind the slots, and there is no data area.
+const FLAG_PACKED: u32 = 8;
 /// All features that this module knows.
-const FLAGS_KNOWN: u32 = FLAG_CONTINUED | FLAG_ON_DISK | FLAG_ORDERED;
+const FLAGS_KNOWN: u32 = FLAG_CONTINUED | FLAG_ON_DISK | FLAG_ORDERED | FLAG_PACKED;
 
-const RESERVED_BYTES: usize = 3784;
+const RESERVED_BYTES: usize = 3776;
 
 /// A slot as it lies in the file. All integers are little endian.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -84,6 +94,7 @@ struct HeaderSlot {
     padding: [u8; 6],
     journal_sequence: U64,
     boot: [u8; 16],
+    packed_bytes: U64,
     reserved: [u8; RESERVED_BYTES],
     checksum: U64,
 }
@@ -99,7 +110,8 @@ assert_offsets! {
     magic: 0, format_version: 8, header_bytes: 12, sequence: 16, uuid: 24, address: 40, limit_bytes: 48,
     backed_bytes: 56, data_offset: 64, state: 72, flags: 76, checkpoint_count: 80, image_generation: 88,
     created_unix_s: 96, data_checksum: 104, owner_fingerprint: 112, name_bytes: 144, name: 146,
-    padding: 274, journal_sequence: 280, boot: 288, reserved: 304, checksum: 4088,
+    padding: 274, journal_sequence: 280, boot: 288, packed_bytes: 304, reserved: 312,
+    checksum: 4088,
 }
 
 /// Whether a writer has, or had, the file.
@@ -138,6 +150,9 @@ pub(crate) struct Header {
     /// In an image that outlives the boot: whatever was stored to it reached memory in an order
     /// from which a prefix can be restored. False elsewhere.
     pub(crate) ordered: bool,
+    /// In a base file that is packed: bytes of the packed part (see [`crate::media::packed`]). 0
+    /// elsewhere.
+    pub(crate) packed_bytes: u64,
 }
 
 /// Why a slot is no header.
@@ -178,9 +193,12 @@ impl Header {
         Header { boot: [0; 16], ordered: false, ..self }
     }
 
-    /// Bytes of a file whose data area is backed as the header says.
+    /// Bytes of a file whose data area is backed as the header says, or that is packed.
     pub(crate) fn file_bytes(&self) -> u64 {
-        DATA_OFFSET + self.backed_bytes
+        match self.packed_bytes {
+            0 => DATA_OFFSET + self.backed_bytes,
+            packed_bytes => PACKED_OFFSET + packed_bytes,
+        }
     }
 
     pub(crate) fn encode(&self) -> [u8; SLOT_BYTES] {
@@ -209,6 +227,7 @@ impl Header {
             padding: [0; 6],
             journal_sequence: self.journal_sequence.into(),
             boot: self.boot,
+            packed_bytes: self.packed_bytes.into(),
             reserved: [0; RESERVED_BYTES],
             checksum: 0.into(),
         };
@@ -220,8 +239,10 @@ impl Header {
     fn flags(&self) -> u32 {
         let continued = if self.continued { FLAG_CONTINUED } else { 0 };
         let ordered = if self.ordered { FLAG_ORDERED } else { 0 };
+        let packed = if self.packed_bytes > 0 { FLAG_PACKED } else { 0 };
         continued
             | ordered
+            | packed
             | match self.medium {
                 Medium::Memory => 0,
                 Medium::File => FLAG_ON_DISK,
@@ -245,6 +266,7 @@ impl Header {
         };
         let name = slot.name.get(..usize::from(slot.name_bytes.get())).ok_or(SlotFault::Damaged)?;
         let name = std::str::from_utf8(name).ok().and_then(|name| RegionName::parse_any(name).ok());
+        let is_packed = flags & FLAG_PACKED != 0;
         let header = Header {
             sequence: slot.sequence.get(),
             uuid: slot.uuid,
@@ -263,12 +285,15 @@ impl Header {
             medium: if flags & FLAG_ON_DISK != 0 { Medium::File } else { Medium::Memory },
             boot: slot.boot,
             ordered: flags & FLAG_ORDERED != 0,
+            // Without the flag it means nothing.
+            packed_bytes: if is_packed { slot.packed_bytes.get() } else { 0 },
         };
         let fits = sure
             && version == FORMAT_VERSION
             && slot.header_bytes.get() as usize == SLOT_BYTES
             && slot.data_offset.get() == DATA_OFFSET
             && header.sizes_fit()
+            && (!is_packed || header.packing_fits())
             && header.counters_fit();
         if fits { Ok(header) } else { Err(SlotFault::Damaged) }
     }
@@ -278,6 +303,11 @@ impl Header {
         [self.sequence, self.checkpoint_count, self.image_generation, self.journal_sequence]
             .iter()
             .all(|counter| *counter < COUNTERS_END)
+    }
+
+    fn packing_fits(&self) -> bool {
+        (PACKED_BYTES_MIN..=PACKED_BYTES_MAX).contains(&self.packed_bytes)
+            && self.backed_bytes <= PACKED_DATA_BYTES_MAX
     }
 
     fn sizes_fit(&self) -> bool {
@@ -353,6 +383,7 @@ mod tests {
             medium: Medium::Memory,
             boot: [0; 16],
             ordered: false,
+            packed_bytes: 0,
         }
     }
 
@@ -377,6 +408,25 @@ mod tests {
         assert_eq!(Header::decode(&image.encode()), Ok(image));
         let base = Header { continued: true, medium: Medium::File, ..sample(11) };
         assert_eq!(Header::decode(&base.encode()), Ok(base));
+        let packed = Header { packed_bytes: 400, ..sample(11) };
+        assert_eq!(packed.file_bytes(), 8592);
+        assert_eq!(Header::decode(&packed.encode()), Ok(packed));
+    }
+
+    /// A packed file that claims to be shorter or longer than any is damaged, and so is one of an
+    /// area that no table describes.
+    #[test]
+    fn sizes_of_packed_files_are_bounded() {
+        for packed_bytes in [1, PACKED_BYTES_MIN - 1, PACKED_BYTES_MAX + 1, u64::MAX] {
+            let header = Header { packed_bytes, ..sample(1) };
+            assert_eq!(Header::decode(&header.encode()), Err(SlotFault::Damaged));
+        }
+        let (limit_bytes, backed_bytes) = (1 << 33, PACKED_DATA_BYTES_MAX + LIMIT_UNIT_BYTES);
+        let header = Header { packed_bytes: 400, limit_bytes, backed_bytes, ..sample(1) };
+        assert_eq!(Header::decode(&header.encode()), Err(SlotFault::Damaged));
+        // The flag decides: what earlier versions left in these bytes means nothing.
+        let unflagged = resealed(304, &400_u64.to_le_bytes());
+        assert_eq!(Header::decode(&unflagged), Ok(sample(1)));
     }
 
     #[test]
@@ -448,8 +498,8 @@ mod tests {
         let mut both = pair(&sample(4), &sample(5));
         both[SLOT_BYTES..].copy_from_slice(&resealed(8, &2u32.to_le_bytes()));
         assert_eq!(choose(&both), Err(HeaderFault::Newer { version: 2, flags: 0 }));
-        both[SLOT_BYTES..].copy_from_slice(&resealed(76, &8u32.to_le_bytes()));
-        assert_eq!(choose(&both), Err(HeaderFault::Newer { version: 1, flags: 8 }));
+        both[SLOT_BYTES..].copy_from_slice(&resealed(76, &16u32.to_le_bytes()));
+        assert_eq!(choose(&both), Err(HeaderFault::Newer { version: 1, flags: 16 }));
         // A newer version may keep its checksum elsewhere; then both slots have to agree.
         let mut both = pair(&sample(4), &sample(5));
         both[8] = 3;

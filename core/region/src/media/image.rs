@@ -22,8 +22,9 @@ use crate::error::place::PlaceError;
 use crate::error::{FileRemedy, RegionError};
 use crate::media::format::{
     DATA_OFFSET, FORMAT_VERSION, FileState, Header, HeaderFault, LIMIT_UNIT_BYTES, MAGIC,
-    SLOT_BYTES, SLOTS_BYTES, choose,
+    PACKED_OFFSET, SLOT_BYTES, SLOTS_BYTES, choose,
 };
+use crate::media::packed::{pack, unpack};
 use crate::media::rest::is_marked;
 use crate::media::storage::Storage;
 use crate::name::RegionName;
@@ -131,6 +132,9 @@ impl Image {
             HeaderFault::Newer { version, flags } => FileFault::Newer { version, flags },
         })?;
         let header = chosen.header;
+        if header.packed_bytes > 0 && !may_be_packed(&path) {
+            return Err(FileFault::Damaged);
+        }
         if header.name != *name {
             return Err(FileFault::Renamed { name_in_header: header.name.to_string() });
         }
@@ -141,13 +145,13 @@ impl Image {
             });
         }
         let (slot, slot_damaged) = (chosen.slot, chosen.other_damaged);
-        let is_at_rest = is_marked(&head);
+        let is_at_rest = header.packed_bytes == 0 && is_marked(&head);
         Ok(Image { file, path, header, slot, slot_damaged, outlives_boot: false, is_at_rest })
     }
 
-    /// Builds a new file: allocates the data area (or leaves it a hole), lets `fill` write it and
-    /// complete the header, writes both slots. The file then has its temporary name `path`; on
-    /// failure it is removed.
+    /// Builds a new file: allocates the data area (or leaves it a hole, or packs it), lets `fill`
+    /// write it and complete the header, writes both slots. The file then has its temporary name
+    /// `path`; on failure it is removed.
     pub(crate) fn build(
         storage: &dyn Storage,
         path: PathBuf,
@@ -166,14 +170,28 @@ impl Image {
         };
         let file = file.map_err(step("create"))?;
         let built = (|| {
+            // What it is made from may be packed.
+            header.packed_bytes = 0;
             let end = header.file_bytes();
             storage.set_len(&file, end).map_err(step("extend"))?;
             fill(&file, &mut header)?;
-            if matches!(backing, Backing::Allocated) {
-                // What was written needs no allocation, which would clear the pages before they are
-                // written.
-                for hole in holes(&file, DATA_OFFSET..end).map_err(step("examine"))? {
-                    storage.allocate(&file, hole).map_err(step("allocate"))?;
+            match backing {
+                Backing::Allocated => {
+                    // What was written needs no allocation, which would clear the pages before they
+                    // are written.
+                    for hole in holes(&file, DATA_OFFSET..end).map_err(step("examine"))? {
+                        storage.allocate(&file, hole).map_err(step("allocate"))?;
+                    }
+                }
+                Backing::Holes => {}
+                Backing::Packed => {
+                    let packed = pack(&file, header.backed_bytes).map_err(step("read back"))?;
+                    if let Some(packed) = packed {
+                        // The disk has none of the pages yet, unless they are many.
+                        storage.set_len(&file, PACKED_OFFSET).map_err(step("cut off"))?;
+                        storage.write_at(&file, &packed, PACKED_OFFSET).map_err(step("write"))?;
+                        header.packed_bytes = packed.len() as u64;
+                    }
                 }
             }
             // Both slots say the same, so that either may be lost.
@@ -257,6 +275,18 @@ impl Image {
         self.outlives_boot && self.header.boot != boot
     }
 
+    /// A file that has the data from [`DATA_OFFSET`] on: this one or, where it is packed, one in
+    /// memory. The bytes are not verified.
+    ///
+    /// # Errors
+    /// What the kernel reports; of a packed file, as [`unpack`].
+    pub(crate) fn data_file(&self) -> io::Result<File> {
+        match self.header.packed_bytes {
+            0 => self.file.try_clone(),
+            packed_bytes => unpack(&self.file, packed_bytes, self.header.backed_bytes),
+        }
+    }
+
     /// What the file's length says about the backed bytes, for a file whose newest header may be
     /// lost: growth allocates first and says so in the header afterwards, so the length is never
     /// behind.
@@ -274,6 +304,8 @@ pub(crate) enum Backing {
     Allocated,
     /// A hole, of which only what is written takes room.
     Holes,
+    /// The same or, where that takes less room, no data area: what is not zero is packed.
+    Packed,
 }
 
 /// Why a file could not be built.
@@ -290,6 +322,11 @@ impl BuildError {
     pub(crate) fn write(source: io::Error) -> BuildError {
         BuildError::Target { step: "write", source }
     }
+}
+
+/// Only base files and snapshots: whatever is mapped, or changed in place, has a data area.
+fn may_be_packed(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "base")
 }
 
 pub(crate) fn open_fault(error: io::Error, path: PathBuf) -> FileFault {

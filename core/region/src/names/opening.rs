@@ -407,6 +407,7 @@ impl NameSpace {
             medium: self.medium(),
             boot: [0; 16],
             ordered: false,
+            packed_bytes: 0,
         };
         // It has no compartments: none outlives its region.
         let shares = Shares { taken_bytes: header.backed_bytes, given_out_bytes: 0 };

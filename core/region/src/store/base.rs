@@ -47,8 +47,9 @@ pub(crate) fn write_base(
         header.data_checksum = written.checksum;
         Ok(())
     };
-    let mut base = Image::build(storage, temporary.clone(), header.clone(), Backing::Holes, filled)
-        .map_err(|error| target_error(storage, error, &temporary, store, data_bytes))?;
+    let mut base =
+        Image::build(storage, temporary.clone(), header.clone(), Backing::Packed, filled)
+            .map_err(|error| target_error(storage, error, &temporary, store, data_bytes))?;
     let named = storage
         .sync(&base.file)
         .map_err(|source| BuildError::Target { step: "make durable", source })
@@ -95,33 +96,38 @@ pub(crate) fn verify_base(
     base: &Image,
     target: Option<(&dyn Storage, &File)>,
 ) -> std::result::Result<(), BuildError> {
+    verified_data(base, target).map(drop)
+}
+
+/// As [`verify_base`]; returns a file that has the verified data in a data area, the base itself or,
+/// where it is packed, one in memory.
+pub(crate) fn verified_data(
+    base: &Image,
+    target: Option<(&dyn Storage, &File)>,
+) -> std::result::Result<File, BuildError> {
     let remedy = || FileRemedy::RestoreFile { path: base.path.clone() };
-    let found =
-        sum_and_copy(&base.file, base.header.backed_bytes, target).map_err(
-            |error| match error {
-                CopyError::Read(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
-                    BuildError::Source(RegionError::Truncated {
-                        path: base.path.clone(),
-                        needed_bytes: base.header.file_bytes(),
-                        found_bytes: base.file.metadata().map_or(0, |found| found.len()),
-                        remedy: remedy(),
-                    })
-                }
-                CopyError::Read(source) => BuildError::Source(RegionError::Io {
-                    step: "read",
-                    path: base.path.clone(),
-                    source,
-                }),
-                CopyError::Write(source) => BuildError::Target { step: "write", source },
-            },
-        )?;
-    if found.checksum == base.header.data_checksum {
-        return Ok(());
-    }
-    Err(BuildError::Source(RegionError::DataDamaged {
-        path: base.path.clone(),
-        expected: base.header.data_checksum,
-        found: found.checksum,
-        remedy: remedy(),
-    }))
+    let expected = base.header.data_checksum;
+    let damaged = |found| {
+        let (path, remedy) = (base.path.clone(), remedy());
+        BuildError::Source(RegionError::DataDamaged { path, expected, found, remedy })
+    };
+    let unread = |error| match error {
+        CopyError::Read(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
+            BuildError::Source(RegionError::Truncated {
+                path: base.path.clone(),
+                needed_bytes: base.header.file_bytes(),
+                found_bytes: base.file.metadata().map_or(0, |found| found.len()),
+                remedy: remedy(),
+            })
+        }
+        // What the table leads to is not known, so it has no sum.
+        CopyError::Read(source) if source.kind() == io::ErrorKind::InvalidData => damaged(0),
+        CopyError::Read(source) => {
+            BuildError::Source(RegionError::Io { step: "read", path: base.path.clone(), source })
+        }
+        CopyError::Write(source) => BuildError::Target { step: "write", source },
+    };
+    let file = base.data_file().map_err(|source| unread(CopyError::Read(source)))?;
+    let found = sum_and_copy(&file, base.header.backed_bytes, target).map_err(unread)?;
+    if found.checksum == expected { Ok(file) } else { Err(damaged(found.checksum)) }
 }

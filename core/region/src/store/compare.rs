@@ -65,7 +65,8 @@ pub(crate) fn differing(
         bytes: buffer(CHUNK_BYTES as u64).ok()?,
     };
     let mut compared_bytes = 0;
-    let checksum = sum_each(&base.file, base.header.backed_bytes, |bytes, position| {
+    let base_file = base.data_file().ok()?;
+    let checksum = sum_each(&base_file, base.header.backed_bytes, |bytes, position| {
         let at = position - DATA_OFFSET;
         comparison.with_zeros(compared_bytes, at)?;
         compared_bytes = at + bytes.len() as u64;

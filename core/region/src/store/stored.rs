@@ -18,7 +18,7 @@ use crate::media::image::{BuildError, FileFault, Image};
 use crate::media::journal::{Continuation, ReadFault, apply, find_journal};
 use crate::media::storage::{KernelStorage, Storage};
 use crate::name::RegionName;
-use crate::store::base::{open_base, verify_base};
+use crate::store::base::{open_base, verified_data, verify_base};
 
 /// The base file of a region and the journal that continues it.
 #[derive(Debug)]
@@ -70,6 +70,7 @@ impl Stored {
             continued: false,
             // Read, but perhaps not yet durable: see `Journal::adopt`.
             journal_sequence: 0,
+            packed_bytes: 0,
             ..base.clone()
         }
     }
@@ -79,11 +80,14 @@ impl Stored {
         self.journal.as_ref().is_some_and(|journal| journal.extent.last_sequence > 0)
     }
 
-    /// A file to read it from: the base itself or, where a journal continues it, a copy in memory.
-    pub(crate) fn into_readable(self) -> Result<Image> {
+    /// A file to read it from: the base itself or, where it is packed or a journal continues it, a
+    /// copy in memory.
+    pub(crate) fn into_readable(mut self) -> Result<Image> {
         let path = self.base.path.clone();
         if !self.is_continued() {
-            self.verify().map_err(|error| source_error(error, &path))?;
+            self.base.file =
+                verified_data(&self.base, None).map_err(|error| source_error(error, &path))?;
+            self.base.header.packed_bytes = 0;
             return Ok(self.base);
         }
         self.copied()
@@ -176,6 +180,7 @@ pub(crate) fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
         journal_sequence: base.journal_sequence,
         boot: base.boot,
         ordered: base.ordered,
+        packed_bytes: base.packed_bytes,
         ..image.clone()
     };
     (same == *base).then_some(stored)

@@ -27,6 +27,11 @@ const LIST_OFFSET: usize = 400 * PAGE_BYTES;
 /// Where the data area starts, as docs/format.md says.
 pub(crate) const DATA_OFFSET: u64 = 2 * MIB;
 
+/// Where a packed base file has its packed part.
+pub(crate) const PACKED_OFFSET: u64 = 8192;
+/// A place in the data far from its start.
+pub(crate) const FAR: usize = 3 << 20;
+
 /// A home and a pool of a test's own, removed at the end.
 pub(crate) struct Home {
     home: TempDir,
@@ -90,6 +95,17 @@ impl Home {
         let mut region = home.names().create(&named(name), &key(), 8 * MIB).unwrap();
         store(&mut region, 0, text);
         region.close().unwrap();
+        home
+    }
+
+    /// The same with `text` at [`FAR`] as well, which makes its base file a packed one.
+    pub(crate) fn with_packed_text(name: &str, text: &[u8]) -> Home {
+        let home = Home::new();
+        let mut region = home.names().create(&named(name), &key(), 8 * MIB).unwrap();
+        store(&mut region, 0, text);
+        store(&mut region, FAR, text);
+        region.close().unwrap();
+        assert!(is_packed(&home.base(name)));
         home
     }
 
@@ -204,6 +220,11 @@ pub(crate) fn list(region: &mut Region) -> Vec<u64> {
 
 fn load_word(region: &mut Region, offset: usize) -> u64 {
     u64::from_le_bytes(load(region, offset, 8).try_into().unwrap())
+}
+
+/// Whether a base file has no data area.
+pub(crate) fn is_packed(base: &Path) -> bool {
+    base.metadata().unwrap().len() < DATA_OFFSET
 }
 
 /// Flips one bit of a file.

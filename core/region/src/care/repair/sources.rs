@@ -169,6 +169,7 @@ impl NameSpace {
             continued: false,
             journal_sequence: 0,
             boot: self.places().boot(),
+            packed_bytes: 0,
             ..base.clone()
         };
         let image = Image::unnamed(file, path.to_owned(), header);
