@@ -405,6 +405,8 @@ static IN_C: HowTo = |remedy, f| match remedy {
 };
 
 /// Notes a failure for this thread and returns its code.
+#[cold]
+#[inline(never)]
 pub(crate) fn note(failure: &Failure) -> c_int {
     set_how_to(&IN_C);
     LAST.with_borrow_mut(|last| {

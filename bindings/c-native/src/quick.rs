@@ -9,18 +9,15 @@
 //! - A kernel that cannot have all threads of a process pass a memory barrier (before Linux 4.14,
 //!   or a filter) leaves everything to the lock.
 
-#![allow(
-    unsafe_code,
-    reason = "a heap's slabs outlive no heap by this module's rules, and membarrier is a system call"
-)]
+#![allow(unsafe_code, reason = "a heap's slabs outlive no heap by this module's rules")]
 
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_c_core::{Calls, Content, HeapCallError};
-use holdfast_heap::{Backing, Heap, ThreadBarrier, ThreadSlabs};
+use holdfast_heap::{Backing, Heap, ThreadSlabs};
+use holdfast_sys::thread_barrier::thread_barrier;
 
 /// Larger objects are so few in a slab that a thread of its own would keep much for little.
 const QUICK_BYTES_MAX: u64 = 1024;
@@ -147,7 +144,7 @@ fn with_slabs<B: Backing, R>(
     give_back: GiveBack,
     work: impl FnOnce(Option<&mut ThreadSlabs>, &mut Heap<B>) -> R,
 ) -> R {
-    let Some(barrier) = barrier() else { return work(None, heap) };
+    let Some(barrier) = thread_barrier() else { return work(None, heap) };
     if OWNER.try_with(|owner| owner.0.set(Some(give_back))).is_err() {
         // The thread is ending.
         return work(None, heap);
@@ -160,25 +157,4 @@ fn with_slabs<B: Backing, R>(
     let done = work(Some(&mut *own), heap);
     SLABS.set(Box::into_raw(own));
     done
-}
-
-/// The kernel's barrier over the threads of this process, if it has one.
-fn barrier() -> Option<ThreadBarrier> {
-    static BARRIER: OnceLock<Option<ThreadBarrier>> = OnceLock::new();
-    *BARRIER.get_or_init(|| {
-        let registered = membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
-        (registered && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0).then_some(
-            (|| {
-                let failed = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0;
-                // It cannot: the process is registered. Without it two threads could change one
-                // word, which must not be.
-                assert!(!failed, "membarrier worked before");
-            }) as ThreadBarrier,
-        )
-    })
-}
-
-fn membarrier(command: libc::c_int) -> libc::c_long {
-    // SAFETY: no memory of ours is handed over.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
 }

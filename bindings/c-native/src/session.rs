@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use holdfast_c_core::{Calls, Content, HeapCallError, HeapHandle, Library};
@@ -36,6 +36,7 @@ use holdfast_region::{
     Consistency, Durability, Medium, NAME_BYTES_MAX, NameSpace, OwnerKey, Places, Region,
     RegionError, RegionName,
 };
+use holdfast_sys::biased_lock::{BiasedLock, NotTaken, Poisoned};
 use holdfast_sys::file::effective_user;
 
 use crate::documents::{self, Lent};
@@ -95,7 +96,8 @@ struct Sessions {
     others: Vec<Option<Box<Session>>>,
 }
 
-static STATE: Mutex<Sessions> = Mutex::new(Sessions { first: State::Closed, others: Vec::new() });
+static STATE: BiasedLock<Sessions> =
+    BiasedLock::new(Sessions { first: State::Closed, others: Vec::new() });
 /// Heaps that `nv_heap_open` opens in one process, all together.
 const OTHERS_MAX: usize = 1 << 16;
 /// Whether the heaps that are opened from now on are portable ones.
@@ -420,17 +422,23 @@ fn locked_all<R>(work: impl FnOnce(&mut Sessions) -> Result<R, Failure>) -> Resu
         return Err(note(&Failure::Forked { opener }));
     }
     let all = || {
-        let mut all = STATE.lock().map_err(|_| Failure::Panicked)?;
-        let result = work(&mut all);
-        quick::allow(all.first.allows_quick());
-        result
+        let done = STATE.with(|all| {
+            let result = work(all);
+            quick::allow(all.first.allows_quick());
+            result
+        });
+        // Case by case: a failure is large, and most calls would move what they do not have.
+        match done {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(failure)) => Err(note(&failure)),
+            Err(Poisoned) => Err(note(&Failure::Panicked)),
+        }
     };
     // Unwind safe: the state is under the lock, which a panic poisons.
-    let result = catch_unwind(AssertUnwindSafe(all)).unwrap_or_else(|_| {
+    catch_unwind(AssertUnwindSafe(all)).unwrap_or_else(|_| {
         quick::allow(false);
-        Err(Failure::Panicked)
-    });
-    result.map_err(|failure| note(&failure))
+        Err(note(&Failure::Panicked))
+    })
 }
 
 /// Gives the slabs of a thread that ends back, if the heap that they are of is open. Notes nothing.
@@ -440,18 +448,18 @@ fn give_back(slabs: Box<ThreadSlabs>) {
     }
     // A thread that is inside a call may be this one, in a handler that ends the process, or may
     // wait for a disk: the heap knows these slabs, and takes them back when it needs them.
+    let mut slabs = Some(slabs);
     for _ in 0..PATIENCE_MS {
-        match STATE.try_lock() {
-            Ok(mut all) => {
-                if let State::Open(session) = &mut all.first
-                    && slabs.are_of(session.calls.heap())
-                {
-                    slabs.give_back(session.calls.heap());
-                }
-                return;
+        let taken = STATE.try_with(|all| {
+            if let State::Open(session) = &mut all.first
+                && let Some(slabs) = slabs.take_if(|slabs| slabs.are_of(session.calls.heap()))
+            {
+                slabs.give_back(session.calls.heap());
             }
-            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
-            Err(TryLockError::Poisoned(_)) => return,
+        });
+        match taken {
+            Err(NotTaken::Held) => std::thread::sleep(Duration::from_millis(1)),
+            Ok(()) | Err(NotTaken::Poisoned) => return,
         }
     }
 }
@@ -466,7 +474,7 @@ pub(crate) fn current() -> u64 {
 
 /// Whether some thread is inside a call, or was when this process was forked off.
 pub(crate) fn is_busy() -> bool {
-    matches!(STATE.try_lock(), Err(TryLockError::WouldBlock))
+    STATE.is_held()
 }
 
 /// `nv_portable`.
@@ -598,14 +606,15 @@ pub(crate) fn with_documents<K, R>(
 pub(crate) fn end() {
     let closed = catch_unwind(|| {
         for _ in 0..PATIENCE_MS {
-            match STATE.try_lock() {
-                Ok(mut all) => {
-                    quick::allow(false);
-                    let ended: Vec<_> = all.take_all().into_iter().map(end_session).collect();
-                    return ended.into_iter().collect();
-                }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
-                Err(TryLockError::Poisoned(_)) => break,
+            let ended = STATE.try_with(|all| {
+                quick::allow(false);
+                let ended: Vec<_> = all.take_all().into_iter().map(end_session).collect();
+                ended.into_iter().collect()
+            });
+            match ended {
+                Ok(ended) => return ended,
+                Err(NotTaken::Held) => std::thread::sleep(Duration::from_millis(1)),
+                Err(NotTaken::Poisoned) => break,
             }
         }
         Ok(())
@@ -701,13 +710,19 @@ impl Drop for Stay {
     }
 }
 
+/// Whether any thread was ever in a compartment: a program without them asks for no thread's own
+/// storage.
+static ENTERED: AtomicBool = AtomicBool::new(false);
+
 /// Whether the calling thread is in a compartment.
 #[inline]
 fn is_in_compartment() -> bool {
-    NUMBER.get() != 0
+    // What this thread has stored it finds again.
+    ENTERED.load(Ordering::Relaxed) && stay_number().is_some()
 }
 
 /// The number of the calling thread's session, if it is in a compartment.
+#[inline(never)]
 fn stay_number() -> Option<u64> {
     Some(NUMBER.get()).filter(|number| *number != 0)
 }
@@ -719,6 +734,7 @@ fn check_outside() -> Result<(), Failure> {
 
 /// Runs `work` with the session of the compartment that the calling thread has entered; whatever
 /// happens is noted for this thread and has a code. The thread must be in one.
+#[inline(never)]
 fn with_stay<R>(work: impl FnOnce(&mut Session) -> Result<R, Failure>) -> Result<R, c_int> {
     if let Some(opener) = ending::forked_from() {
         return Err(note(&Failure::Forked { opener }));
@@ -763,6 +779,7 @@ pub(crate) fn enter_compartment(name: Option<&str>) -> Result<(), c_int> {
     }
     // What this thread has of the heap outside is for its threads meanwhile.
     quick::give_back_now();
+    ENTERED.store(true, Ordering::Relaxed);
     NUMBER.set(next_number());
     Ok(())
 }

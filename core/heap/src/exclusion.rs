@@ -29,6 +29,7 @@ impl<const N: usize> OpenTransactions<N> {
 
     /// Notes that the thread with this mark (not 0) begins a transaction in a heap; refused while
     /// it has one in another heap.
+    #[inline]
     pub fn enter(&self, heap: usize, thread: u64) -> bool {
         // What this thread has written of either it finds again.
         let used = self.used.load(Ordering::Relaxed);
@@ -53,6 +54,7 @@ impl<const N: usize> OpenTransactions<N> {
     }
 
     /// The transaction in a heap is over, if one was open.
+    #[inline]
     pub fn leave(&self, heap: usize) {
         if let Some(open) = self.marks.get(heap) {
             open.store(NONE, Ordering::Relaxed);

@@ -5,21 +5,16 @@
 //! are not kept apart.
 #![forbid(unsafe_code)]
 
-use std::ptr::from_ref;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_heap::OpenTransactions;
+use holdfast_sys::thread_mark::thread_mark;
 
 /// Open heaps that are kept apart.
 const PLACES: usize = 64;
 
 static TAKEN: [AtomicBool; PLACES] = [const { AtomicBool::new(false) }; PLACES];
 static TRANSACTIONS: OpenTransactions<PLACES> = OpenTransactions::new();
-
-thread_local! {
-    /// Its address is the thread's mark.
-    static MARK: u8 = const { 0 };
-}
 
 /// The place of one open heap; given back when it is dropped.
 #[derive(Debug)]
@@ -36,14 +31,14 @@ impl TransactionPlace {
     }
 
     /// This thread begins a transaction in the heap; `false` while it has one in another heap.
+    #[inline]
     #[must_use]
     pub fn enter(&self) -> bool {
-        // A thread that ends has no more use of it.
-        let mark = MARK.try_with(|mark| from_ref(mark).addr() as u64);
-        TRANSACTIONS.enter(self.0, mark.unwrap_or(u64::MAX))
+        TRANSACTIONS.enter(self.0, thread_mark())
     }
 
     /// The transaction in the heap is over, if one was open.
+    #[inline]
     pub fn leave(&self) {
         TRANSACTIONS.leave(self.0);
     }
@@ -52,7 +47,7 @@ impl TransactionPlace {
 /// Whether the calling thread has a transaction open, in whichever heap of this process.
 #[must_use]
 pub fn is_thread_in_transaction() -> bool {
-    MARK.try_with(|mark| TRANSACTIONS.has(from_ref(mark).addr() as u64)).unwrap_or(false)
+    TRANSACTIONS.has(thread_mark())
 }
 
 impl Drop for TransactionPlace {

@@ -4,6 +4,7 @@
 //! `io::Error` with the kernel's code and leaves the wording to its callers. This is the crate to
 //! edit for a port.
 
+pub mod biased_lock;
 pub mod child;
 pub mod counted;
 pub mod directory;
@@ -37,6 +38,8 @@ pub mod spawn;
 pub mod special_bits;
 pub mod terminal;
 pub mod thread_stack;
+pub mod thread_barrier;
+pub mod thread_mark;
 pub mod window;
 pub mod worker;
 pub mod write_out;

@@ -46,12 +46,20 @@ unsafe impl Backing for NativeBacking {
         self.get().is_ordered()
     }
 
+    #[inline]
     fn enter_transaction(&self) -> bool {
-        self.get().enter_transaction()
+        match self {
+            NativeBacking::Own(backing) => backing.enter_transaction(),
+            NativeBacking::Served(backing) => backing.enter_transaction(),
+        }
     }
 
+    #[inline]
     fn leave_transaction(&self) {
-        self.get().leave_transaction();
+        match self {
+            NativeBacking::Own(backing) => backing.leave_transaction(),
+            NativeBacking::Served(backing) => backing.leave_transaction(),
+        }
     }
 
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
