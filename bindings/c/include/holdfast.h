@@ -165,7 +165,9 @@ void *nvrealloc(void *object, size_t size);
 
 /* Makes room for size bytes of objects at once, before they are allocated: growing then costs one request to the host instead
  * of many. A hint: nothing is allocated by it, what was reserved and not used stays with the heap, and a heap grows without
- * it as well. Beyond the limit it is NV_LIMIT_REACHED, and nothing changes. */
+ * it as well. In a native program the memory is also laid out in huge pages now, where the kernel has them (about half a
+ * millisecond for each MiB), so that filling it takes few page faults. Beyond the limit it is NV_LIMIT_REACHED, and
+ * nothing changes. */
 int nv_reserve(uint64_t size);
 
 /* Gives an anonymous object a name, in one step: it is a root of size bytes from then on. So a root can be made ready

@@ -27,7 +27,7 @@ use crate::media::image::Image;
 use crate::media::storage::Storage;
 
 /// Regions with more backed keep all of it: to allocate it again would take too long.
-const REST_BYTES_MAX: u64 = GROWTH_STEP_BYTES;
+pub(crate) const REST_BYTES_MAX: u64 = GROWTH_STEP_BYTES;
 /// Less is not worth the calls.
 const GIVEN_BACK_BYTES_MIN: u64 = 64 << 10;
 

@@ -9,10 +9,11 @@
 
 use std::io::ErrorKind;
 
-use holdfast_sys::mapping::gather_huge_pages;
+use holdfast_sys::mapping::{HUGE_PAGE_BYTES, gather_huge_pages};
 use serde::Serialize;
 
 use crate::error::{RegionError, Result};
+use crate::image::memory::Consistency;
 use crate::media::format::{DATA_OFFSET, FileState};
 use crate::media::medium::Medium;
 use crate::media::rest;
@@ -99,6 +100,23 @@ impl Region {
             && self.medium() == Medium::Memory
             && self.names.places().pool_is_volatile_memory()
             && !self.image.outlives_boot
+    }
+
+    /// Makes the page faults few of a growth that is about to be filled: gathers what was added from
+    /// `from` to `to`, and what a region has from its beginning, into huge pages. Costs what filling
+    /// them with zeros does, which their first stores then do not pay. A kernel that refuses, and a
+    /// region whose image is not in memory, cost speed only.
+    pub fn gather_growth(&self, from: u64, to: u64) {
+        // Smaller regions give back what they did not use; in the mode `atomic` stores go to copies.
+        let is_of_use = to > rest::REST_BYTES_MAX
+            && to <= self.backed_bytes()
+            && self.consistency() == Consistency::Direct;
+        if is_of_use && self.may_rest() {
+            let has_begun = from > rest::REST_BYTES_MAX;
+            let start = if has_begun { from.next_multiple_of(HUGE_PAGE_BYTES as u64) } else { 0 };
+            let bytes = to.saturating_sub(start) as usize;
+            let _ = gather_huge_pages(&self.image.file, DATA_OFFSET + start, bytes);
+        }
     }
 
     /// Makes the next sessions' page faults few. Done when a session has paid for a checkpoint or a
