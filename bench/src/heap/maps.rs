@@ -129,17 +129,17 @@ fn add<T: Transactional, O>(store: &T, place: *const O) -> Option<()> {
 /// A crit-bit tree: nodes of two entries, told apart by the highest bit in which they differ.
 #[repr(C)]
 struct CTree {
+    is_used: u64,
     root: Entry,
 }
 
-/// Of a leaf the value, of a node above it a pointer to that.
+/// Of a leaf the value, of a node above it a pointer to that; as large as in PMDK's example.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Entry {
     key: u64,
     value: u64,
     node: *mut Node,
-    is_used: u64,
 }
 
 #[repr(C)]
@@ -161,30 +161,35 @@ impl Map for CTree {
     ) -> Option<()> {
         // SAFETY: entries and nodes of the map, which are whole; changed after they are announced.
         unsafe {
-            let new = Entry { key, value, node: null_mut(), is_used: 1 };
+            let new = Entry { key, value, node: null_mut() };
+            if (*map).is_used == 0 {
+                add(store, map)?;
+                map.write(CTree { is_used: 1, root: new });
+                return Some(());
+            }
             let mut place = &raw mut (*map).root;
             while !(*place).node.is_null() {
                 let node = (*place).node;
                 place = &raw mut (*node).entries[(key >> (*node).bit & 1) as usize];
             }
-            if (*place).is_used == 0 || (*place).key == key {
+            if (*place).key == key {
                 add(store, place)?;
                 *place = new;
                 return Some(());
             }
             let bit = u64::from(63 - ((*place).key ^ key).leading_zeros());
-            let node = object::<T, Node>(store)?;
             let side = (key >> bit & 1) as usize;
             place = &raw mut (*map).root;
             while !(*place).node.is_null() && (*(*place).node).bit > bit {
                 let node = (*place).node;
                 place = &raw mut (*node).entries[(key >> (*node).bit & 1) as usize];
             }
+            let node = object::<T, Node>(store)?;
             (*node).bit = bit;
             (*node).entries[side] = new;
             (*node).entries[1 - side] = *place;
             add(store, place)?;
-            *place = Entry { key: 0, value: 0, node, is_used: 1 };
+            *place = Entry { key: 0, value: 0, node };
             Some(())
         }
     }
@@ -197,7 +202,7 @@ impl Map for CTree {
                 let node = (*place).node;
                 place = &raw const (*node).entries[(key >> (*node).bit & 1) as usize];
             }
-            ((*place).is_used == 1 && (*place).key == key).then_some((*place).value)
+            ((*map).is_used == 1 && (*place).key == key).then_some((*place).value)
         }
     }
 }
@@ -325,20 +330,35 @@ struct Page {
 }
 
 impl Page {
-    /// Where a key is, or where it would be.
+    /// Where a key is, or where it would be: each item is looked at, as in PMDK's example, and none
+    /// is waited for, so that the lines of a page come from memory at the same time.
+    #[inline]
     fn find(&self, key: u64) -> Result<usize, usize> {
-        self.items[..self.count].binary_search_by_key(&key, |item| item.0)
+        let is_before = |(index, item): (usize, &(u64, u64))| {
+            usize::from(item.0 < key) & usize::from(index < self.count)
+        };
+        let at = self.items.iter().enumerate().map(is_before).sum::<usize>();
+        let found = at < self.count && self.items.get(at).is_some_and(|item| item.0 == key);
+        if found { Ok(at) } else { Err(at) }
     }
 
     fn is_leaf(&self) -> bool {
         self.pages[0].is_null()
     }
 
+    /// Makes room for an item at `at`.
+    #[inline]
+    fn open_leaf(&mut self, at: usize) {
+        for index in (at..self.count).rev() {
+            self.items[index + 1] = self.items[index];
+        }
+        self.count += 1;
+    }
+
     /// Makes room for an item at `at`, and for the page behind it.
     fn open(&mut self, at: usize) {
-        self.items.copy_within(at..self.count, at + 1);
         self.pages.copy_within(at + 1..self.count + 1, at + 2);
-        self.count += 1;
+        self.open_leaf(at);
     }
 }
 
@@ -379,7 +399,7 @@ impl Map for BTree {
                 };
                 if (*page).is_leaf() {
                     add(store, page)?;
-                    (*page).open(at);
+                    (*page).open_leaf(at);
                     (*page).items[at] = (key, value);
                     return Some(());
                 }

@@ -1,8 +1,9 @@
 //! PMDK's libpmemobj, loaded when it is there: a pool on tmpfs, atomic allocations, and
 //! transactions.
 //!
-//! Configuration: `PMEM_IS_PMEM_FORCE=1` (set here, unless the environment says otherwise), or
-//! every operation would call msync. PMDK then flushes cache lines, which a killed process does not
+//! Configuration (set here, unless the environment says otherwise): `PMEM_IS_PMEM_FORCE=1`, or
+//! every operation would call msync; `PMEMOBJ_CONF=prefault.at_create=1`, so that its memory is made
+//! ready as ours is. PMDK then flushes cache lines, which a killed process does not
 //! need; with `PMEM_NO_FLUSH=1` in the environment it leaves that out, too. Where its macros would
 //! jump back on an error, errors are returned.
 //!
@@ -28,6 +29,9 @@ const LIBRARY: &str = "libpmemobj.so.1";
 pub(crate) const PACKAGE: &str = "libpmemobj1";
 const POOL_BYTES: usize = 64 << 20;
 const FORCE: &str = "PMEM_IS_PMEM_FORCE";
+const SETTINGS: &str = "PMEMOBJ_CONF";
+/// The pages of a new pool are touched when it is made, and not in the measured time.
+const TOUCHED: &str = "prefault.at_create=1";
 
 /// `PMEMoid`.
 #[repr(C)]
@@ -85,9 +89,11 @@ impl Pmdk {
 
     /// As [`Pmdk::new`], a pool of so many bytes.
     pub(crate) fn with_bytes(directory: &Path, bytes: usize) -> io::Result<Option<Pmdk>> {
-        if std::env::var_os(FORCE).is_none() {
-            // SAFETY: the suite starts no thread that reads the environment.
-            unsafe { std::env::set_var(FORCE, "1") };
+        for (name, value) in [(FORCE, "1"), (SETTINGS, TOUCHED)] {
+            if std::env::var_os(name).is_none() {
+                // SAFETY: the suite starts no thread that reads the environment.
+                unsafe { std::env::set_var(name, value) };
+            }
         }
         // SAFETY: the library's initialisation reads the environment and nothing else of ours.
         let Ok(library) = (unsafe { Library::new(LIBRARY) }) else { return Ok(None) };
