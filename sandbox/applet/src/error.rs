@@ -162,18 +162,7 @@ pub enum Failure {
 
 /// What to do about an error that is about a limit of this process.
 fn remedy(error: &io::Error) -> String {
-    // An error of a lower layer has the kernel's within.
-    let within = error.get_ref().and_then(|inner| {
-        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(inner);
-        while let Some(one) = next {
-            if let Some(found) = one.downcast_ref::<io::Error>().and_then(shortage::remedy) {
-                return Some(found);
-            }
-            next = one.source();
-        }
-        None
-    });
-    shortage::remedy(error).or(within).map(|text| format!("; {text}")).unwrap_or_default()
+    shortage::remedy(error).map(|text| format!("; {text}")).unwrap_or_default()
 }
 
 /// What failed, for callers that only branch (exit codes, retries).
