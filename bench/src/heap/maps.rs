@@ -2,7 +2,8 @@
 //! transactions: the same code runs over `holdfast.h` and over libpmemobj, one transaction for each
 //! insert.
 //!
-//! Both sides hold plain pointers, which spares libpmemobj the 16-byte identities of its own
+//! Objects that an insert fills are not zeroed before, as in those examples (`TX_NEW`). Both sides
+//! hold plain pointers, which spares libpmemobj the 16-byte identities of its own
 //! examples and a look-up at each step. LMDB inserts the same pairs, a transaction for each.
 //!
 //! Invariants: all sides insert the same keys of 8 bytes with values of 8 bytes in the same random
@@ -23,6 +24,8 @@ pub(crate) trait Transactional {
     fn add(&self, start: *const u8, bytes: usize) -> bool;
     /// A zeroed object that belongs to the transaction; null when there is no room.
     fn alloc(&self, bytes: usize) -> *mut u8;
+    /// The same, with whatever bytes were there.
+    fn alloc_uninit(&self, bytes: usize) -> *mut u8;
     /// Frees an object when the transaction commits.
     fn free(&self, object: *mut u8) -> bool;
     /// Commits.
@@ -122,6 +125,12 @@ fn object<T: Transactional, O>(store: &T) -> Option<*mut O> {
     (!object.is_null()).then_some(object)
 }
 
+/// The same, not zeroed: the caller fills it.
+fn object_to_fill<T: Transactional, O>(store: &T) -> Option<*mut O> {
+    let object = store.alloc_uninit(size_of::<O>()).cast::<O>();
+    (!object.is_null()).then_some(object)
+}
+
 fn add<T: Transactional, O>(store: &T, place: *const O) -> Option<()> {
     store.add(place.cast(), size_of::<O>()).then_some(())
 }
@@ -184,7 +193,7 @@ impl Map for CTree {
                 let node = (*place).node;
                 place = &raw mut (*node).entries[(key >> (*node).bit & 1) as usize];
             }
-            let node = object::<T, Node>(store)?;
+            let node = object_to_fill::<T, Node>(store)?;
             (*node).bit = bit;
             (*node).entries[side] = new;
             (*node).entries[1 - side] = *place;
@@ -260,7 +269,7 @@ impl Map for HashMap {
                 grow(map, store)?;
             }
             let place = (*map).chains.add(chain(key, (*map).chain_count));
-            let link = object::<T, Link>(store)?;
+            let link = object_to_fill::<T, Link>(store)?;
             link.write(Link { key, value, next: *place });
             add(store, place)?;
             *place = link;
@@ -485,6 +494,13 @@ mod tests {
             let object = words.as_mut_ptr();
             self.objects.borrow_mut().insert(object as usize, (words, Vec::new()));
             object.cast()
+        }
+
+        fn alloc_uninit(&self, bytes: usize) -> *mut u8 {
+            let object = self.alloc(bytes);
+            // SAFETY: a new object of so many bytes.
+            unsafe { object.write_bytes(0xA5, bytes) };
+            object
         }
 
         fn free(&self, object: *mut u8) -> bool {

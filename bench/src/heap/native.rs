@@ -19,6 +19,7 @@ type Act = unsafe extern "C" fn() -> c_int;
 type Reserve = unsafe extern "C" fn(u64) -> c_int;
 type Add = unsafe extern "C" fn(*const c_void, usize) -> c_int;
 type Alloc = unsafe extern "C" fn(*const c_char, usize) -> *mut c_void;
+type AllocUninit = unsafe extern "C" fn(usize) -> *mut c_void;
 type Free = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// A library that is installed where the environment says; `None` when it says nothing.
@@ -31,6 +32,7 @@ pub(crate) struct Native {
     begin: Act,
     add: Add,
     alloc: Alloc,
+    alloc_uninit: AllocUninit,
     free: Free,
     commit: Act,
     close: Act,
@@ -57,6 +59,7 @@ impl Native {
                 begin: function(&library, "nv_tx_begin")?,
                 add: function(&library, "nv_tx_add")?,
                 alloc: function(&library, "nvmalloc")?,
+                alloc_uninit: function(&library, "nvmalloc_uninit")?,
                 free: function(&library, "nvfree")?,
                 commit: function(&library, "nv_tx_commit")?,
                 close: function(&library, "nv_close")?,
@@ -119,6 +122,12 @@ impl Transactional for Native {
     fn alloc(&self, bytes: usize) -> *mut u8 {
         // SAFETY: see above.
         unsafe { (self.alloc)(null(), bytes) }.cast()
+    }
+
+    #[inline]
+    fn alloc_uninit(&self, bytes: usize) -> *mut u8 {
+        // SAFETY: see above.
+        unsafe { (self.alloc_uninit)(bytes) }.cast()
     }
 
     #[inline]

@@ -65,6 +65,7 @@ struct Functions {
     commit: Commit,
     end: End,
     alloc_inside: AllocInside,
+    alloc_zeroed_inside: AllocInside,
     free_inside: FreeInside,
     identity_of: IdentityOf,
 }
@@ -107,7 +108,8 @@ impl Pmdk {
                 add_range: *symbol::<AddRange>(&library, "pmemobj_tx_add_range_direct")?,
                 commit: *symbol::<Commit>(&library, "pmemobj_tx_commit")?,
                 end: *symbol::<End>(&library, "pmemobj_tx_end")?,
-                alloc_inside: *symbol::<AllocInside>(&library, "pmemobj_tx_zalloc")?,
+                alloc_inside: *symbol::<AllocInside>(&library, "pmemobj_tx_alloc")?,
+                alloc_zeroed_inside: *symbol::<AllocInside>(&library, "pmemobj_tx_zalloc")?,
                 free_inside: *symbol::<FreeInside>(&library, "pmemobj_tx_free")?,
                 identity_of: *symbol::<IdentityOf>(&library, "pmemobj_oid")?,
             };
@@ -173,6 +175,11 @@ impl Pmdk {
         (failed == 0).then_some(object)
     }
 
+    /// Null when the allocation failed.
+    fn allocated(&self, object: Oid) -> *mut u8 {
+        if object.offset == 0 { std::ptr::null_mut() } else { self.direct(object) }
+    }
+
     /// What PMDK's own inline function does.
     fn direct(&self, object: Oid) -> *mut u8 {
         self.0.pool.cast::<u8>().wrapping_add(object.offset as usize)
@@ -203,8 +210,12 @@ impl Transactional for Pmdk {
 
     fn alloc(&self, bytes: usize) -> *mut u8 {
         // SAFETY: a transaction is open.
-        let object = unsafe { (self.0.functions.alloc_inside)(bytes, 0) };
-        if object.offset == 0 { std::ptr::null_mut() } else { self.direct(object) }
+        self.allocated(unsafe { (self.0.functions.alloc_zeroed_inside)(bytes, 0) })
+    }
+
+    fn alloc_uninit(&self, bytes: usize) -> *mut u8 {
+        // SAFETY: a transaction is open.
+        self.allocated(unsafe { (self.0.functions.alloc_inside)(bytes, 0) })
     }
 
     fn free(&self, object: *mut u8) -> bool {
