@@ -217,8 +217,8 @@ impl ThreadSlabs {
             return None;
         }
         let class = class_of(bytes);
-        if self.current[class].free == 0 && !self.find_free(class) {
-            return None;
+        if self.current[class].free == 0 {
+            return self.alloc_found(class, prepare);
         }
         if !self.current[class].is_private {
             return self.alloc_common(class, prepare);
@@ -230,6 +230,17 @@ impl ThreadSlabs {
         prepare(&self.memory, pointer);
         self.door.leave();
         NonNull::new(pointer)
+    }
+
+    /// As [`ThreadSlabs::alloc`], where room has to be looked for. Apart, as that is.
+    #[cold]
+    #[inline(never)]
+    fn alloc_found(
+        &mut self,
+        class: usize,
+        prepare: impl FnOnce(&Memory, *mut u8),
+    ) -> Option<NonNull<u8>> {
+        if self.find_free(class) { self.alloc_common(class, prepare) } else { None }
     }
 
     /// As [`ThreadSlabs::alloc`], from a slab that has become common. Apart, so that it takes no
