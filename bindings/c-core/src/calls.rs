@@ -46,6 +46,7 @@ impl<B: Backing> Calls<B> {
     }
 
     /// The heap.
+    #[inline]
     pub fn heap(&mut self) -> &mut Heap<B> {
         &mut self.heap
     }
@@ -94,6 +95,16 @@ impl<B: Backing> Calls<B> {
             Content::Zeroes => heap.alloc_zeroed(bytes),
             Content::Any => heap.alloc(bytes),
         })
+    }
+
+    /// As [`Calls::allocate_anonymous`] in a transaction; `None`, and nothing done, where that
+    /// takes longer.
+    #[inline]
+    pub fn allocate_at_once(&mut self, bytes: u64, content: Content) -> Option<NonNull<u8>> {
+        match content {
+            Content::Zeroes => self.heap.alloc_zeroed_at_once(bytes),
+            Content::Any => self.heap.alloc_at_once(bytes),
+        }
     }
 
     /// An anonymous object of `bytes` bytes, allocated by `alloc` from this heap.

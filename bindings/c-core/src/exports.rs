@@ -76,8 +76,17 @@ pub trait Library {
         work: impl FnOnce(&mut Calls<Self::Backing>) -> Result<R, Self::Error>,
     ) -> Result<R, c_int>;
 
+    /// Runs `work`, which cannot fail, with the heap of [`Library::with`], if that is open and the
+    /// calling thread need not wait for it; `None`, and nothing done, otherwise, and what `work`
+    /// returned.
+    #[inline]
+    fn at_once<R>(work: impl FnOnce(&mut Calls<Self::Backing>) -> Option<R>) -> Option<R> {
+        let _ = work;
+        None
+    }
+
     /// An anonymous object in the heap of [`Library::with`], if the calling thread gets one without
-    /// having the heap for that; never in a transaction.
+    /// having to wait for anything.
     #[inline]
     fn allocate_quickly(bytes: u64, content: Content) -> Option<NonNull<u8>> {
         let _ = (bytes, content);
@@ -201,7 +210,7 @@ pub unsafe fn optional_text<'a>(name: *const c_char) -> Result<Option<&'a str>, 
 
 /// Exports the functions of `holdfast.h` that both libraries have, over a [`Library`] in scope.
 /// `answer, |calls| what is done` is the whole of a function: what it does with the heap, and in
-/// what form C gets what came of it.
+/// what form C gets what came of it. `at once` comes the short way, which may not be open.
 #[macro_export]
 macro_rules! export_calls {
     ($library:ty) => {
@@ -274,12 +283,15 @@ macro_rules! export_calls {
                 pointer(), |calls| calls.base();
             fn nv_reserve | nv_reserve_in by with(size: u64) -> c_int =
                 status(), |calls| calls.reserve(size);
-            fn nv_tx_begin | nv_tx_begin_in by with() -> c_int = status(), |calls| calls.begin();
+            fn nv_tx_begin | nv_tx_begin_in by with() -> c_int =
+                status(), |calls| calls.begin(), at once calls.heap().begin_at_once();
             fn nv_tx_add | nv_tx_add_in by with(start: *const c_void, size: usize) -> c_int =
-                status(), |calls| calls.add(start.cast(), size as u64);
+                status(), |calls| calls.add(start.cast(), size as u64),
+                at once calls.heap().add_range_at_once(start.cast(), size as u64);
             fn nv_persist | nv_persist_in by with(start: *const c_void, size: usize) -> c_int =
                 status(), |calls| calls.persist(start.cast(), size as u64);
-            fn nv_tx_commit | nv_tx_commit_in by with() -> c_int = status(), |calls| calls.commit();
+            fn nv_tx_commit | nv_tx_commit_in by with() -> c_int =
+                status(), |calls| calls.commit(), at once calls.heap().commit_at_once();
             fn nv_tx_abort | nv_tx_abort_in by with() -> c_int = status(), |calls| calls.abort();
             fn nv_commit | nv_commit_in by with(level: c_int) -> c_int = status(), |calls| {
                 let level = calls.level(level)?;
@@ -390,7 +402,8 @@ macro_rules! export_calls {
         fn $name:ident | $name_in:ident by $with:ident(
             $($argument:ident: $kind:ty),*
         ) -> $result:ty =
-            $answer:ident($($size:ident)?), |$calls:ident| $work:expr;
+            $answer:ident($($size:ident)?), |$calls:ident| $work:expr
+            $(, at once $short:expr)?;
     )*) => {
         $(
             /// See `holdfast.h`.
@@ -418,6 +431,13 @@ macro_rules! export_calls {
             #[allow(unused_unsafe, reason = "one form for functions with and without a contract")]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+                $(
+                    let done =
+                        <$library as $crate::Library>::at_once(|$calls| $short.then_some(()));
+                    if done.is_some() {
+                        return 0;
+                    }
+                )?
                 // SAFETY: the header's contract says what names and places of sizes are.
                 unsafe {
                     $crate::$answer(

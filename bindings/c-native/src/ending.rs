@@ -56,11 +56,31 @@ fn mark() -> Option<*mut AtomicU32> {
     }
 }
 
+/// What the mark says of the process that wrote it.
+const OURS: u32 = 1;
+/// The same, in which threads were in compartments.
+const OURS_WITH_COMPARTMENTS: u32 = 2;
+
 fn set_mark() {
     // SAFETY: NULL, or a page of this library that stays for good.
     if let Some(mark) = unsafe { MARK.load(Ordering::Acquire).as_ref() } {
-        mark.store(1, Ordering::Release);
+        let of_compartments = session::has_compartments();
+        mark.store(if of_compartments { OURS_WITH_COMPARTMENTS } else { OURS }, Ordering::Release);
     }
+}
+
+/// A thread is about to be in a compartment, for the first time; a heap is open.
+pub(crate) fn note_compartments() {
+    set_mark();
+}
+
+/// Whether the mark says that this process wrote it, and that no thread was ever in a compartment.
+/// `false` where the kernel has no such mark.
+#[inline]
+pub(crate) fn is_plain() -> bool {
+    // SAFETY: as in `set_mark`.
+    let mark = unsafe { MARK.load(Ordering::Acquire).as_ref() };
+    mark.is_some_and(|mark| mark.load(Ordering::Relaxed) == OURS)
 }
 
 /// Whether the mark, or without one the opener, is this process's.

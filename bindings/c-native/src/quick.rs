@@ -61,9 +61,16 @@ pub(crate) fn give_back_now() {
     }
 }
 
+/// Whether threads may use their slabs without the lock.
+#[inline]
+pub(crate) fn is_allowed() -> bool {
+    ALLOWED.load(Ordering::Relaxed)
+}
+
 /// What the holder of the lock found after each call.
+#[inline]
 pub(crate) fn allow(allowed: bool) {
-    if ALLOWED.load(Ordering::Relaxed) != allowed {
+    if is_allowed() != allowed {
         ALLOWED.store(allowed, Ordering::Relaxed);
     }
 }
@@ -71,7 +78,7 @@ pub(crate) fn allow(allowed: bool) {
 /// Runs `work` with the slabs that this thread has, if it may use them without the lock.
 #[inline(always)]
 fn quickly<R>(work: impl FnOnce(&mut ThreadSlabs) -> Option<R>) -> Option<R> {
-    if !ALLOWED.load(Ordering::Relaxed) {
+    if !is_allowed() {
         return None;
     }
     // SAFETY: null, or the box of this thread; `work` is a function of it that calls nothing of

@@ -714,6 +714,11 @@ impl Drop for Stay {
 /// storage.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
+/// Whether any thread was ever in a compartment.
+pub(crate) fn has_compartments() -> bool {
+    ENTERED.load(Ordering::Relaxed)
+}
+
 /// Whether the calling thread is in a compartment.
 #[inline]
 fn is_in_compartment() -> bool {
@@ -780,6 +785,7 @@ pub(crate) fn enter_compartment(name: Option<&str>) -> Result<(), c_int> {
     // What this thread has of the heap outside is for its threads meanwhile.
     quick::give_back_now();
     ENTERED.store(true, Ordering::Relaxed);
+    ending::note_compartments();
     NUMBER.set(next_number());
     Ok(())
 }
@@ -840,8 +846,35 @@ impl Library for Native {
         current_session(|_| Ok(()), |session| work(&mut session.calls))
     }
 
-    #[inline]
+    #[inline(always)]
+    fn at_once<R>(work: impl FnOnce(&mut Calls<NativeBacking>) -> Option<R>) -> Option<R> {
+        // In a forked child, too, the mark is another one.
+        if !ending::is_plain() {
+            return None;
+        }
+        let work = |all: &mut Sessions| {
+            let State::Open(session) = &mut all.first else { return None };
+            let before = session.calls.heap().in_transaction();
+            let done = work(&mut session.calls);
+            let after = session.calls.heap().in_transaction();
+            if before != after {
+                quick::allow(!after);
+            }
+            done
+        };
+        // Unwind safe: the state is under the lock, which a panic poisons. The long way, which the
+        // caller takes next, finds that and notes it.
+        catch_unwind(AssertUnwindSafe(|| STATE.as_owner(work).flatten())).unwrap_or_else(|_| {
+            quick::allow(false);
+            None
+        })
+    }
+
+    #[inline(always)]
     fn allocate_quickly(bytes: u64, content: Content) -> Option<NonNull<u8>> {
+        if !quick::is_allowed() {
+            return Native::at_once(|calls| calls.allocate_at_once(bytes, content));
+        }
         if ending::forked_from().is_some() { None } else { quick::allocate(bytes, content) }
     }
 

@@ -1,6 +1,6 @@
 //! The heap itself: opening, allocating, freeing. The modules inside are its parts, and nothing
 //! else sees its fields: `chunks`, `slabs` and `wide` are the allocator, `recent` its short way;
-//! `log`, `transaction`, `recovery` and `order` make changes whole; `superblock`, `roots` and
+//! `log`, `transaction`, `recovery` and `order` make changes whole, `at_once` is their short way; `superblock`, `roots` and
 //! `typed_roots` say what is where; `thread_slabs` and `shared` lend it to threads.
 //!
 //! Invariants:
@@ -12,6 +12,7 @@
 
 mod absent;
 mod aligned;
+mod at_once;
 mod chunks;
 mod log;
 mod order;
@@ -280,6 +281,11 @@ impl<B: Backing> Heap<B> {
     fn alloc_small(&mut self, class: usize) -> Result<NonNull<u8>, HeapError> {
         if !self.log.open()
             && let Some(pointer) = self.take_recent(class)
+        {
+            return Ok(pointer);
+        }
+        if self.log.open()
+            && let Some(pointer) = self.take_logged(class)
         {
             return Ok(pointer);
         }

@@ -225,9 +225,19 @@ pub const LANE_OFFSET: u64 = CHUNK_BYTES;
 
 /// The checksum of a record.
 pub(crate) fn sum_of_record(target: u64, lengths: u64, sequence: u64, payload: &[u8]) -> u64 {
-    let seed = (target ^ lengths.rotate_left(23) ^ sequence.rotate_left(41))
-        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    xxh3_64_with_seed(payload, seed)
+    xxh3_64_with_seed(payload, seed_of_record(target, lengths, sequence))
+}
+
+/// As [`sum_of_record`], without payload.
+#[inline]
+pub(crate) fn sum_of_bare_record(target: u64, lengths: u64, sequence: u64) -> u64 {
+    xxh3_64_with_seed(&[], seed_of_record(target, lengths, sequence))
+}
+
+#[inline]
+const fn seed_of_record(target: u64, lengths: u64, sequence: u64) -> u64 {
+    (target ^ lengths.rotate_left(23) ^ sequence.rotate_left(41))
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 const _: () = {

@@ -248,6 +248,7 @@ impl Memory {
 
     /// Copies inside the heap, and writes nothing back; `false` when a range is not inside or the
     /// two overlap.
+    #[inline(always)]
     pub(crate) fn copy(&self, from: u64, to: u64, bytes: u64) -> bool {
         if !self.holds(from, bytes) || !self.holds(to, bytes) || from.abs_diff(to) < bytes {
             return false;
@@ -285,6 +286,7 @@ impl Memory {
 
     /// Zeroes a range; `false` outside the heap. Where order is kept the zeroes are on their way to
     /// memory.
+    #[inline]
     pub(crate) fn zero(&self, offset: u64, bytes: u64) -> bool {
         if !self.holds(offset, bytes) {
             return false;

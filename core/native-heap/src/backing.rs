@@ -72,10 +72,12 @@ unsafe impl Backing for RegionBacking {
         self.is_ordered
     }
 
+    #[inline]
     fn enter_transaction(&self) -> bool {
         self.place.enter()
     }
 
+    #[inline]
     fn leave_transaction(&self) {
         self.place.leave();
     }

@@ -112,6 +112,13 @@ impl<T> BiasedLock<T> {
         }
     }
 
+    /// Works under the lock if it is the calling thread's own and that is outside; `None`, and
+    /// nothing done, otherwise, also when a thread panicked under it.
+    #[inline]
+    pub fn as_owner<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.door.enter().then(|| self.work_as_owner(work))
+    }
+
     /// Works under the lock if nobody holds it.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use crate::backing::Backing;
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::*;
-use crate::memory::publish_barrier;
+use crate::memory::{Memory, publish_barrier};
 
 /// What a record notes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,13 +33,16 @@ pub(crate) enum RecordKind {
     Free = 3,
 }
 
-/// The volatile side of the lane.
+/// The volatile side of the lane. In this order, so that `records` and `epoch` are not side by side:
+/// what is stored as two words and loaded as one pair waits for all stores before it.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Log {
     /// Levels of the open transaction; 0 when none is open.
     pub(crate) depth: u32,
     /// An inner level was aborted: the whole cannot commit any more.
     aborted: bool,
+    frees: bool,
     pub(crate) sequence: u64,
     /// Where the next record goes, and where its extent ends.
     next: u64,
@@ -47,7 +50,6 @@ pub(crate) struct Log {
     /// Size of the record before, 0 at the start of an extent.
     back: u32,
     records: u64,
-    frees: bool,
     /// Ranges logged lately, each at a place that its start chooses; those of another epoch count
     /// no longer.
     ranges: [LoggedRange; RANGES],
@@ -78,15 +80,55 @@ impl Log {
         Log {
             depth: 0,
             aborted: false,
+            frees: false,
             sequence: 0,
             next: 0,
             end: 0,
             back: 0,
             records: 0,
-            frees: false,
             ranges: [LoggedRange::NONE; RANGES],
             epoch: 1,
         }
+    }
+
+    /// A transaction of one level is open from now on, and has no records.
+    #[inline]
+    pub(crate) fn start(&mut self) {
+        (self.depth, self.aborted, self.frees) = (1, false, false);
+        (self.next, self.end) = (LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES);
+        (self.back, self.records) = (0, 0);
+        self.epoch += 1;
+    }
+
+    /// Whether a record of so many bytes fits into the extent.
+    #[inline]
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.next + bytes <= self.end
+    }
+
+    /// Whether a commit of what is open is one store: it has one level, of which nothing was
+    /// aborted, and frees nothing.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.depth == 1 && !self.aborted && !self.frees
+    }
+
+    /// Whether a range was logged, and nothing but ranges since.
+    #[inline]
+    pub(crate) fn knows(&self, start: u64, end: u64) -> bool {
+        let known = self.ranges[LoggedRange::place(start)];
+        known.epoch == self.epoch && known.start == start && end <= known.end
+    }
+
+    #[inline]
+    pub(crate) fn note_range(&mut self, start: u64, end: u64) {
+        self.ranges[LoggedRange::place(start)] = LoggedRange { start, end, epoch: self.epoch };
+    }
+
+    /// Something else than a range is logged.
+    #[inline]
+    pub(crate) fn forget_ranges(&mut self) {
+        self.epoch += 1;
     }
 
     /// Records of the open transaction so far.
@@ -118,8 +160,14 @@ pub(crate) struct Record {
 
 impl Record {
     fn bytes(&self) -> u64 {
-        RECORD_BYTES + self.payload.next_multiple_of(8)
+        record_bytes(self.payload)
     }
+}
+
+/// Bytes of a record with so many of payload, which are far from the largest number.
+#[inline]
+pub(crate) const fn record_bytes(payload: u64) -> u64 {
+    RECORD_BYTES + (payload + 7 & !7)
 }
 
 impl<B: Backing> Heap<B> {
@@ -129,7 +177,13 @@ impl<B: Backing> Heap<B> {
     /// # Errors
     /// [`HeapError::TransactionState`] after 2^32 - 1 levels; [`HeapError::ReadOnly`];
     /// [`HeapError::OtherHeap`] while the caller has a transaction open in another heap.
+    #[inline]
     pub fn begin(&mut self) -> Result<(), HeapError> {
+        if self.begin_at_once() { Ok(()) } else { self.begin_any() }
+    }
+
+    #[inline(never)]
+    pub(super) fn begin_any(&mut self) -> Result<(), HeapError> {
         if self.log.open() {
             let deeper = self.log.depth.checked_add(1);
             self.log.depth = deeper.ok_or(HeapError::TransactionState { expected_open: false })?;
@@ -139,11 +193,7 @@ impl<B: Backing> Heap<B> {
         if !self.backing.enter_transaction() {
             return Err(HeapError::OtherHeap);
         }
-        let log = &mut self.log;
-        (log.depth, log.aborted, log.frees) = (1, false, false);
-        (log.next, log.end) = (LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES);
-        (log.back, log.records) = (0, 0);
-        log.epoch += 1;
+        self.log.start();
         Ok(())
     }
 
@@ -163,7 +213,13 @@ impl<B: Backing> Heap<B> {
     /// # Errors
     /// [`HeapError::TransactionState`] when none is open. [`HeapError::TransactionAborted`] at the
     /// outermost level when an inner one was aborted: everything has been rolled back then.
+    #[inline]
     pub fn commit(&mut self) -> Result<(), HeapError> {
+        if self.commit_at_once() { Ok(()) } else { self.commit_any() }
+    }
+
+    #[inline(never)]
+    pub(super) fn commit_any(&mut self) -> Result<(), HeapError> {
         if !self.log.open() {
             return Err(HeapError::TransactionState { expected_open: true });
         }
@@ -230,7 +286,20 @@ impl<B: Backing> Heap<B> {
     /// # Errors
     /// No open transaction, a range outside the heap, or no room for the log; nothing has changed
     /// then.
+    #[inline]
     pub fn add_range(&mut self, pointer: *const u8, bytes: u64) -> Result<(), HeapError> {
+        if self.add_range_at_once(pointer, bytes) {
+            return Ok(());
+        }
+        self.add_any_range(pointer, bytes)
+    }
+
+    #[inline(never)]
+    pub(super) fn add_any_range(
+        &mut self,
+        pointer: *const u8,
+        bytes: u64,
+    ) -> Result<(), HeapError> {
         if !self.log.open() {
             return Err(HeapError::TransactionState { expected_open: true });
         }
@@ -238,9 +307,7 @@ impl<B: Backing> Heap<B> {
         if !self.memory.holds(offset, bytes) {
             return Err(HeapError::OutsideHeap);
         }
-        let (place, end, epoch) = (LoggedRange::place(offset), offset + bytes, self.log.epoch);
-        let known = self.log.ranges[place];
-        if known.epoch == epoch && known.start == offset && end <= known.end {
+        if self.log.knows(offset, offset + bytes) {
             return Ok(());
         }
         let mut done = 0;
@@ -249,19 +316,19 @@ impl<B: Backing> Heap<B> {
             self.append(RecordKind::Range, offset + done, piece)?;
             done += piece;
         }
-        self.log.ranges[place] = LoggedRange { start: offset, end, epoch };
+        self.log.note_range(offset, offset + bytes);
         Ok(())
     }
 
     pub(crate) fn log_alloc(&mut self, pointer: *const u8) -> Result<(), HeapError> {
         let offset = self.memory.offset_of(pointer).ok_or(HeapError::OutsideHeap)?;
         // An undone allocation looks at tables: what they were like must not be undone before.
-        self.log.epoch += 1;
+        self.log.forget_ranges();
         self.append(RecordKind::Alloc, offset, 0)
     }
 
     pub(crate) fn log_free(&mut self, offset: u64) -> Result<(), HeapError> {
-        self.log.epoch += 1;
+        self.log.forget_ranges();
         self.append(RecordKind::Free, offset, 0)?;
         self.log.frees = true;
         Ok(())
@@ -269,29 +336,58 @@ impl<B: Backing> Heap<B> {
 
     /// Makes sure that the next records, of `bytes` in all, need no new extent.
     pub(crate) fn make_room(&mut self, bytes: u64) -> Result<(), HeapError> {
-        if self.log.next + bytes > self.log.end { self.add_extent(bytes) } else { Ok(()) }
+        if self.log.has_room(bytes) { Ok(()) } else { self.add_extent(bytes) }
     }
 
     fn append(&mut self, kind: RecordKind, target: u64, payload: u64) -> Result<(), HeapError> {
-        let bytes = RECORD_BYTES + payload.next_multiple_of(8);
+        let bytes = record_bytes(payload);
         self.make_room(bytes)?;
         let at = self.log.next;
-        if payload > 0 && !self.memory.copy(target, at + RECORD_BYTES, payload) {
+        if !self.write_record(kind, target, payload) {
             return Err(HeapError::OutsideHeap);
+        }
+        // Lines that arrive one by one are no record before all have: its sum says so.
+        self.memory.persist(at, bytes);
+        Ok(())
+    }
+
+    /// Writes the next record, for which there is room in the extent; `false`, and the log is what
+    /// it was, for a target outside the heap.
+    #[inline(always)]
+    pub(crate) fn write_record(&mut self, kind: RecordKind, target: u64, payload: u64) -> bool {
+        let bytes = record_bytes(payload);
+        let at = self.log.next;
+        debug_assert!(at.is_multiple_of(8), "extents and records are");
+        if !self.memory.holds(at, bytes)
+            || (payload > 0 && !self.memory.copy(target, at + RECORD_BYTES, payload))
+        {
+            return false;
         }
         let lengths = payload | u64::from(self.log.back) << 32;
         let sequence = self.log.sequence << 8 | kind as u64;
-        self.memory.store_cached(at + RECORD_TARGET, target);
-        self.memory.store_cached(at + RECORD_LENGTHS, lengths);
-        self.memory.store_cached(at + RECORD_SUM, self.record_sum(at, target, lengths, sequence));
-        // Last, because it makes the record count; and before whatever the caller does next.
-        self.memory.store_cached(at + RECORD_SEQUENCE, sequence);
-        // Lines that arrive one by one are no record before all have: its sum says so.
-        self.memory.persist(at, bytes);
+        let sum = if payload == 0 {
+            sum_of_bare_record(target, lengths, sequence)
+        } else {
+            let payload_at = self.memory.at(at + RECORD_BYTES);
+            // SAFETY: inside the heap (checked); the log belongs to this heap and no thread writes
+            // to it while the sum is taken.
+            let copy = unsafe { core::slice::from_raw_parts(payload_at, payload as usize) };
+            sum_of_record(target, lengths, sequence, copy)
+        };
+        let word = |place| self.memory.at(at + place).cast::<u64>();
+        // SAFETY: the record lies inside the heap (checked) and is aligned (extents and records are
+        // multiples of 8), and so are its words.
+        unsafe {
+            Memory::store_word(word(RECORD_TARGET), target);
+            Memory::store_word(word(RECORD_LENGTHS), lengths);
+            Memory::store_word(word(RECORD_SUM), sum);
+            // Last, because it makes the record count; and before whatever the caller does next.
+            Memory::store_word(word(RECORD_SEQUENCE), sequence);
+        }
         self.log.next += bytes;
         self.log.back = bytes as u32;
         self.log.records += 1;
-        Ok(())
+        true
     }
 
     fn record_sum(&self, at: u64, target: u64, lengths: u64, sequence: u64) -> u64 {

@@ -84,6 +84,14 @@ impl Cursor {
         // aligned (`enter`).
         !unsafe { Memory::load_word(self.word_at) } & self.mask
     }
+
+    /// The first of the slots whose bits are set in `free`.
+    #[inline]
+    fn slot(&self, class: usize, free: u64) -> Slot {
+        let index = free.trailing_zeros();
+        let pointer = self.slots_at.wrapping_add(index as usize * CLASS_BYTES[class] as usize);
+        Slot { word_at: self.word_at, bit: 1 << index, pointer }
+    }
 }
 
 /// A slot that is free and about to be taken.
@@ -122,10 +130,15 @@ impl<B: Backing> Heap<B> {
         if free == 0 {
             return Err(HeapError::OutsideHeap);
         }
+        Ok(self.cursors[class].slot(class, free))
+    }
+
+    /// As [`Heap::pick_slot`], if the current word has a free slot.
+    #[inline]
+    pub(crate) fn peek_slot(&self, class: usize) -> Option<Slot> {
         let cursor = &self.cursors[class];
-        let index = free.trailing_zeros();
-        let pointer = cursor.slots_at.wrapping_add(index as usize * CLASS_BYTES[class] as usize);
-        Ok(Slot { word_at: cursor.word_at, bit: 1 << index, pointer })
+        let free = cursor.free();
+        (free != 0).then(|| cursor.slot(class, free))
     }
 
     /// Takes the slot that was picked: the allocation happens at this store.
