@@ -167,7 +167,7 @@ impl Record {
 /// Bytes of a record with so many of payload, which are far from the largest number.
 #[inline]
 pub(crate) const fn record_bytes(payload: u64) -> u64 {
-    RECORD_BYTES + (payload + 7 & !7)
+    RECORD_BYTES + ((payload + 7) & !7)
 }
 
 impl<B: Backing> Heap<B> {
