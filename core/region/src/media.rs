@@ -20,4 +20,5 @@ pub(crate) mod rest;
 pub(crate) mod sharing;
 pub(crate) mod sparse;
 pub(crate) mod storage;
+pub(crate) mod turns;
 pub(crate) mod view;

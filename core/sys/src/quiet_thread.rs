@@ -5,13 +5,30 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 /// Starts a thread on which all signals are blocked. The caller's own mask is as before.
 ///
 /// # Errors
 /// What the kernel reports: no memory, too many threads.
 pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    without_signals(|| Builder::new().name(name.to_owned()).spawn(work))
+}
+
+/// The same for a thread that ends with a scope, which may borrow what is outside of it.
+///
+/// # Errors
+/// As [`spawn`].
+pub fn spawn_scoped<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() + Send + 'scope,
+) -> io::Result<ScopedJoinHandle<'scope, ()>> {
+    without_signals(|| Builder::new().name(name.to_owned()).spawn_scoped(scope, work))
+}
+
+/// A thread that is started meanwhile begins with all signals blocked.
+fn without_signals<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `sigfillset` fills the set, and `pthread_sigmask` reads it and fills the other.
@@ -22,7 +39,7 @@ pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Joi
             return Err(io::Error::from_raw_os_error(refused));
         }
     }
-    let started = Builder::new().name(name.to_owned()).spawn(work);
+    let started = start();
     // SAFETY: the mask that was in force above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     started
@@ -45,5 +62,11 @@ mod tests {
         assert_eq!(blocked(), before);
         // SIGTERM is 15.
         assert_ne!(receiver.recv().unwrap() & 1 << 14, 0);
+        let mut in_scope = 0;
+        std::thread::scope(|scope| {
+            super::spawn_scoped(scope, "quiet", || in_scope = blocked()).unwrap().join().unwrap();
+        });
+        assert_eq!(blocked(), before);
+        assert_ne!(in_scope & 1 << 14, 0);
     }
 }

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read, Write};
+use std::marker::PhantomData;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdfast_sys::lock::{FileLock, LockMode};
@@ -25,16 +26,14 @@ use crate::media::files::{base_path, journal_path, lock_path};
 use crate::media::format::{FileState, Header};
 use crate::media::image::BuildError;
 use crate::media::sparse::{AreaSum, PAGE_BYTES, SummedWriter, is_zero};
+use crate::media::turns::{Stages, in_turns, threads_for};
 use crate::name::RegionName;
 use crate::names::key::OwnerKey;
 use crate::names::namespace::NameSpace;
 use crate::names::reader::RegionReader;
 use crate::store::stream::{
-    BLOCK_BYTES_MAX, Part, StreamHeader, StreamReader, write_end, write_header, write_pages,
+    BLOCK_BYTES_MAX, PagesBlock, Part, StreamHeader, StreamReader, write_end, write_header,
 };
-
-/// Smaller regions are summed while they are written: a thread would take longer.
-const BESIDE_BYTES_MIN: u64 = 16 << 20;
 
 /// What was exported, imported or copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -72,42 +71,23 @@ impl RegionReader {
         };
         let failed = || RegionError::io("write the stream of", summary.name.as_str());
         write_header(out, &header).map_err(failed())?;
-        let (bytes, data_checksum) = std::thread::scope(|scope| {
-            let is_large = header.backed_bytes >= BESIDE_BYTES_MIN;
-            // Each byte is summed twice: with its block, and with all others.
-            let beside = is_large
-                .then(|| std::thread::Builder::new().spawn_scoped(scope, || self.data_checksum()))
-                .and_then(io::Result::ok);
-            let (mut bytes, mut sum) = (0, AreaSum::new());
-            for (offset, run) in self.runs() {
-                if beside.is_none() {
-                    // While it is in the cache. Runs are in order.
-                    let _ = sum.add(run, offset);
-                }
-                write_pages(out, offset, run)?;
-                bytes += run.len() as u64;
-            }
-            let summed = || sum.finish(header.backed_bytes);
-            let joined = beside.map(|beside| beside.join());
-            match joined {
-                None => Ok((bytes, summed())),
-                Some(Ok(checksum)) => Ok((bytes, checksum)),
-                Some(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
-            }
-        })
-        .map_err(failed())?;
+        // Holes of the file are not looked at: a load would put memory there.
+        let pieces = self.extents().flat_map(|extent| {
+            let start = extent.start as u64;
+            let pieces = self.bytes()[extent].chunks(BLOCK_BYTES_MAX);
+            (start..).step_by(BLOCK_BYTES_MAX).zip(pieces).map(Ok)
+        });
+        let (threads, mut bytes) = (threads_for(header.backed_bytes), 0);
+        let summed = in_turns(threads, &Blocks(PhantomData), pieces, AreaSum::new(), |blocks| {
+            blocks.iter().try_for_each(|block| {
+                bytes += block.pages().len() as u64;
+                block.write(out)
+            })
+        });
+        let data_checksum = summed.map_err(failed())?.finish(header.backed_bytes);
         self.check_whole()?;
         write_end(out, data_checksum).map_err(failed())?;
         Ok(TransferReport { backed_bytes: header.backed_bytes, bytes })
-    }
-
-    fn data_checksum(&self) -> u64 {
-        let mut sum = AreaSum::new();
-        for (offset, run) in self.runs() {
-            // Runs are in order.
-            let _ = sum.add(run, offset);
-        }
-        sum.finish(self.bytes().len() as u64)
     }
 
     /// The runs of pages that are not zero. Holes of the file are not looked at: a load would put
@@ -129,6 +109,43 @@ impl RegionReader {
             remedy: FileRemedy::RestoreFile { path: path.clone() },
             path,
         })
+    }
+}
+
+/// From pieces of the data to blocks of a stream. Each byte is summed twice, with its block and with
+/// all others: the second time it comes from the cache.
+struct Blocks<'a>(PhantomData<&'a [u8]>);
+
+impl<'a> Stages for Blocks<'a> {
+    type Piece = (u64, &'a [u8]);
+    type Desk = Vec<PagesBlock<'a>>;
+    type State = AreaSum;
+    type Done = Vec<PagesBlock<'a>>;
+
+    fn desk(&self) -> io::Result<Vec<PagesBlock<'a>>> {
+        Ok(Vec::new())
+    }
+
+    fn prepare(
+        &self,
+        blocks: &mut Vec<PagesBlock<'a>>,
+        (start, piece): &(u64, &'a [u8]),
+    ) -> io::Result<()> {
+        blocks.extend(runs(piece).map(|(offset, run)| PagesBlock::new(start + offset, run)));
+        Ok(())
+    }
+
+    fn add(
+        &self,
+        sum: &mut AreaSum,
+        blocks: &mut Vec<PagesBlock<'a>>,
+        _: (u64, &'a [u8]),
+    ) -> Vec<PagesBlock<'a>> {
+        for block in &*blocks {
+            // Pieces are in order, and so are the blocks of each.
+            let _ = sum.add(block.pages(), block.offset());
+        }
+        std::mem::take(blocks)
     }
 }
 

@@ -15,6 +15,7 @@ use holdfast_sys::zeroed::zeroed;
 use crate::media::format::DATA_OFFSET;
 use crate::media::long_sum::LongSum;
 use crate::media::storage::Storage;
+use crate::media::turns::{Stages, in_turns, threads_for};
 
 /// Unit of what is a hole and what is data.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -56,6 +57,9 @@ pub(crate) fn sum_and_copy(
     data_bytes: u64,
     target: Option<(&dyn Storage, &File)>,
 ) -> Result<DataSum, CopyError> {
+    if target.is_none() {
+        return sum(source, data_bytes).map_err(CopyError::Read);
+    }
     let (mut pages, mut begun) = (0, DATA_OFFSET);
     let checksum = sum_each(source, data_bytes, |bytes, position| {
         pages += write_pages(bytes, position, target).map_err(CopyError::Write)?;
@@ -71,6 +75,50 @@ pub(crate) fn sum_and_copy(
     Ok(DataSum { checksum, pages })
 }
 
+/// Reads on several threads, which sum in turn what each has read.
+fn sum(source: &File, data_bytes: u64) -> io::Result<DataSum> {
+    let zero = DataState { sum: AreaSum::new(), pages: 0 };
+    let pieces = Pieces::new(source, data_bytes);
+    let stages = Summing { source };
+    let found = in_turns(threads_for(data_bytes), &stages, pieces, zero, |()| Ok(()))?;
+    check_length(source, data_bytes)?;
+    Ok(DataSum { checksum: found.sum.finish(data_bytes), pages: found.pages })
+}
+
+struct Summing<'a> {
+    source: &'a File,
+}
+
+struct DataState {
+    sum: AreaSum,
+    pages: u64,
+}
+
+impl Stages for Summing<'_> {
+    type Piece = Piece;
+    /// What was read, and how many of its pages are not zero.
+    type Desk = (Vec<u8>, u64);
+    type State = DataState;
+    type Done = ();
+
+    fn desk(&self) -> io::Result<(Vec<u8>, u64)> {
+        Ok((buffer(CHUNK_BYTES as u64)?, 0))
+    }
+
+    fn prepare(&self, (buffer, pages): &mut (Vec<u8>, u64), piece: &Piece) -> io::Result<()> {
+        let bytes = &mut buffer[..piece.len];
+        self.source.read_exact_at(bytes, piece.position)?;
+        *pages = write_pages(bytes, piece.position, None)?;
+        Ok(())
+    }
+
+    fn add(&self, state: &mut DataState, (buffer, pages): &mut (Vec<u8>, u64), piece: Piece) {
+        // Pieces are in order.
+        let _ = state.sum.add(&buffer[..piece.len], piece.position - DATA_OFFSET);
+        state.pages += *pages;
+    }
+}
+
 /// Sums as [`sum_and_copy`] does, and shows `visit` the bytes of the file that are no hole, with
 /// their position in it, in whole pages and in order.
 pub(crate) fn sum_each<E: From<CopyError>>(
@@ -80,29 +128,75 @@ pub(crate) fn sum_each<E: From<CopyError>>(
 ) -> Result<u64, E> {
     let mut sum = AreaSum::new();
     let mut buffer = buffer(CHUNK_BYTES as u64).map_err(CopyError::Read)?;
-    let end = DATA_OFFSET + data_bytes;
-    let mut position = DATA_OFFSET;
-    while position < end {
-        let data = next_data(source, position).map_err(CopyError::Read)?.unwrap_or(end..end);
-        // Extents need not be page-aligned; a page that is partly data is data.
-        let data_start = (data.start / PAGE_BYTES * PAGE_BYTES).clamp(position, end);
-        let data_end = data.end.next_multiple_of(PAGE_BYTES).clamp(data_start, end);
-        position = data_start;
-        while position < data_end {
-            let len = (data_end - position).min(CHUNK_BYTES as u64) as usize;
-            let bytes = &mut buffer[..len];
-            source.read_exact_at(bytes, position).map_err(CopyError::Read)?;
-            // Pieces are read in order.
-            let _ = sum.add(bytes, position - DATA_OFFSET);
-            visit(bytes, position)?;
-            position += len as u64;
-        }
+    for piece in Pieces::new(source, data_bytes) {
+        let Piece { position, len } = piece.map_err(CopyError::Read)?;
+        let bytes = &mut buffer[..len];
+        source.read_exact_at(bytes, position).map_err(CopyError::Read)?;
+        // Pieces are in order.
+        let _ = sum.add(bytes, position - DATA_OFFSET);
+        visit(bytes, position)?;
     }
-    // A source that was cut off meanwhile looks like one that ends in a hole.
-    if source.metadata().map_err(CopyError::Read)?.len() < end {
-        return Err(CopyError::Read(io::ErrorKind::UnexpectedEof.into()).into());
-    }
+    check_length(source, data_bytes).map_err(CopyError::Read)?;
     Ok(sum.finish(data_bytes))
+}
+
+/// A source that was cut off meanwhile looks like one that ends in a hole.
+fn check_length(source: &File, data_bytes: u64) -> io::Result<()> {
+    if source.metadata()?.len() < DATA_OFFSET + data_bytes {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(())
+}
+
+/// Bytes of a file that are no hole, at most [`CHUNK_BYTES`], in whole pages.
+struct Piece {
+    position: u64,
+    len: usize,
+}
+
+/// The pieces of a data area, in order. After an error there is none.
+struct Pieces<'a> {
+    source: &'a File,
+    position: u64,
+    /// Of the data that `position` is in.
+    data_end: u64,
+    end: u64,
+}
+
+impl<'a> Pieces<'a> {
+    fn new(source: &'a File, data_bytes: u64) -> Pieces<'a> {
+        let (position, end) = (DATA_OFFSET, DATA_OFFSET + data_bytes);
+        Pieces { source, position, data_end: position, end }
+    }
+
+    fn find_data(&mut self) -> io::Result<()> {
+        let data = next_data(self.source, self.position)?.unwrap_or(self.end..self.end);
+        // Extents need not be page-aligned; a page that is partly data is data.
+        let start = (data.start / PAGE_BYTES * PAGE_BYTES).clamp(self.position, self.end);
+        self.data_end = data.end.next_multiple_of(PAGE_BYTES).clamp(start, self.end);
+        self.position = start;
+        Ok(())
+    }
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = io::Result<Piece>;
+
+    fn next(&mut self) -> Option<io::Result<Piece>> {
+        while self.position >= self.data_end {
+            if self.position >= self.end {
+                return None;
+            }
+            if let Err(error) = self.find_data() {
+                (self.position, self.data_end) = (self.end, self.end);
+                return Some(Err(error));
+            }
+        }
+        let len = (self.data_end - self.position).min(CHUNK_BYTES as u64);
+        let piece = Piece { position: self.position, len: len as usize };
+        self.position += len;
+        Some(Ok(piece))
+    }
 }
 
 /// Writes the data area of a new file in order, and sums it as it is written: each piece is in the

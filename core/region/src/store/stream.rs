@@ -111,7 +111,8 @@ pub(crate) fn write_header(out: &mut dyn Write, header: &StreamHeader) -> io::Re
     out.write_all(&bytes)
 }
 
-fn write_block(out: &mut dyn Write, kind: u32, value: u64, payload: &[u8]) -> io::Result<()> {
+/// The bytes before the payload of a block.
+fn block_head(kind: u32, value: u64, payload: &[u8]) -> [u8; BLOCK_HEADER_BYTES] {
     let raw = RawBlock {
         kind: kind.into(),
         len_bytes: (payload.len() as u32).into(),
@@ -121,18 +122,40 @@ fn write_block(out: &mut dyn Write, kind: u32, value: u64, payload: &[u8]) -> io
     let mut head: [u8; BLOCK_HEADER_BYTES] = zerocopy::transmute!(raw);
     let checksum = block_checksum(&head[..BLOCK_HEADER_BYTES - 8], payload);
     head[BLOCK_HEADER_BYTES - 8..].copy_from_slice(&checksum.to_le_bytes());
-    out.write_all(&head)?;
-    out.write_all(payload)
+    head
 }
 
-/// Writes pages; `bytes` has at most [`BLOCK_BYTES_MAX`].
-pub(crate) fn write_pages(out: &mut dyn Write, offset: u64, bytes: &[u8]) -> io::Result<()> {
-    write_block(out, BLOCK_DATA, offset, bytes)
+/// Pages with their sum, ready to be written.
+pub(crate) struct PagesBlock<'a> {
+    head: [u8; BLOCK_HEADER_BYTES],
+    offset: u64,
+    pages: &'a [u8],
+}
+
+impl<'a> PagesBlock<'a> {
+    /// Sums whole pages, at most [`BLOCK_BYTES_MAX`] bytes.
+    pub(crate) fn new(offset: u64, pages: &'a [u8]) -> PagesBlock<'a> {
+        PagesBlock { head: block_head(BLOCK_DATA, offset, pages), offset, pages }
+    }
+
+    /// Where in the data area they are.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub(crate) fn pages(&self) -> &'a [u8] {
+        self.pages
+    }
+
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(&self.head)?;
+        out.write_all(self.pages)
+    }
 }
 
 /// Ends a stream.
 pub(crate) fn write_end(out: &mut dyn Write, data_checksum: u64) -> io::Result<()> {
-    write_block(out, BLOCK_END, data_checksum, &[])?;
+    out.write_all(&block_head(BLOCK_END, data_checksum, &[]))?;
     out.flush()
 }
 
@@ -281,7 +304,7 @@ mod tests {
         };
         let mut stream = Vec::new();
         write_header(&mut stream, &header).unwrap();
-        write_pages(&mut stream, 8192, &[7; 4096]).unwrap();
+        PagesBlock::new(8192, &[7; 4096]).write(&mut stream).unwrap();
         write_end(&mut stream, 5).unwrap();
         assert_eq!(stream.len(), 256 + 24 + 4096 + 24);
         assert_eq!(&stream[..16], b"HOLDFSTX\x01\0\0\0\0\x01\0\0");
