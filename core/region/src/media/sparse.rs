@@ -22,6 +22,9 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 /// Bytes read at once: fits the second-level cache, so that summing and writing find them there.
 const CHUNK_BYTES: usize = 256 << 10;
 
+/// The same for threads that take turns: so much that the wait for one that sleeps is short beside it.
+const TURN_BYTES: usize = 1 << 20;
+
 /// So much is handed to the disk at once, while the next is still summed.
 const WRITE_OUT_BYTES: u64 = 1 << 20;
 
@@ -78,7 +81,7 @@ pub(crate) fn sum_and_copy(
 /// Reads on several threads, which sum in turn what each has read.
 fn sum(source: &File, data_bytes: u64) -> io::Result<DataSum> {
     let zero = DataState { sum: AreaSum::new(), pages: 0 };
-    let pieces = Pieces::new(source, data_bytes);
+    let pieces = Pieces::new(source, data_bytes, TURN_BYTES);
     let stages = Summing { source };
     let found = in_turns(threads_for(data_bytes), &stages, pieces, zero, |()| Ok(()))?;
     check_length(source, data_bytes)?;
@@ -102,7 +105,7 @@ impl Stages for Summing<'_> {
     type Done = ();
 
     fn desk(&self) -> io::Result<(Vec<u8>, u64)> {
-        Ok((buffer(CHUNK_BYTES as u64)?, 0))
+        Ok((buffer(TURN_BYTES as u64)?, 0))
     }
 
     fn prepare(&self, (buffer, pages): &mut (Vec<u8>, u64), piece: &Piece) -> io::Result<()> {
@@ -128,7 +131,7 @@ pub(crate) fn sum_each<E: From<CopyError>>(
 ) -> Result<u64, E> {
     let mut sum = AreaSum::new();
     let mut buffer = buffer(CHUNK_BYTES as u64).map_err(CopyError::Read)?;
-    for piece in Pieces::new(source, data_bytes) {
+    for piece in Pieces::new(source, data_bytes, CHUNK_BYTES) {
         let Piece { position, len } = piece.map_err(CopyError::Read)?;
         let bytes = &mut buffer[..len];
         source.read_exact_at(bytes, position).map_err(CopyError::Read)?;
@@ -148,7 +151,7 @@ fn check_length(source: &File, data_bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of a file that are no hole, at most [`CHUNK_BYTES`], in whole pages.
+/// Bytes of a file that are no hole, in whole pages.
 struct Piece {
     position: u64,
     len: usize,
@@ -161,12 +164,13 @@ struct Pieces<'a> {
     /// Of the data that `position` is in.
     data_end: u64,
     end: u64,
+    len_max: usize,
 }
 
 impl<'a> Pieces<'a> {
-    fn new(source: &'a File, data_bytes: u64) -> Pieces<'a> {
+    fn new(source: &'a File, data_bytes: u64, len_max: usize) -> Pieces<'a> {
         let (position, end) = (DATA_OFFSET, DATA_OFFSET + data_bytes);
-        Pieces { source, position, data_end: position, end }
+        Pieces { source, position, data_end: position, end, len_max }
     }
 
     fn find_data(&mut self) -> io::Result<()> {
@@ -192,7 +196,7 @@ impl Iterator for Pieces<'_> {
                 return Some(Err(error));
             }
         }
-        let len = (self.data_end - self.position).min(CHUNK_BYTES as u64);
+        let len = (self.data_end - self.position).min(self.len_max as u64);
         let piece = Piece { position: self.position, len: len as usize };
         self.position += len;
         Some(Ok(piece))
