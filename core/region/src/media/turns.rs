@@ -94,9 +94,8 @@ pub(crate) fn in_turns<S: Stages>(
             turns.lead(finish)
         };
         // One that panicked left its piece undone.
-        let is_whole = helpers.into_iter().map(|helper| helper.join().is_ok());
-        let is_whole = is_whole.fold(true, |all, one| all && one);
-        led.and_then(|()| if is_whole { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) })
+        let panics = helpers.into_iter().filter_map(|helper| helper.join().err()).count();
+        led.and_then(|()| if panics == 0 { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) })
     })?;
     let progress = turns.progress.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(progress.state)
