@@ -13,33 +13,54 @@ use crate::error::Result;
 use crate::image::BLOCK_BYTES;
 use crate::mark::{self, Stamp};
 
-/// How one block is read from its place.
-type ReadBlock<'a> = Box<dyn Fn(u64, &mut [u8; BLOCK_BYTES]) -> Result<()> + 'a>;
+/// Neighbours are written together, so many at most: one MiB.
+const RUN_BLOCKS_MAX: usize = (1 << 20) / BLOCK_BYTES;
+
+/// How neighbours are read, each a block and its place, into room for all of them.
+type ReadRun<'a> = Box<dyn Fn(&[(u32, u64)], &mut [u8]) -> Result<()> + 'a>;
 
 /// Blocks, and where each of them is.
 pub(crate) struct Blocks<'a> {
     pub(crate) places: &'a BTreeMap<u32, u64>,
     /// Of the database with these blocks, in bytes.
     pub(crate) size: u64,
-    pub(crate) read: ReadBlock<'a>,
+    pub(crate) read: ReadRun<'a>,
 }
 
-/// Writes blocks to a database file, gives that its size, and waits until it is durable, with the
-/// mark.
+impl Blocks<'_> {
+    /// The blocks that are within the database, in order, as runs of neighbours.
+    fn runs(&self) -> Vec<Vec<(u32, u64)>> {
+        let end = self.size.div_ceil(BLOCK_BYTES as u64);
+        let within = self.places.iter().take_while(|(block, _)| u64::from(**block) < end);
+        let mut runs: Vec<Vec<(u32, u64)>> = Vec::new();
+        for (block, place) in within {
+            let last = runs.last_mut().filter(|run| {
+                run.len() < RUN_BLOCKS_MAX && run.last().is_some_and(|(last, _)| last + 1 == *block)
+            });
+            match last {
+                Some(run) => run.push((*block, *place)),
+                None => runs.push(vec![(*block, *place)]),
+            }
+        }
+        runs
+    }
+}
+
+/// Writes blocks to a database file in order, neighbours at once, gives that its size, and waits
+/// until it is durable, with the mark.
 pub(crate) fn apply(base: &dyn Base, blocks: &Blocks<'_>, stamp: Stamp) -> Result<()> {
-    let mut page = [0; BLOCK_BYTES];
+    let mut pages = Vec::new();
     base.grow_to(blocks.size);
-    for (block, place) in blocks.places {
-        let offset = u64::from(*block) * BLOCK_BYTES as u64;
-        if offset >= blocks.size {
-            continue;
+    for run in blocks.runs() {
+        pages.resize(run.len() * BLOCK_BYTES, 0);
+        (blocks.read)(&run, &mut pages)?;
+        let (first, _) = run[0];
+        if first == 0 {
+            mark::put(&mut pages[..BLOCK_BYTES], stamp);
         }
-        (blocks.read)(*place, &mut page)?;
-        if *block == 0 {
-            mark::put(&mut page, stamp);
-        }
-        let bytes = (blocks.size - offset).min(BLOCK_BYTES as u64) as usize;
-        base.write(offset, &page[..bytes])?;
+        let offset = u64::from(first) * BLOCK_BYTES as u64;
+        let bytes = (blocks.size - offset).min(pages.len() as u64) as usize;
+        base.write(offset, &pages[..bytes])?;
     }
     if blocks.size == 0 {
         let mut stand_in = [0; mark::STAND_IN_BYTES as usize];

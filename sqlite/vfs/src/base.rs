@@ -53,6 +53,10 @@ pub(crate) fn mark_of(header: &[u8; mark::HEADER_BYTES]) -> (Option<Mark>, bool)
     (mark::find(header), mark::is_wal(header))
 }
 
+/// SQLite writes a page at once, which has no more bytes than this; its unix VFS cannot write twice
+/// as many.
+const HOST_BYTES_MAX: usize = 64 << 10;
+
 /// A file of the base VFS.
 #[derive(Debug)]
 pub(crate) struct HostFile {
@@ -158,10 +162,14 @@ impl Base for HostFile {
 
     fn write(&self, offset: u64, source: &[u8]) -> Result<()> {
         let write = self.methods().write.ok_or_else(|| self.missing())?;
-        let bytes: *const c_void = source.as_ptr().cast();
-        // SAFETY: as for `read`.
-        let code = unsafe { write(self.file, bytes, source.len() as c_int, offset as i64) };
-        self.check("write to", code)
+        for (number, piece) in source.chunks(HOST_BYTES_MAX).enumerate() {
+            let bytes: *const c_void = piece.as_ptr().cast();
+            let at = offset + (number * HOST_BYTES_MAX) as u64;
+            // SAFETY: as for `read`.
+            let code = unsafe { write(self.file, bytes, piece.len() as c_int, at as i64) };
+            self.check("write to", code)?;
+        }
+        Ok(())
     }
 
     fn size(&self) -> Result<u64> {

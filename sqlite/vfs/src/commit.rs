@@ -5,16 +5,16 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::flush::LOG_BYTES_MAX;
 use crate::image::{BLOCK_BYTES, Suspicion};
 use crate::pool::Pool;
 use crate::stub;
 use holdfast_types::Durability;
 
 impl Pool {
-    /// Commits what a writer with EXCLUSIVE has put in front of the map.
+    /// Commits what a writer with EXCLUSIVE has put in front of the map; returns how many blocks are
+    /// to be flushed besides those that were before.
     #[inline]
-    pub(crate) fn commit(&self, shadows: &[u32], size: u64) -> Result<()> {
+    pub(crate) fn commit(&self, shadows: &[u32], size: u64) -> Result<u32> {
         let commits = self.image.commits();
         let last = commits.newest_for_writer();
         let (transaction, before) = (last + 1, commits.size_of(last));
@@ -31,7 +31,7 @@ impl Pool {
             false => self.prepare_log(turn),
         });
         if !commits.is_prepared() && logged.is_err() {
-            return logged;
+            return logged.map(|()| 0);
         }
         if !waits {
             turn = None;
@@ -86,7 +86,7 @@ impl Pool {
         shadows: &[u32],
         size: u64,
         size_before: u64,
-    ) -> std::result::Result<(), crate::image::BadLink> {
+    ) -> std::result::Result<u32, crate::image::BadLink> {
         let commits = self.image.commits();
         let (gathered, mut dirty) = (commits.gathered(), 0);
         // At a level that waits it is in the log already.
@@ -102,19 +102,17 @@ impl Pool {
             let end = size.div_ceil(BLOCK_BYTES as u64);
             self.image.remove_if(|block, _| u64::from(block) >= end)?;
         }
-        Ok(())
+        Ok(dirty)
     }
 
-    /// Has a flush done when more has changed than the threshold says.
+    /// Has a flush done when one is due: by the thread, unless the commit is to do it.
     #[inline]
     pub(crate) fn flush_if_due(self: &Arc<Pool>) -> Result<()> {
-        let dirty = u64::from(self.image.commits().dirty());
-        let is_due =
-            dirty > self.settings.threshold() || self.image.log_position().tail() > LOG_BYTES_MAX;
-        if !is_due {
-            return self.flush_in_time();
+        match self.is_flush_due() {
+            false => self.flush_in_time(),
+            true if self.settings.is_inline() || !self.flusher.ask(self) => self.flush_now(),
+            true => Ok(()),
         }
-        self.flush_now_or_soon(dirty)
     }
 
     /// Sees to it that what is in the pool alone is flushed when the interval is over, by the
@@ -131,14 +129,6 @@ impl Pool {
     /// Whether something that is committed is in the pool alone.
     fn is_behind(&self) -> bool {
         self.is_hot() && !self.image.commits().seems_flushed()
-    }
-
-    fn flush_now_or_soon(self: &Arc<Pool>, dirty: u64) -> Result<()> {
-        let waits = self.settings.is_inline() || dirty > self.settings.lag_max();
-        if waits || !self.flusher.ask(self) {
-            return self.flush_now();
-        }
-        Ok(())
     }
 
     fn flush_now(self: &Arc<Pool>) -> Result<()> {

@@ -17,7 +17,7 @@
 use std::ffi::{c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::base::read_mark;
 use crate::base::{Base, HostFile};
@@ -66,6 +66,8 @@ pub(crate) struct Connection {
     pub(crate) is_dropped: bool,
     /// How often SQLite asked whether the database was moved.
     asked: u32,
+    /// How long it is to wait for what it has committed: see `pressure.rs`.
+    pub(crate) owed: Duration,
 }
 
 /// Every so many times SQLite's question whether the database was moved is asked of the kernel.
@@ -115,6 +117,7 @@ impl Connection {
             is_direct: false,
             is_dropped: false,
             asked: 0,
+            owed: Duration::ZERO,
         }
     }
 
@@ -373,10 +376,14 @@ impl Connection {
             return Ok(());
         }
         let pool = Arc::clone(&self.pool);
-        let committed = pool.commit(&self.shadows, size);
-        if let Err(error) = committed {
-            self.roll_back()?;
-            return Err(code_of_commit(report(&error)));
+        // In SQLite's exclusive mode no lock is given back, and it is here that it waits.
+        pool.pay(&mut self.owed);
+        match pool.commit(&self.shadows, size) {
+            Ok(blocks) => self.owed += pool.wait_for(blocks),
+            Err(error) => {
+                self.roll_back()?;
+                return Err(code_of_commit(report(&error)));
+            }
         }
         self.shadows.clear();
         self.pending_size = None;

@@ -253,8 +253,11 @@ impl Copy {
 
     /// As what is written to a database file.
     pub(crate) fn blocks<'a>(&'a self, places: &'a BTreeMap<u32, u64>) -> Blocks<'a> {
-        let read = Box::new(|place, block: &mut [u8; BLOCK_BYTES]| {
-            self.file.read_exact_at(block, place).map_err(SqliteError::io("read", &self.path))
+        let read = Box::new(|run: &[(u32, u64)], pages: &mut [u8]| {
+            let pages = pages.chunks_exact_mut(BLOCK_BYTES);
+            run.iter().zip(pages).try_for_each(|((_, place), page)| {
+                self.file.read_exact_at(page, *place).map_err(SqliteError::io("read", &self.path))
+            })
         });
         Blocks { places, size: self.origin.size, read }
     }
@@ -315,7 +318,7 @@ mod tests {
         let places = copy.places().unwrap();
         let blocks = copy.blocks(&places);
         let mut page = [0; BLOCK_BYTES];
-        (blocks.read)(places[&2], &mut page).unwrap();
+        (blocks.read)(&[(2, places[&2])], &mut page).unwrap();
         assert_eq!((page, blocks.size), ([2; BLOCK_BYTES], 3 * BLOCK_BYTES as u64));
         let whole = std::fs::read(&path).unwrap();
         let sound =

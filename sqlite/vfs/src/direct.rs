@@ -21,7 +21,31 @@ use crate::ffi;
 use crate::host;
 use crate::image::{BLOCK_BYTES, BadLink};
 use crate::mark;
+use crate::pool::Pool;
 use crate::stub;
+
+impl Pool {
+    /// Frees slots whose blocks are in the database file, and has some brought there if there are
+    /// none: how many. What a flush that is under way brings there is enough; it need not end
+    /// another one that follows.
+    pub(crate) fn clean_some(&self) -> Result<u32, SqliteError> {
+        loop {
+            let applied = self.image.commits().applied();
+            let dropped = self.drop_clean()?;
+            if dropped > 0 {
+                return Ok(dropped);
+            }
+            let Some(mut turn) = self.log_turn_unless(|| self.image.commits().applied() > applied)
+            else {
+                continue;
+            };
+            if self.image.commits().applied() == applied {
+                self.checkpoint_with(&mut turn)?;
+                return self.drop_clean();
+            }
+        }
+    }
+}
 
 impl Connection {
     /// Makes room in the pool; where there is none to make, the transaction moves to the database
@@ -31,12 +55,7 @@ impl Connection {
         if self.is_direct {
             return self.settle();
         }
-        let pool = Arc::clone(&self.pool);
-        let dropped = pool.drop_clean().and_then(|dropped| match dropped {
-            0 => pool.checkpoint().and_then(|()| pool.drop_clean()),
-            dropped => Ok(dropped),
-        });
-        if dropped.map_err(|error| report(&error))? > 0 {
+        if self.pool.clean_some().map_err(|error| report(&error))? > 0 {
             return Ok(());
         }
         if self.shadows.is_empty() || self.journal.is_empty() {

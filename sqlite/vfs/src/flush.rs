@@ -5,9 +5,16 @@
 //! the database file in place; a pool that is lost in the middle of that leaves a torn file, so
 //! here the log stands between.
 //!
+//! Commits wait for neither. A flush copies most blocks a few at a time, with the commit lock for
+//! each few; what commits replace meanwhile it copies again, and the last ones, which are few, with
+//! the lock held. A checkpoint takes blocks from the pool, but for those that a commit has replaced
+//! since the flush: of these the log has what is to be written.
+//!
 //! Invariants:
-//! - A flush holds exactly what is committed at one moment: blocks are copied under the commit
-//!   lock.
+//! - A flush holds exactly what is committed at one moment: the last blocks are copied under the
+//!   commit lock, and no block that was copied before has changed since.
+//! - A slot that is committed and not applied is freed under the commit lock only. So a slot that
+//!   has the same block and transaction as before, seen under that lock, has the same page.
 //! - `flushed` and `applied` are raised only after what they say is durable, under the log lock.
 //! - A slot is clean, and may be dropped, only when its transaction is not above `applied`: so a
 //!   process that misses a block in the pool may read it from the database file, also while a
@@ -15,23 +22,35 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::MutexGuard;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{MutexGuard, TryLockError};
+use std::time::Duration;
 
 use holdfast_sys::file::path_names_file;
 
-use crate::apply::apply;
+use crate::apply::{Blocks, apply};
 use crate::error::{CREATE, Result, SqliteError};
-use crate::image::{BadLink, Suspicion};
+use crate::image::{BLOCK_BYTES, BadLink, Suspicion};
 use crate::locking::Held;
-use crate::log::{FIRST, Generation, Log, random};
+use crate::log::{Contents, FIRST, Generation, Log, Version, Written, random};
 use crate::mark::Stamp;
 use crate::pool::Pool;
 
-/// A log that is longer is brought to the database file after a flush.
-pub(crate) const LOG_BYTES_MAX: u64 = 4 << 20;
+/// Blocks that are copied under one commit lock: it is held for some microseconds.
+const COPIED_AT_ONCE: usize = 16;
+/// A flush copies so many blocks at last, when no commit can come in between.
+const COPIED_LAST_MAX: usize = 64;
+/// How often a flush copies what has changed while it copied.
+const PASSES_MAX: u32 = 8;
+/// Blocks that make room for others at once.
+const DROPPED_AT_ONCE: u32 = 64;
+
+/// How long a process sleeps that waits for the log or for what comes about.
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// The log, and the right to write to it.
 pub(crate) struct LogTurn<'a> {
@@ -53,6 +72,24 @@ impl Pool {
         LogTurn { log, _lock: self.lock_log() }
     }
 
+    /// The same, but for as long only as something has not come about.
+    pub(crate) fn log_turn_unless(&self, came_about: impl Fn() -> bool) -> Option<LogTurn<'_>> {
+        loop {
+            match self.log.try_lock() {
+                Err(TryLockError::WouldBlock) => {}
+                Ok(log) => return Some(LogTurn { log, _lock: self.lock_log_unless(&came_about)? }),
+                Err(TryLockError::Poisoned(poisoned)) => {
+                    let log = poisoned.into_inner();
+                    return Some(LogTurn { log, _lock: self.lock_log_unless(&came_about)? });
+                }
+            }
+            if came_about() {
+                return None;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
     /// A flush, and a checkpoint when the log has become long.
     pub(crate) fn flush_and_tidy(&self) -> Result<()> {
         let mut turn = self.log_turn();
@@ -61,7 +98,7 @@ impl Pool {
             self.prepare_log(&mut turn)?;
         }
         self.flush_in_turn(&mut turn, None)?;
-        match self.image.log_position().tail() > LOG_BYTES_MAX {
+        match self.is_log_long() {
             true => self.checkpoint_in_turn(&mut turn),
             false => Ok(()),
         }
@@ -98,29 +135,28 @@ impl Pool {
             // may have to lock.
             self.prepare_log(turn)?;
         }
-        let commit = committing.is_none().then(|| self.lock_commit());
-        let (committed, flushed) = (commits.newest(), commits.flushed());
-        let (links, blocks) = match committing {
-            // Nothing else has changed: the pool need not be searched for it.
-            Some(shadows) if flushed + 1 == committed => {
-                let blocks = shadows.iter().map(|link| Ok(self.image.version(*link)?.0));
-                let blocks: std::result::Result<Vec<u32>, BadLink> = blocks.collect();
-                (shadows.to_vec(), blocks.map_err(|found| self.astray(found))?)
-            }
-            _ => self.changed(flushed + 1..=committed, committing.is_some()),
-        };
+        let flushed = commits.flushed();
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
-        log.begin(&blocks);
-        for link in links {
-            let copied = self.image.read(link, 0, log.add());
-            copied.map_err(|found| self.astray(found))?;
-        }
-        let size = commits.size_of(committed);
+        log.begin();
+        let copied = match committing {
+            Some(_) => flushed,
+            None => self.copy_beside_commits(log, flushed)?,
+        };
+        let commit = committing.is_none().then(|| self.lock_commit());
+        let committed = commits.newest();
+        let last = match committing {
+            // Nothing else has changed: the pool need not be searched for it.
+            Some(shadows) if flushed + 1 == committed => self.versions(shadows)?,
+            _ => self.changed(copied + 1..=committed, committing.is_some()),
+        };
+        self.copy(log, &last)?;
+        let (size, count) = (commits.size_of(committed), log.blocks());
         commits.note_gathered(committed);
+        self.pressure.begin_flush(count);
         drop(commit);
-        let count = blocks.len() as u32;
-        if let Err(error) = self.finish_record(log, (committed, size, count), committing.is_some())
-        {
+        let finished = self.finish_record(log, (committed, size), committing.is_some());
+        self.pressure.end_flush();
+        if let Err(error) = finished {
             commits.add_dirty(count);
             return Err(error);
         }
@@ -130,24 +166,68 @@ impl Pool {
         Ok(())
     }
 
-    /// The slots of some transactions, with their blocks; of each block the newest only, where
-    /// there may be several.
-    fn changed(&self, transactions: RangeInclusive<u64>, newest: bool) -> (Vec<u32>, Vec<u32>) {
+    /// Copies what has changed after a transaction, while processes commit; returns the transaction
+    /// as of which the copies are: what has changed after that is to be copied yet.
+    fn copy_beside_commits(&self, log: &mut Log, flushed: u64) -> Result<u64> {
+        let commits = self.image.commits();
+        let mut copied = flushed;
+        for _ in 0..PASSES_MAX {
+            let committed = commits.newest();
+            let mut found = self.changed(copied + 1..=committed, false);
+            if found.len() <= COPIED_LAST_MAX {
+                break;
+            }
+            found.sort_unstable_by_key(|(block, _)| *block);
+            for some in found.chunks(COPIED_AT_ONCE) {
+                let _commit = self.lock_commit();
+                self.copy(log, some)?;
+            }
+            copied = committed;
+        }
+        Ok(copied)
+    }
+
+    /// Copies blocks, with the commit lock held; not those of which there is a newer version by
+    /// now.
+    fn copy(&self, log: &mut Log, blocks: &[(u32, Version)]) -> Result<()> {
+        for (block, version) in blocks {
+            if self.has(*block, *version) {
+                let copied = self.image.read(version.link, 0, log.page_of(*block, *version));
+                copied.map_err(|found| self.astray(found))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a slot still has this version of a block: see the invariants.
+    fn has(&self, block: u32, version: Version) -> bool {
+        let found = self.image.version(version.link);
+        found.is_ok_and(|found| found == (block, version.transaction))
+    }
+
+    /// What some slots have.
+    fn versions(&self, links: &[u32]) -> Result<Vec<(u32, Version)>> {
+        let version = |link: &u32| {
+            let (block, transaction) = self.image.version(*link)?;
+            Ok((block, Version { link: *link, transaction }))
+        };
+        let versions: std::result::Result<_, BadLink> = links.iter().map(version).collect();
+        versions.map_err(|found| self.astray(found))
+    }
+
+    /// The blocks that some transactions changed; of each the newest version only, where there may
+    /// be several.
+    fn changed(&self, transactions: RangeInclusive<u64>, newest: bool) -> Vec<(u32, Version)> {
         let wanted = self.image.in_use().filter(|(link, block, transaction)| {
             transactions.contains(transaction)
                 && (!newest || self.image.find(*block).is_ok_and(|newest| newest == *link))
         });
-        wanted.map(|(link, block, _)| (link, block)).unzip()
+        wanted.map(|(link, block, transaction)| (block, Version { link, transaction })).collect()
     }
 
-    /// Makes a record durable: its transaction, the size of the database, the number of its blocks.
+    /// Makes a record durable: its transaction, and the size of the database.
     /// Where a commit waits for it, it counts only if recovery would find it.
-    fn finish_record(
-        &self,
-        log: &mut Log,
-        record: (u64, u64, u32),
-        is_awaited: bool,
-    ) -> Result<()> {
+    fn finish_record(&self, log: &mut Log, record: (u64, u64), is_awaited: bool) -> Result<()> {
         let position = self.image.log_position();
         let (salt, sequence) = (position.salt(), position.records());
         let finished = log.finish(position.tail(), (salt, sequence), record);
@@ -284,10 +364,7 @@ impl Pool {
         let position = self.image.log_position();
         let (salt, records) = (position.salt(), position.records());
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
-        let found = match by_heads {
-            true => log.reaches(salt, records, position.tail()),
-            false => log.contents(salt, records).map(|contents| contents.records == records),
-        };
+        let found = log.has((salt, records, position.tail()), by_heads);
         found.map_err(SqliteError::io("read", log.path()))
     }
 
@@ -334,8 +411,8 @@ impl Pool {
         let mut turn = self.log_turn();
         self.prepare_log(&mut turn)?;
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
-        log.begin(&[]);
-        self.finish_record(log, (self.image.commits().applied(), self.size(), 0), false)?;
+        log.begin();
+        self.finish_record(log, (self.image.commits().applied(), self.size()), false)?;
         self.checkpoint_in_turn(&mut turn)
     }
 
@@ -353,46 +430,125 @@ impl Pool {
 
     /// Writes what the log holds to the database file and begins the log again.
     pub(crate) fn checkpoint_in_turn(&self, turn: &mut LogTurn<'_>) -> Result<()> {
-        let (commits, position) = (self.image.commits(), self.image.log_position());
-        if !self.is_hot() {
-            return Ok(());
-        }
-        let records = position.records();
-        if records == 0 && !position.suspicion().ends_generation() {
-            commits.note_applied();
-            return Ok(());
-        }
-        let path = self.log_path();
-        let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
-        let contents =
-            log.contents(position.salt(), records).map_err(SqliteError::io("read", &path))?;
-        if contents.records != records {
-            // The log was damaged behind us. All that it held is in the pool still: it is flushed
-            // anew.
-            self.count_log_as_lost();
-        } else {
-            if let Some(last) = contents.last {
-                self.check_mark()?;
-                let stamp = self.stamp(last.transaction);
-                apply(self.base(), &contents.blocks(log), stamp)?;
+        while self.is_hot() {
+            let position = self.image.log_position();
+            if position.records() == 0 && !position.suspicion().ends_generation() {
+                self.image.commits().note_applied();
+                return Ok(());
             }
-            commits.note_applied();
-        }
-        self.restart(turn)?;
-        position.count_checkpoint();
-        if contents.records != records {
+            let is_applied = self.apply_in_turn(turn)?;
+            self.restart(turn)?;
+            position.count_checkpoint();
+            if is_applied {
+                return Ok(());
+            }
             self.flush_in_turn(turn, None)?;
-            return self.checkpoint_in_turn(turn);
         }
         Ok(())
     }
 
-    /// Drops blocks that are in the database file. Only for a process that has EXCLUSIVE.
+    /// Brings all that is committed to the database file, for a process that takes the mark away
+    /// next: the log, which counts for nothing then, stays as it is.
+    pub(crate) fn complete_file(&self, turn: &mut LogTurn<'_>) -> Result<()> {
+        if !self.is_hot() {
+            return Ok(());
+        }
+        self.prepare_log(turn)?;
+        self.flush_in_turn(turn, None)?;
+        if self.image.commits().is_applied() {
+            return Ok(());
+        }
+        match self.apply_in_turn(turn)? {
+            true => self.image.log_position().count_checkpoint(),
+            // What the log lost is flushed anew.
+            false => {
+                self.restart(turn)?;
+                self.flush_in_turn(turn, None)?;
+                self.checkpoint_in_turn(turn)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what the log holds to the database file. False where the log was damaged behind us:
+    /// all that it held is in the pool still, and to be flushed anew.
+    fn apply_in_turn(&self, turn: &mut LogTurn<'_>) -> Result<bool> {
+        let (commits, position, path) =
+            (self.image.commits(), self.image.log_position(), self.log_path());
+        let (salt, records) = (position.salt(), position.records());
+        let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
+        let read = |source| SqliteError::Io { step: "read", path: path.clone(), source };
+        let is_sound = position.suspicion() == Suspicion::None
+            && log.reaches(salt, records, position.tail()).map_err(read)?;
+        let written = is_sound.then(|| log.take_written(salt, records)).flatten();
+        let (contents, versions) = match written {
+            Some(Written { contents, versions, .. }) => (contents, versions),
+            None => (log.contents(salt, records).map_err(read)?, HashMap::new()),
+        };
+        if contents.records != records {
+            self.count_log_as_lost();
+            return Ok(false);
+        }
+        // A process that handed the file over may have come as far, and the file be others' since.
+        let is_done = self.image.mode().is_closing() && commits.is_applied();
+        if let Some(last) = contents.last.filter(|_| !is_done) {
+            self.check_mark()?;
+            self.pressure.begin_apply(contents.places.len() as u32);
+            let blocks = self.blocks_of(&contents, &versions, log);
+            let applied = apply(self.base(), &blocks, self.stamp(last.transaction));
+            self.pressure.end_apply();
+            applied?;
+        }
+        commits.note_applied();
+        Ok(true)
+    }
+
+    /// What a log holds, from the pool where that has it in the same version.
+    fn blocks_of<'a>(
+        &'a self,
+        contents: &'a Contents,
+        versions: &'a HashMap<u32, Version>,
+        log: &'a Log,
+    ) -> Blocks<'a> {
+        let read = move |run: &[(u32, u64)], pages: &mut [u8]| {
+            let mut replaced = Vec::new();
+            let some = run.chunks(COPIED_AT_ONCE);
+            for (run, pages) in some.zip(pages.chunks_mut(COPIED_AT_ONCE * BLOCK_BYTES)) {
+                let _commit = self.lock_commit();
+                for ((block, place), page) in run.iter().zip(pages.chunks_mut(BLOCK_BYTES)) {
+                    match versions.get(block).filter(|version| self.has(*block, **version)) {
+                        Some(version) => self
+                            .image
+                            .read(version.link, 0, page)
+                            .map_err(|found| self.astray(found))?,
+                        None => replaced.push((*block, *place)),
+                    }
+                }
+            }
+            let (first, _) = run[0];
+            for some in replaced.chunk_by(|one, other| one.0 + 1 == other.0) {
+                let at = (some[0].0 - first) as usize * BLOCK_BYTES;
+                log.read_run(some, &mut pages[at..at + some.len() * BLOCK_BYTES])
+                    .map_err(SqliteError::io("read", log.path()))?;
+            }
+            Ok(())
+        };
+        let size = contents.last.map_or(0, |record| record.size);
+        Blocks { places: &contents.places, size, read: Box::new(read) }
+    }
+
+    /// Drops some blocks that are in the database file, a few at a time, so that no commit waits
+    /// long for it. Only for a process that has EXCLUSIVE.
     pub(crate) fn drop_clean(&self) -> Result<u32> {
         let applied = self.image.commits().applied();
-        let dropped =
-            self.image.remove_if(|block, transaction| block != 0 && transaction <= applied);
-        dropped.map_err(|found| self.astray(found))
+        let dropped = self
+            .image
+            .remove_some((self.clean_from.load(Relaxed), DROPPED_AT_ONCE), |block, transaction| {
+                block != 0 && transaction <= applied
+            });
+        let (dropped, next) = dropped.map_err(|found| self.astray(found))?;
+        self.clean_from.store(next, Relaxed);
+        Ok(dropped)
     }
 }
 
@@ -405,5 +561,169 @@ impl Log {
     /// Whether a path names this log.
     fn is_named(&self, path: &Path) -> std::io::Result<bool> {
         Ok(self.path() == path && path_names_file(path, self.descriptor())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::image::BLOCK_BYTES;
+    use crate::testing::{commit, hot, hot_on_slow, lose, recovered};
+
+    const AT_ONCE: Duration = Duration::ZERO;
+
+    fn fresh() -> tempfile::TempDir {
+        tempfile::tempdir_in("/dev/shm").unwrap()
+    }
+
+    /// The first byte of each block of a database.
+    fn fills(bytes: &[u8]) -> Vec<u8> {
+        bytes.chunks(BLOCK_BYTES).map(|block| block[0]).collect()
+    }
+
+    /// A commit past the threshold returns while the flush that it asked for waits for the disk.
+    #[test]
+    fn commits_do_not_wait_for_the_flush_under_way() {
+        const SYNC: Duration = Duration::from_millis(400);
+        let folder = fresh();
+        let (pool, _) = hot_on_slow(folder.path(), (1001, 4096), (AT_ONCE, SYNC));
+        pool.settings.set("threshold", "200").unwrap();
+        let mut longest = Duration::ZERO;
+        let started = Instant::now();
+        let mut number = 0;
+        while pool.image.log_position().counts().checkpoints < 2 {
+            assert!(started.elapsed() < Duration::from_secs(60), "nothing was brought to the file");
+            let began = Instant::now();
+            commit(&pool, &[(number % 1000 + 1, 7)], 1001).unwrap();
+            pool.flush_if_due().unwrap();
+            longest = longest.max(began.elapsed());
+            number += 1;
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        pool.flusher.stop();
+        assert!(longest < SYNC / 2, "a commit took {longest:?}");
+    }
+
+    /// What a flush has is as of one commit, however many there are while it copies: each commit
+    /// here writes the same to all blocks.
+    ///
+    /// Guarantee: sqlite/lost-pool
+    #[test]
+    fn flush_beside_commits_is_of_one_moment() {
+        const BLOCKS: u32 = 4 * COPIED_LAST_MAX as u32;
+        let folder = fresh();
+        let pool = Arc::new(hot(folder.path(), BLOCKS as usize + 1));
+        let stop = Arc::new(AtomicBool::new(false));
+        let writer = {
+            let (pool, stop) = (Arc::clone(&pool), Arc::clone(&stop));
+            std::thread::spawn(move || {
+                let mut fill = 1_u8;
+                while !stop.load(SeqCst) {
+                    fill = fill % 250 + 1;
+                    let blocks: Vec<_> = (1..=BLOCKS).map(|block| (block, fill)).collect();
+                    commit(&pool, &blocks, BLOCKS as usize + 1).unwrap();
+                }
+            })
+        };
+        for _ in 0..100 {
+            pool.flush_and_tidy().unwrap();
+            let mut log = Log::look(&pool.log_path()).unwrap().unwrap();
+            let contents = log.contents(pool.image.log_position().salt(), u64::MAX).unwrap();
+            let read = |(block, place): (&u32, &u64)| {
+                let mut page = [0; BLOCK_BYTES];
+                log.read_run(&[(*block, *place)], &mut page).unwrap();
+                page[0]
+            };
+            let mut found: Vec<u8> = contents.places.iter().map(read).collect();
+            found.dedup();
+            assert!(found.len() < 2, "of several commits: {found:?}");
+        }
+        stop.store(true, SeqCst);
+        writer.join().unwrap();
+        lose(Arc::into_inner(pool).unwrap());
+        let found = fills(&recovered(folder.path()).1);
+        assert!(found[1..].iter().all(|fill| *fill == found[1]), "{found:?}");
+    }
+
+    /// A checkpoint writes what was flushed, also of blocks that were committed again since: those
+    /// are not in the log.
+    ///
+    /// Guarantee: sqlite/lost-pool
+    #[test]
+    fn checkpoint_writes_what_the_log_has() {
+        let folder = fresh();
+        let pool = hot(folder.path(), 5);
+        commit(&pool, &[(1, 2), (2, 2), (3, 2)], 5).unwrap();
+        pool.flush_and_tidy().unwrap();
+        commit(&pool, &[(2, 3), (4, 3)], 5).unwrap();
+        pool.checkpoint_in_turn(&mut pool.log_turn()).unwrap();
+        let database = pool.database.clone();
+        assert_eq!(fills(&std::fs::read(&database).unwrap())[1..], [2, 2, 2, 1]);
+        pool.checkpoint().unwrap();
+        assert_eq!(fills(&std::fs::read(&database).unwrap())[1..], [2, 3, 2, 3]);
+    }
+
+    /// What the pool has is not read back: blocks that the log has lost meanwhile are written all
+    /// the same, and nothing is flushed anew for it.
+    #[test]
+    fn checkpoint_reads_nothing_back_that_the_pool_has() {
+        use std::os::unix::fs::FileExt;
+
+        let folder = fresh();
+        let pool = hot(folder.path(), 9);
+        commit(&pool, &[(1, 2), (2, 2), (7, 2)], 9).unwrap();
+        pool.flush_and_tidy().unwrap();
+        let log = std::fs::File::options().write(true).open(pool.log_path()).unwrap();
+        let pages = FIRST + 512;
+        log.write_all_at(&[0xee; 3 * BLOCK_BYTES], pages).unwrap();
+        pool.checkpoint().unwrap();
+        let found = fills(&std::fs::read(&pool.database).unwrap());
+        assert_eq!(found[1..], [2, 2, 1, 1, 1, 1, 2, 1]);
+        assert_eq!(pool.image.log_position().counts().flushes, 1);
+    }
+
+    /// A checkpoint writes in order, and neighbours at once.
+    #[test]
+    fn checkpoint_writes_sorted_runs() {
+        let folder = fresh();
+        let (pool, writes) = hot_on_slow(folder.path(), (1001, 4096), (AT_ONCE, AT_ONCE));
+        // In three records, in no order.
+        for part in 0..3 {
+            let blocks = (0..200).map(|number| (number * 7 % 200 * 3 + part, 5));
+            let blocks: Vec<_> = blocks.filter(|(block, _)| *block > 99 || *block < 20).collect();
+            commit(&pool, &blocks, 1001).unwrap();
+            pool.flush_and_tidy().unwrap();
+        }
+        pool.checkpoint().unwrap();
+        let block = BLOCK_BYTES as u64;
+        let runs: Vec<(u64, u64)> = writes.lock().unwrap()[..3]
+            .iter()
+            .map(|(offset, bytes)| (offset / block, *bytes as u64 / block))
+            .collect();
+        assert_eq!(runs, [(0, 20), (100, 256), (356, 244)]);
+    }
+
+    /// A clean close waits for the disk no more often than it must: for the record, for the pages,
+    /// and for the mark to be gone.
+    #[test]
+    fn close_syncs_the_file_twice() {
+        let folder = fresh();
+        let steps = crate::testing::Steps::endless();
+        let database = crate::testing::make_database(folder.path(), 9);
+        let base = crate::base::OwnFile::open(&database).unwrap();
+        let base = crate::testing::Dying(base, Arc::clone(&steps));
+        let pool = crate::testing::attached_over(folder.path(), Box::new(base));
+        pool.heat(pool.base()).unwrap();
+        commit(&pool, &[(1, 2), (2, 2), (7, 2)], 9).unwrap();
+        steps.only_syncs.store(true, SeqCst);
+        steps.set(2, usize::MAX);
+        pool.cool().unwrap();
+        assert_eq!(fills(&std::fs::read(&database).unwrap())[1..], [2, 2, 1, 1, 1, 1, 2, 1]);
+        assert!(!pool.log_path().exists());
     }
 }

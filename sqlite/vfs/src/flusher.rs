@@ -1,5 +1,4 @@
-//! The thread that flushes in the background: at once when a commit finds that too much has
-//! changed, and when the flush interval is over since the first commit that is in the pool alone.
+//! The thread that flushes in the background: at once when a commit finds that a flush is due, and when the flush interval is over since the first commit that is in the pool alone.
 //! It exists from the first commit that asks for it to the last close.
 //!
 //! Invariants:
@@ -39,8 +38,9 @@ pub(crate) struct Flusher {
 impl Flusher {
     /// Asks for a flush. The first time it starts the thread; where that fails the caller has to
     /// flush: false.
+    #[inline]
     pub(crate) fn ask(&self, pool: &Arc<Pool>) -> bool {
-        self.set(&self.signal.wanted, pool)
+        self.signal.wanted.load(Relaxed) || self.set(&self.signal.wanted, pool)
     }
 
     /// Asks for a flush when the interval is over, unless one is under way to it. As for
@@ -97,7 +97,8 @@ fn run(signal: &Signal, pool: &Pool) {
     // Since when something waits for the end of the interval.
     let mut armed_at = None;
     while !signal.stop.load(Acquire) {
-        if !signal.wanted.swap(false, AcqRel) {
+        // What was asked for may have been done since, with the flush that was under way.
+        if !(signal.wanted.swap(false, AcqRel) && pool.is_flush_due()) {
             if armed_at.is_none() && signal.armed.load(Acquire) {
                 armed_at = Some(Instant::now());
             }
@@ -123,8 +124,7 @@ fn run(signal: &Signal, pool: &Pool) {
         match pool.flush_and_tidy() {
             Ok(()) => failed = false,
             Err(error) => {
-                // Told once; commits wait and flush themselves when too much is behind, and tell
-                // their caller.
+                // Told once; when the pool is full who writes flushes himself, and tells his caller.
                 if !failed {
                     host::log(error.code(), &error.to_string());
                 }

@@ -56,7 +56,7 @@ impl Pool {
         // It may be gone since another process began, and the file be others' since.
         let may_stay = is_locked && read_mark(self.base())?.0.is_some();
         // Where a process came as far and no further, there is nothing left to write.
-        self.checkpoint_with(&mut turn)?;
+        self.complete_file(&mut turn)?;
         let size = self.size();
         mode.begin_closing();
         self.image.write_back_header();

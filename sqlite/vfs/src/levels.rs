@@ -148,6 +148,8 @@ impl Connection {
             if wanted == LOCK_NONE && self.level > LOCK_NONE {
                 self.pool.unlock_shared();
                 self.in_pool = false;
+                self.level = wanted;
+                self.pool.pay(&mut self.owed);
             }
         } else if wanted <= self.level {
             // The base VFS may have PENDING, after it could not get EXCLUSIVE.

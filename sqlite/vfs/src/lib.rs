@@ -60,6 +60,7 @@ mod passing;
 mod patience;
 mod pool;
 mod pragma;
+mod pressure;
 mod recovery;
 mod refused;
 mod registry;

@@ -185,10 +185,33 @@ impl Pool {
         self.lock_or(self.image.locks().log_lock(), |owner| self.take_over_if_dead(owner))
     }
 
+    /// The same, but for as long only as something has not come about.
+    pub(crate) fn lock_log_unless(&self, came_about: impl Fn() -> bool) -> Option<Held<'_>> {
+        let look = |owner| self.take_over_if_dead(owner);
+        self.lock_unless(self.image.locks().log_lock(), look, came_about)
+    }
+
     #[inline]
     fn lock_or<'a>(&self, lock: ShortLock<'a>, look: impl Fn(u32) -> bool) -> Held<'a> {
+        loop {
+            if let Some(held) = self.lock_unless(lock, &look, || false) {
+                return held;
+            }
+        }
+    }
+
+    #[inline]
+    fn lock_unless<'a>(
+        &self,
+        lock: ShortLock<'a>,
+        look: impl Fn(u32) -> bool,
+        came_about: impl Fn() -> bool,
+    ) -> Option<Held<'a>> {
         let mut tries = 0_u32;
         while let Err(owner) = lock.try_take(self.number) {
+            if came_about() {
+                return None;
+            }
             tries += 1;
             if tries < SPINS {
                 std::hint::spin_loop();
@@ -201,7 +224,7 @@ impl Pool {
                 look(owner);
             }
         }
-        Held(lock)
+        Some(Held(lock))
     }
 
     /// Whether another process has the database open.

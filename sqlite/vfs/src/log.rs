@@ -16,7 +16,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -45,7 +45,12 @@ pub(crate) const FIRST: u64 = BLOCK_BYTES as u64;
 const AHEAD_BYTES_MIN: u64 = 256 << 10;
 const AHEAD_BYTES_MAX: u64 = 4 << 20;
 /// A log that has grown larger is shortened when it is begun again.
-const KEPT_BYTES_MAX: u64 = 16 << 20;
+const KEPT_BYTES_MAX: u64 = 32 << 20;
+/// A record that is longer is no slower for the metadata that it changes: its space is not written
+/// ahead.
+const RECORD_BYTES_AHEAD_MAX: usize = AHEAD_BYTES_MIN as usize;
+/// Blocks of a record are read so many bytes at a time.
+const PIECE_BYTES: usize = 256 << 10;
 /// A process that has the log open has a shared lease of this byte, far behind its end: who finds
 /// no image in its own pool sees by it that the database is at work in another one.
 const LEASE_BYTE: u64 = 1 << 62;
@@ -70,7 +75,80 @@ pub(crate) struct Log {
     pub(crate) names: Option<Names>,
     /// The last record that this process has seen.
     tip: Option<Tip>,
-    buffer: Vec<u8>,
+    /// The records of this generation, if this process wrote all of them.
+    written: Option<Written>,
+    draft: Draft,
+}
+
+/// Which slot of the image a block was copied from, and the transaction that wrote it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) link: u32,
+    pub(crate) transaction: u64,
+}
+
+/// What one process wrote to a generation of the log.
+#[derive(Debug)]
+pub(crate) struct Written {
+    salt: u64,
+    pub(crate) contents: Contents,
+    /// Of each block, the version that the log has.
+    pub(crate) versions: HashMap<u32, Version>,
+}
+
+/// The record that is being put together: each block once.
+#[derive(Debug, Default)]
+struct Draft {
+    numbers: Vec<u32>,
+    versions: Vec<Version>,
+    pages: Vec<u8>,
+    /// Of each block, how many are before it.
+    order: HashMap<u32, usize>,
+    /// The record's head, and the blocks behind it where they are few.
+    head: Vec<u8>,
+}
+
+impl Draft {
+    fn clear(&mut self) {
+        self.numbers.clear();
+        self.versions.clear();
+        self.pages.clear();
+        self.order.clear();
+    }
+
+    fn page_of(&mut self, block: u32, version: Version) -> &mut [u8] {
+        let number = *self.order.entry(block).or_insert(self.numbers.len());
+        if number == self.numbers.len() {
+            self.numbers.push(block);
+            self.versions.push(version);
+            self.pages.resize((number + 1) * BLOCK_BYTES, 0);
+        } else {
+            self.versions[number] = version;
+        }
+        &mut self.pages[number * BLOCK_BYTES..][..BLOCK_BYTES]
+    }
+
+    /// Fills in the head, with the sum over the record.
+    fn seal(&mut self, [salt, sequence, transaction, size]: [u64; 4]) {
+        let head = &mut self.head;
+        head.clear();
+        head.extend_from_slice(&RECORD_MAGIC.to_le_bytes());
+        head.extend_from_slice(&(self.numbers.len() as u32).to_le_bytes());
+        for word in [salt, sequence, transaction, size] {
+            head.extend_from_slice(&word.to_le_bytes());
+        }
+        head.resize(RECORD_HEADER_BYTES, 0);
+        self.numbers.iter().for_each(|block| head.extend_from_slice(&block.to_le_bytes()));
+        head.resize(head.len().next_multiple_of(SECTOR_BYTES as usize), 0);
+        let mut hasher = Xxh3::new();
+        hasher.update(head);
+        hasher.update(&self.pages);
+        head[40..48].copy_from_slice(&hasher.digest().to_le_bytes());
+    }
+
+    fn bytes(&self) -> usize {
+        self.head.len() + self.pages.len()
+    }
 }
 
 /// Where a record begins, by its number in a generation.
@@ -109,11 +187,17 @@ pub(crate) struct Contents {
     pub(crate) records: u64,
 }
 
+impl Written {
+    fn is(&self, salt: u64, records: u64) -> bool {
+        (self.salt, self.contents.records) == (salt, records)
+    }
+}
+
 impl Contents {
     /// As what is written to a database file; nothing, where there is no record.
     pub(crate) fn blocks<'a>(&'a self, log: &'a Log) -> Blocks<'a> {
-        let read = Box::new(|place, block: &mut _| {
-            log.read_block(place, block).map_err(SqliteError::io("read", log.path()))
+        let read = Box::new(|run: &[(u32, u64)], pages: &mut [u8]| {
+            log.read_run(run, pages).map_err(SqliteError::io("read", log.path()))
         });
         Blocks { places: &self.places, size: self.last.map_or(0, |record| record.size), read }
     }
@@ -139,7 +223,8 @@ impl Log {
             bytes: 0,
             names: None,
             tip: None,
-            buffer: Vec::new(),
+            written: None,
+            draft: Draft::default(),
         };
         let written = log.fill(generation, owner);
         if written.is_err() {
@@ -186,7 +271,8 @@ impl Log {
                     bytes,
                     names: None,
                     tip: None,
-                    buffer: Vec::new(),
+                    written: None,
+                    draft: Draft::default(),
                 }))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -260,6 +346,7 @@ impl Log {
 
     /// Begins a new generation: what is in the log counts no more.
     pub(crate) fn restart(&mut self, generation: Generation, owner: &Owner) -> io::Result<()> {
+        self.written = None;
         self.write_header(generation, owner)?;
         if self.bytes > KEPT_BYTES_MAX {
             self.file.set_len(KEPT_BYTES_MAX)?;
@@ -291,21 +378,20 @@ impl Log {
         self.file.sync_all()
     }
 
-    /// Begins a record, whose blocks follow with [`Log::add`].
-    pub(crate) fn begin(&mut self, blocks: &[u32]) {
-        self.buffer.clear();
-        self.buffer.resize(RECORD_HEADER_BYTES, 0);
-        for block in blocks {
-            self.buffer.extend_from_slice(&block.to_le_bytes());
-        }
-        self.buffer.resize(self.buffer.len().next_multiple_of(SECTOR_BYTES as usize), 0);
+    /// Begins a record, whose blocks follow with [`Log::page_of`].
+    pub(crate) fn begin(&mut self) {
+        self.draft.clear();
     }
 
-    /// Room for the next block's bytes.
-    pub(crate) fn add(&mut self) -> &mut [u8] {
-        let start = self.buffer.len();
-        self.buffer.resize(start + BLOCK_BYTES, 0);
-        &mut self.buffer[start..]
+    /// Room in the record for a block's bytes, in this version; for those of an earlier version
+    /// that was put there, the same.
+    pub(crate) fn page_of(&mut self, block: u32, version: Version) -> &mut [u8] {
+        self.draft.page_of(block, version)
+    }
+
+    /// How many blocks the record has.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.draft.numbers.len() as u32
     }
 
     /// Writes the record at `at` and waits until it is durable; returns where the next one goes.
@@ -313,28 +399,60 @@ impl Log {
         &mut self,
         at: u64,
         (salt, sequence): (u64, u64),
-        (transaction, size, blocks): (u64, u64, u32),
+        (transaction, size): (u64, u64),
     ) -> io::Result<u64> {
-        let header = &mut self.buffer[..RECORD_HEADER_BYTES];
-        header[..4].copy_from_slice(&RECORD_MAGIC.to_le_bytes());
-        header[4..8].copy_from_slice(&blocks.to_le_bytes());
-        for (number, word) in [salt, sequence, transaction, size].into_iter().enumerate() {
-            header[8 + number * 8..16 + number * 8].copy_from_slice(&word.to_le_bytes());
+        self.draft.seal([salt, sequence, transaction, size]);
+        let bytes = self.draft.bytes();
+        let end = at + bytes as u64;
+        if bytes > RECORD_BYTES_AHEAD_MAX {
+            let pages_at = at + self.draft.head.len() as u64;
+            self.file.write_all_at(&self.draft.head, at)?;
+            self.file.write_all_at(&self.draft.pages, pages_at)?;
+            self.bytes = self.bytes.max(end);
+        } else {
+            if end > self.bytes {
+                self.extend(end)?;
+            }
+            let Draft { head, pages, .. } = &mut self.draft;
+            head.extend_from_slice(pages);
+            self.file.write_all_at(head, at)?;
         }
-        header[40..48].fill(0);
-        let sum = xxh3_64(&self.buffer);
-        self.buffer[40..48].copy_from_slice(&sum.to_le_bytes());
-        let end = at + self.buffer.len() as u64;
-        if end > self.bytes {
-            self.extend(end)?;
-        }
-        self.file.write_all_at(&self.buffer, at)?;
         self.file.sync_data()?;
         self.tip = Some(Tip { salt, sequence, at });
-        if self.buffer.capacity() > AHEAD_BYTES_MAX as usize {
-            self.buffer = Vec::new();
+        let blocks = self.blocks();
+        self.note_written((at, salt, sequence), Record { transaction, size, blocks, end });
+        if self.draft.pages.capacity() > AHEAD_BYTES_MAX as usize {
+            self.draft = Draft::default();
         }
         Ok(end)
+    }
+
+    /// Remembers what the record has, if this process wrote all before it, too.
+    fn note_written(&mut self, (at, salt, sequence): (u64, u64, u64), record: Record) {
+        let written = match self.written.take() {
+            Some(written) if written.is(salt, sequence) => written,
+            _ if sequence > 0 => return,
+            _ => Written { salt, contents: Contents::default(), versions: HashMap::new() },
+        };
+        let Written { mut contents, mut versions, .. } = written;
+        let pages = at + list_bytes(record.blocks);
+        let places = (0..).map(|number: u64| pages + number * BLOCK_BYTES as u64);
+        contents.places.extend(self.draft.numbers.iter().copied().zip(places));
+        let found = self.draft.numbers.iter().copied().zip(self.draft.versions.iter().copied());
+        versions.extend(found);
+        contents.last = Some(record);
+        contents.records = sequence + 1;
+        self.written = Some(Written { salt, contents, versions });
+    }
+
+    /// Whether this process wrote all records of a generation, and no more than these.
+    fn wrote(&self, salt: u64, records: u64) -> bool {
+        self.written.as_ref().is_some_and(|written| written.is(salt, records))
+    }
+
+    /// What this process wrote, if that is all of the generation: it is forgotten here.
+    pub(crate) fn take_written(&mut self, salt: u64, records: u64) -> Option<Written> {
+        self.written.take_if(|written| written.is(salt, records))
     }
 
     /// The head of the record at `at`, if it is the one that is expected: what it says, its sum,
@@ -378,6 +496,19 @@ impl Log {
         Ok(at == tail && tail <= self.bytes)
     }
 
+    /// Whether the log has so many records of a generation, that end at `tail`: by their heads, or
+    /// by all that is in them. Of its own records a process reads the heads.
+    pub(crate) fn has(
+        &mut self,
+        (salt, records, tail): (u64, u64, u64),
+        by_heads: bool,
+    ) -> io::Result<bool> {
+        match by_heads || self.wrote(salt, records) {
+            true => self.reaches(salt, records, tail),
+            false => self.contents(salt, records).map(|contents| contents.records == records),
+        }
+    }
+
     /// The record at `at`, if it is whole and the one that is expected.
     fn record(&self, at: u64, salt: u64, sequence: u64) -> io::Result<Option<(Record, Vec<u32>)>> {
         let Some((record, sum, header)) = self.head(at, salt, sequence)? else { return Ok(None) };
@@ -387,11 +518,13 @@ impl Log {
         let mut list = vec![0; list_bytes(blocks) as usize - RECORD_HEADER_BYTES];
         self.file.read_exact_at(&mut list, at + RECORD_HEADER_BYTES as u64)?;
         hasher.update(&list);
-        let mut page = [0; BLOCK_BYTES];
-        let pages = end - u64::from(blocks) * BLOCK_BYTES as u64;
-        for number in 0..u64::from(blocks) {
-            self.file.read_exact_at(&mut page, pages + number * BLOCK_BYTES as u64)?;
-            hasher.update(&page);
+        let mut next = end - u64::from(blocks) * BLOCK_BYTES as u64;
+        let mut piece = vec![0; PIECE_BYTES.min((end - next) as usize)];
+        while next < end {
+            let bytes = piece.len().min((end - next) as usize);
+            self.file.read_exact_at(&mut piece[..bytes], next)?;
+            hasher.update(&piece[..bytes]);
+            next += bytes as u64;
         }
         if hasher.digest() != sum {
             return Ok(None);
@@ -420,9 +553,16 @@ impl Log {
         Ok(contents)
     }
 
-    /// Reads a block from its place.
-    pub(crate) fn read_block(&self, place: u64, block: &mut [u8; BLOCK_BYTES]) -> io::Result<()> {
-        self.file.read_exact_at(block, place)
+    /// Reads blocks from their places; those that are one behind the other at once.
+    pub(crate) fn read_run(&self, run: &[(u32, u64)], pages: &mut [u8]) -> io::Result<()> {
+        let mut pages = pages;
+        let is_next = |one: &(u32, u64), other: &(u32, u64)| one.1 + BLOCK_BYTES as u64 == other.1;
+        for some in run.chunk_by(is_next) {
+            let (target, rest) = pages.split_at_mut(some.len() * BLOCK_BYTES);
+            self.file.read_exact_at(target, some[0].1)?;
+            pages = rest;
+        }
+        Ok(())
     }
 
     /// Removes the log's name. A missing one is no error.

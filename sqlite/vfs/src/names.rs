@@ -224,7 +224,7 @@ mod tests {
         if committed.is_err() {
             pool.image.remove(link).unwrap();
         }
-        committed
+        committed.map(drop)
     }
 
     /// Guarantee: sqlite/log-removed

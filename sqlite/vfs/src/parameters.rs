@@ -194,7 +194,7 @@ mod tests {
             read("vfs=holdfast&mode=rw&psow=1&_busy_timeout=5&level=power&holdfast_threshold=7");
         let settings = Settings::default();
         wishes.unwrap().apply(&settings).unwrap();
-        assert_eq!((settings.level(), settings.threshold()), (Durability::Power, 7));
+        assert_eq!((settings.level(), settings.threshold(1000)), (Durability::Power, 7));
         assert!(read("chunksize=5&unknown=ignore&holdfast_level=system&level=system").is_ok());
         assert_eq!(read("pool_limit=4194304").unwrap().limit_slots, Some(1024));
     }

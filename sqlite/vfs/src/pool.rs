@@ -27,6 +27,7 @@ use crate::image::{BadLink, Image};
 use crate::log::{Log, log_path};
 use crate::owner::Owner;
 use crate::parameters::settings_of_environment;
+use crate::pressure::Pressure;
 use crate::settings::Settings;
 
 /// An attached database.
@@ -46,6 +47,9 @@ pub(crate) struct Pool {
     pub(crate) log: Mutex<Option<Log>>,
     pub(crate) settings: Settings,
     pub(crate) flusher: Flusher,
+    pub(crate) pressure: Pressure,
+    /// Where the search for blocks that make room goes on.
+    pub(crate) clean_from: AtomicU32,
     /// Where the keeper saves copies.
     pub(crate) copies: PathBuf,
     pub(crate) places: Places,
@@ -76,6 +80,8 @@ impl Pool {
             log: Mutex::new(None),
             settings: settings_of_environment(std::env::vars_os()).unwrap_or_default(),
             flusher: Flusher::default(),
+            pressure: Pressure::default(),
+            clean_from: AtomicU32::new(0),
             copies: copy::folder(places),
             places: places.clone(),
             identity,

@@ -73,15 +73,16 @@ fn ours_of(
     value: Option<&str>,
 ) -> Option<Result<String, String>> {
     let pool = Arc::clone(&connection.pool);
+    let text = |name| pool.settings.text(name, pool.image.limit());
     Some(match (name, value) {
         (name, Some(value)) if NAMES.contains(&name) => {
             let set = pool.settings.set(name, value);
             // It may be about the interval, and something be waiting for it.
             pool.flusher.look_again();
             let armed = pool.flush_in_time().map_err(|error| error.to_string());
-            set.and(armed).map(|()| pool.settings.text(name).unwrap_or_default())
+            set.and(armed).map(|()| text(name).unwrap_or_default())
         }
-        (name, None) if NAMES.contains(&name) => Ok(pool.settings.text(name)?),
+        (name, None) if NAMES.contains(&name) => Ok(text(name)?),
         ("pool_limit", value) => {
             let set = value.map(limit_slots).transpose();
             set.map(|slots| {

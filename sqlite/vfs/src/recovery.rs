@@ -343,7 +343,7 @@ mod tests {
         // again.
         commit(&pool, &[(1, 2), (2, 2)], 4).unwrap();
         pool.checkpoint().unwrap();
-        commit(&pool, &[(1, 3), (4, 3), (5, 3)], 6).unwrap();
+        commit(&pool, &[(1, 3), (4, 3), (6, 3)], 7).unwrap();
         pool.flush_and_tidy().unwrap();
         commit(&pool, &[(2, 4), (4, 4)], 5).unwrap();
         let expected = [first_page(), page(3), page(4), page(1), page(4)].concat();

@@ -18,9 +18,8 @@ pub(crate) const INTERVAL: &str = "flush_interval";
 /// Whether a database may go over to WAL mode.
 pub(crate) const WAL: &str = "wal";
 
-/// Flush when more blocks than this have changed since the last time, unless something else is
-/// chosen.
-const THRESHOLD_DEFAULT: u64 = 1000;
+/// In `threshold`: nothing was chosen, and a flush is due when a quarter of the pool has changed.
+const THRESHOLD_UNSAID: u64 = u64::MAX - 1;
 /// Stands for "never before the close".
 pub(crate) const INFINITY: u64 = u64::MAX;
 /// Blocks of the pool for one database, unless something else is chosen: 64 MiB.
@@ -34,8 +33,6 @@ const INTERVAL_OFF: u64 = 0;
 /// In `interval_ms`: nothing was chosen, and the threshold decides.
 const INTERVAL_UNSAID: u64 = u64::MAX;
 const POOL_LIMIT_MIN: u64 = 1 << 20;
-/// How far a flush in the background may lag behind, in blocks, on top of four times the threshold.
-const LAG_BLOCKS: u64 = 64;
 
 /// A database's settings, which connections of this process share.
 #[derive(Debug)]
@@ -52,7 +49,7 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            threshold: AtomicU64::new(THRESHOLD_DEFAULT),
+            threshold: AtomicU64::new(THRESHOLD_UNSAID),
             level: AtomicU32::new(0),
             inline: AtomicU32::new(0),
             interval_ms: AtomicU64::new(INTERVAL_UNSAID),
@@ -62,8 +59,13 @@ impl Default for Settings {
 }
 
 impl Settings {
-    pub(crate) fn threshold(&self) -> u64 {
-        self.threshold.load(Relaxed)
+    /// A flush is due when more blocks than this have changed, in a pool of so many.
+    #[inline]
+    pub(crate) fn threshold(&self, limit_slots: u32) -> u64 {
+        match self.threshold.load(Relaxed) {
+            THRESHOLD_UNSAID => u64::from(limit_slots) / 4,
+            chosen => chosen,
+        }
     }
 
     pub(crate) fn level(&self) -> Durability {
@@ -79,7 +81,7 @@ impl Settings {
         match self.interval_ms.load(Relaxed) {
             INTERVAL_OFF => None,
             // A user who wants no flush before the close gets none.
-            INTERVAL_UNSAID if self.threshold() == INFINITY => None,
+            INTERVAL_UNSAID if self.threshold.load(Relaxed) == INFINITY => None,
             INTERVAL_UNSAID => Some(INTERVAL_DEFAULT),
             ms => Some(Duration::from_millis(ms)),
         }
@@ -88,11 +90,6 @@ impl Settings {
     /// Whether `PRAGMA journal_mode = WAL` is SQLite's to answer.
     pub(crate) fn lets_wal_pass(&self) -> bool {
         self.wal.load(Relaxed) != 0
-    }
-
-    /// More changed blocks than this, and a commit waits.
-    pub(crate) fn lag_max(&self) -> u64 {
-        self.threshold().saturating_mul(4).saturating_add(LAG_BLOCKS)
     }
 
     /// Sets what a text says; the text that is wrong comes back with what would be right.
@@ -107,6 +104,8 @@ impl Settings {
                 let blocks = blocks.ok_or_else(|| {
                     format!("threshold is {value}; a number of pages, or `infinity`")
                 })?;
+                // One below infinity is as good as that.
+                let blocks = if blocks == THRESHOLD_UNSAID { INFINITY } else { blocks };
                 self.threshold.store(blocks, Relaxed);
             }
             "level" => {
@@ -131,10 +130,13 @@ impl Settings {
         Ok(())
     }
 
-    pub(crate) fn text(&self, name: &str) -> Option<String> {
+    /// What is set, in a pool of so many blocks.
+    pub(crate) fn text(&self, name: &str, limit_slots: u32) -> Option<String> {
         Some(match name {
-            "threshold" if self.threshold() == INFINITY => "infinity".to_owned(),
-            "threshold" => self.threshold().to_string(),
+            "threshold" => match self.threshold(limit_slots) {
+                INFINITY => "infinity".to_owned(),
+                blocks => blocks.to_string(),
+            },
             "level" => self.level().name().to_owned(),
             "flush" => if self.is_inline() { "inline" } else { "background" }.to_owned(),
             INTERVAL => match self.flush_interval() {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use holdfast_region::Places;
 
@@ -100,7 +101,21 @@ pub(crate) fn put(pool: &Pool, block: u32, page: &[u8]) -> u32 {
 pub(crate) fn commit(pool: &Pool, blocks: &[(u32, u8)], size_blocks: usize) -> Result<()> {
     let links: Vec<u32> =
         blocks.iter().map(|(block, fill)| put(pool, *block, &page(*fill))).collect();
-    pool.commit(&links, (size_blocks * BLOCK_BYTES) as u64)
+    pool.commit(&links, (size_blocks * BLOCK_BYTES) as u64).map(drop)
+}
+
+/// Commits a block, and makes room for it as a connection does; how many are to be flushed for it.
+pub(crate) fn commit_counted(pool: &Pool, block: u32, size_blocks: usize) -> u32 {
+    let link = loop {
+        match pool.image.take_free() {
+            Ok(link) => break link,
+            Err(_) => assert!(pool.clean_some().unwrap() > 0),
+        }
+    };
+    let transaction = pool.image.commits().newest() + 1;
+    pool.image.write(link, 0, &page(block as u8)).unwrap();
+    pool.image.insert(link, block, transaction).unwrap();
+    pool.commit(&[link], (size_blocks * BLOCK_BYTES) as u64).unwrap()
 }
 
 /// As if the machine had gone with the pool.
@@ -227,4 +242,62 @@ impl Base for Dying {
     fn unlock(&self) -> Result<()> {
         self.0.unlock()
     }
+}
+
+/// A database file on a slow disk, and what was written to it.
+#[derive(Debug)]
+pub(crate) struct Slow {
+    inner: OwnFile,
+    /// What a block takes, and a sync besides.
+    block: Duration,
+    sync: Duration,
+    pub(crate) writes: Arc<Mutex<Vec<(u64, usize)>>>,
+}
+
+impl Slow {
+    pub(crate) fn new(database: &Path, block: Duration, sync: Duration) -> Slow {
+        Slow { inner: OwnFile::open(database).unwrap(), block, sync, writes: Arc::default() }
+    }
+}
+
+impl Base for Slow {
+    fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool> {
+        self.inner.read(offset, target)
+    }
+    fn write(&self, offset: u64, source: &[u8]) -> Result<()> {
+        std::thread::sleep(self.block * source.len().div_ceil(BLOCK_BYTES) as u32);
+        self.writes.lock().unwrap().push((offset, source.len()));
+        self.inner.write(offset, source)
+    }
+    fn size(&self) -> Result<u64> {
+        self.inner.size()
+    }
+    fn truncate(&self, size: u64) -> Result<()> {
+        self.inner.truncate(size)
+    }
+    fn sync(&self) -> Result<()> {
+        std::thread::sleep(self.sync);
+        self.inner.sync()
+    }
+    fn lock_exclusive(&self) -> Result<()> {
+        self.inner.lock_exclusive()
+    }
+    fn unlock(&self) -> Result<()> {
+        self.inner.unlock()
+    }
+}
+
+/// A database of so many blocks on such a disk, hot, in a pool of so many.
+pub(crate) fn hot_on_slow(
+    folder: &Path,
+    (blocks, limit): (usize, u32),
+    (block, sync): (Duration, Duration),
+) -> (Arc<Pool>, Arc<Mutex<Vec<(u64, usize)>>>) {
+    let slow = Slow::new(&make_database(folder, blocks), block, sync);
+    let writes = Arc::clone(&slow.writes);
+    let pool = attached_over(folder, Box::new(slow));
+    pool.image.set_limit(limit);
+    assert!(pool.heat(pool.base()).unwrap());
+    writes.lock().unwrap().clear();
+    (Arc::new(pool), writes)
 }

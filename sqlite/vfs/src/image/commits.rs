@@ -166,7 +166,12 @@ impl Commits<'_> {
         self.newest() == self.flushed()
     }
 
-    /// The same as a hint, after each commit. Relaxed: both numbers are this process's own, or a
+    /// Whether all commits are in the database file.
+    pub(crate) fn is_applied(self) -> bool {
+        self.newest() == self.applied()
+    }
+
+    /// Whether all commits are in the log, as a hint, after each commit. Relaxed: both numbers are this process's own, or a
     /// flush that is missed here has been made.
     #[inline]
     pub(crate) fn seems_flushed(self) -> bool {

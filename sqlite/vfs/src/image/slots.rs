@@ -229,6 +229,30 @@ impl Image {
         Ok(removed)
     }
 
+    /// Removes slots that `wanted` names, so many at most, from the one behind `from` on and round;
+    /// returns how many there were, and where to go on.
+    pub(crate) fn remove_some(
+        &self,
+        (from, max): (u32, u32),
+        wanted: impl Fn(u32, u64) -> bool,
+    ) -> Result<(u32, u32), BadLink> {
+        let used = self.room().used.load(Relaxed);
+        let (mut removed, mut last) = (0, from);
+        for step in 0..used {
+            if removed == max {
+                break;
+            }
+            last = (from % used + step) % used + 1;
+            let slot = self.slot(last)?;
+            let transaction = slot.transaction.load(Relaxed);
+            if transaction != 0 && wanted(slot.block.load(Relaxed), transaction) {
+                self.remove(last)?;
+                removed += 1;
+            }
+        }
+        Ok((removed, last))
+    }
+
     /// Makes map, free list and count anew from the slots: what does not count is free, and of each
     /// block the newest version stays. Returns how many slots were dropped.
     pub(crate) fn rebuild(&self) -> Result<u32, BadLink> {
