@@ -120,6 +120,15 @@ const ROWS: &[Row] = &[
     },
     // On each of two file systems, ten faults in turn.
     sqlite("S9", &["power_commits_survive_name_changes"], Some(500)),
+    // Each second one with the pool lost, too.
+    Row {
+        name: "S10",
+        package: "holdfast-sqlite",
+        program: "kill",
+        features: &[],
+        tests: &["kills_and_lost_pools_amid_many_rows"],
+        long: Some(1000),
+    },
 ];
 
 /// Arguments of `cargo xtask crash`.

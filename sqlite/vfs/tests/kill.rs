@@ -7,7 +7,10 @@
 mod common;
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use holdfast_testkit::Trials;
+use rand::RngExt;
 
 use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic, try_open};
 
@@ -129,6 +132,75 @@ fn lost_pool_leaves_a_whole_database_as_of_a_flush() {
             "{way}: a part of a transaction"
         );
         assert_sound(&connection);
+    }
+}
+
+/// Rows of 1 KiB in random order, a commit each, numbered in the order of the commits.
+fn insert_on(path: &Path, parameters: &str) {
+    let connection = open(path, parameters);
+    let mut insert =
+        connection.prepare("INSERT INTO rows VALUES (?1, ?2, zeroblob(1000))").unwrap();
+    let first = number(&connection, "SELECT count(*) FROM rows") + 1;
+    let mut told = Instant::now();
+    for row in first.. {
+        // A permutation of the numbers below 2^20.
+        insert.execute((row * 0x9_e375 % (1 << 20), row)).unwrap();
+        if row == first || told.elapsed() > Duration::from_millis(2) {
+            println!("\ntold: {row}");
+            told = Instant::now();
+        }
+    }
+}
+
+/// A process that dies with many rows under way, past each threshold, with flushes and checkpoints
+/// going on, loses no row; with the pool it loses the last ones only.
+///
+/// Row S10 of `cargo xtask crash`.
+///
+/// Guarantee: sqlite/killed-writer
+/// Guarantee: sqlite/lost-pool
+#[test]
+fn kills_and_lost_pools_amid_many_rows() {
+    const TEST: &str = "kills_and_lost_pools_amid_many_rows";
+    /// The database is begun anew with so many rows.
+    const ROWS_MAX: i64 = 100_000;
+    if let Some((role, folder)) = role() {
+        return insert_on(&folder.join("db"), &role);
+    }
+    let ways = ["", "pool_limit=4194304", "pool_limit=4194304&threshold=50", "pool_limit=1048576"];
+    let mut trials = Trials::of("S10", "death, or death and a lost pool, amid many rows", 12);
+    let mut folder = scratch();
+    let mut is_lost = false;
+    while let Some(mut trial) = trials.next() {
+        let path = folder.path().join("db");
+        if !path.exists() {
+            let table = "CREATE TABLE rows (a INTEGER PRIMARY KEY, row INTEGER, content)";
+            open(&path, "").execute_batch(table).unwrap();
+        }
+        let way = ways[trial.random.random_range(0..ways.len())];
+        let before = number(&open_plain(&path), "SELECT count(*) FROM rows");
+        let mut player = Player::start(TEST, way, folder.path());
+        let first = player.first("told: ");
+        std::thread::sleep(Duration::from_micros(trial.random.random_range(0..150_000)));
+        let told = player.kill("told: ").unwrap_or(first);
+        if is_lost {
+            std::fs::remove_file(holdfast_sqlite::status(&path).unwrap().image.unwrap()).unwrap();
+        }
+        let connection = open(&path, "");
+        let found = number(&connection, "SELECT count(*) FROM rows");
+        let last = number(&connection, "SELECT coalesce(max(row), 0) FROM rows");
+        let seed = trial.seed;
+        assert_eq!(found, last, "{way}, seed {seed}: a row is missing");
+        match is_lost {
+            true => assert!(found >= before, "{way}, seed {seed}: {before} before, {found} there"),
+            false => assert!(found >= told, "{way}, seed {seed}: {told} told, {found} there"),
+        }
+        assert_sound(&connection);
+        drop(connection);
+        is_lost = !is_lost;
+        if found > ROWS_MAX {
+            folder = scratch();
+        }
     }
 }
 
