@@ -15,6 +15,7 @@ mod contention;
 #[allow(unsafe_code, reason = "loads an extension into SQLite")]
 mod engine;
 mod recovery;
+mod sizes;
 mod speedtest;
 mod workload;
 
@@ -39,8 +40,9 @@ const EMULATE_DAX: &str = "HOLDFAST_EMULATE_DAX";
 /// A part of the suite.
 type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 8] = [
+const SECTIONS: [Section; 9] = [
     ("paper", paper),
+    ("sizes", sizes::run),
     ("long", long),
     ("dax", dax),
     ("calls", calls::run),
@@ -217,6 +219,6 @@ mod tests {
     #[test]
     fn missing_section_error_lists_the_sections() {
         let complaint = run(1, Some("papers"), &mut |_| {}).unwrap_err().to_string();
-        assert!(complaint.contains("paper, long, dax, calls, bytes"), "{complaint}");
+        assert!(complaint.contains("paper, sizes, long, dax, calls, bytes"), "{complaint}");
     }
 }

@@ -14,12 +14,7 @@ use super::engine::Mode;
 const INSERTS: usize = 500;
 
 pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    let found =
-        Command::new("strace").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !found.is_ok_and(|status| status.success()) {
-        outcome
-            .missing
-            .push("strace, which counts system calls; `apt-get install strace`".to_owned());
+    if !is_there(outcome) {
         return Ok(());
     }
     let modes = [
@@ -38,12 +33,35 @@ pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Re
     Ok(())
 }
 
+/// Whether there is an strace; if not, that is noted.
+pub(super) fn is_there(outcome: &mut Outcome) -> bool {
+    let found =
+        Command::new("strace").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let is_there = found.is_ok_and(|status| status.success());
+    if !is_there {
+        let missing = "strace, which counts system calls; `apt-get install strace`";
+        outcome.missing.push(missing.to_owned());
+    }
+    is_there
+}
+
 /// System calls of a process that makes a table and inserts so many rows, of all its threads.
 fn count(ground: &Ground, mode: Mode, inserts: usize) -> io::Result<f64> {
+    count_side(ground, |path| {
+        ["insert", mode.name, path, &inserts.to_string()].map(str::to_owned).to_vec()
+    })
+}
+
+/// System calls of this program in a role, which gets the path of a fresh database.
+pub(super) fn count_side(
+    ground: &Ground,
+    role: impl FnOnce(&str) -> Vec<String>,
+) -> io::Result<f64> {
     let folder = ground.on_disk("database")?;
     let (_, text) = child::database(folder.clone())?;
     let summary = folder.join("calls");
-    let counted = child::side(&["insert", mode.name, &text, &inserts.to_string()])?;
+    let words = role(&text);
+    let counted = child::side(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
     let mut strace = Command::new("strace");
     strace.args(["-f", "-q", "-c", "-U", "name,calls", "-o"]).arg(&summary);
     strace.arg(counted.get_program()).args(counted.get_args()).stdin(Stdio::null());

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use crate::stats::Series;
 
 use super::engine::{self, Mode};
-use super::{contention, dax_inside, recovery};
+use super::{contention, dax_inside, recovery, sizes};
 
 /// The argument that makes this program such a side; the role and what it needs follow.
 pub const PEER: &str = "--sqlite-side";
@@ -31,6 +31,10 @@ pub fn play(words: &[String]) -> io::Result<()> {
             engine::load()?;
             let numbers = [number(first)?, number(count)?, number(pause_us)?];
             contention::compete(named(mode)?, Path::new(path), numbers)
+        }
+        ["transact", mode, path, size, count] => {
+            engine::load()?;
+            sizes::transact(named(mode)?, Path::new(path), size, number(count)?)
         }
         ["dirty", path, pages] => {
             engine::load()?;

@@ -44,6 +44,8 @@ impl Mode {
     pub(super) const WAL_OFF_EXCLUSIVE: Mode = Mode::WAL_OFF.exclusive("wal_off_exclusive");
     pub(super) const MEMORY: Mode =
         Mode { name: "memory", ..Mode::theirs("memory", "memory", "OFF") };
+    /// With nothing chosen.
+    pub(super) const OURS_AS_IT_COMES: Mode = Mode::ours("holdfast_default", "vfs=holdfast");
     pub(super) const OURS: Mode =
         Mode::ours("holdfast", "vfs=holdfast&level=process&threshold=infinity");
     pub(super) const OURS_EXCLUSIVE: Mode = Mode::OURS.exclusive("holdfast_exclusive");
@@ -66,6 +68,7 @@ impl Mode {
             Mode::WAL_NORMAL,
             Mode::WAL_OFF,
             Mode::OURS,
+            Mode::OURS_AS_IT_COMES,
             Mode::OURS_K5,
             Mode::DELETE_FULL,
         ];

@@ -1,9 +1,10 @@
 //! The workload of the qNVRAM paper (section 5): a table of 2,000 rows, a number and 100
 //! characters; then rows are inserted, updated and deleted, each in a transaction of its own, in
-//! random order or one after the other. Statements are prepared once.
+//! random order or one after the other. Statements are prepared once. The same with other numbers
+//! of rows, and longer ones.
 
 use std::io::{self, Error};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -26,6 +27,9 @@ pub(super) enum Order {
 #[derive(Debug, Clone)]
 pub(super) struct Workload {
     order: Order,
+    /// Before the first transaction.
+    rows: usize,
+    characters: usize,
     /// Of each kind.
     count: usize,
 }
@@ -33,12 +37,17 @@ pub(super) struct Workload {
 impl Workload {
     /// 1,000 transactions of each kind.
     pub(super) fn paper(order: Order) -> Workload {
-        Workload { order, count: 1000 }
+        Workload { order, rows: ROWS, characters: CHARACTERS, count: 1000 }
     }
 
     /// 3,000 of each kind.
     pub(super) fn long(order: Order) -> Workload {
-        Workload { order, count: 3000 }
+        Workload { order, rows: ROWS, characters: CHARACTERS, count: 3000 }
+    }
+
+    /// In random order, with so many transactions of each kind.
+    pub(super) fn of_size(rows: usize, characters: usize, count: usize) -> Workload {
+        Workload { order: Order::Random, rows, characters, count }
     }
 
     pub(super) fn transactions(&self) -> f64 {
@@ -47,11 +56,36 @@ impl Workload {
 
     /// Fills the table and does the transactions, which alone count; seconds that they took.
     pub(super) fn run(&self, database: &mut Database) -> io::Result<f64> {
-        fill(&database.0, ROWS).map_err(Error::other)?;
-        let (inserted, touched) = (self.keys(ROWS, self.count), self.keys(0, ROWS));
-        let seconds = self.transact(&database.0, &inserted, &touched).map_err(Error::other)?;
-        self.verify(&database.0, &touched)?;
+        let mut seconds = 0.0;
+        self.run_timed(database, |taken| seconds += taken.as_secs_f64())?;
         Ok(seconds)
+    }
+
+    /// Only fills the table.
+    pub(super) fn fill(&self, database: &Database) -> io::Result<()> {
+        fill_with(&database.0, self.rows, self.characters).map_err(Error::other)
+    }
+
+    /// As [`Workload::run`]; `each` gets what every transaction took.
+    pub(super) fn run_timed(
+        &self,
+        database: &mut Database,
+        each: impl FnMut(Duration),
+    ) -> io::Result<()> {
+        self.fill(database)?;
+        self.transact_in(database, each)?;
+        let touched = self.keys(0, self.rows);
+        self.verify(&database.0, &touched)
+    }
+
+    /// Does the transactions, in a table that was filled.
+    pub(super) fn transact_in(
+        &self,
+        database: &Database,
+        each: impl FnMut(Duration),
+    ) -> io::Result<()> {
+        let (inserted, touched) = (self.keys(self.rows, self.count), self.keys(0, self.rows));
+        self.transact(&database.0, &inserted, &touched, each).map_err(Error::other)
     }
 
     /// Keys from `first` on in the workload's order.
@@ -68,22 +102,31 @@ impl Workload {
         connection: &Connection,
         inserted: &[i64],
         touched: &[i64],
-    ) -> rusqlite::Result<f64> {
+        mut each: impl FnMut(Duration),
+    ) -> rusqlite::Result<()> {
         let mut insert = connection.prepare("INSERT INTO paper VALUES (?1, ?2)")?;
         let mut update = connection.prepare("UPDATE paper SET content = ?2 WHERE number = ?1")?;
         let mut delete = connection.prepare("DELETE FROM paper WHERE number = ?1")?;
-        let (new, newer) = ("n".repeat(CHARACTERS), "u".repeat(CHARACTERS));
-        let started = Instant::now();
+        let (new, newer) = ("n".repeat(self.characters), "u".repeat(self.characters));
+        let mut last = Instant::now();
+        let mut done = || {
+            let now = Instant::now();
+            each(now - last);
+            last = now;
+        };
         for key in inserted {
             insert.execute(params![key, new])?;
+            done();
         }
         for key in touched.iter().cycle().take(self.count) {
             update.execute(params![key, newer])?;
+            done();
         }
         for key in touched.iter().chain(inserted).take(self.count) {
             delete.execute(params![key])?;
+            done();
         }
-        Ok(started.elapsed().as_secs_f64())
+        Ok(())
     }
 
     /// The rows that are left are those that should be, with the content that they should have.
@@ -92,7 +135,7 @@ impl Workload {
         let updated = self.count.min(touched.len());
         let deleted = self.count.min(touched.len());
         let expected =
-            ((ROWS + self.count - deleted - deleted_new) as i64, (updated - deleted) as i64);
+            ((self.rows + self.count - deleted - deleted_new) as i64, (updated - deleted) as i64);
         let query = "SELECT count(*), count(*) FILTER (WHERE content LIKE 'uu%') FROM paper";
         let found = connection
             .query_row(query, [], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -108,12 +151,16 @@ impl Workload {
 
 /// Makes the table, with rows from 0 on, in one transaction.
 pub(super) fn fill(connection: &Connection, rows: usize) -> rusqlite::Result<()> {
+    fill_with(connection, rows, CHARACTERS)
+}
+
+fn fill_with(connection: &Connection, rows: usize, characters: usize) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
     transaction
         .execute_batch("CREATE TABLE paper (number INTEGER PRIMARY KEY, content TEXT NOT NULL)")?;
     {
         let mut insert = transaction.prepare("INSERT INTO paper VALUES (?1, ?2)")?;
-        let content = "a".repeat(CHARACTERS);
+        let content = "a".repeat(characters);
         for key in 0..rows {
             insert.execute(params![key as i64, content])?;
         }
@@ -134,6 +181,7 @@ mod tests {
             Workload::paper(Order::Sequential),
             Workload::long(Order::Random),
             Workload::long(Order::Sequential),
+            Workload::of_size(500, 1024, 250),
         ] {
             let mut database = Database::open(Mode::MEMORY, std::path::Path::new("none")).unwrap();
             assert!(workload.run(&mut database).unwrap() > 0.0);
