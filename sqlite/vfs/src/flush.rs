@@ -708,22 +708,42 @@ mod tests {
         assert_eq!(runs, [(0, 20), (100, 256), (356, 244)]);
     }
 
-    /// A clean close waits for the disk no more often than it must: for the record, for the pages,
-    /// and for the mark to be gone.
+    /// Before the mark goes the log is not begun again, which would be one sync more of each close.
     #[test]
-    fn close_syncs_the_file_twice() {
+    fn completed_file_leaves_the_log_as_it_is() {
         let folder = fresh();
-        let steps = crate::testing::Steps::endless();
-        let database = crate::testing::make_database(folder.path(), 9);
-        let base = crate::base::OwnFile::open(&database).unwrap();
-        let base = crate::testing::Dying(base, Arc::clone(&steps));
-        let pool = crate::testing::attached_over(folder.path(), Box::new(base));
-        pool.heat(pool.base()).unwrap();
+        let (pool, writes) = hot_on_slow(folder.path(), (9, 4096), (AT_ONCE, AT_ONCE));
         commit(&pool, &[(1, 2), (2, 2), (7, 2)], 9).unwrap();
-        steps.only_syncs.store(true, SeqCst);
-        steps.set(2, usize::MAX);
+        let position = pool.image.log_position();
+        let salt = position.salt();
+        for _ in 0..2 {
+            pool.complete_file(&mut pool.log_turn()).unwrap();
+            assert_eq!((position.salt(), position.records()), (salt, 1));
+        }
+        assert_eq!(fills(&std::fs::read(&pool.database).unwrap())[1..], [2, 2, 1, 1, 1, 1, 2, 1]);
+        // The second time there was nothing to write: two runs, and the mark as of the commit.
+        assert_eq!(writes.lock().unwrap().len(), 3);
+        // And it goes on from there.
+        commit(&pool, &[(1, 3)], 9).unwrap();
+        pool.checkpoint().unwrap();
+        assert_eq!(fills(&std::fs::read(&pool.database).unwrap())[1..], [3, 2, 1, 1, 1, 1, 2, 1]);
         pool.cool().unwrap();
-        assert_eq!(fills(&std::fs::read(&database).unwrap())[1..], [2, 2, 1, 1, 1, 1, 2, 1]);
         assert!(!pool.log_path().exists());
+    }
+
+    /// Room is made a few blocks at a time, of those that the file has, and of each once.
+    #[test]
+    fn room_is_made_a_few_blocks_at_a_time() {
+        let folder = fresh();
+        let pool = hot(folder.path(), 1001);
+        let blocks: Vec<_> = (1..=150).map(|block| (block, 2)).collect();
+        commit(&pool, &blocks, 1001).unwrap();
+        pool.flush_and_tidy().unwrap();
+        assert_eq!(pool.drop_clean().unwrap(), 0, "the log has them, and not the file");
+        pool.checkpoint().unwrap();
+        commit(&pool, &[(500, 2)], 1001).unwrap();
+        let dropped: Vec<u32> = (0..4).map(|_| pool.drop_clean().unwrap()).collect();
+        assert_eq!(dropped, [64, 64, 22, 0]);
+        assert_ne!(pool.image.find(500).unwrap(), 0, "the newest commit is gone");
     }
 }
