@@ -38,9 +38,9 @@ use crate::renumbered::{self, Adopted};
 use crate::settings::LIMIT_SLOTS;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How much of its address space an image asks for beyond its limit, which can be raised so far. It
-/// costs 4 bytes a block.
-const HEADROOM: u64 = 4 * BLOCK_BYTES as u64;
+/// How much of its address space an image asks for beyond a limit that was chosen, which can be
+/// raised so far. It costs 4 bytes a block.
+const HEADROOM: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Attaches this process to the image of a database.
@@ -122,7 +122,8 @@ pub(crate) fn attach_file(
     let capacity = match found {
         Found::Sound(capacity) => capacity,
         Found::Fresh => {
-            Plan::capacity_for(u64::from(limit_slots.unwrap_or(LIMIT_SLOTS)) * HEADROOM)
+            let slots = limit_slots.map_or(LIMIT_SLOTS.into(), |slots| u64::from(slots) * HEADROOM);
+            Plan::capacity_for(slots * BLOCK_BYTES as u64)
         }
         Found::Newer => {
             return Err(SqliteError::Newer {

@@ -17,7 +17,7 @@
 use std::ffi::{c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::base::read_mark;
 use crate::base::{Base, HostFile};
@@ -29,6 +29,7 @@ use crate::journal::Journal;
 use crate::mark;
 use crate::owner::elsewhere::refuse_if_elsewhere;
 use crate::pool::Pool;
+use crate::pressure::Owed;
 use crate::stub;
 
 /// A connection's state: its lock, its transaction, its files.
@@ -67,7 +68,7 @@ pub(crate) struct Connection {
     /// How often SQLite asked whether the database was moved.
     asked: u32,
     /// How long it is to wait for what it has committed: see `pressure.rs`.
-    pub(crate) owed: Duration,
+    pub(crate) owed: Owed,
 }
 
 /// Every so many times SQLite's question whether the database was moved is asked of the kernel.
@@ -117,7 +118,7 @@ impl Connection {
             is_direct: false,
             is_dropped: false,
             asked: 0,
-            owed: Duration::ZERO,
+            owed: Owed::default(),
         }
     }
 
@@ -379,7 +380,7 @@ impl Connection {
         // In SQLite's exclusive mode no lock is given back, and it is here that it waits.
         pool.pay(&mut self.owed);
         match pool.commit(&self.shadows, size) {
-            Ok(blocks) => self.owed += pool.wait_for(blocks),
+            Ok(blocks) => pool.charge(&mut self.owed, blocks),
             Err(error) => {
                 self.roll_back()?;
                 return Err(code_of_commit(report(&error)));

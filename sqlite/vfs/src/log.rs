@@ -45,7 +45,9 @@ pub(crate) const FIRST: u64 = BLOCK_BYTES as u64;
 const AHEAD_BYTES_MIN: u64 = 256 << 10;
 const AHEAD_BYTES_MAX: u64 = 4 << 20;
 /// A log that has grown larger is shortened when it is begun again.
-const KEPT_BYTES_MAX: u64 = 32 << 20;
+const KEPT_BYTES_MAX: u64 = 80 << 20;
+/// Memory for a record that is kept for the next one, if that is not much shorter.
+const KEPT_MEMORY_MAX: usize = 16 << 20;
 /// A record that is longer is no slower for the metadata that it changes: its space is not written
 /// ahead.
 const RECORD_BYTES_AHEAD_MAX: usize = AHEAD_BYTES_MIN as usize;
@@ -101,7 +103,8 @@ pub(crate) struct Written {
 struct Draft {
     numbers: Vec<u32>,
     versions: Vec<Version>,
-    pages: Vec<u8>,
+    /// Of each block its bytes, and behind them room that was used before.
+    room: Vec<u8>,
     /// Of each block, how many are before it.
     order: HashMap<u32, usize>,
     /// The record's head, and the blocks behind it where they are few.
@@ -112,7 +115,6 @@ impl Draft {
     fn clear(&mut self) {
         self.numbers.clear();
         self.versions.clear();
-        self.pages.clear();
         self.order.clear();
     }
 
@@ -121,11 +123,24 @@ impl Draft {
         if number == self.numbers.len() {
             self.numbers.push(block);
             self.versions.push(version);
-            self.pages.resize((number + 1) * BLOCK_BYTES, 0);
+            let end = (number + 1) * BLOCK_BYTES;
+            self.room.resize(end.max(self.room.len()), 0);
         } else {
             self.versions[number] = version;
         }
-        &mut self.pages[number * BLOCK_BYTES..][..BLOCK_BYTES]
+        &mut self.room[number * BLOCK_BYTES..][..BLOCK_BYTES]
+    }
+
+    fn pages(&self) -> &[u8] {
+        &self.room[..self.numbers.len() * BLOCK_BYTES]
+    }
+
+    /// Gives up memory that is too much to keep.
+    fn shrink(&mut self) {
+        let (used, kept) = (self.pages().len(), self.room.capacity());
+        if kept > KEPT_MEMORY_MAX || kept > AHEAD_BYTES_MAX as usize && used < kept / 4 {
+            *self = Draft::default();
+        }
     }
 
     /// Fills in the head, with the sum over the record.
@@ -142,12 +157,12 @@ impl Draft {
         head.resize(head.len().next_multiple_of(SECTOR_BYTES as usize), 0);
         let mut hasher = Xxh3::new();
         hasher.update(head);
-        hasher.update(&self.pages);
+        hasher.update(&self.room[..self.numbers.len() * BLOCK_BYTES]);
         head[40..48].copy_from_slice(&hasher.digest().to_le_bytes());
     }
 
     fn bytes(&self) -> usize {
-        self.head.len() + self.pages.len()
+        self.head.len() + self.pages().len()
     }
 }
 
@@ -407,23 +422,21 @@ impl Log {
         if bytes > RECORD_BYTES_AHEAD_MAX {
             let pages_at = at + self.draft.head.len() as u64;
             self.file.write_all_at(&self.draft.head, at)?;
-            self.file.write_all_at(&self.draft.pages, pages_at)?;
+            self.file.write_all_at(self.draft.pages(), pages_at)?;
             self.bytes = self.bytes.max(end);
         } else {
             if end > self.bytes {
                 self.extend(end)?;
             }
-            let Draft { head, pages, .. } = &mut self.draft;
-            head.extend_from_slice(pages);
+            let Draft { head, room, .. } = &mut self.draft;
+            head.extend_from_slice(&room[..bytes - head.len()]);
             self.file.write_all_at(head, at)?;
         }
         self.file.sync_data()?;
         self.tip = Some(Tip { salt, sequence, at });
         let blocks = self.blocks();
         self.note_written((at, salt, sequence), Record { transaction, size, blocks, end });
-        if self.draft.pages.capacity() > AHEAD_BYTES_MAX as usize {
-            self.draft = Draft::default();
-        }
+        self.draft.shrink();
         Ok(end)
     }
 

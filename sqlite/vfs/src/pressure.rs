@@ -30,10 +30,23 @@ const BLOCKS_PACED_MIN: u32 = 128;
 const PACE_UNKNOWN_NS: u64 = 100_000;
 /// Parts of the pool.
 const WHOLE: u64 = 1024;
-/// A shorter wait is put off, and added to the next one: sleeping takes longer than that.
-const WAIT_MIN: Duration = Duration::from_micros(150);
-/// Who waits looks so often whether there still is a reason.
-const WAIT_MAX: Duration = Duration::from_millis(5);
+/// For a shorter time the processor is not given away: a sleep takes longer than that.
+const SLEEP_MIN_NS: i64 = 50_000;
+/// Who sleeps looks so often whether there still is a reason.
+const SLEEP_MAX_NS: i64 = 5_000_000;
+/// Nothing waits longer, whatever the estimates say.
+const WAIT_NS_MAX: u64 = 60_000_000_000;
+/// What a sleep takes too long counts for the next ones, up to this.
+const CREDIT_NS: i64 = 1_000_000;
+
+/// How long a connection is to wait for what it has committed, in nanoseconds; below 0 it has waited
+/// for longer than that.
+#[derive(Debug, Default)]
+pub(crate) struct Owed {
+    ns: i64,
+    /// For so many blocks.
+    blocks: u32,
+}
 
 /// A step on the way of blocks to the database file, as this process does it.
 #[derive(Debug, Default)]
@@ -131,8 +144,9 @@ fn wait_ns(pace_ns: u64, taken: u64) -> u64 {
     match taken {
         0..=HALF => 0,
         taken if taken <= HALF + QUARTER => pace_ns * (taken - HALF) / QUARTER,
-        // Twice as long with each further sixteenth of the pool.
-        taken => pace_ns << ((taken.min(WHOLE) - HALF - QUARTER) / (WHOLE / 16)),
+        // Twice as long with each further part of 32: the last quarter is for a disk that has become
+        // much slower, until it is known how slow.
+        taken => pace_ns << ((taken.min(WHOLE) - HALF - QUARTER) / (WHOLE / 32)),
     }
 }
 
@@ -171,37 +185,52 @@ impl Pool {
         }
     }
 
-    /// How long a transaction waits that has changed so many blocks.
+    /// How long so many blocks are waited for.
     #[inline]
-    pub(crate) fn wait_for(&self, blocks: u32) -> Duration {
+    fn wait_ns(&self, blocks: u32) -> i64 {
         let (taken, limit) = (self.unapplied(), u64::from(self.image.limit()));
         if taken <= limit / 2 {
-            return Duration::ZERO;
+            return 0;
         }
         let wait_ns = wait_ns(self.pressure.pace_ns(), taken * WHOLE / limit.max(1));
-        Duration::from_nanos(wait_ns.saturating_mul(u64::from(blocks)))
+        wait_ns.saturating_mul(u64::from(blocks)).min(WAIT_NS_MAX) as i64
     }
 
-    /// Waits for as long as a transaction owes, if that is worth it, and the pool is as full as
-    /// that all the while; what is still owed is left in `owed`.
+    /// Counts the blocks that a connection has changed.
     #[inline]
-    pub(crate) fn pay(&self, owed: &mut Duration) {
-        if *owed >= WAIT_MIN {
+    pub(crate) fn charge(&self, owed: &mut Owed, blocks: u32) {
+        let wait_ns = self.wait_ns(blocks);
+        if wait_ns > 0 {
+            owed.ns += wait_ns;
+            owed.blocks = owed.blocks.saturating_add(blocks);
+        }
+    }
+
+    /// Waits for as long as a connection owes, or would for what it has changed with the pool as it
+    /// is meanwhile.
+    #[inline]
+    pub(crate) fn pay(&self, owed: &mut Owed) {
+        if owed.ns > 0 {
             self.wait_while_full(owed);
         }
     }
 
     #[cold]
-    fn wait_while_full(&self, owed: &mut Duration) {
-        while *owed >= WAIT_MIN {
-            if self.wait_for(1).is_zero() {
-                *owed = Duration::ZERO;
-                return;
-            }
+    fn wait_while_full(&self, owed: &mut Owed) {
+        while owed.ns > 0 {
             let started = Instant::now();
-            std::thread::sleep((*owed).min(WAIT_MAX));
-            *owed = owed.saturating_sub(started.elapsed());
+            let elapsed_ns = || started.elapsed().as_nanos() as i64;
+            if owed.ns < SLEEP_MIN_NS {
+                while elapsed_ns() < owed.ns {
+                    std::hint::spin_loop();
+                }
+            } else {
+                std::thread::sleep(Duration::from_nanos(owed.ns.min(SLEEP_MAX_NS) as u64));
+            }
+            let left = owed.ns - elapsed_ns();
+            owed.ns = left.min(self.wait_ns(owed.blocks)).max(-CREDIT_NS);
         }
+        owed.blocks = 0;
     }
 }
 
@@ -215,10 +244,10 @@ mod tests {
     fn waits_grow_with_what_is_taken() {
         let waits: Vec<u64> = (0..=WHOLE).map(|taken| wait_ns(1000, taken)).collect();
         assert!(waits.is_sorted());
-        assert_eq!((waits[512], waits[640], waits[768], waits[1024]), (0, 500, 1000, 16_000));
+        assert_eq!((waits[512], waits[640], waits[768], waits[1024]), (0, 500, 1000, 256_000));
         // No step is a stall: each is at most twice the one before.
         assert!(waits[514..].windows(2).all(|pair| pair[1] <= 2 * pair[0].max(4)));
-        assert_eq!(wait_ns(1000, 9 * WHOLE), 16_000);
+        assert_eq!(wait_ns(1000, 9 * WHOLE), 256_000);
     }
 
     #[test]
@@ -249,13 +278,13 @@ mod tests {
         let pace = (Duration::from_micros(450), Duration::from_millis(10));
         let (pool, _) = hot_on_slow(folder.path(), (8001, LIMIT), pace);
         let started = Instant::now();
-        let (mut owed, mut number, mut longest) = (Duration::ZERO, 0_u32, Duration::ZERO);
+        let (mut owed, mut number, mut longest) = (Owed::default(), 0_u32, Duration::ZERO);
         let mut windows = vec![0_u32; 16];
         while started.elapsed() < WINDOW * windows.len() as u32 {
             let began = Instant::now();
             let block = number * 4999 % 8000 + 1;
             let blocks = commit_counted(&pool, block, 8001);
-            owed += pool.wait_for(blocks);
+            pool.charge(&mut owed, blocks);
             pool.flush_if_due().unwrap();
             pool.pay(&mut owed);
             longest = longest.max(began.elapsed());

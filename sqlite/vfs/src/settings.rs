@@ -22,8 +22,8 @@ pub(crate) const WAL: &str = "wal";
 const THRESHOLD_UNSAID: u64 = u64::MAX - 1;
 /// Stands for "never before the close".
 pub(crate) const INFINITY: u64 = u64::MAX;
-/// Blocks of the pool for one database, unless something else is chosen: 64 MiB.
-pub(crate) const LIMIT_SLOTS: u32 = (64 << 20) / BLOCK_BYTES as u32;
+/// Blocks of the pool for one database, unless something else is chosen: 256 MiB.
+pub(crate) const LIMIT_SLOTS: u32 = (256 << 20) / BLOCK_BYTES as u32;
 /// A flush so long after the first commit that is in the pool alone, unless something else is
 /// chosen.
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
