@@ -244,6 +244,9 @@ impl Base for Dying {
     }
 }
 
+/// What was written: where, and how many bytes.
+pub(crate) type Writes = Arc<Mutex<Vec<(u64, usize)>>>;
+
 /// A database file on a slow disk, and what was written to it.
 #[derive(Debug)]
 pub(crate) struct Slow {
@@ -251,7 +254,7 @@ pub(crate) struct Slow {
     /// What a block takes, and a sync besides.
     block: Duration,
     sync: Duration,
-    pub(crate) writes: Arc<Mutex<Vec<(u64, usize)>>>,
+    pub(crate) writes: Writes,
 }
 
 impl Slow {
@@ -292,7 +295,7 @@ pub(crate) fn hot_on_slow(
     folder: &Path,
     (blocks, limit): (usize, u32),
     (block, sync): (Duration, Duration),
-) -> (Arc<Pool>, Arc<Mutex<Vec<(u64, usize)>>>) {
+) -> (Arc<Pool>, Writes) {
     let slow = Slow::new(&make_database(folder, blocks), block, sync);
     let writes = Arc::clone(&slow.writes);
     let pool = attached_over(folder, Box::new(slow));
