@@ -107,7 +107,7 @@ mod log_position;
 struct Words {
     long: [AtomicU64; 11],
     sizes: [AtomicU64; 2],
-    short: [AtomicU32; 5],
+    short: [AtomicU32; 6],
     entries: [ProcessEntry; PROCESSES_MAX],
 }
 
@@ -149,13 +149,14 @@ impl Model {
 
     fn log_position(&self) -> LogPosition<'_> {
         let [.., tail, salt, sequence, base] = &self.words.long;
-        let (suspicion, statistic) = (&self.words.short[4], base);
+        let (suspicion, blocks, statistic) = (&self.words.short[4], &self.words.short[5], base);
         LogPosition {
             tail,
             salt,
             sequence,
             base,
             reached: base,
+            blocks,
             suspicion,
             flushes: statistic,
             flushed_blocks: statistic,

@@ -34,6 +34,7 @@ use holdfast_sys::file::path_names_file;
 
 use crate::apply::{Blocks, apply};
 use crate::error::{CREATE, Result, SqliteError};
+use crate::growth::Growth;
 use crate::image::{BLOCK_BYTES, BadLink, Suspicion};
 use crate::locking::Held;
 use crate::log::{Contents, FIRST, Generation, Log, Version, Written, random};
@@ -56,6 +57,9 @@ const PAUSE: Duration = Duration::from_micros(200);
 pub(crate) struct LogTurn<'a> {
     log: MutexGuard<'a, Option<Log>>,
     _lock: Held<'a>,
+    /// The file grew in this turn by what it has not been told yet: it is to be brought up to date,
+    /// for little.
+    has_grown: bool,
 }
 
 impl LogTurn<'_> {
@@ -69,7 +73,7 @@ impl Pool {
     /// Waits for the turn to write to the log.
     pub(crate) fn log_turn(&self) -> LogTurn<'_> {
         let log = self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        LogTurn { log, _lock: self.lock_log() }
+        LogTurn { log, _lock: self.lock_log(), has_grown: false }
     }
 
     /// The same, but for as long only as something has not come about.
@@ -77,10 +81,13 @@ impl Pool {
         loop {
             match self.log.try_lock() {
                 Err(TryLockError::WouldBlock) => {}
-                Ok(log) => return Some(LogTurn { log, _lock: self.lock_log_unless(&came_about)? }),
+                Ok(log) => {
+                    let lock = self.lock_log_unless(&came_about)?;
+                    return Some(LogTurn { log, _lock: lock, has_grown: false });
+                }
                 Err(TryLockError::Poisoned(poisoned)) => {
-                    let log = poisoned.into_inner();
-                    return Some(LogTurn { log, _lock: self.lock_log_unless(&came_about)? });
+                    let (log, lock) = (poisoned.into_inner(), self.lock_log_unless(&came_about)?);
+                    return Some(LogTurn { log, _lock: lock, has_grown: false });
                 }
             }
             if came_about() {
@@ -90,7 +97,8 @@ impl Pool {
         }
     }
 
-    /// A flush, and a checkpoint when the log has become long.
+    /// A flush, and a checkpoint when the log has become long, or the file has grown: then most is
+    /// there already.
     pub(crate) fn flush_and_tidy(&self) -> Result<()> {
         let mut turn = self.log_turn();
         if self.is_hot() {
@@ -98,7 +106,7 @@ impl Pool {
             self.prepare_log(&mut turn)?;
         }
         self.flush_in_turn(&mut turn, None)?;
-        match self.is_log_long() {
+        match turn.has_grown || self.is_log_long() {
             true => self.checkpoint_in_turn(&mut turn),
             false => Ok(()),
         }
@@ -138,8 +146,9 @@ impl Pool {
         let flushed = commits.flushed();
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
         log.begin();
-        let copied = match committing {
-            Some(_) => flushed,
+        let started_ns = self.pressure.now_ns();
+        let (copied, mut growth) = match committing {
+            Some(_) => (flushed, None),
             None => self.copy_beside_commits(log, flushed)?,
         };
         let commit = committing.is_none().then(|| self.lock_commit());
@@ -149,12 +158,19 @@ impl Pool {
             Some(shadows) if flushed + 1 == committed => self.versions(shadows)?,
             _ => self.changed(copied + 1..=committed, committing.is_some()),
         };
-        self.copy(log, &last)?;
-        let (size, count) = (commits.size_of(committed), log.blocks());
+        self.copy(log, growth.as_mut(), &last)?;
+        let grown = growth.as_ref().map_or(0, Growth::blocks);
+        let (size, count) = (commits.size_of(committed), log.blocks() + grown);
         commits.note_gathered(committed);
-        self.pressure.begin_flush(count);
+        self.pressure.begin_flush(count, started_ns);
         drop(commit);
-        let finished = self.finish_record(log, (committed, size), committing.is_some());
+        turn.has_grown |= growth.is_some();
+        let grown = growth.as_mut().map_or(Ok(()), |growth| {
+            growth.write_all(self.base())?;
+            self.base().sync()
+        });
+        let finished =
+            grown.and_then(|()| self.finish_record(log, (committed, size), committing.is_some()));
         self.pressure.end_flush();
         if let Err(error) = finished {
             commits.add_dirty(count);
@@ -167,32 +183,52 @@ impl Pool {
     }
 
     /// Copies what has changed after a transaction, while processes commit; returns the transaction
-    /// as of which the copies are: what has changed after that is to be copied yet.
-    fn copy_beside_commits(&self, log: &mut Log, flushed: u64) -> Result<u64> {
+    /// as of which the copies are: what has changed after that is to be copied yet. By how much the
+    /// file grows is written to it here, but not what changes meanwhile: that follows once.
+    fn copy_beside_commits(&self, log: &mut Log, flushed: u64) -> Result<(u64, Option<Growth>)> {
         let commits = self.image.commits();
-        let mut copied = flushed;
-        for _ in 0..PASSES_MAX {
+        let (mut copied, mut growth) = (flushed, None);
+        for pass in 0..PASSES_MAX {
             let committed = commits.newest();
             let mut found = self.changed(copied + 1..=committed, false);
             if found.len() <= COPIED_LAST_MAX {
                 break;
             }
             found.sort_unstable_by_key(|(block, _)| *block);
+            if pass == 0 {
+                growth = self.begin_growth(log, &found)?;
+            }
             for some in found.chunks(COPIED_AT_ONCE) {
-                let _commit = self.lock_commit();
-                self.copy(log, some)?;
+                let commit = self.lock_commit();
+                self.copy(log, growth.as_mut(), some)?;
+                drop(commit);
+                if let (0, Some(growth)) = (pass, growth.as_mut()) {
+                    growth.write_some(self.base())?;
+                }
+            }
+            if let (0, Some(growth)) = (pass, growth.as_mut()) {
+                growth.write_all(self.base())?;
             }
             copied = committed;
         }
-        Ok(copied)
+        Ok((copied, growth))
     }
 
     /// Copies blocks, with the commit lock held; not those of which there is a newer version by
     /// now.
-    fn copy(&self, log: &mut Log, blocks: &[(u32, Version)]) -> Result<()> {
+    fn copy(
+        &self,
+        log: &mut Log,
+        mut growth: Option<&mut Growth>,
+        blocks: &[(u32, Version)],
+    ) -> Result<()> {
         for (block, version) in blocks {
             if self.has(*block, *version) {
-                let copied = self.image.read(version.link, 0, log.page_of(*block, *version));
+                let page = match growth.as_mut().filter(|growth| growth.takes(*block)) {
+                    Some(growth) => growth.page_of(*block),
+                    None => log.page_of(*block, *version),
+                };
+                let copied = self.image.read(version.link, 0, page);
                 copied.map_err(|found| self.astray(found))?;
             }
         }
@@ -227,7 +263,12 @@ impl Pool {
 
     /// Makes a record durable: its transaction, and the size of the database.
     /// Where a commit waits for it, it counts only if recovery would find it.
-    fn finish_record(&self, log: &mut Log, record: (u64, u64), is_awaited: bool) -> Result<()> {
+    pub(crate) fn finish_record(
+        &self,
+        log: &mut Log,
+        record: (u64, u64),
+        is_awaited: bool,
+    ) -> Result<()> {
         let position = self.image.log_position();
         let (salt, sequence) = (position.salt(), position.records());
         let finished = log.finish(position.tail(), (salt, sequence), record);
@@ -240,7 +281,7 @@ impl Pool {
         });
         match found {
             Ok(end) => {
-                position.note_record(end, sequence + 1, record.0);
+                position.note_record(end, log.blocks(), sequence + 1, record.0);
                 Ok(())
             }
             Err(error) => {

@@ -37,6 +37,7 @@ mod flush;
 mod flusher;
 #[cfg(test)]
 mod golden;
+mod growth;
 mod handover;
 mod heat;
 mod host;

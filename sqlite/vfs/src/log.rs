@@ -96,6 +96,8 @@ pub(crate) struct Written {
     pub(crate) contents: Contents,
     /// Of each block, the version that the log has.
     pub(crate) versions: HashMap<u32, Version>,
+    /// Of the database in its largest record, in bytes.
+    longest: u64,
 }
 
 /// The record that is being put together: each block once.
@@ -445,9 +447,15 @@ impl Log {
         let written = match self.written.take() {
             Some(written) if written.is(salt, sequence) => written,
             _ if sequence > 0 => return,
-            _ => Written { salt, contents: Contents::default(), versions: HashMap::new() },
+            _ => Written {
+                salt,
+                contents: Contents::default(),
+                versions: HashMap::new(),
+                longest: 0,
+            },
         };
-        let Written { mut contents, mut versions, .. } = written;
+        let Written { mut contents, mut versions, longest, .. } = written;
+        let longest = longest.max(record.size);
         let pages = at + list_bytes(record.blocks);
         let places = (0..).map(|number: u64| pages + number * BLOCK_BYTES as u64);
         contents.places.extend(self.draft.numbers.iter().copied().zip(places));
@@ -455,12 +463,21 @@ impl Log {
         versions.extend(found);
         contents.last = Some(record);
         contents.records = sequence + 1;
-        self.written = Some(Written { salt, contents, versions });
+        self.written = Some(Written { salt, contents, versions, longest });
     }
 
     /// Whether this process wrote all records of a generation, and no more than these.
     fn wrote(&self, salt: u64, records: u64) -> bool {
         self.written.as_ref().is_some_and(|written| written.is(salt, records))
+    }
+
+    /// How long the database was at most as of a record of a generation, in bytes, if this process
+    /// wrote all of them, and there are so many.
+    pub(crate) fn longest(&self, salt: u64, records: u64) -> Option<u64> {
+        match records {
+            0 => Some(0),
+            _ => self.written.as_ref().filter(|own| own.is(salt, records)).map(|own| own.longest),
+        }
     }
 
     /// What this process wrote, if that is all of the generation: it is forgotten here.

@@ -116,7 +116,7 @@ fn withdrawn_commits_record_is_gone_before_reuse() {
     pool.settings.set("level", "power").unwrap();
     commit(&pool, &[(1, 66), (2, 66)], 3).unwrap();
     // As the commit, the record and the rollback leave it.
-    position.note_record(tail, records, reached);
+    position.note_record(tail, 0, records, reached);
     commits.note_flushed(flushed);
     position.note_void_record();
     commits.retract_to(last);

@@ -1,9 +1,9 @@
 //! How full the pool is of blocks that the database file has not, when that is to be flushed, and
 //! how long a transaction waits for it.
 //!
-//! A commit does not wait for the flusher. As long as half of the pool is free of such blocks it
-//! does not wait at all; from there on each transaction waits for its own blocks, after it has
-//! given its locks back: at three quarters as long as the disk takes for so many, below that for a
+//! A commit does not wait for the flusher. As long as a quarter of the pool is free of such blocks
+//! it does not wait at all; from there on each transaction waits for its own blocks, after it has
+//! given its locks back: at seven eighths as long as the disk takes for so many, below that for a
 //! part of it, above it for a multiple. So a writer that is faster than the disk slows down to its
 //! pace before the pool is full, and evenly.
 //!
@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 use crate::image::BLOCK_BYTES;
-use crate::log::FIRST;
 use crate::pool::Pool;
 
 /// A log is brought to the database file when it is longer than a quarter of the pool, within these
@@ -109,12 +108,13 @@ impl Default for Pressure {
 }
 
 impl Pressure {
-    fn now_ns(&self) -> u64 {
+    pub(crate) fn now_ns(&self) -> u64 {
         self.since.elapsed().as_nanos() as u64
     }
 
-    pub(crate) fn begin_flush(&self, blocks: u32) {
-        self.flush.begin(blocks, self.now_ns());
+    /// A flush of so many blocks, which began at that time.
+    pub(crate) fn begin_flush(&self, blocks: u32, started_ns: u64) {
+        self.flush.begin(blocks, started_ns);
     }
 
     pub(crate) fn end_flush(&self) {
@@ -139,14 +139,14 @@ impl Pressure {
 /// How long a block is waited for, with so many parts of the pool taken by blocks that the file has
 /// not.
 fn wait_ns(pace_ns: u64, taken: u64) -> u64 {
-    const HALF: u64 = WHOLE / 2;
-    const QUARTER: u64 = WHOLE / 4;
+    const FREE: u64 = WHOLE / 4 * 3;
+    const EIGHTH: u64 = WHOLE / 8;
     match taken {
-        0..=HALF => 0,
-        taken if taken <= HALF + QUARTER => pace_ns * (taken - HALF) / QUARTER,
-        // Twice as long with each further part of 32: the last quarter is for a disk that has become
+        0..=FREE => 0,
+        taken if taken <= FREE + EIGHTH => pace_ns * (taken - FREE) / EIGHTH,
+        // Twice as long with each further part of 64: the last eighth is for a disk that has become
         // much slower, until it is known how slow.
-        taken => pace_ns << ((taken.min(WHOLE) - HALF - QUARTER) / (WHOLE / 32)),
+        taken => pace_ns << ((taken.min(WHOLE) - FREE - EIGHTH) / (WHOLE / 64)),
     }
 }
 
@@ -157,8 +157,9 @@ impl Pool {
     }
 
     /// Blocks that the log has, and the file may not have.
+    #[inline]
     fn logged(&self) -> u64 {
-        self.image.log_position().tail().saturating_sub(FIRST) / BLOCK_BYTES as u64
+        u64::from(self.image.log_position().blocks())
     }
 
     /// Blocks that the file has not, about.
@@ -171,17 +172,19 @@ impl Pool {
     #[inline]
     pub(crate) fn is_log_long(&self) -> bool {
         let quarter = u64::from(self.image.limit()) * BLOCK_BYTES as u64 / 4;
-        self.image.log_position().tail() > quarter.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX)
+        let bytes_max = quarter.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
+        self.image.log_position().tail() > bytes_max
+            || self.logged() > bytes_max / BLOCK_BYTES as u64
     }
 
-    /// Whether a flush is due: more has changed than the threshold says, the log is long, or three
-    /// quarters of the pool are taken.
+    /// Whether a flush is due: more has changed than the threshold says, the log is long, or half
+    /// of the pool is taken.
     #[inline]
     pub(crate) fn is_flush_due(&self) -> bool {
         let dirty = u64::from(self.image.commits().dirty());
         dirty > self.threshold() || self.is_log_long() || {
             let limit = u64::from(self.image.limit());
-            dirty > limit / 8 && dirty + self.logged() > limit - limit / 4
+            dirty > limit / 8 && dirty + self.logged() > limit / 2
         }
     }
 
@@ -189,7 +192,7 @@ impl Pool {
     #[inline]
     fn wait_ns(&self, blocks: u32) -> i64 {
         let (taken, limit) = (self.unapplied(), u64::from(self.image.limit()));
-        if taken <= limit / 2 {
+        if taken <= limit - limit / 4 {
             return 0;
         }
         let wait_ns = wait_ns(self.pressure.pace_ns(), taken * WHOLE / limit.max(1));
@@ -238,15 +241,15 @@ impl Pool {
 mod tests {
     use super::*;
 
-    /// More is never waited for with less, and at three quarters a block takes what the disk takes
+    /// More is never waited for with less, and at seven eighths a block takes what the disk takes
     /// for it.
     #[test]
     fn waits_grow_with_what_is_taken() {
         let waits: Vec<u64> = (0..=WHOLE).map(|taken| wait_ns(1000, taken)).collect();
         assert!(waits.is_sorted());
-        assert_eq!((waits[512], waits[640], waits[768], waits[1024]), (0, 500, 1000, 256_000));
+        assert_eq!((waits[768], waits[832], waits[896], waits[1024]), (0, 500, 1000, 256_000));
         // No step is a stall: each is at most twice the one before.
-        assert!(waits[514..].windows(2).all(|pair| pair[1] <= 2 * pair[0].max(4)));
+        assert!(waits[770..].windows(2).all(|pair| pair[1] <= 2 * pair[0].max(8)));
         assert_eq!(wait_ns(1000, 9 * WHOLE), 256_000);
     }
 

@@ -92,7 +92,8 @@ pub(super) struct Header {
     checkpoints: AtomicU64,
     /// Whether the log's end is sound: see `log_position.rs`.
     log_suspect: AtomicU32,
-    spare: AtomicU32,
+    /// Blocks in the log's generation, about: earlier versions leave it as it is.
+    log_blocks: AtomicU32,
     /// The transaction as of which the database file was when the log was begun.
     log_base: AtomicU64,
     /// The transaction as of which database file and log are together, at least.
@@ -147,6 +148,7 @@ impl Header {
             sequence: &self.log_sequence,
             base: &self.log_base,
             reached: &self.log_reached,
+            blocks: &self.log_blocks,
             suspicion: &self.log_suspect,
             flushes: &self.flushes,
             flushed_blocks: &self.flushed_blocks,

@@ -54,6 +54,7 @@ pub(crate) struct LogPosition<'a> {
     pub(super) sequence: &'a AtomicU64,
     pub(super) base: &'a AtomicU64,
     pub(super) reached: &'a AtomicU64,
+    pub(super) blocks: &'a AtomicU32,
     pub(super) suspicion: &'a AtomicU32,
     pub(super) flushes: &'a AtomicU64,
     pub(super) flushed_blocks: &'a AtomicU64,
@@ -82,10 +83,18 @@ impl LogPosition<'_> {
         self.base.load(Acquire)
     }
 
-    /// The log has one record more, whole and durable. Release, the end first: who sees the count
-    /// sees where the record ends, and who sees `reached` finds it in the log.
-    pub(crate) fn note_record(self, end: u64, records: u64, transaction: u64) {
+    /// Blocks in the records of this generation; one that is in two counts twice. Relaxed: an
+    /// estimate.
+    #[inline]
+    pub(crate) fn blocks(self) -> u32 {
+        self.blocks.load(Relaxed)
+    }
+
+    /// The log has one record more, of so many blocks, whole and durable. Release, the end first:
+    /// who sees the count sees where the record ends, and who sees `reached` finds it in the log.
+    pub(crate) fn note_record(self, end: u64, blocks: u32, records: u64, transaction: u64) {
         self.tail.store(end, Relaxed);
+        self.blocks.store(self.blocks().saturating_add(blocks), Relaxed);
         self.sequence.store(records, Release);
         self.reached.store(transaction, Release);
     }
@@ -99,6 +108,7 @@ impl LogPosition<'_> {
     /// and the log is sound last.
     pub(crate) fn begin(self, first: u64, salt: u64, transaction: u64) {
         self.tail.store(first, Relaxed);
+        self.blocks.store(0, Relaxed);
         self.sequence.store(0, Release);
         self.base.store(transaction, Release);
         self.reached.store(transaction, Release);
