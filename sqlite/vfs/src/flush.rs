@@ -224,11 +224,11 @@ impl Pool {
     ) -> Result<()> {
         for (block, version) in blocks {
             if self.has(*block, *version) {
-                let page = match growth.as_mut().filter(|growth| growth.takes(*block)) {
-                    Some(growth) => growth.page_of(*block),
-                    None => log.page_of(*block, *version),
+                let read = |page: &mut [u8]| self.image.read(version.link, 0, page);
+                let copied = match growth.as_mut().filter(|growth| growth.takes(*block)) {
+                    Some(growth) => read(growth.page_of(*block)),
+                    None => log.put(*block, *version, read),
                 };
-                let copied = self.image.read(version.link, 0, page);
                 copied.map_err(|found| self.astray(found))?;
             }
         }
@@ -333,10 +333,11 @@ impl Pool {
         }
         let nonce = self.image.mode().nonce();
         // Also of a log that was not replaced: another program may have written to it.
-        let found = match turn.log.as_ref() {
-            Some(log) => log.generation().map_err(SqliteError::io("read", &path))?,
+        let header = match turn.log.as_ref() {
+            Some(log) => log.header().map_err(SqliteError::io("read", &path))?,
             None => None,
         };
+        let (found, is_current) = header.unzip();
         if let (None, Some(log)) = (found, turn.log.as_ref())
             && log.is_newer().map_err(SqliteError::io("read", &path))?
         {
@@ -351,6 +352,12 @@ impl Pool {
                     // An older copy is in its place. What was flushed since is in the pool still.
                     self.count_log_as_lost();
                     self.restart(turn)?;
+                } else if is_current == Some(false) {
+                    // An earlier version takes a record of this one for the end of the log.
+                    match position.records() {
+                        0 => self.restart(turn)?,
+                        _ => self.checkpoint_in_turn(turn)?,
+                    }
                 }
             }
             Some(found) if found.nonce == nonce => {
@@ -720,8 +727,8 @@ mod tests {
         commit(&pool, &[(1, 2), (2, 2), (7, 2)], 9).unwrap();
         pool.flush_and_tidy().unwrap();
         let log = std::fs::File::options().write(true).open(pool.log_path()).unwrap();
-        let pages = FIRST + 512;
-        log.write_all_at(&[0xee; 3 * BLOCK_BYTES], pages).unwrap();
+        // Behind the record's head.
+        log.write_all_at(&[0xee; 256], FIRST + 64).unwrap();
         pool.checkpoint().unwrap();
         let found = fills(&std::fs::read(&pool.database).unwrap());
         assert_eq!(found[1..], [2, 2, 1, 1, 1, 1, 2, 1]);

@@ -1,7 +1,7 @@
 //! Row H12: files that older versions wrote. Database, redo log, image and saved copy of a set are
 //! of one database: block 1 was committed to its file, block 2 to the log, block 3 to image and
 //! copy. In set 1 each is of the version 1 of its format; in set 2 mark and log name boot and pool
-//! (`owner/`).
+//! (`owner/`); in set 3 the log has compressed blocks.
 //!
 //! `HOLDFAST_GOLDEN=$PWD/sqlite/vfs/golden cargo test -p holdfast-sqlite golden_files_are_made`
 //! writes them anew, of the versions that the code has now; a change that raises a version adds the
@@ -36,7 +36,7 @@ struct Set {
     copy: &'static str,
 }
 
-const SETS: [Set; 2] = [
+const SETS: [Set; 3] = [
     Set {
         database: include_str!("../golden/database-1.txt"),
         log: include_str!("../golden/log-1.txt"),
@@ -49,9 +49,15 @@ const SETS: [Set; 2] = [
         image: include_str!("../golden/image-2.txt"),
         copy: include_str!("../golden/copy-2.txt"),
     },
+    Set {
+        database: include_str!("../golden/database-3.txt"),
+        log: include_str!("../golden/log-3.txt"),
+        image: include_str!("../golden/image-3.txt"),
+        copy: include_str!("../golden/copy-3.txt"),
+    },
 ];
 /// Of the sets that the code makes now.
-const NEWEST: usize = 2;
+const NEWEST: usize = 3;
 
 /// Of the database in the golden files, which no file system gave it.
 const IDENTITY: Identity = Identity::new([0xfe00, 42, 1_700_000_000_000_000_000]);
@@ -160,6 +166,26 @@ fn an_old_mark_opens_without_its_image() {
     let pool = machine.attach().unwrap();
     assert!(!pool.is_hot());
     assert_eq!(machine.says(), [b'S', 11, 12, 0]);
+}
+
+/// A log that an earlier version began gets no record of this one, which that version would take for
+/// its end: it is begun again before.
+///
+/// Guarantee: sqlite/old-versions
+#[test]
+fn an_old_log_is_begun_again_before_the_next_record() {
+    for set in SETS {
+        let machine = Machine::new();
+        machine.lay_files(set);
+        let image = IDENTITY.image_path(machine.places.pool());
+        golden::lay(set.image, &image).unwrap();
+        let pool = machine.attach().unwrap();
+        pool.flush_and_tidy().unwrap();
+        drop(pool);
+        assert_eq!(std::fs::read(log_path(&machine.database())).unwrap()[7], 3);
+        std::fs::remove_file(image).unwrap();
+        assert_eq!((machine.recover(), machine.says()), (Source::Log, vec![b'S', 11, 12, 13]));
+    }
 }
 
 /// An image or a log of a newer version is refused and left as it was.

@@ -2,10 +2,13 @@
 //! records that each hold all blocks that changed since the one before.
 //!
 //! A record counts when it is whole: a sum over it and the salt of the log's generation says so.
-//! Space is written ahead with zeros, so that a record changes no metadata of the file system and
-//! one `fdatasync` is one write of the disk.
+//! Blocks are compressed where that pays. Space is written ahead with zeros, so that a short record
+//! changes no metadata of the file system and one `fdatasync` is one write of the disk.
 //!
 //! Invariants:
+//! - A block that is twice in a record counts as it is there last.
+//! - No record of this version is in a log that an earlier one began, which would take it for the
+//!   end.
 //! - Records are read in order and up to the first that is not whole; so the state is always as of
 //!   some commit.
 //! - The header names the database by a nonce that the mark in the database file has, too: a
@@ -24,6 +27,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_sys::file::{private_options, sync_directory};
 use holdfast_sys::lease::{Lease, is_taken, take};
+use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::apply::Blocks;
@@ -32,12 +36,22 @@ use crate::file_names::{Names, folder_of};
 use crate::image::BLOCK_BYTES;
 use crate::owner::{OWNER_AT, Owner};
 
-const MAGIC: &[u8; 8] = b"HFsqlog\x02";
-/// Of the version that did not say who its owner is.
+const MAGIC: &[u8; 8] = b"HFsqlog\x03";
+/// Of the version whose records have whole blocks only.
+const MAGIC_OF_WHOLE_BLOCKS: &[u8; 8] = b"HFsqlog\x02";
+/// Of the version that did not say who its owner is either.
 const MAGIC_WITHOUT_OWNER: &[u8; 8] = b"HFsqlog\x01";
 const HEADER_BYTES: usize = 48;
 const RECORD_HEADER_BYTES: usize = 64;
-const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"HFrc");
+const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"HFrz");
+/// Of earlier versions: numbers of blocks, zeros to the next sector, and whole blocks.
+const RECORD_MAGIC_OF_WHOLE_BLOCKS: u32 = u32::from_le_bytes(*b"HFrc");
+/// What a record has of each block before its bytes: its number, and how many they are.
+const ENTRY_BYTES: usize = 6;
+/// A block is kept compressed where that is shorter by an eighth at least.
+const COMPRESSED_BYTES_MAX: usize = BLOCK_BYTES - BLOCK_BYTES / 8;
+/// After so many blocks for which that did not pay, only each so manieth is tried.
+const MISSES_MAX: usize = 8;
 /// Records begin at multiples of it.
 const SECTOR_BYTES: u64 = 512;
 /// Where the first record is.
@@ -100,71 +114,119 @@ pub(crate) struct Written {
     longest: u64,
 }
 
-/// The record that is being put together: each block once.
+/// The record that is being put together.
 #[derive(Debug, Default)]
 struct Draft {
-    numbers: Vec<u32>,
-    versions: Vec<Version>,
-    /// Of each block its bytes, and behind them room that was used before.
+    /// Of each block its number, its version, and how many bytes it has in `room`.
+    entries: Vec<(u32, Version, u16)>,
     room: Vec<u8>,
-    /// Of each block, how many are before it.
-    order: HashMap<u32, usize>,
+    /// Of each block that is whole, where in `room`: a later version takes its place.
+    whole: HashMap<u32, (usize, usize)>,
     /// The record's head, and the blocks behind it where they are few.
     head: Vec<u8>,
+    /// For how many blocks in succession compression did not pay.
+    misses: usize,
 }
 
 impl Draft {
     fn clear(&mut self) {
-        self.numbers.clear();
-        self.versions.clear();
-        self.order.clear();
+        self.entries.clear();
+        self.room.clear();
+        self.whole.clear();
     }
 
-    fn page_of(&mut self, block: u32, version: Version) -> &mut [u8] {
-        let number = *self.order.entry(block).or_insert(self.numbers.len());
-        if number == self.numbers.len() {
-            self.numbers.push(block);
-            self.versions.push(version);
-            let end = (number + 1) * BLOCK_BYTES;
-            self.room.resize(end.max(self.room.len()), 0);
-        } else {
-            self.versions[number] = version;
+    fn put(&mut self, block: u32, version: Version, page: &[u8; BLOCK_BYTES]) {
+        let mut compressed = [0; get_maximum_output_size(BLOCK_BYTES)];
+        let is_tried = self.misses < MISSES_MAX || self.entries.len().is_multiple_of(MISSES_MAX);
+        let bytes = match is_tried {
+            true => compress_into(page, &mut compressed).unwrap_or(BLOCK_BYTES),
+            false => BLOCK_BYTES,
+        };
+        if bytes <= COMPRESSED_BYTES_MAX {
+            self.misses = 0;
+            self.room.extend_from_slice(&compressed[..bytes]);
+            self.entries.push((block, version, bytes as u16));
+            // What is put behind it is newer, and would not be if it took the place of an older one.
+            self.whole.remove(&block);
+            return;
         }
-        &mut self.room[number * BLOCK_BYTES..][..BLOCK_BYTES]
-    }
-
-    fn pages(&self) -> &[u8] {
-        &self.room[..self.numbers.len() * BLOCK_BYTES]
+        self.misses += 1;
+        if let Some((entry, at)) = self.whole.get(&block) {
+            self.entries[*entry].1 = version;
+            self.room[*at..at + BLOCK_BYTES].copy_from_slice(page);
+            return;
+        }
+        self.whole.insert(block, (self.entries.len(), self.room.len()));
+        self.room.extend_from_slice(page);
+        self.entries.push((block, version, BLOCK_BYTES as u16));
     }
 
     /// Gives up memory that is too much to keep.
     fn shrink(&mut self) {
-        let (used, kept) = (self.pages().len(), self.room.capacity());
+        let (used, kept) = (self.room.len(), self.room.capacity());
         if kept > KEPT_MEMORY_MAX || kept > AHEAD_BYTES_MAX as usize && used < kept / 4 {
-            *self = Draft::default();
+            *self = Draft { misses: self.misses, ..Draft::default() };
         }
     }
 
-    /// Fills in the head, with the sum over the record.
+    /// Fills in the head, with the sum over the record, and zeros to the next sector behind it all.
     fn seal(&mut self, [salt, sequence, transaction, size]: [u64; 4]) {
         let head = &mut self.head;
         head.clear();
         head.extend_from_slice(&RECORD_MAGIC.to_le_bytes());
-        head.extend_from_slice(&(self.numbers.len() as u32).to_le_bytes());
-        for word in [salt, sequence, transaction, size] {
+        head.extend_from_slice(&(self.entries.len() as u32).to_le_bytes());
+        for word in [salt, sequence, transaction, size, 0, self.room.len() as u64] {
             head.extend_from_slice(&word.to_le_bytes());
         }
         head.resize(RECORD_HEADER_BYTES, 0);
-        self.numbers.iter().for_each(|block| head.extend_from_slice(&block.to_le_bytes()));
-        head.resize(head.len().next_multiple_of(SECTOR_BYTES as usize), 0);
+        for (block, _, bytes) in &self.entries {
+            head.extend_from_slice(&block.to_le_bytes());
+            head.extend_from_slice(&bytes.to_le_bytes());
+        }
         let mut hasher = Xxh3::new();
         hasher.update(head);
-        hasher.update(&self.room[..self.numbers.len() * BLOCK_BYTES]);
+        hasher.update(&self.room);
         head[40..48].copy_from_slice(&hasher.digest().to_le_bytes());
+        let bytes = head.len() + self.room.len();
+        self.room.resize(bytes.next_multiple_of(SECTOR_BYTES as usize) - head.len(), 0);
     }
 
     fn bytes(&self) -> usize {
-        self.head.len() + self.pages().len()
+        self.head.len() + self.room.len()
+    }
+}
+
+/// Where a block is in a log, and how many bytes it has there: in the upper 16 bits, 0 for a whole
+/// one.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    at: u64,
+    bytes: usize,
+}
+
+impl Place {
+    /// No log is as long.
+    const END: u64 = 1 << 48;
+
+    fn of(word: u64) -> Place {
+        let bytes = match (word >> 48) as usize {
+            0 => BLOCK_BYTES,
+            bytes => bytes,
+        };
+        Place { at: word & (Place::END - 1), bytes }
+    }
+
+    fn word(self) -> u64 {
+        let bytes = if self.is_whole() { 0 } else { self.bytes as u64 };
+        self.at | bytes << 48
+    }
+
+    fn is_whole(self) -> bool {
+        self.bytes == BLOCK_BYTES
+    }
+
+    fn end(self) -> u64 {
+        self.at + self.bytes as u64
     }
 }
 
@@ -183,15 +245,27 @@ pub(crate) struct Record {
     /// Of the database, in bytes.
     pub(crate) size: u64,
     blocks: u32,
+    /// Where its blocks begin, and where the next record does.
+    pages: u64,
     end: u64,
+    /// It has whole blocks only, as those of earlier versions.
+    is_plain: bool,
 }
 
 /// What a record's head says, the sum over the record, and the head's bytes without that.
 type Head = (Record, u64, [u8; RECORD_HEADER_BYTES]);
 
-/// Bytes of a record's head with the numbers of its blocks.
-fn list_bytes(blocks: u32) -> u64 {
-    (RECORD_HEADER_BYTES as u64 + u64::from(blocks) * 4).next_multiple_of(SECTOR_BYTES)
+/// Bytes of a record's head with the numbers of its blocks, and of all of it with so many bytes of
+/// blocks; in an earlier version or this one.
+fn record_bytes(blocks: u32, bytes: u64, is_plain: bool) -> (u64, u64) {
+    let (head, blocks) = (RECORD_HEADER_BYTES as u64, u64::from(blocks));
+    if is_plain {
+        let list = (head + blocks * 4).next_multiple_of(SECTOR_BYTES);
+        return (list, list + blocks * BLOCK_BYTES as u64);
+    }
+    let list = head + blocks * ENTRY_BYTES as u64;
+    // A record that says that it is longer than any is none.
+    (list, (list + bytes.min(Place::END)).next_multiple_of(SECTOR_BYTES))
 }
 
 /// What a log holds.
@@ -318,6 +392,11 @@ impl Log {
 
     /// What the header says; `None` when it is not whole.
     pub(crate) fn generation(&self) -> io::Result<Option<Generation>> {
+        Ok(self.header()?.map(|(generation, _)| generation))
+    }
+
+    /// The same, and whether this version began it.
+    pub(crate) fn header(&self) -> io::Result<Option<(Generation, bool)>> {
         let mut header = [0; HEADER_BYTES];
         match self.file.read_exact_at(&mut header, 0) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -325,9 +404,13 @@ impl Log {
         }
         let word =
             |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
-        let is_known = &header[..8] == MAGIC || &header[..8] == MAGIC_WITHOUT_OWNER;
+        let is_current = &header[..8] == MAGIC;
+        let is_known = is_current
+            || &header[..8] == MAGIC_OF_WHOLE_BLOCKS
+            || &header[..8] == MAGIC_WITHOUT_OWNER;
         let is_whole = is_known && word(40) == xxh3_64(&header[..40]);
-        Ok(is_whole.then(|| Generation { nonce: word(8), salt: word(16), transaction: word(24) }))
+        let found = Generation { nonce: word(8), salt: word(16), transaction: word(24) };
+        Ok(is_whole.then_some((found, is_current)))
     }
 
     /// Which pool goes on from it; `None` where an earlier version began it, or that is not whole.
@@ -338,7 +421,7 @@ impl Log {
             other => other?,
         }
         let Ok(owner) = block[OWNER_AT..].try_into() else { return Ok(None) };
-        Ok(Owner::from_bytes(owner).filter(|_| &block[..8] == MAGIC))
+        Ok(Owner::from_bytes(owner).filter(|_| &block[..8] != MAGIC_WITHOUT_OWNER))
     }
 
     /// Whether a later version began it.
@@ -395,20 +478,28 @@ impl Log {
         self.file.sync_all()
     }
 
-    /// Begins a record, whose blocks follow with [`Log::page_of`].
+    /// Begins a record, whose blocks follow with [`Log::put`].
     pub(crate) fn begin(&mut self) {
         self.draft.clear();
     }
 
-    /// Room in the record for a block's bytes, in this version; for those of an earlier version
-    /// that was put there, the same.
-    pub(crate) fn page_of(&mut self, block: u32, version: Version) -> &mut [u8] {
-        self.draft.page_of(block, version)
+    /// Puts a block into the record, in this version, which `read` fills in; one of an earlier
+    /// version that is there does not count any more.
+    pub(crate) fn put<E>(
+        &mut self,
+        block: u32,
+        version: Version,
+        read: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut page = [0; BLOCK_BYTES];
+        read(&mut page)?;
+        self.draft.put(block, version, &page);
+        Ok(())
     }
 
-    /// How many blocks the record has.
+    /// How many blocks the record has; one that is there twice counts twice.
     pub(crate) fn blocks(&self) -> u32 {
-        self.draft.numbers.len() as u32
+        self.draft.entries.len() as u32
     }
 
     /// Writes the record at `at` and waits until it is durable; returns where the next one goes.
@@ -424,26 +515,28 @@ impl Log {
         if bytes > RECORD_BYTES_AHEAD_MAX {
             let pages_at = at + self.draft.head.len() as u64;
             self.file.write_all_at(&self.draft.head, at)?;
-            self.file.write_all_at(self.draft.pages(), pages_at)?;
+            self.file.write_all_at(&self.draft.room, pages_at)?;
             self.bytes = self.bytes.max(end);
         } else {
             if end > self.bytes {
                 self.extend(end)?;
             }
             let Draft { head, room, .. } = &mut self.draft;
-            head.extend_from_slice(&room[..bytes - head.len()]);
+            head.extend_from_slice(room);
             self.file.write_all_at(head, at)?;
         }
         self.file.sync_data()?;
         self.tip = Some(Tip { salt, sequence, at });
         let blocks = self.blocks();
-        self.note_written((at, salt, sequence), Record { transaction, size, blocks, end });
+        let pages = at + record_bytes(blocks, 0, false).0;
+        let record = Record { transaction, size, blocks, pages, end, is_plain: false };
+        self.note_written((salt, sequence), record);
         self.draft.shrink();
         Ok(end)
     }
 
     /// Remembers what the record has, if this process wrote all before it, too.
-    fn note_written(&mut self, (at, salt, sequence): (u64, u64, u64), record: Record) {
+    fn note_written(&mut self, (salt, sequence): (u64, u64), record: Record) {
         let written = match self.written.take() {
             Some(written) if written.is(salt, sequence) => written,
             _ if sequence > 0 => return,
@@ -456,11 +549,13 @@ impl Log {
         };
         let Written { mut contents, mut versions, longest, .. } = written;
         let longest = longest.max(record.size);
-        let pages = at + list_bytes(record.blocks);
-        let places = (0..).map(|number: u64| pages + number * BLOCK_BYTES as u64);
-        contents.places.extend(self.draft.numbers.iter().copied().zip(places));
-        let found = self.draft.numbers.iter().copied().zip(self.draft.versions.iter().copied());
-        versions.extend(found);
+        let mut at = record.pages;
+        for (block, version, bytes) in &self.draft.entries {
+            let place = Place { at, bytes: usize::from(*bytes) };
+            contents.places.insert(*block, place.word());
+            versions.insert(*block, *version);
+            at = place.end();
+        }
         contents.last = Some(record);
         contents.records = sequence + 1;
         self.written = Some(Written { salt, contents, versions, longest });
@@ -496,17 +591,19 @@ impl Log {
         let word =
             |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
         let blocks = (word(0) >> 32) as u32;
-        let end = at + list_bytes(blocks) + u64::from(blocks) * BLOCK_BYTES as u64;
-        if word(0) as u32 != RECORD_MAGIC
+        let is_plain = word(0) as u32 == RECORD_MAGIC_OF_WHOLE_BLOCKS;
+        let (list, bytes) = record_bytes(blocks, word(48), is_plain);
+        let (pages, end) = (at + list, at + bytes);
+        if !is_plain && word(0) as u32 != RECORD_MAGIC
             || word(8) != salt
             || word(16) != sequence
-            || end > self.bytes
+            || end > self.bytes.min(Place::END)
         {
             return Ok(None);
         }
         let (sum, transaction, size) = (word(40), word(24), word(32));
         header[40..48].fill(0);
-        Ok(Some((Record { transaction, size, blocks, end }, sum, header)))
+        Ok(Some((Record { transaction, size, blocks, pages, end, is_plain }, sum, header)))
     }
 
     /// Whether so many records of a generation are there and end at `tail`, as far as their heads
@@ -539,16 +636,37 @@ impl Log {
         }
     }
 
-    /// The record at `at`, if it is whole and the one that is expected.
-    fn record(&self, at: u64, salt: u64, sequence: u64) -> io::Result<Option<(Record, Vec<u32>)>> {
+    /// The record at `at`, if it is whole and the one that is expected, and where its blocks are.
+    fn record(
+        &self,
+        at: u64,
+        salt: u64,
+        sequence: u64,
+    ) -> io::Result<Option<(Record, Vec<(u32, Place)>)>> {
         let Some((record, sum, header)) = self.head(at, salt, sequence)? else { return Ok(None) };
-        let Record { blocks, end, .. } = record;
         let mut hasher = Xxh3::new();
         hasher.update(&header);
-        let mut list = vec![0; list_bytes(blocks) as usize - RECORD_HEADER_BYTES];
-        self.file.read_exact_at(&mut list, at + RECORD_HEADER_BYTES as u64)?;
+        let list_at = at + RECORD_HEADER_BYTES as u64;
+        let mut list = vec![0; (record.pages - list_at) as usize];
+        self.file.read_exact_at(&mut list, list_at)?;
         hasher.update(&list);
-        let mut next = end - u64::from(blocks) * BLOCK_BYTES as u64;
+        let mut places = Vec::new();
+        let mut end = record.pages;
+        let entry_bytes = if record.is_plain { 4 } else { ENTRY_BYTES };
+        for entry in list.chunks_exact(entry_bytes).take(record.blocks as usize) {
+            let block = u32::from_le_bytes(entry[..4].try_into().unwrap_or_default());
+            let bytes = match record.is_plain {
+                true => BLOCK_BYTES,
+                false => usize::from(u16::from_le_bytes([entry[4], entry[5]])),
+            };
+            let place = Place { at: end, bytes };
+            end = place.end();
+            if !(1..=BLOCK_BYTES).contains(&bytes) || end > record.end {
+                return Ok(None);
+            }
+            places.push((block, place));
+        }
+        let mut next = record.pages;
         let mut piece = vec![0; PIECE_BYTES.min((end - next) as usize)];
         while next < end {
             let bytes = piece.len().min((end - next) as usize);
@@ -556,13 +674,7 @@ impl Log {
             hasher.update(&piece[..bytes]);
             next += bytes as u64;
         }
-        if hasher.digest() != sum {
-            return Ok(None);
-        }
-        let numbers = list.chunks_exact(4).take(blocks as usize);
-        let numbers =
-            numbers.map(|four| u32::from_le_bytes(four.try_into().unwrap_or_default())).collect();
-        Ok(Some((record, numbers)))
+        Ok((hasher.digest() == sum).then_some((record, places)))
     }
 
     /// Reads the whole records of a generation, in order, `records_max` at most.
@@ -571,11 +683,8 @@ impl Log {
         let mut contents = Contents::default();
         let mut at = FIRST;
         while contents.records < records_max {
-            let Some((record, numbers)) = self.record(at, salt, contents.records)? else { break };
-            let pages = record.end - u64::from(record.blocks) * BLOCK_BYTES as u64;
-            for (number, block) in numbers.into_iter().enumerate() {
-                contents.places.insert(block, pages + number as u64 * BLOCK_BYTES as u64);
-            }
+            let Some((record, places)) = self.record(at, salt, contents.records)? else { break };
+            contents.places.extend(places.into_iter().map(|(block, place)| (block, place.word())));
             at = record.end;
             contents.last = Some(record);
             contents.records += 1;
@@ -586,11 +695,26 @@ impl Log {
     /// Reads blocks from their places; those that are one behind the other at once.
     pub(crate) fn read_run(&self, run: &[(u32, u64)], pages: &mut [u8]) -> io::Result<()> {
         let mut pages = pages;
-        let is_next = |one: &(u32, u64), other: &(u32, u64)| one.1 + BLOCK_BYTES as u64 == other.1;
-        for some in run.chunk_by(is_next) {
+        let places: Vec<Place> = run.iter().map(|(_, word)| Place::of(*word)).collect();
+        let mut stored = Vec::new();
+        for some in places.chunk_by(|one, other| one.end() == other.at) {
             let (target, rest) = pages.split_at_mut(some.len() * BLOCK_BYTES);
-            self.file.read_exact_at(target, some[0].1)?;
             pages = rest;
+            if some.iter().all(|place| place.is_whole()) {
+                self.file.read_exact_at(target, some[0].at)?;
+                continue;
+            }
+            stored.resize(some.iter().map(|place| place.bytes).sum(), 0);
+            self.file.read_exact_at(&mut stored, some[0].at)?;
+            let mut rest = stored.as_slice();
+            for (place, page) in some.iter().zip(target.chunks_exact_mut(BLOCK_BYTES)) {
+                let (bytes, behind) = rest.split_at(place.bytes);
+                match place.is_whole() {
+                    true => page.copy_from_slice(bytes),
+                    false => unpack(bytes, page)?,
+                }
+                rest = behind;
+            }
         }
         Ok(())
     }
@@ -604,8 +728,204 @@ impl Log {
     }
 }
 
+/// A compressed block, which becomes a whole one.
+fn unpack(bytes: &[u8], page: &mut [u8]) -> io::Result<()> {
+    match decompress_into(bytes, page) {
+        Ok(BLOCK_BYTES) => Ok(()),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "a block is shorter than one")),
+        Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+    }
+}
+
 /// A number that no other process has drawn.
 pub(crate) fn random() -> u64 {
     let drawn = xxh3_64(uuid::Uuid::new_v4().as_bytes());
     drawn.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{hot, page};
+
+    /// A block that does not become shorter.
+    fn noise(seed: u64) -> Vec<u8> {
+        let words =
+            (0..BLOCK_BYTES as u64 / 8).map(|number| xxh3_64(&(seed << 16 | number).to_le_bytes()));
+        words.flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// A page of rows, as a database has them: some of it becomes shorter.
+    fn mixed(seed: u64) -> Vec<u8> {
+        let mut page = noise(seed);
+        page[..2000].fill(seed as u8);
+        page
+    }
+
+    /// Writes records to the log of a database, and has `look` see it; the salt, and where each
+    /// record ends.
+    fn with_records(records: &[Vec<(u32, Vec<u8>)>], look: impl FnOnce(&mut Log, u64, &[u64])) {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let pool = hot(folder.path(), 4);
+        let salt = pool.image.log_position().salt();
+        let mut log = pool.log.lock().unwrap();
+        let log = log.as_mut().unwrap();
+        let mut ends = vec![FIRST];
+        for (number, blocks) in records.iter().enumerate() {
+            log.begin();
+            for (block, bytes) in blocks {
+                let version = Version { link: 1, transaction: number as u64 };
+                let put = log.put(*block, version, |page| {
+                    page.copy_from_slice(bytes);
+                    Ok::<(), ()>(())
+                });
+                put.unwrap();
+            }
+            let number = number as u64;
+            ends.push(log.finish(ends[ends.len() - 1], (salt, number), (number, 1 << 20)).unwrap());
+        }
+        log.written = None;
+        look(log, salt, &ends);
+    }
+
+    fn read_all(log: &Log, contents: &Contents) -> Vec<(u32, Vec<u8>)> {
+        let run: Vec<(u32, u64)> = contents.places.iter().map(|(a, b)| (*a, *b)).collect();
+        let mut pages = vec![0; run.len() * BLOCK_BYTES];
+        log.read_run(&run, &mut pages).unwrap();
+        run.iter()
+            .map(|(block, _)| *block)
+            .zip(pages.chunks(BLOCK_BYTES).map(<[u8]>::to_vec))
+            .collect()
+    }
+
+    /// Blocks that become shorter and others come back as they were, each as it was put last.
+    #[test]
+    fn blocks_come_back_as_they_were_put_last() {
+        let mut first: Vec<(u32, Vec<u8>)> =
+            (0..40).map(|block| (block, noise(block.into()))).collect();
+        first.extend((20..60).map(|block| (block, page(block as u8))));
+        first.extend((30..50).map(|block| (block, noise(1000 + u64::from(block)))));
+        first.extend((35..45).map(|block| (block, mixed(2000 + u64::from(block)))));
+        // And whole over whole, with a short one in between.
+        first.extend([
+            (5, noise(7777)),
+            (6, page(9)),
+            (6, noise(8888)),
+            (7, page(3)),
+            (7, page(4)),
+        ]);
+        let second = vec![(6, page(1)), (70, noise(9999))];
+        let mut expected = BTreeMap::new();
+        expected.extend(first.iter().cloned());
+        expected.extend(second.iter().cloned());
+        with_records(&[first, second], |log, salt, ends| {
+            let contents = log.contents(salt, u64::MAX).unwrap();
+            assert_eq!(contents.records, 2);
+            assert!(read_all(log, &contents).into_iter().eq(expected));
+            assert!(log.reaches(salt, 2, ends[2]).unwrap());
+            assert!(!log.reaches(salt, 2, ends[2] + 512).unwrap());
+        });
+    }
+
+    /// A commit of a row takes a sector of the log, or two.
+    #[test]
+    fn short_changes_are_short_in_the_log() {
+        with_records(&[vec![(0, page(0)), (1, page(1))]], |_, _, ends| {
+            assert_eq!(ends[1] - ends[0], 512);
+        });
+        with_records(&[vec![(1, noise(1))]], |_, _, ends| {
+            assert_eq!(ends[1] - ends[0], BLOCK_BYTES as u64 + 512);
+        });
+    }
+
+    /// The machine goes while a record is written: whichever of its sectors are missing, it does not
+    /// count, and those before it do. Nor does one with a byte that is another.
+    ///
+    /// Guarantee: sqlite/lost-pool
+    #[test]
+    fn record_that_is_not_whole_does_not_count() {
+        let records: Vec<Vec<(u32, Vec<u8>)>> = (0..3_u64)
+            .map(|number| {
+                (0..6).map(|block| (block, mixed(number * 10 + u64::from(block)))).collect()
+            })
+            .collect();
+        with_records(&records, |log, salt, ends| {
+            assert_eq!(log.contents(salt, u64::MAX).unwrap().records, 3);
+            let (begin, end) = (ends[2], ends[3]);
+            let mut whole = vec![0; (end - begin) as usize];
+            log.file.read_exact_at(&mut whole, begin).unwrap();
+            let sectors = whole.len() / SECTOR_BYTES as usize;
+            assert!(sectors > 20);
+            let found = |log: &mut Log, bytes: &[u8]| {
+                log.file.write_all_at(bytes, begin).unwrap();
+                let contents = log.contents(salt, u64::MAX).unwrap();
+                assert_eq!(read_all(log, &contents)[0].1, mixed((contents.records - 1) * 10));
+                contents.records
+            };
+            for missing in 0..sectors {
+                let range = missing * SECTOR_BYTES as usize..(missing + 1) * SECTOR_BYTES as usize;
+                let mut cut = whole.clone();
+                cut[range.clone()].fill(0);
+                assert_eq!(found(log, &cut), 2, "sector {missing} is missing");
+                let mut only = vec![0; whole.len()];
+                only[range.clone()].copy_from_slice(&whole[range]);
+                assert_eq!(found(log, &only), 2, "only sector {missing} is there");
+                cut.copy_from_slice(&whole);
+                cut[missing * SECTOR_BYTES as usize..].fill(0);
+                assert_eq!(found(log, &cut), 2, "it ends at sector {missing}");
+            }
+            for at in (0..RECORD_HEADER_BYTES + 36).chain([whole.len() - 1024]) {
+                let mut other = whole.clone();
+                other[at] ^= 0x40;
+                assert_eq!(found(log, &other), 2, "byte {at} is another");
+            }
+            assert_eq!(found(log, &whole), 3);
+        });
+    }
+
+    /// A record whose numbers lie is no record, whatever its sum says, and no memory is taken for
+    /// what it says.
+    #[test]
+    fn lying_record_is_none() {
+        let seal = |list: &[(u32, u16)], blocks: u32, payload: u64, behind: usize| {
+            let mut head = Vec::new();
+            head.extend_from_slice(&RECORD_MAGIC.to_le_bytes());
+            head.extend_from_slice(&blocks.to_le_bytes());
+            for word in [7, 0, 1, 1 << 20, 0, payload, 0] {
+                head.extend_from_slice(&u64::to_le_bytes(word));
+            }
+            for (block, bytes) in list {
+                head.extend_from_slice(&block.to_le_bytes());
+                head.extend_from_slice(&bytes.to_le_bytes());
+            }
+            head.resize(head.len() + behind, 0);
+            let sum = xxh3_64(&head);
+            head[40..48].copy_from_slice(&sum.to_le_bytes());
+            head
+        };
+        let sound = seal(&[(1, 100)], 1, 100, 100);
+        let lies = [
+            seal(&[(1, 0)], 1, 100, 100),
+            seal(&[(1, 4097)], 1, 5000, 5000),
+            seal(&[(1, 4000)], 1, 100, 100),
+            seal(&[(1, 100)], u32::MAX, 100, 100),
+            seal(&[(1, 100)], 1, u64::MAX, 100),
+            seal(&[(1, 100)], 1, 1 << 47, 100),
+        ];
+        with_records(&[], |log, _, _| {
+            for (record, records) in
+                [(&sound, 1)].into_iter().chain(lies.iter().map(|lie| (lie, 0)))
+            {
+                log.file.write_all_at(&vec![0; 8192], FIRST).unwrap();
+                log.file.write_all_at(record, FIRST).unwrap();
+                assert_eq!(log.contents(7, u64::MAX).unwrap().records, records);
+            }
+            // What is no compressed block is an error, and no block.
+            log.file.write_all_at(&sound, FIRST).unwrap();
+            let contents = log.contents(7, u64::MAX).unwrap();
+            let run: Vec<_> = contents.places.into_iter().collect();
+            let error = log.read_run(&run, &mut page(0)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        });
+    }
 }

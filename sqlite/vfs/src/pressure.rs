@@ -1,8 +1,8 @@
 //! How full the pool is of blocks that the database file has not, when that is to be flushed, and
 //! how long a transaction waits for it.
 //!
-//! A commit does not wait for the flusher. As long as a quarter of the pool is free of such blocks
-//! it does not wait at all; from there on each transaction waits for its own blocks, after it has
+//! A commit does not wait for the flusher. As long as three eighths of the pool are free of such
+//! blocks it does not wait at all; from there on each transaction waits for its own blocks, after it has
 //! given its locks back: at seven eighths as long as the disk takes for so many, below that for a
 //! part of it, above it for a multiple. So a writer that is faster than the disk slows down to its
 //! pace before the pool is full, and evenly.
@@ -139,14 +139,15 @@ impl Pressure {
 /// How long a block is waited for, with so many parts of the pool taken by blocks that the file has
 /// not.
 fn wait_ns(pace_ns: u64, taken: u64) -> u64 {
-    const FREE: u64 = WHOLE / 4 * 3;
-    const EIGHTH: u64 = WHOLE / 8;
+    const FREE: u64 = WHOLE / 8 * 5;
+    // As much as a checkpoint takes away at once: with less the writer would stop and go.
+    const QUARTER: u64 = WHOLE / 4;
     match taken {
         0..=FREE => 0,
-        taken if taken <= FREE + EIGHTH => pace_ns * (taken - FREE) / EIGHTH,
+        taken if taken <= FREE + QUARTER => pace_ns * (taken - FREE) / QUARTER,
         // Twice as long with each further part of 64: the last eighth is for a disk that has become
         // much slower, until it is known how slow.
-        taken => pace_ns << ((taken.min(WHOLE) - FREE - EIGHTH) / (WHOLE / 64)),
+        taken => pace_ns << ((taken.min(WHOLE) - FREE - QUARTER) / (WHOLE / 64)),
     }
 }
 
@@ -192,7 +193,7 @@ impl Pool {
     #[inline]
     fn wait_ns(&self, blocks: u32) -> i64 {
         let (taken, limit) = (self.unapplied(), u64::from(self.image.limit()));
-        if taken <= limit - limit / 4 {
+        if taken <= limit / 8 * 5 {
             return 0;
         }
         let wait_ns = wait_ns(self.pressure.pace_ns(), taken * WHOLE / limit.max(1));
@@ -247,9 +248,9 @@ mod tests {
     fn waits_grow_with_what_is_taken() {
         let waits: Vec<u64> = (0..=WHOLE).map(|taken| wait_ns(1000, taken)).collect();
         assert!(waits.is_sorted());
-        assert_eq!((waits[768], waits[832], waits[896], waits[1024]), (0, 500, 1000, 256_000));
+        assert_eq!((waits[640], waits[768], waits[896], waits[1024]), (0, 500, 1000, 256_000));
         // No step is a stall: each is at most twice the one before.
-        assert!(waits[770..].windows(2).all(|pair| pair[1] <= 2 * pair[0].max(8)));
+        assert!(waits[642..].windows(2).all(|pair| pair[1] <= 2 * pair[0].max(8)));
         assert_eq!(wait_ns(1000, 9 * WHOLE), 256_000);
     }
 
