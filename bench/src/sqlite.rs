@@ -15,6 +15,7 @@ mod contention;
 #[allow(unsafe_code, reason = "loads an extension into SQLite")]
 mod engine;
 mod recovery;
+mod roles;
 mod sizes;
 mod speedtest;
 mod workload;
@@ -27,8 +28,9 @@ use crate::race::{Side, race};
 use crate::report::{Goal, Outcome};
 use crate::section;
 
-pub use child::{PEER, play};
+pub use child::PEER;
 use engine::Mode;
+pub use roles::play;
 use workload::{Order, Workload};
 
 /// Where home and pool of a run are; set by the program itself.

@@ -4,53 +4,13 @@
 //! Invariant: a side that fails says why and ends badly, and its measurement fails with it.
 
 use std::io::{self, Error, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use crate::stats::Series;
 
-use super::engine::{self, Mode};
-use super::{contention, dax_inside, recovery, sizes};
-
 /// The argument that makes this program such a side; the role and what it needs follow.
 pub const PEER: &str = "--sqlite-side";
-
-/// Plays a role.
-///
-/// # Errors
-/// When there is no such role, or the work of it fails.
-pub fn play(words: &[String]) -> io::Result<()> {
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words[..] {
-        ["dax", runs] => dax_inside(number(runs)?),
-        ["insert", mode, path, count] => {
-            engine::load()?;
-            contention::insert(named(mode)?, Path::new(path), number(count)?).map(drop)
-        }
-        ["compete", mode, path, first, count, pause_us] => {
-            engine::load()?;
-            let numbers = [number(first)?, number(count)?, number(pause_us)?];
-            contention::compete(named(mode)?, Path::new(path), numbers)
-        }
-        ["transact", mode, path, size, count] => {
-            engine::load()?;
-            sizes::transact(named(mode)?, Path::new(path), size, number(count)?)
-        }
-        ["dirty", path, pages] => {
-            engine::load()?;
-            recovery::leave_dirty(Path::new(path), number(pages)?)
-        }
-        _ => Err(Error::other(format!("there is no side {words:?}"))),
-    }
-}
-
-fn named(mode: &str) -> io::Result<Mode> {
-    Mode::named(mode).ok_or_else(|| Error::other(format!("there is no mode {mode}")))
-}
-
-fn number(word: &str) -> io::Result<usize> {
-    word.parse().map_err(|error| Error::other(format!("{word}: {error}")))
-}
 
 /// This program in that role.
 pub(super) fn side(words: &[&str]) -> io::Result<Command> {

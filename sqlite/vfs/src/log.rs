@@ -252,6 +252,9 @@ pub(crate) struct Record {
     is_plain: bool,
 }
 
+/// What a whole record says, and of each block in it where that is.
+type Whole = (Record, Vec<(u32, Place)>);
+
 /// What a record's head says, the sum over the record, and the head's bytes without that.
 type Head = (Record, u64, [u8; RECORD_HEADER_BYTES]);
 
@@ -637,12 +640,7 @@ impl Log {
     }
 
     /// The record at `at`, if it is whole and the one that is expected, and where its blocks are.
-    fn record(
-        &self,
-        at: u64,
-        salt: u64,
-        sequence: u64,
-    ) -> io::Result<Option<(Record, Vec<(u32, Place)>)>> {
+    fn record(&self, at: u64, salt: u64, sequence: u64) -> io::Result<Option<Whole>> {
         let Some((record, sum, header)) = self.head(at, salt, sequence)? else { return Ok(None) };
         let mut hasher = Xxh3::new();
         hasher.update(&header);
