@@ -12,8 +12,11 @@ mod bytes;
 mod calls;
 mod child;
 mod contention;
+mod contest;
 #[allow(unsafe_code, reason = "loads an extension into SQLite")]
 mod engine;
+mod mixes;
+mod orders;
 mod recovery;
 mod roles;
 mod sizes;
@@ -42,9 +45,10 @@ const EMULATE_DAX: &str = "HOLDFAST_EMULATE_DAX";
 /// A part of the suite.
 type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 9] = [
+const SECTIONS: [Section; 10] = [
     ("paper", paper),
     ("sizes", sizes::run),
+    ("mixes", mixes::run),
     ("long", long),
     ("dax", dax),
     ("calls", calls::run),
@@ -221,6 +225,6 @@ mod tests {
     #[test]
     fn missing_section_error_lists_the_sections() {
         let complaint = run(1, Some("papers"), &mut |_| {}).unwrap_err().to_string();
-        assert!(complaint.contains("paper, sizes, long, dax, calls, bytes"), "{complaint}");
+        assert!(complaint.contains("paper, sizes, mixes, long, dax, calls, bytes"), "{complaint}");
     }
 }
