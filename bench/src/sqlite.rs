@@ -21,6 +21,7 @@ mod recovery;
 mod roles;
 mod sizes;
 mod speedtest;
+mod texts;
 mod workload;
 
 use std::io;

@@ -7,6 +7,7 @@
 
 use std::io::{self, Error};
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rusqlite::params;
@@ -17,6 +18,7 @@ use crate::report::Outcome;
 
 use super::child::{self, SideProcess};
 use super::engine::{Database, Mode};
+use super::texts::Texts;
 use super::workload::{CHARACTERS, fill};
 
 /// Inserts of each process: so many that its start and end do not count.
@@ -28,6 +30,8 @@ const SLOWER: usize = 10;
 /// With a pause: of each process.
 const SPACED_INSERTS: usize = 2000;
 const PAUSE_US: usize = 20;
+/// Made once: one side inserts in many goes.
+static CONTENTS: LazyLock<Texts> = LazyLock::new(|| Texts::new("cc", CHARACTERS));
 
 pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let spaced = |mode| move || together(ground, mode, SPACED_INSERTS, PAUSE_US);
@@ -151,10 +155,9 @@ pub(super) fn rows(database: &Database, first: usize, count: usize) -> io::Resul
 fn spaced_rows(database: &Database, first: usize, count: usize, pause_us: usize) -> io::Result<()> {
     let mut insert =
         database.0.prepare_cached("INSERT INTO paper VALUES (?1, ?2)").map_err(Error::other)?;
-    let content = "c".repeat(CHARACTERS);
     let pause = Duration::from_micros(pause_us as u64);
     for key in first..first + count {
-        insert.execute(params![key as i64, content]).map_err(Error::other)?;
+        insert.execute(params![key as i64, CONTENTS.of(key as i64)]).map_err(Error::other)?;
         let paused = Instant::now();
         while pause_us > 0 && paused.elapsed() < pause {
             std::hint::spin_loop();

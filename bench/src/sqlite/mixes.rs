@@ -4,6 +4,7 @@
 //! Invariant: the same seed does the same work in every mode, and what it left is checked.
 
 use std::io::{self, Error};
+use std::iter::once;
 use std::time::{Duration, Instant};
 
 use rand::distr::Distribution;
@@ -11,7 +12,8 @@ use rand::distr::weighted::WeightedIndex;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
-use rusqlite::{Connection, params};
+use rusqlite::types::Value;
+use rusqlite::{Connection, params, params_from_iter};
 
 use crate::heap::ground::Ground;
 use crate::report::Outcome;
@@ -19,6 +21,7 @@ use crate::report::Outcome;
 use super::contest::{Contest, Run};
 use super::engine::Database;
 use super::orders;
+use super::texts::Texts;
 use super::workload::{CHARACTERS, fill};
 
 /// Transactions of a mix in a mode in which each waits for the disk.
@@ -75,10 +78,10 @@ fn inserts(
     fill(connection, ROWS).map_err(Error::other)?;
     let mut work = || -> rusqlite::Result<i64> {
         let mut insert = connection.prepare("INSERT INTO paper VALUES (?1, ?2)")?;
-        let content = "i".repeat(CHARACTERS);
+        let contents = Texts::new("ii", CHARACTERS);
         for key in ROWS..ROWS + count {
             let started = Instant::now();
-            insert.execute(params![key as i64, content])?;
+            insert.execute(params![key as i64, contents.of(key as i64)])?;
             each(started.elapsed());
         }
         connection.query_row("SELECT count(*) FROM paper", [], |row| row.get(0))
@@ -109,8 +112,9 @@ fn ycsb(
             connection.prepare(&format!("UPDATE records SET {field} = ?2 WHERE id = ?1"))
         });
         let mut updates = updates.into_iter().collect::<rusqlite::Result<Vec<_>>>()?;
-        let value = "u".repeat(FIELD_CHARACTERS);
-        for _ in 0..count {
+        let values = Texts::new("uu", FIELD_CHARACTERS);
+        for number in 0..count {
+            let value = values.of(number as i64);
             let key = keys[ranks.sample(&mut random)];
             let is_read = random.random_range(0..100) < reads_pct;
             let field = random.random_range(0..FIELDS.len());
@@ -147,13 +151,16 @@ fn fill_records(connection: &Connection) -> rusqlite::Result<()> {
     let columns = FIELDS.map(|field| format!("{field} TEXT NOT NULL")).join(", ");
     transaction
         .execute_batch(&format!("CREATE TABLE records (id INTEGER PRIMARY KEY, {columns})"))?;
-    let places = FIELDS.map(|_| "?2").join(", ");
+    let places = FIELDS.map(|_| "?").join(", ");
     {
         let mut insert =
-            transaction.prepare(&format!("INSERT INTO records VALUES (?1, {places})"))?;
-        let value = "r".repeat(FIELD_CHARACTERS);
-        for key in 0..RECORDS {
-            insert.execute(params![key as i64, value])?;
+            transaction.prepare(&format!("INSERT INTO records VALUES (?, {places})"))?;
+        let values = Texts::new("rr", FIELD_CHARACTERS);
+        for key in 0..RECORDS as i64 {
+            let all = (0..FIELDS.len() as i64).map(|field| values.of(7 * key + field));
+            insert.execute(params_from_iter(
+                once(Value::from(key)).chain(all.map(|text| Value::from(text.to_owned()))),
+            ))?;
         }
     }
     transaction.commit()

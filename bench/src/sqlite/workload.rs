@@ -12,6 +12,7 @@ use rand::seq::SliceRandom;
 use rusqlite::{Connection, params};
 
 use super::engine::Database;
+use super::texts::Texts;
 
 const ROWS: usize = 2000;
 pub(super) const CHARACTERS: usize = 100;
@@ -107,7 +108,7 @@ impl Workload {
         let mut insert = connection.prepare("INSERT INTO paper VALUES (?1, ?2)")?;
         let mut update = connection.prepare("UPDATE paper SET content = ?2 WHERE number = ?1")?;
         let mut delete = connection.prepare("DELETE FROM paper WHERE number = ?1")?;
-        let (new, newer) = ("n".repeat(self.characters), "u".repeat(self.characters));
+        let (new, newer) = (Texts::new("nn", self.characters), Texts::new("uu", self.characters));
         let mut last = Instant::now();
         let mut done = || {
             let now = Instant::now();
@@ -115,11 +116,11 @@ impl Workload {
             last = now;
         };
         for key in inserted {
-            insert.execute(params![key, new])?;
+            insert.execute(params![key, new.of(*key)])?;
             done();
         }
         for key in touched.iter().cycle().take(self.count) {
-            update.execute(params![key, newer])?;
+            update.execute(params![key, newer.of(*key)])?;
             done();
         }
         for key in touched.iter().chain(inserted).take(self.count) {
@@ -160,9 +161,9 @@ fn fill_with(connection: &Connection, rows: usize, characters: usize) -> rusqlit
         .execute_batch("CREATE TABLE paper (number INTEGER PRIMARY KEY, content TEXT NOT NULL)")?;
     {
         let mut insert = transaction.prepare("INSERT INTO paper VALUES (?1, ?2)")?;
-        let content = "a".repeat(characters);
-        for key in 0..rows {
-            insert.execute(params![key as i64, content])?;
+        let contents = Texts::new("aa", characters);
+        for key in 0..rows as i64 {
+            insert.execute(params![key, contents.of(key)])?;
         }
     }
     transaction.commit()
