@@ -29,7 +29,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-use crate::thread_barrier::thread_barrier;
+use crate::thread_barrier::{ThreadBarrier, thread_barrier};
 use crate::thread_mark::thread_mark;
 
 /// No thread has this mark.
@@ -119,7 +119,7 @@ impl<T> BiasedLock<T> {
         self.door.enter().then(|| self.work_as_owner(work))
     }
 
-    /// Works under the lock if nobody holds it.
+    /// Works under the lock if no thread holds it.
     ///
     /// # Errors
     /// When it is held, or a thread panicked under it.
@@ -176,7 +176,8 @@ impl<T> BiasedLock<T> {
             return Err(Poisoned);
         }
         let unwinding = Unwinding(&self.door);
-        // SAFETY: nobody becomes an owner while the mutex is held, so the value is the holder's.
+        // SAFETY: no thread becomes the owner while this one holds the mutex, so the value is the
+        // holder's.
         let done = work(unsafe { &mut *self.value.get() });
         mem::forget(unwinding);
         turns.count(&self.door);
@@ -191,7 +192,7 @@ impl Drop for Unwinding<'_> {
     fn drop(&mut self) {
         let Door { owner, is_inside, is_poisoned } = self.0;
         is_poisoned.store(true, Ordering::Relaxed);
-        // Whoever comes next has to look at that.
+        // Every thread that comes later takes the mutex, and looks at `is_poisoned` there.
         owner.store(NOBODY, Ordering::Relaxed);
         is_inside.store(false, Ordering::Release);
     }
@@ -223,11 +224,18 @@ impl Door {
         if self.owner.load(Ordering::Relaxed) == NOBODY {
             return;
         }
-        self.owner.store(NOBODY, Ordering::SeqCst);
-        // There was one to make an owner.
+        // There was a barrier to make an owner.
         if let Some(barrier) = thread_barrier() {
-            barrier();
+            self.take_away_by(barrier);
         }
+    }
+
+    fn take_away_by(&self, barrier: ThreadBarrier) {
+        // A barrier that panics poisons the lock: nobody would know whether the owner is inside.
+        let unwinding = Unwinding(self);
+        self.owner.store(NOBODY, Ordering::SeqCst);
+        barrier();
+        mem::forget(unwinding);
     }
 
     /// Waits until the last owner is not inside.
@@ -372,6 +380,31 @@ mod tests {
             let other = thread::scope(|scope| scope.spawn(|| lock.with(|value| *value)).join());
             assert_eq!(other.unwrap(), Err(Poisoned));
         }
+    }
+
+    /// Where the barrier fails, the owner may be inside unseen: the lock is poisoned for all.
+    #[test]
+    fn failed_barrier_poisons_the_lock() {
+        let lock = BiasedLock::new(0);
+        own(&lock);
+        let refused = || lock.door.take_away_by(|| std::panic::resume_unwind(Box::new(())));
+        assert!(catch_unwind(AssertUnwindSafe(refused)).is_err());
+        assert_eq!(lock.with(|value| *value), Err(Poisoned));
+        assert_eq!(lock.try_with(|value| *value), Err(NotTaken::Poisoned));
+        assert_eq!(lock.as_owner(|value| *value), None);
+    }
+
+    /// What is for the owner alone is done by it alone, and not twice at a time.
+    #[test]
+    fn only_the_owner_works_as_owner() {
+        let lock = BiasedLock::new(0);
+        assert_eq!(lock.as_owner(|value| *value), None);
+        own(&lock);
+        let nested = lock.as_owner(|_| lock.as_owner(|value| *value += 1));
+        assert_eq!(nested, Some(None));
+        let other = || lock.as_owner(|value| *value);
+        assert_eq!(thread::scope(|scope| scope.spawn(other).join().unwrap()), None);
+        assert_eq!(lock.as_owner(|value| *value), Some(u64::from(TURNS_FIRST)));
     }
 
     /// Threads that take turns need ever longer ones to own the lock.
