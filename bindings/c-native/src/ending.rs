@@ -65,7 +65,9 @@ fn set_mark() {
     // SAFETY: NULL, or a page of this library that stays for good.
     if let Some(mark) = unsafe { MARK.load(Ordering::Acquire).as_ref() } {
         let of_compartments = session::has_compartments();
-        mark.store(if of_compartments { OURS_WITH_COMPARTMENTS } else { OURS }, Ordering::Release);
+        let found = if of_compartments { OURS_WITH_COMPARTMENTS } else { OURS };
+        // Never lower: another thread may have entered a compartment since that look.
+        mark.fetch_max(found, Ordering::AcqRel);
     }
 }
 
