@@ -37,7 +37,7 @@ use crate::error::{CREATE, Result, SqliteError};
 use crate::growth::Growth;
 use crate::image::{BLOCK_BYTES, BadLink, Suspicion};
 use crate::locking::Held;
-use crate::log::{Contents, FIRST, Generation, Log, Version, Written, random};
+use crate::log::{Contents, FIRST, Generation, Log, Logged, Version, Written, random};
 use crate::mark::Stamp;
 use crate::pool::Pool;
 
@@ -508,7 +508,7 @@ impl Pool {
         }
         match self.apply_in_turn(turn)? {
             true => self.image.log_position().count_checkpoint(),
-            // What the log lost is flushed anew.
+            // The log lost something that the pool has: the log begins anew, and a flush fills it.
             false => {
                 self.restart(turn)?;
                 self.flush_in_turn(turn, None)?;
@@ -518,8 +518,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Writes what the log holds to the database file. False where the log was damaged behind us:
-    /// all that it held is in the pool still, and to be flushed anew.
+    /// Writes what the log holds to the database file. False where another program damaged the log:
+    /// the pool still has all that the log held, and the caller flushes that once more.
     fn apply_in_turn(&self, turn: &mut LogTurn<'_>) -> Result<bool> {
         let (commits, position, path) =
             (self.image.commits(), self.image.log_position(), self.log_path());
@@ -555,7 +555,7 @@ impl Pool {
     fn blocks_of<'a>(
         &'a self,
         contents: &'a Contents,
-        versions: &'a HashMap<u32, Version>,
+        versions: &'a HashMap<u32, Logged>,
         log: &'a Log,
     ) -> Blocks<'a> {
         let read = move |run: &[(u32, u64)], pages: &mut [u8]| {
@@ -564,7 +564,8 @@ impl Pool {
             for (run, pages) in some.zip(pages.chunks_mut(COPIED_AT_ONCE * BLOCK_BYTES)) {
                 let _commit = self.lock_commit();
                 for ((block, place), page) in run.iter().zip(pages.chunks_mut(BLOCK_BYTES)) {
-                    match versions.get(block).filter(|version| self.has(*block, **version)) {
+                    let logged = versions.get(block).map(|logged| logged.version);
+                    match logged.filter(|version| self.has(*block, *version)) {
                         Some(version) => self
                             .image
                             .read(version.link, 0, page)
@@ -576,8 +577,16 @@ impl Pool {
             let (first, _) = run[0];
             for some in replaced.chunk_by(|one, other| one.0 + 1 == other.0) {
                 let at = (some[0].0 - first) as usize * BLOCK_BYTES;
-                log.read_run(some, &mut pages[at..at + some.len() * BLOCK_BYTES])
-                    .map_err(SqliteError::io("read", log.path()))?;
+                let pages = &mut pages[at..at + some.len() * BLOCK_BYTES];
+                log.read_run(some, pages).map_err(SqliteError::io("read", log.path()))?;
+                // The next checkpoint reads all of the log, finds what is missing, and flushes it.
+                let mut blocks = some.iter().zip(pages.chunks(BLOCK_BYTES));
+                let is_as_put = |(block, page): (&(u32, u64), &[u8])| {
+                    versions.get(&block.0).is_none_or(|logged| logged.is(page))
+                };
+                if !blocks.all(is_as_put) {
+                    return Err(self.damaged("a block of its log is not what was written there"));
+                }
             }
             Ok(())
         };
@@ -716,8 +725,8 @@ mod tests {
         assert_eq!(fills(&std::fs::read(&database).unwrap())[1..], [2, 3, 2, 3]);
     }
 
-    /// What the pool has is not read back: blocks that the log has lost meanwhile are written all
-    /// the same, and nothing is flushed anew for it.
+    /// A checkpoint reads nothing back that the pool has: it writes blocks that the log has lost
+    /// meanwhile all the same, and needs no second flush.
     #[test]
     fn checkpoint_reads_nothing_back_that_the_pool_has() {
         use std::os::unix::fs::FileExt;
@@ -733,6 +742,35 @@ mod tests {
         let found = fills(&std::fs::read(&pool.database).unwrap());
         assert_eq!(found[1..], [2, 2, 1, 1, 1, 1, 2, 1]);
         assert_eq!(pool.image.log_position().counts().flushes, 1);
+    }
+
+    /// A block that the log alone has, and that is not what was put there, does not come into the
+    /// file: the checkpoint fails, and the next one finds the block in the pool.
+    ///
+    /// Guarantee: sqlite/lost-pool
+    #[test]
+    fn checkpoint_believes_no_damaged_block_of_the_log() {
+        use std::os::unix::fs::FileExt;
+
+        let folder = fresh();
+        let pool = hot(folder.path(), 5);
+        // A block that the log does not compress: nothing but its sum tells that it is another.
+        let noise: Vec<u8> = (0..BLOCK_BYTES as u64 / 8)
+            .flat_map(|word| xxhash_rust::xxh3::xxh3_64(&word.to_le_bytes()).to_le_bytes())
+            .collect();
+        let link = crate::testing::put(&pool, 2, &noise);
+        pool.commit(&[link], 5 * BLOCK_BYTES as u64).unwrap();
+        pool.flush_and_tidy().unwrap();
+        // The log's version of the block is in the pool no more.
+        commit(&pool, &[(2, 9)], 5).unwrap();
+        let log = std::fs::File::options().write(true).open(pool.log_path()).unwrap();
+        log.write_all_at(&[0xee; 8], FIRST + 2000).unwrap();
+        let before = std::fs::read(&pool.database).unwrap();
+        let error = pool.checkpoint_in_turn(&mut pool.log_turn()).unwrap_err();
+        assert!(error.to_string().contains("a block of its log"), "{error}");
+        assert!(std::fs::read(&pool.database).unwrap() == before);
+        pool.checkpoint().unwrap();
+        assert_eq!(fills(&std::fs::read(&pool.database).unwrap())[1..], [1, 9, 1, 1]);
     }
 
     /// A checkpoint writes in order, and neighbours at once.

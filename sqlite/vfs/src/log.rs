@@ -103,13 +103,28 @@ pub(crate) struct Version {
     pub(crate) transaction: u64,
 }
 
+/// A block as the log has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Logged {
+    pub(crate) version: Version,
+    /// XXH3-64 of its bytes: the sum of its record is not looked at where the pool has most blocks.
+    sum: u64,
+}
+
+impl Logged {
+    /// Whether these are the bytes that were put into the log.
+    pub(crate) fn is(&self, page: &[u8]) -> bool {
+        xxh3_64(page) == self.sum
+    }
+}
+
 /// What one process wrote to a generation of the log.
 #[derive(Debug)]
 pub(crate) struct Written {
     salt: u64,
     pub(crate) contents: Contents,
     /// Of each block, the version that the log has.
-    pub(crate) versions: HashMap<u32, Version>,
+    pub(crate) versions: HashMap<u32, Logged>,
     /// Of the database in its largest record, in bytes.
     longest: u64,
 }
@@ -117,8 +132,8 @@ pub(crate) struct Written {
 /// The record that is being put together.
 #[derive(Debug, Default)]
 struct Draft {
-    /// Of each block its number, its version, and how many bytes it has in `room`.
-    entries: Vec<(u32, Version, u16)>,
+    /// Of each block its number, and how many bytes it has in `room`.
+    entries: Vec<(u32, Logged, u16)>,
     room: Vec<u8>,
     /// Of each block that is whole, where in `room`: a later version takes its place.
     whole: HashMap<u32, (usize, usize)>,
@@ -136,6 +151,7 @@ impl Draft {
     }
 
     fn put(&mut self, block: u32, version: Version, page: &[u8; BLOCK_BYTES]) {
+        let logged = Logged { version, sum: xxh3_64(page) };
         let mut compressed = [0; get_maximum_output_size(BLOCK_BYTES)];
         let is_tried = self.misses < MISSES_MAX || self.entries.len().is_multiple_of(MISSES_MAX);
         let bytes = match is_tried {
@@ -145,20 +161,20 @@ impl Draft {
         if bytes <= COMPRESSED_BYTES_MAX {
             self.misses = 0;
             self.room.extend_from_slice(&compressed[..bytes]);
-            self.entries.push((block, version, bytes as u16));
-            // What is put behind it is newer, and would not be if it took the place of an older one.
+            self.entries.push((block, logged, bytes as u16));
+            // The next version of this block goes behind this one, as the last one counts.
             self.whole.remove(&block);
             return;
         }
         self.misses += 1;
         if let Some((entry, at)) = self.whole.get(&block) {
-            self.entries[*entry].1 = version;
+            self.entries[*entry].1 = logged;
             self.room[*at..at + BLOCK_BYTES].copy_from_slice(page);
             return;
         }
         self.whole.insert(block, (self.entries.len(), self.room.len()));
         self.room.extend_from_slice(page);
-        self.entries.push((block, version, BLOCK_BYTES as u16));
+        self.entries.push((block, logged, BLOCK_BYTES as u16));
     }
 
     /// Gives up memory that is too much to keep.
@@ -553,10 +569,10 @@ impl Log {
         let Written { mut contents, mut versions, longest, .. } = written;
         let longest = longest.max(record.size);
         let mut at = record.pages;
-        for (block, version, bytes) in &self.draft.entries {
+        for (block, logged, bytes) in &self.draft.entries {
             let place = Place { at, bytes: usize::from(*bytes) };
             contents.places.insert(*block, place.word());
-            versions.insert(*block, *version);
+            versions.insert(*block, *logged);
             at = place.end();
         }
         contents.last = Some(record);
