@@ -22,7 +22,7 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 /// Bytes read at once: fits the second-level cache, so that summing and writing find them there.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// The same for threads that take turns: so much that the wait for one that sleeps is short beside it.
+/// The same for threads that take turns: so much that to wake one takes little time beside it.
 const TURN_BYTES: usize = 1 << 20;
 
 /// So much is handed to the disk at once, while the next is still summed.
@@ -370,6 +370,31 @@ mod tests {
         assert_eq!(writer.finish(DATA_BYTES), found);
         assert_eq!(sum_and_copy(&target, DATA_BYTES, None).unwrap(), found);
         assert!(target.metadata().unwrap().blocks() * 512 <= 80 * 4096);
+    }
+
+    /// A large area, read and summed by threads that take turns, has the sum that one thread finds
+    /// for it, and one that is cut off is noticed.
+    #[test]
+    fn threads_find_the_sum_that_one_finds() {
+        const LARGE_BYTES: u64 = 64 << 20;
+        let (source, _) = sparse_file(&[(4096, b"first"), (1 << 20, &[7; 3 << 20])]);
+        source.set_len(DATA_OFFSET + LARGE_BYTES).unwrap();
+        let noise: Vec<u8> =
+            (0..5_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8 | 1).collect();
+        source.write_all_at(&noise, DATA_OFFSET + (20 << 20) + 12_288).unwrap();
+        source.write_all_at(b"last", DATA_OFFSET + LARGE_BYTES - 4).unwrap();
+        let mut pages = 0;
+        let checksum = sum_each::<CopyError>(&source, LARGE_BYTES, |bytes, position| {
+            pages += write_pages(bytes, position, None).map_err(CopyError::Read)?;
+            Ok(())
+        });
+        let expected = DataSum { checksum: checksum.unwrap(), pages };
+        for _ in 0..20 {
+            assert_eq!(sum_and_copy(&source, LARGE_BYTES, None).unwrap(), expected);
+        }
+        assert_eq!(expected.pages, 1 + 768 + 1280 + 1);
+        source.set_len(DATA_OFFSET + (24 << 20)).unwrap();
+        assert!(matches!(sum_and_copy(&source, LARGE_BYTES, None), Err(CopyError::Read(_))));
     }
 
     #[test]
