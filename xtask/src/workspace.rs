@@ -99,7 +99,9 @@ impl Workspace {
     pub(crate) fn select_host(&self) -> Vec<String> {
         let excluded = self.packages.iter().filter(|package| package.is_built_alone());
         let excluded = excluded.flat_map(|package| ["--exclude".to_owned(), package.name.clone()]);
-        ["--workspace".to_owned()].into_iter().chain(excluded).collect()
+        // SQLite is compiled for its VFS anyway: so the suite `sqlite` has its tests run, too.
+        let all = ["--workspace", "--features", "holdfast-bench/sqlite"].map(str::to_owned);
+        all.into_iter().chain(excluded).collect()
     }
 
     /// Arguments that select all that runs in the sandbox.
