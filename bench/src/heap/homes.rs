@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use holdfast_heap::{Fixed, Heap, OpenOptions, Pointers};
 use holdfast_region::NameSpace;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 
 use super::ground::{Ground, Home, Store, name};
 use super::live::heap_error;
@@ -65,8 +67,8 @@ fn create(home: &Home, number: u64) -> io::Result<f64> {
     Ok(taken_ms)
 }
 
-/// KiB that a small heap with one root, and so many other objects of noise, takes in the pool and in
-/// the store once it is closed.
+/// KiB that a small heap with one root, and so many other objects of noise, takes in the pool and
+/// in the store once it is closed.
 pub(crate) fn idle_kib(ground: &Ground, objects: u64) -> io::Result<[f64; 2]> {
     const NAME: &str = "idle";
     let home = ground.home(Store::Disk)?;
@@ -83,19 +85,13 @@ pub(crate) fn idle_kib(ground: &Ground, objects: u64) -> io::Result<[f64; 2]> {
     let root = heap.create_root("root", ROOT_BYTES).map_err(heap_error)?;
     // SAFETY: a new object of that size, of which nothing else knows.
     unsafe { root.write_bytes(0xA5, ROOT_BYTES as usize) };
-    let mut noise = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut random = SmallRng::seed_from_u64(objects);
     for _ in 0..objects {
-        let mut next = || {
-            noise ^= noise << 13;
-            noise ^= noise >> 7;
-            noise ^= noise << 17;
-            noise
-        };
-        let bytes = OBJECT_BYTES_MIN + next() % (OBJECT_BYTES_MAX - OBJECT_BYTES_MIN);
+        let bytes = random.random_range(OBJECT_BYTES_MIN..OBJECT_BYTES_MAX);
         let object = heap.alloc(bytes).map_err(heap_error)?;
         for at in 0..bytes as usize {
             // SAFETY: a new object of that size, of which nothing else knows.
-            unsafe { object.add(at).write(next() as u8) };
+            unsafe { object.add(at).write(random.random()) };
         }
     }
     let _ = heap.close();

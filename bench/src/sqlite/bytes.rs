@@ -2,8 +2,8 @@
 //! paper's figure 4 shows.
 //!
 //! The device is that of the suite `persistency`: a loop device of our own. What filling the table
-//! wrote is not counted, and is in the file by then; what the close of the database writes is a number
-//! of its own.
+//! wrote is not counted, and is in the file by then; what the close of the database writes is a
+//! number of its own.
 
 use std::io::{self, Error};
 

@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - The same seed does the same work in every mode.
-//! - At the end the sums and numbers that TPC-C's conditions 1 to 3 name agree.
+//! - At the end the sums and numbers that TPC-C's conditions 1 to 4 name agree.
 
 use std::io::{self, Error};
 use std::time::{Duration, Instant};
@@ -135,7 +135,8 @@ impl Terminal<'_> {
         let transaction = self.connection.unchecked_transaction()?;
         let order: i64 = transaction
             .prepare_cached(
-                "UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_id = ?1 RETURNING d_next_o_id - 1",
+                "UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_id = ?1
+                 RETURNING d_next_o_id - 1",
             )?
             .query_row([district], |row| row.get(0))?;
         transaction
@@ -232,7 +233,8 @@ impl Terminal<'_> {
                 .execute([district, order])?;
             let customer: i64 = transaction
                 .prepare_cached(
-                    "UPDATE orders SET o_carrier = ?3 WHERE o_d_id = ?1 AND o_id = ?2 RETURNING o_c_id",
+                    "UPDATE orders SET o_carrier = ?3 WHERE o_d_id = ?1 AND o_id = ?2
+                     RETURNING o_c_id",
                 )?
                 .query_row([district, order, carrier], |row| row.get(0))?;
             transaction
@@ -265,8 +267,8 @@ impl Terminal<'_> {
     }
 }
 
-/// TPC-C's conditions 1 (money), 2 (numbers of orders) and 3 (orders to be delivered are without a
-/// gap), and the number of lines (4).
+/// TPC-C's conditions 1 (money), 2 (numbers of orders), 3 (orders to be delivered are without a gap)
+/// and 4 (the number of lines).
 fn verify(connection: &Connection) -> io::Result<()> {
     for (condition, query) in [
         (

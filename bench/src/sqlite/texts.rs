@@ -15,7 +15,7 @@ const COUNT: usize = 251;
 pub(super) struct Texts(Vec<String>);
 
 impl Texts {
-    /// Texts that begin with the mark, by which they are told from others.
+    /// Texts that begin with the mark, so that a query can count them.
     pub(super) fn new(mark: &str, characters: usize) -> Texts {
         let seed = mark.bytes().chain(characters.to_le_bytes());
         let seed = seed.fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));

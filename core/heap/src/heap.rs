@@ -1,7 +1,8 @@
 //! The heap itself: opening, allocating, freeing. The modules inside are its parts, and nothing
 //! else sees its fields: `chunks`, `slabs` and `wide` are the allocator, `recent` its short way;
-//! `log`, `transaction`, `recovery` and `order` make changes whole, `at_once` is their short way; `superblock`, `roots` and
-//! `typed_roots` say what is where; `thread_slabs` and `shared` lend it to threads.
+//! `log`, `transaction`, `recovery` and `order` make changes whole, `at_once` is their short way;
+//! `superblock`, `roots` and `typed_roots` say what is where; `thread_slabs` and `shared` lend it to
+//! threads.
 //!
 //! Invariants:
 //! - Opening a heap that is in order writes nothing, so a session that only reads leaves the region

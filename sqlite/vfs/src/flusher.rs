@@ -1,4 +1,5 @@
-//! The thread that flushes in the background: at once when a commit finds that a flush is due, and when the flush interval is over since the first commit that is in the pool alone.
+//! The thread that flushes in the background: at once when a commit finds that a flush is due, and
+//! when the flush interval is over since the first commit that is in the pool alone.
 //! It exists from the first commit that asks for it to the last close.
 //!
 //! Invariants:
@@ -124,7 +125,7 @@ fn run(signal: &Signal, pool: &Pool) {
         match pool.flush_and_tidy() {
             Ok(()) => failed = false,
             Err(error) => {
-                // Told once; when the pool is full who writes flushes himself, and tells his caller.
+                // Told once; in a full pool the writing connection flushes, and tells its caller.
                 if !failed {
                     host::log(error.code(), &error.to_string());
                 }

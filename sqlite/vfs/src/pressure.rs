@@ -2,9 +2,9 @@
 //! how long a transaction waits for it.
 //!
 //! A commit does not wait for the flusher. As long as three eighths of the pool are free of such
-//! blocks it does not wait at all; from there on each transaction waits for its own blocks, after it has
-//! given its locks back: at seven eighths as long as the disk takes for so many, below that for a
-//! part of it, above it for a multiple. So a writer that is faster than the disk slows down to its
+//! blocks it does not wait at all; from there on each transaction waits for its own blocks, after it
+//! has given its locks back: at seven eighths as long as the disk takes for so many, below that for
+//! a part of it, above it for a multiple. So a writer that is faster than the disk slows down to its
 //! pace before the pool is full, and evenly.
 //!
 //! What is counted is an estimate, and errs on the side of too much: a block that is in two records

@@ -4,8 +4,8 @@
 //! Invariants:
 //! - The same stores in the same order as on the long way (`log`, `slabs`): a record before what it
 //!   is about, the store of the lane's sequence after all.
-//! - Whoever is told `false` or `None` finds nothing done, and takes the long way, which does it or
-//!   says why not.
+//! - A function that returns `false` or `None` has changed nothing. Its caller then takes the long
+//!   way, which does the work or says why it cannot.
 //!
 //! What it must not do: anything in an ordered heap, because it writes nothing back; add or give
 //! back an extent of the log.

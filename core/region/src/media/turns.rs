@@ -113,7 +113,7 @@ struct Progress<I, S: Stages> {
     done: VecDeque<io::Result<S::Done>>,
     /// No piece is left to be taken.
     is_over: bool,
-    /// Nobody waits for a turn any more.
+    /// A thread is gone with an error or a panic: no thread waits for its turn any more.
     is_stopped: bool,
 }
 
@@ -217,7 +217,7 @@ impl<S: Stages, I: Iterator<Item = io::Result<S::Piece>>> Turns<'_, I, S> {
     }
 
     fn lock(&self) -> Locked<'_, I, S> {
-        // After a panic nobody goes on: see `StopAtEnd`.
+        // After a panic `StopAtEnd` has all threads stop.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

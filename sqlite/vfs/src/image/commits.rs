@@ -171,8 +171,8 @@ impl Commits<'_> {
         self.newest() == self.applied()
     }
 
-    /// Whether all commits are in the log, as a hint, after each commit. Relaxed: both numbers are this process's own, or a
-    /// flush that is missed here has been made.
+    /// Whether all commits are in the log, as a hint, after each commit. Relaxed: both numbers are
+    /// this process's own, or a flush that is missed here has been made.
     #[inline]
     pub(crate) fn seems_flushed(self) -> bool {
         self.committed.load(Relaxed) == self.flushed.load(Relaxed)
