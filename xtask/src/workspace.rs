@@ -155,7 +155,10 @@ mod tests {
         });
         let workspace = Workspace::from_metadata(&metadata).unwrap();
         assert_eq!(workspace.select_guests(), ["-p", "applet", "-p", "guest", "-p", "alone"]);
-        assert_eq!(workspace.select_host(), ["--workspace", "--exclude", "alone"]);
+        assert_eq!(
+            workspace.select_host(),
+            ["--workspace", "--features", "holdfast-bench/sqlite", "--exclude", "alone"]
+        );
         assert_eq!(workspace.packages[0].programs, ["applet"]);
         assert!(!workspace.packages[3].is_in("crate"), "a folder's name counts whole");
     }
