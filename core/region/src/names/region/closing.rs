@@ -8,8 +8,9 @@
 #![forbid(unsafe_code)]
 
 use std::io::ErrorKind;
+use std::time::{Duration, Instant};
 
-use holdfast_sys::mapping::{HUGE_PAGE_BYTES, gather_huge_pages};
+use holdfast_sys::mapping::{HUGE_PAGE_BYTES, gather_huge_pages, gather_huge_pages_within};
 use serde::Serialize;
 
 use crate::error::{RegionError, Result};
@@ -20,6 +21,10 @@ use crate::media::rest;
 use crate::names::region::commit::Written;
 use crate::names::region::{CheckpointReport, Opened, Region};
 use crate::store::journal_slot::JournalSlot;
+
+/// Gathering huge pages at a close may always take this long; after a longer checkpoint, a quarter
+/// of what that took.
+const GATHERING_TIME_MIN: Duration = Duration::from_millis(50);
 
 /// What closing did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -58,11 +63,12 @@ impl Region {
                 checkpoint: CheckpointReport { skipped: true, ..Default::default() },
             });
         }
+        let begun = Instant::now();
         let committed = self.commit_to_store()?;
         if committed.written == Written::Base
             || matches!(self.opened, Opened::Cold | Opened::Rescued)
         {
-            self.gather_huge_pages();
+            self.gather_huge_pages(GATHERING_TIME_MIN.max(begun.elapsed() / 4));
         }
         if let Some(redo) = self.redo.take() {
             match self.names.storage().remove(redo.path()) {
@@ -119,17 +125,15 @@ impl Region {
         }
     }
 
-    /// Makes the next sessions' page faults few. Done when a session has paid for a checkpoint or a
-    /// cold open anyway; a kernel that refuses costs speed only.
-    fn gather_huge_pages(&self) {
+    /// Makes the next sessions' page faults few, as far as it comes in `time`, from the beginning
+    /// on: a heap has its oldest objects there, and what all of its calls read. Done when a session
+    /// has paid for a checkpoint or a cold open anyway; a kernel that refuses costs speed only.
+    fn gather_huge_pages(&self, time: Duration) {
         // In huge pages nothing would be unused.
         if self.may_rest() && !rest::has_unused(&self.image, self.names.storage()).unwrap_or(false)
         {
-            let _ = gather_huge_pages(
-                &self.image.file,
-                DATA_OFFSET,
-                self.image.header.backed_bytes as usize,
-            );
+            let bytes = self.image.header.backed_bytes as usize;
+            let _ = gather_huge_pages_within(time, &self.image.file, DATA_OFFSET, bytes);
         }
     }
 }
