@@ -13,6 +13,7 @@
 pub(crate) mod device;
 mod files;
 mod heaps;
+pub(crate) mod rate;
 mod records;
 #[cfg(feature = "sqlite")]
 mod sqlite;

@@ -20,6 +20,7 @@ mod orders;
 mod recovery;
 mod roles;
 mod sizes;
+mod slow_disk;
 mod speedtest;
 mod texts;
 mod workload;
@@ -46,7 +47,7 @@ const EMULATE_DAX: &str = "HOLDFAST_EMULATE_DAX";
 /// A part of the suite.
 type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 10] = [
+const SECTIONS: [Section; 11] = [
     ("paper", paper),
     ("sizes", sizes::run),
     ("mixes", mixes::run),
@@ -54,6 +55,7 @@ const SECTIONS: [Section; 10] = [
     ("dax", dax),
     ("calls", calls::run),
     ("bytes", bytes::run),
+    ("slow_disk", slow_disk::run),
     ("recovery", recovery::run),
     ("contention", contention::run),
     ("speedtest1", speedtest::run),

@@ -20,6 +20,8 @@ use std::process::Command;
 use rustix::fs::{major, minor, syncfs};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use super::rate::RateLimit;
+
 /// Room for all sides at once, and for an ext4 journal of the usual size.
 const DEVICE_BYTES: u64 = 1 << 30;
 /// The unit of the kernel's counters, whatever the device's own is.
@@ -32,6 +34,8 @@ const WRITTEN_FIELD: usize = 6;
 pub(crate) struct Device {
     mount: PathBuf,
     image: PathBuf,
+    /// `major:minor`, as the kernel names it.
+    number: String,
     counters: PathBuf,
     /// What `syncfs` is asked with; closed before the mount goes.
     root: Option<File>,
@@ -63,14 +67,21 @@ impl Device {
             return Ok(Err(complaint));
         }
         let number = fs::metadata(&mount)?.dev();
+        let number = format!("{}:{}", major(number), minor(number));
         let device = Device {
-            counters: format!("/sys/dev/block/{}:{}/stat", major(number), minor(number)).into(),
+            counters: format!("/sys/dev/block/{number}/stat").into(),
+            number,
             root: Some(File::open(&mount)?),
             mount,
             image,
         };
         device.written_bytes()?;
         Ok(Ok(device))
+    }
+
+    /// Has it take no more than so many bytes in a second; the text says why the kernel refuses.
+    pub(crate) fn slow_down(&self, bytes: u64) -> Result<RateLimit, String> {
+        RateLimit::new(&self.number, bytes)
     }
 
     /// An empty private directory on it; what was there is gone.

@@ -57,6 +57,8 @@ impl Mode {
         Mode::ours("holdfast_k0_background", "vfs=holdfast&level=process&threshold=0");
     pub(super) const OURS_K5_BACKGROUND: Mode =
         Mode::ours("holdfast_k5_background", "vfs=holdfast&level=process&threshold=5");
+    pub(super) const OURS_8_MIB: Mode =
+        Mode::ours("holdfast_8_mib", "vfs=holdfast&pool_limit=8388608");
     pub(super) const OURS_POWER: Mode = Mode::ours("holdfast_power", "vfs=holdfast&level=power");
     pub(super) const OURS_SYSTEM: Mode =
         Mode::ours("holdfast_system", "vfs=holdfast&level=system&threshold=infinity");
