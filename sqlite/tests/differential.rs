@@ -1,4 +1,4 @@
-//! Row S5: the same statements over our VFS, over that of Unix, and in memory; every result and
+//! Rows S5 and, with many rows, S15: the same statements over our VFS, over that of Unix, and in memory; every result and
 //! every error is the same, and so are the databases at the end.
 //!
 //! Ours is compared in two ways of flushing: hardly ever, and all the time by a background thread.
@@ -20,6 +20,9 @@ use crate::statements::{Action, Statements};
 const STATEMENTS: i64 = 1000;
 /// Seeds of a short run.
 const SEEDS: u64 = 3;
+/// The same where there are many rows already.
+const STATEMENTS_AMID_ROWS: i64 = 150;
+const ROWS: i64 = 20_000;
 
 /// Statements whose results depend on settings that go with the connection, and that memory keeps.
 const OF_FILES: [&str; 1] = ["PRAGMA incremental_vacuum"];
@@ -90,8 +93,8 @@ impl Contender {
     }
 }
 
-/// The role: one seed.
-pub(crate) fn differ(seed: u64, count: i64, folder: &Path) {
+/// The role: one seed; `rows` rows of 1 KiB are there before.
+pub(crate) fn differ(seed: u64, count: i64, rows: i64, folder: &Path) {
     engine::load();
     let mut statements = Statements::new(StdRng::seed_from_u64(seed));
     let mut all = [
@@ -100,6 +103,15 @@ pub(crate) fn differ(seed: u64, count: i64, folder: &Path) {
         Contender::new(folder, "eager", Some("vfs=holdfast&threshold=3")),
         Contender::new(folder, "memory", None),
     ];
+    for contender in all.iter().filter(|_| rows > 0) {
+        // From a number on that no statement uses: they meet rows of one another only.
+        let fill = format!(
+            "CREATE TABLE a (k INTEGER PRIMARY KEY, u UNIQUE, v);
+             WITH RECURSIVE n(i) AS (SELECT 1000 UNION ALL SELECT i + 1 FROM n WHERE i < 999 + {rows})
+             INSERT INTO a SELECT i, -i, hex(zeroblob(480)) || (i * 2654435761 % 4294967296) FROM n"
+        );
+        contender.connection().execute_batch(&fill).unwrap();
+    }
     for number in 0..count {
         let action = statements.next();
         match &action {
@@ -170,17 +182,28 @@ fn content(connection: &Connection) -> Vec<(String, Vec<Vec<Value>>)> {
     names.into_iter().map(|name| (name.clone(), rows(&name))).collect()
 }
 
+fn same(row: &'static str, what: &'static str, (seeds, count, rows): (u64, i64, i64)) {
+    let mut trials = Trials::of(row, what, seeds);
+    while let Some(trial) = trials.next() {
+        let ground = Ground::new();
+        let numbers = [trial.seed.to_string(), count.to_string(), rows.to_string()];
+        let [seed, count, rows] = numbers.each_ref().map(String::as_str);
+        let folder = ground.folder.path().to_str().unwrap();
+        let said = ground.run(&["differ", seed, count, rows, folder]).well();
+        assert_eq!(said, "same");
+    }
+}
+
 /// Random statements give the same results as over the Unix VFS and in memory.
 ///
 /// Guarantee: sqlite/same-results
 #[test]
 fn random_statements_match_unix_vfs_and_memory() {
-    let mut trials = Trials::of("S5", "random statements, 1000 for each seed", SEEDS);
-    while let Some(trial) = trials.next() {
-        let ground = Ground::new();
-        let (seed, count) = (trial.seed.to_string(), STATEMENTS.to_string());
-        let said =
-            ground.run(&["differ", &seed, &count, ground.folder.path().to_str().unwrap()]).well();
-        assert_eq!(said, "same");
-    }
+    same("S5", "random statements, 1000 for each seed", (SEEDS, STATEMENTS, 0));
+}
+
+/// Guarantee: sqlite/same-results
+#[test]
+fn random_statements_amid_many_rows_match() {
+    same("S15", "random statements, 20,000 rows", (SEEDS, STATEMENTS_AMID_ROWS, ROWS));
 }

@@ -19,6 +19,7 @@ mod examples;
 #[allow(unsafe_code, reason = "a VFS is a table of C functions")]
 mod faulty;
 mod holders;
+mod many_rows;
 mod memory;
 mod messages;
 mod names;

@@ -48,7 +48,7 @@ unsafe extern "C" fn reallocate(place: *mut c_void, bytes: c_int) -> *mut c_void
 
 /// Puts the counting allocator in front of SQLite's own.
 #[allow(unsafe_code, reason = "configures SQLite before it is used")]
-fn count_allocations() {
+pub(crate) fn count_allocations() {
     // SAFETY: nothing of SQLite runs yet; the tables are filled in, and copied by SQLite.
     unsafe {
         let mut methods: ffi::sqlite3_mem_methods = std::mem::zeroed();
@@ -66,6 +66,16 @@ fn count_allocations() {
     }
 }
 
+/// Has the allocation with that number, counted from now on, fail.
+pub(crate) fn fail_at(number: i64) {
+    LEFT.store(number, SeqCst);
+}
+
+/// How many there were since [`fail_at`] with that number.
+pub(crate) fn allocations(number: i64) -> i64 {
+    number - LEFT.load(SeqCst)
+}
+
 /// The role: for a stretch of allocations, a fresh database each, in which that one fails.
 pub(crate) fn starve(folder: &Path, first: i64) {
     count_allocations();
@@ -73,7 +83,7 @@ pub(crate) fn starve(folder: &Path, first: i64) {
     let mut tried = 0;
     for at in first..first + STRIDE {
         let path = folder.join(format!("{at}.db"));
-        LEFT.store(at, SeqCst);
+        fail_at(at);
         let mut done = -1;
         {
             let opened = engine::open(&path, "vfs=holdfast&threshold=4&flush=inline");
@@ -87,7 +97,7 @@ pub(crate) fn starve(folder: &Path, first: i64) {
             }
         }
         let ran_out = LEFT.load(SeqCst) < 1;
-        LEFT.store(i64::MAX, SeqCst);
+        fail_at(i64::MAX);
         let connection = engine::open(&path, "vfs=holdfast").unwrap();
         let state = script::state(&connection).unwrap().unwrap_or(-1);
         assert!(

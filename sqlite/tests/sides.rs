@@ -24,10 +24,11 @@ pub(crate) fn play() {
     let words: Vec<&str> = role.split(SEPARATOR).collect();
     let number = |word: &str| word.parse::<i64>().unwrap();
     match words[..] {
-        ["differ", seed, statements, folder] => {
+        ["differ", seed, statements, rows, folder] => {
             crate::differential::differ(
                 seed.parse().unwrap(),
                 number(statements),
+                number(rows),
                 Path::new(folder),
             );
         }
@@ -40,6 +41,15 @@ pub(crate) fn play() {
                 Path::new(acknowledged),
             );
         }
+        ["many: work", path, fault, at, acknowledged] => {
+            crate::many_rows::work(Path::new(path), fault, number(at), Path::new(acknowledged));
+        }
+        ["many: check", path] => crate::many_rows::check(Path::new(path)),
+        ["many: commit", path, acknowledged] => {
+            crate::many_rows::commit(Path::new(path), Path::new(acknowledged));
+        }
+        ["many: cuts"] => crate::many_rows::drive(),
+        ["many: hold", path, how] => crate::many_rows::hold(Path::new(path), how),
         ["starve", path, at] => crate::memory::starve(Path::new(path), number(at)),
         ["check", path] => crate::script::check(Path::new(path)),
         ["commit", path, parameters, acknowledged] => {
@@ -73,9 +83,11 @@ pub(crate) struct Ground {
 impl Ground {
     /// In memory: what is on a disk says so.
     pub(crate) fn new() -> Ground {
-        let in_memory =
-            || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        Ground { folder: in_memory(), pool: in_memory() }
+        Ground { folder: Ground::in_memory(), pool: Ground::in_memory() }
+    }
+
+    pub(crate) fn in_memory() -> TempDir {
+        tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
     }
 
     /// Takes the pool away, as the end of the boot does; the home stays.

@@ -107,7 +107,7 @@ const ROWS: &[Row] = &[
     ),
     sqlite("S3", &["exhausted_memory_loses"], Some(200_000)),
     // Of 1,000 statements.
-    sqlite("S5", &["random_statements"], Some(1000)),
+    sqlite("S5", &["random_statements_match"], Some(1000)),
     sqlite("S6", &["power_commits_survive_a_power_cut"], Some(500)),
     sqlite("S7", &["killed_lock_holder"], Some(12_500)),
     Row {
@@ -129,6 +129,13 @@ const ROWS: &[Row] = &[
         tests: &["kills_and_lost_pools_amid_many_rows"],
         long: Some(1000),
     },
+    // S1, S2, S3, S5, S6 and S7 amid many rows.
+    sqlite("S11", &["death_in_a_call_amid_many_rows"], Some(500)),
+    sqlite("S12", &["errors_in_calls_amid_many_rows"], Some(500)),
+    sqlite("S13", &["exhausted_memory_amid_many_rows"], Some(500)),
+    sqlite("S15", &["random_statements_amid_many_rows"], Some(200)),
+    sqlite("S16", &["power_cuts_amid_many_rows"], Some(200)),
+    sqlite("S17", &["killed_holders_of_many_rows"], Some(200)),
 ];
 
 /// Arguments of `cargo xtask crash`.

@@ -22,11 +22,17 @@ const EXTRA_INIT: &str = "-DSQLITE_EXTRA_INIT=holdfast_suite_init";
 /// with. For all programs. In WAL they are measured with `synchronous=NORMAL`, which their options
 /// do not offer.
 const LIBRARY: [&str; 2] = ["-DSQLITE_ENABLE_RTREE", "-DSQLITE_DEFAULT_WAL_SYNCHRONOUS=1"];
-const PROGRAMS: [(&str, &str, &[&str]); 4] = [
+const PROGRAMS: [(&str, &str, &[&str]); 5] = [
     ("mptester", "mptest/mptest.c", &[]),
     ("speedtest1", "test/speedtest1.c", &["-DSQLITE_ENABLE_RTREE"]),
     ("wordcount", "test/wordcount.c", &[]),
     ("kvtest", "test/kvtest.c", &[]),
+    // Seen from the directory of the build.
+    (
+        "threadtest3",
+        "test/threadtest3.c",
+        &["-I../source/src", "../source/src/test_multiplex.c", "-DSQLITE_THREADSAFE=1"],
+    ),
 ];
 /// Compiling SQLite three times over on a slow machine.
 const BUILD_TIMEOUT_S: u32 = 20 * 60;

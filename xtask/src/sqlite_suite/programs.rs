@@ -1,7 +1,7 @@
 //! SQLite's other test programs with the VFS as the default one: several processes on one database
 //! (`mptester`), the workload that SQLite's speed is measured with (`speedtest1`), words counted in
-//! a real text (`wordcount`), blobs (`kvtest`). Each verifies what it did, or does it once more in
-//! `:memory:` and compares.
+//! a real text (`wordcount`), blobs (`kvtest`), many threads (`threadtest3`). Each verifies what it
+//! did, or does it once more in `:memory:` and compares.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +24,7 @@ struct Script {
     expected: &'static str,
 }
 
-const SCRIPTS: [Script; 6] = [
+const SCRIPTS: [Script; 7] = [
     Script {
         name: "mptester crash01",
         script: "$P/mptester mp.db $S/mptest/crash01.test",
@@ -66,6 +66,12 @@ const SCRIPTS: [Script; 6] = [
                  $P/kvtest run kv.db --count 400 --blob-api
                  $P/kvtest stat kv.db --vacuum",
         expected: "ok",
+    },
+    // Without those that look for the files of a journal, and without those that take minutes.
+    Script {
+        name: "threadtest3",
+        script: "$P/threadtest3 cgt_pager_1 walthread5 vacuum1 stress1 shared1",
+        expected: "0 errors out of 5 tests",
     },
 ];
 
