@@ -17,6 +17,7 @@ mod contest;
 mod engine;
 mod mixes;
 mod orders;
+mod readers;
 mod recovery;
 mod roles;
 mod sizes;
@@ -47,7 +48,7 @@ const EMULATE_DAX: &str = "HOLDFAST_EMULATE_DAX";
 /// A part of the suite.
 type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 11] = [
+const SECTIONS: [Section; 12] = [
     ("paper", paper),
     ("sizes", sizes::run),
     ("mixes", mixes::run),
@@ -58,6 +59,7 @@ const SECTIONS: [Section; 11] = [
     ("slow_disk", slow_disk::run),
     ("recovery", recovery::run),
     ("contention", contention::run),
+    ("readers", readers::run),
     ("speedtest1", speedtest::run),
 ];
 

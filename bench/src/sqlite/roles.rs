@@ -4,7 +4,7 @@ use std::io::{self, Error};
 use std::path::Path;
 
 use super::engine::{self, Mode};
-use super::{contention, dax_inside, recovery, sizes};
+use super::{contention, dax_inside, readers, recovery, sizes};
 
 /// Plays a role.
 ///
@@ -26,6 +26,10 @@ pub fn play(words: &[String]) -> io::Result<()> {
         ["transact", mode, path, size, count] => {
             engine::load()?;
             sizes::transact(named(mode)?, Path::new(path), size, number(count)?)
+        }
+        ["read", mode, path, kind] => {
+            engine::load()?;
+            readers::read(named(mode)?, Path::new(path), kind)
         }
         ["dirty", path, pages] => {
             engine::load()?;

@@ -155,7 +155,11 @@ pub(super) fn fill(connection: &Connection, rows: usize) -> rusqlite::Result<()>
     fill_with(connection, rows, CHARACTERS)
 }
 
-fn fill_with(connection: &Connection, rows: usize, characters: usize) -> rusqlite::Result<()> {
+pub(super) fn fill_with(
+    connection: &Connection,
+    rows: usize,
+    characters: usize,
+) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
     transaction
         .execute_batch("CREATE TABLE paper (number INTEGER PRIMARY KEY, content TEXT NOT NULL)")?;
