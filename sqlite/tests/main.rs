@@ -28,6 +28,7 @@ mod room;
 mod script;
 mod sides;
 mod statements;
+mod system_calls;
 
 #[test]
 fn a_side_plays_its_role() {

@@ -1,7 +1,7 @@
-//! Rows S11, S12, S13, S16 and S17: what S1, S2, S3, S6 and S7 do, with a database of 100,000 rows
-//! of 1 KiB and a pool that is much smaller: flushes and checkpoints go on in the background, commits wait for room, transactions
-//! outgrow the pool. The faults strike by chance; the small sequence of `script` has them at each
-//! call.
+//! Rows S11 to S13, S16, S17 and S19: what S1 to S3, S6, S7 and S18 do, with a database of 100,000
+//! rows of 1 KiB and a pool that is much smaller: flushes and checkpoints go on in the background,
+//! commits wait for room, transactions outgrow the pool. The faults strike by chance; the small
+//! sequence of `script` has them at each call.
 //!
 //! Every state of the database is known, as there: step N changes some rows that follow from N.
 
@@ -21,7 +21,8 @@ use tempfile::TempDir;
 use crate::engine;
 use crate::faulty::{self, Fault};
 use crate::memory;
-use crate::sides::{Ground, say};
+use crate::sides::{Ended, Ground, say};
+use crate::system_calls::{self, CHANGES, Strace, without_strace};
 
 const ROWS: i64 = 100_000;
 /// On a file system of its own, which has room for so many.
@@ -35,6 +36,8 @@ const STEPS: i64 = 400;
 const PARAMETERS: &str = "vfs=holdfast&pool_limit=4194304";
 /// Trials of a short run.
 const CASES: u64 = 4;
+/// The call of a fault that does not strike.
+const NEVER: &str = "4611686018427387903";
 
 /// What a row holds after the step that changed it last; 0: none did.
 fn content(number: i64, step: i64) -> String {
@@ -199,6 +202,29 @@ fn tried(filled: &Filled, fault: &str, at: i64) -> Option<i64> {
     let acknowledged = ground.folder.path().join("acknowledged");
     let (path, acks) = (path.to_str().unwrap(), acknowledged.to_str().unwrap());
     let ended = ground.run(&["many: work", path, fault, &at.to_string(), acks]);
+    judge(&ground, &ended, (fault, at))
+}
+
+/// The same with a fault in a system call for the database or its log.
+fn tried_in_system_call(filled: &Filled, strike: Option<(system_calls::Fault, usize)>) -> usize {
+    let ground = Ground::new();
+    let path = ground.database();
+    std::fs::copy(&filled.path, &path).unwrap();
+    let acknowledged = ground.folder.path().join("acknowledged");
+    let strace = Strace::new(&ground, &path, CHANGES, strike);
+    let words =
+        ["many: work", path.to_str().unwrap(), "error", NEVER, acknowledged.to_str().unwrap()];
+    let ended = ground.run_through(&strace.words(), &words);
+    let dies = matches!(strike, Some((system_calls::Fault::Death, _)));
+    let at = strike.map_or(0, |(_, at)| at as i64);
+    judge(&ground, &ended, (if dies { "death" } else { "error" }, at));
+    strace.count()
+}
+
+/// Checks what is left.
+fn judge(ground: &Ground, ended: &Ended, (fault, at): (&str, i64)) -> Option<i64> {
+    let path = ground.database();
+    let (path, acknowledged) = (path.to_str().unwrap(), ground.folder.path().join("acknowledged"));
     let calls = ended.said().split(' ').nth(1).and_then(|word| word.parse::<i64>().ok());
     assert!(calls.is_some() || fault == "death", "{fault} at {at}: it ended\n{}", ended.out);
     let told = std::fs::metadata(&acknowledged).map_or(0, |found| found.len() as i64);
@@ -217,7 +243,7 @@ fn by_chance(row: &'static str, what: &'static str, faults: &[&str]) {
     // Where no fault strikes: so many calls there are, about, and the last step is reached.
     let kind = if faults == ["memory"] { "memory" } else { "error" };
     let filled = Filled::get();
-    let calls = tried(&filled, kind, i64::MAX / 2).unwrap();
+    let calls = tried(&filled, kind, NEVER.parse().unwrap()).unwrap();
     assert!(calls > STEPS, "{calls} calls: the faults would strike nothing");
     while let Some(mut trial) = trials.next() {
         let fault = faults[trial.number as usize % faults.len()];
@@ -239,6 +265,28 @@ fn errors_in_calls_amid_many_rows() {
         "errors, a full and a broken disk, 100,000 rows",
         &["error", "full", "broken"],
     );
+}
+
+/// Guarantee: sqlite/killed-writer
+/// Guarantee: sqlite/disk-errors
+#[test]
+fn faults_in_system_calls_amid_many_rows() {
+    use system_calls::Fault;
+
+    if let Some(lacking) = without_strace() {
+        println!("not run: {lacking}");
+        return;
+    }
+    let faults = [Fault::Error("EIO"), Fault::Error("ENOSPC"), Fault::Death];
+    let filled = Filled::get();
+    let count = tried_in_system_call(&filled, None);
+    assert!(count > 100, "{count} calls: the faults would strike nothing");
+    let mut trials = Trials::of("S19", "faults in system calls, 100,000 rows", 6);
+    while let Some(mut trial) = trials.next() {
+        let fault = faults[trial.number as usize % faults.len()];
+        let at = trial.random.random_range(1..=count);
+        tried_in_system_call(&filled, Some((fault, at)));
+    }
 }
 
 /// Guarantee: sqlite/memory-errors

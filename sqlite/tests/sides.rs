@@ -61,6 +61,7 @@ pub(crate) fn play() {
         ["names"] => crate::names::drive(),
         ["hold", path, how] => crate::holders::hold(Path::new(path), how),
         ["cuts"] => crate::power::drive(),
+        ["calls: cuts"] => crate::system_calls::drive(),
         ["room", folder] => crate::room::fill(Path::new(folder)),
         ["left", path] => crate::room::leave(Path::new(path)),
         _ => panic!("unknown role {words:?}"),
@@ -122,7 +123,12 @@ impl Ground {
         Ended::of(self.command(&[], words).output().unwrap())
     }
 
-    /// The same through a command that runs its arguments, for a side that makes trials of the
+    /// The same through a command that runs its arguments.
+    pub(crate) fn run_through(&self, before: &[&str], words: &[&str]) -> Ended {
+        Ended::of(self.command(before, words).output().unwrap())
+    }
+
+    /// The same for a side that makes trials of the
     /// fault matrix.
     pub(crate) fn drive(&self, before: &[&str], words: &[&str]) {
         let ended = Ended::of(self.command(before, words).output().unwrap());

@@ -129,13 +129,16 @@ const ROWS: &[Row] = &[
         tests: &["kills_and_lost_pools_amid_many_rows"],
         long: Some(1000),
     },
-    // S1, S2, S3, S5, S6 and S7 amid many rows.
+    // There are not so many calls.
+    sqlite("S18", &["system_calls::"], Some(1000)),
+    // S1, S2, S3, S5, S6, S7 and S18 amid many rows.
     sqlite("S11", &["death_in_a_call_amid_many_rows"], Some(500)),
     sqlite("S12", &["errors_in_calls_amid_many_rows"], Some(500)),
     sqlite("S13", &["exhausted_memory_amid_many_rows"], Some(500)),
     sqlite("S15", &["random_statements_amid_many_rows"], Some(200)),
     sqlite("S16", &["power_cuts_amid_many_rows"], Some(200)),
     sqlite("S17", &["killed_holders_of_many_rows"], Some(200)),
+    sqlite("S19", &["faults_in_system_calls_amid_many_rows"], Some(500)),
 ];
 
 /// Arguments of `cargo xtask crash`.
