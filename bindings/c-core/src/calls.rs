@@ -97,16 +97,6 @@ impl<B: Backing> Calls<B> {
         })
     }
 
-    /// As [`Calls::allocate_anonymous`] in a transaction; `None`, and nothing done, where that
-    /// takes longer.
-    #[inline]
-    pub fn allocate_at_once(&mut self, bytes: u64, content: Content) -> Option<NonNull<u8>> {
-        match content {
-            Content::Zeroes => self.heap.alloc_zeroed_at_once(bytes),
-            Content::Any => self.heap.alloc_at_once(bytes),
-        }
-    }
-
     /// An anonymous object of `bytes` bytes, allocated by `alloc` from this heap.
     ///
     /// # Errors

@@ -854,12 +854,8 @@ impl Library for Native {
         }
         let work = |all: &mut Sessions| {
             let State::Open(session) = &mut all.first else { return None };
-            let before = session.calls.heap().in_transaction();
             let done = work(&mut session.calls);
-            let after = session.calls.heap().in_transaction();
-            if before != after {
-                quick::allow(!after);
-            }
+            quick::allow(!session.calls.heap().in_transaction());
             done
         };
         // Unwind safe: the state is under the lock, which a panic poisons. The long way, which the
@@ -873,7 +869,12 @@ impl Library for Native {
     #[inline(always)]
     fn allocate_quickly(bytes: u64, content: Content) -> Option<NonNull<u8>> {
         if !quick::is_allowed() {
-            return Native::at_once(|calls| calls.allocate_at_once(bytes, content));
+            return match content {
+                Content::Zeroes => {
+                    Native::at_once(|calls| calls.heap().alloc_zeroed_at_once(bytes))
+                }
+                Content::Any => Native::at_once(|calls| calls.heap().alloc_at_once(bytes)),
+            };
         }
         if ending::forked_from().is_some() { None } else { quick::allocate(bytes, content) }
     }

@@ -33,6 +33,17 @@ impl<const N: usize> OpenTransactions<N> {
     pub fn enter(&self, heap: usize, thread: u64) -> bool {
         // What this thread has written of either it finds again.
         let used = self.used.load(Ordering::Relaxed);
+        if let (0, 1, Some(open)) = (heap, used, self.marks.first()) {
+            // A program with one heap has no others to look at.
+            open.store(thread, Ordering::Relaxed);
+            return true;
+        }
+        self.enter_among(heap, thread, used)
+    }
+
+    /// As [`OpenTransactions::enter`], with a look at the others. Apart, because it is long.
+    #[inline(never)]
+    fn enter_among(&self, heap: usize, thread: u64, used: usize) -> bool {
         let mut others =
             self.marks.iter().take(used).enumerate().filter(|(place, _)| *place != heap);
         if others.any(|(_, open)| open.load(Ordering::Relaxed) == thread) {

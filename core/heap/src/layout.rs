@@ -228,10 +228,10 @@ pub(crate) fn sum_of_record(target: u64, lengths: u64, sequence: u64, payload: &
     xxh3_64_with_seed(payload, seed_of_record(target, lengths, sequence))
 }
 
-/// As [`sum_of_record`], without payload.
-#[inline]
-pub(crate) fn sum_of_bare_record(target: u64, lengths: u64, sequence: u64) -> u64 {
-    xxh3_64_with_seed(&[], seed_of_record(target, lengths, sequence))
+/// As [`sum_of_record`], without a call where the compiler knows that the payload is short.
+#[inline(always)]
+pub(crate) fn sum_of_short_record(target: u64, lengths: u64, sequence: u64, payload: &[u8]) -> u64 {
+    xxh3_64_with_seed(payload, seed_of_record(target, lengths, sequence))
 }
 
 #[inline]

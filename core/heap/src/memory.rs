@@ -248,9 +248,21 @@ impl Memory {
 
     /// Copies inside the heap, and writes nothing back; `false` when a range is not inside or the
     /// two overlap.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn copy(&self, from: u64, to: u64, bytes: u64) -> bool {
-        if !self.holds(from, bytes) || !self.holds(to, bytes) || from.abs_diff(to) < bytes {
+        // SAFETY: both ranges are inside the heap (checked).
+        self.holds(from, bytes)
+            && self.holds(to, bytes)
+            && unsafe { self.copy_inside(from, to, bytes) }
+    }
+
+    /// As [`Memory::copy`], of ranges that the caller has checked; `false` when they overlap.
+    ///
+    /// # Safety
+    /// Both ranges must be inside the heap.
+    #[inline(always)]
+    pub(crate) unsafe fn copy_inside(&self, from: u64, to: u64, bytes: u64) -> bool {
+        if from.abs_diff(to) < bytes {
             return false;
         }
         #[cfg(feature = "crash-points")]
@@ -258,8 +270,8 @@ impl Memory {
             return true;
         }
         publish_barrier();
-        // SAFETY: both ranges are inside the heap and do not overlap (checked).
-        unsafe { core::ptr::copy_nonoverlapping(self.at(from), self.at(to), bytes as usize) };
+        // SAFETY: both ranges are inside the heap by the contract, and do not overlap (checked).
+        unsafe { copy_bytes(self.at(from), self.at(to), bytes as usize) };
         publish_barrier();
         self.note_stored(to, bytes);
         true
@@ -288,6 +300,16 @@ impl Memory {
     /// memory.
     #[inline]
     pub(crate) fn zero(&self, offset: u64, bytes: u64) -> bool {
+        let zeroed = self.zero_cached(offset, bytes);
+        if zeroed {
+            self.write_back(offset, bytes);
+        }
+        zeroed
+    }
+
+    /// As [`Memory::zero`], but the caller writes back, if order is kept.
+    #[inline]
+    pub(crate) fn zero_cached(&self, offset: u64, bytes: u64) -> bool {
         if !self.holds(offset, bytes) {
             return false;
         }
@@ -299,7 +321,35 @@ impl Memory {
         unsafe { core::ptr::write_bytes(self.at(offset), 0, bytes as usize) };
         publish_barrier();
         self.note_stored(offset, bytes);
-        self.write_back(offset, bytes);
         true
+    }
+}
+
+/// Copies bytes; a few without a call, by two loads and two stores that may cover some bytes both.
+///
+/// # Safety
+/// As for [`core::ptr::copy_nonoverlapping`].
+#[inline(always)]
+unsafe fn copy_bytes(from: *const u8, to: *mut u8, bytes: usize) {
+    /// # Safety
+    /// As for [`copy_bytes`], and there are at least as many bytes as a `T` has.
+    #[inline(always)]
+    unsafe fn copy_ends<T: Copy>(from: *const u8, to: *mut u8, bytes: usize) {
+        let last = bytes - size_of::<T>();
+        // SAFETY: both ends lie in the range by the contract.
+        unsafe {
+            let ends = (from.cast::<T>().read_unaligned(), from.add(last).cast::<T>());
+            let ends = (ends.0, ends.1.read_unaligned());
+            to.cast::<T>().write_unaligned(ends.0);
+            to.add(last).cast::<T>().write_unaligned(ends.1);
+        }
+    }
+    // SAFETY: the same contract.
+    unsafe {
+        match bytes {
+            8..=16 => copy_ends::<u64>(from, to, bytes),
+            17..=32 => copy_ends::<u128>(from, to, bytes),
+            _ => core::ptr::copy_nonoverlapping(from, to, bytes),
+        }
     }
 }

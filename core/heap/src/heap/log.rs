@@ -358,21 +358,25 @@ impl<B: Backing> Heap<B> {
         let bytes = record_bytes(payload);
         let at = self.log.next;
         debug_assert!(at.is_multiple_of(8), "extents and records are");
-        if !self.memory.holds(at, bytes)
-            || (payload > 0 && !self.memory.copy(target, at + RECORD_BYTES, payload))
-        {
+        if at + bytes > self.memory.len() || !self.memory.holds(target, payload) {
+            return false;
+        }
+        // SAFETY: both ranges are inside the heap (checked: the payload is a part of the record).
+        if payload > 0 && !unsafe { self.memory.copy_inside(target, at + RECORD_BYTES, payload) } {
             return false;
         }
         let lengths = payload | u64::from(self.log.back) << 32;
         let sequence = self.log.sequence << 8 | kind as u64;
-        let sum = if payload == 0 {
-            sum_of_bare_record(target, lengths, sequence)
-        } else {
-            let payload_at = self.memory.at(at + RECORD_BYTES);
-            // SAFETY: inside the heap (checked); the log belongs to this heap and no thread writes
-            // to it while the sum is taken.
-            let copy = unsafe { core::slice::from_raw_parts(payload_at, payload as usize) };
-            sum_of_record(target, lengths, sequence, copy)
+        let payload_at = self.memory.at(at + RECORD_BYTES);
+        // SAFETY: inside the heap (checked); the log belongs to this heap and no thread writes to
+        // it while the sum is taken.
+        let copy = unsafe { core::slice::from_raw_parts(payload_at, payload as usize) };
+        // Each of these is a few instructions of its own.
+        let sum = match payload {
+            0 => sum_of_short_record(target, lengths, sequence, &[]),
+            8..=16 => sum_of_short_record(target, lengths, sequence, copy),
+            17..=32 => sum_of_short_record(target, lengths, sequence, copy),
+            _ => sum_of_record(target, lengths, sequence, copy),
         };
         let word = |place| self.memory.at(at + place).cast::<u64>();
         // SAFETY: the record lies inside the heap (checked) and is aligned (extents and records are

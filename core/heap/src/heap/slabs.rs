@@ -136,9 +136,17 @@ impl<B: Backing> Heap<B> {
     /// As [`Heap::pick_slot`], if the current word has a free slot.
     #[inline]
     pub(crate) fn peek_slot(&self, class: usize) -> Option<Slot> {
-        let cursor = &self.cursors[class];
+        let cursor = self.cursors.get(class)?;
         let free = cursor.free();
         (free != 0).then(|| cursor.slot(class, free))
+    }
+
+    /// As [`Heap::peek_slot`], after a look at the other words of the slab.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn peek_slot_near(&mut self, class: usize) -> Option<Slot> {
+        let Cursor { chunk, lowest, .. } = *self.cursors.get(class)?;
+        if chunk != 0 && self.enter(class, chunk, lowest) { self.peek_slot(class) } else { None }
     }
 
     /// Takes the slot that was picked: the allocation happens at this store.
