@@ -15,6 +15,7 @@ pub mod file_size_signal;
 pub mod futex;
 pub mod lease;
 pub mod lock;
+pub mod machine;
 pub mod mapping;
 pub mod memory_file;
 pub mod mounts;

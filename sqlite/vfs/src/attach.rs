@@ -35,7 +35,7 @@ use crate::owner::elsewhere::refuse_if_elsewhere;
 use crate::pool::Pool;
 use crate::recovery::Lost;
 use crate::renumbered::{self, Adopted};
-use crate::settings::LIMIT_SLOTS;
+use crate::settings::default_limit_slots;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How much of its address space an image asks for beyond a limit that was chosen, which can be
@@ -122,7 +122,8 @@ pub(crate) fn attach_file(
     let capacity = match found {
         Found::Sound(capacity) => capacity,
         Found::Fresh => {
-            let slots = limit_slots.map_or(LIMIT_SLOTS.into(), |slots| u64::from(slots) * HEADROOM);
+            let slots = limit_slots
+                .map_or_else(|| default_limit_slots().into(), |slots| u64::from(slots) * HEADROOM);
             Plan::capacity_for(slots * BLOCK_BYTES as u64)
         }
         Found::Newer => {
@@ -161,7 +162,7 @@ pub(crate) fn attach_file(
     }
     image.grow_in(places);
     if found == Found::Fresh {
-        image.format(identity, limit_slots.unwrap_or(LIMIT_SLOTS));
+        image.format(identity, limit_slots.unwrap_or_else(default_limit_slots));
     }
     let (number, pid_space) = take_lease(&image, database)?;
     let owner = Owner::of(places)?;

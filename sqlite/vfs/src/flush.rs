@@ -197,6 +197,9 @@ impl Pool {
             found.sort_unstable_by_key(|(block, _)| *block);
             if pass == 0 {
                 growth = self.begin_growth(log, &found)?;
+                if growth.is_none() {
+                    log.expect(found.len());
+                }
             }
             for some in found.chunks(COPIED_AT_ONCE) {
                 let commit = self.lock_commit();

@@ -27,6 +27,8 @@ use std::path::{Path, PathBuf};
 
 use holdfast_sys::file::{private_options, sync_directory};
 use holdfast_sys::lease::{Lease, is_taken, take};
+use holdfast_sys::mapping::prefer_huge_pages;
+use holdfast_sys::write_out;
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -60,6 +62,8 @@ const AHEAD_BYTES_MIN: u64 = 256 << 10;
 const AHEAD_BYTES_MAX: u64 = 4 << 20;
 /// A log that has grown larger is shortened when it is begun again.
 const KEPT_BYTES_MAX: u64 = 80 << 20;
+/// Of a long record, what is written before the disk is told to begin with it.
+const WRITTEN_AT_ONCE: usize = 4 << 20;
 /// Memory for a record that is kept for the next one, if that is not much shorter.
 const KEPT_MEMORY_MAX: usize = 16 << 20;
 /// A record that is longer is no slower for the metadata that it changes: its space is not written
@@ -175,6 +179,17 @@ impl Draft {
         self.whole.insert(block, (self.entries.len(), self.room.len()));
         self.room.extend_from_slice(page);
         self.entries.push((block, logged, BLOCK_BYTES as u16));
+    }
+
+    /// Makes room for a long record at once, of huge pages: it is filled with commits kept out.
+    fn reserve(&mut self, blocks: usize) {
+        let bytes = blocks * BLOCK_BYTES;
+        if bytes > KEPT_MEMORY_MAX {
+            self.room.reserve_exact(bytes);
+            prefer_huge_pages(self.room.spare_capacity_mut());
+            self.entries.reserve(blocks);
+            self.whole.reserve(blocks);
+        }
     }
 
     /// Gives up memory that is too much to keep.
@@ -502,6 +517,11 @@ impl Log {
         self.draft.clear();
     }
 
+    /// The record will have so many blocks, about.
+    pub(crate) fn expect(&mut self, blocks: usize) {
+        self.draft.reserve(blocks);
+    }
+
     /// Puts a block into the record, in this version, which `read` fills in; one of an earlier
     /// version that is there does not count any more.
     pub(crate) fn put<E>(
@@ -534,7 +554,14 @@ impl Log {
         if bytes > RECORD_BYTES_AHEAD_MAX {
             let pages_at = at + self.draft.head.len() as u64;
             self.file.write_all_at(&self.draft.head, at)?;
-            self.file.write_all_at(&self.draft.room, pages_at)?;
+            let mut at = pages_at;
+            for piece in self.draft.room.chunks(WRITTEN_AT_ONCE) {
+                self.file.write_all_at(piece, at)?;
+                let piece_at = at;
+                at += piece.len() as u64;
+                // The sync below waits for what is left, and tells what failed.
+                let _ = write_out::begin(&self.file, piece_at..at);
+            }
             self.bytes = self.bytes.max(end);
         } else {
             if end > self.bytes {

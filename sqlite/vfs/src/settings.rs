@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
+use holdfast_sys::machine::memory_bytes;
 use holdfast_types::Durability;
 
 use crate::image::BLOCK_BYTES;
@@ -22,8 +23,11 @@ pub(crate) const WAL: &str = "wal";
 const THRESHOLD_UNSAID: u64 = u64::MAX - 1;
 /// Stands for "never before the close".
 pub(crate) const INFINITY: u64 = u64::MAX;
-/// Blocks of the pool for one database, unless something else is chosen: 256 MiB.
-pub(crate) const LIMIT_SLOTS: u32 = (256 << 20) / BLOCK_BYTES as u32;
+/// The pool for one database, unless something else is chosen: a part of the machine's memory, within
+/// these bounds. It is taken as it is needed.
+const LIMIT_PART: u64 = 32;
+const LIMIT_BYTES_MIN: u64 = 256 << 20;
+const LIMIT_BYTES_MAX: u64 = 512 << 20;
 /// A flush so long after the first commit that is in the pool alone, unless something else is
 /// chosen.
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
@@ -33,6 +37,16 @@ const INTERVAL_OFF: u64 = 0;
 /// In `interval_ms`: nothing was chosen, and the threshold decides.
 const INTERVAL_UNSAID: u64 = u64::MAX;
 const POOL_LIMIT_MIN: u64 = 1 << 20;
+
+/// Blocks of the pool for one database, unless something else is chosen.
+pub(crate) fn default_limit_slots() -> u32 {
+    slots_of(memory_bytes())
+}
+
+fn slots_of(memory_bytes: u64) -> u32 {
+    let bytes = (memory_bytes / LIMIT_PART).clamp(LIMIT_BYTES_MIN, LIMIT_BYTES_MAX);
+    (bytes / BLOCK_BYTES as u64) as u32
+}
 
 /// A database's settings, which connections of this process share.
 #[derive(Debug)]
@@ -176,4 +190,15 @@ pub(crate) fn limit_slots(text: &str) -> Result<u32, String> {
         format!("pool_limit is {text}; a number of bytes from {POOL_LIMIT_MIN} on")
     })?;
     Ok((bytes / BLOCK_BYTES as u64).min(u64::from(crate::image::layout::CAPACITY_MAX)) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_limit_follows_the_machine_within_bounds() {
+        let mib = |memory_mib: u64| slots_of(memory_mib << 20) / ((1 << 20) / BLOCK_BYTES as u32);
+        assert_eq!([512, 8192, 12_288, 16_384, 1 << 20].map(mib), [256, 256, 384, 512, 512]);
+    }
 }
