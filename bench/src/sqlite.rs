@@ -15,8 +15,10 @@ mod contention;
 mod contest;
 #[allow(unsafe_code, reason = "loads an extension into SQLite")]
 mod engine;
+mod figures;
 mod mixes;
 mod orders;
+mod power;
 mod readers;
 mod recovery;
 mod roles;
@@ -48,10 +50,12 @@ const EMULATE_DAX: &str = "HOLDFAST_EMULATE_DAX";
 /// A part of the suite.
 type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 12] = [
+const SECTIONS: [Section; 14] = [
     ("paper", paper),
     ("sizes", sizes::run),
     ("mixes", mixes::run),
+    ("power", power::run),
+    ("figure5", figures::five),
     ("long", long),
     ("dax", dax),
     ("calls", calls::run),
@@ -230,6 +234,6 @@ mod tests {
     #[test]
     fn missing_section_error_lists_the_sections() {
         let complaint = run(1, Some("papers"), &mut |_| {}).unwrap_err().to_string();
-        assert!(complaint.contains("paper, sizes, mixes, long, dax, calls, bytes"), "{complaint}");
+        assert!(complaint.contains("paper, sizes, mixes, power, figure5, long"), "{complaint}");
     }
 }

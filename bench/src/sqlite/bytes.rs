@@ -6,6 +6,12 @@
 //! number of its own.
 
 use std::io::{self, Error};
+use std::time::Instant;
+
+use holdfast_command::output::aligned;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use rusqlite::params;
 
 use crate::heap::ground::Ground;
 use crate::persistency::device::Device;
@@ -14,7 +20,8 @@ use crate::stats::Series;
 
 use super::contention::rows;
 use super::engine::{Database, Mode};
-use super::workload::fill;
+use super::texts::Texts;
+use super::workload::{CHARACTERS, fill};
 
 const INSERTS: usize = 100;
 const ROWS: usize = 2000;
@@ -27,7 +34,7 @@ pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Re
             return Ok(());
         }
     };
-    let (mut theirs, mut k0) = (Sums::default(), Sums::default());
+    let (mut theirs, mut k0, mut k5) = (Sums::default(), Sums::default(), Sums::default());
     for (key, mode) in [
         ("wal", Mode::WAL_FULL),
         ("k0", Mode::OURS_K0),
@@ -52,10 +59,39 @@ pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Re
                 let megabytes = sums.closed.map(|bytes| bytes / 1e6);
                 let goal = Some(Goal::AtMost(0.07));
                 outcome.add("k5_sequential_mb", Some(megabytes), "MB", goal);
+                k5 = sums;
             }
             _ => {}
         }
     }
+    let figure = |name: &str, sums: &Sums, published: f64| {
+        let megabytes = [sums.open.median() / 1e6, sums.closed.median() / 1e6];
+        let numbers = megabytes.into_iter().chain([published]).map(|value| format!("{value:.2}"));
+        [name.to_owned()].into_iter().chain(numbers).collect()
+    };
+    let rows = [
+        figure("WAL", &theirs, 1.72),
+        figure("pPCache: K = 0", &k0, 1.16),
+        figure("LazyFlush: K = 5", &k5, 0.07),
+    ];
+    let figure = aligned(&["", "MB", "with the close", "the paper"], &[1, 2, 3], &rows);
+    outcome.note(format!("Figure 4: bytes to the device for 100 inserts\n{figure}"));
+    let mut random: [Series; 2] = Default::default();
+    let mut seconds: [Series; 2] = Default::default();
+    for _ in 0..runs.div_ceil(5) {
+        for (series, mode) in random.iter_mut().zip([Mode::WAL_FULL, Mode::OURS_K5]) {
+            series.push(updated(&device, mode)?);
+        }
+        for (series, mode) in seconds.iter_mut().zip([Mode::WAL_FULL, Mode::OURS_K0]) {
+            series.push(timed(&device, mode)?);
+        }
+    }
+    let [wal, ours] = random;
+    let goal = Some(Goal::AtMost(0.5));
+    outcome.add("k5_random_bytes_vs_wal", Some(ours.over(&wal)), "x", goal);
+    let [wal, ours] = seconds;
+    let goal = Some(Goal::AtLeast(1.8));
+    outcome.add("k0_on_ext4_vs_wal_full", Some(wal.over(&ours)), "x", goal);
     let ratio = k0.closed.over(&theirs.closed);
     outcome.add("k0_bytes_vs_wal", Some(ratio), "x", Some(Goal::AtMost(0.67)));
     outcome.add("k0_bytes_without_close_vs_wal", Some(k0.open.over(&theirs.open)), "x", None);
@@ -69,8 +105,8 @@ struct Sums {
     closed: Series,
 }
 
-/// Written bytes until nothing is left to write behind the last insert, and behind the close.
-fn once(device: &Device, mode: Mode) -> io::Result<(f64, f64)> {
+/// A filled database on the device, of which nothing is left to write.
+fn filled(device: &Device, mode: Mode) -> io::Result<Database> {
     let database = Database::open(mode, &device.directory("database")?.join("bytes.db"))?;
     fill(&database.0, ROWS).map_err(Error::other)?;
     // What a mode keeps back of it would be counted with the inserts.
@@ -79,6 +115,12 @@ fn once(device: &Device, mode: Mode) -> io::Result<(f64, f64)> {
         database.0.execute_batch(pragma).map_err(Error::other)?;
     }
     device.settle()?;
+    Ok(database)
+}
+
+/// Written bytes until nothing is left to write behind the last insert, and behind the close.
+fn once(device: &Device, mode: Mode) -> io::Result<(f64, f64)> {
+    let database = filled(device, mode)?;
     let before = device.written_bytes()?;
     rows(&database, ROWS, INSERTS)?;
     device.settle()?;
@@ -86,4 +128,31 @@ fn once(device: &Device, mode: Mode) -> io::Result<(f64, f64)> {
     database.close()?;
     device.settle()?;
     Ok((inserted as f64, (device.written_bytes()? - before) as f64))
+}
+
+/// Written bytes for 100 updates of rows by chance, with the close.
+fn updated(device: &Device, mode: Mode) -> io::Result<f64> {
+    let database = filled(device, mode)?;
+    let before = device.written_bytes()?;
+    let (texts, mut random) = (Texts::new("uu", CHARACTERS), SmallRng::seed_from_u64(1));
+    {
+        let update = "UPDATE paper SET content = ?2 WHERE number = ?1";
+        let mut update = database.0.prepare(update).map_err(Error::other)?;
+        for _ in 0..INSERTS {
+            let key = random.random_range(0..ROWS as i64);
+            update.execute(params![key, texts.of(key)]).map_err(Error::other)?;
+        }
+    }
+    database.close()?;
+    device.settle()?;
+    Ok((device.written_bytes()? - before) as f64)
+}
+
+/// Seconds of the inserts and the close.
+fn timed(device: &Device, mode: Mode) -> io::Result<f64> {
+    let database = filled(device, mode)?;
+    let started = Instant::now();
+    rows(&database, ROWS, INSERTS)?;
+    database.close()?;
+    Ok(started.elapsed().as_secs_f64())
 }

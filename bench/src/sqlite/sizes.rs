@@ -6,24 +6,21 @@
 
 use std::io::{self, Error};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 
 use crate::heap::ground::Ground;
 use crate::report::{Goal, Outcome};
 use crate::stats::Series;
 
 use super::calls;
-use super::contest::{Contest, OURS, PERCENTILES, percentiles};
+use super::contest::{Contest, OURS};
 use super::engine::{Database, Mode};
 use super::workload::Workload;
 
 /// A set of data.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Size {
+pub(super) struct Size {
     /// As keys name it.
-    name: &'static str,
+    pub(super) name: &'static str,
     rows: usize,
     characters: usize,
 }
@@ -31,7 +28,7 @@ struct Size {
 const LARGEST: Size = Size { name: "1k_100k", rows: 100_000, characters: 1024 };
 const LARGE: Size = Size { name: "1k_20k", rows: 20_000, characters: 1024 };
 const PAPER: Size = Size { name: "paper_set", rows: 2000, characters: 100 };
-const SIZES: [Size; 6] = [
+pub(super) const SIZES: [Size; 6] = [
     PAPER,
     Size { name: "1k_500", rows: 500, characters: 1024 },
     Size { name: "1k_2k", rows: 2000, characters: 1024 },
@@ -41,15 +38,20 @@ const SIZES: [Size; 6] = [
 ];
 
 /// Transactions of each kind in a mode in which each waits for the disk.
-const SLOW_COUNT: usize = 250;
+pub(super) const SLOW_COUNT: usize = 250;
 
 impl Size {
-    fn count(self) -> usize {
+    pub(super) fn count(self) -> usize {
         self.rows / 2
     }
 
-    fn workload(self, count: usize) -> Workload {
+    pub(super) fn workload(self, count: usize) -> Workload {
         Workload::of_size(self.rows, self.characters, count)
+    }
+
+    /// The large ones take long enough to be measured less often.
+    pub(super) fn runs(self, runs: usize) -> usize {
+        if self.rows > 10_000 { runs.div_ceil(3) } else { runs }
     }
 
     /// What keys of ratios begin with; the name of the paper's set is that of its key.
@@ -63,8 +65,7 @@ impl Size {
 
 pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     for size in SIZES {
-        // The large ones take long enough to be measured less often.
-        let runs = if size.rows > 10_000 { runs.div_ceil(3) } else { runs };
+        let runs = size.runs(runs);
         let goals = match size {
             PAPER => [Some(4.3), None],
             LARGE => [Some(2.0), None],
@@ -90,65 +91,7 @@ pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Re
             outcome.add("commit_p99_vs_p50_100k", Some(results.p99_vs_p50()), "x", goal);
         }
     }
-    beside_reader(ground, runs.div_ceil(3), outcome)?;
     count_calls(ground, runs.div_ceil(5), outcome)
-}
-
-/// A connection that reads rows one by one while another one does the transactions.
-fn beside_reader(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    for mode in [OURS, Mode::WAL_OFF] {
-        let mut found: [Series; 6] = Default::default();
-        for _ in 0..runs {
-            let (commits, reads) = beside(ground, mode)?;
-            for (series, value) in found.iter_mut().zip(commits.into_iter().chain(reads)) {
-                series.push(value);
-            }
-        }
-        let names = ["commit", "read"].into_iter().flat_map(|what| {
-            PERCENTILES.map(|(percentile, _)| format!("beside_reader_{what}_us_{percentile}"))
-        });
-        for (name, series) in names.zip(found) {
-            outcome.add(format!("{name}_{}", mode.name), Some(series), "us", None);
-        }
-    }
-    Ok(())
-}
-
-/// Percentiles of commits and of reads, in microseconds.
-fn beside(ground: &Ground, mode: Mode) -> io::Result<([f64; 3], [f64; 3])> {
-    let path = ground.on_disk("database")?.join("size.db");
-    let writer = Database::open(mode, &path)?;
-    let workload = LARGE.workload(LARGE.count());
-    workload.fill(&writer)?;
-    let stop = AtomicBool::new(false);
-    let (commits, reads) = std::thread::scope(|scope| {
-        let reader = scope.spawn(|| read_on(mode, &path, &stop));
-        let mut commits = Vec::new();
-        let done = workload.transact_in(&writer, |taken| commits.push(taken.as_secs_f64() * 1e6));
-        stop.store(true, Relaxed);
-        let reads = reader.join().map_err(|_| Error::other("the reader panicked"))?;
-        done.and(reads.map(|reads| (commits, reads)))
-    })?;
-    writer.close()?;
-    Ok((percentiles(commits), percentiles(reads)))
-}
-
-fn read_on(mode: Mode, path: &Path, stop: &AtomicBool) -> io::Result<Vec<f64>> {
-    let database = Database::open(mode, path)?;
-    let mut taken_us = Vec::new();
-    {
-        let query = "SELECT length(content) FROM paper WHERE number >= ?1 LIMIT 1";
-        let mut select = database.0.prepare(query).map_err(Error::other)?;
-        let mut key = 0;
-        while !stop.load(Relaxed) {
-            key = (key + 7919) % LARGE.rows as i64;
-            let started = Instant::now();
-            select.query_row([key], |_| Ok(())).map_err(Error::other)?;
-            taken_us.push(started.elapsed().as_secs_f64() * 1e6);
-        }
-    }
-    database.close()?;
-    Ok(taken_us)
 }
 
 /// System calls of a transaction and its part of the close, on the largest set.

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::heap::ground::Ground;
 use crate::race::{Side, race};
-use crate::report::Outcome;
+use crate::report::{Goal, Outcome};
 
 /// Names the program and the library that makes ours the default VFS; `cargo xtask bench sqlite`
 /// builds both.
@@ -47,7 +47,8 @@ pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Re
         Side::new("memory", || once(&["--memdb"], None)),
     ];
     let times = race(runs.div_ceil(5), sides)?;
-    outcome.add("speedtest1_vs_wal_normal", times.ratio("wal_normal", "ours"), "x", None);
+    let goal = Some(Goal::AtLeast(1.5));
+    outcome.add("speedtest1_vs_wal_normal", times.ratio("wal_normal", "ours"), "x", goal);
     outcome.add("speedtest1_share_of_memory", times.ratio("memory", "ours"), "x", None);
     outcome.add("speedtest1_s", times.of("ours").cloned(), "s", None);
     Ok(())
