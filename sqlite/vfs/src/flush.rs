@@ -256,7 +256,11 @@ impl Pool {
 
     /// The blocks that some transactions changed; of each the newest version only, where there may
     /// be several.
-    fn changed(&self, transactions: RangeInclusive<u64>, newest: bool) -> Vec<(u32, Version)> {
+    pub(crate) fn changed(
+        &self,
+        transactions: RangeInclusive<u64>,
+        newest: bool,
+    ) -> Vec<(u32, Version)> {
         let wanted = self.image.in_use().filter(|(link, block, transaction)| {
             transactions.contains(transaction)
                 && (!newest || self.image.find(*block).is_ok_and(|newest| newest == *link))

@@ -41,7 +41,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    fn new(first: u32) -> Growth {
+    pub(crate) fn new(first: u32) -> Growth {
         Growth { first, numbers: Vec::new(), pages: Vec::new(), order: HashMap::new(), written: 0 }
     }
 

@@ -56,11 +56,18 @@ impl Pool {
         // It may be gone since another process began, and the file be others' since.
         let may_stay = is_locked && read_mark(self.base())?.0.is_some();
         // Where a process came as far and no further, there is nothing left to write.
-        self.complete_file(&mut turn)?;
+        let filled = self.fill_new_file(&mut turn)?;
+        if filled.is_none() {
+            self.complete_file(&mut turn)?;
+        }
         let size = self.size();
         mode.begin_closing();
         self.image.write_back_header();
-        if let Err(error) = clear_mark(self.base(), Some(size)) {
+        let cleared = match filled {
+            Some(first) => first.write(self.base()),
+            None => clear_mark(self.base(), Some(size)),
+        };
+        if let Err(error) = cleared {
             // Whether it is gone, and durably, is not known.
             if may_stay {
                 let _ = self.stay();

@@ -54,6 +54,7 @@ mod meetings;
 mod memory;
 mod methods;
 mod names;
+mod new_file;
 mod offline;
 mod owner;
 mod parameters;
