@@ -26,7 +26,8 @@ const CUTS: u64 = 24;
 /// The sequence has fewer.
 const CALLS_MAX: usize = 20_000;
 
-const PARAMETERS: &str = errors::MOVING;
+/// With flushes, and with none before the close.
+const PARAMETERS: [&str; 2] = [errors::MOVING, "vfs=holdfast&flush_interval=off"];
 /// The same with every commit on the disk.
 const AT_POWER: &str =
     "vfs=holdfast&threshold=4&flush=inline&flush_interval=off&wal=pass&level=power";
@@ -137,24 +138,28 @@ fn each(what: &'static str, calls: &str, fault: Fault) {
         println!("not run: {lacking}");
         return;
     }
-    let count = {
+    let play = |parameters, strike| {
         let ground = Ground::new();
-        Sequence { ground: &ground, path: ground.database(), parameters: PARAMETERS }
-            .play(calls, None)
+        let sequence = Sequence { ground: &ground, path: ground.database(), parameters };
+        let count = sequence.play(calls, strike);
+        sequence.check(&format!("{parameters}: {strike:?}"));
+        count
     };
-    assert!((50..CALLS_MAX).contains(&count), "{count} calls");
+    let cases: Vec<(&str, usize)> = PARAMETERS
+        .into_iter()
+        .flat_map(|parameters| {
+            let count = play(parameters, None);
+            assert!((10..CALLS_MAX).contains(&count), "{count} calls");
+            (1..=count).map(move |at| (parameters, at))
+        })
+        .collect();
     let mut trials = Trials::of("S18", what, CASES);
-    let stride = count as u64 / trials.count().min(count as u64);
-    while let Some(trial) = trials.next() {
-        let at = (1 + trial.number * stride) as usize;
-        if at > count {
+    let stride = cases.len() / usize::try_from(trials.count()).unwrap().min(cases.len());
+    for (parameters, at) in cases.into_iter().step_by(stride) {
+        if trials.next().is_none() {
             break;
         }
-        let ground = Ground::new();
-        let sequence =
-            Sequence { ground: &ground, path: ground.database(), parameters: PARAMETERS };
-        sequence.play(calls, Some((fault, at)));
-        sequence.check(&format!("{fault:?} in call {at} of {count}"));
+        play(parameters, Some((fault, at)));
     }
 }
 
