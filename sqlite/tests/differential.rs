@@ -1,5 +1,5 @@
-//! Rows S5 and, with many rows, S15: the same statements over our VFS, over that of Unix, and in memory; every result and
-//! every error is the same, and so are the databases at the end.
+//! Rows S5 and, with many rows, S15: the same statements over our VFS, over that of Unix, and in
+//! memory; every result and every error is the same, and so are the databases at the end.
 //!
 //! Ours is compared in two ways of flushing: hardly ever, and all the time by a background thread.
 //! Whatever the seed, plain SQLite reads the same from the file once it was closed.

@@ -128,8 +128,7 @@ impl Ground {
         Ended::of(self.command(before, words).output().unwrap())
     }
 
-    /// The same for a side that makes trials of the
-    /// fault matrix.
+    /// The same for a side that makes trials of the fault matrix.
     pub(crate) fn drive(&self, before: &[&str], words: &[&str]) {
         let ended = Ended::of(self.command(before, words).output().unwrap());
         for line in ended.out.lines() {
