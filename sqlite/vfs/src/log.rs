@@ -62,7 +62,8 @@ const AHEAD_BYTES_MIN: u64 = 256 << 10;
 const AHEAD_BYTES_MAX: u64 = 4 << 20;
 /// A log that has grown larger is shortened when it is begun again.
 const KEPT_BYTES_MAX: u64 = 80 << 20;
-/// Of a long record, what is written before the disk is told to begin with it.
+/// A long record is written in pieces of this size: the kernel brings one to the disk while the next
+/// one is copied.
 const WRITTEN_AT_ONCE: usize = 4 << 20;
 /// Memory for a record that is kept for the next one, if that is not much shorter.
 const KEPT_MEMORY_MAX: usize = 16 << 20;
