@@ -26,6 +26,10 @@
 //!   bitmap, and bits of that word that this thread has not cleared itself count only if it was
 //!   clear. A private slab is made common before, so its owner waits for the heap instead.
 //! - While it is claimed, no slab is entered, released or remembered by the heap itself.
+//! - The slots on a thread's shelf of a class ([`Shelf`]) lie in private slabs of that class and are
+//!   free, and so are the slots that [`Current`] counts as free; no slot is in both, since a bitmap
+//!   is looked at only while the shelf is empty. A slot leaves the shelf when its slab becomes
+//!   common or is given back.
 //!
 //! What it must not do: touch anything but bitmap words of its own slabs without the heap.
 
@@ -56,7 +60,9 @@ pub struct ThreadSlabs {
     /// Covers what was backed when the thread last claimed a slab; its own slabs lie inside.
     memory: Memory,
     door: Arc<Door>,
-    /// Where each class allocates next.
+    /// What each class allocates next: slots that were freed lately, and some from `current`.
+    shelves: [Shelf; CLASSES],
+    /// Where each class fills its shelf from.
     current: [Current; CLASSES],
     /// Where each class has room besides: a hint, which is looked at again before it is used.
     spots: [Spots; CLASSES],
@@ -134,14 +140,103 @@ impl Spots {
     }
 }
 
-/// Where a class allocates next: all that an allocation looks at, in one cache line.
+/// Free slots of one class in private slabs: the one that was put there last is taken first, while
+/// it is still in the processor's caches.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Shelf {
+    count: usize,
+    slots: [FreeSlot; SHELF],
+}
+
+/// Makes a shelf four cache lines long. Allocations and frees of one size in random order come to
+/// its ends about once in so many.
+const SHELF: usize = 15;
+/// Slots that an empty shelf gets: allocations and frees both find room then.
+const SHELF_FILL: usize = 8;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct FreeSlot {
+    slot: *mut u8,
+    /// Offset of its word in the bitmap, and above [`BIT_SHIFT`] the number of its bit there.
+    word: u64,
+}
+
+/// No heap reaches as far.
+const BIT_SHIFT: u32 = 58;
+
+impl FreeSlot {
+    const NONE: FreeSlot = FreeSlot { slot: core::ptr::null_mut(), word: 0 };
+
+    #[inline(always)]
+    fn new(slot: *mut u8, word: u64, index: u64) -> FreeSlot {
+        FreeSlot { slot, word: word | index << BIT_SHIFT }
+    }
+
+    /// Sets its bit: the allocation happens here.
+    #[inline(always)]
+    fn take(self, memory: &Memory) -> *mut u8 {
+        let word_at: *mut u64 = memory.at(self.word & ((1 << BIT_SHIFT) - 1)).cast();
+        let bit = 1 << (self.word >> BIT_SHIFT);
+        // SAFETY: a word of the bitmap of a claimed slab, inside the heap and aligned.
+        unsafe { Memory::store_word(word_at, Memory::load_word(word_at) | bit) };
+        self.slot
+    }
+}
+
+impl Shelf {
+    const EMPTY: Shelf = Shelf { count: 0, slots: [FreeSlot::NONE; SHELF] };
+
+    /// `false` when there is no place.
+    #[inline(always)]
+    fn put(&mut self, slot: FreeSlot) -> bool {
+        let Some(place) = self.slots.get_mut(self.count) else { return false };
+        *place = slot;
+        self.count += 1;
+        true
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<FreeSlot> {
+        let count = self.count.checked_sub(1)?;
+        let slot = self.slots.get(count).copied()?;
+        self.count = count;
+        Some(slot)
+    }
+
+    /// Moves slots from `current` to the shelf, which is empty; the lowest is taken first.
+    fn fill(&mut self, current: &mut Current) {
+        self.count = SHELF_FILL.min(current.free.count_ones() as usize);
+        for place in self.slots.iter_mut().take(self.count).rev() {
+            let index = current.pick();
+            *place = FreeSlot::new(current.slot(index), current.word, index);
+        }
+    }
+
+    /// Takes those from the shelf that lie in the slab.
+    fn remove(&mut self, memory: &Memory, chunk: u64) {
+        let all = *self;
+        self.count = 0;
+        for slot in all.slots.iter().take(all.count) {
+            let is_there = memory
+                .offset_of(slot.slot)
+                .is_some_and(|offset| offset & !(CHUNK_BYTES - 1) == chunk);
+            if !is_there {
+                self.put(*slot);
+            }
+        }
+    }
+}
+
+/// Where a class looks for free slots.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Current {
     /// Slots that are free in the word of the bitmap where the next one is taken.
     free: u64,
-    /// That word, and its first slot, as addresses.
-    word_at: *mut u64,
+    /// Offset of that word, and its first slot.
+    word: u64,
     slots_at: *mut u8,
     /// Bytes of a slot.
     bytes: usize,
@@ -217,47 +312,42 @@ impl ThreadSlabs {
             return None;
         }
         let class = class_of(bytes);
-        if self.current[class].free == 0 {
+        if self.shelves[class].count == 0 {
             return self.alloc_found(class, prepare);
-        }
-        if !self.current[class].is_private {
-            return self.alloc_common(class, prepare);
         }
         if !self.door.enter() {
             return None;
         }
-        let pointer = self.current[class].take_private();
+        let Some(slot) = self.shelves[class].pop() else {
+            self.door.leave();
+            return None;
+        };
+        let pointer = slot.take(&self.memory);
         prepare(&self.memory, pointer);
         self.door.leave();
         NonNull::new(pointer)
     }
 
-    /// As [`ThreadSlabs::alloc`], where room has to be looked for. Apart, as that is.
-    #[cold]
+    /// As [`ThreadSlabs::alloc`], where the shelf is empty. Apart, so that it takes no registers from
+    /// what is done most.
     #[inline(never)]
     fn alloc_found(
         &mut self,
         class: usize,
         prepare: impl FnOnce(&Memory, *mut u8),
     ) -> Option<NonNull<u8>> {
-        if self.find_free(class) { self.alloc_common(class, prepare) } else { None }
-    }
-
-    /// As [`ThreadSlabs::alloc`], from a slab that has become common. Apart, so that it takes no
-    /// registers from what is done most.
-    #[inline(never)]
-    fn alloc_common(
-        &mut self,
-        class: usize,
-        prepare: impl FnOnce(&Memory, *mut u8),
-    ) -> Option<NonNull<u8>> {
         if !self.door.enter() {
             return None;
         }
-        let pointer = self.take(class);
-        prepare(&self.memory, pointer);
+        // While a commit is under way, what looks free in a common slab may be what it frees.
+        let found = self.find_room(class, |threads| !threads.settling.load(Ordering::Acquire));
+        let pointer = found.then(|| {
+            let pointer = self.take(class);
+            prepare(&self.memory, pointer);
+            pointer
+        });
         self.door.leave();
-        NonNull::new(pointer)
+        NonNull::new(pointer?)
     }
 
     /// As [`ThreadSlabs::alloc`], with every byte zero.
@@ -275,16 +365,14 @@ impl ThreadSlabs {
         })
     }
 
-    /// Takes a slot that is free in the current word; inside, or with the heap.
+    /// Takes a slot that [`ThreadSlabs::find_room`] has found; inside, or with the heap.
     fn take(&mut self, class: usize) -> *mut u8 {
+        if let Some(slot) = self.shelves[class].pop() {
+            return slot.take(&self.memory);
+        }
         let current = &mut self.current[class];
-        if current.is_private {
-            return current.take_private();
-        }
-        let (index, bit) = current.pick();
-        if let Some(at) = self.memory.offset_of(current.word_at.cast()) {
-            self.memory.set_bits(at, bit);
-        }
+        let index = current.pick();
+        self.memory.set_bits(current.word, 1 << index);
         current.slot(index)
     }
 
@@ -303,7 +391,7 @@ impl ThreadSlabs {
         self.catch_up(heap);
         let class = class_of(bytes);
         // No commit is under way.
-        if !self.look_for_free(class, |_| true) {
+        if !self.find_room(class, |_| true) {
             self.claim(heap, class)?;
         }
         NonNull::new(self.take(class)).ok_or(HeapError::OutsideHeap)
@@ -392,20 +480,12 @@ impl ThreadSlabs {
         }
         // SAFETY: as above.
         unsafe { Memory::store_word(word_at, left) };
-        let slots_at = self.memory.at(chunk);
-        let current = &mut self.current[class];
-        if current.word_at == word_at {
-            current.free |= bit;
-            return true;
-        }
-        if current.free != 0 {
+        let slot_at =
+            self.memory.at(chunk).wrapping_add(slot as usize * CLASS_BYTES[class] as usize);
+        let free = FreeSlot::new(slot_at, word_offset(chunk, word), slot % 64);
+        if !self.shelves[class].put(free) {
             self.spots[class].push(chunk + word);
-            return true;
         }
-        (current.chunk, current.is_private) = (chunk, true);
-        current.free = !left & slot_mask(class, word);
-        current.word_at = word_at;
-        current.slots_at = slots_at.wrapping_add(word as usize * 64 * current.bytes);
         true
     }
 
@@ -420,7 +500,6 @@ impl ThreadSlabs {
         let memory = self.memory;
         let current = &mut self.current[class];
         let at = word_offset(chunk, word);
-        let word_at = memory.at(at).cast();
         let mask = slot_mask(class, word);
         let may_leave_empty = last || self.slabs[class].len() < 2;
         if memory.load(at) & !bit & mask == 0 && !may_leave_empty {
@@ -434,7 +513,7 @@ impl ThreadSlabs {
         // look at it.
         let free = match self.threads.settling.load(Ordering::Acquire) {
             false => !(before & !bit) & mask,
-            true if current.word_at == word_at => current.free | bit,
+            true if current.word == at => current.free | bit,
             true => bit,
         };
         (current.chunk, current.is_private) = (chunk, false);
@@ -502,6 +581,7 @@ impl ThreadSlabs {
                     for chunk in slabs {
                         if !heap.is_private(*chunk) {
                             self.own.set_common(*chunk);
+                            self.shelves[class].remove(&heap.memory, *chunk);
                             let current = &mut self.current[class];
                             if current.chunk == *chunk {
                                 // Bits that others have cleared are not among these, nor are they
@@ -521,27 +601,31 @@ impl ThreadSlabs {
     /// The heap has taken everything back.
     fn forget_all(&mut self) {
         self.door = Arc::new(Door::default());
+        self.shelves = [Shelf::EMPTY; CLASSES];
         self.current = NOWHERE;
         self.spots = [Spots::NONE; CLASSES];
         self.slabs.iter_mut().for_each(Vec::clear);
         self.own = KnownSlabs::new();
     }
 
-    /// Looks for room in the slabs of the class.
-    #[cold]
-    #[inline(never)]
-    fn find_free(&mut self, class: usize) -> bool {
-        if !self.door.enter() {
+    /// Whether [`ThreadSlabs::take`] has something to take; inside, or with the heap. See
+    /// [`ThreadSlabs::look_for_free`].
+    fn find_room(&mut self, class: usize, is_settled: impl Fn(&Threads) -> bool) -> bool {
+        if self.shelves[class].count != 0 {
+            return true;
+        }
+        if self.current[class].free == 0 && !self.look_for_free(class, is_settled) {
             return false;
         }
-        // While a commit is under way, what looks free in a common slab may be what it frees.
-        let found = self.look_for_free(class, |threads| !threads.settling.load(Ordering::Acquire));
-        self.door.leave();
-        found
+        let current = &mut self.current[class];
+        if current.is_private {
+            self.shelves[class].fill(current);
+        }
+        true
     }
 
-    /// Looks for room in all slabs of the class; inside, or with the heap. In a common slab it
-    /// counts only if `is_settled` says so afterwards.
+    /// Looks for room in all slabs of the class, whose shelf is empty; inside, or with the heap. In a
+    /// common slab it counts only if `is_settled` says so afterwards.
     fn look_for_free(&mut self, class: usize, is_settled: impl Fn(&Threads) -> bool) -> bool {
         let mut current = self.current[class];
         let counts = |current: &Current| current.is_private || is_settled(&self.threads);
@@ -584,10 +668,7 @@ impl ThreadSlabs {
         }
         self.take_over(heap, class, chunk);
         // The heap picks only slabs with room, and only their owner takes from them.
-        self.current[class]
-            .find_free(&self.memory, class)
-            .then_some(())
-            .ok_or(HeapError::OutsideHeap)
+        self.find_room(class, |_| true).then_some(()).ok_or(HeapError::OutsideHeap)
     }
 
     fn take_over<B: Backing>(&mut self, heap: &mut Heap<B>, class: usize, chunk: u64) {
@@ -606,6 +687,7 @@ impl ThreadSlabs {
     fn give_back_slab<B: Backing>(&mut self, heap: &mut Heap<B>, class: usize, chunk: u64) {
         self.slabs[class].retain(|own| *own != chunk);
         self.own.remove(chunk);
+        self.shelves[class].remove(&self.memory, chunk);
         if self.current[class].chunk == chunk {
             self.current[class] = NOWHERE[class];
         }
@@ -630,9 +712,8 @@ impl ThreadSlabs {
 
 /// Where the classes allocate of a thread that has no slabs.
 const NOWHERE: [Current; CLASSES] = {
-    let null = core::ptr::null_mut();
     let slots_at = core::ptr::null_mut();
-    let new = Current { free: 0, word_at: null, slots_at, bytes: 0, chunk: 0, is_private: false };
+    let new = Current { free: 0, word: 0, slots_at, bytes: 0, chunk: 0, is_private: false };
     let mut all = [new; CLASSES];
     let mut class = 0;
     while class < CLASSES {
@@ -643,35 +724,24 @@ const NOWHERE: [Current; CLASSES] = {
 };
 
 impl Current {
-    /// The lowest free slot, which is not free any more, by number and bit.
+    /// The lowest free slot of the word, by number; it does not count as free any more.
     #[inline(always)]
-    fn pick(&mut self) -> (u32, u64) {
+    fn pick(&mut self) -> u64 {
         let index = self.free.trailing_zeros();
-        let bit = self.free & self.free.wrapping_neg();
-        self.free &= !bit;
-        (index, bit)
+        self.free &= self.free.wrapping_sub(1);
+        u64::from(index)
     }
 
     #[inline(always)]
-    fn slot(&self, index: u32) -> *mut u8 {
+    fn slot(&self, index: u64) -> *mut u8 {
         self.slots_at.wrapping_add(index as usize * self.bytes)
-    }
-
-    /// As [`ThreadSlabs::take`], of a private slab.
-    #[inline(always)]
-    fn take_private(&mut self) -> *mut u8 {
-        let (index, bit) = self.pick();
-        // SAFETY: with free slots, `word_at` is a word of the bitmap of a claimed slab, inside the
-        // heap and aligned.
-        unsafe { Memory::store_word(self.word_at, Memory::load_word(self.word_at) | bit) };
-        self.slot(index)
     }
 
     /// The next slots are taken from this word of the slab.
     #[inline(always)]
     fn point_at(&mut self, memory: &Memory, word: u64, free: u64) {
         self.free = free;
-        self.word_at = memory.at(word_offset(self.chunk, word)).cast();
+        self.word = word_offset(self.chunk, word);
         self.slots_at = memory.at(self.chunk).wrapping_add(word as usize * 64 * self.bytes);
     }
 
@@ -715,6 +785,7 @@ impl<B: Backing> Heap<B> {
         ThreadSlabs {
             memory: self.memory,
             door: Arc::new(Door::default()),
+            shelves: [Shelf::EMPTY; CLASSES],
             current: NOWHERE,
             spots: [Spots::NONE; CLASSES],
             slabs: [const { Vec::new() }; CLASSES],
@@ -780,10 +851,16 @@ fn word_offset(chunk: u64, word: u64) -> u64 {
 mod tests {
     use super::*;
     use core::sync::atomic::AtomicU64;
+    use std::collections::HashSet;
     use std::sync::Mutex;
     use std::thread;
+    use std::vec;
 
     use rustix::thread::{MembarrierCommand, membarrier};
+
+    use crate::backing::Fixed;
+    use crate::check::check;
+    use crate::heap::OpenOptions;
 
     /// A thread that is inside and one that has closed the door never change a word at the same
     /// time: with plain loads and stores, no change of either is lost.
@@ -792,8 +869,7 @@ mod tests {
     #[test]
     fn closed_door_keeps_its_thread_out() {
         const VISITS: u64 = 50_000;
-        membarrier(MembarrierCommand::RegisterPrivateExpedited).unwrap();
-        let barrier: ThreadBarrier = || membarrier(MembarrierCommand::PrivateExpedited).unwrap();
+        let barrier = thread_barrier();
         let (door, heap, word) = (Door::default(), Mutex::new(()), AtomicU64::new(0));
         let is_over = AtomicBool::new(false);
         let change = || word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -826,5 +902,113 @@ mod tests {
         });
         assert!(entered > 0);
         assert_eq!(word.load(Ordering::Relaxed), entered + 10 * VISITS);
+    }
+
+    fn thread_barrier() -> ThreadBarrier {
+        membarrier(MembarrierCommand::RegisterPrivateExpedited).unwrap();
+        || membarrier(MembarrierCommand::PrivateExpedited).unwrap()
+    }
+
+    /// What a thread takes without a look at a bitmap is free, lies in a slab of its own, is counted
+    /// once, and was not freed by others meanwhile.
+    fn assert_ready_slots_are_free(thread: &ThreadSlabs) {
+        let memory = &thread.memory;
+        for class in 0..CLASSES {
+            let mut seen = HashSet::new();
+            let mut check = |slot: *mut u8, word: u64, bit: u64| {
+                let chunk = memory.offset_of(slot).unwrap() & !(CHUNK_BYTES - 1);
+                assert!(thread.slabs[class].contains(&chunk), "a slot of another one's slab");
+                assert_eq!(memory.load(word) & 1 << bit, 0, "an allocated slot is ready");
+                assert!(seen.insert(slot), "a slot is ready twice");
+                chunk
+            };
+            let shelf = &thread.shelves[class];
+            for free in &shelf.slots[..shelf.count] {
+                let (word, bit) = (free.word & ((1 << BIT_SHIFT) - 1), free.word >> BIT_SHIFT);
+                let chunk = check(free.slot, word, bit);
+                assert!(thread.own.is_private(chunk), "a common slot is on the shelf");
+            }
+            let current = &thread.current[class];
+            for bit in (0..64).filter(|bit| current.free >> bit & 1 == 1) {
+                check(current.slot(bit), current.word, bit);
+            }
+        }
+    }
+
+    /// Two threads that allocate, free each other's objects, end and begin again, on a heap that
+    /// takes slabs back: no object is handed out twice.
+    ///
+    /// Guarantee: heap/threads
+    #[test]
+    fn slots_that_are_ready_are_free() {
+        const STEPS: usize = 20_000;
+        const HEAP_BYTES: usize = 8 << 20;
+        let mut bytes = vec![0_u128; HEAP_BYTES / 16];
+        // SAFETY: used by this heap only, and dropped after it.
+        let backing = unsafe { Fixed::new(bytes.as_mut_ptr().cast(), HEAP_BYTES as u64) };
+        let mut heap =
+            Heap::open(backing, OpenOptions { pointers: None, format_if_empty: true }).unwrap();
+        let barrier = Some(thread_barrier());
+        // SAFETY: the heap outlives them, and they get no other one.
+        let mut threads = [(); 2].map(|()| unsafe { heap.thread_slabs(barrier) });
+        let mut live: Vec<NonNull<u8>> = Vec::new();
+        let mut known = HashSet::new();
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut below = |bound: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % bound
+        };
+        for step in 0..STEPS {
+            // It grows and shrinks, so that shelves are full and empty.
+            let most = if step / 2_000 % 2 == 0 { 1_500 } else { 150 };
+            let thread = &mut threads[below(2)];
+            if live.len() < most && below(5) < 3 {
+                let bytes = [1, 20, 300, 1000, 1024][below(5)];
+                let object = match thread.alloc(bytes) {
+                    Some(object) => object,
+                    None => thread.alloc_in(&mut heap, bytes).unwrap(),
+                };
+                assert!(known.insert(object), "one object twice");
+                live.push(object);
+            } else if !live.is_empty() {
+                let object = live.swap_remove(below(live.len()));
+                known.remove(&object);
+                // Mostly a thread frees what is its own.
+                let other = if below(10) == 0 { below(2) } else { 2 };
+                let owner = threads
+                    .iter_mut()
+                    .enumerate()
+                    .any(|(index, thread)| index != other && thread.free(object));
+                if !owner {
+                    threads[below(2)].free_in(&mut heap, object).unwrap();
+                }
+            }
+            if below(500) == 0 {
+                // SAFETY: as above.
+                let next = unsafe { heap.thread_slabs(barrier) };
+                core::mem::replace(&mut threads[below(2)], next).give_back(&mut heap);
+            }
+            if below(1_000) == 0 {
+                heap.take_back_slabs();
+            }
+            for thread in &mut threads {
+                // One that others have shut out knows it once it has had the heap.
+                thread.catch_up(&mut heap);
+                assert_ready_slots_are_free(thread);
+            }
+        }
+        for object in live {
+            heap.free(object).unwrap();
+        }
+        for thread in threads {
+            thread.give_back(&mut heap);
+        }
+        drop(heap);
+        // SAFETY: plain numbers, and the heap that used them is gone.
+        let bytes = unsafe { core::slice::from_raw_parts(bytes.as_ptr().cast(), HEAP_BYTES) };
+        let report = check(bytes, &mut |finding| panic!("{finding:?}"));
+        assert_eq!(report.objects, 0);
     }
 }
