@@ -848,6 +848,7 @@ fn word_offset(chunk: u64, word: u64) -> u64 {
 }
 
 #[cfg(all(test, not(target_family = "wasm")))]
+#[allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
 mod tests {
     use super::*;
     use core::sync::atomic::AtomicU64;
