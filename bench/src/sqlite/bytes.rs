@@ -110,10 +110,7 @@ fn filled(device: &Device, mode: Mode) -> io::Result<Database> {
     let database = Database::open(mode, &device.directory("database")?.join("bytes.db"))?;
     fill(&database.0, ROWS).map_err(Error::other)?;
     // What a mode keeps back of it would be counted with the inserts.
-    for pragma in ["PRAGMA wal_checkpoint(TRUNCATE)", "PRAGMA holdfast_checkpoint"] {
-        // One of them is none of this mode's; what they answer says nothing here.
-        database.0.execute_batch(pragma).map_err(Error::other)?;
-    }
+    database.write_back()?;
     device.settle()?;
     Ok(database)
 }

@@ -92,10 +92,7 @@ impl Contest<'_> {
 
     fn once(&self, ground: &Ground, mode: Mode) -> io::Result<Taken> {
         let [all, fewer] = self.steps;
-        let steps = match mode {
-            Mode::DELETE_FULL | Mode::WAL_FULL => all.min(fewer),
-            _ => all,
-        };
+        let steps = if mode.waits_for_the_disk() { all.min(fewer) } else { all };
         let folder = ground.on_disk("database")?;
         let mut database = Database::open(mode, &folder.join("contest.db"))?;
         let mut commit_us = Vec::new();

@@ -63,6 +63,11 @@ impl Mode {
     pub(super) const OURS_SYSTEM: Mode =
         Mode::ours("holdfast_system", "vfs=holdfast&level=system&threshold=infinity");
 
+    /// Whether each transaction does.
+    pub(super) fn waits_for_the_disk(self) -> bool {
+        self == Mode::DELETE_FULL || self == Mode::WAL_FULL
+    }
+
     /// By its name, for another process.
     pub(super) fn named(name: &str) -> Option<Mode> {
         let all = [
@@ -135,6 +140,15 @@ impl Database {
         }
         connection.pragma_update(None, "synchronous", mode.synchronous).map_err(Error::other)?;
         Ok(Database(connection))
+    }
+
+    /// Writes to the file what the mode keeps back.
+    pub(super) fn write_back(&self) -> io::Result<()> {
+        // One of them is none of this mode's; what they answer says nothing here.
+        for pragma in ["PRAGMA wal_checkpoint(TRUNCATE)", "PRAGMA holdfast_checkpoint"] {
+            self.0.execute_batch(pragma).map_err(Error::other)?;
+        }
+        Ok(())
     }
 
     /// Closes it; what a mode puts off to its end is done then.

@@ -8,6 +8,7 @@ use std::io::{self, Error};
 use std::path::Path;
 
 use crate::heap::ground::Ground;
+use crate::persistency::device::Device;
 use crate::report::{Goal, Outcome};
 use crate::stats::Series;
 
@@ -91,32 +92,76 @@ pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Re
             outcome.add("commit_p99_vs_p50_100k", Some(results.p99_vs_p50()), "x", goal);
         }
     }
-    count_calls(ground, runs.div_ceil(5), outcome)
+    count_calls(ground, runs.div_ceil(5), outcome)?;
+    count_bytes(ground, runs.div_ceil(5), outcome)
 }
 
-/// System calls of a transaction and its part of the close, on the largest set.
+/// System calls of a transaction and its part of the close.
 fn count_calls(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     if !calls::is_there(outcome) {
         return Ok(());
     }
-    for (key, mode, goal) in [
-        ("syscalls_per_commit_100k", OURS, Some(Goal::AtMost(0.5))),
-        ("syscalls_per_commit_100k_wal_off", Mode::WAL_OFF, None),
-    ] {
-        let count = |transactions: usize| {
-            let words = |path: &str| {
-                ["transact", mode.name, path, LARGEST.name, &transactions.to_string()]
-                    .map(str::to_owned)
-                    .to_vec()
+    for size in SIZES {
+        for mode in [OURS, Mode::WAL_OFF] {
+            let count = |transactions: usize| {
+                let words = |path: &str| {
+                    ["transact", mode.name, path, size.name, &transactions.to_string()]
+                        .map(str::to_owned)
+                        .to_vec()
+                };
+                calls::count_side(ground, words)
             };
-            calls::count_side(ground, words)
-        };
-        let mut series = Series::default();
-        for _ in 0..runs {
-            let (without, with) = (count(0)?, count(LARGEST.count())?);
-            series.push((with - without) / (3 * LARGEST.count()) as f64);
+            let mut series = Series::default();
+            for _ in 0..runs {
+                let (without, with) = (count(0)?, count(size.count())?);
+                series.push((with - without) / (3 * size.count()) as f64);
+            }
+            let (key, goal) = match (size == LARGEST, mode == OURS) {
+                (true, true) => ("syscalls_per_commit_100k".to_owned(), Some(Goal::AtMost(0.5))),
+                (true, false) => ("syscalls_per_commit_100k_wal_off".to_owned(), None),
+                (false, true) => (format!("syscalls_per_commit_{}", size.name), None),
+                (false, false) => (format!("syscalls_per_commit_{}_wal_off", size.name), None),
+            };
+            outcome.add(key, Some(series), "", goal);
         }
-        outcome.add(key, Some(series), "", goal);
+    }
+    Ok(())
+}
+
+/// Bytes that a device with a journalled ext4 is asked to write for a transaction and its part of
+/// the close, until nothing is left to write; what filled the table is on the device before.
+fn count_bytes(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let device = match Device::new(&ground.on_disk("device")?)? {
+        Ok(device) => device,
+        Err(reason) => {
+            outcome.missing.push(format!("bytes to a block device by size: {reason}"));
+            return Ok(());
+        }
+    };
+    for size in SIZES {
+        for mode in [OURS, Mode::WAL_OFF, Mode::WAL_NORMAL, Mode::WAL_FULL, Mode::DELETE_FULL] {
+            let count = match mode.waits_for_the_disk() {
+                true => size.count().min(SLOW_COUNT),
+                false => size.count(),
+            };
+            let mut series = Series::default();
+            for _ in 0..runs {
+                let folder = device.directory("database")?;
+                let database = Database::open(mode, &folder.join("sizes.db"))?;
+                let workload = size.workload(count);
+                workload.fill(&database)?;
+                database.write_back()?;
+                device.settle()?;
+                let before = device.written_bytes()?;
+                workload.transact_in(&database, |_| ())?;
+                database.close()?;
+                device.settle()?;
+                let written = (device.written_bytes()? - before) as f64;
+                series.push(written / workload.transactions());
+            }
+            let key = format!("bytes_per_commit_{}_{}", size.name, mode.name);
+            outcome.add(key, Some(series), "B", None);
+        }
     }
     Ok(())
 }
