@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -276,26 +276,83 @@ pub fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> 
     }
 }
 
-/// Whether a path still names the file behind a descriptor.
-///
-/// Asks for no times. Since Linux 6.13 (multigrain timestamps) a file system notes that a process
-/// has seen a file's times, and the next write then changes the inode: on ext4 without a journal
-/// the `fdatasync` after it writes that to the disk, too.
+/// Whether a path still names the file behind a descriptor. Asks for no times, see [`FileId`].
 ///
 /// # Errors
 /// What `statx` reports, except that a missing path is `Ok(false)`.
 pub fn path_names_file(path: &Path, file: impl AsFd) -> io::Result<bool> {
-    let identity = |found: Statx| (found.stx_dev_major, found.stx_dev_minor, found.stx_ino);
-    let ours = statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::INO);
-    let theirs = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO);
-    match (ours, theirs) {
-        (Ok(ours), Ok(theirs)) => Ok(identity(ours) == identity(theirs)),
-        (_, Err(Errno::NOENT)) => Ok(false),
-        // Old containers refuse it.
-        _ => {
-            let (ours, theirs) = (rustix::fs::fstat(file)?, path.symlink_metadata()?);
-            Ok(theirs.ino() == ours.st_ino && theirs.dev() == ours.st_dev)
+    let named = FileId::at(path)?;
+    Ok(named == Some(FileId::of(file)?))
+}
+
+/// Device and inode of a file.
+///
+/// They are asked for without its times. Since Linux 6.13 (multigrain timestamps) a file system
+/// notes that a process has seen a file's times, and the next write then changes the inode: on ext4
+/// without a journal the `fdatasync` after it writes that to the disk, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// Of an open file.
+    ///
+    /// # Errors
+    /// What `statx` reports.
+    pub fn of(file: impl AsFd) -> io::Result<FileId> {
+        match statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::INO) {
+            Ok(found) => Ok(FileId::from_statx(&found)),
+            // Old containers refuse it.
+            Err(_) => {
+                let found = rustix::fs::fstat(file)?;
+                Ok(FileId { device: found.st_dev, inode: found.st_ino })
+            }
         }
+    }
+
+    /// Of what a path names, which may be a symbolic link; `None` where it names nothing.
+    ///
+    /// # Errors
+    /// What `statx` reports.
+    pub fn at(path: &Path) -> io::Result<Option<FileId>> {
+        let found = match statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO) {
+            Ok(found) => Ok(FileId::from_statx(&found)),
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(_) => path.symlink_metadata().map(|found| FileId::from_metadata(&found)),
+        };
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Of what was looked at as a whole.
+    pub fn from_metadata(found: &Metadata) -> FileId {
+        FileId { device: found.dev(), inode: found.ino() }
+    }
+
+    fn from_statx(found: &Statx) -> FileId {
+        let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+        FileId { device, inode: found.stx_ino }
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Bytes of a file. Asks for no times, see [`FileId`].
+///
+/// # Errors
+/// What `statx` reports.
+pub fn length(file: &File) -> io::Result<u64> {
+    match statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::SIZE) {
+        Ok(found) => Ok(found.stx_size),
+        // Old containers refuse it.
+        Err(_) => Ok(file.metadata()?.len()),
     }
 }
 

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use holdfast_sys::file::open_regular;
+use holdfast_sys::file::{length, open_regular};
 use holdfast_sys::lease::{Lease, is_taken, take};
 
 use crate::error::{Result, SqliteError};
@@ -267,7 +267,7 @@ impl Base for OwnFile {
     }
 
     fn size(&self) -> Result<u64> {
-        Ok(self.file.metadata().map_err(SqliteError::io("measure", &self.path))?.len())
+        length(&self.file).map_err(SqliteError::io("measure", &self.path))
     }
 
     fn truncate(&self, size: u64) -> Result<()> {

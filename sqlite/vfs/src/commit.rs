@@ -10,6 +10,11 @@ use crate::pool::Pool;
 use crate::stub;
 use holdfast_types::Durability;
 
+/// A commit of so many blocks that waits for the log brings the file up to date itself: until that
+/// is done the log takes no record, and the next commits would wait for what this one wrote. SQLite
+/// checkpoints its WAL at the same length, in the same place.
+const LARGE_COMMIT_BLOCKS: usize = 1000;
+
 impl Pool {
     /// Commits what a writer with EXCLUSIVE has put in front of the map; returns how many blocks are
     /// to be flushed besides those that were before.
@@ -67,6 +72,14 @@ impl Pool {
         }
         let cleaned = self.drop_replaced(shadows, size, before);
         drop(guard);
+        if let Some(turn) = turn.as_mut()
+            && shadows.len() >= LARGE_COMMIT_BLOCKS
+            && let Err(error) = self.checkpoint_in_turn(turn)
+        {
+            // The commit is in the log. What fails here fails again, and is reported, in the next
+            // checkpoint.
+            crate::host::log(error.code(), &error.to_string());
+        }
         cleaned.map_err(|found| self.astray(found))
     }
 
@@ -140,5 +153,51 @@ impl Pool {
             self.flusher.arm(self);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by it")]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::base::OwnFile;
+    use crate::testing::{Dying, Steps, attached_over, commit, lose, make_database, recovered};
+
+    const SIZE: usize = LARGE_COMMIT_BLOCKS + 1;
+
+    /// Commits the same to all blocks but the first.
+    fn fill(pool: &Pool, fill: u8) {
+        let blocks: Vec<_> = (1..SIZE as u32).map(|block| (block, fill)).collect();
+        commit(pool, &blocks, SIZE).unwrap();
+    }
+
+    /// Nobody waits later for what a large commit wrote; and where the file cannot be brought up to
+    /// date, the commit stands, which is in the log.
+    ///
+    /// Guarantee: sqlite/level-power
+    #[test]
+    fn large_power_commit_brings_the_file_up_to_date() {
+        for left in 0..100 {
+            let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+            let steps = Steps::endless();
+            let database = make_database(folder.path(), SIZE);
+            let base = Dying(OwnFile::open(&database).unwrap(), Arc::clone(&steps));
+            let pool = attached_over(folder.path(), Box::new(base));
+            assert!(pool.heat(pool.base()).unwrap());
+            pool.settings.set("level", "power").unwrap();
+            steps.set(left, usize::MAX);
+            fill(&pool, 2);
+            let is_applied = pool.image.commits().is_applied();
+            lose(pool);
+            let (_, found) = recovered(folder.path());
+            assert!(found[BLOCK_BYTES..].iter().all(|byte| *byte == 2), "{left}");
+            if is_applied {
+                assert!(left > 1, "it failed at no step");
+                return;
+            }
+        }
+        panic!("the file was never brought up to date");
     }
 }

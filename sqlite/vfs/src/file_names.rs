@@ -4,30 +4,18 @@
 #![forbid(unsafe_code)]
 
 use std::fs::Metadata;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use holdfast_sys::file::FileId;
+
 /// A file, and when its inode changed last: a rename changes it, too.
+///
+/// To ask for this time makes the next write to the file dearer, see [`FileId`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SeenFile {
-    pub(crate) file: FileId,
+    file: FileId,
     changed: (i64, i64),
-}
-
-/// Device and inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FileId(u64, u64);
-
-impl FileId {
-    /// Of the file that a path names; `None` where there is none.
-    pub(crate) fn of(path: &Path) -> Option<FileId> {
-        path.metadata().ok().map(|found| FileId::from_metadata(&found))
-    }
-
-    fn from_metadata(found: &Metadata) -> FileId {
-        FileId(found.dev(), found.ino())
-    }
 }
 
 impl SeenFile {
@@ -37,30 +25,20 @@ impl SeenFile {
             changed: (found.ctime(), found.ctime_nsec()),
         }
     }
-
-    /// What a path names, or that it names nothing.
-    pub(crate) fn at(path: &Path) -> io::Result<Option<SeenFile>> {
-        match path.symlink_metadata() {
-            Ok(found) => Ok(Some(SeenFile::of(&found))),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
 }
 
-/// Database, log and their folder as they were when their names were last known to be durable.
+/// The file that a path names, but for symbolic links; `None` where there is none, or it cannot be
+/// looked at.
+pub(crate) fn file_of(path: &Path) -> Option<FileId> {
+    path.metadata().ok().map(|found| FileId::from_metadata(&found))
+}
+
+/// What was seen when the names of database and log were last known to be durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Names {
-    pub(crate) database: SeenFile,
-    pub(crate) log: SeenFile,
     pub(crate) folder: SeenFile,
+    /// Database and log; only while files come and go in their folder, see `names.rs`.
+    pub(crate) files: Option<[SeenFile; 2]>,
 }
 
 /// The folder in which a file is.

@@ -25,7 +25,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use holdfast_sys::file::{private_options, sync_directory};
+use holdfast_sys::file::{length, private_options, sync_directory};
 use holdfast_sys::lease::{Lease, is_taken, take};
 use holdfast_sys::mapping::prefer_huge_pages;
 use holdfast_sys::write_out;
@@ -492,7 +492,7 @@ impl Log {
 
     /// How long the file is: another process may have made it longer, or shorter.
     fn refresh(&mut self) -> io::Result<()> {
-        self.bytes = self.file.metadata()?.len();
+        self.bytes = length(&self.file)?;
         Ok(())
     }
 

@@ -7,12 +7,18 @@
 //! changed since its entries were last known to be durable, the folder is synced, too: a log that
 //! was renamed and renamed back may be on the disk by the first of these names only.
 //!
+//! In a folder where other files come and go, that would be a sync for each commit. There it is
+//! asked when the inodes of database and log changed last, which a rename changes, too. Elsewhere
+//! it is not asked: see `holdfast_sys::file::FileId` for what the question costs the next write.
+//!
 //! Invariant: it changes no file. What is missing is made anew by `flush.rs`, or the commit is
 //! refused.
 
 #![forbid(unsafe_code)]
 
-use holdfast_sys::file::sync_directory;
+use std::path::Path;
+
+use holdfast_sys::file::{FileId, sync_directory};
 
 use crate::base::read_mark;
 use crate::error::{Result, SqliteError};
@@ -42,49 +48,60 @@ impl Pool {
         }
     }
 
-    fn look_at_database(&self) -> Result<SeenFile> {
+    fn look_at_database(&self) -> Result<FileId> {
         let found =
-            SeenFile::at(&self.database).map_err(SqliteError::io("examine", &self.database))?;
+            FileId::at(&self.database).map_err(SqliteError::io("examine", &self.database))?;
         found
-            .filter(|found| self.file.is_none_or(|opened| opened == found.file))
+            .filter(|found| self.file.is_none_or(|opened| opened == *found))
             .ok_or_else(|| SqliteError::Moved { database: self.database.clone() })
     }
 
-    /// Both names, and their folder, as they are now.
-    fn look_at_names(&self, log: &Log) -> Result<Names> {
+    /// Refuses where one of the names no longer names its file; returns their folder as it is then.
+    fn look_at_names(&self, log: &Log) -> Result<SeenFile> {
         let path = log.path();
-        let opened = log.descriptor().metadata().map_err(SqliteError::io("examine", path))?;
-        let opened = SeenFile::of(&opened);
-        let named = SeenFile::at(path).map_err(SqliteError::io("examine", path))?;
-        if named.is_none_or(|named| named.file != opened.file) {
+        let examine = || SqliteError::io("examine", path);
+        let opened = FileId::of(log.descriptor()).map_err(examine())?;
+        if FileId::at(path).map_err(examine())? != Some(opened) {
             return Err(SqliteError::LogTaken {
                 log: path.to_owned(),
                 database: self.database.clone(),
             });
         }
-        let database = self.look_at_database()?;
+        self.look_at_database()?;
         let folder = folder_of(path);
         let found = folder.metadata().map_err(SqliteError::io("examine", folder))?;
-        Ok(Names { database, log: opened, folder: SeenFile::of(&found) })
+        Ok(SeenFile::of(&found))
+    }
+
+    /// Both names, with when the inodes of their files changed last, and then their folder.
+    fn look_closely(&self, log: &Log) -> Result<Names> {
+        let seen = |path: &Path| -> Result<SeenFile> {
+            let found = path.symlink_metadata().map_err(SqliteError::io("examine", path))?;
+            Ok(SeenFile::of(&found))
+        };
+        let files = [seen(&self.database)?, seen(log.path())?];
+        Ok(Names { folder: self.look_at_names(log)?, files: Some(files) })
     }
 
     /// Before a record: has the names on the disk where one of them may have changed since they
     /// were. The log's inode changes with each write, the folder with each file in it; a rename
     /// changes both.
     pub(crate) fn settle_names(&self, log: &mut Log) -> Result<()> {
-        for _ in 0..LOOKS_MAX {
-            let names = self.look_at_names(log)?;
-            let is_known = log.names.is_some_and(|known| {
-                known.folder == names.folder
-                    || (known.log, known.database) == (names.log, names.database)
-            });
-            if is_known {
-                log.names = Some(names);
+        for look in 0..LOOKS_MAX {
+            let folder = self.look_at_names(log)?;
+            if let Some(known) = log.names.filter(|known| known.folder == folder) {
+                let files = known.files.filter(|_| look > 0);
+                log.names = Some(Names { files, ..known });
+                return Ok(());
+            }
+            let names = self.look_closely(log)?;
+            let files = log.names.and_then(|known| known.files);
+            // What changes while the folder is synced is seen in the next round.
+            log.names = Some(names);
+            if files.is_some() && files == names.files {
                 return Ok(());
             }
             self.sync_folder(log)?;
-            // What changed while it was synced is seen in the next round.
-            log.names = Some(names);
         }
         Err(SqliteError::LogTaken { log: log.path().to_owned(), database: self.database.clone() })
     }
@@ -93,11 +110,17 @@ impl Pool {
     /// folder has changed meanwhile.
     pub(crate) fn confirm_names(&self, log: &mut Log) -> Result<()> {
         for _ in 0..LOOKS_MAX {
-            let names = self.look_at_names(log)?;
-            let before = log.names.replace(names);
+            let before = log.names;
+            let is_busy = before.is_some_and(|before| before.files.is_some());
+            let names = match is_busy {
+                true => self.look_closely(log)?,
+                false => Names { folder: self.look_at_names(log)?, files: None },
+            };
             if before.is_some_and(|before| before.folder == names.folder) {
+                log.names = Some(names);
                 return Ok(());
             }
+            log.names = Some(self.look_closely(log)?);
             self.sync_folder(log)?;
         }
         Err(SqliteError::LogTaken { log: log.path().to_owned(), database: self.database.clone() })

@@ -13,13 +13,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use holdfast_region::Places;
+use holdfast_sys::file::FileId;
 use holdfast_sys::own_pid;
 
 use crate::base::Base;
 use crate::copy;
 use crate::error::SqliteError;
 use crate::ffi;
-use crate::file_names::FileId;
+use crate::file_names::file_of;
 use crate::flusher::Flusher;
 use crate::host;
 use crate::identity::Identity;
@@ -71,7 +72,7 @@ impl Pool {
         Pool {
             image,
             database: database.to_owned(),
-            file: FileId::of(database),
+            file: file_of(database),
             base,
             number,
             pid: own_pid::get(),
