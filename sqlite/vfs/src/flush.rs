@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, TryLockError};
 use std::time::Duration;
 
-use holdfast_sys::file::path_names_file;
+use holdfast_sys::file::FileId;
 
 use crate::apply::{Blocks, apply};
 use crate::error::{CREATE, Result, SqliteError};
@@ -145,7 +145,7 @@ impl Pool {
         }
         let flushed = commits.flushed();
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
-        log.begin();
+        log.begin(committing.is_some());
         let started_ns = self.pressure.now_ns();
         let (copied, mut growth) = match committing {
             Some(_) => (flushed, None),
@@ -466,7 +466,7 @@ impl Pool {
         let mut turn = self.log_turn();
         self.prepare_log(&mut turn)?;
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
-        log.begin();
+        log.begin(false);
         self.finish_record(log, (self.image.commits().applied(), self.size()), false)?;
         self.checkpoint_in_turn(&mut turn)
     }
@@ -624,7 +624,7 @@ fn has_several_names(database: &Path) -> std::io::Result<bool> {
 impl Log {
     /// Whether a path names this log.
     fn is_named(&self, path: &Path) -> std::io::Result<bool> {
-        Ok(self.path() == path && path_names_file(path, self.descriptor())?)
+        Ok(self.path() == path && FileId::at(path)? == Some(self.id()))
     }
 }
 

@@ -59,9 +59,8 @@ impl Pool {
     /// Refuses where one of the names no longer names its file; returns their folder as it is then.
     fn look_at_names(&self, log: &Log) -> Result<SeenFile> {
         let path = log.path();
-        let examine = || SqliteError::io("examine", path);
-        let opened = FileId::of(log.descriptor()).map_err(examine())?;
-        if FileId::at(path).map_err(examine())? != Some(opened) {
+        let named = FileId::at(path).map_err(SqliteError::io("examine", path))?;
+        if named != Some(log.id()) {
             return Err(SqliteError::LogTaken {
                 log: path.to_owned(),
                 database: self.database.clone(),
