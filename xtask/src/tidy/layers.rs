@@ -24,7 +24,7 @@ const LAYERS: [&[&str]; 9] = [
 ];
 
 /// Folders with code at the root.
-const SOURCE_FOLDERS_MAX: usize = 12;
+const SOURCE_FOLDERS_MAX: usize = 13;
 const SOURCE: [&str; 9] = ["rs", "c", "h", "hpp", "cpp", "py", "sh", "js", "ts"];
 
 pub(crate) fn check(files: &[File], packages: &[Package], findings: &mut Findings) {
