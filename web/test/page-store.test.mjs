@@ -66,6 +66,7 @@ async function tab() {
   return { page, step };
 }
 
+// Guarantee: web/commit
 test("a commit is there after a reload, and nothing else is", async () => {
   const first = await tab();
   assert.equal(await first.step("open"), null);
@@ -77,12 +78,14 @@ test("a commit is there after a reload, and nothing else is", async () => {
   assert.deepEqual(await second.step("values"), [7]);
 });
 
+// Guarantee: web/locked
 test("a second tab gets a LockedError", async () => {
   const first = await tab();
   assert.equal(await first.step("open"), null);
   assert.equal(await (await tab()).step("open"), "LockedError");
 });
 
+// Guarantee: web/kill
 test("a browser killed between the steps of a commit leaves all or nothing of it", async () => {
   const phases = ["journalled", "sealed", "home", "retired"];
   let expected = 0;
@@ -100,6 +103,7 @@ test("a browser killed between the steps of a commit leaves all or nothing of it
   assert.deepEqual(await step("values"), [expected]);
 });
 
+// Guarantee: web/corrupt
 test("a damaged sealed journal is a CorruptError", async () => {
   const first = await tab();
   assert.equal(await first.step("open"), null);

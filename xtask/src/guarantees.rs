@@ -117,7 +117,7 @@ fn promises<'a>(files: &'a [File], findings: &mut Findings) -> Vec<Promise<'a>> 
 /// The tests by the id that they name, in order of their paths.
 fn proofs(files: &[File], findings: &mut Findings) -> BTreeMap<String, Vec<Proof>> {
     let mut proofs: BTreeMap<String, Vec<Proof>> = BTreeMap::new();
-    for file in files.iter().filter(|file| file.has_extension(&["rs", "py", "c", "cpp"])) {
+    for file in files.iter().filter(|file| file.has_extension(&["rs", "py", "c", "cpp", "mjs"])) {
         let lines: Vec<&str> = file.text().lines().collect();
         for (index, line) in lines.iter().enumerate() {
             let Some(id) = annotation(line) else { continue };
@@ -146,6 +146,10 @@ fn test_below<'a>(lines: &[&'a str], is_rust: bool) -> Option<&'a str> {
     let mut is_test = false;
     for line in lines.iter().map(|line| line.trim_start()) {
         is_test |= line.starts_with("#[test]");
+        // A test of Node.js has a text as its name.
+        if let Some(rest) = line.strip_prefix("test(\"").filter(|_| !is_rust) {
+            return rest.split_once('"').map(|(name, _)| name);
+        }
         let signature =
             line.split_once("fn ").filter(|_| is_rust).or_else(|| line.split_once("def "));
         let Some((before, rest)) = signature.filter(|_| !line.starts_with(['/', '#', '@'])) else {
@@ -234,12 +238,11 @@ mod tests {
                     "# {MARK}heap/roots\n@pytest.mark.parametrize('a', A)\ndef test_roots(a):\n"
                 ),
             ),
+            file("u.mjs", format!("// {MARK}heap/roots\ntest(\"a root\", async () => {{\n")),
         ];
         let text = list(&files);
-        assert!(
-            text.ends_with("## `heap/roots`\n\n- `roots`\n  (a.rs)\n- `test_roots`\n  (t.py)\n"),
-            "{text}"
-        );
+        let tests = "- `roots`\n  (a.rs)\n- `test_roots`\n  (t.py)\n- `a root`\n  (u.mjs)\n";
+        assert!(text.ends_with(&format!("## `heap/roots`\n\n{tests}")), "{text}");
         let stale = [file(LIST, "old".to_owned())];
         let mut findings = Findings::default();
         check(&stale, &mut findings);

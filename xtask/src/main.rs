@@ -7,11 +7,12 @@
 //! `tests` runs the tests and `outcome` counts them, `crash` runs the fault matrix at other counts,
 //! `guarantees` lists the tests behind each promise, `vm` a machine that fails, `sqlite_suite`
 //! SQLite's own tests, `fuzz` the targets of `tests/fuzz/`, `python` builds and tests the Python
-//! package, `release` builds what is shipped, `measure` starts the programs of `bench/`.
+//! package, `web` the npm package, `release` builds what is shipped, `measure` starts the programs
+//! of `bench/`.
 //!
 //! What it must not do: install anything (`setup.sh` does), or need more than cargo and a C
-//! compiler. Two exceptions: `miri` asks rustup for its toolchain, and `python` asks pip for what
-//! its tests need, into the target directory.
+//! compiler. Three exceptions: `miri` asks rustup for its toolchain, `python` asks pip for what its
+//! tests need, into the target directory, and `web` asks npm, into `web/node_modules`.
 
 #![forbid(unsafe_code)]
 
@@ -33,6 +34,7 @@ mod sqlite_suite;
 mod tests;
 mod tidy;
 mod vm;
+mod web;
 mod workspace;
 
 use std::process::ExitCode;
@@ -71,6 +73,8 @@ enum Chore {
     Test,
     /// Builds the Python package and runs its tests
     Python,
+    /// Builds the web package and runs its tests
+    Web,
     /// Runs the fault matrix and prints one table
     Crash(crash::Arguments),
     /// Prints the tests behind each promise of docs/guarantees
@@ -111,6 +115,7 @@ fn run(chore: Chore) -> Result<()> {
         Chore::CLibrary(arguments) => c_library::c_library(&workspace, arguments),
         Chore::Test => tests::test(&workspace),
         Chore::Python => python::python(&workspace),
+        Chore::Web => web::test(&workspace)?.report(),
         Chore::Crash(arguments) => crash::crash(&workspace, &arguments),
         Chore::Guarantees(arguments) => guarantees::guarantees(&workspace, &arguments),
         Chore::Vm(arguments) => vm::vm(&workspace, &arguments),

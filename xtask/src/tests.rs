@@ -16,6 +16,7 @@ use crate::outcome::{Outcome, Reader};
 use crate::python;
 use crate::sqlite_suite;
 use crate::vm;
+use crate::web;
 use crate::workspace::{PAGE_PACKAGE, Workspace};
 
 /// Compiling everything from nothing on a slow machine.
@@ -64,6 +65,7 @@ fn run_all(workspace: &Workspace) -> Outcome {
     ));
     lines.push(report("SQLite's own test suite", sqlite_suite::test(workspace), &mut outcome));
     lines.push(report("the Python package", python::test(workspace), &mut outcome));
+    lines.push(report("the web package", web::test(workspace), &mut outcome));
     println!();
     for line in lines {
         println!("{line}");

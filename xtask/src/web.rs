@@ -1,0 +1,68 @@
+//! Builds and tests the npm package `web`, in a real Chromium.
+//!
+//! Invariant: what could not run is named, and what failed to build counts as a failure.
+
+use std::process::Command;
+
+use crate::command::{cannot_start, run, show, with_timeout};
+use crate::failure::{Failure, Result};
+use crate::outcome::Outcome;
+use crate::workspace::Workspace;
+
+const FOLDER: &str = "web";
+/// npm fetches the packages of the lock file when its cache lacks them.
+const INSTALL_TIMEOUT_S: u32 = 5 * 60;
+/// They take 20 s on two processors that do nothing else.
+const TEST_TIMEOUT_S: u32 = 3 * 60;
+
+/// Installs what the package needs, builds it and runs its tests.
+pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
+    for program in ["npm", "chromium"] {
+        if Command::new(program).arg("--version").output().is_err() {
+            let reason = format!("the web package: {program} is missing; install it with apt");
+            return Ok(Outcome { not_run: vec![reason], ..Outcome::default() });
+        }
+    }
+    let npm = |arguments: &[&str]| {
+        let mut command = Command::new("npm");
+        command.args(arguments).current_dir(workspace.root.join(FOLDER));
+        command
+    };
+    run(&mut with_timeout(&npm(&["ci", "--no-audit", "--no-fund"]), INSTALL_TIMEOUT_S))?;
+    run(&mut with_timeout(&npm(&["run", "build"]), INSTALL_TIMEOUT_S))?;
+    let tests = npm(&["test"]);
+    show(&tests);
+    let mut bounded = with_timeout(&tests, TEST_TIMEOUT_S);
+    let done = bounded.output().map_err(|error| cannot_start(&bounded, &error))?;
+    let report = String::from_utf8_lossy(&done.stdout);
+    let outcome = read(&report);
+    if !done.status.success() || outcome.failed > 0 || outcome.passed == 0 {
+        print!("{report}{}", String::from_utf8_lossy(&done.stderr));
+    }
+    if outcome.failed == 0 && (!done.status.success() || outcome.passed == 0) {
+        return Err(Failure::new(format!("the web package's tests ended with {}", done.status)));
+    }
+    Ok(outcome)
+}
+
+/// Reads the counts at the end of a TAP report by Node.js; a cancelled test failed.
+fn read(report: &str) -> Outcome {
+    let count = |name: &str| -> u64 {
+        let lines = report.lines().filter_map(|line| line.strip_prefix("# ")?.strip_prefix(name));
+        lines.filter_map(|number| number.trim().parse::<u64>().ok()).next_back().unwrap_or(0)
+    };
+    let failed = count("fail ") + count("cancelled ");
+    Outcome { passed: count("pass "), failed, not_run: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cancelled_test_failed() {
+        let outcome = read("# Subtest: pass 9\n# pass 3\n# fail 1\n# cancelled 2\n");
+        assert_eq!((outcome.passed, outcome.failed), (3, 3));
+        assert_eq!(read("").passed, 0);
+    }
+}
