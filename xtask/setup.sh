@@ -357,6 +357,14 @@ fetch_pages_to_measure() {
   } | sort -u)
 }
 
+# The web package is tested in a real Chromium, which not every system has as a package: without it those tests name
+# themselves as not run.
+install_chromium() {
+  command -v chromium >/dev/null && command -v npm >/dev/null && return 0
+  command -v apt-get >/dev/null && (install_packages chromium npm) ||
+    printf 'warning: Chromium and npm cannot be installed; the web package is not tested\n' >&2
+}
+
 # What ./demo needs.
 set_up_for_running() {
   # shellcheck disable=SC2046 # one word is one package
@@ -381,4 +389,5 @@ set_up_for_testing() {
   fetch_html5lib
   fetch_pages
   install_better_sqlite3
+  install_chromium
 }
