@@ -8,6 +8,11 @@ export class CorruptError extends Error {
   override name = "CorruptError";
 }
 
+/** The applet needs something that a page does not offer. */
+export class UnsupportedError extends Error {
+  override name = "UnsupportedError";
+}
+
 /** The browser grants no more storage; the last commit stands. */
 export class QuotaError extends Error {
   override name = "QuotaError";

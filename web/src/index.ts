@@ -1,2 +1,3 @@
+export * from "./applet.js";
 export * from "./errors.js";
 export * from "./page-store.js";

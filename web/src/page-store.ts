@@ -27,6 +27,7 @@ export interface OpenOptions {
   readonly onPhase?: (phase: Phase) => void;
 }
 
+const NO_ROOM = "the browser grants no more storage; free some and open the heap again";
 const MAGIC = 0x4a574648; // "HFWJ"
 const HEADER_SIZE = PAGE_SIZE;
 /** Header: magic, count of pages, checksum of the body, checksum of these three; u32 each. */
@@ -55,9 +56,9 @@ async function openFile(folder: FileSystemDirectoryHandle, name: string) {
   }
 }
 
-/** The pages of one heap; `memory` is the whole heap, to be changed and then committed. */
+/** The pages of one heap. The heap itself is the caller's: an array, or a part of linear memory. */
 export class PageStore {
-  readonly memory: Uint8Array;
+  readonly #size: number;
   #image: FileSystemSyncAccessHandle;
   #journal: FileSystemSyncAccessHandle;
   #onPhase: (phase: Phase) => void;
@@ -68,7 +69,7 @@ export class PageStore {
     journal: FileSystemSyncAccessHandle,
     options: OpenOptions,
   ) {
-    this.memory = new Uint8Array(options.size);
+    this.#size = options.size;
     this.#image = image;
     this.#journal = journal;
     this.#onPhase = options.onPhase ?? (() => {});
@@ -93,7 +94,6 @@ export class PageStore {
       if (image.getSize() > options.size) {
         throw new RangeError(`the heap has ${image.getSize()} bytes; open it with at least these`);
       }
-      image.read(store.memory, { at: 0 });
       return store;
     } catch (error) {
       image.close();
@@ -102,16 +102,30 @@ export class PageStore {
     }
   }
 
+  /** Bytes that are stored: 0 for a heap that was never committed. */
+  get length(): number {
+    return this.#image.getSize();
+  }
+
+  /** Reads what is stored to the beginning of `heap`, which has at least `length` bytes. */
+  read(heap: Uint8Array): void {
+    if (heap.length < this.length) throw new RangeError(`the heap has ${this.length} bytes`);
+    this.#image.read(heap, { at: 0 });
+  }
+
   /**
-   * Makes the pages with these numbers durable as they are in `memory`, all or none.
-   * The numbers must be distinct. Throws `QuotaError`, after which the store must be reopened.
+   * Makes the pages with these numbers durable as they are in `heap`, all or none, and stores as
+   * many bytes as `heap` has. Throws `QuotaError`, after which the store must be reopened.
    */
-  commit(pages: readonly number[]): void {
+  commit(heap: Uint8Array, pages: readonly number[]): void {
     if (this.#failed) throw new Error("an earlier commit failed; close the heap and open it again");
+    if (heap.length > this.#size || heap.length % PAGE_SIZE !== 0) {
+      throw new RangeError(`the heap must have at most ${this.#size} bytes, in whole pages`);
+    }
     const sorted = [...new Set(pages)].sort((a, b) => a - b);
     if (sorted.some((page) => !Number.isInteger(page) || page < 0
-        || page * PAGE_SIZE >= this.memory.length)) {
-      throw new RangeError(`page numbers must be below ${this.memory.length / PAGE_SIZE}`);
+        || page * PAGE_SIZE >= heap.length)) {
+      throw new RangeError(`page numbers must be below ${heap.length / PAGE_SIZE}`);
     }
     if (sorted.length === 0) return;
     const body = new Uint8Array(sorted.length * (4 + PAGE_SIZE));
@@ -119,9 +133,10 @@ export class PageStore {
     sorted.forEach((page, i) => {
       numbers.setUint32(i * 4, page, true);
       const from = page * PAGE_SIZE;
-      body.set(this.memory.subarray(from, from + PAGE_SIZE), sorted.length * 4 + i * PAGE_SIZE);
+      body.set(heap.subarray(from, from + PAGE_SIZE), sorted.length * 4 + i * PAGE_SIZE);
     });
     this.#failed = true;
+    this.#lengthen(heap.length);
     write(this.#journal, body, HEADER_SIZE);
     this.#journal.flush();
     this.#onPhase("journalled");
@@ -142,6 +157,18 @@ export class PageStore {
     this.#failed = true;
     this.#image.close();
     this.#journal.close();
+  }
+
+  /** Adds zeros to the image, durably: growth alone changes nothing that a heap holds. */
+  #lengthen(length: number): void {
+    if (this.#image.getSize() >= length) return;
+    try {
+      this.#image.truncate(length);
+    } catch (error) {
+      if ((error as DOMException).name !== "QuotaExceededError") throw error;
+      throw new QuotaError(NO_ROOM);
+    }
+    this.#image.flush();
   }
 
   /** Finishes a sealed commit; one that was not sealed never happened. */
@@ -188,6 +215,6 @@ function write(file: FileSystemSyncAccessHandle, bytes: Uint8Array, at: number):
     if ((error as DOMException).name !== "QuotaExceededError") throw error;
   }
   if (written !== bytes.length) {
-    throw new QuotaError("the browser grants no more storage; free some and open the heap again");
+    throw new QuotaError(NO_ROOM);
   }
 }

@@ -1,19 +1,22 @@
 // Runs one step of a test in a dedicated worker: what only a worker may do.
-import { PAGE_SIZE, PageStore } from "/dist/index.js";
+import { PAGE_SIZE, PageStore, run } from "/dist/index.js";
+import { ConsoleStdout, WASI } from "/node_modules/@bjorn3/browser_wasi_shim/dist/index.js";
 
 const PAGES = 64;
 const size = PAGES * PAGE_SIZE;
+const heap = new Uint8Array(size);
 let store;
 
 const steps = {
   async open() {
     store = await PageStore.open("heap", { size });
+    store.read(heap);
   },
   /** The values of all pages, which one commit made the same. */
-  values: () => [...new Set(Array.from({ length: PAGES }, (_, i) => store.memory[i * PAGE_SIZE]))],
+  values: () => [...new Set(Array.from({ length: PAGES }, (_, i) => heap[i * PAGE_SIZE]))],
   commit({ value }) {
-    store.memory.fill(value);
-    store.commit(Array.from({ length: PAGES }, (_, i) => i));
+    heap.fill(value);
+    store.commit(heap, Array.from({ length: PAGES }, (_, i) => i));
   },
   /** Commits, and stands still behind `phase` until the browser is killed. */
   async stall({ value, phase }) {
@@ -25,6 +28,24 @@ const steps = {
     };
     store = await PageStore.open("heap", { size, onPhase });
     steps.commit({ value });
+  },
+  /**
+   * Runs an applet with arguments; what it printed, its exit code, and the pages of its commits.
+   * With `phase` it stands still behind that step of its commit until the browser is killed.
+   */
+  async run({ applet, args, limit, phase }) {
+    const lines = [];
+    const print = ConsoleStdout.lineBuffered((line) => lines.push(line));
+    const onPhase = phase && ((now) => {
+      if (now !== phase) return;
+      postMessage({ ok: "stalled" });
+      for (;;);
+    });
+    // An earlier commit is finished first: its steps are not those to stand still behind.
+    if (phase) (await PageStore.open(applet, { size: limit })).close();
+    const module = await WebAssembly.compileStreaming(fetch(`/applets/${applet}.wasm`));
+    const wasi = new WASI([applet, ...args], [], [print, print, print]);
+    return { lines, ...await run(module, { heap: applet, limit, wasi, onPhase }) };
   },
   /** Changes a byte in the body of the journal. */
   async damage() {

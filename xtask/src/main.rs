@@ -115,7 +115,7 @@ fn run(chore: Chore) -> Result<()> {
         Chore::CLibrary(arguments) => c_library::c_library(&workspace, arguments),
         Chore::Test => tests::test(&workspace),
         Chore::Python => python::python(&workspace),
-        Chore::Web => web::test(&workspace)?.report(),
+        Chore::Web => web::run(&workspace),
         Chore::Crash(arguments) => crash::crash(&workspace, &arguments),
         Chore::Guarantees(arguments) => guarantees::guarantees(&workspace, &arguments),
         Chore::Vm(arguments) => vm::vm(&workspace, &arguments),
