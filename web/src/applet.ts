@@ -8,15 +8,12 @@
  *
  * Only for a dedicated worker, as the store is.
  */
-import { UnsupportedError } from "./errors.js";
+import { LayoutMismatchError, UnsupportedError } from "./errors.js";
+import {
+  HEAP_BASE, HEAPS_END, LIMIT_DEFAULT, LIMIT_MAX, placeOf, WASM_PAGE_SIZE,
+} from "./layout.js";
 import { PAGE_SIZE, PageStore, type Phase } from "./page-store.js";
 
-/** Where a heap begins in linear memory. */
-export const HEAP_BASE = 2 ** 31;
-/** The largest limit of a heap, in bytes: what lies above it stays for volatile memory. */
-export const LIMIT_MAX = 7 * 2 ** 28;
-const LIMIT_DEFAULT = 256 * 2 ** 20;
-const WASM_PAGE_SIZE = 65_536;
 const MODULE = "holdfast";
 const RECORD_SIZE = 32;
 const FLAG_CREATED = 1n;
@@ -65,7 +62,8 @@ export async function run(module: WebAssembly.Module, options: RunOptions): Prom
   }
   const store = await PageStore.open(options.heap, { size: limit, onPhase: options.onPhase });
   try {
-    const link = new HeapLink(store, options.heap, limit);
+    const base = place(store, limit);
+    const link = new HeapLink(store, options.heap, { base, limit });
     const imports: WebAssembly.Imports = {
       [MODULE]: link.imports,
       wasi_snapshot_preview1: options.wasi.wasiImport as WebAssembly.ModuleImports,
@@ -92,22 +90,36 @@ export async function run(module: WebAssembly.Module, options: RunOptions): Prom
   }
 }
 
+/** Where the heap is to lie: where its pointers lead, or at `HEAP_BASE` if it has none. */
+function place(store: PageStore, limit: number): number {
+  const head = new Uint8Array(PAGE_SIZE);
+  store.readHead(head);
+  const base = placeOf(head) ?? HEAP_BASE;
+  if (base < HEAP_BASE || base % WASM_PAGE_SIZE !== 0 || base + limit > HEAPS_END) {
+    throw new LayoutMismatchError(`the heap lies at ${base}, where a page has room for \
+${Math.max(0, HEAPS_END - base)} bytes; choose no larger limit`);
+  }
+  return base;
+}
+
 /** The heap of a running applet, and the imports with which the applet reaches it. */
 class HeapLink {
   memory: WebAssembly.Memory | undefined;
   committedPages = 0;
   readonly #store: PageStore;
   readonly #name: string;
+  readonly #base: number;
   readonly #limit: number;
   /** Bytes of the heap that may be used now; 0 until the applet has asked for it. */
   #backed = 0;
   /** The heap as it is stored. */
   #stored = new Uint8Array();
 
-  constructor(store: PageStore, name: string, limit: number) {
+  constructor(store: PageStore, name: string, range: { base: number; limit: number }) {
     this.#store = store;
     this.#name = name;
-    this.#limit = limit;
+    this.#base = range.base;
+    this.#limit = range.limit;
   }
 
   readonly imports: WebAssembly.ModuleImports = {
@@ -141,7 +153,7 @@ class HeapLink {
   /** A view on the heap, until linear memory grows. */
   #heap(): Uint8Array {
     if (this.#backed === 0) return new Uint8Array();
-    return new Uint8Array(this.memory!.buffer, HEAP_BASE, this.#backed);
+    return new Uint8Array(this.memory!.buffer, this.#base, this.#backed);
   }
 
   /** What the applet has at a place, where it has that place. */
@@ -155,8 +167,8 @@ class HeapLink {
     if (out + RECORD_SIZE > this.memory!.buffer.byteLength) return Status.badRange;
     const isCreated = this.#store.length === 0;
     if (this.#backed === 0) {
-      const missing = HEAP_BASE + this.#limit - this.memory!.buffer.byteLength;
-      if (missing < this.#limit) return Status.memoryShape;
+      const missing = this.#base + this.#limit - this.memory!.buffer.byteLength;
+      if (this.memory!.buffer.byteLength > HEAP_BASE) return Status.memoryShape;
       try {
         this.memory!.grow(missing / WASM_PAGE_SIZE);
       } catch {
@@ -167,7 +179,7 @@ class HeapLink {
       this.#stored = this.#heap().slice();
     }
     const record = new DataView(this.memory!.buffer, out, RECORD_SIZE);
-    record.setBigUint64(0, BigInt(HEAP_BASE), true);
+    record.setBigUint64(0, BigInt(this.#base), true);
     record.setBigUint64(8, BigInt(this.#backed), true);
     record.setBigUint64(16, BigInt(this.#limit), true);
     record.setBigUint64(24, isCreated ? FLAG_CREATED : 0n, true);

@@ -8,6 +8,16 @@ export class CorruptError extends Error {
   override name = "CorruptError";
 }
 
+/** The heap's pointers refer to a place that this page cannot give it. */
+export class LayoutMismatchError extends Error {
+  override name = "LayoutMismatchError";
+}
+
+/** Something is stored under that name already; nothing of it was changed. */
+export class ExistsError extends Error {
+  override name = "ExistsError";
+}
+
 /** The applet needs something that a page does not offer. */
 export class UnsupportedError extends Error {
   override name = "UnsupportedError";

@@ -113,6 +113,11 @@ export class PageStore {
     this.#image.read(heap, { at: 0 });
   }
 
+  /** Reads as much of the beginning as `head` takes; what is not stored stays as it was. */
+  readHead(head: Uint8Array): void {
+    this.#image.read(head, { at: 0 });
+  }
+
   /**
    * Makes the pages with these numbers durable as they are in `heap`, all or none, and stores as
    * many bytes as `heap` has. Throws `QuotaError`, after which the store must be reopened.

@@ -31,6 +31,7 @@ test("what a crashed applet had open is rolled back at its next run", async () =
   const { call } = await guestbook();
   await call("add", "Ada");
   const before = await call("list");
+  assert.match(before.lines.join(), /Ada/);
   const crashed = await call("crash");
   assert.ok(crashed === "RuntimeError" || crashed.exitCode !== 0, JSON.stringify(crashed));
   assert.deepEqual((await call("list")).lines, before.lines);
@@ -57,4 +58,17 @@ test("a browser killed in a commit of an applet leaves each entry or nothing of 
 test("an applet that serves calls is an UnsupportedError", async () => {
   const { step } = await tab();
   assert.equal(await step("run", { applet: "echo", args: [] }), "UnsupportedError");
+});
+
+// Guarantee: web/layout
+test("a heap whose pointers lead where a page has no room is a LayoutMismatchError", async () => {
+  const { step, call } = await guestbook();
+  assert.equal((await call("add", "Ada")).exitCode, 0);
+  const bases = [0, 4096, 2 ** 31 + 4096, 2 ** 31 - 65536, 2 ** 32 - 65536, 2 ** 52, 2 ** 63];
+  for (const base of bases) {
+    assert.equal(await step("setBase", { name: "guestbook", base }), null);
+    assert.equal(await call("list"), "LayoutMismatchError", `${base}`);
+  }
+  assert.equal(await step("setBase", { name: "guestbook", base: 2 ** 31 }), null);
+  assert.match((await call("list")).lines.join(), /Ada/);
 });

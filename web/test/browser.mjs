@@ -8,7 +8,9 @@ import puppeteer from "puppeteer-core";
 
 const WEB = new URL("..", import.meta.url).pathname;
 /** Where applets are built to; below this folder they have their names. */
-const APPLETS = process.env.HOLDFAST_APPLETS ?? join(WEB, "../target/applets");
+export const APPLETS = process.env.HOLDFAST_APPLETS ?? join(WEB, "../target/applets");
+/** The command line of Holdfast. */
+export const HOLDFAST = process.env.HOLDFAST ?? join(WEB, "../target/debug/holdfast");
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 /** How often a test kills the browser. */
 export const KILLS = Number(process.env.HOLDFAST_WEB_KILLS ?? 8);

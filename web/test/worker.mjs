@@ -1,5 +1,5 @@
 // Runs one step of a test in a dedicated worker: what only a worker may do.
-import { PAGE_SIZE, PageStore, run } from "/dist/index.js";
+import { exportHeap, importHeap, PAGE_SIZE, PageStore, run } from "/dist/index.js";
 import { ConsoleStdout, WASI } from "/node_modules/@bjorn3/browser_wasi_shim/dist/index.js";
 
 const PAGES = 64;
@@ -46,6 +46,23 @@ const steps = {
     const module = await WebAssembly.compileStreaming(fetch(`/applets/${applet}.wasm`));
     const wasi = new WASI([applet, ...args], [], [print, print, print]);
     return { lines, ...await run(module, { heap: applet, limit, wasi, onPhase }) };
+  },
+  async importHeap({ name, base64 }) {
+    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+    await importHeap(name, new Blob([bytes]));
+  },
+  async exportHeap({ name, limit }) {
+    const bytes = new Uint8Array(await (await exportHeap(name, limit)).arrayBuffer());
+    return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+  },
+  /** Has the heap say that its pointers lead to another place. */
+  async setBase({ name, base }) {
+    const moved = await PageStore.open(name, { size: 16 * 2 ** 20 });
+    const bytes = new Uint8Array(moved.length);
+    moved.read(bytes);
+    new DataView(bytes.buffer).setBigUint64(80, BigInt(base), true);
+    moved.commit(bytes, [0]);
+    moved.close();
   },
   /** Changes a byte in the body of the journal. */
   async damage() {

@@ -1,0 +1,211 @@
+/**
+ * The stream of `holdfast heap export`, version 1, as `docs/format.md` draws it: a heap moves
+ * between `holdfast` and the pages of an origin with all its pointers.
+ *
+ * Invariants: no byte of a stream is believed before its checksum, and nothing is stored before the
+ * last one. The address that a heap has for native programs stays with it, in a file of its own.
+ */
+import { createXXHash3 } from "./hash-wasm.js";
+import { CorruptError, ExistsError, UnsupportedError } from "./errors.js";
+import { LIMIT_DEFAULT, LIMIT_MAX, WASM_PAGE_SIZE } from "./layout.js";
+import { PAGE_SIZE, PageStore } from "./page-store.js";
+
+const MAGIC = "HOLDFSTX";
+const VERSION = 1;
+const HEADER_SIZE = 256;
+const BLOCK_HEAD_SIZE = 24;
+const BLOCK_SIZE_MAX = 1 << 20;
+const NAME_SIZE_MAX = 128;
+const LIMIT_MIN = 1 << 20;
+/** Kinds of blocks. */
+const PAGES = 1;
+const END = 2;
+/** Native addresses: a heap that was born in a page gets one of these, by chance. */
+const ADDRESS_UNIT = 1n << 30n;
+const WINDOW_START = 0x1000_0000_0000n;
+const WINDOW_END = 0x5000_0000_0000n;
+/** Where the header of an imported stream is kept, in the folder of the heap. */
+const ORIGIN_FILE = "origin";
+
+/**
+ * The heap as a stream. One that was never imported gets an address and `limit` for its header.
+ * Throws what `PageStore.open` throws, and `RangeError` for a heap that has nothing stored.
+ */
+export async function exportHeap(name: string, limit = LIMIT_DEFAULT): Promise<Blob> {
+  const sum = await summer();
+  const store = await PageStore.open(name, { size: LIMIT_MAX });
+  try {
+    const backed = store.length;
+    if (backed === 0) throw new RangeError("nothing is stored of the heap; run its applet first");
+    const heap = new Uint8Array(backed);
+    store.read(heap);
+    const header = (await kept(name)) ?? newHeader(name, Math.max(limit, backed));
+    header.setBigUint64(48, BigInt(backed), true);
+    header.setBigUint64(248, sum(bytesOf(header).subarray(0, 248)), true);
+    const parts: Uint8Array[] = [bytesOf(header)];
+    for (const { from, end } of runs(heap)) {
+      const pages = heap.subarray(from, end);
+      parts.push(blockHead(sum, PAGES, BigInt(from), pages), pages);
+    }
+    parts.push(blockHead(sum, END, sum(heap), new Uint8Array()));
+    return new Blob(parts as BlobPart[]);
+  } finally {
+    store.close();
+  }
+}
+
+/**
+ * Stores the heap of a stream under a name that has nothing stored. Throws `CorruptError` where the
+ * stream is damaged or cut off, `UnsupportedError` for a newer version or a heap that is too large
+ * for a page, `ExistsError`, and what `PageStore.open` and `commit` throw; nothing is stored then.
+ */
+export async function importHeap(name: string, stream: Blob): Promise<void> {
+  const sum = await summer();
+  const bytes = new Uint8Array(await stream.arrayBuffer());
+  const { header, heap } = parse(bytes, sum);
+  const store = await PageStore.open(name, { size: LIMIT_MAX });
+  try {
+    if (store.length > 0) throw new ExistsError(`there is a heap ${name}; choose another name`);
+    await keep(name, header);
+    store.commit(heap, Array.from({ length: heap.length / PAGE_SIZE }, (_, page) => page)
+      .filter((page) => !isZero(heap, page)));
+    if (store.length === 0) store.commit(heap, [0]);
+  } finally {
+    store.close();
+  }
+}
+
+type Sum = (...parts: Uint8Array[]) => bigint;
+
+/** XXH3-64 over some bytes, one part after the other. */
+async function summer(): Promise<Sum> {
+  const hasher = await createXXHash3();
+  return (...parts) => {
+    hasher.init();
+    parts.forEach((part) => hasher.update(part));
+    return BigInt(`0x${hasher.digest("hex")}`);
+  };
+}
+
+function bytesOf(view: DataView): Uint8Array {
+  return new Uint8Array(view.buffer as ArrayBuffer, view.byteOffset, view.byteLength);
+}
+
+function newHeader(name: string, limit: number): DataView {
+  const header = new DataView(new ArrayBuffer(HEADER_SIZE));
+  const bytes = bytesOf(header);
+  bytes.set(new TextEncoder().encode(MAGIC));
+  header.setUint32(8, VERSION, true);
+  header.setUint32(12, HEADER_SIZE, true);
+  crypto.getRandomValues(bytes.subarray(16, 32));
+  const [chance] = crypto.getRandomValues(new Uint32Array(1));
+  // Room for the largest heap of a page below the end.
+  const units = (WINDOW_END - WINDOW_START) / ADDRESS_UNIT - 2n;
+  header.setBigUint64(32, WINDOW_START + BigInt(chance!) % units * ADDRESS_UNIT, true);
+  header.setBigUint64(40, BigInt(Math.max(LIMIT_MIN, limit)), true);
+  header.setBigUint64(56, BigInt(Math.floor(Date.now() / 1000)), true);
+  // Whole characters only.
+  const { written } = new TextEncoder().encodeInto(name, bytes.subarray(66, 66 + NAME_SIZE_MAX));
+  header.setUint16(64, written, true);
+  return header;
+}
+
+function blockHead(sum: Sum, kind: number, value: bigint, payload: Uint8Array): Uint8Array {
+  const head = new DataView(new ArrayBuffer(BLOCK_HEAD_SIZE));
+  head.setUint32(0, kind, true);
+  head.setUint32(4, payload.length, true);
+  head.setBigUint64(8, value, true);
+  head.setBigUint64(16, sum(bytesOf(head).subarray(0, 16), payload), true);
+  return bytesOf(head);
+}
+
+function isZero(heap: Uint8Array, page: number): boolean {
+  const words = new Int32Array(heap.buffer, heap.byteOffset + page * PAGE_SIZE, PAGE_SIZE / 4);
+  return words.every((word) => word === 0);
+}
+
+/** Neighbouring pages that are not all zero, at most so many as a block has. */
+function* runs(heap: Uint8Array): Generator<{ from: number; end: number }> {
+  const pages = heap.length / PAGE_SIZE;
+  for (let page = 0; page < pages; page++) {
+    if (isZero(heap, page)) continue;
+    const first = page;
+    while (page + 1 < pages && (page + 2 - first) * PAGE_SIZE <= BLOCK_SIZE_MAX
+        && !isZero(heap, page + 1)) page++;
+    yield { from: first * PAGE_SIZE, end: (page + 1) * PAGE_SIZE };
+  }
+}
+
+/** Checks a stream as a whole. */
+function parse(bytes: Uint8Array, sum: Sum): { header: DataView; heap: Uint8Array } {
+  const damaged = (what: string) =>
+    new CorruptError(`the stream is damaged (${what}); export the heap again`);
+  const text = (from: number, end: number) => new TextDecoder().decode(bytes.subarray(from, end));
+  if (text(0, 8) !== MAGIC) throw damaged("it does not begin as one");
+  if (bytes.length < HEADER_SIZE) throw damaged("it ends in its header");
+  const header = new DataView(bytes.slice(0, HEADER_SIZE).buffer);
+  if (header.getUint32(8, true) > VERSION) {
+    throw new UnsupportedError("the stream is of a newer version; update this package");
+  }
+  if (header.getBigUint64(248, true) !== sum(bytes.subarray(0, 248))) throw damaged("its header");
+  const [limit, backed] = [header.getBigUint64(40, true), header.getBigUint64(48, true)];
+  if (backed === 0n || backed > limit || backed % BigInt(WASM_PAGE_SIZE) !== 0n
+      || header.getUint32(12, true) !== HEADER_SIZE) throw damaged("impossible sizes");
+  if (backed > BigInt(LIMIT_MAX)) {
+    throw new UnsupportedError(`the heap has ${backed} bytes; a page takes ${LIMIT_MAX} at most`);
+  }
+  const heap = new Uint8Array(Number(backed));
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  for (let at = HEADER_SIZE, next = 0; ; ) {
+    if (at + BLOCK_HEAD_SIZE > bytes.length) throw damaged("it is cut off");
+    const [kind, length] = [view.getUint32(at, true), view.getUint32(at + 4, true)];
+    const [value, found] = [view.getBigUint64(at + 8, true), view.getBigUint64(at + 16, true)];
+    const from = at + BLOCK_HEAD_SIZE;
+    if (length > bytes.length - from) throw damaged("it is cut off");
+    const payload = bytes.subarray(from, from + length);
+    if (sum(bytes.subarray(at, at + 16), payload) !== found) throw damaged("a block");
+    at = from + length;
+    if (kind === END && length === 0) {
+      if (at !== bytes.length) throw damaged("bytes follow its end");
+      if (sum(heap) !== value) throw damaged("its sum");
+      return { header, heap };
+    }
+    if (kind !== PAGES || length === 0 || length % PAGE_SIZE !== 0 || length > BLOCK_SIZE_MAX
+        || value % BigInt(PAGE_SIZE) !== 0n || value < BigInt(next)
+        || value + BigInt(length) > backed) throw damaged("a block is out of place");
+    heap.set(payload, Number(value));
+    next = Number(value) + length;
+  }
+}
+
+async function originFile(name: string, create: boolean) {
+  const root = await navigator.storage.getDirectory();
+  const folder = await root.getDirectoryHandle(name, { create: true });
+  const file = await folder.getFileHandle(ORIGIN_FILE, { create });
+  return file.createSyncAccessHandle();
+}
+
+/** The header that was imported with the heap; `undefined` for one that was born in a page. */
+async function kept(name: string): Promise<DataView | undefined> {
+  let file;
+  try {
+    file = await originFile(name, false);
+  } catch (error) {
+    if ((error as DOMException).name !== "NotFoundError") throw error;
+    return undefined;
+  }
+  const header = new DataView(new ArrayBuffer(HEADER_SIZE));
+  const read = file.read(bytesOf(header));
+  file.close();
+  return read === HEADER_SIZE ? header : undefined;
+}
+
+async function keep(name: string, header: DataView): Promise<void> {
+  const file = await originFile(name, true);
+  try {
+    file.write(bytesOf(header), { at: 0 });
+    file.flush();
+  } finally {
+    file.close();
+  }
+}

@@ -1,0 +1,85 @@
+// Moves a heap between `holdfast` and a page of a real Chromium, and back.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { APPLETS, HOLDFAST, tab } from "./browser.mjs";
+
+const LIMIT = 16 * 2 ** 20;
+let folder, environment;
+
+before(() => {
+  folder = mkdtempSync(join(tmpdir(), "holdfast-transfer-"));
+  environment = {
+    ...process.env, HOLDFAST_HOME: join(folder, "home"), HOLDFAST_POOL: join(folder, "pool"),
+  };
+});
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+const holdfast = (...args) =>
+  execFileSync(HOLDFAST, args, { env: environment, encoding: "utf8", timeout: 30_000 });
+const guestbook = (heap, ...args) =>
+  holdfast("run", "--heap", `guestbook=${heap}`, "--heap-size", "16MiB",
+    join(APPLETS, "guestbook.wasm"), "--", ...args);
+const file = (name) => join(folder, name);
+
+/** The applet in a page. */
+const inPage = ({ step }, ...args) =>
+  step("run", { applet: "guestbook", args, limit: LIMIT });
+
+/** A stream from `holdfast`, with an entry by Ada. */
+function streamOf(heap) {
+  guestbook(heap, "add", "Ada");
+  holdfast("heap", "export", heap, file(heap));
+  return readFileSync(file(heap));
+}
+
+// Guarantee: web/transfer
+test("a heap moves into the page, is changed, and moves back", async () => {
+  const stream = streamOf("out");
+  const page = await tab();
+  const base64 = stream.toString("base64");
+  assert.equal(await page.step("importHeap", { name: "guestbook", base64 }), null);
+  assert.match((await inPage(page, "list")).lines.join(), /Ada/);
+  assert.equal((await inPage(page, "add", "Grace")).exitCode, 0);
+  const back = await page.step("exportHeap", { name: "guestbook", limit: LIMIT });
+  writeFileSync(file("back.holdfast"), Buffer.from(back, "base64"));
+  holdfast("heap", "import", file("back.holdfast"), "back");
+  assert.match(guestbook("back", "list"), /Ada[^]*Grace/);
+  holdfast("heap", "check", "back");
+});
+
+// Guarantee: web/transfer
+test("a heap that was born in a page is one of `holdfast run`", async () => {
+  const page = await tab();
+  assert.equal((await inPage(page, "add", "Edsger")).exitCode, 0);
+  const stream = await page.step("exportHeap", { name: "guestbook", limit: LIMIT });
+  writeFileSync(file("born.holdfast"), Buffer.from(stream, "base64"));
+  holdfast("heap", "import", file("born.holdfast"), "born");
+  assert.match(guestbook("born", "list"), /Edsger/);
+  assert.match(guestbook("born", "add", "Barbara"), /entry 2/);
+  holdfast("heap", "check", "born");
+});
+
+// Guarantee: web/transfer-damaged
+test("a stream that differs in any part is refused, and nothing is stored", async () => {
+  const stream = streamOf("damaged");
+  const page = await tab();
+  const load = (bytes) =>
+    page.step("importHeap", { name: "guestbook", base64: bytes.toString("base64") });
+  const step = Math.floor(stream.length / 60);
+  for (let at = 0; at < stream.length; at += step) {
+    const bytes = Buffer.from(stream);
+    bytes[at] ^= 0x40;
+    const expected = at >= 8 && at < 12 ? /Corrupt|Unsupported/ : /^CorruptError$/;
+    assert.match(await load(bytes), expected, `byte ${at}`);
+  }
+  for (const length of [0, 7, 100, 256, 300, stream.length - 1]) {
+    assert.equal(await load(stream.subarray(0, length)), "CorruptError", `${length} bytes`);
+  }
+  assert.equal(await load(Buffer.concat([stream, Buffer.from([0])])), "CorruptError");
+  assert.equal(await load(stream), null, "nothing was stored before");
+  assert.equal(await load(stream), "ExistsError");
+});
