@@ -69,7 +69,8 @@ export async function run(module: WebAssembly.Module, options: RunOptions): Prom
       wasi_snapshot_preview1: options.wasi.wasiImport as WebAssembly.ModuleImports,
     };
     for (const { module: from, name } of WebAssembly.Module.imports(module)) {
-      if (!(name in (imports[from] ?? {}))) {
+      // Only what is offered, not what every object of JavaScript has besides.
+      if (!Object.hasOwn(imports, from) || !Object.hasOwn(imports[from]!, name)) {
         throw new UnsupportedError(`the applet needs ${from}.${name}, which a page does not offer`);
       }
     }

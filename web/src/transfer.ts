@@ -24,14 +24,18 @@ const END = 2;
 const ADDRESS_UNIT = 1n << 30n;
 const WINDOW_START = 0x1000_0000_0000n;
 const WINDOW_END = 0x5000_0000_0000n;
-/** Where the header of an imported stream is kept, in the folder of the heap. */
+/** Where the header of the heap's first stream is kept, in its folder. */
 const ORIGIN_FILE = "origin";
 
 /**
- * The heap as a stream. One that was never imported gets an address and `limit` for its header.
- * Throws what `PageStore.open` throws, and `RangeError` for a heap that has nothing stored.
+ * The heap as a stream. One that was never imported gets an address at its first export, and
+ * `limit`, which is a multiple of 64 KiB. Throws what `PageStore.open` throws, and `RangeError` for
+ * another limit or a heap that has nothing stored.
  */
 export async function exportHeap(name: string, limit = LIMIT_DEFAULT): Promise<Blob> {
+  if (!(limit > 0 && limit <= LIMIT_MAX) || limit % WASM_PAGE_SIZE !== 0) {
+    throw new RangeError(`limit must be a multiple of ${WASM_PAGE_SIZE}, ${LIMIT_MAX} at most`);
+  }
   const sum = await summer();
   const store = await PageStore.open(name, { size: LIMIT_MAX });
   try {
@@ -39,7 +43,15 @@ export async function exportHeap(name: string, limit = LIMIT_DEFAULT): Promise<B
     if (backed === 0) throw new RangeError("nothing is stored of the heap; run its applet first");
     const heap = new Uint8Array(backed);
     store.read(heap);
-    const header = (await kept(name)) ?? newHeader(name, Math.max(limit, backed));
+    let header = await kept(name);
+    if (header === undefined) {
+      header = newHeader(name, limit);
+      await keep(name, header);
+    }
+    // A page may have let it grow beyond the limit that it had elsewhere.
+    if (header.getBigUint64(40, true) < BigInt(backed)) {
+      header.setBigUint64(40, BigInt(backed), true);
+    }
     header.setBigUint64(48, BigInt(backed), true);
     header.setBigUint64(248, sum(bytesOf(header).subarray(0, 248)), true);
     const parts: Uint8Array[] = [bytesOf(header)];
@@ -185,7 +197,7 @@ async function originFile(name: string, create: boolean) {
   return file.createSyncAccessHandle();
 }
 
-/** The header that was imported with the heap; `undefined` for one that was born in a page. */
+/** The header of the stream that the heap came from or went to first, if there was one. */
 async function kept(name: string): Promise<DataView | undefined> {
   let file;
   try {

@@ -28,12 +28,16 @@ test("an applet finds its heap again after a reload", async () => {
 
 // Guarantee: web/applet-trap
 test("what a crashed applet had open is rolled back at its next run", async () => {
-  const { call } = await guestbook();
+  const { step, call } = await guestbook();
   await call("add", "Ada");
   const before = await call("list");
   assert.match(before.lines.join(), /Ada/);
+  const exported = () => step("exportHeap", { name: "guestbook", limit: 16 * MIB });
+  const stored = await exported();
+  assert.equal(await exported(), stored, "an export changes nothing");
   const crashed = await call("crash");
   assert.ok(crashed === "RuntimeError" || crashed.exitCode !== 0, JSON.stringify(crashed));
+  assert.notEqual(await exported(), stored, "what the applet left is stored");
   assert.deepEqual((await call("list")).lines, before.lines);
 });
 

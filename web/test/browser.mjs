@@ -26,7 +26,8 @@ before(async () => {
       const path = normalize(request.url);
       const applet = path.startsWith("/applets/") && path.slice("/applets/".length);
       const bytes = await readFile(applet ? join(APPLETS, applet) : join(WEB, path));
-      response.setHeader("content-type", path.endsWith(".wasm") ? "application/wasm" : "text/javascript").end(bytes);
+      const type = path.endsWith(".wasm") ? "application/wasm" : "text/javascript";
+      response.setHeader("content-type", type).end(bytes);
     } catch {
       response.writeHead(404).end();
     }
