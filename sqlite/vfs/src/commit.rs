@@ -50,6 +50,7 @@ impl Pool {
         if let (Some(turn), true) = (turn.as_mut(), logged.is_ok()) {
             logged = self.flush_in_turn(turn, Some(shadows));
         }
+        let is_logged = logged.is_ok();
         if let Err(error) = logged {
             if !commits.is_prepared() {
                 // No process has seen it: the writer still has EXCLUSIVE. What is in the log of it
@@ -73,6 +74,7 @@ impl Pool {
         let cleaned = self.drop_replaced(shadows, size, before);
         drop(guard);
         if let Some(turn) = turn.as_mut()
+            && is_logged
             && shadows.len() >= LARGE_COMMIT_BLOCKS
             && let Err(error) = self.checkpoint_in_turn(turn)
         {
@@ -173,8 +175,8 @@ mod tests {
         commit(pool, &blocks, SIZE).unwrap();
     }
 
-    /// Nobody waits later for what a large commit wrote; and where the file cannot be brought up to
-    /// date, the commit stands, which is in the log.
+    /// A large commit leaves no checkpoint that a later commit would wait for. Where the checkpoint
+    /// fails, the commit stands: the log has it.
     ///
     /// Guarantee: sqlite/level-power
     #[test]

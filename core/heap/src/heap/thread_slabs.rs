@@ -328,8 +328,8 @@ impl ThreadSlabs {
         NonNull::new(pointer)
     }
 
-    /// As [`ThreadSlabs::alloc`], where the shelf is empty. Apart, so that it takes no registers from
-    /// what is done most.
+    /// As [`ThreadSlabs::alloc`], where the shelf is empty. Apart, so that it takes no registers
+    /// from what is done most.
     #[inline(never)]
     fn alloc_found(
         &mut self,
@@ -624,8 +624,8 @@ impl ThreadSlabs {
         true
     }
 
-    /// Looks for room in all slabs of the class, whose shelf is empty; inside, or with the heap. In a
-    /// common slab it counts only if `is_settled` says so afterwards.
+    /// Looks for room in all slabs of the class, whose shelf is empty; inside, or with the heap. In
+    /// a common slab it counts only if `is_settled` says so afterwards.
     fn look_for_free(&mut self, class: usize, is_settled: impl Fn(&Threads) -> bool) -> bool {
         let mut current = self.current[class];
         let counts = |current: &Current| current.is_private || is_settled(&self.threads);
