@@ -357,8 +357,8 @@ fetch_pages_to_measure() {
   } | sort -u)
 }
 
-# The web package is tested in a real Chromium, which not every system has as a package: without it those tests name
-# themselves as not run.
+# The web package is tested in a real Chromium, which not every system has as a package: without it those tests
+# name themselves as not run.
 install_chromium() {
   command -v chromium >/dev/null && command -v npm >/dev/null && return 0
   command -v apt-get >/dev/null && (install_packages chromium npm) ||
