@@ -2,8 +2,9 @@
 //! records that each hold all blocks that changed since the one before.
 //!
 //! A record counts when it is whole: a sum over it and the salt of the log's generation says so.
-//! Blocks are compressed where that pays. Space is written ahead with zeros, so that a short record
-//! changes no metadata of the file system and one `fdatasync` is one write of the disk.
+//! Blocks are compressed where that pays. Space is written ahead with zeros, as much again as
+//! the log has, so that most short records change no metadata of the file system, and one `fdatasync`
+//! is one write of the disk. A program that opens a database for one commit has it write 16 KiB.
 //!
 //! Invariants:
 //! - A block that is twice in a record counts as it is there last.
@@ -22,6 +23,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -58,8 +60,12 @@ const MISSES_MAX: usize = 8;
 const SECTOR_BYTES: u64 = 512;
 /// Where the first record is.
 pub(crate) const FIRST: u64 = BLOCK_BYTES as u64;
-const AHEAD_BYTES_MIN: u64 = 256 << 10;
+/// Of a new log, behind its header.
+const FIRST_AHEAD_BYTES: u64 = 12 << 10;
+const AHEAD_BYTES_MIN: u64 = 48 << 10;
 const AHEAD_BYTES_MAX: u64 = 4 << 20;
+/// Zeros are written so many bytes at a time.
+const ZEROS_AT_ONCE: u64 = 1 << 20;
 /// A log that has grown larger is shortened when it is begun again.
 const KEPT_BYTES_MAX: u64 = 80 << 20;
 /// A long record is written in pieces of this size: the kernel brings one to the disk while the next
@@ -69,7 +75,7 @@ const WRITTEN_AT_ONCE: usize = 4 << 20;
 const KEPT_MEMORY_MAX: usize = 16 << 20;
 /// A record that is longer is no slower for the metadata that it changes: its space is not written
 /// ahead.
-const RECORD_BYTES_AHEAD_MAX: usize = AHEAD_BYTES_MIN as usize;
+const RECORD_BYTES_AHEAD_MAX: usize = 256 << 10;
 /// Blocks of a record are read so many bytes at a time.
 const PIECE_BYTES: usize = 256 << 10;
 /// A process that has the log open has a shared lease of this byte, far behind its end: who finds
@@ -349,6 +355,19 @@ impl Contents {
     }
 }
 
+/// The first block of a log.
+fn header(generation: Generation, owner: &Owner) -> [u8; BLOCK_BYTES] {
+    let mut header = [0; BLOCK_BYTES];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..16].copy_from_slice(&generation.nonce.to_le_bytes());
+    header[16..24].copy_from_slice(&generation.salt.to_le_bytes());
+    header[24..32].copy_from_slice(&generation.transaction.to_le_bytes());
+    let sum = xxh3_64(&header[..40]);
+    header[40..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
+    header[OWNER_AT..].copy_from_slice(&owner.to_bytes());
+    header
+}
+
 /// Where the log of a database is.
 pub(crate) fn log_path(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
@@ -382,8 +401,10 @@ impl Log {
     }
 
     fn fill(&mut self, generation: Generation, owner: &Owner) -> io::Result<()> {
-        self.extend(FIRST + AHEAD_BYTES_MIN)?;
-        self.write_header(generation, owner)?;
+        let mut start = header(generation, owner).to_vec();
+        start.resize((FIRST + FIRST_AHEAD_BYTES) as usize, 0);
+        self.file.write_all_at(&start, 0)?;
+        self.bytes = start.len() as u64;
         self.file.sync_all()?;
         sync_directory(folder_of(&self.path))
     }
@@ -419,7 +440,7 @@ impl Log {
                     bytes,
                     names: None,
                     tip: None,
-                    written: None,
+                            written: None,
                     draft: Draft::default(),
                 }))
             }
@@ -490,22 +511,10 @@ impl Log {
         Ok(read == magic.len() && magic[..last] == MAGIC[..last] && magic[last] > MAGIC[last])
     }
 
-    fn write_header(&self, generation: Generation, owner: &Owner) -> io::Result<()> {
-        let mut header = [0; BLOCK_BYTES];
-        header[..8].copy_from_slice(MAGIC);
-        header[8..16].copy_from_slice(&generation.nonce.to_le_bytes());
-        header[16..24].copy_from_slice(&generation.salt.to_le_bytes());
-        header[24..32].copy_from_slice(&generation.transaction.to_le_bytes());
-        let sum = xxh3_64(&header[..40]);
-        header[40..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
-        header[OWNER_AT..].copy_from_slice(&owner.to_bytes());
-        self.file.write_all_at(&header, 0)
-    }
-
     /// Begins a new generation: what is in the log counts no more.
     pub(crate) fn restart(&mut self, generation: Generation, owner: &Owner) -> io::Result<()> {
         self.written = None;
-        self.write_header(generation, owner)?;
+        self.file.write_all_at(&header(generation, owner), 0)?;
         if self.bytes > KEPT_BYTES_MAX {
             self.file.set_len(KEPT_BYTES_MAX)?;
             self.bytes = KEPT_BYTES_MAX;
@@ -519,21 +528,36 @@ impl Log {
         Ok(())
     }
 
-    fn extend(&mut self, end: u64) -> io::Result<()> {
-        // What another process wrote beyond what we know of is not to be cleared.
-        self.refresh()?;
+    /// Writes a short record, and zeros ahead where it is the first one that goes beyond what is
+    /// there: they need not be durable before it, as its sum tells a torn one.
+    fn write_short(&mut self, at: u64) -> io::Result<()> {
+        let Draft { head, room, .. } = &mut self.draft;
+        head.extend_from_slice(room);
+        let end = at + head.len() as u64;
+        if end > self.bytes {
+            // What another process wrote beyond what we know of is not to be cleared.
+            self.refresh()?;
+        }
+        self.file.write_all_at(&self.draft.head, at)?;
         if end <= self.bytes {
             return Ok(());
         }
         let ahead = self.bytes.clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
-        let end = end.max(self.bytes + ahead).next_multiple_of(FIRST);
-        let zeros = vec![0; 64 << 10];
-        while self.bytes < end {
-            let bytes = zeros.len().min((end - self.bytes) as usize);
-            self.file.write_all_at(&zeros[..bytes], self.bytes)?;
-            self.bytes += bytes as u64;
+        let (mut at, end) = (end, (end + ahead).next_multiple_of(FIRST));
+        let zeros = vec![0; ZEROS_AT_ONCE.min(end - at) as usize];
+        while at < end {
+            let piece = &zeros[..zeros.len().min((end - at) as usize)];
+            if let Err(error) = self.file.write_all_at(piece, at) {
+                // The record is there: one that goes no further needs none of them.
+                if !matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
+                    return Err(error);
+                }
+                return self.refresh();
+            }
+            at += piece.len() as u64;
         }
-        self.file.sync_all()
+        self.bytes = end;
+        Ok(())
     }
 
     /// Begins a record, whose blocks follow with [`Log::put`]; whether a commit waits for it.
@@ -589,12 +613,7 @@ impl Log {
             }
             self.bytes = self.bytes.max(end);
         } else {
-            if end > self.bytes {
-                self.extend(end)?;
-            }
-            let Draft { head, room, .. } = &mut self.draft;
-            head.extend_from_slice(room);
-            self.file.write_all_at(head, at)?;
+            self.write_short(at)?;
         }
         self.file.sync_data()?;
         self.tip = Some(Tip { salt, sequence, at });
