@@ -308,9 +308,10 @@ impl Pool {
             log.generation().and_then(|found| Ok((found, log.reaches(salt, records, end)?)));
         let (found, is_whole) = found.map_err(SqliteError::io("read", log.path()))?;
         let is_ours = found.is_some_and(|found| (found.nonce, found.salt) == (nonce, salt));
-        match is_ours && is_whole {
-            true => Ok(()),
-            false => Err(SqliteError::LogTaken {
+        log.confirmed = (is_ours && is_whole).then_some((salt, records));
+        match log.confirmed {
+            Some(_) => Ok(()),
+            None => Err(SqliteError::LogTaken {
                 log: log.path().to_owned(),
                 database: self.database.clone(),
             }),
@@ -421,6 +422,18 @@ impl Pool {
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
         let found = log.has((salt, records, position.tail()), by_heads);
         found.map_err(SqliteError::io("read", log.path()))
+    }
+
+    /// Whether nothing is known to have come between this process's last record that a commit waited
+    /// for and the next one, so that it is enough to look behind that whether both are found.
+    pub(crate) fn trusts_log(&self, turn: &LogTurn<'_>) -> bool {
+        let position = self.image.log_position();
+        let records = (position.salt(), position.records());
+        position.suspicion() == Suspicion::None
+            && turn.log.as_ref().is_some_and(|log| {
+                log.confirmed == Some(records)
+                    && log.names.is_some_and(|names| names.files.is_none())
+            })
     }
 
     /// As [`Pool::prepare_log`], for a commit that waits for its record.

@@ -103,6 +103,8 @@ pub(crate) struct Log {
     pub(crate) names: Option<Names>,
     /// The last record that this process has seen.
     tip: Option<Tip>,
+    /// Salt and number of the records that were all found here, after the last one was written.
+    pub(crate) confirmed: Option<(u64, u64)>,
     /// The records of this generation, if this process wrote all of them.
     written: Option<Written>,
     draft: Draft,
@@ -389,6 +391,7 @@ impl Log {
             bytes: 0,
             names: None,
             tip: None,
+            confirmed: None,
             written: None,
             draft: Draft::default(),
         };
@@ -440,7 +443,8 @@ impl Log {
                     bytes,
                     names: None,
                     tip: None,
-                            written: None,
+                    confirmed: None,
+                    written: None,
                     draft: Draft::default(),
                 }))
             }
@@ -616,7 +620,10 @@ impl Log {
             self.write_short(at)?;
         }
         self.file.sync_data()?;
-        self.tip = Some(Tip { salt, sequence, at });
+        // What nobody looked for before this record was written is looked for behind it.
+        if self.confirmed != Some((salt, sequence)) {
+            self.tip = Some(Tip { salt, sequence, at });
+        }
         let blocks = self.blocks();
         let pages = at + record_bytes(blocks, 0, false).0;
         let record = Record { transaction, size, blocks, pages, end, is_plain: false };

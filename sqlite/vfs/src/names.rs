@@ -200,6 +200,31 @@ mod tests {
         }
     }
 
+    /// A commit that trusts its log finds behind its record what was done to the log before it, and
+    /// mends it; also where the log was replaced by a copy of it with fewer records.
+    ///
+    /// Guarantee: sqlite/level-power
+    /// Guarantee: sqlite/log-removed
+    #[test]
+    fn commit_that_trusts_its_log_finds_what_came_between() {
+        let copied: (&str, Fault) = ("replaced by an older copy", |[_, log, aside]| {
+            copy(aside, log).unwrap();
+        });
+        for (what, fault) in LOG_FAULTS.into_iter().chain([copied]) {
+            let (folder, pool) = at_level_power();
+            let [_, log, aside] = paths(&pool);
+            copy(&log, &aside).unwrap();
+            // The folder is seen to be at rest.
+            for _ in 0..3 {
+                commit(&pool, &[(1, 4)], 3).unwrap();
+            }
+            assert!(pool.trusts_log(&pool.log_turn()), "{what}");
+            fault(&paths(&pool));
+            commit(&pool, &[(2, 3)], 3).unwrap();
+            assert_kept(&folder, pool, 4, 3, what);
+        }
+    }
+
     /// It has the nonce of the database; of another time, or of this one with fewer records.
     ///
     /// Guarantee: sqlite/level-power
