@@ -19,6 +19,7 @@ mod figures;
 mod mixes;
 mod orders;
 mod power;
+mod programs;
 mod readers;
 mod recovery;
 mod roles;
@@ -50,7 +51,7 @@ const EMULATE_DAX: &str = "HOLDFAST_EMULATE_DAX";
 /// A part of the suite.
 type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 14] = [
+const SECTIONS: [Section; 15] = [
     ("paper", paper),
     ("sizes", sizes::run),
     ("mixes", mixes::run),
@@ -65,6 +66,7 @@ const SECTIONS: [Section; 14] = [
     ("contention", contention::run),
     ("readers", readers::run),
     ("speedtest1", speedtest::run),
+    ("programs", programs::run),
 ];
 
 /// Starts this program again, with the same arguments, in a scratch home; `None` when this is that

@@ -17,6 +17,8 @@ use crate::workspace::Workspace;
 const PAGE_PROGRAM: &str = "holdfast-page";
 const EXTENSION_PACKAGE: &str = "holdfast-sqlite-extension";
 const EXTENSION: &str = "libholdfast_sqlite.so";
+const PRELOAD_PACKAGE: &str = "holdfast-sqlite-preload";
+const PRELOAD: &str = "libholdfast_sqlite_preload.so";
 /// Package and program.
 const BENCH: &str = "holdfast-bench";
 /// The applet that the measurements run.
@@ -137,13 +139,15 @@ fn with_pages(workspace: &Workspace) -> Result<Command> {
     Ok(command)
 }
 
-/// Builds what measures SQLite, the extension that it loads, and, where their source is there,
-/// SQLite's own programs.
+/// Builds what measures SQLite, the libraries that it and other programs load, and, where their
+/// source is there, SQLite's own programs.
 fn with_vfs(workspace: &Workspace) -> Result<Command> {
     let mut build = cargo(&workspace.root);
-    run(build.args(["build", "--release", "-p", EXTENSION_PACKAGE]))?;
+    run(build.args(["build", "--release", "-p", EXTENSION_PACKAGE, "-p", PRELOAD_PACKAGE]))?;
     let mut command = with_c(workspace, "sqlite", "build-essential")?;
-    command.env("HOLDFAST_SQLITE_EXTENSION", workspace.target.join("release").join(EXTENSION));
+    let release = workspace.target.join("release");
+    command.env("HOLDFAST_SQLITE_EXTENSION", release.join(EXTENSION));
+    command.env("HOLDFAST_PRELOAD", release.join(PRELOAD));
     if sqlite_suite::missing(workspace).is_none() {
         let (program, vfs) = sqlite_suite::speedtest(workspace)?;
         command.env("HOLDFAST_SPEEDTEST1", program).env("HOLDFAST_SPEEDTEST1_VFS", vfs);

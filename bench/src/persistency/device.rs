@@ -84,6 +84,16 @@ impl Device {
         RateLimit::new(&self.number, bytes)
     }
 
+    /// `major:minor`, as the kernel names it.
+    pub(crate) fn number(&self) -> &str {
+        &self.number
+    }
+
+    /// The file behind it.
+    pub(crate) fn image(&self) -> &Path {
+        &self.image
+    }
+
     /// An empty private directory on it; what was there is gone.
     pub(crate) fn directory(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.mount.join(name);
